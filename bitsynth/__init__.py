@@ -1,0 +1,1 @@
+"""bitsynth: proven low-bit matrix-multiply microkernels, synthesized."""

@@ -1,0 +1,43 @@
+"""Every failure a user can meet, each with its exit code.
+
+A message says where, what was wanted, what came and what to do next. The command
+line prints it and exits with `exit_code`; the Python API raises it.
+"""
+
+from __future__ import annotations
+
+
+class BitsynthError(Exception):
+    """Base of all errors; `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+
+class SpecError(BitsynthError):
+    """Bad user input, a bad spec file or a bad cache file."""
+
+    exit_code = 2
+
+
+class NoKernel(BitsynthError):
+    """The sketch is proved empty: no program in it meets the specification."""
+
+    exit_code = 1
+
+
+class Refuted(BitsynthError):
+    """A program is wrong; the message carries inputs, what came and what was wanted."""
+
+    exit_code = 1
+
+
+class Undecided(BitsynthError):
+    """The solver's budget is spent, or it answered `unknown`: never a pass."""
+
+    exit_code = 3
+
+
+class ToolError(BitsynthError):
+    """A compiler, an emulator, a device or the file system failed."""
+
+    exit_code = 4

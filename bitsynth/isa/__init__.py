@@ -1,0 +1,1 @@
+"""Instruction sets as data, and the one evaluator that gives them meaning."""

@@ -1,0 +1,173 @@
+"""Bit-vector values over any domain: the operators a lane expression may use.
+
+A domain gives a meaning to a dozen primitives (`domains/`). Everything here is
+written once on top of them, so ints, numpy arrays, Z3 terms and linear forms all
+run the same instruction text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Domain(Protocol):
+    """Primitives on payloads of `w` bits. Results are reduced modulo 2**w."""
+
+    def const(self, value: int, w: int) -> Any: ...
+    def add(self, a: Any, b: Any, w: int) -> Any: ...
+    def sub(self, a: Any, b: Any, w: int) -> Any: ...
+    def mul(self, a: Any, b: Any, w: int) -> Any: ...
+    def and_(self, a: Any, b: Any, w: int) -> Any: ...
+    def or_(self, a: Any, b: Any, w: int) -> Any: ...
+    def xor(self, a: Any, b: Any, w: int) -> Any: ...
+    def not_(self, a: Any, w: int) -> Any: ...
+    def shl(self, a: Any, n: int, w: int) -> Any: ...
+    def lshr(self, a: Any, n: int, w: int) -> Any: ...
+    def eq(self, a: Any, b: Any, w: int) -> Any: ...
+    def ult(self, a: Any, b: Any, w: int) -> Any: ...
+    def ite(self, cond: Any, a: Any, b: Any, w: int) -> Any: ...
+    def zext(self, a: Any, w: int, to: int) -> Any: ...
+    def sext(self, a: Any, w: int, to: int) -> Any: ...
+    def trunc(self, a: Any, w: int, to: int) -> Any: ...
+    def popcount(self, a: Any, w: int) -> Any: ...
+    def lookup(self, table: Sequence[Any], index: Any, w: int) -> Any: ...
+    def join(self, parts: Sequence[Any], w: int) -> Any: ...
+    def split(self, a: Any, w: int, to: int) -> list[Any]: ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Bits:
+    """`w` bits with payload `v` in domain `d`."""
+
+    d: Domain
+    w: int
+    v: Any
+
+    def lift(self, other: Bits | int) -> Bits:
+        if not isinstance(other, Bits):
+            return Bits(self.d, self.w, self.d.const(other, self.w))
+        if other.w != self.w:
+            raise TypeError(f"width mismatch: {self.w} bits against {other.w}")
+        return other
+
+    def __add__(self, other: Bits | int) -> Bits:
+        return Bits(self.d, self.w, self.d.add(self.v, self.lift(other).v, self.w))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Bits | int) -> Bits:
+        return Bits(self.d, self.w, self.d.sub(self.v, self.lift(other).v, self.w))
+
+    def __mul__(self, other: Bits | int) -> Bits:
+        return Bits(self.d, self.w, self.d.mul(self.v, self.lift(other).v, self.w))
+
+    __rmul__ = __mul__
+
+    def __and__(self, other: Bits | int) -> Bits:
+        return Bits(self.d, self.w, self.d.and_(self.v, self.lift(other).v, self.w))
+
+    def __or__(self, other: Bits | int) -> Bits:
+        return Bits(self.d, self.w, self.d.or_(self.v, self.lift(other).v, self.w))
+
+    def __xor__(self, other: Bits | int) -> Bits:
+        return Bits(self.d, self.w, self.d.xor(self.v, self.lift(other).v, self.w))
+
+    def __invert__(self) -> Bits:
+        return Bits(self.d, self.w, self.d.not_(self.v, self.w))
+
+    def __lshift__(self, n: int) -> Bits:
+        return Bits(self.d, self.w, self.d.shl(self.v, n, self.w))
+
+    def __rshift__(self, n: int) -> Bits:
+        return Bits(self.d, self.w, self.d.lshr(self.v, n, self.w))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Cond:
+    """A truth value in domain `d`."""
+
+    d: Domain
+    v: Any
+
+
+def zext(x: Bits, to: int) -> Bits:
+    """`x` widened with zeros to `to` bits."""
+    return Bits(x.d, to, x.d.zext(x.v, x.w, to))
+
+
+def sext(x: Bits, to: int) -> Bits:
+    """`x` widened with its sign to `to` bits."""
+    return Bits(x.d, to, x.d.sext(x.v, x.w, to))
+
+
+def trunc(x: Bits, to: int) -> Bits:
+    """The low `to` bits of `x`."""
+    return Bits(x.d, to, x.d.trunc(x.v, x.w, to))
+
+
+def ult(a: Bits, b: Bits | int) -> Cond:
+    """Unsigned a < b."""
+    return Cond(a.d, a.d.ult(a.v, a.lift(b).v, a.w))
+
+
+def slt(a: Bits, b: Bits | int) -> Cond:
+    """Signed a < b."""
+    sign = 1 << (a.w - 1)
+    return ult(a ^ sign, a.lift(b) ^ sign)
+
+
+def eq(a: Bits, b: Bits | int) -> Cond:
+    """a == b."""
+    return Cond(a.d, a.d.eq(a.v, a.lift(b).v, a.w))
+
+
+def ite(cond: Cond, a: Bits | int, b: Bits | int) -> Bits:
+    """`a` where `cond` holds, else `b`."""
+    like = a if isinstance(a, Bits) else b
+    if not isinstance(like, Bits):
+        raise TypeError("ite wants at least one bit-vector branch")
+    return Bits(like.d, like.w, cond.d.ite(cond.v, like.lift(a).v, like.lift(b).v, like.w))
+
+
+def absdiff(a: Bits, b: Bits) -> Bits:
+    """|a - b| of unsigned operands."""
+    return ite(ult(a, b), b - a, a - b)
+
+
+def popcount(x: Bits) -> Bits:
+    """Number of set bits, as wide as `x`."""
+    return Bits(x.d, x.w, x.d.popcount(x.v, x.w))
+
+
+def total(xs: Iterable[Bits]) -> Bits:
+    """The sum of one or more values."""
+    first, *rest = xs
+    for x in rest:
+        first = first + x
+    return first
+
+
+def sclamp(x: Bits, to: int) -> Bits:
+    """Signed saturation of `x` to `to` bits."""
+    low, high = -(1 << (to - 1)), (1 << (to - 1)) - 1
+    return trunc(ite(slt(x, low), low, ite(slt(x.lift(high), x), high, x)), to)
+
+
+def lookup(table: Sequence[Bits], index: Bits) -> Bits:
+    """`table[index]`; the index is below the table's length."""
+    first = table[0]
+    return Bits(first.d, first.w, first.d.lookup([t.v for t in table], index.v, index.w))
+
+
+def concat(a: Sequence[Bits], b: Sequence[Bits]) -> tuple[Bits, ...]:
+    """The lanes of `a`, then those of `b`."""
+    return tuple(a) + tuple(b)
+
+
+FUNCTIONS = {
+    "zext": zext, "sext": sext, "trunc": trunc, "ult": ult, "slt": slt, "eq": eq, "ite": ite,
+    "absdiff": absdiff, "popcount": popcount, "sum": total, "sclamp": sclamp, "lookup": lookup,
+    "concat": concat, "range": range,
+}  # fmt: skip

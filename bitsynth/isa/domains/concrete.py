@@ -1,0 +1,84 @@
+"""Concrete meaning: numpy uint64 arrays, one element per input of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+U64 = NDArray[np.uint64]
+
+
+def _mask(w: int) -> np.uint64:
+    return np.uint64((1 << w) - 1)
+
+
+class ConcreteDomain:
+    """Payloads are uint64 arrays that broadcast; widths up to 64."""
+
+    def const(self, value: int, w: int) -> Any:
+        return np.uint64(value & ((1 << w) - 1))
+
+    def add(self, a: U64, b: U64, w: int) -> Any:
+        return np.add(a, b) & _mask(w)
+
+    def sub(self, a: U64, b: U64, w: int) -> Any:
+        return np.subtract(a, b) & _mask(w)
+
+    def mul(self, a: U64, b: U64, w: int) -> Any:
+        return np.multiply(a, b) & _mask(w)
+
+    def and_(self, a: U64, b: U64, w: int) -> Any:
+        return a & b
+
+    def or_(self, a: U64, b: U64, w: int) -> Any:
+        return a | b
+
+    def xor(self, a: U64, b: U64, w: int) -> Any:
+        return a ^ b
+
+    def not_(self, a: U64, w: int) -> Any:
+        return ~a & _mask(w)
+
+    def shl(self, a: U64, n: int, w: int) -> Any:
+        return np.left_shift(a, np.uint64(n)) & _mask(w) if n < w else a & np.uint64(0)
+
+    def lshr(self, a: U64, n: int, w: int) -> Any:
+        return np.right_shift(a, np.uint64(n)) if n < w else a & np.uint64(0)
+
+    def eq(self, a: U64, b: U64, w: int) -> Any:
+        return a == b
+
+    def ult(self, a: U64, b: U64, w: int) -> Any:
+        return a < b
+
+    def ite(self, cond: Any, a: U64, b: U64, w: int) -> Any:
+        return np.where(cond, a, b)
+
+    def zext(self, a: U64, w: int, to: int) -> Any:
+        return a
+
+    def sext(self, a: U64, w: int, to: int) -> Any:
+        sign = np.uint64(1 << (w - 1))
+        return np.subtract(a ^ sign, sign) & _mask(to)
+
+    def trunc(self, a: U64, w: int, to: int) -> Any:
+        return a & _mask(to)
+
+    def popcount(self, a: U64, w: int) -> Any:
+        return np.bitwise_count(a).astype(np.uint64)
+
+    def lookup(self, table: Sequence[U64], index: U64, w: int) -> Any:
+        columns = np.stack(np.broadcast_arrays(*table, index)[:-1])
+        return np.take_along_axis(columns, np.atleast_1d(index % np.uint64(len(table)))[None].astype(np.intp), 0)[0]
+
+    def join(self, parts: Sequence[U64], w: int) -> Any:
+        out = parts[0]
+        for k, part in enumerate(parts[1:], 1):
+            out = out | np.left_shift(part, np.uint64(k * w))
+        return out
+
+    def split(self, a: U64, w: int, to: int) -> list[Any]:
+        return [np.right_shift(a, np.uint64(k)) & _mask(to) for k in range(0, w, to)]

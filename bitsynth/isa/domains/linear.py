@@ -1,0 +1,361 @@
+"""Linear meaning: what a lane holds, as an integer combination of one-bit atoms.
+
+A payload is one of
+- an int: a constant;
+- a `Field`: some bits are one boolean function `tt` of the planes at consecutive
+  positions, the others are constants. Gates act on it, counting turns it into
+- a `Form`: const + sum of coefficient * atom, equal to the lane modulo 2**w, with an
+  interval [lo, hi] that holds for the integer value of the combination.
+
+Addition, subtraction, shifts to the left and truncation are exact modulo 2**w.
+Widening is where range matters: it is refused (`Inexact`) unless the interval shows
+that the lane holds the combination itself. So no overflow is ever assumed away.
+No solver is imported here: this is the checker's own arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Atoms = Mapping[Hashable, Mapping[int, int]]
+
+
+class Inexact(Exception):
+    """A step leaves the linear domain, or its side condition does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Bit n is `tt` at (column, position + n) where `mask` has bit n, else bit n of `ones`.
+
+    `tt` is a truth table, one bit per row (act code + wgt code << act_bits). `column`
+    is None while only activations are involved: they are the same in every column.
+    """
+
+    tt: int
+    column: int | None
+    position: int
+    mask: int
+    ones: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """const + sum(coef * atom); `atoms[key][coef]` is a bit mask of positions."""
+
+    const: int
+    atoms: Atoms
+    lo: int
+    hi: int
+
+    def shifted(self, delta: int) -> Form:
+        return Form(self.const + delta, self.atoms, self.lo + delta, self.hi + delta)
+
+    def scaled(self, factor: int) -> Form:
+        atoms = {k: {c * factor: m for c, m in by.items()} for k, by in self.atoms.items()} if factor else {}
+        low, high = sorted((self.lo * factor, self.hi * factor))
+        return Form(self.const * factor, atoms, low, high)
+
+
+Payload = int | Field | Form
+
+
+def variable(key: Hashable, lo: int, hi: int) -> Form:
+    """An opaque integer between lo and hi, such as a loop-carried accumulator lane."""
+    return Form(0, {key: {1: 1}}, lo, hi)
+
+
+def _merge(a: Mapping[int, int], b: Mapping[int, int]) -> dict[int, int]:
+    """Add two coefficient -> positions maps; positions in both get the sum of coefficients."""
+    out = dict(a)
+    for coef, mask in b.items():
+        for other, there in a.items():
+            both = mask & there
+            if both:
+                mask &= ~both
+                out[other] &= ~both
+                out[other + coef] = out.get(other + coef, 0) | both
+        out[coef] = out.get(coef, 0) | mask
+    return {c: m for c, m in out.items() if c and m}
+
+
+def add_forms(a: Form, b: Form) -> Form:
+    """The sum of two combinations."""
+    atoms = dict(a.atoms)
+    for key, by in b.atoms.items():
+        merged = _merge(atoms[key], by) if key in atoms else by
+        if merged:
+            atoms[key] = merged
+        else:
+            del atoms[key]
+    return Form(a.const + b.const, atoms, a.lo + b.lo, a.hi + b.hi)
+
+
+def as_form(x: Payload) -> Form:
+    """Any payload as a combination."""
+    if isinstance(x, Form):
+        return x
+    if isinstance(x, int):
+        return Form(x, {}, x, x)
+    bits = [n for n in range(x.mask.bit_length()) if x.mask >> n & 1]
+    atoms: dict[Hashable, Mapping[int, int]] = {(x.tt, x.column): {1 << n: 1 << (x.position + n) for n in bits}}
+    return Form(x.ones, atoms if bits else {}, x.ones, x.ones + x.mask)
+
+
+def _interval(x: Payload) -> tuple[int, int]:
+    form = x if isinstance(x, Form) else as_form(x)
+    return form.lo, form.hi
+
+
+def _require(holds: bool, why: str) -> None:
+    if not holds:
+        raise Inexact(why)
+
+
+@dataclass
+class LinearDomain:
+    """Truth tables have `rows` rows; `full` is the table that is true everywhere."""
+
+    rows: int
+    full: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.full = (1 << self.rows) - 1
+
+    def const(self, value: int, w: int) -> int:
+        return value & ((1 << w) - 1)
+
+    def add(self, a: Payload, b: Payload, w: int) -> Payload:
+        if isinstance(a, int) and isinstance(b, int):
+            return (a + b) & ((1 << w) - 1)
+        return add_forms(as_form(a), as_form(b))
+
+    def sub(self, a: Payload, b: Payload, w: int) -> Payload:
+        if isinstance(b, int) and b == 0:
+            return a
+        if isinstance(a, int) and isinstance(b, int):
+            return (a - b) & ((1 << w) - 1)
+        return add_forms(as_form(a), as_form(b).scaled(-1))
+
+    def mul(self, a: Payload, b: Payload, w: int) -> Payload:
+        if isinstance(a, int) and isinstance(b, int):
+            return (a * b) & ((1 << w) - 1)
+        if isinstance(a, int):
+            a, b = b, a
+        _require(isinstance(b, int), "a product of two unknown values is not linear")
+        assert isinstance(b, int)
+        signed = b - (1 << w) if b >> (w - 1) else b
+        return as_form(a).scaled(signed)
+
+    def and_(self, a: Payload, b: Payload, w: int) -> Payload:
+        if isinstance(a, int) and isinstance(b, int):
+            return a & b
+        if isinstance(a, Form) or isinstance(b, Form):
+            x, m = (a, b) if isinstance(b, int) else (b, a)
+            _require(isinstance(m, int) and m & (m + 1) == 0, "and of two sums is not linear")
+            assert isinstance(m, int)
+            lo, hi = _interval(x)
+            _require(0 <= lo and hi <= m, f"a mask {m:#x} cuts a sum in [{lo}, {hi}]")
+            return x
+        return self._gate(_field(a, w), _field(b, w))
+
+    def _gate(self, a: Field, b: Field) -> Payload:
+        """The conjunction of two fields."""
+        both, only_a, only_b = a.mask & b.mask, a.mask & b.ones, b.mask & a.ones
+        tables = {t for t, m in ((a.tt & b.tt, both), (a.tt, only_a), (b.tt, only_b)) if m}
+        mask, ones = both | only_a | only_b, a.ones & b.ones
+        if not tables or tables == {0}:
+            return ones
+        _require(len(tables) == 1, "bits of one lane follow different functions")
+        if a.mask and b.mask:
+            _require(a.position == b.position, f"bits {a.position} and {b.position} of K meet in a gate")
+            _require(None in (a.column, b.column) or a.column == b.column, "two columns meet in a gate")
+        like = a if a.mask else b
+        column = b.column if a.column is None and b.mask else a.column
+        return Field(tables.pop(), column if a.mask and b.mask else like.column, like.position, mask, ones)
+
+    def not_(self, a: Payload, w: int) -> Payload:
+        every = (1 << w) - 1
+        if isinstance(a, int):
+            return ~a & every
+        if isinstance(a, Form):
+            return a.scaled(-1).shifted(-1)
+        return Field(self.full & ~a.tt, a.column, a.position, a.mask, every & ~a.mask & ~a.ones)
+
+    def or_(self, a: Payload, b: Payload, w: int) -> Payload:
+        if isinstance(a, int) and isinstance(b, int):
+            return a | b
+        if not isinstance(a, Form) and not isinstance(b, Form):
+            return self.not_(self.and_(self.not_(a, w), self.not_(b, w), w), w)
+        low, high = sorted((as_form(a), as_form(b)), key=_trailing_zeros)
+        zeros = _trailing_zeros(high)
+        _require(0 <= low.lo and low.hi < 1 << zeros, "or of two overlapping sums is not linear")
+        return add_forms(low, high)
+
+    def xor(self, a: Payload, b: Payload, w: int) -> Payload:
+        if isinstance(a, int) and isinstance(b, int):
+            return a ^ b
+        if isinstance(a, int):
+            a, b = b, a
+        if isinstance(a, Form):
+            _require(b in (0, 1 << (w - 1)), "xor of two sums is not linear")
+            assert isinstance(b, int)
+            return a.shifted(b)
+        left = self.and_(a, self.not_(b, w), w)
+        right = self.and_(self.not_(a, w), b, w)
+        return self.or_(left, right, w)
+
+    def shl(self, a: Payload, n: int, w: int) -> Payload:
+        if n >= w:
+            return 0
+        if isinstance(a, int):
+            return (a << n) & ((1 << w) - 1)
+        if isinstance(a, Form):
+            return a.scaled(1 << n)
+        every = (1 << w) - 1
+        return Field(a.tt, a.column, a.position - n, (a.mask << n) & every, (a.ones << n) & every)
+
+    def lshr(self, a: Payload, n: int, w: int) -> Payload:
+        if n >= w:
+            return 0
+        if isinstance(a, int):
+            return a >> n
+        if isinstance(a, Field):
+            mask = a.mask >> n
+            return Field(a.tt, a.column, a.position + n, mask, a.ones >> n) if mask else a.ones >> n
+        _require(n == 0, "a right shift of a sum is not linear")
+        return a
+
+    def eq(self, a: Payload, b: Payload, w: int) -> bool:
+        _require(isinstance(a, int) and isinstance(b, int), "a comparison of unknown values")
+        return a == b
+
+    def ult(self, a: Payload, b: Payload, w: int) -> bool:
+        (alo, ahi), (blo, bhi) = _interval(a), _interval(b)
+        _require(min(alo, blo) >= 0 and max(ahi, bhi) < 1 << w, "a comparison of values that may wrap")
+        _require(ahi < blo or alo >= bhi, f"a comparison of [{alo}, {ahi}] with [{blo}, {bhi}] is open")
+        return ahi < blo
+
+    def ite(self, cond: bool, a: Payload, b: Payload, w: int) -> Payload:
+        return a if cond else b
+
+    def zext(self, a: Payload, w: int, to: int) -> Payload:
+        if isinstance(a, Form):
+            _require(0 <= a.lo and a.hi < 1 << w, f"a {w}-bit lane is widened but may hold [{a.lo}, {a.hi}]")
+        return a
+
+    def sext(self, a: Payload, w: int, to: int) -> Payload:
+        half = 1 << (w - 1)
+        if isinstance(a, int):
+            return ((a ^ half) - half) & ((1 << to) - 1)
+        lo, hi = _interval(a)
+        _require(-half <= lo and hi < half, f"a signed {w}-bit lane is widened but may hold [{lo}, {hi}]")
+        return a
+
+    def trunc(self, a: Payload, w: int, to: int) -> Payload:
+        every = (1 << to) - 1
+        if isinstance(a, int):
+            return a & every
+        if isinstance(a, Field):
+            return Field(a.tt, a.column, a.position, a.mask & every, a.ones & every)
+        return a
+
+    def popcount(self, a: Payload, w: int) -> Payload:
+        if isinstance(a, int):
+            return a.bit_count()
+        _require(isinstance(a, Field), "a count of the bits of a sum is not linear")
+        assert isinstance(a, Field)
+        n = a.mask.bit_count()
+        const = a.ones.bit_count()
+        return Form(const, {(a.tt, a.column): {1: _at(a.mask, a.position)}}, const, const + n)
+
+    def lookup(self, table: Sequence[Payload], index: Payload, w: int) -> Payload:
+        size = len(table)
+        if isinstance(index, int):
+            return table[index % size]
+        _require(isinstance(index, Field), "a sum is used as an index")
+        assert isinstance(index, Field)
+        _require((index.mask | index.ones) < size, "an index beyond the table")
+        entries = [e for e in table if isinstance(e, int)]
+        _require(len(entries) == size, "a table of unknown values")
+        return _affine_lookup(entries, index)
+
+    def join(self, parts: Sequence[Payload], w: int) -> Payload:
+        fields = [p for p in parts if isinstance(p, Field)]
+        first = parts[0]
+        if isinstance(first, Field) and len(fields) == len(parts):
+            aligned = [
+                (p.tt, p.column, p.position) == (first.tt, first.column, first.position + k * w)
+                for k, p in enumerate(fields)
+            ]
+            if all(aligned):
+                mask = sum(p.mask << (k * w) for k, p in enumerate(fields))
+                ones = sum(p.ones << (k * w) for k, p in enumerate(fields))
+                return Field(first.tt, first.column, first.position, mask, ones)
+        out: Payload = 0
+        for k, part in enumerate(parts):
+            out = self.add(out, self.shl(self.zext(part, w, w * len(parts)), k * w, w * len(parts)), w * len(parts))
+        return out
+
+    def split(self, a: Payload, w: int, to: int) -> list[Payload]:
+        if not isinstance(a, Form):
+            return [self.trunc(self.lshr(a, k, w), w, to) for k in range(0, w, to)]
+        out: list[Payload] = []
+        rest = a
+        for _ in range(to, w, to):
+            low, rest = _cut(rest, to)
+            out.append(low)
+        return [*out, rest]
+
+
+def _field(x: Payload, w: int) -> Field:
+    if isinstance(x, int):
+        return Field(0, None, 0, 0, x)
+    assert isinstance(x, Field)
+    return x
+
+
+def _at(mask: int, position: int) -> int:
+    return mask << position if position >= 0 else mask >> -position
+
+
+def _trailing_zeros(x: Form) -> int:
+    values = [c for by in x.atoms.values() for c in by] + [x.const]
+    return min(((v & -v).bit_length() - 1 for v in values if v), default=64)
+
+
+def _affine_lookup(table: Sequence[int], index: Field) -> Form:
+    """The lookup lemma: the entry is table[ones] plus one fixed amount per set bit."""
+    base = table[index.ones]
+    bits = [n for n in range(index.mask.bit_length()) if index.mask >> n & 1]
+    weight = {n: table[index.ones | 1 << n] - base for n in bits}
+    subset = index.mask
+    while True:
+        want = base + sum(weight[n] for n in bits if subset >> n & 1)
+        _require(table[index.ones | subset] == want, "the table is not a sum over the index's bits")
+        if not subset:
+            break
+        subset = (subset - 1) & index.mask
+    by: dict[int, int] = {}
+    for n, coef in weight.items():
+        if coef:
+            by[coef] = by.get(coef, 0) | _at(1 << n, index.position)
+    lo = base + sum(c for c in weight.values() if c < 0)
+    hi = base + sum(c for c in weight.values() if c > 0)
+    return Form(base, {(index.tt, index.column): by} if by else {}, lo, hi)
+
+
+def _cut(x: Form, to: int) -> tuple[Form, Form]:
+    """Split into low + 2**to * high, where low fits `to` bits."""
+    unit = 1 << to
+    high = {k: {c // unit: m for c, m in by.items() if c % unit == 0} for k, by in x.atoms.items()}
+    low = {k: {c: m for c, m in by.items() if c % unit} for k, by in x.atoms.items()}
+    if any(low.values()) and any(high.values()):
+        raise Inexact("a lane that mixes two sums is split")
+    if any(high.values()):
+        _require(x.const % unit == 0, "a lane that mixes a constant and a sum is split")
+        zero = Form(0, {}, 0, 0)
+        return zero, Form(x.const // unit, {k: v for k, v in high.items() if v}, x.lo // unit, x.hi // unit)
+    _require(0 <= x.lo and x.hi < unit, f"a lane in [{x.lo}, {x.hi}] is split at bit {to}")
+    return x, Form(0, {}, 0, 0)

@@ -1,0 +1,107 @@
+"""One instruction form: types, meaning, C text and cost, as declared in `isa_specs/`."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from bitsynth.errors import SpecError
+from bitsynth.isa import lane as lane_text
+from bitsynth.isa.bits import Bits, Domain, trunc
+from bitsynth.isa.types import VecType
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Latency in cycles, throughput per cycle, and the port class that limits it."""
+
+    latency: float
+    per_cycle: float
+    port: str
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A register operand, or where `memory` the bytes its pointer points at."""
+
+    name: str
+    type: VecType
+    memory: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Instr:
+    """One form of an instruction, such as `addp.u8x16`."""
+
+    isa: str
+    name: str
+    doc: str
+    operands: tuple[Operand, ...]
+    imm: tuple[str, int, int] | None
+    try_imm: tuple[int, ...]
+    out: VecType
+    lane: str
+    text: str
+    cost: Mapping[str, Cost]
+    tied: tuple[str, ...]
+    high: str | None
+    store: bool
+    names: Mapping[str, int]
+
+    @cached_property
+    def tree(self) -> ast.Expression:
+        known = [*(o.name for o in self.operands), *self.names, *([self.imm[0]] if self.imm else [])]
+        return lane_text.parse(f"{self.isa}: {self.name}", self.lane, known)
+
+    @cached_property
+    def _lanes(self) -> lane_text.Evaluate:
+        parameters = [*(o.name for o in self.operands), *self.names, *([self.imm[0]] if self.imm else [])]
+        return lane_text.compile_lanes(self.tree, self.out.lanes, parameters)
+
+    @property
+    def reads_memory(self) -> bool:
+        return any(o.memory for o in self.operands)
+
+    @property
+    def imms(self) -> range:
+        """Every legal immediate; (0,) alone where the instruction takes none."""
+        return range(self.imm[1], self.imm[2] + 1) if self.imm else range(1)
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the declaration: what a differential test vouches for."""
+        parts = [self.name, *map(repr, self.operands), repr(self.imm), str(self.out), self.lane, self.text]
+        parts += [f"{k}={v}" for k, v in sorted(self.names.items())]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+    def __call__(self, domain: Domain, args: Sequence[Sequence[Any]], imm: int = 0) -> list[Any]:
+        """The output lanes for `args`, one sequence of lane payloads an operand."""
+        values: list[Any] = [
+            tuple(Bits(domain, o.type.bits, v) for v in given) for o, given in zip(self.operands, args, strict=True)
+        ]
+        values += self.names.values()
+        if self.imm:
+            values.append(imm)
+        try:
+            lanes = self._lanes(*values)
+        except (TypeError, IndexError, AttributeError, ValueError) as error:
+            raise SpecError(f"{self.isa}: {self.name}: lane expression {self.lane!r} fails: {error}") from None
+        return [self._payload(x) for x in lanes]
+
+    def _payload(self, x: Any) -> Any:
+        if not isinstance(x, Bits) or x.w < self.out.bits:
+            raise SpecError(f"{self.isa}: {self.name}: the lane expression must give {self.out.bits} bits or more")
+        return x.v if x.w == self.out.bits else trunc(x, self.out.bits).v
+
+    def render(self, args: Sequence[str], imm: int = 0, to: str = "") -> str:
+        """The C expression for operands `args`; a store writes to the pointer `to`."""
+        holes: dict[str, object] = dict(zip((o.name for o in self.operands), args, strict=True))
+        if self.store:
+            holes["to"] = to
+        if self.imm:
+            holes[self.imm[0]] = imm
+        return self.text.format(**holes)

@@ -1,0 +1,84 @@
+"""The lane expression: one line of text that says what output lane `i` is.
+
+A whitelisted subset of Python's expression grammar over the operand names, the
+functions of `bits.FUNCTIONS`, integer literals, `i` and comprehension variables.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection
+from types import CodeType
+from typing import Any
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.bits import FUNCTIONS
+
+_ALLOWED = (
+    ast.Expression, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.Load, ast.Store, ast.Constant,
+    ast.Subscript, ast.Slice, ast.GeneratorExp, ast.comprehension, ast.Add, ast.Sub, ast.Mult,
+    ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr, ast.BitXor, ast.Invert, ast.LShift, ast.RShift,
+    ast.USub,
+)  # fmt: skip
+_BITWISE = (
+    ast.Expression, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Name, ast.Load,
+    ast.BitAnd, ast.BitOr, ast.BitXor, ast.Invert,
+)  # fmt: skip
+_MAX_CONSTANT = 1 << 64
+
+Evaluate = Callable[..., list[Any]]
+
+
+def parse(where: str, text: str, names: Collection[str]) -> ast.Expression:
+    """The checked syntax tree of `text`; SpecError names `where` and the offence."""
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError) as error:
+        raise SpecError(f"{where}: lane expression {text!r} does not parse: {error}") from None
+    bound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    known = {*names, *FUNCTIONS, *bound, "i"}
+    for node in ast.walk(tree):
+        if not isinstance(node, _ALLOWED):
+            raise SpecError(f"{where}: {type(node).__name__} is not allowed in a lane expression: {text!r}")
+        if isinstance(node, ast.Name) and node.id not in known:
+            raise SpecError(f"{where}: unknown name {node.id!r} in {text!r}; known: {', '.join(sorted(known))}")
+        if isinstance(node, ast.Constant) and not (type(node.value) is int and node.value < _MAX_CONSTANT):
+            raise SpecError(f"{where}: constant {node.value!r} is not allowed in a lane expression")
+    return tree
+
+
+def is_bitwise(tree: ast.Expression) -> bool:
+    """True when lane `i` is built from the operands' lanes `i` by and, or, xor, not alone."""
+    subscripts = [n for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
+    return all(isinstance(n, _BITWISE) for n in ast.walk(tree)) and all(
+        isinstance(n.slice, ast.Name) and n.slice.id == "i" for n in subscripts
+    )
+
+
+def is_lanewise(tree: ast.Expression) -> bool:
+    """True when output lane `i` reads lanes `i` of the operands only."""
+    return all(
+        isinstance(n.slice, ast.Name) and n.slice.id == "i" for n in ast.walk(tree) if isinstance(n, ast.Subscript)
+    )
+
+
+def compile_lanes(tree: ast.Expression, lanes: int, parameters: list[str]) -> Evaluate:
+    """A function of `parameters` that returns all `lanes` output lanes."""
+    comprehension = ast.ListComp(
+        elt=tree.body,
+        generators=[
+            ast.comprehension(
+                target=ast.Name("i", ast.Store()),
+                iter=ast.Call(ast.Name("range", ast.Load()), [ast.Constant(lanes)], []),
+                ifs=[],
+                is_async=0,
+            )
+        ],
+    )
+    arguments = ast.arguments(
+        posonlyargs=[], args=[ast.arg(p) for p in parameters], kwonlyargs=[], kw_defaults=[], defaults=[]
+    )
+    function = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, comprehension)))
+    code: CodeType = compile(function, "<lane>", "eval")
+    result: Evaluate = eval(code, {"__builtins__": {}, **FUNCTIONS})
+    return result

@@ -1,0 +1,219 @@
+"""Read `isa_specs/<isa>/*.toml` into an `Isa`.
+
+A table `[instr.NAME]` declares one instruction. `forms` lists what its type and
+number variables stand for, so that one table covers every lane width it exists in;
+form `k` is named NAME.<first variable>. Costs are per CPU of `isa.toml`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bitsynth import paths
+from bitsynth.errors import SpecError
+from bitsynth.isa.instr import Cost, Instr, Operand
+from bitsynth.isa.types import VecType
+
+
+class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`lat` cycles of latency, `per_cycle` instructions a cycle, at most, on `port`."""
+
+    lat: float
+    per_cycle: float
+    port: str = "vector"
+
+
+class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[instr.NAME]` table."""
+
+    doc: str
+    lane: str
+    c: str
+    out: str
+    source: str
+    cost: dict[str, CostTable]
+    forms: dict[str, list[str | int]]
+    in_: dict[str, str] = msgspec.field(name="in")
+    imm: dict[str, tuple[int | str, int | str]] = {}
+    try_imm: list[int] = []
+    tied: list[str] = []
+    high: str | None = None
+    store: bool = False
+
+
+class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A processor: vector instructions and loads it can start a cycle."""
+
+    doc: str
+    vector_per_cycle: float
+    half_width_speedup: float = 1.0
+
+
+class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The `[isa]` table of `isa.toml`."""
+
+    name: str
+    doc: str
+    arch: str
+    vector_bits: int
+    registers: int
+    header: str
+    feature: str
+    cc_flags: list[str]
+    cast: str
+    ctype: dict[str, str]
+    cpu: dict[str, CpuTable]
+    sources: dict[str, str]
+    host_features: list[str] = []
+
+
+class _IsaFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    isa: IsaTable
+
+
+class _InstrFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    instr: dict[str, InstrTable]
+
+
+@dataclass(frozen=True, eq=False)
+class Isa:
+    """An instruction set: its facts and its instruction forms by name."""
+
+    table: IsaTable
+    instrs: Mapping[str, Instr]
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @cached_property
+    def word(self) -> VecType:
+        """The full register as bytes."""
+        return VecType("u", 8, self.table.vector_bits // 8)
+
+    def __getitem__(self, name: str) -> Instr:
+        try:
+            return self.instrs[name]
+        except KeyError:
+            raise SpecError(
+                f"{self.name} has no instruction {name!r}; `bitsynth isa show {self.name}` lists them"
+            ) from None
+
+
+def names() -> list[str]:
+    """The instruction sets that have a folder."""
+    return sorted(p.parent.name for p in paths.isa_specs().glob("*/isa.toml"))
+
+
+@lru_cache
+def load(name: str) -> Isa:
+    """The instruction set `name`; SpecError names the file and what is wrong in it."""
+    if name not in names():
+        raise SpecError(f"unknown instruction set {name!r}; known: {', '.join(names())}")
+    return load_folder(paths.isa_specs() / name)
+
+
+def load_folder(folder: Path) -> Isa:
+    """The instruction set declared in `folder`."""
+    table = _decode(folder / "isa.toml", _IsaFile).isa
+    if table.name != folder.name:
+        raise SpecError(f"{folder / 'isa.toml'}: name is {table.name!r}, the folder is {folder.name!r}")
+    instrs: dict[str, Instr] = {}
+    for path in sorted(folder.glob("*.toml")):
+        if path.name != "isa.toml":
+            for name, entry in _decode(path, _InstrFile).instr.items():
+                for form in _forms(f"{path}: {name}", table, name, entry):
+                    if form.name in instrs:
+                        raise SpecError(f"{path}: {form.name} is declared twice")
+                    instrs[form.name] = form
+    return Isa(table, instrs)
+
+
+def _decode(path: Path, kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), kind)
+    except FileNotFoundError:
+        raise SpecError(f"{path} is missing") from None
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: {error}") from None
+
+
+def _forms(where: str, isa: IsaTable, name: str, entry: InstrTable) -> list[Instr]:
+    _check_cost(where, isa, entry)
+    lengths = {len(v) for v in entry.forms.values()}
+    if len(lengths) != 1:
+        raise SpecError(f"{where}: the lists in `forms` differ in length: {sorted(lengths)}")
+    rows = [dict(zip(entry.forms, row, strict=True)) for row in zip(*entry.forms.values(), strict=True)]
+    return [_form(where, isa, name, entry, row) for row in rows]
+
+
+def _check_cost(where: str, isa: IsaTable, entry: InstrTable) -> None:
+    if missing := sorted(set(isa.cpu) - set(entry.cost)):
+        raise SpecError(f"{where}: no cost for {', '.join(missing)}")
+    if unknown := sorted(set(entry.cost) - set(isa.cpu)):
+        raise SpecError(f"{where}: cost for unknown cpu {', '.join(unknown)}")
+    if any(c.per_cycle <= 0 or c.lat < 0 for c in entry.cost.values()):
+        raise SpecError(f"{where}: a cost must have lat >= 0 and per_cycle > 0")
+    if entry.source not in isa.sources:
+        raise SpecError(f"{where}: unknown cost source {entry.source!r}; known: {', '.join(isa.sources)}")
+
+
+def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[str, str | int]) -> Instr:
+    types = {k: VecType.parse(v) for k, v in row.items() if isinstance(v, str)}
+    numbers = {k: v for k, v in row.items() if isinstance(v, int)}
+    if not types:
+        raise SpecError(f"{where}: `forms` has no type variable")
+
+    def resolve(text: str) -> VecType:
+        return types[text] if text in types else VecType.parse(text)
+
+    operands = tuple(Operand(k, resolve(v.lstrip("*")), v.startswith("*")) for k, v in entry.in_.items())
+    out = resolve(entry.out)
+    sizes = {f"{k}_{what}": getattr(t, what) for k, t in types.items() for what in ("bits", "lanes")}
+    holes = {o.name: f"{{{o.name}}}" for o in operands} | {k: f"{{{k}}}" for k in [*entry.imm, "to"]}
+    try:
+        text = entry.c.format(**types, **numbers, **holes)
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise SpecError(f"{where}: C text {entry.c!r} does not fill: {error!r}") from None
+    narrow = out.total_bits < isa.vector_bits
+    cost = {
+        cpu: Cost(c.lat, c.per_cycle * (isa.cpu[cpu].half_width_speedup if narrow else 1.0), c.port)
+        for cpu, c in entry.cost.items()
+    }
+    first = next(iter(row.values()))
+    return Instr(
+        isa=isa.name,
+        name=f"{name}.{first}",
+        doc=entry.doc,
+        operands=operands,
+        imm=_imm(where, entry, numbers),
+        try_imm=tuple(entry.try_imm),
+        out=out,
+        lane=entry.lane,
+        text=text,
+        cost=cost,
+        tied=tuple(entry.tied),
+        high=entry.high,
+        store=entry.store,
+        names={**numbers, **sizes},
+    )
+
+
+def _imm(where: str, entry: InstrTable, numbers: Mapping[str, int]) -> tuple[str, int, int] | None:
+    if not entry.imm:
+        return None
+    if len(entry.imm) > 1:
+        raise SpecError(f"{where}: at most one immediate")
+    ((name, ends),) = entry.imm.items()
+    try:
+        low, high = (numbers[e] if isinstance(e, str) else e for e in ends)
+    except KeyError as error:
+        raise SpecError(f"{where}: immediate bound {error} is not in `forms`") from None
+    return name, low, high

@@ -1,0 +1,49 @@
+"""Vector types such as `u8x16`: sign, bits of a lane, number of lanes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from bitsynth.errors import SpecError
+
+_PATTERN = re.compile(r"([us])(8|16|32|64)x([1-9]\d?)")
+
+
+@dataclass(frozen=True)
+class VecType:
+    """A vector of `lanes` lanes, `bits` wide each; the sign only names the C type."""
+
+    sign: str
+    bits: int
+    lanes: int
+
+    @classmethod
+    def parse(cls, text: str) -> VecType:
+        match = _PATTERN.fullmatch(text)
+        if not match:
+            raise SpecError(f"bad vector type {text!r}: want for example 'u8x16'")
+        return cls(match[1], int(match[2]), int(match[3]))
+
+    @property
+    def total_bits(self) -> int:
+        return self.bits * self.lanes
+
+    @property
+    def short(self) -> str:
+        """The lane type alone, as intrinsics spell it: `u8`."""
+        return f"{self.sign}{self.bits}"
+
+    @property
+    def q(self) -> str:
+        """The letter NEON intrinsics of 128 bits carry."""
+        return "q" if self.total_bits == 128 else ""
+
+    def __str__(self) -> str:
+        return f"{self.short}x{self.lanes}"
+
+    def __format__(self, spec: str) -> str:
+        """In C templates `{T}` is the lane type, `{T:v}` the vector type, `{T:c}` the C scalar."""
+        if spec == "c":
+            return f"{'u' if self.sign == 'u' else ''}int{self.bits}_t"
+        return str(self) if spec == "v" else self.short

@@ -1,0 +1,22 @@
+"""Where the shipped data lives: inside the wheel, or beside the package in a checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+
+
+def _data(name: str) -> Path:
+    shipped = _PACKAGE / "_data" / name
+    return shipped if shipped.is_dir() else _PACKAGE.parent / name
+
+
+def isa_specs() -> Path:
+    """The folder of instruction sets."""
+    return _data("isa_specs")
+
+
+def shipped_kernels() -> Path:
+    """The folder of solved kernels that came with the package."""
+    return _data("kernels_cache")
