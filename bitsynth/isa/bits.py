@@ -155,6 +155,12 @@ def sclamp(x: Bits, to: int) -> Bits:
     return trunc(ite(slt(x, low), low, ite(slt(x.lift(high), x), high, x)), to)
 
 
+def uclamp(x: Bits, to: int) -> Bits:
+    """Saturation of the signed `x` to `to` bits without a sign."""
+    high = (1 << to) - 1
+    return trunc(ite(slt(x, 0), 0, ite(slt(x.lift(high), x), high, x)), to)
+
+
 def lookup(table: Sequence[Bits], index: Bits) -> Bits:
     """`table[index]`; the index is below the table's length."""
     first = table[0]
@@ -168,6 +174,6 @@ def concat(a: Sequence[Bits], b: Sequence[Bits]) -> tuple[Bits, ...]:
 
 FUNCTIONS = {
     "zext": zext, "sext": sext, "trunc": trunc, "ult": ult, "slt": slt, "eq": eq, "ite": ite,
-    "absdiff": absdiff, "popcount": popcount, "sum": total, "sclamp": sclamp, "lookup": lookup,
+    "absdiff": absdiff, "popcount": popcount, "sum": total, "sclamp": sclamp, "uclamp": uclamp, "lookup": lookup,
     "concat": concat, "range": range,
 }  # fmt: skip

@@ -182,7 +182,7 @@ def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[
         text = entry.c.format(**types, **numbers, **holes)
     except (KeyError, IndexError, ValueError, AttributeError) as error:
         raise SpecError(f"{where}: C text {entry.c!r} does not fill: {error!r}") from None
-    narrow = out.total_bits < isa.vector_bits
+    narrow = max(t.total_bits for t in (out, *(o.type for o in operands))) < isa.vector_bits
     cost = {
         cpu: Cost(c.lat, c.per_cycle * (isa.cpu[cpu].half_width_speedup if narrow else 1.0), c.port)
         for cpu, c in entry.cost.items()
