@@ -1,0 +1,154 @@
+"""Which C compilers there are for an instruction set, and how each is spoken to."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from bitsynth.build import host, process
+from bitsynth.errors import ToolError
+from bitsynth.isa.load import Isa, IsaTable
+
+_DEBIAN = {"aarch64": "gcc-aarch64-linux-gnu", "x86_64": "gcc-x86-64-linux-gnu"}
+_PROBE = """\
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+int64_t bs_probe(uint8_t *a, size_t n);
+int64_t bs_probe(uint8_t *a, size_t n) { memset(a, 1, n); return 7; }
+"""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler for one architecture."""
+
+    name: str
+    family: str
+    command: tuple[str, ...]
+    arch: str
+    version: str
+
+    @property
+    def identity(self) -> str:
+        """What a cached library depends on."""
+        return f"{shlex.join(self.command)} {self.version}"
+
+    def flags(self, given: Sequence[str]) -> list[str]:
+        """`given` in this compiler's spelling."""
+        if self.family != "zig":
+            return list(given)
+        rest = [f for f in given if not f.startswith("-march=")]
+        march = [f.removeprefix("-march=") for f in given if f.startswith("-march=")]
+        return [f"-mcpu={_zig_cpu(march[-1]) if march else 'baseline'}", *rest]
+
+
+def compilers(isa: Isa) -> list[Compiler]:
+    """Every compiler that builds code for `isa`, the preferred one first."""
+    return [c for c in candidates(isa.table.arch) if not problem(isa, c)]
+
+
+def preferred(isa: Isa) -> Compiler:
+    """The first compiler that works; ToolError says what to install if none does."""
+    tried = []
+    for compiler in candidates(isa.table.arch):
+        trouble = problem(isa, compiler)
+        if not trouble:
+            return compiler
+        tried.append(f"{compiler.name}: {trouble}")
+    raise ToolError("\n".join([f"no C compiler for {isa.name} ({isa.table.arch}): {advice(isa.table)}", *tried]))
+
+
+def advice(isa: IsaTable) -> str:
+    """What to install in order to compile for `isa`."""
+    native = isa.arch == host.arch()
+    package = "gcc or clang" if native else f"Debian's {_DEBIAN.get(isa.arch, 'cross gcc')}"
+    return (
+        f"install {package}, or `pip install 'bitsynth[emulator]'` for the compiler in ziglang, "
+        f"or name a compiler in {_variable(isa.arch)}"
+    )
+
+
+def problem(isa: Isa, compiler: Compiler) -> str:
+    """Why `compiler` does not build a small library for `isa`; empty if it does."""
+    from bitsynth.build.library import compile_for
+
+    try:
+        compile_for(isa, {"probe.c": f"#include <{isa.table.header}>\n{_PROBE}"}, compiler=compiler)
+    except ToolError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        return str(error)
+    return ""
+
+
+def candidates(arch: str) -> Iterator[Compiler]:
+    """The compilers found for `arch`, tried or not."""
+    forced = forced_command(arch)
+    if forced:
+        yield _identify(" ".join(forced), tuple(forced), arch)
+        return
+    for name, command in _found(arch):
+        try:
+            yield _identify(name, command, arch)
+        except ToolError:
+            continue
+
+
+def forced_command(arch: str) -> list[str]:
+    """The compiler command the environment asks for, as words."""
+    own = os.environ.get(_variable(arch), "")
+    native = os.environ.get("BITSYNTH_CC", "") if arch == host.arch() else ""
+    return shlex.split(own or native)
+
+
+def zig() -> tuple[str, ...]:
+    """The command of the zig compiler that pip installs, empty if it is not there."""
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None:
+        return ()
+    folders = list(spec.submodule_search_locations or [])
+    own = Path(folders[0]) / "zig" if folders else Path()
+    return (str(own),) if own.is_file() else (sys.executable, "-m", "ziglang")
+
+
+def _variable(arch: str) -> str:
+    return "BITSYNTH_CC_" + arch.upper()
+
+
+def _found(arch: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    native = arch == host.arch()
+    if not native or sys.platform != "linux":
+        if path := shutil.which(f"{arch}-linux-gnu-gcc"):
+            yield f"{arch}-linux-gnu-gcc", (path,)
+        if not native and (path := shutil.which("clang")):
+            yield "clang", (path, f"--target={arch}-linux-gnu")
+    if native:
+        named = [n for n in ("gcc", "clang", "cc") if shutil.which(n)]
+        for name in named if len(named) == 1 else [n for n in named if n != "cc"]:
+            yield name, (str(shutil.which(name)),)
+    if command := zig():
+        yield "zig", (*command, "cc", *([] if native else ["-target", f"{arch}-linux-musl"]))
+
+
+@lru_cache
+def _identify(name: str, command: tuple[str, ...], arch: str) -> Compiler:
+    text = process.run([*command, "--version"], Path.cwd(), {})
+    is_zig = any(Path(word).stem in {"zig", "ziglang"} for word in command)
+    family = "zig" if is_zig else "clang" if "clang" in text.lower() else "gcc"
+    return Compiler(name, family, command, arch, text.partition("\n")[0].strip())
+
+
+def _zig_cpu(march: str) -> str:
+    base, *extras = march.split("+")
+    if base.startswith("armv8"):
+        version = base.removeprefix("armv8").removesuffix("-a").replace(".", "_")
+        return "+".join(["generic", *([f"v8{version}a"] if version else []), *extras])
+    return base.replace("-", "_")

@@ -1,0 +1,60 @@
+"""What the machine we run on is and has."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+from bitsynth.isa.load import IsaTable
+
+_SAME = {"amd64": "x86_64", "arm64": "aarch64"}
+_LINUX_NAMES = {"neon": "asimd", "advsimd": "asimd", "feat_dotprod": "asimddp", "feat_i8mm": "i8mm"}
+
+
+def arch() -> str:
+    """The processor architecture, as `isa.toml` spells it."""
+    machine = platform.machine().lower()
+    return _SAME.get(machine, machine)
+
+
+@lru_cache
+def features() -> frozenset[str]:
+    """The processor's features under the names of Linux's /proc/cpuinfo."""
+    return _darwin_features() if sys.platform == "darwin" else _linux_features()
+
+
+def missing(isa: IsaTable) -> list[str]:
+    """The features `isa` needs and this processor lacks."""
+    return [f for f in isa.host_features if f.lower() not in features()]
+
+
+def matches(isa: IsaTable) -> bool:
+    """Whether code for `isa` runs here without an emulator."""
+    return isa.arch == arch() and not missing(isa)
+
+
+def _linux_features() -> frozenset[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return frozenset()
+    lines = (line.partition(":") for line in text.splitlines())
+    sets = [frozenset(v.lower().split()) for k, _, v in lines if k.strip() in {"flags", "Features"}]
+    return frozenset.intersection(*sets) if sets else frozenset()
+
+
+def _darwin_features() -> frozenset[str]:
+    keys = ["machdep.cpu.features", "machdep.cpu.leaf7_features", "hw.optional"]
+    done = subprocess.run(["sysctl", *keys], capture_output=True, text=True, check=False)
+    found = {"fp", "asimd"} if arch() == "aarch64" else set()
+    for line in done.stdout.lower().splitlines():
+        key, _, value = line.partition(":")
+        if key.startswith("machdep"):
+            found |= set(value.replace(".", "_").split())
+        elif value.strip() == "1":
+            name = key.rpartition(".")[2]
+            found.add(_LINUX_NAMES.get(name, name.removeprefix("feat_")))
+    return frozenset(found)

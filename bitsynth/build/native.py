@@ -1,0 +1,48 @@
+"""Runs a library in this process."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cffi
+import numpy as np
+
+from bitsynth.build import arguments, host
+from bitsynth.errors import ToolError
+
+
+class NativeRunner:
+    """Calls functions of a library this processor runs. Nothing guards its memory."""
+
+    def __init__(self, library: Path) -> None:
+        self.description = f"natively on {host.arch()}"
+        self.instructions: int | None = None
+        self._ffi = cffi.FFI()
+        self._path = library
+        try:
+            self._library = self._ffi.dlopen(str(library), self._ffi.RTLD_NOW)
+        except OSError as error:
+            raise ToolError(f"cannot load {library}: {error}") from None
+        self._address, self._function = cache(self._find), cache(self._cast)
+
+    def call(self, symbol: str, *args: object, bits: int = 64) -> int:
+        values = arguments.check(symbol, args)
+        function = self._function(symbol, len(values))
+        words = [v.ctypes.data if isinstance(v, np.ndarray) else v for v in values]
+        return arguments.signed(int(function(*words)), bits)
+
+    def close(self) -> None:
+        """Nothing to do: an open library stays usable, and Python frees it."""
+
+    def _cast(self, symbol: str, count: int) -> Any:
+        parameters = ", ".join(["uint64_t"] * count) or "void"
+        return self._ffi.cast(f"uint64_t (*)({parameters})", self._address(symbol))
+
+    def _find(self, symbol: str) -> Any:
+        try:
+            self._ffi.cdef(f"extern char {symbol}[];")
+            return self._ffi.addressof(self._library, symbol)
+        except (AttributeError, cffi.CDefError):
+            raise ToolError(f"{self._path} has no function {symbol!r}") from None

@@ -1,0 +1,103 @@
+"""An AArch64 machine in a process of qemu-user, driven through pipes."""
+
+from __future__ import annotations
+
+import select
+import shutil
+import struct
+import subprocess
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+from bitsynth.build.emulated import Fault
+from bitsynth.build.library import compile_for
+from bitsynth.errors import ToolError
+from bitsynth.isa.load import Isa
+
+_MAP, _UNMAP, _READ, _CALL = range(4)
+_PROT = {"r": 1, "w": 2, "x": 4}
+_SIGNALS = {4: "illegal instruction", 5: "trap", 7: "bus error", 8: "arithmetic error", 11: "forbidden access"}
+_SUPPORT = Path(__file__).parent / "support"
+_SECONDS = 600
+
+
+def find() -> str | None:
+    """The path of qemu's user-mode emulator, None where there is none."""
+    return shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+
+
+def start(isa: Isa, base_only: bool) -> QemuMachine:
+    """A fresh machine; ToolError says what to install if it cannot be had."""
+    qemu = find()
+    if qemu is None:
+        raise ToolError("qemu-aarch64 is not on PATH: install Debian's qemu-user")
+    sources = {n: (_SUPPORT / n).read_text(encoding="utf-8") for n in ("driver.c", "memory.c")}
+    driver = compile_for(isa, sources, shared=False, flags=["-nostdlib"])
+    return QemuMachine([qemu, "-cpu", "cortex-a72" if base_only else "max", str(driver)])
+
+
+class QemuMachine:
+    """The other end of `support/driver.c`."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.instructions: int | None = None
+        self.description = f"emulated by {Path(command[0]).name}"
+        try:
+            self._process = subprocess.Popen(
+                command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+        except OSError as error:
+            raise ToolError(f"cannot start {command[0]}: {error.strerror or error}") from None
+        self.close = weakref.finalize(self, _stop, self._process)
+
+    def map(self, address: int, data: bytes | bytearray, access: str) -> None:
+        self._send(_MAP, address, len(data), sum(_PROT[c] for c in access), data=data)
+
+    def unmap(self, address: int, size: int) -> None:
+        self._send(_UNMAP, address, size)
+
+    def read(self, address: int, size: int) -> bytes:
+        self._send(_READ, address, size)
+        return self._receive(size)
+
+    def call(self, function: int, words: Sequence[int]) -> int:
+        self._send(_CALL, function, *words)
+        signal, value = struct.unpack("<QQ", self._receive(16))
+        if signal == 255:
+            raise ToolError("did not start: qemu has no memory free where it is needed")
+        if signal:
+            raise Fault(f"did a{'n' if signal == 4 else ''} {_SIGNALS.get(signal, f'signal {signal}')}", value)
+        return int(value)
+
+    def _send(self, op: int, *args: int, data: bytes | bytearray = b"") -> None:
+        pipe = self._process.stdin
+        assert pipe is not None
+        message = memoryview(struct.pack("<10Q", op, *args, *[0] * (9 - len(args))) + data)
+        try:
+            while message:
+                message = message[pipe.write(message) or 0 :]
+        except BrokenPipeError:
+            return  # Why it ended comes as the next answer.
+
+    def _receive(self, size: int) -> bytes:
+        pipe = self._process.stdout
+        assert pipe is not None
+        parts, left = [], size
+        while left:
+            if not select.select([pipe], [], [], _SECONDS)[0]:
+                raise ToolError(f"did not end within {_SECONDS} s under qemu")
+            part = pipe.read(left)
+            if not part:
+                raise ToolError(f"ended qemu with exit code {self._process.wait()}")
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    process.wait()

@@ -1,0 +1,107 @@
+"""Calling functions of a compiled library, wherever its code can run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from bitsynth.build import host
+from bitsynth.errors import ToolError
+from bitsynth.isa.load import Isa, IsaTable
+
+KINDS = ("native", "qemu", "unicorn")
+EMULATED = frozenset({"aarch64"})
+
+
+class Runner(Protocol):
+    """Calls functions of one library."""
+
+    @property
+    def description(self) -> str:
+        """Where the code runs, in words."""
+
+    @property
+    def instructions(self) -> int | None:
+        """Instructions the last call executed, where they are counted."""
+
+    def call(self, symbol: str, *args: object, bits: int = 64) -> int:
+        """Call `symbol` with at most 8 integers, numpy arrays and None (a null pointer).
+
+        Integers go in 64-bit registers. An array must be C-contiguous and goes as a
+        pointer; what the function writes is in the array afterwards. The result is the
+        64-bit return register as a signed number, or its low 32 bits with `bits=32`,
+        which a function that returns `int` needs: the upper half is then undefined.
+        """
+
+    def close(self) -> None:
+        """Free what the runner holds."""
+
+
+def forced() -> str:
+    """The runner BITSYNTH_RUNNER asks for, empty if it asks for none."""
+    kind = os.environ.get("BITSYNTH_RUNNER", "")
+    if kind and kind not in KINDS:
+        raise ToolError(f"BITSYNTH_RUNNER is {kind!r}; it can be {', '.join(KINDS)}")
+    return kind
+
+
+def runs_natively(isa: IsaTable) -> bool:
+    """Whether code for `isa` will run on this processor itself."""
+    kind = forced()
+    return kind == "native" if kind and isa.arch in EMULATED else host.matches(isa) or isa.arch not in EMULATED
+
+
+def runner(isa: Isa, library: Path, *, count: bool = False, align: int = 16) -> Runner:
+    """A runner for `library`, which `compile_for` built for `isa`.
+
+    Natively if the processor can, else under qemu-user, else under unicorn;
+    BITSYNTH_RUNNER forces one. `count` asks for instruction counts, which unicorn has.
+    Emulators place each array so that it ends at an unmapped page, `align` allowing.
+    """
+    kind = forced()
+    if not kind and count and isa.table.arch in EMULATED:
+        kind = "unicorn"
+    if kind == "native" or (not kind and runs_natively(isa.table)):
+        return _native(isa, library)
+    if isa.table.arch not in EMULATED:
+        raise ToolError(f"no emulator for {isa.name} ({isa.table.arch}): unset BITSYNTH_RUNNER, or set it to native")
+    kinds = [kind] if kind else ["qemu", "unicorn"]
+    return _first([partial(_emulated, isa, library, k, count, align) for k in kinds])
+
+
+def _first(makers: list[Callable[[], Runner]]) -> Runner:
+    problems = []
+    for make in makers:
+        try:
+            return make()
+        except ToolError as error:
+            problems.append(str(error))
+    raise ToolError("\n".join(problems))
+
+
+def _native(isa: Isa, library: Path) -> Runner:
+    from bitsynth.build.native import NativeRunner
+
+    if isa.table.arch != host.arch():
+        raise ToolError(f"{isa.name} code needs an {isa.table.arch} processor; this one is {host.arch()}")
+    if absent := host.missing(isa.table):
+        raise ToolError(f"{isa.name} code needs a processor with {', '.join(absent)}; this one lacks it")
+    return NativeRunner(library)
+
+
+def _emulated(isa: Isa, library: Path, kind: str, count: bool, align: int) -> Runner:
+    from bitsynth.build.emulated import EmulatedRunner
+    from bitsynth.build.image import read_image
+
+    image = read_image(library)
+    base_only = "-march=armv8-a" in isa.table.cc_flags
+    if kind == "qemu":
+        from bitsynth.build.qemu import start
+
+        return EmulatedRunner(image, lambda: start(isa, base_only), align)
+    from bitsynth.build.unicorn_machine import UnicornMachine
+
+    return EmulatedRunner(image, lambda: UnicornMachine(base_only, count), align)
