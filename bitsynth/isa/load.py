@@ -49,7 +49,11 @@ class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A processor: vector instructions and loads it can start a cycle."""
+    """A processor: how many vector instructions it can start a cycle, at most.
+
+    Where no operand is wider than half a register, `half_width_speedup` times as many
+    start; stores are as many as ever.
+    """
 
     doc: str
     vector_per_cycle: float
@@ -182,7 +186,7 @@ def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[
         text = entry.c.format(**types, **numbers, **holes)
     except (KeyError, IndexError, ValueError, AttributeError) as error:
         raise SpecError(f"{where}: C text {entry.c!r} does not fill: {error!r}") from None
-    narrow = max(t.total_bits for t in (out, *(o.type for o in operands))) < isa.vector_bits
+    narrow = max(t.total_bits for t in (out, *(o.type for o in operands))) < isa.vector_bits and not entry.store
     cost = {
         cpu: Cost(c.lat, c.per_cycle * (isa.cpu[cpu].half_width_speedup if narrow else 1.0), c.port)
         for cpu, c in entry.cost.items()
