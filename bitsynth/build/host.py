@@ -7,8 +7,10 @@ import subprocess
 import sys
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bitsynth.isa.load import IsaTable
+if TYPE_CHECKING:
+    from bitsynth.isa.load import IsaTable
 
 _SAME = {"amd64": "x86_64", "arm64": "aarch64"}
 _LINUX_NAMES = {"neon": "asimd", "advsimd": "asimd", "feat_dotprod": "asimddp", "feat_i8mm": "i8mm"}

@@ -10,24 +10,20 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bitsynth.build import process
-from bitsynth.build.compilers import Compiler, preferred
+from bitsynth.build import host, process
+from bitsynth.build.folder import cache_folder
+from bitsynth.build.runners import runs_natively
+from bitsynth.build.toolchain import Compiler, preferred
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.isa.load import Isa
+
+if TYPE_CHECKING:
+    from bitsynth.isa.load import Isa
 
 _FORMAT = "1"
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fdiagnostics-color=never")
 _SUPPORT = Path(__file__).parent / "support"
-
-
-def cache_folder() -> Path:
-    """Where compiled libraries are kept: BITSYNTH_BUILD_CACHE, or the user's cache."""
-    if given := os.environ.get("BITSYNTH_BUILD_CACHE"):
-        return Path(given).absolute()
-    import platformdirs
-
-    return platformdirs.user_cache_path("bitsynth") / "build"
 
 
 def compile_for(
@@ -44,8 +40,6 @@ def compile_for(
     included. `flags` go to the compiler and to the linker. The same sources, flags and
     compiler give the same path at once; a build that was interrupted leaves nothing.
     """
-    from bitsynth.build.runners import runs_natively
-
     for name in sources:
         if Path(name).name != name or Path(name).suffix not in {".c", ".h"}:
             raise SpecError(f"{name!r} is no plain name of a .c or .h file")
@@ -61,7 +55,7 @@ def compile_for(
 
 def _link_flags(compiler: Compiler, shared: bool, hosted: bool) -> list[str]:
     if not shared:
-        return [] if hosted else ["-static"]
+        return [] if compiler.arch == host.arch() else ["-static"]
     if not hosted:
         return ["-shared", "-nostdlib", "-Wl,-z,defs"]
     # Linking zig's own libc takes it seconds; the process that loads the library has one.
@@ -95,7 +89,7 @@ def _locked(key: str) -> Iterator[None]:
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
-        for stale in folder.glob(f"{key}.part-*"):
+        for stale in folder.glob(f"{key[:2]}*.part-*"):
             shutil.rmtree(stale, ignore_errors=True)
         yield
     finally:
@@ -114,6 +108,8 @@ def _build_in_place(
         for name, text in files.items():
             (work / name).write_text(text, encoding="utf-8")
         _run_compiler(compiler, files, compile_flags, link_flags, work, target.name)
+        if target.parent.exists():
+            shutil.rmtree(target.parent)
         os.replace(work, target.parent)
     except OSError as error:
         raise _unwritable(folder, error) from error
@@ -129,12 +125,9 @@ def _run_compiler(
     work: Path,
     name: str,
 ) -> None:
-    zig_cache = str(cache_folder() / "zig")
     scratch = work / "scratch"
     scratch.mkdir()
-    env = {"TMPDIR": str(scratch)}
-    if compiler.family == "zig":
-        env |= {k: os.environ.get(k, zig_cache) for k in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
+    env = {"TMPDIR": str(scratch), **compiler.environment}
     objects = []
     for source in sorted(f for f in files if f.endswith(".c")):
         objects.append(f"{source}.o")

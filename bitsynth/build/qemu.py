@@ -9,11 +9,14 @@ import subprocess
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bitsynth.build.emulated import Fault
 from bitsynth.build.library import compile_for
 from bitsynth.errors import ToolError
-from bitsynth.isa.load import Isa
+
+if TYPE_CHECKING:
+    from bitsynth.isa.load import Isa
 
 _MAP, _UNMAP, _READ, _CALL = range(4)
 _PROT = {"r": 1, "w": 2, "x": 4}

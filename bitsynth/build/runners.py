@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from bitsynth.build import host
 from bitsynth.errors import ToolError
-from bitsynth.isa.load import Isa, IsaTable
+
+if TYPE_CHECKING:
+    from bitsynth.isa.load import Isa, IsaTable
 
 KINDS = ("native", "qemu", "unicorn")
 EMULATED = frozenset({"aarch64"})
@@ -50,8 +52,10 @@ def forced() -> str:
 
 def runs_natively(isa: IsaTable) -> bool:
     """Whether code for `isa` will run on this processor itself."""
+    if isa.arch not in EMULATED:
+        return True
     kind = forced()
-    return kind == "native" if kind and isa.arch in EMULATED else host.matches(isa) or isa.arch not in EMULATED
+    return kind == "native" or (not kind and host.matches(isa))
 
 
 def runner(isa: Isa, library: Path, *, count: bool = False, align: int = 16) -> Runner:

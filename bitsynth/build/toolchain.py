@@ -11,10 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bitsynth.build import host, process
+from bitsynth.build.folder import cache_folder
 from bitsynth.errors import ToolError
-from bitsynth.isa.load import Isa, IsaTable
+
+if TYPE_CHECKING:
+    from bitsynth.isa.load import Isa, IsaTable
 
 _DEBIAN = {"aarch64": "gcc-aarch64-linux-gnu", "x86_64": "gcc-x86-64-linux-gnu"}
 _PROBE = """\
@@ -35,6 +39,11 @@ class Compiler:
     command: tuple[str, ...]
     arch: str
     version: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables it must run with: zig keeps its caches in ours, HOME may be read-only."""
+        return _environment(self.family)
 
     @property
     def identity(self) -> str:
@@ -78,10 +87,8 @@ def advice(isa: IsaTable) -> str:
 
 def problem(isa: Isa, compiler: Compiler) -> str:
     """Why `compiler` does not build a small library for `isa`; empty if it does."""
-    from bitsynth.build.library import compile_for
-
     try:
-        compile_for(isa, {"probe.c": f"#include <{isa.table.header}>\n{_PROBE}"}, compiler=compiler)
+        probe(isa, compiler)
     except ToolError as error:
         if isinstance(error.__cause__, OSError):
             raise
@@ -89,24 +96,27 @@ def problem(isa: Isa, compiler: Compiler) -> str:
     return ""
 
 
+def probe(isa: Isa, compiler: Compiler) -> Path:
+    """A small library for `isa`: `bs_probe(array, n)` fills `n` bytes with 1 and returns 7."""
+    from bitsynth.build.library import compile_for
+
+    return compile_for(isa, {"probe.c": f"#include <{isa.table.header}>\n{_PROBE}"}, compiler=compiler)
+
+
 def candidates(arch: str) -> Iterator[Compiler]:
     """The compilers found for `arch`, tried or not."""
-    forced = forced_command(arch)
-    if forced:
-        yield _identify(" ".join(forced), tuple(forced), arch)
+    if forced := _forced(arch):
+        variable, command = forced
+        try:
+            yield _identify(shlex.join(command), command, arch)
+        except ToolError as error:
+            raise ToolError(f"{variable}: {error}") from None
         return
     for name, command in _found(arch):
         try:
             yield _identify(name, command, arch)
         except ToolError:
             continue
-
-
-def forced_command(arch: str) -> list[str]:
-    """The compiler command the environment asks for, as words."""
-    own = os.environ.get(_variable(arch), "")
-    native = os.environ.get("BITSYNTH_CC", "") if arch == host.arch() else ""
-    return shlex.split(own or native)
 
 
 def zig() -> tuple[str, ...]:
@@ -117,6 +127,15 @@ def zig() -> tuple[str, ...]:
     folders = list(spec.submodule_search_locations or [])
     own = Path(folders[0]) / "zig" if folders else Path()
     return (str(own),) if own.is_file() else (sys.executable, "-m", "ziglang")
+
+
+def _forced(arch: str) -> tuple[str, tuple[str, ...]] | None:
+    """The variable of the environment that names a compiler for `arch`, and its command."""
+    for variable in (_variable(arch), *(["BITSYNTH_CC"] if arch == host.arch() else [])):
+        if words := shlex.split(os.environ.get(variable, "")):
+            path = shutil.which(words[0])
+            return variable, (os.path.abspath(path) if path else words[0], *words[1:])
+    return None
 
 
 def _variable(arch: str) -> str:
@@ -140,10 +159,20 @@ def _found(arch: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 @lru_cache
 def _identify(name: str, command: tuple[str, ...], arch: str) -> Compiler:
-    text = process.run([*command, "--version"], Path.cwd(), {})
-    is_zig = any(Path(word).stem in {"zig", "ziglang"} for word in command)
-    family = "zig" if is_zig else "clang" if "clang" in text.lower() else "gcc"
+    zig_words = next((i for i, word in enumerate(command) if Path(word).stem in {"zig", "ziglang"}), -1) + 1
+    if zig_words:
+        number = process.run([*command[:zig_words], "version"], Path("/"), _environment("zig"))
+        return Compiler(name, "zig", command, arch, f"zig {number.strip()}")
+    text = process.run([*command, "--version"], Path("/"), {})
+    family = "clang" if "clang" in text.lower() else "gcc"
     return Compiler(name, family, command, arch, text.partition("\n")[0].strip())
+
+
+def _environment(family: str) -> dict[str, str]:
+    if family != "zig":
+        return {}
+    own = str(cache_folder() / "zig")
+    return {k: os.environ.get(k, own) for k in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
 
 
 def _zig_cpu(march: str) -> str:

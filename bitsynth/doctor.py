@@ -1,0 +1,173 @@
+"""What of the tools bitsynth can use is here, and what to do about what is not."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bitsynth import build, paths
+from bitsynth.build import host, toolchain
+from bitsynth.errors import BitsynthError
+
+if TYPE_CHECKING:
+    from bitsynth.isa.load import Isa
+
+_EMULATOR = "pip install 'bitsynth[emulator]'"
+_BENCH = "pip install 'bitsynth[bench]'"
+_PACKAGES = (
+    ("z3-solver", "finds and proves kernels", "pip install z3-solver"),
+    ("numpy", "reference results and arrays to call kernels with", "pip install numpy"),
+    ("jinja2", "writes C", "pip install jinja2"),
+    ("cffi", "calls kernels natively", "pip install cffi"),
+    ("msgspec", "reads instruction sets and kernels", "pip install msgspec"),
+    ("filelock", "shares the caches between processes", "pip install filelock"),
+    ("ziglang", "a C compiler for this and for other processors", _EMULATOR),
+    ("unicorn", "runs and counts AArch64 instructions anywhere", _EMULATOR),
+    ("pyelftools", "loads AArch64 code into an emulator", _EMULATOR),
+    ("onnx", "reads and writes models", _BENCH),
+    ("matplotlib", "draws the published figures", _BENCH),
+)
+_ARCHES = {"aarch64": "gcc-aarch64-linux-gnu", "x86_64": "gcc-x86-64-linux-gnu"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked for: its version or path, empty if missing, and what to do then."""
+
+    name: str
+    found: str
+    purpose: str
+    advice: str
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.found)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether code for an instruction set compiles and runs here: natively, emulated or not."""
+
+    isa: str
+    run: str
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.isa}: run: {self.run} ({self.why})" if self.run != "cannot" else f"{self.isa}: cannot: {self.why}"
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """All findings, and a verdict an instruction set."""
+
+    findings: tuple[Finding, ...]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every instruction set can be run."""
+        return bool(self.verdicts) and all(v.run != "cannot" for v in self.verdicts)
+
+
+def examine() -> Report:
+    """Look for everything. Each verdict comes from compiling and running a probe."""
+    sets = list(_isas())
+    findings = [
+        Finding("python", platform.python_version(), "runs bitsynth", ""),
+        *(Finding(name, _version(name), purpose, advice) for name, purpose, advice in _PACKAGES),
+        *(_compilers(arch, package) for arch, package in _ARCHES.items()),
+        _qemu(),
+        *(_features(isa) for isa in sets if not isinstance(isa, Verdict)),
+        _folder("build cache", build.cache_folder(), "keeps compiled kernels", "BITSYNTH_BUILD_CACHE"),
+        _folder("kernel cache", _kernel_cache(), "keeps solved kernels", "BITSYNTH_CACHE"),
+        _shipped(),
+    ]
+    return Report(tuple(findings), tuple(isa if isinstance(isa, Verdict) else _verdict(isa) for isa in sets))
+
+
+def _isas() -> Iterator[Isa | Verdict]:
+    """Every instruction set, or why it cannot be read."""
+    for name in sorted(p.parent.name for p in paths.isa_specs().glob("*/isa.toml")):
+        try:
+            from bitsynth.isa import load
+
+            yield load.load(name)
+        except (ImportError, BitsynthError) as error:
+            yield Verdict(name, "cannot", str(error))
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _compilers(arch: str, package: str) -> Finding:
+    native = arch == host.arch()
+    what = f"{'native' if native else 'cross'} C compilers ({arch})"
+    wanted = "install gcc or clang" if native else f"install Debian's {package}"
+    try:
+        found = [f"{c.name}: {c.version}" for c in toolchain.candidates(arch)]
+    except BitsynthError as error:
+        return Finding(what, "", f"compile kernels for {arch}", str(error))
+    return Finding(what, "; ".join(found), f"compile kernels for {arch}", f"{wanted}, or {_EMULATOR}")
+
+
+def _qemu() -> Finding:
+    path = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+    return Finding("qemu-aarch64", path or "", "runs AArch64 code fast", "install Debian's qemu-user")
+
+
+def _features(isa: Isa) -> Finding:
+    name, purpose = f"processor features of {isa.name}", f"run {isa.name} kernels without an emulator"
+    advice = f"use an {isa.table.arch} machine that has {', '.join(isa.table.host_features) or 'it'}"
+    if isa.table.arch != host.arch():
+        return Finding(name, "", purpose, f"this processor is {host.arch()}; {advice}")
+    if absent := host.missing(isa.table):
+        return Finding(name, "", purpose, f"this processor lacks {', '.join(absent)}; {advice}")
+    return Finding(name, ", ".join(isa.table.host_features) or isa.table.arch, purpose, "")
+
+
+def _kernel_cache() -> Path:
+    if given := os.environ.get("BITSYNTH_CACHE"):
+        return Path(given).absolute()
+    return build.user_cache() / "kernels"
+
+
+def _folder(name: str, folder: Path, purpose: str, variable: str) -> Finding:
+    nearest = next((p for p in (folder, *folder.parents) if p.exists()), folder)
+    usable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+    advice = f"{folder} cannot be written: set {variable} to a folder that can"
+    return Finding(name, str(folder) if usable else "", purpose, advice)
+
+
+def _shipped() -> Finding:
+    count = sum(1 for _ in paths.shipped_kernels().glob("*/*.json"))
+    found = f"{count} in {paths.shipped_kernels()}" if count else ""
+    return Finding("shipped kernels", found, "proved kernels that need no search", "reinstall bitsynth, or search anew")
+
+
+def _verdict(isa: Isa) -> Verdict:
+    try:
+        import numpy as np
+
+        compiler = toolchain.preferred(isa)
+        runner = build.runner(isa, toolchain.probe(isa, compiler))
+        array = np.zeros(64, np.uint8)
+        result = runner.call("bs_probe", array, array.size)
+        runner.close()
+    except (ImportError, BitsynthError, OSError) as error:
+        return Verdict(isa.name, "cannot", str(error))
+    if result != 7 or not array.all():
+        return Verdict(isa.name, "cannot", f"a probe ran wrong, {runner.description}, compiled by {compiler.name}")
+    run = "natively" if runner.description.startswith("natively") else "emulated"
+    return Verdict(isa.name, run, f"{runner.description}, compiled by {compiler.name}")
