@@ -11,6 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+MAX_WIDTH = 64
+"""No intermediate value of a lane expression is wider."""
+_MOST_INDICES = 4096
+
 
 class Domain(Protocol):
     """Primitives on payloads of `w` bits. Results are reduced modulo 2**w."""
@@ -78,10 +82,16 @@ class Bits:
         return Bits(self.d, self.w, self.d.not_(self.v, self.w))
 
     def __lshift__(self, n: int) -> Bits:
-        return Bits(self.d, self.w, self.d.shl(self.v, n, self.w))
+        return Bits(self.d, self.w, self.d.shl(self.v, _amount(n), self.w))
 
     def __rshift__(self, n: int) -> Bits:
-        return Bits(self.d, self.w, self.d.lshr(self.v, n, self.w))
+        return Bits(self.d, self.w, self.d.lshr(self.v, _amount(n), self.w))
+
+
+def _amount(n: int) -> int:
+    if not isinstance(n, int) or n < 0:
+        raise TypeError(f"a shift wants a number of bits known in advance, not {n!r}")
+    return n
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -92,18 +102,27 @@ class Cond:
     v: Any
 
 
+def _widen(x: Bits, to: int) -> None:
+    if not x.w <= to <= MAX_WIDTH:
+        raise TypeError(f"{x.w} bits cannot be widened to {to}; at most {MAX_WIDTH} are kept")
+
+
 def zext(x: Bits, to: int) -> Bits:
     """`x` widened with zeros to `to` bits."""
+    _widen(x, to)
     return Bits(x.d, to, x.d.zext(x.v, x.w, to))
 
 
 def sext(x: Bits, to: int) -> Bits:
     """`x` widened with its sign to `to` bits."""
+    _widen(x, to)
     return Bits(x.d, to, x.d.sext(x.v, x.w, to))
 
 
 def trunc(x: Bits, to: int) -> Bits:
     """The low `to` bits of `x`."""
+    if not 0 < to <= x.w:
+        raise TypeError(f"{x.w} bits have no low {to}")
     return Bits(x.d, to, x.d.trunc(x.v, x.w, to))
 
 
@@ -172,8 +191,16 @@ def concat(a: Sequence[Bits], b: Sequence[Bits]) -> tuple[Bits, ...]:
     return tuple(a) + tuple(b)
 
 
+def indices(*ends: int) -> range:
+    """Python's `range`, of a length a register could have."""
+    out = range(*ends)
+    if len(out) > _MOST_INDICES:
+        raise ValueError(f"a range of {len(out)} indices")
+    return out
+
+
 FUNCTIONS = {
     "zext": zext, "sext": sext, "trunc": trunc, "ult": ult, "slt": slt, "eq": eq, "ite": ite,
     "absdiff": absdiff, "popcount": popcount, "sum": total, "sclamp": sclamp, "uclamp": uclamp, "lookup": lookup,
-    "concat": concat, "range": range,
+    "concat": concat, "range": indices,
 }  # fmt: skip

@@ -14,6 +14,9 @@ from bitsynth.isa import lane as lane_text
 from bitsynth.isa.bits import Bits, Domain, trunc
 from bitsynth.isa.types import VecType
 
+_FAILURES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, MemoryError, RecursionError)
+"""What a lane expression that is not total, or mixes widths, can raise."""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -88,7 +91,7 @@ class Instr:
             values.append(imm)
         try:
             lanes = self._lanes(*values)
-        except (TypeError, IndexError, AttributeError, ValueError) as error:
+        except _FAILURES as error:
             raise SpecError(f"{self.isa}: {self.name}: lane expression {self.lane!r} fails: {error}") from None
         return [self._payload(x) for x in lanes]
 

@@ -25,16 +25,14 @@ _BITWISE = (
     ast.BitAnd, ast.BitOr, ast.BitXor, ast.Invert,
 )  # fmt: skip
 _MAX_CONSTANT = 1 << 64
+_MAX_LENGTH = 1000
 
 Evaluate = Callable[..., list[Any]]
 
 
 def parse(where: str, text: str, names: Collection[str]) -> ast.Expression:
     """The checked syntax tree of `text`; SpecError names `where` and the offence."""
-    try:
-        tree = ast.parse(text, mode="eval")
-    except (SyntaxError, ValueError) as error:
-        raise SpecError(f"{where}: lane expression {text!r} does not parse: {error}") from None
+    tree = _syntax(where, text)
     bound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     known = {*names, *FUNCTIONS, *bound, "i"}
     for node in ast.walk(tree):
@@ -45,6 +43,17 @@ def parse(where: str, text: str, names: Collection[str]) -> ast.Expression:
         if isinstance(node, ast.Constant) and not (type(node.value) is int and node.value < _MAX_CONSTANT):
             raise SpecError(f"{where}: constant {node.value!r} is not allowed in a lane expression")
     return tree
+
+
+def _syntax(where: str, text: str) -> ast.Expression:
+    if len(text) > _MAX_LENGTH:
+        raise SpecError(f"{where}: a lane expression of {len(text)} characters; at most {_MAX_LENGTH} are read")
+    try:
+        return ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError) as error:
+        raise SpecError(f"{where}: lane expression {text!r} does not parse: {error}") from None
+    except (RecursionError, MemoryError):
+        raise SpecError(f"{where}: lane expression {text[:40]!r}... is nested too deeply") from None
 
 
 def is_bitwise(tree: ast.Expression) -> bool:

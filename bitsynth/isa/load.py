@@ -8,7 +8,7 @@ form `k` is named NAME.<first variable>. Costs are per CPU of `isa.toml`.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -18,8 +18,11 @@ import msgspec
 
 from bitsynth import paths
 from bitsynth.errors import SpecError
+from bitsynth.isa import lane as lane_text
 from bitsynth.isa.instr import Cost, Instr, Operand
 from bitsynth.isa.types import VecType
+
+_VECTOR_BITS = (64, 128, 256, 512)
 
 
 class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,9 +129,7 @@ def load(name: str) -> Isa:
 
 def load_folder(folder: Path) -> Isa:
     """The instruction set declared in `folder`."""
-    table = _decode(folder / "isa.toml", _IsaFile).isa
-    if table.name != folder.name:
-        raise SpecError(f"{folder / 'isa.toml'}: name is {table.name!r}, the folder is {folder.name!r}")
+    table = _isa_table(folder)
     instrs: dict[str, Instr] = {}
     for path in sorted(folder.glob("*.toml")):
         if path.name != "isa.toml":
@@ -137,7 +138,38 @@ def load_folder(folder: Path) -> Isa:
                     if form.name in instrs:
                         raise SpecError(f"{path}: {form.name} is declared twice")
                     instrs[form.name] = form
+    _check_partners(folder, instrs)
     return Isa(table, instrs)
+
+
+def _isa_table(folder: Path) -> IsaTable:
+    path = folder / "isa.toml"
+    table: IsaTable = _decode(path, _IsaFile).isa
+    if table.name != folder.name:
+        raise SpecError(f"{path}: name is {table.name!r}, the folder is {folder.name!r}")
+    if table.vector_bits not in _VECTOR_BITS or table.registers < 1:
+        raise SpecError(f"{path}: want vector_bits of {_VECTOR_BITS} and a register or more")
+    if not table.cpu or any(c.vector_per_cycle <= 0 or c.half_width_speedup <= 0 for c in table.cpu.values()):
+        raise SpecError(f"{path}: want one cpu or more, each with vector_per_cycle and half_width_speedup above 0")
+    for kind in table.ctype:
+        _located(f"{path}: ctype", VecType.parse, kind)
+    return table
+
+
+def _check_partners(folder: Path, instrs: Mapping[str, Instr]) -> None:
+    """A form with `high` needs the form of that table with the same types."""
+    for low in instrs.values():
+        high = instrs.get(f"{low.high}.{low.name.rpartition('.')[2]}")
+        if low.high and (high is None or (high.operands, high.out) != (low.operands, low.out)):
+            raise SpecError(f"{folder}: {low.name}: no {low.high!r} of the same operands, which `high` names")
+
+
+def _located(where: str, parse: Callable[[str], Any], text: str) -> Any:
+    """`parse(text)`; a SpecError it raises names `where`."""
+    try:
+        return parse(text)
+    except SpecError as error:
+        raise SpecError(f"{where}: {error}") from None
 
 
 def _decode(path: Path, kind: type[Any]) -> Any:
@@ -145,17 +177,28 @@ def _decode(path: Path, kind: type[Any]) -> Any:
         return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), kind)
     except FileNotFoundError:
         raise SpecError(f"{path} is missing") from None
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise SpecError(f"{path}: nested too deeply") from None
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError, OSError) as error:
         raise SpecError(f"{path}: {error}") from None
 
 
 def _forms(where: str, isa: IsaTable, name: str, entry: InstrTable) -> list[Instr]:
     _check_cost(where, isa, entry)
+    _check_lane(where, entry)
     lengths = {len(v) for v in entry.forms.values()}
-    if len(lengths) != 1:
-        raise SpecError(f"{where}: the lists in `forms` differ in length: {sorted(lengths)}")
+    if len(lengths) != 1 or 0 in lengths:
+        raise SpecError(f"{where}: want one or more forms, as many of each variable; got lists of {sorted(lengths)}")
     rows = [dict(zip(entry.forms, row, strict=True)) for row in zip(*entry.forms.values(), strict=True)]
     return [_form(where, isa, name, entry, row) for row in rows]
+
+
+def _check_lane(where: str, entry: InstrTable) -> None:
+    types = [k for k, v in entry.forms.items() if any(isinstance(x, str) for x in v)]
+    sizes = [f"{k}_{what}" for k in types for what in ("bits", "lanes")]
+    lane_text.parse(where, entry.lane, [*entry.in_, *entry.forms, *sizes, *entry.imm])
+    if unknown := sorted(set(entry.tied) - set(entry.in_)):
+        raise SpecError(f"{where}: `tied` names {', '.join(unknown)}, which is no operand")
 
 
 def _check_cost(where: str, isa: IsaTable, entry: InstrTable) -> None:
@@ -170,13 +213,13 @@ def _check_cost(where: str, isa: IsaTable, entry: InstrTable) -> None:
 
 
 def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[str, str | int]) -> Instr:
-    types = {k: VecType.parse(v) for k, v in row.items() if isinstance(v, str)}
+    types = {k: _located(where, VecType.parse, v) for k, v in row.items() if isinstance(v, str)}
     numbers = {k: v for k, v in row.items() if isinstance(v, int)}
     if not types:
         raise SpecError(f"{where}: `forms` has no type variable")
 
     def resolve(text: str) -> VecType:
-        return types[text] if text in types else VecType.parse(text)
+        return types[text] if text in types else _located(where, VecType.parse, text)
 
     operands = tuple(Operand(k, resolve(v.lstrip("*")), v.startswith("*")) for k, v in entry.in_.items())
     out = resolve(entry.out)
@@ -192,7 +235,7 @@ def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[
         for cpu, c in entry.cost.items()
     }
     first = next(iter(row.values()))
-    return Instr(
+    instr = Instr(
         isa=isa.name,
         name=f"{name}.{first}",
         doc=entry.doc,
@@ -208,6 +251,22 @@ def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[
         store=entry.store,
         names={**numbers, **sizes},
     )
+    _check_form(where, isa, instr)
+    return instr
+
+
+def _check_form(where: str, isa: IsaTable, instr: Instr) -> None:
+    used = [instr.out, *(o.type for o in instr.operands if not o.memory)]
+    if unknown := sorted({str(t) for t in used} - set(isa.ctype)):
+        raise SpecError(f"{where}: isa.toml has no ctype for {', '.join(unknown)}")
+    if not instr.imms or not set(instr.try_imm) <= set(instr.imms):
+        raise SpecError(f"{where}: try_imm and imm: want immediates between {instr.imm}, first to last")
+    if ("{to}" in instr.text) != instr.store:
+        raise SpecError(f"{where}: the hole {{to}} is what a store has, and all that has it")
+    try:
+        instr.render([o.name for o in instr.operands], instr.imms[0], "to")
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise SpecError(f"{where}: C text {instr.text!r} does not fill: {error!r}") from None
 
 
 def _imm(where: str, entry: InstrTable, numbers: Mapping[str, int]) -> tuple[str, int, int] | None:

@@ -44,6 +44,8 @@ class VecType:
 
     def __format__(self, spec: str) -> str:
         """In C templates `{T}` is the lane type, `{T:v}` the vector type, `{T:c}` the C scalar."""
-        if spec == "c":
-            return f"{'u' if self.sign == 'u' else ''}int{self.bits}_t"
-        return str(self) if spec == "v" else self.short
+        scalar = f"{'u' if self.sign == 'u' else ''}int{self.bits}_t"
+        try:
+            return {"": self.short, "v": str(self), "c": scalar}[spec]
+        except KeyError:
+            raise ValueError(f"a type hole is {{T}}, {{T:v}} or {{T:c}}, not {{T:{spec}}}") from None

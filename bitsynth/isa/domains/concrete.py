@@ -71,8 +71,8 @@ class ConcreteDomain:
         return np.bitwise_count(a).astype(np.uint64)
 
     def lookup(self, table: Sequence[U64], index: U64, w: int) -> Any:
-        columns = np.stack(np.broadcast_arrays(*table, index)[:-1])
-        return np.take_along_axis(columns, np.atleast_1d(index % np.uint64(len(table)))[None].astype(np.intp), 0)[0]
+        *columns, at = np.broadcast_arrays(*table, index)
+        return np.take_along_axis(np.stack(columns), (at % np.uint64(len(table)))[None].astype(np.intp), 0)[0]
 
     def join(self, parts: Sequence[U64], w: int) -> Any:
         out = parts[0]

@@ -1,0 +1,155 @@
+"""Is every declared meaning the machine's? The differential test, and the record of it.
+
+The synthesizer may use what `is_tested` says yes to: forms whose declaration is,
+letter for letter, one that `check_isa` compared with the real instruction.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bitsynth import paths
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.load import Isa
+
+if TYPE_CHECKING:
+    from bitsynth.isa.harness import Capture, Failure
+
+Progress = Callable[[int, int], None]
+"""Called with the number of cases done and of all; a case is one form with one immediate."""
+RECORD = "checked.json"
+
+
+@dataclass(frozen=True)
+class FormResult:
+    """One form: how many immediates and inputs it was tried on, and the first failure."""
+
+    form: str
+    digest: str
+    cases: int
+    inputs: int
+    failure: Failure | None
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What a run of the differential test found; `by` names the compiler and the machine."""
+
+    isa: str
+    by: str
+    results: tuple[FormResult, ...]
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        return tuple(r.failure for r in self.results if r.failure)
+
+    @property
+    def passed(self) -> bool:
+        return not self.failures
+
+
+class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    by: str
+    digests: dict[str, str]
+
+
+def check_isa(isa: Isa, progress: Progress | None = None, *, forms: Sequence[str] | None = None) -> CheckReport:
+    """Compare every form of `isa`, or those named, with the instruction itself.
+
+    Raises ToolError where no compiler or no machine for `isa` can be had.
+    """
+    from bitsynth.isa.harness import captures
+
+    instrs = [isa[name] for name in forms] if forms is not None else list(isa.instrs.values())
+    by, found = captures(isa, instrs)
+    results = {i.name: FormResult(i.name, i.digest, 0, 0, None) for i in instrs}
+    total = sum(len(i.imms) for i in instrs)
+    for done, capture in enumerate(found, 1):
+        results[capture.form] = _add(results[capture.form], isa[capture.form], capture)
+        if progress:
+            progress(done, total)
+    return CheckReport(isa.name, by, tuple(results.values()))
+
+
+def _add(result: FormResult, instr: Instr, capture: Capture) -> FormResult:
+    from bitsynth.isa.harness import differs
+
+    failure = result.failure or differs(instr, capture)
+    return FormResult(result.form, result.digest, result.cases + 1, result.inputs + capture.records, failure)
+
+
+def recheck(instr: Instr, captured: Iterable[Capture]) -> Failure | None:
+    """The first failure of `instr`'s meaning on what the machine gave before; nothing is run."""
+    from bitsynth.isa.harness import differs
+
+    return next((f for c in captured if (f := differs(instr, c))), None)
+
+
+def bless(isa: Isa, *reports: CheckReport) -> Path:
+    """Record that every form of `isa` passed in each of `reports`; the path of the record."""
+    for report in reports:
+        _require_complete(isa, report)
+    digests = {name: instr.digest for name, instr in sorted(isa.instrs.items())}
+    record = _Record("; ".join(r.by for r in reports), digests)
+    path = paths.isa_specs() / isa.name / RECORD
+    _write(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+    _digests.cache_clear()
+    return path
+
+
+def _require_complete(isa: Isa, report: CheckReport) -> None:
+    if report.isa != isa.name:
+        raise SpecError(f"a report on {report.isa} says nothing about {isa.name}")
+    if report.failures:
+        raise SpecError(f"{isa.name} is not as declared: {report.failures[0]}")
+    tested = {r.form: r.digest for r in report.results}
+    if missing := [n for n, i in isa.instrs.items() if tested.get(n) != i.digest]:
+        raise SpecError(f"the report does not cover {isa.name} as it is now: {', '.join(missing[:5])}")
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Replace the file in one step: a reader sees the old record or the new one."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except OSError as error:
+        raise ToolError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+@lru_cache
+def _digests(isa: str) -> Mapping[str, str]:
+    path = paths.isa_specs() / isa / RECORD
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Record).digests
+    except FileNotFoundError:
+        return {}
+    except (msgspec.DecodeError, OSError) as error:
+        raise SpecError(f"{path}: {error}; run `bitsynth isa check {isa} --bless`") from None
+
+
+def is_tested(instr: Instr) -> bool:
+    """Whether this very declaration passed the differential test."""
+    return _digests(instr.isa).get(instr.name) == instr.digest
+
+
+def require_tested(instrs: Iterable[Instr]) -> None:
+    """Raise SpecError, naming them, unless every one of `instrs` is tested."""
+    unknown = [i for i in instrs if not is_tested(i)]
+    if unknown:
+        named = ", ".join(sorted({i.name for i in unknown})[:5])
+        raise SpecError(
+            f"{unknown[0].isa}: {named} is not differential-tested (or has changed since): "
+            f"run `bitsynth isa check {unknown[0].isa} --bless`"
+        )

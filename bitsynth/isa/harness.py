@@ -1,0 +1,121 @@
+"""Runs the C text of instruction forms on the machine itself, or on an emulator of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth import build
+from bitsynth.build.toolchain import preferred
+from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.isa.inputs import U64, inputs
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.load import Isa
+from bitsynth.isa.types import VecType
+
+_CHUNK = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """What the machine made of `args`: uint64 arrays of shape (lanes, records)."""
+
+    form: str
+    imm: int
+    args: list[U64]
+    out: U64
+
+    @property
+    def records(self) -> int:
+        return int(self.out.shape[1])
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The first input on which a declared meaning is not the machine's."""
+
+    form: str
+    imm: int
+    args: tuple[tuple[int, ...], ...]
+    got: tuple[int, ...]
+    want: tuple[int, ...]
+
+    def __str__(self) -> str:
+        given = ", ".join(_hex(a) for a in self.args)
+        return f"{self.form} n={self.imm} on {given}: the machine gives {_hex(self.got)}, the lane {_hex(self.want)}"
+
+
+def _hex(lanes: Sequence[int]) -> str:
+    return "[" + " ".join(f"{x:x}" for x in lanes) + "]"
+
+
+def captures(isa: Isa, forms: Sequence[Instr]) -> tuple[str, Iterator[Capture]]:
+    """A description of compiler and machine, and what they give for every form and immediate."""
+    jobs = [(form, imm) for form in forms for imm in form.imms]
+    library = build.compile_for(isa, _sources(isa, jobs), flags=["-O1"])
+    runner = build.runner(isa, library)
+    by = f"{preferred(isa).version}, {runner.description}"
+    return by, (_run(runner, k, form, imm) for k, (form, imm) in enumerate(jobs))
+
+
+def differs(instr: Instr, capture: Capture) -> Failure | None:
+    """The first record of `capture` that `instr`'s lane expression does not give."""
+    lanes = instr(ConcreteDomain(), [list(a) for a in capture.args], capture.imm)
+    want = np.stack([np.broadcast_to(x, capture.records) for x in lanes])
+    wrong = np.flatnonzero((want != capture.out).any(axis=0))
+    if not wrong.size:
+        return None
+    at = int(wrong[0])
+    args = tuple(_record(a, at) for a in capture.args)
+    return Failure(instr.name, capture.imm, args, _record(capture.out, at), _record(want, at))
+
+
+def _record(lanes: U64, at: int) -> tuple[int, ...]:
+    return tuple(int(x) for x in lanes[:, at])
+
+
+def _run(runner: build.Runner, k: int, instr: Instr, imm: int) -> Capture:
+    args = inputs(instr, imm)
+    count = args[0].shape[1]
+    given = np.concatenate([_to_bytes(a, o.type) for a, o in zip(args, instr.operands, strict=True)], axis=1)
+    out = np.zeros((count, instr.out.total_bits // 8), dtype=np.uint8)
+    runner.call(f"t_{k}", given, out, count)
+    return Capture(instr.name, imm, args, _from_bytes(out, instr.out))
+
+
+def _to_bytes(lanes: U64, kind: VecType) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(lanes.T.astype(f"<u{kind.bits // 8}")).view(np.uint8)
+
+
+def _from_bytes(data: NDArray[np.uint8], kind: VecType) -> U64:
+    return data.view(f"<u{kind.bits // 8}").T.astype(np.uint64)
+
+
+def _sources(isa: Isa, jobs: Sequence[tuple[Instr, int]]) -> dict[str, str]:
+    texts = [_function(isa, k, form, imm) for k, (form, imm) in enumerate(jobs)]
+    head = f"#include <{isa.table.header}>\n#include <stdint.h>\n#include <string.h>\n"
+    return {f"forms{k}.c": head + "".join(texts[k : k + _CHUNK]) for k in range(0, len(texts), _CHUNK)}
+
+
+def _function(isa: Isa, k: int, instr: Instr, imm: int) -> str:
+    ctype, size = isa.table.ctype, sum(o.type.total_bits // 8 for o in instr.operands)
+    signature = f"void t_{k}(const uint8_t *in, uint8_t *out, int64_t count)"
+    body, at = [], 0
+    for o in instr.operands:
+        kind = ctype.get(str(o.type), "")
+        load = f"const uint8_t *{o.name} = in + {at};" if o.memory else _load(kind, o.name, at)
+        body.append(load)
+        at += o.type.total_bits // 8
+    text = instr.render([o.name for o in instr.operands], imm, "out")
+    kind = ctype[str(instr.out)]
+    body.append(f"{text};" if instr.store else f"{kind} y = {text}; memcpy(out, &y, sizeof y);")
+    step = f"in += {size}, out += {instr.out.total_bits // 8}"
+    loop = f"for (int64_t r = 0; r < count; r++, {step}) {{ {' '.join(body)} }}"
+    return f"{signature};\n{signature} {{ {loop} }}\n"
+
+
+def _load(kind: str, name: str, at: int) -> str:
+    return f"{kind} {name}; memcpy(&{name}, in + {at}, sizeof {name});"
