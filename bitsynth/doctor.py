@@ -59,9 +59,7 @@ class Verdict:
     why: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.isa}: run: {self.run} ({self.why})" if self.run != "cannot" else f"{self.isa}: cannot: {self.why}"
-        )
+        return f"{self.isa}: {'cannot' if self.run == 'cannot' else 'run'}: {self.why}"
 
 
 @dataclass(frozen=True)

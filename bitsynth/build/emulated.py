@@ -100,7 +100,7 @@ class EmulatedRunner:
             raise ToolError(f"{symbol} {_explain(fault, buffers)}") from None
         except ToolError as error:
             self.close()
-            raise ToolError(f"{symbol} {error}") from None
+            raise ToolError(f"{symbol}: {error}") from None
         except BaseException:
             self.close()
             raise

@@ -48,11 +48,12 @@ class QemuMachine:
         self.description = f"emulated by {Path(command[0]).name}"
         try:
             self._process = subprocess.Popen(
-                command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
         except OSError as error:
             raise ToolError(f"cannot start {command[0]}: {error.strerror or error}") from None
         self.close = weakref.finalize(self, _stop, self._process)
+        self._receive(1)
 
     def map(self, address: int, data: bytes | bytearray, access: str) -> None:
         self._send(_MAP, address, len(data), sum(_PROT[c] for c in access), data=data)
@@ -92,15 +93,19 @@ class QemuMachine:
                 raise ToolError(f"did not end within {_SECONDS} s under qemu")
             part = pipe.read(left)
             if not part:
-                raise ToolError(f"ended qemu with exit code {self._process.wait()}")
+                raise ToolError(f"qemu ended with exit code {self._process.wait()}: {self._said()}")
             parts.append(part)
             left -= len(part)
         return b"".join(parts)
 
+    def _said(self) -> str:
+        pipe = self._process.stderr
+        return pipe.read().decode(errors="replace").strip() if pipe is not None else ""
+
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     process.kill()
-    for pipe in (process.stdin, process.stdout):
+    for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
     process.wait()

@@ -83,7 +83,7 @@ def _first(makers: list[Callable[[], Runner]]) -> Runner:
             return make()
         except ToolError as error:
             problems.append(str(error))
-    raise ToolError("\n".join(problems))
+    raise ToolError("\n".join(dict.fromkeys(problems)))
 
 
 def _native(isa: Isa, library: Path) -> Runner:

@@ -143,11 +143,11 @@ def _variable(arch: str) -> str:
 
 
 def _found(arch: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    native = arch == host.arch()
-    if not native or sys.platform != "linux":
+    native = arch == host.arch() and not (sys.platform != "linux" and _emulated())
+    if not native:
         if path := shutil.which(f"{arch}-linux-gnu-gcc"):
             yield f"{arch}-linux-gnu-gcc", (path,)
-        if not native and (path := shutil.which("clang")):
+        if path := shutil.which("clang"):
             yield "clang", (path, f"--target={arch}-linux-gnu")
     if native:
         named = [n for n in ("gcc", "clang", "cc") if shutil.which(n)]
@@ -155,6 +155,11 @@ def _found(arch: str) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield name, (str(shutil.which(name)),)
     if command := zig():
         yield "zig", (*command, "cc", *([] if native else ["-target", f"{arch}-linux-musl"]))
+
+
+def _emulated() -> bool:
+    """Whether the environment asks for an emulator, which runs Linux's file format."""
+    return os.environ.get("BITSYNTH_RUNNER", "native") != "native"
 
 
 @lru_cache

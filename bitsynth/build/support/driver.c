@@ -73,6 +73,7 @@ void bs_main(void) {
   action act = {fault, 4 /* SA_SIGINFO */, 0, 0};
   for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
     call_system(SYS_SIGACTION, signals[i], (uint64_t)&act, 0, 8, 0);
+  move(SYS_WRITE, 1, (uint64_t)"!", 1); /* ready */
   for (;;) {
     request r;
     move(SYS_READ, 0, (uint64_t)&r, sizeof r);

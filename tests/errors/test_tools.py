@@ -1,0 +1,273 @@
+"""Missing and failing tools, folders that cannot be written, and interrupts."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib import metadata
+
+import pytest
+
+from bitsynth import build, doctor
+from bitsynth.build import host, image, toolchain
+from bitsynth.errors import ToolError
+from bitsynth.isa import load
+
+GOOD = {"a.c": "int a(void);\nint a(void) { return 1; }\n"}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("BITSYNTH_BUILD_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """A machine without compilers and emulators."""
+    real = importlib.util.find_spec
+    hidden = {"ziglang", "unicorn", "elftools"}
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name in hidden else real(name, *a))
+    for name in [m for m in sys.modules if m.partition(".")[0] in hidden] + sorted(hidden):
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def native_isa():
+    found = [n for n in load.names() if host.matches(load.load(n).table)]
+    if not found:
+        pytest.skip("no instruction set runs natively here")
+    return load.load(found[0])
+
+
+def fake_compiler(tmp_path, body):
+    path = tmp_path / "fakecc"
+    path.write_text(f"#!/bin/sh\ncase \"$*\" in *--version*) echo 'fake 1.0'; exit 0;; esac\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("name", ["avx2", "neon"])
+def test_no_compiler(name):
+    isa = load.load(name)
+    assert build.compilers(isa) == []
+    with pytest.raises(ToolError) as caught:
+        build.compile_for(isa, GOOD)
+    text = str(caught.value)
+    assert text.startswith(f"no C compiler for {name}")
+    assert "pip install 'bitsynth[emulator]'" in text
+    assert f"BITSYNTH_CC_{isa.table.arch.upper()}" in text
+    assert ("gcc or clang" if isa.table.arch == host.arch() else "Debian's gcc-") in text
+
+
+def test_no_emulator(monkeypatch, request):
+    isa = load.load("neon")
+    monkeypatch.setenv("BITSYNTH_RUNNER", "unicorn")
+    library = build.compile_for(isa, GOOD)
+    request.getfixturevalue("bare")
+    with pytest.raises(ToolError, match=r"pyelftools: pip install 'bitsynth\[emulator\]'"):
+        build.runner(isa, library)
+    monkeypatch.setattr(image, "read_image", image.Image)
+    with pytest.raises(ToolError, match=r"unicorn emulator is not installed: pip install 'bitsynth\[emulator\]'"):
+        build.runner(isa, library)
+    monkeypatch.setenv("BITSYNTH_RUNNER", "qemu")
+    with pytest.raises(ToolError, match="qemu-aarch64 is not on PATH: install Debian's qemu-user"):
+        build.runner(isa, library)
+
+
+def test_a_failing_compile_shows_command_and_output():
+    isa = native_isa()
+    with pytest.raises(ToolError) as caught:
+        build.compile_for(isa, {"broken.c": "int f(void) { return oops; }\n"})
+    text = str(caught.value)
+    assert "-std=c11 -O2 -Wall -Wextra -Werror" in text
+    assert "failed with exit code" in text
+    assert "broken.c:1" in text
+    assert "oops" in text
+
+
+def test_a_warning_fails():
+    with pytest.raises(ToolError, match="unused"):
+        build.compile_for(native_isa(), {"a.c": "int f(int x);\nint f(int x) { return 1; }\n"})
+
+
+def test_a_failing_compile_leaves_nothing(cache):
+    isa = native_isa()
+    compiler = toolchain.preferred(isa)
+    before = sorted(p.name for p in cache.iterdir())
+    with pytest.raises(ToolError):
+        build.compile_for(isa, {"broken.c": "?"}, compiler=compiler)
+    assert sorted(p.name for p in cache.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("source", "runner"), [('int puts(const char *);\nint f(void);\nint f(void) { return puts("x"); }\n', "unicorn")]
+)
+def test_emulated_code_has_no_libc(monkeypatch, source, runner):
+    monkeypatch.setenv("BITSYNTH_RUNNER", runner)
+    with pytest.raises(ToolError, match="puts"):
+        build.compile_for(load.load("neon"), {"a.c": source})
+
+
+def test_forced_compiler(monkeypatch, tmp_path):
+    isa = native_isa()
+    variable = f"BITSYNTH_CC_{isa.table.arch.upper()}"
+    monkeypatch.setenv("BITSYNTH_CC", "no-such-compiler -x")
+    with pytest.raises(ToolError, match=r"^BITSYNTH_CC: cannot start no-such-compiler"):
+        build.compile_for(isa, GOOD)
+    monkeypatch.setenv(variable, str(fake_compiler(tmp_path, "echo cannot do it; exit 3")))
+    with pytest.raises(ToolError, match=r"(?s)no C compiler.*exit code 3:\ncannot do it"):
+        build.compile_for(isa, GOOD)
+    assert build.compilers(isa) == []
+
+
+def test_forced_runner(monkeypatch):
+    isa = native_isa()
+    library = build.compile_for(isa, GOOD)
+    monkeypatch.setenv("BITSYNTH_RUNNER", "magic")
+    with pytest.raises(ToolError, match="'magic'; it can be native, qemu, unicorn"):
+        build.runner(isa, library)
+
+
+def test_runner_of_another_processor(monkeypatch, tmp_path):
+    other = load.load("neon" if host.arch() == "x86_64" else "avx2")
+    monkeypatch.setenv("BITSYNTH_RUNNER", "native")
+    with pytest.raises(ToolError, match=f"needs an {other.table.arch} processor; this one is {host.arch()}"):
+        build.runner(other, tmp_path / "x.so")
+
+
+def test_missing_processor_feature_is_named(monkeypatch, tmp_path):
+    isa = native_isa()
+    monkeypatch.setenv("BITSYNTH_RUNNER", "native")
+    monkeypatch.setattr(host, "features", frozenset)
+    if not isa.table.host_features:
+        pytest.skip("needs no feature")
+    with pytest.raises(ToolError, match=f"needs a processor with {isa.table.host_features[0]}"):
+        build.runner(isa, tmp_path / "x.so")
+
+
+@pytest.mark.parametrize("kind", ["native", "qemu", "unicorn"])
+def test_no_library(monkeypatch, tmp_path, kind):
+    monkeypatch.setenv("BITSYNTH_RUNNER", kind)
+    isa = native_isa() if kind == "native" else load.load("neon")
+    bad = tmp_path / "bad.so"
+    for _ in range(2):
+        with pytest.raises(ToolError, match=r"cannot load .*bad\.so"):
+            build.runner(isa, bad)
+        bad.write_bytes(b"not a library")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that even root cannot write to")
+@pytest.mark.parametrize("folder", ["/proc/bitsynth", "/dev/null/bitsynth"])
+def test_a_cache_folder_that_cannot_be_written(monkeypatch, folder):
+    monkeypatch.setenv("BITSYNTH_BUILD_CACHE", folder)
+    with pytest.raises(ToolError, match=f"cannot write to the build cache {folder}.*set BITSYNTH_BUILD_CACHE"):
+        build.compile_for(native_isa(), GOOD)
+    with pytest.raises(ToolError, match="set BITSYNTH_BUILD_CACHE"):
+        build.compilers(native_isa())
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root writes to read-only folders")
+def test_a_read_only_cache_still_serves(cache):
+    isa = native_isa()
+    path = build.compile_for(isa, GOOD)
+    cache.chmod(0o555)
+    try:
+        assert build.compile_for(isa, GOOD) == path
+        with pytest.raises(ToolError, match="set BITSYNTH_BUILD_CACHE"):
+            build.compile_for(isa, {"b.c": "int b;"})
+    finally:
+        cache.chmod(0o755)
+
+
+def interrupted(isa, compiler, mark, number):
+    """Start a compile in a child, send it a signal once `mark` exists; its exit code."""
+    code = (
+        "import sys; from bitsynth import build; from bitsynth.isa import load; from bitsynth.build import toolchain\n"
+        f"c = toolchain.Compiler('slow', 'gcc', ({str(compiler)!r},), {isa.table.arch!r}, '1')\n"
+        f"build.compile_for(load.load({isa.name!r}), {GOOD!r}, compiler=c)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 20
+    while not mark.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    child.send_signal(number)
+    return child.communicate(timeout=20)
+
+
+def alive(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def gone(process):
+    deadline = time.monotonic() + 5
+    while alive(process) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not alive(process)
+
+
+def test_an_interrupt_kills_the_compiler_and_leaves_nothing(cache, tmp_path):
+    isa = native_isa()
+    mark = tmp_path / "started"
+    compiler = fake_compiler(tmp_path, f"sleep 60 & echo $! > {mark}.part; mv {mark}.part {mark}; wait")
+    _, errors = interrupted(isa, compiler, mark, signal.SIGINT)
+    assert "KeyboardInterrupt" in errors
+    assert gone(int(mark.read_text()))
+    assert [p.name for p in cache.iterdir()] == ["locks"]
+
+
+def test_a_killed_build_is_taken_up_again(cache, tmp_path):
+    isa = native_isa()
+    mark = tmp_path / "started"
+    compiler = fake_compiler(tmp_path, f"echo $$ > {mark}.part; mv {mark}.part {mark}; exec sleep 60")
+    interrupted(isa, compiler, mark, signal.SIGKILL)
+    os.kill(int(mark.read_text()), signal.SIGKILL)
+    assert len(list(cache.glob("*.part-*"))) == 1
+    good = toolchain.Compiler("slow", "gcc", (str(compiler),), isa.table.arch, "1")
+    compiler.write_text(f'#!/bin/sh\nexec "{toolchain.preferred(isa).command[0]}" "$@"\n')
+    assert build.compile_for(isa, GOOD, compiler=good).exists()
+    assert not list(cache.glob("*.part-*"))
+
+
+def test_doctor_is_quick_and_sees_what_is_there():
+    start = time.perf_counter()
+    report = doctor.examine()
+    assert time.perf_counter() - start < 5
+    found = {f.name: f for f in report.findings}
+    assert found["numpy"].found == metadata.version("numpy")
+    assert {v.isa for v in report.verdicts} == set(load.names())
+    for verdict in report.verdicts:
+        if host.matches(load.load(verdict.isa).table) and build.compilers(load.load(verdict.isa)):
+            assert verdict.run == "natively"
+    assert all(f.ok or f.advice for f in report.findings)
+
+
+@pytest.mark.usefixtures("bare")
+def test_doctor_on_a_bare_machine(monkeypatch):
+    monkeypatch.setattr(metadata, "version", lambda name: (_ for _ in ()).throw(metadata.PackageNotFoundError(name)))
+    monkeypatch.setenv("BITSYNTH_CACHE", "/dev/null/kernels")
+    monkeypatch.setenv("BITSYNTH_RUNNER", "magic")
+    report = doctor.examine()
+    assert not report.ok
+    missing = {f.name for f in report.findings if not f.ok}
+    assert {"z3-solver", "ziglang", "unicorn", "qemu-aarch64", "kernel cache"} <= missing
+    for verdict in report.verdicts:
+        assert verdict.run == "cannot"
+        assert "no C compiler" in str(verdict)
+
+
+def test_doctor_names_a_broken_instruction_set(monkeypatch):
+    def broken(name):
+        raise ToolError(f"{name} is broken")
+
+    monkeypatch.setattr(load, "load", broken)
+    report = doctor.examine()
+    assert [v.why for v in report.verdicts] == [f"{v.isa} is broken" for v in report.verdicts]

@@ -1,0 +1,339 @@
+"""Compiled functions give the same results from every compiler, wherever they run."""
+
+import gc
+import os
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bitsynth import build
+from bitsynth.build import host, qemu
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.isa import load
+
+SOURCES = {
+    "one.c": """
+#include "one.h"
+static const char *const names[] = {"zero", "one", "two"};
+static int64_t calls = 40;
+int64_t sum8(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, int64_t f, int64_t g, int64_t h) {
+  return a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h;
+}
+int32_t negate(int32_t x) { return -x; }
+int64_t next_call(void) { return ++calls; }
+int64_t letter(int64_t i, int64_t j) { return names[i][j]; }
+int64_t is_null(const void *p) { return p == NULL; }
+""",
+    "two.c": """
+#include "one.h"
+void add(const uint8_t *a, const uint8_t *b, uint8_t *out, size_t n) {
+  for (size_t i = 0; i < n; i++) out[i] = (uint8_t)(a[i] + b[i]);
+}
+void copy(uint8_t *to, const uint8_t *from, size_t n) { memcpy(to, from, n); }
+void fill(uint8_t *to, int value, size_t n) { memset(to, value, n); }
+void slide(uint8_t *to, size_t by, size_t n) { memmove(to + by, to, n); }
+int compare(const uint8_t *a, const uint8_t *b, size_t n) { return memcmp(a, b, n); }
+int64_t read_at(const uint8_t *a, int64_t i) { return ((const volatile uint8_t *)a)[i]; }
+int64_t recurse(int64_t n) {
+  volatile int64_t m = n;
+  return m ? recurse(n - 1) - m + n : 0;
+}
+void write_at(uint8_t *a, int64_t i, int64_t x) { ((volatile uint8_t *)a)[i] = (uint8_t)x; }
+""",
+    "one.h": """
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+int64_t sum8(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t);
+int32_t negate(int32_t);
+int64_t next_call(void);
+int64_t letter(int64_t, int64_t);
+int64_t is_null(const void *);
+void add(const uint8_t *, const uint8_t *, uint8_t *, size_t);
+void copy(uint8_t *, const uint8_t *, size_t);
+void fill(uint8_t *, int, size_t);
+void slide(uint8_t *, size_t, size_t);
+int compare(const uint8_t *, const uint8_t *, size_t);
+int64_t read_at(const uint8_t *, int64_t);
+void write_at(uint8_t *, int64_t, int64_t);
+int64_t recurse(int64_t);
+""",
+}
+COMPILERS = ("gcc", "clang", "zig")
+NATIVE = [(name, "native") for name in load.names() if host.matches(load.load(name).table)]
+PLACES = [*NATIVE, ("neon", "qemu"), ("neon", "unicorn")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _build_cache(tmp_path_factory):
+    patch = pytest.MonkeyPatch()
+    patch.setenv("BITSYNTH_BUILD_CACHE", str(tmp_path_factory.mktemp("build")))
+    yield
+    patch.undo()
+
+
+def place(monkeypatch, name, kind):
+    """The instruction set `name`, set up to run by `kind`; skips if it cannot."""
+    isa = load.load(name)
+    if kind == "qemu" and qemu.find() is None:
+        pytest.skip("qemu-aarch64 is not on PATH")
+    if kind == "unicorn":
+        pytest.importorskip("unicorn", reason="unicorn is not installed")
+    monkeypatch.setenv("BITSYNTH_RUNNER", kind)
+    return isa
+
+
+def library(isa, family):
+    found = [c for c in build.compilers(isa) if c.family == family]
+    if not found:
+        pytest.skip(f"{family} does not compile for {isa.name} here")
+    return build.compile_for(isa, SOURCES, compiler=found[0])
+
+
+@pytest.fixture(params=product(PLACES, COMPILERS), ids=lambda p: "-".join([*p[0], p[1]]))
+def runner(request, monkeypatch):
+    (name, kind), family = request.param
+    isa = place(monkeypatch, name, kind)
+    made = build.runner(isa, library(isa, family))
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["qemu", "unicorn"])
+def guarded(request, monkeypatch):
+    isa = place(monkeypatch, "neon", request.param)
+    made = build.runner(isa, build.compile_for(isa, SOURCES))
+    yield made
+    made.close()
+
+
+def test_integers(runner):
+    assert runner.call("sum8", *range(1, 9)) == 204
+    assert runner.call("sum8", -(1 << 63), 0, 0, 0, 0, 0, 0, 0) == -(1 << 63)
+    assert runner.call("sum8", (1 << 64) - 1, np.int8(3), True, 0, 0, 0, 0, 0) == -1 + 6 + 3
+    assert runner.call("negate", 5, bits=32) == -5
+    assert runner.call("negate", -(1 << 31) + 1, bits=32) == (1 << 31) - 1
+    assert runner.instructions is None
+
+
+def test_globals_relocations_and_null(runner):
+    assert [runner.call("next_call") for _ in range(3)] == [41, 42, 43]
+    assert "".join(chr(runner.call("letter", 2, j)) for j in range(3)) == "two"
+    assert runner.call("is_null", None) == 1
+    assert runner.call("is_null", np.zeros(1, np.uint8)) == 0
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 4095, 4096, 4097, 70000])
+def test_arrays_come_back(runner, n):
+    rng = np.random.default_rng(n)
+    a, b = rng.integers(0, 256, (2, n), np.uint8)
+    a.flags.writeable = False
+    out = np.zeros(n, np.uint8)
+    runner.call("add", a, b, out, n)
+    assert (out == a + b).all()
+    runner.call("add", out, out, out, n)
+    assert (out == (a + b) * 2).all()
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 100])
+def test_memory_functions(runner, n):
+    a = np.arange(n, dtype=np.uint8)
+    b = np.zeros(n, np.uint8)
+    runner.call("copy", b, a, n)
+    assert (a == b).all()
+    assert runner.call("compare", a, b, n, bits=32) == 0
+    runner.call("fill", b, 0x1C7, n)
+    assert (b == 0xC7).all()
+    assert runner.call("compare", a, b, n, bits=32) < 0 or n == 0
+    c = np.arange(n + 3, dtype=np.uint8)
+    runner.call("slide", c, 3, n)
+    assert (c[3:] == np.arange(n)).all()
+
+
+def test_shapes_types_and_views(runner):
+    words = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
+    out = np.zeros_like(words)
+    runner.call("copy", out, words, words.nbytes)
+    assert (out == words).all()
+    both = np.arange(20, dtype=np.uint8)
+    runner.call("copy", both[10:], both[:10], 10)
+    assert (both[10:] == np.arange(10)).all()
+
+
+@pytest.mark.parametrize(
+    ("args", "kind", "text"),
+    [
+        ((1.5,), TypeError, "argument 0 is float"),
+        ((np.zeros((4, 4))[:, 0],), TypeError, "argument 0 is an array that is not C-contiguous"),
+        ((0, 1 << 64), OverflowError, "argument 1"),
+        ((0,) * 9, TypeError, "9 arguments"),
+        ((np.array([None]),), TypeError, "Python objects"),
+    ],
+)
+def test_what_cannot_be_passed(runner, args, kind, text):
+    with pytest.raises(kind, match=text):
+        runner.call("is_null", *args)
+
+
+def test_unknown_function(runner):
+    with pytest.raises(ToolError, match="has no function 'nothing'"):
+        runner.call("nothing")
+    assert runner.call("next_call") == 41
+
+
+@pytest.mark.parametrize("n", [1, 16, 30, 4096, 5000])
+def test_a_read_past_the_end_names_the_array(guarded, n):
+    a, b = np.arange(n, dtype=np.uint8), np.zeros(16, np.uint8)
+    assert guarded.call("read_at", a, n - 1) == (n - 1) % 256
+    with pytest.raises(ToolError, match=rf"^copy .*argument 1, uint8\[{n}\], {n} bytes"):
+        guarded.call("copy", np.zeros(n + 16, np.uint8), a, n + 16)
+    assert guarded.call("read_at", a, 0) == 0
+    with pytest.raises(ToolError, match=r"^read_at .*offset 16 of argument 0, uint8\[16\]"):
+        guarded.call("read_at", b, 16)
+
+
+@pytest.mark.parametrize(("n", "at"), [(16, 16), (16, -1), (17, 17), (17, -1), (30, 31), (4096, -1), (1, 4000)])
+def test_a_write_outside_names_the_array(guarded, n, at):
+    a = np.zeros(n, np.uint8)
+    with pytest.raises(ToolError, match=rf"^write_at.*argument 0, uint8\[{n}\], {n} bytes"):
+        guarded.call("write_at", a, at, 7)
+    assert not a.any()
+    guarded.call("write_at", a, n - 1, 7)
+    assert a[-1] == 7
+
+
+def test_a_write_to_a_read_only_array(guarded):
+    a = np.zeros(8, np.uint8)
+    a.flags.writeable = False
+    with pytest.raises(ToolError, match="argument 0, uint8"):
+        guarded.call("write_at", a, 0, 1)
+
+
+def test_a_wild_access(guarded):
+    with pytest.raises(ToolError, match="address 0x8, in none"):
+        guarded.call("read_at", 0, 8)
+
+
+def test_arrays_that_overlap_are_refused(guarded):
+    a = np.zeros(32, np.uint8)
+    with pytest.raises(ToolError, match="arguments 0 and 1 overlap"):
+        guarded.call("copy", a, a[8:], 8)
+
+
+def test_alignment(monkeypatch):
+    isa = place(monkeypatch, "neon", "unicorn")
+    tight = build.runner(isa, build.compile_for(isa, SOURCES), align=1)
+    with pytest.raises(ToolError, match="offset 17 of argument 0"):
+        tight.call("read_at", np.zeros(17, np.uint8), 17)
+
+
+@pytest.mark.parametrize("n", [1, 2, 1000])
+def test_instructions_are_counted(monkeypatch, n):
+    isa = place(monkeypatch, "neon", "unicorn")
+    source = """
+long spin(long n);
+long spin(long n) { __asm__ volatile("1: subs %0, %0, #1\\n b.ne 1b" : "+r"(n) : : "cc"); return n; }
+"""
+    counting = build.runner(isa, build.compile_for(isa, {"spin.c": source}), count=True)
+    assert counting.instructions is None
+    assert counting.call("spin", n) == 0
+    assert counting.instructions == 2 * n + 1
+
+
+@pytest.mark.parametrize("kind", ["qemu", "unicorn"])
+def test_an_illegal_instruction(monkeypatch, kind):
+    isa = place(monkeypatch, "neon", kind)
+    source = 'void bad(void);\nvoid bad(void) { __asm__(".word 0"); }\n'
+    made = build.runner(isa, build.compile_for(isa, {"bad.c": source}))
+    with pytest.raises(ToolError, match=r"^bad did"):
+        made.call("bad")
+    made.close()
+
+
+def test_a_stack_overflow(guarded):
+    with pytest.raises(ToolError, match=r"^recurse"):
+        guarded.call("recurse", 1 << 40)
+    assert guarded.call("recurse", 9) == 0
+
+
+@pytest.mark.parametrize("script", ["exit 9", "echo no such cpu >&2; exit 1"])
+def test_a_qemu_that_does_not_work(monkeypatch, tmp_path, script):
+    isa = place(monkeypatch, "neon", "qemu")
+    path = build.compile_for(isa, SOURCES)
+    fake = tmp_path / "qemu-aarch64"
+    fake.write_text(f"#!/bin/sh\n{script}\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(ToolError, match="qemu ended with exit code"):
+        build.runner(isa, path)
+    monkeypatch.delenv("BITSYNTH_RUNNER")
+    if not host.matches(isa.table):
+        assert "unicorn" in build.runner(isa, path).description
+
+
+def test_qemu_leaves_no_process(monkeypatch):
+    isa = place(monkeypatch, "neon", "qemu")
+    made = build.runner(isa, build.compile_for(isa, SOURCES))
+    process = made._machine._process
+    assert process.poll() is None
+    del made
+    gc.collect()
+    assert process.poll() is not None
+
+
+def test_the_same_sources_are_compiled_once():
+    isa = load.load(next(n for n in load.names() if build.compilers(load.load(n))))
+    source = {"a.c": "int a(void);\nint a(void) { return 1; }\n"}
+    path = build.compile_for(isa, source)
+    stamp = path.stat().st_mtime_ns
+    assert build.compile_for(isa, source) == path
+    assert path.stat().st_mtime_ns == stamp
+    assert build.compile_for(isa, source, flags=["-DX"]) != path
+    assert build.compile_for(isa, source | {"b.h": ""}) != path
+    path.unlink()
+    assert build.compile_for(isa, source) == path
+    assert path.exists()
+
+
+@pytest.mark.parametrize("name", ["../a.c", "a.s", "/a.c", "d/a.c", ""])
+def test_file_names(name):
+    with pytest.raises(SpecError, match=r"no plain name of a \.c or \.h file"):
+        build.compile_for(load.load("neon"), {name: ""})
+
+
+@pytest.mark.skipif(qemu.find() is None, reason="qemu-aarch64 is not on PATH")
+def test_a_static_program():
+    isa = load.load("neon")
+    if not any(c.family == "gcc" for c in build.compilers(isa)):
+        pytest.skip("no cross gcc")
+    path = build.compile_for(isa, {"m.c": "int main(void) { return 42; }\n"}, shared=False)
+    assert subprocess.run([str(qemu.find()), path], check=False).returncode == 42
+
+
+def test_importing_is_light():
+    heavy = {"cffi", "unicorn", "elftools", "filelock", "numpy", "z3", "platformdirs"}
+    code = f"import sys, bitsynth.build, bitsynth.doctor; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_two_processes_compile_the_same_source(tmp_path):
+    code = (
+        "from bitsynth import build; from bitsynth.isa import load\n"
+        "print(build.compile_for(load.load('neon'), {'a.c': '#include <arm_neon.h>\\nint a;'}))"
+    )
+    env = {**os.environ, "BITSYNTH_BUILD_CACHE": str(tmp_path)}
+    if not build.compilers(load.load("neon")):
+        pytest.skip("no compiler for neon")
+    children = [
+        subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    paths = {child.communicate()[0].strip() for child in children}
+    assert [child.returncode for child in children] == [0, 0, 0]
+    assert len(paths) == 1
+    assert Path(paths.pop()).exists()
+    assert not list(tmp_path.glob("*.part-*"))
