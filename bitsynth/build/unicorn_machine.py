@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from bitsynth.build.emulated import Fault
@@ -12,6 +14,7 @@ from bitsynth.errors import ToolError
 _RETURN = 0xF0_0000_0000
 _STACK, _STACK_SIZE = 0x30_0000_0000, 0x10_0000
 _FP_ON = 3 << 20
+_SECONDS = 600
 _ACCESS = {19: "read", 20: "write", 21: "fetch", 22: "write", 23: "read", 24: "fetch"}
 
 
@@ -34,6 +37,7 @@ class UnicornMachine:
         self.description = f"emulated by unicorn {unicorn.__version__}"
         self.instructions: int | None = None
         self._count = count
+        self._worker = ThreadPoolExecutor(1)
         self._executed = 0
         self._fault: Fault | None = None
         if count:
@@ -56,19 +60,39 @@ class UnicornMachine:
         self._uc.reg_write(regs.UC_ARM64_REG_SP, _STACK + _STACK_SIZE)
         self._uc.reg_write(regs.UC_ARM64_REG_LR, _RETURN)
         self._executed, self._fault = 0, None
+        if sys.platform == "darwin":  # There, memory for code belongs to one thread.
+            self._start(function)
+        else:
+            self._start_aside(function)
+        if self._fault:
+            raise self._fault
+        self.instructions = self._executed if self._count else None
+        return int(self._uc.reg_read(regs.UC_ARM64_REG_X0))
+
+    def _start_aside(self, function: int) -> None:
+        """Start in a thread, because no signal interrupts unicorn itself."""
+        running = self._worker.submit(self._start, function)
+        try:
+            running.result(_SECONDS)
+        except TimeoutError:
+            raise ToolError(f"did not end within {_SECONDS} s under unicorn") from None
+        finally:
+            while not running.done():
+                self._uc.emu_stop()
+                wait([running], 0.01)
+
+    def _start(self, function: int) -> None:
         try:
             self._uc.emu_start(function, _RETURN)
         except self._error as error:
-            raise self._why(error) from None
-        self.instructions = self._executed if self._count else None
-        return int(self._uc.reg_read(regs.UC_ARM64_REG_X0))
+            self._fault = self._why(error)
 
     def _why(self, error: Exception) -> Fault:
         at = self._uc.reg_read(self._regs.UC_ARM64_REG_PC)
         return self._fault or Fault(f"did what unicorn calls {error}", at)
 
     def close(self) -> None:
-        """Nothing to do: Python frees the machine."""
+        self._worker.shutdown()
 
     def _on_block(self, _uc: Any, _address: int, size: int, _data: Any) -> None:
         self._executed += size // 4
