@@ -88,7 +88,7 @@ class Bits:
         return Bits(self.d, self.w, self.d.lshr(self.v, _amount(n), self.w))
 
 
-def _amount(n: int) -> int:
+def _amount(n: object) -> int:
     if not isinstance(n, int) or n < 0:
         raise TypeError(f"a shift wants a number of bits known in advance, not {n!r}")
     return n

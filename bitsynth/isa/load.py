@@ -8,7 +8,7 @@ form `k` is named NAME.<first variable>. Costs are per CPU of `isa.toml`.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -152,7 +152,7 @@ def _isa_table(folder: Path) -> IsaTable:
     if not table.cpu or any(c.vector_per_cycle <= 0 or c.half_width_speedup <= 0 for c in table.cpu.values()):
         raise SpecError(f"{path}: want one cpu or more, each with vector_per_cycle and half_width_speedup above 0")
     for kind in table.ctype:
-        _located(f"{path}: ctype", VecType.parse, kind)
+        _type(f"{path}: ctype", kind)
     return table
 
 
@@ -164,10 +164,9 @@ def _check_partners(folder: Path, instrs: Mapping[str, Instr]) -> None:
             raise SpecError(f"{folder}: {low.name}: no {low.high!r} of the same operands, which `high` names")
 
 
-def _located(where: str, parse: Callable[[str], Any], text: str) -> Any:
-    """`parse(text)`; a SpecError it raises names `where`."""
+def _type(where: str, text: str) -> VecType:
     try:
-        return parse(text)
+        return VecType.parse(text)
     except SpecError as error:
         raise SpecError(f"{where}: {error}") from None
 
@@ -213,13 +212,13 @@ def _check_cost(where: str, isa: IsaTable, entry: InstrTable) -> None:
 
 
 def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[str, str | int]) -> Instr:
-    types = {k: _located(where, VecType.parse, v) for k, v in row.items() if isinstance(v, str)}
+    types = {k: _type(where, v) for k, v in row.items() if isinstance(v, str)}
     numbers = {k: v for k, v in row.items() if isinstance(v, int)}
     if not types:
         raise SpecError(f"{where}: `forms` has no type variable")
 
     def resolve(text: str) -> VecType:
-        return types[text] if text in types else _located(where, VecType.parse, text)
+        return types[text] if text in types else _type(where, text)
 
     operands = tuple(Operand(k, resolve(v.lstrip("*")), v.startswith("*")) for k, v in entry.in_.items())
     out = resolve(entry.out)
