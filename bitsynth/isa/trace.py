@@ -1,0 +1,87 @@
+"""Run instruction forms over registers of one domain, keeping the program that was run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.bits import Domain
+from bitsynth.isa.load import Isa
+from bitsynth.isa.types import VecType
+from bitsynth.program import Constant, Step
+
+
+@dataclass(frozen=True)
+class Register:
+    """Lane payloads of one domain, viewed as `type`."""
+
+    type: VecType
+    lanes: tuple[Any, ...]
+
+    def viewed_as(self, domain: Domain, want: VecType) -> Register:
+        """The same bits with other lanes; SpecError where the sizes differ."""
+        if want.total_bits != self.type.total_bits:
+            raise SpecError(f"a {self.type} register where a {want} is wanted")
+        have = self.type.bits
+        if have == want.bits:
+            return Register(want, self.lanes)
+        if have > want.bits:
+            return Register(want, tuple(x for v in self.lanes for x in domain.split(v, have, want.bits)))
+        n = want.bits // have
+        return Register(want, tuple(domain.join(self.lanes[k : k + n], have) for k in range(0, len(self.lanes), n)))
+
+
+@dataclass
+class Trace:
+    """Named registers; `apply` runs one instruction and records the step."""
+
+    isa: Isa
+    domain: Domain
+    registers: dict[str, Register] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    constants: dict[tuple[VecType, tuple[int, ...]], Constant] = field(default_factory=dict)
+
+    def constant(self, kind: VecType, lanes: Sequence[int]) -> str:
+        """The name of the constant register that holds `lanes`; equal ones are one."""
+        key = (kind, tuple(lanes))
+        if key not in self.constants:
+            self.constants[key] = Constant(f"k{len(self.constants)}", str(kind), tuple(lanes))
+        self.bind_constants([self.constants[key]])
+        return self.constants[key].name
+
+    def bind(self, name: str, register: Register) -> str:
+        """An input: a plane, an accumulator, a constant."""
+        self.registers[name] = register
+        return name
+
+    def bind_constants(self, constants: Iterable[Constant]) -> None:
+        """Constant registers, lane by lane."""
+        for c in constants:
+            kind = VecType.parse(c.type)
+            self.bind(c.name, Register(kind, tuple(self.domain.const(v, kind.bits) for v in c.lanes)))
+
+    def fresh(self) -> str:
+        """A name for the next value."""
+        return f"t{len(self.steps)}"
+
+    def apply(self, op: str, args: Sequence[str], imm: int = 0, dst: str | None = None) -> str:
+        """`dst = op(args)`; SpecError for unknown names or operands that do not fit."""
+        return self.run(Step(dst or self.fresh(), op, tuple(args), imm))
+
+    def run(self, step: Step) -> str:
+        """Execute one step."""
+        instr = self.isa[step.op]
+        if len(step.args) != len(instr.operands):
+            raise SpecError(f"{step}: {step.op} takes {len(instr.operands)} operands")
+        if step.imm not in instr.imms:
+            raise SpecError(f"{step}: immediate {step.imm} is outside {instr.imms.start}..{instr.imms.stop - 1}")
+        lanes = []
+        for name, operand in zip(step.args, instr.operands, strict=True):
+            if name not in self.registers:
+                raise SpecError(f"{step}: {name} has no value yet")
+            lanes.append(self.registers[name].viewed_as(self.domain, operand.type).lanes)
+        self.registers[step.dst] = Register(instr.out, tuple(instr(self.domain, lanes, step.imm)))
+        self.steps.append(step)
+        return step.dst

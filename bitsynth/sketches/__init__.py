@@ -1,0 +1,1 @@
+"""What programs may look like: gates on one bit position, blocks of planes, reductions."""

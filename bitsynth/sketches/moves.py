@@ -1,0 +1,133 @@
+"""The moves of the reduction sketch: one instruction applied to every live register.
+
+As in CGO 2020 (section 4.2, Figure 5), a level of the reduction applies the same
+instruction to each live register or to each adjacent pair. A move is legal only if the
+linear domain shows that no lane overflows, that no partial sum is lost or counted twice
+and that no lane mixes two columns. Instructions are found by what they do, never by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.domains.linear import Form, Inexact
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.lane import is_bitwise
+from bitsynth.isa.load import Isa, load
+from bitsynth.isa.trace import Trace
+
+Signature = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True)
+class Move:
+    """`op` on every register (`map`), on adjacent pairs (`pair`), or with `high` on both halves (`split`).
+
+    `fill[k]` is the constant of every lane of operand k, None where a register goes.
+    """
+
+    kind: Literal["map", "pair", "split"]
+    op: str
+    high: str | None
+    fill: tuple[int | None, ...]
+    imm: int = 0
+
+    def fits(self, trace: Trace, names: Sequence[str]) -> bool:
+        """Quick test: lanes as wide as wanted, or for a pair narrower ones cut from wide lanes."""
+        want = trace.isa[self.op].operands[self.fill.index(None)].type.bits
+        have = trace.registers[names[0]].type.bits
+        return want == have or (self.kind == "pair" and want < have)
+
+    def apply(self, trace: Trace, names: Sequence[str]) -> list[str]:
+        """Run the level; raises Inexact or SpecError where it does not apply."""
+        if self.kind == "map":
+            return [self._issue(trace, self.op, [n]) for n in names]
+        if self.kind == "split":
+            return [self._issue(trace, op, [n]) for n in names for op in (self.op, self.high or self.op)]
+        if len(names) % 2:
+            raise SpecError("a pair level wants an even number of registers")
+        return [self._issue(trace, self.op, pair) for pair in zip(names[::2], names[1::2], strict=True)]
+
+    def _issue(self, trace: Trace, op: str, registers: Sequence[str]) -> str:
+        given = iter(registers)
+        args = []
+        for value, operand in zip(self.fill, trace.isa[op].operands, strict=True):
+            constant = () if value is None else (value,) * operand.type.lanes
+            args.append(trace.constant(operand.type, constant) if constant else next(given))
+        return trace.apply(op, args, self.imm)
+
+
+@lru_cache
+def all_moves(isa_name: str) -> tuple[Move, ...]:
+    """Every move the instruction set offers, in the order of its tables, one of each meaning."""
+    isa = load(isa_name)
+    every = [move for instr in arithmetic(isa) if not instr.tied for move in _moves(isa, instr)]
+    unique = {_meaning(isa, move): move for move in reversed(every)}
+    return tuple(move for move in every if unique[_meaning(isa, move)] is move)
+
+
+def _meaning(isa: Isa, move: Move) -> Signature:
+    """Signed and unsigned forms of one lane expression do the same."""
+    instr = isa[move.op]
+    types = tuple((t.bits, t.lanes) for t in (*(o.type for o in instr.operands), instr.out))
+    return move.kind, move.fill, move.imm, move.high is None, instr.lane, types
+
+
+def arithmetic(isa: Isa) -> Iterator[Instr]:
+    """Instructions from full registers to full registers that do more than gates."""
+    size = isa.table.vector_bits
+    for instr in isa.instrs.values():
+        full = instr.out.total_bits == size and all(o.type.total_bits == size for o in instr.operands)
+        if full and not instr.reads_memory and not instr.store and not is_bitwise(instr.tree):
+            yield instr
+
+
+def _moves(isa: Isa, instr: Instr) -> Iterator[Move]:
+    imms = instr.try_imm if instr.imm else (0,)
+    highs = [h.name for h in isa.instrs.values() if instr.high and h.name == _high_name(instr)]
+    for imm in imms:
+        for kind, fill in _fills(len(instr.operands)):
+            yield Move(kind, instr.name, None, fill, imm)
+            if kind == "map" and highs:
+                yield Move("split", instr.name, highs[0], fill, imm)
+
+
+def _high_name(instr: Instr) -> str:
+    return f"{instr.high}.{instr.name.split('.', 1)[1]}"
+
+
+def _fills(operands: int) -> list[tuple[Literal["map", "pair"], tuple[int | None, ...]]]:
+    if operands == 1:
+        return [("map", (None,))]
+    if operands == 2:
+        return [("pair", (None, None)), *(("map", f) for c in (0, 1) for f in ((None, c), (c, None)))]
+    return []
+
+
+def signature(trace: Trace, names: Sequence[str]) -> Signature:
+    """What each lane holds: nothing, or so many atoms of one column; Inexact for anything else."""
+    out: list[Hashable] = []
+    for name in names:
+        register = trace.registers[name]
+        out.append((str(register.type), tuple(_lane(x) for x in register.lanes)))
+    return tuple(out)
+
+
+def _lane(x: object) -> tuple[int, int] | None:
+    if x == 0:
+        return None
+    if not isinstance(x, Form) or x.const or any(by != {1: 1} for by in x.atoms.values()):
+        raise Inexact("a lane is not a plain partial sum")
+    slots = {key[0] for key in x.atoms if isinstance(key, tuple)}
+    if len(slots) != 1:
+        raise Inexact("a lane mixes columns")
+    return slots.pop(), len(x.atoms)
+
+
+def atoms(sig: Signature) -> int:
+    """How many atoms a signature accounts for."""
+    return sum(lane[1] for _, lanes in sig for lane in lanes if lane)  # type: ignore[misc]

@@ -1,0 +1,155 @@
+"""What is to be multiplied: operands, their encodings, and the target.
+
+An operand is stored as unsigned *codes* of `bits` bits; its encoding says which value
+a code stands for. Every encoding is affine: value = scale * code + offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.errors import SpecError
+
+MAX_BITS = 8
+INT32_MAX = 2**31 - 1
+
+
+class Encoding(StrEnum):
+    """How codes stand for values (CGO 2020, section 2; ternary is narrow signed)."""
+
+    UNSIGNED = "unsigned"
+    SIGNED = "signed"
+    BIPOLAR = "bipolar"
+    TERNARY = "ternary"
+
+    @property
+    def letter(self) -> str:
+        """The letter a kernel name carries."""
+        return self.value[0]
+
+    @classmethod
+    def parse(cls, text: str) -> Encoding:
+        """The encoding called `text`; SpecError lists what exists."""
+        try:
+            return cls(text)
+        except ValueError:
+            raise SpecError(f"unknown encoding {text!r}; known: {', '.join(cls)}") from None
+
+
+@dataclass(frozen=True)
+class Operand:
+    """`bits` wide codes under `encoding`."""
+
+    bits: int
+    encoding: Encoding
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bits, bool) or not isinstance(self.bits, int) or not 1 <= self.bits <= MAX_BITS:
+            raise SpecError(f"bits must be a whole number from 1 to {MAX_BITS}, not {self.bits!r}")
+        if self.encoding is Encoding.TERNARY and self.bits != 2:
+            raise SpecError(f"ternary holds -1, 0 and 1, which takes 2 bits, not {self.bits}")
+
+    @property
+    def scale(self) -> int:
+        return 2 if self.encoding is Encoding.BIPOLAR else 1
+
+    @property
+    def offset(self) -> int:
+        match self.encoding:
+            case Encoding.SIGNED:
+                return -(1 << (self.bits - 1))
+            case Encoding.BIPOLAR:
+                return 1 - (1 << self.bits)
+            case Encoding.TERNARY:
+                return -1
+            case _:
+                return 0
+
+    @property
+    def codes(self) -> range:
+        """The codes in use: ternary leaves out its fourth."""
+        return range(3 if self.encoding is Encoding.TERNARY else 1 << self.bits)
+
+    def value(self, code: int) -> int:
+        """The value `code` stands for."""
+        return self.scale * code + self.offset
+
+    @property
+    def max_abs(self) -> int:
+        return max(abs(self.value(c)) for c in self.codes)
+
+    def encode(self, values: NDArray[Any], name: str) -> NDArray[np.uint8]:
+        """Codes of operand values (integers of any dtype); SpecError names the first misfit."""
+        array = np.asarray(values)
+        if array.dtype.kind not in "iub":
+            raise SpecError(f"{name} must be an integer array, not {array.dtype}")
+        low, high = self.value(0), self.value(self.codes[-1])
+        wide = array if array.dtype.kind == "u" and array.dtype.itemsize == 8 else array.astype(np.int64)
+        bad = (wide < low) | (wide > high) if low >= 0 or wide.dtype.kind == "i" else wide > high
+        if not bad.any():
+            shifted = wide.astype(np.int64) - self.offset
+            bad = shifted % self.scale != 0
+        if bad.any():
+            where = tuple(int(i) for i in np.argwhere(bad)[0])
+            step = " in steps of 2" if self.scale == 2 else ""
+            raise SpecError(f"{name}{list(where)} is {array[where]}; {self} holds {low} to {high}{step}")
+        return np.ascontiguousarray(shifted // self.scale, dtype=np.uint8)
+
+    def __str__(self) -> str:
+        return f"{self.bits}-bit {self.encoding}"
+
+
+@dataclass(frozen=True)
+class MatmulSpec:
+    """(M, K) activations times (K, N) weights into int32 (M, N) on instruction set `isa`."""
+
+    isa: str
+    act: Operand
+    wgt: Operand
+
+    @property
+    def core(self) -> MatmulSpec:
+        """The unsigned x bipolar product of the same widths, which every encoding is built around."""
+        return MatmulSpec(self.isa, Operand(self.act.bits, Encoding.UNSIGNED), Operand(self.wgt.bits, Encoding.BIPOLAR))
+
+    @property
+    def k_max(self) -> int:
+        """The largest K for which neither the core's nor the final sum leaves int32."""
+        core = self.core
+        return INT32_MAX // max(self.act.max_abs * self.wgt.max_abs, core.act.max_abs * core.wgt.max_abs)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """2**shift * value(a) * value(w) == factor * core(a, w) + act_terms[a] + wgt_terms[w].
+
+    `core` is a * bipolar(w) on the codes: the sum the kernel computes.
+    """
+
+    shift: int
+    factor: int
+    act_terms: tuple[int, ...]
+    wgt_terms: tuple[int, ...]
+
+    @property
+    def is_identity(self) -> bool:
+        return (self.shift, self.factor) == (0, 1) and not any(self.act_terms) and not any(self.wgt_terms)
+
+
+def affine(spec: MatmulSpec) -> Affine:
+    """The correction from the core product to `spec`'s (exhaustively checked by `verify`)."""
+    act, wgt = spec.act, spec.wgt
+    core = spec.core.wgt
+    shift = act.scale * wgt.scale % 2
+    factor = act.scale * wgt.scale * (1 << shift) // core.scale
+    # value(w) = (wgt.scale / 2) * bipolar(w) + rest, with 2 * rest whole
+    rest_twice = 2 * wgt.offset - wgt.scale * core.offset
+    unit = 1 << shift
+    act_terms = tuple(unit * act.scale * code * rest_twice // 2 for code in range(1 << act.bits))
+    wgt_terms = tuple(unit * act.offset * wgt.value(code) for code in range(1 << wgt.bits))
+    return Affine(shift, factor, act_terms, wgt_terms)
