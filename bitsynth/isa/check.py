@@ -22,6 +22,7 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 
 if TYPE_CHECKING:
+    from bitsynth.build import Compiler
     from bitsynth.isa.harness import Capture, Failure
 
 Progress = Callable[[int, int], None]
@@ -62,7 +63,13 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digests: dict[str, str]
 
 
-def check_isa(isa: Isa, progress: Progress | None = None, *, forms: Sequence[str] | None = None) -> CheckReport:
+def check_isa(
+    isa: Isa,
+    progress: Progress | None = None,
+    *,
+    forms: Sequence[str] | None = None,
+    compiler: Compiler | None = None,
+) -> CheckReport:
     """Compare every form of `isa`, or those named, with the instruction itself.
 
     Raises ToolError where no compiler or no machine for `isa` can be had.
@@ -70,7 +77,7 @@ def check_isa(isa: Isa, progress: Progress | None = None, *, forms: Sequence[str
     from bitsynth.isa.harness import captures
 
     instrs = [isa[name] for name in forms] if forms is not None else list(isa.instrs.values())
-    by, found = captures(isa, instrs)
+    by, found = captures(isa, instrs, compiler)
     results = {i.name: FormResult(i.name, i.digest, 0, 0, None) for i in instrs}
     total = sum(len(i.imms) for i in instrs)
     for done, capture in enumerate(found, 1):

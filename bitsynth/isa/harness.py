@@ -52,12 +52,15 @@ def _hex(lanes: Sequence[int]) -> str:
     return "[" + " ".join(f"{x:x}" for x in lanes) + "]"
 
 
-def captures(isa: Isa, forms: Sequence[Instr]) -> tuple[str, Iterator[Capture]]:
+def captures(
+    isa: Isa, forms: Sequence[Instr], compiler: build.Compiler | None = None
+) -> tuple[str, Iterator[Capture]]:
     """A description of compiler and machine, and what they give for every form and immediate."""
     jobs = [(form, imm) for form in forms for imm in form.imms]
-    library = build.compile_for(isa, _sources(isa, jobs), flags=["-O1"])
+    compiler = compiler or preferred(isa)
+    library = build.compile_for(isa, _sources(isa, jobs), flags=["-O1"], compiler=compiler)
     runner = build.runner(isa, library)
-    by = f"{preferred(isa).version}, {runner.description}"
+    by = f"{compiler.version}, {runner.description}"
     return by, (_run(runner, k, form, imm) for k, (form, imm) in enumerate(jobs))
 
 

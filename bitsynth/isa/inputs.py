@@ -79,12 +79,16 @@ def exhaustive_places(types: Sequence[VecType], seen: Sequence[frozenset[Piece]]
 
 
 def _exhaustive(types: Sequence[VecType], places: dict[Piece, int]) -> list[U64]:
-    """All values of a counter as wide as the placed lanes; each lane starts elsewhere."""
+    """All values of a counter as wide as the placed lanes.
+
+    Each lane starts elsewhere, and no two operands at a constant distance.
+    """
     bits = max((p + types[k].bits for (k, _), p in places.items()), default=1)
     counter = np.arange(1 << bits, dtype=np.uint64)
     out = []
     for k, t in enumerate(types):
-        lanes = [(counter >> np.uint64(places.get((k, j), 0))) + np.uint64(_STEP * j) for j in range(t.lanes)]
+        starts = [np.uint64(_STEP * j * (2 * k + 1)) for j in range(t.lanes)]
+        lanes = [(counter >> np.uint64(places.get((k, j), 0))) + start for j, start in enumerate(starts)]
         out.append(np.stack(lanes) & _mask(t))
     return out
 

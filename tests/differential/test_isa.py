@@ -1,0 +1,115 @@
+"""Every declared meaning is the machine's, and the test of it notices wrong meanings."""
+
+import functools
+
+import numpy as np
+import pytest
+from mutants import EQUIVALENT, RULES, mutants, representatives
+
+from bitsynth.build import runners, toolchain
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.isa import check, harness, load
+
+ISAS = load.names()
+
+
+@functools.cache
+def unavailable(isa_name):
+    """Why nothing can be compiled or run for this instruction set; empty if it can."""
+    isa = load.load(isa_name)
+    try:
+        runners.runner(isa, toolchain.probe(isa, toolchain.preferred(isa))).close()
+    except ToolError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture(params=ISAS)
+def isa(request):
+    if why := unavailable(request.param):
+        pytest.skip(why)
+    return load.load(request.param)
+
+
+@functools.cache
+def captured(isa_name):
+    """What the machine gave for the representatives, by form."""
+    forms = representatives(isa_name)
+    found = {f.name: [] for f in forms}
+    for capture in harness.captures(load.load(isa_name), forms)[1]:
+        found[capture.form].append(capture)
+    return found
+
+
+def test_every_form_is_what_the_machine_does(isa):
+    steps = []
+    report = check.check_isa(isa, lambda done, total: steps.append((done, total)))
+    assert report.failures == ()
+    assert [r.form for r in report.results] == list(isa.instrs)
+    assert steps == [(k + 1, len(steps)) for k in range(len(steps))]
+    assert sum(r.cases for r in report.results) == len(steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["qemu", "unicorn"])
+def test_both_emulators_agree(kind, monkeypatch):
+    monkeypatch.setenv("BITSYNTH_RUNNER", kind)
+    report = check.check_isa(load.load("neon"))
+    assert report.passed
+    assert kind in report.by
+
+
+@pytest.mark.slow
+def test_every_compiler_gives_the_same(isa):
+    for compiler in toolchain.compilers(isa):
+        report = check.check_isa(isa, compiler=compiler)
+        assert report.failures == (), compiler.name
+
+
+@pytest.mark.parametrize("name", ISAS)
+def test_the_record_is_of_the_present_declarations(name):
+    check.require_tested(load.load(name).instrs.values())
+
+
+def test_wrong_meanings_are_caught(isa):
+    caught = {}
+    for instr in representatives(isa.name):
+        for rule, mutant in mutants(instr):
+            if (instr.name.rpartition(".")[0], rule) not in EQUIVALENT:
+                assert wrong(mutant), f"{instr.name}: {rule} is not noticed: {mutant.lane}"
+                caught.setdefault(rule, []).append(mutant.lane)
+    assert sum(len({*lanes}) for lanes in caught.values()) >= 100
+    assert len(caught) >= len(RULES) // 2
+
+
+def wrong(mutant):
+    try:
+        return check.recheck(mutant, captured(mutant.isa)[mutant.name]) is not None
+    except SpecError:
+        return True
+
+
+def test_equivalent_meanings_are_not_caught(isa):
+    for instr in representatives(isa.name):
+        for rule, mutant in mutants(instr):
+            reason = EQUIVALENT.get((instr.name.rpartition(".")[0], rule))
+            assert reason is None or not wrong(mutant), f"{instr.name}: {rule}, though {reason}"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_kind_of_mistake_applies_somewhere(rule):
+    assert any(name == rule for isa in ISAS for f in representatives(isa) for name, _ in mutants(f))
+
+
+def test_one_lane_of_many_is_noticed(isa):
+    """A machine that is wrong in one bit of one lane of one record."""
+    for captures in captured(isa.name).values():
+        first = captures[0]
+        out = first.out.copy()
+        out[-1, -1] ^= np.uint64(1)
+        broken = harness.Capture(first.form, first.imm, first.args, out)
+        failure = harness.differs(isa[first.form], broken)
+        assert failure is not None
+        assert failure.got[:-1] == failure.want[:-1]
+        assert failure.got[-1] == failure.want[-1] ^ 1
+        assert first.form in str(failure)
