@@ -58,7 +58,9 @@ def expression(instr: Instr, imm: int, chained: str = "", k: int = -1) -> str:
 
 def latency(instr: Instr, imm: int, k: int) -> str:
     if instr.operands[k].memory:
-        step = "{ __m256i v = " + expression(instr, imm) + "; p += _mm_cvtsi128_si64(_mm256_castsi256_si128(v)); }"
+        step = (
+            f"{{ __m256i v = {expression(instr, imm)}; HIDE(v); p += _mm_cvtsi128_si64(_mm256_castsi256_si128(v)); }}"
+        )
         return step * OPS
     narrow = instr.out.total_bits < 256
     result = expression(instr, imm, "c", k)

@@ -53,9 +53,9 @@ RULES = {
 }
 
 COMMUTATIVE = (
-    "and eor orr xor or add mul mla mullo mullo32 mul_epu32 madd sad_epu8 "
-    "umlal umlal2 smlal smlal2 umlsl umlsl2 smlsl smlsl2"
-).split()
+    "and", "eor", "orr", "xor", "or", "add", "mul", "mla", "mullo", "mullo32", "mul_epu32", "madd", "sad_epu8",
+    "umlal", "umlal2", "smlal", "smlal2", "umlsl", "umlsl2", "smlsl", "smlsl2",
+)  # fmt: skip
 
 EQUIVALENT = {
     **{(table, "swapped operands"): "the operation is commutative" for table in COMMUTATIVE},
