@@ -103,6 +103,8 @@ def recheck(instr: Instr, captured: Iterable[Capture]) -> Failure | None:
 
 def bless(isa: Isa, *reports: CheckReport) -> Path:
     """Record that every form of `isa` passed in each of `reports`; the path of the record."""
+    if not reports:
+        raise SpecError(f"no report says that {isa.name} is as declared")
     for report in reports:
         _require_complete(isa, report)
     digests = {name: instr.digest for name, instr in sorted(isa.instrs.items())}

@@ -7,6 +7,7 @@ form `k` is named NAME.<first variable>. Costs are per CPU of `isa.toml`.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -149,7 +150,8 @@ def _isa_table(folder: Path) -> IsaTable:
         raise SpecError(f"{path}: name is {table.name!r}, the folder is {folder.name!r}")
     if table.vector_bits not in _VECTOR_BITS or table.registers < 1:
         raise SpecError(f"{path}: want vector_bits of {_VECTOR_BITS} and a register or more")
-    if not table.cpu or any(c.vector_per_cycle <= 0 or c.half_width_speedup <= 0 for c in table.cpu.values()):
+    rates = [rate for c in table.cpu.values() for rate in (c.vector_per_cycle, c.half_width_speedup)]
+    if not rates or not all(0 < rate < math.inf for rate in rates):
         raise SpecError(f"{path}: want one cpu or more, each with vector_per_cycle and half_width_speedup above 0")
     for kind in table.ctype:
         _type(f"{path}: ctype", kind)
@@ -205,7 +207,7 @@ def _check_cost(where: str, isa: IsaTable, entry: InstrTable) -> None:
         raise SpecError(f"{where}: no cost for {', '.join(missing)}")
     if unknown := sorted(set(entry.cost) - set(isa.cpu)):
         raise SpecError(f"{where}: cost for unknown cpu {', '.join(unknown)}")
-    if any(c.per_cycle <= 0 or c.lat < 0 for c in entry.cost.values()):
+    if not all(0 <= c.lat < math.inf and 0 < c.per_cycle < math.inf for c in entry.cost.values()):
         raise SpecError(f"{where}: a cost must have lat >= 0 and per_cycle > 0")
     if entry.source not in isa.sources:
         raise SpecError(f"{where}: unknown cost source {entry.source!r}; known: {', '.join(isa.sources)}")

@@ -1,0 +1,212 @@
+"""A wrong instruction-set folder gives one SpecError: which file, what is wanted, what came."""
+
+import shutil
+
+import pytest
+
+from bitsynth import paths
+from bitsynth.errors import SpecError
+from bitsynth.isa import load
+from bitsynth.isa.types import VecType
+
+AND = """
+[instr.and]
+doc = "Bitwise and."
+in = { a = "T", b = "T" }
+out = "T"
+lane = "a[i] & b[i]"
+c = "vand{T.q}_{T}({a}, {b})"
+forms = { T = ["u8x8", "u8x16"] }
+cost = { a53 = { lat = 1, per_cycle = 1.0 }, a72 = { lat = 3, per_cycle = 1.5 }, a76 = { lat = 2, per_cycle = 2.0 } }
+source = "insn_bench"
+"""
+SHIFT = """
+[instr.shl]
+doc = "Shift left by n bits."
+in = { a = "T" }
+out = "T"
+imm = { n = [0, "last"] }
+lane = "a[i] << n"
+c = "vshl{T.q}_n_{T}({a}, {n})"
+forms = { T = ["u8x8", "u8x16"], last = [7, 7] }
+cost = { a53 = { lat = 2, per_cycle = 1.0 }, a72 = { lat = 3, per_cycle = 1.0 }, a76 = { lat = 2, per_cycle = 1.0 } }
+source = "insn_bench"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of NEON's isa.toml and no instructions."""
+    home = tmp_path / "neon"
+    home.mkdir()
+    shutil.copy(paths.isa_specs() / "neon" / "isa.toml", home)
+    return home
+
+
+def read(folder, text):
+    (folder / "some.toml").write_text(text, encoding="utf-8")
+    return load.load_folder(folder)
+
+
+def test_what_is_right_is_read(folder):
+    isa = read(folder, AND + SHIFT)
+    assert list(isa.instrs) == ["and.u8x8", "and.u8x16", "shl.u8x8", "shl.u8x16"]
+    assert isa["and.u8x16"].render(["x", "y"]) == "vandq_u8(x, y)"
+    assert isa["shl.u8x8"].render(["x"], 3) == "vshl_n_u8(x, 3)"
+    assert (isa["shl.u8x8"].imms, isa["and.u8x8"].imms) == (range(8), range(1))
+    assert isa["and.u8x8"].cost["a53"].per_cycle == 2 * isa["and.u8x16"].cost["a53"].per_cycle
+    assert isa["and.u8x8"].cost["a72"] == isa["and.u8x16"].cost["a72"]
+
+
+BROKEN = {
+    ('doc = "Bitwise and."\n', ""): "missing required field `doc`",
+    ('lane = "a[i] & b[i]"\n', ""): "missing required field `lane`",
+    ('source = "insn_bench"\n', ""): "missing required field `source`",
+    ("cost = {", "costs = {"): "unknown field `costs`",
+    ('doc = "Bitwise and."', "doc = 3"): "Expected `str`, got `int`",
+    ("lat = 1,", 'lat = "1",'): "Expected `float`, got `str`",
+    ("lat = 1,", "lat = -1,"): "lat >= 0 and per_cycle > 0",
+    ("lat = 1,", "lat = nan,"): "lat >= 0 and per_cycle > 0",
+    ("per_cycle = 1.5", "per_cycle = inf"): "lat >= 0 and per_cycle > 0",
+    ("per_cycle = 1.5", "per_cycle = 0"): "lat >= 0 and per_cycle > 0",
+    ("a72 = { lat = 3, per_cycle = 1.5 }, ", ""): "no cost for a72",
+    ("a72 = {", "m1 = {"): "no cost for a72",
+    ("cost = {", "cost = { m1 = { lat = 1, per_cycle = 1.0 },"): "cost for unknown cpu m1",
+    ('"insn_bench"', '"a guess"'): "unknown cost source 'a guess'; known: insn_bench",
+    ("[instr.and]", "[instr.and"): "Expected ']'",
+    ("[instr.and]", "[instrs.and]"): "unknown field `instrs`",
+    ("[instr.and]", "[instr.and]\n[instr.and]"): "Cannot declare",
+    ('["u8x8", "u8x16"]', '["u8x8", "u8x8"]'): "and.u8x8 is declared twice",
+    ('["u8x8", "u8x16"]', "[]"): "want one or more forms",
+    ('{ T = ["u8x8", "u8x16"] }', "{}"): "want one or more forms",
+    ('"u8x16"] }', '"u8x16"], n = [1] }'): "lists of [1, 2]",
+    ('["u8x8", "u8x16"]', "[8, 16]"): "no type variable",
+    ('"u8x16"', '"u8x16q"'): "bad vector type 'u8x16q'",
+    ('"u8x16"', '"u9x16"'): "bad vector type 'u9x16'",
+    ('"u8x16"', '"u8x32"'): "no ctype for u8x32",
+    ('out = "T"', 'out = "U"'): "bad vector type 'U'",
+    ('b = "T"', 'b = "V"'): "bad vector type 'V'",
+    ("a[i] & b[i]", "a[i] & c[i]"): "unknown name 'c'",
+    ("a[i] & b[i]", "a[i] &"): "does not parse",
+    ("a[i] & b[i]", "__import__('os')"): "unknown name '__import__'",
+    ("vand{T.q}", "vand{T.p}"): "does not fill",
+    ("vand{T.q}", "vand{U}"): "does not fill",
+    ("vand{T.q}", "vand{T:zz}"): "not {T:zz}",
+    ("vand{T.q}", "vand{T"): "does not fill",
+    ("vand{T.q}", "vand{{x}}"): "does not fill",
+    ("vand{T.q}", "vand{}"): "does not fill",
+    ("({a}, {b})", "({to}, {b})"): "the hole {to} is what a store has",
+    ('out = "T"', 'out = "T"\nstore = true'): "the hole {to} is what a store has",
+    ('out = "T"', 'out = "T"\ntied = ["c"]'): "`tied` names c",
+    ('out = "T"', 'out = "T"\nhigh = "and2"'): "no 'and2' of the same operands",
+    ('out = "T"', 'out = "T"\ntry_imm = [1]'): "try_imm",
+    ('out = "T"', 'out = "T"\nimm = { n = [0, 7], m = [0, 7] }'): "at most one immediate",
+    ('out = "T"', 'out = "T"\nimm = { n = [0, "most"] }'): "immediate bound 'most'",
+    ('out = "T"', 'out = "T"\nimm = { n = [7, 0] }'): "want immediates",
+    ('out = "T"', 'out = "T"\nimm = { n = [0] }'): "Expected `array` of length 2",
+    ("# end", "x = " + "[" * 3000): "",
+    ("# end", "\udc80"): "",
+}
+
+
+@pytest.mark.parametrize(("change", "why"), BROKEN.items(), ids=[f"{a[:12]}->{b[:20]!r}" for a, b in BROKEN])
+def test_what_is_wrong_is_named(folder, change, why):
+    old, new = change
+    text = f"{AND}# end\n"
+    assert old in text
+    (folder / "some.toml").write_bytes(text.replace(old, new, 1).encode("utf-8", "surrogateescape"))
+    with pytest.raises(SpecError) as error:
+        load.load_folder(folder)
+    assert str(folder) in str(error.value)
+    assert why in str(error.value)
+
+
+ISA_BROKEN = {
+    ('name = "neon"', 'name = "noen"'): "name is 'noen', the folder is 'neon'",
+    ("registers = 32", "registers = 0"): "a register or more",
+    ("vector_bits = 128", "vector_bits = 100"): "vector_bits of",
+    ("vector_per_cycle = 2.0", "vector_per_cycle = 0.0"): "above 0",
+    ("vector_per_cycle = 2.0", "vector_per_cycle = nan"): "above 0",
+    ('u8x8 = "', 'u8 = "'): "bad vector type 'u8'",
+    ('arch = "aarch64"\n', ""): "missing required field `arch`",
+    ("[isa]", "[isa]\ncolour = 1"): "unknown field `colour`",
+    ("[isa]", "[isa"): "Expected ']'",
+}
+
+
+@pytest.mark.parametrize(("change", "why"), ISA_BROKEN.items())
+def test_a_wrong_isa_file_is_named(folder, change, why):
+    text = (folder / "isa.toml").read_text(encoding="utf-8")
+    assert change[0] in text
+    (folder / "isa.toml").write_text(text.replace(*change), encoding="utf-8")
+    with pytest.raises(SpecError) as error:
+        load.load_folder(folder)
+    assert str(folder / "isa.toml") in str(error.value)
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["isa.toml", "some.toml"])
+def test_every_truncation_is_one_error_or_a_smaller_set(folder, name):
+    """No prefix of a file gives anything but a SpecError or the declarations it holds."""
+    (folder / "some.toml").write_text(AND, encoding="utf-8")
+    whole = (folder / name).read_bytes()
+    for size in range(0, len(whole), 7):
+        (folder / name).write_bytes(whole[:size])
+        try:
+            isa = load.load_folder(folder)
+        except SpecError as error:
+            assert str(folder) in str(error)  # noqa: PT017
+        else:
+            assert {n.partition(".")[0] for n in isa.instrs} <= {"and"}
+
+
+def test_missing_and_unreadable_files(folder):
+    (folder / "dir.toml").mkdir()
+    with pytest.raises(SpecError, match=r"dir\.toml"):
+        load.load_folder(folder)
+    (folder / "isa.toml").unlink()
+    with pytest.raises(SpecError, match=r"isa\.toml is missing"):
+        load.load_folder(folder)
+
+
+def test_unknown_names():
+    with pytest.raises(SpecError, match=r"unknown instruction set 'z80'; known: avx2, neon"):
+        load.load("z80")
+    with pytest.raises(SpecError, match=r"neon has no instruction 'andy'"):
+        load.load("neon")["andy"]
+
+
+@pytest.mark.parametrize("text", ["", "u8", "u8x", "u8x0", "x16", "u8x16 ", "U8x16", "u8x100", "s7x8"])
+def test_bad_types(text):
+    with pytest.raises(SpecError, match="want for example 'u8x16'"):
+        VecType.parse(text)
+
+
+def test_types_spell_themselves():
+    t = VecType.parse("s16x8")
+    assert (f"{t}", f"{t:v}", f"{t:c}", t.q, t.total_bits) == ("s16", "s16x8", "int16_t", "q", 128)
+    assert (f"{VecType.parse('u8x8'):c}", VecType.parse("u8x8").q) == ("uint8_t", "")
+
+
+ALL = [instr for name in load.names() for instr in load.load(name).instrs.values()]
+
+
+@pytest.mark.parametrize("instr", [i for i in ALL if i.high], ids=lambda i: i.name)
+def test_high_partners_do_the_high_half(instr):
+    """`low` on operands whose narrow vectors are turned by half a register is `high`."""
+    from bitsynth.isa.domains.reads import ReadsDomain
+
+    partner = load.load(instr.isa)[f"{instr.high}.{instr.name.rpartition('.')[2]}"]
+    half = instr.out.lanes
+    plain = [[frozenset({(k, j)}) for j in range(o.type.lanes)] for k, o in enumerate(instr.operands)]
+    turned = [x if len(x) == half else x[half:] + x[:half] for x in plain]
+    assert partner(ReadsDomain(), plain) == instr(ReadsDomain(), turned)
+    assert partner.lane == instr.lane.replace("a[i]", "a[i + W_lanes]").replace("b[i]", "b[i + W_lanes]")
+
+
+def test_every_form_fits_its_registers():
+    for instr in ALL:
+        isa = load.load(instr.isa)
+        sizes = [instr.out, *(o.type for o in instr.operands if not o.memory)]
+        assert all(t.total_bits <= isa.table.vector_bits for t in sizes), instr.name
+        assert instr.store == ("{to}" in instr.text)
