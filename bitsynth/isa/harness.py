@@ -52,16 +52,14 @@ def _hex(lanes: Sequence[int]) -> str:
     return "[" + " ".join(f"{x:x}" for x in lanes) + "]"
 
 
-def captures(
-    isa: Isa, forms: Sequence[Instr], compiler: build.Compiler | None = None
-) -> tuple[str, Iterator[Capture]]:
+def captures(isa: Isa, forms: Sequence[Instr], compiler: build.Compiler | None = None) -> tuple[str, Iterator[Capture]]:
     """A description of compiler and machine, and what they give for every form and immediate."""
     jobs = [(form, imm) for form in forms for imm in form.imms]
     compiler = compiler or preferred(isa)
     library = build.compile_for(isa, _sources(isa, jobs), flags=["-O1"], compiler=compiler)
     runner = build.runner(isa, library)
     by = f"{compiler.version}, {runner.description}"
-    return by, (_run(runner, k, form, imm) for k, (form, imm) in enumerate(jobs))
+    return by, _run_all(runner, jobs)
 
 
 def differs(instr: Instr, capture: Capture) -> Failure | None:
@@ -78,6 +76,14 @@ def differs(instr: Instr, capture: Capture) -> Failure | None:
 
 def _record(lanes: U64, at: int) -> tuple[int, ...]:
     return tuple(int(x) for x in lanes[:, at])
+
+
+def _run_all(runner: build.Runner, jobs: Sequence[tuple[Instr, int]]) -> Iterator[Capture]:
+    try:
+        for k, (form, imm) in enumerate(jobs):
+            yield _run(runner, k, form, imm)
+    finally:
+        runner.close()
 
 
 def _run(runner: build.Runner, k: int, instr: Instr, imm: int) -> Capture:
@@ -105,20 +111,20 @@ def _sources(isa: Isa, jobs: Sequence[tuple[Instr, int]]) -> dict[str, str]:
 
 def _function(isa: Isa, k: int, instr: Instr, imm: int) -> str:
     ctype, size = isa.table.ctype, sum(o.type.total_bits // 8 for o in instr.operands)
-    signature = f"void t_{k}(const uint8_t *in, uint8_t *out, int64_t count)"
+    signature = f"void t_{k}(const uint8_t *bs_in, uint8_t *bs_out, int64_t bs_count)"
     body, at = [], 0
     for o in instr.operands:
         kind = ctype.get(str(o.type), "")
-        load = f"const uint8_t *{o.name} = in + {at};" if o.memory else _load(kind, o.name, at)
+        load = f"const uint8_t *{o.name} = bs_in + {at};" if o.memory else _load(kind, o.name, at)
         body.append(load)
         at += o.type.total_bits // 8
-    text = instr.render([o.name for o in instr.operands], imm, "out")
+    text = instr.render([o.name for o in instr.operands], imm, "bs_out")
     kind = ctype[str(instr.out)]
-    body.append(f"{text};" if instr.store else f"{kind} y = {text}; memcpy(out, &y, sizeof y);")
-    step = f"in += {size}, out += {instr.out.total_bits // 8}"
-    loop = f"for (int64_t r = 0; r < count; r++, {step}) {{ {' '.join(body)} }}"
+    body.append(f"{text};" if instr.store else f"{kind} bs_y = {text}; memcpy(bs_out, &bs_y, sizeof bs_y);")
+    step = f"bs_in += {size}, bs_out += {instr.out.total_bits // 8}"
+    loop = f"for (int64_t bs_r = 0; bs_r < bs_count; bs_r++, {step}) {{ {' '.join(body)} }}"
     return f"{signature};\n{signature} {{ {loop} }}\n"
 
 
 def _load(kind: str, name: str, at: int) -> str:
-    return f"{kind} {name}; memcpy(&{name}, in + {at}, sizeof {name});"
+    return f"{kind} {name}; memcpy(&{name}, bs_in + {at}, sizeof {name});"

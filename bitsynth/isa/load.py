@@ -7,9 +7,10 @@ form `k` is named NAME.<first variable>. Costs are per CPU of `isa.toml`.
 
 from __future__ import annotations
 
+import keyword
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -20,10 +21,12 @@ import msgspec
 from bitsynth import paths
 from bitsynth.errors import SpecError
 from bitsynth.isa import lane as lane_text
+from bitsynth.isa.bits import FUNCTIONS
 from bitsynth.isa.instr import Cost, Instr, Operand
 from bitsynth.isa.types import VecType
 
 _VECTOR_BITS = (64, 128, 256, 512)
+_RESERVED = {"i", "to", *FUNCTIONS, *keyword.kwlist}
 
 
 class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -197,9 +200,19 @@ def _forms(where: str, isa: IsaTable, name: str, entry: InstrTable) -> list[Inst
 def _check_lane(where: str, entry: InstrTable) -> None:
     types = [k for k, v in entry.forms.items() if any(isinstance(x, str) for x in v)]
     sizes = [f"{k}_{what}" for k in types for what in ("bits", "lanes")]
-    lane_text.parse(where, entry.lane, [*entry.in_, *entry.forms, *sizes, *entry.imm])
+    names = [*entry.in_, *entry.forms, *sizes, *entry.imm]
+    _check_names(where, names)
+    lane_text.parse(where, entry.lane, names)
     if unknown := sorted(set(entry.tied) - set(entry.in_)):
         raise SpecError(f"{where}: `tied` names {', '.join(unknown)}, which is no operand")
+
+
+def _check_names(where: str, names: Sequence[str]) -> None:
+    bad = [n for n in names if not n.isidentifier() or n in _RESERVED or names.count(n) > 1]
+    if bad:
+        raise SpecError(
+            f"{where}: {', '.join(map(repr, bad))}: want different names, none of them one of the language's"
+        )
 
 
 def _check_cost(where: str, isa: IsaTable, entry: InstrTable) -> None:

@@ -104,6 +104,11 @@ BROKEN = {
     ('out = "T"', 'out = "T"\nimm = { n = [0, "most"] }'): "immediate bound 'most'",
     ('out = "T"', 'out = "T"\nimm = { n = [7, 0] }'): "want immediates",
     ('out = "T"', 'out = "T"\nimm = { n = [0] }'): "Expected `array` of length 2",
+    ('in = { a = "T"', 'in = { i = "T"'): "'i': want different names",
+    ('in = { a = "T"', 'in = { T = "T"'): "'T', 'T': want different names",
+    ('in = { a = "T"', 'in = { zext = "T"'): "'zext': want different names",
+    ('in = { a = "T"', 'in = { if = "T"'): "'if': want different names",
+    ('in = { a = "T"', 'in = { "a b" = "T"'): "'a b': want different names",
     ("# end", "x = " + "[" * 3000): "",
     ("# end", "\udc80"): "",
 }
