@@ -12,7 +12,6 @@ Names in a program: `a{i}` act plane i of the row, `w{g}_{j}` wgt plane j of reg
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 import msgspec
 
@@ -62,13 +61,17 @@ class Acc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One loop over K. Planes are truth tables over codes, bit c for code c."""
+    """One loop over K. Planes are truth tables over codes, bit c for code c.
+
+    `flush` takes the accumulators and the tile registers c0.. to those named in `tile`.
+    """
 
     act_planes: tuple[int, ...]
     wgt_planes: tuple[int, ...]
     step: tuple[str, ...]
     accs: tuple[Acc, ...]
     flush: tuple[str, ...]
+    tile: tuple[str, ...]
     flush_every: int
 
     @property
@@ -119,15 +122,3 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def has_row_terms(self) -> bool:
         return any(self.h_table)
-
-
-def live_registers(program: Iterable[Step], inputs: Iterable[str], outputs: Iterable[str]) -> int:
-    """The most values alive at once, `inputs` before the first step and `outputs` after the last."""
-    steps = list(program)
-    alive = set(outputs)
-    most = len(alive)
-    for step in reversed(steps):
-        alive.discard(step.dst)
-        alive.update(step.args)
-        most = max(most, len(alive | {step.dst}))
-    return max(most, len(alive | set(inputs)))

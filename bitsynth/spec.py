@@ -49,7 +49,7 @@ class Operand:
     encoding: Encoding
 
     def __post_init__(self) -> None:
-        if isinstance(self.bits, bool) or not isinstance(self.bits, int) or not 1 <= self.bits <= MAX_BITS:
+        if type(self.bits) is not int or not 1 <= self.bits <= MAX_BITS:
             raise SpecError(f"bits must be a whole number from 1 to {MAX_BITS}, not {self.bits!r}")
         if self.encoding is Encoding.TERNARY and self.bits != 2:
             raise SpecError(f"ternary holds -1, 0 and 1, which takes 2 bits, not {self.bits}")

@@ -42,6 +42,7 @@ class Trace:
     registers: dict[str, Register] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     constants: dict[tuple[VecType, tuple[int, ...]], Constant] = field(default_factory=dict)
+    first: int = 0
 
     def constant(self, kind: VecType, lanes: Sequence[int]) -> str:
         """The name of the constant register that holds `lanes`; equal ones are one."""
@@ -64,7 +65,7 @@ class Trace:
 
     def fresh(self) -> str:
         """A name for the next value."""
-        return f"t{len(self.steps)}"
+        return f"t{self.first + len(self.steps)}"
 
     def apply(self, op: str, args: Sequence[str], imm: int = 0, dst: str | None = None) -> str:
         """`dst = op(args)`; SpecError for unknown names or operands that do not fit."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from bitsynth.sketches.gates import BitForm
 
@@ -46,7 +46,7 @@ def cheapest_cover(act_bits: int, wgt_bits: int, forms: Mapping[tuple[int, int],
     """The partition of the grid into blocks of `forms` with the least total price."""
     full = (1 << (act_bits * wgt_bits)) - 1
 
-    @lru_cache(maxsize=None)
+    @cache
     def best(covered: int) -> tuple[Price, tuple[tuple[int, tuple[int, int]], ...]]:
         if covered == full:
             return (0, 0, 0), ()

@@ -20,7 +20,7 @@ from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Trace
 
-Signature = tuple[Hashable, ...]
+Signature = tuple[tuple[str, tuple[tuple[int, int] | None, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def all_moves(isa_name: str) -> tuple[Move, ...]:
     return tuple(move for move in every if unique[_meaning(isa, move)] is move)
 
 
-def _meaning(isa: Isa, move: Move) -> Signature:
+def _meaning(isa: Isa, move: Move) -> Hashable:
     """Signed and unsigned forms of one lane expression do the same."""
     instr = isa[move.op]
     types = tuple((t.bits, t.lanes) for t in (*(o.type for o in instr.operands), instr.out))
@@ -110,7 +110,7 @@ def _fills(operands: int) -> list[tuple[Literal["map", "pair"], tuple[int | None
 
 def signature(trace: Trace, names: Sequence[str]) -> Signature:
     """What each lane holds: nothing, or so many atoms of one column; Inexact for anything else."""
-    out: list[Hashable] = []
+    out: list[tuple[str, tuple[tuple[int, int] | None, ...]]] = []
     for name in names:
         register = trace.registers[name]
         out.append((str(register.type), tuple(_lane(x) for x in register.lanes)))
@@ -130,4 +130,4 @@ def _lane(x: object) -> tuple[int, int] | None:
 
 def atoms(sig: Signature) -> int:
     """How many atoms a signature accounts for."""
-    return sum(lane[1] for _, lanes in sig for lane in lanes if lane)  # type: ignore[misc]
+    return sum(lane[1] for _, lanes in sig for lane in lanes if lane)

@@ -21,13 +21,12 @@ from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.program import Constant
 from bitsynth.sketches.moves import Move, Signature, all_moves, arithmetic, atoms, signature
 
 PRE = 3
 POST = 3
-AMORTISED_K = 576
-"""K over which flushes are amortised: 3 x 3 x 64, ResNet-18 layer C2."""
-
+Constants = dict[tuple[VecType, tuple[int, ...]], Constant]
 _ILLEGAL = (Inexact, SpecError, NotImplementedError)
 Metric = Callable[[Instr], float]
 
@@ -59,7 +58,7 @@ class Plan:
 
     @property
     def cost(self) -> float:
-        """What it adds to one column block over `AMORTISED_K`, steps excluded, in the metric."""
+        """What the flushes cost one column block, in the metric."""
         return self.per_flush * self.flushes
 
 
@@ -234,6 +233,21 @@ def after_loop(isa: Isa, added: Sequence[Lanes], kind: VecType, period: int) -> 
     return trace, names
 
 
+def flush_trace(isa: Isa, plan: Plan, names: Sequence[str], constants: Constants, first: int) -> Trace:
+    """A trace in which `names` hold what the plan's accumulators hold when they are flushed."""
+    trace, counted = start(isa, plan.groups, 1)
+    for level in plan.pre:
+        counted = level.apply(trace, counted)
+    added = _accumulated(trace, counted, isa[plan.accumulate])
+    if added is None:
+        raise NoKernel(f"{isa.name}: {plan.accumulate} does not accumulate")
+    flush = Trace(isa, LinearDomain(1), constants=constants, first=first)
+    for r, (name, lanes) in enumerate(zip(names, added, strict=True)):
+        flush.bind(name, Register(plan.acc_type, tuple(_total(x, (r, i), 1) for i, x in enumerate(lanes))))
+    bind_tile(flush)
+    return flush
+
+
 def _total(x: Form | int, place: tuple[int, int], period: int) -> Form | int:
     if isinstance(x, int):
         return x * period
@@ -261,8 +275,8 @@ def _progress(after: Signature, before: Signature) -> bool:
 
 
 def _extent(sig: Signature) -> tuple[int, int, int]:
-    lanes = sum(lane is not None for _, held in sig for lane in held)  # type: ignore[misc]
-    return lanes, len(sig), -VecType.parse(sig[0][0]).bits  # type: ignore[index]
+    lanes = sum(lane is not None for _, held in sig for lane in held)
+    return lanes, len(sig), -VecType.parse(sig[0][0]).bits
 
 
 def finish(

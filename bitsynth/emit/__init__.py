@@ -1,0 +1,1 @@
+"""C from verified kernels: the only place that writes C."""

@@ -1,0 +1,54 @@
+"""Kernel names are a grammar: bs_mm_a2u_w1b_s32_neon_4x8x64.
+
+Operation, act and wgt operands with their encoding (u unsigned, s signed, b bipolar,
+t ternary), accumulator, instruction set, and MR x NR x K step.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from bitsynth.errors import SpecError
+from bitsynth.program import Kernel
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+
+_PATTERN = re.compile(r"bs_mm_a(\d)([usbt])_w(\d)([usbt])_s32_([a-z][a-z0-9_]*?)_(\d+)x(\d+)x(\d+)", re.ASCII)
+_LETTERS = {e.letter: e for e in Encoding}
+
+
+@dataclass(frozen=True)
+class KernelName:
+    """What a name says; `str` spells it, `parse` reads it back."""
+
+    spec: MatmulSpec
+    rows: int
+    columns: int
+    k_step: int
+
+    @classmethod
+    def of(cls, kernel: Kernel, spec: MatmulSpec) -> KernelName:
+        """The name of `kernel` used for `spec`."""
+        return cls(spec, kernel.rows, kernel.columns, kernel.k_step)
+
+    @classmethod
+    def parse(cls, text: str) -> KernelName:
+        """The parts of a name; SpecError for anything that is not exactly one."""
+        match = _PATTERN.fullmatch(text)
+        if not match:
+            raise SpecError(f"{text[:80]!r} is no kernel name; one looks like bs_mm_a2u_w1b_s32_neon_4x8x64")
+        act_bits, act, w_bits, wgt, isa, *tile = match.groups()
+        spec = MatmulSpec(isa, Operand(int(act_bits), _LETTERS[act]), Operand(int(w_bits), _LETTERS[wgt]))
+        return cls(spec, *map(int, tile))
+
+    def __str__(self) -> str:
+        act, wgt = self.spec.act, self.spec.wgt
+        operands = f"a{act.bits}{act.encoding.letter}_w{wgt.bits}{wgt.encoding.letter}"
+        return f"bs_mm_{operands}_s32_{self.spec.isa}_{self.rows}x{self.columns}x{self.k_step}"
+
+    def describe(self) -> str:
+        """The name in words."""
+        return (
+            f"int32 product of {self.spec.act} activations and {self.spec.wgt} weights on {self.spec.isa}: "
+            f"{self.rows} rows by {self.columns} columns, {self.k_step} positions of K a step"
+        )

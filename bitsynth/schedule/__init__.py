@@ -1,0 +1,1 @@
+"""What changes speed and never results: cost models, tiles, passes."""

@@ -1,0 +1,153 @@
+"""Put solved pieces together: blocks into passes, passes into a microkernel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.load import Isa
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.program import Acc, Pass, Step
+from bitsynth.schedule.cost import Metric
+from bitsynth.sketches import reduce
+from bitsynth.sketches.blocks import PlacedBlock
+from bitsynth.sketches.counts import Count
+from bitsynth.sketches.reduce import Constants, Plan
+
+
+@dataclass(frozen=True)
+class Term:
+    """One counted node of a block: it adds `weight` * count to accumulator class `coef`."""
+
+    block: int
+    node: int
+    coef: int
+    weight: int
+
+
+def terms(blocks: Sequence[PlacedBlock], weighted: bool) -> list[Term]:
+    """The counted nodes; `weighted` counts carry the coefficient, up to the block's scale."""
+    return [
+        Term(b, node, placed.scale if weighted else placed.scale * coef, coef if weighted else 1)
+        for b, placed in enumerate(blocks)
+        for coef, node in placed.form.terms
+    ]
+
+
+def growth(blocks: Sequence[PlacedBlock], weighted: bool, bits_per_byte: int) -> int:
+    """How much a byte of the fullest accumulator may grow in one step."""
+    by_class: Counter[int] = Counter()
+    for term in terms(blocks, weighted):
+        by_class[term.coef] += term.weight * bits_per_byte
+    return max(by_class.values())
+
+
+def full_table(table: int, bits: int, low: int, width: int) -> int:
+    """A truth table over `bits`-bit codes of a function of planes low .. low + width - 1."""
+    return sum((table >> (code >> low & ((1 << width) - 1)) & 1) << code for code in range(1 << bits))
+
+
+@dataclass
+class PassBuilder:
+    """Writes the step and flush programs of one pass."""
+
+    isa: Isa
+    act_bits: int
+    w_bits: int
+    blocks: Sequence[PlacedBlock]
+    count: Count
+    weighted: bool
+    plan: Plan
+    constants: Constants
+    act_planes: list[int] = field(default_factory=list)
+    wgt_planes: list[int] = field(default_factory=list)
+
+    def build(self, metric: Metric) -> Pass:
+        """The pass, with `flush_every` still at 1."""
+        wanted = terms(self.blocks, self.weighted)
+        classes = sorted({t.coef for t in wanted})
+        leaves = [self._leaves(b) for b in self.blocks]
+        step = Trace(self.isa, LinearDomain(1), constants=self.constants)
+        accs = {c: [f"acc{i * self.plan.accs + r}" for r in range(self.plan.accs)] for i, c in enumerate(classes)}
+        current = {name: name for names in accs.values() for name in names}
+        values: dict[tuple[int, int, int], str] = {}
+        blank = Register(self.isa.word, (0,) * self.isa.word.lanes)
+        for g in range(self.plan.groups):
+            for b, names in enumerate(leaves):
+                for n, name in enumerate(names):
+                    values[b, g, n] = step.bind(name.format(g=g), blank)
+        for name in current:
+            step.bind(name, Register(self.plan.acc_type, (0,) * self.plan.acc_type.lanes))
+        for term in wanted:
+            for r, name in enumerate(accs[term.coef]):
+                total = self._tree(step, values, term, len(self.plan.pre), r)
+                current[name] = step.apply(self.plan.accumulate, [current[name], total])
+        kind = str(self.plan.acc_type)
+        flush, tile = self._flush(accs, metric)
+        return Pass(
+            act_planes=tuple(self.act_planes),
+            wgt_planes=tuple(self.wgt_planes),
+            step=tuple(map(str, step.steps)),
+            accs=tuple(Acc(name, kind, current[name]) for names in accs.values() for name in names),
+            flush=flush,
+            tile=tile,
+            flush_every=1,
+        )
+
+    def _leaves(self, placed: PlacedBlock) -> list[str]:
+        """Plane names of a block; `{g}` stands for the wgt register."""
+        form = placed.form
+        act_width = (len(form.h) - 1).bit_length()
+        wgt_width = (len(form.g) - 1).bit_length()
+        acts = [full_table(t, self.act_bits, placed.act_low, act_width) for t in form.act_planes]
+        wgts = [full_table(t, self.w_bits, placed.wgt_low, wgt_width) for t in form.wgt_planes]
+        return [f"a{_index(self.act_planes, t)}" for t in acts] + [f"w{{g}}_{_index(self.wgt_planes, t)}" for t in wgts]
+
+    def _tree(self, step: Trace, values: dict[tuple[int, int, int], str], term: Term, level: int, place: int) -> str:
+        """Register `place` after `level` in-loop levels: a pair of the level below, or a count."""
+        if level == 0:
+            return self._counted(step, self._node(step, values, term.block, place, term.node), term.weight)
+        pair = [self._tree(step, values, term, level - 1, 2 * place + k) for k in (0, 1)]
+        return self.plan.pre[level - 1].apply(step, pair)[0]
+
+    def _node(self, step: Trace, values: dict[tuple[int, int, int], str], block: int, g: int, node: int) -> str:
+        form = self.blocks[block].form
+        if (block, g, node) not in values:
+            gate = form.gates[node - form.planes]
+            args = [self._node(step, values, block, g, n) for n in gate.args]
+            values[block, g, node] = step.apply(gate.op, args)
+        return values[block, g, node]
+
+    def _counted(self, step: Trace, name: str, weight: int) -> str:
+        if self.count.table is None:
+            return step.apply(self.count.op, [name])
+        table = step.constant(self.isa.word, self.count.table_lanes(self.isa, weight))
+        args = [table, name] if self.count.table == 0 else [name, table]
+        return step.apply(self.count.op, args)
+
+    def _flush(self, accs: dict[int, list[str]], metric: Metric) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Per class: the plan's levels, then coef * sum taken from the tile registers."""
+        tile = [f"c{r}" for r in range(len(self.plan.slots) // reduce.tile_type(self.isa).lanes)]
+        program: list[Step] = []
+        for coef, names in accs.items():
+            trace = reduce.flush_trace(self.isa, self.plan, names, self.constants, len(program))
+            for k, name in enumerate(tile):
+                trace.registers[name] = trace.registers[f"c{k}"]
+            sums: Sequence[str] = names
+            for level in self.plan.post:
+                sums = level.apply(trace, sums)
+            best = reduce.finish(trace, sums, coef, metric)
+            if best is None:
+                raise SpecError(f"{self.isa.name}: no instruction takes {coef} times a sum from the tile")
+            tile = reduce.take_from_tile(trace, best[1], sums, coef, tile)
+            program += trace.steps
+        return tuple(map(str, program)), tuple(tile)
+
+
+def _index(planes: list[int], table: int) -> int:
+    if table not in planes:
+        planes.append(table)
+    return planes.index(table)

@@ -1,0 +1,132 @@
+"""Cost models: what a multiset of instructions costs per 128 multiply-accumulates."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.lane import is_bitwise
+from bitsynth.isa.load import Isa, load
+from bitsynth.program import WORD_BYTES, Kernel, Pass, Step
+
+AMORTISED_K = 576
+"""K over which flushes are spread: 3 x 3 x 64, layer C2 of ResNet-18."""
+
+Metric = Callable[[Instr], float]
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """Per 128 multiply-accumulates, flushes amortised over K = 576, loads apart."""
+
+    ops_per_128_mac: float
+    lower_bound: float
+    minimal: bool
+    loads_per_128_mac: float
+    instructions: int
+    cycles: dict[str, float]
+
+
+def names(isa: Isa) -> list[str]:
+    """The models `--cost` takes."""
+    return ["ops", "length", *isa.table.cpu]
+
+
+@lru_cache
+def metric(isa_name: str, model: str) -> Metric:
+    """What one instruction costs under `model`: 1, or cycles of throughput on a CPU."""
+    isa = load(isa_name)
+    if model not in names(isa):
+        raise SpecError(f"unknown cost model {model!r}; {isa_name} knows {', '.join(names(isa))}")
+    if model in ("ops", "length"):
+        return _one
+    return lambda instr: 1.0 / min(instr.cost[model].per_cycle, isa.table.cpu[model].vector_per_cycle)
+
+
+def _one(instr: Instr) -> float:
+    return 1.0
+
+
+def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[str]) -> int:
+    """Register copies: an instruction overwrites an operand although every candidate is still wanted."""
+    wanted = set(kept)
+    copies = 0
+    for step in reversed(program):
+        instr = isa[step.op]
+        tied = [a for a, o in zip(step.args, instr.operands, strict=True) if o.name in instr.tied]
+        copies += bool(tied) and all(a in wanted for a in tied)
+        wanted.discard(step.dst)
+        wanted.update(step.args)
+    return copies
+
+
+def per_column_block(isa: Isa, kernel: Kernel, k: int = AMORTISED_K) -> Counter[str]:
+    """Instruction forms one row of activations takes for all columns of the tile over `k`, loads apart."""
+    total: Counter[str] = Counter()
+    steps = -(-k // kernel.k_step)
+    gate = next(i.name for i in isa.instrs.values() if i.out == isa.word and is_bitwise(i.tree))
+    for loop in kernel.passes:
+        flushes = -(-steps // loop.flush_every)
+        for program, times in ((loop.step_program, steps), (loop.flush_program, flushes)):
+            for step in program:
+                total[step.op] += times
+        total[gate] += moves_needed(isa, loop.step_program, kept_in_step(kernel, loop)) * steps
+        total[gate] += len(loop.accs) * flushes
+    if kernel.has_row_terms:
+        total[kernel.memory.add_tile] += tile_registers(isa, kernel)
+    return total
+
+
+def kept_in_step(kernel: Kernel, loop: Pass) -> set[str]:
+    """Values a step must leave alone: constants, new accumulators, wgt planes of a further row."""
+    kept = {c.name for c in kernel.constants} | {acc.next for acc in loop.accs}
+    if kernel.rows > 1:
+        kept |= {a for s in loop.step_program for a in s.args if a.startswith("w")}
+    return kept
+
+
+def tile_registers(isa: Isa, kernel: Kernel) -> int:
+    """Registers one row of the int32 tile takes."""
+    return kernel.columns * 32 // isa.table.vector_bits
+
+
+def wgt_registers(isa: Isa, kernel: Kernel) -> int:
+    """Registers one wgt plane takes in a step."""
+    return kernel.columns * WORD_BYTES * 8 // isa.table.vector_bits
+
+
+def units(kernel: Kernel, k: int = AMORTISED_K) -> float:
+    """How many times 128 multiply-accumulates a row of the tile is, over `k`."""
+    return kernel.columns * k / 128
+
+
+def ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
+    """Vector instructions, register copies and zeroing included, loads and stores not."""
+    return per_column_block(isa, kernel).total() / units(kernel)
+
+
+def loads_per_128_mac(isa: Isa, kernel: Kernel) -> float:
+    """Loads of planes in the steady loop, spread over the tile."""
+    registers = wgt_registers(isa, kernel)
+    per_step = sum(len(p.wgt_planes) * registers / kernel.rows + len(p.act_planes) for p in kernel.passes)
+    return per_step * (AMORTISED_K / kernel.k_step) / units(kernel)
+
+
+def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
+    """The throughput bound: the busiest port class, or all vector instructions over all ports."""
+    busy: dict[str, float] = defaultdict(float)
+    counts = per_column_block(isa, kernel)
+    for op, times in counts.items():
+        cost = isa[op].cost[cpu]
+        busy[cost.port] += times / cost.per_cycle
+    everything = counts.total() / isa.table.cpu[cpu].vector_per_cycle
+    return max(everything, *busy.values()) / units(kernel)
+
+
+def instructions(kernel: Kernel) -> int:
+    """Length of the programs for one row: steps and flushes."""
+    return sum(len(p.step) + len(p.flush) for p in kernel.passes)

@@ -1,0 +1,29 @@
+"""How many registers a pass needs, and whether the register file holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bitsynth.isa.load import Isa
+from bitsynth.program import Kernel, Pass, Step
+
+
+def fits(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
+    """True when one step of all rows lives in registers, wgt planes loaded where first used."""
+    constants = {c.name for c in kernel.constants} & {a for s in loop.step_program for a in s.args}
+    other_rows = len(loop.accs) * (kernel.rows - 1)
+    return live_registers(loop.step_program, [a.next for a in loop.accs], constants) + other_rows <= isa.table.registers
+
+
+def live_registers(program: Sequence[Step], outputs: Sequence[str], always: set[str]) -> int:
+    """The most values alive at once; planes come alive where first used, accumulators before."""
+    last: dict[str, int] = {name: len(program) for name in outputs}
+    first: dict[str, int] = {}
+    for k, step in enumerate(program):
+        for name in step.args:
+            last[name] = max(k, last.get(name, k))
+            first.setdefault(name, -1 if name.startswith("acc") else k)
+        first[step.dst] = k
+    spans = [(first[n], last[n]) for n in last if n in first and n not in always]
+    most = max(sum(a <= k <= b for a, b in spans) for k in range(len(program)))
+    return most + len(always)

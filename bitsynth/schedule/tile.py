@@ -1,0 +1,209 @@
+"""Choose the tile: rows, wgt registers a plane, passes, and how terms share accumulators.
+
+Every candidate within the register file is built and priced; the cheapest wins, then the
+one with fewer loads. The reduction of each is minimal inside its sketch (`reduce`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import msgspec
+
+from bitsynth.errors import BitsynthError, NoKernel
+from bitsynth.isa.load import Isa
+from bitsynth.program import WORD_BYTES, Constant, Kernel, Memory, Pass
+from bitsynth.schedule import cost
+from bitsynth.schedule.assemble import PassBuilder, growth
+from bitsynth.schedule.registers import fits
+from bitsynth.sketches import counts, reduce
+from bitsynth.sketches.blocks import PlacedBlock
+from bitsynth.spec import MatmulSpec
+from bitsynth.verify import longest_period
+
+ROWS = (1, 2, 3, 4, 6, 8)
+GROUPS = (2, 4)
+MAX_FUSED = 6
+
+Fused = tuple[tuple[PlacedBlock, ...], ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Choices all passes share."""
+
+    groups: int
+    count: counts.Count
+    weighted: bool
+
+
+def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str) -> Kernel:
+    """The cheapest kernel for `cover` under cost model `model`; NoKernel if none fits."""
+    best: tuple[tuple[float, ...], Kernel] | None = None
+    for layout in layouts(isa):
+        try:
+            kernel = _best_in(isa, spec, cover, layout, model)
+        except NoKernel:
+            continue
+        key = price(isa, kernel, model)
+        if best is None or key < best[0]:
+            best = (key, kernel)
+    if best is None:
+        raise NoKernel(f"{isa.name}: no tile for {spec.act} x {spec.wgt} fits {isa.table.registers} registers")
+    return _flushed_rarely(isa, best[1])
+
+
+def _flushed_rarely(isa: Isa, kernel: Kernel) -> Kernel:
+    """The same kernel with flush periods as long as the proof allows."""
+    longest = (msgspec.structs.replace(p, flush_every=longest_period(isa, kernel, p)) for p in kernel.passes)
+    return msgspec.structs.replace(kernel, passes=tuple(longest))
+
+
+def price(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
+    """Sort key under `model`: its own figure first, then loads."""
+    ops, loads = cost.ops_per_128_mac(isa, kernel), cost.loads_per_128_mac(isa, kernel)
+    if model == "length":
+        return float(cost.instructions(kernel)), round(ops, 6), loads
+    figure = ops if model == "ops" else cost.cycles_per_128_mac(isa, kernel, model)
+    return round(figure, 6), round(loads, 6), -kernel.rows
+
+
+def layouts(isa: Isa) -> Iterator[Layout]:
+    """Every counting instruction, with and without coefficients in its table."""
+    for count in counts.find(isa):
+        for groups in GROUPS:
+            for weighted in (False, True) if count.table is not None else (False,):
+                yield Layout(groups, count, weighted)
+
+
+def _best_in(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], layout: Layout, model: str) -> Kernel:
+    builder = _Builder(isa, spec, layout, model)
+    best: tuple[tuple[float, ...], Kernel] | None = None
+    for rows in ROWS:
+        passes = _partition(builder, cover, rows)
+        if passes is None:
+            continue
+        kernel = builder.kernel(rows, passes)
+        key = price(isa, kernel, model)
+        if best is None or key < best[0]:
+            best = (key, kernel)
+    if best is None:
+        raise NoKernel(f"{isa.name}: no tile fits")
+    return best[1]
+
+
+def _partition(
+    builder: _Builder, cover: Sequence[PlacedBlock], rows: int
+) -> tuple[tuple[PlacedBlock, ...], ...] | None:
+    """Consecutive blocks fused into passes: least cost, each within the register file."""
+
+    @cache
+    def best(start: int) -> tuple[tuple[float, ...], Fused] | None:
+        if start == len(cover):
+            return (0.0, 0.0), ()
+        options = []
+        for end in range(start + 1, min(len(cover), start + MAX_FUSED) + 1):
+            blocks = tuple(cover[start:end])
+            tail, here = best(end), builder.price_pass(blocks, rows)
+            if tail is not None and here is not None:
+                total = tuple(round(a + b, 6) for a, b in zip(here, tail[0], strict=True))
+                options.append((total, (blocks, *tail[1])))
+        return min(options, key=lambda o: o[0]) if options else None
+
+    found = best(0)
+    return found[1] if found else None
+
+
+class _Builder:
+    """Builds and prices passes of one layout, each once."""
+
+    def __init__(self, isa: Isa, spec: MatmulSpec, layout: Layout, model: str) -> None:
+        self.isa, self.spec, self.layout, self.model = isa, spec, layout, model
+        self.metric = cost.metric(isa.name, model)
+        self.slots: tuple[int, ...] = ()
+        self._single: dict[tuple[PlacedBlock, ...], Kernel | None] = {}
+
+    def kernel(self, rows: int, passes: Sequence[Sequence[PlacedBlock]]) -> Kernel:
+        """A kernel of these passes, flushed as often as their plans say."""
+        constants: dict[object, Constant] = {}
+        built = tuple(self._pass(blocks, constants) for blocks in passes)
+        blocks = [b for p in passes for b in p]
+        return Kernel(
+            isa=self.isa.name,
+            act_bits=self.spec.act.bits,
+            w_bits=self.spec.wgt.bits,
+            rows=rows,
+            columns=len(self.slots),
+            bits_per_byte=self.layout.count.bits_per_byte,
+            slots=self.slots,
+            memory=memory(self.isa),
+            constants=tuple(constants.values()),
+            passes=built,
+            g_table=_table(blocks, self.spec.wgt.bits, "wgt"),
+            h_table=_table(blocks, self.spec.act.bits, "act"),
+        )
+
+    def _pass(self, blocks: Sequence[PlacedBlock], constants: dict[object, Constant]) -> Pass:
+        layout = self.layout
+        most = growth(blocks, layout.weighted, layout.count.bits_per_byte)
+        steps = -(-cost.AMORTISED_K // (WORD_BYTES * layout.count.bits_per_byte))
+        plan = reduce.plan(self.isa.name, layout.groups, most, steps, self.metric)
+        if self.slots not in ((), plan.slots):
+            raise NoKernel(f"{self.isa.name}: passes disagree on the order of columns")
+        self.slots = plan.slots
+        bits = self.spec.act.bits, self.spec.wgt.bits
+        builder = PassBuilder(self.isa, *bits, blocks, layout.count, layout.weighted, plan, constants)  # type: ignore[arg-type]
+        return msgspec.structs.replace(builder.build(self.metric), flush_every=-(-steps // plan.flushes))
+
+    def price_pass(self, blocks: tuple[PlacedBlock, ...], rows: int) -> tuple[float, ...] | None:
+        """(figure, loads) of a pass on its own, None where it does not fit the registers."""
+        if blocks not in self._single:
+            try:
+                self._single[blocks] = self.kernel(1, [blocks])
+            except BitsynthError:
+                self._single[blocks] = None
+        alone = self._single[blocks]
+        if alone is None:
+            return None
+        kernel = msgspec.structs.replace(alone, rows=rows)
+        if not fits(self.isa, kernel, kernel.passes[0]):
+            return None
+        figure, loads = price(self.isa, kernel, self.model)[:2]
+        return figure, cost.loads_per_128_mac(self.isa, kernel) if self.model == "length" else loads
+
+
+def _table(blocks: Sequence[PlacedBlock], bits: int, side: str) -> tuple[int, ...]:
+    """The corrections of all blocks, summed, as a table over codes."""
+    out = [0] * (1 << bits)
+    for block in blocks:
+        table, low = (block.form.g, block.wgt_low) if side == "wgt" else (block.form.h, block.act_low)
+        for code in range(1 << bits):
+            out[code] += block.scale * table[code >> low & (len(table) - 1)]
+    return tuple(out)
+
+
+def memory(isa: Isa) -> Memory:
+    """The data-moving forms, found by their types and meaning."""
+    tile = reduce.tile_type(isa)
+    instrs = isa.instrs.values()
+
+    def only(what: str, names: list[str]) -> str:
+        if not names:
+            raise NoKernel(f"{isa.name} declares no instruction that {what}")
+        return names[0]
+
+    loads = [i for i in instrs if i.reads_memory]
+    return Memory(
+        load=only("loads a register", [i.name for i in loads if i.out == isa.word == i.operands[0].type]),
+        broadcast=only(
+            "repeats 8 bytes", [i.name for i in loads if i.out == isa.word and i.operands[0].type.lanes == WORD_BYTES]
+        ),
+        load_tile=only("loads a tile", [i.name for i in loads if i.out == tile == i.operands[0].type]),
+        store_tile=only("stores a tile", [i.name for i in instrs if i.store and i.out == tile]),
+        add_tile=only("adds tiles", [i.name for i in instrs if i.out == tile and i.lane == "a[i] + b[i]"]),
+        broadcast_tile=only(
+            "repeats an int32", [i.name for i in loads if i.out == tile and i.operands[0].type.lanes == 1]
+        ),
+    )

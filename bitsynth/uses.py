@@ -1,0 +1,84 @@
+"""The instruction lemmas a kernel rests on: each distinct use of an instruction form.
+
+A use is a form, its immediate, and what the linear domain knew of every operand lane:
+which bits may be set, or the range of a sum, or the constant. `prove` shows for each use
+that the machine's result equals the linear one for all such operands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bitsynth.isa.domains.linear import Field, Form, Payload
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.trace import Trace
+from bitsynth.program import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Bits that may be set (`low` always, `high` at most), or a sum in [low, high]."""
+
+    kind: Literal["bits", "sum", "const"]
+    low: int
+    high: int
+
+
+Operands = tuple[tuple[Lane, ...], ...]
+
+
+@dataclass(frozen=True)
+class Use:
+    """One lemma: `op` with immediate `imm` on operands of these shapes."""
+
+    op: str
+    imm: int
+    operands: Operands
+    meaning: str
+
+    @property
+    def statement(self) -> str:
+        """One line, with a fingerprint of the whole."""
+        shapes = "; ".join(_summary(lanes) for lanes in self.operands)
+        text = f"{self.op} #{self.imm} {self.operands!r} {self.meaning}"
+        return f"instruction: {self.op} #{self.imm} on {shapes} [{hashlib.sha256(text.encode()).hexdigest()[:12]}]"
+
+
+def _summary(lanes: tuple[Lane, ...]) -> str:
+    distinct = sorted({(x.kind, x.low, x.high) for x in lanes})
+    kind, low, high = distinct[0]
+    if len(distinct) > 1:
+        same = len({k for k, _, _ in distinct}) == 1
+        return f"{len(distinct)} kinds of {kind if same else 'operand'} lanes"
+    return {"bits": f"bits in {high:#x}", "sum": f"sums in [{low}, {high}]", "const": f"constant {low}"}[kind]
+
+
+def shape(x: Payload, bits: int) -> Lane:
+    """What is known of a lane `bits` wide; a sum that may wrap may be anything."""
+    if isinstance(x, Field):
+        return Lane("bits", x.ones, x.mask | x.ones)
+    if isinstance(x, Form):
+        if x.hi - x.lo >= (1 << bits) - 1:
+            return Lane("sum", 0, (1 << bits) - 1)
+        return Lane("sum", x.lo, x.hi)
+    return Lane("const", x, x)
+
+
+@dataclass
+class Recorder(Trace):
+    """A trace that keeps the uses of the programs it runs."""
+
+    seen: set[Use] = field(default_factory=set)
+
+    def run(self, step: Step) -> str:
+        instr: Instr = self.isa[step.op]
+        operands = tuple(
+            tuple(shape(x, o.type.bits) for x in self.registers[name].viewed_as(self.domain, o.type).lanes)
+            for name, o in zip(step.args, instr.operands, strict=True)
+            if name in self.registers
+        )
+        dst = super().run(step)
+        self.seen.add(Use(step.op, step.imm, operands, instr.lane))
+        return dst
