@@ -21,7 +21,11 @@ Metric = Callable[[Instr], float]
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Per 128 multiply-accumulates, flushes amortised over K = 576, loads apart."""
+    """Per 128 multiply-accumulates, flushes amortised over K = 576, loads apart.
+
+    `lower_bound` is the least the steady loop of the sketch takes; `minimal` says that this
+    kernel's steady loop takes no more, and that its flush is the cheapest for that loop.
+    """
 
     ops_per_128_mac: float
     lower_bound: float
@@ -107,6 +111,13 @@ def units(kernel: Kernel, k: int = AMORTISED_K) -> float:
 def ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     """Vector instructions, register copies and zeroing included, loads and stores not."""
     return per_column_block(isa, kernel).total() / units(kernel)
+
+
+def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
+    """Vector instructions of the steady loop alone, register copies included."""
+    copies = sum(moves_needed(isa, p.step_program, kept_in_step(kernel, p)) for p in kernel.passes)
+    per_step = sum(len(p.step) for p in kernel.passes) + copies
+    return per_step * 128 / (kernel.columns * kernel.k_step)
 
 
 def loads_per_128_mac(isa: Isa, kernel: Kernel) -> float:

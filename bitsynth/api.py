@@ -1,0 +1,137 @@
+"""The Python API: fetch a proved kernel, read its C, multiply with it.
+
+Nothing here imports Z3: cached kernels are checked by `verify` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth import cache
+from bitsynth.cache import Certificate, Entry
+from bitsynth.emit.kernel import CSource, render
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import load
+from bitsynth.names import KernelName
+from bitsynth.schedule.cost import Cost
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+
+if TYPE_CHECKING:
+    from bitsynth.build import Runner
+
+
+class MatmulKernel:
+    """A checked kernel under the encodings of `spec`.
+
+    Attributes: `name`, `header`, `source` and `files` (C text), `certificate`, `cost`, `spec`,
+    `k_max` (the largest K it accepts).
+    """
+
+    def __init__(self, entry: Entry, spec: MatmulSpec) -> None:
+        self.entry = entry
+        self.spec = spec
+        self.name = str(KernelName.of(entry.kernel, spec))
+
+    def __repr__(self) -> str:
+        return f"<bitsynth kernel {self.name}>"
+
+    @property
+    def cost(self) -> Cost:
+        return self.entry.cost
+
+    @property
+    def certificate(self) -> Certificate:
+        return self.entry.certificate
+
+    @property
+    def k_max(self) -> int:
+        return self.spec.k_max
+
+    @cached_property
+    def _c(self) -> CSource:
+        return render(self.entry.kernel, self.spec)
+
+    @property
+    def header(self) -> str:
+        return self._c.header
+
+    @property
+    def source(self) -> str:
+        return self._c.source
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """File names and texts: header, source, self-test."""
+        return self._c.files
+
+    @cached_property
+    def runner(self) -> Runner:
+        """The compiled kernel, native where the host can run it, else emulated.
+
+        Raises ToolError where no compiler or no way to run it is found.
+        """
+        from bitsynth import build
+
+        isa = load(self.spec.isa)
+        return build.runner(isa, build.compile_for(isa, self.files))
+
+    def matmul(self, a: NDArray[Any], w: NDArray[Any]) -> NDArray[np.int32]:
+        """`a @ w` of operand values: `a` (M, K), `w` (K, N), any integer dtype; int32 (M, N).
+
+        Raises SpecError for shapes that do not fit, values the encoding does not hold, or K
+        beyond `k_max`; ToolError where the kernel cannot be compiled or run.
+        """
+        m, k, n = self._shape(np.asarray(a), np.asarray(w))
+        act, wgt = self.spec.act.encode(a, "a"), self.spec.wgt.encode(w, "w")
+        out = np.zeros((m, n), np.int32)
+        if out.size and k:
+            self._multiply(act, wgt, out)
+        return out
+
+    def _shape(self, a: NDArray[Any], w: NDArray[Any]) -> tuple[int, int, int]:
+        if a.ndim != 2 or w.ndim != 2 or a.shape[1] != w.shape[0]:
+            raise SpecError(f"want a (M, K) and w (K, N), not {a.shape} and {w.shape}")
+        if a.shape[1] > self.k_max:
+            raise SpecError(f"K is {a.shape[1]}, but sums over more than {self.k_max} may leave int32; split K")
+        return a.shape[0], a.shape[1], w.shape[1]
+
+    def _multiply(self, act: NDArray[np.uint8], wgt: NDArray[np.uint8], out: NDArray[np.int32]) -> None:
+        (m, k), n = act.shape, wgt.shape[1]
+        packed_act = self._buffer(f"{self.name}_act_bytes", m, k)
+        packed_wgt = self._buffer(f"{self.name}_wgt_bytes", k, n)
+        self.runner.call(f"{self.name}_pack_act", m, k, act, packed_act)
+        self.runner.call(f"{self.name}_pack_wgt", k, n, wgt, packed_wgt)
+        self.runner.call(f"{self.name}_matmul", m, k, n, packed_act, packed_wgt, out, bits=32)
+
+    def _buffer(self, symbol: str, *sizes: int) -> NDArray[np.uint64]:
+        return np.zeros(-(-self.runner.call(symbol, *sizes) // 8), np.uint64)
+
+
+def get_kernel(
+    isa: str,
+    act_bits: int,
+    w_bits: int,
+    act_encoding: str = "unsigned",
+    weight_encoding: str = "bipolar",
+) -> MatmulKernel:
+    """The cached kernel for these widths and encodings, its certificate checked again.
+
+    Raises SpecError for widths, encodings or instruction sets that do not exist, for a
+    configuration that is not cached, and for a cache file that does not check.
+    """
+    load(isa)
+    spec = MatmulSpec(
+        isa, Operand(act_bits, Encoding.parse(act_encoding)), Operand(w_bits, Encoding.parse(weight_encoding))
+    )
+    path = cache.find(spec)
+    if path is None:
+        raise SpecError(
+            f"A{act_bits}W{w_bits} on {isa} is not cached; "
+            f"run `bitsynth synth --isa {isa} --act-bits {act_bits} --w-bits {w_bits}`"
+        )
+    return MatmulKernel(cache.load_entry(path), spec)

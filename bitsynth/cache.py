@@ -1,0 +1,236 @@
+"""Solved kernels as text: one JSON file a kernel, a user's folder over the shipped one.
+
+A file holds the program, its certificate and its cost; never C, never a pickle. Whatever
+is read is checked again (`load_entry`) before C is rendered from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from functools import cache as memoize
+from pathlib import Path
+
+import msgspec
+
+from bitsynth import paths, verify
+from bitsynth.errors import BitsynthError, SpecError, ToolError
+from bitsynth.isa.load import load
+from bitsynth.names import KernelName
+from bitsynth.program import Kernel
+from bitsynth.schedule import cost
+from bitsynth.schedule.cost import Cost
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.uses import Recorder, Use
+
+FORMAT = 1
+DEFAULT_VARIANT = ""
+
+
+class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why the kernel is right for every input, and why nothing in the sketch is cheaper.
+
+    `lemmas` compose end to end and rest on `instructions`, one Z3 lemma a use of an
+    instruction form; `minimality` lists what was UNSAT below the kernel found.
+    """
+
+    sketch: str
+    k_max: int
+    lemmas: tuple[str, ...]
+    instructions: tuple[str, ...]
+    minimality: tuple[str, ...]
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One cached kernel. `digest` covers everything else."""
+
+    format: int
+    name: str
+    method: str
+    model: str
+    kernel: Kernel
+    cost: Cost
+    certificate: Certificate
+    digest: str
+
+    @property
+    def sealed_digest(self) -> str:
+        """The digest the other fields call for."""
+        return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(self, digest=""))).hexdigest()
+
+    def sealed(self) -> Entry:
+        """The entry with its digest."""
+        return msgspec.structs.replace(self, digest=self.sealed_digest)
+
+
+def variant(sketch: str, model: str) -> str:
+    """The sub-folder of kernels that are not the default choice."""
+    return DEFAULT_VARIANT if (sketch, model) == ("exact", "ops") else f"{sketch}-{model}"
+
+
+def user_folder() -> Path:
+    """BITSYNTH_CACHE, else the platform's cache folder."""
+    if chosen := os.environ.get("BITSYNTH_CACHE"):
+        return Path(chosen)
+    from bitsynth.build.folder import user_cache
+
+    return user_cache() / "kernels"
+
+
+def folders() -> list[Path]:
+    """Where kernels are looked for: the user's first."""
+    return [user_folder(), paths.shipped_kernels()]
+
+
+def find(spec: MatmulSpec, which: str = DEFAULT_VARIANT) -> Path | None:
+    """The file of the kernel for `spec`'s widths, None where it is not cached."""
+    core = spec.core
+    pattern = f"bs_mm_a{core.act.bits}u_w{core.wgt.bits}b_s32_{core.isa}_*.json"
+    return next((p for folder in folders() for p in _files(folder / core.isa / which, pattern)), None)
+
+
+def named(name: str) -> Path:
+    """The file of the kernel called `name`, whatever its encodings; SpecError if there is none."""
+    wanted = KernelName.parse(name)
+    core = KernelName(wanted.spec.core, wanted.rows, wanted.columns, wanted.k_step)
+    for folder in folders():
+        for where in (folder / core.spec.isa, *_subfolders(folder / core.spec.isa)):
+            if (path := where / f"{core}.json").is_file():
+                return path
+    raise SpecError(f"no kernel {name} in the cache; `bitsynth list` shows what there is, `bitsynth synth` makes one")
+
+
+def every() -> Iterator[Path]:
+    """All cached files, the user's over the shipped ones of the same place and name."""
+    seen: set[Path] = set()
+    for folder in folders():
+        for path in sorted(folder.glob("*/**/bs_mm_*.json")):
+            if (place := path.relative_to(folder)) not in seen:
+                seen.add(place)
+                yield path
+
+
+def _files(folder: Path, pattern: str) -> list[Path]:
+    return sorted(folder.glob(pattern))
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.glob("*") if p.is_dir())
+
+
+def make_entry(
+    kernel: Kernel, spec: MatmulSpec, *, sketch: str, model: str, minimality: tuple[str, ...], bound: float
+) -> tuple[Entry, set[Use]]:
+    """A checked and sealed entry, and the instruction uses `prove` must discharge for it."""
+    lemmas, uses = examine(kernel)
+    entry = Entry(
+        format=FORMAT,
+        name=str(KernelName.of(kernel, spec.core)),
+        method="popcount",
+        model=model,
+        kernel=kernel,
+        cost=priced(kernel, bound),
+        certificate=Certificate(sketch, spec.core.k_max, lemmas, _statements(uses), minimality),
+        digest="",
+    )
+    return entry.sealed(), uses
+
+
+def examine(kernel: Kernel) -> tuple[tuple[str, ...], set[Use]]:
+    """Run the checker: the lemmas, and the instruction uses they rest on."""
+    uses: set[Use] = set()
+    checked = verify.check(kernel, lambda isa, domain: Recorder(isa, domain, seen=uses))
+    return checked.lemmas, uses
+
+
+def _statements(uses: set[Use]) -> tuple[str, ...]:
+    return tuple(sorted(u.statement for u in uses))
+
+
+def priced(kernel: Kernel, bound: float) -> Cost:
+    """The kernel's cost; minimal when its steady loop meets the sketch's lower bound."""
+    isa = load(kernel.isa)
+    return Cost(
+        ops_per_128_mac=round(cost.ops_per_128_mac(isa, kernel), 4),
+        lower_bound=bound,
+        minimal=cost.loop_ops_per_128_mac(isa, kernel) <= bound,
+        loads_per_128_mac=round(cost.loads_per_128_mac(isa, kernel), 4),
+        instructions=cost.instructions(kernel),
+        cycles={cpu: round(cost.cycles_per_128_mac(isa, kernel, cpu), 4) for cpu in isa.table.cpu},
+    )
+
+
+def read_entry(path: Path) -> Entry:
+    """Decode a file and check its seal; SpecError says what is wrong and what to do."""
+    try:
+        entry = msgspec.json.decode(path.read_bytes(), type=Entry)
+    except OSError as error:
+        raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SpecError(f"{path} is not a kernel of this version ({error}); {_REMEDY}") from None
+    if entry.format != FORMAT:
+        raise SpecError(f"{path} has format {entry.format}, this version reads {FORMAT}; {_REMEDY}")
+    if entry.digest != entry.sealed_digest:
+        raise SpecError(f"{path} was edited or damaged: its digest does not match; {_REMEDY}")
+    return entry
+
+
+_REMEDY = "delete it, or run `bitsynth synth --fresh` for its configuration"
+
+
+@memoize
+def load_entry(path: Path) -> Entry:
+    """The entry in `path`, its certificate checked again; SpecError where it does not hold."""
+    entry = read_entry(path)
+    core = MatmulSpec(entry.kernel.isa, *_operands(entry.kernel))
+    try:
+        lemmas, uses = examine(entry.kernel)
+    except BitsynthError as why:
+        raise SpecError(f"{path}: the certificate does not check: {why}; {_REMEDY}") from None
+    facts = {
+        "name": entry.name == path.stem == str(KernelName.of(entry.kernel, core)),
+        "lemmas": lemmas == entry.certificate.lemmas,
+        "instruction lemmas": _statements(uses) == entry.certificate.instructions,
+        "largest K": entry.certificate.k_max == core.k_max,
+        "cost": priced(entry.kernel, entry.cost.lower_bound) == entry.cost,
+    }
+    if wrong := [what for what, holds in facts.items() if not holds]:
+        raise SpecError(f"{path}: the certificate does not check: {', '.join(wrong)} differ; {_REMEDY}")
+    return entry
+
+
+def _operands(kernel: Kernel) -> tuple[Operand, Operand]:
+    return Operand(kernel.act_bits, Encoding.UNSIGNED), Operand(kernel.w_bits, Encoding.BIPOLAR)
+
+
+def store(entry: Entry) -> Path:
+    """Write the entry to the user's folder, in one step: readers see the old file or the new one."""
+    folder = user_folder() / entry.kernel.isa / variant(entry.certificate.sketch, entry.model)
+    path = folder / f"{entry.name}.json"
+    write_file(path, msgspec.json.format(msgspec.json.encode(entry), indent=1) + b"\n")
+    for old in _files(folder, f"{entry.name.rsplit('_', 1)[0]}_*.json"):
+        if old != path:
+            old.unlink(missing_ok=True)
+    load_entry.cache_clear()
+    return path
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Replace `path` by `data` atomically; ToolError names the folder that cannot be written."""
+    handle, temporary = -1, ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ToolError(
+            f"cannot write {path}: {error.strerror or error}; choose another folder with BITSYNTH_CACHE or -o"
+        ) from None
+    finally:
+        if temporary and os.path.exists(temporary):
+            os.unlink(temporary)
