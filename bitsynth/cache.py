@@ -14,6 +14,7 @@ from functools import cache as memoize
 from pathlib import Path
 
 import msgspec
+import platformdirs
 
 from bitsynth import paths, verify
 from bitsynth.errors import BitsynthError, SpecError, ToolError
@@ -74,9 +75,7 @@ def user_folder() -> Path:
     """BITSYNTH_CACHE, else the platform's cache folder."""
     if chosen := os.environ.get("BITSYNTH_CACHE"):
         return Path(chosen)
-    from bitsynth.build.folder import user_cache
-
-    return user_cache() / "kernels"
+    return platformdirs.user_cache_path("bitsynth") / "kernels"
 
 
 def folders() -> list[Path]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import jinja2
 
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa, load
@@ -18,20 +20,30 @@ from bitsynth.names import KernelName
 from bitsynth.program import WORD_BYTES, Kernel, Pass
 from bitsynth.spec import Affine, MatmulSpec, affine
 
-if TYPE_CHECKING:
-    import jinja2
-
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-@dataclass(frozen=True)
 class CSource:
-    """The three files of a kernel, by what they are."""
+    """The three files of a kernel, each rendered when it is first asked for."""
 
-    name: str
-    header: str
-    source: str
-    selftest: str
+    def __init__(self, kernel: Kernel, spec: MatmulSpec) -> None:
+        self.name = str(KernelName.of(kernel, spec))
+        self._values = _values(load(kernel.isa), kernel, spec, self.name)
+
+    def _render(self, template: str) -> str:
+        return _environment().get_template(template).render(self._values)
+
+    @cached_property
+    def header(self) -> str:
+        return self._render("kernel.h.j2")
+
+    @cached_property
+    def source(self) -> str:
+        return self._render("kernel.c.j2")
+
+    @cached_property
+    def selftest(self) -> str:
+        return self._render("kernel_selftest.c.j2")
 
     @property
     def files(self) -> dict[str, str]:
@@ -59,19 +71,11 @@ class PassText:
 
 def render(kernel: Kernel, spec: MatmulSpec) -> CSource:
     """C for `kernel` under the encodings of `spec`."""
-    isa = load(kernel.isa)
-    name = str(KernelName.of(kernel, spec))
-    values = _values(isa, kernel, spec, name)
-    header, source, selftest = (
-        _environment().get_template(f"kernel{end}.j2").render(values) for end in (".h", ".c", "_selftest.c")
-    )
-    return CSource(name, header, source, selftest)
+    return CSource(kernel, spec)
 
 
 @cache
 def _environment() -> jinja2.Environment:
-    import jinja2
-
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         undefined=jinja2.StrictUndefined,
