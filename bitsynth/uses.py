@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from bitsynth.isa.domains.linear import Field, Form, Payload
 from bitsynth.isa.instr import Instr
@@ -17,8 +17,7 @@ from bitsynth.isa.trace import Trace
 from bitsynth.program import Step
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(NamedTuple):
     """Bits that may be set (`low` always, `high` at most), or a sum in [low, high]."""
 
     kind: Literal["bits", "sum", "const"]

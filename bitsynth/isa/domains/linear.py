@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 Atoms = Mapping[Hashable, Mapping[int, int]]
 
@@ -327,23 +328,28 @@ def _trailing_zeros(x: Form) -> int:
 
 def _affine_lookup(table: Sequence[int], index: Field) -> Form:
     """The lookup lemma: the entry is table[ones] plus one fixed amount per set bit."""
-    base = table[index.ones]
-    bits = [n for n in range(index.mask.bit_length()) if index.mask >> n & 1]
-    weight = {n: table[index.ones | 1 << n] - base for n in bits}
-    subset = index.mask
-    while True:
-        want = base + sum(weight[n] for n in bits if subset >> n & 1)
-        _require(table[index.ones | subset] == want, "the table is not a sum over the index's bits")
-        if not subset:
-            break
-        subset = (subset - 1) & index.mask
-    by: dict[int, int] = {}
-    for n, coef in weight.items():
-        if coef:
-            by[coef] = by.get(coef, 0) | _at(1 << n, index.position)
-    lo = base + sum(c for c in weight.values() if c < 0)
-    hi = base + sum(c for c in weight.values() if c > 0)
+    base, weights, lo, hi = _weights(tuple(table), index.mask, index.ones)
+    by = {coef: _at(bits, index.position) for coef, bits in weights}
     return Form(base, {(index.tt, index.column): by} if by else {}, lo, hi)
+
+
+@lru_cache(maxsize=256)
+def _weights(table: tuple[int, ...], mask: int, ones: int) -> tuple[int, tuple[tuple[int, int], ...], int, int]:
+    """(entry of no free bit, (amount, bits that add it) pairs, least and greatest entry)."""
+    base = table[ones]
+    bits = [n for n in range(mask.bit_length()) if mask >> n & 1]
+    weight = {n: table[ones | 1 << n] - base for n in bits}
+    subset = mask
+    while subset:
+        want = base + sum(weight[n] for n in bits if subset >> n & 1)
+        _require(table[ones | subset] == want, "the table is not a sum over the index's bits")
+        subset = (subset - 1) & mask
+    by: dict[int, int] = {}
+    for n, amount in weight.items():
+        if amount:
+            by[amount] = by.get(amount, 0) | 1 << n
+    low = base + sum(c for c in weight.values() if c < 0)
+    return base, tuple(by.items()), low, base + sum(c for c in weight.values() if c > 0)
 
 
 def _cut(x: Form, to: int) -> tuple[Form, Form]:
