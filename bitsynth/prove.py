@@ -49,7 +49,7 @@ def _prove(isa: Isa, use: Use, budget: Budget) -> None:
         proved.add(claim)
         model = budget.check(use.statement, [*_ranges(use.operands, unknowns), got != term])
         if model is not None:
-            raise Refuted(f"{use.statement}: lane {n} is not what the linear domain says: {model}")
+            raise Refuted(f"{use.statement}: lane {n} is not what the linear domain says: {model.values}")
 
 
 def _believed(isa: Isa, use: Use, domain: LinearDomain) -> list[Payload]:

@@ -14,14 +14,15 @@ from typing import cast
 
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.check import require_tested
-from bitsynth.isa.domains.linear import Field, Form, Inexact, LinearDomain, add_forms, as_form, variable
+from bitsynth.isa.domains.linear import Field, Form, Inexact, LinearDomain, Payload, add_forms, as_form, tightened, variable
+from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.program import WORD_BYTES, Acc, Kernel, Pass
+from bitsynth.wellformed import MAX_FLUSH, check_shape, check_used, constant_load
 
 TraceFactory = Callable[[Isa, LinearDomain], Trace]
-MAX_FLUSH = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
     """The lemmas that compose into the kernel's correctness; Refuted or SpecError otherwise."""
     isa = load(kernel.isa)
     check_shape(isa, kernel)
-    require_tested(isa[op] for op in sorted(forms_used(kernel)))
+    require_tested(isa[op] for op in sorted(forms_used(isa, kernel)))
     lemmas = [_check_memory(isa, kernel)]
     tile: list[Form] = [Form(0, {}, 0, 0)] * kernel.columns
     for index, loop in enumerate(kernel.passes):
@@ -46,75 +47,55 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
         lemmas.append(f"{where}: a flush every {loop.flush_every} steps moves every lane to its column, none overflows")
         tile = [add_forms(have, _compose(form, grown)) for have, form in zip(tile, taken, strict=True)]
     lemmas += _check_product(kernel, tile)
+    check_used(isa, kernel)
     return Checked(tuple(lemmas))
 
 
-def forms_used(kernel: Kernel) -> set[str]:
+def forms_used(isa: Isa, kernel: Kernel) -> set[str]:
     """Every instruction form the kernel's C text will contain."""
     memory = kernel.memory
     moving = {memory.load, memory.broadcast, memory.load_tile, memory.store_tile}
     row_terms = {memory.add_tile, memory.broadcast_tile} if kernel.has_row_terms else set()
     programs = {s.op for p in kernel.passes for s in (*p.step_program, *p.flush_program)}
-    return moving | row_terms | programs
-
-
-def check_shape(isa: Isa, kernel: Kernel) -> None:
-    """Plain facts about sizes; SpecError names the one that is off."""
-    acts, wgts = 1 << kernel.act_bits, 1 << kernel.w_bits
-    slots = len(kernel.slots)
-    facts = {
-        "1 to 8 bits on both sides": 1 <= kernel.act_bits <= 8 and 1 <= kernel.w_bits <= 8,
-        "1 to 16 rows": 1 <= kernel.rows <= 16,
-        "whole tile registers": kernel.columns > 0 and kernel.columns * 32 % isa.table.vector_bits == 0,
-        "whole wgt registers": slots > 0 and slots * 64 % isa.table.vector_bits == 0,
-        "one slot a column": sorted(kernel.slots) == list(range(kernel.columns)),
-        "4 or 8 bits a byte": kernel.bits_per_byte in (4, 8),
-        "one table entry a code": (len(kernel.h_table), len(kernel.g_table)) == (acts, wgts),
-        "at least one pass": bool(kernel.passes),
-        "planes that are 0 on code 0": all(
-            0 < t < 1 << n and not t & 1
-            for p in kernel.passes
-            for n, planes in ((acts, p.act_planes), (wgts, p.wgt_planes))
-            for t in planes
-        ),
-        "1 to 64 planes a side": all(
-            1 <= len(planes) <= 64 for p in kernel.passes for planes in (p.act_planes, p.wgt_planes)
-        ),
-        "accumulators": all(p.accs for p in kernel.passes),
-        "a flush period": all(1 <= p.flush_every <= MAX_FLUSH for p in kernel.passes),
-    }
-    if wrong := [fact for fact, holds in facts.items() if not holds]:
-        raise SpecError(f"malformed kernel: it lacks {', '.join(wrong)}")
+    constants = {constant_load(isa, VecType.parse(c.type)).name for c in kernel.constants}
+    return moving | row_terms | programs | constants
 
 
 def _check_memory(isa: Isa, kernel: Kernel) -> str:
     """The data-moving instructions put bytes, words and int32 lanes where the layout says."""
-    domain = LinearDomain(1)
     tile = VecType("u", 32, isa.table.vector_bits // 32)
     m = kernel.memory
-    wanted = {
-        m.load: (isa.word, list(range(isa.word.lanes))),
-        m.broadcast: (isa.word, [k % WORD_BYTES for k in range(isa.word.lanes)]),
-        m.load_tile: (tile, list(range(tile.lanes))),
-        m.broadcast_tile: (tile, [0] * tile.lanes),
-    }
-    for name, (kind, source) in wanted.items():
-        instr = isa[name]
-        memory = [variable(k, 0, (1 << instr.operands[0].type.bits) - 1) for k in range(instr.operands[0].type.lanes)]
-        if (
-            not instr.reads_memory
-            or instr.out.bits != kind.bits
-            or instr(domain, [memory]) != [memory[k] for k in source]
-        ):
-            raise Refuted(f"{name} does not load lanes {source[:8]}...")
-    store, add = isa[m.store_tile], isa[m.add_tile]
+    _check_load(isa[m.load], isa.word, list(range(isa.word.lanes)))
+    _check_load(isa[m.broadcast], isa.word, [k % WORD_BYTES for k in range(isa.word.lanes)])
+    _check_load(isa[m.load_tile], tile, list(range(tile.lanes)))
+    _check_load(isa[m.broadcast_tile], tile, [0] * tile.lanes)
     x = [variable(("x", k), 0, 0) for k in range(tile.lanes)]
     y = [variable(("y", k), 0, 0) for k in range(tile.lanes)]
-    if not store.store or store.out.bits != 32 or store(domain, [x]) != x:
+    if not isa[m.store_tile].store or _moved(isa[m.store_tile], tile, [x]) != x:
         raise Refuted(f"{m.store_tile} does not store int32 lanes in order")
-    if add.out.bits != 32 or add(domain, [x, y]) != [add_forms(a, b) for a, b in zip(x, y, strict=True)]:
+    add = isa[m.add_tile]
+    if add.store or _moved(add, tile, [x, y]) != [add_forms(a, b) for a, b in zip(x, y, strict=True)]:
         raise Refuted(f"{m.add_tile} does not add int32 lanes")
     return "memory: planes, words and tiles are moved lane by lane; the tile starts at g[n] + h[m]"
+
+
+def _check_load(instr: Instr, kind: VecType, source: list[int]) -> None:
+    """It reads as many lanes as the layout has there, and puts them where `source` says."""
+    memory = [variable(k, 0, (1 << kind.bits) - 1) for k in range(max(source) + 1)]
+    if not instr.reads_memory or instr.store or _moved(instr, kind, [memory]) != [memory[k] for k in source]:
+        raise Refuted(f"{instr.name} does not load lanes {source[:8]}...")
+
+
+def _moved(instr: Instr, kind: VecType, args: list[list[Form]]) -> list[Payload] | None:
+    """What it makes of `args`; None where it wants others, or gives another type than `kind`."""
+    fits = [len(a) for a in args] == [o.type.lanes for o in instr.operands]
+    same = all(t.bits == kind.bits for t in (instr.out, *(o.type for o in instr.operands)))
+    if not fits or not same or instr.imm or instr.out.lanes != kind.lanes:
+        return None
+    try:
+        return instr(LinearDomain(1), args)
+    except Inexact:
+        return None
 
 
 def expand_act(kernel: Kernel, table: int) -> int:
@@ -166,12 +147,16 @@ def step_growth(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory = 
     try:
         for step in loop.step_program:
             trace.run(step)
-        return {key: form for acc in loop.accs for key, form in _growth_of(trace, acc)}
+        return {
+            key: form
+            for acc in loop.accs
+            for key, form in _growth_of(trace, acc, 1 << (kernel.act_bits + kernel.w_bits))
+        }
     except Inexact as why:
         raise Refuted(f"the step cannot be shown exact: {why}") from None
 
 
-def _growth_of(trace: Trace, acc: Acc) -> list[tuple[Hashable, Form]]:
+def _growth_of(trace: Trace, acc: Acc, rows: int) -> list[tuple[Hashable, Form]]:
     kind = VecType.parse(acc.type)
     if acc.next not in trace.registers:
         raise SpecError(f"accumulator {acc.name} becomes {acc.next}, which has no value")
@@ -183,7 +168,8 @@ def _growth_of(trace: Trace, acc: Acc) -> list[tuple[Hashable, Form]]:
         if rest.pop(key, None) != {1: 1} or any(isinstance(k, tuple) and k[0] == "acc" for k in rest):
             raise Inexact(f"{acc.name} lane {i} is not itself plus what the step adds")
         form = as_form(x)
-        out.append((key, Form(form.const, rest, form.lo, form.hi - anything(key, kind).hi)))
+        grown = Form(form.const, rest, form.lo, form.hi - anything(key, kind).hi)
+        out.append((key, tightened(grown, rows) if grown.lo < 0 else grown))
     return out
 
 

@@ -75,7 +75,7 @@ class PassBuilder:
         current = {name: name for names in accs.values() for name in names}
         values: dict[tuple[int, int, int], str] = {}
         blank = Register(self.isa.word, (0,) * self.isa.word.lanes)
-        for g in range(self.plan.groups):
+        for g in range(self.plan.given.groups):
             for b, names in enumerate(leaves):
                 for n, name in enumerate(names):
                     values[b, g, n] = step.bind(name.format(g=g), blank)

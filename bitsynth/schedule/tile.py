@@ -149,7 +149,7 @@ class _Builder:
         layout = self.layout
         most = growth(blocks, layout.weighted, layout.count.bits_per_byte)
         steps = -(-cost.AMORTISED_K // (WORD_BYTES * layout.count.bits_per_byte))
-        plan = reduce.plan(self.isa.name, layout.groups, most, steps, self.metric)
+        plan = reduce.plan(self.isa.name, reduce.Bytes(layout.groups, most), steps, self.metric)
         if self.slots not in ((), plan.slots):
             raise NoKernel(f"{self.isa.name}: passes disagree on the order of columns")
         self.slots = plan.slots

@@ -25,7 +25,7 @@ from bitsynth.errors import NoKernel
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa
-from bitsynth.sketches.solver import Budget
+from bitsynth.sketches.solver import Budget, Model
 
 COUNT_COST = 2
 """A popcount is counted once and added once."""
@@ -274,25 +274,19 @@ class _Encoding:
         model = budget.check(what, self.system)
         return None if model is None else self._decode(model)
 
-    def _decode(self, model: z3.ModelRef) -> BitForm:
-        def true(x: Any) -> bool:
-            return bool(z3.is_true(model.eval(x, model_completion=True)))
-
-        def number(x: Any) -> int:
-            return int(model.eval(x, model_completion=True).as_signed_long())
-
+    def _decode(self, model: Model) -> BitForm:
         gates = []
         for ops, args in self.picks:
-            op = self.query.ops[next(k for k, o in enumerate(ops) if true(o))]
-            nodes = tuple(next(n for n, x in enumerate(pick) if true(x)) for pick in args[: op.arity])
+            op = self.query.ops[next(k for k, o in enumerate(ops) if model.true(o))]
+            nodes = tuple(next(n for n, x in enumerate(pick) if model.true(x)) for pick in args[: op.arity])
             gates.append(Gate(op.name, nodes))
         form = BitForm(
-            act_planes=tuple(sum(true(v) << c for c, v in enumerate(p)) for p in self.act_planes),
-            wgt_planes=tuple(sum(true(v) << c for c, v in enumerate(p)) for p in self.wgt_planes),
+            act_planes=tuple(sum(model.true(v) << c for c, v in enumerate(p)) for p in self.act_planes),
+            wgt_planes=tuple(sum(model.true(v) << c for c, v in enumerate(p)) for p in self.wgt_planes),
             gates=tuple(gates),
-            terms=tuple((number(c), self.leaves + k) for k, c in enumerate(self.coefs) if number(c)),
-            g=tuple(number(x) for x in self.g),
-            h=tuple(number(x) for x in self.h),
+            terms=tuple((model.signed(c), self.leaves + k) for k, c in enumerate(self.coefs) if model.signed(c)),
+            g=tuple(model.signed(x) for x in self.g),
+            h=tuple(model.signed(x) for x in self.h),
             cost=0,
         )
         prices = {op.name: op.cost for op in self.query.ops}
@@ -307,7 +301,7 @@ def _table_term(op: GateOp, inputs: Sequence[Any]) -> Any:
         if level < 0:
             return z3.BoolVal(bool(op.table >> prefix & 1))
         high, low = expand(level - 1, prefix | 1 << level), expand(level - 1, prefix)
-        return z3.simplify(z3.If(inputs[level], high, low))
+        return high if high.eq(low) else z3.If(inputs[level], high, low)
 
     return expand(op.arity - 1, 0)
 

@@ -43,9 +43,9 @@ class Finish:
 
 @dataclass(frozen=True)
 class Plan:
-    """A reduction of `groups` registers of counted bytes, found by `plan`."""
+    """A reduction of `given`, found by `plan`."""
 
-    groups: int
+    given: Bytes
     pre: tuple[Move, ...]
     accumulate: str
     accs: int
@@ -62,32 +62,45 @@ class Plan:
         return self.per_flush * self.flushes
 
 
-def start(isa: Isa, groups: int, most: int) -> tuple[Trace, list[str]]:
-    """Registers of counted bytes: byte b of 64-bit slot s is an atom in [0, most]."""
+@dataclass(frozen=True)
+class Bytes:
+    """What is reduced: `groups` registers of bytes in [least, most], by the instructions of `menu` or any."""
+
+    groups: int
+    most: int
+    least: int = 0
+    menu: tuple[str, ...] | None = None
+
+    def allows(self, op: str) -> bool:
+        return self.menu is None or op.split(".")[0] in self.menu
+
+
+def start(isa: Isa, given: Bytes) -> tuple[Trace, list[str]]:
+    """Registers of bytes: byte b of 64-bit slot s is an atom."""
     trace = Trace(isa, LinearDomain(1))
     per_register = isa.word.lanes
     names = []
-    for g in range(groups):
-        lanes = tuple(variable(((g * per_register + b) // 8, b), 0, most) for b in range(per_register))
+    for g in range(given.groups):
+        lanes = tuple(variable(((g * per_register + b) // 8, b), given.least, given.most) for b in range(per_register))
         names.append(trace.bind(f"n{g}", Register(isa.word, lanes)))
     return trace, names
 
 
 @lru_cache
-def plan(isa_name: str, groups: int, most: int, steps: int, metric: Metric) -> Plan:
-    """The cheapest plan when a byte grows by at most `most` a step, for `steps` steps."""
+def plan(isa_name: str, given: Bytes, steps: int, metric: Metric) -> Plan:
+    """The cheapest plan when an accumulator's byte grows within `given`'s range, for `steps` steps."""
     isa = load(isa_name)
-    if groups * isa.word.lanes // 8 % tile_type(isa).lanes:
-        raise NoKernel(f"{isa_name}: {groups} registers do not fill the int32 tile")
+    if given.groups * isa.word.lanes // 8 % tile_type(isa).lanes:
+        raise NoKernel(f"{isa_name}: {given.groups} registers do not fill the int32 tile")
     best: Plan | None = None
-    for bound, pre, instr, lanes in _loops(isa, groups, most, steps, metric):
+    for bound, pre, instr, lanes in _loops(isa, given, steps, metric):
         if best is not None and bound >= _key(best, steps)[0]:
             break
-        for candidate in _plans(isa, pre, instr, lanes, steps, metric):
+        for candidate in _plans(isa, given, pre, instr, lanes, steps, metric):
             if best is None or _key(candidate, steps) < _key(best, steps):
                 best = candidate
     if best is None:
-        raise NoKernel(f"{isa_name}: no reduction of {groups} registers in the sketch")
+        raise NoKernel(f"{isa_name}: no reduction of {given.groups} registers in the sketch")
     return best
 
 
@@ -95,19 +108,19 @@ def _key(p: Plan, steps: int) -> tuple[float, int]:
     return p.in_loop * steps + p.cost, p.accs
 
 
-def _pre_levels(isa: Isa, groups: int, most: int) -> Iterator[tuple[Move, ...]]:
+def _pre_levels(isa: Isa, given: Bytes) -> Iterator[tuple[Move, ...]]:
     """Legal in-loop sequences of pair levels, the same instruction names in the same order."""
     stack: list[tuple[Move, ...]] = [()]
     while stack:
         levels = stack.pop()
         yield levels
-        if len(levels) < PRE and groups >> (len(levels) + 1):
-            extended = [(*levels, m) for m in all_moves(isa.name) if m.kind == "pair"]
-            stack += [s for s in reversed(extended) if _legal(isa, groups, most, s)]
+        if len(levels) < PRE and given.groups >> (len(levels) + 1):
+            extended = [(*levels, m) for m in all_moves(isa.name) if m.kind == "pair" and given.allows(m.op)]
+            stack += [s for s in reversed(extended) if _legal(isa, given, s)]
 
 
-def _legal(isa: Isa, groups: int, most: int, levels: Sequence[Move]) -> bool:
-    trace, names = start(isa, groups, most)
+def _legal(isa: Isa, given: Bytes, levels: Sequence[Move]) -> bool:
+    trace, names = start(isa, given)
     whole = atoms(signature(trace, names))
     try:
         for level in levels:
@@ -121,26 +134,27 @@ Lanes = tuple[Form | int, ...]
 _Loop = tuple[float, tuple[Move, ...], Instr, list[Lanes]]
 
 
-def _loops(isa: Isa, groups: int, most: int, steps: int, metric: Metric) -> list[_Loop]:
+def _loops(isa: Isa, given: Bytes, steps: int, metric: Metric) -> list[_Loop]:
     """In-loop parts with a lower bound on the whole plan's cost, lowest first."""
     out: list[_Loop] = []
-    for pre in _pre_levels(isa, groups, most):
-        trace, names = start(isa, groups, most)
+    for pre in _pre_levels(isa, given):
+        trace, names = start(isa, given)
         for level in pre:
             names = level.apply(trace, names)
         before = sum(metric(isa[s.op]) for s in trace.steps)
         for instr in arithmetic(isa):
-            lanes = _accumulated(trace, names, instr) if _may_accumulate(trace, names, instr) else None
+            lanes = _accumulated(trace, names, instr) if _may_accumulate(given, trace, names, instr) else None
             if lanes is not None:
                 loop = before + len(names) * metric(instr)
                 out.append((loop * steps + _zeroing(isa, len(names), metric), pre, instr, lanes))
     return sorted(out, key=lambda x: x[0])
 
 
-def _may_accumulate(trace: Trace, names: Sequence[str], instr: Instr) -> bool:
-    unsigned = instr.out.sign == "u" and len(instr.operands) == 2 and not instr.imm
+def _may_accumulate(given: Bytes, trace: Trace, names: Sequence[str], instr: Instr) -> bool:
+    sign = "s" if given.least < 0 else "u"
+    plain = instr.out.sign == sign and len(instr.operands) == 2 and not instr.imm and given.allows(instr.name)
     same = instr.operands[0].type == instr.out
-    return unsigned and same and instr.operands[1].type.bits == trace.registers[names[0]].type.bits
+    return plain and same and instr.operands[1].type.bits == trace.registers[names[0]].type.bits
 
 
 def _zeroing(isa: Isa, accs: int, metric: Metric) -> float:
@@ -149,20 +163,24 @@ def _zeroing(isa: Isa, accs: int, metric: Metric) -> float:
 
 
 def _plans(
-    isa: Isa, pre: tuple[Move, ...], instr: Instr, lanes: list[Lanes], steps: int, metric: Metric
+    isa: Isa, given: Bytes, pre: tuple[Move, ...], instr: Instr, lanes: list[Lanes], steps: int, metric: Metric
 ) -> Iterator[Plan]:
     in_loop = len(lanes) * metric(instr)
     count = len(lanes)
     for level in reversed(pre):
         in_loop += count * metric(isa[level.op])
         count *= 2
+    zeroing = _zeroing(isa, len(lanes), metric)
+    best = float("inf")
     for flushes in _flush_counts(steps):
-        found = _flush(isa, lanes, instr.out, -(-steps // flushes), metric)
-        if found:
-            cost, post, slots = found
-            total = cost + _zeroing(isa, len(lanes), metric)
-            yield Plan(count, pre, instr.name, len(lanes), instr.out, post, slots, in_loop, total, flushes)
+        if flushes * zeroing >= best:
             return
+        found = _flush(isa, lanes, instr.out, -(-steps // flushes), metric)
+        if found and (found[0] + zeroing) * flushes < best:
+            cost, post, slots = found
+            best = (cost + zeroing) * flushes
+            plan = (given, pre, instr.name, len(lanes), instr.out, post, slots, in_loop, cost + zeroing, flushes)
+            yield Plan(*plan)
 
 
 def _flush_counts(steps: int) -> list[int]:
@@ -235,7 +253,7 @@ def after_loop(isa: Isa, added: Sequence[Lanes], kind: VecType, period: int) -> 
 
 def flush_trace(isa: Isa, plan: Plan, names: Sequence[str], constants: Constants, first: int) -> Trace:
     """A trace in which `names` hold what the plan's accumulators hold when they are flushed."""
-    trace, counted = start(isa, plan.groups, 1)
+    trace, counted = start(isa, Bytes(plan.given.groups, 1, min(0, plan.given.least)))
     for level in plan.pre:
         counted = level.apply(trace, counted)
     added = _accumulated(trace, counted, isa[plan.accumulate])
@@ -322,7 +340,7 @@ def finishes(isa_name: str, coef: int) -> tuple[Finish, ...]:
     out: list[Finish] = []
     scales = [None] if coef == 1 else [i.name for i in arithmetic(isa) if i.out == kind and _scales(i, coef)]
     for instr in arithmetic(isa):
-        if instr.out != kind or instr.imm or instr.operands[0].type != kind:
+        if not _alike(instr.out, kind) or instr.imm or not _alike(instr.operands[0].type, kind):
             continue
         high = _partner(isa, instr)
         if len(instr.operands) == 3:
@@ -330,6 +348,11 @@ def finishes(isa_name: str, coef: int) -> tuple[Finish, ...]:
         elif len(instr.operands) == 2:
             out += [Finish(scale, instr.name, high, False) for scale in scales]
     return tuple(out)
+
+
+def _alike(a: VecType, b: VecType) -> bool:
+    """The same lanes, whatever their sign."""
+    return (a.bits, a.lanes) == (b.bits, b.lanes)
 
 
 def _partner(isa: Isa, instr: Instr) -> str | None:

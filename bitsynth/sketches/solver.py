@@ -1,4 +1,8 @@
-"""One place to call Z3: a budget in resource units, and no `unknown` that passes."""
+"""One place to call Z3: a budget in resource units, and no `unknown` that passes.
+
+Each query is solved in a context of its own, from its text: an answer depends on the
+query alone, not on what the process asked before, so the same input gives the same kernel.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,26 @@ from bitsynth.errors import Undecided
 DEFAULT_RLIMIT = 400_000_000
 
 
+@dataclass(frozen=True)
+class Model:
+    """Values of the unknowns by name; unknowns that do not matter are 0."""
+
+    values: dict[str, int]
+
+    def true(self, x: Any) -> bool:
+        """The value of a boolean unknown or constant."""
+        return bool(z3.is_true(x)) or self.unsigned(x) == 1
+
+    def unsigned(self, x: Any) -> int:
+        """The value of a bit-vector unknown."""
+        return self.values.get(str(x), 0)
+
+    def signed(self, x: Any) -> int:
+        """The value of a bit-vector unknown in two's complement."""
+        value = self.unsigned(x)
+        return value - (1 << x.size()) if value >> (x.size() - 1) else value
+
+
 @dataclass
 class Budget:
     """Z3 resource units (deterministic, unlike seconds) left to a synthesis."""
@@ -20,23 +44,38 @@ class Budget:
     left: int = DEFAULT_RLIMIT
     asked: int = field(default=0, init=False)
 
-    def check(self, what: str, claims: Iterable[Any]) -> z3.ModelRef | None:
+    def check(self, what: str, claims: Iterable[Any]) -> Model | None:
         """A model of `claims`, None where there is none; Undecided when the budget is spent."""
         if self.left <= 0:
             raise Undecided(f"{what}: the solver's budget is spent; raise it with --rlimit")
-        solver = z3.SolverFor("QF_FD")
-        before = _spent(solver)
+        solver = _fresh(claims)
         solver.set("rlimit", self.left)
-        solver.add(*claims)
         answer = solver.check()
         self.asked += 1
-        self.left -= max(1, _spent(solver) - before)
+        self.left -= max(1, _spent(solver))
         if answer == z3.unknown:
             reason = solver.reason_unknown()
             if "interrupt" in reason:
                 raise KeyboardInterrupt
             raise Undecided(f"{what}: the solver gave up ({reason}); raise its budget with --rlimit")
-        return solver.model() if answer == z3.sat else None
+        return _model(solver.model()) if answer == z3.sat else None
+
+
+def _fresh(claims: Iterable[Any]) -> z3.Solver:
+    """A solver in a new context that holds `claims`."""
+    text = z3.Solver()
+    text.add(*claims)
+    solver = z3.SolverFor("QF_FD", ctx=z3.Context())
+    solver.from_string(text.to_smt2())
+    return solver
+
+
+def _model(model: z3.ModelRef) -> Model:
+    values: dict[str, int] = {}
+    for unknown in model.decls():
+        value = model[unknown]
+        values[unknown.name()] = int(z3.is_true(value)) if z3.is_bool(value) else value.as_long()
+    return Model(values)
 
 
 def _spent(solver: z3.Solver) -> int:

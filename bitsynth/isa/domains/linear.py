@@ -15,6 +15,7 @@ No solver is imported here: this is the checker's own arithmetic.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -102,6 +103,24 @@ def as_form(x: Payload) -> Form:
     bits = [n for n in range(x.mask.bit_length()) if x.mask >> n & 1]
     atoms: dict[Hashable, Mapping[int, int]] = {(x.tt, x.column): {1 << n: 1 << (x.position + n) for n in bits}}
     return Form(x.ones, atoms if bits else {}, x.ones, x.ones + x.mask)
+
+
+def tightened(x: Form, rows: int) -> Form:
+    """The same combination with the exact range of its bits, where they are of one column.
+
+    Bits at one position are functions of the same codes, so their greatest joint sum may
+    be less than the sum of their greatest values.
+    """
+    bits = [(k[0], c, m) for k, by in x.atoms.items() if isinstance(k, tuple) and len(k) == 2 for c, m in by.items()]
+    columns = {k[1] for k in x.atoms if isinstance(k, tuple)} - {None}
+    if len(columns) > 1 or any(not (isinstance(k, tuple) and len(k) == 2 and isinstance(k[0], int)) for k in x.atoms):
+        return x
+    lo = hi = x.const
+    positions = range(max((m.bit_length() for _, _, m in bits), default=0))
+    for here, times in Counter(tuple((tt, c) for tt, c, m in bits if m >> p & 1) for p in positions).items():
+        sums = [sum(c for tt, c in here if tt >> row & 1) for row in range(rows)]
+        lo, hi = lo + times * min(sums), hi + times * max(sums)
+    return Form(x.const, x.atoms, max(lo, x.lo), min(hi, x.hi))
 
 
 def _interval(x: Payload) -> tuple[int, int]:
@@ -243,6 +262,7 @@ class LinearDomain:
 
     def zext(self, a: Payload, w: int, to: int) -> Payload:
         if isinstance(a, Form):
+            a = a if 0 <= a.lo and a.hi < 1 << w else tightened(a, self.rows)
             _require(0 <= a.lo and a.hi < 1 << w, f"a {w}-bit lane is widened but may hold [{a.lo}, {a.hi}]")
         return a
 
@@ -250,6 +270,8 @@ class LinearDomain:
         half = 1 << (w - 1)
         if isinstance(a, int):
             return ((a ^ half) - half) & ((1 << to) - 1)
+        if isinstance(a, Form) and not (-half <= a.lo and a.hi < half):
+            a = tightened(a, self.rows)
         lo, hi = _interval(a)
         _require(-half <= lo and hi < half, f"a signed {w}-bit lane is widened but may hold [{lo}, {hi}]")
         return a

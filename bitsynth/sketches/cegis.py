@@ -1,0 +1,173 @@
+"""Shortest straight-line programs on one lane, by counterexample-guided synthesis.
+
+One-hot selectors choose each line's instruction and operands; a fresh solver checks each
+set of examples, extremes first. UNSAT on some examples is UNSAT for all inputs, so the
+first length that has a program is the least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import z3
+
+from bitsynth.errors import NoKernel
+from bitsynth.isa.domains.symbolic import SymbolicDomain
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.types import VecType
+from bitsynth.sketches.solver import Budget, Model
+
+Goal = Callable[[Sequence[Any]], Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """`op` with immediate `imm` on values: 0.. are inputs, then earlier lines."""
+
+    op: str
+    imm: int
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An instruction a line may be, narrowed to one lane."""
+
+    instr: Instr
+    imm: int
+
+    @property
+    def arity(self) -> int:
+        return len(self.instr.operands)
+
+    def __call__(self, args: Sequence[Any]) -> Any:
+        return self.instr(SymbolicDomain(), [[a] for a in args[: self.arity]], self.imm)[0]
+
+
+def one_lane(instr: Instr) -> Instr:
+    """The lanewise instruction on vectors of a single lane."""
+
+    def narrow(kind: VecType) -> VecType:
+        return VecType(kind.sign, kind.bits, 1)
+
+    operands = tuple(replace(o, type=narrow(o.type)) for o in instr.operands)
+    sizes = {k: 1 if k.endswith("_lanes") else v for k, v in instr.names.items()}
+    return replace(instr, operands=operands, out=narrow(instr.out), names=sizes)
+
+
+def choices(instrs: Sequence[Instr], imms: Sequence[int]) -> list[Choice]:
+    """Each instruction, and where it takes an immediate each of `imms` it allows."""
+    return [Choice(one_lane(i), n) for i in instrs for n in ((m for m in imms if m in i.imms) if i.imm else (0,))]
+
+
+def shortest(
+    what: str, inputs: int, width: int, menu: Sequence[Choice], goal: Goal, most: int, budget: Budget
+) -> tuple[tuple[Line, ...], tuple[str, ...]]:
+    """The shortest program for `goal` and the lengths shown to have none; NoKernel beyond `most`."""
+    names = [z3.BitVec(f"in{k}", width) for k in range(inputs)]
+    full = (1 << width) - 1
+    examples = [[full] * inputs, [0] * inputs, [full if k else 0 for k in range(inputs)], [0x5A, 0x36][:inputs]]
+    claims: list[str] = []
+    for length in range(1, most + 1):
+        program = _of_length(f"{what}: {length} instructions", length, names, menu, goal, examples, budget)
+        if program is not None:
+            return program, tuple(claims)
+        claims.append(f"{what}: {length} instructions: unsat")
+    raise NoKernel(f"{what}: no program of up to {most} instructions")
+
+
+def _of_length(
+    what: str,
+    length: int,
+    names: Sequence[Any],
+    menu: Sequence[Choice],
+    goal: Goal,
+    examples: list[list[int]],
+    budget: Budget,
+) -> tuple[Line, ...] | None:
+    sketch = _Sketch(length, len(names), menu)
+    while True:
+        system = list(sketch.wellformed)
+        for k, example in enumerate(examples):
+            values = [z3.BitVecVal(v, names[0].size()) for v in example]
+            system += sketch.runs(k, values, z3.simplify(goal(values)))
+        model = budget.check(what, system)
+        if model is None:
+            return None
+        program = sketch.decode(model)
+        wrong = budget.check(f"{what}, check", [run(program, menu, names) != goal(names)])
+        if wrong is None:
+            return program
+        examples.append([wrong.unsigned(n) for n in names])
+
+
+def run(program: Sequence[Line], menu: Sequence[Choice], inputs: Sequence[Any]) -> Any:
+    """The last value of `program`."""
+    known = {(c.instr.name, c.imm): c for c in menu}
+    values = list(inputs)
+    for line in program:
+        values.append(known[line.op, line.imm]([values[a] for a in line.args]))
+    return values[-1]
+
+
+class _Sketch:
+    """Selectors of a program of `length` lines."""
+
+    def __init__(self, length: int, inputs: int, menu: Sequence[Choice]) -> None:
+        self.length, self.inputs, self.menu = length, inputs, menu
+        self.op = [[z3.Bool(f"op{i}_{k}") for k in range(len(menu))] for i in range(length)]
+        self.args = [[[z3.Bool(f"arg{i}_{s}_{n}") for n in range(inputs + i)] for s in range(2)] for i in range(length)]
+        self.wellformed = [c for i in range(length) for c in self._line(i)]
+
+    def _line(self, i: int) -> list[Any]:
+        """One instruction, one value an operand, no idle operand, no idle line."""
+        out = [z3.PbEq([(x, 1) for x in pick], 1) for pick in (self.op[i], *self.args[i])]
+        for chosen, choice in zip(self.op[i], self.menu, strict=True):
+            if choice.arity == 1:
+                out.append(z3.Implies(chosen, self.args[i][1][0]))
+            elif _commutes(choice):
+                out += [
+                    z3.Not(z3.And(chosen, x, y))
+                    for m, x in enumerate(self.args[i][0])
+                    for n, y in enumerate(self.args[i][1])
+                    if n < m
+                ]
+        if i < self.length - 1:
+            here = self.inputs + i
+            used = [self.args[j][s][here] for j in range(i + 1, self.length) for s in range(2)]
+            out.append(z3.Or(used))
+        return out
+
+    def runs(self, tag: int, inputs: Sequence[Any], want: Any) -> list[Any]:
+        """The program maps `inputs` to `want`."""
+        out: list[Any] = []
+        values = list(inputs)
+        width = want.size()
+        for i in range(self.length):
+            operands = [z3.BitVec(f"v{tag}_{i}_{s}", width) for s in range(2)]
+            for s, operand in enumerate(operands):
+                out += [z3.Implies(c, operand == v) for c, v in zip(self.args[i][s], values, strict=True)]
+            result = z3.BitVec(f"r{tag}_{i}", width)
+            out += [z3.Implies(c, result == m(operands)) for c, m in zip(self.op[i], self.menu, strict=True)]
+            values.append(result)
+        return [*out, values[-1] == want]
+
+    def decode(self, model: Model) -> tuple[Line, ...]:
+        def chosen(pick: Sequence[Any]) -> int:
+            return next(k for k, x in enumerate(pick) if model.true(x))
+
+        lines = []
+        for i in range(self.length):
+            choice = self.menu[chosen(self.op[i])]
+            args = tuple(chosen(pick) for pick in self.args[i][: choice.arity])
+            lines.append(Line(choice.instr.name, choice.imm, args))
+        return tuple(lines)
+
+
+def _commutes(choice: Choice) -> bool:
+    x, y = z3.BitVecs("x y", choice.instr.out.bits)
+    solver = z3.Solver()
+    solver.add(choice([x, y]) != choice([y, x]))
+    return bool(solver.check() == z3.unsat)
