@@ -6,7 +6,8 @@ tile every `flush_every` steps. A program is written for one row of activations 
 columns; MR rows are the same program on other inputs.
 
 Names in a program: `a{i}` act plane i of the row, `w{g}_{j}` wgt plane j of register g,
-`acc{i}` accumulators, `c{i}` registers of the int32 tile, `k_*` constants, `t{i}` values.
+`acc{i}` accumulators, `c{i}` registers of the int32 tile, `k{i}` constants, `t{i}` values.
+A value is defined once, before its uses.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from bitsynth.errors import SpecError
 WORD_BYTES = 8
 """Bytes of packed K positions a column or row has in one step: half a NEON register."""
 
-_LINE = re.compile(r"(\w+) = ([\w.]+)((?: \w+)+?)?(?: #(\d+))?")
+_LINE = re.compile(r"(\w+) = ([\w.]+)((?: \w+)*)(?: #(\d{1,6}))?", re.ASCII)
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -39,9 +40,9 @@ class Step(msgspec.Struct, frozen=True):
         """The step `line` spells; SpecError if it spells none."""
         match = _LINE.fullmatch(line)
         if not match:
-            raise SpecError(f"bad program line {line!r}: want 'dst = op arg ... #imm'")
+            raise SpecError(f"bad program line {line[:80]!r}: want 'dst = op arg ... #imm'")
         dst, op, args, imm = match.groups()
-        return cls(dst, op, tuple((args or "").split()), int(imm or 0))
+        return cls(dst, op, tuple(args.split()), int(imm or 0))
 
 
 class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

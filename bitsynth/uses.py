@@ -73,11 +73,11 @@ class Recorder(Trace):
 
     def run(self, step: Step) -> str:
         instr: Instr = self.isa[step.op]
-        operands = tuple(
-            tuple(shape(x, o.type.bits) for x in self.registers[name].viewed_as(self.domain, o.type).lanes)
-            for name, o in zip(step.args, instr.operands, strict=True)
-            if name in self.registers
-        )
+        before = dict(self.registers)
         dst = super().run(step)
+        operands = tuple(
+            tuple(shape(x, o.type.bits) for x in before[name].viewed_as(self.domain, o.type).lanes)
+            for name, o in zip(step.args, instr.operands, strict=True)
+        )
         self.seen.add(Use(step.op, step.imm, operands, instr.lane))
         return dst

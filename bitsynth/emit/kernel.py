@@ -19,6 +19,7 @@ from bitsynth.isa.types import VecType
 from bitsynth.names import KernelName
 from bitsynth.program import WORD_BYTES, Kernel, Pass
 from bitsynth.spec import Affine, MatmulSpec, affine
+from bitsynth.wellformed import constant_load
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -121,11 +122,8 @@ def _selftest_words(kernel: Kernel) -> int:
 
 
 def _constant(scope: Scope, isa: Isa, name: str, kind: VecType) -> str:
-    """Constants are kept as bytes in memory order and viewed as what they are used at."""
-    load_op = next(
-        i.name for i in isa.instrs.values() if i.reads_memory and i.out == kind and i.operands[0].type == kind
-    )
-    return scope.load(load_op, name, f"constant_{name}")
+    """Constants are kept in memory order and loaded as what they are used at."""
+    return scope.load(constant_load(isa, kind).name, name, f"constant_{name}")
 
 
 def _init(isa: Isa, kernel: Kernel, tile: VecType) -> list[str]:

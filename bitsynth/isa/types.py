@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bitsynth.errors import SpecError
 
-_PATTERN = re.compile(r"([us])(8|16|32|64)x([1-9]\d?)")
+_PATTERN = re.compile(r"([us])(8|16|32|64)x([1-9][0-9]?)")
 
 
 @dataclass(frozen=True)
