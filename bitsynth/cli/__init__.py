@@ -1,0 +1,67 @@
+"""The command line: one module a group of commands, every failure one line and an exit code."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from bitsynth.errors import BitsynthError, SpecError, ToolError
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `bitsynth` with `argv`, the process's own arguments by default; the exit code."""
+    from bitsynth.cli import output
+
+    for stream in (sys.stdout, sys.stderr):
+        _never_fail_to_encode(stream)
+    try:
+        code = _run(argv)
+        sys.stdout.flush()
+        return code
+    except BitsynthError as error:
+        output.error(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        output.note("interrupted", style="red")
+        return INTERRUPTED
+    except BrokenPipeError:
+        output.close_quietly()
+        return output.BROKEN_PIPE
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        output.error(f"{where}{error.strerror or error}")
+        return ToolError.exit_code
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    """Parse and dispatch; what typer would print and exit with comes back as an exception or a code."""
+    import typer
+
+    from bitsynth.cli.app import Interrupted, app
+
+    usage_error: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
+    try:
+        code = typer.main.get_command(app)(args=argv, prog_name="bitsynth", standalone_mode=False)
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    except usage_error as error:
+        raise SpecError(_usage(error)) from None
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: Exception) -> str:
+    """What is wrong with the arguments and where to read what is right."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "bitsynth"
+    said: str = error.format_message() if hasattr(error, "format_message") else str(error)
+    return f"{said[:1].lower()}{said[1:].rstrip('.')}; see `{command} --help`"
+
+
+def _never_fail_to_encode(stream: TextIO) -> None:
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="backslashreplace")

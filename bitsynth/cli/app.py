@@ -1,0 +1,55 @@
+"""The command tree."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from bitsynth.cli import doctor, isa, listing, show, synth, verify
+
+_EPILOG = (
+    "Exit codes: 0 done; 1 no such kernel exists, or one was refuted; 2 bad input, usage or cache file; "
+    "3 undecided: the solver's budget is spent; 4 a compiler, an emulator or the file system failed; 130 interrupted."
+    "\n\nBITSYNTH_CACHE is the folder of your own kernels, BITSYNTH_BUILD_CACHE that of compiled code."
+)
+
+
+class Interrupted(Exception):
+    """A KeyboardInterrupt on its way past typer, which would turn it into its own message."""
+
+
+class _Group(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+
+
+app = typer.Typer(
+    cls=_Group, add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True, epilog=_EPILOG
+)
+
+
+@app.callback()
+def start(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Synthesize, prove and emit 1- to 8-bit matrix-multiply microkernels for NEON and AVX2."""
+    if version:
+        import bitsynth
+
+        typer.echo(f"bitsynth {bitsynth.__version__}")
+    elif ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+app.command("synth")(synth.synth)
+app.command("verify")(verify.verify)
+app.command("show")(show.show)
+app.command("list")(listing.list_kernels)
+app.add_typer(isa.app, name="isa")
+app.command("doctor")(doctor.doctor)

@@ -1,0 +1,118 @@
+"""`bitsynth list`: what the cache holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from bitsynth import cache
+from bitsynth.cache import Entry
+from bitsynth.cli import output
+from bitsynth.cli.options import Json
+from bitsynth.errors import BitsynthError, SpecError
+
+Check = Annotated[bool, typer.Option("--check", help="Check every certificate again, not the seal alone.")]
+
+
+@dataclass(frozen=True)
+class _Cached:
+    """A file of the cache: what it holds, or what is wrong with it."""
+
+    path: Path
+    origin: str
+    variant: str
+    entry: Entry | None
+    problem: str
+
+
+def list_kernels(check: Check = False, as_json: Json = False) -> None:
+    """List the cached kernels, the user's over the shipped ones."""
+    found = [_read(path, check) for path in cache.every()]
+    if as_json:
+        output.write_json([_facts(c) for c in found])
+    else:
+        for isa in sorted({_isa(c) for c in found}):
+            rows = [c for c in found if _isa(c) == isa]
+            output.write(output.fitting(partial(_table, rows)), "")
+        output.write(Text("ops, bound and cycles are per 128 multiply-accumulates; loads are not in ops", "dim"))
+    for c in found:
+        if c.problem:
+            output.warning(c.problem)
+
+
+def _read(path: Path, check: bool) -> _Cached:
+    user = cache.user_folder()
+    mine = path.is_relative_to(user)
+    place = path.relative_to(user if mine else cache.folders()[1]).parts
+    variant = "/".join(place[1:-1])
+    origin = "user" if mine else "shipped"
+    try:
+        entry = cache.load_entry(path) if check else cache.read_entry(path)
+        if entry.name != path.stem:
+            raise SpecError(f"{path} holds {entry.name}; delete it or give it back its name")
+    except BitsynthError as why:
+        return _Cached(path, origin, variant, None, str(why))
+    return _Cached(path, origin, variant, entry, "")
+
+
+def _isa(c: _Cached) -> str:
+    return c.entry.kernel.isa if c.entry else c.path.stem.split("_s32_")[-1].split("_")[0]
+
+
+def _table(found: list[_Cached], gap: int) -> Table:
+    cpus = next((list(c.entry.cost.cycles) for c in found if c.entry), [])
+    numbers = ("ops", "bound", *cpus, "K max")
+    table = output.table("kernel", "ops", "bound", "min", *cpus, "K max", "from", right=numbers, gap=gap)
+    for c in found:
+        origin = f"{c.origin}, {c.variant}" if c.variant else c.origin
+        if c.entry is None:
+            table.add_row(Text(c.path.stem, "red"), *["-"] * (4 + len(cpus)), Text(f"{origin}, broken", "red"))
+            continue
+        cost = c.entry.cost
+        table.add_row(
+            c.entry.name,
+            f"{cost.ops_per_128_mac:.2f}",
+            f"{cost.lower_bound:g}",
+            Text("yes", "green") if cost.minimal else "no",
+            *(f"{cost.cycles[cpu]:.2f}" if cpu in cost.cycles else "-" for cpu in cpus),
+            _rounded(c.entry.certificate.k_max),
+            origin,
+        )
+    return table
+
+
+def _rounded(n: int) -> str:
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if n >= size:
+            return f"{n / size:.3g}{unit}"
+    return str(n)
+
+
+def _facts(c: _Cached) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "name": c.path.stem,
+        "from": c.origin,
+        "variant": c.variant,
+        "path": str(c.path),
+        "problem": c.problem or None,
+    }
+    if c.entry:
+        kernel, cost = c.entry.kernel, c.entry.cost
+        facts |= {
+            "isa": kernel.isa,
+            "act_bits": kernel.act_bits,
+            "w_bits": kernel.w_bits,
+            "method": c.entry.method,
+            "ops_per_128_mac": cost.ops_per_128_mac,
+            "lower_bound": cost.lower_bound,
+            "minimal": cost.minimal,
+            "cycles": cost.cycles,
+            "k_max": c.entry.certificate.k_max,
+        }
+    return facts

@@ -1,0 +1,127 @@
+"""What the commands print: results on stdout, messages and progress on stderr.
+
+Tables are folded to the width of a terminal and left alone elsewhere; colour is for
+terminals that want it. A reader that goes away ends the command without a word.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+BROKEN_PIPE = 141
+_UNBOUNDED = 100_000
+
+
+def console(stream: TextIO) -> Console:
+    """A console that adds nothing to what it is given, as wide as it takes where it is no terminal."""
+    width = None if stream.isatty() else _UNBOUNDED
+    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def width() -> int:
+    """Columns a line may take."""
+    return console(sys.stdout).width
+
+
+def write(*parts: RenderableType) -> None:
+    """Print `parts`, one below the other, without trailing blanks."""
+    target = console(sys.stdout)
+    with target.capture() as captured:
+        for part in parts:
+            target.print(part, soft_wrap=isinstance(part, str | Text))
+    lines = captured.get().split("\n")
+    sys.stdout.write("\n".join(line.rstrip(" ") for line in lines))
+    sys.stdout.flush()
+
+
+def write_json(value: Any) -> None:
+    """Print `value` as JSON, and nothing else."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    sys.stdout.flush()
+
+
+def error(message: str) -> None:
+    """One message, on stderr."""
+    note(message, "error: ", "bold red")
+
+
+def warning(message: str) -> None:
+    """What is wrong without being in the way."""
+    note(message, "warning: ", "yellow")
+
+
+def note(message: str, label: str = "", style: str = "") -> None:
+    """A line on stderr, its label in `style`, or all of it where it has none."""
+    text = Text.assemble((label, style), message) if label else Text(message, style)
+    try:
+        console(sys.stderr).print(text, soft_wrap=True)
+    except OSError:
+        close_quietly()
+
+
+def close_quietly() -> None:
+    """Send what is still buffered nowhere: the reader is gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def table(*columns: str, right: Sequence[str] = (), gap: int = 2) -> Table:
+    """A plain table; the columns in `right` are numbers."""
+    made = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for column in columns:
+        made.add_column(
+            column,
+            justify="right" if column in right else "left",
+            no_wrap=column in right,
+            overflow="fold",
+        )
+    return made
+
+
+def fitting(make: Callable[[int], Table]) -> Table:
+    """The table with two blanks between columns, or one where the terminal is too narrow for that."""
+    target = console(sys.stdout)
+    wide = make(2)
+    return wide if target.measure(wide).maximum <= target.width else make(1)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[str], None]]:
+    """A live line with `title`, the latest message and the seconds since; nothing where nobody looks."""
+    target = console(sys.stderr)
+    if not sys.stderr.isatty() or target.is_dumb_terminal:
+        yield lambda message: None
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    spinner = "dots" if target.encoding.startswith("utf") else "line"
+    columns = (
+        SpinnerColumn(spinner),
+        TextColumn(title, style="bold", markup=False),
+        TextColumn("{task.fields[message]}", markup=False),
+        TextColumn("{task.elapsed:.1f} s", style="dim", markup=False),
+    )
+    with Progress(*columns, console=target, transient=True, refresh_per_second=10) as live:
+        task = live.add_task(title, message="")
+        room = max(10, target.width - len(title) - 16)
+        yield lambda message: live.update(task, message=message[:room])
+
+
+def count(n: int, what: str) -> str:
+    """`n` things, in the singular where there is one."""
+    many = f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
+    return f"{n:,} {what if n == 1 else many}"

@@ -1,0 +1,71 @@
+"""Labelled lines: what was done, what came out, how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from bitsynth.cache import Entry
+from bitsynth.cli import output
+from bitsynth.names import KernelName
+from bitsynth.spec import MatmulSpec
+
+_LABEL = 9
+_PAPER = {("neon", 1, 1): 5, ("neon", 2, 1): 12, ("neon", 1, 2): 12, ("neon", 2, 2): 26}
+"""Vector instructions per 128 multiply-accumulates of the kernels in CGO 2020, by widths."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A label and cells: in the columns of the lines around it, or where `free` on its own."""
+
+    label: str
+    cells: tuple[str, ...]
+    seconds: float | None = None
+    free: bool = False
+
+
+def kernel_line(entry: Entry, spec: MatmulSpec) -> Line:
+    """The kernel's name and price."""
+    price = entry.cost
+    cycles = ", ".join(f"{cpu} {x:.2f}" for cpu, x in price.cycles.items())
+    return Line("kernel", (str(KernelName.of(entry.kernel, spec)), price_text(entry), f"{cycles} cycles"), free=True)
+
+
+def price_text(entry: Entry) -> str:
+    """Operations, beside the paper's where it has such a kernel."""
+    kernel = entry.kernel
+    paper = _PAPER.get((kernel.isa, kernel.act_bits, kernel.w_bits))
+    return f"{entry.cost.ops_per_128_mac:.2f} ops per 128 MAC" + (f" (paper {paper})" if paper else "")
+
+
+def print_lines(*lines: Line) -> None:
+    """Print `lines`, those that are not free in columns."""
+    inner = [line for line in lines if not line.free]
+    first = max((len(line.cells[0]) for line in inner), default=0)
+    second = max((len(line.cells[1]) for line in inner), default=0)
+    gap = 2 if _LABEL + first + 2 + second + 2 + 8 <= output.width() else 1
+    for line in lines:
+        output.write(*(_free(line) if line.free else [_columns(line, first + gap, second + gap)]))
+
+
+def _columns(line: Line, first: int, second: int) -> Text:
+    spent = "" if line.seconds is None else f"{line.seconds:5.1f} s"
+    return Text.assemble(
+        (f"{line.label:{_LABEL}}", "bold"),
+        f"{line.cells[0]:{first}}",
+        (f"{line.cells[1]:{second}}", "green"),
+        (spent, "dim"),
+    )
+
+
+def _free(line: Line) -> Sequence[Text]:
+    """The cells on one line, or one below the other where they do not fit."""
+    if _LABEL + len("   ".join(line.cells)) <= output.width():
+        cells: Sequence[str] = ("   ".join(line.cells),)
+    else:
+        cells = line.cells
+    labels = [line.label] + [""] * (len(cells) - 1)
+    return [Text.assemble((f"{label:{_LABEL}}", "bold"), cell) for label, cell in zip(labels, cells, strict=True)]

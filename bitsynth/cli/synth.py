@@ -1,0 +1,156 @@
+"""`bitsynth synth`: the main job, from widths to C."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bitsynth import cache
+from bitsynth.api import MatmulKernel
+from bitsynth.cache import Entry
+from bitsynth.cli import output
+from bitsynth.cli.files import require_writable, write_c
+from bitsynth.cli.options import Json
+from bitsynth.cli.report import Line, kernel_line, print_lines
+from bitsynth.isa.load import load
+from bitsynth.schedule import cost
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+
+
+class Sketch(StrEnum):
+    """What programs may look like: bitsynth's own sketch, or the one of CGO 2020."""
+
+    EXACT = "exact"
+    PAPER = "paper"
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A kernel, how it was come by, and what is to be said of that."""
+
+    entry: Entry
+    lines: tuple[Line, ...]
+    seconds: float
+    cached: bool
+
+
+_Isa = Annotated[str, typer.Option("--isa", help="Instruction set; `bitsynth isa list` shows them.")]
+_ActBits = Annotated[int, typer.Option("--act-bits", help="Bits of an activation, 1 to 8.")]
+_WBits = Annotated[int, typer.Option("--w-bits", help="Bits of a weight, 1 to 8.")]
+_ActEncoding = Annotated[Encoding, typer.Option("--act-encoding", help="What activation codes stand for.")]
+_WgtEncoding = Annotated[Encoding, typer.Option("--weight-encoding", help="What weight codes stand for.")]
+_Sketch = Annotated[Sketch, typer.Option("--sketch", help="What programs may look like.")]
+_Cost = Annotated[
+    str, typer.Option("--cost", metavar="MODEL", help="What to minimize: ops, length, or cycles of a cpu.")
+]
+_Rlimit = Annotated[
+    int | None, typer.Option("--rlimit", min=1, help="Budget of the solver, in its own units.", show_default=False)
+]
+_Fresh = Annotated[bool, typer.Option("--fresh", help="Solve anew, even where the kernel is cached.")]
+_To = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="DIR", help="Where the C goes; by default the cache.", show_default=False),
+]
+
+
+def synth(
+    isa: _Isa,
+    act_bits: _ActBits,
+    w_bits: _WBits,
+    act_encoding: _ActEncoding = Encoding.UNSIGNED,
+    weight_encoding: _WgtEncoding = Encoding.BIPOLAR,
+    sketch: _Sketch = Sketch.EXACT,
+    model: _Cost = "ops",
+    rlimit: _Rlimit = None,
+    fresh: _Fresh = False,
+    to: _To = None,
+    as_json: Json = False,
+) -> None:
+    """Find the cheapest kernel, prove it for every input, write C and keep it in the cache.
+
+    A configuration in the cache answers at once, its certificate checked again.
+    """
+    load(isa)
+    cost.metric(isa, model)
+    spec = MatmulSpec(isa, Operand(act_bits, act_encoding), Operand(w_bits, weight_encoding))
+    folder = to or cache.user_folder() / isa
+    answer = None if fresh else _from_cache(spec, sketch, model)
+    if answer is None:
+        require_writable(folder)
+        answer = _solve(spec, sketch, model, rlimit)
+    files = write_c(folder, MatmulKernel(answer.entry, spec).files)
+    if as_json:
+        output.write_json(_facts(answer, spec, files))
+        return
+    wrote = f"{files[0].with_suffix('.c')}, .h, _selftest.c"
+    kept = "was cached" if answer.cached else "cached"
+    print_lines(*answer.lines, kernel_line(answer.entry, spec), Line("wrote", (wrote, kept), free=True))
+
+
+def _from_cache(spec: MatmulSpec, sketch: Sketch, model: str) -> _Answer | None:
+    """The cached kernel, its certificate checked again; None where there is none."""
+    start = time.perf_counter()
+    path = cache.find(spec, cache.variant(sketch, model))
+    if path is None:
+        return None
+    entry = cache.load_entry(path)
+    seconds = time.perf_counter() - start
+    certificate, price = entry.certificate, entry.cost
+    lemmas = len(certificate.lemmas) + len(certificate.instructions)
+    claims = output.count(len(certificate.minimality), "claim")
+    minimal = "minimal" if price.minimal else "best found"
+    lines = (
+        Line("recheck", (f"{lemmas} lemmas, K up to {spec.k_max:,}", "certificate checks"), seconds),
+        Line("bound", (f"steady loop, {price.lower_bound:g} ops or more", f"{minimal}: {claims}, as solved")),
+    )
+    return _Answer(entry, lines, seconds, cached=True)
+
+
+def _solve(spec: MatmulSpec, sketch: Sketch, model: str, rlimit: int | None) -> _Answer:
+    """Synthesize, prove and cache; nothing is kept where any of that fails."""
+    require_writable(cache.user_folder() / spec.isa)
+    title = f"{spec.isa} A{spec.act.bits}W{spec.wgt.bits}, {sketch} sketch"
+    with output.progress(title) as say:
+        say("starting the solver")
+        from bitsynth import synth as line
+
+        budget = {} if rlimit is None else {"rlimit": rlimit}
+        found = line.synthesize(spec, sketch=sketch, model=model, progress=say, **budget)
+    cache.store(found.entry)
+    lines = tuple(Line(s.name, (s.found, s.verdict), s.seconds) for s in found.stages)
+    return _Answer(found.entry, lines, found.seconds, cached=False)
+
+
+def _facts(answer: _Answer, spec: MatmulSpec, files: list[Path]) -> dict[str, Any]:
+    entry, price = answer.entry, answer.entry.cost
+    return {
+        "name": files[0].stem,
+        "isa": spec.isa,
+        "act_bits": spec.act.bits,
+        "w_bits": spec.wgt.bits,
+        "act_encoding": spec.act.encoding.value,
+        "weight_encoding": spec.wgt.encoding.value,
+        "method": entry.method,
+        "sketch": entry.certificate.sketch,
+        "cost_model": entry.model,
+        "ops_per_128_mac": price.ops_per_128_mac,
+        "loads_per_128_mac": price.loads_per_128_mac,
+        "cycles": price.cycles,
+        "instructions": price.instructions,
+        "lower_bound": price.lower_bound,
+        "minimal": price.minimal,
+        "proved": True,
+        "cached": answer.cached,
+        "seconds": round(answer.seconds, 4),
+        "k_max": spec.k_max,
+        "stages": [
+            {"name": x.label, "found": x.cells[0], "verdict": x.cells[1], "seconds": round(x.seconds or 0.0, 4)}
+            for x in answer.lines
+        ],
+        "files": [str(path) for path in files],
+    }
