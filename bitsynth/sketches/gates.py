@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
 
-import z3
-
 from bitsynth.errors import NoKernel
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa
+from bitsynth.sketches import smt
 from bitsynth.sketches.solver import Budget, Model
 
 COUNT_COST = 2
@@ -131,39 +130,49 @@ def _gate_numbers(counts: int, room: int, ops: Sequence[GateOp]) -> Iterator[int
 
 def _too_few(shape: str, act_bits: int, wgt_bits: int, counts: int, claims: list[str], budget: Budget) -> bool:
     """True when `counts` popcounts do not suffice, whatever functions they count."""
+    system = smt.System()
     rows = list(product(range(1 << wgt_bits), range(1 << act_bits)))
-    functions = [[z3.Bool(f"f{j}_{i}") for i in range(len(rows))] for j in range(counts)]
-    coefs = [z3.BitVec(f"c{j}", _WIDTH) for j in range(counts)]
-    system = [z3.ULE(c, _MAX_COEF) for c in coefs] + [z3.UGE(a, b) for a, b in pairwise(coefs)]
-    g, h = _corrections(act_bits, wgt_bits, True, system)
-    system += _identity(rows, wgt_bits, functions, coefs, g, h)
-    if budget.check(f"{shape}: {counts} popcounts", system) is not None:
+    functions = [[system.boolean(f"f{j}_{i}") for i in range(len(rows))] for j in range(counts)]
+    coefs = _coefs(system, counts)
+    system.add(f"(bvuge {a} {b})" for a, b in pairwise(coefs))
+    g, h = _corrections(system, act_bits, wgt_bits, True)
+    system.add(_identity(rows, wgt_bits, functions, coefs, g, h))
+    if budget.ask(f"{shape}: {counts} popcounts", system.text) is not None:
         return False
     claims.append(f"{shape}: {counts} popcounts of any functions: unsat")
     return True
 
 
-def _corrections(act_bits: int, wgt_bits: int, corrected: bool, system: list[Any]) -> tuple[list[Any], list[Any]]:
-    g = [z3.BitVec(f"g{w}", _WIDTH) for w in range(1 << wgt_bits)]
-    h = [z3.BitVec(f"h{a}", _WIDTH) for a in range(1 << act_bits)]
-    system += [z3.And(x <= _CORRECTION, x >= -_CORRECTION) for x in g + h]
-    system += [x == 0 for x in (h[:1] if corrected else h)]
+def _coefs(system: smt.System, count: int) -> list[str]:
+    coefs = [system.vector(f"c{j}", _WIDTH) for j in range(count)]
+    system.add(f"(bvule {c} {smt.constant(_MAX_COEF, _WIDTH)})" for c in coefs)
+    return coefs
+
+
+def _corrections(system: smt.System, act_bits: int, wgt_bits: int, corrected: bool) -> tuple[list[str], list[str]]:
+    g = [system.vector(f"g{w}", _WIDTH) for w in range(1 << wgt_bits)]
+    h = [system.vector(f"h{a}", _WIDTH) for a in range(1 << act_bits)]
+    for x in g + h:
+        system.add([f"(bvsle {x} {smt.constant(_CORRECTION, _WIDTH)})"])
+        system.add([f"(bvsge {x} {smt.constant(-_CORRECTION, _WIDTH)})"])
+    system.add(smt.equal(x, smt.constant(0, _WIDTH)) for x in (h[:1] if corrected else h))
     return g, h
 
 
 def _identity(
     rows: Sequence[tuple[int, int]],
     wgt_bits: int,
-    functions: Sequence[Sequence[Any]],
-    coefs: Sequence[Any],
-    g: Sequence[Any],
-    h: Sequence[Any],
-) -> Iterator[Any]:
+    functions: Sequence[Sequence[str]],
+    coefs: Sequence[str],
+    g: Sequence[str],
+    h: Sequence[str],
+) -> Iterator[str]:
+    zero = smt.constant(0, _WIDTH)
     for i, (w, a) in enumerate(rows):
-        total = g[w] + h[a]
+        total = f"(bvadd {g[w]} {h[a]})"
         for f, c in zip(functions, coefs, strict=True):
-            total = total - z3.If(f[i], c, z3.BitVecVal(0, _WIDTH))
-        yield total == a * (2 * w - (1 << wgt_bits) + 1)
+            total = f"(bvsub {total} {smt.ite(f[i], c, zero)})"
+        yield smt.equal(total, smt.constant(a * (2 * w - (1 << wgt_bits) + 1), _WIDTH))
 
 
 @dataclass(frozen=True)
@@ -196,40 +205,38 @@ class _Encoding:
 
     def __init__(self, query: _Query, acts: int, wgts: int, corrected: bool) -> None:
         self.query = query
-        self.system: list[Any] = []
+        self.system = smt.System()
         self.rows = list(product(range(1 << query.wgt_bits), range(1 << query.act_bits)))
         self.act_planes = self._planes("pa", acts, query.act_bits)
         self.wgt_planes = self._planes("pw", wgts, query.wgt_bits)
         self.values = [[p[a] for _, a in self.rows] for p in self.act_planes]
         self.values += [[p[w] for w, _ in self.rows] for p in self.wgt_planes]
         self.leaves = len(self.values)
-        self.picks: list[tuple[list[Any], list[list[Any]]]] = []
-        self.uses: list[list[Any]] = [[] for _ in range(self.leaves + query.gates)]
-        prices: list[tuple[Any, int]] = []
+        self.picks: list[tuple[list[str], list[list[str]]]] = []
+        self.uses: list[list[str]] = [[] for _ in range(self.leaves + query.gates)]
+        prices: list[tuple[str, int]] = []
         for index in range(query.gates):
             prices += self._gate(index)
-        self.system.append(z3.PbLe(prices, query.room))
+        self.system.add([smt.at_most(query.room, prices)])
         self._terms(corrected)
 
-    def _planes(self, prefix: str, count: int, bits: int) -> list[list[Any]]:
+    def _planes(self, prefix: str, count: int, bits: int) -> list[list[str]]:
         """`count` free functions of a code, 0 on code 0, in descending order of truth table."""
         planes = [
-            [z3.BoolVal(False), *(z3.Bool(f"{prefix}{k}_{c}") for c in range(1, 1 << bits))] for k in range(count)
+            [smt.FALSE, *(self.system.boolean(f"{prefix}{k}_{c}") for c in range(1, 1 << bits))] for k in range(count)
         ]
-        as_number = [
-            z3.Concat(*(z3.If(v, z3.BitVecVal(1, 1), z3.BitVecVal(0, 1)) for v in reversed(p))) for p in planes
-        ]
-        self.system += [z3.UGE(a, b) for a, b in pairwise(as_number)]
+        numbers = [f"(concat {' '.join(smt.ite(v, '#b1', '#b0') for v in reversed(p))})" for p in planes]
+        self.system.add(f"(bvuge {a} {b})" for a, b in pairwise(numbers))
         return planes
 
-    def _gate(self, index: int) -> list[tuple[Any, int]]:
+    def _gate(self, index: int) -> list[tuple[str, int]]:
         nodes = self.leaves + index
         arity = max(op.arity for op in self.query.ops)
-        ops = [z3.Bool(f"op{index}_{k}") for k in range(len(self.query.ops))]
-        args = [[z3.Bool(f"arg{index}_{k}_{n}") for n in range(nodes)] for k in range(arity)]
-        self.system += [z3.PbEq([(x, 1) for x in pick], 1) for pick in (ops, *args)]
+        ops = [self.system.boolean(f"op{index}_{k}") for k in range(len(self.query.ops))]
+        args = [[self.system.boolean(f"arg{index}_{k}_{n}") for n in range(nodes)] for k in range(arity)]
+        self.system.add(smt.exactly_one(pick) for pick in (ops, *args))
         inputs = [self._input(index, k, pick) for k, pick in enumerate(args)]
-        output = [z3.Bool(f"t{index}_{r}") for r in range(len(self.rows))]
+        output = [self.system.boolean(f"t{index}_{r}") for r in range(len(self.rows))]
         for chosen, op in zip(ops, self.query.ops, strict=True):
             self._operation(chosen, op, args, inputs, output)
         self._break_symmetry(ops, args, nodes)
@@ -237,41 +244,43 @@ class _Encoding:
         self.picks.append((ops, args))
         return [(o, op.cost) for o, op in zip(ops, self.query.ops, strict=True)]
 
-    def _input(self, index: int, k: int, pick: Sequence[Any]) -> list[Any]:
-        column = [z3.Bool(f"in{index}_{k}_{r}") for r in range(len(self.rows))]
+    def _input(self, index: int, k: int, pick: Sequence[str]) -> list[str]:
+        column = [self.system.boolean(f"in{index}_{k}_{r}") for r in range(len(self.rows))]
         for chosen, value in zip(pick, self.values, strict=True):
-            self.system += [z3.Implies(chosen, x == v) for x, v in zip(column, value, strict=True)]
+            self.system.add(smt.implies(chosen, smt.equal(x, v)) for x, v in zip(column, value, strict=True))
         return column
 
-    def _operation(self, chosen: Any, op: GateOp, args: Any, inputs: Any, output: Sequence[Any]) -> None:
+    def _operation(
+        self, chosen: str, op: GateOp, args: list[list[str]], inputs: list[list[str]], output: Sequence[str]
+    ) -> None:
         for r, out in enumerate(output):
-            self.system.append(z3.Implies(chosen, out == _table_term(op, [column[r] for column in inputs])))
-        for spare in args[op.arity :]:
-            self.system.append(z3.Implies(chosen, spare[0]))
-        for k, pick in enumerate(args[: op.arity]):
-            for node, uses in enumerate(self.uses[: len(pick)]):
-                uses.append(z3.And(chosen, args[k][node]))
+            table = _table_term(op, [column[r] for column in inputs])
+            self.system.add([smt.implies(chosen, smt.equal(out, table))])
+        self.system.add(smt.implies(chosen, spare[0]) for spare in args[op.arity :])
+        for pick in args[: op.arity]:
+            for uses, picked in zip(self.uses, pick, strict=False):
+                uses.append(smt.both(chosen, picked))
 
-    def _break_symmetry(self, ops: Any, args: Any, nodes: int) -> None:
+    def _break_symmetry(self, ops: list[str], args: list[list[str]], nodes: int) -> None:
         """Operands differ; those of a symmetric gate stand in order."""
-        for n in range(nodes):
-            self.system.append(z3.Not(z3.And(args[0][n], args[1][n])))
+        self.system.add(smt.no(smt.both(args[0][n], args[1][n])) for n in range(nodes))
         for chosen, op in zip(ops, self.query.ops, strict=True):
             if op.arity == 2 and (op.table >> 1 & 1) == (op.table >> 2 & 1):
-                self.system += [z3.Not(z3.And(chosen, args[0][m], args[1][n])) for m in range(nodes) for n in range(m)]
+                self.system.add(
+                    smt.no(smt.both(chosen, args[0][m], args[1][n])) for m in range(nodes) for n in range(m)
+                )
 
     def _terms(self, corrected: bool) -> None:
         gates = self.values[self.leaves :]
-        self.coefs = [z3.BitVec(f"c{k}", _WIDTH) for k in range(len(gates))]
-        self.system += [z3.ULE(c, _MAX_COEF) for c in self.coefs]
-        self.system.append(z3.PbLe([(c != 0, 1) for c in self.coefs], self.query.counts))
-        for k, coef in enumerate(self.coefs):
-            self.system.append(z3.Or(coef != 0, *self.uses[self.leaves + k]))
-        self.g, self.h = _corrections(self.query.act_bits, self.query.wgt_bits, corrected, self.system)
-        self.system += _identity(self.rows, self.query.wgt_bits, gates, self.coefs, self.g, self.h)
+        self.coefs = _coefs(self.system, len(gates))
+        counted = [smt.no(smt.equal(c, smt.constant(0, _WIDTH))) for c in self.coefs]
+        self.system.add([smt.at_most(self.query.counts, [(c, 1) for c in counted])])
+        self.system.add(smt.either(c, *self.uses[self.leaves + k]) for k, c in enumerate(counted))
+        self.g, self.h = _corrections(self.system, self.query.act_bits, self.query.wgt_bits, corrected)
+        self.system.add(_identity(self.rows, self.query.wgt_bits, gates, self.coefs, self.g, self.h))
 
     def solve(self, what: str, budget: Budget) -> BitForm | None:
-        model = budget.check(what, self.system)
+        model = budget.ask(what, self.system.text)
         return None if model is None else self._decode(model)
 
     def _decode(self, model: Model) -> BitForm:
@@ -284,9 +293,9 @@ class _Encoding:
             act_planes=tuple(sum(model.true(v) << c for c, v in enumerate(p)) for p in self.act_planes),
             wgt_planes=tuple(sum(model.true(v) << c for c, v in enumerate(p)) for p in self.wgt_planes),
             gates=tuple(gates),
-            terms=tuple((model.signed(c), self.leaves + k) for k, c in enumerate(self.coefs) if model.signed(c)),
-            g=tuple(model.signed(x) for x in self.g),
-            h=tuple(model.signed(x) for x in self.h),
+            terms=tuple((c, self.leaves + k) for k, c in enumerate(map(model.unsigned, self.coefs)) if c),
+            g=tuple(model.signed(x, _WIDTH) for x in self.g),
+            h=tuple(model.signed(x, _WIDTH) for x in self.h),
             cost=0,
         )
         prices = {op.name: op.cost for op in self.query.ops}
@@ -294,14 +303,13 @@ class _Encoding:
         return _without_unused_planes(form, cost)
 
 
-def _table_term(op: GateOp, inputs: Sequence[Any]) -> Any:
+def _table_term(op: GateOp, inputs: Sequence[str]) -> str:
     """The gate's output as a term: Shannon expansion of its truth table."""
 
-    def expand(level: int, prefix: int) -> Any:
+    def expand(level: int, prefix: int) -> str:
         if level < 0:
-            return z3.BoolVal(bool(op.table >> prefix & 1))
-        high, low = expand(level - 1, prefix | 1 << level), expand(level - 1, prefix)
-        return high if high.eq(low) else z3.If(inputs[level], high, low)
+            return smt.TRUE if op.table >> prefix & 1 else smt.FALSE
+        return smt.ite(inputs[level], expand(level - 1, prefix | 1 << level), expand(level - 1, prefix))
 
     return expand(op.arity - 1, 0)
 

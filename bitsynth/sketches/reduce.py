@@ -72,7 +72,7 @@ class Bytes:
     menu: tuple[str, ...] | None = None
 
     def allows(self, op: str) -> bool:
-        return self.menu is None or op.split(".")[0] in self.menu
+        return self.menu is None or op.split(".", maxsplit=1)[0] in self.menu
 
 
 def start(isa: Isa, given: Bytes) -> tuple[Trace, list[str]]:
@@ -171,9 +171,11 @@ def _plans(
         in_loop += count * metric(isa[level.op])
         count *= 2
     zeroing = _zeroing(isa, len(lanes), metric)
+    tile_registers = count * isa.word.lanes // 8 // tile_type(isa).lanes
+    least = zeroing + tile_registers * min(metric(i) for i in arithmetic(isa))
     best = float("inf")
     for flushes in _flush_counts(steps):
-        if flushes * zeroing >= best:
+        if flushes * least >= best:
             return
         found = _flush(isa, lanes, instr.out, -(-steps // flushes), metric)
         if found and (found[0] + zeroing) * flushes < best:
@@ -301,6 +303,9 @@ def finish(
     trace: Trace, names: Sequence[str], coef: int, metric: Metric
 ) -> tuple[float, Finish, tuple[int, ...]] | None:
     """The cheapest way to take coef * sum from the tile; None unless every lane is a whole column."""
+    held = [lane for _, lanes in signature(trace, names) for lane in lanes if lane]
+    if len(held) != len({slot for slot, _ in held}):
+        return None
     best: tuple[float, Finish, tuple[int, ...]] | None = None
     for option in finishes(trace.isa.name, coef):
         if trace.isa[option.op].operands[1].type.bits != trace.registers[names[0]].type.bits:
@@ -347,7 +352,8 @@ def finishes(isa_name: str, coef: int) -> tuple[Finish, ...]:
             out.append(Finish(None, instr.name, high, True))
         elif len(instr.operands) == 2:
             out += [Finish(scale, instr.name, high, False) for scale in scales]
-    return tuple(out)
+    unique = {tuple(op and isa[op].lane for op in (f.scale, f.op)): f for f in reversed(out)}
+    return tuple(f for f in out if f in unique.values())
 
 
 def _alike(a: VecType, b: VecType) -> bool:

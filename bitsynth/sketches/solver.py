@@ -25,16 +25,16 @@ class Model:
 
     def true(self, x: Any) -> bool:
         """The value of a boolean unknown or constant."""
-        return bool(z3.is_true(x)) or self.unsigned(x) == 1
+        return str(x) == "true" or self.unsigned(x) == 1
 
     def unsigned(self, x: Any) -> int:
         """The value of a bit-vector unknown."""
         return self.values.get(str(x), 0)
 
-    def signed(self, x: Any) -> int:
+    def signed(self, x: Any, width: int) -> int:
         """The value of a bit-vector unknown in two's complement."""
         value = self.unsigned(x)
-        return value - (1 << x.size()) if value >> (x.size() - 1) else value
+        return value - (1 << width) if value >> (width - 1) else value
 
 
 @dataclass
@@ -45,10 +45,17 @@ class Budget:
     asked: int = field(default=0, init=False)
 
     def check(self, what: str, claims: Iterable[Any]) -> Model | None:
-        """A model of `claims`, None where there is none; Undecided when the budget is spent."""
+        """A model of the Z3 terms `claims`, None where there is none; Undecided when the budget is spent."""
+        solver = z3.Solver()
+        solver.add(*claims)
+        return self.ask(what, solver.to_smt2())
+
+    def ask(self, what: str, text: str) -> Model | None:
+        """The same for SMT-LIB text."""
         if self.left <= 0:
             raise Undecided(f"{what}: the solver's budget is spent; raise it with --rlimit")
-        solver = _fresh(claims)
+        solver = z3.SolverFor("QF_FD", ctx=z3.Context())
+        solver.from_string(text)
         solver.set("rlimit", self.left)
         answer = solver.check()
         self.asked += 1
@@ -59,15 +66,6 @@ class Budget:
                 raise KeyboardInterrupt
             raise Undecided(f"{what}: the solver gave up ({reason}); raise its budget with --rlimit")
         return _model(solver.model()) if answer == z3.sat else None
-
-
-def _fresh(claims: Iterable[Any]) -> z3.Solver:
-    """A solver in a new context that holds `claims`."""
-    text = z3.Solver()
-    text.add(*claims)
-    solver = z3.SolverFor("QF_FD", ctx=z3.Context())
-    solver.from_string(text.to_smt2())
-    return solver
 
 
 def _model(model: z3.ModelRef) -> Model:
