@@ -14,44 +14,52 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `bitsynth` with `argv`, the process's own arguments by default; the exit code."""
-    from bitsynth.cli import output
-
     for stream in (sys.stdout, sys.stderr):
         _never_fail_to_encode(stream)
     try:
         code = _run(argv)
         sys.stdout.flush()
         return code
-    except BitsynthError as error:
-        output.error(str(error))
-        return error.exit_code
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        output.note("interrupted", style="red")
-        return INTERRUPTED
-    except BrokenPipeError:
-        output.close_quietly()
-        return output.BROKEN_PIPE
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        output.error(f"{where}{error.strerror or error}")
-        return ToolError.exit_code
+    except (BitsynthError, OSError, KeyboardInterrupt) as error:
+        return _failed(error)
 
 
 def _run(argv: Sequence[str] | None) -> int:
     """Parse and dispatch; what typer would print and exit with comes back as an exception or a code."""
     import typer
 
-    from bitsynth.cli.app import Interrupted, app
+    from bitsynth.cli.app import Passing, app
 
     usage_error: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
     try:
         code = typer.main.get_command(app)(args=argv, prog_name="bitsynth", standalone_mode=False)
-    except Interrupted:
-        raise KeyboardInterrupt from None
+    except Passing as passing:
+        raise passing.error from None
     except usage_error as error:
         raise SpecError(_usage(error)) from None
     return code if isinstance(code, int) else 0
+
+
+def _failed(error: BaseException) -> int:
+    """Say what went wrong, in one message; the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from bitsynth.cli import output
+
+    match error:
+        case KeyboardInterrupt():
+            output.note("interrupted", style="red")
+            return INTERRUPTED
+        case BrokenPipeError():
+            output.close_quietly()
+            return output.BROKEN_PIPE
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            output.error(f"{where}{error.strerror or error}")
+            return ToolError.exit_code
+        case _:
+            output.error(str(error))
+            return getattr(error, "exit_code", 1)
 
 
 def _usage(error: Exception) -> str:

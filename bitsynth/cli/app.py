@@ -16,16 +16,19 @@ _EPILOG = (
 )
 
 
-class Interrupted(Exception):
-    """A KeyboardInterrupt on its way past typer, which would turn it into its own message."""
+class Passing(Exception):
+    """An exception on its way past typer, which would print and exit in its own way."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
 
 
 class _Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise Interrupted from None
+        except (KeyboardInterrupt, OSError) as error:
+            raise Passing(error) from None
 
 
 app = typer.Typer(

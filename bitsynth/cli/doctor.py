@@ -28,7 +28,11 @@ def doctor(as_json: Json = False) -> None:
         return
     table = output.table("", "found", "for")
     for f in report.findings:
-        found = Text(f.found) if f.ok else Text(f"missing: {f.advice}" if f.advice else "missing", "yellow")
+        found = (
+            Text(f.found.replace("; ", "\n"))
+            if f.ok
+            else Text(f"missing: {f.advice}" if f.advice else "missing", "yellow")
+        )
         table.add_row(f.name, found, f.purpose)
     output.write(table, "")
     for v in report.verdicts:

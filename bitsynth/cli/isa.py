@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from bitsynth import paths
@@ -16,7 +17,7 @@ from bitsynth.cli.options import IsaName, Json
 from bitsynth.errors import Refuted
 from bitsynth.isa import check as isa_check
 from bitsynth.isa import load
-from bitsynth.isa.instr import Instr
+from bitsynth.isa.instr import Instr, Operand
 from bitsynth.isa.load import Isa
 
 app = typer.Typer(invoke_without_command=True, help="List, show and check instruction sets.")
@@ -64,7 +65,9 @@ def show(name: IsaName, as_json: Json = False) -> None:
     if as_json:
         output.write_json({**_facts(isa), "instructions": [form_facts(i) for i in isa.instrs.values()]})
         return
-    output.write(f"{isa.name}: {isa.table.doc}", *_cpus(isa), "", _form_table(isa, isa.instrs.values()))
+    output.write(f"{isa.name}: {isa.table.doc}", *_cpus(isa), "cpu columns below: cycles of throughput (latency)")
+    for _, forms in groupby(isa.instrs.values(), lambda i: i.name.rpartition(".")[0]):
+        output.write("", *_instruction(isa, list(forms)))
 
 
 def _cpus(isa: Isa) -> list[str]:
@@ -76,7 +79,7 @@ def form_facts(instr: Instr) -> dict[str, Any]:
     return {
         "name": instr.name,
         "doc": instr.doc,
-        "in": {o.name: f"{'*' if o.memory else ''}{o.type}" for o in instr.operands},
+        "in": {o.name: _operand(o) for o in instr.operands},
         "out": str(instr.out),
         "immediate": list(instr.imm) if instr.imm else None,
         "lane": instr.lane,
@@ -86,23 +89,34 @@ def form_facts(instr: Instr) -> dict[str, Any]:
     }
 
 
-def _form_table(isa: Isa, instrs: Iterable[Instr]) -> Table:
-    cpus = list(isa.table.cpu)
-    table = output.table("form", "types", "lane i", *cpus, "tested", "", right=cpus)
-    table.caption = "cpu columns: cycles of throughput (latency)"
-    table.caption_justify = "left"
-    for i in instrs:
-        costs = [f"{1 / i.cost[c].per_cycle:.3g} ({i.cost[c].latency:g})" for c in cpus]
+def _instruction(isa: Isa, forms: Sequence[Instr]) -> list[RenderableType]:
+    """An instruction and its forms, in columns that are the same for all of the set."""
+    every, cpus = list(isa.instrs.values()), list(isa.table.cpu)
+    table = output.table("  form", "types", *cpus, "tested", right=cpus, whole=["  form", "tested"])
+    table.columns[0].min_width = 2 + max(len(i.name) for i in every)
+    for column, cpu in zip(table.columns[2:], cpus, strict=False):
+        column.min_width = max(len(_price(i, cpu)) for i in every)
+    for i in forms:
         tested = Text("yes", "green") if isa_check.is_tested(i) else Text("no", "red")
-        table.add_row(i.name, signature(i), i.lane, *costs, tested, Text(i.doc, "dim"))
-    return table
+        table.add_row(f"  {i.name}", signature(i), *(_price(i, cpu) for cpu in cpus), tested)
+    name = forms[0].name.rpartition(".")[0]
+    return [Text.assemble((name, "bold"), f"  {forms[0].doc}"), f"  lane i is {forms[0].lane}", table]
+
+
+def _price(instr: Instr, cpu: str) -> str:
+    cost = instr.cost[cpu]
+    return f"{1 / cost.per_cycle:.3g} ({cost.latency:g})"
+
+
+def _operand(operand: Operand) -> str:
+    return f"*{operand.type!s}" if operand.memory else str(operand.type)
 
 
 def signature(instr: Instr) -> str:
     """Operand types and result, `acc u16x8, a u8x16 -> u16x8`."""
-    operands = [f"{'*' if o.memory else ''}{o.name} {o.type}" for o in instr.operands]
+    operands = [f"{o.name} {_operand(o)}" for o in instr.operands]
     immediate = [f"#{instr.imm[0]} {instr.imm[1]}..{instr.imm[2]}"] if instr.imm else []
-    return f"{', '.join(operands + immediate)} -> {'memory ' if instr.store else ''}{instr.out}"
+    return f"{', '.join(operands + immediate)} -> {'memory' if instr.store else instr.out!s}"
 
 
 @app.command("check")
@@ -120,7 +134,7 @@ def check(name: IsaName, bless: Bless = False, as_json: Json = False) -> None:
     else:
         _print_report(report)
         if record:
-            output.write(f"wrote    {record}")
+            output.write(Text(f"wrote    {record}"))
     if not report.passed:
         raise Refuted(
             f"{name}: {len(report.failures)} of {len(report.results)} forms are not as declared"

@@ -68,7 +68,9 @@ def _isa(c: _Cached) -> str:
 def _table(found: list[_Cached], gap: int) -> Table:
     cpus = next((list(c.entry.cost.cycles) for c in found if c.entry), [])
     numbers = ("ops", "bound", *cpus, "K max")
-    table = output.table("kernel", "ops", "bound", "min", *cpus, "K max", "from", right=numbers, gap=gap)
+    table = output.table(
+        "kernel", "ops", "bound", "min", *cpus, "K max", "from", right=numbers, whole=["kernel"], gap=gap
+    )
     for c in found:
         origin = f"{c.origin}, {c.variant}" if c.variant else c.origin
         if c.entry is None:

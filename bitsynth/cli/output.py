@@ -33,11 +33,11 @@ def width() -> int:
 
 
 def write(*parts: RenderableType) -> None:
-    """Print `parts`, one below the other, without trailing blanks."""
+    """Print `parts`, one below the other: strings are wrapped at words, `Text` is left as long as it is."""
     target = console(sys.stdout)
     with target.capture() as captured:
         for part in parts:
-            target.print(part, soft_wrap=isinstance(part, str | Text))
+            target.print(part, soft_wrap=isinstance(part, Text))
     lines = captured.get().split("\n")
     sys.stdout.write("\n".join(line.rstrip(" ") for line in lines))
     sys.stdout.flush()
@@ -79,14 +79,14 @@ def close_quietly() -> None:
     os.close(nowhere)
 
 
-def table(*columns: str, right: Sequence[str] = (), gap: int = 2) -> Table:
-    """A plain table; the columns in `right` are numbers."""
+def table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), gap: int = 2) -> Table:
+    """A plain table; the columns in `right` are numbers, those in `whole` are never folded."""
     made = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for column in columns:
         made.add_column(
             column,
             justify="right" if column in right else "left",
-            no_wrap=column in right,
+            no_wrap=column in right or column in whole,
             overflow="fold",
         )
     return made
@@ -96,7 +96,8 @@ def fitting(make: Callable[[int], Table]) -> Table:
     """The table with two blanks between columns, or one where the terminal is too narrow for that."""
     target = console(sys.stdout)
     wide = make(2)
-    return wide if target.measure(wide).maximum <= target.width else make(1)
+    needed = target.measure(wide, options=target.options.update(max_width=_UNBOUNDED)).maximum
+    return wide if needed - 2 <= target.width else make(1)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def verify(name: Name, no_z3: _NoZ3 = False, minimality: _Minimality = False, as
     """Check a cached kernel's certificate again: composition, instructions, encoding, minimality."""
     spec = KernelName.parse(name).spec
     path = cache.named(name)
-    with output.progress(f"verify {name}") as say:
+    with output.progress("verify") as say:
         say("composition")
         lines, entry, uses = _composition(path, spec)
         lines.append(_instructions(entry, uses, no_z3, say))
