@@ -1,0 +1,188 @@
+"""Search for inputs on which a kernel's sum is wrong, and explain a refusal with one.
+
+Inputs that break kernels come first: every pair of codes everywhere, alone at one position
+and alone in one column, tails, K about the flush periods, all-ones at K = 4608; then seeded
+random ones. Finding nothing proves nothing: that is `verify`'s part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from bitsynth import verify
+from bitsynth.errors import Refuted, SpecError
+from bitsynth.execute import Codes, product, wanted
+from bitsynth.program import Kernel
+
+__all__ = ["Counterexample", "counterexample", "explain", "product", "wanted"]
+
+REGRESSION_K = 4608
+"""All-ones of this length overflow the 8-bit sums of CGO 2020's A2W2 kernel."""
+MOST_STEPS = 4096
+"""Steps of the longest input tried: four flush periods of 16-bit accumulators."""
+_BLOCK = 1 << 12
+_SEED = 2020
+
+
+@dataclass(frozen=True, eq=False)
+class Counterexample:
+    """Codes of one activation row and of one tile of weights, and a column whose sum is wrong."""
+
+    act: Codes
+    wgt: Codes
+    column: int
+    got: int
+    want: int
+
+    @property
+    def k(self) -> int:
+        return len(self.act)
+
+    def __str__(self) -> str:
+        others = np.delete(self.wgt, self.column, axis=1)
+        if (self.wgt == self.wgt[:, :1]).all():
+            tile = f"wgt {_text(self.wgt[:, 0])} in every column"
+        elif not others.any():
+            tile = f"wgt {_text(self.wgt[:, self.column])} in column {self.column}, 0 in the others"
+        else:
+            tile = "wgt " + "; ".join(f"{_text(codes)} in column {n}" for n, codes in enumerate(self.wgt.T))
+        return (
+            f"counterexample: K = {self.k}, act {_text(self.act)}, {tile}: "
+            f"column {self.column} gives {self.got}, want {self.want}"
+        )
+
+
+def _text(codes: Codes) -> str:
+    """Codes in words, every one of them."""
+    where = np.flatnonzero(codes)
+    if (codes == codes[0]).all():
+        return f"code {codes[0]} at every position"
+    if len(where) == 1:
+        return f"code {codes[where[0]]} at position {where[0]}, 0 at the others"
+    runs = [(code, len(list(same))) for code, same in groupby(codes.tolist())]
+    return "codes " + " ".join(f"{code}" if times == 1 else f"{code}*{times}" for code, times in runs)
+
+
+def explain(kernel: Kernel) -> verify.Checked:
+    """`verify.check`, with a counterexample in the message of a Refuted wherever one is found."""
+    try:
+        return verify.check(kernel)
+    except Refuted as why:
+        raise Refuted(f"{why}\n{_evidence(kernel)}") from None
+
+
+def _evidence(kernel: Kernel) -> str:
+    try:
+        found = counterexample(kernel)
+    except SpecError as why:
+        return f"its programs cannot be run, so there is no sum to compare: {why}"
+    if found is None:
+        return "no counterexample among the inputs tried: it may be right, but it is not proved, so it is refused"
+    return str(found)
+
+
+def counterexample(kernel: Kernel) -> Counterexample | None:
+    """The first input of the search on which a sum is wrong; None where all are right."""
+    for act, wgt in _inputs(kernel):
+        if found := _first_wrong(kernel, act, wgt):
+            return found
+    return None
+
+
+def _first_wrong(kernel: Kernel, act: Codes, wgt: Codes) -> Counterexample | None:
+    """In blocks of rows, so that memory stays small."""
+    columns = kernel.columns
+    rows = max(1, _BLOCK // -(-wgt.shape[1] // columns))
+    for first in range(0, len(act), rows):
+        some = act[first : first + rows]
+        wrong = np.argwhere(product(kernel, some, wgt) != wanted(kernel, some, wgt))
+        if len(wrong):
+            m, n = (int(x) for x in wrong[0])
+            tile = wgt[:, n // columns * columns : (n // columns + 1) * columns]
+            return _simplest(kernel, some[m], tile, n % columns)
+    return None
+
+
+def _simplest(kernel: Kernel, act: Codes, tile: Codes, column: int) -> Counterexample:
+    """With the other columns at 0, where the sum is wrong even so."""
+    alone = np.zeros_like(tile)
+    alone[:, column] = tile[:, column]
+    both = [_at(kernel, act, t, column) for t in (alone, tile)]
+    return both[0] if both[0].got != both[0].want else both[1]
+
+
+def _at(kernel: Kernel, act: Codes, tile: Codes, column: int) -> Counterexample:
+    got, want = (f(kernel, act[None], tile)[0, column] for f in (product, wanted))
+    return Counterexample(act, tile, column, int(got), int(want))
+
+
+Input = tuple[Codes, Codes]
+
+
+def _inputs(kernel: Kernel) -> Iterator[Input]:
+    """Pairs of (M, K) act codes and (K, N) wgt codes, cheap and likely ones first."""
+    k, rng = kernel.k_step, np.random.default_rng(_SEED)
+    yield _everywhere(kernel, k)
+    yield _one_column(kernel, k)
+    yield _one_position(kernel.act_bits, k), _tiles(kernel, _uniform(kernel.w_bits, k))
+    yield _uniform(kernel.act_bits, k), _tiles(kernel, _one_position(kernel.w_bits, k))
+    for length in (1, k - 1, k + 1):
+        yield _everywhere(kernel, length)
+    for length in (k, 2 * k + 5):
+        yield _alternating(kernel, length)
+        yield _random(kernel, rng, 32, length, 8)
+    for steps in sorted({min(p.flush_every, MOST_STEPS) for p in kernel.passes}):
+        yield _everywhere(kernel, steps * k + 1)
+        yield _random(kernel, rng, 4, steps * k - 1, 2)
+        yield _greatest(kernel, min(2 * steps + 1, MOST_STEPS) * k)
+    yield _greatest(kernel, REGRESSION_K)
+
+
+def _greatest(kernel: Kernel, k: int) -> Input:
+    """0 and the greatest code, in every pair, at every position."""
+    act, wgt = _everywhere(kernel, k)
+    return act[[0, -1]], wgt[:, np.r_[: kernel.columns, -kernel.columns : 0]]
+
+
+def _uniform(bits: int, k: int) -> Codes:
+    """One row a code, the code at every position."""
+    return np.repeat(np.arange(1 << bits, dtype=np.uint8)[:, None], k, axis=1)
+
+
+def _one_position(bits: int, k: int) -> Codes:
+    """One row a code and position: the code there, 0 elsewhere."""
+    codes = np.arange(1, 1 << bits, dtype=np.uint8)
+    return (np.eye(k, dtype=np.uint8)[None] * codes[:, None, None]).reshape(-1, k)
+
+
+def _tiles(kernel: Kernel, columns: Codes) -> Codes:
+    """One tile a row of `columns`: the row in every column."""
+    return np.ascontiguousarray(np.repeat(columns, kernel.columns, axis=0).T)
+
+
+def _everywhere(kernel: Kernel, k: int) -> Input:
+    """Every pair of codes, at every position of every column."""
+    return _uniform(kernel.act_bits, k), _tiles(kernel, _uniform(kernel.w_bits, k))
+
+
+def _one_column(kernel: Kernel, k: int) -> Input:
+    """Every pair of codes, in one column of a tile that is 0 otherwise."""
+    tiles = _one_position(kernel.w_bits, kernel.columns).reshape(1, -1)
+    return _uniform(kernel.act_bits, k), np.repeat(tiles, k, axis=0)
+
+
+def _alternating(kernel: Kernel, k: int) -> Input:
+    """The greatest code at every second position, on either side, in every second column."""
+    at = np.arange(k)
+    act = np.stack([(at % 2), (at + 1) % 2]) * ((1 << kernel.act_bits) - 1)
+    wgt = (at[:, None] + np.arange(2 * kernel.columns)) % 2 * ((1 << kernel.w_bits) - 1)
+    return act.astype(np.uint8), wgt.astype(np.uint8)
+
+
+def _random(kernel: Kernel, rng: np.random.Generator, rows: int, k: int, tiles: int) -> Input:
+    act = rng.integers(0, 1 << kernel.act_bits, (rows, k), dtype=np.uint8)
+    return act, rng.integers(0, 1 << kernel.w_bits, (k, tiles * kernel.columns), dtype=np.uint8)
