@@ -6,7 +6,7 @@ query alone, not on what the process asked before, so the same input gives the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,9 +39,10 @@ class Model:
 
 @dataclass
 class Budget:
-    """Z3 resource units (deterministic, unlike seconds) left to a synthesis."""
+    """Z3 resource units (deterministic, unlike seconds) left to a synthesis; `progress` hears each query's name."""
 
     left: int = DEFAULT_RLIMIT
+    progress: Callable[[str], None] = lambda what: None
     asked: int = field(default=0, init=False)
 
     def check(self, what: str, claims: Iterable[Any]) -> Model | None:
@@ -54,6 +55,7 @@ class Budget:
         """The same for SMT-LIB text."""
         if self.left <= 0:
             raise Undecided(f"{what}: the solver's budget is spent; raise it with --rlimit")
+        self.progress(what)
         solver = z3.SolverFor("QF_FD", ctx=z3.Context())
         solver.from_string(text)
         solver.set("rlimit", self.left)
