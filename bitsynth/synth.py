@@ -12,7 +12,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa import load
 from bitsynth.program import Kernel
 from bitsynth.schedule import cost, tile
-from bitsynth.sketches import compute
+from bitsynth.sketches import compute, paper
 from bitsynth.sketches.solver import DEFAULT_RLIMIT, Budget
 from bitsynth.spec import MatmulSpec
 
@@ -59,7 +59,9 @@ def synthesize(
     if rlimit < 1:
         raise SpecError(f"the budget must be at least 1 resource unit, not {rlimit}")
     cost.metric(spec.isa, model)
-    budget = Budget(rlimit)
+    budget = Budget(rlimit, progress)
+    if sketch == "paper":
+        return _paper(spec.core, budget, progress)
     return _exact(spec.core, model, budget, progress)
 
 
@@ -76,6 +78,23 @@ def _exact(spec: MatmulSpec, model: str, budget: Budget, progress: Progress) -> 
     scale = 128 / (isa.word.lanes * kernel.bits_per_byte)
     entry, stage = _proved(
         spec, kernel, clock, budget, sketch="exact", model=model, minimality=solved.claims, bound=solved.bound * scale
+    )
+    return Synthesis(entry, (*stages, stage))
+
+
+def _paper(spec: MatmulSpec, budget: Budget, progress: Progress) -> Synthesis:
+    """CGO 2020's two sketches with its cost, program length (`sketches.paper`)."""
+    isa = load.load(spec.isa)
+    clock = _Clock()
+    found = paper.solve(isa, budget, progress)
+    stages = [clock.stage("compute", f"{len(found.pair)} instructions a plane pair", "minimal, shorter ones unsat")]
+    progress("reduce: trees of the paper's instruction list")
+    kernel = tile.around(isa, spec, paper.build(isa, spec, found, cost.metric(isa.name, "length")))
+    stages.append(clock.stage("reduce", _reduction(kernel), "minimal"))
+    progress("prove: lemmas and instruction uses")
+    bound = float(paper.lower_bound(spec, found.pair))
+    entry, stage = _proved(
+        spec, kernel, clock, budget, sketch="paper", model="length", minimality=found.claims, bound=bound
     )
     return Synthesis(entry, (*stages, stage))
 

@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from bitsynth.isa.domains.linear import Field, Form, Payload
+from bitsynth.isa.domains.linear import Field, Form, LinearDomain, Payload, tightened
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.trace import Trace
 from bitsynth.program import Step
@@ -54,11 +54,12 @@ def _summary(lanes: tuple[Lane, ...]) -> str:
     return {"bits": f"bits in {high:#x}", "sum": f"sums in [{low}, {high}]", "const": f"constant {low}"}[kind]
 
 
-def shape(x: Payload, bits: int) -> Lane:
+def shape(x: Payload, bits: int, rows: int) -> Lane:
     """What is known of a lane `bits` wide; a sum that may wrap may be anything."""
     if isinstance(x, Field):
         return Lane("bits", x.ones, x.mask | x.ones)
     if isinstance(x, Form):
+        x = tightened(x, rows) if x.lo < 0 else x
         if x.hi - x.lo >= (1 << bits) - 1:
             return Lane("sum", 0, (1 << bits) - 1)
         return Lane("sum", x.lo, x.hi)
@@ -74,9 +75,10 @@ class Recorder(Trace):
     def run(self, step: Step) -> str:
         instr: Instr = self.isa[step.op]
         before = dict(self.registers)
+        rows = self.domain.rows if isinstance(self.domain, LinearDomain) else 1
         dst = super().run(step)
         operands = tuple(
-            tuple(shape(x, o.type.bits) for x in before[name].viewed_as(self.domain, o.type).lanes)
+            tuple(shape(x, o.type.bits, rows) for x in before[name].viewed_as(self.domain, o.type).lanes)
             for name, o in zip(step.args, instr.operands, strict=True)
         )
         self.seen.add(Use(step.op, step.imm, operands, instr.lane))

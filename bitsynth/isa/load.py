@@ -67,6 +67,15 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     half_width_speedup: float = 1.0
 
 
+class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The instructions of CGO 2020's sketches, by table name."""
+
+    compute: list[str]
+    reduce: tuple[str, ...]
+    shift: str
+    add: str
+
+
 class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[isa]` table of `isa.toml`."""
 
@@ -83,6 +92,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu: dict[str, CpuTable]
     sources: dict[str, str]
     host_features: list[str] = []
+    paper: PaperTable | None = None
 
 
 class _IsaFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

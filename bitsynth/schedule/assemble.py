@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bitsynth.errors import SpecError
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
-from bitsynth.program import Acc, Pass, Step
+from bitsynth.program import Acc, Pass
 from bitsynth.schedule.cost import Metric
 from bitsynth.sketches import reduce
 from bitsynth.sketches.blocks import PlacedBlock
@@ -86,7 +85,7 @@ class PassBuilder:
                 total = self._tree(step, values, term, len(self.plan.pre), r)
                 current[name] = step.apply(self.plan.accumulate, [current[name], total])
         kind = str(self.plan.acc_type)
-        flush, tile = self._flush(accs, metric)
+        flush, tile = reduce.flush_program(self.isa, self.plan, accs, self.constants, metric)
         return Pass(
             act_planes=tuple(self.act_planes),
             wgt_planes=tuple(self.wgt_planes),
@@ -127,24 +126,6 @@ class PassBuilder:
         table = step.constant(self.isa.word, self.count.table_lanes(self.isa, weight))
         args = [table, name] if self.count.table == 0 else [name, table]
         return step.apply(self.count.op, args)
-
-    def _flush(self, accs: dict[int, list[str]], metric: Metric) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Per class: the plan's levels, then coef * sum taken from the tile registers."""
-        tile = [f"c{r}" for r in range(len(self.plan.slots) // reduce.tile_type(self.isa).lanes)]
-        program: list[Step] = []
-        for coef, names in accs.items():
-            trace = reduce.flush_trace(self.isa, self.plan, names, self.constants, len(program))
-            for k, name in enumerate(tile):
-                trace.registers[name] = trace.registers[f"c{k}"]
-            sums: Sequence[str] = names
-            for level in self.plan.post:
-                sums = level.apply(trace, sums)
-            best = reduce.finish(trace, sums, coef, metric)
-            if best is None:
-                raise SpecError(f"{self.isa.name}: no instruction takes {coef} times a sum from the tile")
-            tile = reduce.take_from_tile(trace, best[1], sums, coef, tile)
-            program += trace.steps
-        return tuple(map(str, program)), tuple(tile)
 
 
 def _index(planes: list[int], table: int) -> int:

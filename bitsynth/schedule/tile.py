@@ -14,12 +14,14 @@ import msgspec
 
 from bitsynth.errors import BitsynthError, NoKernel
 from bitsynth.isa.load import Isa
-from bitsynth.program import WORD_BYTES, Constant, Kernel, Memory, Pass
+from bitsynth.program import WORD_BYTES, Kernel, Memory, Pass
 from bitsynth.schedule import cost
 from bitsynth.schedule.assemble import PassBuilder, growth
 from bitsynth.schedule.registers import fits
 from bitsynth.sketches import counts, reduce
 from bitsynth.sketches.blocks import PlacedBlock
+from bitsynth.sketches.finish import tile_type
+from bitsynth.sketches.reduce import Constants, Plan
 from bitsynth.spec import MatmulSpec
 from bitsynth.verify import longest_period
 
@@ -52,10 +54,10 @@ def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str)
             best = (key, kernel)
     if best is None:
         raise NoKernel(f"{isa.name}: no tile for {spec.act} x {spec.wgt} fits {isa.table.registers} registers")
-    return _flushed_rarely(isa, best[1])
+    return flushed_rarely(isa, best[1])
 
 
-def _flushed_rarely(isa: Isa, kernel: Kernel) -> Kernel:
+def flushed_rarely(isa: Isa, kernel: Kernel) -> Kernel:
     """The same kernel with flush periods as long as the proof allows."""
     longest = (msgspec.structs.replace(p, flush_every=longest_period(isa, kernel, p)) for p in kernel.passes)
     return msgspec.structs.replace(kernel, passes=tuple(longest))
@@ -127,25 +129,21 @@ class _Builder:
 
     def kernel(self, rows: int, passes: Sequence[Sequence[PlacedBlock]]) -> Kernel:
         """A kernel of these passes, flushed as often as their plans say."""
-        constants: dict[object, Constant] = {}
+        constants: Constants = {}
         built = tuple(self._pass(blocks, constants) for blocks in passes)
         blocks = [b for p in passes for b in p]
-        return Kernel(
-            isa=self.isa.name,
-            act_bits=self.spec.act.bits,
-            w_bits=self.spec.wgt.bits,
-            rows=rows,
-            columns=len(self.slots),
-            bits_per_byte=self.layout.count.bits_per_byte,
-            slots=self.slots,
-            memory=memory(self.isa),
-            constants=tuple(constants.values()),
-            passes=built,
-            g_table=_table(blocks, self.spec.wgt.bits, "wgt"),
-            h_table=_table(blocks, self.spec.act.bits, "act"),
+        return _kernel(
+            self.isa,
+            self.spec,
+            rows,
+            self.layout.count.bits_per_byte,
+            self.slots,
+            constants,
+            built,
+            (_table(blocks, self.spec.wgt.bits, "wgt"), _table(blocks, self.spec.act.bits, "act")),
         )
 
-    def _pass(self, blocks: Sequence[PlacedBlock], constants: dict[object, Constant]) -> Pass:
+    def _pass(self, blocks: Sequence[PlacedBlock], constants: Constants) -> Pass:
         layout = self.layout
         most = growth(blocks, layout.weighted, layout.count.bits_per_byte)
         steps = -(-cost.AMORTISED_K // (WORD_BYTES * layout.count.bits_per_byte))
@@ -154,7 +152,7 @@ class _Builder:
             raise NoKernel(f"{self.isa.name}: passes disagree on the order of columns")
         self.slots = plan.slots
         bits = self.spec.act.bits, self.spec.wgt.bits
-        builder = PassBuilder(self.isa, *bits, blocks, layout.count, layout.weighted, plan, constants)  # type: ignore[arg-type]
+        builder = PassBuilder(self.isa, *bits, blocks, layout.count, layout.weighted, plan, constants)
         return msgspec.structs.replace(builder.build(self.metric), flush_every=-(-steps // plan.flushes))
 
     def price_pass(self, blocks: tuple[PlacedBlock, ...], rows: int) -> tuple[float, ...] | None:
@@ -174,6 +172,39 @@ class _Builder:
         return figure, cost.loads_per_128_mac(self.isa, kernel) if self.model == "length" else loads
 
 
+def _kernel(
+    isa: Isa,
+    spec: MatmulSpec,
+    rows: int,
+    bits_per_byte: int,
+    slots: tuple[int, ...],
+    constants: Constants,
+    passes: tuple[Pass, ...],
+    tables: tuple[tuple[int, ...], tuple[int, ...]],
+) -> Kernel:
+    return Kernel(
+        isa=isa.name,
+        act_bits=spec.act.bits,
+        w_bits=spec.wgt.bits,
+        rows=rows,
+        columns=len(slots),
+        bits_per_byte=bits_per_byte,
+        slots=slots,
+        memory=memory(isa),
+        constants=tuple(constants.values()),
+        passes=passes,
+        g_table=tables[0],
+        h_table=tables[1],
+    )
+
+
+def around(isa: Isa, spec: MatmulSpec, built: tuple[Pass, Plan, Constants]) -> Kernel:
+    """One row around a single pass without corrections, flushed as rarely as the proof allows."""
+    loop, plan, constants = built
+    tables = (0,) * (1 << spec.wgt.bits), (0,) * (1 << spec.act.bits)
+    return flushed_rarely(isa, _kernel(isa, spec, 1, 8, plan.slots, constants, (loop,), tables))
+
+
 def _table(blocks: Sequence[PlacedBlock], bits: int, side: str) -> tuple[int, ...]:
     """The corrections of all blocks, summed, as a table over codes."""
     out = [0] * (1 << bits)
@@ -186,7 +217,7 @@ def _table(blocks: Sequence[PlacedBlock], bits: int, side: str) -> tuple[int, ..
 
 def memory(isa: Isa) -> Memory:
     """The data-moving forms, found by their types and meaning."""
-    tile = reduce.tile_type(isa)
+    tile = tile_type(isa)
     instrs = isa.instrs.values()
 
     def only(what: str, names: list[str]) -> str:

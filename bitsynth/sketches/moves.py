@@ -20,6 +20,9 @@ from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Trace
 
+ILLEGAL = (Inexact, SpecError)
+"""What running a move may raise where it does not apply."""
+
 Signature = tuple[tuple[str, tuple[tuple[int, int] | None, ...]], ...]
 
 

@@ -1,0 +1,146 @@
+"""The last step of a flush: coef * sum taken from the int32 tile, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.domains.linear import Form, Inexact, variable
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.load import Isa, load
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.types import VecType
+from bitsynth.sketches.moves import ILLEGAL, arithmetic, signature
+
+Metric = Callable[[Instr], float]
+
+
+@dataclass(frozen=True)
+class Finish:
+    """tile - coef * sum: an optional scaling instruction, then one that subtracts."""
+
+    scale: str | None
+    op: str
+    high: str | None
+    fused: bool
+
+
+def finish(
+    trace: Trace, names: Sequence[str], coef: int, metric: Metric
+) -> tuple[float, Finish, tuple[int, ...]] | None:
+    """The cheapest way to take coef * sum from the tile; None unless every lane is a whole column."""
+    held = [lane for _, lanes in signature(trace, names) for lane in lanes if lane]
+    if len(held) != len({slot for slot, _ in held}):
+        return None
+    best: tuple[float, Finish, tuple[int, ...]] | None = None
+    for option in finishes(trace.isa.name, coef):
+        if trace.isa[option.op].operands[1].type.bits != trace.registers[names[0]].type.bits:
+            continue
+        probe = Trace(trace.isa, trace.domain, dict(trace.registers), [], dict(trace.constants))
+        tile = bind_tile(probe)
+        try:
+            out = take_from_tile(probe, option, names, coef, tile)
+            slots = _columns(probe, out, coef)
+        except ILLEGAL:
+            continue
+        cost = sum(metric(trace.isa[s.op]) for s in probe.steps)
+        if best is None or cost < best[0]:
+            best = (cost, option, slots)
+    return best
+
+
+def tile_type(isa: Isa) -> VecType:
+    """A register of the int32 tile."""
+    return VecType("u", 32, isa.table.vector_bits // 32)
+
+
+def bind_tile(trace: Trace) -> list[str]:
+    """Tile registers c0.., more than any tile has."""
+    kind = tile_type(trace.isa)
+    return [
+        trace.bind(f"c{r}", Register(kind, tuple(variable(("c", r, i), 0, 0) for i in range(kind.lanes))))
+        for r in range(32 // kind.lanes)
+    ]
+
+
+@lru_cache
+def finishes(isa_name: str, coef: int) -> tuple[Finish, ...]:
+    """Candidate finishes for `coef`: fused multiply-subtract, or scale and subtract."""
+    isa = load(isa_name)
+    kind = tile_type(isa)
+    out: list[Finish] = []
+    scales = [None] if coef == 1 else [i.name for i in arithmetic(isa) if i.out == kind and _scales(i, coef)]
+    for instr in arithmetic(isa):
+        if not _alike(instr.out, kind) or instr.imm or not _alike(instr.operands[0].type, kind):
+            continue
+        high = _partner(isa, instr)
+        if len(instr.operands) == 3:
+            out.append(Finish(None, instr.name, high, True))
+        elif len(instr.operands) == 2:
+            out += [Finish(scale, instr.name, high, False) for scale in scales]
+    unique = {tuple(op and isa[op].lane for op in (f.scale, f.op)): f for f in reversed(out)}
+    return tuple(f for f in out if f in unique.values())
+
+
+def _alike(a: VecType, b: VecType) -> bool:
+    """The same lanes, whatever their sign."""
+    return (a.bits, a.lanes) == (b.bits, b.lanes)
+
+
+def _partner(isa: Isa, instr: Instr) -> str | None:
+    name = f"{instr.high}.{instr.name.split('.', 1)[1]}"
+    return name if name in isa.instrs else None
+
+
+def _scales(instr: Instr, coef: int) -> bool:
+    """True for a shift by a register-wide immediate or a product of lanes."""
+    if instr.imm:
+        return len(instr.operands) == 1 and coef & (coef - 1) == 0 and coef.bit_length() - 1 in instr.imms
+    return len(instr.operands) == 2 and all(o.type == instr.out for o in instr.operands)
+
+
+def take_from_tile(trace: Trace, option: Finish, names: Sequence[str], coef: int, tile: Sequence[str]) -> list[str]:
+    """Run the finish; returns the new tile registers."""
+    isa = trace.isa
+    out: list[str] = []
+    free = iter(tile)
+    for name in names:
+        if option.scale:
+            name = _scaled(trace, option.scale, name, coef)
+        for op in (option.op, option.high) if option.high else (option.op,):
+            operand = isa[op].operands[-1].type
+            extra = [trace.constant(operand, (coef,) * operand.lanes)] if option.fused else []
+            if (target := next(free, None)) is None:
+                raise SpecError("more sums than tile registers")
+            out.append(trace.apply(op, [target, name, *extra]))
+    return out
+
+
+def _scaled(trace: Trace, op: str, name: str, coef: int) -> str:
+    instr = trace.isa[op]
+    if instr.imm:
+        return trace.apply(op, [name], coef.bit_length() - 1)
+    return trace.apply(op, [name, trace.constant(instr.out, (coef,) * instr.out.lanes)])
+
+
+def _columns(trace: Trace, tile: Sequence[str], coef: int) -> tuple[int, ...]:
+    """The column order: slots[s] is the column whose lane took -coef * all atoms of slot s."""
+    taken: dict[int, int] = {}
+    for r, name in enumerate(tile):
+        register = trace.registers[name]
+        for i, x in enumerate(register.lanes):
+            if not isinstance(x, Form) or x.atoms.get(("c", r, i)) != {1: 1} or x.const:
+                raise Inexact("the tile is not kept")
+            rest = {k: by for k, by in x.atoms.items() if k != ("c", r, i)}
+            slots = {k[0] for k in rest if isinstance(k, tuple)}
+            if len(slots) != 1 or any(by != {-coef: 1} for by in rest.values()):
+                raise Inexact("a tile lane does not take a column")
+            slot = slots.pop()
+            if slot in taken:
+                raise Inexact("a column is split over two lanes")
+            taken[slot] = r * register.type.lanes + i
+    if sorted(taken) != list(range(len(taken))):
+        raise Inexact("a column is missing")
+    return tuple(taken[s] for s in range(len(taken)))

@@ -1,0 +1,139 @@
+"""The paper's own sketch: its instruction list, its cost (length), its two phases.
+
+Compute (CGO 2020, section 4.2): for each plane pair the shortest program for
+popcount(w & a) - popcount(~w & a) on one byte, by CEGIS; then the pairs are shifted and
+added in byte lanes, most significant first. Reduction: a tree whose every level is one
+instruction of the list. Unlike the paper's, each lane's range is derived, so a sum that
+can overflow is refused: where a byte lane cannot hold a step's sum there is no kernel, as
+in the configurations the paper lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import z3
+
+from bitsynth.errors import NoKernel, SpecError
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.load import Isa
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.program import Acc, Pass
+from bitsynth.sketches import cegis, reduce
+from bitsynth.sketches.cegis import Line
+from bitsynth.sketches.finish import Metric
+from bitsynth.sketches.reduce import Constants, Plan
+from bitsynth.sketches.solver import Budget
+from bitsynth.spec import MatmulSpec
+
+MAX_PAIR = 6
+GROUPS = 4
+
+
+@dataclass(frozen=True)
+class PaperCompute:
+    """The program of one plane pair (inputs: wgt plane, act plane) and why none is shorter."""
+
+    pair: tuple[Line, ...]
+    claims: tuple[str, ...]
+
+
+def solve(isa: Isa, budget: Budget, progress: Callable[[str], None] = lambda what: None) -> PaperCompute:
+    """The shortest program of the list for one plane pair."""
+    if isa.table.paper is None:
+        raise SpecError(f"{isa.name} has no paper sketch: its isa.toml lists no instructions for one")
+    progress("compute: one plane pair by the paper's instruction list")
+    menu = _menu(isa)
+    pair, claims = cegis.shortest("plane pair", 2, 8, menu, _goal, MAX_PAIR, budget)
+    return PaperCompute(pair, claims)
+
+
+def _menu(isa: Isa) -> list[cegis.Choice]:
+    assert isa.table.paper is not None
+    return cegis.choices([isa[f"{name}.{isa.word!s}"] for name in isa.table.paper.compute], (1, 2, 3))
+
+
+def _goal(inputs: Sequence[z3.BitVecRef]) -> z3.BitVecRef:
+    """popcount(~w & a) - popcount(w & a): the tile takes it away."""
+    wgt, act = inputs
+    return _popcount(~wgt & act) - _popcount(wgt & act)
+
+
+def _popcount(x: z3.BitVecRef) -> z3.BitVecRef:
+    total = z3.ZeroExt(7, z3.Extract(0, 0, x))
+    for k in range(1, 8):
+        total = total + z3.ZeroExt(7, z3.Extract(k, k, x))
+    return total
+
+
+def build(isa: Isa, spec: MatmulSpec, found: PaperCompute, metric: Metric) -> tuple[Pass, Plan, Constants]:
+    """The pass of the paper's kernel: one row, 8 columns of 64 bits, as in its Figure 6."""
+    assert isa.table.paper is not None
+    most = 8 * ((1 << spec.act.bits) - 1) * ((1 << spec.wgt.bits) - 1)
+    if most > 127:
+        raise NoKernel(
+            f"the paper's sketch has no kernel for A{spec.act.bits}W{spec.wgt.bits}: "
+            f"a step adds up to {most} to a byte lane, and its compute phase has byte lanes only"
+        )
+    plan = reduce.plan(isa.name, reduce.Bytes(GROUPS, most, -most, isa.table.paper.reduce), 1, metric)
+    constants: Constants = {}
+    step = Trace(isa, LinearDomain(1), constants=constants)
+    blank = Register(isa.word, (0,) * isa.word.lanes)
+    accs = [f"acc{r}" for r in range(plan.accs)]
+    for name in accs:
+        step.bind(name, Register(plan.acc_type, (0,) * plan.acc_type.lanes))
+    sums = [_step_sum(step, spec, found.pair, g, blank) for g in range(GROUPS)]
+    for level in plan.pre:
+        sums = level.apply(step, sums)
+    after = [step.apply(plan.accumulate, [acc, s]) for acc, s in zip(accs, sums, strict=True)]
+    flush, tile = reduce.flush_program(isa, plan, {1: accs}, constants, metric)
+    built = Pass(
+        act_planes=tuple(_plane(i, spec.act.bits) for i in range(spec.act.bits)),
+        wgt_planes=tuple(_plane(j, spec.wgt.bits) for j in range(spec.wgt.bits)),
+        step=tuple(map(str, step.steps)),
+        accs=tuple(Acc(a, str(plan.acc_type), n) for a, n in zip(accs, after, strict=True)),
+        flush=flush,
+        tile=tile,
+        flush_every=1,
+    )
+    return built, plan, constants
+
+
+def _form(isa: Isa, role: Literal["shift", "add"]) -> str:
+    """The full-register form the paper's Horner scheme uses for `role`."""
+    assert isa.table.paper is not None
+    return f"{getattr(isa.table.paper, role)}.{isa.word!s}"
+
+
+def _plane(bit: int, bits: int) -> int:
+    return sum((code >> bit & 1) << code for code in range(1 << bits))
+
+
+def _step_sum(step: Trace, spec: MatmulSpec, pair: Sequence[Line], g: int, blank: Register) -> str:
+    """Sum of 2**(i+j) * pair(w_j, a_i) over the plane pairs, by Horner's rule on i + j."""
+    total: str | None = None
+    for weight in reversed(range(spec.act.bits + spec.wgt.bits - 1)):
+        if total is not None:
+            total = step.apply(_form(step.isa, "shift"), [total], 1)
+        for i in range(spec.act.bits):
+            if 0 <= weight - i < spec.wgt.bits:
+                inputs = [step.bind(f"w{g}_{weight - i}", blank), step.bind(f"a{i}", blank)]
+                value = _pair(step, pair, inputs)
+                total = value if total is None else step.apply(_form(step.isa, "add"), [total, value])
+    assert total is not None
+    return total
+
+
+def _pair(step: Trace, pair: Sequence[Line], inputs: list[str]) -> str:
+    values = list(inputs)
+    for line in pair:
+        values.append(step.apply(line.op, [values[a] for a in line.args], line.imm))
+    return values[-1]
+
+
+def lower_bound(spec: MatmulSpec, pair: Sequence[Line]) -> int:
+    """Instructions a step takes at least: every pair computed, merged and accumulated."""
+    pairs = spec.act.bits * spec.wgt.bits
+    return pairs * len(pair) + pairs
