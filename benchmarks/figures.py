@@ -1,0 +1,294 @@
+"""Every published figure of the main job, next to what it has to reach.
+
+    python benchmarks/figures.py [--md] [--json] [--only AxWy] [--runs N]
+
+Synthesis with proof: each of the 32 configurations in a fresh process on one core, from
+the start of the interpreter to the proved kernel, nothing cached. Vector operations per
+128 multiply-accumulates: of the cached kernels, flushes spread over K = 576, loads apart.
+Start-up: medians over fresh processes. `--md` writes tables and the plot to
+benchmarks/results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import paper_8x8
+import report
+from kernel_counts import WIDTHS, widths
+
+import bitsynth
+from bitsynth.errors import ToolError
+
+ISAS = ("neon", "avx2")
+PAPER_OPS = {(1, 1): 5, (2, 1): 12, (1, 2): 12, (2, 2): 26}
+TARGET_OPS = {(1, 1): 3.1, (2, 1): 6.2, (1, 2): 6.2, (2, 2): 12.3, (3, 3): 28.0}
+THREE_POPCOUNTS = 10.5
+STARTED = [("neon", 2, 1), ("neon", 1, 1), ("neon", 4, 4), ("avx2", 2, 1), ("avx2", 4, 4)]
+SYNTHESIZE = """\
+import json, sys, time
+from bitsynth import synth
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+found = []
+for isa, act, wgt in json.loads(sys.argv[1]):
+    spec = MatmulSpec(isa, Operand(act, Encoding.UNSIGNED), Operand(wgt, Encoding.BIPOLAR))
+    done = synth.synthesize(spec)
+    stages = {s.name: s.seconds for s in done.stages}
+    found.append({"kernel": done.entry.name, "digest": done.entry.digest, "stages": stages})
+print(json.dumps({"found": found, "cpu_seconds": time.process_time()}))
+"""
+START = """\
+import time, sys
+t = time.perf_counter()
+import bitsynth
+u = time.perf_counter()
+bitsynth.get_kernel(isa=sys.argv[1], act_bits=int(sys.argv[2]), w_bits=int(sys.argv[3])).source
+print(u - t, time.perf_counter() - u, "z3" in sys.modules)
+"""
+Config = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure to reach: the highest it may be, and what it is."""
+
+    what: str
+    value: float
+    unit: str
+    most: float
+    paper: str = ""
+
+    @property
+    def met(self) -> bool:
+        return self.value <= self.most
+
+
+@dataclass(frozen=True)
+class Synthesized:
+    """One configuration, solved and proved in a process of its own."""
+
+    config: str
+    kernel: str
+    seconds: float
+    cpu_seconds: float
+    stages: dict[str, float]
+    is_cached: bool
+
+
+@dataclass(frozen=True)
+class Started:
+    """Medians of fresh processes."""
+
+    config: str
+    import_ms: float
+    kernel_ms: float
+    z3_imported: bool
+
+
+def title(config: Config) -> str:
+    return f"{config[0]} A{config[1]}W{config[2]}"
+
+
+def child(code: str, *args: object) -> str:
+    """What a fresh interpreter on one core prints."""
+    core = {min(os.sched_getaffinity(0))} if hasattr(os, "sched_setaffinity") else None
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=(lambda: os.sched_setaffinity(0, core)) if core else None,
+    )
+    if done.returncode:
+        raise ToolError(f"a fresh process failed: {done.stderr.strip().splitlines()[-1]}")
+    return done.stdout
+
+
+def solve(configs: Sequence[Config]) -> tuple[float, dict[str, Any]]:
+    """Seconds of a fresh process that solves `configs`, and its answer."""
+    start = time.perf_counter()
+    answer = json.loads(child(SYNTHESIZE, json.dumps(configs)))
+    return time.perf_counter() - start, answer
+
+
+def synthesized(config: Config) -> Synthesized:
+    seconds, answer = solve([config])
+    found = answer["found"][0]
+    cached = bitsynth.get_kernel(*config).entry.digest == found["digest"]
+    return Synthesized(title(config), found["kernel"], seconds, answer["cpu_seconds"], found["stages"], cached)
+
+
+def started(config: Config, runs: int) -> Started:
+    rows = [child(START, *config).split() for _ in range(runs)]
+    imports, kernels = (statistics.median(float(r[i]) for r in rows) * 1e3 for i in (0, 1))
+    return Started(title(config), imports, kernels, any(r[2] == "True" for r in rows))
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that was measured."""
+
+    setting: dict[str, str]
+    figures: list[Figure]
+    synthesis: list[Synthesized]
+    one_process_seconds: float
+    ops: list[dict[str, Any]]
+    starts: list[Started]
+    runs: int
+
+    @property
+    def tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
+        """Heading, column titles and rows of every table."""
+        together = f"all in one process: {self.one_process_seconds:.1f} s"
+        stages = list(self.synthesis[0].stages)
+        return [
+            (
+                "Figures to reach",
+                ["figure", "measured", "at most", "reached", "paper"],
+                [_figure(f) for f in self.figures],
+            ),
+            (
+                f"Synthesis with proof, seconds of a fresh process each ({together})",
+                ["configuration", "wall", "CPU", *stages, "as cached", "kernel"],
+                [_synthesis(s) for s in self.synthesis],
+            ),
+            (
+                "Vector operations per 128 multiply-accumulates, flushes over K = 576, loads apart",
+                ["configuration", "ops", "loop, lower bound", "minimal", "loads", "paper", "kernel"],
+                [_ops(o) for o in self.ops],
+            ),
+            (
+                f"Start-up, medians of {self.runs} fresh processes",
+                ["configuration", "import bitsynth, ms", "get_kernel and source, ms", "Z3 imported"],
+                [
+                    [s.config, f"{s.import_ms:.0f}", f"{s.kernel_ms:.0f}", report.yes(s.z3_imported)]
+                    for s in self.starts
+                ],
+            ),
+        ]
+
+
+def _figure(f: Figure) -> list[str]:
+    return [f.what, f"{f.value:.4g} {f.unit}".strip(), f"{f.most:g}", report.yes(f.met), f.paper]
+
+
+def _synthesis(s: Synthesized) -> list[str]:
+    times = (f"{x:.2f}" for x in (s.seconds, s.cpu_seconds, *s.stages.values()))
+    return [s.config, *times, report.yes(s.is_cached), s.kernel]
+
+
+def _ops(o: dict[str, Any]) -> list[str]:
+    numbers = (f"{o[key]:.2f}" for key in ("ops_per_128_mac", "lower_bound", "loads_per_128_mac"))
+    ops, bound, loads = numbers
+    return [o["config"], ops, bound, report.yes(o["minimal"]), loads, str(o["paper"] or ""), o["kernel"]]
+
+
+def ops_rows(pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    rows = []
+    for isa in ISAS:
+        for x, y in pairs:
+            kernel = bitsynth.get_kernel(isa, x, y)
+            fields = ("ops_per_128_mac", "lower_bound", "minimal", "loads_per_128_mac")
+            cost = {name: getattr(kernel.cost, name) for name in fields}
+            paper = PAPER_OPS.get((x, y)) if isa == "neon" else None
+            rows.append({"config": title((isa, x, y)), "isa": isa, "act_bits": x, "w_bits": y, "paper": paper, **cost})
+            rows[-1]["kernel"] = kernel.name
+    return rows
+
+
+def to_reach(
+    synthesis: list[Synthesized], ops: list[dict[str, Any]], starts: list[Started], count: int
+) -> list[Figure]:
+    """The list of the issue."""
+    slowest = max(synthesis, key=lambda s: s.seconds)
+    total = sum(s.seconds for s in synthesis)
+    figures = [
+        Figure(f"slowest cold synthesis ({slowest.config})", slowest.seconds, "s", 10, "17 s to 158 s"),
+        Figure(f"{len(synthesis)} cold syntheses together", total, "s", 120, "six configurations"),
+    ]
+    for o in ops:
+        pair = o["act_bits"], o["w_bits"]
+        if o["isa"] == "neon" and pair in TARGET_OPS:
+            paper = str(PAPER_OPS.get(pair, "not solved"))
+            figures.append(Figure(f"ops per 128 MAC, {o['config']}", o["ops_per_128_mac"], "", TARGET_OPS[pair], paper))
+            if pair == (2, 2):
+                what = f"the same with three popcounts, {o['config']}"
+                figures.append(Figure(what, o["ops_per_128_mac"], "", THREE_POPCOUNTS, paper))
+    paper = f"{paper_8x8.PAPER}, TVM {paper_8x8.TVM}"
+    return [
+        *figures,
+        Figure("8x8 . 8x1 1-bit kernel, AArch64 instructions", count, "", paper_8x8.TARGET, paper),
+        Figure("import bitsynth", max(s.import_ms for s in starts), "ms", 300),
+        Figure("get_kernel of a cached kernel, C text included", max(s.kernel_ms for s in starts), "ms", 50),
+        Figure("start-ups that import Z3", sum(s.z3_imported for s in starts), "", 0),
+    ]
+
+
+def measure(pairs: Sequence[tuple[int, int]], runs: int) -> Results:
+    configs = [(isa, x, y) for isa in ISAS for x, y in pairs]
+    some = [c for c in STARTED if c[1:] in pairs] or configs
+    starts = [started(c, runs) for c in some]
+    count = max(c.executed for c in paper_8x8.counts())
+    synthesis = []
+    for config in configs:
+        print(f"synthesizing {title(config)}", file=sys.stderr)
+        synthesis.append(synthesized(config))
+    together, _ = solve(configs)
+    ops = ops_rows(pairs)
+    figures = to_reach(synthesis, ops, starts, count)
+    return Results(report.setting("x86_64", "aarch64"), figures, synthesis, together, ops, starts, runs)
+
+
+def as_json(results: Results) -> str:
+    rows = asdict(results)
+    for row, figure in zip(rows["figures"], results.figures, strict=True):
+        row["reached"] = figure.met
+    return json.dumps(rows, indent=1)
+
+
+def write(results: Results, folder: Path) -> None:
+    """Tables, data and the plot."""
+    import figures_plot
+
+    folder.mkdir(parents=True, exist_ok=True)
+    plot = "![Vector operations per 128 multiply-accumulates](ops_per_128_mac.svg)"
+    parts = ["# Figures", f"```\n{report.heading(results.setting)}\n```"]
+    for n, (heading, titles, rows) in enumerate(results.tables):
+        parts += [f"## {heading}", report.markdown(titles, rows), *([plot] if n == 2 else [])]
+    (folder / "figures.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    (folder / "figures.json").write_text(as_json(results) + "\n", encoding="utf-8")
+    figures_plot.draw(results.ops, folder / "ops_per_128_mac")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=widths, action="append", help="one width pair such as A2W1; all by default")
+    parser.add_argument("--runs", type=int, default=7, help="fresh processes a start-up figure")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--md", action="store_true", help="write tables, data and plot")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where --md writes")
+    given = parser.parse_args()
+    results = measure(given.only or WIDTHS, max(1, given.runs))
+    if given.md:
+        write(results, given.results)
+    if given.json:
+        print(as_json(results))
+        return 0
+    print(report.heading(results.setting))
+    for heading, titles, rows in results.tables:
+        print(f"\n{heading}\n{report.columns(titles, rows)}")
+    return 0
+
+
+if __name__ == "__main__":
+    report.run(main)

@@ -1,0 +1,77 @@
+"""Every benchmark runs with small settings and prints JSON; what it measures is not judged."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bitsynth.build import host
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+SETTING = {"machine", "processor", "python", "bitsynth", "z3-solver", "numpy", "command"}
+HAS_FMA = {"avx2", "fma"} <= host.features()
+
+
+def run(script, *args):
+    command = [sys.executable, str(BENCHMARKS / script), *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def printed(script, *args):
+    done = run(script, "--json", *args)
+    assert done.returncode == 0, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    assert set(answer["setting"]) >= SETTING
+    assert answer["setting"]["command"].startswith(f"python benchmarks/{script} --json")
+    return answer
+
+
+def test_paper_8x8():
+    answer = printed("paper_8x8.py")
+    assert answer["counts"]
+    for count in answer["counts"]:
+        assert count["executed"] == len(count["listing"]) - 1 <= answer["target"]
+        assert count["listing"][-1] == "ret"
+
+
+def test_kernel_counts_neon():
+    rows = printed("kernel_counts.py", "--isa", "neon", "--only", "A1W1", "--only", "a2w1")["neon"]
+    assert {row["kernel"][:14] for row in rows} == {"bs_mm_a1u_w1b_", "bs_mm_a2u_w1b_"}
+    for row in rows:
+        assert row["executed"] >= row["model_ops"]
+
+
+@pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
+def test_kernel_counts_avx2():
+    rows = printed("kernel_counts.py", "--isa", "avx2", "--only", "A1W1", "--rounds", 1)["avx2"]
+    assert [row["kernel"][:14] for row in rows] == ["bs_mm_a1u_w1b_"]
+    assert rows[0]["gmac_per_second"] > 0 < rows[0]["fp32_gmac_per_second"]
+
+
+def test_figures(tmp_path):
+    answer = printed("figures.py", "--only", "A1W1", "--runs", 1, "--md", "--results", tmp_path)
+    assert [row["config"] for row in answer["synthesis"]] == ["neon A1W1", "avx2 A1W1"]
+    assert all(row["is_cached"] for row in answer["synthesis"])
+    assert {row["what"]: row["value"] for row in answer["figures"]}["start-ups that import Z3"] == 0
+    assert json.loads((tmp_path / "figures.json").read_text())["figures"] == answer["figures"]
+    assert "| neon A1W1 |" in (tmp_path / "figures.md").read_text()
+    assert (tmp_path / "ops_per_128_mac.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "ops_per_128_mac.svg").read_text()
+
+
+def test_widths_that_do_not_exist():
+    done = run("kernel_counts.py", "--only", "A9W1")
+    assert done.returncode == 2
+    assert "'A9W1' is none of A1W1 to A4W4" in done.stderr
+
+
+def test_a_package_that_is_missing(tmp_path):
+    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('no', name='matplotlib')\n")
+    command = [sys.executable, str(BENCHMARKS / "figures.py"), "--only", "A1W1", "--runs", "1", "--md"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 4
+    assert "package matplotlib is not installed: pip install 'bitsynth[bench,emulator]'" in done.stderr
