@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bitsynth import cache
+from bitsynth.errors import SpecError
+from bitsynth.names import KernelName
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and only JSON, on stdout.")]
 Name = Annotated[str, typer.Argument(help="A kernel's name, as `bitsynth list` prints it.", show_default=False)]
 IsaName = Annotated[str, typer.Argument(help="An instruction set.", show_default=False)]
+Variant = Annotated[
+    str | None,
+    typer.Option("--variant", help="Of kernels with that name the one `list` says this of, such as paper-length."),
+]
+
+
+def locate(name: str, variant: str | None) -> Path:
+    """The cached file of the kernel called `name`; SpecError where there is none."""
+    path = cache.named(name)
+    if variant is None:
+        return path
+    isa = KernelName.parse(name).spec.isa
+    found = (p for p in cache.every() if p.name == path.name and p.parts[-3:-1] == (isa, variant))
+    if (chosen := next(found, None)) is None:
+        raise SpecError(f"no kernel {name} of variant {variant!r} in the cache; `bitsynth list` shows what there is")
+    return chosen

@@ -16,7 +16,7 @@ from bitsynth import cache
 from bitsynth.api import MatmulKernel
 from bitsynth.cache import Entry
 from bitsynth.cli import output
-from bitsynth.cli.options import Json, Name
+from bitsynth.cli.options import Json, Name, Variant, locate
 from bitsynth.cli.planes import lane_text, plane_text
 from bitsynth.cli.report import price_text
 from bitsynth.isa.load import Isa, load
@@ -26,10 +26,10 @@ from bitsynth.program import Kernel, Pass, Step
 _C = Annotated[bool, typer.Option("--c", help="Print the C source instead.")]
 
 
-def show(name: Name, as_json: Json = False, c: _C = False) -> None:
+def show(name: Name, c: _C = False, variant: Variant = None, as_json: Json = False) -> None:
     """Show a cached kernel: planes, program, lane meanings, cost, or its C."""
     parsed = KernelName.parse(name)
-    entry = cache.load_entry(cache.named(name))
+    entry = cache.load_entry(locate(name, variant))
     if c:
         sys.stdout.write(MatmulKernel(entry, parsed.spec).source)
     elif as_json:

@@ -17,6 +17,7 @@ from bitsynth.cli import output
 from bitsynth.cli.files import require_writable, write_c
 from bitsynth.cli.options import Json
 from bitsynth.cli.report import Line, kernel_line, print_lines
+from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.schedule import cost
 from bitsynth.spec import Encoding, MatmulSpec, Operand
@@ -46,7 +47,10 @@ _ActEncoding = Annotated[Encoding, typer.Option("--act-encoding", help="What act
 _WgtEncoding = Annotated[Encoding, typer.Option("--weight-encoding", help="What weight codes stand for.")]
 _Sketch = Annotated[Sketch, typer.Option("--sketch", help="What programs may look like.")]
 _Cost = Annotated[
-    str, typer.Option("--cost", metavar="MODEL", help="What to minimize: ops, length, or cycles of a cpu.")
+    str | None,
+    typer.Option(
+        "--cost", metavar="MODEL", help="What to minimize: ops, length, or cycles of a cpu.", show_default="ops"
+    ),
 ]
 _Rlimit = Annotated[
     int | None, typer.Option("--rlimit", min=1, help="Budget of the solver, in its own units.", show_default=False)
@@ -65,7 +69,7 @@ def synth(
     act_encoding: _ActEncoding = Encoding.UNSIGNED,
     weight_encoding: _WgtEncoding = Encoding.BIPOLAR,
     sketch: _Sketch = Sketch.EXACT,
-    model: _Cost = "ops",
+    model: _Cost = None,
     rlimit: _Rlimit = None,
     fresh: _Fresh = False,
     to: _To = None,
@@ -76,9 +80,9 @@ def synth(
     A configuration in the cache answers at once, its certificate checked again.
     """
     load(isa)
-    cost.metric(isa, model)
+    model = _model(isa, sketch, model)
     spec = MatmulSpec(isa, Operand(act_bits, act_encoding), Operand(w_bits, weight_encoding))
-    folder = to or cache.user_folder() / isa
+    folder = to or cache.user_folder() / isa / cache.variant(sketch, model)
     answer = None if fresh else _from_cache(spec, sketch, model)
     if answer is None:
         require_writable(folder)
@@ -90,6 +94,15 @@ def synth(
     wrote = f"{files[0].with_suffix('.c')}, .h, _selftest.c"
     kept = "was cached" if answer.cached else "cached"
     print_lines(*answer.lines, kernel_line(answer.entry, spec), Line("wrote", (wrote, kept), free=True))
+
+
+def _model(isa: str, sketch: Sketch, chosen: str | None) -> str:
+    """The cost model, by default the sketch's own; SpecError where the two do not go together."""
+    own = {Sketch.EXACT: "ops", Sketch.PAPER: "length"}[sketch]
+    cost.metric(isa, chosen or own)
+    if sketch is Sketch.PAPER and chosen not in (None, own):
+        raise SpecError(f"the paper's sketch minimizes {own}, not {chosen}; leave out --cost")
+    return chosen or own
 
 
 def _from_cache(spec: MatmulSpec, sketch: Sketch, model: str) -> _Answer | None:

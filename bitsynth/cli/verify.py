@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from bitsynth import cache
 from bitsynth.cache import Entry
 from bitsynth.cli import output
 from bitsynth.cli.encodings import check_encoding
-from bitsynth.cli.options import Json, Name
+from bitsynth.cli.options import Json, Name, Variant, locate
 from bitsynth.cli.report import Line, print_lines
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
@@ -24,10 +25,16 @@ _NoZ3 = Annotated[bool, typer.Option("--no-z3", help="Leave the instruction lemm
 _Minimality = Annotated[bool, typer.Option("--minimality", help="Solve the sketch again and compare the claims.")]
 
 
-def verify(name: Name, no_z3: _NoZ3 = False, minimality: _Minimality = False, as_json: Json = False) -> None:
+def verify(
+    name: Name,
+    no_z3: _NoZ3 = False,
+    minimality: _Minimality = False,
+    variant: Variant = None,
+    as_json: Json = False,
+) -> None:
     """Check a cached kernel's certificate again: composition, instructions, encoding, minimality."""
     spec = KernelName.parse(name).spec
-    path = cache.named(name)
+    path = locate(name, variant)
     with output.progress("verify") as say:
         say("composition")
         lines, entry, uses = _composition(path, spec)
@@ -42,7 +49,7 @@ def verify(name: Name, no_z3: _NoZ3 = False, minimality: _Minimality = False, as
     print_lines(*lines, Line("proved", (verdict,), free=True))
 
 
-def _composition(path: Any, spec: MatmulSpec) -> tuple[list[Line], Entry, set[Use]]:
+def _composition(path: Path, spec: MatmulSpec) -> tuple[list[Line], Entry, set[Use]]:
     """The checker's lemmas by class, and the instruction uses they rest on."""
     start = time.perf_counter()
     entry = cache.load_entry(path)

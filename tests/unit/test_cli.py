@@ -1,0 +1,420 @@
+"""Every command of the command line: what it prints, and that `--json` prints nothing else."""
+
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import bitsynth
+from bitsynth import cache, doctor, paths
+from bitsynth.cli import main, output, planes
+from bitsynth.isa import check as isa_check
+from bitsynth.isa import load
+from bitsynth.isa.check import CheckReport, FormResult
+from bitsynth.isa.harness import Failure
+from bitsynth.program import Step
+
+CONTRACT = {"name", "isa", "act_bits", "w_bits", "method", "ops_per_128_mac", "instructions", "lower_bound"} | {
+    "minimal", "proved", "seconds", "files", "act_encoding", "weight_encoding", "sketch", "cost_model", "k_max"
+} | {"loads_per_128_mac", "cycles", "cached"}  # fmt: skip
+SYNTH = ["synth", "--isa", "neon", "--act-bits", "1", "--w-bits", "1"]
+
+
+@pytest.fixture(autouse=True)
+def user(tmp_path, monkeypatch):
+    """An empty user cache."""
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
+    cache.load_entry.cache_clear()
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command in this process: its output, which is JSON where asked for."""
+
+    def call(*argv, code=0):
+        assert main(list(argv)) == code
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return (json.loads(out) if "--json" in argv and code == 0 else out), err
+
+    return call
+
+
+def shipped(isa="neon", widths="a2u_w1b"):
+    return next((paths.shipped_kernels() / isa).glob(f"bs_mm_{widths}_*.json")).stem
+
+
+def started(*argv, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "bitsynth.cli", *argv],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,
+    )
+
+
+def test_no_arguments_show_help(run):
+    out, err = run()
+    assert "Usage: bitsynth" in out
+    assert err == ""
+    for command in ("synth", "verify", "show", "list", "isa", "doctor"):
+        assert command in out
+
+
+def test_help_documents_exit_codes(run):
+    out, _ = run("--help")
+    said = " ".join(out.split())
+    assert "Exit codes: 0 done; 1 no such kernel exists, or one was refuted; 2 bad input" in said
+    assert "130 interrupted" in said
+
+
+def test_version(run):
+    assert run("--version") == (f"bitsynth {bitsynth.__version__}\n", "")
+
+
+def test_starting_up_imports_no_solver():
+    code = "import sys; from bitsynth.cli import main; main(['list']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "bitsynth.cli" in loaded
+    assert not loaded & {"z3", "matplotlib", "onnx", "unicorn", "cffi"}
+
+
+def test_synth_from_cache(run, user):
+    out, err = run(*SYNTH)
+    name = shipped(widths="a1u_w1b")
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines] == ["recheck", "bound", "kernel", "wrote"]
+    assert re.match(r"recheck  \d+ lemmas, K up to [\d,]+ +certificate checks +\d+\.\d s$", lines[0])
+    assert re.match(rf"kernel   {name}   [\d.]+ ops per 128 MAC \(paper 5\)   a53 [\d.]+, .* cycles$", lines[2])
+    assert lines[3] == f"wrote    {user}/neon/{name}.c, .h, _selftest.c   was cached"
+    assert err == ""
+    assert sorted(p.name for p in (user / "neon").iterdir()) == [f"{name}.c", f"{name}.h", f"{name}_selftest.c"]
+
+
+def test_synth_json(run, tmp_path):
+    facts, _ = run(*SYNTH, "--json", "-o", str(tmp_path / "out"))
+    assert facts.keys() >= CONTRACT
+    assert (facts["isa"], facts["act_bits"], facts["w_bits"]) == ("neon", 1, 1)
+    assert facts["cached"]
+    assert facts["proved"]
+    kernel = bitsynth.get_kernel("neon", 1, 1)
+    assert {os.path.basename(f) for f in facts["files"]} == set(kernel.files)
+    for path in facts["files"]:
+        with open(path, encoding="utf-8") as file:
+            assert file.read() == kernel.files[os.path.basename(path)]
+
+
+@pytest.mark.parametrize(("act", "wgt"), [("signed", "ternary"), ("ternary", "unsigned"), ("bipolar", "signed")])
+def test_synth_other_encodings(run, act, wgt):
+    widths = ["--act-bits", "2", "--w-bits", "2"]
+    facts, _ = run("synth", "--isa", "avx2", *widths, "--act-encoding", act, "--weight-encoding", wgt, "--json")
+    assert f"_a2{act[0]}_w2{wgt[0]}_" in facts["name"]
+    assert (facts["act_encoding"], facts["weight_encoding"]) == (act, wgt)
+    assert facts["k_max"] == bitsynth.get_kernel("avx2", 2, 2, act, wgt).k_max
+
+
+def test_synth_fresh_is_cached_then(run, user):
+    facts, err = run(*SYNTH, "--fresh", "--json")
+    assert err == ""
+    assert not facts["cached"]
+    assert [s["name"] for s in facts["stages"]] == ["compute", "reduce", "prove"]
+    assert [p.stem for p in (user / "neon").glob("*.json")] == [facts["name"]]
+    again, _ = run(*SYNTH, "--json")
+    assert again["cached"]
+    assert again["name"] == facts["name"]
+    assert again["ops_per_128_mac"] == facts["ops_per_128_mac"]
+
+
+def test_synth_fresh_says_what_it_found(run):
+    out, _ = run(*SYNTH, "--fresh")
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines] == ["compute", "reduce", "prove", "kernel", "wrote"]
+    assert len({len(line) for line in lines[:3]}) == 1
+    assert all(line.endswith(" s") for line in lines[:3])
+    assert lines[4].endswith("cached")
+
+
+def test_synth_keeps_cost_models_apart(run, user):
+    facts, _ = run(*SYNTH, "--cost", "a53", "--json")
+    assert facts["cost_model"] == "a53"
+    assert all(f"{user}/neon/exact-a53/" in f for f in facts["files"])
+    rows = {(c["name"], c["variant"]) for c in run("list", "--json")[0] if c["from"] == "user"}
+    assert rows == {(facts["name"], "exact-a53")}
+    assert "exact-a53" in run("list")[0]
+    shown, _ = run("show", facts["name"], "--variant", "exact-a53", "--json")
+    assert shown["model"] == "a53"
+
+
+@pytest.mark.slow
+def test_synth_paper(run):
+    facts, _ = run(*SYNTH, "--sketch", "paper", "--json")
+    assert (facts["sketch"], facts["cost_model"]) == ("paper", "length")
+    assert run(*SYNTH, "--sketch", "paper", "--json")[0]["cached"]
+
+
+def test_unchanged_c_is_not_written_again(run, user):
+    first, _ = run(*SYNTH, "--json")
+    before = [os.stat(f).st_mtime_ns for f in first["files"]]
+    run(*SYNTH)
+    assert [os.stat(f).st_mtime_ns for f in first["files"]] == before
+
+
+def test_list(run):
+    out, err = run("list")
+    assert err == ""
+    for isa in ("neon", "avx2"):
+        assert re.search(rf"^{shipped(isa)} +[\d.]+ +\d+ +yes .* shipped$", out, re.MULTILINE)
+    rows, _ = run("list", "--json")
+    assert len(rows) == len(list(paths.shipped_kernels().glob("*/*.json")))
+    assert all(r["problem"] is None for r in rows)
+    assert {"name", "ops_per_128_mac", "lower_bound", "minimal", "cycles", "k_max", "from", "variant"} <= rows[0].keys()
+
+
+def test_list_check(run):
+    out, err = run("list", "--check")
+    assert err == ""
+    assert shipped() in out
+
+
+def test_verify(run):
+    out, _ = run("verify", shipped())
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "memory", "passes", "bit", "padding", "loop", "encoding", "machine", "minimal", "proved"
+    ]  # fmt: skip
+    assert re.search(r"machine +\d+ instruction lemmas +discharged by Z3, \d+ quer", out)
+    assert "as stored, not solved again" in out
+    assert lines[-1].startswith("proved   for every input, K up to ")
+
+
+def test_verify_without_solver_says_so(run):
+    out, _ = run("verify", shipped(), "--no-z3")
+    assert "as stored, not discharged" in out
+    assert out.splitlines()[-1].endswith("the instruction lemmas were not discharged again")
+    facts, _ = run("verify", shipped(), "--no-z3", "--json")
+    assert facts["composition_checked"]
+    assert not facts["instructions_discharged"]
+    assert not facts["proved"]
+
+
+def test_verify_minimality(run):
+    facts, _ = run(*SYNTH, "--fresh", "--json")
+    out, _ = run("verify", facts["name"], "--minimality")
+    assert "solved again, same kernel" in out
+
+
+def test_verify_names_the_encoding_asked_for(run):
+    name = shipped(widths="a2u_w2b").replace("a2u_w2b", "a2s_w2t")
+    facts, _ = run("verify", name, "--json")
+    assert facts["name"] == name
+    assert next(c for c in facts["checks"] if c["name"] == "encoding")["what"] == "12 code pairs"
+
+
+def test_show(run):
+    out, _ = run("show", shipped())
+    assert out.startswith(f"{shipped()}\nint32 product of 2-bit unsigned activations and 1-bit bipolar weights on neon")
+    for part in ("planes", "bit 0", "step: 64 positions of K", "flush: every ", "popcount(", "tile      starts at"):
+        assert part in out
+    assert not [line for line in out.splitlines() if line != line.rstrip()]
+    entry = cache.load_entry(cache.named(shipped()))
+    for line in (*entry.kernel.passes[0].step, *entry.kernel.passes[0].flush):
+        assert f"  {line} " in out
+
+
+def test_show_c_is_the_source(run):
+    out, _ = run("show", shipped(), "--c")
+    assert out == bitsynth.get_kernel("neon", 2, 1).source
+
+
+def test_show_json(run):
+    facts, _ = run("show", shipped(), "--json")
+    step = facts["kernel"]["passes"][0]["step"][0]
+    assert step.keys() == {"text", "lane", "does", "cycles"}
+    assert facts["act_encoding"] == "unsigned"
+
+
+@pytest.mark.parametrize(
+    ("table", "bits", "text"),
+    [
+        (0b10, 1, "bit 0"),
+        (0b1010, 2, "bit 0"),
+        (0b1100, 2, "bit 1"),
+        (0b0110, 2, "bit 0 ^ bit 1"),
+        (0b1000, 2, "codes 3"),
+        (0b10010110, 3, "bit 0 ^ bit 1 ^ bit 2"),
+        (0b11101000, 3, "codes 3, 5, 6, 7"),
+    ],
+)
+def test_planes_in_words(table, bits, text):
+    assert planes.plane_text(table, bits) == text
+
+
+def test_lanes_in_registers():
+    neon = load.load("neon")
+    assert planes.lane_text(neon["eor.u8x16"], Step("t0", "eor.u8x16", ("a1", "w0_2"))) == "a1[i] ^ w0_2[i]"
+    swapped = planes.lane_text(neon["bic.u8x16"], Step("t0", "bic.u8x16", ("b", "a")))
+    assert swapped == "b[i] & ~a[i]"
+    assert planes.lane_text(neon["shl.u8x16"], Step("t0", "shl.u8x16", ("t1",), 3)) == "t1[i] << 3"
+    wide = planes.lane_text(neon["uaddlp.u8x16"], Step("t0", "uaddlp.u8x16", ("t9",)))
+    assert wide == "zext(t9[2 * i], 16) + zext(t9[2 * i + 1], 16)"
+
+
+def test_isa_list(run):
+    out, _ = run("isa", "list")
+    assert re.search(r"^neon +\d+ +\d+ +128 ", out, re.MULTILINE)
+    facts, _ = run("isa", "list", "--json")
+    assert {f["name"] for f in facts} == {"neon", "avx2"}
+    assert all(f["tested"] == f["forms"] for f in facts)
+
+
+def test_isa_without_arguments_shows_help(run):
+    assert "Usage: bitsynth isa" in run("isa")[0]
+
+
+@pytest.mark.parametrize("name", ["neon", "avx2"])
+def test_isa_show(run, name):
+    out, _ = run("isa", "show", name)
+    forms, _ = run("isa", "show", name, "--json")
+    isa = load.load(name)
+    assert [f["name"] for f in forms["instructions"]] == list(isa.instrs)
+    assert all(f"  {form} " in out for form in isa.instrs)
+
+
+def test_isa_show_gives_types(run):
+    out, _ = run("isa", "show", "neon")
+    assert re.search(r"^  uadalp.u8x16 +acc u16x8, a u8x16 -> u16x8 +2 \(4\) .* yes$", out, re.MULTILINE)
+
+
+def report(isa, *failures):
+    wrong = {f.form: f for f in failures}
+    results = (FormResult(n, i.digest, len(i.imms), 5, wrong.get(n)) for n, i in isa.instrs.items())
+    return CheckReport(isa.name, "a compiler, a machine", tuple(results))
+
+
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """A copy of AVX2's declarations, without the record of their test."""
+    shutil.copytree(paths.isa_specs() / "avx2", tmp_path / "isa" / "avx2", ignore=shutil.ignore_patterns("*.json"))
+    monkeypatch.setattr(paths, "isa_specs", lambda: tmp_path / "isa")
+    isa_check._digests.cache_clear()
+    yield tmp_path / "isa" / "avx2"
+    isa_check._digests.cache_clear()
+
+
+def test_isa_check_blesses_what_passed(run, copied, monkeypatch):
+    monkeypatch.setattr(isa_check, "check_isa", lambda isa, progress: report(isa))
+    out, _ = run("isa", "check", "avx2")
+    assert out.startswith("checked  ")
+    assert not (copied / "checked.json").exists()
+    facts, _ = run("isa", "check", "avx2", "--bless", "--json")
+    assert facts["passed"]
+    assert facts["record"] == str(copied / "checked.json")
+    assert (copied / "checked.json").exists()
+
+
+def test_isa_check_prints_what_differs(run, copied, monkeypatch):
+    wrong = Failure("and.u8x32", 0, ((1,), (255,)), (1,), (254,))
+    monkeypatch.setattr(isa_check, "check_isa", lambda isa, progress: report(isa, wrong))
+    out, err = run("isa", "check", "avx2", "--bless", code=1)
+    assert "and.u8x32 n=0 on [1], [ff]: the machine gives [1], the lane [fe]" in out
+    assert err.startswith("error: avx2: 1 of ")
+    assert err.endswith("nothing was recorded\n")
+    assert not (copied / "checked.json").exists()
+    assert main(["isa", "check", "avx2", "--json"]) == 1
+
+
+@pytest.mark.slow
+def test_isa_check_for_real(run):
+    facts, _ = run("isa", "check", "neon", "--json")
+    assert facts["passed"]
+    assert facts["forms"] == len(load.load("neon").instrs)
+
+
+def test_doctor(run):
+    out, err = run("doctor")
+    assert err == ""
+    assert "z3-solver" in out
+    assert "neon: " in out
+
+
+def test_doctor_json(run, monkeypatch):
+    findings = (doctor.Finding("gcc", "", "compiles", "install gcc"), doctor.Finding("qemu", "7.2", "runs", ""))
+    given = doctor.Report(findings, (doctor.Verdict("neon", "cannot", "no compiler"),))
+    monkeypatch.setattr(doctor, "examine", lambda: given)
+    facts, _ = run("doctor", "--json")
+    assert not facts["ok"]
+    assert [f["ok"] for f in facts["findings"]] == [False, True]
+    assert "missing: install gcc" in run("doctor")[0]
+
+
+def terminal(*argv, columns=80, env=None):
+    """What a terminal of `columns` columns sees of stdout and stderr, and the exit code."""
+    master, slave = pty.openpty()
+    import fcntl
+    import struct
+    import termios
+
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")}
+    command = [sys.executable, "-m", "bitsynth.cli", *argv]
+    process = subprocess.Popen(command, stdout=slave, stderr=slave, env={**clean, "TERM": "xterm", **(env or {})})
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            if not (more := os.read(master, 65536)):
+                break
+        except OSError:
+            break
+        seen += more
+    os.close(master)
+    return seen.decode(), process.wait(timeout=60)
+
+
+def test_progress_line_ticks_in_a_terminal():
+    seen, code = terminal("synth", "--isa", "neon", "--act-bits", "2", "--w-bits", "2", "--fresh")
+    assert code == 0
+    assert len(set(re.findall(r"\d+\.\d s", seen))) > 3
+    assert "exact sketch" in seen
+    assert "gates" in seen
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("command", [SYNTH, ["list"], ["isa", "list"]])
+def test_lines_fit_a_terminal(command, columns):
+    seen, code = terminal(*command, columns=columns)
+    assert code == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen).splitlines()
+    assert not [line for line in plain if len(line) > columns and not line.startswith("wrote") and "/" not in line]
+    assert not [line for line in plain if re.fullmatch(r"\d+ *", line)], "a folded name"
+
+
+def test_colour_only_where_wanted():
+    assert "\x1b[" in terminal("list")[0]
+    assert "\x1b[3" not in terminal("list", env={"NO_COLOR": "1"})[0]
+    assert "\x1b[" not in terminal(*SYNTH, "--fresh", env={"TERM": "dumb"})[0]
+    assert "\x1b[" not in started("list").stdout
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = f"{sys.executable} -m bitsynth.cli isa show neon --json | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stdout == "{\n"
+    assert done.stderr == ""
+    assert done.returncode in (0, output.BROKEN_PIPE)
+
+
+def test_output_that_cannot_be_spelled_does_not_fail(tmp_path):
+    folder = tmp_path / "ü"
+    done = started(*SYNTH, "-o", str(folder), env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert "\\xfc" in done.stdout
