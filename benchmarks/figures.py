@@ -12,6 +12,7 @@ benchmarks/results.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import statistics
@@ -258,8 +259,6 @@ def as_json(results: Results) -> str:
 
 def write(results: Results, folder: Path) -> None:
     """Tables, data and the plot."""
-    import figures_plot
-
     folder.mkdir(parents=True, exist_ok=True)
     plot = "![Vector operations per 128 multiply-accumulates](ops_per_128_mac.svg)"
     parts = ["# Figures", f"```\n{report.heading(results.setting)}\n```"]
@@ -267,7 +266,7 @@ def write(results: Results, folder: Path) -> None:
         parts += [f"## {heading}", report.markdown(titles, rows), *([plot] if n == 2 else [])]
     (folder / "figures.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     (folder / "figures.json").write_text(as_json(results) + "\n", encoding="utf-8")
-    figures_plot.draw(results.ops, folder / "ops_per_128_mac")
+    importlib.import_module("figures_plot").draw(results.ops, folder / "ops_per_128_mac")
 
 
 def main() -> int:
@@ -278,6 +277,8 @@ def main() -> int:
     parser.add_argument("--md", action="store_true", help="write tables, data and plot")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where --md writes")
     given = parser.parse_args()
+    if given.md:
+        importlib.import_module("figures_plot")  # Missing packages show before minutes of measuring.
     results = measure(given.only or WIDTHS, max(1, given.runs))
     if given.md:
         write(results, given.results)

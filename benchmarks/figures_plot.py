@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
 BARS = {"neon": ("NEON", "#0072b2"), "avx2": ("AVX2", "#e69f00")}
 PAPER = "#8c8c8c"
 WIDTH = 0.28
@@ -13,11 +18,6 @@ WIDTH = 0.28
 
 def draw(rows: Sequence[dict[str, Any]], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
     mpl.rcParams.update({"svg.hashsalt": "bitsynth", "font.size": 10, "axes.axisbelow": True})
     pairs = sorted({(r["act_bits"], r["w_bits"]) for r in rows}, key=lambda p: (p[0] * p[1], p))
     at = {pair: float(n) for n, pair in enumerate(pairs)}

@@ -62,6 +62,18 @@ def test_figures(tmp_path):
     assert "<svg" in (tmp_path / "ops_per_128_mac.svg").read_text()
 
 
+def test_table2():
+    rows = printed("table2.py", "--only", "A1W1")["rows"]
+    assert [row["config"] for row in rows] == ["A1W1"]
+
+
+@pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
+def test_instruction_costs():
+    done = run("instruction_costs.py", "--rounds", 1, "and.u8x32")
+    assert done.returncode == 0, done.stderr
+    assert any(line.startswith("and.u8x32 ") for line in done.stdout.splitlines())
+
+
 def test_widths_that_do_not_exist():
     done = run("kernel_counts.py", "--only", "A9W1")
     assert done.returncode == 2
@@ -70,8 +82,10 @@ def test_widths_that_do_not_exist():
 
 def test_a_package_that_is_missing(tmp_path):
     (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('no', name='matplotlib')\n")
-    command = [sys.executable, str(BENCHMARKS / "figures.py"), "--only", "A1W1", "--runs", "1", "--md"]
+    results = tmp_path / "results"
+    command = [sys.executable, str(BENCHMARKS / "figures.py"), "--md", "--results", str(results)]
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 4
+    assert not results.exists()
     assert "package matplotlib is not installed: pip install 'bitsynth[bench,emulator]'" in done.stderr
