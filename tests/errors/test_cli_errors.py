@@ -1,0 +1,420 @@
+"""Bad input, broken caches, full disks, interrupts: one clear message, its exit code, nothing half-written."""
+
+import errno
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+
+from bitsynth import cache, errors, paths, verify
+from bitsynth.cli import main
+from bitsynth.sketches import compute
+
+WIDTHS = ["--act-bits", "1", "--w-bits", "1"]
+SYNTH = ["synth", "--isa", "neon", *WIDTHS]
+COMMAND = [sys.executable, "-m", "bitsynth.cli"]
+
+
+@pytest.fixture(autouse=True)
+def user(tmp_path, monkeypatch):
+    """An empty user cache."""
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
+    cache.load_entry.cache_clear()
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def fails(capsys):
+    """Run a command that must fail with `code`: its one message."""
+
+    def call(code, *argv):
+        assert main(list(argv)) == code
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        assert "Traceback" not in err
+        return err
+
+    return call
+
+
+@pytest.fixture
+def works(capsys):
+    """Run a command that must succeed: its JSON."""
+
+    def call(*argv):
+        assert main([*argv, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return call
+
+
+def shipped():
+    return next((paths.shipped_kernels() / "neon").glob("bs_mm_a1u_w1b_*.json"))
+
+
+@pytest.fixture
+def stored(user):
+    """The shipped kernel in the user's cache, to be broken."""
+    (user / "neon").mkdir(parents=True)
+    return shutil.copy(shipped(), user / "neon" / shipped().name)
+
+
+def strays(folder):
+    """Files that a write left unfinished."""
+    return [p for p in folder.rglob("*") if p.is_file() and (p.name.startswith(".") or p.stat().st_size == 0)]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--isa", "sparc", *WIDTHS], "unknown instruction set 'sparc'; known: avx2, neon"),
+        (["--isa", "ne[b]on", *WIDTHS], "unknown instruction set 'ne[b]on'"),
+        (["--isa", "../neon", *WIDTHS], "unknown instruction set"),
+        (["--isa", "neon", "--act-bits", "0", "--w-bits", "1"], "from 1 to 8, not 0"),
+        (["--isa", "neon", "--act-bits", "1", "--w-bits", "9"], "from 1 to 8, not 9"),
+        (["--isa", "neon", "--act-bits", "-1", "--w-bits", "1"], "from 1 to 8, not -1"),
+        (["--isa", "neon", "--act-bits", "two", "--w-bits", "1"], "'--act-bits'"),
+        (["--isa", "neon", "--act-bits", "1.5", "--w-bits", "1"], "'--act-bits'"),
+        (["--isa", "neon", "--act-bits", "1"], "missing option '--w-bits'"),
+        (["--isa", "neon", *WIDTHS, "--frobnicate"], "--frobnicate"),
+        (["--isa", "neon", *WIDTHS, "extra"], "extra"),
+        (["--isa", "neon", *WIDTHS, "--sketch", "clever"], "'--sketch'"),
+        (["--isa", "neon", *WIDTHS, "--cost", "z80"], "unknown cost model 'z80'; neon knows ops, length, a53"),
+        (["--isa", "neon", *WIDTHS, "--sketch", "paper", "--cost", "a53"], "leave out --cost"),
+        (["--isa", "neon", *WIDTHS, "--rlimit", "0"], "'--rlimit'"),
+        (["--isa", "neon", *WIDTHS, "--weight-encoding", "bcd"], "'--weight-encoding'"),
+        (["--isa", "neon", *WIDTHS, "--weight-encoding", "ternary"], "takes 2 bits, not 1"),
+        (["--isa", "neon", "--act-bits", "3", "--w-bits", "1", "--act-encoding", "ternary"], "takes 2 bits, not 3"),
+    ],
+)
+def test_bad_synth_arguments(fails, argv, said):
+    assert said in fails(2, "synth", *argv)
+
+
+@pytest.mark.parametrize("command", ["show", "verify"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "no_such_kernel",
+        "bs_mm_a1u_w1b_s32_neon_9x9x9",
+        "bs_mm_a9u_w1b_s32_neon_8x8x64",
+        "bs_mm_a3t_w1b_s32_neon_8x8x64",
+        "bs_mm_a1u_w1b_s32_sparc_8x8x64",
+        "../../etc/passwd",
+        "",
+    ],
+)
+def test_unknown_kernels(fails, command, name):
+    fails(2, command, name)
+
+
+def test_unknown_variant(fails):
+    assert "of variant 'paper-length'" in fails(2, "show", shipped().stem, "--variant", "paper-length")
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
+def test_unknown_instruction_sets(fails, command):
+    assert "known: avx2, neon" in fails(2, "isa", command, "sparc")
+
+
+@pytest.mark.parametrize("argv", [["frobnicate"], ["isa", "frobnicate"], ["show"], ["--frobnicate"], ["list", "x"]])
+def test_unknown_commands(fails, argv):
+    assert "--help`" in fails(2, *argv)
+
+
+def test_spent_budget_is_undecided(fails, user):
+    compute.forget()
+    assert "--rlimit" in fails(3, *SYNTH, "--fresh", "--rlimit", "1")
+    assert not list(user.rglob("*.json"))
+
+
+def seal(facts):
+    """Give an edited entry the digest it calls for: an edit that knows the format."""
+    facts["digest"] = ""
+    import msgspec
+
+    entry = msgspec.convert(facts, cache.Entry)
+    facts["digest"] = entry.sealed_digest
+    return facts
+
+
+def edited(stored, change, resealed):
+    with open(stored, encoding="utf-8") as file:
+        facts = json.load(file)
+    change(facts)
+    with open(stored, "w", encoding="utf-8") as file:
+        json.dump(seal(facts) if resealed else facts, file)
+
+
+def wrong_gate(facts):
+    step = facts["kernel"]["passes"][0]["step"]
+    step[0] = step[0].replace("eor", "and")
+    assert "and" in step[0]
+
+
+def cheaper(facts):
+    facts["cost"]["ops_per_128_mac"] = 1.0
+
+
+def fewer_lemmas(facts):
+    facts["certificate"]["lemmas"].pop()
+
+
+def fewer_instructions(facts):
+    facts["certificate"]["instructions"].pop()
+
+
+def later_flush(facts):
+    facts["kernel"]["passes"][0]["flush_every"] += 1000
+
+
+def larger_k(facts):
+    facts["certificate"]["k_max"] += 1
+
+
+def other_name(facts):
+    facts["name"] = facts["name"].replace("a1u", "a2u")
+
+
+def unknown_instruction(facts):
+    facts["kernel"]["passes"][0]["step"][0] = "t0 = frob.u8x16 a0 w0_0"
+
+
+EDITS = [wrong_gate, cheaper, fewer_lemmas, fewer_instructions, later_flush, larger_k, other_name, unknown_instruction]
+
+
+@pytest.mark.parametrize("change", EDITS)
+@pytest.mark.parametrize("resealed", [False, True])
+def test_an_edited_cache_file_is_refused(fails, works, stored, change, resealed):
+    edited(stored, change, resealed)
+    said = "does not check" if resealed else "was edited or damaged"
+    for argv in (SYNTH, ["verify", shipped().stem], ["show", shipped().stem], ["show", shipped().stem, "--c"]):
+        assert said in fails(2, *argv)
+    assert not works(*SYNTH, "--fresh")["cached"]
+    assert works(*SYNTH)["cached"]
+
+
+def truncated(data):
+    return data[: len(data) // 2]
+
+
+def flipped(data):
+    at = data.index(b"cnt.u8x16")
+    return data[:at] + b"d" + data[at + 1 :]
+
+
+def of_another_version(data):
+    return data.replace(b'"format": 1', b'"format": 999')
+
+
+BROKEN = {
+    "truncated": truncated,
+    "flipped": flipped,
+    "of_another_version": of_another_version,
+    "empty": lambda data: b"",
+    "binary": lambda data: bytes(range(256)),
+    "a_list": lambda data: b"[]",
+    "nested": lambda data: b"[" * 100_000,
+    "extra": lambda data: data.replace(b'"format"', b'"surprise": 1, "format"'),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_cache_file_is_refused(fails, works, stored, how):
+    with open(shipped(), "rb") as file:
+        data = BROKEN[how](file.read())
+    with open(stored, "wb") as file:
+        file.write(data)
+    said = fails(2, *SYNTH)
+    assert str(stored) in said
+    assert "delete it, or run `bitsynth synth --fresh`" in said
+    fails(2, "verify", shipped().stem)
+    os.unlink(stored)
+    assert works(*SYNTH)["cached"]
+
+
+def test_a_broken_file_is_a_row_of_the_list(capsys, stored):
+    with open(stored, "w", encoding="utf-8") as file:
+        file.write("{")
+    assert main(["list"]) == 0
+    out, err = capsys.readouterr()
+    assert any(shipped().stem in line and line.endswith("user, broken") for line in out.splitlines())
+    assert err.startswith(f"warning: {stored} is not a kernel")
+    assert main(["list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [r["path"] for r in rows if r["problem"]] == [str(stored)]
+
+
+def test_a_renamed_file_is_a_row_of_the_list(capsys, stored, user):
+    os.rename(stored, user / "neon" / "bs_mm_a1u_w1b_s32_neon_7x8x64.json")
+    assert main(["list"]) == 0
+    assert "holds bs_mm_a1u_w1b" in capsys.readouterr().err
+
+
+def test_a_folder_of_a_kernels_name(fails, user):
+    (user / "neon" / shipped().name).mkdir(parents=True)
+    assert "cannot read" in fails(4, *SYNTH)
+
+
+@pytest.mark.parametrize("argv", [SYNTH, [*SYNTH, "--fresh"]])
+def test_a_cache_that_cannot_be_a_folder(fails, tmp_path, monkeypatch, argv):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "file" / "cache"))
+    assert "choose another folder with BITSYNTH_CACHE or -o" in fails(4, *argv)
+    assert main(["list"]) == 0
+
+
+def test_an_output_that_cannot_be_a_folder(fails, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "cannot write" in fails(4, *SYNTH, "-o", str(tmp_path / "file"))
+    assert "cannot write" in fails(4, *SYNTH, "--fresh", "-o", str(tmp_path / "file"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to read-only folders")
+def test_a_read_only_cache(fails, user):
+    user.mkdir(mode=0o555)
+    assert "Permission denied" in fails(4, *SYNTH, "--fresh")
+    assert main([*SYNTH, "-o", str(user.parent / "out")]) == 0
+
+
+@pytest.mark.parametrize("call", ["replace", "chmod", "fdopen"])
+def test_a_full_disk(fails, works, user, monkeypatch, call):
+    def full(*args, **more):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, full)
+        assert "No space left on device" in fails(4, *SYNTH, "--fresh")
+        assert "No space left on device" in fails(4, *SYNTH)
+    assert not [p for p in user.rglob("*") if p.is_file()]
+    assert works(*SYNTH)["cached"]
+
+
+def test_a_full_disk_is_noticed_before_the_work(fails, monkeypatch):
+    from bitsynth import synth
+
+    def full(*args, **more):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(synth, "synthesize", lambda *a, **k: pytest.fail("worked in vain"))
+    assert "No space left on device" in fails(4, *SYNTH, "--fresh")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("argv", [["list"], ["list", "--json"], ["show", shipped().stem, "--c"], ["--version"]])
+def test_an_output_that_is_full(argv):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([*COMMAND, *argv], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 4
+    assert done.stderr == "error: No space left on device\n"
+
+
+def test_without_a_compiler_isa_check_says_what_to_install(fails, monkeypatch):
+    import importlib.util
+
+    real = importlib.util.find_spec
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "ziglang" else real(name, *a))
+    monkeypatch.setitem(sys.modules, "ziglang", None)
+    assert "install" in fails(4, "isa", "check", "neon")
+
+
+def test_bless_needs_a_folder_that_can_be_written(fails, tmp_path, monkeypatch):
+    (tmp_path / "neon").symlink_to(paths.isa_specs() / "neon")
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: (_ for _ in ()).throw(PermissionError(13, "Denied")))
+    assert "cannot write to" in fails(4, "isa", "check", "neon", "--bless")
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        (errors.NoKernel("the sketch is empty"), 1),
+        (errors.Refuted("a [1 0] counterexample"), 1),
+        (errors.SpecError("bad"), 2),
+        (errors.Undecided("unknown"), 3),
+        (errors.ToolError("cc failed"), 4),
+        (OSError(errno.EIO, "Input/output error", "somewhere"), 4),
+    ],
+)
+def test_every_error_has_its_code(fails, monkeypatch, raised, code):
+    def raising(*args, **more):
+        raise raised
+
+    monkeypatch.setattr(cache, "find", raising)
+    said = fails(code, *SYNTH)
+    assert "somewhere: Input/output error" in said if code == 4 and isinstance(raised, OSError) else str(raised) in said
+
+
+def test_an_interrupt_has_its_code(capsys, monkeypatch):
+    def raising(*args, **more):
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(verify, "check", raising)
+    try:
+        assert main(SYNTH) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr() == ("", "interrupted\n")
+
+
+def solving(*argv):
+    """A fresh synthesis, returned once its progress line shows the solver at work."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "synth", "--isa", "neon", "--act-bits", "3", "--w-bits", "3", "--fresh", *argv],
+        stdout=subprocess.PIPE,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(slave)
+    seen = b""
+    while b"gates" not in seen:
+        seen += os.read(master, 4096)
+    return process, master
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.6])
+def test_an_interrupt_in_the_middle_of_a_solve(user, works, delay):
+    process, master = solving()
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    seen = b""
+    try:
+        while more := os.read(master, 4096):
+            seen += more
+    except OSError:
+        pass
+    out, _ = process.communicate(timeout=30)
+    os.close(master)
+    assert process.returncode == 130
+    assert out == b""
+    assert b"interrupted" in seen
+    assert b"Traceback" not in seen
+    assert not [p for p in user.rglob("*") if p.is_file()]
+    assert works(*SYNTH)["cached"]
+
+
+def test_two_processes_write_the_same_kernel(user, works):
+    both = [
+        subprocess.Popen([*COMMAND, *SYNTH, "--fresh", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    found = [p.communicate(timeout=120) for p in both]
+    assert [p.returncode for p in both] == [0, 0]
+    assert [err for _, err in found] == [b"", b""]
+    names = {json.loads(out)["name"] for out, _ in found}
+    assert len(names) == 1
+    assert not strays(user)
+    assert [p.stem for p in user.rglob("*.json")] == list(names)
+    assert works(*SYNTH)["cached"]
