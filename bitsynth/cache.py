@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator
 from functools import cache as memoize
 from pathlib import Path
@@ -18,6 +17,7 @@ import platformdirs
 
 from bitsynth import paths, verify
 from bitsynth.errors import BitsynthError, SpecError, ToolError
+from bitsynth.files import replace_file
 from bitsynth.isa.load import load
 from bitsynth.names import KernelName
 from bitsynth.program import Kernel
@@ -208,28 +208,9 @@ def store(entry: Entry) -> Path:
     """Write the entry to the user's folder, in one step: readers see the old file or the new one."""
     folder = user_folder() / entry.kernel.isa / variant(entry.certificate.sketch, entry.model)
     path = folder / f"{entry.name}.json"
-    write_file(path, msgspec.json.format(msgspec.json.encode(entry), indent=1) + b"\n")
+    replace_file(path, msgspec.json.format(msgspec.json.encode(entry), indent=1) + b"\n")
     for old in _files(folder, f"{entry.name.rsplit('_', 1)[0]}_*.json"):
         if old != path:
             old.unlink(missing_ok=True)
     load_entry.cache_clear()
     return path
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` atomically; ToolError names the folder that cannot be written."""
-    handle, temporary = -1, ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise ToolError(
-            f"cannot write {path}: {error.strerror or error}; choose another folder with BITSYNTH_CACHE or -o"
-        ) from None
-    finally:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)

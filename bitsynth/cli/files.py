@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from bitsynth import cache
 from bitsynth.errors import ToolError
+from bitsynth.files import replace_file
 
 
 def write_c(folder: Path, files: Mapping[str, str]) -> list[Path]:
@@ -16,7 +16,7 @@ def write_c(folder: Path, files: Mapping[str, str]) -> list[Path]:
     for path, text in zip(paths, files.values(), strict=True):
         data = text.encode()
         if not _holds(path, data):
-            cache.write_file(path, data)
+            replace_file(path, data)
     return paths
 
 

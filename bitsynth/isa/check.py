@@ -6,8 +6,6 @@ letter for letter, one that `check_isa` compared with the real instruction.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bitsynth import paths
-from bitsynth.errors import SpecError, ToolError
+from bitsynth.errors import SpecError
+from bitsynth.files import replace_file
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 
@@ -110,7 +109,7 @@ def bless(isa: Isa, *reports: CheckReport) -> Path:
     digests = {name: instr.digest for name, instr in sorted(isa.instrs.items())}
     record = _Record("; ".join(r.by for r in reports), digests)
     path = paths.isa_specs() / isa.name / RECORD
-    _write(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+    replace_file(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
     _digests.cache_clear()
     return path
 
@@ -123,18 +122,6 @@ def _require_complete(isa: Isa, report: CheckReport) -> None:
     tested = {r.form: r.digest for r in report.results}
     if missing := [n for n, i in isa.instrs.items() if tested.get(n) != i.digest]:
         raise SpecError(f"the report does not cover {isa.name} as it is now: {', '.join(missing[:5])}")
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Replace the file in one step: a reader sees the old record or the new one."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except OSError as error:
-        raise ToolError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 @lru_cache

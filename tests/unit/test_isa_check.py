@@ -105,11 +105,12 @@ def test_a_broken_record_is_one_error(record, text):
 
 def test_a_folder_that_cannot_be_written_is_a_tool_error(record):
     shutil.rmtree(record.parent)
+    record.parent.touch()
     with pytest.raises(ToolError, match="cannot write"):
         check.bless(ISA, report())
 
 
 def test_asking_is_cheap():
-    code = "import sys; from bitsynth.isa import check; print(sorted({'numpy', 'z3', 'cffi'} & set(sys.modules)))"
+    code = "import sys; from bitsynth.isa import check; print(sorted({'z3', 'cffi', 'unicorn'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
