@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.errors import SpecError
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace
@@ -73,15 +74,48 @@ class _Run:
     def tile_sums(self) -> NDArray[np.int32]:
         """The tile starts at g[n] + h[m]; every pass adds to it."""
         m, n = self.act.shape[0], self.wgt.shape[1]
-        g = np.zeros(self.tiles * self.kernel.columns, np.int64)
-        g[:n] = np.array(self.kernel.g_table, np.int64)[self.wgt].sum(axis=0)
-        h = np.array(self.kernel.h_table, np.int64)[self.act].sum(axis=1)
-        start = (h[:, None] + g).astype(np.uint64) & np.uint64(0xFFFFFFFF)
-        tile = list(np.moveaxis(start.reshape(m, self.tiles, self.kernel.columns), 2, 0))
+        tile = self._start()
         for loop in self.kernel.passes:
             tile = self._pass(loop, tile)
         sums = np.stack([np.broadcast_to(x, (m, self.tiles)) for x in tile], axis=2)
         return _int32(sums.reshape(m, -1)[:, :n])
+
+    def _start(self) -> list[Any]:
+        """Lanes of the int32 tile before the first pass."""
+        columns, n = self.kernel.columns, self.wgt.shape[1]
+        g = np.zeros(self.tiles * columns, np.int64)
+        g[:n] = np.array(self.kernel.g_table, np.int64)[self.wgt].sum(axis=0)
+        h = np.array(self.kernel.h_table, np.int64)[self.act].sum(axis=1)
+        starts = list((_word32(g).reshape(1, self.tiles, columns)).transpose(2, 0, 1))
+        memory, trace = self.kernel.memory, self._trace()
+        out: list[Any] = []
+        for first in range(0, columns, self.lane_type.lanes):
+            trace.bind("start", self._loaded(memory.load_tile, starts[first:], 32))
+            if self.kernel.has_row_terms:
+                trace.bind("more", self._loaded(memory.broadcast_tile, [_word32(h)[:, None]], 32))
+                trace.apply(memory.add_tile, ["start", "more"], dst="start")
+            out += self._stored(trace.registers["start"])
+        return out
+
+    def _loaded(self, op: str, memory: Sequence[Any], bits: int) -> Register:
+        """What `op` loads from `memory`, cells of `bits` bits; beyond its end are zeros."""
+        instr = self.isa[op]
+        if len(instr.operands) != 1 or not instr.reads_memory or instr.store:
+            raise SpecError(f"{op} loads nothing from memory")
+        kind = instr.operands[0].type
+        cells = VecType("u", bits, -(-kind.total_bits // bits))
+        lanes = tuple((*memory, *[np.uint64(0)] * cells.lanes)[: cells.lanes])
+        return Register(
+            instr.out, tuple(instr(self.domain, [Register(cells, lanes).viewed_as(self.domain, kind).lanes]))
+        )
+
+    def _stored(self, register: Register) -> tuple[Any, ...]:
+        """The int32 lanes that are in memory after a store."""
+        instr = self.isa[self.kernel.memory.store_tile]
+        if not instr.store:
+            raise SpecError(f"{instr.name} stores nothing to memory")
+        lanes = instr(self.domain, [register.viewed_as(self.domain, instr.operands[0].type).lanes])
+        return Register(instr.out, tuple(lanes)).viewed_as(self.domain, self.lane_type).lanes
 
     def _pass(self, loop: Pass, tile: list[Any]) -> list[Any]:
         acts, wgts = self._act_planes(loop), self._wgt_planes(loop)
@@ -136,20 +170,22 @@ class _Run:
         trace.registers.update(accs)
         each = self.lane_type.lanes
         for r in range(len(tile) // each):
-            trace.bind(f"c{r}", Register(self.lane_type, tuple(tile[r * each : (r + 1) * each])))
+            trace.bind(f"c{r}", self._loaded(self.kernel.memory.load_tile, tile[r * each :], 32))
         for step in loop.flush_program:
             trace.run(step)
-        return [x for name in loop.tile for x in trace.registers[name].viewed_as(self.domain, self.lane_type).lanes]
+        return [x for name in loop.tile for x in self._stored(trace.registers[name])]
 
     def _bind_planes(self, trace: Trace, acts: Any, wgts: Any) -> None:
-        word = self.isa.word
-        for p, plane in enumerate(acts):
-            trace.bind(f"a{p}", Register(word, tuple(plane[..., b % WORD_BYTES] for b in range(word.lanes))))
-        slots = self.isa.table.vector_bits // 64
-        for p, plane in enumerate(wgts):
-            for g in range(self.kernel.columns // slots):
-                places = [(g * slots + b // WORD_BYTES, b % WORD_BYTES) for b in range(word.lanes)]
-                trace.bind(f"w{g}_{p}", Register(word, tuple(plane[..., s, b] for s, b in places)))
+        words = [plane[..., b] for plane in acts for b in range(WORD_BYTES)]
+        for p in range(len(acts)):
+            trace.bind(f"a{p}", self._loaded(self.kernel.memory.broadcast, words[p * WORD_BYTES :], 8))
+        per_plane = range(self.kernel.columns * WORD_BYTES)
+        cells = [plane[..., b // WORD_BYTES, b % WORD_BYTES] for plane in wgts for b in per_plane]
+        registers = len(per_plane) // self.isa.word.lanes
+        for p in range(len(wgts)):
+            for g in range(registers):
+                at = (p * registers + g) * self.isa.word.lanes
+                trace.bind(f"w{g}_{p}", self._loaded(self.kernel.memory.load, cells[at:], 8))
 
     def _act_planes(self, loop: Pass) -> Any:
         """(planes, steps, M, 1, bytes) bytes of the packed activations."""
@@ -174,6 +210,11 @@ class _Run:
     def _packed(self, bits: Any) -> Any:
         """Bytes of the bits on the last axis, lowest first; what is left of a byte is 0."""
         return np.packbits(bits, axis=-1, bitorder="little")[..., 0]
+
+
+def _word32(x: NDArray[Any]) -> NDArray[np.uint64]:
+    """The low 32 bits."""
+    return x.astype(np.uint64) & np.uint64(0xFFFFFFFF)
 
 
 def _planes(tables: Sequence[int], bits: int) -> Any:
