@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
 from typing import TextIO
 
+from bitsynth.cli import interrupts
 from bitsynth.errors import BitsynthError, SpecError, ToolError
 
 INTERRUPTED = 130
@@ -16,12 +16,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `bitsynth` with `argv`, the process's own arguments by default; the exit code."""
     for stream in (sys.stdout, sys.stderr):
         _never_fail_to_encode(stream)
-    try:
-        code = _run(argv)
-        sys.stdout.flush()
-        return code
-    except (BitsynthError, OSError, KeyboardInterrupt) as error:
-        return _failed(error)
+    with interrupts.heeded():
+        try:
+            code = _run(argv)
+            sys.stdout.flush()
+            return code
+        except (BitsynthError, OSError, KeyboardInterrupt) as error:
+            return _failed(error)
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -42,8 +43,6 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def _failed(error: BaseException) -> int:
     """Say what went wrong, in one message; the exit code."""
-    if isinstance(error, KeyboardInterrupt):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
     from bitsynth.cli import output
 
     match error:

@@ -10,12 +10,14 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from bitsynth.cli import interrupts
 
 BROKEN_PIPE = 141
 _UNBOUNDED = 100_000
@@ -102,11 +104,28 @@ def fitting(make: Callable[[int], Table]) -> Table:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[str], None]]:
-    """A live line with `title`, the latest message and the seconds since; nothing where nobody looks."""
+    """A live line with `title`, the latest message and the seconds since; nothing where nobody looks.
+
+    Each message is also where an interrupt is heeded that got lost before.
+    """
     target = console(sys.stderr)
-    if not sys.stderr.isatty() or target.is_dumb_terminal:
-        yield lambda message: None
-        return
+    seen = sys.stderr.isatty() and not target.is_dumb_terminal
+    with _live(target, title) if seen else nullcontext(_say_nothing) as show:
+
+        def say(message: str) -> None:
+            interrupts.heed()
+            show(message)
+
+        yield say
+    interrupts.heed()
+
+
+def _say_nothing(message: str) -> None:
+    pass
+
+
+@contextmanager
+def _live(target: Console, title: str) -> Iterator[Callable[[str], None]]:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
     spinner = "dots" if target.encoding.startswith("utf") else "line"

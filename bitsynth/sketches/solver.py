@@ -7,6 +7,7 @@ query alone, not on what the process asked before, so the same input gives the s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,15 +60,29 @@ class Budget:
         solver = z3.SolverFor("QF_FD", ctx=z3.Context())
         solver.from_string(text)
         solver.set("rlimit", self.left)
-        answer = solver.check()
+        answer = _check(solver)
         self.asked += 1
         self.left -= max(1, _spent(solver))
         if answer == z3.unknown:
-            reason = solver.reason_unknown()
-            if "interrupt" in reason:
-                raise KeyboardInterrupt
-            raise Undecided(f"{what}: the solver gave up ({reason}); raise its budget with --rlimit")
+            raise Undecided(f"{what}: the solver gave up ({solver.reason_unknown()}); raise its budget with --rlimit")
         return _model(solver.model()) if answer == z3.sat else None
+
+
+def _check(solver: z3.Solver) -> z3.CheckSatResult:
+    """The solver's answer. It works beside this thread, which an interrupt can then stop at once.
+
+    Z3's own handling of an interrupt loses those that come just before an answer.
+    """
+    solver.set("ctrl_c", False)
+    with ThreadPoolExecutor(1) as beside:
+        answer = beside.submit(solver.check)
+        try:
+            return answer.result()
+        except KeyboardInterrupt:
+            while not answer.done():
+                solver.interrupt()
+                wait([answer], timeout=0.05)
+            raise
 
 
 def _model(model: z3.ModelRef) -> Model:
