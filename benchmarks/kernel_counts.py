@@ -36,7 +36,7 @@ from bitsynth.schedule import cost
 WIDTHS = [(x, y) for x in range(1, 5) for y in range(1, 5)]
 STEPS = (16, 48)
 K = cost.AMORTISED_K
-CALLS = 200
+CALLS = 5000
 FMA_ROWS, FMA_COLUMNS = 6, 16
 DRIVER = """
 #include <stddef.h>
