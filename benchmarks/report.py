@@ -19,6 +19,8 @@ PACKAGES = ("bitsynth", "z3-solver", "numpy")
 def setting(*arches: str) -> dict[str, str]:
     """Machine, processor, compilers for `arches`, versions and the command."""
     rows = {"machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs", "processor": processor()}
+    if hasattr(os, "getloadavg"):
+        rows |= {"load at the end": ", ".join(f"{x:.1f}" for x in os.getloadavg()) + " (1, 5, 15 minutes)"}
     rows |= {f"compiler ({a})": next((f"{c.name}: {c.version}" for c in candidates(a)), "none") for a in arches}
     rows |= {"python": platform.python_version()}
     rows |= {package: _version(package) for package in PACKAGES}
