@@ -4,12 +4,12 @@
 
 NEON: instructions executed in the steady loop under emulation, counted exactly as the
 difference between two numbers of steps, per 128 multiply-accumulates, next to the ops and
-loads of the model. What is over is loop control, register copies and spills. Counts are
-no times.
+loads of the model. What is over is loop control, register copies and spills; it can be
+negative where a compiler does with less than the model reckons. Counts are no times.
 
 AVX2: multiply-accumulates a second of the microkernel over K = 576 in L1, packing excluded,
 next to a hand-written fp32 loop of fused multiply-adds on tiles of 6 x 16 that is measured in
-turn with it. Medians over interleaved rounds.
+turn with it. Medians over interleaved rounds, of CPU time, because others may share the cores.
 """
 
 from __future__ import annotations
@@ -197,9 +197,9 @@ def timed(call: Callable[[int], int], macs: int) -> Callable[[], float]:
     call(CALLS)
 
     def once() -> float:
-        start = time.perf_counter_ns()
+        start = time.thread_time_ns()
         call(CALLS)
-        return macs * CALLS / (time.perf_counter_ns() - start)
+        return macs * CALLS / (time.thread_time_ns() - start)
 
     return once
 
@@ -210,7 +210,7 @@ def show(counts: list[Executed], speeds: list[Speed]) -> Iterator[str]:
         titles = ["kernel", "compiler", "executed", "model ops", "loads", "ops + loads", "over, a step"]
         yield report.columns(titles, [_cells(c) for c in counts])
     if speeds:
-        yield f"multiply-accumulates a second, one core, K = {K} in L1, medians of {speeds[0].rounds} rounds"
+        yield f"multiply-accumulates a second of CPU time, K = {K} in L1, medians of {speeds[0].rounds} rounds"
         titles = ["kernel", "GMAC/s", "fp32 GMAC/s", "ratio"]
         fields = ((s.kernel, s.gmac_per_second, s.fp32_gmac_per_second, s.ratio) for s in speeds)
         yield report.columns(titles, [(name, *(f"{x:.1f}" for x in numbers)) for name, *numbers in fields])
