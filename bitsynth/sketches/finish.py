@@ -38,6 +38,9 @@ def finish(
     for option in finishes(trace.isa.name, coef):
         if trace.isa[option.op].operands[1].type.bits != trace.registers[names[0]].type.bits:
             continue
+        cost = _cost(trace.isa, option, len(names), metric)
+        if best is not None and cost >= best[0]:
+            continue
         probe = Trace(trace.isa, trace.domain, dict(trace.registers), [], dict(trace.constants))
         tile = bind_tile(probe)
         try:
@@ -45,10 +48,14 @@ def finish(
             slots = _columns(probe, out, coef)
         except ILLEGAL:
             continue
-        cost = sum(metric(trace.isa[s.op]) for s in probe.steps)
-        if best is None or cost < best[0]:
-            best = (cost, option, slots)
+        best = (cost, option, slots)
     return best
+
+
+def _cost(isa: Isa, option: Finish, registers: int, metric: Metric) -> float:
+    """What the finish of `registers` sums costs."""
+    ops = [op for op in (option.scale, option.op, option.high) if op]
+    return registers * sum(metric(isa[op]) for op in ops)
 
 
 def tile_type(isa: Isa) -> VecType:

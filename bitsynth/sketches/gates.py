@@ -195,6 +195,8 @@ class _Query:
         if corrected and (plain := self.solve(what, acts + 1, wgts + 1, False, budget)) is not None:
             found, corrected = plain, False
         for more_acts, more_wgts in ((0, 0), (1, 0), (0, 1)):
+            if acts + more_acts + wgts + more_wgts >= found.planes:
+                break
             if (form := self.solve(what, acts + more_acts, wgts + more_wgts, corrected, budget)) is not None:
                 return form
         return found

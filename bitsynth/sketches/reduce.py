@@ -22,7 +22,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.program import Constant, Step
-from bitsynth.sketches.finish import Metric, bind_tile, finish, take_from_tile, tile_type
+from bitsynth.sketches.finish import Finish, Metric, bind_tile, finish, take_from_tile, tile_type
 from bitsynth.sketches.moves import ILLEGAL, Move, Signature, all_moves, arithmetic, atoms, signature
 
 PRE = 3
@@ -301,9 +301,19 @@ def flush_program(
         sums: Sequence[str] = names
         for level in plan.post:
             sums = level.apply(trace, sums)
-        best = finish(trace, sums, coef, metric)
-        if best is None:
-            raise NoKernel(f"{isa.name}: no instruction takes {coef} times a sum from the tile")
-        tile = take_from_tile(trace, best[1], sums, coef, tile)
+        tile = take_from_tile(trace, _best_finish(isa.name, plan, coef, metric), sums, coef, tile)
         program += trace.steps
     return tuple(map(str, program)), tuple(tile)
+
+
+@lru_cache
+def _best_finish(isa_name: str, plan: Plan, coef: int, metric: Metric) -> Finish:
+    """The cheapest finish of the plan's sums for `coef`."""
+    isa = load(isa_name)
+    trace = flush_trace(isa, plan, [f"acc{r}" for r in range(plan.accs)], {}, 0)
+    sums: Sequence[str] = [f"acc{r}" for r in range(plan.accs)]
+    for level in plan.post:
+        sums = level.apply(trace, sums)
+    if (best := finish(trace, sums, coef, metric)) is None:
+        raise NoKernel(f"{isa_name}: no instruction takes {coef} times a sum from the tile")
+    return best[1]
