@@ -1,0 +1,67 @@
+"""Kernels compiled once, inputs that break kernels, and the integer product they must equal."""
+
+from functools import cache
+
+import numpy as np
+
+from bitsynth import api
+from bitsynth.spec import Encoding
+
+ISAS = ("avx2", "neon")
+WIDTHS = [(a, w) for a in (1, 2, 3, 4) for w in (1, 2, 3, 4)]
+CORE = ("unsigned", "bipolar")
+PATTERNS = ("random", "zeros", "ones", "max", "min", "alternating")
+
+
+@cache
+def kernel(isa, act_bits, w_bits, act="unsigned", wgt="bipolar"):
+    return api.get_kernel(isa, act_bits, w_bits, act, wgt)
+
+
+def encodings(act_bits, w_bits):
+    """Every pair of encodings these widths have."""
+
+    def of(bits):
+        return [e.value for e in Encoding if bits == 2 or e is not Encoding.TERNARY]
+
+    return [(a, w) for a in of(act_bits) for w in of(w_bits)]
+
+
+def operand(what, shape, pattern, rng):
+    """Operand values: codes 0, 1 or the greatest everywhere, alternating, or random."""
+    last = what.codes[-1]
+    codes = {
+        "random": lambda: rng.integers(0, last + 1, shape),
+        "zeros": lambda: np.zeros(shape, int),
+        "ones": lambda: np.ones(shape, int),
+        "max": lambda: np.full(shape, last),
+        "min": lambda: np.zeros(shape, int),
+        "alternating": lambda: np.indices(shape).sum(axis=0) % 2 * last,
+    }[pattern]()
+    values = what.scale * codes + what.offset
+    if pattern == "zeros" and what.encoding in (Encoding.SIGNED, Encoding.TERNARY):
+        values = np.zeros(shape, int)
+    return values
+
+
+def check(k, m, length, n, patterns=PATTERNS, seed=0):
+    """Every pattern on one side meets itself and random values on the other."""
+    rng = np.random.default_rng([seed, m, length, n])
+    for pattern in patterns:
+        for other in dict.fromkeys((pattern, "random")):
+            a = operand(k.spec.act, (m, length), pattern, rng)
+            w = operand(k.spec.wgt, (length, n), other, rng)
+            got = k.matmul(a, w)
+            want = a.astype(np.int64) @ w.astype(np.int64)
+            assert got.dtype == np.int32
+            assert got.shape == want.shape
+            wrong = np.argwhere(got != want)
+            assert not len(wrong), (
+                f"{k.name} {pattern} x {other}, M={m} K={length} N={n}: at {wrong[0]} "
+                f"{got[tuple(wrong[0])]}, want {want[tuple(wrong[0])]}"
+            )
+
+
+def periods(k):
+    """Flush periods in positions of K."""
+    return sorted({p.flush_every * k.entry.kernel.k_step for p in k.entry.kernel.passes})
