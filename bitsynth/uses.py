@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 
 from bitsynth.isa.domains.linear import Field, Form, LinearDomain, Payload, tightened
 from bitsynth.isa.instr import Instr
-from bitsynth.isa.trace import Trace
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.types import VecType
 from bitsynth.program import Step
 
 
@@ -71,15 +72,23 @@ class Recorder(Trace):
     """A trace that keeps the uses of the programs it runs."""
 
     seen: set[Use] = field(default_factory=set)
+    shapes: dict[tuple[int, VecType], tuple[Lane, ...]] = field(default_factory=dict)
+    kept: list[Register] = field(default_factory=list)
 
     def run(self, step: Step) -> str:
         instr: Instr = self.isa[step.op]
-        before = dict(self.registers)
-        rows = self.domain.rows if isinstance(self.domain, LinearDomain) else 1
+        before = [self.registers.get(name) for name in step.args]
         dst = super().run(step)
-        operands = tuple(
-            tuple(shape(x, o.type.bits, rows) for x in before[name].viewed_as(self.domain, o.type).lanes)
-            for name, o in zip(step.args, instr.operands, strict=True)
-        )
+        operands = tuple(self._shape(r, o.type) for r, o in zip(before, instr.operands, strict=True) if r)
         self.seen.add(Use(step.op, step.imm, operands, instr.lane))
         return dst
+
+    def _shape(self, register: Register, kind: VecType) -> tuple[Lane, ...]:
+        """What is known of a register's lanes, viewed as `kind`; worked out once a register."""
+        key = id(register), kind
+        if key not in self.shapes:
+            rows = self.domain.rows if isinstance(self.domain, LinearDomain) else 1
+            lanes = register.viewed_as(self.domain, kind).lanes
+            self.shapes[key] = tuple(shape(x, kind.bits, rows) for x in lanes)
+            self.kept.append(register)
+        return self.shapes[key]

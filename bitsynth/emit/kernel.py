@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,15 @@ from bitsynth.program import WORD_BYTES, Kernel, Pass
 from bitsynth.spec import Affine, MatmulSpec, affine
 from bitsynth.wellformed import constant_load
 
-_TEMPLATES = Path(__file__).parent / "templates"
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    autoescape=False,
+)
+_TEMPLATES = {name: _ENVIRONMENT.get_template(name) for name in ("kernel.h.j2", "kernel.c.j2", "kernel_selftest.c.j2")}
 
 
 class CSource:
@@ -32,7 +40,7 @@ class CSource:
         self._values = _values(load(kernel.isa), kernel, spec, self.name)
 
     def _render(self, template: str) -> str:
-        return _environment().get_template(template).render(self._values)
+        return _TEMPLATES[template].render(self._values)
 
     @cached_property
     def header(self) -> str:
@@ -73,18 +81,6 @@ class PassText:
 def render(kernel: Kernel, spec: MatmulSpec) -> CSource:
     """C for `kernel` under the encodings of `spec`."""
     return CSource(kernel, spec)
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
 
 
 def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, Any]:

@@ -1,0 +1,79 @@
+"""Synthesis from nothing: the same bytes every time, as good as what is shipped."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bitsynth import cache
+from bitsynth.api import MatmulKernel, get_kernel
+from bitsynth.sketches import compute, reduce
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.synth import synthesize
+
+CODE = """
+import sys
+from bitsynth import cache
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.synth import synthesize
+for text in sys.argv[1:]:
+    isa, act, wgt = text.split(",")
+    spec = MatmulSpec(isa, Operand(int(act), Encoding.UNSIGNED), Operand(int(wgt), Encoding.BIPOLAR))
+    print(synthesize(spec).entry.digest)
+"""
+
+
+def spec(isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
+    return MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+
+
+def digests(seed: str, *configs: str) -> list[str]:
+    env = {**os.environ, "PYTHONHASHSEED": seed}
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *configs], capture_output=True, text=True, check=True, env=env, timeout=300
+    )
+    return done.stdout.split()
+
+
+def test_the_same_input_gives_the_same_kernel_whatever_came_before():
+    together = digests("1", "neon,2,1", "avx2,1,2", "avx2,2,1")
+    apart = [digests("2", "avx2,2,1")[0], digests("3", "neon,2,1")[0], digests("4", "avx2,1,2")[0]]
+    assert together == [apart[1], apart[2], apart[0]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", ["neon", "avx2"])
+def test_every_configuration_is_solved_as_well_as_the_shipped_one(isa):
+    compute.forget()
+    reduce.plan.cache_clear()
+    for act_bits, w_bits in itertools.product(range(1, 5), range(1, 5)):
+        entry = synthesize(spec(isa, act_bits, w_bits)).entry
+        shipped = get_kernel(isa, act_bits, w_bits).cost
+        assert entry.cost.lower_bound == shipped.lower_bound
+        assert entry.cost.minimal
+        assert entry.cost.ops_per_128_mac <= shipped.ops_per_128_mac + 0.5
+
+
+@pytest.mark.parametrize(("act_bits", "w_bits"), [(1, 1), (2, 2), (3, 1)])
+def test_the_papers_sketch_gives_right_kernels(act_bits, w_bits, tmp_path, monkeypatch):
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
+    entry = synthesize(spec("neon", act_bits, w_bits), sketch="paper").entry
+    assert cache.load_entry(cache.store(entry)) == entry
+    kernel = MatmulKernel(entry, spec("neon", act_bits, w_bits))
+    act = np.full((2, 4608), (1 << act_bits) - 1)
+    wgt = np.full((4608, 9), (1 << w_bits) - 1)
+    assert (kernel.matmul(act, wgt) == act @ wgt).all()
+    assert (kernel.matmul(act, -wgt) == act @ -wgt).all()
+
+
+@pytest.mark.parametrize("model", ["a53", "length"])
+def test_other_costs_give_proved_kernels(model):
+    entry = synthesize(spec("neon", 2, 1), model=model).entry
+    assert entry.model == model
+    act, wgt = np.full((3, 1000), 3), np.ones((1000, 11), int)
+    assert (MatmulKernel(entry, spec("neon", 2, 1)).matmul(act, wgt) == act @ wgt).all()

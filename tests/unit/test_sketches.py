@@ -1,0 +1,128 @@
+"""The sketches: what they find, what they refuse, and that covers are really the cheapest."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from bitsynth.errors import NoKernel, SpecError, Undecided
+from bitsynth.isa.load import load
+from bitsynth.schedule import cost
+from bitsynth.sketches import blocks, compute, counts, gates, paper, reduce
+from bitsynth.sketches.solver import Budget
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+
+ISAS = ("neon", "avx2")
+
+
+def spec(isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
+    return MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+
+
+def value(form: gates.BitForm, ops: dict[str, gates.GateOp], act: int, wgt: int) -> int:
+    """The form's right-hand side, gate by gate."""
+    nodes = [t >> act & 1 for t in form.act_planes] + [t >> wgt & 1 for t in form.wgt_planes]
+    for gate in form.gates:
+        inputs = sum(nodes[n] << k for k, n in enumerate(gate.args))
+        nodes.append(ops[gate.op].table >> inputs & 1)
+    return form.g[wgt] + form.h[act] - sum(c * nodes[n] for c, n in form.terms)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("shape", "price"), [((1, 1), 3), ((2, 1), 6), ((1, 2), 6), ((2, 2), 10)])
+def test_blocks_are_exact_and_as_cheap_as_known(isa, shape, price):
+    ops = gates.gate_ops(load(isa))
+    solved = gates.solve_block(ops, *shape, Budget())
+    assert solved.form.cost == price
+    by_name = {op.name: op for op in ops}
+    for act, wgt in itertools.product(range(1 << shape[0]), range(1 << shape[1])):
+        assert value(solved.form, by_name, act, wgt) == act * (2 * wgt - (1 << shape[1]) + 1)
+
+
+def test_two_popcounts_do_not_multiply_two_by_two_planes():
+    solved = gates.solve_block(gates.gate_ops(load("avx2")), 2, 2, Budget())
+    assert "2x2: 2 popcounts of any functions: unsat" in solved.claims
+    assert len(solved.form.terms) == 3
+    assert not any(solved.form.h)
+
+
+def test_gates_that_cannot_multiply_are_an_empty_sketch():
+    only_and = [op for op in gates.gate_ops(load("avx2")) if op.table == 0b1000]
+    with pytest.raises(NoKernel, match="no circuit"):
+        gates.solve_block(only_and, 1, 1, Budget())
+
+
+def test_a_spent_budget_is_undecided():
+    compute.forget()
+    with pytest.raises(Undecided, match="--rlimit"):
+        compute.solve(load("neon"), spec("neon", 3, 3), Budget(1))
+
+
+FAKE = {
+    shape: gates.BitForm((2,), (2,), (), (), (0,) * (1 << shape[1]), (0,) * (1 << shape[0]), cost=price)
+    for shape, price in {(1, 1): 3, (1, 2): 6, (2, 1): 6, (2, 2): 10, (1, 3): 8, (3, 1): 8}.items()
+}
+
+
+def partitions(free: frozenset[tuple[int, int]]) -> int:
+    """The least cost of any partition, by trying them all."""
+    if not free:
+        return 0
+    act, wgt = min(free)
+    prices = []
+    for (p, r), form in FAKE.items():
+        cells = {(act + i, wgt + j) for i in range(p) for j in range(r)}
+        if cells <= free:
+            prices.append(form.cost + partitions(free - cells))
+    return min(prices)
+
+
+@pytest.mark.parametrize(("act_bits", "w_bits"), list(itertools.product(range(1, 5), range(1, 5))))
+def test_covers_are_partitions_of_the_least_cost(act_bits, w_bits):
+    forms = {s: FAKE[s] for s in blocks.shapes_within(act_bits, w_bits)}
+    cover = blocks.cheapest_cover(act_bits, w_bits, forms)
+    cells = [
+        (b.act_low + i, b.wgt_low + j)
+        for b in cover
+        for i in range((len(b.form.h) - 1).bit_length())
+        for j in range((len(b.form.g) - 1).bit_length())
+    ]
+    assert sorted(cells) == sorted(itertools.product(range(act_bits), range(w_bits)))
+    assert sum(b.form.cost for b in cover) == partitions(frozenset(cells))
+
+
+def test_counting_instructions_are_found_by_what_they_do():
+    assert [(c.op, c.bits_per_byte, c.table) for c in counts.find(load("neon"))] == [("cnt.u8x16", 8, None)]
+    assert [(c.op, c.bits_per_byte, c.table) for c in counts.find(load("avx2"))] == [("shuffle_epi8.u8x32", 4, 0)]
+
+
+def test_neon_reduces_as_the_paper_does():
+    plan = reduce.plan("neon", reduce.Bytes(4, 8), 9, cost.metric("neon", "ops"))
+    assert [m.op for m in plan.pre] == ["addp.u8x16", "addp.u8x16"]
+    assert plan.accumulate == "uadalp.u8x16"
+    assert plan.slots == tuple(range(8))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_reduction_that_cannot_fill_the_tile_is_an_empty_sketch(isa):
+    with pytest.raises(NoKernel, match="do not fill"):
+        reduce.plan(isa, reduce.Bytes(1, 8), 9, cost.metric(isa, "ops"))
+
+
+def test_the_papers_pair_takes_five_instructions():
+    found = paper.solve(load("neon"), Budget())
+    assert len(found.pair) == 5
+    assert "plane pair: 4 instructions: unsat" in found.claims
+
+
+@pytest.mark.parametrize(("act_bits", "w_bits"), [(3, 2), (2, 3), (3, 3)])
+def test_the_papers_sketch_lacks_what_the_paper_lacks(act_bits, w_bits):
+    found = paper.PaperCompute((), ())
+    with pytest.raises(NoKernel, match="byte lanes only"):
+        paper.build(load("neon"), spec("neon", act_bits, w_bits), found, cost.metric("neon", "length"))
+
+
+def test_an_instruction_set_without_the_papers_list_is_refused():
+    with pytest.raises(SpecError, match="no paper sketch"):
+        paper.solve(load("avx2"), Budget())
