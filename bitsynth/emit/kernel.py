@@ -189,6 +189,7 @@ def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope) -> list[str]:
         lines += row_scope.steps(loop.step_program, rename)
         for acc in loop.accs:
             lines.append(f"{rename[acc.name]} = {row_scope.viewed(acc.next, VecType.parse(acc.type))};")
+            lines += [isa.table.pin.format(x=rename[acc.name])] if isa.table.pin else []
         out += ["{", *(f"    {line}" for line in lines), "}"]
     return out
 

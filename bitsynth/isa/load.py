@@ -77,7 +77,11 @@ class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The `[isa]` table of `isa.toml`."""
+    """The `[isa]` table of `isa.toml`.
+
+    `cast` views a register as another type; `pin` is a statement that keeps compilers from
+    mixing the rows of a tile, which makes them spill.
+    """
 
     name: str
     doc: str
@@ -92,6 +96,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu: dict[str, CpuTable]
     sources: dict[str, str]
     host_features: list[str] = []
+    pin: str = ""
     paper: PaperTable | None = None
 
 
