@@ -1,0 +1,191 @@
+"""The C text itself: clean under every compiler, the same on every run, without undefined behaviour."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from reference import ISAS, WIDTHS, encodings, kernel
+
+from bitsynth import build
+from bitsynth.errors import ToolError
+from bitsynth.isa import load
+
+STRICT = ("-DBITSYNTH_NO_MAIN", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes")
+COMPILERS = [(isa, c) for isa in ISAS for c in build.compilers(load.load(isa))]
+SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g")
+DIRECTORY = Path(__file__).parent
+
+
+@cache
+def compiled(isa, compiler, case):
+    return build.compile_for(load.load(isa), kernel(isa, *case).files, flags=STRICT, compiler=compiler)
+
+
+def selftest(isa, compiler, case):
+    runner = build.runner(load.load(isa), compiled(isa, compiler, case))
+    return runner.call(f"{kernel(isa, *case).name}_selftest", bits=32)
+
+
+def test_a_compiler_was_found():
+    assert {isa for isa, _ in COMPILERS} == set(ISAS)
+
+
+@pytest.mark.parametrize("case", [(1, 1), (2, 2, "ternary", "signed"), (3, 3)], ids=str)
+@pytest.mark.parametrize(("isa", "compiler"), COMPILERS, ids=lambda x: getattr(x, "name", x))
+def test_clean_and_right_under_every_compiler(isa, compiler, case):
+    assert selftest(isa, compiler, case) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+@pytest.mark.parametrize(("isa", "compiler"), COMPILERS, ids=lambda x: getattr(x, "name", x))
+def test_all_kernels_clean_and_right_under_every_compiler(isa, compiler, widths):
+    assert selftest(isa, compiler, widths) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", encodings(2, 2), ids=str)
+@pytest.mark.parametrize(("isa", "compiler"), COMPILERS, ids=lambda x: getattr(x, "name", x))
+def test_all_encodings_clean_and_right_under_every_compiler(isa, compiler, pair):
+    assert selftest(isa, compiler, (2, 2, *pair)) == 0
+
+
+def test_the_selftest_sees_a_wrong_kernel():
+    """With one table entry of the packed weights changed, the exit code names the pattern."""
+    k = kernel("avx2", 2, 2)
+    right = "static const int64_t column_terms[] = { 0, 3,"
+    files = {name: text.replace(right, right.replace("3", "4")) for name, text in k.files.items()}
+    assert files != k.files
+    library = build.compile_for(load.load("avx2"), files, flags=("-DBITSYNTH_NO_MAIN",))
+    assert build.runner(load.load("avx2"), library).call(f"{k.name}_selftest", bits=32) > 0
+
+
+RENDER = """
+import hashlib, sys
+sys.path.insert(0, sys.argv[1])
+from reference import ISAS, WIDTHS, encodings, kernel
+for isa in ISAS:
+    for case in [*WIDTHS, *((2, 2, *pair) for pair in encodings(2, 2))]:
+        for name, text in kernel(isa, *case).files.items():
+            print(name, hashlib.sha256(text.encode()).hexdigest())
+"""
+
+
+def test_the_same_bytes_on_every_run():
+    def rendered(seed):
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", RENDER, str(DIRECTORY)]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+    first = rendered("1")
+    assert first == rendered("2")
+    k = kernel("neon", 3, 4)
+    assert hashlib.sha256(k.source.encode()).hexdigest() in first
+
+
+def test_text_is_plain():
+    """Plain ASCII, no tabs, no blanks at line ends, nothing of this machine."""
+    for isa in ISAS:
+        for text in kernel(isa, 2, 2, "ternary", "signed").files.values():
+            assert text.isascii()
+            assert "\t" not in text
+            assert not any(line != line.rstrip() for line in text.split("\n"))
+            assert str(Path.home()) not in text
+            assert text.endswith("\n")
+
+
+DRIVER = """\
+#include "NAME.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+static unsigned state = 1;
+static uint8_t code(unsigned last)
+{
+    state = state * 1664525u + 1013904223u;
+    return (uint8_t)(state / 65536u % (last + 1));
+}
+
+static int one(size_t m, size_t k, size_t n)
+{
+    uint8_t *a = malloc(m * k), *w = malloc(k * n);
+    uint8_t *act = malloc(NAME_act_bytes(m, k)), *wgt = malloc(NAME_wgt_bytes(k, n));
+    int32_t *c = malloc(m * n * sizeof *c);
+    int bad = 0;
+    for (size_t i = 0; i < m * k; ++i) a[i] = code(ACT_LAST);
+    for (size_t i = 0; i < k * n; ++i) w[i] = code(WGT_LAST);
+    NAME_pack_act(m, k, a, act);
+    NAME_pack_wgt(k, n, w, wgt);
+    bad |= NAME_matmul(m, k, n, act, wgt, c);
+    for (size_t i = 0; i < m; ++i)
+        for (size_t j = 0; j < n; ++j) {
+            int32_t want = 0;
+            for (size_t l = 0; l < k; ++l)
+                want += (ACT_SCALE * a[i * k + l] + ACT_OFFSET) * (WGT_SCALE * w[l * n + j] + WGT_OFFSET);
+            bad |= want != c[i * n + j];
+        }
+    free(a); free(w); free(act); free(wgt); free(c);
+    return bad;
+}
+
+int main(void)
+{
+    for (size_t k = 0; k < 2 * NAME_k_step + 3; ++k)
+        if (one(NAME_rows + 1, k, NAME_columns + 1)) { printf("K %zu\\n", k); return 1; }
+    for (size_t m = 1; m < 2 * NAME_rows + 2; ++m)
+        for (size_t n = 1; n < 2 * NAME_columns + 2; ++n)
+            if (one(m, 37, n)) { printf("M %zu N %zu\\n", m, n); return 1; }
+    return one(2, 5000, 3);
+}
+"""
+
+
+def driver(k):
+    act, wgt = k.spec.act, k.spec.wgt
+    facts = {
+        "ACT_LAST": act.codes[-1],
+        "WGT_LAST": wgt.codes[-1],
+        "ACT_SCALE": act.scale,
+        "ACT_OFFSET": f"({act.offset})",
+        "WGT_SCALE": wgt.scale,
+        "WGT_OFFSET": f"({wgt.offset})",
+        "NAME": k.name,
+    }
+    text = DRIVER
+    for name, value in facts.items():
+        text = text.replace(name, str(value))
+    return {f"{k.name}.h": k.header, f"{k.name}.c": k.source, "driver.c": text}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [*WIDTHS, (2, 2, "signed", "ternary"), (3, 2, "bipolar", "signed")], ids=str)
+def test_no_undefined_behaviour(case):
+    """Exact buffers, every tail and tile edge, under AddressSanitizer and UBSan."""
+    isa = load.load("avx2")
+    native = [c for c in build.compilers(isa) if c.family in ("gcc", "clang")]
+    if not native:
+        pytest.skip("neither gcc nor clang is installed for this machine")
+    try:
+        build.compile_for(
+            isa, {"empty.c": "int main(void) { return 0; }\n"}, flags=SANITIZE, shared=False, compiler=native[0]
+        )
+    except ToolError:
+        pytest.skip(f"{native[0].name} has no sanitizer runtime here")
+    program = build.compile_for(isa, driver(kernel("avx2", *case)), flags=SANITIZE, shared=False, compiler=native[0])
+    done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_header_is_cplusplus_too(isa):
+    if not shutil.which("g++"):
+        pytest.skip("g++ is not installed")
+    header = kernel(isa, 2, 2).header
+    command = ["g++", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-x", "c++", "-"]
+    done = subprocess.run(command, input=header, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
