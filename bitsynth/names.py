@@ -13,7 +13,8 @@ from bitsynth.errors import SpecError
 from bitsynth.program import Kernel
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 
-_PATTERN = re.compile(r"bs_mm_a(\d)([usbt])_w(\d)([usbt])_s32_([a-z][a-z0-9_]*?)_(\d+)x(\d+)x(\d+)", re.ASCII)
+_SIZE = r"([1-9]\d{0,5})"
+_PATTERN = re.compile(rf"bs_mm_a(\d)([usbt])_w(\d)([usbt])_s32_([a-z][a-z0-9_]*?)_{_SIZE}x{_SIZE}x{_SIZE}", re.ASCII)
 _LETTERS = {e.letter: e for e in Encoding}
 
 
