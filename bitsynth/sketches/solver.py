@@ -26,7 +26,7 @@ class Model:
 
     def true(self, x: Any) -> bool:
         """The value of a boolean unknown or constant."""
-        return str(x) == "true" or self.unsigned(x) == 1
+        return z3.is_true(x) or self.unsigned(x) == 1
 
     def unsigned(self, x: Any) -> int:
         """The value of a bit-vector unknown."""

@@ -1,0 +1,155 @@
+"""Instruction lemmas: what they state, that Z3 proves the shipped ones, that wrong ones fall."""
+
+from dataclasses import replace
+
+import pytest
+
+from bitsynth import cache, paths, prove
+from bitsynth.errors import Refuted, Undecided
+from bitsynth.isa import load
+from bitsynth.isa.domains.linear import Field, Form
+from bitsynth.sketches.solver import Budget
+from bitsynth.uses import Lane, Use, shape
+
+QUICK = ["a1u_w1b", "a2u_w2b"]
+
+
+def uses_of(isa, widths):
+    (path,) = (paths.shipped_kernels() / isa).glob(f"bs_mm_{widths}_*.json")
+    return cache.examine(cache.read_entry(path).kernel)[1]
+
+
+def bits(n, mask=0xFF):
+    return (Lane("bits", 0, mask),) * n
+
+
+def sums(n, low, high):
+    return (Lane("sum", low, high),) * n
+
+
+def consts(values):
+    return tuple(Lane("const", v, v) for v in values)
+
+
+@pytest.mark.parametrize("widths", QUICK)
+@pytest.mark.parametrize("isa", ["avx2", "neon"])
+def test_lemmas_of_shipped_kernels_hold(isa, widths):
+    uses = uses_of(isa, widths)
+    assert prove.discharge(load.load(isa), uses, Budget()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(paths.shipped_kernels().glob("*/*.json")), ids=lambda p: p.stem)
+def test_lemmas_of_every_shipped_kernel_hold(path):
+    uses = cache.examine(cache.read_entry(path).kernel)[1]
+    assert prove.discharge(load.load(path.parent.name), uses, Budget()) > 0
+    assert tuple(sorted(u.statement for u in uses)) == cache.read_entry(path).certificate.instructions
+
+
+def test_statements_name_form_operands_and_meaning():
+    use = Use("cnt.u8x16", 0, (bits(16),), "popcount(a[i])")
+    assert use.statement.startswith("instruction: cnt.u8x16 #0 on bits in 0xff [")
+    assert use.statement != replace(use, meaning="popcount(a[i]) + 1").statement
+    assert use.statement != replace(use, operands=(bits(16, 0x0F),)).statement
+    assert use.statement != replace(use, imm=1).statement
+    mixed = Use("add.u8x16", 0, (sums(16, 0, 8), (*sums(15, 0, 8), *consts([3]))), "a[i] + b[i]")
+    assert "on sums in [0, 8]; 2 kinds of operand lanes" in mixed.statement
+
+
+def test_shapes_of_lanes():
+    assert shape(5, 8, 1) == Lane("const", 5, 5)
+    assert shape(Field(0b10, 0, 0, 0x0F, 0x10), 8, 2) == Lane("bits", 0x10, 0x1F)
+    assert shape(Form(3, {}, 3, 9), 8, 1) == Lane("sum", 3, 9)
+    assert shape(Form(0, {("x", 0, 0): {1: 1}}, 0, 300), 8, 1) == Lane("sum", 0, 255)
+    assert shape(Form(0, {("x", 0, 0): {1: 1}}, -1, 254), 8, 1) == Lane("sum", 0, 255)
+
+
+RIGHT = [
+    ("avx2", Use("xor.u8x32", 0, (bits(32), bits(32)), "")),
+    ("avx2", Use("shuffle_epi8.u8x32", 0, (consts([k.bit_count() for k in range(16)] * 2), bits(32, 0x0F)), "")),
+    ("avx2", Use("sad_epu8.u8x32", 0, (sums(32, 0, 255), consts([0] * 32)), "")),
+    ("avx2", Use("madd.s16x16", 0, (sums(16, 0, 32767), consts([1] * 16)), "")),
+    ("neon", Use("cnt.u8x16", 0, (bits(16),), "")),
+    ("neon", Use("uadalp.u8x16", 0, (sums(8, 0, 65535), sums(16, 0, 255)), "")),
+    ("neon", Use("umlsl.u16x8", 0, (sums(4, 0, 2**32 - 1), sums(8, 0, 65535), consts([3] * 8)), "")),
+    ("neon", Use("saddlp.s8x16", 0, (sums(16, -8, 8),), "")),
+    ("neon", Use("shl.u16x8", 3, (sums(8, 0, 100),), "")),
+]
+
+
+@pytest.mark.parametrize(("isa", "use"), RIGHT, ids=lambda x: getattr(x, "op", x))
+def test_right_uses_are_proved(isa, use):
+    assert prove.discharge(load.load(isa), [use], Budget()) >= 1
+
+
+WRONG = [
+    ("avx2", Use("sad_epu8.u8x32", 0, (sums(32, -1, 200), consts([0] * 32)), "")),
+    ("avx2", Use("madd.s16x16", 0, (sums(16, 0, 32768), consts([1] * 16)), "")),
+    ("avx2", Use("shuffle_epi8.u8x32", 0, (consts([k.bit_count() for k in range(16)] * 2), bits(32)), "")),
+    ("avx2", Use("shuffle_epi8.u8x32", 0, (consts([*range(15), 14] * 2), bits(32, 0x0F)), "")),
+    ("avx2", Use("maddubs.u8x32", 0, (sums(32, 0, 255), consts([127] * 32)), "")),
+    ("neon", Use("uaddlp.u8x16", 0, (sums(16, -1, 100),), "")),
+    ("neon", Use("cnt.u8x16", 0, (sums(16, 0, 8),), "")),
+    ("neon", Use("ushr.u16x8", 1, (sums(8, 0, 8),), "")),
+    ("neon", Use("and.u8x16", 0, (sums(16, 0, 8), sums(16, 0, 8)), "")),
+]
+
+
+@pytest.mark.parametrize(("isa", "use"), WRONG, ids=lambda x: getattr(x, "op", x))
+def test_wrong_uses_are_refuted(isa, use):
+    """Widening what may have wrapped, saturation, an index beyond the table, gates on sums."""
+    with pytest.raises(Refuted, match=use.op):
+        prove.discharge(load.load(isa), [use], Budget())
+
+
+class Lying:
+    """An instruction set in which one form does something else than its linear meaning says."""
+
+    def __init__(self, isa, op, other):
+        self.isa, self.op, self.other = isa, op, other
+
+    def __getitem__(self, op):
+        right = self.isa[op]
+        wrong = self.isa[self.other]
+
+        class Both:
+            operands, out = right.operands, right.out
+
+            def __call__(self, domain, args, imm=0):
+                return (wrong if type(domain).__name__ == "SymbolicDomain" else right)(domain, args, imm)
+
+        return Both() if op == self.op else right
+
+
+@pytest.mark.parametrize(
+    ("op", "other", "operands"),
+    [
+        ("xor.u8x32", "or.u8x32", (bits(32), bits(32))),
+        ("andnot.u8x32", "and.u8x32", (bits(32), bits(32))),
+        ("add.u8x32", "sub.u8x32", (sums(32, 0, 8), sums(32, 0, 8))),
+        ("unpacklo.u8x32", "unpackhi.u8x32", (sums(32, 0, 8), sums(32, 0, 8))),
+    ],
+)
+def test_a_machine_that_does_something_else_is_caught(op, other, operands):
+    """The linear domain believes `op`, the machine does `other`: a model of the difference is shown."""
+    isa = load.load("avx2")
+    with pytest.raises(Refuted, match="lane 0 is not what the linear domain says"):
+        prove.discharge(Lying(isa, op, other), [Use(op, 0, operands, "")], Budget())
+
+
+@pytest.mark.parametrize("isa", ["avx2", "neon"])
+def test_a_tiny_budget_is_undecided(isa):
+    uses = uses_of(isa, "a2u_w2b")
+    with pytest.raises(Undecided, match="--rlimit"):
+        prove.discharge(load.load(isa), uses, Budget(1))
+
+
+def test_uses_are_proved_in_an_order_of_their_own():
+    """The same questions in the same order, whatever the order of the set."""
+    isa = load.load("avx2")
+    uses = sorted(uses_of("avx2", "a1u_w1b"), key=lambda u: u.statement)
+    asked = []
+    for given in (uses, uses[::-1]):
+        budget = Budget(progress=lambda what, into=asked: into.append(what))
+        prove.discharge(isa, given, budget)
+    assert asked[: len(asked) // 2] == asked[len(asked) // 2 :]
