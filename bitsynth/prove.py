@@ -13,7 +13,8 @@ from typing import Any
 import z3
 
 from bitsynth.errors import Refuted
-from bitsynth.isa.domains.linear import Field, Inexact, LinearDomain, Payload, variable
+from bitsynth.isa.domains.forms import Field, Inexact, Payload, variable
+from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.domains.symbolic import SymbolicDomain
 from bitsynth.isa.load import Isa
 from bitsynth.sketches.solver import Budget

@@ -11,7 +11,8 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from bitsynth.isa.domains.linear import Field, Form, LinearDomain, Payload, tightened
+from bitsynth.isa.domains.forms import Field, Form, Payload, tightened
+from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType

@@ -14,17 +14,8 @@ from typing import cast
 
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.check import require_tested
-from bitsynth.isa.domains.linear import (
-    Field,
-    Form,
-    Inexact,
-    LinearDomain,
-    Payload,
-    add_forms,
-    as_form,
-    tightened,
-    variable,
-)
+from bitsynth.isa.domains.forms import Field, Form, Inexact, Payload, add_forms, as_form, tightened, variable
+from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.domains.linear import LinearDomain, variable
+from bitsynth.isa.domains.forms import variable
+from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bitsynth.isa.domains.linear import Field, Form, Inexact, LinearDomain
+from bitsynth.isa.domains.forms import Field, Form, Inexact
+from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.domains.linear import Form, Inexact, variable
+from bitsynth.isa.domains.forms import Form, Inexact, variable
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace

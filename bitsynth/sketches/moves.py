@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Literal
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.domains.linear import Form, Inexact
+from bitsynth.isa.domains.forms import Form, Inexact
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa, load

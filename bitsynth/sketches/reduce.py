@@ -15,7 +15,8 @@ from functools import lru_cache
 from itertools import count as counter
 
 from bitsynth.errors import NoKernel
-from bitsynth.isa.domains.linear import Form, Inexact, LinearDomain, variable
+from bitsynth.isa.domains.forms import Form, Inexact, variable
+from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa, load

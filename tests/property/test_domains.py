@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from bitsynth.isa import bits, inputs, load
 from bitsynth.isa.bits import Bits
 from bitsynth.isa.domains.concrete import ConcreteDomain
-from bitsynth.isa.domains.linear import Field, Form, Inexact, LinearDomain, as_form
+from bitsynth.isa.domains.forms import Field, Form, Inexact, as_form
+from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.domains.symbolic import SymbolicDomain
 
 CONCRETE, SYMBOLIC = ConcreteDomain(), SymbolicDomain()

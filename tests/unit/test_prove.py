@@ -7,7 +7,7 @@ import pytest
 from bitsynth import cache, paths, prove
 from bitsynth.errors import Refuted, Undecided
 from bitsynth.isa import load
-from bitsynth.isa.domains.linear import Field, Form
+from bitsynth.isa.domains.forms import Field, Form
 from bitsynth.sketches.solver import Budget
 from bitsynth.uses import Lane, Use, shape
 

@@ -1,1 +1,1 @@
-"""Meanings of the primitives: concrete (numpy), symbolic (Z3), linear (proofs)."""
+"""Meanings of the primitives: concrete (numpy), symbolic (Z3), linear (proofs), reads (dependencies)."""

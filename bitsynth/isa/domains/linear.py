@@ -1,11 +1,4 @@
-"""Linear meaning: what a lane holds, as an integer combination of one-bit atoms.
-
-A payload is one of
-- an int: a constant;
-- a `Field`: some bits are one boolean function `tt` of the planes at consecutive
-  positions, the others are constants. Gates act on it, counting turns it into
-- a `Form`: const + sum of coefficient * atom, equal to the lane modulo 2**w, with an
-  interval [lo, hi] that holds for the integer value of the combination.
+"""Linear meaning: what a lane holds, as an integer combination of one-bit atoms (`forms`).
 
 Addition, subtraction, shifts to the left and truncation are exact modulo 2**w.
 Widening is where range matters: it is refused (`Inexact`) unless the interval shows
@@ -15,122 +8,21 @@ No solver is imported here: this is the checker's own arithmetic.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-Atoms = Mapping[Hashable, Mapping[int, int]]
-
-
-class Inexact(Exception):
-    """A step leaves the linear domain, or its side condition does not hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """Bit n is `tt` at (column, position + n) where `mask` has bit n, else bit n of `ones`.
-
-    `tt` is a truth table, one bit per row (act code + wgt code << act_bits). `column`
-    is None while only activations are involved: they are the same in every column.
-    """
-
-    tt: int
-    column: int | None
-    position: int
-    mask: int
-    ones: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """const + sum(coef * atom); `atoms[key][coef]` is a bit mask of positions."""
-
-    const: int
-    atoms: Atoms
-    lo: int
-    hi: int
-
-    def shifted(self, delta: int) -> Form:
-        return Form(self.const + delta, self.atoms, self.lo + delta, self.hi + delta)
-
-    def scaled(self, factor: int) -> Form:
-        atoms = {k: {c * factor: m for c, m in by.items()} for k, by in self.atoms.items()} if factor else {}
-        low, high = sorted((self.lo * factor, self.hi * factor))
-        return Form(self.const * factor, atoms, low, high)
-
-
-Payload = int | Field | Form
-
-
-def variable(key: Hashable, lo: int, hi: int) -> Form:
-    """An opaque integer between lo and hi, such as a loop-carried accumulator lane."""
-    return Form(0, {key: {1: 1}}, lo, hi)
-
-
-def _merge(a: Mapping[int, int], b: Mapping[int, int]) -> dict[int, int]:
-    """Add two coefficient -> positions maps; positions in both get the sum of coefficients."""
-    out = dict(a)
-    for coef, mask in b.items():
-        for other, there in a.items():
-            both = mask & there
-            if both:
-                mask &= ~both
-                out[other] &= ~both
-                out[other + coef] = out.get(other + coef, 0) | both
-        out[coef] = out.get(coef, 0) | mask
-    return {c: m for c, m in out.items() if c and m}
-
-
-def add_forms(a: Form, b: Form) -> Form:
-    """The sum of two combinations."""
-    atoms = dict(a.atoms)
-    for key, by in b.atoms.items():
-        merged = _merge(atoms[key], by) if key in atoms else by
-        if merged:
-            atoms[key] = merged
-        else:
-            del atoms[key]
-    return Form(a.const + b.const, atoms, a.lo + b.lo, a.hi + b.hi)
-
-
-def as_form(x: Payload) -> Form:
-    """Any payload as a combination."""
-    if isinstance(x, Form):
-        return x
-    if isinstance(x, int):
-        return Form(x, {}, x, x)
-    bits = [n for n in range(x.mask.bit_length()) if x.mask >> n & 1]
-    atoms: dict[Hashable, Mapping[int, int]] = {(x.tt, x.column): {1 << n: 1 << (x.position + n) for n in bits}}
-    return Form(x.ones, atoms if bits else {}, x.ones, x.ones + x.mask)
-
-
-def tightened(x: Form, rows: int) -> Form:
-    """The same combination with the exact range of its bits, where they are of one column.
-
-    Bits at one position are functions of the same codes, so their greatest joint sum may
-    be less than the sum of their greatest values.
-    """
-    bits = [(k[0], c, m) for k, by in x.atoms.items() if isinstance(k, tuple) and len(k) == 2 for c, m in by.items()]
-    columns = {k[1] for k in x.atoms if isinstance(k, tuple)} - {None}
-    if len(columns) > 1 or any(not (isinstance(k, tuple) and len(k) == 2 and isinstance(k[0], int)) for k in x.atoms):
-        return x
-    lo = hi = x.const
-    positions = range(max((m.bit_length() for _, _, m in bits), default=0))
-    for here, times in Counter(tuple((tt, c) for tt, c, m in bits if m >> p & 1) for p in positions).items():
-        sums = [sum(c for tt, c in here if tt >> row & 1) for row in range(rows)]
-        lo, hi = lo + times * min(sums), hi + times * max(sums)
-    return Form(x.const, x.atoms, max(lo, x.lo), min(hi, x.hi))
-
-
-def _interval(x: Payload) -> tuple[int, int]:
-    form = x if isinstance(x, Form) else as_form(x)
-    return form.lo, form.hi
-
-
-def _require(holds: bool, why: str) -> None:
-    if not holds:
-        raise Inexact(why)
+from bitsynth.isa.domains.forms import (
+    Field,
+    Form,
+    Payload,
+    add_forms,
+    as_form,
+    interval,
+    require,
+    split_form,
+    tightened,
+)
 
 
 @dataclass
@@ -163,7 +55,7 @@ class LinearDomain:
             return (a * b) & ((1 << w) - 1)
         if isinstance(a, int):
             a, b = b, a
-        _require(isinstance(b, int), "a product of two unknown values is not linear")
+        require(isinstance(b, int), "a product of two unknown values is not linear")
         assert isinstance(b, int)
         signed = b - (1 << w) if b >> (w - 1) else b
         return as_form(a).scaled(signed)
@@ -173,10 +65,10 @@ class LinearDomain:
             return a & b
         if isinstance(a, Form) or isinstance(b, Form):
             x, m = (a, b) if isinstance(b, int) else (b, a)
-            _require(isinstance(m, int) and m & (m + 1) == 0, "and of two sums is not linear")
+            require(isinstance(m, int) and m & (m + 1) == 0, "and of two sums is not linear")
             assert isinstance(m, int)
-            lo, hi = _interval(x)
-            _require(0 <= lo and hi <= m, f"a mask {m:#x} cuts a sum in [{lo}, {hi}]")
+            lo, hi = interval(x)
+            require(0 <= lo and hi <= m, f"a mask {m:#x} cuts a sum in [{lo}, {hi}]")
             return x
         return self._gate(_field(a, w), _field(b, w))
 
@@ -187,10 +79,10 @@ class LinearDomain:
         mask, ones = both | only_a | only_b, a.ones & b.ones
         if not tables or tables == {0}:
             return ones
-        _require(len(tables) == 1, "bits of one lane follow different functions")
+        require(len(tables) == 1, "bits of one lane follow different functions")
         if a.mask and b.mask:
-            _require(a.position == b.position, f"bits {a.position} and {b.position} of K meet in a gate")
-            _require(None in (a.column, b.column) or a.column == b.column, "two columns meet in a gate")
+            require(a.position == b.position, f"bits {a.position} and {b.position} of K meet in a gate")
+            require(None in (a.column, b.column) or a.column == b.column, "two columns meet in a gate")
         like = a if a.mask else b
         column = b.column if a.column is None and b.mask else a.column
         return Field(tables.pop(), column if a.mask and b.mask else like.column, like.position, mask, ones)
@@ -210,7 +102,7 @@ class LinearDomain:
             return self.not_(self.and_(self.not_(a, w), self.not_(b, w), w), w)
         low, high = sorted((as_form(a), as_form(b)), key=_trailing_zeros)
         zeros = _trailing_zeros(high)
-        _require(0 <= low.lo and low.hi < 1 << zeros, "or of two overlapping sums is not linear")
+        require(0 <= low.lo and low.hi < 1 << zeros, "or of two overlapping sums is not linear")
         return add_forms(low, high)
 
     def xor(self, a: Payload, b: Payload, w: int) -> Payload:
@@ -219,7 +111,7 @@ class LinearDomain:
         if isinstance(a, int):
             a, b = b, a
         if isinstance(a, Form):
-            _require(b in (0, 1 << (w - 1)), "xor of two sums is not linear")
+            require(b in (0, 1 << (w - 1)), "xor of two sums is not linear")
             assert isinstance(b, int)
             return a.shifted(b)
         left = self.and_(a, self.not_(b, w), w)
@@ -244,17 +136,17 @@ class LinearDomain:
         if isinstance(a, Field):
             mask = a.mask >> n
             return Field(a.tt, a.column, a.position + n, mask, a.ones >> n) if mask else a.ones >> n
-        _require(n == 0, "a right shift of a sum is not linear")
+        require(n == 0, "a right shift of a sum is not linear")
         return a
 
     def eq(self, a: Payload, b: Payload, w: int) -> bool:
-        _require(isinstance(a, int) and isinstance(b, int), "a comparison of unknown values")
+        require(isinstance(a, int) and isinstance(b, int), "a comparison of unknown values")
         return a == b
 
     def ult(self, a: Payload, b: Payload, w: int) -> bool:
-        (alo, ahi), (blo, bhi) = _interval(a), _interval(b)
-        _require(min(alo, blo) >= 0 and max(ahi, bhi) < 1 << w, "a comparison of values that may wrap")
-        _require(ahi < blo or alo >= bhi, f"a comparison of [{alo}, {ahi}] with [{blo}, {bhi}] is open")
+        (alo, ahi), (blo, bhi) = interval(a), interval(b)
+        require(min(alo, blo) >= 0 and max(ahi, bhi) < 1 << w, "a comparison of values that may wrap")
+        require(ahi < blo or alo >= bhi, f"a comparison of [{alo}, {ahi}] with [{blo}, {bhi}] is open")
         return ahi < blo
 
     def ite(self, cond: bool, a: Payload, b: Payload, w: int) -> Payload:
@@ -263,7 +155,7 @@ class LinearDomain:
     def zext(self, a: Payload, w: int, to: int) -> Payload:
         if isinstance(a, Form):
             a = a if 0 <= a.lo and a.hi < 1 << w else tightened(a, self.rows)
-            _require(0 <= a.lo and a.hi < 1 << w, f"a {w}-bit lane is widened but may hold [{a.lo}, {a.hi}]")
+            require(0 <= a.lo and a.hi < 1 << w, f"a {w}-bit lane is widened but may hold [{a.lo}, {a.hi}]")
         return a
 
     def sext(self, a: Payload, w: int, to: int) -> Payload:
@@ -272,8 +164,8 @@ class LinearDomain:
             return ((a ^ half) - half) & ((1 << to) - 1)
         if isinstance(a, Form) and not (-half <= a.lo and a.hi < half):
             a = tightened(a, self.rows)
-        lo, hi = _interval(a)
-        _require(-half <= lo and hi < half, f"a signed {w}-bit lane is widened but may hold [{lo}, {hi}]")
+        lo, hi = interval(a)
+        require(-half <= lo and hi < half, f"a signed {w}-bit lane is widened but may hold [{lo}, {hi}]")
         return a
 
     def trunc(self, a: Payload, w: int, to: int) -> Payload:
@@ -287,7 +179,7 @@ class LinearDomain:
     def popcount(self, a: Payload, w: int) -> Payload:
         if isinstance(a, int):
             return a.bit_count()
-        _require(isinstance(a, Field), "a count of the bits of a sum is not linear")
+        require(isinstance(a, Field), "a count of the bits of a sum is not linear")
         assert isinstance(a, Field)
         n = a.mask.bit_count()
         const = a.ones.bit_count()
@@ -297,11 +189,11 @@ class LinearDomain:
         size = len(table)
         if isinstance(index, int):
             return table[index % size]
-        _require(isinstance(index, Field), "a sum is used as an index")
+        require(isinstance(index, Field), "a sum is used as an index")
         assert isinstance(index, Field)
-        _require((index.mask | index.ones) < size, "an index beyond the table")
+        require((index.mask | index.ones) < size, "an index beyond the table")
         entries = [e for e in table if isinstance(e, int)]
-        _require(len(entries) == size, "a table of unknown values")
+        require(len(entries) == size, "a table of unknown values")
         return _affine_lookup(entries, index)
 
     def join(self, parts: Sequence[Payload], w: int) -> Payload:
@@ -327,7 +219,7 @@ class LinearDomain:
         out: list[Payload] = []
         rest = a
         for _ in range(to, w, to):
-            low, rest = _cut(rest, to)
+            low, rest = split_form(rest, to)
             out.append(low)
         return [*out, rest]
 
@@ -364,7 +256,7 @@ def _weights(table: tuple[int, ...], mask: int, ones: int) -> tuple[int, tuple[t
     subset = mask
     while subset:
         want = base + sum(weight[n] for n in bits if subset >> n & 1)
-        _require(table[ones | subset] == want, "the table is not a sum over the index's bits")
+        require(table[ones | subset] == want, "the table is not a sum over the index's bits")
         subset = (subset - 1) & mask
     by: dict[int, int] = {}
     for n, amount in weight.items():
@@ -372,18 +264,3 @@ def _weights(table: tuple[int, ...], mask: int, ones: int) -> tuple[int, tuple[t
             by[amount] = by.get(amount, 0) | 1 << n
     low = base + sum(c for c in weight.values() if c < 0)
     return base, tuple(by.items()), low, base + sum(c for c in weight.values() if c > 0)
-
-
-def _cut(x: Form, to: int) -> tuple[Form, Form]:
-    """Split into low + 2**to * high, where low fits `to` bits."""
-    unit = 1 << to
-    high = {k: {c // unit: m for c, m in by.items() if c % unit == 0} for k, by in x.atoms.items()}
-    low = {k: {c: m for c, m in by.items() if c % unit} for k, by in x.atoms.items()}
-    if any(low.values()) and any(high.values()):
-        raise Inexact("a lane that mixes two sums is split")
-    if any(high.values()):
-        _require(x.const % unit == 0, "a lane that mixes a constant and a sum is split")
-        zero = Form(0, {}, 0, 0)
-        return zero, Form(x.const // unit, {k: v for k, v in high.items() if v}, x.lo // unit, x.hi // unit)
-    _require(0 <= x.lo and x.hi < unit, f"a lane in [{x.lo}, {x.hi}] is split at bit {to}")
-    return x, Form(0, {}, 0, 0)
