@@ -67,10 +67,6 @@ class _Run:
     def tiles(self) -> int:
         return int(-(-self.wgt.shape[1] // self.kernel.columns))
 
-    @cached_property
-    def lane_type(self) -> VecType:
-        return VecType("u", 32, self.isa.table.vector_bits // 32)
-
     def tile_sums(self) -> NDArray[np.int32]:
         """The tile starts at g[n] + h[m]; every pass adds to it."""
         m, n = self.act.shape[0], self.wgt.shape[1]
@@ -89,7 +85,7 @@ class _Run:
         starts = list((_word32(g).reshape(1, self.tiles, columns)).transpose(2, 0, 1))
         memory, trace = self.kernel.memory, self._trace()
         out: list[Any] = []
-        for first in range(0, columns, self.lane_type.lanes):
+        for first in range(0, columns, self.isa.tile.lanes):
             trace.bind("start", self._loaded(memory.load_tile, starts[first:], 32))
             if self.kernel.has_row_terms:
                 trace.bind("more", self._loaded(memory.broadcast_tile, [_word32(h)[:, None]], 32))
@@ -115,7 +111,7 @@ class _Run:
         if not instr.store:
             raise SpecError(f"{instr.name} stores nothing to memory")
         lanes = instr(self.domain, [register.viewed_as(self.domain, instr.operands[0].type).lanes])
-        return Register(instr.out, tuple(lanes)).viewed_as(self.domain, self.lane_type).lanes
+        return Register(instr.out, tuple(lanes)).viewed_as(self.domain, self.isa.tile).lanes
 
     def _pass(self, loop: Pass, tile: list[Any]) -> list[Any]:
         acts, wgts = self._act_planes(loop), self._wgt_planes(loop)
@@ -168,7 +164,7 @@ class _Run:
     def _flush(self, loop: Pass, accs: dict[str, Register], tile: list[Any]) -> list[Any]:
         trace = self._trace()
         trace.registers.update(accs)
-        each = self.lane_type.lanes
+        each = self.isa.tile.lanes
         for r in range(len(tile) // each):
             trace.bind(f"c{r}", self._loaded(self.kernel.memory.load_tile, tile[r * each :], 32))
         for step in loop.flush_program:

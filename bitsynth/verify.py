@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+import msgspec
+
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.check import require_tested
 from bitsynth.isa.domains.forms import Field, Form, Inexact, Payload, add_forms, as_form, tightened, variable
@@ -64,7 +66,7 @@ def forms_used(isa: Isa, kernel: Kernel) -> set[str]:
 
 def _check_memory(isa: Isa, kernel: Kernel) -> str:
     """The data-moving instructions put bytes, words and int32 lanes where the layout says."""
-    tile = VecType("u", 32, isa.table.vector_bits // 32)
+    tile = isa.tile
     m = kernel.memory
     _check_load(isa[m.load], isa.word, list(range(isa.word.lanes)))
     _check_load(isa[m.broadcast], isa.word, [k % WORD_BYTES for k in range(isa.word.lanes)])
@@ -182,7 +184,7 @@ def flush_effect(isa: Isa, kernel: Kernel, loop: Pass, grown: Growth, new_trace:
         kind = VecType.parse(acc.type)
         lanes = tuple(_filled(key, grown[key], loop.flush_every) for key in _keys(acc, kind))
         trace.bind(acc.name, Register(kind, lanes))
-    tile = VecType("u", 32, isa.table.vector_bits // 32)
+    tile = isa.tile
     count = kernel.columns // tile.lanes
     for r in range(count):
         trace.bind(f"c{r}", Register(tile, tuple(anything(("c", r, i), tile) for i in range(tile.lanes))))
@@ -275,8 +277,6 @@ def _step_lemmas(where: str, kernel: Kernel, loop: Pass, grown: Growth) -> list[
 
 def longest_period(isa: Isa, kernel: Kernel, loop: Pass) -> int:
     """The longest flush period the proof allows, by bisection."""
-    import msgspec
-
     grown = step_growth(isa, kernel, loop)
 
     def holds(period: int) -> bool:

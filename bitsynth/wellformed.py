@@ -165,7 +165,7 @@ def _check_program(isa: Isa, program: Iterable[Step], inputs: set[str]) -> None:
     known = set(inputs)
     for s in program:
         instr = isa[s.op]
-        if instr.reads_memory or instr.store:
+        if not instr.on_registers:
             raise SpecError(f"{s}: {s.op} moves data from or to memory, which a program may not")
         if len(s.args) != len(instr.operands):
             raise SpecError(f"{s}: {s.op} takes {len(instr.operands)} operands")

@@ -18,7 +18,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
 from bitsynth.names import KernelName
 from bitsynth.program import WORD_BYTES, Kernel, Pass
-from bitsynth.spec import Affine, MatmulSpec, affine
+from bitsynth.spec import MatmulSpec, affine
 from bitsynth.wellformed import constant_load
 
 _ENVIRONMENT = jinja2.Environment(
@@ -84,8 +84,8 @@ def render(kernel: Kernel, spec: MatmulSpec) -> CSource:
 
 
 def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, Any]:
-    correction: Affine = affine(spec)
-    tile = VecType("u", 32, isa.table.vector_bits // 32)
+    correction = affine(spec)
+    tile = isa.tile
     scope = Scope(isa)
     constants = [(c, VecType.parse(c.type)) for c in kernel.constants]
     return {

@@ -55,7 +55,7 @@ def _batches(instr: Instr, imm: int, rng: np.random.Generator) -> Iterator[list[
         yield from _sweeps(types, rng)
         yield _each(types, lambda t: _random(rng, t, _RANDOM))
         yield _each(types, lambda t: _random(rng, VecType("u", 8, t.lanes), _SMALL) & np.uint64(31))
-    if any(lane != i for i, pieces in enumerate(seen) for _, lane in pieces):
+    if crosses_lanes(instr, imm):
         yield from _one_hot(types, rng)
 
 

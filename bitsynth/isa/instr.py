@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -55,19 +55,27 @@ class Instr:
     store: bool
     names: Mapping[str, int]
 
+    @property
+    def _parameters(self) -> list[str]:
+        """The names the lane expression may use, in the order of `__call__`."""
+        return [*(o.name for o in self.operands), *self.names, *([self.imm[0]] if self.imm else [])]
+
     @cached_property
     def tree(self) -> ast.Expression:
-        known = [*(o.name for o in self.operands), *self.names, *([self.imm[0]] if self.imm else [])]
-        return lane_text.parse(f"{self.isa}: {self.name}", self.lane, known)
+        return lane_text.parse(f"{self.isa}: {self.name}", self.lane, self._parameters)
 
     @cached_property
     def _lanes(self) -> lane_text.Evaluate:
-        parameters = [*(o.name for o in self.operands), *self.names, *([self.imm[0]] if self.imm else [])]
-        return lane_text.compile_lanes(self.tree, self.out.lanes, parameters)
+        return lane_text.compile_lanes(self.tree, self.out.lanes, self._parameters)
 
     @property
     def reads_memory(self) -> bool:
         return any(o.memory for o in self.operands)
+
+    @property
+    def on_registers(self) -> bool:
+        """Whether it neither loads nor stores."""
+        return not self.reads_memory and not self.store
 
     @property
     def imms(self) -> range:
@@ -108,3 +116,7 @@ class Instr:
         if self.imm:
             holes[self.imm[0]] = imm
         return self.text.format(**holes)
+
+
+Metric = Callable[[Instr], float]
+"""What one instruction costs under a cost model."""

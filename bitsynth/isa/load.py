@@ -124,6 +124,16 @@ class Isa:
         """The full register as bytes."""
         return VecType("u", 8, self.table.vector_bits // 8)
 
+    @cached_property
+    def tile(self) -> VecType:
+        """The full register as lanes of the int32 tile."""
+        return VecType("u", 32, self.table.vector_bits // 32)
+
+    def high_half(self, instr: Instr) -> str | None:
+        """The form that does to the high halves what `instr` does to the low ones, if it names one."""
+        name = f"{instr.high}.{instr.name.rpartition('.')[2]}"
+        return name if name in self.instrs else None
+
     def __getitem__(self, name: str) -> Instr:
         try:
             return self.instrs[name]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.program import Acc, Pass
-from bitsynth.schedule.cost import Metric
 from bitsynth.sketches import reduce
 from bitsynth.sketches.blocks import PlacedBlock
 from bitsynth.sketches.counts import Count

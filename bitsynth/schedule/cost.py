@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.instr import Instr
+from bitsynth.isa.instr import Instr, Metric
 from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa, load
 from bitsynth.program import WORD_BYTES, Kernel, Pass, Step
 
 AMORTISED_K = 576
 """K over which flushes are spread: 3 x 3 x 64, layer C2 of ResNet-18."""
-
-Metric = Callable[[Instr], float]
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -68,10 +66,10 @@ def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[str]) -> int:
     return copies
 
 
-def per_column_block(isa: Isa, kernel: Kernel, k: int = AMORTISED_K) -> Counter[str]:
-    """Instruction forms one row of activations takes for all columns of the tile over `k`, loads apart."""
+def per_column_block(isa: Isa, kernel: Kernel) -> Counter[str]:
+    """Instruction forms one row of activations takes for all columns of the tile over AMORTISED_K, loads apart."""
     total: Counter[str] = Counter()
-    steps = -(-k // kernel.k_step)
+    steps = -(-AMORTISED_K // kernel.k_step)
     gate = next(i.name for i in isa.instrs.values() if i.out == isa.word and is_bitwise(i.tree))
     for loop in kernel.passes:
         flushes = -(-steps // loop.flush_every)
@@ -103,9 +101,9 @@ def wgt_registers(isa: Isa, kernel: Kernel) -> int:
     return kernel.columns * WORD_BYTES * 8 // isa.table.vector_bits
 
 
-def units(kernel: Kernel, k: int = AMORTISED_K) -> float:
-    """How many times 128 multiply-accumulates a row of the tile is, over `k`."""
-    return kernel.columns * k / 128
+def units(kernel: Kernel) -> float:
+    """How many times 128 multiply-accumulates a row of the tile is, over AMORTISED_K."""
+    return kernel.columns * AMORTISED_K / 128
 
 
 def ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:

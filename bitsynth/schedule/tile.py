@@ -20,7 +20,6 @@ from bitsynth.schedule.assemble import PassBuilder, growth
 from bitsynth.schedule.registers import fits
 from bitsynth.sketches import counts, reduce
 from bitsynth.sketches.blocks import PlacedBlock
-from bitsynth.sketches.finish import tile_type
 from bitsynth.sketches.reduce import Constants, Plan
 from bitsynth.spec import MatmulSpec
 from bitsynth.verify import longest_period
@@ -96,9 +95,7 @@ def _best_in(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], layout: L
     return best[1]
 
 
-def _partition(
-    builder: _Builder, cover: Sequence[PlacedBlock], rows: int
-) -> tuple[tuple[PlacedBlock, ...], ...] | None:
+def _partition(builder: _Builder, cover: Sequence[PlacedBlock], rows: int) -> Fused | None:
     """Consecutive blocks fused into passes: least cost, each within the register file."""
 
     @cache
@@ -217,7 +214,6 @@ def _table(blocks: Sequence[PlacedBlock], bits: int, side: str) -> tuple[int, ..
 
 def memory(isa: Isa) -> Memory:
     """The data-moving forms, found by their types and meaning."""
-    tile = tile_type(isa)
     instrs = isa.instrs.values()
 
     def only(what: str, names: list[str]) -> str:
@@ -231,10 +227,10 @@ def memory(isa: Isa) -> Memory:
         broadcast=only(
             "repeats 8 bytes", [i.name for i in loads if i.out == isa.word and i.operands[0].type.lanes == WORD_BYTES]
         ),
-        load_tile=only("loads a tile", [i.name for i in loads if i.out == tile == i.operands[0].type]),
-        store_tile=only("stores a tile", [i.name for i in instrs if i.store and i.out == tile]),
-        add_tile=only("adds tiles", [i.name for i in instrs if i.out == tile and i.lane == "a[i] + b[i]"]),
+        load_tile=only("loads a tile", [i.name for i in loads if i.out == isa.tile == i.operands[0].type]),
+        store_tile=only("stores a tile", [i.name for i in instrs if i.store and i.out == isa.tile]),
+        add_tile=only("adds tiles", [i.name for i in instrs if i.out == isa.tile and i.lane == "a[i] + b[i]"]),
         broadcast_tile=only(
-            "repeats an int32", [i.name for i in loads if i.out == tile and i.operands[0].type.lanes == 1]
+            "repeats an int32", [i.name for i in loads if i.out == isa.tile and i.operands[0].type.lanes == 1]
         ),
     )

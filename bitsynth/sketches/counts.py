@@ -37,7 +37,7 @@ def find(isa: Isa) -> list[Count]:
     for bits in (8, 4):
         found = []
         for instr in isa.instrs.values():
-            plain = not instr.reads_memory and not instr.store and instr.imm is None and instr.out == isa.word
+            plain = instr.on_registers and instr.imm is None and instr.out == isa.word
             if plain and all(o.type == isa.word for o in instr.operands):
                 places = [None] if len(instr.operands) == 1 else range(2) if len(instr.operands) == 2 else []
                 found += [

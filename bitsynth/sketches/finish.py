@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.domains.forms import Form, Inexact, variable
-from bitsynth.isa.instr import Instr
+from bitsynth.isa.instr import Instr, Metric
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.sketches.moves import ILLEGAL, arithmetic, signature
-
-Metric = Callable[[Instr], float]
 
 
 @dataclass(frozen=True)
@@ -58,14 +56,9 @@ def _cost(isa: Isa, option: Finish, registers: int, metric: Metric) -> float:
     return registers * sum(metric(isa[op]) for op in ops)
 
 
-def tile_type(isa: Isa) -> VecType:
-    """A register of the int32 tile."""
-    return VecType("u", 32, isa.table.vector_bits // 32)
-
-
 def bind_tile(trace: Trace) -> list[str]:
     """Tile registers c0.., more than any tile has."""
-    kind = tile_type(trace.isa)
+    kind = trace.isa.tile
     return [
         trace.bind(f"c{r}", Register(kind, tuple(variable(("c", r, i), 0, 0) for i in range(kind.lanes))))
         for r in range(32 // kind.lanes)
@@ -76,13 +69,13 @@ def bind_tile(trace: Trace) -> list[str]:
 def finishes(isa_name: str, coef: int) -> tuple[Finish, ...]:
     """Candidate finishes for `coef`: fused multiply-subtract, or scale and subtract."""
     isa = load(isa_name)
-    kind = tile_type(isa)
+    kind = isa.tile
     out: list[Finish] = []
     scales = [None] if coef == 1 else [i.name for i in arithmetic(isa) if i.out == kind and _scales(i, coef)]
     for instr in arithmetic(isa):
         if not _alike(instr.out, kind) or instr.imm or not _alike(instr.operands[0].type, kind):
             continue
-        high = _partner(isa, instr)
+        high = isa.high_half(instr)
         if len(instr.operands) == 3:
             out.append(Finish(None, instr.name, high, True))
         elif len(instr.operands) == 2:
@@ -94,11 +87,6 @@ def finishes(isa_name: str, coef: int) -> tuple[Finish, ...]:
 def _alike(a: VecType, b: VecType) -> bool:
     """The same lanes, whatever their sign."""
     return (a.bits, a.lanes) == (b.bits, b.lanes)
-
-
-def _partner(isa: Isa, instr: Instr) -> str | None:
-    name = f"{instr.high}.{instr.name.split('.', 1)[1]}"
-    return name if name in isa.instrs else None
 
 
 def _scales(instr: Instr, coef: int) -> bool:

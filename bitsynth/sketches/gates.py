@@ -80,7 +80,7 @@ def gate_ops(isa: Isa) -> tuple[GateOp, ...]:
     """The bitwise instructions of the full register that keep zero at zero, cheapest first."""
     found: dict[int, GateOp] = {}
     for instr in isa.instrs.values():
-        plain = not instr.reads_memory and not instr.store and instr.imm is None and len(instr.operands) in (2, 3)
+        plain = instr.on_registers and instr.imm is None and len(instr.operands) in (2, 3)
         if not (plain and instr.out == isa.word and is_bitwise(instr.tree)):
             continue
         arity = len(instr.operands)
@@ -291,18 +291,18 @@ class _Encoding:
             op = self.query.ops[next(k for k, o in enumerate(ops) if model.true(o))]
             nodes = tuple(next(n for n, x in enumerate(pick) if model.true(x)) for pick in args[: op.arity])
             gates.append(Gate(op.name, nodes))
+        terms = tuple((c, self.leaves + k) for k, c in enumerate(map(model.unsigned, self.coefs)) if c)
+        prices = {op.name: op.cost for op in self.query.ops}
         form = BitForm(
             act_planes=tuple(sum(model.true(v) << c for c, v in enumerate(p)) for p in self.act_planes),
             wgt_planes=tuple(sum(model.true(v) << c for c, v in enumerate(p)) for p in self.wgt_planes),
             gates=tuple(gates),
-            terms=tuple((c, self.leaves + k) for k, c in enumerate(map(model.unsigned, self.coefs)) if c),
+            terms=terms,
             g=tuple(model.signed(x, _WIDTH) for x in self.g),
             h=tuple(model.signed(x, _WIDTH) for x in self.h),
-            cost=0,
+            cost=sum(prices[gate.op] for gate in gates) + COUNT_COST * len(terms),
         )
-        prices = {op.name: op.cost for op in self.query.ops}
-        cost = sum(prices[gate.op] for gate in form.gates) + COUNT_COST * len(form.terms)
-        return _without_unused_planes(form, cost)
+        return _without_unused_planes(form)
 
 
 def _table_term(op: GateOp, inputs: Sequence[str]) -> str:
@@ -316,7 +316,7 @@ def _table_term(op: GateOp, inputs: Sequence[str]) -> str:
     return expand(op.arity - 1, 0)
 
 
-def _without_unused_planes(form: BitForm, cost: int) -> BitForm:
+def _without_unused_planes(form: BitForm) -> BitForm:
     used = {n for gate in form.gates for n in gate.args}
     keep = [n for n in range(form.planes) if n in used]
     leaves = [*form.act_planes, *form.wgt_planes]
@@ -330,5 +330,5 @@ def _without_unused_planes(form: BitForm, cost: int) -> BitForm:
         terms=tuple((c, renumber[n]) for c, n in form.terms),
         g=form.g,
         h=form.h,
-        cost=cost,
+        cost=form.cost,
     )

@@ -85,22 +85,18 @@ def arithmetic(isa: Isa) -> Iterator[Instr]:
     size = isa.table.vector_bits
     for instr in isa.instrs.values():
         full = instr.out.total_bits == size and all(o.type.total_bits == size for o in instr.operands)
-        if full and not instr.reads_memory and not instr.store and not is_bitwise(instr.tree):
+        if full and instr.on_registers and not is_bitwise(instr.tree):
             yield instr
 
 
 def _moves(isa: Isa, instr: Instr) -> Iterator[Move]:
     imms = instr.try_imm if instr.imm else (0,)
-    highs = [h.name for h in isa.instrs.values() if instr.high and h.name == _high_name(instr)]
+    high = isa.high_half(instr)
     for imm in imms:
         for kind, fill in _fills(len(instr.operands)):
             yield Move(kind, instr.name, None, fill, imm)
-            if kind == "map" and highs:
-                yield Move("split", instr.name, highs[0], fill, imm)
-
-
-def _high_name(instr: Instr) -> str:
-    return f"{instr.high}.{instr.name.split('.', 1)[1]}"
+            if kind == "map" and high:
+                yield Move("split", instr.name, high, fill, imm)
 
 
 def _fills(operands: int) -> list[tuple[Literal["map", "pair"], tuple[int | None, ...]]]:

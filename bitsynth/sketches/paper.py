@@ -18,12 +18,12 @@ import z3
 
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.program import Acc, Pass
 from bitsynth.sketches import cegis, reduce
 from bitsynth.sketches.cegis import Line
-from bitsynth.sketches.finish import Metric
 from bitsynth.sketches.reduce import Constants, Plan
 from bitsynth.sketches.solver import Budget
 from bitsynth.spec import MatmulSpec

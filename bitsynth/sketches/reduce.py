@@ -17,13 +17,13 @@ from itertools import count as counter
 from bitsynth.errors import NoKernel
 from bitsynth.isa.domains.forms import Form, Inexact, variable
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.instr import Instr
+from bitsynth.isa.instr import Instr, Metric
 from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.program import Constant, Step
-from bitsynth.sketches.finish import Finish, Metric, bind_tile, finish, take_from_tile, tile_type
+from bitsynth.sketches.finish import Finish, bind_tile, finish, take_from_tile
 from bitsynth.sketches.moves import ILLEGAL, Move, Signature, all_moves, arithmetic, atoms, signature
 
 PRE = 3
@@ -80,7 +80,7 @@ def start(isa: Isa, given: Bytes) -> tuple[Trace, list[str]]:
 def plan(isa_name: str, given: Bytes, steps: int, metric: Metric) -> Plan:
     """The cheapest plan when an accumulator's byte grows within `given`'s range, for `steps` steps."""
     isa = load(isa_name)
-    if given.groups * isa.word.lanes // 8 % tile_type(isa).lanes:
+    if given.groups * isa.word.lanes // 8 % isa.tile.lanes:
         raise NoKernel(f"{isa_name}: {given.groups} registers do not fill the int32 tile")
     best: Plan | None = None
     for bound, pre, instr, lanes in _loops(isa, given, steps, metric):
@@ -161,7 +161,7 @@ def _plans(
         in_loop += count * metric(isa[level.op])
         count *= 2
     zeroing = _zeroing(isa, len(lanes), metric)
-    tile_registers = count * isa.word.lanes // 8 // tile_type(isa).lanes
+    tile_registers = count * isa.word.lanes // 8 // isa.tile.lanes
     least = zeroing + tile_registers * min(metric(i) for i in arithmetic(isa))
     best = float("inf")
     for flushes in _flush_counts(steps):
@@ -171,8 +171,8 @@ def _plans(
         if found and (found[0] + zeroing) * flushes < best:
             cost, post, slots = found
             best = (cost + zeroing) * flushes
-            plan = (given, pre, instr.name, len(lanes), instr.out, post, slots, in_loop, cost + zeroing, flushes)
-            yield Plan(*plan)
+            accs, per_flush = len(lanes), cost + zeroing
+            yield Plan(given, pre, instr.name, accs, instr.out, post, slots, in_loop, per_flush, flushes)
 
 
 def _flush_counts(steps: int) -> list[int]:
@@ -293,7 +293,7 @@ def flush_program(
     isa: Isa, plan: Plan, classes: Mapping[int, Sequence[str]], constants: Constants, metric: Metric
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Program lines and final tile registers: per class of accumulators, coef * sum taken from the tile."""
-    tile = [f"c{r}" for r in range(len(plan.slots) // tile_type(isa).lanes)]
+    tile = [f"c{r}" for r in range(len(plan.slots) // isa.tile.lanes)]
     program: list[Step] = []
     for coef, names in classes.items():
         trace = flush_trace(isa, plan, names, constants, len(program))
