@@ -13,7 +13,6 @@ from functools import cache as memoize
 from pathlib import Path
 
 import msgspec
-import platformdirs
 
 from bitsynth import paths, verify
 from bitsynth.errors import BitsynthError, SpecError, ToolError
@@ -75,7 +74,7 @@ def user_folder() -> Path:
     """BITSYNTH_CACHE, else the platform's cache folder."""
     if chosen := os.environ.get("BITSYNTH_CACHE"):
         return Path(chosen)
-    return platformdirs.user_cache_path("bitsynth") / "kernels"
+    return paths.user_cache() / "kernels"
 
 
 def folders() -> list[Path]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bitsynth import build, paths
-from bitsynth.build import host, toolchain
+import numpy as np
+
+from bitsynth import build, cache, paths
+from bitsynth.build import host, qemu, toolchain
 from bitsynth.errors import BitsynthError
-
-if TYPE_CHECKING:
-    from bitsynth.isa.load import Isa
+from bitsynth.isa import load
+from bitsynth.isa.load import Isa
 
 _EMULATOR = "pip install 'bitsynth[emulator]'"
 _BENCH = "pip install 'bitsynth[bench]'"
@@ -33,7 +32,6 @@ _PACKAGES = (
     ("onnx", "reads and writes models", _BENCH),
     ("matplotlib", "draws the published figures", _BENCH),
 )
-_ARCHES = {"aarch64": "gcc-aarch64-linux-gnu", "x86_64": "gcc-x86-64-linux-gnu"}
 
 
 @dataclass(frozen=True)
@@ -81,11 +79,11 @@ def examine() -> Report:
     findings = [
         Finding("python", platform.python_version(), "runs bitsynth", ""),
         *(Finding(name, _version(name), purpose, advice) for name, purpose, advice in _PACKAGES),
-        *(_compilers(arch, package) for arch, package in _ARCHES.items()),
+        *(_compilers(arch, package) for arch, package in toolchain.DEBIAN.items()),
         _qemu(),
         *(_features(isa) for isa in sets if not isinstance(isa, Verdict)),
         _folder("build cache", build.cache_folder(), "keeps compiled kernels", "BITSYNTH_BUILD_CACHE"),
-        _folder("kernel cache", _kernel_cache(), "keeps solved kernels", "BITSYNTH_CACHE"),
+        _folder("kernel cache", cache.user_folder().absolute(), "keeps solved kernels", "BITSYNTH_CACHE"),
         _shipped(),
     ]
     return Report(tuple(findings), tuple(isa if isinstance(isa, Verdict) else _verdict(isa) for isa in sets))
@@ -93,12 +91,10 @@ def examine() -> Report:
 
 def _isas() -> Iterator[Isa | Verdict]:
     """Every instruction set, or why it cannot be read."""
-    for name in sorted(p.parent.name for p in paths.isa_specs().glob("*/isa.toml")):
+    for name in load.names():
         try:
-            from bitsynth.isa import load
-
             yield load.load(name)
-        except (ImportError, BitsynthError) as error:
+        except BitsynthError as error:
             yield Verdict(name, "cannot", str(error))
 
 
@@ -121,8 +117,7 @@ def _compilers(arch: str, package: str) -> Finding:
 
 
 def _qemu() -> Finding:
-    path = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
-    return Finding("qemu-aarch64", path or "", "runs AArch64 code fast", "install Debian's qemu-user")
+    return Finding("qemu-aarch64", qemu.find() or "", "runs AArch64 code fast", "install Debian's qemu-user")
 
 
 def _features(isa: Isa) -> Finding:
@@ -133,12 +128,6 @@ def _features(isa: Isa) -> Finding:
     if absent := host.missing(isa.table):
         return Finding(name, "", purpose, f"this processor lacks {', '.join(absent)}; {advice}")
     return Finding(name, ", ".join(isa.table.host_features) or isa.table.arch, purpose, "")
-
-
-def _kernel_cache() -> Path:
-    if given := os.environ.get("BITSYNTH_CACHE"):
-        return Path(given).absolute()
-    return build.user_cache() / "kernels"
 
 
 def _folder(name: str, folder: Path, purpose: str, variable: str) -> Finding:
@@ -156,8 +145,6 @@ def _shipped() -> Finding:
 
 def _verdict(isa: Isa) -> Verdict:
     try:
-        import numpy as np
-
         compiler = toolchain.preferred(isa)
         runner = build.runner(isa, toolchain.probe(isa, compiler))
         array = np.zeros(64, np.uint8)

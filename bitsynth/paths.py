@@ -1,8 +1,10 @@
-"""Where the shipped data lives: inside the wheel, or beside the package in a checkout."""
+"""Where data lives: what ships, inside the wheel or beside the package in a checkout, and the user's cache."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import platformdirs
 
 _PACKAGE = Path(__file__).parent
 
@@ -20,3 +22,8 @@ def isa_specs() -> Path:
 def shipped_kernels() -> Path:
     """The folder of solved kernels that came with the package."""
     return _data("kernels_cache")
+
+
+def user_cache() -> Path:
+    """The user's cache folder for bitsynth."""
+    return platformdirs.user_cache_path("bitsynth")

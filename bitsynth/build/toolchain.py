@@ -20,7 +20,8 @@ from bitsynth.errors import ToolError
 if TYPE_CHECKING:
     from bitsynth.isa.load import Isa, IsaTable
 
-_DEBIAN = {"aarch64": "gcc-aarch64-linux-gnu", "x86_64": "gcc-x86-64-linux-gnu"}
+DEBIAN = {"aarch64": "gcc-aarch64-linux-gnu", "x86_64": "gcc-x86-64-linux-gnu"}
+"""Debian's cross compiler for each architecture."""
 _PROBE = """\
 #include <stddef.h>
 #include <stdint.h>
@@ -78,7 +79,7 @@ def preferred(isa: Isa) -> Compiler:
 def advice(isa: IsaTable) -> str:
     """What to install in order to compile for `isa`."""
     native = isa.arch == host.arch()
-    package = "gcc or clang" if native else f"Debian's {_DEBIAN.get(isa.arch, 'cross gcc')}"
+    package = "gcc or clang" if native else f"Debian's {DEBIAN.get(isa.arch, 'cross gcc')}"
     return (
         f"install {package}, or `pip install 'bitsynth[emulator]'` for the compiler in ziglang, "
         f"or name a compiler in {_variable(isa.arch)}"
