@@ -142,7 +142,7 @@ class Affine:
 
 
 def affine(spec: MatmulSpec) -> Affine:
-    """The correction from the core product to `spec`'s (exhaustively checked by `verify`)."""
+    """The correction from the core product to `spec`'s (`bitsynth verify` tries every pair of codes)."""
     act, wgt = spec.act, spec.wgt
     core = spec.core.wgt
     shift = act.scale * wgt.scale % 2

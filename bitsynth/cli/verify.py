@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,7 +70,7 @@ def _composition(path: Path, spec: MatmulSpec) -> tuple[list[Line], Entry, set[U
     return lines, entry, uses
 
 
-def _instructions(entry: Entry, uses: set[Use], no_z3: bool, say: Any) -> Line:
+def _instructions(entry: Entry, uses: set[Use], no_z3: bool, say: Callable[[str], None]) -> Line:
     found = output.count(len(uses), "instruction lemma")
     if no_z3:
         return Line("machine", (found, "as stored, not discharged"))
@@ -83,7 +84,7 @@ def _instructions(entry: Entry, uses: set[Use], no_z3: bool, say: Any) -> Line:
     return Line("machine", (found, f"discharged by Z3, {output.count(asked, 'query')}"), time.perf_counter() - start)
 
 
-def _minimality_line(entry: Entry, spec: MatmulSpec, again: bool, say: Any) -> Line:
+def _minimality_line(entry: Entry, spec: MatmulSpec, again: bool, say: Callable[[str], None]) -> Line:
     claims = output.count(len(entry.certificate.minimality), "claim")
     if not again:
         return Line("minimal", (f"{claims}, bound {entry.cost.lower_bound:g} ops", "as stored, not solved again"))

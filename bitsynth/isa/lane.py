@@ -64,14 +64,6 @@ def is_bitwise(tree: ast.Expression) -> bool:
     )
 
 
-def is_lanewise(tree: ast.Expression, operands: Collection[str]) -> bool:
-    """True when output lane `i` reads lanes `i` of the operands only, and no operand as a whole."""
-    subscripts = [n for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
-    own = {id(n.value) for n in subscripts if isinstance(n.slice, ast.Name) and n.slice.id == "i"}
-    used = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id in operands]
-    return all(id(n) in own for n in used)
-
-
 def compile_lanes(tree: ast.Expression, lanes: int, parameters: list[str]) -> Evaluate:
     """A function of `parameters` that returns all `lanes` output lanes."""
     comprehension = ast.ListComp(

@@ -28,6 +28,8 @@ from bitsynth.sketches.moves import ILLEGAL, Move, Signature, all_moves, arithme
 
 PRE = 3
 POST = 3
+_GENERAL_COEF = 6
+"""Neither 1 nor a power of two: a plan is priced by the finish that takes any multiple of its sums."""
 Constants = dict[tuple[VecType, tuple[int, ...]], Constant]
 
 
@@ -223,7 +225,7 @@ def _flush(
         if sig in seen:
             continue
         seen.add(sig)
-        finished = finish(trace, names, 6, metric)
+        finished = finish(trace, names, _GENERAL_COEF, metric)
         if finished and (goal is None or cost + finished[0] < goal[0]):
             goal = (cost + finished[0], levels, finished[2])
         if len(levels) < POST:

@@ -104,23 +104,22 @@ def test_deep_nesting_is_an_error_or_works(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "bitwise", "lanewise"),
+    ("text", "bitwise"),
     [
-        ("a[i] & ~b[i]", True, True),
-        ("(m[i] & a[i]) | (~m[i] & b[i])", True, True),
-        ("a[i] + b[i]", False, True),
-        ("a[i - 1] & b[i]", False, False),
-        ("popcount(a[i])", False, True),
-        ("lookup(a, b[i])", False, False),
-        ("concat(a, b)[i]", False, False),
-        ("sum(a[k] for k in range(4))", False, False),
-        ("zext(a[i], 16)", False, True),
+        ("a[i] & ~b[i]", True),
+        ("(m[i] & a[i]) | (~m[i] & b[i])", True),
+        ("a[i] + b[i]", False),
+        ("a[i - 1] & b[i]", False),
+        ("popcount(a[i])", False),
+        ("lookup(a, b[i])", False),
+        ("concat(a, b)[i]", False),
+        ("sum(a[k] for k in range(4))", False),
+        ("zext(a[i], 16)", False),
     ],
 )
-def test_shape(text, bitwise, lanewise):
+def test_shape(text, bitwise):
     tree = lane.parse("x", text, ["a", "b", "m"])
     assert lane.is_bitwise(tree) is bitwise
-    assert lane.is_lanewise(tree, ["a", "b", "m"]) is lanewise
 
 
 def test_widths_are_kept():
