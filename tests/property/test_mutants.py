@@ -44,11 +44,9 @@ def totals(request):
     """What became of the mutants, printed when the last one is done."""
     counts = Counter()
     yield counts
-    reporter = request.config.pluginmanager.getplugin("terminalreporter")
-    if reporter and counts:
-        reporter.write_line("")
-        for (isa, verdict), n in sorted(counts.items()):
-            reporter.write_line(f"mutants: {isa}: {n} {verdict}")
+    lines = [f"mutants: {isa}: {n} {verdict}" for (isa, verdict), n in sorted(counts.items())]
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print("", *lines, sep="\n")
 
 
 def outcome(mutant):
@@ -103,7 +101,7 @@ def test_no_mutant_survives(path, totals):
 @pytest.mark.parametrize("path", KERNELS, ids=lambda p: p.stem)
 def test_no_mutant_of_many_survives(path, totals):
     kernel = cache.read_entry(path).kernel
-    judge(kernel, kernel_mutants.sample(kernel, 5, SEED + 1), totals, thorough=True)
+    judge(kernel, kernel_mutants.sample(kernel, 3, SEED + 1), totals, thorough=True)
 
 
 @pytest.mark.parametrize("isa", load.names())
