@@ -86,7 +86,7 @@ class MatmulKernel:
         Raises SpecError for shapes that do not fit, values the encoding does not hold, or K
         beyond `k_max`; ToolError where the kernel cannot be compiled or run.
         """
-        m, k, n = self._shape(np.asarray(a), np.asarray(w))
+        m, k, n = self._shape(np.asanyarray(a), np.asanyarray(w))
         act, wgt = self.spec.act.encode(a, "a"), self.spec.wgt.encode(w, "w")
         out = np.zeros((m, n), np.int32)
         if out.size and k:

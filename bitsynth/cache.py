@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from bitsynth import paths, verify
-from bitsynth.errors import BitsynthError, SpecError, ToolError
+from bitsynth.errors import BitsynthError, Refuted, SpecError, ToolError
 from bitsynth.files import replace_file
 from bitsynth.isa.load import load
 from bitsynth.names import KernelName
@@ -26,6 +26,7 @@ from bitsynth.spec import Encoding, MatmulSpec, Operand
 from bitsynth.uses import Recorder, Use
 
 FORMAT = 1
+METHOD = "popcount"
 DEFAULT_VARIANT = ""
 
 
@@ -126,7 +127,7 @@ def make_entry(
     entry = Entry(
         format=FORMAT,
         name=str(KernelName.of(kernel, spec.core)),
-        method="popcount",
+        method=METHOD,
         model=model,
         kernel=kernel,
         cost=priced(kernel, bound),
@@ -186,8 +187,12 @@ def load_entry(path: Path) -> Entry:
     try:
         lemmas, uses = examine(entry.kernel)
     except BitsynthError as why:
-        raise SpecError(f"{path}: the certificate does not check: {why}; {_REMEDY}") from None
+        raise SpecError(f"{path}: the certificate does not check: {_because(entry.kernel, why)}; {_REMEDY}") from None
     facts = {
+        "method": entry.method == METHOD,
+        "sketch and cost model": path.parent.name == (variant(entry.certificate.sketch, entry.model) or core.isa),
+        "minimality claims": all(c.isprintable() for c in entry.certificate.minimality),
+        "lower bound": 0 <= entry.cost.lower_bound <= entry.cost.ops_per_128_mac,
         "name": entry.name == path.stem == str(KernelName.of(entry.kernel, core)),
         "lemmas": lemmas == entry.certificate.lemmas,
         "instruction lemmas": _statements(uses) == entry.certificate.instructions,
@@ -197,6 +202,15 @@ def load_entry(path: Path) -> Entry:
     if wrong := [what for what, holds in facts.items() if not holds]:
         raise SpecError(f"{path}: the certificate does not check: {', '.join(wrong)} differ; {_REMEDY}")
     return entry
+
+
+def _because(kernel: Kernel, why: BitsynthError) -> str:
+    """Why the checker refuses a kernel, with an input it is wrong on where one is found."""
+    if not isinstance(why, Refuted):
+        return str(why)
+    from bitsynth import simulate
+
+    return f"{why}; {' '.join(simulate.evidence(kernel).split())}"
 
 
 def _operands(kernel: Kernel) -> tuple[Operand, Operand]:

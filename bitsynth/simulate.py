@@ -72,10 +72,11 @@ def explain(kernel: Kernel) -> verify.Checked:
     try:
         return verify.check(kernel)
     except Refuted as why:
-        raise Refuted(f"{why}\n{_evidence(kernel)}") from None
+        raise Refuted(f"{why}\n{evidence(kernel)}") from None
 
 
-def _evidence(kernel: Kernel) -> str:
+def evidence(kernel: Kernel) -> str:
+    """An input on which the kernel is wrong, or that none was found."""
     try:
         found = counterexample(kernel)
     except SpecError as why:

@@ -85,6 +85,8 @@ class Operand:
 
     def encode(self, values: NDArray[Any], name: str) -> NDArray[np.uint8]:
         """Codes of operand values (integers of any dtype); SpecError names the first misfit."""
+        if isinstance(values, np.ma.MaskedArray):
+            raise SpecError(f"{name} is a masked array; fill its gaps first, with .filled()")
         array = np.asarray(values)
         if array.dtype.kind not in "iub":
             raise SpecError(f"{name} must be an integer array, not {array.dtype}")

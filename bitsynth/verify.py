@@ -214,13 +214,15 @@ def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType) -> list[Form]:
         rest = dict(as_form(x).atoms)
         if rest.pop(("c", r, i), None) != {1: 1} or any(isinstance(k, tuple) and k[0] == "c" for k in rest):
             raise Inexact(f"tile lane {r * kind.lanes + i} is not itself plus sums")
-        out.append(Form(as_form(x).const, rest, 0, 0))
+        if (extra := as_form(x).const) != 0:
+            raise Inexact(f"tile lane {r * kind.lanes + i} gets {extra} a flush, however many steps it ends")
+        out.append(Form(0, rest, 0, 0))
     return out
 
 
 def _compose(taken: Form, grown: Growth) -> Form:
     """The flush's effect with each accumulator lane replaced by what a step adds to it."""
-    total = Form(taken.const, {}, 0, 0)
+    total = Form(0, {}, 0, 0)
     for key, by in taken.atoms.items():
         for coef in by:
             total = add_forms(total, grown[key].scaled(coef))

@@ -133,7 +133,11 @@ def zig() -> tuple[str, ...]:
 def _forced(arch: str) -> tuple[str, tuple[str, ...]] | None:
     """The variable of the environment that names a compiler for `arch`, and its command."""
     for variable in (_variable(arch), *(["BITSYNTH_CC"] if arch == host.arch() else [])):
-        if words := shlex.split(os.environ.get(variable, "")):
+        try:
+            words = shlex.split(os.environ.get(variable, ""))
+        except ValueError as error:
+            raise ToolError(f"{variable} names no command: {error}") from None
+        if words:
             path = shutil.which(words[0])
             return variable, (os.path.abspath(path) if path else words[0], *words[1:])
     return None

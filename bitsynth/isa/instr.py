@@ -54,6 +54,7 @@ class Instr:
     high: str | None
     store: bool
     names: Mapping[str, int]
+    setting: str
 
     @property
     def _parameters(self) -> list[str]:
@@ -84,8 +85,19 @@ class Instr:
 
     @property
     def digest(self) -> str:
-        """A fingerprint of the declaration: what a differential test vouches for."""
-        parts = [self.name, *map(repr, self.operands), repr(self.imm), str(self.out), self.lane, self.text]
+        """A fingerprint of the declaration: what a differential test vouches for.
+
+        `setting` is what of `isa.toml` its C depends on: header, flags, casts, C types.
+        """
+        parts = [
+            self.setting,
+            self.name,
+            *map(repr, self.operands),
+            repr(self.imm),
+            str(self.out),
+            self.lane,
+            self.text,
+        ]
         parts += [f"{k}={v}" for k, v in sorted(self.names.items())]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 

@@ -289,6 +289,7 @@ def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[
         high=entry.high,
         store=entry.store,
         names={**numbers, **sizes},
+        setting=repr((isa.header, isa.cc_flags, isa.cast, isa.pin, sorted(isa.ctype.items()))),
     )
     _check_form(where, isa, instr)
     return instr

@@ -103,6 +103,8 @@ def solve_block(ops: Sequence[GateOp], act_bits: int, wgt_bits: int, budget: Bud
     without it already ends below one popcount a plane pair.
     """
     shape = f"{act_bits}x{wgt_bits}"
+    if not ops:
+        raise NoKernel("the instruction set has no gates on whole registers")
     corrected = min(act_bits, wgt_bits) == 1
     too_few: dict[int, bool] = {}
     claims: list[str] = []

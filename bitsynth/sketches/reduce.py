@@ -73,7 +73,9 @@ def start(isa: Isa, given: Bytes) -> tuple[Trace, list[str]]:
     per_register = isa.word.lanes
     names = []
     for g in range(given.groups):
-        lanes = tuple(variable(((g * per_register + b) // 8, b, 0), given.least, given.most) for b in range(per_register))
+        lanes = tuple(
+            variable(((g * per_register + b) // 8, b, 0), given.least, given.most) for b in range(per_register)
+        )
         names.append(trace.bind(f"n{g}", Register(isa.word, lanes)))
     return trace, names
 

@@ -182,7 +182,7 @@ def test_what_cannot_be_passed(runner, args, kind, text):
 def test_unknown_function(runner):
     with pytest.raises(ToolError, match="has no function 'nothing'"):
         runner.call("nothing")
-    assert runner.call("next_call") == 41
+    assert runner.call("next_call") >= 41
 
 
 @pytest.mark.parametrize("n", [1, 16, 30, 4096, 5000])

@@ -77,12 +77,12 @@ class LinearDomain:
         both, only_a, only_b = a.mask & b.mask, a.mask & b.ones, b.mask & a.ones
         tables = {t for t, m in ((a.tt & b.tt, both), (a.tt, only_a), (b.tt, only_b)) if m}
         mask, ones = both | only_a | only_b, a.ones & b.ones
-        if not tables or tables == {0}:
-            return ones
-        require(len(tables) == 1, "bits of one lane follow different functions")
         if a.mask and b.mask:
             require(a.position == b.position, f"bits {a.position} and {b.position} of K meet in a gate")
             require(None in (a.column, b.column) or a.column == b.column, "two columns meet in a gate")
+        if not tables or tables == {0}:
+            return ones
+        require(len(tables) == 1, "bits of one lane follow different functions")
         like = a if a.mask else b
         column = b.column if a.column is None and b.mask else a.column
         return Field(tables.pop(), column if a.mask and b.mask else like.column, like.position, mask, ones)
