@@ -78,8 +78,7 @@ class LinearDomain:
         tables = {t for t, m in ((a.tt & b.tt, both), (a.tt, only_a), (b.tt, only_b)) if m}
         mask, ones = both | only_a | only_b, a.ones & b.ones
         if a.mask and b.mask:
-            require(a.position == b.position, f"bits {a.position} and {b.position} of K meet in a gate")
-            require(None in (a.column, b.column) or a.column == b.column, "two columns meet in a gate")
+            _require_meeting(a, b)
         if not tables or tables == {0}:
             return ones
         require(len(tables) == 1, "bits of one lane follow different functions")
@@ -114,6 +113,10 @@ class LinearDomain:
             require(b in (0, 1 << (w - 1)), "xor of two sums is not linear")
             assert isinstance(b, int)
             return a.shifted(b)
+        if isinstance(a, Field) and isinstance(b, Field) and a.mask == b.mask and not a.ones and not b.ones:
+            _require_meeting(a, b)
+            column = b.column if a.column is None else a.column
+            return Field(a.tt ^ b.tt, column, a.position, a.mask) if a.tt != b.tt else 0
         left = self.and_(a, self.not_(b, w), w)
         right = self.and_(self.not_(a, w), b, w)
         return self.or_(left, right, w)
@@ -222,6 +225,12 @@ class LinearDomain:
             low, rest = split_form(rest, to)
             out.append(low)
         return [*out, rest]
+
+
+def _require_meeting(a: Field, b: Field) -> None:
+    """A gate joins bits of one position and one column."""
+    require(a.position == b.position, f"bits {a.position} and {b.position} of K meet in a gate")
+    require(None in (a.column, b.column) or a.column == b.column, "two columns meet in a gate")
 
 
 def _field(x: Payload, w: int) -> Field:
