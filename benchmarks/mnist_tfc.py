@@ -77,8 +77,8 @@ class Row:
     images: int
     accuracy_percent: float
     expected_percent: float | None
-    seconds: float
-    kernel_seconds: float
+    seconds: float | None
+    kernel_seconds: float | None
     accumulators: int
     accumulators_different: int
     layers: tuple[str, ...]
@@ -155,12 +155,17 @@ def evaluate(network: str, isa: str, folder: Path, wanted: int | None) -> Row:
         images=count,
         accuracy_percent=float(np.mean(scores.argmax(1) == labels) * 100),
         expected_percent=EXPECTED[network] if count == FULL else None,
-        seconds=seconds,
-        kernel_seconds=products.seconds,
+        seconds=seconds if native else None,
+        kernel_seconds=products.seconds if native else None,
         accumulators=products.accumulators,
         accumulators_different=products.different,
         layers=tuple(products.layers),
     )
+
+
+def _time(seconds: float | None) -> str:
+    """Seconds; an emulated run gives none."""
+    return "-" if seconds is None else f"{seconds:.2f}"
 
 
 def show(rows: list[Row]) -> str:
@@ -171,7 +176,7 @@ def show(rows: list[Row]) -> str:
             (
                 *(r.network, r.isa, r.runs, f"{r.images:,}", f"{r.accuracy_percent:.2f} %"),
                 f"{r.expected_percent:.2f} %" if r.expected_percent else "-",
-                *(f"{r.seconds:.2f}", f"{r.kernel_seconds:.2f}", f"{r.accumulators:,}"),
+                *(_time(r.seconds), _time(r.kernel_seconds), f"{r.accumulators:,}"),
                 "all" if not r.accumulators_different else f"{r.accumulators_different:,} differ",
             )
             for r in rows
