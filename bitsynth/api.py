@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bitsynth import cache
 from bitsynth.cache import Certificate, Entry
-from bitsynth.emit.kernel import CSource, render
+from bitsynth.emit.kernel import CSource
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.names import KernelName
@@ -54,7 +54,7 @@ class MatmulKernel:
 
     @cached_property
     def _c(self) -> CSource:
-        return render(self.entry.kernel, self.spec)
+        return CSource(self.entry.kernel, self.spec)
 
     @property
     def header(self) -> str:

@@ -33,7 +33,7 @@ _TEMPLATES = {name: _ENVIRONMENT.get_template(name) for name in ("kernel.h.j2", 
 
 
 class CSource:
-    """The three files of a kernel, each rendered when it is first asked for."""
+    """The three files of `kernel` under the encodings of `spec`, each rendered when first asked for."""
 
     def __init__(self, kernel: Kernel, spec: MatmulSpec) -> None:
         self.name = str(KernelName.of(kernel, spec))
@@ -76,11 +76,6 @@ class PassText:
     zero: Sequence[str]
     step: Sequence[str]
     flush: Sequence[str]
-
-
-def render(kernel: Kernel, spec: MatmulSpec) -> CSource:
-    """C for `kernel` under the encodings of `spec`."""
-    return CSource(kernel, spec)
 
 
 def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, Any]:
