@@ -38,7 +38,10 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Instr:
-    """One form of an instruction, such as `addp.u8x16`."""
+    """One form of an instruction, such as `addp.u8x16`.
+
+    `feature` names the feature set that has it, "" the base; it is `instructions` of the machine's.
+    """
 
     isa: str
     name: str
@@ -55,6 +58,8 @@ class Instr:
     store: bool
     names: Mapping[str, int]
     setting: str
+    feature: str = ""
+    instructions: int = 1
 
     @property
     def _parameters(self) -> list[str]:

@@ -2,7 +2,8 @@
 
 A table `[instr.NAME]` declares one instruction. `forms` lists what its type and
 number variables stand for, so that one table covers every lane width it exists in;
-form `k` is named NAME.<first variable>. Costs are per CPU of `isa.toml`.
+form `k` is named NAME.<first variable>. Costs are per CPU of `isa.toml`. A set that
+`extends` another has that one's instructions too, and what its `isa.toml` leaves out.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import keyword
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -53,18 +54,38 @@ class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tied: list[str] = []
     high: str | None = None
     store: bool = False
+    feature: str = ""
+    instructions: int = 1
+
+
+class FeatureTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Instructions only some processors of the set have.
+
+    `macro` says that the compiler may use them, `cc_flags` that it shall; `host` is what
+    Linux's /proc/cpuinfo calls them.
+    """
+
+    doc: str
+    macro: str
+    cc_flags: list[str]
+    host: list[str]
 
 
 class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A processor: how many vector instructions it can start a cycle, at most.
 
     Where no operand is wider than half a register, `half_width_speedup` times as many
-    start; stores are as many as ever.
+    start; stores are as many as ever. `features` are the feature sets it has; all if unsaid.
     """
 
     doc: str
     vector_per_cycle: float
     half_width_speedup: float = 1.0
+    features: list[str] | None = None
+
+    def has(self, feature: str) -> bool:
+        """Whether it has the feature set; the base of the instruction set is ""."""
+        return not feature or self.features is None or feature in self.features
 
 
 class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,7 +101,8 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[isa]` table of `isa.toml`.
 
     `cast` views a register as another type; `pin` is a statement that keeps compilers from
-    mixing the rows of a tile, which makes them spill.
+    mixing the rows of a tile, which makes them spill. `cpus` names those of the set it
+    `extends` that it keeps; all if it names none.
     """
 
     name: str
@@ -96,6 +118,9 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu: dict[str, CpuTable]
     sources: dict[str, str]
     host_features: list[str] = []
+    features: dict[str, FeatureTable] = {}
+    extends: str = ""
+    cpus: list[str] = []
     pin: str = ""
     paper: PaperTable | None = None
 
@@ -106,6 +131,18 @@ class _IsaFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _InstrFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     instr: dict[str, InstrTable]
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What compiler and processor must have, the base of the instruction set first.
+
+    Macros the compiler defines, flags it is given, features of Linux's /proc/cpuinfo.
+    """
+
+    macros: tuple[str, ...]
+    cc_flags: tuple[str, ...]
+    host: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +171,20 @@ class Isa:
         name = f"{instr.high}.{instr.name.rpartition('.')[2]}"
         return name if name in self.instrs else None
 
+    def for_cpu(self, cpu: str) -> Isa:
+        """This set without the forms `cpu` lacks; the same object for the same CPU."""
+        return _for_cpu(self, cpu)
+
+    def requirements(self, ops: Iterable[str] = ()) -> Requirements:
+        """What the forms named need; the base alone if none is named."""
+        used = {self[op].feature for op in ops}
+        sets = [f for name, f in self.table.features.items() if name in used]
+        return Requirements(
+            (self.table.feature, *(f.macro for f in sets)),
+            tuple(dict.fromkeys([*self.table.cc_flags, *(x for f in sets for x in f.cc_flags)])),
+            tuple(dict.fromkeys([*self.table.host_features, *(x for f in sets for x in f.host)])),
+        )
+
     def __getitem__(self, name: str) -> Instr:
         try:
             return self.instrs[name]
@@ -158,8 +209,8 @@ def load(name: str) -> Isa:
 
 def load_folder(folder: Path) -> Isa:
     """The instruction set declared in `folder`."""
-    table = _isa_table(folder)
-    instrs: dict[str, Instr] = {}
+    table, parent = _isa_table(folder)
+    instrs = {} if parent is None else {i.name: _inherited(i, table) for i in parent.instrs.values()}
     for path in sorted(folder.glob("*.toml")):
         if path.name != "isa.toml":
             for name, entry in _decode(path, _InstrFile).instr.items():
@@ -171,11 +222,70 @@ def load_folder(folder: Path) -> Isa:
     return Isa(table, instrs)
 
 
-def _isa_table(folder: Path) -> IsaTable:
+@lru_cache
+def _for_cpu(isa: Isa, cpu: str) -> Isa:
+    if cpu not in isa.table.cpu:
+        raise SpecError(f"{isa.name} has no cpu {cpu!r}; known: {', '.join(isa.table.cpu)}")
+    table = isa.table.cpu[cpu]
+    kept = {name: i for name, i in isa.instrs.items() if table.has(i.feature)}
+    return isa if len(kept) == len(isa.instrs) else Isa(isa.table, kept)
+
+
+def _isa_table(folder: Path) -> tuple[IsaTable, Isa | None]:
+    """The `[isa]` table, completed by the set it extends, and that set."""
     path = folder / "isa.toml"
-    table: IsaTable = _decode(path, _IsaFile).isa
-    if table.name != folder.name:
-        raise SpecError(f"{path}: name is {table.name!r}, the folder is {folder.name!r}")
+    raw = _toml(path)
+    parent = _parent(path, raw)
+    if parent is not None:
+        raw = _merged({"isa": {**msgspec.to_builtins(parent.table), "doc": None}}, raw)
+    table: IsaTable = _convert(path, raw, _IsaFile).isa
+    if parent is not None and table.cpus:
+        table = msgspec.structs.replace(table, cpu=_named(path, "cpu", table.cpus, table.cpu))
+    _check_isa(path, table)
+    return table, parent
+
+
+def _parent(path: Path, raw: Mapping[str, Any]) -> Isa | None:
+    """The set that the one in `path` extends, if it does."""
+    own = raw.get("isa")
+    if not isinstance(own, dict) or not {"extends", "cpus"} & set(own):
+        return None
+    name, home = own.get("extends"), path.parent.parent
+    others = [p.parent.name for p in home.glob("*/isa.toml") if p != path]
+    if not isinstance(name, str) or name not in others:
+        raise SpecError(f"{path}: extends {name!r}, which is no other instruction set")
+    if "cpu" in own:
+        raise SpecError(f"{path}: its cpus are those of {name}; `cpus` names the ones it keeps")
+    if _toml(home / name / "isa.toml").get("isa", {}).get("extends"):
+        raise SpecError(f"{path}: extends {name}, which itself extends another")
+    return load_folder(home / name)
+
+
+def _merged(base: Any, over: Any) -> Any:
+    """`over`, completed by what only `base` has, table by table."""
+    if not isinstance(base, dict) or not isinstance(over, dict):
+        return over
+    return {**base, **{k: _merged(base.get(k), v) for k, v in over.items()}}
+
+
+def _inherited(instr: Instr, isa: IsaTable) -> Instr:
+    """A form of the set that `isa` extends, as one of its own."""
+    cost = {cpu: c for cpu, c in instr.cost.items() if cpu in isa.cpu}
+    return replace(instr, isa=isa.name, cost=cost, setting=_setting(isa, instr.feature))
+
+
+def _named(path: Path, what: str, names: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of `known` that `names` names, once each."""
+    if unknown := [n for n in names if n not in known]:
+        raise SpecError(f"{path}: unknown {what} {unknown[0]!r}; known: {', '.join(known)}")
+    if len(set(names)) < len(names):
+        raise SpecError(f"{path}: a {what} is named twice in {', '.join(names)}")
+    return {n: v for n, v in known.items() if n in names}
+
+
+def _check_isa(path: Path, table: IsaTable) -> None:
+    if table.name != path.parent.name:
+        raise SpecError(f"{path}: name is {table.name!r}, the folder is {path.parent.name!r}")
     if table.vector_bits not in _VECTOR_BITS or table.registers < 1:
         raise SpecError(f"{path}: want vector_bits of {_VECTOR_BITS} and a register or more")
     rates = [rate for c in table.cpu.values() for rate in (c.vector_per_cycle, c.half_width_speedup)]
@@ -183,7 +293,18 @@ def _isa_table(folder: Path) -> IsaTable:
         raise SpecError(f"{path}: want one cpu or more, each with vector_per_cycle and half_width_speedup above 0")
     for kind in table.ctype:
         _type(f"{path}: ctype", kind)
-    return table
+    _check_features(path, table)
+
+
+def _check_features(path: Path, table: IsaTable) -> None:
+    for name, f in table.features.items():
+        if not f.macro.isidentifier() or not f.cc_flags or not f.host:
+            raise SpecError(f"{path}: features.{name}: want the name of a macro, and cc_flags and host of one or more")
+    macros = [table.feature, *(f.macro for f in table.features.values())]
+    if twice := sorted({m for m in macros if macros.count(m) > 1}):
+        raise SpecError(f"{path}: features: two of them have the macro {twice[0]}")
+    for name, cpu in table.cpu.items():
+        _named(path, f"feature of cpu.{name}", cpu.features or [], table.features)
 
 
 def _check_partners(folder: Path, instrs: Mapping[str, Instr]) -> None:
@@ -201,18 +322,33 @@ def _type(where: str, text: str) -> VecType:
         raise SpecError(f"{where}: {error}") from None
 
 
-def _decode(path: Path, kind: type[Any]) -> Any:
+def _toml(path: Path) -> dict[str, Any]:
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), kind)
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SpecError(f"{path} is missing") from None
     except RecursionError:
         raise SpecError(f"{path}: nested too deeply") from None
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError, OSError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise SpecError(f"{path}: {error}") from None
 
 
+def _convert(path: Path, raw: Mapping[str, Any], kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        raise SpecError(f"{path}: {error}") from None
+
+
+def _decode(path: Path, kind: type[Any]) -> Any:
+    return _convert(path, _toml(path), kind)
+
+
 def _forms(where: str, isa: IsaTable, name: str, entry: InstrTable) -> list[Instr]:
+    if entry.feature and entry.feature not in isa.features:
+        raise SpecError(f"{where}: unknown feature {entry.feature!r}; known: {', '.join(isa.features)}")
+    if entry.instructions < 1:
+        raise SpecError(f"{where}: instructions is {entry.instructions}, and must be 1 or more")
     _check_cost(where, isa, entry)
     _check_lane(where, entry)
     lengths = {len(v) for v in entry.forms.values()}
@@ -241,14 +377,27 @@ def _check_names(where: str, names: Sequence[str]) -> None:
 
 
 def _check_cost(where: str, isa: IsaTable, entry: InstrTable) -> None:
-    if missing := sorted(set(isa.cpu) - set(entry.cost)):
+    wanted = {name for name, cpu in isa.cpu.items() if cpu.has(entry.feature)}
+    if missing := sorted(wanted - set(entry.cost)):
         raise SpecError(f"{where}: no cost for {', '.join(missing)}")
     if unknown := sorted(set(entry.cost) - set(isa.cpu)):
         raise SpecError(f"{where}: cost for unknown cpu {', '.join(unknown)}")
-    if not all(0 <= c.lat < math.inf and 0 < c.per_cycle < math.inf for c in entry.cost.values()):
-        raise SpecError(f"{where}: a cost must have lat >= 0 and per_cycle > 0")
+    if lacking := sorted(set(entry.cost) - wanted):
+        raise SpecError(f"{where}: cost for {', '.join(lacking)}, without the feature {entry.feature}")
+    for cpu, c in entry.cost.items():
+        most = isa.cpu[cpu].vector_per_cycle
+        if not (0 <= c.lat < math.inf and 0 < c.per_cycle < math.inf):
+            raise SpecError(f"{where}: cost for {cpu}: want lat >= 0 and per_cycle > 0")
+        if c.port == "vector" and c.per_cycle > most:
+            raise SpecError(f"{where}: cost for {cpu}: {c.per_cycle:g} start a cycle, where at most {most:g} can")
     if entry.source not in isa.sources:
         raise SpecError(f"{where}: unknown cost source {entry.source!r}; known: {', '.join(isa.sources)}")
+
+
+def _setting(isa: IsaTable, feature: str) -> str:
+    """What of `isa.toml` the C of a form depends on."""
+    flags = [*isa.cc_flags, *(isa.features[feature].cc_flags if feature else [])]
+    return repr((isa.header, flags, isa.cast, isa.pin, sorted(isa.ctype.items())))
 
 
 def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[str, str | int]) -> Instr:
@@ -289,7 +438,9 @@ def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[
         high=entry.high,
         store=entry.store,
         names={**numbers, **sizes},
-        setting=repr((isa.header, isa.cc_flags, isa.cast, isa.pin, sorted(isa.ctype.items()))),
+        setting=_setting(isa, entry.feature),
+        feature=entry.feature,
+        instructions=entry.instructions,
     )
     _check_form(where, isa, instr)
     return instr
