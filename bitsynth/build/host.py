@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,9 +29,14 @@ def features() -> frozenset[str]:
     return _darwin_features() if sys.platform == "darwin" else _linux_features()
 
 
+def lacking(wanted: Iterable[str]) -> list[str]:
+    """The features of `wanted` that this processor lacks."""
+    return [f for f in wanted if f.lower() not in features()]
+
+
 def missing(isa: IsaTable) -> list[str]:
-    """The features `isa` needs and this processor lacks."""
-    return [f for f in isa.host_features if f.lower() not in features()]
+    """The features the base of `isa` needs and this processor lacks."""
+    return lacking(isa.host_features)
 
 
 def matches(isa: IsaTable) -> bool:

@@ -19,7 +19,7 @@ from bitsynth.build.toolchain import Compiler, preferred
 from bitsynth.errors import SpecError, ToolError
 
 if TYPE_CHECKING:
-    from bitsynth.isa.load import Isa
+    from bitsynth.isa.load import Isa, Requirements
 
 _FORMAT = "1"
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fdiagnostics-color=never")
@@ -30,6 +30,7 @@ def compile_for(
     isa: Isa,
     sources: Mapping[str, str],
     *,
+    needs: Requirements | None = None,
     flags: Sequence[str] = (),
     shared: bool = True,
     compiler: Compiler | None = None,
@@ -37,8 +38,9 @@ def compile_for(
     """Compile C files for `isa`; the path of the shared library, or of the executable.
 
     `sources` maps file names to text: `.c` files are compiled, `.h` files can be
-    included. `flags` go to the compiler and to the linker. The same sources, flags and
-    compiler give the same path at once; a build that was interrupted leaves nothing.
+    included. `needs` is what the code uses of `isa`, the base alone if not given. `flags`
+    go to the compiler and to the linker. The same sources, flags and compiler give the
+    same path at once; a build that was interrupted leaves nothing.
     """
     for name in sources:
         if Path(name).name != name or Path(name).suffix not in {".c", ".h"}:
@@ -48,8 +50,9 @@ def compile_for(
     files = dict(sources)
     if shared and not hosted:
         files["bs_support.c"] = (_SUPPORT / "memory.c").read_text(encoding="utf-8")
-    compile_flags = [*_FLAGS, *compiler.flags([*isa.table.cc_flags, *flags])]
-    link_flags = [*_link_flags(compiler, shared, hosted), *compiler.flags([*isa.table.cc_flags, *flags])]
+    chosen = compiler.flags([*(needs or isa.requirements()).cc_flags, *flags])
+    compile_flags = [*_FLAGS, *chosen]
+    link_flags = [*_link_flags(compiler, shared, hosted), *chosen]
     return _build(compiler, files, compile_flags, link_flags, "library.so" if shared else "program")
 
 

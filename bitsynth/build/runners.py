@@ -12,7 +12,7 @@ from bitsynth.build import host
 from bitsynth.errors import ToolError
 
 if TYPE_CHECKING:
-    from bitsynth.isa.load import Isa, IsaTable
+    from bitsynth.isa.load import Isa, IsaTable, Requirements
 
 KINDS = ("native", "qemu", "unicorn")
 EMULATED = frozenset({"aarch64"})
@@ -58,8 +58,10 @@ def runs_natively(isa: IsaTable) -> bool:
     return kind == "native" or (not kind and host.matches(isa))
 
 
-def runner(isa: Isa, library: Path, *, count: bool = False, align: int = 16) -> Runner:
-    """A runner for `library`, which `compile_for` built for `isa`.
+def runner(
+    isa: Isa, library: Path, *, needs: Requirements | None = None, count: bool = False, align: int = 16
+) -> Runner:
+    """A runner for `library`, which `compile_for` built for `isa` and `needs`.
 
     Natively if the processor can, else under qemu-user, else under unicorn;
     BITSYNTH_RUNNER forces one. `count` asks for instruction counts, which unicorn has.
@@ -69,7 +71,7 @@ def runner(isa: Isa, library: Path, *, count: bool = False, align: int = 16) -> 
     if not kind and count and isa.table.arch in EMULATED:
         kind = "unicorn"
     if kind == "native" or (not kind and runs_natively(isa.table)):
-        return _native(isa, library)
+        return _native(isa, library, needs or isa.requirements())
     if isa.table.arch not in EMULATED:
         raise ToolError(f"no emulator for {isa.name} ({isa.table.arch}): unset BITSYNTH_RUNNER, or set it to native")
     kinds = [kind] if kind else ["qemu", "unicorn"]
@@ -86,12 +88,12 @@ def _first(makers: list[Callable[[], Runner]]) -> Runner:
     raise ToolError("\n".join(dict.fromkeys(problems)))
 
 
-def _native(isa: Isa, library: Path) -> Runner:
+def _native(isa: Isa, library: Path, needs: Requirements) -> Runner:
     from bitsynth.build.native import NativeRunner
 
     if isa.table.arch != host.arch():
         raise ToolError(f"{isa.name} code needs an {isa.table.arch} processor; this one is {host.arch()}")
-    if absent := host.missing(isa.table):
+    if absent := host.lacking(needs.host):
         raise ToolError(f"{isa.name} code needs a processor with {', '.join(absent)}; this one lacks it")
     return NativeRunner(library)
 

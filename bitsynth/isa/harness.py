@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,12 +55,21 @@ def _hex(lanes: Sequence[int]) -> str:
 
 def captures(isa: Isa, forms: Sequence[Instr], compiler: build.Compiler | None = None) -> tuple[str, Iterator[Capture]]:
     """A description of compiler and machine, and what they give for every form and immediate."""
-    jobs = [(form, imm) for form in forms for imm in form.imms]
     compiler = compiler or preferred(isa)
-    library = build.compile_for(isa, _sources(isa, jobs), flags=["-O1"], compiler=compiler)
-    runner = build.runner(isa, library)
-    by = f"{compiler.version}, {runner.description}"
-    return by, _run_all(runner, jobs)
+    features = dict.fromkeys(form.feature for form in forms)
+    groups = [_Group(isa, [form for form in forms if form.feature == f], compiler) for f in features]
+    by = f"{compiler.version}, {groups[0].runner.description}"
+    return by, chain.from_iterable(_run_all(group) for group in groups)
+
+
+class _Group:
+    """Forms of one feature set, compiled with its flags alone: a form of another does not compile."""
+
+    def __init__(self, isa: Isa, forms: Sequence[Instr], compiler: build.Compiler) -> None:
+        self.jobs = [(form, imm) for form in forms for imm in form.imms]
+        needs = isa.requirements(form.name for form in forms)
+        library = build.compile_for(isa, _sources(isa, self.jobs), needs=needs, flags=["-O1"], compiler=compiler)
+        self.runner = build.runner(isa, library, needs=needs)
 
 
 def differs(instr: Instr, capture: Capture) -> Failure | None:
@@ -78,12 +88,12 @@ def _record(lanes: U64, at: int) -> tuple[int, ...]:
     return tuple(int(x) for x in lanes[:, at])
 
 
-def _run_all(runner: build.Runner, jobs: Sequence[tuple[Instr, int]]) -> Iterator[Capture]:
+def _run_all(group: _Group) -> Iterator[Capture]:
     try:
-        for k, (form, imm) in enumerate(jobs):
-            yield _run(runner, k, form, imm)
+        for k, (form, imm) in enumerate(group.jobs):
+            yield _run(group.runner, k, form, imm)
     finally:
-        runner.close()
+        group.runner.close()
 
 
 def _run(runner: build.Runner, k: int, instr: Instr, imm: int) -> Capture:
