@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 from quantized_graph import Graph, Quantized
 
 import bitsynth
+from bitsynth import architecture
 from bitsynth.build import host
-from bitsynth.build.runners import EMULATED, runs_natively
+from bitsynth.build.runners import runs_natively
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 
@@ -199,7 +200,7 @@ def arguments() -> argparse.Namespace:
 def can_run(isa: str) -> bool:
     """Whether there is any way to run `isa` here; says so where there is none."""
     table = load(isa).table
-    if table.arch in EMULATED or host.matches(table):
+    if architecture.named(table.arch).emulator or host.matches(table):
         return True
     print(f"{isa} is left out: it is not emulated, and this processor does not have it", file=sys.stderr)
     return False

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bitsynth import build, cache, paths
+from bitsynth import architecture, build, cache, paths
+from bitsynth.architecture import Qemu
 from bitsynth.build import host, qemu, toolchain
 from bitsynth.errors import BitsynthError
 from bitsynth.isa import load
@@ -27,8 +28,8 @@ _PACKAGES = (
     ("msgspec", "reads instruction sets and kernels", "pip install msgspec"),
     ("filelock", "shares the caches between processes", "pip install filelock"),
     ("ziglang", "a C compiler for this and for other processors", _EMULATOR),
-    ("unicorn", "runs and counts AArch64 instructions anywhere", _EMULATOR),
-    ("pyelftools", "loads AArch64 code into an emulator", _EMULATOR),
+    ("unicorn", "runs and counts other processors' instructions", _EMULATOR),
+    ("pyelftools", "loads code into an emulator", _EMULATOR),
     ("onnx", "reads and writes models", _BENCH),
     ("matplotlib", "draws the published figures", _BENCH),
 )
@@ -79,8 +80,8 @@ def examine() -> Report:
     findings = [
         Finding("python", platform.python_version(), "runs bitsynth", ""),
         *(Finding(name, _version(name), purpose, advice) for name, purpose, advice in _PACKAGES),
-        *(_compilers(arch, package) for arch, package in toolchain.DEBIAN.items()),
-        _qemu(),
+        *(_compilers(arch) for arch in architecture.known()),
+        *(_qemu(arch, table.emulator.qemu) for arch, table in architecture.known().items() if table.emulator),
         *(_features(isa) for isa in sets if not isinstance(isa, Verdict)),
         _folder("build cache", build.cache_folder(), "keeps compiled kernels", "BITSYNTH_BUILD_CACHE"),
         _folder("kernel cache", cache.user_folder().absolute(), "keeps solved kernels", "BITSYNTH_CACHE"),
@@ -105,19 +106,19 @@ def _version(package: str) -> str:
         return ""
 
 
-def _compilers(arch: str, package: str) -> Finding:
-    native = arch == host.arch()
-    what = f"{'native' if native else 'cross'} C compilers ({arch})"
-    wanted = "install gcc or clang" if native else f"install Debian's {package}"
+def _compilers(arch: str) -> Finding:
+    what = f"{'native' if arch == host.arch() else 'cross'} C compilers ({arch})"
+    purpose = f"compile kernels for {arch}"
     try:
         found = [f"{c.name}: {c.version}" for c in toolchain.candidates(arch)]
     except BitsynthError as error:
-        return Finding(what, "", f"compile kernels for {arch}", str(error))
-    return Finding(what, "; ".join(found), f"compile kernels for {arch}", f"{wanted}, or {_EMULATOR}")
+        return Finding(what, "", purpose, str(error))
+    return Finding(what, "; ".join(found), purpose, f"install {toolchain.package(arch)}, or {_EMULATOR}")
 
 
-def _qemu() -> Finding:
-    return Finding("qemu-aarch64", qemu.find() or "", "runs AArch64 code fast", "install Debian's qemu-user")
+def _qemu(arch: str, table: Qemu) -> Finding:
+    advice = f"install Debian's {table.package}"
+    return Finding(table.programs[0], qemu.find(table) or "", f"runs {arch} code fast", advice)
 
 
 def _features(isa: Isa) -> Finding:

@@ -19,6 +19,11 @@ def isa_specs() -> Path:
     return _data("isa_specs")
 
 
+def architectures() -> Path:
+    """The file of processor architectures."""
+    return _data("isa_specs") / "architectures.toml"
+
+
 def shipped_kernels() -> Path:
     """The folder of solved kernels that came with the package."""
     return _data("kernels_cache")

@@ -10,14 +10,14 @@ Value = int | Array
 MOST = 8
 
 
-def check(symbol: str, args: tuple[object, ...]) -> list[Value]:
-    """`args` with every number as its 64-bit pattern."""
+def check(symbol: str, args: tuple[object, ...], word: int) -> list[Value]:
+    """`args` with every number as its pattern of `word` bits, a pointer's size."""
     if len(args) > MOST:
-        raise TypeError(f"{symbol}: {len(args)} arguments, at most {MOST} are passed in registers")
-    return [_check(f"{symbol}: argument {i}", arg) for i, arg in enumerate(args)]
+        raise TypeError(f"{symbol}: {len(args)} arguments, at most {MOST} are passed")
+    return [_check(f"{symbol}: argument {i}", arg, word) for i, arg in enumerate(args)]
 
 
-def _check(where: str, arg: object) -> Value:
+def _check(where: str, arg: object, word: int) -> Value:
     if isinstance(arg, np.ndarray):
         if not arg.flags.c_contiguous:
             raise TypeError(f"{where} is an array that is not C-contiguous")
@@ -28,14 +28,14 @@ def _check(where: str, arg: object) -> Value:
         return 0
     if isinstance(arg, int | np.integer):
         number = int(arg)
-        if not -(1 << 63) <= number < 1 << 64:
-            raise OverflowError(f"{where}: {number} does not fit in 64 bits")
-        return number & (1 << 64) - 1
+        if not -(1 << word - 1) <= number < 1 << word:
+            raise OverflowError(f"{where}: {number} does not fit in {word} bits")
+        return number & (1 << word) - 1
     raise TypeError(f"{where} is {type(arg).__name__}; wanted an integer, a numpy array or None")
 
 
 def signed(register: int, bits: int) -> int:
-    """The low `bits` of a register as a signed number."""
+    """The low `bits` of a result as a signed number."""
     if bits not in {32, 64}:
         raise ValueError(f"bits is {bits}; a result has 32 or 64")
     low = register & (1 << bits) - 1

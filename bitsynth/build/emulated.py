@@ -14,7 +14,8 @@ from bitsynth.build.arguments import Array, Value
 from bitsynth.build.image import Image
 from bitsynth.errors import ToolError
 
-_BUFFERS = 0x20_0000_0000
+_BUFFERS = 6
+"""The region of the first array; `Image.place` says where it is."""
 _PAGE = max(4096, mmap.PAGESIZE)
 _CANARY = b"\xa5"
 
@@ -28,7 +29,7 @@ class Fault(Exception):
 
 
 class Machine(Protocol):
-    """An AArch64 processor with memory. Addresses and sizes are multiples of a page."""
+    """A processor with memory. Addresses and sizes are multiples of a page."""
 
     description: str
     instructions: int | None
@@ -88,10 +89,11 @@ class EmulatedRunner:
         self.description = self._ready().description
         self.instructions: int | None = None
 
-    def call(self, symbol: str, *args: object, bits: int = 64) -> int:
-        values = arguments.check(symbol, args)
+    def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
+        word = self._image.bits
+        values = arguments.check(symbol, args, word)
         function = self._image.address(symbol)
-        buffers = _place(symbol, values, self._align)
+        buffers = _place(symbol, values, self._image.place(_BUFFERS), self._align)
         machine = self._ready()
         try:
             result = self._call(machine, function, values, buffers)
@@ -104,7 +106,7 @@ class EmulatedRunner:
         except BaseException:
             self.close()
             raise
-        return arguments.signed(result, bits)
+        return arguments.signed(result, bits or word)
 
     def close(self) -> None:
         if self._machine is not None:
@@ -133,10 +135,9 @@ class EmulatedRunner:
         return result
 
 
-def _place(symbol: str, values: Sequence[Value], align: int) -> dict[int, _Buffer]:
-    """A place for every array; one that is passed twice has one place."""
+def _place(symbol: str, values: Sequence[Value], first: int, align: int) -> dict[int, _Buffer]:
+    """A place for every array, from address `first`; one that is passed twice has one place."""
     buffers: dict[int, _Buffer] = {}
-    first = _BUFFERS
     for index, value in enumerate(values):
         if not isinstance(value, np.ndarray) or id(value) in buffers:
             continue

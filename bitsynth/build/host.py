@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -10,23 +9,24 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bitsynth import architecture
+
 if TYPE_CHECKING:
     from bitsynth.isa.load import IsaTable
-
-_SAME = {"amd64": "x86_64", "arm64": "aarch64"}
-_LINUX_NAMES = {"neon": "asimd", "advsimd": "asimd", "feat_dotprod": "asimddp", "feat_i8mm": "i8mm"}
 
 
 def arch() -> str:
     """The processor architecture, as `isa.toml` spells it."""
-    machine = platform.machine().lower()
-    return _SAME.get(machine, machine)
+    return architecture.here()
 
 
 @lru_cache
 def features() -> frozenset[str]:
     """The processor's features under the names of Linux's /proc/cpuinfo."""
-    return _darwin_features() if sys.platform == "darwin" else _linux_features()
+    found = _darwin_features() if sys.platform == "darwin" else _linux_features()
+    table = architecture.known().get(arch())
+    names = table.feature_names if table else {}
+    return found | {names[f] for f in found if f in names}
 
 
 def lacking(wanted: Iterable[str]) -> list[str]:
@@ -57,12 +57,13 @@ def _linux_features() -> frozenset[str]:
 def _darwin_features() -> frozenset[str]:
     keys = ["machdep.cpu.features", "machdep.cpu.leaf7_features", "hw.optional"]
     done = subprocess.run(["sysctl", *keys], capture_output=True, text=True, check=False)
-    found = {"fp", "asimd"} if arch() == "aarch64" else set()
+    table = architecture.known().get(arch())
+    found = set(table.darwin_features if table else [])
     for line in done.stdout.lower().splitlines():
         key, _, value = line.partition(":")
         if key.startswith("machdep"):
             found |= set(value.replace(".", "_").split())
         elif value.strip() == "1":
             name = key.rpartition(".")[2]
-            found.add(_LINUX_NAMES.get(name, name.removeprefix("feat_")))
+            found |= {name, name.removeprefix("feat_")}
     return frozenset(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import numpy as np
 
 from bitsynth.build import arguments, host
 from bitsynth.errors import ToolError
+
+_WORD = sys.maxsize.bit_length() + 1
 
 
 class NativeRunner:
@@ -27,18 +30,18 @@ class NativeRunner:
             raise ToolError(f"cannot load {library}: {error}") from None
         self._address, self._function = cache(self._find), cache(self._cast)
 
-    def call(self, symbol: str, *args: object, bits: int = 64) -> int:
-        values = arguments.check(symbol, args)
+    def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
+        values = arguments.check(symbol, args, _WORD)
         function = self._function(symbol, len(values))
         words = [v.ctypes.data if isinstance(v, np.ndarray) else v for v in values]
-        return arguments.signed(int(function(*words)), bits)
+        return arguments.signed(int(function(*words)), bits or _WORD)
 
     def close(self) -> None:
         """Nothing to do: an open library stays usable, and Python frees it."""
 
     def _cast(self, symbol: str, count: int) -> Any:
-        parameters = ", ".join(["uint64_t"] * count) or "void"
-        return self._ffi.cast(f"uint64_t (*)({parameters})", self._address(symbol))
+        parameters = ", ".join(["uintptr_t"] * count) or "void"
+        return self._ffi.cast(f"uintptr_t (*)({parameters})", self._address(symbol))
 
     def _find(self, symbol: str) -> Any:
         try:

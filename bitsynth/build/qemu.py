@@ -1,4 +1,4 @@
-"""An AArch64 machine in a process of qemu-user, driven through pipes."""
+"""A machine in a process of qemu-user, driven through pipes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bitsynth import architecture
+from bitsynth.architecture import Qemu
 from bitsynth.build.emulated import Fault
 from bitsynth.build.library import compile_for
 from bitsynth.errors import ToolError
@@ -25,19 +27,20 @@ _SUPPORT = Path(__file__).parent / "support"
 _SECONDS = 600
 
 
-def find() -> str | None:
+def find(qemu: Qemu) -> str | None:
     """The path of qemu's user-mode emulator, None where there is none."""
-    return shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+    return next((path for p in qemu.programs if (path := shutil.which(p))), None)
 
 
-def start(isa: Isa, base_only: bool) -> QemuMachine:
-    """A fresh machine; ToolError says what to install if it cannot be had."""
-    qemu = find()
-    if qemu is None:
-        raise ToolError("qemu-aarch64 is not on PATH: install Debian's qemu-user")
+def start(isa: Isa, qemu: Qemu, flags: Sequence[str]) -> QemuMachine:
+    """A fresh machine for code compiled with `flags`; ToolError says what to install if it cannot be had."""
+    path = find(qemu)
+    if path is None:
+        raise ToolError(f"{qemu.programs[0]} is not on PATH: install Debian's {qemu.package}")
     sources = {n: (_SUPPORT / n).read_text(encoding="utf-8") for n in ("driver.c", "memory.c")}
+    sources["system.h"] = "".join(f"#define {name} {value}\n" for name, value in qemu.macros.items())
     driver = compile_for(isa, sources, shared=False, flags=["-nostdlib"])
-    return QemuMachine([qemu, "-cpu", "cortex-a72" if base_only else "max", str(driver)])
+    return QemuMachine([path, "-cpu", architecture.emulated_cpu(qemu.cpu, flags), str(driver)])
 
 
 class QemuMachine:

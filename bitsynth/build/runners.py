@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from bitsynth import architecture
+from bitsynth.architecture import Emulator
 from bitsynth.build import host
 from bitsynth.errors import ToolError
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from bitsynth.isa.load import Isa, IsaTable, Requirements
 
 KINDS = ("native", "qemu", "unicorn")
-EMULATED = frozenset({"aarch64"})
 
 
 class Runner(Protocol):
@@ -29,13 +30,13 @@ class Runner(Protocol):
     def instructions(self) -> int | None:
         """Instructions the last call executed, where they are counted."""
 
-    def call(self, symbol: str, *args: object, bits: int = 64) -> int:
+    def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
         """Call `symbol` with at most 8 integers, numpy arrays and None (a null pointer).
 
-        Integers go in 64-bit registers. An array must be C-contiguous and goes as a
-        pointer; what the function writes is in the array afterwards. The result is the
-        64-bit return register as a signed number, or its low 32 bits with `bits=32`,
-        which a function that returns `int` needs: the upper half is then undefined.
+        Integers go as words, as `size_t` does; a 64-bit one cannot be passed to 32-bit code.
+        An array must be C-contiguous and goes as a pointer; what the function writes is in
+        the array afterwards. The result is a word as a signed number, or its low 32 bits with
+        `bits=32`, which a function that returns `int` needs: the upper half is then undefined.
         """
 
     def close(self) -> None:
@@ -52,7 +53,7 @@ def forced() -> str:
 
 def runs_natively(isa: IsaTable) -> bool:
     """Whether code for `isa` will run on this processor itself."""
-    if isa.arch not in EMULATED:
+    if not architecture.named(isa.arch).emulator:
         return True
     kind = forced()
     return kind == "native" or (not kind and host.matches(isa))
@@ -67,15 +68,15 @@ def runner(
     BITSYNTH_RUNNER forces one. `count` asks for instruction counts, which unicorn has.
     Emulators place each array so that it ends at an unmapped page, `align` allowing.
     """
-    kind = forced()
-    if not kind and count and isa.table.arch in EMULATED:
+    kind, needs, emulator = forced(), needs or isa.requirements(), architecture.named(isa.table.arch).emulator
+    if not kind and count and emulator:
         kind = "unicorn"
     if kind == "native" or (not kind and runs_natively(isa.table)):
-        return _native(isa, library, needs or isa.requirements())
-    if isa.table.arch not in EMULATED:
+        return _native(isa, library, needs)
+    if emulator is None:
         raise ToolError(f"no emulator for {isa.name} ({isa.table.arch}): unset BITSYNTH_RUNNER, or set it to native")
     kinds = [kind] if kind else ["qemu", "unicorn"]
-    return _first([partial(_emulated, isa, library, k, count, align) for k in kinds])
+    return _first([partial(_emulated, isa, library, emulator, needs.cc_flags, k, count, align) for k in kinds])
 
 
 def _first(makers: list[Callable[[], Runner]]) -> Runner:
@@ -98,16 +99,18 @@ def _native(isa: Isa, library: Path, needs: Requirements) -> Runner:
     return NativeRunner(library)
 
 
-def _emulated(isa: Isa, library: Path, kind: str, count: bool, align: int) -> Runner:
+def _emulated(
+    isa: Isa, library: Path, emulator: Emulator, flags: Sequence[str], kind: str, count: bool, align: int
+) -> Runner:
     from bitsynth.build.emulated import EmulatedRunner
     from bitsynth.build.image import read_image
 
-    image = read_image(library)
-    base_only = "-march=armv8-a" in isa.table.cc_flags
+    image = read_image(library, architecture.named(isa.table.arch).bits, emulator)
     if kind == "qemu":
         from bitsynth.build.qemu import start
 
-        return EmulatedRunner(image, lambda: start(isa, base_only), align)
+        return EmulatedRunner(image, lambda: start(isa, emulator.qemu, flags), align)
     from bitsynth.build.unicorn_machine import UnicornMachine
 
-    return EmulatedRunner(image, lambda: UnicornMachine(base_only, count), align)
+    cpu = architecture.emulated_cpu(emulator.unicorn.cpu, flags)
+    return EmulatedRunner(image, lambda: UnicornMachine(image, emulator.unicorn, cpu, count), align)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bitsynth import architecture
 from bitsynth.build import host, process
 from bitsynth.build.folder import cache_folder
 from bitsynth.errors import ToolError
@@ -20,14 +21,12 @@ from bitsynth.errors import ToolError
 if TYPE_CHECKING:
     from bitsynth.isa.load import Isa, IsaTable
 
-DEBIAN = {"aarch64": "gcc-aarch64-linux-gnu", "x86_64": "gcc-x86-64-linux-gnu"}
-"""Debian's cross compiler for each architecture."""
 _PROBE = """\
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-int64_t bs_probe(uint8_t *a, size_t n);
-int64_t bs_probe(uint8_t *a, size_t n) { memset(a, 1, n); return 7; }
+size_t bs_probe(uint8_t *a, size_t n);
+size_t bs_probe(uint8_t *a, size_t n) { memset(a, 1, n); return 7; }
 """
 
 
@@ -57,7 +56,7 @@ class Compiler:
             return list(given)
         rest = [f for f in given if not f.startswith("-march=")]
         march = [f.removeprefix("-march=") for f in given if f.startswith("-march=")]
-        return [f"-mcpu={_zig_cpu(march[-1]) if march else 'baseline'}", *rest]
+        return [f"-mcpu={_zig_cpu(self.arch, march[-1]) if march else 'baseline'}", *rest]
 
 
 def compilers(isa: Isa) -> list[Compiler]:
@@ -78,12 +77,15 @@ def preferred(isa: Isa) -> Compiler:
 
 def advice(isa: IsaTable) -> str:
     """What to install in order to compile for `isa`."""
-    native = isa.arch == host.arch()
-    package = "gcc or clang" if native else f"Debian's {DEBIAN.get(isa.arch, 'cross gcc')}"
     return (
-        f"install {package}, or `pip install 'bitsynth[emulator]'` for the compiler in ziglang, "
+        f"install {package(isa.arch)}, or `pip install 'bitsynth[emulator]'` for the compiler in ziglang, "
         f"or name a compiler in {_variable(isa.arch)}"
     )
+
+
+def package(arch: str) -> str:
+    """What to install for a compiler for `arch`, in words."""
+    return "gcc or clang" if arch == host.arch() else f"Debian's {architecture.named(arch).package}"
 
 
 def problem(isa: Isa, compiler: Compiler) -> str:
@@ -149,17 +151,19 @@ def _variable(arch: str) -> str:
 
 def _found(arch: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     native = arch == host.arch() and not (sys.platform != "linux" and _emulated())
+    table = architecture.named(arch)
     if not native:
-        if path := shutil.which(f"{arch}-linux-gnu-gcc"):
-            yield f"{arch}-linux-gnu-gcc", (path,)
+        for name in table.gcc:
+            if path := shutil.which(name):
+                yield name, (path,)
         if path := shutil.which("clang"):
-            yield "clang", (path, f"--target={arch}-linux-gnu")
-    if native:
+            yield "clang", (path, *table.clang)
+    else:
         named = [n for n in ("gcc", "clang", "cc") if shutil.which(n)]
         for name in named if len(named) == 1 else [n for n in named if n != "cc"]:
             yield name, (str(shutil.which(name)),)
     if command := zig():
-        yield "zig", (*command, "cc", *([] if native else ["-target", f"{arch}-linux-musl"]))
+        yield "zig", (*command, "cc", *([] if native else table.zig))
 
 
 def _emulated() -> bool:
@@ -185,9 +189,6 @@ def _environment(family: str) -> dict[str, str]:
     return {k: os.environ.get(k, own) for k in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
 
 
-def _zig_cpu(march: str) -> str:
+def _zig_cpu(arch: str, march: str) -> str:
     base, *extras = march.split("+")
-    if base.startswith("armv8"):
-        version = base.removeprefix("armv8").removesuffix("-a").replace(".", "_")
-        return "+".join(["generic", *([f"v8{version}a"] if version else []), *extras])
-    return base.replace("-", "_")
+    return "+".join([architecture.named(arch).zig_cpu.get(base, base.replace("-", "_")), *extras])

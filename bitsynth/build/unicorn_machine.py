@@ -1,4 +1,4 @@
-"""An AArch64 machine inside this process."""
+"""A machine inside this process."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
+from bitsynth.architecture import Unicorn
 from bitsynth.build.emulated import Fault
+from bitsynth.build.image import Image
 from bitsynth.errors import ToolError
 
-_RETURN = 0xF0_0000_0000
-_STACK, _STACK_SIZE = 0x30_0000_0000, 0x10_0000
-_FP_ON = 3 << 20
+_STACK, _RETURN = 2, 15
+"""Regions; `Image.place` says where they are."""
+_STACK_SIZE = 0x10_0000
+_ALIGN = 16
 _SECONDS = 600
 _ACCESS = {19: "read", 20: "write", 21: "fetch", 22: "write", 23: "read", 24: "fetch"}
 
@@ -21,18 +24,20 @@ _ACCESS = {19: "read", 20: "write", 21: "fetch", 22: "write", 23: "read", 24: "f
 class UnicornMachine:
     """Unicorn; counts instructions if asked."""
 
-    def __init__(self, base_only: bool, count: bool) -> None:
+    def __init__(self, image: Image, table: Unicorn, cpu: str, count: bool) -> None:
         try:
             unicorn: Any = importlib.import_module("unicorn")
-            regs: Any = importlib.import_module("unicorn.arm64_const")
+            self._constants: Any = importlib.import_module(f"unicorn.{table.module}")
         except ImportError:
             raise ToolError("the unicorn emulator is not installed: pip install 'bitsynth[emulator]'") from None
-        self._uc, self._error = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM), unicorn.UcError
-        self._regs = regs
+        self._table, self._error = table, unicorn.UcError
+        self._word, self._top, self._return = image.bits // 8, image.place(_STACK) + _STACK_SIZE, image.place(_RETURN)
+        self._uc = unicorn.Uc(getattr(unicorn, table.arch), getattr(unicorn, table.mode))
         self._prot = {"r": unicorn.UC_PROT_READ, "w": unicorn.UC_PROT_WRITE, "x": unicorn.UC_PROT_EXEC}
-        self._uc.ctl_set_cpu_model(regs.UC_CPU_ARM64_A72 if base_only else regs.UC_CPU_ARM64_MAX)
-        self._uc.reg_write(regs.UC_ARM64_REG_CPACR_EL1, _FP_ON)
-        self._uc.mem_map(_STACK, _STACK_SIZE, unicorn.UC_PROT_READ | unicorn.UC_PROT_WRITE)
+        self._uc.ctl_set_cpu_model(self._constant(cpu))
+        for register, value in table.registers.items():
+            self._set(register, value)
+        self._uc.mem_map(image.place(_STACK), _STACK_SIZE, unicorn.UC_PROT_READ | unicorn.UC_PROT_WRITE)
         self._uc.hook_add(unicorn.UC_HOOK_MEM_INVALID, self._on_fault)
         self.description = f"emulated by unicorn {unicorn.__version__}"
         self.instructions: int | None = None
@@ -41,7 +46,7 @@ class UnicornMachine:
         self._executed = 0
         self._fault: Fault | None = None
         if count:
-            self._uc.hook_add(unicorn.UC_HOOK_BLOCK, self._on_block)
+            self._uc.hook_add(unicorn.UC_HOOK_BLOCK if table.instruction_bytes else unicorn.UC_HOOK_CODE, self._on_code)
 
     def map(self, address: int, data: bytes | bytearray, access: str) -> None:
         self._uc.mem_map(address, len(data), sum(self._prot[c] for c in access))
@@ -54,11 +59,8 @@ class UnicornMachine:
         return bytes(self._uc.mem_read(address, size))
 
     def call(self, function: int, words: Sequence[int]) -> int:
-        regs = self._regs
-        for i, word in enumerate(words):
-            self._uc.reg_write(regs.UC_ARM64_REG_X0 + i, word)
-        self._uc.reg_write(regs.UC_ARM64_REG_SP, _STACK + _STACK_SIZE)
-        self._uc.reg_write(regs.UC_ARM64_REG_LR, _RETURN)
+        self._pass(words)
+        self._set(self._table.link, self._return)
         self._executed, self._fault = 0, None
         if sys.platform == "darwin":  # There, memory for code belongs to one thread.
             self._start(function)
@@ -67,7 +69,26 @@ class UnicornMachine:
         if self._fault:
             raise self._fault
         self.instructions = self._executed if self._count else None
-        return int(self._uc.reg_read(regs.UC_ARM64_REG_X0))
+        return self._get(self._table.arguments[0])
+
+    def _pass(self, words: Sequence[int]) -> None:
+        """Put words where a function finds its arguments."""
+        registers = self._table.arguments
+        for register, word in zip(registers, words, strict=False):
+            self._set(register, word)
+        rest = b"".join(word.to_bytes(self._word, "little") for word in words[len(registers) :])
+        stack = (self._top - len(rest)) & -_ALIGN
+        self._uc.mem_write(stack, rest)
+        self._set(self._table.stack, stack)
+
+    def _constant(self, name: str) -> int:
+        return int(getattr(self._constants, name))
+
+    def _get(self, register: str) -> int:
+        return int(self._uc.reg_read(self._constant(register)))
+
+    def _set(self, register: str, value: int) -> None:
+        self._uc.reg_write(self._constant(register), value)
 
     def _start_aside(self, function: int) -> None:
         """Start in a thread, because no signal interrupts unicorn itself."""
@@ -83,19 +104,20 @@ class UnicornMachine:
 
     def _start(self, function: int) -> None:
         try:
-            self._uc.emu_start(function, _RETURN)
+            self._uc.emu_start(function, self._return)
         except self._error as error:
             self._fault = self._why(error)
 
     def _why(self, error: Exception) -> Fault:
-        at = self._uc.reg_read(self._regs.UC_ARM64_REG_PC)
+        at = self._get(self._table.counter)
         return self._fault or Fault(f"did what unicorn calls {error}", at)
 
     def close(self) -> None:
         self._worker.shutdown()
 
-    def _on_block(self, _uc: Any, _address: int, size: int, _data: Any) -> None:
-        self._executed += size // 4
+    def _on_code(self, _uc: Any, _address: int, size: int, _data: Any) -> None:
+        """A block of instructions of the same size, or one instruction."""
+        self._executed += size // (self._table.instruction_bytes or size)
 
     def _on_fault(self, _uc: Any, access: int, address: int, size: int, _value: int, _data: Any) -> bool:
         self._fault = Fault(f"did a forbidden {_ACCESS.get(access, 'access')} of {size} bytes", address)

@@ -121,7 +121,7 @@ def _sources(isa: Isa, jobs: Sequence[tuple[Instr, int]]) -> dict[str, str]:
 
 def _function(isa: Isa, k: int, instr: Instr, imm: int) -> str:
     ctype, size = isa.table.ctype, sum(o.type.total_bits // 8 for o in instr.operands)
-    signature = f"void t_{k}(const uint8_t *bs_in, uint8_t *bs_out, int64_t bs_count)"
+    signature = f"void t_{k}(const uint8_t *bs_in, uint8_t *bs_out, size_t bs_count)"
     body, at = [], 0
     for o in instr.operands:
         kind = ctype.get(str(o.type), "")
@@ -132,7 +132,7 @@ def _function(isa: Isa, k: int, instr: Instr, imm: int) -> str:
     kind = ctype[str(instr.out)]
     body.append(f"{text};" if instr.store else f"{kind} bs_y = {text}; memcpy(bs_out, &bs_y, sizeof bs_y);")
     step = f"bs_in += {size}, bs_out += {instr.out.total_bits // 8}"
-    loop = f"for (int64_t bs_r = 0; bs_r < bs_count; bs_r++, {step}) {{ {' '.join(body)} }}"
+    loop = f"for (size_t bs_r = 0; bs_r < bs_count; bs_r++, {step}) {{ {' '.join(body)} }}"
     return f"{signature};\n{signature} {{ {loop} }}\n"
 
 

@@ -10,7 +10,7 @@ from importlib import metadata
 
 import pytest
 
-from bitsynth import build, doctor
+from bitsynth import architecture, build, doctor
 from bitsynth.build import host, image, qemu, toolchain
 from bitsynth.errors import ToolError
 from bitsynth.isa import load
@@ -227,7 +227,7 @@ def test_an_interrupt_kills_the_compiler_and_leaves_nothing(cache, tmp_path):
 
 @pytest.mark.parametrize("kind", ["qemu", "unicorn"])
 def test_an_interrupt_ends_an_emulated_call(monkeypatch, kind):
-    if kind == "qemu" and qemu.find() is None:
+    if kind == "qemu" and qemu.find(architecture.named("aarch64").emulator.qemu) is None:
         pytest.skip("qemu-aarch64 is not on PATH")
     monkeypatch.setenv("BITSYNTH_RUNNER", kind)
     code = (

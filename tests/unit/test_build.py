@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bitsynth import build
+from bitsynth import architecture, build
 from bitsynth.build import host, qemu
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa import load
@@ -19,14 +19,15 @@ SOURCES = {
     "one.c": """
 #include "one.h"
 static const char *const names[] = {"zero", "one", "two"};
-static int64_t calls = 40;
-int64_t sum8(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, int64_t f, int64_t g, int64_t h) {
+static intptr_t calls = 40;
+intptr_t sum8(intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t e, intptr_t f, intptr_t g, intptr_t h) {
   return a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h;
 }
 int32_t negate(int32_t x) { return -x; }
-int64_t next_call(void) { return ++calls; }
-int64_t letter(int64_t i, int64_t j) { return names[i][j]; }
-int64_t is_null(const void *p) { return p == NULL; }
+intptr_t next_call(void) { return ++calls; }
+intptr_t letter(intptr_t i, intptr_t j) { return names[i][j]; }
+intptr_t is_null(const void *p) { return p == NULL; }
+int word(void) { return 8 * (int)sizeof(void *); }
 """,
     "two.c": """
 #include "one.h"
@@ -37,35 +38,42 @@ void copy(uint8_t *to, const uint8_t *from, size_t n) { memcpy(to, from, n); }
 void fill(uint8_t *to, int value, size_t n) { memset(to, value, n); }
 void slide(uint8_t *to, size_t by, size_t n) { memmove(to + by, to, n); }
 int compare(const uint8_t *a, const uint8_t *b, size_t n) { return memcmp(a, b, n); }
-int64_t read_at(const uint8_t *a, int64_t i) { return ((const volatile uint8_t *)a)[i]; }
-int64_t recurse(int64_t n) {
-  volatile int64_t m = n;
+intptr_t read_at(const uint8_t *a, intptr_t i) { return ((const volatile uint8_t *)a)[i]; }
+intptr_t recurse(intptr_t n) {
+  volatile intptr_t m = n;
   return m ? recurse(n - 1) - m + n : 0;
 }
-void write_at(uint8_t *a, int64_t i, int64_t x) { ((volatile uint8_t *)a)[i] = (uint8_t)x; }
+void write_at(uint8_t *a, intptr_t i, intptr_t x) { ((volatile uint8_t *)a)[i] = (uint8_t)x; }
 """,
     "one.h": """
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-int64_t sum8(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t);
+intptr_t sum8(intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t);
 int32_t negate(int32_t);
-int64_t next_call(void);
-int64_t letter(int64_t, int64_t);
-int64_t is_null(const void *);
+intptr_t next_call(void);
+intptr_t letter(intptr_t, intptr_t);
+intptr_t is_null(const void *);
+int word(void);
 void add(const uint8_t *, const uint8_t *, uint8_t *, size_t);
 void copy(uint8_t *, const uint8_t *, size_t);
 void fill(uint8_t *, int, size_t);
 void slide(uint8_t *, size_t, size_t);
 int compare(const uint8_t *, const uint8_t *, size_t);
-int64_t read_at(const uint8_t *, int64_t);
-void write_at(uint8_t *, int64_t, int64_t);
-int64_t recurse(int64_t);
+intptr_t read_at(const uint8_t *, intptr_t);
+void write_at(uint8_t *, intptr_t, intptr_t);
+intptr_t recurse(intptr_t);
 """,
 }
 COMPILERS = ("gcc", "clang", "zig")
 NATIVE = [(name, "native") for name in load.names() if host.matches(load.load(name).table)]
-PLACES = [*NATIVE, ("neon", "qemu"), ("neon", "unicorn")]
+EMULATED = [
+    (name, kind)
+    for name in load.names()
+    if architecture.named(load.load(name).table.arch).emulator
+    for kind in ("qemu", "unicorn")
+]
+PLACES = [*NATIVE, *EMULATED]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -79,8 +87,9 @@ def _build_cache(tmp_path_factory):
 def place(monkeypatch, name, kind):
     """The instruction set `name`, set up to run by `kind`; skips if it cannot."""
     isa = load.load(name)
-    if kind == "qemu" and qemu.find() is None:
-        pytest.skip("qemu-aarch64 is not on PATH")
+    emulator = architecture.named(isa.table.arch).emulator
+    if kind == "qemu" and qemu.find(emulator.qemu) is None:
+        pytest.skip("qemu is not on PATH")
     if kind == "unicorn":
         pytest.importorskip("unicorn", reason="unicorn is not installed")
     monkeypatch.setenv("BITSYNTH_RUNNER", kind)
@@ -103,9 +112,9 @@ def runner(request, monkeypatch):
     made.close()
 
 
-@pytest.fixture(params=["qemu", "unicorn"])
+@pytest.fixture(params=EMULATED, ids="-".join)
 def guarded(request, monkeypatch):
-    isa = place(monkeypatch, "neon", request.param)
+    isa = place(monkeypatch, *request.param)
     made = build.runner(isa, build.compile_for(isa, SOURCES))
     yield made
     made.close()
@@ -113,8 +122,9 @@ def guarded(request, monkeypatch):
 
 def test_integers(runner):
     assert runner.call("sum8", *range(1, 9)) == 204
-    assert runner.call("sum8", -(1 << 63), 0, 0, 0, 0, 0, 0, 0) == -(1 << 63)
-    assert runner.call("sum8", (1 << 64) - 1, np.int8(3), True, 0, 0, 0, 0, 0) == -1 + 6 + 3
+    word = runner.call("word", bits=32)
+    assert runner.call("sum8", -(1 << word - 1), 0, 0, 0, 0, 0, 0, 0) == -(1 << word - 1)
+    assert runner.call("sum8", (1 << word) - 1, np.int8(3), True, 0, 0, 0, 0, 0) == -1 + 6 + 3
     assert runner.call("negate", 5, bits=32) == -5
     assert runner.call("negate", -(1 << 31) + 1, bits=32) == (1 << 31) - 1
     assert runner.instructions is None
@@ -244,10 +254,10 @@ long spin(long n) { __asm__ volatile("1: subs %0, %0, #1\\n b.ne 1b" : "+r"(n) :
     assert counting.instructions == 2 * n + 1
 
 
-@pytest.mark.parametrize("kind", ["qemu", "unicorn"])
-def test_an_illegal_instruction(monkeypatch, kind):
-    isa = place(monkeypatch, "neon", kind)
-    source = 'void bad(void);\nvoid bad(void) { __asm__(".word 0"); }\n'
+@pytest.mark.parametrize(("name", "kind"), EMULATED)
+def test_an_illegal_instruction(monkeypatch, name, kind):
+    isa = place(monkeypatch, name, kind)
+    source = "void bad(void);\nvoid bad(void) { __builtin_trap(); }\n"
     made = build.runner(isa, build.compile_for(isa, {"bad.c": source}))
     with pytest.raises(ToolError, match=r"^bad did"):
         made.call("bad")
@@ -256,7 +266,7 @@ def test_an_illegal_instruction(monkeypatch, kind):
 
 def test_a_stack_overflow(guarded):
     with pytest.raises(ToolError, match=r"^recurse"):
-        guarded.call("recurse", 1 << 40)
+        guarded.call("recurse", 1 << 30)
     assert guarded.call("recurse", 9) == 0
 
 
@@ -305,13 +315,14 @@ def test_file_names(name):
         build.compile_for(load.load("neon"), {name: ""})
 
 
-@pytest.mark.skipif(qemu.find() is None, reason="qemu-aarch64 is not on PATH")
-def test_a_static_program():
-    isa = load.load("neon")
+@pytest.mark.parametrize("name", dict(EMULATED))
+def test_a_static_program(monkeypatch, name):
+    isa = place(monkeypatch, name, "qemu")
     if not any(c.family == "gcc" for c in build.compilers(isa)):
         pytest.skip("no cross gcc")
     path = build.compile_for(isa, {"m.c": "int main(void) { return 42; }\n"}, shared=False)
-    assert subprocess.run([str(qemu.find()), path], check=False).returncode == 42
+    program = qemu.find(architecture.named(isa.table.arch).emulator.qemu)
+    assert subprocess.run([str(program), path], check=False).returncode == 42
 
 
 def test_importing_is_light():

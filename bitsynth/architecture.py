@@ -1,0 +1,143 @@
+"""Processor architectures are data: `isa_specs/architectures.toml`, one table each."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from bitsynth import paths
+from bitsynth.errors import SpecError
+
+_WORDS = (32, 64)
+_REGIONS = 16
+"""Regions an address space must have."""
+
+
+class Qemu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """qemu's user mode: its names, the Debian package, the `macros` of `support/driver.c`.
+
+    `cpu` maps a compiler flag to the processor that has no more than the flag allows, ""
+    to the one for any other code.
+    """
+
+    programs: list[str]
+    package: str
+    cpu: dict[str, str]
+    macros: dict[str, str | int]
+
+
+class Unicorn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """unicorn, by the names of its constants; `cpu` as for qemu.
+
+    `module` has the constants of the architecture. A call passes its first words in the
+    registers `arguments` and the others on the stack; the first is also the result.
+    `registers` are set once. `instruction_bytes` is 0 where instructions differ in size.
+    """
+
+    module: str
+    arch: str
+    mode: str
+    cpu: dict[str, str]
+    arguments: list[str]
+    stack: str
+    link: str
+    counter: str
+    registers: dict[str, int] = {}
+    instruction_bytes: int = 0
+
+
+class Emulator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How to load and run a library elsewhere.
+
+    Code, stack, arrays and the address a call returns to lie at multiples of `region`.
+    `machine` is the ELF header's; `absolute`, `slots` and `relative` are the types of
+    relocations to symbol + addend, to a symbol, and to base + addend.
+    """
+
+    region: int
+    machine: str
+    absolute: int
+    slots: list[int]
+    relative: int
+    qemu: Qemu
+    unicorn: Unicorn
+
+
+class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A processor architecture: `bits` of a pointer, names `machines` that systems call it.
+
+    Cross compilers: names of gcc, flags of clang and of zig, the Debian `package`; `zig_cpu`
+    is how zig spells what follows `-march=`. `feature_names` are other names of features
+    of Linux's /proc/cpuinfo, `darwin_features` those no macOS machine lists.
+    """
+
+    bits: int
+    machines: list[str]
+    gcc: list[str]
+    clang: list[str]
+    zig: list[str]
+    package: str
+    zig_cpu: dict[str, str] = {}
+    feature_names: dict[str, str] = {}
+    darwin_features: list[str] = []
+    emulator: Emulator | None = None
+
+
+@lru_cache
+def known() -> Mapping[str, Architecture]:
+    """The architectures by the name `arch` of an `isa.toml` has."""
+    return read(paths.architectures())
+
+
+def named(name: str) -> Architecture:
+    """The architecture `name`; SpecError if there is none."""
+    try:
+        return known()[name]
+    except KeyError:
+        raise SpecError(f"unknown arch {name!r}; {paths.architectures()} has {', '.join(known())}") from None
+
+
+@lru_cache
+def here() -> str:
+    """The name of this process's architecture; the system's own where it is none of those known."""
+    machine, bits = platform.machine().lower(), sys.maxsize.bit_length() + 1
+    return next((name for name, a in known().items() if machine in a.machines and a.bits == bits), machine)
+
+
+def emulated_cpu(cpus: Mapping[str, str], flags: Iterable[str]) -> str:
+    """The processor to emulate for code compiled with `flags`; a later flag outdoes an earlier one of its name."""
+    last = {f.partition("=")[0]: f for f in flags}
+    return next((cpus[f] for f in last.values() if f in cpus), cpus[""])
+
+
+def read(path: Path) -> dict[str, Architecture]:
+    """The architectures in the file `path`; SpecError says what is wrong in it."""
+    try:
+        tables = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), dict[str, Architecture])
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError, OSError) as error:
+        raise SpecError(f"{path}: {error}") from None
+    for name, table in tables.items():
+        _check(f"{path}: {name}", table)
+    return tables
+
+
+def _check(where: str, table: Architecture) -> None:
+    if table.bits not in _WORDS:
+        raise SpecError(f"{where}: bits is {table.bits}; want {' or '.join(map(str, _WORDS))}")
+    if table.emulator:
+        _check_emulator(f"{where}: emulator", table.bits, table.emulator)
+
+
+def _check_emulator(where: str, bits: int, table: Emulator) -> None:
+    if not 0 < table.region * _REGIONS <= 1 << bits:
+        raise SpecError(f"{where}: region is {table.region:#x}; {_REGIONS} of them must fit in {bits} bits")
+    if not (table.qemu.programs and table.unicorn.arguments):
+        raise SpecError(f"{where}: want one or more of qemu.programs and of unicorn.arguments")
+    if not ("" in table.qemu.cpu and "" in table.unicorn.cpu):
+        raise SpecError(f'{where}: want an entry "" in qemu.cpu and unicorn.cpu, the processor for any other code')
