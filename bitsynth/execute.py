@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.program import WORD_BYTES, Kernel, Pass, Step
+from bitsynth.program import STAGE_BYTES, Constant, Kernel, Loop, Pass, Planes, Step, Table
 from bitsynth.wellformed import check_shape
 
 Codes = NDArray[np.uint8]
@@ -29,17 +30,21 @@ _CHUNK = 1 << 14
 """Most elements of a lane that are kept at a time: steps x rows x tiles."""
 
 
-def product(kernel: Kernel, act: Codes, wgt: Codes) -> NDArray[np.int32]:
-    """What the kernel computes for `act` (M, K) and `wgt` (K, N) codes; SpecError if it is malformed."""
+def product(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
+    """What the kernel computes for codes `rows` (R, K) and `columns` (K, C); SpecError if it is malformed.
+
+    Rows are activations and columns weights, or the other way round where it is swapped.
+    """
     check_shape(load(kernel.isa), kernel)
     with np.errstate(over="ignore"):
-        return _Run(kernel, act, wgt).tile_sums()
+        return _Run(kernel, rows, columns.T).tile_sums()
 
 
-def wanted(kernel: Kernel, act: Codes, wgt: Codes) -> NDArray[np.int32]:
+def wanted(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
     """What it should compute: unsigned act codes times bipolar wgt codes, modulo 2**32."""
-    values = 2 * wgt.astype(np.int64) - ((1 << kernel.w_bits) - 1)
-    return _int32(act.astype(np.int64) @ values)
+    most = (1 << kernel.w_bits) - 1
+    left, right = rows.astype(np.int64), columns.astype(np.int64)
+    return _int32((2 * left - most) @ right if kernel.swapped else left @ (2 * right - most))
 
 
 def _int32(x: NDArray[Any]) -> NDArray[np.int32]:
@@ -48,11 +53,11 @@ def _int32(x: NDArray[Any]) -> NDArray[np.int32]:
 
 @dataclass
 class _Run:
-    """One product: rows down, column tiles across, all at once."""
+    """One product of `rows` (R, K) and `columns` (C, K) codes: rows down, column tiles across, all at once."""
 
     kernel: Kernel
-    act: Codes
-    wgt: Codes
+    rows: Codes
+    columns: Codes
     isa: Isa = field(init=False)
     domain: ConcreteDomain = field(init=False, default_factory=ConcreteDomain)
 
@@ -61,15 +66,15 @@ class _Run:
 
     @cached_property
     def steps(self) -> int:
-        return int(-(-self.act.shape[1] // self.kernel.k_step))
+        return int(-(-self.rows.shape[1] // self.kernel.k_step))
 
     @cached_property
     def tiles(self) -> int:
-        return int(-(-self.wgt.shape[1] // self.kernel.columns))
+        return int(-(-len(self.columns) // self.kernel.columns))
 
     def tile_sums(self) -> NDArray[np.int32]:
-        """The tile starts at g[n] + h[m]; every pass adds to it."""
-        m, n = self.act.shape[0], self.wgt.shape[1]
+        """The tile starts at its row's term plus its column's; every pass adds to it."""
+        m, n = len(self.rows), len(self.columns)
         tile = self._start()
         for loop in self.kernel.passes:
             tile = self._pass(loop, tile)
@@ -78,10 +83,10 @@ class _Run:
 
     def _start(self) -> list[Any]:
         """Lanes of the int32 tile before the first pass."""
-        columns, n = self.kernel.columns, self.wgt.shape[1]
+        columns = self.kernel.columns
         g = np.zeros(self.tiles * columns, np.int64)
-        g[:n] = np.array(self.kernel.g_table, np.int64)[self.wgt].sum(axis=0)
-        h = np.array(self.kernel.h_table, np.int64)[self.act].sum(axis=1)
+        g[: len(self.columns)] = np.array(self.kernel.column_terms, np.int64)[self.columns].sum(axis=1)
+        h = np.array(self.kernel.row_terms, np.int64)[self.rows].sum(axis=1)
         starts = list((_word32(g).reshape(1, self.tiles, columns)).transpose(2, 0, 1))
         memory, trace = self.kernel.memory, self._trace()
         out: list[Any] = []
@@ -90,7 +95,7 @@ class _Run:
             if self.kernel.has_row_terms:
                 trace.bind("more", self._loaded(memory.broadcast_tile, [_word32(h)[:, None]], 32))
                 trace.apply(memory.add_tile, ["start", "more"], dst="start")
-            out += self._stored(trace.registers["start"])
+            out += self._stored(memory.store_tile, trace.registers["start"], self.isa.tile)
         return out
 
     def _loaded(self, op: str, memory: Sequence[Any], bits: int) -> Register:
@@ -105,47 +110,66 @@ class _Run:
             instr.out, tuple(instr(self.domain, [Register(cells, lanes).viewed_as(self.domain, kind).lanes]))
         )
 
-    def _stored(self, register: Register) -> tuple[Any, ...]:
-        """The int32 lanes that are in memory after a store."""
-        instr = self.isa[self.kernel.memory.store_tile]
+    def _stored(self, op: str, register: Register, cells: VecType) -> tuple[Any, ...]:
+        """The cells that are in memory after a store."""
+        instr = self.isa[op]
         if not instr.store:
             raise SpecError(f"{instr.name} stores nothing to memory")
         lanes = instr(self.domain, [register.viewed_as(self.domain, instr.operands[0].type).lanes])
-        return Register(instr.out, tuple(lanes)).viewed_as(self.domain, self.isa.tile).lanes
+        return Register(instr.out, tuple(lanes)).viewed_as(self.domain, cells).lanes
 
     def _pass(self, loop: Pass, tile: list[Any]) -> list[Any]:
-        acts, wgts = self._act_planes(loop), self._wgt_planes(loop)
-        for first in range(0, self.steps, loop.flush_every):
-            count = min(loop.flush_every, self.steps - first)
-            accs = self._accumulate(loop, acts, wgts, range(first, first + count))
+        rows, columns = self._row_bytes(loop), self._column_bytes(loop)
+        outermost = len(loop.loops) - 1
+        for steps in _blocks(range(self.steps), loop.flush_every):
+            accs = self._accumulate(loop, outermost, rows, columns, steps)
             tile = self._flush(loop, accs, tile)
         return tile
 
-    def _trace(self) -> Trace:
+    def _trace(self, constants: Sequence[Constant] | None = None) -> Trace:
         trace = Trace(self.isa, self.domain)
-        trace.bind_constants(self.kernel.constants)
+        trace.bind_constants(self.kernel.constants if constants is None else constants)
         return trace
 
-    def _accumulate(self, loop: Pass, acts: Any, wgts: Any, steps: range) -> dict[str, Register]:
-        """The accumulators after `steps`, from zero."""
-        accs = {}
-        for acc in loop.accs:
-            kind = VecType.parse(acc.type)
-            accs[acc.name] = Register(kind, (np.zeros((self.act.shape[0], self.tiles), np.uint64),) * kind.lanes)
-        before, after = _parted(loop)
-        chunk = max(1, _CHUNK // max(1, self.act.shape[0] * self.tiles))
-        for first in range(steps.start, steps.stop, chunk):
-            some = slice(first, min(first + chunk, steps.stop))
+    def _accumulate(self, loop: Pass, level: int, rows: Any, columns: Any, steps: range) -> dict[str, Register]:
+        """The accumulators of loop `level` after `steps`, from zero."""
+        if level == 0:
+            return self._innermost(loop.step, rows, columns, steps)
+        accs = self._zeros(loop.loops[level])
+        for inside in _blocks(steps, prod(nested.times for nested in loop.loops[:level])):
             trace = self._trace()
-            self._bind_planes(trace, acts[:, some].astype(np.uint64), wgts[:, some].astype(np.uint64))
+            trace.registers.update(self._accumulate(loop, level - 1, rows, columns, inside))
+            trace.registers.update(accs)
+            for step in loop.loops[level].steps:
+                trace.run(step)
+            accs = self._next(loop.loops[level], trace)
+        return accs
+
+    def _zeros(self, loop: Loop) -> dict[str, Register]:
+        kinds = {acc.name: VecType.parse(acc.type) for acc in loop.accs}
+        zero = np.zeros((len(self.rows), self.tiles), np.uint64)
+        return {name: Register(kind, (zero,) * kind.lanes) for name, kind in kinds.items()}
+
+    def _next(self, loop: Loop, trace: Trace) -> dict[str, Register]:
+        return {
+            acc.name: trace.registers[acc.next].viewed_as(self.domain, VecType.parse(acc.type)) for acc in loop.accs
+        }
+
+    def _innermost(self, loop: Loop, rows: Any, columns: Any, steps: range) -> dict[str, Register]:
+        accs = self._zeros(loop)
+        before, after = _parted(loop)
+        chunk = max(1, _CHUNK // max(1, len(self.rows) * self.tiles))
+        for some in _blocks(steps, chunk):
+            trace = self._trace()
+            self._bind_inputs(trace, [_span(x, some) for x in rows], [_span(x, some) for x in columns])
             for step in before:
                 trace.run(step)
-            for t in range(some.stop - some.start):
+            for t in range(len(some)):
                 accs = self._one_step(loop, trace, after, accs, t)
         return accs
 
     def _one_step(
-        self, loop: Pass, done: Trace, after: Sequence[Step], accs: dict[str, Register], t: int
+        self, loop: Loop, done: Trace, after: Sequence[Step], accs: dict[str, Register], t: int
     ) -> dict[str, Register]:
         """Run what depends on the accumulators; the rest was done for many steps at once."""
         trace = Trace(self.isa, self.domain, dict(accs))
@@ -155,11 +179,7 @@ class _Run:
                 trace.bind(name, Register(have.type, tuple(_at(x, t) for x in have.lanes)))
         for step in after:
             trace.run(step)
-        kinds = [VecType.parse(acc.type) for acc in loop.accs]
-        return {
-            acc.name: trace.registers[acc.next].viewed_as(self.domain, kind)
-            for acc, kind in zip(loop.accs, kinds, strict=True)
-        }
+        return self._next(loop, trace)
 
     def _flush(self, loop: Pass, accs: dict[str, Register], tile: list[Any]) -> list[Any]:
         trace = self._trace()
@@ -167,45 +187,76 @@ class _Run:
         each = self.isa.tile.lanes
         for r in range(len(tile) // each):
             trace.bind(f"c{r}", self._loaded(self.kernel.memory.load_tile, tile[r * each :], 32))
-        for step in loop.flush_program:
+        for step in loop.flush_steps:
             trace.run(step)
-        return [x for name in loop.tile for x in self._stored(trace.registers[name])]
+        stored = [self._stored(self.kernel.memory.store_tile, trace.registers[n], self.isa.tile) for n in loop.tile]
+        return [x for lanes in stored for x in lanes]
 
-    def _bind_planes(self, trace: Trace, acts: Any, wgts: Any) -> None:
-        words = [plane[..., b] for plane in acts for b in range(WORD_BYTES)]
-        for p in range(len(acts)):
-            trace.bind(f"a{p}", self._loaded(self.kernel.memory.broadcast, words[p * WORD_BYTES :], 8))
-        per_plane = range(self.kernel.columns * WORD_BYTES)
-        cells = [plane[..., b // WORD_BYTES, b % WORD_BYTES] for plane in wgts for b in per_plane]
-        registers = len(per_plane) // self.isa.word.lanes
-        for p in range(len(wgts)):
-            for g in range(registers):
-                at = (p * registers + g) * self.isa.word.lanes
-                trace.bind(f"w{g}_{p}", self._loaded(self.kernel.memory.load, cells[at:], 8))
+    def _bind_inputs(self, trace: Trace, rows: list[Any], columns: list[Any]) -> None:
+        """Inputs lie one behind the other, so that a load may read beyond its own."""
+        cells = [x[..., b] for x in rows for b in range(x.shape[-1])]
+        at = 0
+        for i, x in enumerate(rows):
+            trace.bind(f"a{i}", self._loaded(self.kernel.memory.broadcast, cells[at:], 8))
+            at += x.shape[-1]
+        lanes = self.isa.word.lanes
+        cells = [x[..., b] for x in columns for b in range(x.shape[-1])]
+        for i, x in enumerate(columns):
+            for g in range(x.shape[-1] // lanes):
+                at = i * x.shape[-1] + g * lanes
+                trace.bind(f"w{g}_{i}", self._loaded(self.kernel.memory.load, cells[at:], 8))
 
-    def _act_planes(self, loop: Pass) -> Any:
-        """(planes, steps, M, 1, bytes) bytes of the packed activations."""
-        m, k = self.act.shape
-        codes = np.zeros((m, self.steps * self.kernel.k_step), np.uint8)
-        codes[:, :k] = self.act
-        bits = _planes(loop.act_planes, self.kernel.act_bits)[:, codes]
-        packed = self._packed(bits.reshape(len(bits), m, self.steps, WORD_BYTES, -1))
-        return np.moveaxis(packed, 2, 1)[:, :, :, None]
+    def _row_bytes(self, loop: Pass) -> list[Any]:
+        """(steps, R, 1, bytes) of every input of the rows."""
+        codes = self._by_step(self.rows, len(self.rows))
+        made = [
+            self._table(x, codes) if isinstance(x, Table) else _packed(x, codes, self.kernel.row_bits, self._size)
+            for x in loop.rows
+        ]
+        return [np.moveaxis(x, 1, 0)[:, :, None] for x in made]
 
-    def _wgt_planes(self, loop: Pass) -> Any:
-        """(planes, steps, 1, tiles, slots, bytes) bytes of the packed weights."""
-        k, n = self.wgt.shape
+    def _column_bytes(self, loop: Pass) -> list[Any]:
+        """(steps, 1, tiles, slots x bytes) of every input of the columns."""
         columns = self.kernel.columns
-        codes = np.zeros((self.steps * self.kernel.k_step, self.tiles * columns), np.uint8)
-        codes[:k, :n] = self.wgt
-        bits = _planes(loop.wgt_planes, self.kernel.w_bits)[:, codes]
-        bits = bits.reshape(len(bits), self.steps, WORD_BYTES, -1, self.tiles, columns)
-        packed = self._packed(np.moveaxis(bits, 3, 5))
-        return np.moveaxis(packed, 2, 4)[:, :, None][..., list(self.kernel.slots), :]
+        codes = self._by_step(self.columns, self.tiles * columns)
+        out = []
+        for x in loop.columns:
+            packed = _packed(x, codes, self.kernel.column_bits, self._size)
+            packed = packed.reshape(self.tiles, columns, self.steps, self._size)[:, list(self.kernel.slots)]
+            out.append(np.moveaxis(packed, 2, 0).reshape(self.steps, 1, self.tiles, -1))
+        return out
 
-    def _packed(self, bits: Any) -> Any:
-        """Bytes of the bits on the last axis, lowest first; what is left of a byte is 0."""
-        return np.packbits(bits, axis=-1, bitorder="little")[..., 0]
+    @property
+    def _size(self) -> int:
+        return self.kernel.slot_bytes
+
+    def _by_step(self, codes: Codes, count: int) -> Codes:
+        """(count, steps, k_step) codes, 0 where there are none."""
+        out = np.zeros((count, self.steps * self.kernel.k_step), np.uint8)
+        out[: len(codes), : codes.shape[1]] = codes
+        return out.reshape(count, self.steps, -1)
+
+    def _table(self, table: Table, codes: Codes) -> Any:
+        """(R, steps, entries) bytes, by the kernel's own table program."""
+        build = self.kernel.build
+        assert build is not None
+        staged = np.array(table.values, np.uint64)[codes[..., table.first : table.first + table.bits]]
+        cells = [staged[..., n] if n < table.bits else np.uint64(0) for n in range(STAGE_BYTES)]
+        trace = self._trace(build.constants)
+        trace.bind("x0", self._loaded(build.load, cells, 8))
+        for step in build.steps:
+            trace.run(step)
+        stored = self._stored(build.store, trace.registers[build.table], self.isa.word)
+        return np.stack([np.broadcast_to(x, codes.shape[:2]) for x in stored[: table.entries]], axis=-1)
+
+
+def _blocks(steps: range, size: int) -> list[range]:
+    """`steps` in blocks of `size`, the last one perhaps shorter."""
+    return [steps[k : k + size] for k in range(0, len(steps), size)]
+
+
+def _span(x: Any, steps: range) -> Any:
+    return x[steps.start : steps.stop].astype(np.uint64)
 
 
 def _word32(x: NDArray[Any]) -> NDArray[np.uint64]:
@@ -213,16 +264,22 @@ def _word32(x: NDArray[Any]) -> NDArray[np.uint64]:
     return x.astype(np.uint64) & np.uint64(0xFFFFFFFF)
 
 
-def _planes(tables: Sequence[int], bits: int) -> Any:
-    """For each plane and code, the bit that is packed."""
-    return np.array([[t >> code & 1 for code in range(1 << bits)] for t in tables], np.uint8)
+def _packed(planes: Planes, codes: Codes, bits: int, size: int) -> Any:
+    """(vectors, steps, size) bytes of codes (vectors, steps, k_step)."""
+    width = len(planes.tables)
+    number = np.array([sum((t >> c & 1) << j for j, t in enumerate(planes.tables)) for c in range(1 << bits)], np.uint8)
+    out = np.zeros((*codes.shape[:2], size), np.uint8)
+    for b in range(size):
+        for q, position in enumerate(planes.positions(b)):
+            out[..., b] |= number[codes[..., position]] << np.uint8(q * width)
+    return out
 
 
-def _parted(loop: Pass) -> tuple[list[Step], list[Step]]:
+def _parted(loop: Loop) -> tuple[list[Step], list[Step]]:
     """The step's program: what no accumulator flows into, then the rest. Each value has one definition."""
     late = {acc.name for acc in loop.accs}
     before, after = [], []
-    for step in loop.step_program:
+    for step in loop.steps:
         if late & set(step.args):
             late.add(step.dst)
             after.append(step)

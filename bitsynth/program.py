@@ -1,25 +1,29 @@
 """Straight-line programs over instruction forms, and the microkernel made of them.
 
-A microkernel computes one MR x NR tile. It runs its passes one after the other; each
-pass loops over K with its own planes and accumulators, and adds its sums to the int32
-tile every `flush_every` steps. A program is written for one row of activations and NR
-columns; MR rows are the same program on other inputs.
+A microkernel computes one MR x NR tile: rows are activations and columns weights, or the
+other way round where it is `swapped`. A row's input is repeated over a register; a column
+has its own bytes of one. It runs its passes one after the other; each pass is a nest of
+loops over K with its own inputs and accumulators, whose sums a flush adds to the int32
+tile. A program is written for one row and NR columns; MR rows are the same program on
+other inputs, but for what only columns and constants flow into, which is run once.
 
-Names in a program: `a{i}` act plane i of the row, `w{g}_{j}` wgt plane j of register g,
-`acc{i}` accumulators, `c{i}` registers of the int32 tile, `k{i}` constants, `t{i}` values.
-A value is defined once, before its uses.
+Names in a program: `a{i}` input i of the row, `w{g}_{j}` input j of column register g,
+`acc{i}` accumulators, `c{i}` registers of the int32 tile, `k{i}` constants, `t{i}` values,
+`x0` the staged codes of a table. A value is defined once, before its uses.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from math import prod
 
 import msgspec
 
 from bitsynth.errors import SpecError
 
-WORD_BYTES = 8
-"""Bytes of packed K positions a column or row has in one step: half a NEON register."""
+STAGE_BYTES = 8
+"""Bytes of codes a table is built from, zeros behind the last."""
 
 _LINE = re.compile(r"(\w+) = ([\w.]+)((?: \w+)*)(?: #(\d{1,6}))?", re.ASCII)
 
@@ -61,31 +65,106 @@ class Acc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     next: str
 
 
-class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One loop over K. Planes are truth tables over codes, bit c for code c.
+class Planes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="planes"):
+    """Bytes whose bits are functions of codes; `tables` are truth tables, bit c for code c.
 
-    `flush` takes the accumulators and the tile registers c0.. to those named in `tile`.
+    Bit q * len(tables) + j of byte b, for q below `per_byte`, is tables[j] of the code at
+    position first + b * stride + q of the step.
     """
 
-    act_planes: tuple[int, ...]
-    wgt_planes: tuple[int, ...]
-    step: tuple[str, ...]
+    tables: tuple[int, ...]
+    first: int
+    stride: int
+    per_byte: int
+
+    def positions(self, byte: int) -> range:
+        """The positions of K `byte` holds, lowest bits first."""
+        start = self.first + byte * self.stride
+        return range(start, start + self.per_byte)
+
+
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="table"):
+    """A table of partial sums: entry e is the sum of values[code] over the set bits of e.
+
+    Bit n of e stands for the code at position first + n of the step.
+    """
+
+    values: tuple[int, ...]
+    first: int
+    bits: int
+
+    @property
+    def entries(self) -> int:
+        return int(1 << self.bits)
+
+
+Input = Planes | Table
+
+
+class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a table is made: `load` repeats STAGE_BYTES staged values in `x0`, `program` gives `table`."""
+
+    load: str
+    constants: tuple[Constant, ...]
+    program: tuple[str, ...]
+    table: str
+    store: str
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(map(Step.parse, self.program))
+
+
+class Loop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From accumulators at zero, `program` is run at most `times` times.
+
+    The innermost program is a step over K; the others take in the accumulators of the loop
+    inside them.
+    """
+
+    times: int
+    program: tuple[str, ...]
     accs: tuple[Acc, ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(map(Step.parse, self.program))
+
+
+class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One nest of loops over K, innermost first.
+
+    `flush` takes the accumulators of the outermost loop and the tile registers c0.. to those
+    named in `tile`.
+    """
+
+    rows: tuple[Input, ...]
+    columns: tuple[Planes, ...]
+    loops: tuple[Loop, ...]
     flush: tuple[str, ...]
     tile: tuple[str, ...]
-    flush_every: int
 
     @property
-    def step_program(self) -> tuple[Step, ...]:
-        return tuple(map(Step.parse, self.step))
+    def step(self) -> Loop:
+        return self.loops[0]
 
     @property
-    def flush_program(self) -> tuple[Step, ...]:
+    def flush_steps(self) -> tuple[Step, ...]:
         return tuple(map(Step.parse, self.flush))
+
+    @property
+    def flush_every(self) -> int:
+        """Steps between two flushes, at most."""
+        return prod(loop.times for loop in self.loops)
+
+    @property
+    def programs(self) -> tuple[tuple[Step, ...], ...]:
+        """Every program of the pass, the flush last."""
+        return (*(loop.steps for loop in self.loops), self.flush_steps)
 
 
 class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The instruction forms that move data: whole registers, act words, int32 tiles."""
+    """The instruction forms that move data: whole registers, a row's input, int32 tiles."""
 
     load: str
     broadcast: str
@@ -98,28 +177,49 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A microkernel for unsigned act codes times bipolar wgt codes.
 
-    The tile starts at g[n] + h[m], where g and h sum `g_table` and `h_table` over the codes
-    of a column and of a row. `slots[s]` is the column in 64-bit slot s of the wgt registers.
+    A column has `slot_bytes` bytes of a register; `slots[s]` is the column in slot s. The tile
+    starts at row + column, the sums of `row_terms` and `column_terms` over their codes.
     """
 
     isa: str
     act_bits: int
     w_bits: int
+    swapped: bool
     rows: int
     columns: int
-    bits_per_byte: int
+    k_step: int
+    slot_bytes: int
     slots: tuple[int, ...]
     memory: Memory
     constants: tuple[Constant, ...]
+    build: Build | None
     passes: tuple[Pass, ...]
-    g_table: tuple[int, ...]
-    h_table: tuple[int, ...]
+    row_terms: tuple[int, ...]
+    column_terms: tuple[int, ...]
 
     @property
-    def k_step(self) -> int:
-        """Positions of K one step covers."""
-        return WORD_BYTES * self.bits_per_byte
+    def row_bits(self) -> int:
+        """Bits of the operand whose vectors are rows of the tile."""
+        return self.w_bits if self.swapped else self.act_bits
+
+    @property
+    def column_bits(self) -> int:
+        """Bits of the operand whose vectors are columns of the tile."""
+        return self.act_bits if self.swapped else self.w_bits
 
     @property
     def has_row_terms(self) -> bool:
-        return any(self.h_table)
+        return any(self.row_terms)
+
+    def input_bytes(self, of_row: Input) -> int:
+        """Bytes a row's input takes in memory."""
+        return of_row.entries if isinstance(of_row, Table) else self.slot_bytes
+
+
+def row_free(program: Iterable[Step]) -> set[str]:
+    """Values into which only columns and constants flow: one computation serves every row."""
+    free: set[str] = set()
+    for step in program:
+        if all(a[0] in "wk" or a in free for a in step.args):
+            free.add(step.dst)
+    return free

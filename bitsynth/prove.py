@@ -7,13 +7,15 @@ They must agree, modulo 2**width, for every value the operands may have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import operator
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Any, cast
 
 import z3
 
 from bitsynth.errors import Refuted
-from bitsynth.isa.domains.forms import Field, Inexact, Payload, variable
+from bitsynth.isa.domains.forms import Entry, Field, Form, Inexact, Payload, Pieces, as_form, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.domains.symbolic import SymbolicDomain
 from bitsynth.isa.load import Isa
@@ -31,58 +33,119 @@ def discharge(isa: Isa, uses: Iterable[Use], budget: Budget) -> int:
 
 def _prove(isa: Isa, use: Use, budget: Budget) -> None:
     instr = isa[use.op]
-    tables = 1 << len(use.operands)
-    believed = _believed(isa, use, LinearDomain(tables))
-    unknowns = {
-        (k, n): z3.BitVec(f"x{k}_{n}", instr.operands[k].type.bits)
-        for k, lanes in enumerate(use.operands)
-        for n in range(len(lanes))
-    }
-    machine = instr(
-        SymbolicDomain(), [[unknowns[k, n] for n in range(len(x))] for k, x in enumerate(use.operands)], use.imm
-    )
+    given = _Given(use.operands)
+    believed = _believed(isa, use, given)
+    machine = instr(SymbolicDomain(), given.machine, use.imm)
     proved: set[Any] = set()
     for n, (got, want) in enumerate(zip(machine, believed, strict=True)):
-        term = _term(want, use.operands, unknowns, instr.out.bits)
-        claim = _canonical(z3.simplify(got - term), unknowns, use.operands)
+        term = _term(want, given, instr.out.bits)
+        claim = _canonical(z3.simplify(got - term), given.names)
         if claim in proved:
             continue
         proved.add(claim)
-        model = budget.check(use.statement, [*_ranges(use.operands, unknowns), got != term])
+        model = budget.check(use.statement, [*given.ranges, got != term])
         if model is not None:
             raise Refuted(f"{use.statement}: lane {n} is not what the linear domain says: {model.values}")
 
 
-def _believed(isa: Isa, use: Use, domain: LinearDomain) -> list[Payload]:
-    args = [[_payload(k, n, x, domain) for n, x in enumerate(lanes)] for k, lanes in enumerate(use.operands)]
+def _believed(isa: Isa, use: Use, given: _Given) -> list[Payload]:
     try:
-        return isa[use.op](domain, args, use.imm)
+        return isa[use.op](LinearDomain(1 << len(use.operands)), given.linear, use.imm)
     except Inexact as why:
         raise Refuted(f"{use.statement}: {why}") from None
 
 
-def _payload(k: int, n: int, lane: Lane, domain: LinearDomain) -> Payload:
-    """Operand k as a free boolean function of its own, lane n as column n."""
+class _Given:
+    """The operands of a use, once as bit-vectors and once as the linear domain's payloads."""
+
+    def __init__(self, operands: Operands) -> None:
+        self.operands = operands
+        self.names: dict[str, Lane] = {}
+        self.ranges: list[Any] = []
+        self.values: dict[Hashable, tuple[Any, bool]] = {}
+        self._parts: dict[tuple[int, int], list[tuple[Any, Form]]] = {}
+        pairs = [[self._lane(k, n, x) for n, x in enumerate(lanes)] for k, lanes in enumerate(operands)]
+        self.machine = [[machine for machine, _ in lanes] for lanes in pairs]
+        self.linear = [[linear for _, linear in lanes] for lanes in pairs]
+
+    def _lane(self, k: int, n: int, lane: Lane) -> tuple[Any, Payload]:
+        """Operand k is a free boolean function of its own, lane n is column n."""
+        if lane.kind == "entry":
+            parts = self._table(k, lane)
+            chosen = [value for i, (value, _) in enumerate(parts) if lane.low >> i & 1]
+            entry = Entry(tuple(form for _, form in parts), lane.low)
+            return sum(chosen, z3.BitVecVal(0, lane.bits)), entry
+        x = self._unknown(f"x{k}_{n}", lane)
+        return x, self._payload(x, (k, n), 0, lane)
+
+    def _unknown(self, name: str, lane: Lane) -> Any:
+        self.names[name] = lane
+        return z3.BitVec(name, lane.bits)
+
+    def _table(self, k: int, lane: Lane) -> list[tuple[Any, Form]]:
+        """Value and payload of each part of the entry's table."""
+        key = k, lane.high
+        if key not in self._parts:
+            found = []
+            for i, part in enumerate(lane.pieces):
+                value = self._unknown(f"d{k}_{lane.high}_{i}", part)
+                payload = self._payload(value, (k, lane.high, "part", i), 0, part)
+                found.append((value, as_form(payload)))
+            self._parts[key] = found
+        return self._parts[key]
+
+    def _payload(self, x: Any, place: tuple[Hashable, ...], offset: int, lane: Lane) -> Payload:
+        """The lane, of which `x` is the value, `offset` bits up in lane place[1] of operand place[0]."""
+        k, n = place[0], place[1]
+        if lane.kind == "pieces":
+            pieces: list[tuple[Payload, int]] = []
+            for i, piece in enumerate(lane.pieces):
+                start = sum(p.bits for p in lane.pieces[:i])
+                value = z3.Extract(start + piece.bits - 1, start, x)
+                pieces.append((self._payload(value, (*place, i), offset + start, piece), piece.bits))
+            return Pieces(tuple(pieces))
+        self.ranges += _range(x, lane)
+        if lane.kind == "const":
+            return lane.low
+        if lane.kind == "sum":
+            self.values["x", place] = x, lane.low < 0
+            return variable(("x", place), lane.low, lane.high)
+        table = sum(1 << row for row in range(1 << len(self.operands)) if row >> k & 1)  # type: ignore[operator]
+        return Field(table, n, offset, lane.high & ~lane.low, lane.low)  # type: ignore[arg-type]
+
+    def function(self, tt: int, column: int, position: int) -> Any:
+        """The boolean function `tt` of the operands' bits at one place, as one bit."""
+        rows = range(1 << len(self.operands))
+        free = [k for k in range(len(self.operands)) if any((tt >> r ^ tt >> (r ^ 1 << k)) & 1 for r in rows)]
+        free = [k for k in free if self.operands[k][column].kind in ("bits", "pieces")]
+        out = z3.BitVecVal(0, 1)
+        for row in rows:
+            if tt >> row & 1 and all(k in free or not row >> k & 1 for k in range(len(self.operands))):
+                bits = [z3.Extract(position, position, self.machine[k][column]) for k in free]
+                same = [b if row >> k & 1 else ~b for k, b in zip(free, bits, strict=True)]
+                out = out | reduce(operator.and_, same, z3.BitVecVal(1, 1))
+        return out
+
+    def atom(self, key: Any, position: int, width: int) -> Any:
+        """An atom of a sum as a bit-vector."""
+        if key[0] == "x":
+            return _resize(*self.values[key], width)
+        if key[0] == "product":
+            return self.atom(key[1], 0, width) * self.atom(key[2], 0, width)
+        if key[0] == "gated":
+            _, tt, column, at, inner = key
+            bit = self.function(tt, column, at)
+            return z3.If(bit == 1, self.atom(inner, 0, width), z3.BitVecVal(0, width))
+        return z3.ZeroExt(width - 1, self.function(key[0], key[1], position))
+
+
+def _range(x: Any, lane: Lane) -> list[Any]:
+    """What is known of the value of a lane."""
     if lane.kind == "const":
-        return lane.low
-    if lane.kind == "sum":
-        return variable(("x", k, n), lane.low, lane.high)
-    table = sum(1 << row for row in range(domain.rows) if row >> k & 1)
-    return Field(table, n, 0, lane.high & ~lane.low, lane.low)
-
-
-def _ranges(operands: Operands, unknowns: dict[tuple[int, int], Any]) -> list[Any]:
-    out = []
-    for k, lanes in enumerate(operands):
-        for n, lane in enumerate(lanes):
-            x = unknowns[k, n]
-            if lane.kind == "const":
-                out.append(x == lane.low)
-            elif lane.kind == "bits":
-                out += [x & ~lane.high == 0, x & lane.low == lane.low]
-            else:
-                out += _within(x, lane.low, lane.high)
-    return out
+        return [x == lane.low]
+    if lane.kind == "bits":
+        return [x & ~lane.high == 0, x & lane.low == lane.low]
+    return _within(x, lane.low, lane.high)
 
 
 def _within(x: Any, low: int, high: int) -> list[Any]:
@@ -93,47 +156,30 @@ def _within(x: Any, low: int, high: int) -> list[Any]:
     return [z3.ULE(x - z3.BitVecVal(low, x.size()), z3.BitVecVal(high - low, x.size()))]
 
 
-def _term(want: Payload, operands: Operands, unknowns: dict[tuple[int, int], Any], width: int) -> Any:
+def _term(want: Payload, given: _Given, width: int) -> Any:
     """The linear domain's belief as a bit-vector of the output's width."""
     if isinstance(want, int):
         return z3.BitVecVal(want, width)
+    if isinstance(want, Pieces):
+        parts = [_term(piece, given, bits) for piece, bits in want.pieces]
+        return z3.Concat(*reversed(parts))
     if isinstance(want, Field):
-        bits = [_bit(want, n, operands, unknowns) for n in range(width)]
-        return z3.Concat(*reversed(bits))
-    total = z3.BitVecVal(want.const, width)
-    for key, by in want.atoms.items():
+        bits = [_bit(want, n, given) for n in range(width)]
+        return z3.Concat(*reversed(bits)) if width > 1 else bits[0]
+    form = as_form(want)
+    total = z3.BitVecVal(form.const, width)
+    for key, by in form.atoms.items():
         for coef, mask in by.items():
             for position in range(mask.bit_length()):
                 if mask >> position & 1:
-                    total = total + coef * _atom(key, position, operands, unknowns, width)
+                    total = total + coef * given.atom(key, position, width)
     return total
 
 
-def _bit(want: Field, n: int, operands: Operands, unknowns: dict[tuple[int, int], Any]) -> Any:
+def _bit(want: Field, n: int, given: _Given) -> Any:
     if not want.mask >> n & 1:
         return z3.BitVecVal(want.ones >> n & 1, 1)
-    return _function(want.tt, want.column, want.position + n, operands, unknowns)
-
-
-def _function(tt: int, column: Any, position: int, operands: Operands, unknowns: dict[tuple[int, int], Any]) -> Any:
-    """The boolean function `tt` of the operands' bits at one place, as one bit."""
-    free = [k for k, lanes in enumerate(operands) if lanes[column].kind == "bits"]
-    out = z3.BitVecVal(0, 1)
-    for row in range(1 << len(operands)):
-        if tt >> row & 1 and all(k in free or not row >> k & 1 for k in range(len(operands))):
-            bits = [z3.Extract(position, position, unknowns[k, column]) for k in free]
-            same = [b if row >> k & 1 else ~b for k, b in zip(free, bits, strict=True)]
-            term = same[0]
-            for b in same[1:]:
-                term = term & b
-            out = out | term
-    return out
-
-
-def _atom(key: Any, position: int, operands: Operands, unknowns: dict[tuple[int, int], Any], width: int) -> Any:
-    if key[0] == "x":
-        return _resize(unknowns[key[1], key[2]], operands[key[1]][key[2]].low < 0, width)
-    return z3.ZeroExt(width - 1, _function(key[0], key[1], position, operands, unknowns))
+    return given.function(want.tt, cast(int, want.column), want.position + n)
 
 
 def _resize(x: Any, signed: bool, width: int) -> Any:
@@ -143,15 +189,9 @@ def _resize(x: Any, signed: bool, width: int) -> Any:
     return z3.SignExt(width - have, x) if signed else z3.ZeroExt(width - have, x)
 
 
-def _canonical(claim: Any, unknowns: dict[tuple[int, int], Any], operands: Operands) -> tuple[str, Sequence[Lane]]:
+def _canonical(claim: Any, names: Mapping[str, Lane]) -> tuple[str, Sequence[Lane]]:
     """The claim with its unknowns renamed in order of first use, and their shapes."""
-    text = str(claim.sexpr())
-    order = sorted((text.index(f"x{k}_{n}"), (k, n)) for k, n in _mentioned(text, unknowns))
-    renamed = {f"x{k}_{n}": f"y{i}" for i, (_, (k, n)) in enumerate(order)}
-    words = text.replace("(", " ( ").replace(")", " ) ").split()
-    return " ".join(renamed.get(w, w) for w in words), tuple(operands[k][n] for _, (k, n) in order)
-
-
-def _mentioned(text: str, unknowns: dict[tuple[int, int], Any]) -> list[tuple[int, int]]:
-    words = set(text.replace("(", " ").replace(")", " ").split())
-    return [key for key in unknowns if f"x{key[0]}_{key[1]}" in words]
+    words = str(claim.sexpr()).replace("(", " ( ").replace(")", " ) ").split()
+    order = list(dict.fromkeys(w for w in words if w in names))
+    renamed = {name: f"y{i}" for i, name in enumerate(order)}
+    return " ".join(renamed.get(w, w) for w in words), tuple(names[name] for name in order)

@@ -30,28 +30,31 @@ _SEED = 2020
 
 @dataclass(frozen=True, eq=False)
 class Counterexample:
-    """Codes of one activation row and of one tile of weights, and a column whose sum is wrong."""
+    """Codes of one row and of one tile of columns, and a column whose sum is wrong."""
 
-    act: Codes
-    wgt: Codes
+    swapped: bool
+    row: Codes
+    tile: Codes
     column: int
     got: int
     want: int
 
     @property
     def k(self) -> int:
-        return len(self.act)
+        return len(self.row)
 
     def __str__(self) -> str:
-        others = np.delete(self.wgt, self.column, axis=1)
-        if (self.wgt == self.wgt[:, :1]).all():
-            tile = f"wgt {_text(self.wgt[:, 0])} in every column"
+        of_row, of_column = ("wgt", "act") if self.swapped else ("act", "wgt")
+        others = np.delete(self.tile, self.column, axis=1)
+        if (self.tile == self.tile[:, :1]).all():
+            tile = f"{of_column} {_text(self.tile[:, 0])} in every column"
         elif not others.any():
-            tile = f"wgt {_text(self.wgt[:, self.column])} in column {self.column}, 0 in the others"
+            tile = f"{of_column} {_text(self.tile[:, self.column])} in column {self.column}, 0 in the others"
         else:
-            tile = "wgt " + "; ".join(f"{_text(codes)} in column {n}" for n, codes in enumerate(self.wgt.T))
+            columns = enumerate(self.tile.T)
+            tile = f"{of_column} " + "; ".join(f"{_text(codes)} in column {n}" for n, codes in columns)
         return (
-            f"counterexample: K = {self.k}, act {_text(self.act)}, {tile}: "
+            f"counterexample: K = {self.k}, {of_row} {_text(self.row)}, {tile}: "
             f"column {self.column} gives {self.got}, want {self.want}"
         )
 
@@ -91,49 +94,48 @@ def counterexample(kernel: Kernel, *, thorough: bool = True) -> Counterexample |
 
     Only a `thorough` search goes on to inputs of whole flush periods.
     """
-    for act, wgt in chain(_short(kernel), _long(kernel) if thorough else ()):
-        if found := _first_wrong(kernel, act, wgt):
+    for rows, columns in chain(_short(kernel), _long(kernel) if thorough else ()):
+        if found := _first_wrong(kernel, rows, columns):
             return found
     return None
 
 
-def _first_wrong(kernel: Kernel, act: Codes, wgt: Codes) -> Counterexample | None:
+def _first_wrong(kernel: Kernel, rows: Codes, columns: Codes) -> Counterexample | None:
     """In blocks of rows, so that memory stays small."""
-    columns = kernel.columns
-    rows = max(1, _BLOCK // -(-wgt.shape[1] // columns))
-    for first in range(0, len(act), rows):
-        some = act[first : first + rows]
-        wrong = np.argwhere(product(kernel, some, wgt) != wanted(kernel, some, wgt))
+    each = kernel.columns
+    block = max(1, _BLOCK // -(-columns.shape[1] // each))
+    for first in range(0, len(rows), block):
+        some = rows[first : first + block]
+        wrong = np.argwhere(product(kernel, some, columns) != wanted(kernel, some, columns))
         if len(wrong):
             m, n = (int(x) for x in wrong[0])
-            tile = wgt[:, n // columns * columns : (n // columns + 1) * columns]
-            return _simplest(kernel, some[m], tile, n % columns)
+            return _simplest(kernel, some[m], columns[:, n // each * each : (n // each + 1) * each], n % each)
     return None
 
 
-def _simplest(kernel: Kernel, act: Codes, tile: Codes, column: int) -> Counterexample:
+def _simplest(kernel: Kernel, row: Codes, tile: Codes, column: int) -> Counterexample:
     """With the other columns at 0, where the sum is wrong even so."""
     alone = np.zeros_like(tile)
     alone[:, column] = tile[:, column]
-    both = [_at(kernel, act, t, column) for t in (alone, tile)]
+    both = [_at(kernel, row, t, column) for t in (alone, tile)]
     return both[0] if both[0].got != both[0].want else both[1]
 
 
-def _at(kernel: Kernel, act: Codes, tile: Codes, column: int) -> Counterexample:
-    got, want = (f(kernel, act[None], tile)[0, column] for f in (product, wanted))
-    return Counterexample(act, tile, column, int(got), int(want))
+def _at(kernel: Kernel, row: Codes, tile: Codes, column: int) -> Counterexample:
+    got, want = (f(kernel, row[None], tile)[0, column] for f in (product, wanted))
+    return Counterexample(kernel.swapped, row, tile, column, int(got), int(want))
 
 
 Input = tuple[Codes, Codes]
 
 
 def _short(kernel: Kernel) -> Iterator[Input]:
-    """Pairs of (M, K) act codes and (K, N) wgt codes of a few steps, likely ones first."""
+    """Pairs of (R, K) row codes and (K, C) column codes of a few steps, likely ones first."""
     k, rng = kernel.k_step, np.random.default_rng(_SEED)
     yield _everywhere(kernel, k)
     yield _one_column(kernel, k)
-    yield _one_position(kernel.act_bits, k), _tiles(kernel, _uniform(kernel.w_bits, k))
-    yield _uniform(kernel.act_bits, k), _tiles(kernel, _one_position(kernel.w_bits, k))
+    yield _one_position(kernel.row_bits, k), _tiles(kernel, _uniform(kernel.column_bits, k))
+    yield _uniform(kernel.row_bits, k), _tiles(kernel, _one_position(kernel.column_bits, k))
     for length in (1, k - 1, k + 1):
         yield _everywhere(kernel, length)
     for length in (k, 2 * k + 5):
@@ -153,8 +155,8 @@ def _long(kernel: Kernel) -> Iterator[Input]:
 
 def _greatest(kernel: Kernel, k: int) -> Input:
     """0 and the greatest code, in every pair, at every position."""
-    act, wgt = _everywhere(kernel, k)
-    return act[[0, -1]], wgt[:, np.r_[: kernel.columns, -kernel.columns : 0]]
+    rows, columns = _everywhere(kernel, k)
+    return rows[[0, -1]], columns[:, np.r_[: kernel.columns, -kernel.columns : 0]]
 
 
 def _uniform(bits: int, k: int) -> Codes:
@@ -175,23 +177,23 @@ def _tiles(kernel: Kernel, columns: Codes) -> Codes:
 
 def _everywhere(kernel: Kernel, k: int) -> Input:
     """Every pair of codes, at every position of every column."""
-    return _uniform(kernel.act_bits, k), _tiles(kernel, _uniform(kernel.w_bits, k))
+    return _uniform(kernel.row_bits, k), _tiles(kernel, _uniform(kernel.column_bits, k))
 
 
 def _one_column(kernel: Kernel, k: int) -> Input:
     """Every pair of codes, in one column of a tile that is 0 otherwise."""
-    tiles = _one_position(kernel.w_bits, kernel.columns).reshape(1, -1)
-    return _uniform(kernel.act_bits, k), np.repeat(tiles, k, axis=0)
+    tiles = _one_position(kernel.column_bits, kernel.columns).reshape(1, -1)
+    return _uniform(kernel.row_bits, k), np.repeat(tiles, k, axis=0)
 
 
 def _alternating(kernel: Kernel, k: int) -> Input:
     """The greatest code at every second position, on either side, in every second column."""
     at = np.arange(k)
-    act = np.stack([(at % 2), (at + 1) % 2]) * ((1 << kernel.act_bits) - 1)
-    wgt = (at[:, None] + np.arange(2 * kernel.columns)) % 2 * ((1 << kernel.w_bits) - 1)
+    act = np.stack([(at % 2), (at + 1) % 2]) * ((1 << kernel.row_bits) - 1)
+    wgt = (at[:, None] + np.arange(2 * kernel.columns)) % 2 * ((1 << kernel.column_bits) - 1)
     return act.astype(np.uint8), wgt.astype(np.uint8)
 
 
 def _random(kernel: Kernel, rng: np.random.Generator, rows: int, k: int, tiles: int) -> Input:
-    act = rng.integers(0, 1 << kernel.act_bits, (rows, k), dtype=np.uint8)
-    return act, rng.integers(0, 1 << kernel.w_bits, (k, tiles * kernel.columns), dtype=np.uint8)
+    act = rng.integers(0, 1 << kernel.row_bits, (rows, k), dtype=np.uint8)
+    return act, rng.integers(0, 1 << kernel.column_bits, (k, tiles * kernel.columns), dtype=np.uint8)

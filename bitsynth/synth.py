@@ -75,7 +75,7 @@ def _exact(spec: MatmulSpec, model: str, budget: Budget, progress: Progress) -> 
     kernel = tile.choose(isa, spec, solved.cover, model)
     stages.append(clock.stage("reduce", _reduction(kernel), "minimal"))
     progress("prove: lemmas and instruction uses")
-    scale = 128 / (isa.word.lanes * kernel.bits_per_byte)
+    scale = 128 / (isa.word.lanes * kernel.k_step // kernel.slot_bytes)
     entry, stage = _proved(
         spec, kernel, clock, budget, sketch="exact", model=model, minimality=solved.claims, bound=solved.bound * scale
     )
@@ -133,6 +133,6 @@ def _many(n: int, what: str) -> str:
 
 def _reduction(kernel: Kernel) -> str:
     """The accumulators' types and how often they are flushed."""
-    kinds = sorted({acc.type.split("x")[0] for p in kernel.passes for acc in p.accs})
+    kinds = sorted({acc.type.split("x")[0] for p in kernel.passes for acc in p.step.accs})
     periods = sorted({p.flush_every for p in kernel.passes})
     return f"u8 -> {', '.join(kinds)} -> s32, flush every {' or '.join(map(str, periods))}"

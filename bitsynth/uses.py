@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from bitsynth.isa.domains.forms import Field, Form, Payload, tightened
+from bitsynth.isa.domains.forms import Entry, Field, Form, Payload, Pieces, tightened
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.trace import Register, Trace
@@ -20,11 +20,17 @@ from bitsynth.program import Step
 
 
 class Lane(NamedTuple):
-    """Bits that may be set (`low` always, `high` at most), or a sum in [low, high]."""
+    """Bits that may be set (`low` always, `high` at most), or a sum in [low, high].
 
-    kind: Literal["bits", "sum", "const"]
+    "pieces" are lanes side by side, lowest first. An "entry" of table number `high` is the
+    sum of those of the table's `pieces` that the set bits of `low` select.
+    """
+
+    kind: Literal["bits", "sum", "const", "pieces", "entry"]
     low: int
     high: int
+    bits: int
+    pieces: tuple[Lane, ...] = ()
 
 
 Operands = tuple[tuple[Lane, ...], ...]
@@ -53,19 +59,31 @@ def _summary(lanes: tuple[Lane, ...]) -> str:
     if len(distinct) > 1:
         same = len({k for k, _, _ in distinct}) == 1
         return f"{len(distinct)} kinds of {kind if same else 'operand'} lanes"
-    return {"bits": f"bits in {high:#x}", "sum": f"sums in [{low}, {high}]", "const": f"constant {low}"}[kind]
+    return {
+        "bits": f"bits in {high:#x}",
+        "sum": f"sums in [{low}, {high}]",
+        "const": f"constant {low}",
+        "pieces": "narrower lanes",
+        "entry": "entries of a table",
+    }[kind]
 
 
 def shape(x: Payload, bits: int, rows: int) -> Lane:
     """What is known of a lane `bits` wide; a sum that may wrap may be anything."""
-    if isinstance(x, Field):
-        return Lane("bits", x.ones, x.mask | x.ones)
-    if isinstance(x, Form):
-        x = tightened(x, rows) if x.lo < 0 else x
-        if x.hi - x.lo >= (1 << bits) - 1:
-            return Lane("sum", 0, (1 << bits) - 1)
-        return Lane("sum", x.lo, x.hi)
-    return Lane("const", x, x)
+    match x:
+        case Field():
+            return Lane("bits", x.ones, x.mask | x.ones, bits)
+        case Pieces():
+            return Lane("pieces", 0, 0, bits, tuple(shape(piece, width, rows) for piece, width in x.pieces))
+        case Entry():
+            return Lane("entry", x.chosen, 0, bits, tuple(shape(part, bits, rows) for part in x.parts))
+        case Form():
+            x = tightened(x, rows) if x.lo < 0 else x
+            if x.hi - x.lo >= (1 << bits) - 1:
+                return Lane("sum", 0, (1 << bits) - 1, bits)
+            return Lane("sum", x.lo, x.hi, bits)
+        case _:
+            return Lane("const", x, x, bits)
 
 
 @dataclass
@@ -90,6 +108,16 @@ class Recorder(Trace):
         if key not in self.shapes:
             rows = self.domain.rows if isinstance(self.domain, LinearDomain) else 1
             lanes = register.viewed_as(self.domain, kind).lanes
-            self.shapes[key] = tuple(shape(x, kind.bits, rows) for x in lanes)
+            tables: list[tuple[Form, ...]] = []
+            self.shapes[key] = tuple(_numbered(shape(x, kind.bits, rows), x, tables) for x in lanes)
             self.kept.append(register)
         return self.shapes[key]
+
+
+def _numbered(lane: Lane, x: Payload, tables: list[tuple[Form, ...]]) -> Lane:
+    """Entries say which of the register's tables they are of."""
+    if not isinstance(x, Entry):
+        return lane
+    if x.parts not in tables:
+        tables.append(x.parts)
+    return lane._replace(high=tables.index(x.parts))

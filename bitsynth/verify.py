@@ -1,30 +1,44 @@
 """The independent checker: does a microkernel compute the product, for every input?
 
 It runs the kernel's programs in the linear domain and composes them end to end: planes,
-gates, counts, the loop over K with its flush period, the int32 tile. It imports neither
+tables, gates, counts, the nest of loops over K with its bounds, the int32 tile. It imports neither
 the synthesizer nor Z3; what it takes on trust is one lemma for each instruction use it
 lists, which `prove` discharges with Z3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 import msgspec
 
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.check import require_tested
-from bitsynth.isa.domains.forms import Field, Form, Inexact, Payload, add_forms, as_form, tightened, variable
+from bitsynth.isa.domains.forms import (
+    Entry,
+    Field,
+    Form,
+    Inexact,
+    Payload,
+    add_forms,
+    as_form,
+    side_by_side,
+    tightened,
+    total,
+    variable,
+)
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.program import WORD_BYTES, Acc, Kernel, Pass
-from bitsynth.wellformed import MAX_FLUSH, check_shape, check_used, constant_load
+from bitsynth.program import STAGE_BYTES, Acc, Build, Kernel, Loop, Pass, Planes, Table
+from bitsynth.wellformed import MAX_TIMES, check_shape, check_used, constant_load
 
+BYTE_MAX = 255
 TraceFactory = Callable[[Isa, LinearDomain], Trace]
 
 
@@ -41,11 +55,16 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
     check_shape(isa, kernel)
     require_tested(isa[op] for op in sorted(forms_used(isa, kernel)))
     lemmas = [_check_memory(isa, kernel)]
+    if kernel.build:
+        lemmas.append(_check_build(isa, kernel, kernel.build, new_trace))
     tile: list[Form] = [Form(0, {}, 0, 0)] * kernel.columns
     for index, loop in enumerate(kernel.passes):
         where = f"pass {index}"
         grown = step_growth(isa, kernel, loop, new_trace)
         lemmas += _step_lemmas(where, kernel, loop, grown)
+        for level in range(1, len(loop.loops)):
+            grown = fold_growth(isa, kernel, loop, level, grown, new_trace)
+            lemmas.append(_fold_lemma(where, loop, level))
         taken = flush_effect(isa, kernel, loop, grown, new_trace)
         lemmas.append(f"{where}: a flush every {loop.flush_every} steps moves every lane to its column, none overflows")
         tile = [add_forms(have, _compose(form, grown)) for have, form in zip(tile, taken, strict=True)]
@@ -56,37 +75,55 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
 
 def forms_used(isa: Isa, kernel: Kernel) -> set[str]:
     """Every instruction form the kernel's C text will contain."""
-    memory = kernel.memory
+    memory, build = kernel.memory, kernel.build
     moving = {memory.load, memory.broadcast, memory.load_tile, memory.store_tile}
     row_terms = {memory.add_tile, memory.broadcast_tile} if kernel.has_row_terms else set()
-    programs = {s.op for p in kernel.passes for s in (*p.step_program, *p.flush_program)}
-    constants = {constant_load(isa, VecType.parse(c.type)).name for c in kernel.constants}
-    return moving | row_terms | programs | constants
+    programs = {s.op for p in kernel.passes for program in p.programs for s in program}
+    building = {build.load, build.store, *(s.op for s in build.steps)} if build else set()
+    constants = (*kernel.constants, *(build.constants if build else ()))
+    loads = {constant_load(isa, VecType.parse(c.type)).name for c in constants}
+    return moving | row_terms | programs | building | loads
 
 
 def _check_memory(isa: Isa, kernel: Kernel) -> str:
-    """The data-moving instructions put bytes, words and int32 lanes where the layout says."""
+    """The data-moving instructions put bytes, rows' inputs and int32 lanes where the layout says."""
     tile = isa.tile
     m = kernel.memory
+    row_bytes = kernel.input_bytes(kernel.passes[0].rows[0])
     _check_load(isa[m.load], isa.word, list(range(isa.word.lanes)))
-    _check_load(isa[m.broadcast], isa.word, [k % WORD_BYTES for k in range(isa.word.lanes)])
+    _check_load(isa[m.broadcast], isa.word, [k % row_bytes for k in range(isa.word.lanes)])
     _check_load(isa[m.load_tile], tile, list(range(tile.lanes)))
     _check_load(isa[m.broadcast_tile], tile, [0] * tile.lanes)
+    _check_store(isa[m.store_tile], tile)
     x = [variable(("x", k), 0, 0) for k in range(tile.lanes)]
     y = [variable(("y", k), 0, 0) for k in range(tile.lanes)]
-    if not isa[m.store_tile].store or _moved(isa[m.store_tile], tile, [x]) != x:
-        raise Refuted(f"{m.store_tile} does not store int32 lanes in order")
     add = isa[m.add_tile]
     if add.store or _moved(add, tile, [x, y]) != [add_forms(a, b) for a, b in zip(x, y, strict=True)]:
         raise Refuted(f"{m.add_tile} does not add int32 lanes")
-    return "memory: planes, words and tiles are moved lane by lane; the tile starts at g[n] + h[m]"
+    return "memory: inputs and tiles are moved lane by lane; the tile starts at its row's term plus its column's"
 
 
 def _check_load(instr: Instr, kind: VecType, source: list[int]) -> None:
-    """It reads as many lanes as the layout has there, and puts them where `source` says."""
-    memory = [variable(k, 0, (1 << kind.bits) - 1) for k in range(max(source) + 1)]
-    if not instr.reads_memory or instr.store or _moved(instr, kind, [memory]) != [memory[k] for k in source]:
+    """It reads as many bytes as the layout has there, and puts them where `source` says."""
+    cells = max(source) + 1
+    memory = Register(VecType(kind.sign, kind.bits, cells), tuple(variable(k, 0, 0) for k in range(cells)))
+    want = [memory.lanes[k] for k in source]
+    if not instr.reads_memory or instr.store or instr.imm or len(instr.operands) != 1:
+        raise Refuted(f"{instr.name} is no plain load")
+    try:
+        domain = LinearDomain(1)
+        given = memory.viewed_as(domain, instr.operands[0].type).lanes
+        got = Register(instr.out, tuple(instr(domain, [given]))).viewed_as(domain, kind).lanes
+    except (Inexact, SpecError):
+        got = ()
+    if list(got) != want:
         raise Refuted(f"{instr.name} does not load lanes {source[:8]}...")
+
+
+def _check_store(instr: Instr, kind: VecType) -> None:
+    x = [variable(("x", k), 0, 0) for k in range(kind.lanes)]
+    if not instr.store or _moved(instr, kind, [x]) != x:
+        raise Refuted(f"{instr.name} does not store {kind} lanes in order")
 
 
 def _moved(instr: Instr, kind: VecType, args: list[list[Form]]) -> list[Payload] | None:
@@ -101,33 +138,96 @@ def _moved(instr: Instr, kind: VecType, args: list[list[Form]]) -> list[Payload]
         return None
 
 
-def expand_act(kernel: Kernel, table: int) -> int:
-    """A function of the act code as a table over rows act + (wgt << act_bits)."""
-    width = 1 << kernel.act_bits
-    return sum(table << (w * width) for w in range(1 << kernel.w_bits))
+def _check_build(isa: Isa, kernel: Kernel, build: Build, new_trace: TraceFactory) -> str:
+    """The table program gives every entry the sum its number selects."""
+    bits, most = _table_shape(kernel)
+    _check_load(isa[build.load], isa.word, [k % STAGE_BYTES for k in range(isa.word.lanes)])
+    _check_store(isa[build.store], isa.word)
+    trace = new_trace(isa, LinearDomain(1))
+    trace.bind_constants(build.constants)
+    codes = [variable(("code", n), 0, most) if n < bits else 0 for n in range(STAGE_BYTES)]
+    trace.bind("x0", Register(isa.word, tuple(codes[b % STAGE_BYTES] for b in range(isa.word.lanes))))
+    try:
+        for step in build.steps:
+            trace.run(step)
+        table = trace.registers[build.table].viewed_as(trace.domain, isa.word).lanes
+        for e in range(1 << bits):
+            have, want = as_form(table[e]), total(as_form(codes[n]) for n in range(bits) if e >> n & 1)
+            if (have.const, have.atoms) != (0, want.atoms):
+                raise Inexact(f"entry {e} is another sum")
+    except Inexact as why:
+        raise Refuted(f"the table cannot be shown exact: {why}") from None
+    if most * bits > BYTE_MAX:
+        raise Refuted(f"sums of {bits} values up to {most} do not fit the bytes of a table")
+    return f"table: each of {1 << bits} entries is the sum of the values, up to {most}, that its number selects"
 
 
-def expand_wgt(kernel: Kernel, table: int) -> int:
-    """A function of the wgt code as a table over rows act + (wgt << act_bits)."""
-    width = 1 << kernel.act_bits
-    return sum(((1 << width) - 1) << (w * width) for w in range(1 << kernel.w_bits) if table >> w & 1)
+def _table_shape(kernel: Kernel) -> tuple[int, int]:
+    """Bits of an index and the greatest value, the same of every table."""
+    tables = [x for p in kernel.passes for x in p.rows if isinstance(x, Table)]
+    return tables[0].bits, max(max(t.values) for t in tables)
+
+
+class _Planes:
+    """Functions of one operand's code as tables over rows act + (wgt << act_bits)."""
+
+    def __init__(self, kernel: Kernel, of_rows: bool) -> None:
+        self.kernel = kernel
+        self.of_act = of_rows != kernel.swapped
+        self.expanded: dict[int, int] = {}
+
+    def __getitem__(self, table: int) -> int:
+        if table not in self.expanded:
+            self.expanded[table] = self._expand(table)
+        return self.expanded[table]
+
+    def _expand(self, table: int) -> int:
+        width, times = 1 << self.kernel.act_bits, 1 << self.kernel.w_bits
+        if self.of_act:
+            return sum(table << (w * width) for w in range(times))
+        return sum(((1 << width) - 1) << (w * width) for w in range(times) if table >> w & 1)
+
+    def byte(self, planes: Planes, byte: int, column: int | None) -> Payload:
+        """What byte `byte` of a row or column holds."""
+        positions, width = planes.positions(byte), len(planes.tables)
+        if width == 1:
+            return Field(self[planes.tables[0]], column, positions.start, (1 << planes.per_byte) - 1)
+        codes = [(self._number(planes.tables, p, column), width) for p in positions]
+        return side_by_side([*codes, (0, 8 - width * planes.per_byte)] if width * planes.per_byte < 8 else codes)
+
+    def _number(self, tables: Sequence[int], position: int, column: int | None) -> Form:
+        """sum(2**j * tables[j]) at one position."""
+        atoms: dict[Hashable, dict[int, int]] = {}
+        for j, table in enumerate(tables):
+            by = atoms.setdefault((self[table], column), {})
+            by[1 << j] = 1 << position
+        return Form(0, atoms, 0, (1 << len(tables)) - 1)
+
+    def parts(self, table: Table) -> tuple[Form, ...]:
+        """What each bit of an index adds."""
+        most = max(table.values)
+        tables = [sum((v >> j & 1) << c for c, v in enumerate(table.values)) for j in range(most.bit_length())]
+        forms = (self._number(tables, table.first + n, None) for n in range(table.bits))
+        return tuple(Form(0, f.atoms, 0, most) for f in forms)
 
 
 def _bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
-    """Constants and planes: byte b of a register is `bits_per_byte` positions of one column."""
-    word, bits = trace.isa.word, kernel.bits_per_byte
-    mask = (1 << bits) - 1
+    """Constants, a row's inputs and columns' inputs."""
+    word, size = trace.isa.word, kernel.slot_bytes
     trace.bind_constants(kernel.constants)
-    for i, table in enumerate(loop.act_planes):
-        tt = expand_act(kernel, table)
-        lanes = [Field(tt, None, b % WORD_BYTES * bits, mask) for b in range(word.lanes)]
+    of_row, of_column = _Planes(kernel, True), _Planes(kernel, False)
+    for i, given in enumerate(loop.rows):
+        if isinstance(given, Table):
+            parts = of_row.parts(given)
+            lanes: list[Payload] = [Entry(parts, b % given.entries) for b in range(word.lanes)]
+        else:
+            lanes = [of_row.byte(given, b % size, None) for b in range(word.lanes)]
         trace.bind(f"a{i}", Register(word, tuple(lanes)))
-    slots_each = word.lanes // WORD_BYTES
-    for i, table in enumerate(loop.wgt_planes):
-        tt = expand_wgt(kernel, table)
-        for g in range(len(kernel.slots) // slots_each):
-            columns = kernel.slots[g * slots_each : (g + 1) * slots_each]
-            lanes = [Field(tt, columns[b // WORD_BYTES], b % WORD_BYTES * bits, mask) for b in range(word.lanes)]
+    each = word.lanes // size
+    for i, planes in enumerate(loop.columns):
+        for g in range(len(kernel.slots) // each):
+            columns = kernel.slots[g * each : (g + 1) * each]
+            lanes = [of_column.byte(planes, b % size, columns[b // size]) for b in range(word.lanes)]
             trace.bind(f"w{g}_{i}", Register(word, tuple(lanes)))
 
 
@@ -140,35 +240,60 @@ def anything(key: Hashable, kind: VecType) -> Form:
 
 
 def step_growth(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory = Trace) -> dict[Hashable, Form]:
-    """What one step adds to each accumulator lane, keyed ("acc", name, lane)."""
-    trace = new_trace(isa, LinearDomain(1 << (kernel.act_bits + kernel.w_bits)))
+    """What one step adds to each accumulator lane of the innermost loop, keyed ("acc", name, lane)."""
+    rows = 1 << (kernel.act_bits + kernel.w_bits)
+    trace = new_trace(isa, LinearDomain(rows))
     _bind_inputs(trace, kernel, loop)
-    for acc in loop.accs:
-        kind = VecType.parse(acc.type)
-        lanes = tuple(anything(("acc", acc.name, i), kind) for i in range(kind.lanes))
-        trace.bind(acc.name, Register(kind, lanes))
     try:
-        for step in loop.step_program:
-            trace.run(step)
-        return {
-            key: form
-            for acc in loop.accs
-            for key, form in _growth_of(trace, acc, 1 << (kernel.act_bits + kernel.w_bits))
-        }
+        return _grown(trace, loop.step, rows)
     except Inexact as why:
         raise Refuted(f"the step cannot be shown exact: {why}") from None
 
 
-def _growth_of(trace: Trace, acc: Acc, rows: int) -> list[tuple[Hashable, Form]]:
+def fold_growth(
+    isa: Isa, kernel: Kernel, loop: Pass, level: int, inner: Growth, new_trace: TraceFactory = Trace
+) -> dict[Hashable, Form]:
+    """What one step adds to each lane of loop `level`, through the accumulators of the loop inside it.
+
+    Ranges are those of a whole run of the loop inside.
+    """
+    trace = new_trace(isa, LinearDomain(1))
+    trace.bind_constants(kernel.constants)
+    _bind_filled(trace, loop.loops[level - 1], inner)
+    try:
+        taken = _grown(trace, loop.loops[level], 1)
+    except Inexact as why:
+        raise Refuted(f"loop {level} cannot be shown exact: {why}") from None
+    out = {}
+    for key, form in taken.items():
+        if form.const:
+            raise Refuted(f"loop {level}: a lane gets {form.const} a run, however many steps it ends")
+        whole = _compose(form, inner)
+        out[key] = Form(whole.const, whole.atoms, form.lo, form.hi)
+    return out
+
+
+def _grown(trace: Trace, loop: Loop, rows: int) -> dict[Hashable, Form]:
+    """What one run of the loop's program adds to each lane of its accumulators."""
+    for acc in loop.accs:
+        kind = VecType.parse(acc.type)
+        lanes = tuple(anything(key, kind) for key in _keys(acc, kind))
+        trace.bind(acc.name, Register(kind, lanes))
+    for step in loop.steps:
+        trace.run(step)
+    own = {key for acc in loop.accs for key in _keys(acc, VecType.parse(acc.type))}
+    return {key: form for acc in loop.accs for key, form in _growth_of(trace, acc, own, rows)}
+
+
+def _growth_of(trace: Trace, acc: Acc, own: set[Hashable], rows: int) -> list[tuple[Hashable, Form]]:
     kind = VecType.parse(acc.type)
     if acc.next not in trace.registers:
         raise SpecError(f"accumulator {acc.name} becomes {acc.next}, which has no value")
     register = trace.registers[acc.next].viewed_as(trace.domain, kind)
     out: list[tuple[Hashable, Form]] = []
-    for i, x in enumerate(register.lanes):
-        key = ("acc", acc.name, i)
+    for i, (key, x) in enumerate(zip(_keys(acc, kind), register.lanes, strict=True)):
         rest = dict(as_form(x).atoms)
-        if rest.pop(key, None) != {1: 1} or any(isinstance(k, tuple) and k[0] == "acc" for k in rest):
+        if rest.pop(key, None) != {1: 1} or not own.isdisjoint(rest):
             raise Inexact(f"{acc.name} lane {i} is not itself plus what the step adds")
         form = as_form(x)
         grown = Form(form.const, rest, form.lo, form.hi - anything(key, kind).hi)
@@ -177,13 +302,10 @@ def _growth_of(trace: Trace, acc: Acc, rows: int) -> list[tuple[Hashable, Form]]
 
 
 def flush_effect(isa: Isa, kernel: Kernel, loop: Pass, grown: Growth, new_trace: TraceFactory = Trace) -> list[Form]:
-    """What a flush adds to each column of the tile, over accumulator lanes filled for a whole period."""
+    """What a flush adds to each column of the tile, over accumulator lanes filled as far as they may be."""
     trace = new_trace(isa, LinearDomain(1))
     trace.bind_constants(kernel.constants)
-    for acc in loop.accs:
-        kind = VecType.parse(acc.type)
-        lanes = tuple(_filled(key, grown[key], loop.flush_every) for key in _keys(acc, kind))
-        trace.bind(acc.name, Register(kind, lanes))
+    _bind_filled(trace, loop.loops[-1], grown)
     tile = isa.tile
     count = kernel.columns // tile.lanes
     for r in range(count):
@@ -191,11 +313,19 @@ def flush_effect(isa: Isa, kernel: Kernel, loop: Pass, grown: Growth, new_trace:
     if len(loop.tile) != count:
         raise SpecError(f"a flush must give {count} tile registers, not {len(loop.tile)}")
     try:
-        for step in loop.flush_program:
+        for step in loop.flush_steps:
             trace.run(step)
         return [x for r, name in enumerate(loop.tile) for x in _tile_lanes(trace, name, r, tile)]
     except Inexact as why:
         raise Refuted(f"the flush cannot be shown exact after {loop.flush_every} steps: {why}") from None
+
+
+def _bind_filled(trace: Trace, loop: Loop, grown: Growth) -> None:
+    """The loop's accumulators after any number of runs it may have."""
+    for acc in loop.accs:
+        kind = VecType.parse(acc.type)
+        lanes = tuple(_filled(key, grown[key], loop.times) for key in _keys(acc, kind))
+        trace.bind(acc.name, Register(kind, lanes))
 
 
 def _keys(acc: Acc, kind: VecType) -> list[Hashable]:
@@ -241,20 +371,21 @@ def _check_product(kernel: Kernel, tile: list[Form]) -> list[str]:
             table, where = cast("tuple[int, int | None]", key)
             if where not in (None, column):
                 raise Refuted(f"column {column} takes in column {where}")
-            if list(by.values()) != [everywhere]:
+            if any(mask != everywhere for mask in by.values()):
                 raise Refuted(f"column {column} does not count every position of K alike")
             for row in _set_bits(table):
-                value[row] += next(iter(by))
+                value[row] += sum(by)
         _check_rows(kernel, column, value)
-    if kernel.g_table[0] or kernel.h_table[0]:
+    if kernel.row_terms[0] or kernel.column_terms[0]:
         raise Refuted("zero padding would count: the corrections of code 0 are not 0")
     return [
-        f"bit: act * bipolar(wgt) == g(wgt) + h(act) - counts on all {rows} rows, in every column and position",
+        f"bit: act * bipolar(wgt) == row term + column term + sum on all {rows} rows, in every column and position",
         "padding: code 0 on both sides adds 0",
-        "loop: by induction the tile is g[n] + h[m] minus the counts of all steps, whatever the number of steps",
+        "loop: by induction the tile is its terms plus the sums of all steps, whatever the number of steps",
     ]
 
 
+@lru_cache(maxsize=1024)
 def _set_bits(table: int) -> list[int]:
     return [k for k, bit in enumerate(reversed(f"{table:b}")) if bit == "1"]
 
@@ -263,7 +394,8 @@ def _check_rows(kernel: Kernel, column: int, value: list[int]) -> None:
     for row, got in enumerate(value):
         act, wgt = row & ((1 << kernel.act_bits) - 1), row >> kernel.act_bits
         want = act * (2 * wgt - (1 << kernel.w_bits) + 1)
-        have = got + kernel.g_table[wgt] + kernel.h_table[act]
+        of_row, of_column = (wgt, act) if kernel.swapped else (act, wgt)
+        have = got + kernel.row_terms[of_row] + kernel.column_terms[of_column]
         if have != want:
             raise Refuted(f"column {column}: act code {act} times wgt code {wgt} gives {have}, want {want}")
 
@@ -273,22 +405,50 @@ def _step_lemmas(where: str, kernel: Kernel, loop: Pass, grown: Growth) -> list[
     least = min(form.lo for form in grown.values())
     return [
         f"{where}: a step adds to each of {len(grown)} accumulator lanes a sum of bits in [{least}, {most}]",
-        f"{where}: {kernel.k_step} positions of K a step, {len(loop.step)} instructions, no lane overflows",
+        f"{where}: {kernel.k_step} positions of K a step, {len(loop.step.program)} instructions, no lane overflows",
     ]
 
 
-def longest_period(isa: Isa, kernel: Kernel, loop: Pass) -> int:
-    """The longest flush period the proof allows, by bisection."""
+def _fold_lemma(where: str, loop: Pass, level: int) -> str:
+    inner = loop.loops[level - 1]
+    lanes = sum(VecType.parse(acc.type).lanes for acc in loop.loops[level].accs)
+    return f"{where}: loop {level} adds {inner.times} runs of the loop inside to {lanes} lanes, none overflows"
+
+
+def longest_loops(isa: Isa, kernel: Kernel, loop: Pass) -> Pass:
+    """The pass with every loop as long as the proof allows, innermost first, by bisection."""
     grown = step_growth(isa, kernel, loop)
+    for level, nested in enumerate(loop.loops):
 
-    def holds(period: int) -> bool:
-        try:
-            flush_effect(isa, kernel, msgspec.structs.replace(loop, flush_every=period), grown)
-        except Refuted:
-            return False
-        return True
+        def holds(times: int, level: int = level, nested: Loop = nested, grown: Growth = grown) -> bool:
+            try:
+                _consumed(isa, kernel, with_times(loop, level, times), level, grown)
+            except Refuted:
+                return False
+            return True
 
-    low, high = 1, MAX_FLUSH + 1
+        loop = with_times(loop, level, _longest(holds))
+        if level + 1 < len(loop.loops):
+            grown = fold_growth(isa, kernel, loop, level + 1, grown)
+    return loop
+
+
+def _consumed(isa: Isa, kernel: Kernel, loop: Pass, level: int, grown: Growth) -> None:
+    """Refuted unless what follows loop `level` takes its accumulators exactly."""
+    if level + 1 < len(loop.loops):
+        fold_growth(isa, kernel, loop, level + 1, grown)
+    else:
+        flush_effect(isa, kernel, loop, grown)
+
+
+def with_times(loop: Pass, level: int, times: int) -> Pass:
+    """The pass with another bound on the runs of one loop."""
+    changed = msgspec.structs.replace(loop.loops[level], times=times)
+    return msgspec.structs.replace(loop, loops=(*loop.loops[:level], changed, *loop.loops[level + 1 :]))
+
+
+def _longest(holds: Callable[[int], bool]) -> int:
+    low, high = 1, MAX_TIMES + 1
     if not holds(low):
         raise Refuted("a flush after every single step already overflows")
     while high - low > 1:

@@ -16,10 +16,12 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
-from bitsynth.program import Kernel, Pass, Step
+from bitsynth.program import STAGE_BYTES, Build, Constant, Input, Kernel, Loop, Pass, Planes, Step, Table
 
-MAX_FLUSH = 1 << 24
+MAX_TIMES = 1 << 24
 MAX_COLUMNS = 256
+MAX_STEP = 1 << 12
+MAX_LOOPS = 3
 _INT32 = range(-(1 << 31), 1 << 31)
 _VALUE, _CONSTANT, _ACCUMULATOR = (re.compile(rf"{start}\d{{1,6}}", re.ASCII) for start in ("t", "k", "acc"))
 
@@ -28,7 +30,9 @@ def check_shape(isa: Isa, kernel: Kernel) -> None:
     """SpecError names what is off; nothing here runs an instruction."""
     _require(_sizes(isa, kernel))
     _require(_tables(kernel))
-    _check_constants(isa, kernel)
+    _check_constants(isa, kernel.constants)
+    if kernel.build:
+        _check_build(isa, kernel.build)
     for number, loop in enumerate(kernel.passes):
         try:
             _check_pass(isa, kernel, loop)
@@ -38,15 +42,22 @@ def check_shape(isa: Isa, kernel: Kernel) -> None:
 
 def check_used(isa: Isa, kernel: Kernel) -> None:
     """SpecError where a value is never used: C compilers warn of it, and no kernel needs it."""
-    read = {a for p in kernel.passes for s in (*p.step_program, *p.flush_program) for a in s.args}
+    read = {a for p in kernel.passes for program in p.programs for s in program for a in s.args}
     unused = [c.name for c in kernel.constants if c.name not in read]
+    if kernel.build:
+        reads = {a for s in kernel.build.steps for a in s.args} | {kernel.build.table}
+        names = ["x0", *(c.name for c in kernel.build.constants), *(s.dst for s in kernel.build.steps)]
+        unused += [f"{name} of the table" for name in names if name not in reads]
     for number, loop in enumerate(kernel.passes):
-        step = {a for s in loop.step_program for a in s.args} | {acc.next for acc in loop.accs}
-        flush = {a for s in loop.flush_program for a in s.args} | set(loop.tile)
-        names = [*_planes(isa, kernel, loop), *(s.dst for s in loop.step_program)]
-        unused += [f"{name} of pass {number}" for name in names if name not in step]
-        names = [*(acc.name for acc in loop.accs), *(s.dst for s in loop.flush_program)]
-        unused += [f"{name} of flush {number}" for name in names if name not in flush]
+        inputs = _inputs(isa, kernel, loop)
+        for level, nested in enumerate(loop.loops):
+            reads = {a for s in nested.steps for a in s.args} | {acc.next for acc in nested.accs}
+            names = [*inputs, *(s.dst for s in nested.steps)]
+            unused += [f"{name} of loop {level} of pass {number}" for name in names if name not in reads]
+            inputs = [acc.name for acc in nested.accs]
+        reads = {a for s in loop.flush_steps for a in s.args} | set(loop.tile)
+        names = [*inputs, *(s.dst for s in loop.flush_steps)]
+        unused += [f"{name} of flush {number}" for name in names if name not in reads]
     if unused:
         raise SpecError(f"malformed kernel: never used: {', '.join(unused[:8])}")
 
@@ -81,27 +92,56 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
         "1 to 8 bits on both sides": 1 <= kernel.act_bits <= 8 and 1 <= kernel.w_bits <= 8,
         "1 to 16 rows": 1 <= kernel.rows <= 16,
         f"1 to {MAX_COLUMNS} columns": 1 <= kernel.columns <= MAX_COLUMNS,
-        "4 or 8 bits a byte": kernel.bits_per_byte in (4, 8),
+        f"1 to {MAX_STEP} positions of K a step": 1 <= kernel.k_step <= MAX_STEP,
+        "1, 2, 4 or 8 bytes a column": kernel.slot_bytes in (1, 2, 4, 8),
         "at least one pass": bool(kernel.passes),
-        "accumulators": all(p.accs for p in kernel.passes),
-        "a flush period": all(1 <= p.flush_every <= MAX_FLUSH for p in kernel.passes),
+        f"1 to {MAX_LOOPS} loops a pass": all(1 <= len(p.loops) <= MAX_LOOPS for p in kernel.passes),
+        "1 to 64 inputs a side": all(1 <= len(side) <= 64 for p in kernel.passes for side in (p.rows, p.columns)),
     }
+    loops = [loop for p in kernel.passes for loop in p.loops]
     yield {
+        "accumulators": all(loop.accs for loop in loops),
+        "a bound on every loop": all(1 <= loop.times <= MAX_TIMES for loop in loops),
         "whole tile registers": kernel.columns * 32 % isa.table.vector_bits == 0,
-        "whole wgt registers": slots > 0 and slots * 64 % isa.table.vector_bits == 0,
+        "whole column registers": slots > 0 and slots * kernel.slot_bytes * 8 % isa.table.vector_bits == 0,
         "one slot a column": sorted(kernel.slots) == list(range(kernel.columns)),
     }
 
 
 def _tables(kernel: Kernel) -> Iterator[Facts]:
-    acts, wgts = 1 << kernel.act_bits, 1 << kernel.w_bits
-    sides = [(n, planes) for p in kernel.passes for n, planes in ((acts, p.act_planes), (wgts, p.wgt_planes))]
+    sides = [(kernel.row_bits, p.rows) for p in kernel.passes], [(kernel.column_bits, p.columns) for p in kernel.passes]
+    inputs = [(bits, x) for side in sides for bits, given in side for x in given]
+    planes = [(1 << bits, x) for bits, x in inputs if isinstance(x, Planes)]
+    tables = [(1 << bits, x) for bits, x in inputs if isinstance(x, Table)]
     yield {
-        "one table entry a code": (len(kernel.h_table), len(kernel.g_table)) == (acts, wgts),
-        "table entries of 32 bits": all(x in _INT32 for x in (*kernel.h_table, *kernel.g_table)),
-        "planes that are 0 on code 0": all(0 < t < 1 << n and not t & 1 for n, planes in sides for t in planes),
-        "1 to 64 planes a side": all(1 <= len(planes) <= 64 for _, planes in sides),
+        "one term a code": (len(kernel.row_terms), len(kernel.column_terms))
+        == (1 << kernel.row_bits, 1 << kernel.column_bits),
+        "terms of 32 bits": all(x in _INT32 for x in (*kernel.row_terms, *kernel.column_terms)),
+        "planes that are 0 on code 0": all(0 < t < 1 << n and not t & 1 for n, x in planes for t in x.tables),
+        "1 to 64 planes a side": all(1 <= planes_of(side) <= 64 for p in kernel.passes for side in (p.rows, p.columns)),
+        "values that are 0 for code 0": all(len(x.values) == n and x.values[0] == 0 for n, x in tables),
+        "values of a byte": all(0 <= v < 256 for _, x in tables for v in x.values),
+        "tables for all rows or for none": len(tables) in (0, sum(len(p.rows) for p in kernel.passes)),
+        "a way to build its tables": (kernel.build is not None) == bool(tables),
+        "tables of one size": len({x.bits for _, x in tables}) <= 1,
     }
+    yield {
+        "bytes that hold their bits": all(x.per_byte >= 1 and x.per_byte * len(x.tables) <= 8 for _, x in planes),
+        "positions inside the step": all(_inside(kernel, x) for _, x in inputs),
+        "a value in every table": all(any(x.values) for _, x in tables),
+    }
+
+
+def planes_of(inputs: Iterable[Input]) -> int:
+    """Truth tables of all inputs of a side; a table of values counts as one."""
+    return sum(len(x.tables) if isinstance(x, Planes) else 1 for x in inputs)
+
+
+def _inside(kernel: Kernel, x: Input) -> bool:
+    if isinstance(x, Table):
+        return x.first >= 0 and 1 <= x.bits <= STAGE_BYTES - 1 and x.first + x.bits <= kernel.k_step
+    last = x.first + (kernel.slot_bytes - 1) * x.stride + x.per_byte
+    return x.first >= 0 and 0 <= x.stride <= kernel.k_step and last <= kernel.k_step
 
 
 def _register(isa: Isa, text: str) -> VecType:
@@ -112,9 +152,9 @@ def _register(isa: Isa, text: str) -> VecType:
     return kind
 
 
-def _check_constants(isa: Isa, kernel: Kernel) -> None:
-    _check_names("constant", _CONSTANT, (c.name for c in kernel.constants))
-    for c in kernel.constants:
+def _check_constants(isa: Isa, constants: tuple[Constant, ...]) -> None:
+    _check_names("constant", _CONSTANT, (c.name for c in constants))
+    for c in constants:
         kind = _register(isa, c.type)
         low = -(1 << (kind.bits - 1)) if kind.sign == "s" else 0
         if len(c.lanes) != kind.lanes or not all(low <= x < low + (1 << kind.bits) for x in c.lanes):
@@ -132,30 +172,43 @@ def _check_names(what: str, pattern: re.Pattern[str], names: Iterable[str]) -> N
         seen.add(name)
 
 
-def _planes(isa: Isa, kernel: Kernel, loop: Pass) -> list[str]:
+def _inputs(isa: Isa, kernel: Kernel, loop: Pass) -> list[str]:
     """The names a step finds its inputs under."""
-    registers = kernel.columns * 64 // isa.table.vector_bits
-    acts = [f"a{i}" for i in range(len(loop.act_planes))]
-    return acts + [f"w{g}_{i}" for i in range(len(loop.wgt_planes)) for g in range(registers)]
+    registers = kernel.columns * kernel.slot_bytes * 8 // isa.table.vector_bits
+    rows = [f"a{i}" for i in range(len(loop.rows))]
+    return rows + [f"w{g}_{i}" for i in range(len(loop.columns)) for g in range(registers)]
+
+
+def _check_build(isa: Isa, build: Build) -> None:
+    _check_constants(isa, build.constants)
+    _check_program(isa, build.steps, {"x0", *(c.name for c in build.constants)})
+    if build.table not in {s.dst for s in build.steps}:
+        raise SpecError(f"malformed kernel: the table is {build.table[:40]!r}, which no step defines")
 
 
 def _check_pass(isa: Isa, kernel: Kernel, loop: Pass) -> None:
-    _check_names("accumulator", _ACCUMULATOR, (acc.name for acc in loop.accs))
-    for acc in loop.accs:
-        _register(isa, acc.type)
+    _check_names("accumulator", _ACCUMULATOR, (acc.name for nested in loop.loops for acc in nested.accs))
     constants = [c.name for c in kernel.constants]
-    accs = [acc.name for acc in loop.accs]
+    inputs = _inputs(isa, kernel, loop)
+    for level, nested in enumerate(loop.loops):
+        _check_loop(isa, nested, level, {*constants, *inputs})
+        inputs = [acc.name for acc in nested.accs]
     tile = [f"c{r}" for r in range(kernel.columns * 32 // isa.table.vector_bits)]
-    step, flush = loop.step_program, loop.flush_program
-    _check_program(isa, step, {*constants, *accs, *_planes(isa, kernel, loop)})
-    _check_program(isa, flush, {*constants, *accs, *tile})
-    for acc in loop.accs:
-        if acc.next not in {s.dst for s in step}:
-            raise SpecError(f"accumulator {acc.name} becomes {acc.next[:40]!r}, which no step defines")
+    flush = loop.flush_steps
+    _check_program(isa, flush, {*constants, *inputs, *tile})
     if len(loop.tile) != len(tile):
         raise SpecError(f"a flush must give {len(tile)} tile registers, not {len(loop.tile)}")
     if unknown := set(loop.tile) - {s.dst for s in flush} - set(tile):
         raise SpecError(f"the tile becomes {min(unknown)[:40]!r}, which no step of the flush defines")
+
+
+def _check_loop(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
+    for acc in loop.accs:
+        _register(isa, acc.type)
+    _check_program(isa, loop.steps, known | {acc.name for acc in loop.accs})
+    for acc in loop.accs:
+        if acc.next not in {s.dst for s in loop.steps}:
+            raise SpecError(f"accumulator {acc.name} becomes {acc.next[:40]!r}, which no step of loop {level} defines")
 
 
 def _check_program(isa: Isa, program: Iterable[Step], inputs: set[str]) -> None:

@@ -13,12 +13,13 @@ from typing import Any
 
 import jinja2
 
-from bitsynth.emit.statements import Scope
+from bitsynth.emit.statements import Rename, Scope
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
 from bitsynth.names import KernelName
-from bitsynth.program import WORD_BYTES, Kernel, Pass
+from bitsynth.program import Build, Constant, Input, Kernel, Loop, Pass, Planes, Step, Table, row_free
 from bitsynth.spec import MatmulSpec, affine
+from bitsynth.verify import forms_used
 from bitsynth.wellformed import constant_load
 
 _ENVIRONMENT = jinja2.Environment(
@@ -65,39 +66,55 @@ class CSource:
 
 
 @dataclass(frozen=True)
-class PassText:
-    """One pass as the template wants it."""
+class LoopText:
+    """One loop of the nest as the template wants it."""
 
-    flush_every: int
-    act_table: str
-    wgt_table: str
-    act_planes: int
-    wgt_planes: int
+    times: int
     zero: Sequence[str]
-    step: Sequence[str]
+    program: Sequence[str]
+
+
+@dataclass(frozen=True)
+class PassText:
+    """One pass as the template wants it; `rows` and `columns` say how inputs are packed."""
+
+    rows: SideText
+    columns: SideText
+    loops: Sequence[LoopText]
     flush: Sequence[str]
+
+
+@dataclass(frozen=True)
+class SideText:
+    """How the inputs of one side are packed: bytes of a vector a step, one C initializer an input."""
+
+    bytes: int
+    table: str
+    inputs: Sequence[str]
+    values: Sequence[str]
+    tables: Sequence[Table]
 
 
 def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, Any]:
     correction = affine(spec)
-    tile = isa.tile
     scope = Scope(isa)
-    constants = [(c, VecType.parse(c.type)) for c in kernel.constants]
+    affine_terms = correction.act_terms, correction.wgt_terms
     return {
         "name": name,
         "guard": name.upper() + "_H",
         "isa": isa.table,
+        "needs": isa.requirements(sorted(forms_used(isa, kernel))),
         "kernel": kernel,
         "spec": spec,
         "affine": correction,
-        "word_bytes": WORD_BYTES,
-        "wgt_registers": kernel.columns * WORD_BYTES * 8 // isa.table.vector_bits,
-        "slots_per_register": isa.table.vector_bits // 64,
-        "constants": [(c.name, f"{kind:c}", kind.bits // 8, c.lanes) for c, kind in constants],
-        "load_constants": [_constant(scope, isa, c.name, kind) for c, kind in constants],
-        "zero_bytes": isa.word.lanes,
-        "init": _init(isa, kernel, tile),
-        "passes": [_pass(isa, kernel, loop, dict(scope.types), tile) for loop in kernel.passes],
+        "row_affine": affine_terms[kernel.swapped],
+        "column_affine": affine_terms[not kernel.swapped],
+        "constants": _arrays(kernel.constants),
+        "load_constants": _load_constants(scope, isa, kernel.constants),
+        "register_bytes": isa.word.lanes,
+        "init": _init(isa, kernel),
+        "passes": [_pass(isa, kernel, loop, dict(scope.types)) for loop in kernel.passes],
+        "build": _build(isa, kernel.build) if kernel.build else None,
         "term_bytes": 8 if correction.is_identity else 16,
         "buffer": _selftest_words(kernel),
         "act": spec.act,
@@ -108,18 +125,48 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
 def _selftest_words(kernel: Kernel) -> int:
     """64-bit words that hold either packed operand of the self-test."""
     tiles = 2 * max(kernel.rows, kernel.columns)
-    planes = max(sum(len(p.act_planes) for p in kernel.passes), sum(len(p.wgt_planes) for p in kernel.passes))
-    return tiles * (3 * planes + 2)
+    most = max(sum(_side_bytes(kernel, side(p)) for p in kernel.passes) for side in (_rows_of, _columns_of))
+    return tiles * (3 * -(-most // 8) + 2)
 
 
-def _constant(scope: Scope, isa: Isa, name: str, kind: VecType) -> str:
+def _rows_of(loop: Pass) -> Sequence[Input]:
+    return loop.rows
+
+
+def _columns_of(loop: Pass) -> Sequence[Input]:
+    return loop.columns
+
+
+def _side_bytes(kernel: Kernel, inputs: Sequence[Input]) -> int:
+    return sum(kernel.input_bytes(x) for x in inputs)
+
+
+def _arrays(constants: Sequence[Constant]) -> list[tuple[str, str, int, tuple[int, ...]]]:
+    """Name, C type, bytes of a lane and lanes of each constant."""
+    kinds = [(c, VecType.parse(c.type)) for c in constants]
+    return [(c.name, f"{kind:c}", kind.bits // 8, c.lanes) for c, kind in kinds]
+
+
+def _load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant]) -> list[str]:
     """Constants are kept in memory order and loaded as what they are used at."""
-    return scope.load(constant_load(isa, kind).name, name, f"constant_{name}")
+    kinds = [(c.name, VecType.parse(c.type)) for c in constants]
+    return [scope.load(constant_load(isa, kind).name, name, f"constant_{name}") for name, kind in kinds]
 
 
-def _init(isa: Isa, kernel: Kernel, tile: VecType) -> list[str]:
+def _build(isa: Isa, build: Build) -> dict[str, Any]:
+    """Constants and statements that make a table of staged values."""
+    scope = Scope(isa)
+    lines = _load_constants(scope, isa, build.constants)
+    lines.append(scope.load(build.load, "x0", "stage"))
+    lines += scope.steps(build.steps)
+    lines.append(scope.store(build.store, build.table, "entries"))
+    return {"constants": _arrays(build.constants), "lines": lines}
+
+
+def _init(isa: Isa, kernel: Kernel) -> list[str]:
     """Every row of the tile starts at g, plus h of the row."""
     out: list[str] = []
+    tile = isa.tile
     for row in range(kernel.rows):
         for r in range(kernel.columns // tile.lanes):
             scope = Scope(isa)
@@ -140,22 +187,33 @@ def _tile_at(row: int, register: int, tile: VecType) -> str:
     return f"c + {row} * ldc + {register * tile.lanes}"
 
 
-def _pass(isa: Isa, kernel: Kernel, loop: Pass, types: dict[str, VecType], tile: VecType) -> PassText:
+def _pass(isa: Isa, kernel: Kernel, loop: Pass, types: dict[str, VecType]) -> PassText:
     scope = Scope(isa, types)
-    zero = []
-    for row in range(kernel.rows):
-        for acc in loop.accs:
-            kind = VecType.parse(acc.type)
-            zero.append(scope.load(kernel.memory.load, f"{acc.name}_{row}", "zero", view=kind))
+    zero = [_zero(isa, kernel, nested, scope) for nested in loop.loops]
+    programs = [_step(isa, kernel, loop, scope)]
+    programs += [_fold(isa, kernel, nested, scope) for nested in loop.loops[1:]]
     return PassText(
-        flush_every=loop.flush_every,
-        act_table=_plane_table(loop.act_planes, kernel.act_bits),
-        wgt_table=_plane_table(loop.wgt_planes, kernel.w_bits),
-        act_planes=len(loop.act_planes),
-        wgt_planes=len(loop.wgt_planes),
-        zero=zero,
-        step=_step(isa, kernel, loop, scope),
-        flush=_flush(isa, kernel, loop, scope, tile),
+        rows=_side(kernel, loop.rows, kernel.row_bits),
+        columns=_side(kernel, loop.columns, kernel.column_bits),
+        loops=[LoopText(n.times, z, p) for n, z, p in zip(loop.loops, zero, programs, strict=True)],
+        flush=_flush(isa, kernel, loop, scope),
+    )
+
+
+def _side(kernel: Kernel, inputs: Sequence[Input], bits: int) -> SideText:
+    planes = [x for x in inputs if isinstance(x, Planes)]
+    tables = [x for x in inputs if isinstance(x, Table)]
+    every = [t for x in planes for t in x.tables]
+    starts = [sum(len(x.tables) for x in planes[:i]) for i in range(len(planes))]
+    return SideText(
+        bytes=_side_bytes(kernel, inputs),
+        table=_plane_table(every, bits),
+        inputs=[
+            f"{{{start}, {len(x.tables)}, {x.first}, {x.stride}, {x.per_byte}}}"
+            for start, x in zip(starts, planes, strict=True)
+        ],
+        values=[", ".join(map(str, x.values)) for x in tables],
+        tables=tables,
     )
 
 
@@ -166,40 +224,76 @@ def _plane_table(planes: Sequence[int], bits: int) -> str:
     )
 
 
+def _zero(isa: Isa, kernel: Kernel, loop: Loop, scope: Scope) -> list[str]:
+    """Declarations of the loop's accumulators, at zero."""
+    return [
+        scope.load(kernel.memory.load, f"{acc.name}_{row}", "zero", view=VecType.parse(acc.type))
+        for row in range(kernel.rows)
+        for acc in loop.accs
+    ]
+
+
 def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope) -> list[str]:
-    """Loads, then the row program once a row."""
-    registers = kernel.columns * WORD_BYTES * 8 // isa.table.vector_bits
+    """Loads of columns and what depends on nothing else, then the row program once a row."""
+    registers = kernel.columns * kernel.slot_bytes // isa.word.lanes
     out = []
-    for plane in range(len(loop.wgt_planes)):
+    for i in range(len(loop.columns)):
         for g in range(registers):
-            at = (plane * registers + g) * isa.word.lanes
-            out.append(scope.load(kernel.memory.load, f"w{g}_{plane}", f"w + {at}"))
+            out.append(scope.load(kernel.memory.load, f"w{g}_{i}", f"w + {(i * registers + g) * isa.word.lanes}"))
+    program = loop.step.steps
+    free = row_free(program)
+    out += scope.steps([s for s in program if s.dst in free])
+    each = _side_bytes(kernel, loop.rows)
     for row in range(kernel.rows):
-        rename = {acc.name: f"{acc.name}_{row}" for acc in loop.accs}
         row_scope = Scope(isa, dict(scope.types))
         lines = []
-        for plane in range(len(loop.act_planes)):
-            at = (row * len(loop.act_planes) + plane) * WORD_BYTES
-            lines.append(row_scope.load(kernel.memory.broadcast, f"a{plane}", f"a + {at}"))
-        lines += row_scope.steps(loop.step_program, rename)
-        for acc in loop.accs:
-            lines.append(f"{rename[acc.name]} = {row_scope.viewed(acc.next, VecType.parse(acc.type))};")
-            lines += [isa.table.pin.format(x=rename[acc.name])] if isa.table.pin else []
-        out += ["{", *(f"    {line}" for line in lines), "}"]
+        for i in range(len(loop.rows)):
+            at = row * each + _side_bytes(kernel, loop.rows[:i])
+            lines.append(row_scope.load(kernel.memory.broadcast, f"a{i}", f"a + {at}"))
+        lines += _row(isa, row, loop.step, [s for s in program if s.dst not in free], row_scope)
+        out += _braced(lines)
     return out
 
 
-def _flush(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope, tile: VecType) -> list[str]:
+def _fold(isa: Isa, kernel: Kernel, loop: Loop, scope: Scope) -> list[str]:
+    """The program of an outer loop, once a row; accumulators of both loops go by their row."""
     out = []
     for row in range(kernel.rows):
-        rename = {acc.name: f"{acc.name}_{row}" for acc in loop.accs}
+        out += _braced(_row(isa, row, loop, loop.steps, Scope(isa, dict(scope.types))))
+    return out
+
+
+def _flush(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope) -> list[str]:
+    out = []
+    tile = isa.tile
+    for row in range(kernel.rows):
         row_scope = Scope(isa, dict(scope.types))
         places = [_tile_at(row, r, tile) for r in range(kernel.columns // tile.lanes)]
         lines = [row_scope.load(kernel.memory.load_tile, f"c{r}", place) for r, place in enumerate(places)]
-        lines += row_scope.steps(loop.flush_program, rename)
+        lines += row_scope.steps(loop.flush_steps, _of_row(row))
         lines += [
             row_scope.store(kernel.memory.store_tile, name, place)
             for name, place in zip(loop.tile, places, strict=True)
         ]
-        out += ["{", *(f"    {line}" for line in lines), "}"]
+        out += _braced(lines)
     return out
+
+
+def _row(isa: Isa, row: int, loop: Loop, program: Sequence[Step], scope: Scope) -> list[str]:
+    """The program of one row and its accumulators' new values."""
+    rename = _of_row(row)
+    lines = scope.steps(program, rename)
+    for acc in loop.accs:
+        name = rename(acc.name)
+        lines.append(f"{name} = {scope.viewed(acc.next, VecType.parse(acc.type))};")
+        lines += [isa.table.pin.format(x=name)] if isa.table.pin else []
+    return lines
+
+
+def _of_row(row: int) -> Rename:
+    """C names of one row: its accumulators carry its number."""
+    return lambda name: f"{name}_{row}" if name.startswith("acc") else name
+
+
+def _braced(lines: Sequence[str]) -> list[str]:
+    return ["{", *(f"    {line}" for line in lines), "}"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
 from bitsynth.program import Step
+
+
+Rename = Callable[[str], str]
 
 
 @dataclass
@@ -37,14 +40,13 @@ class Scope:
             return name
         return self.isa.table.cast.format(q=want.q, to=f"{want}", frm=f"{have}", x=name)
 
-    def step(self, step: Step, rename: dict[str, str]) -> str:
+    def step(self, step: Step, rename: Rename) -> str:
         """The statement of one step; `rename` maps program names to C names."""
         instr = self.isa[step.op]
-        args = [self.viewed(rename.get(a, a), o.type) for a, o in zip(step.args, instr.operands, strict=True)]
-        dst = rename.get(step.dst, step.dst)
-        return self.declare(dst, instr.out, instr.render(args, step.imm))
+        args = [self.viewed(rename(a), o.type) for a, o in zip(step.args, instr.operands, strict=True)]
+        return self.declare(rename(step.dst), instr.out, instr.render(args, step.imm))
 
-    def steps(self, program: Iterable[Step], rename: dict[str, str]) -> list[str]:
+    def steps(self, program: Iterable[Step], rename: Rename = str) -> list[str]:
         """The statements of a program."""
         return [self.step(s, rename) for s in program]
 

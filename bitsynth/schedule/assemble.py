@@ -10,7 +10,7 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
-from bitsynth.program import Acc, Pass
+from bitsynth.program import Acc, Loop, Pass, Planes
 from bitsynth.sketches import reduce
 from bitsynth.sketches.blocks import PlacedBlock
 from bitsynth.sketches.counts import Count
@@ -65,7 +65,7 @@ class PassBuilder:
     wgt_planes: list[int] = field(default_factory=list)
 
     def build(self, metric: Metric) -> Pass:
-        """The pass, with `flush_every` still at 1."""
+        """The pass, its loop still one step long."""
         wanted = terms(self.blocks, self.weighted)
         classes = sorted({t.coef for t in wanted})
         leaves = [self._leaves(b) for b in self.blocks]
@@ -86,14 +86,14 @@ class PassBuilder:
                 current[name] = step.apply(self.plan.accumulate, [current[name], total])
         kind = str(self.plan.acc_type)
         flush, tile = reduce.flush_program(self.isa, self.plan, accs, self.constants, metric)
+        made = tuple(Acc(name, kind, current[name]) for names in accs.values() for name in names)
+        bits = self.count.bits_per_byte
         return Pass(
-            act_planes=tuple(self.act_planes),
-            wgt_planes=tuple(self.wgt_planes),
-            step=tuple(map(str, step.steps)),
-            accs=tuple(Acc(name, kind, current[name]) for names in accs.values() for name in names),
+            rows=tuple(Planes((t,), 0, bits, bits) for t in self.act_planes),
+            columns=tuple(Planes((t,), 0, bits, bits) for t in self.wgt_planes),
+            loops=(Loop(1, tuple(map(str, step.steps)), made),),
             flush=flush,
             tile=tile,
-            flush_every=1,
         )
 
     def _leaves(self, placed: PlacedBlock) -> list[str]:

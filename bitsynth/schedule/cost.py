@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -12,7 +12,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.instr import Instr, Metric
 from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa, load
-from bitsynth.program import WORD_BYTES, Kernel, Pass, Step
+from bitsynth.program import Kernel, Pass, Step, row_free
 
 AMORTISED_K = 576
 """K over which flushes are spread: 3 x 3 x 64, layer C2 of ResNet-18."""
@@ -50,7 +50,7 @@ def metric(isa_name: str, model: str) -> Metric:
 
 
 def _one(instr: Instr) -> float:
-    return 1.0
+    return float(instr.instructions)
 
 
 def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[str]) -> int:
@@ -66,29 +66,46 @@ def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[str]) -> int:
     return copies
 
 
-def per_column_block(isa: Isa, kernel: Kernel) -> Counter[str]:
-    """Instruction forms one row of activations takes for all columns of the tile over AMORTISED_K, loads apart."""
-    total: Counter[str] = Counter()
+def per_column_block(isa: Isa, kernel: Kernel) -> dict[str, float]:
+    """How often one row of the tile runs each instruction form over AMORTISED_K, loads apart.
+
+    What all rows share counts as a row's share of it.
+    """
+    total: defaultdict[str, float] = defaultdict(float)
     steps = -(-AMORTISED_K // kernel.k_step)
     gate = next(i.name for i in isa.instrs.values() if i.out == isa.word and is_bitwise(i.tree))
     for loop in kernel.passes:
-        flushes = -(-steps // loop.flush_every)
-        for program, times in ((loop.step_program, steps), (loop.flush_program, flushes)):
-            for step in program:
-                total[step.op] += times
-        total[gate] += moves_needed(isa, loop.step_program, kept_in_step(kernel, loop)) * steps
-        total[gate] += len(loop.accs) * flushes
+        free = row_free(loop.step.steps)
+        runs = steps
+        for nested in loop.loops:
+            for step in nested.steps:
+                total[step.op] += runs / kernel.rows if step.dst in free and nested is loop.step else runs
+            runs = -(-runs // nested.times)
+            total[gate] += len(nested.accs) * runs
+        for step in loop.flush_steps:
+            total[step.op] += runs
+        total[gate] += moves_needed(isa, row_program(loop), kept_in_step(kernel, loop)) * steps
     if kernel.has_row_terms:
         total[kernel.memory.add_tile] += tile_registers(isa, kernel)
-    return total
+    return dict(total)
+
+
+def row_program(loop: Pass) -> list[Step]:
+    """The steps run once for every row."""
+    free = row_free(loop.step.steps)
+    return [s for s in loop.step.steps if s.dst not in free]
+
+
+def held_for_rows(loop: Pass) -> set[str]:
+    """What the rows share: column inputs, and values of nothing else, that the row program reads."""
+    free = row_free(loop.step.steps)
+    return {a for s in row_program(loop) for a in s.args if a[0] == "w" or a in free}
 
 
 def kept_in_step(kernel: Kernel, loop: Pass) -> set[str]:
-    """Values a step must leave alone: constants, new accumulators, wgt planes of a further row."""
-    kept = {c.name for c in kernel.constants} | {acc.next for acc in loop.accs}
-    if kernel.rows > 1:
-        kept |= {a for s in loop.step_program for a in s.args if a.startswith("w")}
-    return kept
+    """Values a row must leave alone: constants, new accumulators, what a further row reads."""
+    kept = {c.name for c in kernel.constants} | {acc.next for acc in loop.step.accs}
+    return kept | held_for_rows(loop) if kernel.rows > 1 else kept
 
 
 def tile_registers(isa: Isa, kernel: Kernel) -> int:
@@ -96,9 +113,9 @@ def tile_registers(isa: Isa, kernel: Kernel) -> int:
     return kernel.columns * 32 // isa.table.vector_bits
 
 
-def wgt_registers(isa: Isa, kernel: Kernel) -> int:
-    """Registers one wgt plane takes in a step."""
-    return kernel.columns * WORD_BYTES * 8 // isa.table.vector_bits
+def column_registers(isa: Isa, kernel: Kernel) -> int:
+    """Registers one input of the columns takes in a step."""
+    return kernel.columns * kernel.slot_bytes * 8 // isa.table.vector_bits
 
 
 def units(kernel: Kernel) -> float:
@@ -108,20 +125,25 @@ def units(kernel: Kernel) -> float:
 
 def ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     """Vector instructions, register copies and zeroing included, loads and stores not."""
-    return per_column_block(isa, kernel).total() / units(kernel)
+    counts = per_column_block(isa, kernel)
+    return sum(isa[op].instructions * times for op, times in counts.items()) / units(kernel)
 
 
 def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     """Vector instructions of the steady loop alone, register copies included."""
-    copies = sum(moves_needed(isa, p.step_program, kept_in_step(kernel, p)) for p in kernel.passes)
-    per_step = sum(len(p.step) for p in kernel.passes) + copies
+    per_step = 0.0
+    for p in kernel.passes:
+        program = row_program(p)
+        shared = sum(isa[s.op].instructions for s in p.step.steps if s not in program)
+        per_step += sum(isa[s.op].instructions for s in program) + shared / kernel.rows
+        per_step += moves_needed(isa, program, kept_in_step(kernel, p))
     return per_step * 128 / (kernel.columns * kernel.k_step)
 
 
 def loads_per_128_mac(isa: Isa, kernel: Kernel) -> float:
-    """Loads of planes in the steady loop, spread over the tile."""
-    registers = wgt_registers(isa, kernel)
-    per_step = sum(len(p.wgt_planes) * registers / kernel.rows + len(p.act_planes) for p in kernel.passes)
+    """Loads of inputs in the steady loop, spread over the tile."""
+    registers = column_registers(isa, kernel)
+    per_step = sum(len(p.columns) * registers / kernel.rows + len(p.rows) for p in kernel.passes)
     return per_step * (AMORTISED_K / kernel.k_step) / units(kernel)
 
 
@@ -132,10 +154,10 @@ def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
     for op, times in counts.items():
         cost = isa[op].cost[cpu]
         busy[cost.port] += times / cost.per_cycle
-    everything = counts.total() / isa.table.cpu[cpu].vector_per_cycle
+    everything = sum(isa[op].instructions * times for op, times in counts.items()) / isa.table.cpu[cpu].vector_per_cycle
     return max(everything, *busy.values()) / units(kernel)
 
 
 def instructions(kernel: Kernel) -> int:
-    """Length of the programs for one row: steps and flushes."""
-    return sum(len(p.step) + len(p.flush) for p in kernel.passes)
+    """Length of the programs for one row: steps, outer loops and flushes."""
+    return sum(len(program) for p in kernel.passes for program in p.programs)

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 
 from bitsynth.isa.load import Isa
 from bitsynth.program import Kernel, Pass, Step
+from bitsynth.schedule import cost
 
 
 def fits(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
     """True when one step of all rows lives in registers.
 
-    Wgt planes are loaded where first used and, where there are more rows than one, held for
-    the others, as compilers do.
+    Columns' inputs are loaded where first used and, where there are more rows than one, held
+    for the others, as compilers do.
     """
-    constants = {c.name for c in kernel.constants} & {a for s in loop.step_program for a in s.args}
-    held = {a for s in loop.step_program for a in s.args if a.startswith("w")} if kernel.rows > 1 else set()
-    other_rows = len(loop.accs) * (kernel.rows - 1)
-    outputs = [*(acc.next for acc in loop.accs), *sorted(held)]
-    return live_registers(loop.step_program, outputs, constants) + other_rows <= isa.table.registers
+    program = cost.row_program(loop)
+    constants = {c.name for c in kernel.constants} & {a for s in program for a in s.args}
+    held = cost.held_for_rows(loop) if kernel.rows > 1 else set()
+    other_rows = len(loop.step.accs) * (kernel.rows - 1)
+    outputs = [*(acc.next for acc in loop.step.accs), *sorted(held)]
+    return live_registers(program, outputs, constants) + other_rows <= isa.table.registers
 
 
 def live_registers(program: Sequence[Step], outputs: Sequence[str], always: set[str]) -> int:

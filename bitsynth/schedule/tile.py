@@ -13,8 +13,11 @@ from functools import cache
 import msgspec
 
 from bitsynth.errors import BitsynthError, NoKernel
+from bitsynth.isa.domains.forms import variable
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
-from bitsynth.program import WORD_BYTES, Kernel, Memory, Pass
+from bitsynth.program import Kernel, Memory, Pass
 from bitsynth.schedule import cost
 from bitsynth.schedule.assemble import PassBuilder, growth
 from bitsynth.schedule.registers import fits
@@ -22,11 +25,13 @@ from bitsynth.sketches import counts, reduce
 from bitsynth.sketches.blocks import PlacedBlock
 from bitsynth.sketches.reduce import Constants, Plan
 from bitsynth.spec import MatmulSpec
-from bitsynth.verify import longest_period
+from bitsynth.verify import longest_loops, with_times
 
 ROWS = (1, 2, 3, 4, 6, 8)
 GROUPS = (2, 4)
 MAX_FUSED = 6
+WORD_BYTES = 8
+"""Bytes of a column in a register: what counts sum up to."""
 
 Fused = tuple[tuple[PlacedBlock, ...], ...]
 
@@ -58,7 +63,7 @@ def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str)
 
 def flushed_rarely(isa: Isa, kernel: Kernel) -> Kernel:
     """The same kernel with flush periods as long as the proof allows."""
-    longest = (msgspec.structs.replace(p, flush_every=longest_period(isa, kernel, p)) for p in kernel.passes)
+    longest = (longest_loops(isa, kernel, p) for p in kernel.passes)
     return msgspec.structs.replace(kernel, passes=tuple(longest))
 
 
@@ -150,7 +155,7 @@ class _Builder:
         self.slots = plan.slots
         bits = self.spec.act.bits, self.spec.wgt.bits
         builder = PassBuilder(self.isa, *bits, blocks, layout.count, layout.weighted, plan, constants)
-        return msgspec.structs.replace(builder.build(self.metric), flush_every=-(-steps // plan.flushes))
+        return with_times(builder.build(self.metric), 0, -(-steps // plan.flushes))
 
     def price_pass(self, blocks: tuple[PlacedBlock, ...], rows: int) -> tuple[float, ...] | None:
         """(figure, loads) of a pass on its own, None where it does not fit the registers."""
@@ -184,14 +189,17 @@ def _kernel(
         act_bits=spec.act.bits,
         w_bits=spec.wgt.bits,
         rows=rows,
+        swapped=False,
         columns=len(slots),
-        bits_per_byte=bits_per_byte,
+        k_step=WORD_BYTES * bits_per_byte,
+        slot_bytes=WORD_BYTES,
         slots=slots,
-        memory=memory(isa),
+        memory=memory(isa, WORD_BYTES),
         constants=tuple(constants.values()),
+        build=None,
         passes=passes,
-        g_table=tables[0],
-        h_table=tables[1],
+        column_terms=tables[0],
+        row_terms=tables[1],
     )
 
 
@@ -212,8 +220,8 @@ def _table(blocks: Sequence[PlacedBlock], bits: int, side: str) -> tuple[int, ..
     return tuple(out)
 
 
-def memory(isa: Isa) -> Memory:
-    """The data-moving forms, found by their types and meaning."""
+def memory(isa: Isa, row_bytes: int) -> Memory:
+    """The data-moving forms, found by their types and meaning; a row's input has `row_bytes`."""
     instrs = isa.instrs.values()
 
     def only(what: str, names: list[str]) -> str:
@@ -225,7 +233,7 @@ def memory(isa: Isa) -> Memory:
     return Memory(
         load=only("loads a register", [i.name for i in loads if i.out == isa.word == i.operands[0].type]),
         broadcast=only(
-            "repeats 8 bytes", [i.name for i in loads if i.out == isa.word and i.operands[0].type.lanes == WORD_BYTES]
+            f"repeats {row_bytes} bytes", [i.name for i in loads if _repeats(isa, i, row_bytes)]
         ),
         load_tile=only("loads a tile", [i.name for i in loads if i.out == isa.tile == i.operands[0].type]),
         store_tile=only("stores a tile", [i.name for i in instrs if i.store and i.out == isa.tile]),
@@ -234,3 +242,14 @@ def memory(isa: Isa) -> Memory:
             "repeats an int32", [i.name for i in loads if i.out == isa.tile and i.operands[0].type.lanes == 1]
         ),
     )
+
+
+def _repeats(isa: Isa, instr: Instr, size: int) -> bool:
+    """Whether it fills a register with the same `size` bytes over and over."""
+    source = instr.operands[0].type
+    if len(instr.operands) != 1 or instr.imm or source.total_bits != 8 * size:
+        return False
+    if instr.out.total_bits != isa.table.vector_bits:
+        return False
+    lanes = [variable(k, 0, 0) for k in range(source.lanes)]
+    return instr(LinearDomain(1), [lanes]) == [lanes[k % source.lanes] for k in range(instr.out.lanes)]

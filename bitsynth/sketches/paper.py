@@ -21,7 +21,7 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
-from bitsynth.program import Acc, Pass
+from bitsynth.program import Acc, Loop, Pass, Planes
 from bitsynth.sketches import cegis, reduce
 from bitsynth.sketches.cegis import Line
 from bitsynth.sketches.reduce import Constants, Plan
@@ -89,14 +89,13 @@ def build(isa: Isa, spec: MatmulSpec, found: PaperCompute, metric: Metric) -> tu
         sums = level.apply(step, sums)
     after = [step.apply(plan.accumulate, [acc, s]) for acc, s in zip(accs, sums, strict=True)]
     flush, tile = reduce.flush_program(isa, plan, {1: accs}, constants, metric)
+    made = tuple(Acc(a, str(plan.acc_type), n) for a, n in zip(accs, after, strict=True))
     built = Pass(
-        act_planes=tuple(_plane(i, spec.act.bits) for i in range(spec.act.bits)),
-        wgt_planes=tuple(_plane(j, spec.wgt.bits) for j in range(spec.wgt.bits)),
-        step=tuple(map(str, step.steps)),
-        accs=tuple(Acc(a, str(plan.acc_type), n) for a, n in zip(accs, after, strict=True)),
+        rows=tuple(Planes((_plane(i, spec.act.bits),), 0, 8, 8) for i in range(spec.act.bits)),
+        columns=tuple(Planes((_plane(j, spec.wgt.bits),), 0, 8, 8) for j in range(spec.wgt.bits)),
+        loops=(Loop(1, tuple(map(str, step.steps)), made),),
         flush=flush,
         tile=tile,
-        flush_every=1,
     )
     return built, plan, constants
 

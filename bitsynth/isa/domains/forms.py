@@ -5,14 +5,17 @@ A payload is one of
 - a `Field`: some bits are one boolean function `tt` of the planes at consecutive
   positions, the others are constants. Gates act on it, counting turns it into
 - a `Form`: const + sum of coefficient * atom, equal to the lane modulo 2**w, with an
-  interval [lo, hi] that holds for the integer value of the combination.
+  interval [lo, hi] that holds for the integer value of the combination;
+- `Pieces`: narrower payloads side by side, lowest first, as in a lane seen wider than made;
+- an `Entry` of a table: the sum of those of the table's parts that its index selects.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 Atoms = Mapping[Hashable, Mapping[int, int]]
 
@@ -54,7 +57,22 @@ class Form:
         return Form(self.const * factor, atoms, low, high)
 
 
-Payload = int | Field | Form
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """(payload, bits) pairs that fill a lane from its lowest bit up."""
+
+    pieces: tuple[tuple[Payload, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The sum of parts[n] over the set bits n of `chosen`; parts[n] is what bit n of an index adds."""
+
+    parts: tuple[Form, ...]
+    chosen: int
+
+
+Payload = int | Field | Form | Pieces | Entry
 
 
 def variable(key: Hashable, lo: int, hi: int) -> Form:
@@ -89,14 +107,143 @@ def add_forms(a: Form, b: Form) -> Form:
 
 
 def as_form(x: Payload) -> Form:
-    """Any payload as a combination."""
+    """Any payload as a combination; Inexact where a piece may leave its place."""
     if isinstance(x, Form):
         return x
     if isinstance(x, int):
         return Form(x, {}, x, x)
+    if isinstance(x, Entry):
+        return total(part for n, part in enumerate(x.parts) if x.chosen >> n & 1)
+    if isinstance(x, Pieces):
+        return _form_of_pieces(x)
     bits = [n for n in range(x.mask.bit_length()) if x.mask >> n & 1]
     atoms: dict[Hashable, Mapping[int, int]] = {(x.tt, x.column): {1 << n: 1 << (x.position + n) for n in bits}}
     return Form(x.ones, atoms if bits else {}, x.ones, x.ones + x.mask)
+
+
+def _form_of_pieces(x: Pieces) -> Form:
+    out, offset = Form(0, {}, 0, 0), 0
+    for k, (piece, bits) in enumerate(x.pieces):
+        form = as_form(piece)
+        if k + 1 < len(x.pieces):
+            require(0 <= form.lo and form.hi < 1 << bits, f"a {bits}-bit piece may hold [{form.lo}, {form.hi}]")
+        out, offset = add_forms(out, form.scaled(1 << offset)), offset + bits
+    return out
+
+
+def total(forms: Iterable[Form]) -> Form:
+    """The sum of combinations."""
+    return reduce(add_forms, forms, Form(0, {}, 0, 0))
+
+
+def side_by_side(pieces: Iterable[tuple[Payload, int]]) -> Payload:
+    """The lane of these pieces in its plainest form: planes of consecutive positions are one."""
+    merged: list[tuple[Payload, int]] = []
+    for piece, bits in _flat(pieces):
+        last = _joined(*merged[-1], piece, bits) if merged else None
+        if last is None:
+            merged.append((piece, bits))
+        else:
+            merged[-1] = last
+    return merged[0][0] if len(merged) == 1 else Pieces(tuple(merged))
+
+
+def _flat(pieces: Iterable[tuple[Payload, int]]) -> Iterator[tuple[Payload, int]]:
+    for piece, bits in pieces:
+        yield from piece.pieces if isinstance(piece, Pieces) else ((piece, bits),)
+
+
+def _joined(low: Payload, bits: int, high: Payload, more: int) -> tuple[Payload, int] | None:
+    """Two neighbours as one piece, where one payload can say both."""
+    if isinstance(high, int) and (isinstance(low, int) or high == 0):
+        if isinstance(low, int):
+            return low | high << bits, bits + more
+        fits = isinstance(low, Field) or (isinstance(low, Form) and 0 <= low.lo and low.hi < 1 << bits)
+        return (low, bits + more) if fits else None
+    if not isinstance(high, Field):
+        return None
+    if low == 0:
+        return Field(high.tt, high.column, high.position - bits, high.mask << bits, high.ones << bits), bits + more
+    if isinstance(low, Field) and (low.tt, low.column, low.position + bits) == (high.tt, high.column, high.position):
+        mask, ones = low.mask | high.mask << bits, low.ones | high.ones << bits
+        return Field(low.tt, low.column, low.position, mask, ones), bits + more
+    return None
+
+
+def cut(x: Payload, first: int, last: int) -> Payload:
+    """Bits first .. last - 1 of a lane; Inexact where a sum would be cut in two."""
+    if isinstance(x, Pieces):
+        out: list[tuple[Payload, int]] = []
+        offset = 0
+        for piece, bits in x.pieces:
+            low, high = max(first - offset, 0), min(last - offset, bits)
+            if low < high:
+                out.append((piece if high - low == bits else cut(piece, low, high), high - low))
+            offset += bits
+        return side_by_side(out)
+    every = (1 << (last - first)) - 1
+    if isinstance(x, int):
+        return x >> first & every
+    if isinstance(x, Field):
+        mask, ones = x.mask >> first & every, x.ones >> first & every
+        return Field(x.tt, x.column, x.position + first, mask, ones) if mask else ones
+    form = as_form(x)
+    if first == 0:
+        return form
+    require(0 <= form.lo and form.hi < 1 << first, "a sum is cut in two")
+    return 0
+
+
+def product(a: Form, b: Form) -> Form:
+    """The product of two sums: bits of one position meet in a gate, unknowns are multiplied."""
+    terms = [Form(a.const * b.const, {}, 0, 0)]
+    terms += [Form(0, x.atoms, 0, 0).scaled(y.const) for x, y in ((a, b), (b, a)) if y.const]
+    for left, here in _terms(a):
+        for right, there in _terms(b):
+            terms.append(Form(0, {_meet(left, right): {here[0] * there[0]: _same(here[1], there[1])}}, 0, 0))
+    corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
+    whole = total(Form(t.const, {k: v for k, v in t.atoms.items() if k is not None}, 0, 0) for t in terms)
+    return Form(whole.const, whole.atoms, min(corners), max(corners))
+
+
+def _terms(x: Form) -> list[tuple[Hashable, tuple[int, int]]]:
+    return [(key, term) for key, by in x.atoms.items() for term in by.items()]
+
+
+def is_plane(key: Hashable) -> bool:
+    """Whether an atom is a bit of the planes, (truth table, column), and not an unknown."""
+    return isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], int)
+
+
+def _same(a: int, b: int) -> int:
+    require(a == b and a & (a - 1) == 0, "bits of different positions of K are multiplied")
+    return a
+
+
+def _meet(a: Hashable, b: Hashable) -> Hashable:
+    """The atom that is the product of two; None where it is always 0."""
+    if not is_plane(a) or not is_plane(b):
+        require(not is_plane(a) and not is_plane(b), "a bit is multiplied with an unknown")
+        return ("product", a, b)
+    (left, here), (right, there) = a, b  # type: ignore[misc]
+    require(None in (here, there) or here == there, "two columns are multiplied")
+    return (left & right, there if here is None else here) if left & right else None
+
+
+def gated(x: Form, index: Field, n: int) -> Form:
+    """`x` where bit n of `index` is set, else 0."""
+    require(x.const == 0, "a constant is selected")
+    position = 1 << (index.position + n)
+    atoms: dict[Hashable, Mapping[int, int]] = {}
+    for key, (coef, mask) in _terms(x):
+        if is_plane(key):
+            new = _meet(key, (index.tt, index.column))
+            require(mask == position, "an index selects a value of another position of K")
+        else:
+            new = ("gated", index.tt, index.column, index.position + n, key)
+        if new is not None:
+            atoms[new] = {**atoms.get(new, {}), coef: mask}
+    return Form(0, atoms, min(0, x.lo), max(0, x.hi))
 
 
 def tightened(x: Form, rows: int) -> Form:
@@ -127,18 +274,3 @@ def require(holds: bool, why: str) -> None:
     """Raise Inexact, saying why, unless a side condition holds."""
     if not holds:
         raise Inexact(why)
-
-
-def split_form(x: Form, to: int) -> tuple[Form, Form]:
-    """Split into low + 2**to * high, where low fits `to` bits."""
-    unit = 1 << to
-    high = {k: {c // unit: m for c, m in by.items() if c % unit == 0} for k, by in x.atoms.items()}
-    low = {k: {c: m for c, m in by.items() if c % unit} for k, by in x.atoms.items()}
-    if any(low.values()) and any(high.values()):
-        raise Inexact("a lane that mixes two sums is split")
-    if any(high.values()):
-        require(x.const % unit == 0, "a lane that mixes a constant and a sum is split")
-        zero = Form(0, {}, 0, 0)
-        return zero, Form(x.const // unit, {k: v for k, v in high.items() if v}, x.lo // unit, x.hi // unit)
-    require(0 <= x.lo and x.hi < unit, f"a lane in [{x.lo}, {x.hi}] is split at bit {to}")
-    return x, Form(0, {}, 0, 0)

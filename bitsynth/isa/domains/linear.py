@@ -13,15 +13,21 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from bitsynth.isa.domains.forms import (
+    Entry,
     Field,
     Form,
     Payload,
+    Pieces,
     add_forms,
     as_form,
+    cut,
+    gated,
     interval,
+    product,
     require,
-    split_form,
+    side_by_side,
     tightened,
+    total,
 )
 
 
@@ -55,22 +61,35 @@ class LinearDomain:
             return (a * b) & ((1 << w) - 1)
         if isinstance(a, int):
             a, b = b, a
-        require(isinstance(b, int), "a product of two unknown values is not linear")
-        assert isinstance(b, int)
+        if not isinstance(b, int):
+            return product(as_form(a), as_form(b))
         signed = b - (1 << w) if b >> (w - 1) else b
         return as_form(a).scaled(signed)
 
     def and_(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(a, int) and isinstance(b, int):
             return a & b
-        if isinstance(a, Form) or isinstance(b, Form):
+        if not isinstance(a, int | Field) or not isinstance(b, int | Field):
             x, m = (a, b) if isinstance(b, int) else (b, a)
+            if m == 0:
+                return 0
+            if isinstance(x, Pieces) and isinstance(m, int):
+                return self._masked(x, m)
             require(isinstance(m, int) and m & (m + 1) == 0, "and of two sums is not linear")
             assert isinstance(m, int)
+            if m == (1 << w) - 1:
+                return x
             lo, hi = interval(x)
             require(0 <= lo and hi <= m, f"a mask {m:#x} cuts a sum in [{lo}, {hi}]")
             return x
         return self._gate(_field(a, w), _field(b, w))
+
+    def _masked(self, x: Pieces, mask: int) -> Payload:
+        out: list[tuple[Payload, int]] = []
+        for piece, bits in x.pieces:
+            out.append((self.and_(piece, mask & ((1 << bits) - 1), bits), bits))
+            mask >>= bits
+        return side_by_side(out)
 
     def _gate(self, a: Field, b: Field) -> Payload:
         """The conjunction of two fields."""
@@ -90,14 +109,14 @@ class LinearDomain:
         every = (1 << w) - 1
         if isinstance(a, int):
             return ~a & every
-        if isinstance(a, Form):
-            return a.scaled(-1).shifted(-1)
+        if not isinstance(a, Field):
+            return as_form(a).scaled(-1).shifted(-1)
         return Field(self.full & ~a.tt, a.column, a.position, a.mask, every & ~a.mask & ~a.ones)
 
     def or_(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(a, int) and isinstance(b, int):
             return a | b
-        if not isinstance(a, Form) and not isinstance(b, Form):
+        if isinstance(a, int | Field) and isinstance(b, int | Field):
             return self.not_(self.and_(self.not_(a, w), self.not_(b, w), w), w)
         low, high = sorted((as_form(a), as_form(b)), key=_trailing_zeros)
         zeros = _trailing_zeros(high)
@@ -109,10 +128,11 @@ class LinearDomain:
             return a ^ b
         if isinstance(a, int):
             a, b = b, a
-        if isinstance(a, Form):
+        if not isinstance(a, Field):
             require(b in (0, 1 << (w - 1)), "xor of two sums is not linear")
             assert isinstance(b, int)
-            return a.shifted(b)
+            return as_form(a).shifted(b)
+        require(isinstance(b, int | Field), "xor of two sums is not linear")
         if isinstance(a, Field) and isinstance(b, Field) and a.mask == b.mask and not a.ones and not b.ones:
             _require_meeting(a, b)
             column = b.column if a.column is None else a.column
@@ -126,21 +146,15 @@ class LinearDomain:
             return 0
         if isinstance(a, int):
             return (a << n) & ((1 << w) - 1)
-        if isinstance(a, Form):
-            return a.scaled(1 << n)
+        if not isinstance(a, Field):
+            return cut(side_by_side([(0, n), (a, w)]), 0, w)
         every = (1 << w) - 1
         return Field(a.tt, a.column, a.position - n, (a.mask << n) & every, (a.ones << n) & every)
 
     def lshr(self, a: Payload, n: int, w: int) -> Payload:
         if n >= w:
             return 0
-        if isinstance(a, int):
-            return a >> n
-        if isinstance(a, Field):
-            mask = a.mask >> n
-            return Field(a.tt, a.column, a.position + n, mask, a.ones >> n) if mask else a.ones >> n
-        require(n == 0, "a right shift of a sum is not linear")
-        return a
+        return cut(a, n, w) if n else a
 
     def eq(self, a: Payload, b: Payload, w: int) -> bool:
         require(isinstance(a, int) and isinstance(b, int), "a comparison of unknown values")
@@ -156,6 +170,8 @@ class LinearDomain:
         return a if cond else b
 
     def zext(self, a: Payload, w: int, to: int) -> Payload:
+        if isinstance(a, Pieces):
+            return side_by_side([(a, w), (0, to - w)]) if to > w else a
         if isinstance(a, Form):
             a = a if 0 <= a.lo and a.hi < 1 << w else tightened(a, self.rows)
             require(0 <= a.lo and a.hi < 1 << w, f"a {w}-bit lane is widened but may hold [{a.lo}, {a.hi}]")
@@ -165,6 +181,8 @@ class LinearDomain:
         half = 1 << (w - 1)
         if isinstance(a, int):
             return ((a ^ half) - half) & ((1 << to) - 1)
+        if isinstance(a, Pieces | Entry):
+            a = as_form(a)
         if isinstance(a, Form) and not (-half <= a.lo and a.hi < half):
             a = tightened(a, self.rows)
         lo, hi = interval(a)
@@ -172,12 +190,7 @@ class LinearDomain:
         return a
 
     def trunc(self, a: Payload, w: int, to: int) -> Payload:
-        every = (1 << to) - 1
-        if isinstance(a, int):
-            return a & every
-        if isinstance(a, Field):
-            return Field(a.tt, a.column, a.position, a.mask & every, a.ones & every)
-        return a
+        return cut(a, 0, to)
 
     def popcount(self, a: Payload, w: int) -> Payload:
         if isinstance(a, int):
@@ -195,36 +208,30 @@ class LinearDomain:
         require(isinstance(index, Field), "a sum is used as an index")
         assert isinstance(index, Field)
         require((index.mask | index.ones) < size, "an index beyond the table")
+        if isinstance(table[0], Entry):
+            return _selected(table, table[0].parts, index)
         entries = [e for e in table if isinstance(e, int)]
         require(len(entries) == size, "a table of unknown values")
         return _affine_lookup(entries, index)
 
     def join(self, parts: Sequence[Payload], w: int) -> Payload:
-        fields = [p for p in parts if isinstance(p, Field)]
-        first = parts[0]
-        if isinstance(first, Field) and len(fields) == len(parts):
-            aligned = [
-                (p.tt, p.column, p.position) == (first.tt, first.column, first.position + k * w)
-                for k, p in enumerate(fields)
-            ]
-            if all(aligned):
-                mask = sum(p.mask << (k * w) for k, p in enumerate(fields))
-                ones = sum(p.ones << (k * w) for k, p in enumerate(fields))
-                return Field(first.tt, first.column, first.position, mask, ones)
-        out: Payload = 0
-        for k, part in enumerate(parts):
-            out = self.add(out, self.shl(self.zext(part, w, w * len(parts)), k * w, w * len(parts)), w * len(parts))
-        return out
+        return side_by_side([(part, w) for part in parts])
 
     def split(self, a: Payload, w: int, to: int) -> list[Payload]:
-        if not isinstance(a, Form):
-            return [self.trunc(self.lshr(a, k, w), w, to) for k in range(0, w, to)]
-        out: list[Payload] = []
-        rest = a
-        for _ in range(to, w, to):
-            low, rest = split_form(rest, to)
-            out.append(low)
-        return [*out, rest]
+        if isinstance(a, Form | Entry):
+            form = as_form(a)
+            require(0 <= form.lo and form.hi < 1 << to, f"a lane in [{form.lo}, {form.hi}] is split at bit {to}")
+            return [form, *[0] * (w // to - 1)]
+        return [cut(a, k, k + to) for k in range(0, w, to)]
+
+
+def _selected(table: Sequence[Payload], parts: tuple[Form, ...], index: Field) -> Form:
+    """The lookup lemma for a table of partial sums: the parts the index's bits select."""
+    for e, entry in enumerate(table):
+        sums = isinstance(entry, Entry) and entry.chosen == e and (entry.parts is parts or entry.parts == parts)
+        require(sums, f"entry {e} of the table is not the sum its number selects")
+    fixed = [part for n, part in enumerate(parts) if index.ones >> n & 1]
+    return total([*fixed, *(gated(part, index, n) for n, part in enumerate(parts) if index.mask >> n & 1)])
 
 
 def _require_meeting(a: Field, b: Field) -> None:
