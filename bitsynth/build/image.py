@@ -10,8 +10,6 @@ from typing import Any
 from bitsynth.architecture import Emulator
 from bitsynth.errors import ToolError
 
-_PAGE = 0x10000
-
 
 @dataclass
 class Segment:
@@ -76,9 +74,9 @@ def _load(image: Image, file: Any) -> Image:
 
 
 def _segment(base: int, segment: Any) -> Segment:
-    start = base + segment["p_vaddr"]
-    first = start & -_PAGE
-    end = (start + segment["p_memsz"] + _PAGE - 1) & -_PAGE
+    start, page = base + segment["p_vaddr"], segment["p_align"]
+    first = start & -page
+    end = (start + segment["p_memsz"] + page - 1) & -page
     data = bytearray(end - first)
     data[start - first : start - first + segment["p_filesz"]] = segment.data()
     flags = segment["p_flags"]

@@ -49,7 +49,7 @@ def compile_for(
     hosted = runs_natively(isa.table)
     files = dict(sources)
     if shared and not hosted:
-        files["bs_support.c"] = (_SUPPORT / "memory.c").read_text(encoding="utf-8")
+        files["bs_support.c"] = (_SUPPORT / "runtime.c").read_text(encoding="utf-8")
     chosen = compiler.flags([*(needs or isa.requirements()).cc_flags, *flags])
     compile_flags = [*_FLAGS, *chosen]
     link_flags = [*_link_flags(compiler, shared, hosted), *chosen]

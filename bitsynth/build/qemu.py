@@ -37,7 +37,7 @@ def start(isa: Isa, qemu: Qemu, flags: Sequence[str]) -> QemuMachine:
     path = find(qemu)
     if path is None:
         raise ToolError(f"{qemu.programs[0]} is not on PATH: install Debian's {qemu.package}")
-    sources = {n: (_SUPPORT / n).read_text(encoding="utf-8") for n in ("driver.c", "memory.c")}
+    sources = {n: (_SUPPORT / n).read_text(encoding="utf-8") for n in ("driver.c", "runtime.c")}
     sources["system.h"] = "".join(f"#define {name} {value}\n" for name, value in qemu.macros.items())
     driver = compile_for(isa, sources, shared=False, flags=["-nostdlib"])
     return QemuMachine([path, "-cpu", architecture.emulated_cpu(qemu.cpu, flags), str(driver)])

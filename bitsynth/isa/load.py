@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from bitsynth import paths
+from bitsynth import architecture, paths
 from bitsynth.errors import SpecError
 from bitsynth.isa import lane as lane_text
 from bitsynth.isa.bits import FUNCTIONS
@@ -286,6 +286,9 @@ def _named(path: Path, what: str, names: Sequence[str], known: Mapping[str, Any]
 def _check_isa(path: Path, table: IsaTable) -> None:
     if table.name != path.parent.name:
         raise SpecError(f"{path}: name is {table.name!r}, the folder is {path.parent.name!r}")
+    if table.arch not in architecture.known():
+        known = ", ".join(architecture.known())
+        raise SpecError(f"{path}: arch is {table.arch!r}; known: {known}, from {paths.architectures()}")
     if table.vector_bits not in _VECTOR_BITS or table.registers < 1:
         raise SpecError(f"{path}: want vector_bits of {_VECTOR_BITS} and a register or more")
     rates = [rate for c in table.cpu.values() for rate in (c.vector_per_cycle, c.half_width_speedup)]

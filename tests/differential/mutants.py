@@ -54,7 +54,7 @@ RULES = {
 
 COMMUTATIVE = (
     "and", "eor", "orr", "xor", "or", "add", "mul", "mla", "mullo", "mullo32", "mul_epu32", "madd", "sad_epu8",
-    "umlal", "umlal2", "smlal", "smlal2", "umlsl", "umlsl2", "smlsl", "smlsl2",
+    "mls", "uaddl", "uaddl2", "umlal", "umlal2", "smlal", "smlal2", "umlsl", "umlsl2", "smlsl", "smlsl2",
 )  # fmt: skip
 
 EQUIVALENT = {

@@ -242,11 +242,12 @@ def test_alignment(monkeypatch):
 
 
 @pytest.mark.parametrize("n", [1, 2, 1000])
-def test_instructions_are_counted(monkeypatch, n):
-    isa = place(monkeypatch, "neon", "unicorn")
+@pytest.mark.parametrize("name", dict(EMULATED))
+def test_instructions_are_counted(monkeypatch, name, n):
+    isa = place(monkeypatch, name, "unicorn")
     source = """
 long spin(long n);
-long spin(long n) { __asm__ volatile("1: subs %0, %0, #1\\n b.ne 1b" : "+r"(n) : : "cc"); return n; }
+long spin(long n) { __asm__ volatile("1: subs %0, %0, #1\\n bne 1b" : "+r"(n) : : "cc"); return n; }
 """
     counting = build.runner(isa, build.compile_for(isa, {"spin.c": source}), count=True)
     assert counting.instructions is None

@@ -8,12 +8,8 @@
 
 typedef uint64_t __attribute__((aligned(1), may_alias)) word;
 
-void *memcpy(void *to, const void *from, size_t n);
-void *memmove(void *to, const void *from, size_t n);
-void *memset(void *to, int value, size_t n);
-int memcmp(const void *a, const void *b, size_t n);
-
-HIDDEN void *memcpy(void *to, const void *from, size_t n) {
+/* Not one of the names below, which a compiler takes for its own. */
+static void *copy(void *to, const void *from, size_t n) {
   unsigned char *t = to;
   const unsigned char *f = from;
   for (; n >= 8; n -= 8, t += 8, f += 8) {
@@ -27,10 +23,10 @@ HIDDEN void *memcpy(void *to, const void *from, size_t n) {
   return to;
 }
 
-HIDDEN void *memmove(void *to, const void *from, size_t n) {
+static void *move(void *to, const void *from, size_t n) {
   unsigned char *t = to;
   const unsigned char *f = from;
-  if ((uintptr_t)t - (uintptr_t)f >= n) return memcpy(to, from, n);
+  if ((uintptr_t)t - (uintptr_t)f >= n) return copy(to, from, n);
   while (n--) {
     t[n] = f[n];
     STAY_A_LOOP;
@@ -38,7 +34,7 @@ HIDDEN void *memmove(void *to, const void *from, size_t n) {
   return to;
 }
 
-HIDDEN void *memset(void *to, int value, size_t n) {
+static void *set(void *to, int value, size_t n) {
   unsigned char *t = to;
   const uint64_t wide = (unsigned char)value * UINT64_C(0x0101010101010101);
   for (; n >= 8; n -= 8, t += 8) {
@@ -52,6 +48,17 @@ HIDDEN void *memset(void *to, int value, size_t n) {
   return to;
 }
 
+void *memcpy(void *to, const void *from, size_t n);
+void *memmove(void *to, const void *from, size_t n);
+void *memset(void *to, int value, size_t n);
+int memcmp(const void *a, const void *b, size_t n);
+
+HIDDEN void *memcpy(void *to, const void *from, size_t n) { return copy(to, from, n); }
+
+HIDDEN void *memmove(void *to, const void *from, size_t n) { return move(to, from, n); }
+
+HIDDEN void *memset(void *to, int value, size_t n) { return set(to, value, n); }
+
 HIDDEN int memcmp(const void *a, const void *b, size_t n) {
   const unsigned char *x = a, *y = b;
   for (; n; n--, x++, y++) {
@@ -63,30 +70,25 @@ HIDDEN int memcmp(const void *a, const void *b, size_t n) {
 
 #ifdef __ARM_EABI__
 /* The run-time ABI of 32-bit Arm has its own names, and functions to divide. */
-#define ALIAS(name) __attribute__((visibility("hidden"), used, alias(#name)))
-#define COPIES(name, to)                                     \
-  void *__aeabi_##name(void *, const void *, size_t) ALIAS(to);  \
-  void *__aeabi_##name##4(void *, const void *, size_t) ALIAS(to); \
-  void *__aeabi_##name##8(void *, const void *, size_t) ALIAS(to)
-COPIES(memcpy, memcpy);
-COPIES(memmove, memmove);
+#define DEFINE(name, parameters, body) \
+  void name parameters;                \
+  HIDDEN void name parameters { body; }
+#define FOR_EVERY_ALIGNMENT(name, parameters, body) \
+  DEFINE(name, parameters, body)                    \
+  DEFINE(name##4, parameters, body)                 \
+  DEFINE(name##8, parameters, body)
+FOR_EVERY_ALIGNMENT(__aeabi_memcpy, (void *to, const void *from, size_t n), copy(to, from, n))
+FOR_EVERY_ALIGNMENT(__aeabi_memmove, (void *to, const void *from, size_t n), move(to, from, n))
+FOR_EVERY_ALIGNMENT(__aeabi_memset, (void *to, size_t n, int value), set(to, value, n))
+FOR_EVERY_ALIGNMENT(__aeabi_memclr, (void *to, size_t n), set(to, 0, n))
+/* Clang refers to these from tables for C++ exceptions; nothing calls them. */
+DEFINE(__aeabi_unwind_cpp_pr0, (void), (void)0)
+DEFINE(__aeabi_unwind_cpp_pr1, (void), (void)0)
 
-void __aeabi_memset(void *to, size_t n, int value);
-void __aeabi_memset4(void *to, size_t n, int value) ALIAS(__aeabi_memset);
-void __aeabi_memset8(void *to, size_t n, int value) ALIAS(__aeabi_memset);
-void __aeabi_memclr(void *to, size_t n);
-void __aeabi_memclr4(void *to, size_t n) ALIAS(__aeabi_memclr);
-void __aeabi_memclr8(void *to, size_t n) ALIAS(__aeabi_memclr);
 uint64_t __aeabi_uidivmod(uint32_t a, uint32_t b);
 uint32_t __aeabi_uidiv(uint32_t a, uint32_t b);
 int32_t __aeabi_idiv(int32_t a, int32_t b);
 uint64_t __aeabi_idivmod(int32_t a, int32_t b);
-void __aeabi_unwind_cpp_pr0(void);
-void __aeabi_unwind_cpp_pr1(void) ALIAS(__aeabi_unwind_cpp_pr0);
-
-HIDDEN void __aeabi_memset(void *to, size_t n, int value) { memset(to, value, n); }
-
-HIDDEN void __aeabi_memclr(void *to, size_t n) { memset(to, 0, n); }
 
 /* Quotient in the low half, remainder in the high one. */
 HIDDEN uint64_t __aeabi_uidivmod(uint32_t a, uint32_t b) {
@@ -114,7 +116,4 @@ HIDDEN uint64_t __aeabi_idivmod(int32_t a, int32_t b) {
   const uint32_t quotient = (uint32_t)__aeabi_idiv(a, b);
   return (uint64_t)((uint32_t)a - quotient * (uint32_t)b) << 32 | quotient;
 }
-
-/* Clang refers to it from tables for C++ exceptions; nothing calls it. */
-HIDDEN void __aeabi_unwind_cpp_pr0(void) {}
 #endif
