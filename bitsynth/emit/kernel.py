@@ -160,7 +160,8 @@ def _build(isa: Isa, build: Build) -> dict[str, Any]:
     lines.append(scope.load(build.load, "x0", "stage"))
     lines += scope.steps(build.steps)
     lines.append(scope.store(build.store, build.table, "entries"))
-    return {"constants": _arrays(build.constants), "lines": lines}
+    stage = ", ".join("SIZE_MAX" if n < 0 else str(n) for n in build.stage)
+    return {"constants": _arrays(build.constants), "lines": lines, "stage": stage}
 
 
 def _init(isa: Isa, kernel: Kernel) -> list[str]:

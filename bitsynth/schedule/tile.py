@@ -13,13 +13,11 @@ from functools import cache
 import msgspec
 
 from bitsynth.errors import BitsynthError, NoKernel
-from bitsynth.isa.domains.forms import variable
-from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
-from bitsynth.program import Kernel, Memory, Pass
+from bitsynth.program import Kernel, Pass
 from bitsynth.schedule import cost
 from bitsynth.schedule.assemble import PassBuilder, growth
+from bitsynth.schedule.memory import memory
 from bitsynth.schedule.registers import fits
 from bitsynth.sketches import counts, reduce
 from bitsynth.sketches.blocks import PlacedBlock
@@ -218,38 +216,3 @@ def _table(blocks: Sequence[PlacedBlock], bits: int, side: str) -> tuple[int, ..
         for code in range(1 << bits):
             out[code] += block.scale * table[code >> low & (len(table) - 1)]
     return tuple(out)
-
-
-def memory(isa: Isa, row_bytes: int) -> Memory:
-    """The data-moving forms, found by their types and meaning; a row's input has `row_bytes`."""
-    instrs = isa.instrs.values()
-
-    def only(what: str, names: list[str]) -> str:
-        if not names:
-            raise NoKernel(f"{isa.name} declares no instruction that {what}")
-        return names[0]
-
-    loads = [i for i in instrs if i.reads_memory]
-    return Memory(
-        load=only("loads a register", [i.name for i in loads if i.out == isa.word == i.operands[0].type]),
-        broadcast=only(
-            f"repeats {row_bytes} bytes", [i.name for i in loads if _repeats(isa, i, row_bytes)]
-        ),
-        load_tile=only("loads a tile", [i.name for i in loads if i.out == isa.tile == i.operands[0].type]),
-        store_tile=only("stores a tile", [i.name for i in instrs if i.store and i.out == isa.tile]),
-        add_tile=only("adds tiles", [i.name for i in instrs if i.out == isa.tile and i.lane == "a[i] + b[i]"]),
-        broadcast_tile=only(
-            "repeats an int32", [i.name for i in loads if i.out == isa.tile and i.operands[0].type.lanes == 1]
-        ),
-    )
-
-
-def _repeats(isa: Isa, instr: Instr, size: int) -> bool:
-    """Whether it fills a register with the same `size` bytes over and over."""
-    source = instr.operands[0].type
-    if len(instr.operands) != 1 or instr.imm or source.total_bits != 8 * size:
-        return False
-    if instr.out.total_bits != isa.table.vector_bits:
-        return False
-    lanes = [variable(k, 0, 0) for k in range(source.lanes)]
-    return instr(LinearDomain(1), [lanes]) == [lanes[k % source.lanes] for k in range(instr.out.lanes)]
