@@ -7,7 +7,8 @@ functions of `bits.FUNCTIONS`, integer literals, `i` and comprehension variables
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Iterator
 from types import CodeType
 from typing import Any
 
@@ -24,6 +25,7 @@ _BITWISE = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Name, ast.Load,
     ast.BitAnd, ast.BitOr, ast.BitXor, ast.Invert,
 )  # fmt: skip
+_ALL_OR_NONE = re.compile(r"-\(\w+ >> \d+ & 1\)")
 _MAX_CONSTANT = 1 << 64
 _MAX_LENGTH = 1000
 
@@ -57,11 +59,22 @@ def _syntax(where: str, text: str) -> ast.Expression:
 
 
 def is_bitwise(tree: ast.Expression) -> bool:
-    """True when lane `i` is built from the operands' lanes `i` by and, or, xor, not alone."""
-    subscripts = [n for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
-    return all(isinstance(n, _BITWISE) for n in ast.walk(tree)) and all(
+    """True when lane `i` is built from the operands' lanes `i` by and, or, xor, not alone.
+
+    A bit of the immediate, as `-(n >> 3 & 1)`, is all bits or none.
+    """
+    nodes = list(_without_immediates(tree))
+    subscripts = [n for n in nodes if isinstance(n, ast.Subscript)]
+    return all(isinstance(n, _BITWISE) for n in nodes) and all(
         isinstance(n.slice, ast.Name) and n.slice.id == "i" for n in subscripts
     )
+
+
+def _without_immediates(node: ast.AST) -> Iterator[ast.AST]:
+    if not (isinstance(node, ast.UnaryOp) and _ALL_OR_NONE.fullmatch(ast.unparse(node))):
+        yield node
+        for child in ast.iter_child_nodes(node):
+            yield from _without_immediates(child)
 
 
 def compile_lanes(tree: ast.Expression, lanes: int, parameters: list[str]) -> Evaluate:
