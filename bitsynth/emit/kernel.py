@@ -38,7 +38,9 @@ class CSource:
 
     def __init__(self, kernel: Kernel, spec: MatmulSpec) -> None:
         self.name = str(KernelName.of(kernel, spec))
-        self._values = _values(load(kernel.isa), kernel, spec, self.name)
+        isa = load(kernel.isa)
+        self.needs = isa.requirements(sorted(forms_used(isa, kernel)))
+        self._values = {**_values(isa, kernel, spec, self.name), "needs": self.needs}
 
     def _render(self, template: str) -> str:
         return _TEMPLATES[template].render(self._values)
@@ -103,7 +105,6 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
         "name": name,
         "guard": name.upper() + "_H",
         "isa": isa.table,
-        "needs": isa.requirements(sorted(forms_used(isa, kernel))),
         "kernel": kernel,
         "spec": spec,
         "affine": correction,

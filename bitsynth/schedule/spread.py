@@ -69,7 +69,9 @@ def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget) 
     best: tuple[tuple[float, ...], Shape, Kernel] | None = None
     bound, count = float("inf"), 0
     found = terms.find(isa, method)
-    for shape in _shapes(isa, spec, found):
+    for least, shape in sorted(_shapes(isa, spec, found, model), key=lambda x: x[0]):
+        if best is not None and least > best[0][0]:
+            break
         kernel = _kernel(isa, spec, shape, model)
         if kernel is None:
             continue
@@ -97,14 +99,23 @@ def _table(isa: Isa, term: Term, budget: Budget) -> Build:
     return table.build(isa, term, load_stage, store, table.solve(term.positions, budget))
 
 
-def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[Term]) -> Iterator[Shape]:
+def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[Term], model: str) -> Iterator[tuple[float, Shape]]:
+    """Every candidate, with the least its steady loop can cost under the model."""
     for term in found:
         for swapped in (False, True):
             bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
             for digits in _digits(term, *bits):
+                least = round(len(digits) * _loop_cost(isa, term, model), 6)
                 for registers in REGISTERS:
                     for unroll in UNROLL:
-                        yield Shape(term, swapped, digits, unroll, registers)
+                        yield least, Shape(term, swapped, digits, unroll, registers)
+
+
+def _loop_cost(isa: Isa, term: Term, model: str) -> float:
+    """What 128 multiply-accumulates of one pass take at least: every instruction, on all ports."""
+    ops = sum(isa[op].instructions for op in term.halves) + len(term.halves) * bool(term.add)
+    at_once = isa.table.cpu[model].vector_per_cycle if model in isa.table.cpu else 1.0
+    return 128 * ops * term.slot_bytes / (isa.word.lanes * term.positions * at_once)
 
 
 def _digits(term: Term, row_bits: int, column_bits: int) -> list[tuple[Digit, ...]]:
