@@ -147,6 +147,13 @@ def loads_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     return per_step * (AMORTISED_K / kernel.k_step) / units(kernel)
 
 
+def bytes_per_128_mac(kernel: Kernel) -> float:
+    """Bytes of inputs a tile reads; passes share what is the same."""
+    rows = sum(kernel.input_bytes(x) for side in {p.rows for p in kernel.passes} for x in side)
+    columns = sum(kernel.slot_bytes for side in {p.columns for p in kernel.passes} for _ in side)
+    return round(128 * (rows / kernel.columns + columns / kernel.rows) / kernel.k_step, 6)
+
+
 def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
     """The throughput bound: the busiest port class, or all vector instructions over all ports."""
     busy: dict[str, float] = defaultdict(float)

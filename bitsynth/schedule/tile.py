@@ -25,7 +25,7 @@ from bitsynth.sketches.reduce import Constants, Plan
 from bitsynth.spec import MatmulSpec
 from bitsynth.verify import longest_loops, with_times
 
-ROWS = (1, 2, 3, 4, 6, 8)
+ROWS = (1, 2, 3, 4, 6, 8, 12)
 GROUPS = (2, 4)
 MAX_FUSED = 6
 WORD_BYTES = 8
@@ -66,12 +66,16 @@ def flushed_rarely(isa: Isa, kernel: Kernel) -> Kernel:
 
 
 def price(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
-    """Sort key under `model`: its own figure first, then loads."""
+    """Sort key under `model`: its own figure; loads beyond one for two instructions; input bytes; loads.
+
+    Fewer bytes leave more of K in the nearest cache, as long as loads do not hold up the rest.
+    """
     ops, loads = cost.ops_per_128_mac(isa, kernel), cost.loads_per_128_mac(isa, kernel)
+    excess = round(max(0.0, loads - ops / 2), 6)
     if model == "length":
-        return float(cost.instructions(kernel)), round(ops, 6), loads
+        return float(cost.instructions(kernel)), round(ops, 6), excess, loads
     figure = ops if model == "ops" else cost.cycles_per_128_mac(isa, kernel, model)
-    return round(figure, 6), round(loads, 6), -kernel.rows
+    return round(figure, 6), excess, cost.bytes_per_128_mac(kernel), round(loads, 6), -kernel.rows
 
 
 def layouts(isa: Isa) -> Iterator[Layout]:
@@ -168,8 +172,7 @@ class _Builder:
         kernel = msgspec.structs.replace(alone, rows=rows)
         if not fits(self.isa, kernel, kernel.passes[0]):
             return None
-        figure, loads = price(self.isa, kernel, self.model)[:2]
-        return figure, cost.loads_per_128_mac(self.isa, kernel) if self.model == "length" else loads
+        return price(self.isa, kernel, self.model)[0], cost.loads_per_128_mac(self.isa, kernel)
 
 
 def _kernel(
