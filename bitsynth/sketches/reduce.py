@@ -289,12 +289,17 @@ def _step(
 
 def _progress(after: Signature, before: Signature) -> bool:
     """Sums were merged, widened or brought into fewer registers; a mere permutation is no level."""
-    return _extent(after) < _extent(before)
+    merged = _lanes(after) - _lanes(before)
+    widened = _bits(after) - _bits(before)
+    return merged < 0 or (merged == 0 and (widened > 0 or len(after) < len(before)))
 
 
-def _extent(sig: Signature) -> tuple[int, int, int]:
-    lanes = sum(lane is not None for _, held in sig for lane in held)
-    return lanes, -VecType.parse(sig[0][0]).bits, len(sig)
+def _lanes(sig: Signature) -> int:
+    return sum(lane is not None for _, held in sig for lane in held)
+
+
+def _bits(sig: Signature) -> int:
+    return VecType.parse(sig[0][0]).bits
 
 
 def flush_program(
