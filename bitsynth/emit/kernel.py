@@ -271,11 +271,12 @@ def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope, step: Loop) -> lis
     """Loads of columns and what depends on nothing else, then the row program once a row."""
     registers = kernel.columns * kernel.slot_bytes // isa.word.lanes
     scope = Scope(isa, dict(scope.types))
+    program = step.steps
     out = []
     for i in range(len(loop.columns)):
         for g in range(registers):
             out.append(scope.load(kernel.memory.load, f"w{g}_{i}", f"y + {(i * registers + g) * isa.word.lanes}"))
-    program = step.steps
+            out += _pinned(isa, f"w{g}_{i}", program, kernel.rows)
     free = row_free(program)
     out += scope.steps([s for s in program if s.dst in free])
     each = _side_bytes(kernel, loop.rows)
@@ -285,9 +286,16 @@ def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope, step: Loop) -> lis
         for i in range(len(loop.rows)):
             at = row * each + _side_bytes(kernel, loop.rows[:i])
             lines.append(row_scope.load(kernel.memory.broadcast, f"a{i}", f"x + {at}"))
+            lines += _pinned(isa, f"a{i}", program, 1)
         lines += _row(isa, row, step, [s for s in program if s.dst not in free], row_scope)
         out += _braced(lines)
     return out
+
+
+def _pinned(isa: Isa, name: str, program: Sequence[Step], times: int) -> list[str]:
+    """Keeps a register that is read more than once from being loaded more than once."""
+    reads = sum(s.args.count(name) for s in program)
+    return [isa.table.pin.format(x=name)] if isa.table.pin and reads * times > 1 else []
 
 
 def _fold(isa: Isa, kernel: Kernel, loop: Loop, scope: Scope) -> list[str]:
