@@ -18,7 +18,7 @@ from bitsynth.emit.statements import Rename, Scope
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
 from bitsynth.names import KernelName
-from bitsynth.program import Build, Constant, Input, Kernel, Loop, Pass, Planes, Step, Table, row_free
+from bitsynth.program import Acc, Build, Constant, Input, Kernel, Loop, Pass, Planes, Step, Table, row_free
 from bitsynth.spec import MatmulSpec, affine
 from bitsynth.verify import forms_used
 from bitsynth.wellformed import constant_load
@@ -337,14 +337,44 @@ def _tile_start(isa: Isa, kernel: Kernel, row: int, scope: Scope) -> list[str]:
 
 
 def _row(isa: Isa, row: int, loop: Loop, program: Sequence[Step], scope: Scope) -> list[str]:
-    """The program of one row and its accumulators' new values."""
-    rename = _of_row(row)
-    lines = scope.steps(program, rename)
+    """The program of one row; an accumulator gets its new value as soon as the old one is read for the last time.
+
+    Until then both would take a register, and moves at the end of the step.
+    """
+    rename, early = _of_row(row), _early(isa, loop, program)
+    place = {dst: rename(acc.name) for dst, acc in early.items()}
+
+    def named(name: str) -> str:
+        return place.get(name, rename(name))
+
+    lines: list[str] = []
+    for step in program:
+        if step.dst in early:
+            lines += [f"{named(step.dst)} = {scope.value(step, named)};", *_kept(isa, named(step.dst))]
+        else:
+            lines.append(scope.step(step, named))
     for acc in loop.accs:
-        name = rename(acc.name)
-        lines.append(f"{name} = {scope.viewed(acc.next, VecType.parse(acc.type))};")
-        lines += [isa.table.pin.format(x=name)] if isa.table.pin else []
+        if acc.next not in early:
+            name = rename(acc.name)
+            lines += [f"{name} = {scope.viewed(named(acc.next), VecType.parse(acc.type))};", *_kept(isa, name)]
     return lines
+
+
+def _kept(isa: Isa, name: str) -> list[str]:
+    return [isa.table.pin.format(x=name)] if isa.table.pin else []
+
+
+def _early(isa: Isa, loop: Loop, program: Sequence[Step]) -> dict[str, Acc]:
+    """Values that can take their accumulator's place at once: nothing reads the old value later."""
+    last = {name: k for k, step in enumerate(program) for name in step.args}
+    made = {step.dst: k for k, step in enumerate(program)}
+    out: dict[str, Acc] = {}
+    for acc in loop.accs:
+        k = made.get(acc.next)
+        same = k is not None and str(isa[program[k].op].out) == acc.type
+        if k is not None and same and acc.next not in out and last.get(acc.name, -1) <= k:
+            out[acc.next] = acc
+    return out
 
 
 def _of_row(row: int) -> Rename:
