@@ -26,7 +26,7 @@ from typing import Any
 
 import paper_8x8
 import report
-from kernel_counts import WIDTHS, widths
+from report import WIDTHS, widths
 
 import bitsynth
 from bitsynth.errors import ToolError

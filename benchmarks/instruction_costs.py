@@ -1,11 +1,12 @@
-"""Latency and throughput of every AVX2 form, in core cycles of this processor.
+"""Latency and throughput of every form of an x86 set, in core cycles of this processor.
 
-    python benchmarks/instruction_costs.py [--toml] [--rounds N] [form ...]
+    python benchmarks/instruction_costs.py [--isa avx512] [--toml] [--rounds N] [form ...]
 
 A core cycle is one step of a chain of dependent additions, timed next to every
 measurement; figures are medians over interleaved rounds. Latency is the longest from
 any register operand; a load's starts and ends in registers, half of a round trip of
-`vmovq` taken off. The last columns are instructions a cycle when the form alternates
+`vmovq` taken off. A form that overwrites an operand is timed on chains of its own, which
+need no copies. The last columns are instructions a cycle when the form alternates
 with one that shuffles, shifts or multiplies: what the two of them share shows there.
 """
 
@@ -20,15 +21,15 @@ from bitsynth import build
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa, load
 
-ISA = "avx2"
 OPS = 32
 LOOPS = 400
-CLASSES = {"shuffle": "shuffle_epi8.u8x32", "shift": "srl.u16x16", "multiply": "mullo.u16x16"}
+CHAINS = 12
+CLASSES = {"shuffle": ("shuffle_epi8", 8), "shift": ("srl", 16), "multiply": ("mullo", 16)}
 HEAD = """\
 #include <immintrin.h>
 #include <stdint.h>
-#define HIDE(v) __asm__ volatile("" : "+x"(v))
-#define USE(v) __asm__ volatile("" : : "x"(v))
+#define HIDE(v) __asm__ volatile("" : "+v"(v))
+#define USE(v) __asm__ volatile("" : : "v"(v))
 static uint8_t room[4096] __attribute__((aligned(64)));
 """
 CALIBRATE = '__asm__ volatile(".rept 32\\n\\tadd %1, %0\\n\\t.endr" : "+r"(n) : "r"(one));'
@@ -48,43 +49,58 @@ def immediates(instr: Instr) -> Sequence[int]:
     return instr.try_imm or [instr.imms[len(instr.imms) // 2]]
 
 
-def expression(instr: Instr, imm: int, chained: str = "", k: int = -1) -> str:
-    """The C text on opaque operands, operand `k` being `chained`."""
-    names = ["p" if o.memory else f"o{j}" for j, o in enumerate(instr.operands)]
-    if k >= 0:
-        names[k] = chained
+def rivals(isa: Isa) -> dict[str, Instr]:
+    """The form that stands for each of `CLASSES`."""
+    return {c: isa[f"{name}.u{bits}x{isa.table.vector_bits // bits}"] for c, (name, bits) in CLASSES.items()}
+
+
+def view(x: str, bits: int, to: int) -> str:
+    """A register, or its low part, as one of another size: no instruction."""
+    return x if bits == to else f"_mm{max(bits, to)}_castsi{bits}_si{to}({x})"
+
+
+def expression(isa: Isa, instr: Instr, imm: int, k: int = -1, chain: str = "c") -> str:
+    """The C text on opaque operands, operand `k` being `chain`."""
+    names = [
+        "p" if o.memory else view(chain if j == k else f"o{j}", isa.table.vector_bits, o.type.total_bits)
+        for j, o in enumerate(instr.operands)
+    ]
     return instr.render(names, imm, "(room + 64 * (at++ % 32))")
 
 
-def latency(instr: Instr, imm: int, k: int) -> str:
+def latency(isa: Isa, instr: Instr, imm: int, k: int) -> str:
+    bits = isa.table.vector_bits
     if instr.operands[k].memory:
-        step = (
-            f"{{ __m256i v = {expression(instr, imm)}; HIDE(v); p += _mm_cvtsi128_si64(_mm256_castsi256_si128(v)); }}"
-        )
-        return step * OPS
-    narrow = instr.out.total_bits < 256
-    result = expression(instr, imm, "c", k)
-    step = f"c = {'_mm256_castsi128_si256' if narrow else ''}({result}); HIDE(c);"
+        value = expression(isa, instr, imm)
+        step = f"{{ __m{bits}i v = {value}; HIDE(v); p += _mm_cvtsi128_si64({view('v', bits, 128)}); }}"
+    else:
+        result = view(f"({expression(isa, instr, imm, k)})", instr.out.total_bits, bits)
+        step = f"c = {result}; HIDE(c);"
     return step * OPS
 
 
-def throughput(*instrs: tuple[Instr, int]) -> str:
-    return "".join(_once(*instrs[n % len(instrs)]) for n in range(OPS))
+def throughput(isa: Isa, *instrs: tuple[Instr, int]) -> str:
+    return "".join(_once(isa, *instrs[n % len(instrs)], n // len(instrs)) for n in range(OPS))
 
 
-def _once(instr: Instr, imm: int) -> str:
+def _once(isa: Isa, instr: Instr, imm: int, n: int) -> str:
     hide = 'HIDE(o0); HIDE(o1); HIDE(o2); __asm__ volatile("" : "+r"(p));'
+    if instr.tied:
+        k = [o.name for o in instr.operands].index(instr.tied[0])
+        result = expression(isa, instr, imm, k, f"chains[{n % CHAINS}]")
+        return f"{hide} chains[{n % CHAINS}] = {result}; HIDE(chains[{n % CHAINS}]);"
     if instr.store:
-        return f'{hide} {expression(instr, imm)}; __asm__ volatile("" : : : "memory");'
-    return f"{hide} {{ __m{instr.out.total_bits}i y = {expression(instr, imm)}; USE(y); }}"
+        return f'{hide} {expression(isa, instr, imm)}; __asm__ volatile("" : : : "memory");'
+    return f"{hide} {{ __m{instr.out.total_bits}i y = {expression(isa, instr, imm)}; USE(y); }}"
 
 
-def function(name: str, body: str) -> str:
+def function(isa: Isa, name: str, body: str) -> str:
+    bits = isa.table.vector_bits
     return f"""
 int64_t {name}(int64_t loops);
 int64_t {name}(int64_t loops) {{
     const uint8_t *p = room + 2048;
-    __m256i o0 = _mm256_setzero_si256(), o1 = o0, o2 = o0, c = o0;
+    __m{bits}i o0 = _mm{bits}_setzero_si{bits}(), o1 = o0, o2 = o0, c = o0, chains[{CHAINS}] = {{o0}};
     __m128i x = _mm_setzero_si128();
     int64_t n = 0, one = 1;
     unsigned at = 0;
@@ -94,6 +110,7 @@ int64_t {name}(int64_t loops) {{
     for (int64_t r = 0; r < loops; r++) {{ {body} }}
     uint64_t end = __rdtsc();
     USE(c); USE(x);
+    {"".join(f"USE(chains[{k}]);" for k in range(CHAINS))}
     __asm__ volatile("" : : "r"(n), "r"(p), "r"(at) : "memory");
     return (int64_t)(end - start);
 }}
@@ -106,20 +123,20 @@ def jobs(isa: Isa, forms: Sequence[Instr]) -> Iterator[tuple[tuple[str, str, str
     yield ("", "vmovq", ""), ROUND_TRIP * OPS
     for instr in forms:
         for imm in immediates(instr):
-            yield (instr.name, "per_cycle", str(imm)), throughput((instr, imm))
+            yield (instr.name, "per_cycle", str(imm)), throughput(isa, (instr, imm))
             for k in range(0 if instr.store else len(instr.operands)):
-                yield (instr.name, "latency", f"{imm} {k}"), latency(instr, imm, k)
-        for name, other in CLASSES.items():
-            rival = isa[other]
-            mix = throughput((instr, immediates(instr)[0]), (rival, immediates(rival)[0]))
+                yield (instr.name, "latency", f"{imm} {k}"), latency(isa, instr, imm, k)
+        for name, rival in rivals(isa).items():
+            mix = throughput(isa, (instr, immediates(instr)[0]), (rival, immediates(rival)[0]))
             yield (instr.name, "mix", name), mix
 
 
 def measure(isa: Isa, forms: Sequence[Instr], rounds: int) -> dict[tuple[str, str, str], float]:
     """Cycles an instruction, for every job: medians of the rounds."""
     named = dict(enumerate(jobs(isa, forms)))
-    source = HEAD + "".join(function(f"f{k}", body) for k, (_, body) in named.items())
-    runner = build.runner(isa, build.compile_for(isa, {"costs.c": source}))
+    source = HEAD + "".join(function(isa, f"f{k}", body) for k, (_, body) in named.items())
+    needs = isa.requirements(instr.name for instr in forms)
+    runner = build.runner(isa, build.compile_for(isa, {"costs.c": source}, needs=needs), needs=needs)
     ticks: dict[int, list[float]] = {k: [] for k in named}
     for _ in range(rounds):
         for k in named:
@@ -143,10 +160,12 @@ def table(rows: dict[str, Figures]) -> None:
         print(f"{name:24}", *(f"{x:10.2f}" for x in (f.latency, f.per_cycle, *f.mixed)))
 
 
-def toml(rows: dict[str, Figures]) -> None:
+def toml(isa: Isa, rows: dict[str, Figures]) -> None:
     """One line a table: the slowest of its forms, rounded as the files have it."""
-    for name in dict.fromkeys(n.rpartition(".")[0] for n in rows):
-        mine = [f for n, f in rows.items() if n.rpartition(".")[0] == name]
+    tables: dict[str, list[Figures]] = {}
+    for name, f in rows.items():
+        tables.setdefault(f"{isa[name].feature or 'base'}: {name.rpartition('.')[0]}", []).append(f)
+    for name, mine in tables.items():
         lat, per = round(max(f.latency for f in mine)), round(min(f.per_cycle for f in mine) * 2) / 2
         print(f"{name}: zen5 = {{ lat = {lat}, per_cycle = {per} }}")
 
@@ -154,15 +173,16 @@ def toml(rows: dict[str, Figures]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("forms", nargs="*", help="forms to measure; all if none are named")
+    parser.add_argument("--isa", default="avx2")
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--toml", action="store_true", help="print what goes into isa_specs")
     given = parser.parse_args()
-    isa = load(ISA)
-    wanted = set(given.forms) | set(CLASSES.values()) if given.forms else set(isa.instrs)
+    isa = load(given.isa)
+    wanted = {*given.forms, *(i.name for i in rivals(isa).values())} if given.forms else set(isa.instrs)
     forms = [i for n, i in isa.instrs.items() if n in wanted]
     cost = measure(isa, forms, given.rounds)
     rows = {i.name: figures(i, cost) for i in forms}
-    (toml if given.toml else table)(rows)
+    toml(isa, rows) if given.toml else table(rows)
 
 
 if __name__ == "__main__":

@@ -2,50 +2,36 @@
 
 from __future__ import annotations
 
-import os
-import platform
+import argparse
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 
+from bitsynth.bench import setting as measured
 from bitsynth.build.toolchain import candidates
 from bitsynth.errors import BitsynthError, ToolError
 
+WIDTHS = [(x, y) for x in range(1, 5) for y in range(1, 5)]
 PACKAGES = ("bitsynth", "z3-solver", "numpy")
 
 
 def setting(*arches: str) -> dict[str, str]:
     """Machine, processor, compilers for `arches`, versions and the command."""
-    rows = {"machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs", "processor": processor()}
-    if hasattr(os, "getloadavg"):
-        rows |= {"load at the end": ", ".join(f"{x:.1f}" for x in os.getloadavg()) + " (1, 5, 15 minutes)"}
+    rows = measured.setting(PACKAGES)
     rows |= {f"compiler ({a})": next((f"{c.name}: {c.version}" for c in candidates(a)), "none") for a in arches}
-    rows |= {"python": platform.python_version()}
-    rows |= {package: _version(package) for package in PACKAGES}
     script = Path(sys.argv[0])
     command = ["python", f"{script.parent.name}/{script.name}", *sys.argv[1:]]
     return {**rows, "command": shlex.join(command)}
 
 
-def processor() -> str:
-    """The processor's name, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    fields = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
-    name = fields.get("model name") or fields.get("CPU part") or platform.processor() or "unknown"
-    family = [f"{key} {fields[key]}" for key in ("cpu family", "model", "CPU implementer") if key in fields]
-    return ", ".join([name, *family])
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
+def widths(text: str) -> tuple[int, int]:
+    """The bits in `A2W1`."""
+    match = re.fullmatch(r"[aA]([1-4])[wW]([1-4])", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of A1W1 to A4W4")
+    return int(match[1]), int(match[2])
 
 
 def heading(rows: dict[str, str]) -> str:

@@ -75,10 +75,14 @@ class MatmulKernel:
 
         Raises ToolError where no compiler or no way to run it is found.
         """
+        return self.compile()
+
+    def compile(self, more: Mapping[str, str] | None = None, *, count: bool = False) -> Runner:
+        """The kernel compiled together with the C files `more`; `count` asks for instruction counts."""
         from bitsynth import build
 
         isa = load(self.spec.isa)
-        return build.runner(isa, build.compile_for(isa, self.files))
+        return build.runner(isa, build.compile_for(isa, {**self.files, **(more or {})}), count=count)
 
     def matmul(self, a: NDArray[Any], w: NDArray[Any]) -> NDArray[np.int32]:
         """`a @ w` of operand values: `a` (M, K), `w` (K, N), any integer dtype; int32 (M, N).

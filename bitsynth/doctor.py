@@ -31,6 +31,7 @@ _PACKAGES = (
     ("unicorn", "runs and counts other processors' instructions", _EMULATOR),
     ("pyelftools", "loads code into an emulator", _EMULATOR),
     ("onnx", "reads and writes models", _BENCH),
+    ("scipy", "ranks the cost model against measurements", _BENCH),
     ("matplotlib", "draws the published figures", _BENCH),
 )
 

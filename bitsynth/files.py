@@ -8,9 +8,11 @@ from pathlib import Path
 
 from bitsynth.errors import ToolError
 
+ADVICE = "choose another folder with BITSYNTH_CACHE or -o"
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Make `path` hold `data`, creating its folder; ToolError says why it cannot be written."""
+
+def replace_file(path: Path, data: bytes, advice: str = ADVICE) -> None:
+    """Make `path` hold `data`, creating its folder; ToolError says why that failed, and gives `advice`."""
     temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -20,9 +22,7 @@ def replace_file(path: Path, data: bytes) -> None:
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:
-        raise ToolError(
-            f"cannot write {path}: {error.strerror or error}; choose another folder with BITSYNTH_CACHE or -o"
-        ) from None
+        raise ToolError(f"cannot write {path}: {error.strerror or error}; {advice}") from None
     finally:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from bitsynth.cli import doctor, isa, listing, show, synth, verify
+from bitsynth.cli import bench, doctor, isa, listing, show, synth, verify
 
 _EPILOG = (
     "Exit codes: 0 done; 1 no such kernel exists, or one was refuted; 2 bad input, usage or cache file; "
@@ -55,4 +55,5 @@ app.command("verify")(verify.verify)
 app.command("show")(show.show)
 app.command("list")(listing.list_kernels)
 app.add_typer(isa.app, name="isa")
+app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)

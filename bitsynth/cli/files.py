@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bitsynth.errors import ToolError
-from bitsynth.files import replace_file
+from bitsynth.files import ADVICE, replace_file
 
 
 def write_c(folder: Path, files: Mapping[str, str]) -> list[Path]:
@@ -27,13 +27,11 @@ def _holds(path: Path, data: bytes) -> bool:
         return False
 
 
-def require_writable(folder: Path) -> None:
+def require_writable(folder: Path, advice: str = ADVICE) -> None:
     """Raise ToolError now where `folder` could not be written to after long work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ToolError(
-            f"cannot write to {folder}: {error.strerror or error}; choose another folder with BITSYNTH_CACHE or -o"
-        ) from None
+        raise ToolError(f"cannot write to {folder}: {error.strerror or error}; {advice}") from None

@@ -79,6 +79,8 @@ def form_facts(instr: Instr) -> dict[str, Any]:
     return {
         "name": instr.name,
         "doc": instr.doc,
+        "feature": instr.feature or None,
+        "instructions": instr.instructions,
         "in": {o.name: _operand(o) for o in instr.operands},
         "out": str(instr.out),
         "immediate": list(instr.imm) if instr.imm else None,
@@ -100,12 +102,13 @@ def _instruction(isa: Isa, forms: Sequence[Instr]) -> list[RenderableType]:
         tested = Text("yes", "green") if isa_check.is_tested(i) else Text("no", "red")
         table.add_row(f"  {i.name}", signature(i), *(_price(i, cpu) for cpu in cpus), tested)
     name = forms[0].name.rpartition(".")[0]
-    return [Text.assemble((name, "bold"), f"  {forms[0].doc}"), f"  lane i is {forms[0].lane}", table]
+    feature = f" [{forms[0].feature}]" if forms[0].feature else ""
+    return [Text.assemble((name, "bold"), f"{feature}  {forms[0].doc}"), f"  lane i is {forms[0].lane}", table]
 
 
 def _price(instr: Instr, cpu: str) -> str:
-    cost = instr.cost[cpu]
-    return f"{1 / cost.per_cycle:.3g} ({cost.latency:g})"
+    cost = instr.cost.get(cpu)
+    return f"{1 / cost.per_cycle:.3g} ({cost.latency:g})" if cost else "none"
 
 
 def _operand(operand: Operand) -> str:

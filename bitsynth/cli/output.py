@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -21,6 +21,7 @@ from bitsynth.cli import interrupts
 
 BROKEN_PIPE = 141
 _UNBOUNDED = 100_000
+_BAR = 24
 
 
 def console(stream: TextIO) -> Console:
@@ -102,43 +103,54 @@ def fitting(make: Callable[[int], Table]) -> Table:
     return wide if needed - 2 <= target.width else make(1)
 
 
+class Say(Protocol):
+    """Shows a message, and how much is done of how much where that is known."""
+
+    def __call__(self, message: str, done: float = 0, total: float | None = None) -> None: ...
+
+
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[str], None]]:
+def progress(title: str, *, bar: bool = False) -> Iterator[Say]:
     """A live line with `title`, the latest message and the seconds since; nothing where nobody looks.
 
-    Each message is also where an interrupt is heeded that got lost before.
+    A `bar` shows how much is done. Each message is also where an interrupt is heeded that got lost before.
     """
     target = console(sys.stderr)
     seen = sys.stderr.isatty() and not target.is_dumb_terminal
-    with _live(target, title) if seen else nullcontext(_say_nothing) as show:
+    with _live(target, title, bar) if seen else nullcontext(_say_nothing) as show:
 
-        def say(message: str) -> None:
+        def say(message: str, done: float = 0, total: float | None = None) -> None:
             interrupts.heed()
-            show(message)
+            show(message, done, total)
 
         yield say
     interrupts.heed()
 
 
-def _say_nothing(message: str) -> None:
+def _say_nothing(message: str, done: float = 0, total: float | None = None) -> None:
     pass
 
 
 @contextmanager
-def _live(target: Console, title: str) -> Iterator[Callable[[str], None]]:
-    from rich.progress import Progress, SpinnerColumn, TextColumn
+def _live(target: Console, title: str, bar: bool) -> Iterator[Say]:
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
     spinner = "dots" if target.encoding.startswith("utf") else "line"
     columns = (
         SpinnerColumn(spinner),
         TextColumn(title, style="bold", markup=False),
+        *([BarColumn(_BAR)] if bar else []),
         TextColumn("{task.fields[message]}", markup=False),
         TextColumn("{task.elapsed:.1f} s", style="dim", markup=False),
     )
     with Progress(*columns, console=target, transient=True, refresh_per_second=10) as live:
         task = live.add_task(title, message="")
-        room = max(10, target.width - len(title) - 16)
-        yield lambda message: live.update(task, message=message[:room])
+        room = max(10, target.width - len(title) - 16 - bar * (_BAR + 1))
+
+        def show(message: str, done: float = 0, total: float | None = None) -> None:
+            live.update(task, message=message[:room], completed=done, total=total)
+
+        yield show
 
 
 def count(n: int, what: str) -> str:

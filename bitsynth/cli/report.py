@@ -9,12 +9,11 @@ from rich.text import Text
 
 from bitsynth.cache import Entry
 from bitsynth.cli import output
+from bitsynth.isa.load import load
 from bitsynth.names import KernelName
 from bitsynth.spec import MatmulSpec
 
 _LABEL = 9
-_PAPER = {("neon", 1, 1): 5, ("neon", 2, 1): 12, ("neon", 1, 2): 12, ("neon", 2, 2): 26}
-"""Vector instructions per 128 multiply-accumulates of the kernels in CGO 2020, by widths."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,9 @@ def kernel_line(entry: Entry, spec: MatmulSpec) -> Line:
 def price_text(entry: Entry) -> str:
     """Operations, beside the paper's where it has such a kernel."""
     kernel = entry.kernel
-    paper = _PAPER.get((kernel.isa, kernel.act_bits, kernel.w_bits))
-    return f"{entry.cost.ops_per_128_mac:.2f} ops per 128 MAC" + (f" (paper {paper})" if paper else "")
+    paper = load(kernel.isa).table.paper
+    theirs = paper.operations.get(f"a{kernel.act_bits}w{kernel.w_bits}") if paper else None
+    return f"{entry.cost.ops_per_128_mac:.2f} ops per 128 MAC" + (f" (paper {theirs})" if theirs else "")
 
 
 def print_lines(*lines: Line) -> None:

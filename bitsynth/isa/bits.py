@@ -7,8 +7,9 @@ run the same instruction text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 MAX_WIDTH = 64
@@ -180,10 +181,15 @@ def uclamp(x: Bits, to: int) -> Bits:
     return trunc(ite(slt(x, 0), 0, ite(slt(x.lift(high), x), high, x)), to)
 
 
-def lookup(table: Sequence[Bits], index: Bits) -> Bits:
-    """`table[index]`; the index is below the table's length."""
-    first = table[0]
-    return Bits(first.d, first.w, first.d.lookup([t.v for t in table], index.v, index.w))
+def lookup(table: Iterable[Bits], index: Bits) -> Bits:
+    """`table[index]`; the index is below the table's length.
+
+    Of a table that is computed, a known index needs no entry beyond it to have a meaning.
+    """
+    if isinstance(table, Iterator) and isinstance(index.v, int):
+        table = islice(table, index.v + 1)
+    first, *rest = table
+    return Bits(first.d, first.w, first.d.lookup([first.v, *(t.v for t in rest)], index.v, index.w))
 
 
 def concat(a: Sequence[Bits], b: Sequence[Bits]) -> tuple[Bits, ...]:

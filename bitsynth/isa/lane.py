@@ -7,7 +7,8 @@ functions of `bits.FUNCTIONS`, integer literals, `i` and comprehension variables
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -24,6 +25,7 @@ _BITWISE = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Name, ast.Load,
     ast.BitAnd, ast.BitOr, ast.BitXor, ast.Invert,
 )  # fmt: skip
+_ALL_OR_NONE = re.compile(r"-\(\w+ >> \d+ & 1\)")
 _MAX_CONSTANT = 1 << 64
 _MAX_LENGTH = 1000
 
@@ -57,51 +59,36 @@ def _syntax(where: str, text: str) -> ast.Expression:
 
 
 def is_bitwise(tree: ast.Expression) -> bool:
-    """True when lane `i` is built from the operands' lanes `i` by and, or, xor, not alone."""
-    subscripts = [n for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
-    return all(isinstance(n, _BITWISE) for n in ast.walk(tree)) and all(
+    """True when lane `i` is built from the operands' lanes `i` by and, or, xor, not alone.
+
+    A bit of the immediate, as `-(n >> 3 & 1)`, is all bits or none.
+    """
+    nodes = list(_without_immediates(tree))
+    subscripts = [n for n in nodes if isinstance(n, ast.Subscript)]
+    return all(isinstance(n, _BITWISE) for n in nodes) and all(
         isinstance(n.slice, ast.Name) and n.slice.id == "i" for n in subscripts
     )
 
 
+def _without_immediates(node: ast.AST) -> Iterator[ast.AST]:
+    if not (isinstance(node, ast.UnaryOp) and _ALL_OR_NONE.fullmatch(ast.unparse(node))):
+        yield node
+        for child in ast.iter_child_nodes(node):
+            yield from _without_immediates(child)
+
+
 def truth_table(tree: ast.Expression, operands: Sequence[str], numbers: Mapping[str, int]) -> int | None:
-    """The one function of bits that lane `i` is of the operands' lanes `i`, None where it is something else.
+    """The function of bits that lane `i` is of the operands' lanes `i`, None where it is no such function.
 
-    Bit x of the table is its value on inputs x, the first operand lowest. `numbers` stand
-    for names, such as an immediate; a number takes part as all ones or all zeros.
+    Bit x of the table is its value on inputs x, the first operand lowest; `numbers` are the
+    immediate and other names the expression may use.
     """
+    if not is_bitwise(tree):
+        return None
     rows = range(1 << len(operands))
-    columns = {name: sum((x >> k & 1) << x for x in rows) for k, name in enumerate(operands)}
-
-    def bits(node: ast.expr) -> int | None:
-        match node:
-            case ast.Subscript(value=ast.Name(id=name), slice=ast.Name(id="i")):
-                return columns.get(name)
-            case ast.UnaryOp(op=ast.Invert(), operand=x) if not _is_number(x, numbers):
-                return None if (value := bits(x)) is None else ~value
-            case ast.BinOp(left=x, op=ast.BitAnd() | ast.BitOr() | ast.BitXor() as op, right=y) if not _is_number(
-                node, numbers
-            ):
-                return _combined(op, bits(x), bits(y))
-            case _ if _is_number(node, numbers):
-                value = eval(compile(ast.Expression(node), "<number>", "eval"), {"__builtins__": {}}, dict(numbers))
-                return value if value in (0, -1) else None
-        return None
-
-    whole = bits(tree.body)
-    return None if whole is None else whole & ((1 << len(rows)) - 1)
-
-
-def _is_number(node: ast.expr, numbers: Mapping[str, int]) -> bool:
-    """Whether it is made of constants and `numbers` alone."""
-    known = (ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Constant, ast.Load)
-    return all(isinstance(n, known) or (isinstance(n, ast.Name) and n.id in numbers) for n in ast.walk(node))
-
-
-def _combined(op: ast.operator, a: int | None, b: int | None) -> int | None:
-    if a is None or b is None:
-        return None
-    return a & b if isinstance(op, ast.BitAnd) else a | b if isinstance(op, ast.BitOr) else a ^ b
+    columns = {name: (sum((x >> k & 1) << x for x in rows),) for k, name in enumerate(operands)}
+    table: int = eval(compile(tree, "<lane>", "eval"), {"__builtins__": {}}, {**numbers, **columns, "i": 0})
+    return table & ((1 << len(rows)) - 1)
 
 
 def compile_lanes(tree: ast.Expression, lanes: int, parameters: list[str]) -> Evaluate:

@@ -89,12 +89,16 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The instructions of CGO 2020's sketches, by table name."""
+    """The instructions of CGO 2020's sketches, by table name.
+
+    `operations` are those of its kernels for 128 multiply-accumulates, by widths such as a2w1.
+    """
 
     compute: list[str]
     reduce: tuple[str, ...]
     shift: str
     add: str
+    operations: dict[str, int] = {}
 
 
 class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

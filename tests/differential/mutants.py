@@ -55,13 +55,14 @@ RULES = {
 COMMUTATIVE = (
     "and", "eor", "orr", "xor", "or", "add", "mul", "mla", "mullo", "mullo32", "mul_epu32", "madd", "sad_epu8",
     "mls", "uaddl", "uaddl2", "umlal", "umlal2", "smlal", "smlal2", "umlsl", "umlsl2", "smlsl", "smlsl2",
+    "dpwssd",
 )  # fmt: skip
 
 EQUIVALENT = {
     **{(table, "swapped operands"): "the operation is commutative" for table in COMMUTATIVE},
-    ("cnt", "half as wide"): "a byte has 8 bits at most, which takes 4 bits",
+    **{(table, "half as wide"): "a byte has 8 bits at most, which takes 4 bits" for table in ("cnt", "popcnt")},
     ("sad_epu8", "half as wide"): "8 differences of bytes are 2040 at most, which takes 11 bits",
-    **{(table, "half as wide"): "the upper half is 0" for table in ("uxtl", "uxtl2")},
+    **{(table, "half as wide"): "the upper half is 0" for table in ("uxtl", "uxtl2", "cvtepu")},
 }
 
 

@@ -37,20 +37,6 @@ def test_paper_8x8():
         assert count["listing"][-1] == "ret"
 
 
-def test_kernel_counts_neon():
-    rows = printed("kernel_counts.py", "--isa", "neon", "--only", "A1W1", "--only", "a2w1")["neon"]
-    assert {row["kernel"][:14] for row in rows} == {"bs_mm_a1u_w1b_", "bs_mm_a2u_w1b_"}
-    for row in rows:
-        assert row["executed"] >= row["model_ops"]
-
-
-@pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
-def test_kernel_counts_avx2():
-    rows = printed("kernel_counts.py", "--isa", "avx2", "--only", "A1W1", "--rounds", 1)["avx2"]
-    assert [row["kernel"][:14] for row in rows] == ["bs_mm_a1u_w1b_"]
-    assert rows[0]["gmac_per_second"] > 0 < rows[0]["fp32_gmac_per_second"]
-
-
 def test_figures(tmp_path):
     answer = printed("figures.py", "--only", "A1W1", "--runs", 1, "--md", "--results", tmp_path)
     assert [row["config"] for row in answer["synthesis"]] == ["neon A1W1", "avx2 A1W1"]
@@ -75,7 +61,7 @@ def test_instruction_costs():
 
 
 def test_widths_that_do_not_exist():
-    done = run("kernel_counts.py", "--only", "A9W1")
+    done = run("figures.py", "--only", "A9W1")
     assert done.returncode == 2
     assert "'A9W1' is none of A1W1 to A4W4" in done.stderr
 

@@ -8,7 +8,6 @@ import pytest
 
 from bitsynth import cache, paths, simulate
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.isa import load
 
 KERNELS = sorted(paths.shipped_kernels().glob("*/*.json"))
 QUICK = [p for p in KERNELS if any(f"_{widths}_" in p.stem for widths in ("a1u_w1b", "a2u_w1b", "a2u_w2b", "a3u_w3b"))]
@@ -104,7 +103,7 @@ def test_no_mutant_of_many_survives(path, totals):
     judge(kernel, kernel_mutants.sample(kernel, 3, SEED + 1), totals, thorough=True)
 
 
-@pytest.mark.parametrize("isa", load.names())
+@pytest.mark.parametrize("isa", sorted({p.parent.name for p in KERNELS}))
 def test_there_are_hundreds(isa):
     chosen = [kernel_mutants.sample(cache.read_entry(p).kernel, PER_KIND, SEED) for p in QUICK if p.parent.name == isa]
     assert sum(map(len, chosen)) >= 150

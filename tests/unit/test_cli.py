@@ -272,7 +272,7 @@ def test_isa_list(run):
     out, _ = run("isa", "list")
     assert re.search(r"^neon +\d+ +\d+ +128 ", out, re.MULTILINE)
     facts, _ = run("isa", "list", "--json")
-    assert {f["name"] for f in facts} == {"neon", "avx2"}
+    assert {f["name"] for f in facts} == set(load.names())
     assert all(f["tested"] == f["forms"] for f in facts)
 
 

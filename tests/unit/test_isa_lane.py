@@ -7,6 +7,8 @@ from bitsynth.errors import SpecError
 from bitsynth.isa import lane, load
 from bitsynth.isa.bits import Bits, indices, sext, trunc, zext
 from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.isa.domains.forms import Field, Inexact
+from bitsynth.isa.domains.linear import LinearDomain
 
 REFUSED = {
     "__import__('os').system('true')": "Attribute is not allowed",
@@ -115,11 +117,36 @@ def test_deep_nesting_is_an_error_or_works(text):
         ("concat(a, b)[i]", False),
         ("sum(a[k] for k in range(4))", False),
         ("zext(a[i], 16)", False),
+        ("a[i] & -(n >> 3 & 1)", True),
+        ("(a[i] & b[i] & -(n >> 1 & 1)) | (~a[i] & -(n >> 0 & 1))", True),
+        ("a[i] & -(n >> 3 & 2)", False),
+        ("a[i] & -(a[i] >> 3 & 1)", False),
+        ("a[i] & (n >> 3 & 1)", False),
+        ("a[i] & 1", False),
     ],
 )
 def test_shape(text, bitwise):
-    tree = lane.parse("x", text, ["a", "b", "m"])
+    tree = lane.parse("x", text, ["a", "b", "m", "n"])
     assert lane.is_bitwise(tree) is bitwise
+
+
+def test_any_function_of_three_bits():
+    """`ternarylogic` in the linear domain stays a gate, for every immediate."""
+    instr = load.load("avx512")["ternarylogic.u8x64"]
+    planes = [[Field(table, 0, 0, 255)] * 64 for table in (0b11110000, 0b11001100, 0b10101010)]
+    for imm in instr.imms:
+        want = {0: 0, 255: 255}.get(imm, Field(imm, 0, 0, 255))
+        assert set(map(repr, instr(LinearDomain(8), planes, imm))) == {repr(want)}
+
+
+def test_a_computed_table_is_computed_as_far_as_it_is_needed():
+    """A field that wraps around has no linear meaning; one that does not is that field, shifted."""
+    instr = load.load("avx512")["multishift.u8x64"]
+    word = Field(0b10, 0, 0, (1 << 64) - 1)
+    shifted = instr(LinearDomain(2), [[n % 57 for n in range(64)], [word] * 8])
+    assert [(x.mask, x.position) for x in shifted] == [(255, n % 57) for n in range(64)]
+    with pytest.raises(Inexact):
+        instr(LinearDomain(2), [[57] * 64, [word] * 8])
 
 
 def test_widths_are_kept():

@@ -341,7 +341,7 @@ def test_operand_counts_are_checked_before_uses_are_recorded():
 
 
 def test_constants_are_loaded_as_they_lie():
-    for isa in load.names():
+    for isa in sorted({p.parent.name for p in paths.shipped_kernels().glob("*/*.json")}):
         for kernel in (shipped(isa, "a2u_w2b"), shipped(isa, "a3u_w3b")):
             for c in kernel.constants:
                 form = constant_load(load.load(isa), load.VecType.parse(c.type))

@@ -1,0 +1,202 @@
+"""Every cached kernel of an instruction set beside its baselines: timed here, or counted under an emulator.
+
+What is compared is what 128 multiply-accumulates take: core cycles where this processor runs
+the code itself, executed instructions where an emulator does. Counts are no times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth import build
+from bitsynth.api import MatmulKernel
+from bitsynth.bench import baselines, timing
+from bitsynth.bench.found import Found
+from bitsynth.bench.loops import Loop, baseline_loop, clock_loop, kernel_loop
+from bitsynth.bench.statistics import Summary, rank_correlation
+from bitsynth.build.runners import runs_natively
+from bitsynth.build.toolchain import preferred, probe
+from bitsynth.errors import BitsynthError, ToolError
+from bitsynth.isa.load import Isa, load
+from bitsynth.names import KernelName
+
+MACS = 128
+COUNT_MODEL = "ops+loads"
+Progress = Callable[[str, int, int], None]
+Unit = Literal["cycles", "instructions"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel or a baseline, on operands of `operand_bytes` that are `k` deep: `macs` a call.
+
+    `per_128_mac` is in the report's unit, `ratios` how many times less that is than each
+    baseline's. `model` is what the cost model says of a kernel, `peak` the multiply-accumulates
+    a cycle that a CPU allows a baseline. `gmac_per_second` is None where nothing was timed.
+    """
+
+    name: str
+    what: str
+    act_bits: int | None
+    w_bits: int | None
+    tile: str
+    k: int
+    macs: int
+    operand_bytes: int
+    per_128_mac: Summary
+    gmac_per_second: Summary | None
+    ratios: Mapping[str, Summary]
+    model: Mapping[str, float]
+    peak: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One instruction set. `rank_correlation` is Spearman's, of a model with what was found.
+
+    `left_out` says why a baseline is not there, `problems` why a kernel is not.
+    """
+
+    isa: str
+    unit: Unit
+    run: str
+    compiler: str
+    clock_ghz: Summary | None
+    baselines: tuple[Row, ...]
+    kernels: tuple[Row, ...]
+    rank_correlation: Mapping[str, float | None]
+    left_out: Mapping[str, str]
+    problems: tuple[BitsynthError, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """A loop, and what its row says beside what is measured."""
+
+    loop: Loop
+    what: str
+    tile: str
+    act_bits: int | None = None
+    w_bits: int | None = None
+    model: Mapping[str, float] = field(default_factory=dict)
+    peak: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class _Result:
+    """What a call of every loop takes: one row a loop, one column a sample."""
+
+    per_call: NDArray[Any]
+    nanoseconds: NDArray[Any] | None = None
+    clock_ghz: Summary | None = None
+
+
+def measure(found: Found, rounds: int, progress: Progress) -> Report:
+    """Time the kernels where this processor runs the set, else count their instructions.
+
+    Raises ToolError where they can be neither timed nor counted, or not compiled.
+    """
+    isa = load(found.isa)
+    timed = runs_natively(isa.table)
+    compiler = preferred(isa)
+    run = build.runner(isa, probe(isa, compiler), count=not timed).description
+    rivals, left_out = _baselines(isa, not timed)
+    mine, problems = _kernels(found, not timed, progress)
+    if not mine:
+        raise (*found.problems, *problems)[0]
+    loops = [job.loop for job in (*rivals, *mine)]
+    result = _time(isa, loops, rounds, progress) if timed else _count(loops, progress)
+    rows = _rows([*rivals, *mine], len(rivals), result)
+    kernels = tuple(rows[len(rivals) :])
+    models = list(isa.table.cpu) if timed else [COUNT_MODEL]
+    return Report(
+        isa.name,
+        "cycles" if timed else "instructions",
+        run,
+        compiler.version,
+        result.clock_ghz,
+        tuple(rows[: len(rivals)]),
+        kernels,
+        {m: rank_correlation([r.model[m] for r in kernels], [r.per_128_mac.median for r in kernels]) for m in models},
+        left_out,
+        (*found.problems, *problems),
+    )
+
+
+def _baselines(isa: Isa, count: bool) -> tuple[list[_Job], dict[str, str]]:
+    """The baselines that run, and why the others do not."""
+    jobs: list[_Job] = []
+    left_out: dict[str, str] = {}
+    for b in baselines.load(isa):
+        try:
+            jobs.append(_Job(baseline_loop(b, count=count), b.table.doc, b.tile, peak=b.table.peak))
+        except ToolError as why:
+            left_out[b.name] = str(why)
+    return jobs, left_out
+
+
+def _kernels(found: Found, count: bool, progress: Progress) -> tuple[list[_Job], list[BitsynthError]]:
+    """The kernels that run, and what is wrong with the others."""
+    jobs: list[_Job] = []
+    problems: list[BitsynthError] = []
+    for n, (kernel, variant) in enumerate(found.kernels):
+        progress("compiling", n, len(found.kernels))
+        try:
+            loop = kernel_loop(kernel, count=count)
+        except ToolError as why:
+            problems.append(ToolError(f"{kernel.name}: {why}"))
+            continue
+        jobs.append(_kernel_job(kernel, variant, loop))
+    return jobs, problems
+
+
+def _kernel_job(kernel: MatmulKernel, variant: str, loop: Loop) -> _Job:
+    name, cost = KernelName.parse(kernel.name), kernel.cost
+    what = f"{kernel.entry.method}, {variant}" if variant else kernel.entry.method
+    tile = f"{name.rows}x{name.columns}x{name.k_step}"
+    model = {COUNT_MODEL: cost.ops_per_128_mac + cost.loads_per_128_mac, **cost.cycles}
+    return _Job(loop, what, tile, name.spec.act.bits, name.spec.wgt.bits, model)
+
+
+def _time(isa: Isa, loops: Sequence[Loop], rounds: int, progress: Progress) -> _Result:
+    samples = timing.interleaved(loops, clock_loop(isa), rounds, lambda n, of: progress("measuring, rounds", n, of))
+    return _Result(samples.cycles, samples.nanoseconds, Summary.of(samples.clock))
+
+
+def _count(loops: Sequence[Loop], progress: Progress) -> _Result:
+    counts = []
+    for n, loop in enumerate(loops):
+        progress("counting", n, len(loops))
+        counts.append([loop.instructions()])
+        loop.runner.close()
+    return _Result(np.array(counts, float))
+
+
+def _rows(jobs: Sequence[_Job], rivals: int, result: _Result) -> list[Row]:
+    """A row a job, each compared with the first `rivals` of them sample by sample."""
+    macs = np.array([[job.loop.macs] for job in jobs])
+    costs = result.per_call / macs * MACS
+    speeds = None if result.nanoseconds is None else macs / result.nanoseconds
+    return [
+        Row(
+            name=job.loop.name,
+            what=job.what,
+            act_bits=job.act_bits,
+            w_bits=job.w_bits,
+            tile=job.tile,
+            k=job.loop.k,
+            macs=job.loop.macs,
+            operand_bytes=job.loop.operand_bytes,
+            per_128_mac=Summary.of(costs[n]),
+            gmac_per_second=None if speeds is None else Summary.of(speeds[n]),
+            ratios={jobs[r].loop.name: Summary.of(costs[r] / costs[n]) for r in range(rivals)},
+            model=job.model,
+            peak=job.peak,
+        )
+        for n, job in enumerate(jobs)
+    ]

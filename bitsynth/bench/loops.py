@@ -1,0 +1,155 @@
+"""Microkernels and baselines as loops: compiled, with one tile of operands that stays in L1.
+
+Packing is done before; a call multiplies one tile over K = 576, or over as much of it as
+leaves the operands in `L1_BYTES`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from bitsynth import build
+from bitsynth.api import MatmulKernel
+from bitsynth.bench.baselines import Baseline
+from bitsynth.build import Runner
+from bitsynth.errors import Refuted, ToolError
+from bitsynth.isa.load import Isa
+from bitsynth.names import KernelName
+from bitsynth.schedule.cost import AMORTISED_K
+from bitsynth.spec import Operand
+
+L1_BYTES = 24 * 1024
+"""What operands may take: three quarters of the smallest L1 data cache in common use."""
+CLOCK_CYCLES = 32
+_CLOCK = Path(__file__).parent / "clock.c"
+_LINE_BYTES = 64
+_KERNEL = "size_t steps, const uint8_t *a, const uint8_t *w, const int32_t *g, const int32_t *h, int32_t *c, size_t ldc"
+_BASELINE = {
+    "fp32": "size_t steps, const float *a, const float *w, float *c",
+    "int8": "size_t steps, const uint8_t *a, const int8_t *w, int32_t *c",
+}
+_OPERANDS: dict[str, tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any]]] = {
+    "fp32": (np.dtype(np.float32), np.dtype(np.float32), np.dtype(np.float32)),
+    "int8": (np.dtype(np.uint8), np.dtype(np.int8), np.dtype(np.int32)),
+}
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A compiled function and its arguments: `macs` multiply-accumulates a call, `k` deep."""
+
+    name: str
+    symbol: str
+    arguments: tuple[int | Array, ...]
+    k: int
+    macs: int
+    operand_bytes: int
+    runner: Runner
+
+    def repeat(self, calls: int) -> None:
+        """Call the function `calls` times, from a loop in C."""
+        self.runner.call("bs_repeat", calls, *self.arguments)
+
+    def instructions(self) -> int:
+        """Instructions one call executes, where an emulator counts them; ToolError elsewhere."""
+        self.runner.call(self.symbol, *self.arguments)
+        if self.runner.instructions is None:
+            raise ToolError(f"instructions are not counted {self.runner.description}; unset BITSYNTH_RUNNER")
+        return self.runner.instructions
+
+
+def kernel_loop(kernel: MatmulKernel, *, count: bool = False) -> Loop:
+    """The microkernel of `kernel` on a tile of random codes."""
+    tile = KernelName.parse(kernel.name)
+    runner = kernel.compile(_repeat(kernel.name, _KERNEL, f"{kernel.name}.h"), count=count)
+
+    def sizes(steps: int) -> tuple[int, int]:
+        k = steps * tile.k_step
+        return (
+            runner.call(f"{kernel.name}_act_bytes", tile.rows, k),
+            runner.call(f"{kernel.name}_wgt_bytes", k, tile.columns),
+        )
+
+    steps = _fitting(-(-AMORTISED_K // tile.k_step), lambda n: sum(sizes(n)))
+    k, (act_bytes, wgt_bytes) = steps * tile.k_step, sizes(steps)
+    act, wgt = aligned(act_bytes, np.uint8), aligned(wgt_bytes, np.uint8)
+    runner.call(f"{kernel.name}_pack_act", tile.rows, k, _codes(kernel.spec.act, (tile.rows, k)), act)
+    runner.call(f"{kernel.name}_pack_wgt", k, tile.columns, _codes(kernel.spec.wgt, (k, tile.columns)), wgt)
+    starts = aligned(tile.columns, np.int32), aligned(tile.rows, np.int32)
+    sums = aligned(tile.rows * tile.columns, np.int32)
+    macs = tile.rows * tile.columns * k
+    arguments = (steps, act, wgt, *starts, sums, tile.columns)
+    return Loop(kernel.name, kernel.name, arguments, k, macs, act_bytes + wgt_bytes, runner)
+
+
+def baseline_loop(baseline: Baseline, *, count: bool = False) -> Loop:
+    """A baseline on a tile of random numbers; Refuted where its product is wrong."""
+    table, symbol = baseline.table, baseline.table.function
+    sources = {**baseline.files, **_repeat(symbol, _BASELINE[symbol], "baseline.h")}
+    library = build.compile_for(baseline.isa, sources, flags=baseline.macros)
+    runner = build.runner(baseline.isa, library, count=count)
+    act, wgt, out = _OPERANDS[symbol]
+    step_bytes = table.k_step * (table.rows * act.itemsize + table.columns * wgt.itemsize)
+    steps = _fitting(AMORTISED_K // table.k_step, lambda n: n * step_bytes)
+    a = _random(0, 64, (steps, table.rows, table.k_step), act)
+    w = _random(-64, 64, (steps, table.columns, table.k_step), wgt)
+    c = aligned(table.rows * table.columns, out)
+    loop = Loop(
+        baseline.name,
+        symbol,
+        (steps, a, w, c),
+        steps * table.k_step,
+        table.rows * table.columns * steps * table.k_step,
+        steps * step_bytes,
+        runner,
+    )
+    runner.call(symbol, *loop.arguments)
+    if not np.array_equal(c.reshape(table.rows, table.columns), np.einsum("srk,sck->rc", a, w, dtype=out)):
+        raise Refuted(f"{baseline.isa.name}: the baseline {baseline.name} multiplies wrong")
+    return loop
+
+
+def clock_loop(isa: Isa) -> Callable[[int], int]:
+    """A function of n that takes n * `CLOCK_CYCLES` core cycles."""
+    runner = build.runner(isa, build.compile_for(isa, {"bs_clock.c": _CLOCK.read_text(encoding="utf-8")}))
+    return lambda n: runner.call("bs_clock", n, 1)
+
+
+def aligned(count: int, dtype: DTypeLike) -> Array:
+    """Zeros that start at a cache line."""
+    size = np.dtype(dtype).itemsize * count
+    room = np.zeros(size + _LINE_BYTES, np.uint8)
+    start = -room.ctypes.data % _LINE_BYTES
+    return room[start : start + size].view(dtype)
+
+
+def _fitting(steps: int, size: Callable[[int], int]) -> int:
+    """`steps`, or as many of them as `L1_BYTES` hold where `size` of them is more; at least 1."""
+    return max(1, min(steps, steps * L1_BYTES // size(steps)))
+
+
+def _codes(operand: Operand, shape: tuple[int, int]) -> NDArray[np.uint8]:
+    return np.random.default_rng(0).choice(np.array(operand.codes, np.uint8), shape)
+
+
+def _random(low: int, high: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    out = aligned(math.prod(shape), dtype).reshape(shape)
+    out[...] = np.random.default_rng(0).integers(low, high, shape)
+    return out
+
+
+def _repeat(symbol: str, parameters: str, header: str) -> dict[str, str]:
+    """C that calls `symbol` as often as it is told."""
+    names = ", ".join(re.findall(r"(\w+)(?:,|$)", parameters))
+    signature = f"void bs_repeat(size_t calls, {parameters})"
+    body = f"for (; calls > 0; --calls)\n        {symbol}({names});"
+    return {"bs_repeat.c": f'#include "{header}"\n\n{signature};\n{signature}\n{{\n    {body}\n}}\n'}

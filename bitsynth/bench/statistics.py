@@ -1,0 +1,39 @@
+"""What is said about samples: medians with quartiles, and how well one figure ranks another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Median, first and third quartile of `samples` figures."""
+
+    median: float
+    low: float
+    high: float
+    samples: int
+
+    @classmethod
+    def of(cls, values: ArrayLike) -> Summary:
+        """The summary of one figure or more."""
+        low, median, high = np.quantile(np.asarray(values, float), (0.25, 0.5, 0.75))
+        return cls(float(median), float(low), float(high), np.size(values))
+
+    @property
+    def spread(self) -> float:
+        """The distance of the quartiles, as a share of the median."""
+        return (self.high - self.low) / self.median
+
+
+def rank_correlation(model: Sequence[float], measured: Sequence[float]) -> float | None:
+    """Spearman's coefficient; None where either has fewer than two different values."""
+    from scipy.stats import spearmanr
+
+    if min(len(set(model)), len(set(measured))) < 2:
+        return None
+    return float(spearmanr(model, measured).statistic)

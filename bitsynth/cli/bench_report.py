@@ -1,0 +1,130 @@
+"""What `bitsynth bench` says: tables of baselines and kernels, or all of it as JSON."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+
+from rich.table import Table
+from rich.text import Text
+
+from bitsynth.bench.kernels import COUNT_MODEL, MACS, Report, Row
+from bitsynth.bench.setting import setting
+from bitsynth.cli import output
+
+_Column = tuple[str, Callable[[Row], str]]
+
+
+def show(report: Report) -> None:
+    """Print the baselines, the kernels by widths and then by cost, and how well the model ranks them."""
+    kernels = sorted(report.kernels, key=lambda r: (r.act_bits, r.w_bits, r.per_128_mac.median))
+    found, peaks = (_speed(), _peaks(report.baselines)) if report.clock_ghz else (_counts(), [])
+    output.write(Text.assemble((report.isa, "bold"), f"  {_setting(report)}"), "")
+    if report.baselines:
+        columns = [("tile", _tile), ("K", _depth), *found, *peaks, ("what", _what)]
+        output.write(output.fitting(partial(_table, ("baseline", _name), report.baselines, columns)), "")
+    columns = [("tile", _tile), *found, *_ratios(report), *_models(report)]
+    columns += [("what", _what)] if len({r.what for r in kernels}) > 1 else []
+    output.write(output.fitting(partial(_table, ("kernel", _widths), kernels, columns)), "")
+    ranks = ", ".join(f"{model} {_coefficient(rho)}" for model, rho in report.rank_correlation.items())
+    output.write(f"rank correlation (Spearman) of {report.unit} with the model: {ranks}", "")
+    for name, why in report.left_out.items():
+        output.warning(f"{report.isa}: no baseline {name}: {why}")
+    for problem in report.problems:
+        output.warning(str(problem))
+
+
+def as_json(reports: Sequence[Report]) -> bytes:
+    """The setting, and every figure of `reports`."""
+    sets = [{**asdict(r), "problems": [str(p) for p in r.problems]} for r in reports]
+    command = shlex.join(["bitsynth", *sys.argv[1:]])
+    return json.dumps({"setting": {**setting(), "command": command}, "sets": sets}, indent=1).encode() + b"\n"
+
+
+def _setting(report: Report) -> str:
+    depths = sorted({r.k for r in report.kernels})
+    k = f"K = {depths[0]}" if len(depths) == 1 else f"K = {depths[0]} to {depths[-1]}"
+    if report.clock_ghz is None:
+        return f"{report.run}, {report.compiler}; one tile, {k}; instructions executed, which are no times"
+    samples = output.count(report.clock_ghz.samples, "sample")
+    return f"{report.run}, {report.compiler}, {report.clock_ghz.median:.2f} GHz; one tile, {k}; medians of {samples}"
+
+
+def _table(first: _Column, rows: Sequence[Row], columns: Sequence[_Column], gap: int) -> Table:
+    titles = [name for name, _ in columns]
+    numbers = [t for t in titles if t != "what"]
+    table = output.table(first[0], *titles, right=numbers, whole=[first[0]], gap=gap)
+    for row in rows:
+        table.add_row(*(text(row) for _, text in (first, *columns)))
+    return table
+
+
+def _speed() -> list[_Column]:
+    return [
+        ("GMAC/s", lambda r: f"{r.gmac_per_second.median:.1f}" if r.gmac_per_second else "-"),
+        ("IQR", lambda r: f"{r.per_128_mac.spread:.1%}"),
+    ]
+
+
+def _counts() -> list[_Column]:
+    return [("a call", lambda r: f"{r.per_128_mac.median * r.macs / MACS:,.0f}")]
+
+
+def _peaks(rows: Sequence[Row]) -> list[_Column]:
+    """Multiply-accumulates a cycle; of every CPU the peak, and the share of it that was reached."""
+
+    def peak(cpu: str, row: Row) -> str:
+        if cpu not in row.peak:
+            return "-"
+        return f"{row.peak[cpu]:g} ({MACS / row.per_128_mac.median / row.peak[cpu]:.0%})"
+
+    cpus = dict.fromkeys(cpu for r in rows for cpu in r.peak)
+    reached: _Column = ("MAC/cycle", lambda r: f"{MACS / r.per_128_mac.median:.1f}")
+    return [reached, *((f"peak {cpu}", partial(peak, cpu)) for cpu in cpus)]
+
+
+def _ratios(report: Report) -> list[_Column]:
+    def ratio(name: str, row: Row) -> str:
+        return f"{row.ratios[name].median:.2f}"
+
+    return [(f"x {b.name.rpartition('_')[2]}", partial(ratio, b.name)) for b in report.baselines]
+
+
+def _models(report: Report) -> list[_Column]:
+    """What 128 multiply-accumulates take, and what the models say they take."""
+    names = dict.fromkeys([*report.rank_correlation, *report.kernels[0].model])
+    shown = [n for n in names if n != COUNT_MODEL or n in report.rank_correlation]
+    measured: _Column = ("cycles" if report.clock_ghz else "executed", lambda r: f"{r.per_128_mac.median:.2f}")
+
+    def modelled(name: str, row: Row) -> str:
+        return f"{row.model[name]:.2f}"
+
+    return [measured, *((n, partial(modelled, n)) for n in shown)]
+
+
+def _name(row: Row) -> str:
+    return row.name
+
+
+def _widths(row: Row) -> str:
+    return f"A{row.act_bits}W{row.w_bits}"
+
+
+def _tile(row: Row) -> str:
+    return row.tile
+
+
+def _depth(row: Row) -> str:
+    return str(row.k)
+
+
+def _what(row: Row) -> str:
+    return row.what
+
+
+def _coefficient(rho: float | None) -> str:
+    return "none" if rho is None else f"{rho:.3f}"

@@ -1,0 +1,86 @@
+"""`bitsynth bench`: bad input, missing tools and features end in one message and an exit code."""
+
+import importlib.util
+
+import pytest
+
+from bitsynth import cache
+from bitsynth.build import host
+from bitsynth.cli import main
+
+AVX2 = ["--isa", "avx2", "--act-bits", "1", "--w-bits", "1"]
+
+
+@pytest.fixture(autouse=True)
+def user(tmp_path, monkeypatch):
+    """An empty user cache."""
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
+    cache.load_entry.cache_clear()
+
+
+@pytest.fixture
+def fails(capsys):
+    def call(code, *argv):
+        assert main(["bench", "kernels", *argv]) == code
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("error: ")
+        assert "Traceback" not in err
+        return err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--isa", "sparc"], "unknown instruction set 'sparc'"),
+        (["--isa", "avx2,"], "unknown instruction set ''"),
+        (["--isa", "avx2", "--act-bits", "9"], "--act-bits: want bits from 1 to 8, such as 1,2, not '9'"),
+        (["--isa", "avx2", "--w-bits", "1,"], "--w-bits: want bits from 1 to 8"),
+        (["--isa", "avx2", "--w-bits", "two"], "--w-bits: want bits from 1 to 8"),
+        (["--isa", "avx2", "--w-bits", "12"], "--w-bits: want bits from 1 to 8"),
+        (["--isa", "avx2", "--act-bits", "8"], "no cached kernel A8W* for avx2"),
+        (["--isa", "avx2", "--repeats", "0"], "'--repeats'"),
+        (["--json"], "'--json'"),
+    ],
+)
+def test_bad_arguments(fails, argv, said):
+    assert said in fails(2, *argv)
+
+
+def test_no_kernel_of_a_set(fails, monkeypatch, tmp_path):
+    monkeypatch.setattr(cache, "folders", lambda: [tmp_path])
+    assert "no cached kernel for avx2; `bitsynth synth --isa avx2` makes one" in fails(2, "--isa", "avx2")
+
+
+def test_a_feature_that_is_missing_is_named(fails, monkeypatch):
+    monkeypatch.setattr(host, "arch", lambda: "x86_64")
+    monkeypatch.setattr(host, "features", frozenset)
+    assert "avx2 code needs a processor with avx2; this one lacks it" in fails(4, *AVX2)
+
+
+def test_a_processor_that_runs_nothing(fails, monkeypatch):
+    monkeypatch.setattr(host, "features", frozenset)
+    assert "name one to be emulated with --isa" in fails(2)
+
+
+def test_no_compiler(fails, monkeypatch, tmp_path):
+    monkeypatch.setenv("BITSYNTH_BUILD_CACHE", str(tmp_path / "build"))
+    monkeypatch.setenv("BITSYNTH_CC_X86_64", "/no/such/compiler")
+    assert "/no/such/compiler" in fails(4, *AVX2)
+
+
+@pytest.mark.parametrize("package", ["scipy", "matplotlib"])
+def test_a_package_that_is_missing(fails, monkeypatch, tmp_path, package):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == package else real(name, *rest))
+    said = fails(4, *AVX2, "--plot", str(tmp_path / "plot"))
+    assert f"the package {package} is not installed: pip install 'bitsynth[bench]'" in said
+
+
+def test_files_that_cannot_be_written(fails, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "name another file" in fails(4, *AVX2, "--json", str(tmp_path / "file" / "out.json"))
+    assert "name another file" in fails(4, *AVX2, "--plot", str(tmp_path / "file" / "plot"))
+    assert f"{tmp_path} is a folder; name another file" in fails(4, *AVX2, "--json", str(tmp_path))

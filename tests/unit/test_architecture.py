@@ -1,0 +1,135 @@
+"""The file of architectures, what is wrong in it, and instruction sets that no Python knows."""
+
+import shutil
+
+import pytest
+
+from bitsynth import architecture, paths
+from bitsynth.build import runners, toolchain
+from bitsynth.cli import main
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.isa import check, load
+
+
+@pytest.fixture
+def specs(tmp_path, monkeypatch):
+    """An empty folder of instruction sets in the place of the shipped one."""
+    monkeypatch.setattr(paths, "isa_specs", lambda: tmp_path)
+    for cached in (load.load, check._digests):
+        cached.cache_clear()
+    yield tmp_path
+    for cached in (load.load, check._digests):
+        cached.cache_clear()
+
+
+def copied(specs, name, **changes):
+    """A copy of the instruction set `name` as `mine`, fields of its isa.toml changed."""
+    shutil.copytree(paths._data("isa_specs") / name, specs / "mine", ignore=shutil.ignore_patterns("*.json"))
+    path = specs / "mine" / "isa.toml"
+    lines = path.read_text().splitlines()
+    for key, value in {"name": "mine", **changes}.items():
+        at = next(k for k, line in enumerate(lines) if line.startswith(f"{key} = "))
+        lines[at] = f'{key} = "{value}"'
+    path.write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize("name", load.names())
+def test_a_new_set_takes_no_python(specs, name):
+    old = load.load_folder(paths._data("isa_specs") / name)
+    if old.table.extends:
+        pytest.skip("extends a set of another folder")
+    copied(specs, name)
+    assert load.names() == ["mine"]
+    isa = load.load("mine")
+    assert list(isa.instrs) == list(old.instrs)
+    try:
+        toolchain.probe(isa, toolchain.preferred(isa))
+        tables = {n.rpartition(".")[0]: n for n in isa.instrs}
+        report = check.check_isa(isa, forms=list(tables.values()))
+    except ToolError as error:
+        pytest.skip(str(error))
+    assert (report.isa, report.failures) == ("mine", ())
+    assert not check.is_tested(isa["add.u8x16" if "add.u8x16" in isa.instrs else next(iter(isa.instrs))])
+
+
+def test_a_set_can_be_blessed(specs, capsys):
+    copied(specs, "neon")
+    for path in (specs / "mine").glob("*.toml"):
+        if path.name not in ("isa.toml", "bitwise.toml"):
+            path.unlink()
+    assert main(["isa", "check", "mine", "--bless"]) == 0
+    assert "checked  14 of 14 forms as declared" in capsys.readouterr().out
+    check.require_tested(load.load("mine").instrs.values())
+
+
+def test_an_unknown_architecture(specs, capsys):
+    copied(specs, "neon", arch="riscv64")
+    with pytest.raises(SpecError) as error:
+        load.load("mine")
+    assert str(error.value).startswith(f"{specs / 'mine' / 'isa.toml'}: arch is 'riscv64'; known: x86_64, aarch64, arm")
+    assert main(["isa", "show", "mine"]) == 2
+    assert "arch is 'riscv64'" in capsys.readouterr().err
+    with pytest.raises(SpecError, match=r"unknown arch 'riscv64'; .*architectures\.toml has x86_64, aarch64, arm"):
+        architecture.named("riscv64")
+
+
+def test_an_architecture_without_an_emulator(specs, monkeypatch, tmp_path):
+    copied(specs, "avx2")
+    monkeypatch.setenv("BITSYNTH_RUNNER", "qemu")
+    with pytest.raises(ToolError, match=r"no emulator for mine \(x86_64\): unset BITSYNTH_RUNNER"):
+        runners.runner(load.load("mine"), tmp_path / "x.so")
+
+
+def test_this_machine(monkeypatch):
+    def here(machine, bits):
+        architecture.here.cache_clear()
+        monkeypatch.setattr("platform.machine", lambda: machine)
+        monkeypatch.setattr("sys.maxsize", (1 << bits - 1) - 1)
+        return architecture.here()
+
+    try:
+        assert here("AMD64", 64) == "x86_64"
+        assert here("arm64", 64) == "aarch64"
+        assert here("aarch64", 32) == here("armv7l", 32) == "arm"
+        assert here("riscv64", 64) == "riscv64"
+    finally:
+        monkeypatch.undo()
+        architecture.here.cache_clear()
+
+
+def test_the_processor_to_emulate():
+    cpus = {"-march=armv8-a": "old", "": "max"}
+    assert architecture.emulated_cpu(cpus, ["-O2", "-march=armv8-a"]) == "old"
+    assert architecture.emulated_cpu(cpus, ["-march=armv8-a", "-march=armv8.2-a+dotprod"]) == "max"
+    assert architecture.emulated_cpu(cpus, []) == "max"
+
+
+BROKEN = {
+    ("bits = 32", "bits = 31"): "arm: bits is 31; want 32 or 64",
+    ("bits = 32", 'bits = "32"'): "Expected `int`, got `str`",
+    ("bits = 32", "bits = 32\nwords = 1"): "unknown field `words`",
+    ("bits = 32\n", ""): "missing required field `bits`",
+    ("region = 0x1000_0000", "region = 0x2000_0000"): "arm: emulator: region is 0x20000000; 16 of them",
+    ("region = 0x1000_0000", "region = 0"): "arm: emulator: region is 0x0",
+    ('programs = ["qemu-arm", "qemu-arm-static"]', "programs = []"): "want one or more of qemu.programs",
+    ('"" = "UC_CPU_ARM_MAX"', '"-x" = "y"'): 'want an entry "" in qemu.cpu and unicorn.cpu',
+    ("[arm]", "[arm"): "",
+}
+
+
+@pytest.mark.parametrize(("change", "why"), BROKEN.items())
+def test_a_wrong_file_is_named(tmp_path, change, why):
+    old, new = change
+    text = paths.architectures().read_text()
+    assert old in text
+    path = tmp_path / "architectures.toml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(SpecError) as error:
+        architecture.read(path)
+    assert str(error.value).startswith(str(path))
+    assert why in str(error.value)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(SpecError, match=r"architectures\.toml: .*No such file"):
+        architecture.read(tmp_path / "architectures.toml")
