@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bitsynth import cache
 from bitsynth.cli import bench_report, output
 from bitsynth.cli.files import require_writable
 from bitsynth.errors import SpecError, ToolError
@@ -87,14 +88,16 @@ def kernels(
 
 
 def _sets(text: str) -> list[str]:
-    """The instruction sets named, or those this processor runs; SpecError for others."""
+    """The instruction sets named, or those with kernels that this processor runs; SpecError for others."""
     if text:
         return [load.load(name).name for name in dict.fromkeys(text.split(","))]
     from bitsynth.build import host
 
-    here = [name for name in load.names() if host.matches(load.load(name).table)]
+    homes = cache.folders()
+    cached = [name for name in load.names() if any(any(home.glob(f"{name}/**/bs_mm_*.json")) for home in homes)]
+    here = [name for name in cached if host.matches(load.load(name).table)]
     if not here:
-        raise SpecError(f"this processor runs none of {', '.join(load.names())}; name one to be emulated with --isa")
+        raise SpecError(f"this processor runs none of {', '.join(cached)}; name one to be emulated with --isa")
     return here
 
 

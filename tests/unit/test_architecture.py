@@ -10,6 +10,8 @@ from bitsynth.cli import main
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa import check, load
 
+SHIPPED = paths.isa_specs()
+
 
 @pytest.fixture
 def specs(tmp_path, monkeypatch):
@@ -24,7 +26,7 @@ def specs(tmp_path, monkeypatch):
 
 def copied(specs, name, **changes):
     """A copy of the instruction set `name` as `mine`, fields of its isa.toml changed."""
-    shutil.copytree(paths._data("isa_specs") / name, specs / "mine", ignore=shutil.ignore_patterns("*.json"))
+    shutil.copytree(SHIPPED / name, specs / "mine", ignore=shutil.ignore_patterns("*.json"))
     path = specs / "mine" / "isa.toml"
     lines = path.read_text().splitlines()
     for key, value in {"name": "mine", **changes}.items():
@@ -33,23 +35,21 @@ def copied(specs, name, **changes):
     path.write_text("\n".join(lines))
 
 
-@pytest.mark.parametrize("name", load.names())
+@pytest.mark.parametrize("name", [n for n in load.names() if not load.load(n).table.extends])
 def test_a_new_set_takes_no_python(specs, name):
-    old = load.load_folder(paths._data("isa_specs") / name)
-    if old.table.extends:
-        pytest.skip("extends a set of another folder")
+    old = load.load_folder(SHIPPED / name)
     copied(specs, name)
     assert load.names() == ["mine"]
     isa = load.load("mine")
     assert list(isa.instrs) == list(old.instrs)
     try:
         toolchain.probe(isa, toolchain.preferred(isa))
-        tables = {n.rpartition(".")[0]: n for n in isa.instrs}
+        tables = {n.rpartition(".")[0]: n for n, i in isa.instrs.items() if len(i.imms) <= 32}
         report = check.check_isa(isa, forms=list(tables.values()))
     except ToolError as error:
         pytest.skip(str(error))
     assert (report.isa, report.failures) == ("mine", ())
-    assert not check.is_tested(isa["add.u8x16" if "add.u8x16" in isa.instrs else next(iter(isa.instrs))])
+    assert not any(map(check.is_tested, isa.instrs.values()))
 
 
 def test_a_set_can_be_blessed(specs, capsys):

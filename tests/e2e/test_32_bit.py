@@ -1,0 +1,51 @@
+"""32-bit code from synthesis to results: words of 4 bytes, half of the arguments on the stack."""
+
+import subprocess
+
+import numpy as np
+import pytest
+
+import bitsynth
+from bitsynth import architecture, build
+from bitsynth.build import qemu
+from bitsynth.cli import main
+from bitsynth.isa import load
+
+ISA = "armv7_neon"
+EMULATOR = architecture.named(load.load(ISA).table.arch).emulator
+
+
+@pytest.fixture
+def kernel(request, tmp_path, monkeypatch):
+    """The kernel of two widths, solved anew."""
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
+    act_bits, w_bits = map(str, request.param)
+    assert main(["synth", "--isa", ISA, "--act-bits", act_bits, "--w-bits", w_bits, "--fresh"]) == 0
+    return bitsynth.get_kernel(isa=ISA, act_bits=request.param[0], w_bits=request.param[1])
+
+
+@pytest.mark.parametrize("runner", ["qemu", "unicorn"])
+@pytest.mark.parametrize("kernel", [(1, 1), (2, 2)], indirect=True, ids=str)
+def test_products(kernel, runner, monkeypatch):
+    if runner == "qemu" and qemu.find(EMULATOR.qemu) is None:
+        pytest.skip("qemu is not on PATH")
+    monkeypatch.setenv("BITSYNTH_RUNNER", runner)
+    rng = np.random.default_rng(0)
+    for m, k, n in ((1, 1, 1), (3, 65, 9), (17, 576, 40), (2, 4608, 16)):
+        a = rng.integers(0, 1 << kernel.spec.act.bits, (m, k))
+        w = 2 * rng.integers(0, 1 << kernel.spec.wgt.bits, (k, n)) - (1 << kernel.spec.wgt.bits) + 1
+        assert (kernel.matmul(a, w) == a @ w).all()
+        most = np.full_like(a, a.max()), np.full_like(w, w.max())
+        assert (kernel.matmul(*most) == most[0] @ most[1]).all()
+
+
+@pytest.mark.parametrize("kernel", [(2, 1)], indirect=True, ids=str)
+def test_every_compiler_builds_its_program(kernel):
+    isa, program = load.load(ISA), qemu.find(EMULATOR.qemu)
+    if program is None:
+        pytest.skip("qemu is not on PATH")
+    compilers = build.compilers(isa)
+    assert compilers
+    for compiler in compilers:
+        path = build.compile_for(isa, kernel.files, shared=False, compiler=compiler)
+        assert subprocess.run([program, path], check=False).returncode == 0, compiler.name
