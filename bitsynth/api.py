@@ -20,6 +20,7 @@ from bitsynth.isa.load import load
 from bitsynth.names import KernelName
 from bitsynth.schedule.cost import Cost
 from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.verify import forms_used
 
 if TYPE_CHECKING:
     from bitsynth.build import Runner
@@ -82,7 +83,9 @@ class MatmulKernel:
         from bitsynth import build
 
         isa = load(self.spec.isa)
-        return build.runner(isa, build.compile_for(isa, {**self.files, **(more or {})}), count=count)
+        needs = isa.requirements(forms_used(isa, self.entry.kernel))
+        library = build.compile_for(isa, {**self.files, **(more or {})}, needs=needs)
+        return build.runner(isa, library, needs=needs, count=count)
 
     def matmul(self, a: NDArray[Any], w: NDArray[Any]) -> NDArray[np.int32]:
         """`a @ w` of operand values: `a` (M, K), `w` (K, N), any integer dtype; int32 (M, N).

@@ -157,7 +157,7 @@ def priced(kernel: Kernel, bound: float) -> Cost:
         minimal=cost.loop_ops_per_128_mac(isa, kernel) <= bound,
         loads_per_128_mac=round(cost.loads_per_128_mac(isa, kernel), 4),
         instructions=cost.instructions(kernel),
-        cycles={cpu: round(cost.cycles_per_128_mac(isa, kernel, cpu), 4) for cpu in isa.table.cpu},
+        cycles={cpu: round(x, 4) for cpu, x in cost.cycles(isa, kernel).items()},
     )
 
 

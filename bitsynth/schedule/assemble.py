@@ -36,11 +36,11 @@ def terms(blocks: Sequence[PlacedBlock], weighted: bool) -> list[Term]:
     ]
 
 
-def growth(blocks: Sequence[PlacedBlock], weighted: bool, bits_per_byte: int) -> int:
-    """How much a byte of the fullest accumulator may grow in one step."""
+def growth(blocks: Sequence[PlacedBlock], weighted: bool, most: int) -> int:
+    """How much a lane of the fullest accumulator may grow in one step, by counts of `most` or less."""
     by_class: Counter[int] = Counter()
     for term in terms(blocks, weighted):
-        by_class[term.coef] += term.weight * bits_per_byte
+        by_class[term.coef] += term.weight * most
     return max(by_class.values())
 
 

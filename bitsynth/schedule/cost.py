@@ -158,6 +158,13 @@ def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
     return max(everything, *busy.values()) / units(kernel)
 
 
+def cycles(isa: Isa, kernel: Kernel) -> dict[str, float]:
+    """`cycles_per_128_mac` on every CPU that has all the kernel's instructions."""
+    forms = per_column_block(isa, kernel)
+    able = [cpu for cpu, table in isa.table.cpu.items() if all(table.has(isa[op].feature) for op in forms)]
+    return {cpu: cycles_per_128_mac(isa, kernel, cpu) for cpu in able}
+
+
 def instructions(kernel: Kernel) -> int:
     """Length of the programs for one row: steps, outer loops and flushes."""
     return sum(len(program) for p in kernel.passes for program in p.programs)

@@ -46,7 +46,8 @@ class Layout:
 
 
 def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str) -> Kernel:
-    """The cheapest kernel for `cover` under cost model `model`; NoKernel if none fits."""
+    """The cheapest kernel for `cover` under cost model `model`, which may be a CPU; NoKernel if none fits."""
+    isa = isa.for_cpu(model) if model in isa.table.cpu else isa
     best: tuple[tuple[float, ...], Kernel] | None = None
     for layout in layouts(isa):
         try:
@@ -147,9 +148,9 @@ class _Builder:
 
     def _pass(self, blocks: Sequence[PlacedBlock], constants: Constants) -> Pass:
         layout = self.layout
-        most = growth(blocks, layout.weighted, layout.count.bits_per_byte)
+        most = growth(blocks, layout.weighted, layout.count.most)
         steps = -(-cost.AMORTISED_K // (WORD_BYTES * layout.count.bits_per_byte))
-        plan = reduce.plan(self.isa.name, reduce.Bytes(layout.groups, most), steps, self.metric)
+        plan = reduce.plan(self.isa, reduce.Counted(layout.groups, most, bits=layout.count.kind.bits), steps, self.metric)
         if self.slots not in ((), plan.slots):
             raise NoKernel(f"{self.isa.name}: passes disagree on the order of columns")
         self.slots = plan.slots

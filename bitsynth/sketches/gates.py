@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise, product
 
 from bitsynth.errors import NoKernel
@@ -91,6 +92,7 @@ class Solved:
     claims: tuple[str, ...]
 
 
+@lru_cache
 def gate_ops(isa: Isa) -> tuple[GateOp, ...]:
     """The bitwise instructions of the full register that keep zero at zero, one a function."""
     found: dict[tuple[int, int], GateOp] = {}
@@ -325,9 +327,8 @@ class _Encoding:
         self.system.add(smt.no(smt.both(args[0][n], args[1][n])) for n in range(nodes))
         for chosen, op in zip(ops, self.query.ops, strict=True):
             ordered = range(op.arity - 1) if op.is_free else range(_is_symmetric(op))
-            self.system.add(
-                smt.no(smt.both(chosen, args[k][m], args[k + 1][n])) for k in ordered for m in range(nodes) for n in range(m)
-            )
+            for k, m in product(ordered, range(nodes)):
+                self.system.add(smt.no(smt.both(chosen, args[k][m], args[k + 1][n])) for n in range(m))
 
     def _terms(self, corrected: bool) -> None:
         gates = self.values[self.leaves :]
@@ -350,6 +351,7 @@ class _Encoding:
             table = sum(model.true(v) << x for x, v in enumerate(free)) if op.is_free else op.tables[0]
             gates.append(Gate(op.name, nodes, op.imms[op.tables.index(table)]))
         terms = tuple((c, self.leaves + k) for k, c in enumerate(map(model.unsigned, self.coefs)) if c)
+        tied = {op.name: op.tied for op in self.query.ops}
         form = BitForm(
             act_planes=tuple(sum(model.true(v) << c for c, v in enumerate(p)) for p in self.act_planes),
             wgt_planes=tuple(sum(model.true(v) << c for c, v in enumerate(p)) for p in self.wgt_planes),
@@ -357,7 +359,7 @@ class _Encoding:
             terms=terms,
             g=tuple(model.signed(x, _WIDTH) for x in self.g),
             h=tuple(model.signed(x, _WIDTH) for x in self.h),
-            cost=len(gates) + _copied(gates, {op.name: op.tied for op in self.query.ops}, self.leaves) + COUNT_COST * len(terms),
+            cost=len(gates) + _copied(gates, tied, self.leaves) + COUNT_COST * len(terms),
         )
         return _without_unused_planes(form)
 

@@ -17,7 +17,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.domains.forms import Form, Inexact, Pieces, as_form
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.lane import is_bitwise
-from bitsynth.isa.load import Isa, load
+from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Trace
 
 ILLEGAL = (Inexact, SpecError)
@@ -65,9 +65,8 @@ class Move:
 
 
 @lru_cache
-def all_moves(isa_name: str) -> tuple[Move, ...]:
+def all_moves(isa: Isa) -> tuple[Move, ...]:
     """Every move the instruction set offers, in the order of its tables, one of each meaning."""
-    isa = load(isa_name)
     every = [move for instr in arithmetic(isa) if not instr.tied for move in _moves(isa, instr)]
     unique = {_meaning(isa, move): move for move in reversed(every)}
     return tuple(move for move in every if unique[_meaning(isa, move)] is move)

@@ -98,7 +98,7 @@ def test_counting_instructions_are_found_by_what_they_do():
 
 
 def test_neon_reduces_as_the_paper_does():
-    plan = reduce.plan("neon", reduce.Bytes(4, 8), 9, cost.metric("neon", "ops"))
+    plan = reduce.plan(load("neon"), reduce.Counted(4, 8), 9, cost.metric("neon", "ops"))
     assert [m.op for m in plan.pre] == ["addp.u8x16", "addp.u8x16"]
     assert plan.accumulate == "uadalp.u8x16"
     assert plan.slots == tuple(range(8))
@@ -107,7 +107,7 @@ def test_neon_reduces_as_the_paper_does():
 @pytest.mark.parametrize("isa", ISAS)
 def test_a_reduction_that_cannot_fill_the_tile_is_an_empty_sketch(isa):
     with pytest.raises(NoKernel, match="do not fill"):
-        reduce.plan(isa, reduce.Bytes(1, 8), 9, cost.metric(isa, "ops"))
+        reduce.plan(load(isa), reduce.Counted(1, 8), 9, cost.metric(isa, "ops"))
 
 
 def test_the_papers_pair_takes_five_instructions():
