@@ -150,7 +150,9 @@ class _Builder:
         layout = self.layout
         most = growth(blocks, layout.weighted, layout.count.most)
         steps = -(-cost.AMORTISED_K // (WORD_BYTES * layout.count.bits_per_byte))
-        plan = reduce.plan(self.isa, reduce.Counted(layout.groups, most, bits=layout.count.kind.bits), steps, self.metric)
+        plan = reduce.plan(
+            self.isa, reduce.Counted(layout.groups, most, bits=layout.count.kind.bits), steps, self.metric
+        )
         if self.slots not in ((), plan.slots):
             raise NoKernel(f"{self.isa.name}: passes disagree on the order of columns")
         self.slots = plan.slots
@@ -233,9 +235,7 @@ def memory(isa: Isa, row_bytes: int) -> Memory:
     loads = [i for i in instrs if i.reads_memory]
     return Memory(
         load=only("loads a register", [i.name for i in loads if i.out == isa.word == i.operands[0].type]),
-        broadcast=only(
-            f"repeats {row_bytes} bytes", [i.name for i in loads if _repeats(isa, i, row_bytes)]
-        ),
+        broadcast=only(f"repeats {row_bytes} bytes", [i.name for i in loads if _repeats(isa, i, row_bytes)]),
         load_tile=only("loads a tile", [i.name for i in loads if i.out == isa.tile == i.operands[0].type]),
         store_tile=only("stores a tile", [i.name for i in instrs if i.store and i.out == isa.tile]),
         add_tile=only("adds tiles", [i.name for i in instrs if i.out == isa.tile and i.lane == "a[i] + b[i]"]),

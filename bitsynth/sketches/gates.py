@@ -14,7 +14,7 @@ the certificate of minimality.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise, product
@@ -344,14 +344,17 @@ class _Encoding:
         return None if model is None else self._decode(model)
 
     def _decode(self, model: Model) -> BitForm:
-        gates = []
-        for ops, args, free in self.picks:
-            op = self.query.ops[next(k for k, o in enumerate(ops) if model.true(o))]
-            nodes = tuple(next(n for n, x in enumerate(pick) if model.true(x)) for pick in args[: op.arity])
-            table = sum(model.true(v) << x for x, v in enumerate(free)) if op.is_free else op.tables[0]
-            gates.append(Gate(op.name, nodes, op.imms[op.tables.index(table)]))
+        gates: list[Gate] = []
+        wanted, copies = set(range(self.leaves)), 0
+        for pick in reversed(self.picks):
+            op, nodes, table = self._chosen(model, *pick)
+            dying = [k for k in op.tied if nodes[k] not in wanted]
+            copies += bool(op.tied) and not dying
+            if op.is_free and dying:
+                nodes, table = _moved_first(dying[0], nodes, table)
+            gates.insert(0, Gate(op.name, nodes, op.imms[op.tables.index(table)]))
+            wanted.update(nodes)
         terms = tuple((c, self.leaves + k) for k, c in enumerate(map(model.unsigned, self.coefs)) if c)
-        tied = {op.name: op.tied for op in self.query.ops}
         form = BitForm(
             act_planes=tuple(sum(model.true(v) << c for c, v in enumerate(p)) for p in self.act_planes),
             wgt_planes=tuple(sum(model.true(v) << c for c, v in enumerate(p)) for p in self.wgt_planes),
@@ -359,18 +362,24 @@ class _Encoding:
             terms=terms,
             g=tuple(model.signed(x, _WIDTH) for x in self.g),
             h=tuple(model.signed(x, _WIDTH) for x in self.h),
-            cost=len(gates) + _copied(gates, tied, self.leaves) + COUNT_COST * len(terms),
+            cost=len(gates) + copies + COUNT_COST * len(terms),
         )
         return _without_unused_planes(form)
 
+    def _chosen(
+        self, model: Model, ops: Sequence[str], args: Sequence[Sequence[str]], free: Sequence[str]
+    ) -> tuple[GateOp, tuple[int, ...], int]:
+        """A gate's instruction, its operands and its function."""
+        op = self.query.ops[next(k for k, o in enumerate(ops) if model.true(o))]
+        nodes = tuple(next(n for n, x in enumerate(pick) if model.true(x)) for pick in args[: op.arity])
+        return op, nodes, sum(model.true(v) << x for x, v in enumerate(free)) if op.is_free else op.tables[0]
 
-def _copied(gates: Sequence[Gate], tied: Mapping[str, tuple[int, ...]], leaves: int) -> int:
-    """Copies for gates that overwrite an operand although each is a plane or read again."""
-    copies = 0
-    for index, gate in enumerate(gates):
-        wanted = {*range(leaves), *(n for later in gates[index + 1 :] for n in later.args)}
-        copies += bool(tied[gate.op]) and all(gate.args[k] in wanted for k in tied[gate.op])
-    return copies
+
+def _moved_first(k: int, nodes: tuple[int, ...], table: int) -> tuple[tuple[int, ...], int]:
+    """The same function with operand `k` first: the one that compilers overwrite."""
+    order = sorted(range(len(nodes)), key=lambda j: j != k)
+    rows = [sum((x >> place & 1) << j for place, j in enumerate(order)) for x in range(1 << len(nodes))]
+    return tuple(nodes[j] for j in order), sum((table >> row & 1) << x for x, row in enumerate(rows))
 
 
 def _is_symmetric(op: GateOp) -> bool:
