@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from bitsynth import cache
 from bitsynth.cache import Certificate, Entry
+from bitsynth.choice import Choice
 from bitsynth.emit.kernel import CSource
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.names import KernelName
 from bitsynth.schedule.cost import Cost
 from bitsynth.spec import Encoding, MatmulSpec, Operand
-from bitsynth.verify import forms_used
 
 if TYPE_CHECKING:
     from bitsynth.build import Runner
@@ -82,8 +82,7 @@ class MatmulKernel:
         """The kernel compiled together with the C files `more`; `count` asks for instruction counts."""
         from bitsynth import build
 
-        isa = load(self.spec.isa)
-        needs = isa.requirements(forms_used(isa, self.entry.kernel))
+        isa, needs = load(self.spec.isa), self._c.needs
         library = build.compile_for(isa, {**self.files, **(more or {})}, needs=needs)
         return build.runner(isa, library, needs=needs, count=count)
 
@@ -125,9 +124,14 @@ def get_kernel(
     w_bits: int,
     act_encoding: str = "unsigned",
     weight_encoding: str = "bipolar",
+    *,
+    method: str | None = None,
+    cpu: str = "",
 ) -> MatmulKernel:
     """The cached kernel for these widths and encodings, its certificate checked again.
 
+    By default the one of fewest operations among all methods; `method` wants the cheapest of
+    popcount, lookup, multiply or dot, and `cpu` the one of fewest cycles on that processor.
     Raises SpecError for widths, encodings or instruction sets that do not exist, for a
     configuration that is not cached, and for a cache file that does not check.
     """
@@ -135,10 +139,13 @@ def get_kernel(
     spec = MatmulSpec(
         isa, Operand(act_bits, Encoding.parse(act_encoding)), Operand(w_bits, Encoding.parse(weight_encoding))
     )
-    path = cache.find(spec)
+    choice = Choice(method, model=cpu)
+    choice.isa(isa)
+    path = cache.find(spec, choice.variant)
     if path is None:
+        options = "".join(f" --{name} {value}" for name, value in (("method", method), ("cpu", cpu)) if value)
         raise SpecError(
-            f"A{act_bits}W{w_bits} on {isa} is not cached; "
-            f"run `bitsynth synth --isa {isa} --act-bits {act_bits} --w-bits {w_bits}`"
+            f"A{act_bits}W{w_bits} on {isa}{', ' + choice.variant if choice.variant else ''} is not cached; "
+            f"run `bitsynth synth --isa {isa} --act-bits {act_bits} --w-bits {w_bits}{options}`"
         )
     return MatmulKernel(cache.load_entry(path), spec)

@@ -15,9 +15,10 @@ from pathlib import Path
 import msgspec
 
 from bitsynth import paths, verify
+from bitsynth.choice import METHODS, Choice
 from bitsynth.errors import BitsynthError, Refuted, SpecError, ToolError
 from bitsynth.files import replace_file
-from bitsynth.isa.load import load
+from bitsynth.isa.load import Isa, load
 from bitsynth.names import KernelName
 from bitsynth.program import Kernel
 from bitsynth.schedule import cost
@@ -25,8 +26,7 @@ from bitsynth.schedule.cost import Cost
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 from bitsynth.uses import Recorder, Use
 
-FORMAT = 1
-METHOD = "popcount"
+FORMAT = 2
 DEFAULT_VARIANT = ""
 
 
@@ -44,13 +44,23 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     minimality: tuple[str, ...]
 
 
+class RunnerUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A method that was tried too: its kernel's cost in the entry's model, or None and why it has none."""
+
+    method: str
+    cost: float | None
+    why: str
+
+
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One cached kernel. `digest` covers everything else."""
+    """One cached kernel of `method`, which was `asked` for or ("") the cheapest. `digest` covers everything else."""
 
     format: int
     name: str
     method: str
+    asked: str
     model: str
+    runners_up: tuple[RunnerUp, ...]
     kernel: Kernel
     cost: Cost
     certificate: Certificate
@@ -65,10 +75,10 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The entry with its digest."""
         return msgspec.structs.replace(self, digest=self.sealed_digest)
 
-
-def variant(sketch: str, model: str) -> str:
-    """The sub-folder of kernels that are not the default choice."""
-    return DEFAULT_VARIANT if (sketch, model) == ("exact", "ops") else f"{sketch}-{model}"
+    @property
+    def choice(self) -> Choice:
+        """What was asked for; SpecError where no such choice exists."""
+        return Choice(self.asked or None, self.certificate.sketch, self.model)
 
 
 def user_folder() -> Path:
@@ -120,18 +130,26 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def make_entry(
-    kernel: Kernel, spec: MatmulSpec, *, sketch: str, model: str, minimality: tuple[str, ...], bound: float
+    kernel: Kernel,
+    spec: MatmulSpec,
+    choice: Choice,
+    method: str,
+    minimality: tuple[str, ...],
+    bound: float,
+    runners_up: tuple[RunnerUp, ...] = (),
 ) -> tuple[Entry, set[Use]]:
     """A checked and sealed entry, and the instruction uses `prove` must discharge for it."""
     lemmas, uses = examine(kernel)
     entry = Entry(
         format=FORMAT,
         name=str(KernelName.of(kernel, spec.core)),
-        method=METHOD,
-        model=model,
+        method=method,
+        asked=choice.method or "",
+        model=choice.model,
+        runners_up=runners_up,
         kernel=kernel,
         cost=priced(kernel, bound),
-        certificate=Certificate(sketch, spec.core.k_max, lemmas, _statements(uses), minimality),
+        certificate=Certificate(choice.sketch, spec.core.k_max, lemmas, _statements(uses), minimality),
         digest="",
     )
     return entry.sealed(), uses
@@ -157,8 +175,14 @@ def priced(kernel: Kernel, bound: float) -> Cost:
         minimal=cost.loop_ops_per_128_mac(isa, kernel) <= bound,
         loads_per_128_mac=round(cost.loads_per_128_mac(isa, kernel), 4),
         instructions=cost.instructions(kernel),
-        cycles={cpu: round(x, 4) for cpu, x in cost.cycles(isa, kernel).items()},
+        cycles={cpu: round(cost.cycles_per_128_mac(isa, kernel, cpu), 4) for cpu in _able(isa, kernel)},
     )
+
+
+def _able(isa: Isa, kernel: Kernel) -> list[str]:
+    """The CPUs that have every instruction of the kernel."""
+    used = verify.forms_used(isa, kernel)
+    return [cpu for cpu in isa.table.cpu if used <= isa.for_cpu(cpu).instrs.keys()]
 
 
 def read_entry(path: Path) -> Entry:
@@ -185,12 +209,14 @@ def load_entry(path: Path) -> Entry:
     entry = read_entry(path)
     core = MatmulSpec(entry.kernel.isa, *_operands(entry.kernel))
     try:
+        entry.choice.isa(core.isa)
         lemmas, uses = examine(entry.kernel)
     except BitsynthError as why:
         raise SpecError(f"{path}: the certificate does not check: {_because(entry.kernel, why)}; {_REMEDY}") from None
     facts = {
-        "method": entry.method == METHOD,
-        "sketch and cost model": path.parent.name == (variant(entry.certificate.sketch, entry.model) or core.isa),
+        "method": entry.method in METHODS and entry.asked in ("", entry.method),
+        "runners-up": all(x.method in METHODS and x.why.isprintable() for x in entry.runners_up),
+        "sketch and cost model": path.parent.name == (entry.choice.variant or core.isa),
         "minimality claims": all(c.isprintable() for c in entry.certificate.minimality),
         "lower bound": 0 <= entry.cost.lower_bound <= entry.cost.ops_per_128_mac,
         "name": entry.name == path.stem == str(KernelName.of(entry.kernel, core)),
@@ -219,7 +245,7 @@ def _operands(kernel: Kernel) -> tuple[Operand, Operand]:
 
 def store(entry: Entry) -> Path:
     """Write the entry to the user's folder, in one step: readers see the old file or the new one."""
-    folder = user_folder() / entry.kernel.isa / variant(entry.certificate.sketch, entry.model)
+    folder = user_folder() / entry.kernel.isa / entry.choice.variant
     path = folder / f"{entry.name}.json"
     replace_file(path, msgspec.json.format(msgspec.json.encode(entry), indent=1) + b"\n")
     for old in _files(folder, f"{entry.name.rsplit('_', 1)[0]}_*.json"):

@@ -129,7 +129,8 @@ def _features(isa: Isa) -> Finding:
         return Finding(name, "", purpose, f"this processor is {host.arch()}; {advice}")
     if absent := host.missing(isa.table):
         return Finding(name, "", purpose, f"this processor lacks {', '.join(absent)}; {advice}")
-    return Finding(name, ", ".join(isa.table.host_features) or isa.table.arch, purpose, "")
+    sets = [f"no {name}" if host.lacking(f.host) else name for name, f in isa.table.features.items()]
+    return Finding(name, ", ".join([*(isa.table.host_features or [isa.table.arch]), *sets]), purpose, "")
 
 
 def _folder(name: str, folder: Path, purpose: str, variable: str) -> Finding:

@@ -22,7 +22,7 @@ from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.program import STAGE_BYTES, Constant, Kernel, Loop, Pass, Planes, Step, Table
+from bitsynth.program import Constant, Kernel, Loop, Pass, Planes, Step, Table
 from bitsynth.wellformed import check_shape
 
 Codes = NDArray[np.uint8]
@@ -241,7 +241,7 @@ class _Run:
         build = self.kernel.build
         assert build is not None
         staged = np.array(table.values, np.uint64)[codes[..., table.first : table.first + table.bits]]
-        cells = [staged[..., n] if n < table.bits else np.uint64(0) for n in range(STAGE_BYTES)]
+        cells = [staged[..., n] if n >= 0 else np.uint64(0) for n in build.stage]
         trace = self._trace(build.constants)
         trace.bind("x0", self._loaded(build.load, cells, 8))
         for step in build.steps:

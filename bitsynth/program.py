@@ -102,9 +102,13 @@ Input = Planes | Table
 
 
 class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a table is made: `load` repeats STAGE_BYTES staged values in `x0`, `program` gives `table`."""
+    """How a table is made: `load` repeats STAGE_BYTES staged values in `x0`, `program` gives `table`.
+
+    Byte p of the stage is the value of the table's code number stage[p], 0 where that is -1.
+    """
 
     load: str
+    stage: tuple[int, ...]
     constants: tuple[Constant, ...]
     program: tuple[str, ...]
     table: str

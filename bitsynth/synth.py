@@ -1,4 +1,4 @@
-"""The line: spec -> sketch -> program -> proof, and what was found along the way."""
+"""The line: spec -> sketches -> program -> proof, and what was found along the way."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bitsynth import cache, prove
-from bitsynth.cache import Entry
-from bitsynth.errors import SpecError
-from bitsynth.isa import load
+from bitsynth.cache import Entry, RunnerUp
+from bitsynth.choice import METHODS, Choice
+from bitsynth.errors import NoKernel, SpecError
+from bitsynth.isa.load import Isa, load
 from bitsynth.program import Kernel
-from bitsynth.schedule import cost, tile
-from bitsynth.sketches import compute, paper
+from bitsynth.schedule import cost, spread, tile
+from bitsynth.sketches import compute, paper, table
 from bitsynth.sketches.solver import DEFAULT_RLIMIT, Budget
 from bitsynth.spec import MatmulSpec
 
 Progress = Callable[[str], None]
-SKETCHES = ("exact", "paper")
 
 
 @dataclass(frozen=True)
@@ -42,78 +42,109 @@ class Synthesis:
         return sum(s.seconds for s in self.stages)
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """The cheapest kernel of one method, not proved yet; `claims` say why nothing in its sketch is cheaper."""
+
+    method: str
+    kernel: Kernel
+    claims: tuple[str, ...]
+    bound: float
+    stages: tuple[Stage, ...]
+
+
 def synthesize(
     spec: MatmulSpec,
+    choice: Choice = Choice(),
     *,
-    sketch: str = "exact",
-    model: str = "ops",
     rlimit: int = DEFAULT_RLIMIT,
     progress: Progress = lambda what: None,
 ) -> Synthesis:
-    """The cheapest kernel of the sketch for `spec`'s widths, proved for every input.
+    """The cheapest kernel for `spec`'s widths among the methods of `choice`, proved for every input.
 
-    Raises NoKernel where the sketch is empty, Undecided where the budget is spent.
+    Raises NoKernel where the sketches are empty, Undecided where the budget is spent.
     """
-    if sketch not in SKETCHES:
-        raise SpecError(f"unknown sketch {sketch!r}; known: {', '.join(SKETCHES)}")
     if rlimit < 1:
         raise SpecError(f"the budget must be at least 1 resource unit, not {rlimit}")
-    cost.metric(spec.isa, model)
-    budget = Budget(rlimit, progress)
-    if sketch == "paper":
-        return _paper(spec.core, budget, progress)
-    return _exact(spec.core, model, budget, progress)
+    isa, budget = choice.isa(spec.isa), Budget(rlimit, progress)
+    found, others = candidates(isa, spec.core, choice, budget, progress)
+    best = found[0]
+    progress("prove: lemmas and instruction uses")
+    clock = _Clock()
+    entry, uses = cache.make_entry(best.kernel, spec, choice, best.method, best.claims, best.bound, others)
+    prove.discharge(load(spec.isa), uses, budget)
+    lemmas = len(entry.certificate.lemmas) + len(uses)
+    proof = clock.stage("prove", f"{lemmas} lemmas, K up to {spec.core.k_max:,}", "proved, checker agrees")
+    return Synthesis(entry, (*(s for c in found for s in c.stages), proof))
 
 
-def _exact(spec: MatmulSpec, model: str, budget: Budget, progress: Progress) -> Synthesis:
-    isa = load.load(spec.isa)
+def candidates(
+    isa: Isa, spec: MatmulSpec, choice: Choice, budget: Budget, progress: Progress = lambda what: None
+) -> tuple[list[Candidate], tuple[RunnerUp, ...]]:
+    """A kernel of every method that has one, cheapest first, and what became of the other methods.
+
+    Raises NoKernel, saying why for each method, where there is none.
+    """
+    found: list[Candidate] = []
+    lacking: list[RunnerUp] = []
+    for method in (choice.method,) if choice.method else METHODS if choice.sketch == "exact" else ("popcount",):
+        progress(f"{method}: looking for kernels")
+        try:
+            found.append(_candidate(isa, spec, choice, method, budget, progress))
+        except NoKernel as why:
+            lacking.append(RunnerUp(method, None, str(why)))
+    if not found:
+        raise NoKernel("; ".join(x.why for x in lacking))
+    found.sort(key=lambda c: tile.price(isa, c.kernel, choice.model))
+    rivals = (RunnerUp(c.method, tile.price(isa, c.kernel, choice.model)[0], "") for c in found[1:])
+    return found, (*rivals, *lacking)
+
+
+def forget() -> None:
+    """Drop everything solved, so that the next synthesis is cold."""
+    compute.forget()
+    table.forget()
+
+
+def _candidate(
+    isa: Isa, spec: MatmulSpec, choice: Choice, method: str, budget: Budget, progress: Progress
+) -> Candidate:
+    if choice.sketch == "paper":
+        return _paper(isa, spec, budget, progress)
+    if method == "popcount":
+        return _popcount(isa, spec, choice.model, budget, progress)
+    return _spread(isa, spec, method, choice.model, budget)
+
+
+def _popcount(isa: Isa, spec: MatmulSpec, model: str, budget: Budget, progress: Progress) -> Candidate:
     clock = _Clock()
     solved = compute.solve(isa, spec, budget, progress)
     found = f"{_many(solved.counts, 'popcount')}, {_many(solved.gates, 'gate')} a step"
-    stages = [clock.stage("compute", found, f"minimal: {len(solved.claims)} claims, all unsat")]
-    progress("reduce: reductions and tiles")
+    first = clock.stage("popcount", found, f"minimal: {len(solved.claims)} claims, all unsat")
+    progress("popcount: reductions and tiles")
     kernel = tile.choose(isa, spec, solved.cover, model)
-    stages.append(clock.stage("reduce", _reduction(kernel), "minimal"))
-    progress("prove: lemmas and instruction uses")
     scale = 128 / (isa.word.lanes * kernel.k_step // kernel.slot_bytes)
-    entry, stage = _proved(
-        spec, kernel, clock, budget, sketch="exact", model=model, minimality=solved.claims, bound=solved.bound * scale
-    )
-    return Synthesis(entry, (*stages, stage))
+    second = clock.stage("", _reduction(kernel), "minimal")
+    return Candidate("popcount", kernel, solved.claims, solved.bound * scale, (first, second))
 
 
-def _paper(spec: MatmulSpec, budget: Budget, progress: Progress) -> Synthesis:
+def _spread(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget) -> Candidate:
+    clock = _Clock()
+    found = spread.choose(isa, spec, method, model, budget)
+    stage = clock.stage(method, f"{found.term}; {_reduction(found.kernel)}", "minimal")
+    return Candidate(method, found.kernel, found.claims, found.bound, (stage,))
+
+
+def _paper(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress) -> Candidate:
     """CGO 2020's two sketches with its cost, program length (`sketches.paper`)."""
-    isa = load.load(spec.isa)
     clock = _Clock()
     found = paper.solve(isa, budget, progress)
-    stages = [clock.stage("compute", f"{len(found.pair)} instructions a plane pair", "minimal, shorter ones unsat")]
+    first = clock.stage("compute", f"{len(found.pair)} instructions a plane pair", "minimal, shorter ones unsat")
     progress("reduce: trees of the paper's instruction list")
     kernel = tile.around(isa, spec, paper.build(isa, spec, found, cost.metric(isa.name, "length")))
-    stages.append(clock.stage("reduce", _reduction(kernel), "minimal"))
-    progress("prove: lemmas and instruction uses")
+    second = clock.stage("reduce", _reduction(kernel), "minimal")
     bound = float(paper.lower_bound(spec, found.pair))
-    entry, stage = _proved(
-        spec, kernel, clock, budget, sketch="paper", model="length", minimality=found.claims, bound=bound
-    )
-    return Synthesis(entry, (*stages, stage))
-
-
-def _proved(
-    spec: MatmulSpec,
-    kernel: Kernel,
-    clock: _Clock,
-    budget: Budget,
-    *,
-    sketch: str,
-    model: str,
-    minimality: tuple[str, ...],
-    bound: float,
-) -> tuple[Entry, Stage]:
-    entry, uses = cache.make_entry(kernel, spec, sketch=sketch, model=model, minimality=minimality, bound=bound)
-    prove.discharge(load.load(spec.isa), uses, budget)
-    lemmas = len(entry.certificate.lemmas) + len(uses)
-    return entry, clock.stage("prove", f"{lemmas} lemmas, K up to {spec.k_max:,}", "proved, checker agrees")
+    return Candidate("popcount", kernel, found.claims, bound, (first, second))
 
 
 class _Clock:
@@ -132,7 +163,8 @@ def _many(n: int, what: str) -> str:
 
 
 def _reduction(kernel: Kernel) -> str:
-    """The accumulators' types and how often they are flushed."""
-    kinds = sorted({acc.type.split("x")[0] for p in kernel.passes for acc in p.step.accs})
-    periods = sorted({p.flush_every for p in kernel.passes})
-    return f"u8 -> {', '.join(kinds)} -> s32, flush every {' or '.join(map(str, periods))}"
+    """The accumulators' types, innermost first, and how often each is emptied."""
+    nests = {
+        " -> ".join(f"{loop.accs[0].type.split('x')[0]} x{loop.times:,}" for loop in p.loops) for p in kernel.passes
+    }
+    return " or ".join(sorted(nests)) + " -> s32"

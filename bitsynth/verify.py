@@ -145,14 +145,15 @@ def _check_build(isa: Isa, kernel: Kernel, build: Build, new_trace: TraceFactory
     _check_store(isa[build.store], isa.word)
     trace = new_trace(isa, LinearDomain(1))
     trace.bind_constants(build.constants)
-    codes = [variable(("code", n), 0, most) if n < bits else 0 for n in range(STAGE_BYTES)]
-    trace.bind("x0", Register(isa.word, tuple(codes[b % STAGE_BYTES] for b in range(isa.word.lanes))))
+    codes = [variable(("code", n), 0, most) for n in range(bits)]
+    stage: list[Payload] = [codes[n] if n >= 0 else 0 for n in build.stage]
+    trace.bind("x0", Register(isa.word, tuple(stage[b % STAGE_BYTES] for b in range(isa.word.lanes))))
     try:
         for step in build.steps:
             trace.run(step)
         table = trace.registers[build.table].viewed_as(trace.domain, isa.word).lanes
         for e in range(1 << bits):
-            have, want = as_form(table[e]), total(as_form(codes[n]) for n in range(bits) if e >> n & 1)
+            have, want = as_form(table[e]), total(codes[n] for n in range(bits) if e >> n & 1)
             if (have.const, have.atoms) != (0, want.atoms):
                 raise Inexact(f"entry {e} is another sum")
     except Inexact as why:

@@ -32,7 +32,7 @@ def check_shape(isa: Isa, kernel: Kernel) -> None:
     _require(_tables(kernel))
     _check_constants(isa, kernel.constants)
     if kernel.build:
-        _check_build(isa, kernel.build)
+        _check_build(isa, kernel, kernel.build)
     for number, loop in enumerate(kernel.passes):
         try:
             _check_pass(isa, kernel, loop)
@@ -179,7 +179,10 @@ def _inputs(isa: Isa, kernel: Kernel, loop: Pass) -> list[str]:
     return rows + [f"w{g}_{i}" for i in range(len(loop.columns)) for g in range(registers)]
 
 
-def _check_build(isa: Isa, build: Build) -> None:
+def _check_build(isa: Isa, kernel: Kernel, build: Build) -> None:
+    bits = min(x.bits for p in kernel.passes for x in p.rows if isinstance(x, Table))
+    if len(build.stage) != STAGE_BYTES or not all(-1 <= n < bits for n in build.stage):
+        raise SpecError(f"malformed kernel: the stage of a table must name {STAGE_BYTES} codes from 0 to {bits - 1}")
     _check_constants(isa, build.constants)
     _check_program(isa, build.steps, {"x0", *(c.name for c in build.constants)})
     if build.table not in {s.dst for s in build.steps}:

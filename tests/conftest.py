@@ -1,14 +1,40 @@
-"""Suite-wide rules: where `.ci/allowed_skips` is in force, any other skip is a failure."""
+"""Suite-wide rules of what may be skipped.
+
+Where `.ci/allowed_skips` is in force, any other skip is a failure. BITSYNTH_REQUIRE_ISA
+names instruction sets, a comma between them, whose tests must run.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from bitsynth.isa import load
+
 ALLOWED = Path(__file__).parent.parent / ".ci" / "allowed_skips"
+REQUIRED = [name.strip() for name in os.environ.get("BITSYNTH_REQUIRE_ISA", "").split(",") if name.strip()]
+
+
+def pytest_configure() -> None:
+    """Refuse names that are no instruction sets."""
+    if unknown := sorted(set(REQUIRED) - set(load.names())):
+        raise pytest.UsageError(f"BITSYNTH_REQUIRE_ISA: unknown {unknown}; known: {', '.join(load.names())}")
+
+
+@pytest.fixture(scope="session")
+def skip_isa() -> Callable[[str, str], None]:
+    """`skip_isa(name, why)`: skip what needs the instruction set, or fail where it is required."""
+
+    def skip(name: str, why: str) -> None:
+        if name in REQUIRED:
+            pytest.fail(f"{why}, and BITSYNTH_REQUIRE_ISA has {name}")
+        pytest.skip(why)
+
+    return skip
 
 
 @pytest.hookimpl(trylast=True)

@@ -122,10 +122,15 @@ def measure(found: Found, rounds: int, progress: Progress) -> Report:
         result.clock_ghz,
         tuple(rows[: len(rivals)]),
         kernels,
-        {m: rank_correlation([r.model[m] for r in kernels], [r.per_128_mac.median for r in kernels]) for m in models},
+        {m: _ranked([r for r in kernels if m in r.model], m) for m in models},
         left_out,
         (*found.problems, *problems),
     )
+
+
+def _ranked(rows: Sequence[Row], model: str) -> float | None:
+    """How well the model ranks the rows; a processor without a kernel's instructions has no cycles for it."""
+    return rank_correlation([r.model[model] for r in rows], [r.per_128_mac.median for r in rows])
 
 
 def _baselines(isa: Isa, count: bool) -> tuple[list[_Job], dict[str, str]]:

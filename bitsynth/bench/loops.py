@@ -26,8 +26,8 @@ from bitsynth.names import KernelName
 from bitsynth.schedule.cost import AMORTISED_K
 from bitsynth.spec import Operand
 
-L1_BYTES = 24 * 1024
-"""What operands may take: three quarters of the smallest L1 data cache in common use."""
+L1_BYTES = 32 * 1024
+"""What operands may take: the smallest L1 data cache in common use."""
 CLOCK_CYCLES = 32
 _CLOCK = Path(__file__).parent / "clock.c"
 _LINE_BYTES = 64
@@ -70,24 +70,26 @@ class Loop:
 def kernel_loop(kernel: MatmulKernel, *, count: bool = False) -> Loop:
     """The microkernel of `kernel` on a tile of random codes."""
     tile = KernelName.parse(kernel.name)
+    m, n = (tile.columns, tile.rows) if kernel.entry.kernel.swapped else (tile.rows, tile.columns)
     runner = kernel.compile(_repeat(kernel.name, _KERNEL, f"{kernel.name}.h"), count=count)
 
     def sizes(steps: int) -> tuple[int, int]:
         k = steps * tile.k_step
         return (
-            runner.call(f"{kernel.name}_act_bytes", tile.rows, k),
-            runner.call(f"{kernel.name}_wgt_bytes", k, tile.columns),
+            runner.call(f"{kernel.name}_act_bytes", m, k),
+            runner.call(f"{kernel.name}_wgt_bytes", k, n),
         )
 
-    steps = _fitting(-(-AMORTISED_K // tile.k_step), lambda n: sum(sizes(n)))
+    steps = _fitting(-(-AMORTISED_K // tile.k_step), lambda count: sum(sizes(count)))
     k, (act_bytes, wgt_bytes) = steps * tile.k_step, sizes(steps)
     act, wgt = aligned(act_bytes, np.uint8), aligned(wgt_bytes, np.uint8)
-    runner.call(f"{kernel.name}_pack_act", tile.rows, k, _codes(kernel.spec.act, (tile.rows, k)), act)
-    runner.call(f"{kernel.name}_pack_wgt", k, tile.columns, _codes(kernel.spec.wgt, (k, tile.columns)), wgt)
+    runner.call(f"{kernel.name}_pack_act", m, k, _codes(kernel.spec.act, (m, k)), act)
+    runner.call(f"{kernel.name}_pack_wgt", k, n, _codes(kernel.spec.wgt, (k, n)), wgt)
     starts = aligned(tile.columns, np.int32), aligned(tile.rows, np.int32)
     sums = aligned(tile.rows * tile.columns, np.int32)
     macs = tile.rows * tile.columns * k
-    arguments = (steps, act, wgt, *starts, sums, tile.columns)
+    operands = (wgt, act) if kernel.entry.kernel.swapped else (act, wgt)
+    arguments = (steps, *operands, *starts, sums, tile.columns)
     return Loop(kernel.name, kernel.name, arguments, k, macs, act_bytes + wgt_bytes, runner)
 
 

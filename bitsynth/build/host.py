@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bitsynth import architecture
 
 if TYPE_CHECKING:
-    from bitsynth.isa.load import IsaTable
+    from bitsynth.isa.tables import IsaTable
 
 
 def arch() -> str:

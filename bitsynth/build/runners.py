@@ -14,7 +14,8 @@ from bitsynth.build import host
 from bitsynth.errors import ToolError
 
 if TYPE_CHECKING:
-    from bitsynth.isa.load import Isa, IsaTable, Requirements
+    from bitsynth.isa.load import Isa, Requirements
+    from bitsynth.isa.tables import IsaTable
 
 KINDS = ("native", "qemu", "unicorn")
 

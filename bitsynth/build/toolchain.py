@@ -19,7 +19,8 @@ from bitsynth.build.folder import cache_folder
 from bitsynth.errors import ToolError
 
 if TYPE_CHECKING:
-    from bitsynth.isa.load import Isa, IsaTable
+    from bitsynth.isa.load import Isa
+    from bitsynth.isa.tables import IsaTable
 
 _PROBE = """\
 #include <stddef.h>

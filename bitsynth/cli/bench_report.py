@@ -101,7 +101,7 @@ def _models(report: Report) -> list[_Column]:
     measured: _Column = ("cycles" if report.clock_ghz else "executed", lambda r: f"{r.per_128_mac.median:.2f}")
 
     def modelled(name: str, row: Row) -> str:
-        return f"{row.model[name]:.2f}"
+        return f"{row.model[name]:.2f}" if name in row.model else "-"
 
     return [measured, *((n, partial(modelled, n)) for n in shown)]
 

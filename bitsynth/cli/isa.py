@@ -53,6 +53,7 @@ def _facts(isa: Isa) -> dict[str, Any]:
         "vector_bits": isa.table.vector_bits,
         "registers": isa.table.registers,
         "cpus": list(isa.table.cpu),
+        "features": list(isa.table.features),
         "forms": len(isa.instrs),
         "tested": sum(map(isa_check.is_tested, isa.instrs.values())),
     }
@@ -71,7 +72,10 @@ def show(name: IsaName, as_json: Json = False) -> None:
 
 
 def _cpus(isa: Isa) -> list[str]:
-    return [f"  {name}: {cpu.doc}" for name, cpu in isa.table.cpu.items()]
+    return [
+        *(f"  {name}: {cpu.doc}" for name, cpu in isa.table.cpu.items()),
+        *(f"  [{name}]: {feature.doc}" for name, feature in isa.table.features.items()),
+    ]
 
 
 def form_facts(instr: Instr) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,21 +12,14 @@ import typer
 from bitsynth import cache
 from bitsynth.api import MatmulKernel
 from bitsynth.cache import Entry
+from bitsynth.choice import METHODS, SKETCHES, Choice
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable, write_c
 from bitsynth.cli.options import Json
 from bitsynth.cli.report import Line, kernel_line, print_lines
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
-from bitsynth.schedule import cost
 from bitsynth.spec import Encoding, MatmulSpec, Operand
-
-
-class Sketch(StrEnum):
-    """What programs may look like: bitsynth's own sketch, or the one of CGO 2020."""
-
-    EXACT = "exact"
-    PAPER = "paper"
 
 
 @dataclass(frozen=True)
@@ -45,12 +37,17 @@ _ActBits = Annotated[int, typer.Option("--act-bits", help="Bits of an activation
 _WBits = Annotated[int, typer.Option("--w-bits", help="Bits of a weight, 1 to 8.")]
 _ActEncoding = Annotated[Encoding, typer.Option("--act-encoding", help="What activation codes stand for.")]
 _WgtEncoding = Annotated[Encoding, typer.Option("--weight-encoding", help="What weight codes stand for.")]
-_Sketch = Annotated[Sketch, typer.Option("--sketch", help="What programs may look like.")]
-_Cost = Annotated[
+_Method = Annotated[
     str | None,
-    typer.Option(
-        "--cost", metavar="MODEL", help="What to minimize: ops, length, or cycles of a cpu.", show_default="ops"
-    ),
+    typer.Option("--method", help=f"One of {', '.join(METHODS)}.", show_default="the cheapest of all"),
+]
+_Sketch = Annotated[str, typer.Option("--sketch", help=f"What programs may look like: {' or '.join(SKETCHES)}.")]
+_Cost = Annotated[
+    str, typer.Option("--cost", metavar="MODEL", help="What to minimize: ops or length.", show_default="ops")
+]
+_Cpu = Annotated[
+    str,
+    typer.Option("--cpu", help="Minimize cycles on this processor, with the instructions it has.", show_default=False),
 ]
 _Rlimit = Annotated[
     int | None, typer.Option("--rlimit", min=1, help="Budget of the solver, in its own units.", show_default=False)
@@ -68,8 +65,10 @@ def synth(
     w_bits: _WBits,
     act_encoding: _ActEncoding = Encoding.UNSIGNED,
     weight_encoding: _WgtEncoding = Encoding.BIPOLAR,
-    sketch: _Sketch = Sketch.EXACT,
-    model: _Cost = None,
+    method: _Method = None,
+    cpu: _Cpu = "",
+    sketch: _Sketch = "exact",
+    model: _Cost = "",
     rlimit: _Rlimit = None,
     fresh: _Fresh = False,
     to: _To = None,
@@ -80,13 +79,13 @@ def synth(
     A configuration in the cache answers at once, its certificate checked again.
     """
     load(isa)
-    model = _model(isa, sketch, model)
+    choice = _choice(isa, method, cpu, sketch, model)
     spec = MatmulSpec(isa, Operand(act_bits, act_encoding), Operand(w_bits, weight_encoding))
-    folder = to or cache.user_folder() / isa / cache.variant(sketch, model)
-    answer = None if fresh else _from_cache(spec, sketch, model)
+    folder = to or cache.user_folder() / isa / choice.variant
+    answer = None if fresh else _from_cache(spec, choice)
     if answer is None:
         require_writable(folder)
-        answer = _solve(spec, sketch, model, rlimit)
+        answer = _solve(spec, choice, rlimit)
     files = write_c(folder, MatmulKernel(answer.entry, spec).files)
     if as_json:
         output.write_json(_facts(answer, spec, files))
@@ -96,19 +95,24 @@ def synth(
     print_lines(*answer.lines, kernel_line(answer.entry, spec), Line("wrote", (wrote, kept), free=True))
 
 
-def _model(isa: str, sketch: Sketch, chosen: str | None) -> str:
-    """The cost model, by default the sketch's own; SpecError where the two do not go together."""
-    own = {Sketch.EXACT: "ops", Sketch.PAPER: "length"}[sketch]
-    cost.metric(isa, chosen or own)
-    if sketch is Sketch.PAPER and chosen not in (None, own):
-        raise SpecError(f"the paper's sketch minimizes {own}, not {chosen}; leave out --cost")
-    return chosen or own
+def _choice(isa: str, method: str | None, cpu: str, sketch: str, model: str) -> Choice:
+    """What is asked for; SpecError where the options do not go together."""
+    cpus = list(load(isa).table.cpu)
+    if cpu and model:
+        raise SpecError(f"--cpu {cpu} minimizes its cycles; leave out --cost")
+    if cpu and cpu not in cpus:
+        raise SpecError(f"unknown cpu {cpu!r}; {isa} knows {', '.join(cpus)}")
+    if model and model not in ("ops", "length"):
+        raise SpecError(f"--cost is ops or length, not {model!r}; for the cycles of a processor use --cpu")
+    choice = Choice(method, sketch, cpu or model)
+    choice.isa(isa)
+    return choice
 
 
-def _from_cache(spec: MatmulSpec, sketch: Sketch, model: str) -> _Answer | None:
+def _from_cache(spec: MatmulSpec, choice: Choice) -> _Answer | None:
     """The cached kernel, its certificate checked again; None where there is none."""
     start = time.perf_counter()
-    path = cache.find(spec, cache.variant(sketch, model))
+    path = cache.find(spec, choice.variant)
     if path is None:
         return None
     entry = cache.load_entry(path)
@@ -121,22 +125,33 @@ def _from_cache(spec: MatmulSpec, sketch: Sketch, model: str) -> _Answer | None:
         Line("recheck", (f"{lemmas} lemmas, K up to {spec.k_max:,}", "certificate checks"), seconds),
         Line("bound", (f"steady loop, {price.lower_bound:g} ops or more", f"{minimal}: {claims}, as solved")),
     )
-    return _Answer(entry, lines, seconds, cached=True)
+    return _Answer(entry, (*lines, *_runners_up(entry)), seconds, cached=True)
 
 
-def _solve(spec: MatmulSpec, sketch: Sketch, model: str, rlimit: int | None) -> _Answer:
+def _runners_up(entry: Entry) -> list[Line]:
+    """What the other methods would have cost, or why they have no kernel."""
+    unit = {"ops": "ops per 128 MAC", "length": "instructions"}.get(entry.model, f"cycles on {entry.model}")
+    priced = [f"{x.method} {x.cost:.2f} {unit}" for x in entry.runners_up if x.cost is not None]
+    lacking = [x.method for x in entry.runners_up if x.cost is None]
+    out = [Line("method", (entry.method, f"next: {', '.join(priced)}" if priced else ""), free=True)]
+    if lacking:
+        out.append(Line("", (f"no kernel by {', '.join(lacking)}",), free=True))
+    return out
+
+
+def _solve(spec: MatmulSpec, choice: Choice, rlimit: int | None) -> _Answer:
     """Synthesize, prove and cache; nothing is kept where any of that fails."""
     require_writable(cache.user_folder() / spec.isa)
-    title = f"{spec.isa} A{spec.act.bits}W{spec.wgt.bits}, {sketch} sketch"
+    title = f"{spec.isa} A{spec.act.bits}W{spec.wgt.bits}, {choice.sketch} sketch"
     with output.progress(title) as say:
         say("starting the solver")
         from bitsynth import synth as line
 
         budget = {} if rlimit is None else {"rlimit": rlimit}
-        found = line.synthesize(spec, sketch=sketch, model=model, progress=say, **budget)
+        found = line.synthesize(spec, choice, progress=say, **budget)
     cache.store(found.entry)
     lines = tuple(Line(s.name, (s.found, s.verdict), s.seconds) for s in found.stages)
-    return _Answer(found.entry, lines, found.seconds, cached=False)
+    return _Answer(found.entry, (*lines, *_runners_up(found.entry)), found.seconds, cached=False)
 
 
 def _facts(answer: _Answer, spec: MatmulSpec, files: list[Path]) -> dict[str, Any]:
@@ -161,9 +176,11 @@ def _facts(answer: _Answer, spec: MatmulSpec, files: list[Path]) -> dict[str, An
         "cached": answer.cached,
         "seconds": round(answer.seconds, 4),
         "k_max": spec.k_max,
+        "runners_up": [{"method": x.method, "cost": x.cost, "why": x.why} for x in entry.runners_up],
         "stages": [
             {"name": x.label, "found": x.cells[0], "verdict": x.cells[1], "seconds": round(x.seconds or 0.0, 4)}
             for x in answer.lines
+            if not x.free
         ],
         "files": [str(path) for path in files],
     }

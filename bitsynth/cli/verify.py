@@ -93,7 +93,7 @@ def _minimality_line(entry: Entry, spec: MatmulSpec, again: bool, say: Callable[
     from bitsynth.sketches import compute
 
     compute.forget()
-    found = synth.synthesize(spec, sketch=entry.certificate.sketch, model=entry.model, progress=say).entry
+    found = synth.synthesize(spec, entry.choice, progress=say).entry
     if (found.certificate.minimality, found.cost.lower_bound) != (entry.certificate.minimality, entry.cost.lower_bound):
         raise Refuted(f"{entry.name}: solved again, the sketch gives other claims of minimality than the certificate")
     same = "same kernel" if found == entry else "another kernel of the same cost"

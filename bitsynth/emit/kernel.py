@@ -5,7 +5,7 @@ The text depends on the kernel and its name alone, so it is the same on every ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,7 +38,9 @@ class CSource:
 
     def __init__(self, kernel: Kernel, spec: MatmulSpec) -> None:
         self.name = str(KernelName.of(kernel, spec))
-        self._values = _values(load(kernel.isa), kernel, spec, self.name)
+        isa = load(kernel.isa)
+        self.needs = isa.requirements(sorted(forms_used(isa, kernel)))
+        self._values = {**_values(isa, kernel, spec, self.name), "needs": self.needs}
 
     def _render(self, template: str) -> str:
         return _TEMPLATES[template].render(self._values)
@@ -86,8 +88,12 @@ class PassText:
 
 @dataclass(frozen=True)
 class SideText:
-    """How the inputs of one side are packed: bytes of a vector a step, one C initializer an input."""
+    """How a block of one side's inputs is packed: bytes of a vector a step, one C initializer an input.
 
+    Passes with the same inputs share a block; `start` is how many bytes a step come before it.
+    """
+
+    start: int
     bytes: int
     table: str
     inputs: Sequence[str]
@@ -99,11 +105,12 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
     correction = affine(spec)
     scope = Scope(isa)
     affine_terms = correction.act_terms, correction.wgt_terms
+    rows = _blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
+    columns = _blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)
     return {
         "name": name,
         "guard": name.upper() + "_H",
         "isa": isa.table,
-        "needs": isa.requirements(sorted(forms_used(isa, kernel))),
         "kernel": kernel,
         "spec": spec,
         "affine": correction,
@@ -113,28 +120,24 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
         "load_constants": _load_constants(scope, isa, kernel.constants),
         "register_bytes": isa.word.lanes,
         "init": _init(isa, kernel),
-        "passes": [_pass(isa, kernel, loop, dict(scope.types)) for loop in kernel.passes],
+        "row_blocks": list(rows.values()),
+        "column_blocks": list(columns.values()),
+        "passes": [
+            _pass(isa, kernel, loop, dict(scope.types), rows[loop.rows], columns[loop.columns])
+            for loop in kernel.passes
+        ],
         "build": _build(isa, kernel.build) if kernel.build else None,
         "term_bytes": 8 if correction.is_identity else 16,
-        "buffer": _selftest_words(kernel),
+        "buffer": _selftest_words(kernel, rows.values(), columns.values()),
         "act": spec.act,
         "wgt": spec.wgt,
     }
 
 
-def _selftest_words(kernel: Kernel) -> int:
+def _selftest_words(kernel: Kernel, *sides: Iterable[SideText]) -> int:
     """64-bit words that hold either packed operand of the self-test."""
     tiles = 2 * max(kernel.rows, kernel.columns)
-    most = max(sum(_side_bytes(kernel, side(p)) for p in kernel.passes) for side in (_rows_of, _columns_of))
-    return tiles * (3 * -(-most // 8) + 2)
-
-
-def _rows_of(loop: Pass) -> Sequence[Input]:
-    return loop.rows
-
-
-def _columns_of(loop: Pass) -> Sequence[Input]:
-    return loop.columns
+    return tiles * (3 * max(-(-sum(block.bytes for block in side) // 8) for side in sides) + 2)
 
 
 def _side_bytes(kernel: Kernel, inputs: Sequence[Input]) -> int:
@@ -160,7 +163,8 @@ def _build(isa: Isa, build: Build) -> dict[str, Any]:
     lines.append(scope.load(build.load, "x0", "stage"))
     lines += scope.steps(build.steps)
     lines.append(scope.store(build.store, build.table, "entries"))
-    return {"constants": _arrays(build.constants), "lines": lines}
+    stage = ", ".join("SIZE_MAX" if n < 0 else str(n) for n in build.stage)
+    return {"constants": _arrays(build.constants), "lines": lines, "stage": stage}
 
 
 def _init(isa: Isa, kernel: Kernel) -> list[str]:
@@ -187,25 +191,37 @@ def _tile_at(row: int, register: int, tile: VecType) -> str:
     return f"c + {row} * ldc + {register * tile.lanes}"
 
 
-def _pass(isa: Isa, kernel: Kernel, loop: Pass, types: dict[str, VecType]) -> PassText:
+def _pass(
+    isa: Isa, kernel: Kernel, loop: Pass, types: dict[str, VecType], rows: SideText, columns: SideText
+) -> PassText:
     scope = Scope(isa, types)
     zero = [_zero(isa, kernel, nested, scope) for nested in loop.loops]
     programs = [_step(isa, kernel, loop, scope)]
     programs += [_fold(isa, kernel, nested, scope) for nested in loop.loops[1:]]
     return PassText(
-        rows=_side(kernel, loop.rows, kernel.row_bits),
-        columns=_side(kernel, loop.columns, kernel.column_bits),
+        rows=rows,
+        columns=columns,
         loops=[LoopText(n.times, z, p) for n, z, p in zip(loop.loops, zero, programs, strict=True)],
         flush=_flush(isa, kernel, loop, scope),
     )
 
 
-def _side(kernel: Kernel, inputs: Sequence[Input], bits: int) -> SideText:
+def _blocks(kernel: Kernel, sides: Sequence[Sequence[Input]], bits: int) -> dict[Sequence[Input], SideText]:
+    """What is packed of one side, in order: inputs that several passes read are packed once."""
+    out: dict[Sequence[Input], SideText] = {}
+    for inputs in sides:
+        if inputs not in out:
+            out[inputs] = _side(kernel, inputs, bits, sum(block.bytes for block in out.values()))
+    return out
+
+
+def _side(kernel: Kernel, inputs: Sequence[Input], bits: int, start: int) -> SideText:
     planes = [x for x in inputs if isinstance(x, Planes)]
     tables = [x for x in inputs if isinstance(x, Table)]
     every = [t for x in planes for t in x.tables]
     starts = [sum(len(x.tables) for x in planes[:i]) for i in range(len(planes))]
     return SideText(
+        start=start,
         bytes=_side_bytes(kernel, inputs),
         table=_plane_table(every, bits),
         inputs=[
@@ -239,7 +255,7 @@ def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope) -> list[str]:
     out = []
     for i in range(len(loop.columns)):
         for g in range(registers):
-            out.append(scope.load(kernel.memory.load, f"w{g}_{i}", f"w + {(i * registers + g) * isa.word.lanes}"))
+            out.append(scope.load(kernel.memory.load, f"w{g}_{i}", f"y + {(i * registers + g) * isa.word.lanes}"))
     program = loop.step.steps
     free = row_free(program)
     out += scope.steps([s for s in program if s.dst in free])
@@ -249,7 +265,7 @@ def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope) -> list[str]:
         lines = []
         for i in range(len(loop.rows)):
             at = row * each + _side_bytes(kernel, loop.rows[:i])
-            lines.append(row_scope.load(kernel.memory.broadcast, f"a{i}", f"a + {at}"))
+            lines.append(row_scope.load(kernel.memory.broadcast, f"a{i}", f"x + {at}"))
         lines += _row(isa, row, loop.step, [s for s in program if s.dst not in free], row_scope)
         out += _braced(lines)
     return out

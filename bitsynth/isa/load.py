@@ -24,117 +24,11 @@ from bitsynth.errors import SpecError
 from bitsynth.isa import lane as lane_text
 from bitsynth.isa.bits import FUNCTIONS
 from bitsynth.isa.instr import Cost, Instr, Operand
+from bitsynth.isa.tables import InstrFile, InstrTable, IsaFile, IsaTable
 from bitsynth.isa.types import VecType
 
 _VECTOR_BITS = (64, 128, 256, 512)
 _RESERVED = {"i", "to", *FUNCTIONS, *keyword.kwlist}
-
-
-class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`lat` cycles of latency, `per_cycle` instructions a cycle, at most, on `port`."""
-
-    lat: float
-    per_cycle: float
-    port: str = "vector"
-
-
-class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One `[instr.NAME]` table."""
-
-    doc: str
-    lane: str
-    c: str
-    out: str
-    source: str
-    cost: dict[str, CostTable]
-    forms: dict[str, list[str | int]]
-    in_: dict[str, str] = msgspec.field(name="in")
-    imm: dict[str, tuple[int | str, int | str]] = {}
-    try_imm: list[int] = []
-    tied: list[str] = []
-    high: str | None = None
-    store: bool = False
-    feature: str = ""
-    instructions: int = 1
-
-
-class FeatureTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Instructions only some processors of the set have.
-
-    `macro` says that the compiler may use them, `cc_flags` that it shall; `host` is what
-    Linux's /proc/cpuinfo calls them.
-    """
-
-    doc: str
-    macro: str
-    cc_flags: list[str]
-    host: list[str]
-
-
-class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A processor: how many vector instructions it can start a cycle, at most.
-
-    Where no operand is wider than half a register, `half_width_speedup` times as many
-    start; stores are as many as ever. `features` are the feature sets it has; all if unsaid.
-    """
-
-    doc: str
-    vector_per_cycle: float
-    half_width_speedup: float = 1.0
-    features: list[str] | None = None
-
-    def has(self, feature: str) -> bool:
-        """Whether it has the feature set; the base of the instruction set is ""."""
-        return not feature or self.features is None or feature in self.features
-
-
-class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The instructions of CGO 2020's sketches, by table name.
-
-    `operations` are those of its kernels for 128 multiply-accumulates, by widths such as a2w1.
-    """
-
-    compute: list[str]
-    reduce: tuple[str, ...]
-    shift: str
-    add: str
-    operations: dict[str, int] = {}
-
-
-class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The `[isa]` table of `isa.toml`.
-
-    `cast` views a register as another type; `pin` is a statement that keeps compilers from
-    mixing the rows of a tile, which makes them spill. `cpus` names those of the set it
-    `extends` that it keeps; all if it names none.
-    """
-
-    name: str
-    doc: str
-    arch: str
-    vector_bits: int
-    registers: int
-    header: str
-    feature: str
-    cc_flags: list[str]
-    cast: str
-    ctype: dict[str, str]
-    cpu: dict[str, CpuTable]
-    sources: dict[str, str]
-    host_features: list[str] = []
-    features: dict[str, FeatureTable] = {}
-    extends: str = ""
-    cpus: list[str] = []
-    pin: str = ""
-    paper: PaperTable | None = None
-
-
-class _IsaFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    isa: IsaTable
-
-
-class _InstrFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    instr: dict[str, InstrTable]
 
 
 @dataclass(frozen=True)
@@ -217,7 +111,7 @@ def load_folder(folder: Path) -> Isa:
     instrs = {} if parent is None else {i.name: _inherited(i, table) for i in parent.instrs.values()}
     for path in sorted(folder.glob("*.toml")):
         if path.name != "isa.toml":
-            for name, entry in _decode(path, _InstrFile).instr.items():
+            for name, entry in _decode(path, InstrFile).instr.items():
                 for form in _forms(f"{path}: {name}", table, name, entry):
                     if form.name in instrs:
                         raise SpecError(f"{path}: {form.name} is declared twice")
@@ -242,7 +136,7 @@ def _isa_table(folder: Path) -> tuple[IsaTable, Isa | None]:
     parent = _parent(path, raw)
     if parent is not None:
         raw = _merged({"isa": {**msgspec.to_builtins(parent.table), "doc": None}}, raw)
-    table: IsaTable = _convert(path, raw, _IsaFile).isa
+    table: IsaTable = _convert(path, raw, IsaFile).isa
     if parent is not None and table.cpus:
         table = msgspec.structs.replace(table, cpu=_named(path, "cpu", table.cpus, table.cpu))
     _check_isa(path, table)

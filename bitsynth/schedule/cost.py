@@ -147,6 +147,13 @@ def loads_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     return per_step * (AMORTISED_K / kernel.k_step) / units(kernel)
 
 
+def bytes_per_128_mac(kernel: Kernel) -> float:
+    """Bytes of inputs a tile reads; passes share what is the same."""
+    rows = sum(kernel.input_bytes(x) for side in {p.rows for p in kernel.passes} for x in side)
+    columns = sum(kernel.slot_bytes for side in {p.columns for p in kernel.passes} for _ in side)
+    return round(128 * (rows / kernel.columns + columns / kernel.rows) / kernel.k_step, 6)
+
+
 def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
     """The throughput bound: the busiest port class, or all vector instructions over all ports."""
     busy: dict[str, float] = defaultdict(float)
@@ -156,13 +163,6 @@ def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
         busy[cost.port] += times / cost.per_cycle
     everything = sum(isa[op].instructions * times for op, times in counts.items()) / isa.table.cpu[cpu].vector_per_cycle
     return max(everything, *busy.values()) / units(kernel)
-
-
-def cycles(isa: Isa, kernel: Kernel) -> dict[str, float]:
-    """`cycles_per_128_mac` on every CPU that has all the kernel's instructions."""
-    forms = per_column_block(isa, kernel)
-    able = [cpu for cpu, table in isa.table.cpu.items() if all(table.has(isa[op].feature) for op in forms)]
-    return {cpu: cycles_per_128_mac(isa, kernel, cpu) for cpu in able}
 
 
 def instructions(kernel: Kernel) -> int:

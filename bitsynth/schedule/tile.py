@@ -13,13 +13,11 @@ from functools import cache
 import msgspec
 
 from bitsynth.errors import BitsynthError, NoKernel
-from bitsynth.isa.domains.forms import variable
-from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
-from bitsynth.program import Kernel, Memory, Pass
+from bitsynth.program import Kernel, Pass
 from bitsynth.schedule import cost
 from bitsynth.schedule.assemble import PassBuilder, growth
+from bitsynth.schedule.memory import memory
 from bitsynth.schedule.registers import fits
 from bitsynth.sketches import counts, reduce
 from bitsynth.sketches.blocks import PlacedBlock
@@ -27,7 +25,7 @@ from bitsynth.sketches.reduce import Constants, Plan
 from bitsynth.spec import MatmulSpec
 from bitsynth.verify import longest_loops, with_times
 
-ROWS = (1, 2, 3, 4, 6, 8)
+ROWS = (1, 2, 3, 4, 6, 8, 12)
 GROUPS = (2, 4)
 MAX_FUSED = 6
 WORD_BYTES = 8
@@ -46,8 +44,7 @@ class Layout:
 
 
 def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str) -> Kernel:
-    """The cheapest kernel for `cover` under cost model `model`, which may be a CPU; NoKernel if none fits."""
-    isa = isa.for_cpu(model) if model in isa.table.cpu else isa
+    """The cheapest kernel for `cover` under cost model `model`; NoKernel if none fits."""
     best: tuple[tuple[float, ...], Kernel] | None = None
     for layout in layouts(isa):
         try:
@@ -69,12 +66,16 @@ def flushed_rarely(isa: Isa, kernel: Kernel) -> Kernel:
 
 
 def price(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
-    """Sort key under `model`: its own figure first, then loads."""
+    """Sort key under `model`: its own figure; loads beyond one for two instructions; input bytes; loads.
+
+    Fewer bytes leave more of K in the nearest cache, as long as loads do not hold up the rest.
+    """
     ops, loads = cost.ops_per_128_mac(isa, kernel), cost.loads_per_128_mac(isa, kernel)
+    excess = round(max(0.0, loads - ops / 2), 6)
     if model == "length":
-        return float(cost.instructions(kernel)), round(ops, 6), loads
+        return float(cost.instructions(kernel)), round(ops, 6), excess, loads
     figure = ops if model == "ops" else cost.cycles_per_128_mac(isa, kernel, model)
-    return round(figure, 6), round(loads, 6), -kernel.rows
+    return round(figure, 6), excess, cost.bytes_per_128_mac(kernel), round(loads, 6), -kernel.rows
 
 
 def layouts(isa: Isa) -> Iterator[Layout]:
@@ -150,9 +151,8 @@ class _Builder:
         layout = self.layout
         most = growth(blocks, layout.weighted, layout.count.most)
         steps = -(-cost.AMORTISED_K // (WORD_BYTES * layout.count.bits_per_byte))
-        plan = reduce.plan(
-            self.isa, reduce.Counted(layout.groups, most, bits=layout.count.kind.bits), steps, self.metric
-        )
+        given = reduce.Counted(layout.groups, most, bits=layout.count.kind.bits)
+        plan = reduce.plan(self.isa, given, steps, self.metric)
         if self.slots not in ((), plan.slots):
             raise NoKernel(f"{self.isa.name}: passes disagree on the order of columns")
         self.slots = plan.slots
@@ -173,8 +173,7 @@ class _Builder:
         kernel = msgspec.structs.replace(alone, rows=rows)
         if not fits(self.isa, kernel, kernel.passes[0]):
             return None
-        figure, loads = price(self.isa, kernel, self.model)[:2]
-        return figure, cost.loads_per_128_mac(self.isa, kernel) if self.model == "length" else loads
+        return price(self.isa, kernel, self.model)[0], cost.loads_per_128_mac(self.isa, kernel)
 
 
 def _kernel(
@@ -221,36 +220,3 @@ def _table(blocks: Sequence[PlacedBlock], bits: int, side: str) -> tuple[int, ..
         for code in range(1 << bits):
             out[code] += block.scale * table[code >> low & (len(table) - 1)]
     return tuple(out)
-
-
-def memory(isa: Isa, row_bytes: int) -> Memory:
-    """The data-moving forms, found by their types and meaning; a row's input has `row_bytes`."""
-    instrs = isa.instrs.values()
-
-    def only(what: str, names: list[str]) -> str:
-        if not names:
-            raise NoKernel(f"{isa.name} declares no instruction that {what}")
-        return names[0]
-
-    loads = [i for i in instrs if i.reads_memory]
-    return Memory(
-        load=only("loads a register", [i.name for i in loads if i.out == isa.word == i.operands[0].type]),
-        broadcast=only(f"repeats {row_bytes} bytes", [i.name for i in loads if _repeats(isa, i, row_bytes)]),
-        load_tile=only("loads a tile", [i.name for i in loads if i.out == isa.tile == i.operands[0].type]),
-        store_tile=only("stores a tile", [i.name for i in instrs if i.store and i.out == isa.tile]),
-        add_tile=only("adds tiles", [i.name for i in instrs if i.out == isa.tile and i.lane == "a[i] + b[i]"]),
-        broadcast_tile=only(
-            "repeats an int32", [i.name for i in loads if i.out == isa.tile and i.operands[0].type.lanes == 1]
-        ),
-    )
-
-
-def _repeats(isa: Isa, instr: Instr, size: int) -> bool:
-    """Whether it fills a register with the same `size` bytes over and over."""
-    source = instr.operands[0].type
-    if len(instr.operands) != 1 or instr.imm or source.total_bits != 8 * size:
-        return False
-    if instr.out.total_bits != isa.table.vector_bits:
-        return False
-    lanes = [variable(k, 0, 0) for k in range(source.lanes)]
-    return instr(LinearDomain(1), [lanes]) == [lanes[k % source.lanes] for k in range(instr.out.lanes)]

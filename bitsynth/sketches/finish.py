@@ -1,4 +1,7 @@
-"""The last step of a flush: coef * sum taken from the int32 tile, column by column."""
+"""The last step of a flush: coef * sum taken from the int32 tile, or from wider accumulators, lane by lane.
+
+A negative coefficient adds.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.sketches.moves import ILLEGAL, arithmetic, signature
 
+_MOST_REGISTERS = 8
+
 
 @dataclass(frozen=True)
 class Finish:
@@ -26,21 +31,21 @@ class Finish:
 
 
 def finish(
-    trace: Trace, names: Sequence[str], coef: int, metric: Metric
+    trace: Trace, names: Sequence[str], coef: int, metric: Metric, kind: VecType
 ) -> tuple[float, Finish, tuple[int, ...]] | None:
-    """The cheapest way to take coef * sum from the tile; None unless every lane is a whole column."""
+    """The cheapest way to take coef * sum from registers of `kind`; None unless every lane is a whole column."""
     held = [lane for _, lanes in signature(trace, names) for lane in lanes if lane]
     if len(held) != len({slot for slot, _ in held}):
         return None
     best: tuple[float, Finish, tuple[int, ...]] | None = None
-    for option in finishes(trace.isa, coef):
+    for option in finishes(trace.isa, coef, kind):
         if trace.isa[option.op].operands[1].type.bits != trace.registers[names[0]].type.bits:
             continue
         cost = _cost(trace.isa, option, len(names), metric)
         if best is not None and cost >= best[0]:
             continue
-        probe = Trace(trace.isa, trace.domain, dict(trace.registers), [], dict(trace.constants))
-        tile = bind_tile(probe)
+        probe = Trace(trace.isa, trace.domain, dict(trace.registers), list(trace.steps), dict(trace.constants))
+        tile = bind_tile(probe, kind)
         try:
             out = take_from_tile(probe, option, names, coef, tile)
             slots = _columns(probe, out, coef)
@@ -56,21 +61,20 @@ def _cost(isa: Isa, option: Finish, registers: int, metric: Metric) -> float:
     return registers * sum(metric(isa[op]) for op in ops)
 
 
-def bind_tile(trace: Trace) -> list[str]:
-    """Tile registers c0.., more than any tile has."""
-    kind = trace.isa.tile
+def bind_tile(trace: Trace, kind: VecType) -> list[str]:
+    """Registers c0.. of `kind` to take sums from, more than are needed."""
     return [
         trace.bind(f"c{r}", Register(kind, tuple(variable(("c", r, i), 0, 0) for i in range(kind.lanes))))
-        for r in range(32 // kind.lanes)
+        for r in range(_MOST_REGISTERS)
     ]
 
 
 @lru_cache
-def finishes(isa: Isa, coef: int) -> tuple[Finish, ...]:
-    """Candidate finishes for `coef`: fused multiply-subtract, or scale and subtract."""
-    kind = isa.tile
+def finishes(isa: Isa, coef: int, kind: VecType) -> tuple[Finish, ...]:
+    """Candidate finishes for `coef`: fused multiplication, or scaling first."""
+    size = abs(coef)
     out: list[Finish] = []
-    scales = [None] if coef == 1 else [i.name for i in arithmetic(isa) if i.out == kind and _scales(i, coef)]
+    scales = [None] if size == 1 else [i.name for i in arithmetic(isa) if i.out == kind and _scales(i, size)]
     for instr in arithmetic(isa):
         if not _alike(instr.out, kind) or instr.imm or not _alike(instr.operands[0].type, kind):
             continue
@@ -102,10 +106,10 @@ def take_from_tile(trace: Trace, option: Finish, names: Sequence[str], coef: int
     free = iter(tile)
     for name in names:
         if option.scale:
-            name = _scaled(trace, option.scale, name, coef)
+            name = _scaled(trace, option.scale, name, abs(coef))
         for op in (option.op, option.high) if option.high else (option.op,):
             operand = isa[op].operands[-1].type
-            extra = [trace.constant(operand, (coef,) * operand.lanes)] if option.fused else []
+            extra = [trace.constant(operand, (abs(coef),) * operand.lanes)] if option.fused else []
             if (target := next(free, None)) is None:
                 raise SpecError("more sums than tile registers")
             out.append(trace.apply(op, [target, name, *extra]))

@@ -14,11 +14,13 @@ from functools import lru_cache
 from typing import Literal
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.domains.forms import Form, Inexact, Pieces, as_form
+from bitsynth.isa.domains.forms import Form, Inexact, Pieces, as_form, variable
+from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa
-from bitsynth.isa.trace import Trace
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.types import VecType
 
 ILLEGAL = (Inexact, SpecError)
 """What running a move may raise where it does not apply."""
@@ -64,12 +66,76 @@ class Move:
         return trace.apply(op, args, self.imm)
 
 
+@dataclass(frozen=True)
+class Halves:
+    """Every second lane of `narrow`, as a lane twice as wide: `keep` masks the low ones, `shift` brings the high."""
+
+    keep: str
+    shift: str
+    narrow: VecType
+    kind: Literal["halves"] = "halves"
+
+    @property
+    def wide(self) -> VecType:
+        """The type of what is made."""
+        return VecType("u", 2 * self.narrow.bits, self.narrow.lanes // 2)
+
+    def fits(self, trace: Trace, names: Sequence[str]) -> bool:
+        """Quick test: lanes as narrow as wanted."""
+        return trace.registers[names[0]].type.bits == self.narrow.bits
+
+    def apply(self, trace: Trace, names: Sequence[str]) -> list[str]:
+        """Run the level; raises Inexact or SpecError where it does not apply."""
+        out = []
+        size = self.narrow.bits // 8
+        for name in names:
+            kind = trace.isa[self.keep].operands[1].type
+            mask = (255,) * size + (0,) * size
+            lanes = Register(trace.isa.word, mask * (trace.isa.word.lanes // len(mask))).viewed_as(trace.domain, kind)
+            out += [
+                trace.apply(self.keep, [name, trace.constant(kind, lanes.lanes)]),
+                trace.apply(self.shift, [name], self.narrow.bits),
+            ]
+        for name in out:
+            trace.registers[name] = trace.registers[name].viewed_as(trace.domain, self.wide)
+        return out
+
+
+AnyMove = Move | Halves
+
+
 @lru_cache
-def all_moves(isa: Isa) -> tuple[Move, ...]:
+def all_moves(isa: Isa) -> tuple[AnyMove, ...]:
     """Every move the instruction set offers, in the order of its tables, one of each meaning."""
     every = [move for instr in arithmetic(isa) if not instr.tied for move in _moves(isa, instr)]
     unique = {_meaning(isa, move): move for move in reversed(every)}
-    return tuple(move for move in every if unique[_meaning(isa, move)] is move)
+    return tuple(move for move in every if unique[_meaning(isa, move)] is move) + tuple(_halves(isa))
+
+
+def _halves(isa: Isa) -> Iterator[Halves]:
+    """The mask and the shifts that part lanes of 8 and of 16 bits, found by what they do."""
+    full = [i for i in isa.instrs.values() if i.on_registers and i.out.total_bits == isa.table.vector_bits]
+    for bits in (8, 16):
+        narrow = VecType("u", bits, isa.table.vector_bits // bits)
+        lanes = tuple(variable(("x", i), 0, (1 << bits) - 1) for i in range(narrow.lanes))
+        made = [
+            Halves(keep.name, shift.name, narrow)
+            for keep in full
+            if len(keep.operands) == 2 and not keep.imm and is_bitwise(keep.tree)
+            for shift in full
+            if len(shift.operands) == 1 and shift.imm and bits in shift.imms and shift.operands[0].type.bits == 2 * bits
+        ]
+        yield from [move for move in made if _parts(isa, move, Register(narrow, lanes))][:1]
+
+
+def _parts(isa: Isa, move: Halves, given: Register) -> bool:
+    trace = Trace(isa, LinearDomain(1))
+    trace.bind("x", given)
+    try:
+        low, high = (trace.registers[name].lanes for name in move.apply(trace, ["x"]))
+    except ILLEGAL:
+        return False
+    return (*low, *high) == (*given.lanes[::2], *given.lanes[1::2])
 
 
 def _meaning(isa: Isa, move: Move) -> Hashable:

@@ -24,12 +24,13 @@ from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.program import Constant, Step
 from bitsynth.sketches.finish import Finish, bind_tile, finish, take_from_tile
-from bitsynth.sketches.moves import ILLEGAL, Move, Signature, all_moves, arithmetic, atoms, signature
+from bitsynth.sketches.moves import ILLEGAL, AnyMove, Move, Signature, all_moves, arithmetic, atoms, signature
 
 PRE = 3
 POST = 3
 _GENERAL_COEF = 6
 """Neither 1 nor a power of two: a plan is priced by the finish that takes any multiple of its sums."""
+Flush = tuple[float, tuple[AnyMove, ...], tuple[int, ...], Finish]
 Constants = dict[tuple[VecType, tuple[int, ...]], Constant]
 
 
@@ -42,7 +43,7 @@ class Plan:
     accumulate: str
     accs: int
     acc_type: VecType
-    post: tuple[Move, ...]
+    post: tuple[AnyMove, ...]
     slots: tuple[int, ...]
     in_loop: float
     per_flush: float
@@ -176,7 +177,7 @@ def _plans(
             return
         found = _flush(isa, lanes, instr.out, -(-steps // flushes), metric)
         if found and (found[0] + zeroing) * flushes < best:
-            cost, post, slots = found
+            cost, post, slots, _ = found
             best = (cost + zeroing) * flushes
             accs, per_flush = len(lanes), cost + zeroing
             yield Plan(given, pre, instr.name, accs, instr.out, post, slots, in_loop, per_flush, flushes)
@@ -212,16 +213,19 @@ def _without(x: object, key: tuple[str, int]) -> Form | int:
     return Form(x.const, rest, x.lo, x.hi) if rest else x.const
 
 
-def _flush(
-    isa: Isa, added: Sequence[Lanes], kind: VecType, period: int, metric: Metric
-) -> tuple[float, tuple[Move, ...], tuple[int, ...]] | None:
-    """The cheapest flush of accumulators filled for `period` steps: cost, levels, slot order."""
-    trace, names = after_loop(isa, added, kind, period)
+def _flush(isa: Isa, added: Sequence[Lanes], kind: VecType, period: int, metric: Metric) -> Flush | None:
+    """The cheapest flush of accumulators filled for `period` steps."""
+    return cheapest_flush(*after_loop(isa, added, kind, period), _GENERAL_COEF, metric, isa.tile)
+
+
+def cheapest_flush(trace: Trace, names: list[str], coef: int, metric: Metric, target: VecType) -> Flush | None:
+    """The cheapest way to take coef * sums from registers of type `target`: cost, levels, slot order, finish."""
+    isa = trace.isa
     whole = atoms(signature(trace, names))
     ties = counter()
-    queue: list[tuple[float, int, tuple[Move, ...], Trace, list[str]]] = [(0.0, next(ties), (), trace, names)]
+    queue: list[tuple[float, int, tuple[AnyMove, ...], Trace, list[str]]] = [(0.0, next(ties), (), trace, names)]
     seen: set[Signature] = set()
-    goal: tuple[float, tuple[Move, ...], tuple[int, ...]] | None = None
+    goal: Flush | None = None
     while queue:
         cost, _, levels, trace, names = heapq.heappop(queue)
         if goal is not None and cost >= goal[0]:
@@ -230,9 +234,9 @@ def _flush(
         if sig in seen:
             continue
         seen.add(sig)
-        finished = finish(trace, names, _GENERAL_COEF, metric)
+        finished = finish(trace, names, coef, metric, target)
         if finished and (goal is None or cost + finished[0] < goal[0]):
-            goal = (cost + finished[0], levels, finished[2])
+            goal = (cost + finished[0], levels, finished[2], finished[1])
         if len(levels) < POST:
             for move in all_moves(isa):
                 if move.fits(trace, names) and (step := _step(trace, names, move, whole, metric)) is not None:
@@ -261,7 +265,7 @@ def flush_trace(isa: Isa, plan: Plan, names: Sequence[str], constants: Constants
     flush = Trace(isa, LinearDomain(1), constants=constants, first=first)
     for r, (name, lanes) in enumerate(zip(names, added, strict=True)):
         flush.bind(name, Register(plan.acc_type, tuple(_total(x, (r, i), 1) for i, x in enumerate(lanes))))
-    bind_tile(flush)
+    bind_tile(flush, isa.tile)
     return flush
 
 
@@ -273,7 +277,7 @@ def _total(x: Form | int, place: tuple[int, int], period: int) -> Form | int:
 
 
 def _step(
-    trace: Trace, names: Sequence[str], move: Move, whole: int, metric: Metric
+    trace: Trace, names: Sequence[str], move: AnyMove, whole: int, metric: Metric
 ) -> tuple[float, Trace, list[str]] | None:
     grown = Trace(trace.isa, trace.domain, dict(trace.registers), list(trace.steps), dict(trace.constants))
     try:
@@ -293,7 +297,7 @@ def _progress(after: Signature, before: Signature) -> bool:
 
 def _extent(sig: Signature) -> tuple[int, int, int]:
     lanes = sum(lane is not None for _, held in sig for lane in held)
-    return lanes, len(sig), -VecType.parse(sig[0][0]).bits
+    return lanes, -VecType.parse(sig[0][0]).bits, len(sig)
 
 
 def flush_program(
@@ -321,6 +325,6 @@ def _best_finish(isa: Isa, plan: Plan, coef: int, metric: Metric) -> Finish:
     sums: Sequence[str] = [f"acc{r}" for r in range(plan.accs)]
     for level in plan.post:
         sums = level.apply(trace, sums)
-    if (best := finish(trace, sums, coef, metric)) is None:
+    if (best := finish(trace, sums, coef, metric, isa.tile)) is None:
         raise NoKernel(f"{isa.name}: no instruction takes {coef} times a sum from the tile")
     return best[1]

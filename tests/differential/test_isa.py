@@ -1,6 +1,9 @@
 """Every declared meaning is the machine's, and the test of it notices wrong meanings."""
 
 import functools
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -20,16 +23,17 @@ def unavailable(isa_name):
     """Why nothing can be compiled or run for this instruction set; empty if it can."""
     isa = load.load(isa_name)
     try:
-        runners.runner(isa, toolchain.probe(isa, toolchain.preferred(isa))).close()
+        library = toolchain.probe(isa, toolchain.preferred(isa))
+        runners.runner(isa, library, needs=isa.requirements(isa.instrs)).close()
     except ToolError as error:
         return str(error)
     return ""
 
 
 @pytest.fixture(params=ISAS)
-def isa(request):
+def isa(request, skip_isa):
     if why := unavailable(request.param):
-        pytest.skip(why)
+        skip_isa(request.param, why)
     return load.load(request.param)
 
 
@@ -67,6 +71,16 @@ def test_every_compiler_gives_the_same(isa):
     for compiler in toolchain.compilers(isa):
         report = check.check_isa(isa, compiler=compiler)
         assert report.failures == (), compiler.name
+
+
+@pytest.mark.parametrize(("required", "outcome"), [("avx2", "1 skipped"), ("avx2, neon", "1 error"), ("z80", "z80")])
+def test_what_is_required_is_not_skipped(required, outcome):
+    test = f"{__file__}::test_every_form_is_what_the_machine_does[neon]"
+    env = {**os.environ, "BITSYNTH_CC_AARCH64": "false", "BITSYNTH_REQUIRE_ISA": required, "CI": ""}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert outcome in done.stdout + done.stderr
+    assert (done.returncode == 0) == (outcome == "1 skipped")
 
 
 @pytest.mark.parametrize("name", ISAS)

@@ -1,5 +1,6 @@
 """Missing and failing tools, folders that cannot be written, and interrupts."""
 
+import dataclasses
 import importlib.util
 import os
 import signal
@@ -13,7 +14,7 @@ import pytest
 from bitsynth import architecture, build, doctor
 from bitsynth.build import host, image, qemu, toolchain
 from bitsynth.errors import ToolError
-from bitsynth.isa import load
+from bitsynth.isa import check, harness, load
 
 GOOD = {"a.c": "int a(void);\nint a(void) { return 1; }\n"}
 
@@ -148,6 +149,31 @@ def test_missing_processor_feature_is_named(monkeypatch, tmp_path):
         pytest.skip("needs no feature")
     with pytest.raises(ToolError, match=f"needs a processor with {isa.table.host_features[0]}"):
         build.runner(isa, tmp_path / "x.so")
+
+
+def set_with_features():
+    """A set of this processor's architecture that has feature sets, and a form of the last one."""
+    for name in load.names():
+        isa = load.load(name)
+        if isa.table.features and isa.table.arch == host.arch() and build.compilers(isa):
+            return isa, next(i for i in isa.instrs.values() if i.feature == list(isa.table.features)[-1])
+    return pytest.skip(f"code needs an x86_64 processor; this one is {host.arch()}")
+
+
+def test_a_form_of_a_feature_the_processor_lacks_is_not_run(monkeypatch):
+    isa, form = set_with_features()
+    wanted = isa.table.features[form.feature].host[0]
+    monkeypatch.setattr(host, "features", lambda: frozenset(isa.table.host_features))
+    with pytest.raises(ToolError, match=f"{isa.name} code needs a processor with {wanted}; this one lacks it"):
+        check.check_isa(isa, forms=[form.name])
+
+
+def test_a_form_of_another_feature_does_not_compile():
+    isa, form = set_with_features()
+    claimed = dataclasses.replace(form, feature="")
+    wrong = load.Isa(isa.table, {form.name: claimed})
+    with pytest.raises(ToolError, match=r"failed with exit code 1(.|\n)*target"):
+        harness.captures(wrong, [claimed])
 
 
 @pytest.mark.parametrize("kind", ["native", "qemu", "unicorn"])

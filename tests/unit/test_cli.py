@@ -280,7 +280,7 @@ def test_isa_without_arguments_shows_help(run):
     assert "Usage: bitsynth isa" in run("isa")[0]
 
 
-@pytest.mark.parametrize("name", ["neon", "avx2"])
+@pytest.mark.parametrize("name", ["neon", "avx2", "avx512", "avxvnni"])
 def test_isa_show(run, name):
     out, _ = run("isa", "show", name)
     forms, _ = run("isa", "show", name, "--json")

@@ -1,0 +1,48 @@
+"""Which kernel is wanted, besides its widths: method, sketch, and what it is to be cheap in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import Isa, load
+from bitsynth.schedule import cost
+
+METHODS = ("popcount", "lookup", "multiply", "dot")
+SKETCHES = ("exact", "paper")
+_OWN_MODEL = {"exact": "ops", "paper": "length"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method, or None for the cheapest of all; a sketch; a cost model, "" for the sketch's own.
+
+    The name of a processor is a model too: its cycles, with the instructions it has.
+    """
+
+    method: str | None = None
+    sketch: str = "exact"
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        for what, value, known in (("method", self.method, (None, *METHODS)), ("sketch", self.sketch, SKETCHES)):
+            if value not in known:
+                raise SpecError(f"unknown {what} {value!r}; known: {', '.join(x for x in known if x)}")
+        own = _OWN_MODEL[self.sketch]
+        if self.sketch == "paper" and (self.model not in ("", own) or self.method not in (None, "popcount")):
+            raise SpecError(f"the paper's sketch counts bits and minimizes {own}; leave out the method and the cost")
+        object.__setattr__(self, "model", self.model or own)
+
+    @property
+    def variant(self) -> str:
+        """The sub-folder its kernels are kept in; "" for the default choice."""
+        sketch = self.sketch if self.sketch != "exact" else ""
+        method = (self.method or "") if self.sketch == "exact" else ""
+        model = self.model if self.model != _OWN_MODEL["exact"] else ""
+        return "-".join(part for part in (method, sketch, model) if part)
+
+    def isa(self, name: str) -> Isa:
+        """The instruction set, as far as the processor has it; SpecError for a model it does not know."""
+        cost.metric(name, self.model)
+        isa = load(name)
+        return isa.for_cpu(self.model) if self.model in isa.table.cpu else isa

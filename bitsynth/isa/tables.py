@@ -1,0 +1,116 @@
+"""The tables of `isa_specs/<isa>/*.toml`, as they stand there."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`lat` cycles of latency, `per_cycle` instructions a cycle, at most, on `port`."""
+
+    lat: float
+    per_cycle: float
+    port: str = "vector"
+
+
+class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[instr.NAME]` table."""
+
+    doc: str
+    lane: str
+    c: str
+    out: str
+    source: str
+    cost: dict[str, CostTable]
+    forms: dict[str, list[str | int]]
+    in_: dict[str, str] = msgspec.field(name="in")
+    imm: dict[str, tuple[int | str, int | str]] = {}
+    try_imm: list[int] = []
+    tied: list[str] = []
+    high: str | None = None
+    store: bool = False
+    feature: str = ""
+    instructions: int = 1
+
+
+class FeatureTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Instructions only some processors of the set have.
+
+    `macro` says that the compiler may use them, `cc_flags` that it shall; `host` is what
+    Linux's /proc/cpuinfo calls them.
+    """
+
+    doc: str
+    macro: str
+    cc_flags: list[str]
+    host: list[str]
+
+
+class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A processor: how many vector instructions it can start a cycle, at most.
+
+    Where no operand is wider than half a register, `half_width_speedup` times as many
+    start; stores are as many as ever. `features` are the feature sets it has; all if unsaid.
+    """
+
+    doc: str
+    vector_per_cycle: float
+    half_width_speedup: float = 1.0
+    features: list[str] | None = None
+
+    def has(self, feature: str) -> bool:
+        """Whether it has the feature set; the base of the instruction set is ""."""
+        return not feature or self.features is None or feature in self.features
+
+
+class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The instructions of CGO 2020's sketches, by table name.
+
+    `operations` are those of its kernels for 128 multiply-accumulates, by widths such as a2w1.
+    """
+
+    compute: list[str]
+    reduce: tuple[str, ...]
+    shift: str
+    add: str
+    operations: dict[str, int] = {}
+
+
+class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The `[isa]` table of `isa.toml`.
+
+    `cast` views a register as another type; `pin` is a statement that keeps compilers from
+    mixing the rows of a tile, which makes them spill. `cpus` names those of the set it
+    `extends` that it keeps; all if it names none.
+    """
+
+    name: str
+    doc: str
+    arch: str
+    vector_bits: int
+    registers: int
+    header: str
+    feature: str
+    cc_flags: list[str]
+    cast: str
+    ctype: dict[str, str]
+    cpu: dict[str, CpuTable]
+    sources: dict[str, str]
+    host_features: list[str] = []
+    features: dict[str, FeatureTable] = {}
+    extends: str = ""
+    cpus: list[str] = []
+    pin: str = ""
+    paper: PaperTable | None = None
+
+
+class IsaFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`isa.toml`."""
+
+    isa: IsaTable
+
+
+class InstrFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Any other file of the folder."""
+
+    instr: dict[str, InstrTable]

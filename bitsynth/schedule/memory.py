@@ -1,0 +1,58 @@
+"""The instruction forms that move data, found by their types and meaning."""
+
+from __future__ import annotations
+
+from bitsynth.errors import NoKernel
+from bitsynth.isa.domains.forms import variable
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.load import Isa
+from bitsynth.isa.types import VecType
+from bitsynth.program import Memory
+
+
+def memory(isa: Isa, row_bytes: int) -> Memory:
+    """The data-moving forms of a kernel whose rows have inputs of `row_bytes`; NoKernel if one lacks."""
+    tile = isa.tile
+    return Memory(
+        load=repeats(isa, isa.word.lanes),
+        broadcast=repeats(isa, row_bytes),
+        load_tile=_only(isa, f"loads {tile}", [i for i in _loads(isa) if i.out == tile == i.operands[0].type]),
+        store_tile=stores(isa, tile),
+        add_tile=_only(isa, f"adds {tile}", [i for i in isa.instrs.values() if i.out == tile and _adds(i)]),
+        broadcast_tile=_only(
+            isa, "repeats an int32", [i for i in _loads(isa) if i.out == tile and i.operands[0].type.lanes == 1]
+        ),
+    )
+
+
+def stores(isa: Isa, kind: VecType) -> str:
+    """The form that stores a register of `kind`."""
+    return _only(isa, f"stores {kind}", [i for i in isa.instrs.values() if i.store and i.out == kind])
+
+
+def repeats(isa: Isa, size: int) -> str:
+    """The form that fills a register with the same `size` bytes from memory over and over."""
+    return _only(isa, f"repeats {size} bytes", [i for i in _loads(isa) if _repeats(isa, i, size)])
+
+
+def _only(isa: Isa, what: str, found: list[Instr]) -> str:
+    if not found:
+        raise NoKernel(f"{isa.name} declares no instruction that {what}")
+    return found[0].name
+
+
+def _loads(isa: Isa) -> list[Instr]:
+    return [i for i in isa.instrs.values() if i.reads_memory and len(i.operands) == 1 and not i.imm and not i.store]
+
+
+def _adds(instr: Instr) -> bool:
+    return instr.on_registers and instr.lane == "a[i] + b[i]"
+
+
+def _repeats(isa: Isa, instr: Instr, size: int) -> bool:
+    source = instr.operands[0].type
+    if source.total_bits != 8 * size or instr.out.total_bits != isa.table.vector_bits:
+        return False
+    lanes = [variable(k, 0, 0) for k in range(source.lanes)]
+    return instr(LinearDomain(1), [lanes]) == [lanes[k % source.lanes] for k in range(instr.out.lanes)]

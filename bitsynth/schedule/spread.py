@@ -1,0 +1,252 @@
+"""Columns in lanes: kernels of the lookup, multiply and dot methods.
+
+Every candidate is built and priced: which operand's vectors are columns, how the row's codes
+are cut into digits, how many positions a step covers, columns and rows of the tile. The
+cheapest wins, then the one with fewer loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+
+from bitsynth.errors import NoKernel
+from bitsynth.isa.instr import Metric
+from bitsynth.isa.load import Isa, load
+from bitsynth.program import Acc, Build, Input, Kernel, Loop, Pass, Planes, Step, Table
+from bitsynth.schedule import cost
+from bitsynth.schedule.memory import memory, repeats, stores
+from bitsynth.schedule.registers import fits
+from bitsynth.schedule.tile import ROWS, flushed_rarely, price
+from bitsynth.sketches import fold, table, terms
+from bitsynth.sketches.reduce import Constants
+from bitsynth.sketches.solver import Budget
+from bitsynth.sketches.terms import Term
+from bitsynth.spec import MatmulSpec
+
+REGISTERS = (1, 2, 3, 4)
+"""Column registers of a tile."""
+UNROLL = (1, 2, 4)
+"""Terms a step takes for every column."""
+BYTE = 255
+
+
+@dataclass(frozen=True)
+class Digit:
+    """Bits low .. low + bits - 1 of the row's codes, times one plane of the columns or (None) all of them."""
+
+    low: int
+    bits: int
+    plane: int | None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One candidate, but for its rows."""
+
+    term: Term
+    swapped: bool
+    digits: tuple[Digit, ...]
+    unroll: int
+    registers: int
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The kernel chosen, and why nothing in the sketch is cheaper."""
+
+    kernel: Kernel
+    term: Term
+    claims: tuple[str, ...]
+    bound: float
+
+
+def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget) -> Spread:
+    """The cheapest kernel of `method` under cost model `model`; NoKernel if none fits."""
+    best: tuple[tuple[float, ...], Shape, Kernel] | None = None
+    bound, count = float("inf"), 0
+    found = terms.find(isa, method)
+    for least, shape in sorted(_shapes(isa, spec, found, model), key=lambda x: x[0]):
+        if best is not None and least > best[0][0]:
+            break
+        kernel = _kernel(isa, spec, shape, model)
+        if kernel is None:
+            continue
+        for rows in ROWS:
+            tiled = msgspec.structs.replace(kernel, rows=rows)
+            if all(fits(isa, tiled, p) for p in tiled.passes):
+                count += 1
+                bound = min(bound, cost.loop_ops_per_128_mac(isa, tiled))
+                key = price(isa, tiled, model)
+                if best is None or key < best[0]:
+                    best = key, shape, tiled
+    if best is None:
+        raise NoKernel(f"{isa.name}: no tile of the {method} method for {spec.act} x {spec.wgt} fits")
+    shape, kernel = best[1:]
+    claims = [f"{method}: of {count:,} tiles of {', '.join(map(str, found))}, none is cheaper"]
+    if method == "lookup":
+        rounds = table.solve(shape.term.positions, budget)
+        kernel = msgspec.structs.replace(kernel, build=_table(isa, shape.term, budget))
+        claims += rounds.claims
+    return Spread(flushed_rarely(isa, kernel), shape.term, tuple(claims), bound)
+
+
+def _table(isa: Isa, term: Term, budget: Budget) -> Build:
+    load_stage, store = repeats(isa, 8), stores(isa, isa.word)
+    return table.build(isa, term, load_stage, store, table.solve(term.positions, budget))
+
+
+def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[Term], model: str) -> Iterator[tuple[float, Shape]]:
+    """Every candidate, with the least its steady loop can cost under the model."""
+    for term in found:
+        for swapped in (False, True):
+            bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
+            for digits in _digits(term, *bits):
+                least = round(len(digits) * _loop_cost(isa, term, model), 6)
+                for registers in REGISTERS:
+                    for unroll in UNROLL:
+                        yield least, Shape(term, swapped, digits, unroll, registers)
+
+
+def _loop_cost(isa: Isa, term: Term, model: str) -> float:
+    """What 128 multiply-accumulates of one pass take at least: every instruction, on all ports."""
+    ops = sum(isa[op].instructions for op in term.halves) + len(term.halves) * bool(term.add)
+    at_once = isa.table.cpu[model].vector_per_cycle if model in isa.table.cpu else 1.0
+    return 128 * ops * term.slot_bytes / (isa.word.lanes * term.positions * at_once)
+
+
+def _digits(term: Term, row_bits: int, column_bits: int) -> list[tuple[Digit, ...]]:
+    """How a product is cut into passes: lookups take a plane of the columns and a digit of the row each."""
+    if term.method != "lookup":
+        return [(Digit(0, row_bits, None),)]
+    out = []
+    for parts in range(1, row_bits + 1):
+        cuts = [row_bits * k // parts for k in range(parts + 1)]
+        widths = [(low, high - low) for low, high in zip(cuts, cuts[1:], strict=False)]
+        if all(term.positions * ((1 << width) - 1) <= BYTE for _, width in widths):
+            out.append(tuple(Digit(low, width, j) for j in range(column_bits) for low, width in widths))
+    return out
+
+
+def _kernel(isa: Isa, spec: MatmulSpec, shape: Shape, model: str) -> Kernel | None:
+    """One row of the candidate, without its table program; None where it has no way to the tile."""
+    constants: Constants = {}
+    metric = cost.metric(isa.name, model)
+    try:
+        built = [_pass(isa, spec, shape, digit, constants, metric) for digit in shape.digits]
+        moving = memory(isa, _row_bytes(shape.term))
+    except NoKernel:
+        return None
+    orders = {order for _, order in built}
+    if len(orders) > 1:
+        return None
+    return Kernel(
+        isa=isa.name,
+        act_bits=spec.act.bits,
+        w_bits=spec.wgt.bits,
+        swapped=shape.swapped,
+        rows=1,
+        columns=len(built[0][1]),
+        k_step=shape.unroll * shape.term.positions,
+        slot_bytes=shape.term.slot_bytes,
+        slots=built[0][1],
+        memory=moving,
+        constants=tuple(constants.values()),
+        build=None,
+        passes=tuple(p for p, _ in built),
+        **_terms(spec, shape.swapped),
+    )
+
+
+def _row_bytes(term: Term) -> int:
+    return 1 << term.positions if term.method == "lookup" else term.slot_bytes
+
+
+def _terms(spec: MatmulSpec, swapped: bool) -> dict[str, tuple[int, ...]]:
+    """act * bipolar(wgt) = 2 * act * wgt - (2**w_bits - 1) * act on codes."""
+    act = tuple(-((1 << spec.wgt.bits) - 1) * code for code in range(1 << spec.act.bits))
+    wgt = (0,) * (1 << spec.wgt.bits)
+    return {"row_terms": wgt, "column_terms": act} if swapped else {"row_terms": act, "column_terms": wgt}
+
+
+def _pass(
+    isa: Isa, spec: MatmulSpec, shape: Shape, digit: Digit, constants: Constants, metric: Metric
+) -> tuple[Pass, tuple[int, ...]]:
+    """The pass of one digit, and its column order."""
+    term = shape.term
+    bits = (spec.wgt.bits, spec.act.bits) if shape.swapped else (spec.act.bits, spec.wgt.bits)
+    steps = -(-cost.AMORTISED_K // (shape.unroll * term.positions))
+    coef = -(2 << (digit.low + (digit.plane or 0)))
+    way = fold.cheapest(isa, term.acc_type, shape.unroll * _growth(term, digit, bits[1]), steps, coef, metric)
+    step = _step(term, shape)
+    loops, flush, tile = fold.nest(isa, way, step, constants)
+    rows = tuple(_row_input(term, digit, bits[0], u) for u in range(shape.unroll))
+    columns = tuple(_column_input(term, digit, bits[1], u) for u in range(shape.unroll))
+    return Pass(rows, columns, loops, flush, tile), _slots(way.order, len(step.accs))
+
+
+def _growth(term: Term, digit: Digit, column_bits: int) -> int:
+    """The most one term adds to a lane."""
+    most = (1 << digit.bits) - 1
+    return term.positions * (most if digit.plane is not None else most * ((1 << column_bits) - 1))
+
+
+def _slots(order: tuple[int, ...], accs: int) -> tuple[int, ...]:
+    """The column in every slot: accumulators lie one behind the other."""
+    return tuple(k * len(order) + place for k in range(accs) for place in order)
+
+
+def _plane(bit: int, bits: int) -> int:
+    return sum((code >> bit & 1) << code for code in range(1 << bits))
+
+
+def _row_input(term: Term, digit: Digit, bits: int, u: int) -> Input:
+    first = u * term.positions
+    if term.method == "lookup":
+        mask = (1 << digit.bits) - 1
+        return Table(tuple(code >> digit.low & mask for code in range(1 << bits)), first, term.positions)
+    return Planes(tuple(_plane(i, bits) for i in range(bits)), first, 1, 1)
+
+
+def _column_input(term: Term, digit: Digit, bits: int, u: int) -> Planes:
+    first = u * term.positions
+    if digit.plane is not None:
+        return Planes((_plane(digit.plane, bits),), first, 0, term.positions)
+    return Planes(tuple(_plane(j, bits) for j in range(bits)), first, 1, 1)
+
+
+def _step(term: Term, shape: Shape) -> Loop:
+    """Every term of a step added to the accumulators of its columns."""
+    halves = term.halves
+    names = [f"acc{k}" for k in range(shape.registers * len(halves))]
+    current = dict(zip(names, names, strict=True))
+    lines: list[Step] = []
+
+    def run(op: str, args: tuple[str, ...]) -> str:
+        lines.append(Step(f"t{len(lines)}", op, args))
+        return lines[-1].dst
+
+    for u in range(shape.unroll):
+        for g in range(shape.registers):
+            for h, op in enumerate(halves):
+                name = names[g * len(halves) + h]
+                made = run(op, term.arguments(f"a{u}", f"w{g}_{u}", current[name]))
+                current[name] = run(term.add, (current[name], made)) if term.add else made
+    accs = tuple(Acc(name, str(term.acc_type), current[name]) for name in names)
+    return Loop(1, tuple(map(str, lines)), accs)
+
+
+@lru_cache
+def methods(isa_name: str) -> tuple[str, ...]:
+    """The methods that put columns in lanes and that the instruction set has instructions for."""
+    out = []
+    for method in ("lookup", "multiply", "dot"):
+        try:
+            terms.find(load(isa_name), method)
+        except NoKernel:
+            continue
+        out.append(method)
+    return tuple(out)

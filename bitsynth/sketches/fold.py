@@ -1,0 +1,159 @@
+"""From narrow accumulators to the tile, where every lane is a column: directly, or by wider ones.
+
+Each accumulator register goes its own way, so one is planned and the plan is used for all.
+Both ways are the cheapest of the flush search (`reduce`), and the cheaper of the two is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bitsynth.errors import NoKernel
+from bitsynth.isa.domains.forms import variable
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.instr import Metric
+from bitsynth.isa.lane import is_bitwise
+from bitsynth.isa.load import Isa
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.types import VecType
+from bitsynth.program import Acc, Loop
+from bitsynth.sketches.finish import Finish, take_from_tile
+from bitsynth.sketches.moves import AnyMove
+from bitsynth.sketches.reduce import Constants, cheapest_flush
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What is done with accumulators filled by `times` runs: moves, then a finish into registers of `kind`.
+
+    Lane i of the accumulator ends in lane order[i] of those, counted on through the registers.
+    """
+
+    times: int
+    moves: tuple[AnyMove, ...]
+    finish: Finish
+    kind: VecType
+    order: tuple[int, ...]
+    coef: int
+
+    @property
+    def registers(self) -> int:
+        """How many registers of `kind` one accumulator fills."""
+        return len(self.order) // self.kind.lanes
+
+
+@dataclass(frozen=True)
+class Way:
+    """Stages from accumulators of type `start` to the tile, and what they cost over all steps."""
+
+    start: VecType
+    stages: tuple[Stage, ...]
+    cost: float
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The tile lane each lane of the accumulator ends in."""
+        places = tuple(range(self.start.lanes))
+        width = self.start.lanes
+        for stage in self.stages:
+            places = tuple(p // width * len(stage.order) + stage.order[p % width] for p in places)
+            width = stage.kind.lanes
+        return places
+
+
+@lru_cache(maxsize=4096)
+def cheapest(isa: Isa, start: VecType, growth: int, steps: int, coef: int, metric: Metric) -> Way:
+    """The cheaper way when a step adds up to `growth` to a lane; NoKernel if there is none.
+
+    What is summed is taken `coef` times from the tile.
+    """
+    ways = [way for kinds in _kinds(isa, start) if (way := _way(isa, start, kinds, growth, steps, coef, metric))]
+    if not ways:
+        raise NoKernel(f"{isa.name}: no way from {start} accumulators that grow by {growth} to the tile")
+    return min(ways, key=lambda w: (w.cost, len(w.stages)))
+
+
+def _kinds(isa: Isa, start: VecType) -> list[tuple[VecType, ...]]:
+    """The types sums pass through: the tile's at once, or one between."""
+    between = [VecType("u", bits, isa.table.vector_bits // bits) for bits in (16,) if bits > start.bits]
+    return [(isa.tile,), *((kind, isa.tile) for kind in between)]
+
+
+def _way(
+    isa: Isa, start: VecType, kinds: Sequence[VecType], growth: int, steps: int, coef: int, metric: Metric
+) -> Way | None:
+    stages: list[Stage] = []
+    have, most, runs, registers, cost = start, growth, steps, 1, 0.0
+    for kind in kinds:
+        times = min(((1 << have.bits) - 1) // most, runs)
+        last = kind == isa.tile
+        stage = _stage(isa, have, times * most, kind, coef if last else -1, times, metric) if times else None
+        if stage is None:
+            return None
+        runs = -(-runs // times)
+        cost += (stage[1] + _zeroing(isa, metric)) * registers * runs
+        have, most, registers = kind, times * most, registers * stage[0].registers
+        stages.append(stage[0])
+    return Way(start, tuple(stages), cost)
+
+
+def _zeroing(isa: Isa, metric: Metric) -> float:
+    return metric(next(i for i in isa.instrs.values() if i.out == isa.word and is_bitwise(i.tree)))
+
+
+def _stage(
+    isa: Isa, have: VecType, most: int, kind: VecType, coef: int, times: int, metric: Metric
+) -> tuple[Stage, float] | None:
+    trace = Trace(isa, LinearDomain(1))
+    trace.bind("acc", _filled(have, most))
+    found = cheapest_flush(trace, ["acc"], coef, metric, kind)
+    if found is None:
+        return None
+    cost, moves, order, finish = found
+    return Stage(times, moves, finish, kind, order, coef), cost
+
+
+def _filled(kind: VecType, most: int) -> Register:
+    return Register(kind, tuple(variable((i, 0, 0), 0, most) for i in range(kind.lanes)))
+
+
+Nest = tuple[tuple[Loop, ...], tuple[str, ...], tuple[str, ...]]
+
+
+def nest(isa: Isa, way: Way, step: Loop, constants: Constants) -> Nest:
+    """The loops around `step`, the flush and its tile registers, for every accumulator of the step."""
+    loops = [Loop(way.stages[0].times, step.program, step.accs)]
+    names = [acc.name for acc in step.accs]
+    have = way.start
+    for stage in way.stages[:-1]:
+        count = len(names) * stage.registers
+        wider = [f"acc{len(names) + k}" for k in range(count)]
+        lines, after = _take(isa, stage, have, names, wider, constants)
+        accs = tuple(Acc(w, str(stage.kind), a) for w, a in zip(wider, after, strict=True))
+        times = way.stages[len(loops)].times
+        loops.append(Loop(times, lines, accs))
+        names, have = wider, stage.kind
+    last = way.stages[-1]
+    tile = [f"c{r}" for r in range(len(names) * last.registers)]
+    flush, tile = _take(isa, last, have, names, tile, constants)
+    return tuple(loops), flush, tuple(tile)
+
+
+def _take(
+    isa: Isa, stage: Stage, have: VecType, names: Sequence[str], into: Sequence[str], constants: Constants
+) -> tuple[tuple[str, ...], list[str]]:
+    """One stage for all accumulators `names`: program lines, and what the registers `into` become."""
+    trace = Trace(isa, LinearDomain(1), constants=constants)
+    for name in into:
+        trace.bind(name, Register(stage.kind, tuple(variable((name, i), 0, 0) for i in range(stage.kind.lanes))))
+    out: list[str] = []
+    for k, name in enumerate(names):
+        trace.bind(name, _filled(have, 1))
+        sums = [name]
+        for move in stage.moves:
+            sums = move.apply(trace, sums)
+        own = into[k * stage.registers : (k + 1) * stage.registers]
+        out += take_from_tile(trace, stage.finish, sums, stage.coef, own)
+    return tuple(map(str, trace.steps)), out

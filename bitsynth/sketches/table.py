@@ -1,0 +1,137 @@
+"""The table sketch: how a row's table of partial sums is built from its codes.
+
+Codes are staged in STAGE_BYTES bytes, any code at any place, and repeated over a register.
+A round adds to the register a lookup into itself, so that it at most doubles how many codes
+an entry sums; fewer rounds than that takes cannot do. The solver places codes and picks
+each round's indices, first without and then with a lookup that arranges the codes before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from bitsynth.errors import NoKernel
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.load import Isa
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.program import STAGE_BYTES, Build, Step
+from bitsynth.sketches.reduce import Constants
+from bitsynth.sketches.smt import System, both, constant, either, equal
+from bitsynth.sketches.solver import Budget, Model
+from bitsynth.sketches.terms import Term
+
+@dataclass(frozen=True)
+class Rounds:
+    """Indices of each lookup, one an entry; `arranged` where the first stands alone. `claims` are UNSAT below."""
+
+    stage: tuple[int, ...]
+    arranged: bool
+    lookups: tuple[tuple[int, ...], ...]
+    claims: tuple[str, ...]
+
+
+def build(isa: Isa, term: Term, load: str, store: str, rounds: Rounds) -> Build:
+    """The program that makes the tables `term` looks up in."""
+    constants: Constants = {}
+    trace = Trace(isa, LinearDomain(1), constants=constants)
+    blank = Register(isa.word, (0,) * isa.word.lanes)
+    table = trace.bind("x0", blank)
+    for k, sources in enumerate(rounds.lookups):
+        index = trace.constant(isa.word, [sources[b % len(sources)] for b in range(isa.word.lanes)])
+        more = trace.bind(_blind(trace, term.op, term.arguments(table, index, "")), blank)
+        alone = k == 0 and rounds.arranged
+        table = more if alone else trace.bind(_blind(trace, term.add or "", (table, more)), blank)
+    return Build(load, rounds.stage, tuple(constants.values()), tuple(map(str, trace.steps)), table, store)
+
+
+def _blind(trace: Trace, op: str, args: tuple[str, ...]) -> str:
+    """Record a step without running it: what it makes is `verify`'s to know."""
+    step = Step(trace.fresh(), op, args)
+    trace.steps.append(step)
+    return step.dst
+
+
+_known: dict[int, Rounds] = {}
+
+
+def solve(bits: int, budget: Budget) -> Rounds:
+    """The rounds of a table of 2**bits entries, solved once a process."""
+    if bits not in _known:
+        _known[bits] = _fewest(bits, budget)
+    return _known[bits]
+
+
+def forget() -> None:
+    """Drop what was solved, so that the next synthesis is cold."""
+    _known.clear()
+
+
+def _fewest(bits: int, budget: Budget) -> Rounds:
+    if found := _solve(bits, False, budget):
+        return found
+    claim = f"table of {1 << bits} sums in {rounds_needed(bits)} rounds, staged codes not arranged first: none"
+    if found := _solve(bits, True, budget):
+        return replace(found, claims=(claim,))
+    raise NoKernel(f"no table of {1 << bits} sums in {rounds_needed(bits)} rounds")
+
+
+def rounds_needed(bits: int) -> int:
+    """A round at most doubles the codes an entry sums, from one."""
+    return (bits - 1).bit_length()
+
+
+def _solve(bits: int, arranged: bool, budget: Budget) -> Rounds | None:
+    """Sets of codes as bit-vectors: each entry's set after a round is two disjoint ones of before.
+
+    Where codes can be arranged first, entries of few codes may as well be done early.
+    """
+    entries, count = 1 << bits, rounds_needed(bits)
+    system = System()
+    stage = [system.vector(f"s{p}", bits) for p in range(STAGE_BYTES)]
+    singles = [0, *(1 << n for n in range(bits))]
+    system.add(either(*(equal(s, constant(c, bits)) for c in singles)) for s in stage)
+    before = [stage[e % STAGE_BYTES] for e in range(entries)]
+    sources = before[:STAGE_BYTES]
+    if arranged:
+        before = sources = [
+            constant(e, bits) if e.bit_count() <= 1 else system.vector(f"p_{e}", bits) for e in range(entries)
+        ]
+        system.add(either(*(equal(x, s) for s in stage)) for x in before)
+    system.add(_subset(x, e, bits) for e, x in enumerate(before))
+    for k in range(count):
+        last = k == count - 1
+        done = [last or (arranged and e.bit_count() <= 2 << k) for e in range(entries)]
+        after = [constant(e, bits) if done[e] else system.vector(f"y{k}_{e}", bits) for e in range(entries)]
+        system.add(either(*(_union(y, x, s, bits) for s in sources)) for y, x in zip(after, before, strict=True))
+        before = sources = after
+        if not last:
+            system.add(_subset(y, e, bits) for e, y in enumerate(after))
+    model = budget.ask(f"table of {entries} sums in {count} rounds", system.text)
+    return _read(model, bits, arranged) if model else None
+
+
+def _union(after: str, left: str, right: str, bits: int) -> str:
+    disjoint = equal(f"(bvand {left} {right})", constant(0, bits))
+    return both(equal(after, f"(bvor {left} {right})"), disjoint)
+
+
+def _subset(x: str, entry: int, bits: int) -> str:
+    """What is in a lane stays there, so it must belong to the lane's entry: implied, but it saves search."""
+    return equal(f"(bvand {x} {constant(~entry, bits)})", constant(0, bits))
+
+
+def _read(model: Model, bits: int, arranged: bool) -> Rounds:
+    entries, count = 1 << bits, rounds_needed(bits)
+    staged = [model.unsigned(f"s{p}") for p in range(STAGE_BYTES)]
+    before = [staged[e % STAGE_BYTES] for e in range(entries)]
+    lookups = []
+    if arranged:
+        after = [e if e.bit_count() <= 1 else model.unsigned(f"p_{e}") for e in range(entries)]
+        lookups.append(tuple(before.index(x) for x in after))
+        before = after
+    for k in range(count):
+        done = [k == count - 1 or (arranged and e.bit_count() <= 2 << k) for e in range(entries)]
+        after = [e if done[e] else model.unsigned(f"y{k}_{e}") for e in range(entries)]
+        lookups.append(tuple(before.index(y ^ x) for x, y in zip(before, after, strict=True)))
+        before = after
+    return Rounds(tuple(s.bit_length() - 1 for s in staged), arranged, tuple(lookups), ())
