@@ -291,13 +291,18 @@ def _step(
 
 
 def _progress(after: Signature, before: Signature) -> bool:
-    """Sums were merged, widened or brought into fewer registers; a mere permutation is no level."""
-    return _extent(after) < _extent(before)
+    """Sums were merged, or as many brought into fewer registers or wider lanes; a mere permutation is no level."""
+    fewer, same = _held(after) < _held(before), _held(after) == _held(before)
+    return fewer or (same and (len(after) < len(before) or _width(after) > _width(before)))
 
 
-def _extent(sig: Signature) -> tuple[int, int, int]:
-    lanes = sum(lane is not None for _, held in sig for lane in held)
-    return lanes, -VecType.parse(sig[0][0]).bits, len(sig)
+def _held(sig: Signature) -> int:
+    """Lanes that hold something."""
+    return sum(lane is not None for _, lanes in sig for lane in lanes)
+
+
+def _width(sig: Signature) -> int:
+    return VecType.parse(sig[0][0]).bits
 
 
 def flush_program(

@@ -7,6 +7,7 @@ import pytest
 
 from bitsynth import api, verify
 from bitsynth.build import host
+from bitsynth.choice import Choice
 from bitsynth.isa.load import load
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 from bitsynth.synth import synthesize
@@ -17,7 +18,7 @@ QUICK = [(1, 1), (2, 2), (1, 3)]
 
 def solved(isa, model, act_bits, w_bits):
     spec = MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
-    return api.MatmulKernel(synthesize(spec, model=model).entry, spec)
+    return api.MatmulKernel(synthesize(spec, Choice(method="popcount", model=model)).entry, spec)
 
 
 def check(kernel):
