@@ -157,6 +157,8 @@ class _Run:
 
     def _innermost(self, loop: Loop, rows: Any, columns: Any, steps: range) -> dict[str, Register]:
         accs = self._zeros(loop)
+        if loop.first and steps:
+            accs, steps = self._first(loop, rows, columns, steps[:1]), steps[1:]
         before, after = _parted(loop)
         chunk = max(1, _CHUNK // max(1, len(self.rows) * self.tiles))
         for some in _blocks(steps, chunk):
@@ -167,6 +169,20 @@ class _Run:
             for t in range(len(some)):
                 accs = self._one_step(loop, trace, after, accs, t)
         return accs
+
+    def _first(self, loop: Loop, rows: Any, columns: Any, step: range) -> dict[str, Register]:
+        """The accumulators after the first run, which has a program of its own."""
+        trace = self._trace()
+        self._bind_inputs(trace, [_span(x, step) for x in rows], [_span(x, step) for x in columns])
+        for line in loop.first_steps:
+            trace.run(line)
+        kinds = {acc.name: VecType.parse(acc.type) for acc in loop.accs}
+        shape = len(self.rows), self.tiles
+        out = {}
+        for acc in loop.accs:
+            lanes = trace.registers[acc.start].viewed_as(self.domain, kinds[acc.name]).lanes
+            out[acc.name] = Register(kinds[acc.name], tuple(np.broadcast_to(_at(x, 0), shape) for x in lanes))
+        return out
 
     def _one_step(
         self, loop: Loop, done: Trace, after: Sequence[Step], accs: dict[str, Register], t: int
@@ -234,7 +250,7 @@ class _Run:
         """(count, steps, k_step) codes, 0 where there are none."""
         out = np.zeros((count, self.steps * self.kernel.k_step), np.uint8)
         out[: len(codes), : codes.shape[1]] = codes
-        return out.reshape(count, self.steps, -1)
+        return out.reshape(count, self.steps, self.kernel.k_step)
 
     def _table(self, table: Table, codes: Codes) -> Any:
         """(R, steps, entries) bytes, by the kernel's own table program."""

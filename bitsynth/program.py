@@ -58,11 +58,12 @@ class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Acc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A loop-carried accumulator: starts at zero, becomes the value `next` at each step."""
+    """A loop-carried accumulator: becomes the value `next` at each run, `start` at the first if that has its own."""
 
     name: str
     type: str
     next: str
+    start: str = ""
 
 
 class Planes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="planes"):
@@ -123,16 +124,22 @@ class Loop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """From accumulators at zero, `program` is run at most `times` times.
 
     The innermost program is a step over K; the others take in the accumulators of the loop
-    inside them.
+    inside them. Where the innermost loop has a `first` program, that is its first run: what
+    `program` does with accumulators at zero, without them.
     """
 
     times: int
     program: tuple[str, ...]
     accs: tuple[Acc, ...]
+    first: tuple[str, ...] = ()
 
     @property
     def steps(self) -> tuple[Step, ...]:
         return tuple(map(Step.parse, self.program))
+
+    @property
+    def first_steps(self) -> tuple[Step, ...]:
+        return tuple(map(Step.parse, self.first))
 
 
 class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,7 +171,7 @@ class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def programs(self) -> tuple[tuple[Step, ...], ...]:
         """Every program of the pass, the flush last."""
-        return (*(loop.steps for loop in self.loops), self.flush_steps)
+        return (self.step.first_steps, *(loop.steps for loop in self.loops), self.flush_steps)
 
 
 class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

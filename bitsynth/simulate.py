@@ -136,7 +136,7 @@ def _short(kernel: Kernel) -> Iterator[Input]:
     yield _one_column(kernel, k)
     yield _one_position(kernel.row_bits, k), _tiles(kernel, _uniform(kernel.column_bits, k))
     yield _uniform(kernel.row_bits, k), _tiles(kernel, _one_position(kernel.column_bits, k))
-    for length in (1, k - 1, k + 1):
+    for length in sorted({1, max(1, k - 1), k + 1}):
         yield _everywhere(kernel, length)
     for length in (k, 2 * k + 5):
         yield _alternating(kernel, length)
@@ -148,7 +148,7 @@ def _long(kernel: Kernel) -> Iterator[Input]:
     k, rng = kernel.k_step, np.random.default_rng(_SEED)
     for steps in sorted({min(p.flush_every, MOST_STEPS) for p in kernel.passes}):
         yield _everywhere(kernel, steps * k + 1)
-        yield _random(kernel, rng, 4, steps * k - 1, 2)
+        yield _random(kernel, rng, 4, max(1, steps * k - 1), 2)
         yield _greatest(kernel, min(2 * steps + 1, MOST_STEPS) * k)
     yield _greatest(kernel, REGRESSION_K)
 

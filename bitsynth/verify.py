@@ -246,9 +246,26 @@ def step_growth(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory = 
     trace = new_trace(isa, LinearDomain(rows))
     _bind_inputs(trace, kernel, loop)
     try:
-        return _grown(trace, loop.step, rows)
+        grown = _grown(trace, loop.step, rows)
+        if loop.step.first:
+            first = new_trace(isa, trace.domain)
+            _bind_inputs(first, kernel, loop)
+            _check_first(first, loop.step, grown)
     except Inexact as why:
         raise Refuted(f"the step cannot be shown exact: {why}") from None
+    return grown
+
+
+def _check_first(trace: Trace, loop: Loop, grown: Growth) -> None:
+    """The first run leaves in the accumulators what a run adds to them."""
+    for step in loop.first_steps:
+        trace.run(step)
+    for acc in loop.accs:
+        kind = VecType.parse(acc.type)
+        lanes = trace.registers[acc.start].viewed_as(trace.domain, kind).lanes
+        for key, x in zip(_keys(acc, kind), lanes, strict=True):
+            if ((form := as_form(x)).const, form.atoms) != (grown[key].const, grown[key].atoms):
+                raise Inexact(f"the first run leaves in {acc.name} another sum than a run adds")
 
 
 def fold_growth(

@@ -54,6 +54,10 @@ def check_used(isa: Isa, kernel: Kernel) -> None:
             reads = {a for s in nested.steps for a in s.args} | {acc.next for acc in nested.accs}
             names = [*inputs, *(s.dst for s in nested.steps)]
             unused += [f"{name} of loop {level} of pass {number}" for name in names if name not in reads]
+            if nested.first:
+                reads = {a for s in nested.first_steps for a in s.args} | {acc.start for acc in nested.accs}
+                names = [*inputs, *(s.dst for s in nested.first_steps)]
+                unused += [f"{name} of the first run of pass {number}" for name in names if name not in reads]
             inputs = [acc.name for acc in nested.accs]
         reads = {a for s in loop.flush_steps for a in s.args} | set(loop.tile)
         names = [*inputs, *(s.dst for s in loop.flush_steps)]
@@ -212,6 +216,16 @@ def _check_loop(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
     for acc in loop.accs:
         if acc.next not in {s.dst for s in loop.steps}:
             raise SpecError(f"accumulator {acc.name} becomes {acc.next[:40]!r}, which no step of loop {level} defines")
+    _check_first(isa, loop, level, known)
+
+
+def _check_first(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
+    if loop.first and level:
+        raise SpecError("only the innermost loop may have a first run of its own")
+    _check_program(isa, loop.first_steps, known)
+    for acc in loop.accs:
+        if bool(acc.start) != bool(loop.first) or (acc.start and acc.start not in {s.dst for s in loop.first_steps}):
+            raise SpecError(f"accumulator {acc.name} starts as {acc.start[:40]!r}, which no step of the first run defines")
 
 
 def _check_program(isa: Isa, program: Iterable[Step], inputs: set[str]) -> None:

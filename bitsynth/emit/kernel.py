@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import msgspec
 
 from bitsynth.emit.statements import Rename, Scope
 from bitsynth.isa.load import Isa, load
@@ -72,7 +73,8 @@ class LoopText:
     """One loop of the nest as the template wants it."""
 
     times: int
-    zero: Sequence[str]
+    start: Sequence[str]
+    first: Sequence[str]
     program: Sequence[str]
 
 
@@ -119,6 +121,7 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
         "constants": _arrays(kernel.constants),
         "load_constants": _load_constants(scope, isa, kernel.constants),
         "register_bytes": isa.word.lanes,
+        "uses_zero": kernel.has_row_terms or not all(n.first for p in kernel.passes for n in p.loops),
         "init": _init(isa, kernel),
         "row_blocks": list(rows.values()),
         "column_blocks": list(columns.values()),
@@ -195,13 +198,17 @@ def _pass(
     isa: Isa, kernel: Kernel, loop: Pass, types: dict[str, VecType], rows: SideText, columns: SideText
 ) -> PassText:
     scope = Scope(isa, types)
-    zero = [_zero(isa, kernel, nested, scope) for nested in loop.loops]
-    programs = [_step(isa, kernel, loop, scope)]
+    start = [_start(isa, kernel, nested, scope) for nested in loop.loops]
+    first = _step(isa, kernel, loop, scope, _first_run(loop.step)) if loop.step.first else []
+    programs = [_step(isa, kernel, loop, scope, loop.step)]
     programs += [_fold(isa, kernel, nested, scope) for nested in loop.loops[1:]]
     return PassText(
         rows=rows,
         columns=columns,
-        loops=[LoopText(n.times, z, p) for n, z, p in zip(loop.loops, zero, programs, strict=True)],
+        loops=[
+            LoopText(n.times, z, [] if k else first, p)
+            for k, (n, z, p) in enumerate(zip(loop.loops, start, programs, strict=True))
+        ],
         flush=_flush(isa, kernel, loop, scope),
     )
 
@@ -240,23 +247,35 @@ def _plane_table(planes: Sequence[int], bits: int) -> str:
     )
 
 
-def _zero(isa: Isa, kernel: Kernel, loop: Loop, scope: Scope) -> list[str]:
-    """Declarations of the loop's accumulators, at zero."""
-    return [
-        scope.load(kernel.memory.load, f"{acc.name}_{row}", "zero", view=VecType.parse(acc.type))
-        for row in range(kernel.rows)
-        for acc in loop.accs
-    ]
+def _start(isa: Isa, kernel: Kernel, loop: Loop, scope: Scope) -> list[str]:
+    """Declarations of the loop's accumulators, at zero unless its first run sets them."""
+    out = []
+    for row in range(kernel.rows):
+        for acc in loop.accs:
+            name, kind = f"{acc.name}_{row}", VecType.parse(acc.type)
+            scope.types[name] = kind
+            if loop.first:
+                out.append(f"{scope.ctype(kind)} {name};")
+            else:
+                out.append(scope.load(kernel.memory.load, name, "zero", view=kind))
+    return out
 
 
-def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope) -> list[str]:
+def _first_run(loop: Loop) -> Loop:
+    """The first run as a loop's program."""
+    accs = tuple(msgspec.structs.replace(acc, next=acc.start) for acc in loop.accs)
+    return msgspec.structs.replace(loop, program=loop.first, accs=accs)
+
+
+def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope, step: Loop) -> list[str]:
     """Loads of columns and what depends on nothing else, then the row program once a row."""
     registers = kernel.columns * kernel.slot_bytes // isa.word.lanes
+    scope = Scope(isa, dict(scope.types))
     out = []
     for i in range(len(loop.columns)):
         for g in range(registers):
             out.append(scope.load(kernel.memory.load, f"w{g}_{i}", f"y + {(i * registers + g) * isa.word.lanes}"))
-    program = loop.step.steps
+    program = step.steps
     free = row_free(program)
     out += scope.steps([s for s in program if s.dst in free])
     each = _side_bytes(kernel, loop.rows)
@@ -266,7 +285,7 @@ def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope) -> list[str]:
         for i in range(len(loop.rows)):
             at = row * each + _side_bytes(kernel, loop.rows[:i])
             lines.append(row_scope.load(kernel.memory.broadcast, f"a{i}", f"x + {at}"))
-        lines += _row(isa, row, loop.step, [s for s in program if s.dst not in free], row_scope)
+        lines += _row(isa, row, step, [s for s in program if s.dst not in free], row_scope)
         out += _braced(lines)
     return out
 
@@ -285,7 +304,7 @@ def _flush(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope) -> list[str]:
     for row in range(kernel.rows):
         row_scope = Scope(isa, dict(scope.types))
         places = [_tile_at(row, r, tile) for r in range(kernel.columns // tile.lanes)]
-        lines = [row_scope.load(kernel.memory.load_tile, f"c{r}", place) for r, place in enumerate(places)]
+        lines = _tile_start(isa, kernel, row, row_scope)
         lines += row_scope.steps(loop.flush_steps, _of_row(row))
         lines += [
             row_scope.store(kernel.memory.store_tile, name, place)
@@ -293,6 +312,20 @@ def _flush(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope) -> list[str]:
         ]
         out += _braced(lines)
     return out
+
+
+def _tile_start(isa: Isa, kernel: Kernel, row: int, scope: Scope) -> list[str]:
+    """The row's tile registers before a flush: their terms at the first, what was stored at the others."""
+    add, lines = isa[kernel.memory.add_tile], []
+    if kernel.has_row_terms:
+        lines.append(scope.load(kernel.memory.broadcast_tile, "more", f"more_from + {row} * more_ld"))
+    for r in range(kernel.columns // isa.tile.lanes):
+        place = f"from + {row} * from_ld + {r * isa.tile.lanes}"
+        lines.append(scope.load(kernel.memory.load_tile, f"c{r}", place))
+        if kernel.has_row_terms:
+            args = [scope.viewed(x, o.type) for x, o in zip((f"c{r}", "more"), add.operands, strict=True)]
+            lines.append(f"c{r} = {add.render(args)};")
+    return lines
 
 
 def _row(isa: Isa, row: int, loop: Loop, program: Sequence[Step], scope: Scope) -> list[str]:

@@ -78,15 +78,20 @@ def per_column_block(isa: Isa, kernel: Kernel) -> dict[str, float]:
         free = row_free(loop.step.steps)
         runs = steps
         for nested in loop.loops:
+            entered = -(-runs // nested.times)
+            again = runs - entered if nested.first else runs
             for step in nested.steps:
-                total[step.op] += runs / kernel.rows if step.dst in free and nested is loop.step else runs
-            runs = -(-runs // nested.times)
-            total[gate] += len(nested.accs) * runs
+                total[step.op] += again / kernel.rows if step.dst in free and nested is loop.step else again
+            for step in nested.first_steps:
+                total[step.op] += entered
+            if not nested.first:
+                total[gate] += len(nested.accs) * entered
+            runs = entered
         for step in loop.flush_steps:
             total[step.op] += runs
+        if kernel.has_row_terms:
+            total[kernel.memory.add_tile] += tile_registers(isa, kernel) * runs
         total[gate] += moves_needed(isa, row_program(loop), kept_in_step(kernel, loop)) * steps
-    if kernel.has_row_terms:
-        total[kernel.memory.add_tile] += tile_registers(isa, kernel)
     return dict(total)
 
 

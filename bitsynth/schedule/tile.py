@@ -18,6 +18,7 @@ from bitsynth.program import Kernel, Pass
 from bitsynth.schedule import cost
 from bitsynth.schedule.assemble import PassBuilder, growth
 from bitsynth.schedule.memory import memory
+from bitsynth.schedule.peel import peeled
 from bitsynth.schedule.registers import fits
 from bitsynth.sketches import counts, reduce
 from bitsynth.sketches.blocks import PlacedBlock
@@ -60,8 +61,8 @@ def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str)
 
 
 def flushed_rarely(isa: Isa, kernel: Kernel) -> Kernel:
-    """The same kernel with flush periods as long as the proof allows."""
-    longest = (longest_loops(isa, kernel, p) for p in kernel.passes)
+    """The same kernel with loops as long as the proof allows, and first runs of their own."""
+    longest = (peeled(isa, longest_loops(isa, kernel, p), kernel.rows) for p in kernel.passes)
     return msgspec.structs.replace(kernel, passes=tuple(longest))
 
 

@@ -1,0 +1,82 @@
+"""The first run of a loop without its accumulators: what a run does to zeros, cheaper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.domains.forms import Inexact, Payload, variable
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.load import Isa
+from bitsynth.program import Loop, Pass, Step
+
+MOST_STEPS = 256
+"""A longer step, all rows counted, is not written twice: it would crowd the instruction cache."""
+
+
+def peeled(isa: Isa, loop: Pass, rows: int) -> Pass:
+    """The pass with a first run of its own, where one is found and short enough."""
+    if len(loop.step.program) * rows > MOST_STEPS or (inner := _first(isa, loop.step)) is None:
+        return loop
+    return msgspec.structs.replace(loop, loops=(inner, *loop.loops[1:]))
+
+
+def _first(isa: Isa, loop: Loop) -> Loop | None:
+    value: dict[str, str | None] = {acc.name: None for acc in loop.accs}
+    lines: list[Step] = []
+    for step in loop.steps:
+        args = [value.get(a, a) for a in step.args]
+        known = [a for a in args if a is not None]
+        if len(known) == len(args):
+            lines.append(Step(f"t{len(lines)}", step.op, tuple(known), step.imm))
+            value[step.dst] = lines[-1].dst
+            continue
+        found = _without(isa, step.op, step.imm, tuple(a is None for a in args))
+        if found is None:
+            return None
+        if isinstance(found, int):
+            value[step.dst] = known[found]
+        else:
+            lines.append(Step(f"t{len(lines)}", found, tuple(known), 0))
+            value[step.dst] = lines[-1].dst
+    starts = [value[acc.next] for acc in loop.accs]
+    if any(start not in {s.dst for s in lines} for start in starts):
+        return None
+    accs = tuple(msgspec.structs.replace(a, start=s) for a, s in zip(loop.accs, starts, strict=True))
+    return msgspec.structs.replace(loop, accs=accs, first=tuple(map(str, lines)))
+
+
+@lru_cache
+def _without(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | None:
+    """What `op` makes where some operands are zero: another operand, by number among the rest, or a form of those."""
+    instr = isa[op]
+    lanes: list[list[Payload]] = [
+        [0 if z else variable((k, i), 0, 1) for i in range(o.type.lanes)]
+        for k, (o, z) in enumerate(zip(instr.operands, zero, strict=True))
+    ]
+    rest = [x for x, z in zip(lanes, zero, strict=True) if not z]
+    want = _made(instr, lanes, imm)
+    if want is None:
+        return None
+    same = next((k for k, x in enumerate(rest) if x == want), None)
+    return same if same is not None else next((i.name for i in _alike(isa, instr, zero) if _made(i, rest, 0) == want), None)
+
+
+def _made(instr: Instr, lanes: Sequence[Sequence[Payload]], imm: int) -> list[Payload] | None:
+    try:
+        return instr(LinearDomain(1), lanes, imm)
+    except (Inexact, SpecError):
+        return None
+
+
+def _alike(isa: Isa, instr: Instr, zero: Sequence[bool]) -> Iterator[Instr]:
+    """Forms on the operands that are left, with the same result."""
+    types = [o.type for o, z in zip(instr.operands, zero, strict=True) if not z]
+    for other in isa.instrs.values():
+        if other.on_registers and not other.imm and other.out == instr.out:
+            if [o.type for o in other.operands] == types:
+                yield other
