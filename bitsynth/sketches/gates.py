@@ -160,31 +160,40 @@ def _gate_numbers(counts: int, room: int, ops: Sequence[GateOp]) -> Iterator[int
 
 def _too_few(shape: str, act_bits: int, wgt_bits: int, counts: int, claims: list[str], budget: Budget) -> bool:
     """True when `counts` popcounts do not suffice, whatever functions they count."""
-    system = smt.System()
-    rows = list(product(range(1 << wgt_bits), range(1 << act_bits)))
-    functions = [[system.boolean(f"f{j}_{i}") for i in range(len(rows))] for j in range(counts)]
-    coefs = _coefs(system, counts)
-    system.add(f"(bvuge {a} {b})" for a, b in pairwise(coefs))
-    g, h = _corrections(system, act_bits, wgt_bits, True)
-    system.add(_identity(rows, wgt_bits, functions, coefs, g, h))
-    if budget.ask(f"{shape}: {counts} popcounts", system.text) is not None:
+    if popcounts_suffice(act_bits, wgt_bits, counts, budget):
         return False
     claims.append(f"{shape}: {counts} popcounts of any functions: unsat")
     return True
 
 
-def _coefs(system: smt.System, count: int) -> list[str]:
+def popcounts_suffice(
+    act_bits: int, wgt_bits: int, counts: int, budget: Budget, most: int = _MAX_COEF, correction: int = _CORRECTION
+) -> bool:
+    """Whether `counts` functions can do, coefficients up to `most` and corrections up to `correction`."""
+    system = smt.System()
+    rows = list(product(range(1 << wgt_bits), range(1 << act_bits)))
+    functions = [[system.boolean(f"f{j}_{i}") for i in range(len(rows))] for j in range(counts)]
+    coefs = _coefs(system, counts, most)
+    system.add(f"(bvuge {a} {b})" for a, b in pairwise(coefs))
+    g, h = _corrections(system, act_bits, wgt_bits, True, correction)
+    system.add(_identity(rows, wgt_bits, functions, coefs, g, h))
+    return budget.ask(f"{act_bits}x{wgt_bits}: {counts} popcounts", system.text) is not None
+
+
+def _coefs(system: smt.System, count: int, most: int = _MAX_COEF) -> list[str]:
     coefs = [system.vector(f"c{j}", _WIDTH) for j in range(count)]
-    system.add(f"(bvule {c} {smt.constant(_MAX_COEF, _WIDTH)})" for c in coefs)
+    system.add(f"(bvule {c} {smt.constant(most, _WIDTH)})" for c in coefs)
     return coefs
 
 
-def _corrections(system: smt.System, act_bits: int, wgt_bits: int, corrected: bool) -> tuple[list[str], list[str]]:
+def _corrections(
+    system: smt.System, act_bits: int, wgt_bits: int, corrected: bool, most: int = _CORRECTION
+) -> tuple[list[str], list[str]]:
     g = [system.vector(f"g{w}", _WIDTH) for w in range(1 << wgt_bits)]
     h = [system.vector(f"h{a}", _WIDTH) for a in range(1 << act_bits)]
     for x in g + h:
-        system.add([f"(bvsle {x} {smt.constant(_CORRECTION, _WIDTH)})"])
-        system.add([f"(bvsge {x} {smt.constant(-_CORRECTION, _WIDTH)})"])
+        system.add([f"(bvsle {x} {smt.constant(most, _WIDTH)})"])
+        system.add([f"(bvsge {x} {smt.constant(-most, _WIDTH)})"])
     system.add(smt.equal(x, smt.constant(0, _WIDTH)) for x in (h[:1] if corrected else h))
     return g, h
 
