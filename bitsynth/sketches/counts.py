@@ -38,13 +38,14 @@ class Count:
 
 
 def find(isa: Isa) -> list[Count]:
-    """The counting instructions of full registers, for the densest bytes any of them counts.
+    """The counting instructions of full registers, for the densest bytes and of those the widest lanes.
 
-    Half as dense is twice the gates and twice the counts, so it is never cheaper.
+    Half as dense is twice the gates and twice the counts, so it is never cheaper; narrower
+    counts are as many and still have to be added up.
     """
     for bits in (8, 4):
         if found := [c for instr in isa.instrs.values() for c in _candidates(isa, instr, bits) if _counts(isa, c)]:
-            return found
+            return [c for c in found if c.kind.bits == max(x.kind.bits for x in found)]
     return []
 
 

@@ -145,9 +145,7 @@ def test_counting_instructions_are_found_by_what_they_do():
     assert [(c.op, c.bits_per_byte, c.table) for c in counts.find(load("neon"))] == [("cnt.u8x16", 8, None)]
     assert [(c.op, c.bits_per_byte, c.table) for c in counts.find(load("avx2"))] == [("shuffle_epi8.u8x32", 4, 0)]
     avx512 = load("avx512")
-    assert {(c.op, c.most, c.table) for c in counts.find(avx512)} == {
-        (f"popcnt.u{bits}x{512 // bits}", bits, None) for bits in (8, 16, 32, 64)
-    }
+    assert [(c.op, c.most, c.table) for c in counts.find(avx512)] == [("popcnt.u64x8", 64, None)]
     base = counts.find(avx512.for_cpu("skylakex"))
     assert [(c.op, c.bits_per_byte, c.most, c.table) for c in base] == [("shuffle_epi8.u8x64", 4, 4, 0)]
 
