@@ -113,7 +113,7 @@ def measure(found: Found, rounds: int, progress: Progress) -> Report:
     result = _time(isa, loops, rounds, progress) if timed else _count(loops, progress)
     rows = _rows([*rivals, *mine], len(rivals), result)
     kernels = tuple(rows[len(rivals) :])
-    models = list(isa.table.cpu) if timed else [COUNT_MODEL]
+    models = [m for m in isa.table.cpu if all(m in r.model for r in kernels)] if timed else [COUNT_MODEL]
     return Report(
         isa.name,
         "cycles" if timed else "instructions",

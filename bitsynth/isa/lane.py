@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -75,6 +75,20 @@ def _without_immediates(node: ast.AST) -> Iterator[ast.AST]:
         yield node
         for child in ast.iter_child_nodes(node):
             yield from _without_immediates(child)
+
+
+def truth_table(tree: ast.Expression, operands: Sequence[str], numbers: Mapping[str, int]) -> int | None:
+    """The function of bits that lane `i` is of the operands' lanes `i`, None where it is no such function.
+
+    Bit x of the table is its value on inputs x, the first operand lowest; `numbers` are the
+    immediate and other names the expression may use.
+    """
+    if not is_bitwise(tree):
+        return None
+    rows = range(1 << len(operands))
+    columns = {name: (sum((x >> k & 1) << x for x in rows),) for k, name in enumerate(operands)}
+    table: int = eval(compile(tree, "<lane>", "eval"), {"__builtins__": {}}, {**numbers, **columns, "i": 0})
+    return table & ((1 << len(rows)) - 1)
 
 
 def compile_lanes(tree: ast.Expression, lanes: int, parameters: list[str]) -> Evaluate:

@@ -36,11 +36,11 @@ def terms(blocks: Sequence[PlacedBlock], weighted: bool) -> list[Term]:
     ]
 
 
-def growth(blocks: Sequence[PlacedBlock], weighted: bool, bits_per_byte: int) -> int:
-    """How much a byte of the fullest accumulator may grow in one step."""
+def growth(blocks: Sequence[PlacedBlock], weighted: bool, most: int) -> int:
+    """How much a lane of the fullest accumulator may grow in one step, by counts of `most` or less."""
     by_class: Counter[int] = Counter()
     for term in terms(blocks, weighted):
-        by_class[term.coef] += term.weight * bits_per_byte
+        by_class[term.coef] += term.weight * most
     return max(by_class.values())
 
 
@@ -113,11 +113,12 @@ class PassBuilder:
         return self.plan.pre[level - 1].apply(step, pair)[0]
 
     def _node(self, step: Trace, values: dict[tuple[int, int, int], str], block: int, g: int, node: int) -> str:
+        """A node's value. Gates are run in the order of the form, which tells what each may overwrite."""
         form = self.blocks[block].form
-        if (block, g, node) not in values:
-            gate = form.gates[node - form.planes]
-            args = [self._node(step, values, block, g, n) for n in gate.args]
-            values[block, g, node] = step.apply(gate.op, args)
+        for n, gate in enumerate(form.gates[: node + 1 - form.planes], form.planes):
+            if (block, g, n) not in values:
+                args = [values[block, g, k] for k in gate.args]
+                values[block, g, n] = step.apply(gate.op, args, gate.imm)
         return values[block, g, node]
 
     def _counted(self, step: Trace, name: str, weight: int) -> str:

@@ -180,7 +180,7 @@ def _pass(
     bits = (spec.wgt.bits, spec.act.bits) if shape.swapped else (spec.act.bits, spec.wgt.bits)
     steps = -(-cost.AMORTISED_K // (shape.unroll * term.positions))
     coef = -(2 << (digit.low + (digit.plane or 0)))
-    way = fold.cheapest(isa.name, term.acc_type, shape.unroll * _growth(term, digit, bits[1]), steps, coef, metric)
+    way = fold.cheapest(isa, term.acc_type, shape.unroll * _growth(term, digit, bits[1]), steps, coef, metric)
     step = _step(term, shape)
     loops, flush, tile = fold.nest(isa, way, step, constants)
     rows = tuple(_row_input(term, digit, bits[0], u) for u in range(shape.unroll))

@@ -151,9 +151,10 @@ class _Builder:
 
     def _pass(self, blocks: Sequence[PlacedBlock], constants: Constants) -> Pass:
         layout = self.layout
-        most = growth(blocks, layout.weighted, layout.count.bits_per_byte)
+        most = growth(blocks, layout.weighted, layout.count.most)
         steps = -(-cost.AMORTISED_K // (WORD_BYTES * layout.count.bits_per_byte))
-        plan = reduce.plan(self.isa.name, reduce.Bytes(layout.groups, most), steps, self.metric)
+        given = reduce.Counted(layout.groups, most, bits=layout.count.kind.bits)
+        plan = reduce.plan(self.isa, given, steps, self.metric)
         if self.slots not in ((), plan.slots):
             raise NoKernel(f"{self.isa.name}: passes disagree on the order of columns")
         self.slots = plan.slots

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bitsynth.isa.load import Isa
 from bitsynth.sketches.blocks import PlacedBlock, cheapest_cover, shapes_within
-from bitsynth.sketches.gates import Solved, gate_ops, solve_block
+from bitsynth.sketches.gates import GateOp, Solved, gate_ops, solve_block
 from bitsynth.sketches.solver import Budget
 from bitsynth.spec import MatmulSpec
 
@@ -47,14 +47,14 @@ def solve(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress = lambd
     return Compute(cover, tuple(claims), sum(b.form.cost for b in cover))
 
 
-_known: dict[tuple[str, tuple[int, int]], Solved] = {}
+_known: dict[tuple[tuple[GateOp, ...], tuple[int, int]], Solved] = {}
 
 
 def _block(isa: Isa, shape: tuple[int, int], budget: Budget) -> Solved:
-    """A block, solved once a process and instruction set."""
-    key = isa.name, shape
+    """A block, solved once a process and set of gates."""
+    key = gate_ops(isa), shape
     if key not in _known:
-        _known[key] = solve_block(gate_ops(isa), *shape, budget)
+        _known[key] = solve_block(key[0], *shape, budget)
     return _known[key]
 
 

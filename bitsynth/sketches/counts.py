@@ -1,27 +1,35 @@
-"""How an instruction set counts bits: one instruction on 8 or on 4 bits a byte.
+"""How an instruction set counts bits: one instruction on lanes of bytes of 8 or of 4 bits.
 
-An instruction counts if, in the linear domain, each byte it gives is the sum of the bits
-of the same byte it takes. A byte lookup counts too, through a table of popcounts; it can
+An instruction counts if, in the linear domain, each lane it gives is the sum of the bits
+of the same lane it takes. A byte lookup counts too, through a table of popcounts; it can
 then weigh the count with a coefficient at no cost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bitsynth.isa.domains.forms import Field, Form, Inexact
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
+from bitsynth.isa.types import VecType
 
 
 @dataclass(frozen=True)
 class Count:
-    """`op` counts `bits_per_byte` bits in every byte; `table` is the operand a table goes to."""
+    """`op` counts `bits_per_byte` bits in every byte of each lane of `kind`; a table goes to operand `table`."""
 
     op: str
+    kind: VecType
     bits_per_byte: int
     table: int | None
+
+    @property
+    def most(self) -> int:
+        """The greatest count."""
+        return self.kind.bits // 8 * self.bits_per_byte
 
     def table_lanes(self, isa: Isa, coef: int) -> tuple[int, ...]:
         """The constant that makes the lookup give coef * popcount."""
@@ -30,33 +38,34 @@ class Count:
 
 
 def find(isa: Isa) -> list[Count]:
-    """The counting instructions of full registers, for the densest bytes any of them counts.
+    """The counting instructions of full registers, for the densest bytes and of those the widest lanes.
 
-    Half as dense is twice the gates and twice the counts, so it is never cheaper.
+    Half as dense is twice the gates and twice the counts, so it is never cheaper; narrower
+    counts are as many and still have to be added up.
     """
     for bits in (8, 4):
-        found = []
-        for instr in isa.instrs.values():
-            plain = instr.on_registers and instr.imm is None and instr.out == isa.word
-            if plain and all(o.type == isa.word for o in instr.operands):
-                places = [None] if len(instr.operands) == 1 else range(2) if len(instr.operands) == 2 else []
-                found += [
-                    Count(instr.name, bits, place)
-                    for place in places
-                    if _counts(isa, instr, Count(instr.name, bits, place))
-                ]
-        if found:
-            return found
+        if found := [c for instr in isa.instrs.values() for c in _candidates(isa, instr, bits) if _counts(isa, c)]:
+            return [c for c in found if c.kind.bits == max(x.kind.bits for x in found)]
     return []
 
 
-def _counts(isa: Isa, instr: Instr, count: Count) -> bool:
-    field = Field(0b10, 0, 0, (1 << count.bits_per_byte) - 1)
-    planes = [field] * isa.word.lanes
-    args: list[list[Field | int]] = [list(planes) for _ in instr.operands]
+def _candidates(isa: Isa, instr: Instr, bits_per_byte: int) -> Iterator[Count]:
+    kinds = {instr.out, *(o.type for o in instr.operands)}
+    full = instr.out.sign == "u" and instr.out.total_bits == isa.table.vector_bits
+    if instr.on_registers and instr.imm is None and full and len(kinds) == 1:
+        if len(instr.operands) == 1:
+            yield Count(instr.name, instr.out, bits_per_byte, None)
+        elif len(instr.operands) == 2 and instr.out == isa.word:
+            yield from (Count(instr.name, instr.out, bits_per_byte, place) for place in range(2))
+
+
+def _counts(isa: Isa, count: Count) -> bool:
+    instr, lanes = isa[count.op], count.kind.lanes
+    mask = sum(((1 << count.bits_per_byte) - 1) << 8 * k for k in range(count.kind.bits // 8))
+    args: list[list[Field | int]] = [[Field(0b10, 0, 0, mask)] * lanes for _ in instr.operands]
     if count.table is not None:
         args[count.table] = list(count.table_lanes(isa, 1))
-    want = Form(0, {(field.tt, 0): {1: field.mask}}, 0, count.bits_per_byte)
+    want = Form(0, {(0b10, 0): {1: mask}}, 0, count.most)
     try:
         return all(lane == want for lane in instr(LinearDomain(2), args))
     except Inexact:

@@ -12,11 +12,10 @@ from functools import lru_cache
 from bitsynth.errors import SpecError
 from bitsynth.isa.domains.forms import Form, Inexact, variable
 from bitsynth.isa.instr import Instr, Metric
-from bitsynth.isa.load import Isa, load
+from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.sketches.moves import ILLEGAL, arithmetic, signature
-
 
 _MOST_REGISTERS = 8
 
@@ -39,7 +38,7 @@ def finish(
     if len(held) != len({slot for slot, _ in held}):
         return None
     best: tuple[float, Finish, tuple[int, ...]] | None = None
-    for option in finishes(trace.isa.name, coef, kind):
+    for option in finishes(trace.isa, coef, kind):
         if trace.isa[option.op].operands[1].type.bits != trace.registers[names[0]].type.bits:
             continue
         cost = _cost(trace.isa, option, len(names), metric)
@@ -71,9 +70,8 @@ def bind_tile(trace: Trace, kind: VecType) -> list[str]:
 
 
 @lru_cache
-def finishes(isa_name: str, coef: int, kind: VecType) -> tuple[Finish, ...]:
+def finishes(isa: Isa, coef: int, kind: VecType) -> tuple[Finish, ...]:
     """Candidate finishes for `coef`: fused multiplication, or scaling first."""
-    isa = load(isa_name)
     size = abs(coef)
     out: list[Finish] = []
     scales = [None] if size == 1 else [i.name for i in arithmetic(isa) if i.out == kind and _scales(i, size)]

@@ -15,7 +15,7 @@ from bitsynth.isa.domains.forms import variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.lane import is_bitwise
-from bitsynth.isa.load import Isa, load
+from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.program import Acc, Loop
@@ -64,15 +64,14 @@ class Way:
 
 
 @lru_cache(maxsize=4096)
-def cheapest(isa_name: str, start: VecType, growth: int, steps: int, coef: int, metric: Metric) -> Way:
+def cheapest(isa: Isa, start: VecType, growth: int, steps: int, coef: int, metric: Metric) -> Way:
     """The cheaper way when a step adds up to `growth` to a lane; NoKernel if there is none.
 
     What is summed is taken `coef` times from the tile.
     """
-    isa = load(isa_name)
     ways = [way for kinds in _kinds(isa, start) if (way := _way(isa, start, kinds, growth, steps, coef, metric))]
     if not ways:
-        raise NoKernel(f"{isa_name}: no way from {start} accumulators that grow by {growth} to the tile")
+        raise NoKernel(f"{isa.name}: no way from {start} accumulators that grow by {growth} to the tile")
     return min(ways, key=lambda w: (w.cost, len(w.stages)))
 
 

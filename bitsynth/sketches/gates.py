@@ -15,13 +15,13 @@ the certificate of minimality.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise, product
-from typing import Any
 
 from bitsynth.errors import NoKernel
-from bitsynth.isa.domains.concrete import ConcreteDomain
-from bitsynth.isa.lane import is_bitwise
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.lane import truth_table
 from bitsynth.isa.load import Isa
 from bitsynth.sketches import smt
 from bitsynth.sketches.solver import Budget, Model
@@ -35,12 +35,27 @@ _CORRECTION = 64
 
 @dataclass(frozen=True)
 class GateOp:
-    """A bitwise instruction: bit x of `table` is its output on inputs x (first operand lowest)."""
+    """A bitwise instruction and the functions it computes, one an immediate.
+
+    Bit x of `tables[k]`, the function of immediate `imms[k]`, is its output on inputs x (first
+    operand lowest). It overwrites one of the operands `tied`, if there are any: a copy is due
+    unless one of them is an earlier gate that no later one reads.
+    """
 
     name: str
     arity: int
-    table: int
-    cost: int
+    tables: tuple[int, ...]
+    imms: tuple[int, ...] = (0,)
+    tied: tuple[int, ...] = ()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it computes every function of its operands that is 0 on zeros."""
+        return len(self.tables) == 1 << ((1 << self.arity) - 1)
+
+    def table(self, imm: int) -> int:
+        """The function of one immediate."""
+        return self.tables[self.imms.index(imm)]
 
 
 @dataclass(frozen=True)
@@ -49,6 +64,7 @@ class Gate:
 
     op: str
     args: tuple[int, ...]
+    imm: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,24 +92,36 @@ class Solved:
     claims: tuple[str, ...]
 
 
+@lru_cache
 def gate_ops(isa: Isa) -> tuple[GateOp, ...]:
-    """The bitwise instructions of the full register that keep zero at zero, cheapest first."""
-    found: dict[int, GateOp] = {}
+    """The bitwise instructions of the full register that keep zero at zero, one a function."""
+    found: dict[tuple[int, int], GateOp] = {}
+    free: dict[int, GateOp] = {}
     for instr in isa.instrs.values():
-        plain = instr.on_registers and instr.imm is None and len(instr.operands) in (2, 3)
-        if not (plain and instr.out == isa.word and is_bitwise(instr.tree)):
+        if not (instr.on_registers and len(instr.operands) in (2, 3) and instr.out == isa.word):
             continue
-        arity = len(instr.operands)
-        table = sum(_gate_value(instr, x) << x for x in range(1 << arity))
-        op = GateOp(instr.name, arity, table, 2 if instr.tied else 1)
-        if not table & 1 and (arity << 8 | table) not in found:
-            found[arity << 8 | table] = op
-    return tuple(sorted(found.values(), key=lambda op: (op.cost, op.arity, op.name)))
+        op = _gate_op(instr)
+        if op.is_free:
+            free.setdefault(op.arity, op)
+            continue
+        for table, imm in zip(op.tables, op.imms, strict=True):
+            found.setdefault((op.arity, table), replace(op, tables=(table,), imms=(imm,)))
+    ops = [*found.values(), *free.values()]
+    return tuple(sorted(ops, key=lambda op: (bool(op.tied), op.arity, op.name, op.imms)))
 
 
-def _gate_value(instr: Any, x: int) -> int:
-    lanes = [[ConcreteDomain().const(x >> k & 1, 8)] * o.type.lanes for k, o in enumerate(instr.operands)]
-    return int(instr(ConcreteDomain(), lanes)[0]) & 1
+def _gate_op(instr: Instr) -> GateOp:
+    """The instruction with its functions that are 0 on zeros; it has none where it is no gate."""
+    operands = [o.name for o in instr.operands]
+    found: dict[int, int] = {}
+    if all(o.type == instr.out for o in instr.operands):
+        for imm in instr.imms:
+            numbers = {**instr.names, instr.imm[0]: imm} if instr.imm else instr.names
+            table = truth_table(instr.tree, operands, numbers)
+            if table is not None and not table & 1:
+                found.setdefault(table, imm)
+    tied = tuple(k for k, name in enumerate(operands) if name in instr.tied)
+    return GateOp(instr.name, len(operands), tuple(found), tuple(found.values()), tied)
 
 
 def solve_block(ops: Sequence[GateOp], act_bits: int, wgt_bits: int, budget: Budget) -> Solved:
@@ -126,37 +154,46 @@ def solve_block(ops: Sequence[GateOp], act_bits: int, wgt_bits: int, budget: Bud
 
 def _gate_numbers(counts: int, room: int, ops: Sequence[GateOp]) -> Iterator[int]:
     """Numbers of gates that cost `room`: every counted function takes a gate of its own."""
-    dearest = max(op.cost for op in ops)
+    dearest = max(1 + bool(op.tied) for op in ops)
     return (gates for gates in range(room, counts - 1, -1) if gates * dearest >= room)
 
 
 def _too_few(shape: str, act_bits: int, wgt_bits: int, counts: int, claims: list[str], budget: Budget) -> bool:
     """True when `counts` popcounts do not suffice, whatever functions they count."""
-    system = smt.System()
-    rows = list(product(range(1 << wgt_bits), range(1 << act_bits)))
-    functions = [[system.boolean(f"f{j}_{i}") for i in range(len(rows))] for j in range(counts)]
-    coefs = _coefs(system, counts)
-    system.add(f"(bvuge {a} {b})" for a, b in pairwise(coefs))
-    g, h = _corrections(system, act_bits, wgt_bits, True)
-    system.add(_identity(rows, wgt_bits, functions, coefs, g, h))
-    if budget.ask(f"{shape}: {counts} popcounts", system.text) is not None:
+    if popcounts_suffice(act_bits, wgt_bits, counts, budget):
         return False
     claims.append(f"{shape}: {counts} popcounts of any functions: unsat")
     return True
 
 
-def _coefs(system: smt.System, count: int) -> list[str]:
+def popcounts_suffice(
+    act_bits: int, wgt_bits: int, counts: int, budget: Budget, most: int = _MAX_COEF, correction: int = _CORRECTION
+) -> bool:
+    """Whether `counts` functions can do, coefficients up to `most` and corrections up to `correction`."""
+    system = smt.System()
+    rows = list(product(range(1 << wgt_bits), range(1 << act_bits)))
+    functions = [[system.boolean(f"f{j}_{i}") for i in range(len(rows))] for j in range(counts)]
+    coefs = _coefs(system, counts, most)
+    system.add(f"(bvuge {a} {b})" for a, b in pairwise(coefs))
+    g, h = _corrections(system, act_bits, wgt_bits, True, correction)
+    system.add(_identity(rows, wgt_bits, functions, coefs, g, h))
+    return budget.ask(f"{act_bits}x{wgt_bits}: {counts} popcounts", system.text) is not None
+
+
+def _coefs(system: smt.System, count: int, most: int = _MAX_COEF) -> list[str]:
     coefs = [system.vector(f"c{j}", _WIDTH) for j in range(count)]
-    system.add(f"(bvule {c} {smt.constant(_MAX_COEF, _WIDTH)})" for c in coefs)
+    system.add(f"(bvule {c} {smt.constant(most, _WIDTH)})" for c in coefs)
     return coefs
 
 
-def _corrections(system: smt.System, act_bits: int, wgt_bits: int, corrected: bool) -> tuple[list[str], list[str]]:
+def _corrections(
+    system: smt.System, act_bits: int, wgt_bits: int, corrected: bool, most: int = _CORRECTION
+) -> tuple[list[str], list[str]]:
     g = [system.vector(f"g{w}", _WIDTH) for w in range(1 << wgt_bits)]
     h = [system.vector(f"h{a}", _WIDTH) for a in range(1 << act_bits)]
     for x in g + h:
-        system.add([f"(bvsle {x} {smt.constant(_CORRECTION, _WIDTH)})"])
-        system.add([f"(bvsge {x} {smt.constant(-_CORRECTION, _WIDTH)})"])
+        system.add([f"(bvsle {x} {smt.constant(most, _WIDTH)})"])
+        system.add([f"(bvsge {x} {smt.constant(-most, _WIDTH)})"])
     system.add(smt.equal(x, smt.constant(0, _WIDTH)) for x in (h[:1] if corrected else h))
     return g, h
 
@@ -216,12 +253,13 @@ class _Encoding:
         self.values = [[p[a] for _, a in self.rows] for p in self.act_planes]
         self.values += [[p[w] for w, _ in self.rows] for p in self.wgt_planes]
         self.leaves = len(self.values)
-        self.picks: list[tuple[list[str], list[list[str]]]] = []
-        self.uses: list[list[str]] = [[] for _ in range(self.leaves + query.gates)]
-        prices: list[tuple[str, int]] = []
+        self.picks: list[tuple[list[str], list[list[str]], list[str]]] = []
+        self.uses: list[list[tuple[int, str]]] = [[] for _ in range(self.leaves + query.gates)]
         for index in range(query.gates):
-            prices += self._gate(index)
-        self.system.add([smt.at_most(query.room, prices)])
+            self._gate(index)
+        copies = [copy for index in range(query.gates) for copy in self._copies(index)]
+        if copies:
+            self.system.add([smt.at_most(query.room - query.gates, [(copy, 1) for copy in copies])])
         self._terms(corrected)
 
     def _planes(self, prefix: str, count: int, bits: int) -> list[list[str]]:
@@ -233,20 +271,44 @@ class _Encoding:
         self.system.add(f"(bvuge {a} {b})" for a, b in pairwise(numbers))
         return planes
 
-    def _gate(self, index: int) -> list[tuple[str, int]]:
-        nodes = self.leaves + index
-        arity = max(op.arity for op in self.query.ops)
-        ops = [self.system.boolean(f"op{index}_{k}") for k in range(len(self.query.ops))]
+    def _gate(self, index: int) -> None:
+        query, nodes = self.query, self.leaves + index
+        arity = max(op.arity for op in query.ops)
+        ops = [self.system.boolean(f"op{index}_{k}") for k in range(len(query.ops))]
         args = [[self.system.boolean(f"arg{index}_{k}_{n}") for n in range(nodes)] for k in range(arity)]
         self.system.add(smt.exactly_one(pick) for pick in (ops, *args))
         inputs = [self._input(index, k, pick) for k, pick in enumerate(args)]
         output = [self.system.boolean(f"t{index}_{r}") for r in range(len(self.rows))]
-        for chosen, op in zip(ops, self.query.ops, strict=True):
-            self._operation(chosen, op, args, inputs, output)
+        chosen_table = self._free_table(index)
+        for chosen, op in zip(ops, query.ops, strict=True):
+            self._operation(chosen, op, chosen_table, args, inputs, output)
+            for pick in args[: op.arity]:
+                for uses, picked in zip(self.uses, pick, strict=False):
+                    uses.append((index, smt.both(chosen, picked)))
         self._break_symmetry(ops, args, nodes)
         self.values.append(output)
-        self.picks.append((ops, args))
-        return [(o, op.cost) for o, op in zip(ops, self.query.ops, strict=True)]
+        self.picks.append((ops, args, chosen_table))
+
+    def _free_table(self, index: int) -> list[str]:
+        """The truth table of a gate that may be any function, 0 on zeros; empty if none may."""
+        arity = max((op.arity for op in self.query.ops if op.is_free), default=0)
+        return [smt.FALSE, *(self.system.boolean(f"f{index}_{x}") for x in range(1, 1 << arity))] if arity else []
+
+    def _copies(self, index: int) -> list[str]:
+        """Whether gate `index` wants a copy, being one that overwrites: none of its operands dies with it."""
+        ops, args, _ = self.picks[index]
+        overwriting = [(o, op.tied) for o, op in zip(ops, self.query.ops, strict=True) if op.tied]
+        if not overwriting:
+            return []
+        copy = self.system.boolean(f"copy{index}")
+        dying = [self.system.boolean(f"dies{index}_{n}") for n in range(index)]
+        for n, dies in enumerate(dying):
+            later = [use for at, use in self.uses[self.leaves + n] if at > index]
+            self.system.add(smt.implies(dies, smt.no(use)) for use in later)
+        for chosen, tied in overwriting:
+            dead = [smt.both(d, x) for k in tied for d, x in zip(dying, args[k][self.leaves :], strict=True)]
+            self.system.add([smt.implies(chosen, smt.either(copy, *dead))])
+        return [copy]
 
     def _input(self, index: int, k: int, pick: Sequence[str]) -> list[str]:
         column = [self.system.boolean(f"in{index}_{k}_{r}") for r in range(len(self.rows))]
@@ -255,31 +317,34 @@ class _Encoding:
         return column
 
     def _operation(
-        self, chosen: str, op: GateOp, args: list[list[str]], inputs: list[list[str]], output: Sequence[str]
+        self,
+        chosen: str,
+        op: GateOp,
+        free: Sequence[str],
+        args: list[list[str]],
+        inputs: list[list[str]],
+        output: Sequence[str],
     ) -> None:
+        table = free if op.is_free else [smt.TRUE if op.tables[0] >> x & 1 else smt.FALSE for x in range(1 << op.arity)]
         for r, out in enumerate(output):
-            table = _table_term(op, [column[r] for column in inputs])
-            self.system.add([smt.implies(chosen, smt.equal(out, table))])
+            value = _table_term(table, [column[r] for column in inputs[: op.arity]])
+            self.system.add([smt.implies(chosen, smt.equal(out, value))])
         self.system.add(smt.implies(chosen, spare[0]) for spare in args[op.arity :])
-        for pick in args[: op.arity]:
-            for uses, picked in zip(self.uses, pick, strict=False):
-                uses.append(smt.both(chosen, picked))
 
     def _break_symmetry(self, ops: list[str], args: list[list[str]], nodes: int) -> None:
-        """Operands differ; those of a symmetric gate stand in order."""
+        """The first operands differ; those of a symmetric gate, or of one that may be any function, stand in order."""
         self.system.add(smt.no(smt.both(args[0][n], args[1][n])) for n in range(nodes))
         for chosen, op in zip(ops, self.query.ops, strict=True):
-            if op.arity == 2 and (op.table >> 1 & 1) == (op.table >> 2 & 1):
-                self.system.add(
-                    smt.no(smt.both(chosen, args[0][m], args[1][n])) for m in range(nodes) for n in range(m)
-                )
+            ordered = range(op.arity - 1) if op.is_free else range(_is_symmetric(op))
+            for k, m in product(ordered, range(nodes)):
+                self.system.add(smt.no(smt.both(chosen, args[k][m], args[k + 1][n])) for n in range(m))
 
     def _terms(self, corrected: bool) -> None:
         gates = self.values[self.leaves :]
         self.coefs = _coefs(self.system, len(gates))
         counted = [smt.no(smt.equal(c, smt.constant(0, _WIDTH))) for c in self.coefs]
         self.system.add([smt.at_most(self.query.counts, [(c, 1) for c in counted])])
-        self.system.add(smt.either(c, *self.uses[self.leaves + k]) for k, c in enumerate(counted))
+        self.system.add(smt.either(c, *(use for _, use in self.uses[self.leaves + k])) for k, c in enumerate(counted))
         self.g, self.h = _corrections(self.system, self.query.act_bits, self.query.wgt_bits, corrected)
         self.system.add(_identity(self.rows, self.query.wgt_bits, gates, self.coefs, self.g, self.h))
 
@@ -288,13 +353,17 @@ class _Encoding:
         return None if model is None else self._decode(model)
 
     def _decode(self, model: Model) -> BitForm:
-        gates = []
-        for ops, args in self.picks:
-            op = self.query.ops[next(k for k, o in enumerate(ops) if model.true(o))]
-            nodes = tuple(next(n for n, x in enumerate(pick) if model.true(x)) for pick in args[: op.arity])
-            gates.append(Gate(op.name, nodes))
+        gates: list[Gate] = []
+        wanted, copies = set(range(self.leaves)), 0
+        for pick in reversed(self.picks):
+            op, nodes, table = self._chosen(model, *pick)
+            dying = [k for k in op.tied if nodes[k] not in wanted]
+            copies += bool(op.tied) and not dying
+            if op.is_free and dying:
+                nodes, table = _moved_first(dying[0], nodes, table)
+            gates.insert(0, Gate(op.name, nodes, op.imms[op.tables.index(table)]))
+            wanted.update(nodes)
         terms = tuple((c, self.leaves + k) for k, c in enumerate(map(model.unsigned, self.coefs)) if c)
-        prices = {op.name: op.cost for op in self.query.ops}
         form = BitForm(
             act_planes=tuple(sum(model.true(v) << c for c, v in enumerate(p)) for p in self.act_planes),
             wgt_planes=tuple(sum(model.true(v) << c for c, v in enumerate(p)) for p in self.wgt_planes),
@@ -302,20 +371,36 @@ class _Encoding:
             terms=terms,
             g=tuple(model.signed(x, _WIDTH) for x in self.g),
             h=tuple(model.signed(x, _WIDTH) for x in self.h),
-            cost=sum(prices[gate.op] for gate in gates) + COUNT_COST * len(terms),
+            cost=len(gates) + copies + COUNT_COST * len(terms),
         )
         return _without_unused_planes(form)
 
+    def _chosen(
+        self, model: Model, ops: Sequence[str], args: Sequence[Sequence[str]], free: Sequence[str]
+    ) -> tuple[GateOp, tuple[int, ...], int]:
+        """A gate's instruction, its operands and its function."""
+        op = self.query.ops[next(k for k, o in enumerate(ops) if model.true(o))]
+        nodes = tuple(next(n for n, x in enumerate(pick) if model.true(x)) for pick in args[: op.arity])
+        return op, nodes, sum(model.true(v) << x for x, v in enumerate(free)) if op.is_free else op.tables[0]
 
-def _table_term(op: GateOp, inputs: Sequence[str]) -> str:
+
+def _moved_first(k: int, nodes: tuple[int, ...], table: int) -> tuple[tuple[int, ...], int]:
+    """The same function with operand `k` first: the one that compilers overwrite."""
+    order = sorted(range(len(nodes)), key=lambda j: j != k)
+    rows = [sum((x >> place & 1) << j for place, j in enumerate(order)) for x in range(1 << len(nodes))]
+    return tuple(nodes[j] for j in order), sum((table >> row & 1) << x for x, row in enumerate(rows))
+
+
+def _is_symmetric(op: GateOp) -> bool:
+    """Whether two operands can be exchanged."""
+    return op.arity == 2 and (op.tables[0] >> 1 & 1) == (op.tables[0] >> 2 & 1)
+
+
+def _table_term(table: Sequence[str], inputs: Sequence[str]) -> str:
     """The gate's output as a term: Shannon expansion of its truth table."""
-
-    def expand(level: int, prefix: int) -> str:
-        if level < 0:
-            return smt.TRUE if op.table >> prefix & 1 else smt.FALSE
-        return smt.ite(inputs[level], expand(level - 1, prefix | 1 << level), expand(level - 1, prefix))
-
-    return expand(op.arity - 1, 0)
+    for x in inputs:
+        table = [smt.ite(x, high, low) for low, high in zip(table[::2], table[1::2], strict=True)]
+    return table[0]
 
 
 def _without_unused_planes(form: BitForm) -> BitForm:
@@ -328,7 +413,7 @@ def _without_unused_planes(form: BitForm) -> BitForm:
     return BitForm(
         act_planes=tuple(leaves[n] for n in keep if n < acts),
         wgt_planes=tuple(leaves[n] for n in keep if n >= acts),
-        gates=tuple(Gate(g.op, tuple(renumber[n] for n in g.args)) for g in form.gates),
+        gates=tuple(Gate(g.op, tuple(renumber[n] for n in g.args), g.imm) for g in form.gates),
         terms=tuple((c, renumber[n]) for c, n in form.terms),
         g=form.g,
         h=form.h,

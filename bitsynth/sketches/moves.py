@@ -18,7 +18,7 @@ from bitsynth.isa.domains.forms import Form, Inexact, Pieces, as_form, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.lane import is_bitwise
-from bitsynth.isa.load import Isa, load
+from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 
@@ -105,9 +105,8 @@ AnyMove = Move | Halves
 
 
 @lru_cache
-def all_moves(isa_name: str) -> tuple[AnyMove, ...]:
+def all_moves(isa: Isa) -> tuple[AnyMove, ...]:
     """Every move the instruction set offers, in the order of its tables, one of each meaning."""
-    isa = load(isa_name)
     every = [move for instr in arithmetic(isa) if not instr.tied for move in _moves(isa, instr)]
     unique = {_meaning(isa, move): move for move in reversed(every)}
     return tuple(move for move in every if unique[_meaning(isa, move)] is move) + tuple(_halves(isa))

@@ -77,7 +77,7 @@ def build(isa: Isa, spec: MatmulSpec, found: PaperCompute, metric: Metric) -> tu
             f"the paper's sketch has no kernel for A{spec.act.bits}W{spec.wgt.bits}: "
             f"a step adds up to {most} to a byte lane, and its compute phase has byte lanes only"
         )
-    plan = reduce.plan(isa.name, reduce.Bytes(GROUPS, most, -most, isa.table.paper.reduce), 1, metric)
+    plan = reduce.plan(isa, reduce.Counted(GROUPS, most, -most, menu=isa.table.paper.reduce), 1, metric)
     constants: Constants = {}
     step = Trace(isa, LinearDomain(1), constants=constants)
     blank = Register(isa.word, (0,) * isa.word.lanes)

@@ -1,4 +1,4 @@
-"""The reduction sketch: from counted bytes to int32 columns.
+"""The reduction sketch: from counts to int32 columns.
 
 A plan has up to `PRE` levels inside the loop, one accumulating instruction, and when the
 accumulators are flushed up to `POST` levels and a finish that takes coef * sum from the
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count as counter
 
@@ -19,7 +19,7 @@ from bitsynth.isa.domains.forms import Form, Inexact, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr, Metric
 from bitsynth.isa.lane import is_bitwise
-from bitsynth.isa.load import Isa, load
+from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.program import Constant, Step
@@ -38,7 +38,7 @@ Constants = dict[tuple[VecType, tuple[int, ...]], Constant]
 class Plan:
     """A reduction of `given`, found by `plan`."""
 
-    given: Bytes
+    given: Counted
     pre: tuple[Move, ...]
     accumulate: str
     accs: int
@@ -56,37 +56,40 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Bytes:
-    """What is reduced: `groups` registers of bytes in [least, most], by the instructions of `menu` or any."""
+class Counted:
+    """What is reduced: `groups` registers of lanes `bits` wide, each in [least, most].
+
+    The instructions are those of `menu`, or any.
+    """
 
     groups: int
     most: int
     least: int = 0
+    bits: int = 8
     menu: tuple[str, ...] | None = None
 
     def allows(self, op: str) -> bool:
         return self.menu is None or op.split(".", maxsplit=1)[0] in self.menu
 
 
-def start(isa: Isa, given: Bytes) -> tuple[Trace, list[str]]:
-    """Registers of bytes: byte b of 64-bit slot s is an atom."""
+def start(isa: Isa, given: Counted) -> tuple[Trace, list[str]]:
+    """Registers of counts: lane b of those in a 64-bit slot is an atom."""
     trace = Trace(isa, LinearDomain(1))
-    per_register = isa.word.lanes
+    kind = VecType("u", given.bits, isa.table.vector_bits // given.bits)
+    each = 64 // given.bits
     names = []
     for g in range(given.groups):
-        lanes = tuple(
-            variable(((g * per_register + b) // 8, b, 0), given.least, given.most) for b in range(per_register)
-        )
-        names.append(trace.bind(f"n{g}", Register(isa.word, lanes)))
+        places = [(g * kind.lanes // each + b // each, b % each) for b in range(kind.lanes)]
+        lanes = tuple(variable((slot, b, 0), given.least, given.most) for slot, b in places)
+        names.append(trace.bind(f"n{g}", Register(kind, lanes)))
     return trace, names
 
 
 @lru_cache
-def plan(isa_name: str, given: Bytes, steps: int, metric: Metric) -> Plan:
-    """The cheapest plan when an accumulator's byte grows within `given`'s range, for `steps` steps."""
-    isa = load(isa_name)
+def plan(isa: Isa, given: Counted, steps: int, metric: Metric) -> Plan:
+    """The cheapest plan when an accumulator's lane grows within `given`'s range, for `steps` steps."""
     if given.groups * isa.word.lanes // 8 % isa.tile.lanes:
-        raise NoKernel(f"{isa_name}: {given.groups} registers do not fill the int32 tile")
+        raise NoKernel(f"{isa.name}: {given.groups} registers do not fill the int32 tile")
     best: Plan | None = None
     for bound, pre, instr, lanes in _loops(isa, given, steps, metric):
         if best is not None and bound >= _key(best, steps)[0]:
@@ -95,7 +98,7 @@ def plan(isa_name: str, given: Bytes, steps: int, metric: Metric) -> Plan:
             if best is None or _key(candidate, steps) < _key(best, steps):
                 best = candidate
     if best is None:
-        raise NoKernel(f"{isa_name}: no reduction of {given.groups} registers in the sketch")
+        raise NoKernel(f"{isa.name}: no reduction of {given.groups} registers in the sketch")
     return best
 
 
@@ -103,18 +106,18 @@ def _key(p: Plan, steps: int) -> tuple[float, int]:
     return p.in_loop * steps + p.cost, p.accs
 
 
-def _pre_levels(isa: Isa, given: Bytes) -> Iterator[tuple[Move, ...]]:
+def _pre_levels(isa: Isa, given: Counted) -> Iterator[tuple[Move, ...]]:
     """Legal in-loop sequences of pair levels, the same instruction names in the same order."""
     stack: list[tuple[Move, ...]] = [()]
     while stack:
         levels = stack.pop()
         yield levels
         if len(levels) < PRE and given.groups >> (len(levels) + 1):
-            extended = [(*levels, m) for m in all_moves(isa.name) if m.kind == "pair" and given.allows(m.op)]
+            extended = [(*levels, m) for m in all_moves(isa) if m.kind == "pair" and given.allows(m.op)]
             stack += [s for s in reversed(extended) if _legal(isa, given, s)]
 
 
-def _legal(isa: Isa, given: Bytes, levels: Sequence[Move]) -> bool:
+def _legal(isa: Isa, given: Counted, levels: Sequence[Move]) -> bool:
     trace, names = start(isa, given)
     whole = atoms(signature(trace, names))
     try:
@@ -129,7 +132,7 @@ Lanes = tuple[Form | int, ...]
 _Loop = tuple[float, tuple[Move, ...], Instr, list[Lanes]]
 
 
-def _loops(isa: Isa, given: Bytes, steps: int, metric: Metric) -> list[_Loop]:
+def _loops(isa: Isa, given: Counted, steps: int, metric: Metric) -> list[_Loop]:
     """In-loop parts with a lower bound on the whole plan's cost, lowest first."""
     out: list[_Loop] = []
     for pre in _pre_levels(isa, given):
@@ -145,7 +148,7 @@ def _loops(isa: Isa, given: Bytes, steps: int, metric: Metric) -> list[_Loop]:
     return sorted(out, key=lambda x: x[0])
 
 
-def _may_accumulate(given: Bytes, trace: Trace, names: Sequence[str], instr: Instr) -> bool:
+def _may_accumulate(given: Counted, trace: Trace, names: Sequence[str], instr: Instr) -> bool:
     sign = "s" if given.least < 0 else "u"
     plain = instr.out.sign == sign and len(instr.operands) == 2 and not instr.imm and given.allows(instr.name)
     same = instr.operands[0].type == instr.out
@@ -158,7 +161,7 @@ def _zeroing(isa: Isa, accs: int, metric: Metric) -> float:
 
 
 def _plans(
-    isa: Isa, given: Bytes, pre: tuple[Move, ...], instr: Instr, lanes: list[Lanes], steps: int, metric: Metric
+    isa: Isa, given: Counted, pre: tuple[Move, ...], instr: Instr, lanes: list[Lanes], steps: int, metric: Metric
 ) -> Iterator[Plan]:
     in_loop = len(lanes) * metric(instr)
     count = len(lanes)
@@ -235,7 +238,7 @@ def cheapest_flush(trace: Trace, names: list[str], coef: int, metric: Metric, ta
         if finished and (goal is None or cost + finished[0] < goal[0]):
             goal = (cost + finished[0], levels, finished[2], finished[1])
         if len(levels) < POST:
-            for move in all_moves(isa.name):
+            for move in all_moves(isa):
                 if move.fits(trace, names) and (step := _step(trace, names, move, whole, metric)) is not None:
                     heapq.heappush(queue, (cost + step[0], next(ties), (*levels, move), step[1], step[2]))
     return goal
@@ -253,7 +256,7 @@ def after_loop(isa: Isa, added: Sequence[Lanes], kind: VecType, period: int) -> 
 
 def flush_trace(isa: Isa, plan: Plan, names: Sequence[str], constants: Constants, first: int) -> Trace:
     """A trace in which `names` hold what the plan's accumulators hold when they are flushed."""
-    trace, counted = start(isa, Bytes(plan.given.groups, 1, min(0, plan.given.least)))
+    trace, counted = start(isa, replace(plan.given, most=1, least=min(0, plan.given.least)))
     for level in plan.pre:
         counted = level.apply(trace, counted)
     added = _accumulated(trace, counted, isa[plan.accumulate])
@@ -288,17 +291,17 @@ def _step(
 
 
 def _progress(after: Signature, before: Signature) -> bool:
-    """Sums were merged, widened or brought into fewer registers; a mere permutation is no level."""
-    merged = _lanes(after) - _lanes(before)
-    widened = _bits(after) - _bits(before)
-    return merged < 0 or (merged == 0 and (widened > 0 or len(after) < len(before)))
+    """Sums were merged, or as many brought into fewer registers or wider lanes; a mere permutation is no level."""
+    fewer, same = _held(after) < _held(before), _held(after) == _held(before)
+    return fewer or (same and (len(after) < len(before) or _width(after) > _width(before)))
 
 
-def _lanes(sig: Signature) -> int:
-    return sum(lane is not None for _, held in sig for lane in held)
+def _held(sig: Signature) -> int:
+    """Lanes that hold something."""
+    return sum(lane is not None for _, lanes in sig for lane in lanes)
 
 
-def _bits(sig: Signature) -> int:
+def _width(sig: Signature) -> int:
     return VecType.parse(sig[0][0]).bits
 
 
@@ -315,19 +318,18 @@ def flush_program(
         sums: Sequence[str] = names
         for level in plan.post:
             sums = level.apply(trace, sums)
-        tile = take_from_tile(trace, _best_finish(isa.name, plan, coef, metric), sums, coef, tile)
+        tile = take_from_tile(trace, _best_finish(isa, plan, coef, metric), sums, coef, tile)
         program += trace.steps
     return tuple(map(str, program)), tuple(tile)
 
 
 @lru_cache
-def _best_finish(isa_name: str, plan: Plan, coef: int, metric: Metric) -> Finish:
+def _best_finish(isa: Isa, plan: Plan, coef: int, metric: Metric) -> Finish:
     """The cheapest finish of the plan's sums for `coef`."""
-    isa = load(isa_name)
     trace = flush_trace(isa, plan, [f"acc{r}" for r in range(plan.accs)], {}, 0)
     sums: Sequence[str] = [f"acc{r}" for r in range(plan.accs)]
     for level in plan.post:
         sums = level.apply(trace, sums)
     if (best := finish(trace, sums, coef, metric, isa.tile)) is None:
-        raise NoKernel(f"{isa_name}: no instruction takes {coef} times a sum from the tile")
+        raise NoKernel(f"{isa.name}: no instruction takes {coef} times a sum from the tile")
     return best[1]

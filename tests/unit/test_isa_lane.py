@@ -149,6 +149,23 @@ def test_a_computed_table_is_computed_as_far_as_it_is_needed():
         instr(LinearDomain(2), [[57] * 64, [word] * 8])
 
 
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        ("a[i] & ~b[i]", 0b0010),
+        ("a[i] ^ b[i]", 0b0110),
+        ("~a[i]", 0b0101),
+        ("a[i] & -(n >> 1 & 1) | b[i] & -(n >> 0 & 1)", 0b1010),
+        ("a[i] + b[i]", None),
+        ("a[i] & 15", None),
+        ("a[i - 1] & b[i]", None),
+    ],
+)
+def test_functions_of_bits(text, table):
+    tree = lane.parse("x", text, ["a", "b", "n"])
+    assert lane.truth_table(tree, ["a", "b"], {"n": 2}) == table
+
+
 def test_widths_are_kept():
     x = Bits(ConcreteDomain(), 8, np.array([0x80], dtype=np.uint64))
     assert [int(y.v[0]) for y in (zext(x, 8), zext(x, 64), sext(x, 16), trunc(x, 8))] == [0x80, 0x80, 0xFF80, 0x80]

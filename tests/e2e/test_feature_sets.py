@@ -1,0 +1,66 @@
+"""Kernels of instruction sets with feature sets: solved, proved, compiled and run here, for each CPU's own part."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bitsynth import api, verify
+from bitsynth.build import host
+from bitsynth.choice import Choice
+from bitsynth.isa.load import load
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.synth import synthesize
+
+WIDTHS = [(a, w) for a in (1, 2, 3, 4) for w in (1, 2, 3, 4)]
+QUICK = [(1, 1), (2, 2), (1, 3)]
+
+
+def solved(isa, model, act_bits, w_bits):
+    spec = MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+    return api.MatmulKernel(synthesize(spec, Choice(method="popcount", model=model)).entry, spec)
+
+
+def check(kernel):
+    """Random and greatest operands, tails of every size, against numpy."""
+    rng = np.random.default_rng(3)
+    act, wgt, shape = kernel.spec.act, kernel.spec.wgt, kernel.entry.kernel
+    for length in (1, shape.k_step - 1, 2 * shape.k_step + 1, 4608):
+        for last in (False, True):
+            a = rng.integers(act.codes[-1] if last else 0, act.codes[-1] + 1, (shape.rows + 1, length))
+            w = 2 * rng.integers(wgt.codes[-1] if last else 0, wgt.codes[-1] + 1, (length, shape.columns + 3))
+            w -= wgt.codes[-1]
+            assert (kernel.matmul(a, w) == a @ w).all()
+
+
+def run(isa, model, widths):
+    kernel = solved(isa, model, *widths)
+    assert kernel.cost.minimal
+    used = load(isa).requirements(verify.forms_used(load(isa), kernel.entry.kernel))
+    if model in load(isa).table.cpu:
+        assert model in kernel.cost.cycles
+    for flag in used.macros:
+        assert flag in kernel.source
+    if load(isa).table.arch == host.arch() and host.lacking(used.host):
+        pytest.skip("this processor lacks the features, and nothing emulates it")
+    check(kernel)
+
+
+@pytest.mark.parametrize("widths", QUICK, ids=str)
+@pytest.mark.parametrize(("isa", "model"), [("avx512", "ops"), ("avx512", "skylakex"), ("armv7_neon", "ops")])
+def test_some_widths(isa, model, widths):
+    run(isa, model, widths)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("widths", [w for w in WIDTHS if w not in QUICK], ids=str)
+@pytest.mark.parametrize(("isa", "model"), [("avx512", "ops"), ("avx512", "skylakex"), ("armv7_neon", "ops")])
+def test_every_width(isa, model, widths):
+    run(isa, model, widths)
+
+
+def test_a_cpu_without_the_feature_has_no_cycles():
+    kernel = solved("avx512", "ops", 1, 1)
+    assert "skylakex" not in kernel.cost.cycles
+    assert "__AVX512VPOPCNTDQ__" in kernel.source
+    assert "vpopcntdq" in {load("avx512")[op].feature for op in verify.forms_used(load("avx512"), kernel.entry.kernel)}
