@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from typing import cast
 
 Atoms = Mapping[Hashable, Mapping[int, int]]
 
@@ -230,7 +231,8 @@ def _meet(a: Hashable, b: Hashable) -> Hashable:
     if not is_plane(a) or not is_plane(b):
         require(not is_plane(a) and not is_plane(b), "a bit is multiplied with an unknown")
         return ("product", a, b)
-    (left, here), (right, there) = a, b  # type: ignore[misc]
+    left, here = cast("tuple[int, int | None]", a)
+    right, there = cast("tuple[int, int | None]", b)
     require(None in (here, there) or here == there, "two columns are multiplied")
     return (left & right, there if here is None else here) if left & right else None
 
