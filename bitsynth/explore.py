@@ -108,10 +108,11 @@ def survey(
     act_bits: Sequence[int] = range(1, 9),
     w_bits: Sequence[int] = range(1, 5),
     *,
+    methods: Sequence[str] = METHODS,
     workers: int | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Map:
-    """Plan kernels of all methods for every pair, by default for the set's first processor, on all cores.
+    """Plan a kernel of each method for every pair, by default for the set's first processor, on all cores.
 
     One worker works in this process. Raises SpecError for a set, a processor or bits that do not exist.
     """
@@ -119,7 +120,7 @@ def survey(
     cpu = cpu or next(iter(isa.table.cpu))
     if cpu not in isa.table.cpu:
         raise SpecError(f"unknown cpu {cpu!r}; {isa_name} knows {', '.join(isa.table.cpu)}")
-    jobs = [(isa_name, cpu, a, w, m) for m in METHODS for w in sorted(w_bits) for a in sorted(act_bits)]
+    jobs = [(isa_name, cpu, a, w, m) for m in methods for w in sorted(w_bits) for a in sorted(act_bits)]
     for job in jobs:
         _spec(job)
     plans: list[Plan] = []
