@@ -305,6 +305,8 @@ def _compose(taken: Form, grown: Growth) -> Form:
     """The flush's effect with each accumulator lane replaced by what a step adds to it."""
     total = Form(0, {}, 0, 0)
     for key, by in taken.atoms.items():
+        if key not in grown:
+            raise Refuted("sums are taken from something else than accumulators")
         for coef in by:
             total = add_forms(total, grown[key].scaled(coef))
     return total
@@ -319,6 +321,8 @@ def _check_product(kernel: Kernel, tile: list[Form]) -> list[str]:
             raise Refuted(f"column {column} is off by {form.const} every step")
         value = [0] * rows
         for key, by in form.atoms.items():
+            if not is_plane(key):
+                raise Refuted(f"column {column} takes in what is no product of codes")
             table, where = cast("tuple[int, int | None]", key)
             if where not in (None, column):
                 raise Refuted(f"column {column} takes in column {where}")
