@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from math import prod
 
 import msgspec
@@ -39,14 +40,19 @@ class Step(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return " ".join((self.dst, "=", self.op, *self.args)) + (f" #{self.imm}" if self.imm else "")
 
-    @classmethod
-    def parse(cls, line: str) -> Step:
+    @staticmethod
+    def parse(line: str) -> Step:
         """The step `line` spells; SpecError if it spells none."""
-        match = _LINE.fullmatch(line)
-        if not match:
-            raise SpecError(f"bad program line {line[:80]!r}: want 'dst = op arg ... #imm'")
-        dst, op, args, imm = match.groups()
-        return cls(dst, op, tuple(args.split()), int(imm or 0))
+        return _parsed(line)
+
+
+@lru_cache(maxsize=1 << 16)
+def _parsed(line: str) -> Step:
+    match = _LINE.fullmatch(line)
+    if not match:
+        raise SpecError(f"bad program line {line[:80]!r}: want 'dst = op arg ... #imm'")
+    dst, op, args, imm = match.groups()
+    return Step(dst, op, tuple(args.split()), int(imm or 0))
 
 
 class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

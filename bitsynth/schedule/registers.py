@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from bitsynth.isa.load import Isa
 from bitsynth.program import Kernel, Pass, Step
@@ -33,5 +34,9 @@ def live_registers(program: Sequence[Step], outputs: Sequence[str], always: set[
             first.setdefault(name, -1 if name.startswith("acc") else k)
         first[step.dst] = k
     spans = [(first[n], last[n]) for n in last if n in first and n not in always]
-    most = max(sum(a <= k <= b for a, b in spans) for k in range(len(program)))
-    return most + len(always)
+    change = [0] * (len(program) + 1)
+    for a, b in spans:
+        if a <= b:
+            change[max(a, 0)] += 1
+            change[min(b + 1, len(program))] -= 1
+    return max(accumulate(change)) + len(always)
