@@ -8,7 +8,7 @@ lists, which `prove` discharges with Z3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
@@ -25,6 +25,7 @@ from bitsynth.isa.domains.forms import (
     Payload,
     add_forms,
     as_form,
+    is_plane,
     side_by_side,
     tightened,
     total,
@@ -95,8 +96,7 @@ def _check_memory(isa: Isa, kernel: Kernel) -> str:
     _check_load(isa[m.load_tile], tile, list(range(tile.lanes)))
     _check_load(isa[m.broadcast_tile], tile, [0] * tile.lanes)
     _check_store(isa[m.store_tile], tile)
-    x = [variable(("x", k), 0, 0) for k in range(tile.lanes)]
-    y = [variable(("y", k), 0, 0) for k in range(tile.lanes)]
+    x, y = ([anything((side, k), tile) for k in range(tile.lanes)] for side in "xy")
     add = isa[m.add_tile]
     if add.store or _moved(add, tile, [x, y]) != [add_forms(a, b) for a, b in zip(x, y, strict=True)]:
         raise Refuted(f"{m.add_tile} does not add int32 lanes")
@@ -106,7 +106,7 @@ def _check_memory(isa: Isa, kernel: Kernel) -> str:
 def _check_load(instr: Instr, kind: VecType, source: list[int]) -> None:
     """It reads as many bytes as the layout has there, and puts them where `source` says."""
     cells = max(source) + 1
-    memory = Register(VecType(kind.sign, kind.bits, cells), tuple(variable(k, 0, 0) for k in range(cells)))
+    memory = Register(VecType(kind.sign, kind.bits, cells), tuple(anything(k, kind) for k in range(cells)))
     want = [memory.lanes[k] for k in source]
     if not instr.reads_memory or instr.store or instr.imm or len(instr.operands) != 1:
         raise Refuted(f"{instr.name} is no plain load")
@@ -121,7 +121,7 @@ def _check_load(instr: Instr, kind: VecType, source: list[int]) -> None:
 
 
 def _check_store(instr: Instr, kind: VecType) -> None:
-    x = [variable(("x", k), 0, 0) for k in range(kind.lanes)]
+    x = [anything(("x", k), kind) for k in range(kind.lanes)]
     if not instr.store or _moved(instr, kind, [x]) != x:
         raise Refuted(f"{instr.name} does not store {kind} lanes in order")
 
@@ -198,11 +198,8 @@ class _Planes:
 
     def _number(self, tables: Sequence[int], position: int, column: int | None) -> Form:
         """sum(2**j * tables[j]) at one position."""
-        atoms: dict[Hashable, dict[int, int]] = {}
-        for j, table in enumerate(tables):
-            by = atoms.setdefault((self[table], column), {})
-            by[1 << j] = 1 << position
-        return Form(0, atoms, 0, (1 << len(tables)) - 1)
+        bits = (Form(0, {(self[table], column): {1 << j: 1 << position}}, 0, 1 << j) for j, table in enumerate(tables))
+        return total(bits)
 
     def parts(self, table: Table) -> tuple[Form, ...]:
         """What each bit of an index adds."""
@@ -279,7 +276,7 @@ def fold_growth(
     trace.bind_constants(kernel.constants)
     _bind_filled(trace, loop.loops[level - 1], inner)
     try:
-        taken = _grown(trace, loop.loops[level], 1)
+        taken = _grown(trace, loop.loops[level], 1, inner)
     except Inexact as why:
         raise Refuted(f"loop {level} cannot be shown exact: {why}") from None
     out = {}
@@ -291,29 +288,28 @@ def fold_growth(
     return out
 
 
-def _grown(trace: Trace, loop: Loop, rows: int) -> dict[Hashable, Form]:
-    """What one run of the loop's program adds to each lane of its accumulators."""
+def _grown(trace: Trace, loop: Loop, rows: int, inner: Container[Hashable] = ()) -> dict[Hashable, Form]:
+    """What one run of the loop's program adds to each lane of its accumulators: planes, or lanes of the loop inside."""
     for acc in loop.accs:
         kind = VecType.parse(acc.type)
         lanes = tuple(anything(key, kind) for key in _keys(acc, kind))
         trace.bind(acc.name, Register(kind, lanes))
     for step in loop.steps:
         trace.run(step)
-    own = {key for acc in loop.accs for key in _keys(acc, VecType.parse(acc.type))}
-    return {key: form for acc in loop.accs for key, form in _growth_of(trace, acc, own, rows)}
+    return {key: form for acc in loop.accs for key, form in _growth_of(trace, acc, inner, rows)}
 
 
-def _growth_of(trace: Trace, acc: Acc, own: set[Hashable], rows: int) -> list[tuple[Hashable, Form]]:
+def _growth_of(trace: Trace, acc: Acc, inner: Container[Hashable], rows: int) -> list[tuple[Hashable, Form]]:
     kind = VecType.parse(acc.type)
     if acc.next not in trace.registers:
         raise SpecError(f"accumulator {acc.name} becomes {acc.next}, which has no value")
     register = trace.registers[acc.next].viewed_as(trace.domain, kind)
     out: list[tuple[Hashable, Form]] = []
     for i, (key, x) in enumerate(zip(_keys(acc, kind), register.lanes, strict=True)):
-        rest = dict(as_form(x).atoms)
-        if rest.pop(key, None) != {1: 1} or not own.isdisjoint(rest):
-            raise Inexact(f"{acc.name} lane {i} is not itself plus what the step adds")
         form = as_form(x)
+        rest = dict(form.atoms)
+        if rest.pop(key, None) != {1: 1} or not all(is_plane(k) or k in inner for k in rest):
+            raise Inexact(f"{acc.name} lane {i} is not itself plus what the step adds")
         grown = Form(form.const, rest, form.lo, form.hi - anything(key, kind).hi)
         out.append((key, tightened(grown, rows) if grown.lo < 0 else grown))
     return out
@@ -333,7 +329,7 @@ def flush_effect(isa: Isa, kernel: Kernel, loop: Pass, grown: Growth, new_trace:
     try:
         for step in loop.flush_steps:
             trace.run(step)
-        return [x for r, name in enumerate(loop.tile) for x in _tile_lanes(trace, name, r, tile)]
+        return [x for r, name in enumerate(loop.tile) for x in _tile_lanes(trace, name, r, tile, grown)]
     except Inexact as why:
         raise Refuted(f"the flush cannot be shown exact after {loop.flush_every} steps: {why}") from None
 
@@ -354,13 +350,13 @@ def _filled(key: Hashable, form: Form, period: int) -> Form:
     return variable(key, min(0, form.lo * period), max(0, form.hi * period))
 
 
-def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType) -> list[Form]:
+def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, grown: Growth) -> list[Form]:
     if name not in trace.registers:
         raise SpecError(f"the tile becomes {name}, which has no value")
     out = []
     for i, x in enumerate(trace.registers[name].viewed_as(trace.domain, kind).lanes):
         rest = dict(as_form(x).atoms)
-        if rest.pop(("c", r, i), None) != {1: 1} or any(isinstance(k, tuple) and k[0] == "c" for k in rest):
+        if rest.pop(("c", r, i), None) != {1: 1} or not rest.keys() <= grown.keys():
             raise Inexact(f"tile lane {r * kind.lanes + i} is not itself plus sums")
         if (extra := as_form(x).const) != 0:
             raise Inexact(f"tile lane {r * kind.lanes + i} gets {extra} a flush, however many steps it ends")

@@ -29,7 +29,7 @@ _VALUE, _CONSTANT, _ACCUMULATOR = (re.compile(rf"{start}\d{{1,6}}", re.ASCII) fo
 def check_shape(isa: Isa, kernel: Kernel) -> None:
     """SpecError names what is off; nothing here runs an instruction."""
     _require(_sizes(isa, kernel))
-    _require(_tables(kernel))
+    _require(_tables(isa, kernel))
     _check_constants(isa, kernel.constants)
     if kernel.build:
         _check_build(isa, kernel, kernel.build)
@@ -112,7 +112,7 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
     }
 
 
-def _tables(kernel: Kernel) -> Iterator[Facts]:
+def _tables(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
     sides = [(kernel.row_bits, p.rows) for p in kernel.passes], [(kernel.column_bits, p.columns) for p in kernel.passes]
     inputs = [(bits, x) for side in sides for bits, given in side for x in given]
     planes = [(1 << bits, x) for bits, x in inputs if isinstance(x, Planes)]
@@ -133,6 +133,7 @@ def _tables(kernel: Kernel) -> Iterator[Facts]:
         "bytes that hold their bits": all(x.per_byte >= 1 and x.per_byte * len(x.tables) <= 8 for _, x in planes),
         "positions inside the step": all(_inside(kernel, x) for _, x in inputs),
         "a value in every table": all(any(x.values) for _, x in tables),
+        "tables that fill no more than a register": all(x.entries <= isa.word.lanes for _, x in tables),
     }
 
 
@@ -225,7 +226,9 @@ def _check_first(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
     _check_program(isa, loop.first_steps, known)
     for acc in loop.accs:
         if bool(acc.start) != bool(loop.first) or (acc.start and acc.start not in {s.dst for s in loop.first_steps}):
-            raise SpecError(f"accumulator {acc.name} starts as {acc.start[:40]!r}, which no step of the first run defines")
+            raise SpecError(
+                f"accumulator {acc.name} starts as {acc.start[:40]!r}, which no step of the first run defines"
+            )
 
 
 def _check_program(isa: Isa, program: Iterable[Step], inputs: set[str]) -> None:

@@ -22,7 +22,7 @@ _HEADER = Path(__file__).parent / "baseline.h"
 class BaselineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One table: the C function, its tile, what compiler and processor must have.
 
-    `peak` is the multiply-accumulates a cycle that a CPU's multipliers allow.
+    `peak` is the multiply-accumulates a cycle that a CPU's multipliers allow; `source` says how that is known.
     """
 
     doc: str
@@ -33,6 +33,7 @@ class BaselineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cc_flags: list[str]
     host_features: list[str]
     peak: dict[str, float] = {}
+    source: str = ""
 
 
 @dataclass(frozen=True, eq=False)

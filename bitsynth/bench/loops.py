@@ -1,7 +1,7 @@
 """Microkernels and baselines as loops: compiled, with one tile of operands that stays in L1.
 
 Packing is done before; a call multiplies one tile over K = 576, or over as much of it as
-leaves the operands in `L1_BYTES`.
+leaves the operands in `L1_SHARE` of it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ from bitsynth.names import KernelName
 from bitsynth.schedule.cost import AMORTISED_K
 from bitsynth.spec import Operand
 
-L1_BYTES = 32 * 1024
-"""What operands may take: the smallest L1 data cache in common use."""
+L1_SHARE = 5 / 6
+"""How much of the L1 data cache operands may take; the tile and the stack have the rest."""
+_COMMON_L1 = 32 * 1024
+_CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index0/size")
 CLOCK_CYCLES = 32
 _CLOCK = Path(__file__).parent / "clock.c"
 _LINE_BYTES = 64
@@ -135,8 +138,17 @@ def aligned(count: int, dtype: DTypeLike) -> Array:
 
 
 def _fitting(steps: int, size: Callable[[int], int]) -> int:
-    """`steps`, or as many of them as `L1_BYTES` hold where `size` of them is more; at least 1."""
-    return max(1, min(steps, steps * L1_BYTES // size(steps)))
+    """`steps`, or as many of them as L1 holds where `size` of them is more; at least 1."""
+    return max(1, min(steps, int(steps * L1_SHARE * l1_bytes()) // size(steps)))
+
+
+@lru_cache
+def l1_bytes() -> int:
+    """The size of this processor's L1 data cache, 32 KiB where the system does not say."""
+    try:
+        return int(_CACHE_SIZE.read_text().removesuffix("K\n")) * 1024
+    except (OSError, ValueError):
+        return _COMMON_L1
 
 
 def _codes(operand: Operand, shape: tuple[int, int]) -> NDArray[np.uint8]:

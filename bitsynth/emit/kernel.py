@@ -18,7 +18,7 @@ from bitsynth.emit.statements import Rename, Scope
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
 from bitsynth.names import KernelName
-from bitsynth.program import Build, Constant, Input, Kernel, Loop, Pass, Planes, Step, Table, row_free
+from bitsynth.program import Acc, Build, Constant, Input, Kernel, Loop, Pass, Planes, Step, Table, row_free
 from bitsynth.spec import MatmulSpec, affine
 from bitsynth.verify import forms_used
 from bitsynth.wellformed import constant_load
@@ -271,11 +271,12 @@ def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope, step: Loop) -> lis
     """Loads of columns and what depends on nothing else, then the row program once a row."""
     registers = kernel.columns * kernel.slot_bytes // isa.word.lanes
     scope = Scope(isa, dict(scope.types))
+    program = step.steps
     out = []
     for i in range(len(loop.columns)):
         for g in range(registers):
             out.append(scope.load(kernel.memory.load, f"w{g}_{i}", f"y + {(i * registers + g) * isa.word.lanes}"))
-    program = step.steps
+            out += _pinned(isa, f"w{g}_{i}", program, kernel.rows)
     free = row_free(program)
     out += scope.steps([s for s in program if s.dst in free])
     each = _side_bytes(kernel, loop.rows)
@@ -285,9 +286,16 @@ def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope, step: Loop) -> lis
         for i in range(len(loop.rows)):
             at = row * each + _side_bytes(kernel, loop.rows[:i])
             lines.append(row_scope.load(kernel.memory.broadcast, f"a{i}", f"x + {at}"))
+            lines += _pinned(isa, f"a{i}", program, 1)
         lines += _row(isa, row, step, [s for s in program if s.dst not in free], row_scope)
         out += _braced(lines)
     return out
+
+
+def _pinned(isa: Isa, name: str, program: Sequence[Step], times: int) -> list[str]:
+    """Keeps a register that is read more than once from being loaded more than once."""
+    reads = sum(s.args.count(name) for s in program)
+    return [isa.table.pin.format(x=name)] if isa.table.pin and reads * times > 1 else []
 
 
 def _fold(isa: Isa, kernel: Kernel, loop: Loop, scope: Scope) -> list[str]:
@@ -329,14 +337,44 @@ def _tile_start(isa: Isa, kernel: Kernel, row: int, scope: Scope) -> list[str]:
 
 
 def _row(isa: Isa, row: int, loop: Loop, program: Sequence[Step], scope: Scope) -> list[str]:
-    """The program of one row and its accumulators' new values."""
-    rename = _of_row(row)
-    lines = scope.steps(program, rename)
+    """The program of one row; an accumulator gets its new value as soon as the old one is read for the last time.
+
+    Until then both would take a register, and moves at the end of the step.
+    """
+    rename, early = _of_row(row), _early(isa, loop, program)
+    place = {dst: rename(acc.name) for dst, acc in early.items()}
+
+    def named(name: str) -> str:
+        return place.get(name, rename(name))
+
+    lines: list[str] = []
+    for step in program:
+        if step.dst in early:
+            lines += [f"{named(step.dst)} = {scope.value(step, named)};", *_kept(isa, named(step.dst))]
+        else:
+            lines.append(scope.step(step, named))
     for acc in loop.accs:
-        name = rename(acc.name)
-        lines.append(f"{name} = {scope.viewed(acc.next, VecType.parse(acc.type))};")
-        lines += [isa.table.pin.format(x=name)] if isa.table.pin else []
+        if acc.next not in early:
+            name = rename(acc.name)
+            lines += [f"{name} = {scope.viewed(named(acc.next), VecType.parse(acc.type))};", *_kept(isa, name)]
     return lines
+
+
+def _kept(isa: Isa, name: str) -> list[str]:
+    return [isa.table.pin.format(x=name)] if isa.table.pin else []
+
+
+def _early(isa: Isa, loop: Loop, program: Sequence[Step]) -> dict[str, Acc]:
+    """Values that can take their accumulator's place at once: nothing reads the old value later."""
+    last = {name: k for k, step in enumerate(program) for name in step.args}
+    made = {step.dst: k for k, step in enumerate(program)}
+    out: dict[str, Acc] = {}
+    for acc in loop.accs:
+        k = made.get(acc.next)
+        same = k is not None and str(isa[program[k].op].out) == acc.type
+        if k is not None and same and acc.next not in out and last.get(acc.name, -1) <= k:
+            out[acc.next] = acc
+    return out
 
 
 def _of_row(row: int) -> Rename:

@@ -40,11 +40,15 @@ class Scope:
             return name
         return self.isa.table.cast.format(q=want.q, to=f"{want}", frm=f"{have}", x=name)
 
-    def step(self, step: Step, rename: Rename) -> str:
-        """The statement of one step; `rename` maps program names to C names."""
+    def value(self, step: Step, rename: Rename) -> str:
+        """The expression of one step; `rename` maps program names to C names."""
         instr = self.isa[step.op]
         args = [self.viewed(rename(a), o.type) for a, o in zip(step.args, instr.operands, strict=True)]
-        return self.declare(rename(step.dst), instr.out, instr.render(args, step.imm))
+        return instr.render(args, step.imm)
+
+    def step(self, step: Step, rename: Rename) -> str:
+        """The statement of one step."""
+        return self.declare(rename(step.dst), self.isa[step.op].out, self.value(step, rename))
 
     def steps(self, program: Iterable[Step], rename: Rename = str) -> list[str]:
         """The statements of a program."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 import msgspec
 
@@ -16,6 +17,10 @@ from bitsynth.program import Kernel, Pass, Step, row_free
 
 AMORTISED_K = 576
 """K over which flushes are spread: 3 x 3 x 64, layer C2 of ResNet-18."""
+
+
+SUSTAINED = 0.85
+"""Of the peak rate of loads, what loops of bitsynth's kind reach on Zen 5."""
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -150,6 +155,35 @@ def loads_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     registers = column_registers(isa, kernel)
     per_step = sum(len(p.columns) * registers / kernel.rows + len(p.rows) for p in kernel.passes)
     return per_step * (AMORTISED_K / kernel.k_step) / units(kernel)
+
+
+def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
+    """An estimate of the cycles that loads and stores take beyond the vector instructions beside them.
+
+    Steps load inputs, flushes load and store the tile; outer loops load and store as many of
+    their accumulators as the register file does not hold, half of it beside the next steps.
+    No more than `SUSTAINED` of the peak rate of loads is counted on.
+    """
+    load, store = (isa[op].cost[cpu].per_cycle for op in (kernel.memory.load, kernel.memory.store_tile))
+    at_once = isa.table.cpu[cpu].vector_per_cycle
+
+    def beyond(ops: float, loads: float, stores: float) -> float:
+        return max(0.0, max(loads / (load * SUSTAINED), stores / store) - ops / at_once)
+
+    total, steps = 0.0, -(-AMORTISED_K // kernel.k_step)
+    tile = tile_registers(isa, kernel) * kernel.rows
+    for loop in kernel.passes:
+        inputs = len(loop.columns) * column_registers(isa, kernel) + len(loop.rows) * kernel.rows
+        runs = steps
+        total += runs * beyond(len(row_program(loop)) * kernel.rows, inputs, 0)
+        for inner, outer in pairwise(loop.loops):
+            runs = -(-runs // inner.times)
+            wanted = len(outer.accs) * kernel.rows
+            free = isa.table.registers - len(inner.accs) * kernel.rows - len(held_for_rows(loop)) - 2
+            spilled = min(wanted, max(0, wanted - free))
+            total += runs * spilled * (1 / load + 1 / store) / 2
+        total += -(-runs // loop.loops[-1].times) * beyond(len(loop.flush) * kernel.rows, tile, tile)
+    return round(total / (units(kernel) * kernel.rows), 6)
 
 
 def bytes_per_128_mac(kernel: Kernel) -> float:

@@ -67,16 +67,17 @@ def flushed_rarely(isa: Isa, kernel: Kernel) -> Kernel:
 
 
 def price(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
-    """Sort key under `model`: its own figure; loads beyond one for two instructions; input bytes; loads.
+    """Sort key under `model`: its own figure; cycles that memory holds up the rest; input bytes; loads.
 
-    Fewer bytes leave more of K in the nearest cache, as long as loads do not hold up the rest.
+    Fewer bytes leave more of K in the nearest cache.
     """
-    ops, loads = cost.ops_per_128_mac(isa, kernel), cost.loads_per_128_mac(isa, kernel)
-    excess = round(max(0.0, loads - ops / 2), 6)
+    loads = round(cost.loads_per_128_mac(isa, kernel), 6)
     if model == "length":
-        return float(cost.instructions(kernel)), round(ops, 6), excess, loads
-    figure = ops if model == "ops" else cost.cycles_per_128_mac(isa, kernel, model)
-    return round(figure, 6), excess, cost.bytes_per_128_mac(kernel), round(loads, 6), -kernel.rows
+        return float(cost.instructions(kernel)), round(cost.ops_per_128_mac(isa, kernel), 6), loads
+    cpu = model if model in isa.table.cpu else next(iter(isa.table.cpu))
+    figure = cost.ops_per_128_mac(isa, kernel) if model == "ops" else cost.cycles_per_128_mac(isa, kernel, model)
+    stall = cost.stall_per_128_mac(isa, kernel, cpu)
+    return round(figure, 6), stall, cost.bytes_per_128_mac(kernel), loads, -kernel.rows
 
 
 def layouts(isa: Isa) -> Iterator[Layout]:

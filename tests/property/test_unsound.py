@@ -4,73 +4,127 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from solved import kernel
 
-from bitsynth import get_kernel, simulate, verify
+from bitsynth import simulate, verify
 from bitsynth.errors import Refuted
-from bitsynth.program import Constant, Kernel
+from bitsynth.isa.load import load
+from bitsynth.program import Acc, Constant, Kernel, Loop, Pass, Step, Table
+from bitsynth.verify import with_times
 
 replace = msgspec.structs.replace
-BASE = get_kernel("avx2", 1, 1).entry.kernel
-PASS = BASE.passes[0]
 ONES = Constant("k7", "u8x32", (1,) * 32)
 EIGHTS = Constant("k8", "u32x8", (8,) * 8)
 ONE_EACH = Constant("k9", "u32x8", (1,) * 8)
 
 
-def before_the_first_count(*lines: str, total: str = "acc0 t900") -> tuple[str, ...]:
+def base() -> tuple[Kernel, Pass]:
+    """A kernel of one pass and one loop, without a first run of its own."""
+    found = kernel("avx2", "popcount", 1, 1)
+    (only,) = found.passes
+    accs = tuple(replace(acc, start="") for acc in only.step.accs)
+    return found, replace(only, loops=(replace(only.step, first=(), accs=accs),))
+
+
+def with_step(loop: Pass, step: tuple[str, ...], **fields: object) -> Pass:
+    return replace(loop, loops=(replace(loop.step, program=step, **fields),))
+
+
+def before_the_first_count(loop: Pass, *lines: str, total: str = "acc0 t900") -> tuple[str, ...]:
     """The step with `lines` in front and their sum in the first accumulator."""
-    acc = PASS.step_program[-1].args[0] if len(PASS.accs) == 1 else "acc0"
     added = f"t901 = add.u8x32 {total}"
-    return (*lines, added, *(line.replace(f" {acc} ", " t901 ") for line in PASS.step))
-
-
-def one_pass(step: tuple[str, ...]) -> Kernel:
-    return replace(BASE, passes=(replace(PASS, step=step),))
+    return (*lines, added, *(line.replace(" acc0 ", " t901 ") for line in loop.step.program))
 
 
 def two_columns_exclude_each_other() -> Kernel:
+    found, loop = base()
     lines = ("t910 = permute2x128.u8x32 w0_0 w0_0 #1", "t900 = xor.u8x32 w0_0 t910")
-    return one_pass(before_the_first_count(*lines))
+    return replace(found, passes=(with_step(loop, before_the_first_count(loop, *lines)),))
 
 
 def two_columns_are_counted_as_none() -> Kernel:
-    table = next(s.args[0] for s in PASS.step_program if s.op.startswith("shuffle_epi8"))
+    found, loop = base()
+    table = next(s.args[0] for s in loop.step.steps if s.op.startswith("shuffle_epi8"))
     lines = (
         "t910 = permute2x128.u8x32 w0_0 w0_0 #1",
         "t911 = andnot.u8x32 w0_0 t910",
         f"t900 = shuffle_epi8.u8x32 {table} t911",
     )
-    return one_pass(before_the_first_count(*lines))
+    return replace(found, passes=(with_step(loop, before_the_first_count(loop, *lines)),))
 
 
 def a_constant_a_step_against_one_a_flush() -> Kernel:
-    step = before_the_first_count(total=f"acc0 {ONES.name}")
-    flush = (*PASS.flush, f"t920 = add.u32x8 {PASS.tile[0]} {EIGHTS.name}")
-    changed = replace(PASS, step=step, flush=flush, tile=("t920",), flush_every=20)
-    return replace(BASE, constants=(*BASE.constants, ONES, EIGHTS), passes=(changed,))
+    found, loop = base()
+    step = before_the_first_count(loop, total=f"acc0 {ONES.name}")
+    flush = (*loop.flush, f"t920 = add.u32x8 {loop.tile[0]} {EIGHTS.name}")
+    changed = replace(with_step(loop, step, times=20), flush=flush, tile=("t920",))
+    return replace(found, constants=(*found.constants, ONES, EIGHTS), passes=(changed,))
 
 
 def two_passes_whose_flushes_cancel() -> Kernel:
-    def flushing(op: str, **changes: object) -> object:
-        flush = (*PASS.flush, f"t920 = {op}.u32x8 {PASS.tile[0]} {ONE_EACH.name}")
-        return replace(PASS, flush=flush, tile=("t920",), **changes)
+    found, loop = base()
 
-    return replace(
-        BASE, constants=(*BASE.constants, ONE_EACH), passes=(flushing("add"), flushing("sub", flush_every=7))
-    )
+    def flushing(op: str, times: int) -> Pass:
+        flush = (*loop.flush, f"t920 = {op}.u32x8 {loop.tile[0]} {ONE_EACH.name}")
+        return replace(with_times(loop, 0, times), flush=flush, tile=("t920",))
+
+    passes = flushing("add", loop.step.times), flushing("sub", 7)
+    return replace(found, constants=(*found.constants, ONE_EACH), passes=passes)
 
 
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        two_columns_exclude_each_other,
-        two_columns_are_counted_as_none,
-        a_constant_a_step_against_one_a_flush,
-        two_passes_whose_flushes_cancel,
-    ],
-)
-def test_it_is_refused_and_wrong(kernel):
-    built = kernel()
+def planes_of_a_table_that_are_the_same() -> Kernel:
+    """Values 0 and 3 have two equal planes: three of a bit, added and taken away twice, were once counted three times."""
+    found = kernel("neon", "lookup", 1, 1)
+    (loop,) = found.passes
+    (one,), step = loop.rows, loop.step
+    three = replace(one, values=(0, 3))
+    lines: list[str] = []
+    accs = []
+    for g, acc in enumerate(step.accs):
+        n = 100 * g
+        lines += [f"t{n} = tbl.u8x16 a0 w{g}_0", f"t{n + 1} = tbl.u8x16 a1 w{g}_0"]
+        value = acc.name
+        for k, (op, what) in enumerate([("add", 0), ("add", 0), ("sub", 0), ("sub", 0), ("sub", 1), ("sub", 1)]):
+            lines.append(f"t{n + 2 + k} = {op}.u8x16 {value} t{n + what}")
+            value = f"t{n + 2 + k}"
+        accs.append(Acc(acc.name, acc.type, value))
+    inner = Loop(step.times, tuple(lines), tuple(accs))
+    return replace(found, passes=(replace(loop, rows=(three, one), loops=(inner, *loop.loops[1:])),))
+
+
+def bytes_that_wrap_are_shifted_out() -> Kernel:
+    """A byte that leaves its lane by a shift was once taken for the sum it holds, however large that is."""
+    found = kernel("avx2", "lookup", 1, 1)
+    (loop,) = found.passes
+    outer, out = loop.loops[1], []
+    masks = {c.name for c in found.constants if set(c.lanes) == {0, 255}}
+    for step in outer.steps:
+        if masks & set(step.args):
+            (held,) = set(step.args) - masks
+            up = f"{step.dst}0"
+            out += [Step(up, "sll.u16x16", (held,), 8), Step(step.dst, "srl.u16x16", (up,), 8)]
+        else:
+            out.append(step)
+    assert len(out) > len(outer.steps)
+    inner = replace(loop.step, times=200)
+    changed = replace(loop, loops=(inner, replace(outer, times=50, program=tuple(map(str, out)))))
+    constants = tuple(c for c in found.constants if c.name not in masks)
+    return replace(found, constants=constants, passes=(changed,))
+
+
+WRONG = [
+    two_columns_exclude_each_other,
+    two_columns_are_counted_as_none,
+    a_constant_a_step_against_one_a_flush,
+    two_passes_whose_flushes_cancel,
+    planes_of_a_table_that_are_the_same,
+    bytes_that_wrap_are_shifted_out,
+]
+
+
+@pytest.mark.parametrize("made", WRONG)
+def test_it_is_refused_and_wrong(made):
+    built = made()
+    assert simulate.counterexample(built) is not None
     with pytest.raises(Refuted):
         verify.check(built)
-    assert simulate.counterexample(built) is not None

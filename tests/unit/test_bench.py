@@ -84,7 +84,7 @@ def test_a_wrong_baseline_table(tmp_path, monkeypatch):
 def test_baseline_loop():
     baseline = next(b for b in baselines.load(load.load("avx2")) if b.name == "fp32")
     loop = loops.baseline_loop(baseline)
-    assert loop.operand_bytes <= loops.L1_BYTES
+    assert loop.operand_bytes <= int(loops.L1_SHARE * loops.l1_bytes())
     assert loop.macs == baseline.table.rows * baseline.table.columns * loop.k
     wrong = {**baseline.files, "fp32.c": baseline.files["fp32.c"].replace("a += ROWS", "a += 0")}
     with pytest.raises(Refuted, match="avx2: the baseline fp32 multiplies wrong"):
@@ -96,16 +96,16 @@ def test_kernel_loop():
     ((kernel, variant),) = found.find("avx2", {1}, {1}).kernels
     loop = loops.kernel_loop(kernel)
     assert variant == ""
-    assert loop.operand_bytes <= loops.L1_BYTES
+    assert loop.operand_bytes <= int(loops.L1_SHARE * loops.l1_bytes())
     assert loop.k == 576
     assert all(a.ctypes.data % 64 == 0 for a in loop.arguments if isinstance(a, np.ndarray))
     loop.repeat(3)
 
 
 def test_what_does_not_fit_is_cut():
-    assert loops._fitting(100, lambda n: n * loops.L1_BYTES // 10) == 10
+    assert loops._fitting(100, lambda n: n * int(loops.L1_SHARE * loops.l1_bytes()) // 10) == 10
     assert loops._fitting(100, lambda n: n) == 100
-    assert loops._fitting(1, lambda n: 10 * loops.L1_BYTES) == 1
+    assert loops._fitting(1, lambda n: 10 * int(loops.L1_SHARE * loops.l1_bytes())) == 1
 
 
 def test_rounds_are_interleaved(monkeypatch):

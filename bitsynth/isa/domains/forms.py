@@ -41,7 +41,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """const + sum(coef * atom); `atoms[key][coef]` is a bit mask of positions."""
+    """const + sum(coef * atom); `atoms[key][coef]` is a bit mask of positions, each under one coefficient."""
 
     const: int
     atoms: Atoms
@@ -59,7 +59,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """(payload, bits) pairs that fill a lane from its lowest bit up."""
+    """(payload, bits) pairs that fill a lane from its lowest bit up to its highest."""
 
     pieces: tuple[tuple[Payload, int], ...]
 
@@ -149,8 +149,13 @@ def side_by_side(pieces: Iterable[tuple[Payload, int]]) -> Payload:
 
 
 def _flat(pieces: Iterable[tuple[Payload, int]]) -> Iterator[tuple[Payload, int]]:
+    """The pieces of pieces: as many bits in all as were said, or what follows would lie elsewhere."""
     for piece, bits in pieces:
-        yield from piece.pieces if isinstance(piece, Pieces) else ((piece, bits),)
+        if isinstance(piece, Pieces):
+            require(sum(b for _, b in piece.pieces) == bits, "a lane that is not filled is put beside another")
+            yield from piece.pieces
+        else:
+            yield piece, bits
 
 
 def _joined(low: Payload, bits: int, high: Payload, more: int) -> tuple[Payload, int] | None:
@@ -234,7 +239,7 @@ def gated(x: Form, index: Field, n: int) -> Form:
     """`x` where bit n of `index` is set, else 0."""
     require(x.const == 0, "a constant is selected")
     position = 1 << (index.position + n)
-    atoms: dict[Hashable, Mapping[int, int]] = {}
+    chosen: list[Form] = []
     for key, (coef, mask) in _terms(x):
         if is_plane(key):
             new = _meet(key, (index.tt, index.column))
@@ -242,8 +247,8 @@ def gated(x: Form, index: Field, n: int) -> Form:
         else:
             new = ("gated", index.tt, index.column, index.position + n, key)
         if new is not None:
-            atoms[new] = {**atoms.get(new, {}), coef: mask}
-    return Form(0, atoms, min(0, x.lo), max(0, x.hi))
+            chosen.append(Form(0, {new: {coef: mask}}, 0, 0))
+    return Form(0, total(chosen).atoms, min(0, x.lo), max(0, x.hi))
 
 
 def tightened(x: Form, rows: int) -> Form:

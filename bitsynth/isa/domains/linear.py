@@ -154,7 +154,7 @@ class LinearDomain:
     def lshr(self, a: Payload, n: int, w: int) -> Payload:
         if n >= w:
             return 0
-        return cut(a, n, w) if n else a
+        return side_by_side([(cut(a, n, w), w - n), (0, n)]) if n else a
 
     def eq(self, a: Payload, b: Payload, w: int) -> bool:
         require(isinstance(a, int) and isinstance(b, int), "a comparison of unknown values")

@@ -1,0 +1,107 @@
+"""What `bitsynth explore` says: a map of winners, or every plan as JSON."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from bitsynth.bench.setting import setting
+from bitsynth.cli import output
+from bitsynth.explore import INT8, MACS, Cell, Map, Plan, Rival
+
+STYLES = {"popcount": "cyan", "lookup": "green", "multiply": "yellow", "dot": "magenta", INT8: "reverse"}
+ONE_LINE = 120
+"""Columns from which a cell is one line."""
+
+
+def show(found: Map) -> None:
+    """Print the map, and what its cells say."""
+    separator = "  " if output.width() >= ONE_LINE else "\n"
+    columns = [f"W{w}" for w in sorted({c.w_bits for c in found.cells})]
+    table = output.table("", *columns, gap=3)
+    for act_bits in sorted({c.act_bits for c in found.cells}):
+        row = [c for c in found.cells if c.act_bits == act_bits]
+        table.add_row(f"A{act_bits}", *(_cell(found, c, separator) for c in row))
+    output.write(Text.assemble((found.isa, "bold"), " on ", (found.cpu, "bold")), "", table, "", *legend(found))
+
+
+def legend(found: Map) -> list[str]:
+    """What a cell says, what it is compared with, and how much of it is proved."""
+    rivals = [r for r in (found.int8, found.fp32) if r]
+    compared = ", ".join(f"{r.name} ({r.what}) at {r.peak:g}" for r in rivals) or "nothing: no peak is known here"
+    return [
+        f"A: bits of unsigned activations; W: bits of bipolar weights. Winner, its cycles per {MACS}"
+        " multiply-accumulates, and how many times faster the best kernel is than int8 and than fp32.",
+        f"* int8 is faster than every kernel here. Compared with, in multiply-accumulates a cycle: {compared}.",
+        "Kernels are planned and priced by the cost model, not proved; `bitsynth synth` proves them.",
+    ]
+
+
+def winner(found: Map, cell: Cell) -> str:
+    """Method and cycles, with a star where int8 is faster."""
+    best = found.winner(cell)
+    return f"{best[0]} {best[1]:.2f}{' *' if best[0] == INT8 else ''}" if best else "-"
+
+
+def ratios(found: Map, cell: Cell) -> str:
+    """How many times faster than int8 and than fp32 the best kernel is."""
+    return " ".join(_times(cell.times(rival)) for rival in (found.int8, found.fp32))
+
+
+def as_json(maps: Sequence[Map]) -> bytes:
+    """The setting, and every plan of `maps`."""
+    command = shlex.join(["bitsynth", *sys.argv[1:]])
+    facts = {"setting": {**setting(), "command": command}, "proved": False, "maps": [_facts(m) for m in maps]}
+    return json.dumps(facts, indent=1).encode() + b"\n"
+
+
+def _cell(found: Map, cell: Cell, separator: str) -> Text:
+    best = found.winner(cell)
+    text = (winner(found, cell), STYLES[best[0]] if best else "dim")
+    return Text.assemble(text, separator, (ratios(found, cell), "dim"))
+
+
+def _times(ratio: float | None) -> str:
+    if ratio is None:
+        return "-"
+    return f"{ratio:.1f}x" if ratio >= 10 else f"{ratio:.2f}x"
+
+
+def _facts(found: Map) -> dict[str, Any]:
+    return {
+        "isa": found.isa,
+        "cpu": found.cpu,
+        "int8": _rival(found.int8),
+        "fp32": _rival(found.fp32),
+        "cells": [
+            {
+                "act_bits": c.act_bits,
+                "w_bits": c.w_bits,
+                "winner": best[0] if (best := found.winner(c)) else None,
+                "cycles": best[1] if best else None,
+                "times_int8": _rounded(c.times(found.int8)),
+                "times_fp32": _rounded(c.times(found.fp32)),
+                "kernels": [_plan(p) for p in c.plans if p.cycles is not None],
+                "without_kernel": {p.method: p.why for p in c.plans if p.cycles is None},
+            }
+            for c in found.cells
+        ],
+    }
+
+
+def _rival(rival: Rival | None) -> dict[str, Any] | None:
+    return {**asdict(rival), "cycles": rival.cycles} if rival else None
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    return {"method": plan.method, "cycles": plan.cycles, "tile": plan.tile, "seconds": plan.seconds}
+
+
+def _rounded(x: float | None) -> float | None:
+    return None if x is None else round(x, 4)

@@ -1,0 +1,58 @@
+"""Kernels of every method, each synthesized once a session and not proved: what tests need beside the shipped ones."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from bitsynth import cache as store
+from bitsynth import synth
+from bitsynth.cache import Entry
+from bitsynth.choice import Choice
+from bitsynth.program import Kernel
+from bitsynth.sketches.solver import Budget
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+
+Config = tuple[str, str, int, int]
+
+REPRESENTATIVE: list[Config] = [
+    ("avx2", "popcount", 2, 1),
+    ("avx2", "lookup", 2, 2),
+    ("avx2", "lookup", 3, 2),
+    ("avx2", "multiply", 2, 2),
+    ("neon", "popcount", 2, 2),
+    ("neon", "lookup", 2, 1),
+    ("neon", "multiply", 2, 2),
+    ("armv7_neon", "popcount", 1, 1),
+    ("armv7_neon", "lookup", 1, 2),
+    ("armv7_neon", "multiply", 3, 2),
+    ("avxvnni", "dot", 2, 2),
+    ("neon_dotprod", "dot", 3, 1),
+    ("avx512", "lookup", 2, 1),
+    ("avx512", "dot", 1, 1),
+]
+"""Every method, operands in either place, one pass and several, tables of 4 and of 6 bits."""
+
+RUNNABLE = [c for c in REPRESENTATIVE if c[0] in ("avx2", "neon", "armv7_neon")]
+"""Those whose instruction set any machine of the CI runs or emulates."""
+
+
+def name(config: Config) -> str:
+    """How a test of it is called."""
+    isa, method, act_bits, w_bits = config
+    return f"{isa}-{method}-a{act_bits}w{w_bits}"
+
+
+def spec_of(isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
+    return MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+
+
+@cache
+def entry(isa: str, method: str, act_bits: int, w_bits: int) -> Entry:
+    """A checked entry, as if it had been asked for by its method; its lemmas are not discharged."""
+    spec, choice = spec_of(isa, act_bits, w_bits), Choice(method)
+    (best,), others = synth.candidates(choice.isa(isa), spec, choice, Budget())
+    return store.make_entry(best.kernel, spec, choice, method, best.claims, best.bound, others)[0]
+
+
+def kernel(isa: str, method: str, act_bits: int, w_bits: int) -> Kernel:
+    return entry(isa, method, act_bits, w_bits).kernel
