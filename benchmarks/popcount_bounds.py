@@ -18,7 +18,7 @@ from bitsynth.spec import Encoding, MatmulSpec, Operand
 
 SHAPES = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3), (4, 4))
 SETS = ("avx2", "neon", "avx512")
-RLIMIT = 150_000_000
+RLIMIT = 300_000_000
 _MOST_COUNTS = 5
 
 
@@ -35,10 +35,9 @@ def covers(act_bits: int, w_bits: int) -> list[compute.Compute]:
     return [compute.solve(load(isa), MatmulSpec(isa, act, wgt), Budget()) for isa in SETS]
 
 
-def bounds(act_bits: int, w_bits: int, known: int, rlimit: int) -> tuple[int, str]:
-    """The popcounts that are needed at least, and what is known of fewer than `known`."""
-    least = 1
-    for counts in range(1, min(known, _MOST_COUNTS + 1)):
+def bounds(act_bits: int, w_bits: int, least: int, known: int, rlimit: int) -> tuple[int, str]:
+    """The popcounts that are needed, `least` or more, and what is known of fewer than `known`."""
+    for counts in range(least, min(known, _MOST_COUNTS + 1)):
         try:
             if gates.popcounts_suffice(act_bits, w_bits, counts, Budget(rlimit), *limits(act_bits, w_bits, counts)):
                 return least, f"{counts} of some functions do"
@@ -62,9 +61,8 @@ def main() -> None:
     for shape in SHAPES:
         used = covers(*shape)
         known = min(c.counts for c in used)
-        least, fewer = bounds(*shape, known, rlimit)
-        inside = [n for (p, r), n in proved.items() if p <= shape[0] and r <= shape[1]]
-        proved[shape] = max([least, *inside])
+        inside = max((n for (p, r), n in proved.items() if p <= shape[0] and r <= shape[1]), default=1)
+        proved[shape], fewer = bounds(*shape, inside, known, rlimit)
         cells = " | ".join(f"{c.counts}, {c.bound}" for c in used)
         print(f"| {shape[0]}x{shape[1]} | {proved[shape]} | {fewer} | {cells} |", flush=True)
 
