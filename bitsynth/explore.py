@@ -12,9 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
+from multiprocessing import resource_tracker
 from typing import Any
 
 from bitsynth import synth
@@ -107,10 +108,11 @@ def survey(
     act_bits: Sequence[int] = range(1, 9),
     w_bits: Sequence[int] = range(1, 5),
     *,
+    methods: Sequence[str] = METHODS,
     workers: int | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Map:
-    """Plan kernels of all methods for every pair, by default for the set's first processor, on all cores.
+    """Plan a kernel of each method for every pair, by default for the set's first processor, on all cores.
 
     One worker works in this process. Raises SpecError for a set, a processor or bits that do not exist.
     """
@@ -118,7 +120,7 @@ def survey(
     cpu = cpu or next(iter(isa.table.cpu))
     if cpu not in isa.table.cpu:
         raise SpecError(f"unknown cpu {cpu!r}; {isa_name} knows {', '.join(isa.table.cpu)}")
-    jobs = [(isa_name, cpu, a, w, m) for m in METHODS for w in sorted(w_bits) for a in sorted(act_bits)]
+    jobs = [(isa_name, cpu, a, w, m) for m in methods for w in sorted(w_bits) for a in sorted(act_bits)]
     for job in jobs:
         _spec(job)
     plans: list[Plan] = []
@@ -156,12 +158,39 @@ def _planned(jobs: Sequence[_Job], workers: int) -> Iterator[Plan]:
     if workers == 1:
         yield from map(_plan, jobs)
         return
-    with multiprocessing.get_context("spawn").Pool(min(workers, len(jobs)), _leave_interrupts) as pool:
+    with ExitStack() as stack:
+        with _unheard():
+            spawn = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(spawn.Pool(min(workers, len(jobs)), _leave_interrupts))
         yield from pool.imap_unordered(_plan, jobs)
 
 
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Interrupts wait until the end of the block, whatever thread gets them; processes started in it never hear any."""
+    if not _alarms():
+        yield
+        return
+    resource_tracker.ensure_running()  # it would let interrupts through again
+    heard: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda signum, frame: heard.append(signum))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _alarms() -> bool:
+    """Whether signals can be held back and timed here."""
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+
 def _leave_interrupts() -> None:
-    """Interrupts are for the process that started this one."""
+    """Interrupts are for the process that started this one, also where they cannot be held back."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -190,7 +219,7 @@ def _limited(seconds: float) -> Iterator[None]:
 
     An interrupt in a finalizer is lost, so the alarm goes off again each second.
     """
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if not _alarms():
         yield
         return
     rung: list[int] = []

@@ -110,8 +110,9 @@ class _Given:
         if lane.kind == "sum":
             self.values["x", place] = x, lane.low < 0
             return variable(("x", place), lane.low, lane.high)
-        table = sum(1 << row for row in range(1 << len(self.operands)) if row >> k & 1)  # type: ignore[operator]
-        return Field(table, n, offset, lane.high & ~lane.low, lane.low)  # type: ignore[arg-type]
+        operand, column = cast("tuple[int, int]", (k, n))
+        table = sum(1 << row for row in range(1 << len(self.operands)) if row >> operand & 1)
+        return Field(table, column, offset, lane.high & ~lane.low, lane.low)
 
     def function(self, tt: int, column: int, position: int) -> Any:
         """The boolean function `tt` of the operands' bits at one place, as one bit."""

@@ -17,6 +17,7 @@ from bitsynth.sketches import compute, paper, table
 from bitsynth.sketches.solver import DEFAULT_RLIMIT, Budget
 from bitsynth.spec import MatmulSpec
 
+ANY = Choice()
 Progress = Callable[[str], None]
 
 
@@ -55,7 +56,7 @@ class Candidate:
 
 def synthesize(
     spec: MatmulSpec,
-    choice: Choice = Choice(),
+    choice: Choice = ANY,
     *,
     rlimit: int = DEFAULT_RLIMIT,
     progress: Progress = lambda what: None,

@@ -8,25 +8,20 @@ lists, which `prove` discharges with Z3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
-import msgspec
-
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.check import require_tested
 from bitsynth.isa.domains.forms import (
-    Entry,
-    Field,
     Form,
     Inexact,
     Payload,
     add_forms,
     as_form,
     is_plane,
-    side_by_side,
     tightened,
     total,
     variable,
@@ -36,8 +31,9 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.program import STAGE_BYTES, Acc, Build, Kernel, Loop, Pass, Planes, Table
-from bitsynth.wellformed import MAX_TIMES, check_shape, check_used, constant_load
+from bitsynth.layout import bind_inputs
+from bitsynth.program import STAGE_BYTES, Acc, Build, Kernel, Loop, Pass, Table
+from bitsynth.wellformed import check_shape, check_used, constant_load
 
 BYTE_MAX = 255
 TraceFactory = Callable[[Isa, LinearDomain], Trace]
@@ -169,66 +165,6 @@ def _table_shape(kernel: Kernel) -> tuple[int, int]:
     return tables[0].bits, max(max(t.values) for t in tables)
 
 
-class _Planes:
-    """Functions of one operand's code as tables over rows act + (wgt << act_bits)."""
-
-    def __init__(self, kernel: Kernel, of_rows: bool) -> None:
-        self.kernel = kernel
-        self.of_act = of_rows != kernel.swapped
-        self.expanded: dict[int, int] = {}
-
-    def __getitem__(self, table: int) -> int:
-        if table not in self.expanded:
-            self.expanded[table] = self._expand(table)
-        return self.expanded[table]
-
-    def _expand(self, table: int) -> int:
-        width, times = 1 << self.kernel.act_bits, 1 << self.kernel.w_bits
-        if self.of_act:
-            return sum(table << (w * width) for w in range(times))
-        return sum(((1 << width) - 1) << (w * width) for w in range(times) if table >> w & 1)
-
-    def byte(self, planes: Planes, byte: int, column: int | None) -> Payload:
-        """What byte `byte` of a row or column holds."""
-        positions, width = planes.positions(byte), len(planes.tables)
-        if width == 1:
-            return Field(self[planes.tables[0]], column, positions.start, (1 << planes.per_byte) - 1)
-        codes = [(self._number(planes.tables, p, column), width) for p in positions]
-        return side_by_side([*codes, (0, 8 - width * planes.per_byte)] if width * planes.per_byte < 8 else codes)
-
-    def _number(self, tables: Sequence[int], position: int, column: int | None) -> Form:
-        """sum(2**j * tables[j]) at one position."""
-        bits = (Form(0, {(self[table], column): {1 << j: 1 << position}}, 0, 1 << j) for j, table in enumerate(tables))
-        return total(bits)
-
-    def parts(self, table: Table) -> tuple[Form, ...]:
-        """What each bit of an index adds."""
-        most = max(table.values)
-        tables = [sum((v >> j & 1) << c for c, v in enumerate(table.values)) for j in range(most.bit_length())]
-        forms = (self._number(tables, table.first + n, None) for n in range(table.bits))
-        return tuple(Form(0, f.atoms, 0, most) for f in forms)
-
-
-def _bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
-    """Constants, a row's inputs and columns' inputs."""
-    word, size = trace.isa.word, kernel.slot_bytes
-    trace.bind_constants(kernel.constants)
-    of_row, of_column = _Planes(kernel, True), _Planes(kernel, False)
-    for i, given in enumerate(loop.rows):
-        if isinstance(given, Table):
-            parts = of_row.parts(given)
-            lanes: list[Payload] = [Entry(parts, b % given.entries) for b in range(word.lanes)]
-        else:
-            lanes = [of_row.byte(given, b % size, None) for b in range(word.lanes)]
-        trace.bind(f"a{i}", Register(word, tuple(lanes)))
-    each = word.lanes // size
-    for i, planes in enumerate(loop.columns):
-        for g in range(len(kernel.slots) // each):
-            columns = kernel.slots[g * each : (g + 1) * each]
-            lanes = [of_column.byte(planes, b % size, columns[b // size]) for b in range(word.lanes)]
-            trace.bind(f"w{g}_{i}", Register(word, tuple(lanes)))
-
-
 Growth = Mapping[Hashable, Form]
 
 
@@ -240,13 +176,14 @@ def anything(key: Hashable, kind: VecType) -> Form:
 def step_growth(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory = Trace) -> dict[Hashable, Form]:
     """What one step adds to each accumulator lane of the innermost loop, keyed ("acc", name, lane)."""
     rows = 1 << (kernel.act_bits + kernel.w_bits)
-    trace = new_trace(isa, LinearDomain(rows))
-    _bind_inputs(trace, kernel, loop)
+    domain = LinearDomain(rows)
+    trace = new_trace(isa, domain)
+    bind_inputs(trace, kernel, loop)
     try:
         grown = _grown(trace, loop.step, rows)
         if loop.step.first:
-            first = new_trace(isa, trace.domain)
-            _bind_inputs(first, kernel, loop)
+            first = new_trace(isa, domain)
+            bind_inputs(first, kernel, loop)
             _check_first(first, loop.step, grown)
     except Inexact as why:
         raise Refuted(f"the step cannot be shown exact: {why}") from None
@@ -368,6 +305,8 @@ def _compose(taken: Form, grown: Growth) -> Form:
     """The flush's effect with each accumulator lane replaced by what a step adds to it."""
     total = Form(0, {}, 0, 0)
     for key, by in taken.atoms.items():
+        if key not in grown:
+            raise Refuted("sums are taken from something else than accumulators")
         for coef in by:
             total = add_forms(total, grown[key].scaled(coef))
     return total
@@ -382,6 +321,8 @@ def _check_product(kernel: Kernel, tile: list[Form]) -> list[str]:
             raise Refuted(f"column {column} is off by {form.const} every step")
         value = [0] * rows
         for key, by in form.atoms.items():
+            if not is_plane(key):
+                raise Refuted(f"column {column} takes in what is no product of codes")
             table, where = cast("tuple[int, int | None]", key)
             if where not in (None, column):
                 raise Refuted(f"column {column} takes in column {where}")
@@ -427,45 +368,3 @@ def _fold_lemma(where: str, loop: Pass, level: int) -> str:
     inner = loop.loops[level - 1]
     lanes = sum(VecType.parse(acc.type).lanes for acc in loop.loops[level].accs)
     return f"{where}: loop {level} adds {inner.times} runs of the loop inside to {lanes} lanes, none overflows"
-
-
-def longest_loops(isa: Isa, kernel: Kernel, loop: Pass) -> Pass:
-    """The pass with every loop as long as the proof allows, innermost first, by bisection."""
-    grown = step_growth(isa, kernel, loop)
-    for level, nested in enumerate(loop.loops):
-
-        def holds(times: int, level: int = level, nested: Loop = nested, grown: Growth = grown) -> bool:
-            try:
-                _consumed(isa, kernel, with_times(loop, level, times), level, grown)
-            except Refuted:
-                return False
-            return True
-
-        loop = with_times(loop, level, _longest(holds))
-        if level + 1 < len(loop.loops):
-            grown = fold_growth(isa, kernel, loop, level + 1, grown)
-    return loop
-
-
-def _consumed(isa: Isa, kernel: Kernel, loop: Pass, level: int, grown: Growth) -> None:
-    """Refuted unless what follows loop `level` takes its accumulators exactly."""
-    if level + 1 < len(loop.loops):
-        fold_growth(isa, kernel, loop, level + 1, grown)
-    else:
-        flush_effect(isa, kernel, loop, grown)
-
-
-def with_times(loop: Pass, level: int, times: int) -> Pass:
-    """The pass with another bound on the runs of one loop."""
-    changed = msgspec.structs.replace(loop.loops[level], times=times)
-    return msgspec.structs.replace(loop, loops=(*loop.loops[:level], changed, *loop.loops[level + 1 :]))
-
-
-def _longest(holds: Callable[[int], bool]) -> int:
-    low, high = 1, MAX_TIMES + 1
-    if not holds(low):
-        raise Refuted("a flush after every single step already overflows")
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low

@@ -10,7 +10,6 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
 from bitsynth.program import Step
 
-
 Rename = Callable[[str], str]
 
 

@@ -50,12 +50,14 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A processor: how many vector instructions it can start a cycle, at most.
 
     Where no operand is wider than half a register, `half_width_speedup` times as many
-    start; stores are as many as ever. `features` are the feature sets it has; all if unsaid.
+    start; stores are as many as ever. Where `loads_block`, nothing starts beside a load of a
+    whole register. `features` are the feature sets it has; all if unsaid.
     """
 
     doc: str
     vector_per_cycle: float
     half_width_speedup: float = 1.0
+    loads_block: bool = False
     features: list[str] | None = None
 
     def has(self, feature: str) -> bool:

@@ -168,6 +168,8 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
     at_once = isa.table.cpu[cpu].vector_per_cycle
 
     def beyond(ops: float, loads: float, stores: float) -> float:
+        if isa.table.cpu[cpu].loads_block:
+            return loads / load + stores / store
         return max(0.0, max(loads / (load * SUSTAINED), stores / store) - ops / at_once)
 
     total, steps = 0.0, -(-AMORTISED_K // kernel.k_step)

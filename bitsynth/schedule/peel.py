@@ -62,8 +62,9 @@ def _without(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | N
     want = _made(instr, lanes, imm)
     if want is None:
         return None
-    same = next((k for k, x in enumerate(rest) if x == want), None)
-    return same if same is not None else next((i.name for i in _alike(isa, instr, zero) if _made(i, rest, 0) == want), None)
+    if (same := next((k for k, x in enumerate(rest) if x == want), None)) is not None:
+        return same
+    return next((i.name for i in _alike(isa, instr, zero) if _made(i, rest, 0) == want), None)
 
 
 def _made(instr: Instr, lanes: Sequence[Sequence[Payload]], imm: int) -> list[Payload] | None:
@@ -77,6 +78,6 @@ def _alike(isa: Isa, instr: Instr, zero: Sequence[bool]) -> Iterator[Instr]:
     """Forms on the operands that are left, with the same result."""
     types = [o.type for o, z in zip(instr.operands, zero, strict=True) if not z]
     for other in isa.instrs.values():
-        if other.on_registers and not other.imm and other.out == instr.out:
-            if [o.type for o in other.operands] == types:
-                yield other
+        plain = other.on_registers and not other.imm and other.out == instr.out
+        if plain and [o.type for o in other.operands] == types:
+            yield other

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import msgspec
 
@@ -125,7 +126,7 @@ def _digits(term: Term, row_bits: int, column_bits: int) -> list[tuple[Digit, ..
     out = []
     for parts in range(1, row_bits + 1):
         cuts = [row_bits * k // parts for k in range(parts + 1)]
-        widths = [(low, high - low) for low, high in zip(cuts, cuts[1:], strict=False)]
+        widths = [(low, high - low) for low, high in pairwise(cuts)]
         if all(term.positions * ((1 << width) - 1) <= BYTE for _, width in widths):
             out.append(tuple(Digit(low, width, j) for j in range(column_bits) for low, width in widths))
     return out

@@ -17,6 +17,7 @@ from bitsynth.isa.load import Isa
 from bitsynth.program import Kernel, Pass
 from bitsynth.schedule import cost
 from bitsynth.schedule.assemble import PassBuilder, growth
+from bitsynth.schedule.loops import longest_loops, with_times
 from bitsynth.schedule.memory import memory
 from bitsynth.schedule.peel import peeled
 from bitsynth.schedule.registers import fits
@@ -24,7 +25,6 @@ from bitsynth.sketches import counts, reduce
 from bitsynth.sketches.blocks import PlacedBlock
 from bitsynth.sketches.reduce import Constants, Plan
 from bitsynth.spec import MatmulSpec
-from bitsynth.verify import longest_loops, with_times
 
 ROWS = (1, 2, 3, 4, 6, 8, 12)
 GROUPS = (2, 4)

@@ -20,6 +20,7 @@ from bitsynth.sketches.smt import System, both, constant, either, equal
 from bitsynth.sketches.solver import Budget, Model
 from bitsynth.sketches.terms import Term
 
+
 @dataclass(frozen=True)
 class Rounds:
     """Indices of each lookup, one an entry; `arranged` where the first stands alone. `claims` are UNSAT below."""

@@ -81,9 +81,9 @@ def find(isa: Isa, method: str) -> tuple[Term, ...]:
 
 def _candidates(isa: Isa) -> Iterator[Instr]:
     for instr in isa.instrs.values():
-        if instr.on_registers and not instr.imm and instr.out.total_bits == isa.table.vector_bits:
-            if len(instr.operands) in (2, 3):
-                yield instr
+        full = instr.on_registers and instr.out.total_bits == isa.table.vector_bits
+        if full and not instr.imm and len(instr.operands) in (2, 3):
+            yield instr
 
 
 def _lookups(isa: Isa, instr: Instr) -> Iterator[Term]:

@@ -1,21 +1,36 @@
-"""Single mutations of a kernel, each with a label, in an order that depends on nothing but the kernel."""
+"""Single mutations of a kernel, each with a label, in an order that depends on nothing but the kernel.
+
+Every field of a kernel, of its passes, inputs, loops and of its table program is changed in
+some way. A label is `kind: what`; a kind of a program's step names the program it is in.
+"""
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 
 import msgspec
 
 from bitsynth.isa import load
-from bitsynth.program import Kernel, Pass, Step
+from bitsynth.program import Constant, Kernel, Pass, Planes, Step, Table
+from bitsynth.schedule.loops import with_times
 
-PASS_PROGRAMS = ("step", "flush")
+change = msgspec.structs.replace
+Mutants = Iterator[tuple[str, Kernel]]
 
 
 def mutants(kernel: Kernel) -> list[tuple[str, Kernel]]:
     """Every mutation of every kind, without the kernel itself and without repeats."""
     found = {}
-    for label, mutant in [*_of_tables(kernel), *_of_layout(kernel), *_of_passes(kernel)]:
+    for label, mutant in [
+        *_of_sizes(kernel),
+        *_of_layout(kernel),
+        *_of_terms(kernel),
+        *_of_constants(kernel),
+        *_of_build(kernel),
+        *_of_passes(kernel),
+        *_of_programs(kernel),
+    ]:
         if mutant != kernel:
             found.setdefault(msgspec.json.encode(mutant), (label, mutant))
     return list(found.values())
@@ -30,111 +45,275 @@ def sample(kernel: Kernel, per_kind: int, seed: int) -> list[tuple[str, Kernel]]
     return [m for kind in sorted(kinds) for m in rng.sample(kinds[kind], min(per_kind, len(kinds[kind])))]
 
 
+def with_pass(kernel: Kernel, index: int, changed: Pass) -> Kernel:
+    """The kernel with another pass in the place of one."""
+    return change(kernel, passes=_set(kernel.passes, index, changed))
+
+
 def replaced(kernel: Kernel, index: int, **fields: object) -> Kernel:
     """The kernel with fields of one pass changed."""
-    passes = list(kernel.passes)
-    passes[index] = msgspec.structs.replace(passes[index], **fields)
-    return msgspec.structs.replace(kernel, passes=tuple(passes))
+    return with_pass(kernel, index, change(kernel.passes[index], **fields))
 
 
 def _set(items: tuple, at: int, value: object) -> tuple:
     return (*items[:at], value, *items[at + 1 :])
 
 
-def _of_tables(kernel: Kernel) -> Iterator[tuple[str, Kernel]]:
-    change = msgspec.structs.replace
-    for name in ("g_table", "h_table"):
+def _of_sizes(kernel: Kernel) -> Mutants:
+    yield "swapped: other", change(kernel, swapped=not kernel.swapped)
+    for field in ("act_bits", "w_bits", "rows", "columns", "k_step"):
+        value = getattr(kernel, field)
+        for other in (value - 1, value + 1, 2 * value, value // 2):
+            yield f"{field}: {other}", change(kernel, **{field: other})
+    for other in (1, 2, 4, 8):
+        yield f"slot_bytes: {other}", change(kernel, slot_bytes=other)
+
+
+def _of_layout(kernel: Kernel) -> Mutants:
+    last = len(kernel.slots) - 1
+    for i, j in [*((k, k + 1) for k in range(last)), (0, last)]:
+        slots = list(kernel.slots)
+        slots[i], slots[j] = slots[j], slots[i]
+        yield f"slots: {i} and {j}", change(kernel, slots=tuple(slots))
+    yield "slots: turned", change(kernel, slots=(*kernel.slots[1:], kernel.slots[0]))
+    for field, op in msgspec.structs.asdict(kernel.memory).items():
+        if field in ("add_tile", "broadcast_tile") and not kernel.has_row_terms:
+            continue  # The kernel's C contains neither.
+        for other in _moving(kernel.isa):
+            if other != op:
+                yield f"memory: {field} = {other}", change(kernel, memory=change(kernel.memory, **{field: other}))
+
+
+@cache
+def _moving(isa_name: str) -> tuple[str, ...]:
+    return tuple(i.name for i in load.load(isa_name).instrs.values() if i.reads_memory or i.store)
+
+
+def _of_terms(kernel: Kernel) -> Mutants:
+    for name in ("row_terms", "column_terms"):
         table = getattr(kernel, name)
         for code, value in enumerate(table):
             for by in (1, -1):
                 yield f"{name}: code {code} by {by}", change(kernel, **{name: _set(table, code, value + by)})
-    for i, c in enumerate(kernel.constants):
+    yield "terms: exchanged", change(kernel, row_terms=kernel.column_terms, column_terms=kernel.row_terms)
+
+
+def _of_constants(kernel: Kernel) -> Mutants:
+    for label, constants in _changed_constants(kernel.constants):
+        yield f"constant: {label}", change(kernel, constants=constants)
+
+
+def _changed_constants(constants: tuple[Constant, ...]) -> Iterator[tuple[str, tuple[Constant, ...]]]:
+    for i, c in enumerate(constants):
         for lane, value in enumerate(c.lanes):
             for by in (1, -1):
-                lanes = _set(c.lanes, lane, value + by)
-                constants = _set(kernel.constants, i, change(c, lanes=lanes))
-                yield f"constant: {c.name}[{lane}] by {by}", change(kernel, constants=constants)
+                changed = change(c, lanes=_set(c.lanes, lane, value + by))
+                yield f"{c.name}[{lane}] by {by}", _set(constants, i, changed)
 
 
-def _of_layout(kernel: Kernel) -> Iterator[tuple[str, Kernel]]:
-    change = msgspec.structs.replace
-    for i in range(len(kernel.slots)):
-        for j in range(i):
-            slots = list(kernel.slots)
-            slots[i], slots[j] = slots[j], slots[i]
-            yield f"slots: {j} and {i}", change(kernel, slots=tuple(slots))
-    yield "bits_per_byte: other", change(kernel, bits_per_byte=12 - kernel.bits_per_byte)
-    names = msgspec.structs.asdict(kernel.memory)
-    for field, op in names.items():
-        if field in ("add_tile", "broadcast_tile") and not kernel.has_row_terms:
-            continue  # The kernel's C contains neither.
-        for other in sorted({*names.values()} - {op}):
-            memory = change(kernel.memory, **{field: other})
-            yield f"memory: {field} = {other}", change(kernel, memory=memory)
+def _of_build(kernel: Kernel) -> Mutants:
+    build = kernel.build
+    if build is None:
+        return
+    yield "build: none", change(kernel, build=None)
+    for label, constants in _changed_constants(build.constants):
+        yield f"build constant: {label}", change(kernel, build=change(build, constants=constants))
+    codes = max(build.stage)
+    for p, code in enumerate(build.stage):
+        for other in range(-1, codes + 2):
+            if other != code:
+                stage = _set(build.stage, p, other)
+                yield f"stage: byte {p} = {other}", change(kernel, build=change(build, stage=stage))
+    for field in ("load", "store"):
+        for other in _moving(kernel.isa):
+            yield f"build {field}: {other}", change(kernel, build=change(build, **{field: other}))
+    for step in build.steps:
+        yield f"build table: {step.dst}", change(kernel, build=change(build, table=step.dst))
 
 
-def _of_passes(kernel: Kernel) -> Iterator[tuple[str, Kernel]]:
+def _of_passes(kernel: Kernel) -> Mutants:
     for index, loop in enumerate(kernel.passes):
-        for period in (loop.flush_every + 1, 2 * loop.flush_every):
-            yield f"flush: every {period} in pass {index}", replaced(kernel, index, flush_every=period)
-        yield from _of_planes(kernel, index, loop)
-        yield from _of_accumulators(kernel, index, loop)
-        for field in PASS_PROGRAMS:
-            for at in range(len(getattr(loop, field))):
-                yield from _of_step(kernel, index, field, at)
-    if len(kernel.passes) > 1:
-        for index in range(len(kernel.passes)):
-            rest = kernel.passes[:index] + kernel.passes[index + 1 :]
-            yield f"pass: without {index}", msgspec.structs.replace(kernel, passes=rest)
+        yield from _of_inputs(kernel, index)
+        yield from _of_loops(kernel, index)
+        if len(loop.tile) > 1:
+            yield "tile: reversed", replaced(kernel, index, tile=loop.tile[::-1])
+            yield "tile: first twice", replaced(kernel, index, tile=(loop.tile[0],) * len(loop.tile))
+    passes = kernel.passes
+    yield "pass: twice", change(kernel, passes=(*passes, passes[-1]))
+    if len(passes) > 1:
+        yield "pass: reversed", change(kernel, passes=passes[::-1])
+        for index in range(len(passes)):
+            yield f"pass: without {index}", change(kernel, passes=passes[:index] + passes[index + 1 :])
+            rows = replaced(kernel, index, rows=passes[index - 1].rows)
+            yield f"pass: rows of another in {index}", rows
+            columns = replaced(kernel, index, columns=passes[index - 1].columns)
+            yield f"pass: columns of another in {index}", columns
 
 
-def _of_planes(kernel: Kernel, index: int, loop: Pass) -> Iterator[tuple[str, Kernel]]:
-    for field, bits in (("act_planes", kernel.act_bits), ("wgt_planes", kernel.w_bits)):
-        planes = getattr(loop, field)
-        for p, table in enumerate(planes):
+def _of_inputs(kernel: Kernel, index: int) -> Mutants:
+    for side, bits in (("rows", kernel.row_bits), ("columns", kernel.column_bits)):
+        given = getattr(kernel.passes[index], side)
+        for i, x in enumerate(given):
+            for what, other in _changed_input(x, bits):
+                kind, _, where = what.partition(" ")
+                label = f"{side} {kind}: {i} of pass {index} {where}"
+                yield label, replaced(kernel, index, **{side: _set(given, i, other)})
+        if len(given) > 1:
+            yield f"{side} order: pass {index}", replaced(kernel, index, **{side: given[::-1]})
+            for i in range(len(given)):
+                yield f"{side} alike: {i}", replaced(kernel, index, **{side: _set(given, i, given[i - 1])})
+            yield f"{side} fewer: pass {index}", replaced(kernel, index, **{side: given[:-1]})
+
+
+def _changed_input(x: Planes | Table, bits: int) -> Iterator[tuple[str, Planes | Table]]:
+    if isinstance(x, Table):
+        for code, value in enumerate(x.values):
+            for by in (1, -1):
+                yield f"values code {code} by {by}", change(x, values=_set(x.values, code, value + by))
+        yield "values reversed", change(x, values=(0, *x.values[:0:-1]))
+        numbers = ("first", "bits")
+    else:
+        for p, table in enumerate(x.tables):
             for code in range(1 << bits):
-                changed = _set(planes, p, table ^ 1 << code)
-                yield f"plane: {field}[{p}] code {code}", replaced(kernel, index, **{field: changed})
+                changed = _set(x.tables, p, table ^ 1 << code)
+                yield f"tables {p} code {code}", change(x, tables=changed)
+        yield "tables reversed", change(x, tables=x.tables[::-1])
+        yield "tables fewer", change(x, tables=x.tables[:-1])
+        yield "tables twice", change(x, tables=(*x.tables, x.tables[-1]))
+        numbers = ("first", "stride", "per_byte")
+    for field in numbers:
+        value = getattr(x, field)
+        for other in {value - 1, value + 1, 2 * value}:
+            yield f"{field} = {other}", change(x, **{field: other})
 
 
-def _of_accumulators(kernel: Kernel, index: int, loop: Pass) -> Iterator[tuple[str, Kernel]]:
-    others = [s.dst for s in loop.step_program]
-    for i, acc in enumerate(loop.accs):
-        for name in others:
-            accs = _set(loop.accs, i, msgspec.structs.replace(acc, next=name))
-            yield f"next: {acc.name} = {name}", replaced(kernel, index, accs=accs)
-    if len(loop.accs) > 1:
-        yield "accs: reversed", replaced(kernel, index, accs=loop.accs[::-1])
-        yield "accs: without the last", replaced(kernel, index, accs=loop.accs[:-1])
-    if len(loop.tile) > 1:
-        yield "tile: reversed", replaced(kernel, index, tile=loop.tile[::-1])
-        yield "tile: first twice", replaced(kernel, index, tile=(loop.tile[0],) * len(loop.tile))
-
-
-def _of_step(kernel: Kernel, index: int, field: str, at: int) -> Iterator[tuple[str, Kernel]]:
+def _of_loops(kernel: Kernel, index: int) -> Mutants:
     loop = kernel.passes[index]
-    program = getattr(loop, field)
-    step = Step.parse(program[at])
+    for level, nested in enumerate(loop.loops):
+        for times in (nested.times + 1, 2 * nested.times, max(1, nested.times // 2)):
+            yield f"times: {times} of loop {level} in pass {index}", with_pass(
+                kernel, index, with_times(loop, level, times)
+            )
+        for i, acc in enumerate(nested.accs):
+            for name in [acc.name, *(s.dst for s in nested.steps)]:
+                accs = _set(nested.accs, i, change(acc, next=name))
+                yield f"next: {acc.name} = {name}", _with_loop(kernel, index, level, accs=accs)
+            for name in ["", acc.name, *(s.dst for s in nested.first_steps)]:
+                accs = _set(nested.accs, i, change(acc, start=name))
+                yield f"start: {acc.name} = {name}", _with_loop(kernel, index, level, accs=accs)
+            for kind in _kinds(kernel.isa, acc.type):
+                accs = _set(nested.accs, i, change(acc, type=kind))
+                yield f"type: {acc.name} is {kind}", _with_loop(kernel, index, level, accs=accs)
+        if len(nested.accs) > 1:
+            yield "accs: reversed", _with_loop(kernel, index, level, accs=nested.accs[::-1])
+            yield "accs: without the last", _with_loop(kernel, index, level, accs=nested.accs[:-1])
+        if nested.first:
+            accs = tuple(change(acc, start="") for acc in nested.accs)
+            yield "first: none", _with_loop(kernel, index, level, first=(), accs=accs)
+            yield "first: the steady program", _with_loop(kernel, index, level, first=nested.program)
+    if len(loop.loops) > 1:
+        for level in range(len(loop.loops)):
+            fewer = loop.loops[:level] + loop.loops[level + 1 :]
+            yield f"loops: without {level}", replaced(kernel, index, loops=fewer)
+    yield "loops: the last twice", replaced(kernel, index, loops=(*loop.loops, loop.loops[-1]))
 
-    def with_step(changed: Step) -> Kernel:
-        return replaced(kernel, index, **{field: _set(program, at, str(changed))})
 
-    for kind, changed in _changed_steps(kernel, loop, field, at, step):
-        yield f"{kind}: {changed} for {step}", with_step(changed)
-    yield f"drop: {step}", replaced(kernel, index, **{field: program[:at] + program[at + 1 :]})
-    through = _bypassed(loop, field, at, step)
-    if through is not None:
-        yield f"bypass: {step}", msgspec.structs.replace(kernel, passes=_set(kernel.passes, index, through))
+@cache
+def _kinds(isa_name: str, text: str) -> tuple[str, ...]:
+    """Other types of a full register."""
+    isa = load.load(isa_name)
+    bits = isa.table.vector_bits
+    return tuple(k for k in isa.table.ctype if k != text and load.VecType.parse(k).total_bits == bits)
 
 
-def _changed_steps(kernel: Kernel, loop: Pass, field: str, at: int, step: Step) -> Iterator[tuple[str, Step]]:
-    change = msgspec.structs.replace
+def _with_loop(kernel: Kernel, index: int, level: int, **fields: object) -> Kernel:
+    loop = kernel.passes[index]
+    return replaced(kernel, index, loops=_set(loop.loops, level, change(loop.loops[level], **fields)))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A program of the kernel: the build's, a loop's, a first run's or a flush's."""
+
+    name: str
+    index: int = 0
+    level: int = 0
+
+    def lines(self, kernel: Kernel) -> tuple[str, ...]:
+        if self.name == "build":
+            return kernel.build.program
+        loop = kernel.passes[self.index]
+        if self.name == "flush":
+            return loop.flush
+        return loop.loops[self.level].first if self.name == "first" else loop.loops[self.level].program
+
+    def inputs(self, kernel: Kernel) -> list[str]:
+        """What its steps may read but their own values."""
+        if self.name == "build":
+            return ["x0", *(c.name for c in kernel.build.constants)]
+        loop, constants = kernel.passes[self.index], [c.name for c in kernel.constants]
+        inside = loop.loops[self.level - 1] if self.name != "flush" else loop.loops[-1]
+        accs = [acc.name for acc in inside.accs]
+        if self.name == "flush":
+            return [*constants, *accs, *(f"c{r}" for r in range(len(loop.tile)))]
+        own = [] if self.name == "first" else [acc.name for acc in loop.loops[self.level].accs]
+        if self.level:
+            return [*constants, *accs, *own]
+        registers = kernel.columns * kernel.slot_bytes * 8 // load.load(kernel.isa).table.vector_bits
+        columns = [f"w{g}_{i}" for i in range(len(loop.columns)) for g in range(registers)]
+        return [*constants, *own, *(f"a{i}" for i in range(len(loop.rows))), *columns]
+
+    def replaced(self, kernel: Kernel, lines: tuple[str, ...], renamed: dict[str, str]) -> Kernel:
+        """The kernel with other lines there, and what it gives under other names."""
+
+        def name(old: str) -> str:
+            return renamed.get(old, old)
+
+        if self.name == "build":
+            build = change(kernel.build, program=lines, table=name(kernel.build.table))
+            return change(kernel, build=build)
+        loop = kernel.passes[self.index]
+        if self.name == "flush":
+            return replaced(kernel, self.index, flush=lines, tile=tuple(map(name, loop.tile)))
+        nested = loop.loops[self.level]
+        if self.name == "first":
+            accs = tuple(change(acc, start=name(acc.start)) for acc in nested.accs)
+            return _with_loop(kernel, self.index, self.level, first=lines, accs=accs)
+        accs = tuple(change(acc, next=name(acc.next)) for acc in nested.accs)
+        return _with_loop(kernel, self.index, self.level, program=lines, accs=accs)
+
+
+def places(kernel: Kernel) -> list[Place]:
+    """Every program of the kernel."""
+    out = [Place("build")] if kernel.build else []
+    for index, loop in enumerate(kernel.passes):
+        out += [Place("first", index)] if loop.step.first else []
+        out += [Place("step" if level == 0 else "fold", index, level) for level in range(len(loop.loops))]
+        out.append(Place("flush", index))
+    return out
+
+
+def _of_programs(kernel: Kernel) -> Mutants:
+    for place in places(kernel):
+        lines = place.lines(kernel)
+        for at, line in enumerate(lines):
+            step = Step.parse(line)
+            for kind, changed in _changed_steps(kernel, place, at, step):
+                mutant = place.replaced(kernel, _set(lines, at, str(changed)), {})
+                yield f"{kind} in {place.name}: {changed} for {step}", mutant
+            rest = lines[:at] + lines[at + 1 :]
+            yield f"drop in {place.name}: {step}", place.replaced(kernel, rest, {})
+            yield f"bypass in {place.name}: {step}", _bypassed(kernel, place, at, step)
+
+
+def _changed_steps(kernel: Kernel, place: Place, at: int, step: Step) -> Iterator[tuple[str, Step]]:
     for op in _alike(kernel.isa, step.op):
         yield "form", change(step, op=op)
+    live = place.inputs(kernel) + [Step.parse(line).dst for line in place.lines(kernel)[:at]]
     for i in range(len(step.args)):
         for j in range(i):
             yield "swap", change(step, args=_set(_set(step.args, i, step.args[j]), j, step.args[i]))
-        for name in _live(kernel, loop, field, at):
+        for name in live:
             yield "operand", change(step, args=_set(step.args, i, name))
     if load.load(kernel.isa)[step.op].imm:
         for imm in load.load(kernel.isa)[step.op].imms:
@@ -154,30 +333,9 @@ def _alike(isa_name: str, op: str) -> tuple[str, ...]:
     return tuple(sorted(i.name for i in plain if i.name != op and sizes(i) == sizes(mine)))
 
 
-def _live(kernel: Kernel, loop: Pass, field: str, at: int) -> list[str]:
-    """What a step may read: constants, accumulators, planes or the tile, earlier values."""
-    vector = load.load(kernel.isa).table.vector_bits
-    names = [c.name for c in kernel.constants] + [acc.name for acc in loop.accs]
-    if field == "step":
-        names += [f"a{i}" for i in range(len(loop.act_planes))]
-        names += [f"w{g}_{i}" for i in range(len(loop.wgt_planes)) for g in range(kernel.columns * 64 // vector)]
-    else:
-        names += [f"c{r}" for r in range(len(loop.tile))]
-    return names + [Step.parse(line).dst for line in getattr(loop, field)[:at]]
-
-
-def _bypassed(loop: Pass, field: str, at: int, step: Step) -> Pass | None:
+def _bypassed(kernel: Kernel, place: Place, at: int, step: Step) -> Kernel:
     """The step left out, and its first operand used in its place."""
-    program = getattr(loop, field)
-    first = step.args[0]
-    rest = [Step.parse(line) for k, line in enumerate(program) if k != at]
-    lines = tuple(
-        str(msgspec.structs.replace(s, args=tuple(first if a == step.dst else a for a in s.args))) for s in rest
-    )
-    fields = {field: lines}
-    if field == "step":
-        if any(acc.next == step.dst for acc in loop.accs):
-            return None
-    else:
-        fields["tile"] = tuple(first if name == step.dst else name for name in loop.tile)
-    return msgspec.structs.replace(loop, **fields)
+    renamed = {step.dst: step.args[0]}
+    rest = [Step.parse(line) for k, line in enumerate(place.lines(kernel)) if k != at]
+    lines = (str(change(s, args=tuple(renamed.get(a, a) for a in s.args))) for s in rest)
+    return place.replaced(kernel, tuple(lines), renamed)

@@ -10,7 +10,7 @@ from bitsynth import simulate, verify
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
 from bitsynth.program import Acc, Constant, Kernel, Loop, Pass, Step, Table
-from bitsynth.verify import with_times
+from bitsynth.schedule.loops import with_times
 
 replace = msgspec.structs.replace
 ONES = Constant("k7", "u8x32", (1,) * 32)

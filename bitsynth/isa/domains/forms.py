@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from typing import cast
 
 Atoms = Mapping[Hashable, Mapping[int, int]]
 
@@ -200,14 +201,15 @@ def cut(x: Payload, first: int, last: int) -> Payload:
 
 
 def product(a: Form, b: Form) -> Form:
-    """The product of two sums: bits of one position meet in a gate, unknowns are multiplied."""
+    """The product of two sums: bits of one position meet in a gate, a bit selects an unknown, unknowns multiply."""
     terms = [Form(a.const * b.const, {}, 0, 0)]
     terms += [Form(0, x.atoms, 0, 0).scaled(y.const) for x, y in ((a, b), (b, a)) if y.const]
-    for left, here in _terms(a):
-        for right, there in _terms(b):
-            terms.append(Form(0, {_meet(left, right): {here[0] * there[0]: _same(here[1], there[1])}}, 0, 0))
+    for left, (coef, mask) in _terms(a):
+        for right, (times, where) in _terms(b):
+            met = _meet(left, mask, right, where)
+            terms.append(Form(0, {} if met is None else {met[0]: {coef * times: met[1]}}, 0, 0))
     corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-    whole = total(Form(t.const, {k: v for k, v in t.atoms.items() if k is not None}, 0, 0) for t in terms)
+    whole = total(terms)
     return Form(whole.const, whole.atoms, min(corners), max(corners))
 
 
@@ -220,35 +222,27 @@ def is_plane(key: Hashable) -> bool:
     return isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], int)
 
 
-def _same(a: int, b: int) -> int:
-    require(a == b and a & (a - 1) == 0, "bits of different positions of K are multiplied")
-    return a
-
-
-def _meet(a: Hashable, b: Hashable) -> Hashable:
-    """The atom that is the product of two; None where it is always 0."""
-    if not is_plane(a) or not is_plane(b):
-        require(not is_plane(a) and not is_plane(b), "a bit is multiplied with an unknown")
-        return ("product", a, b)
-    (left, here), (right, there) = a, b  # type: ignore[misc]
+def _meet(a: Hashable, mask: int, b: Hashable, where: int) -> tuple[Hashable, int] | None:
+    """The atom that is the product of two, and its positions; None where it is always 0."""
+    if not is_plane(a) and not is_plane(b):
+        return ("product", a, b), 1
+    if not is_plane(a):
+        a, mask, b, where = b, where, a, mask
+    left, here = cast("tuple[int, int | None]", a)
+    require(mask & (mask - 1) == 0, "bits of several positions of K are multiplied")
+    if not is_plane(b):
+        return ("gated", left, here, mask.bit_length() - 1, b), 1
+    right, there = cast("tuple[int, int | None]", b)
+    require(mask == where, "bits of different positions of K are multiplied")
     require(None in (here, there) or here == there, "two columns are multiplied")
-    return (left & right, there if here is None else here) if left & right else None
+    return ((left & right, there if here is None else here), mask) if left & right else None
 
 
 def gated(x: Form, index: Field, n: int) -> Form:
     """`x` where bit n of `index` is set, else 0."""
     require(x.const == 0, "a constant is selected")
-    position = 1 << (index.position + n)
-    chosen: list[Form] = []
-    for key, (coef, mask) in _terms(x):
-        if is_plane(key):
-            new = _meet(key, (index.tt, index.column))
-            require(mask == position, "an index selects a value of another position of K")
-        else:
-            new = ("gated", index.tt, index.column, index.position + n, key)
-        if new is not None:
-            chosen.append(Form(0, {new: {coef: mask}}, 0, 0))
-    return Form(0, total(chosen).atoms, min(0, x.lo), max(0, x.hi))
+    bit = Form(0, {(index.tt, index.column): {1: 1 << (index.position + n)}}, 0, 1)
+    return product(x, bit)
 
 
 def tightened(x: Form, rows: int) -> Form:

@@ -133,7 +133,7 @@ class LinearDomain:
             assert isinstance(b, int)
             return as_form(a).shifted(b)
         require(isinstance(b, int | Field), "xor of two sums is not linear")
-        if isinstance(a, Field) and isinstance(b, Field) and a.mask == b.mask and not a.ones and not b.ones:
+        if isinstance(b, Field) and a.mask == b.mask and not a.ones and not b.ones:
             _require_meeting(a, b)
             column = b.column if a.column is None else a.column
             return Field(a.tt ^ b.tt, column, a.position, a.mask) if a.tt != b.tt else 0

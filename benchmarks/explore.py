@@ -1,0 +1,76 @@
+"""Which method wins at which widths, and where int8 does: every processor of the instruction sets.
+
+    python benchmarks/explore.py [SET ...]
+
+Writes explore_SET.md, .json, .png and .svg to benchmarks/results. Kernels are planned and
+priced by the cost model, not proved; `bitsynth explore` does the same for one processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import report
+
+from bitsynth.bench import explore_plot
+from bitsynth.cli import explore_report, output
+from bitsynth.explore import Map, survey
+from bitsynth.isa.load import load
+
+ISAS = ("avx2", "avx512", "neon", "neon_dotprod", "armv7_neon")
+RESULTS = Path(__file__).parent / "results"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("sets", nargs="*", metavar="SET", default=ISAS, help=f"by default {', '.join(ISAS)}")
+    RESULTS.mkdir(exist_ok=True)
+    for isa in parser.parse_args().sets:
+        maps = [_survey(isa, cpu) for cpu in load(isa).table.cpu]
+        stem = RESULTS / f"explore_{isa}"
+        stem.with_suffix(".md").write_text(_page(isa, maps), encoding="utf-8")
+        stem.with_suffix(".json").write_bytes(explore_report.as_json(maps))
+        explore_plot.draw(maps, stem)
+    return 0
+
+
+def _survey(isa: str, cpu: str) -> Map:
+    with output.progress(f"{isa} on {cpu}", bar=True) as say:
+        found = survey(isa, cpu, progress=lambda done, total: say(f"{done} of {total} plans", done, total))
+    explore_report.show(found)
+    return found
+
+
+def _page(isa: str, maps: Sequence[Map]) -> str:
+    sections = (_section(found) for found in maps)
+    plot = f"![maps and curves](explore_{isa}.png)"
+    return "\n\n".join(
+        [f"# {isa}: what wins where", f"```\n{report.heading(report.setting())}\n```", plot, *sections, ""]
+    )
+
+
+def _section(found: Map) -> str:
+    wgts = sorted({c.w_bits for c in found.cells})
+    rows = [[f"A{a}", *(_cell(found, a, w) for w in wgts)] for a in sorted({c.act_bits for c in found.cells})]
+    table = report.markdown(["", *(f"W{w}" for w in wgts)], rows)
+    return "\n\n".join(
+        [f"## {found.cpu}", table, "\n".join(f"- {_plain(line)}" for line in explore_report.legend(found))]
+    )
+
+
+def _cell(found: Map, act_bits: int, w_bits: int) -> str:
+    cell = next(c for c in found.cells if (c.act_bits, c.w_bits) == (act_bits, w_bits))
+    text = explore_report.winner(found, cell)
+    marked = f"**{text.removesuffix(' *')}** \\*" if text.endswith("*") else text
+    return f"{marked}<br>{explore_report.ratios(found, cell)}"
+
+
+def _plain(line: str) -> str:
+    """A line of the legend, its star no emphasis."""
+    return line.replace("*", "\\*", 1)
+
+
+if __name__ == "__main__":
+    report.run(main)

@@ -1,0 +1,230 @@
+"""What the search found that the usual formulas do not say, from the cached kernels, computed and not typed.
+
+    python benchmarks/findings.py [--isa SET ...] [--out FILE]
+
+Writes benchmarks/results/findings.md. The formulas by hand: a popcount kernel takes 3
+operations (eor, cnt, add) a pair of planes, or 8 where a byte lookup has to count (eor; two
+ands, a shift, two lookups and an add; add); a lookup kernel 2 (lookup, add) for 4 or 6
+positions and each plane of the narrower side; a table of 2**n sums n masks and n - 1 adds.
+Any subset of the kernels will do; every certificate is checked again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import report
+
+from bitsynth import cache
+from bitsynth.cache import Entry
+from bitsynth.errors import BitsynthError
+from bitsynth.isa.lane import is_bitwise
+from bitsynth.isa.load import Isa, load
+from bitsynth.program import Step, Table
+from bitsynth.schedule import cost
+from bitsynth.sketches import counts
+from bitsynth.sketches.counts import Count
+
+OUT = Path(__file__).parent / "results" / "findings.md"
+METHODS = ("popcount", "lookup")
+TITLES = {
+    "popcount": ["kernel", "popcounts", "of A x W", "gates", "ops", "by hand", "saved", "bound"],
+    "lookup": ["kernel", "positions", "planes", "ops", "by hand", "saved", "bound", "table ops", "by hand", "rounds"],
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cached kernel, `which` the variant it is kept as."""
+
+    entry: Entry
+    which: str
+
+    @cached_property
+    def isa(self) -> Isa:
+        return load(self.entry.kernel.isa)
+
+    @property
+    def bits(self) -> tuple[int, int]:
+        return self.entry.kernel.act_bits, self.entry.kernel.w_bits
+
+    @property
+    def name(self) -> str:
+        return f"A{self.bits[0]}W{self.bits[1]}" + (f" ({self.which})" if self.which else "")
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """What a row runs in a step, all passes."""
+        return [s for p in self.entry.kernel.passes for s in cost.row_program(p)]
+
+    @property
+    def counted(self) -> list[Step]:
+        return [s for s in self.steps if s.op in _counts(self.isa)]
+
+    @property
+    def popcounts(self) -> float:
+        """For each register of positions."""
+        return len(self.counted) / cost.column_registers(self.isa, self.entry.kernel)
+
+    @property
+    def gates(self) -> float:
+        """For each register of positions; what the rows share too."""
+        every = [s for p in self.entry.kernel.passes for s in p.step.steps]
+        bitwise = sum(is_bitwise(self.isa[s.op].tree) for s in every)
+        return bitwise / cost.column_registers(self.isa, self.entry.kernel)
+
+    @property
+    def table(self) -> Table | None:
+        """The first table a row is looked up in."""
+        rows = (x for p in self.entry.kernel.passes for x in p.rows if isinstance(x, Table))
+        return next(rows, None)
+
+    @property
+    def by_hand(self) -> float:
+        """Operations per 128 multiply-accumulates of the formula."""
+        act, wgt = self.bits
+        if self.table:
+            return 2 * min(act, wgt) * 128 / (self.table.bits * self.isa.word.lanes)
+        pair = 8 if any(_counts(self.isa)[s.op].table is not None for s in self.counted) else 3
+        return pair * act * wgt * 128 / self.isa.table.vector_bits
+
+    @property
+    def saved(self) -> str:
+        return f"{1 - self.entry.cost.ops_per_128_mac / self.by_hand:.0%}"
+
+    @property
+    def build(self) -> tuple[int, int]:
+        """Operations and lookups of the program that makes a table."""
+        build = self.entry.kernel.build
+        program = [Step.parse(line) for line in build.program] if build else []
+        lookups = {s.op for s in self.steps if "a0" in s.args}
+        return sum(self.isa[s.op].instructions for s in program), sum(s.op in lookups for s in program)
+
+    @property
+    def coefficients(self) -> list[int]:
+        """What counts are multiplied by inside the tables that count."""
+        constants = {c.name: c.lanes for c in self.entry.kernel.constants}
+        found = set()
+        for step in self.counted:
+            place = _counts(self.isa)[step.op].table
+            lanes = constants.get(step.args[place]) if place is not None else None
+            found |= {lanes[1]} if lanes else set()
+        return sorted(found)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--isa", nargs="*", default=[], help="only these sets")
+    parser.add_argument("--out", type=Path, default=OUT, help="where the page goes")
+    options = parser.parse_args()
+    findings = [f for f in _findings() if not options.isa or f.isa.name in options.isa]
+    isas = sorted({f.isa.name for f in findings})
+    pages = [_page(isa, [f for f in findings if f.isa.name == isa]) for isa in isas]
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text("\n\n".join([_head(), *(pages or ["No kernel is cached."])]) + "\n", encoding="utf-8")
+    print(f"wrote {options.out}: {len(findings)} kernels of {', '.join(isas) or 'no set'}")
+    return 0
+
+
+def _findings() -> list[Finding]:
+    """Every cached kernel once, in the order of sets, widths and variants; a broken one is told of."""
+    found: dict[str, Finding] = {}
+    for path in cache.every():
+        try:
+            entry = cache.load_entry(path)
+        except BitsynthError as why:
+            print(f"left out: {why}", file=sys.stderr)
+            continue
+        which = path.parent.name if path.parent.name != entry.kernel.isa else ""
+        known = found.get(str(entry.kernel))
+        if known is None or len(which) < len(known.which):
+            found[str(entry.kernel)] = Finding(entry, which)
+    return sorted(found.values(), key=lambda f: (f.isa.name, f.bits, f.which))
+
+
+@lru_cache
+def _counts(isa: Isa) -> dict[str, Count]:
+    """The instructions that count, on any processor of the set."""
+    return {c.op: c for i in (*map(isa.for_cpu, isa.table.cpu), isa) for c in counts.find(i)}
+
+
+def _head() -> str:
+    formulas = " ".join((__doc__ or "").split("findings.md. ")[1].split())
+    setting = f"```\n{report.heading(report.setting())}\n```"
+    units = "Operations are per 128 multiply-accumulates, loads apart; bounds are of the steady loop."
+    return "\n\n".join(["# What the search found", setting, f"{formulas} {units}"])
+
+
+def _page(isa: str, findings: Sequence[Finding]) -> str:
+    parts = [f"## {isa}", "\n".join(f"- {line}" for line in _lines(findings))]
+    for method in METHODS:
+        rows = [_row(f) for f in findings if f.entry.method == method]
+        if rows:
+            parts += [f"### {method}", report.markdown(TITLES[method], rows)]
+    return "\n\n".join([*parts, _claims(findings)])
+
+
+def _row(f: Finding) -> list[object]:
+    price = f.entry.cost
+    ops = [f"{price.ops_per_128_mac:.2f}", f"{f.by_hand:.2f}", f.saved, _bound(f)]
+    if not f.table:
+        return [f.name, f"{f.popcounts:g}", f.bits[0] * f.bits[1], f"{f.gates:g}", *ops]
+    made, rounds = f.build
+    return [f.name, f.table.bits, len(f.entry.kernel.passes), *ops, made, 2 * f.table.bits - 1, rounds]
+
+
+def _bound(f: Finding) -> str:
+    price = f.entry.cost
+    return f"{price.lower_bound:.2f}{', reached' if price.minimal else ''}"
+
+
+def _lines(findings: Sequence[Finding]) -> list[str]:
+    """What is true of which kernels."""
+    methods = Counter(f.entry.method for f in findings)
+    lines = [f"{len(findings)} kernels: {', '.join(f'{n} {method}' for method, n in sorted(methods.items()))}."]
+    formulas = [f for f in findings if f.entry.method in METHODS]
+    if formulas:
+        least = min(formulas, key=lambda f: f.entry.cost.ops_per_128_mac / f.by_hand)
+        price = least.entry.cost.ops_per_128_mac
+        lines.append(f"Best beside its formula: {least.name}, {price:.2f} operations, by hand {least.by_hand:.2f}.")
+    for what, some in _facts(findings).items():
+        if some:
+            lines.append(f"{what}: {'all' if len(some) == len(findings) else ', '.join(f.name for f in some)}.")
+    weighed = {f.name: f.coefficients for f in findings if any(c != 1 for c in f.coefficients)}
+    if weighed:
+        said = "; ".join(f"{name}: {', '.join(map(str, c))}" for name, c in weighed.items())
+        lines.append(f"Coefficients inside the tables that count: {said}.")
+    return lines
+
+
+def _facts(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
+    popcount = [f for f in findings if f.entry.method == "popcount"]
+    lookup = [(f, f.table) for f in findings if f.table]
+    passes = [(f, f.entry.kernel.passes) for f in findings]
+    return {
+        "Fewer popcounts than pairs of planes": [f for f in popcount if f.popcounts < f.bits[0] * f.bits[1]],
+        "Tables of 6 positions": [f for f, table in lookup if table.bits == 6],
+        "Tables made in fewer operations than by hand": [f for f, table in lookup if f.build[0] < 2 * table.bits - 1],
+        "Sums in two levels": [f for f, some in passes if any(len(p.loops) > 1 for p in some)],
+        "A first run of its own": [f for f, some in passes if any(p.step.first for p in some)],
+        "Rows of the tile are weights": [f for f in findings if f.entry.kernel.swapped],
+    }
+
+
+def _claims(findings: Sequence[Finding]) -> str:
+    """Every claim of the certificates once, and how many kernels rest on it."""
+    said = Counter(claim for f in findings for claim in set(f.entry.certificate.minimality))
+    unsat = sum("unsat" in claim for claim in said)
+    lines = [f"- {claim} ({n})" for claim, n in sorted(said.items())]
+    title = f"{len(said)} claims that nothing in the sketches is cheaper, {unsat} of them UNSAT, and kernels on each"
+    return "\n".join(["<details><summary>" + title + "</summary>", "", *lines, "", "</details>"])
+
+
+if __name__ == "__main__":
+    report.run(main)

@@ -1,0 +1,58 @@
+"""Solve the kernels that ship with the package anew, into a folder laid out like `kernels_cache/`.
+
+    python benchmarks/shipped_kernels.py [FOLDER]
+
+Every instruction set at 1 to 4 bits by 1 to 4 bits, cheapest in operations; the same in cycles
+of every processor of the sets that Arm boards have; and every method of the sets that x86
+machines have at the widths of published figures, so that methods can be compared.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bitsynth import cache, paths, synth
+from bitsynth.choice import METHODS, Choice
+from bitsynth.errors import NoKernel
+from bitsynth.isa import load
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+
+HEADLINE = ((1, 1), (2, 1), (2, 2), (3, 3))
+EVERY = tuple((a, w) for a in range(1, 5) for w in range(1, 5))
+
+
+def wanted() -> Iterator[tuple[str, tuple[int, int], Choice]]:
+    """Instruction set, widths and choice of every shipped kernel."""
+    for name in load.names():
+        table = load.load(name).table
+        for widths in EVERY:
+            yield name, widths, Choice()
+        if table.arch != "x86_64":
+            yield from ((name, widths, Choice(model=cpu)) for cpu in table.cpu for widths in EVERY)
+        else:
+            yield from ((name, widths, Choice(method)) for method in METHODS for widths in HEADLINE)
+
+
+def main() -> None:
+    """Solve, prove and store each, one line a kernel."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else paths.shipped_kernels()
+    os.environ["BITSYNTH_CACHE"] = str(folder)
+    for name, (act_bits, w_bits), choice in wanted():
+        spec = MatmulSpec(name, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+        start = time.perf_counter()
+        try:
+            found = synth.synthesize(spec, choice)
+        except NoKernel:
+            print(f"{name} A{act_bits}W{w_bits} {choice.variant}: no kernel", flush=True)
+            continue
+        cache.store(found.entry)
+        took = time.perf_counter() - start
+        print(f"{found.entry.name} {choice.variant} {found.entry.method} {took:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Which method wins where: plans, rivals, the map, its JSON and its plots."""
+
+import json
+import time
+
+import pytest
+
+from bitsynth import explore
+from bitsynth.cli import explore_report, main
+from bitsynth.errors import SpecError
+from bitsynth.explore import Cell, Map, Plan, Rival
+
+SMALL = ["--isa", "avx2", "--act-bits", "1-2", "--w-bits", "1", "--jobs", "1"]
+
+
+def plan(method, cycles, why="", bits=(1, 1)):
+    return Plan(*bits, method, cycles, "4x8x64" if cycles else "", why, 0.5)
+
+
+def rival(peak):
+    return Rival("int8", "by hand", peak, "a test")
+
+
+def made(*cells, int8=None, fp32=None):
+    return Map("neon", "a72", int8, fp32, cells)
+
+
+def test_the_cheapest_kernel_wins_unless_int8_is_faster():
+    cell = Cell(1, 1, (plan("lookup", 4.0), plan("popcount", 5.0), plan("dot", None, "lacks")))
+    assert cell.best.method == "lookup"
+    assert made(cell).winner(cell) == ("lookup", 4.0)
+    assert made(cell, int8=rival(16)).winner(cell) == ("lookup", 4.0)
+    assert made(cell, int8=rival(32)).winner(cell) == ("lookup", 4.0)
+    assert made(cell, int8=rival(64)).winner(cell) == ("int8", 2.0)
+    assert cell.times(rival(64)) == pytest.approx(0.5)
+
+
+def test_a_cell_without_kernels():
+    cell = Cell(8, 4, (plan("dot", None, "lacks"),))
+    assert cell.best is None
+    assert cell.times(rival(8)) is None
+    assert made(cell).winner(cell) is None
+    assert explore_report.winner(made(cell), cell) == "-"
+    assert made(cell, int8=rival(8)).winner(cell) == ("int8", 16.0)
+
+
+def test_an_unknown_peak_has_no_ratio():
+    cell = Cell(1, 1, (plan("lookup", 4.0),))
+    assert explore_report.ratios(made(cell, fp32=rival(4)), cell) == "- 8.00x"
+    assert "no peak is known" in " ".join(explore_report.legend(made(cell)))
+
+
+def test_rivals_are_the_fastest_of_the_processor():
+    found = explore.survey("neon", "a76", [1], [1], workers=1, methods=("dot",))
+    assert (found.int8.name, found.int8.peak, found.fp32.peak) == ("int8_sdot", 32, 8)
+    assert explore.survey("neon", "a53", [1], [1], workers=1, methods=("dot",)).int8.name == "int8"
+
+
+def test_the_map_marks_where_int8_is_faster(capsys):
+    cells = Cell(1, 1, (plan("lookup", 4.0),)), Cell(2, 1, (plan("lookup", 10.0, bits=(2, 1)),))
+    explore_report.show(made(*cells, int8=rival(16), fp32=rival(4)))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[:5] == ["neon on a72", "", "W1", "A1 lookup 4.00 2.00x 8.00x", "A2 int8 8.00 * 0.80x 3.20x"]
+    assert "* int8 is faster than every kernel here." in "\n".join(lines)
+    assert lines[-1].endswith("not proved; `bitsynth synth` proves them.")
+
+
+def test_small_map(capsys, tmp_path):
+    argv = [*SMALL, "--json", str(tmp_path / "map.json"), "--plot", str(tmp_path / "map")]
+    assert main(["explore", *argv]) == 0
+    assert capsys.readouterr().out.startswith("avx2 on zen5\n")
+    (only,) = json.loads((tmp_path / "map.json").read_text())["maps"]
+    assert [(c["act_bits"], c["w_bits"]) for c in only["cells"]] == [(1, 1), (2, 1)]
+    for cell in only["cells"]:
+        costs = [k["cycles"] for k in cell["kernels"]]
+        assert costs == sorted(costs)
+        assert {k["method"] for k in cell["kernels"]} | cell["without_kernel"].keys() == set(explore.METHODS)
+        assert cell["winner"] == cell["kernels"][0]["method"]
+        assert cell["times_int8"] == pytest.approx(2.0 / costs[0], abs=1e-3)
+    for suffix in ("png", "svg"):
+        assert (tmp_path / f"map.{suffix}").stat().st_size > 1000
+
+
+def test_no_kernel_by_any_method_is_a_cell():
+    found = explore.survey("avx2", "", [1], [1], workers=1, methods=("dot",))
+    (cell,) = found.cells
+    assert cell.plans[0].why == "avx2 has no instruction for the dot method"
+
+
+def test_a_method_that_takes_too_long_is_left_out(monkeypatch):
+    monkeypatch.setattr(explore, "LIMIT", 0.05)
+    monkeypatch.setattr(explore.synth, "candidates", lambda *args: time.sleep(20))
+    start = time.perf_counter()
+    (cell,) = explore.survey("neon", "", [1], [1], workers=1, methods=("lookup",)).cells
+    assert cell.plans[0].why == "not planned within 0.05 s"
+    assert time.perf_counter() - start < 10
+
+
+@pytest.mark.slow
+def test_workers_find_the_same():
+    alone, together = (explore.survey("avx2", "", [1, 2], [1], workers=n) for n in (1, 2))
+    assert [[(p.method, p.cycles, p.tile, p.why) for p in c.plans] for c in alone.cells] == [
+        [(p.method, p.cycles, p.tile, p.why) for p in c.plans] for c in together.cells
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "said"),
+    [
+        (["--isa", "sparc"], 2, "unknown instruction set 'sparc'"),
+        (["--isa", "neon", "--cpu", "zen5"], 2, "unknown cpu 'zen5'; neon knows a53, a72, a76"),
+        (["--isa", "neon", "--act-bits", "0-3"], 2, "--act-bits: want bits from 1 to 8, such as 1-4 or 1,2, not '0-3'"),
+        (["--isa", "neon", "--act-bits", "4-2"], 2, "--act-bits: want bits from 1 to 8"),
+        (["--isa", "neon", "--w-bits", "1,"], 2, "--w-bits: want bits from 1 to 8"),
+        (["--isa", "neon", "--w-bits", "12"], 2, "--w-bits: want bits from 1 to 8"),
+        (["--isa", "neon", "--jobs", "0"], 2, "'--jobs'"),
+        ([], 2, "missing option '--isa'"),
+        (["--isa", "neon", "--json", "/proc/none/map.json"], 4, "cannot write to /proc/none"),
+    ],
+)
+def test_bad_arguments(capsys, argv, code, said):
+    assert main(["explore", *argv]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_unknown_bits():
+    with pytest.raises(SpecError):
+        explore.survey("neon", "", [9], [1])
