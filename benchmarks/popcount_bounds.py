@@ -18,13 +18,15 @@ from bitsynth.spec import Encoding, MatmulSpec, Operand
 
 SHAPES = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3), (4, 4))
 SETS = ("avx2", "neon", "avx512")
-RLIMIT = 150_000_000
+RLIMIT = 300_000_000
 _MOST_COUNTS = 5
 
 
-def most_coef(span: int) -> int:
-    """Coefficients are tried up to this; `span` is the greatest product."""
-    return 15 if span < 30 else 31
+def limits(act_bits: int, w_bits: int, counts: int) -> tuple[int, int]:
+    """The greatest coefficient and correction that are tried; corrections are numbers of ten bits."""
+    span = ((1 << act_bits) - 1) * ((1 << w_bits) - 1)
+    most = max(15, span)
+    return most, min(511, counts * most + span)
 
 
 def covers(act_bits: int, w_bits: int) -> list[compute.Compute]:
@@ -33,14 +35,11 @@ def covers(act_bits: int, w_bits: int) -> list[compute.Compute]:
     return [compute.solve(load(isa), MatmulSpec(isa, act, wgt), Budget()) for isa in SETS]
 
 
-def bounds(act_bits: int, w_bits: int, known: int, rlimit: int) -> tuple[int, str]:
-    """The popcounts that are needed at least, and what is known of fewer than `known`."""
-    span = ((1 << act_bits) - 1) * ((1 << w_bits) - 1)
-    least = 1
-    for counts in range(1, min(known, _MOST_COUNTS + 1)):
-        most = most_coef(span)
+def bounds(act_bits: int, w_bits: int, least: int, known: int, rlimit: int) -> tuple[int, str]:
+    """The popcounts that are needed, `least` or more, and what is known of fewer than `known`."""
+    for counts in range(least, min(known, _MOST_COUNTS + 1)):
         try:
-            if gates.popcounts_suffice(act_bits, w_bits, counts, Budget(rlimit), most, counts * most + span):
+            if gates.popcounts_suffice(act_bits, w_bits, counts, Budget(rlimit), *limits(act_bits, w_bits, counts)):
                 return least, f"{counts} of some functions do"
         except Undecided:
             return least, f"{counts}: open"
@@ -51,8 +50,8 @@ def bounds(act_bits: int, w_bits: int, known: int, rlimit: int) -> tuple[int, st
 def main() -> None:
     rlimit = int(sys.argv[1]) if sys.argv[1:] else RLIMIT
     print(f"# Popcounts of a block of planes\n\n`benchmarks/popcount_bounds.py {rlimit}`\n")
-    print("Lower bounds hold for any boolean functions of both codes, with coefficients up to 15 (31 where a product")
-    print("may reach 30) and corrections a row and a column; every smaller number is UNSAT. Operations are popcounts,")
+    print("Lower bounds hold for any boolean functions of both codes, with coefficients up to the greatest product, 15")
+    print("at least, and corrections a row and a column; every smaller number is UNSAT. Operations are popcounts,")
     print("additions and gates of a step. A block needs as many as any block within it.\n")
     print(
         "| planes | needed at least | fewer than now | " + " | ".join(f"{isa}: popcounts, ops" for isa in SETS) + " |"
@@ -62,9 +61,8 @@ def main() -> None:
     for shape in SHAPES:
         used = covers(*shape)
         known = min(c.counts for c in used)
-        least, fewer = bounds(*shape, known, rlimit)
-        inside = [n for (p, r), n in proved.items() if p <= shape[0] and r <= shape[1]]
-        proved[shape] = max([least, *inside])
+        inside = max((n for (p, r), n in proved.items() if p <= shape[0] and r <= shape[1]), default=1)
+        proved[shape], fewer = bounds(*shape, inside, known, rlimit)
         cells = " | ".join(f"{c.counts}, {c.bound}" for c in used)
         print(f"| {shape[0]}x{shape[1]} | {proved[shape]} | {fewer} | {cells} |", flush=True)
 
