@@ -204,7 +204,7 @@ def _plan(job: _Job) -> Plan:
         with _limited(LIMIT):
             found, _ = synth.candidates(choice.isa(isa), _spec(job), choice, Budget())
         kernel = found[0].kernel
-        cycles = tile.price(choice.isa(isa), kernel, cpu)[0]
+        cycles = tile.figure(choice.isa(isa), kernel, cpu)
         size = f"{kernel.rows}x{kernel.columns}x{kernel.k_step}"
     except BitsynthError as error:
         why = str(error)

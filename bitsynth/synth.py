@@ -97,7 +97,7 @@ def candidates(
     if not found:
         raise NoKernel("; ".join(x.why for x in lacking))
     found.sort(key=lambda c: tile.price(isa, c.kernel, choice.model))
-    rivals = (RunnerUp(c.method, tile.price(isa, c.kernel, choice.model)[0], "") for c in found[1:])
+    rivals = (RunnerUp(c.method, round(tile.figure(isa, c.kernel, choice.model), 4), "") for c in found[1:])
     return found, (*rivals, *lacking)
 
 

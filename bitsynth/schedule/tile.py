@@ -66,18 +66,24 @@ def flushed_rarely(isa: Isa, kernel: Kernel) -> Kernel:
     return msgspec.structs.replace(kernel, passes=tuple(longest))
 
 
+def figure(isa: Isa, kernel: Kernel, model: str) -> float:
+    """What the model minimizes: operations or cycles per 128 multiply-accumulates, or instructions."""
+    if model == "length":
+        return float(cost.instructions(kernel))
+    return cost.ops_per_128_mac(isa, kernel) if model == "ops" else cost.cycles_per_128_mac(isa, kernel, model)
+
+
 def price(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
-    """Sort key under `model`: its own figure; cycles that memory holds up the rest; input bytes; loads.
+    """Sort key under `model`: its figure to a hundredth; cycles that memory holds up the rest; input bytes; loads.
 
     Fewer bytes leave more of K in the nearest cache.
     """
     loads = round(cost.loads_per_128_mac(isa, kernel), 6)
     if model == "length":
-        return float(cost.instructions(kernel)), round(cost.ops_per_128_mac(isa, kernel), 6), loads
+        return figure(isa, kernel, model), round(cost.ops_per_128_mac(isa, kernel), 6), loads
     cpu = model if model in isa.table.cpu else next(iter(isa.table.cpu))
-    figure = cost.ops_per_128_mac(isa, kernel) if model == "ops" else cost.cycles_per_128_mac(isa, kernel, model)
     stall = cost.stall_per_128_mac(isa, kernel, cpu)
-    return round(figure, 6), stall, cost.bytes_per_128_mac(kernel), loads, -kernel.rows
+    return round(figure(isa, kernel, model), 2), stall, cost.bytes_per_128_mac(kernel), loads, -kernel.rows
 
 
 def layouts(isa: Isa) -> Iterator[Layout]:
@@ -175,7 +181,7 @@ class _Builder:
         kernel = msgspec.structs.replace(alone, rows=rows)
         if not fits(self.isa, kernel, kernel.passes[0]):
             return None
-        return price(self.isa, kernel, self.model)[0], cost.loads_per_128_mac(self.isa, kernel)
+        return figure(self.isa, kernel, self.model), cost.loads_per_128_mac(self.isa, kernel)
 
 
 def _kernel(
