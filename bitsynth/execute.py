@@ -8,9 +8,10 @@ what counterexamples are made of. Z3 is not imported.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from math import prod
 from typing import Any
 
@@ -27,7 +28,7 @@ from bitsynth.wellformed import check_shape
 
 Codes = NDArray[np.uint8]
 _CHUNK = 1 << 14
-"""Most elements of a lane that are kept at a time: steps x rows x tiles."""
+"""Most elements of a lane that are kept at a time: steps x runs x rows x tiles."""
 
 
 def product(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
@@ -49,6 +50,14 @@ def wanted(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
 
 def _int32(x: NDArray[Any]) -> NDArray[np.int32]:
     return (x.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Stretches of `length` steps, done side by side."""
+
+    starts: NDArray[np.int64]
+    length: int
 
 
 @dataclass
@@ -120,34 +129,58 @@ class _Run:
 
     def _pass(self, loop: Pass, tile: list[Any]) -> list[Any]:
         rows, columns = self._row_bytes(loop), self._column_bytes(loop)
-        outermost = len(loop.loops) - 1
-        for steps in _blocks(range(self.steps), loop.flush_every):
-            accs = self._accumulate(loop, outermost, rows, columns, steps)
-            tile = self._flush(loop, accs, tile)
+        for runs in self._runs(_starts(self.steps, loop.flush_every), self.steps, loop.flush_every):
+            many = self._accumulate(loop, len(loop.loops) - 1, rows, columns, runs)
+            for n in range(len(runs.starts)):
+                tile = self._flush(loop, _nth(many, n), tile)
         return tile
+
+    def _runs(self, starts: NDArray[np.int64], end: int, length: int) -> Iterator[Runs]:
+        """The blocks of `length` steps at `starts`, as many at once as memory allows; the last may end early."""
+        whole = [int(s) for s in starts if s + length <= end]
+        for some in _blocks(range(len(whole)), max(1, _CHUNK // self._elements)):
+            yield Runs(np.array(whole[some.start : some.stop], np.int64), length)
+        yield from (Runs(np.array([s], np.int64), int(end - s)) for s in starts if s + length > end)
+
+    @property
+    def _elements(self) -> int:
+        """Elements of a lane in one step."""
+        return max(1, len(self.rows) * self.tiles)
 
     def _trace(self, constants: Sequence[Constant] | None = None) -> Trace:
         trace = Trace(self.isa, self.domain)
         trace.bind_constants(self.kernel.constants if constants is None else constants)
         return trace
 
-    def _accumulate(self, loop: Pass, level: int, rows: Any, columns: Any, steps: range) -> dict[str, Register]:
-        """The accumulators of loop `level` after `steps`, from zero."""
+    def _accumulate(self, loop: Pass, level: int, rows: Any, columns: Any, runs: Runs) -> dict[str, Register]:
+        """The accumulators of loop `level` after each of `runs`, from zero: lanes (runs, R, tiles).
+
+        Runs of the loop inside start from zero too, so those of all `runs` are done at once.
+        """
         if level == 0:
-            return self._innermost(loop.step, rows, columns, steps)
-        accs = self._zeros(loop.loops[level])
-        for inside in _blocks(steps, prod(nested.times for nested in loop.loops[:level])):
-            trace = self._trace()
-            trace.registers.update(self._accumulate(loop, level - 1, rows, columns, inside))
-            trace.registers.update(accs)
-            for step in loop.loops[level].steps:
-                trace.run(step)
-            accs = self._next(loop.loops[level], trace)
+            return self._innermost(loop.step, rows, columns, runs)
+        nested, inner = loop.loops[level], prod(x.times for x in loop.loops[:level])
+        accs = self._zeros(nested, len(runs.starts))
+        count = len(runs.starts)
+        for some in _blocks(range(-(-runs.length // inner)), max(1, _CHUNK // (self._elements * count))):
+            lengths = [min(inner, runs.length - j * inner) for j in some]
+            for length, times in groupby(lengths):
+                first = some.start + lengths.index(length)
+                offsets = inner * np.arange(first, first + len(list(times)))
+                inside = Runs((runs.starts + offsets[:, None]).reshape(-1), length)
+                done = self._accumulate(loop, level - 1, rows, columns, inside)
+                for j in range(len(offsets)):
+                    trace = self._trace()
+                    trace.registers.update(_nth(done, slice(j * count, (j + 1) * count)))
+                    trace.registers.update(accs)
+                    for step in nested.steps:
+                        trace.run(step)
+                    accs = self._next(nested, trace)
         return accs
 
-    def _zeros(self, loop: Loop) -> dict[str, Register]:
+    def _zeros(self, loop: Loop, runs: int) -> dict[str, Register]:
         kinds = {acc.name: VecType.parse(acc.type) for acc in loop.accs}
-        zero = np.zeros((len(self.rows), self.tiles), np.uint64)
+        zero = np.zeros((runs, len(self.rows), self.tiles), np.uint64)
         return {name: Register(kind, (zero,) * kind.lanes) for name, kind in kinds.items()}
 
     def _next(self, loop: Loop, trace: Trace) -> dict[str, Register]:
@@ -155,29 +188,29 @@ class _Run:
             acc.name: trace.registers[acc.next].viewed_as(self.domain, VecType.parse(acc.type)) for acc in loop.accs
         }
 
-    def _innermost(self, loop: Loop, rows: Any, columns: Any, steps: range) -> dict[str, Register]:
-        accs = self._zeros(loop)
-        if loop.first and steps:
-            accs, steps = self._first(loop, rows, columns, steps[:1]), steps[1:]
+    def _innermost(self, loop: Loop, rows: Any, columns: Any, runs: Runs) -> dict[str, Register]:
+        accs = self._zeros(loop, len(runs.starts))
+        times = range(runs.length)
+        if loop.first and times:
+            accs, times = self._first(loop, rows, columns, runs), times[1:]
         before, after = _parted(loop)
-        chunk = max(1, _CHUNK // max(1, len(self.rows) * self.tiles))
-        for some in _blocks(steps, chunk):
+        for some in _blocks(times, max(1, _CHUNK // (self._elements * len(runs.starts)))):
             trace = self._trace()
-            self._bind_inputs(trace, [_span(x, some) for x in rows], [_span(x, some) for x in columns])
+            self._bind_inputs(trace, [_span(x, runs, some) for x in rows], [_span(x, runs, some) for x in columns])
             for step in before:
                 trace.run(step)
             for t in range(len(some)):
                 accs = self._one_step(loop, trace, after, accs, t)
         return accs
 
-    def _first(self, loop: Loop, rows: Any, columns: Any, step: range) -> dict[str, Register]:
+    def _first(self, loop: Loop, rows: Any, columns: Any, runs: Runs) -> dict[str, Register]:
         """The accumulators after the first run, which has a program of its own."""
-        trace = self._trace()
-        self._bind_inputs(trace, [_span(x, step) for x in rows], [_span(x, step) for x in columns])
+        trace, once = self._trace(), range(1)
+        self._bind_inputs(trace, [_span(x, runs, once) for x in rows], [_span(x, runs, once) for x in columns])
         for line in loop.first_steps:
             trace.run(line)
         kinds = {acc.name: VecType.parse(acc.type) for acc in loop.accs}
-        shape = len(self.rows), self.tiles
+        shape = len(runs.starts), len(self.rows), self.tiles
         out = {}
         for acc in loop.accs:
             lanes = trace.registers[acc.start].viewed_as(self.domain, kinds[acc.name]).lanes
@@ -271,8 +304,19 @@ def _blocks(steps: range, size: int) -> list[range]:
     return [steps[k : k + size] for k in range(0, len(steps), size)]
 
 
-def _span(x: Any, steps: range) -> Any:
-    return x[steps.start : steps.stop].astype(np.uint64)
+def _starts(steps: int, length: int) -> NDArray[np.int64]:
+    """Where blocks of `length` steps start."""
+    return np.arange(0, steps, min(length, max(1, steps)), dtype=np.int64)
+
+
+def _span(x: Any, runs: Runs, times: range) -> Any:
+    """What is read in each of `times` of every run: (times, runs, ...)."""
+    return x[runs.starts + np.arange(times.start, times.stop)[:, None]].astype(np.uint64)
+
+
+def _nth(many: dict[str, Register], n: int | slice) -> dict[str, Register]:
+    """One of many runs, or several."""
+    return {name: Register(r.type, tuple(x if np.ndim(x) < 3 else x[n] for x in r.lanes)) for name, r in many.items()}
 
 
 def _word32(x: NDArray[Any]) -> NDArray[np.uint64]:
@@ -305,5 +349,5 @@ def _parted(loop: Loop) -> tuple[list[Step], list[Step]]:
 
 
 def _at(x: Any, t: int) -> Any:
-    """The value of step `t`; constants have no axis of steps."""
-    return x[t] if np.ndim(x) == 3 else x
+    """The value of time `t`; constants have no axis of times."""
+    return x[t] if np.ndim(x) == 4 else x

@@ -1,4 +1,4 @@
-"""Truth tables and lane expressions in words."""
+"""Truth tables, inputs and lane expressions in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import combinations
 from operator import xor
 
 from bitsynth.isa.instr import Instr
-from bitsynth.program import Step
+from bitsynth.program import Input, Planes, Step
 
 
 def plane_text(table: int, bits: int) -> str:
@@ -23,6 +23,30 @@ def plane_text(table: int, bits: int) -> str:
 
 def _parity(chosen: tuple[int, ...], bits: int) -> int:
     return sum(reduce(xor, (c >> k & 1 for k in chosen)) << c for c in range(1 << bits))
+
+
+def input_text(given: Input, bits: int, slot_bytes: int) -> str:
+    """What a row's or a column's input holds, and of which positions of the step."""
+    if not isinstance(given, Planes):
+        values = " ".join(map(str, given.values))
+        places = _range(range(given.first, given.first + given.bits))
+        return f"table of {given.entries} sums of {values} by code at {places}"
+    planes = ", ".join(plane_text(t, bits) for t in given.tables)
+    return f"{planes} at {_bytes([given.positions(b) for b in range(slot_bytes)])}"
+
+
+def _bytes(places: list[range]) -> str:
+    """The positions of each byte; of many, the first two and the last."""
+    shown = [f"{p[0]}" if len(p) == 1 else f"{p[0]} to {p[-1]}" for p in places]
+    if len(set(shown)) == 1:
+        return _range(places[0]) + (" in every byte" if len(shown) > 1 else "")
+    if len(shown) > 4:
+        shown = [*shown[:2], "..", shown[-1]]
+    return f"positions {', '.join(shown)}, byte by byte"
+
+
+def _range(places: range) -> str:
+    return f"position {places[0]}" if len(places) == 1 else f"positions {places[0]} to {places[-1]}"
 
 
 def lane_text(instr: Instr, step: Step) -> str:

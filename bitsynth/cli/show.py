@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any
 
 import msgspec
@@ -17,17 +18,17 @@ from bitsynth.api import MatmulKernel
 from bitsynth.cache import Entry
 from bitsynth.cli import output
 from bitsynth.cli.options import Json, Name, Variant, locate
-from bitsynth.cli.planes import lane_text, plane_text
+from bitsynth.cli.planes import input_text, lane_text, plane_text
 from bitsynth.cli.report import price_text
 from bitsynth.isa.load import Isa, load
 from bitsynth.names import KernelName
-from bitsynth.program import Kernel, Pass, Step
+from bitsynth.program import Build, Constant, Kernel, Loop, Pass, Planes, Step
 
 _C = Annotated[bool, typer.Option("--c", help="Print the C source instead.")]
 
 
 def show(name: Name, c: _C = False, variant: Variant = None, as_json: Json = False) -> None:
-    """Show a cached kernel: planes, program, lane meanings, cost, or its C."""
+    """Show a cached kernel: inputs, programs, lane meanings, cost, or its C."""
     parsed = KernelName.parse(name)
     entry = cache.load_entry(locate(name, variant))
     if c:
@@ -41,8 +42,10 @@ def show(name: Name, c: _C = False, variant: Variant = None, as_json: Json = Fal
 def _page(name: str, parsed: KernelName, entry: Entry) -> list[RenderableType]:
     kernel, isa = entry.kernel, load(entry.kernel.isa)
     parts: list[RenderableType] = [Text(name, "bold"), parsed.describe(), "", *_cost(entry), *_layout(kernel)]
+    if kernel.build:
+        parts += _build_page(isa, kernel.build)
     for k, loop in enumerate(kernel.passes):
-        parts += _pass_page(isa, kernel, loop, f"pass {k}" if len(kernel.passes) > 1 else "")
+        parts += _pass_page(isa, kernel, loop, f"pass {k}, " if len(kernel.passes) > 1 else "")
     return [*parts, "", _heading("instructions"), _legend(isa, kernel)]
 
 
@@ -56,57 +59,100 @@ def _cost(entry: Entry) -> list[str]:
     minimal = "minimal" if price.minimal else "best found"
     lemmas = len(certificate.lemmas) + len(certificate.instructions)
     return [
+        f"method    {entry.method}" + ("" if entry.asked else ", the cheapest of all"),
         f"cost      {price_text(entry)}, {price.loads_per_128_mac:.2f} loads",
-        f"cycles    {cycles} per 128 MAC",
+        f"cycles    {cycles} per 128 MAC" if cycles else "cycles    no processor of the tables has all instructions",
         f"bound     steady loop, {price.lower_bound:g} ops or more: {minimal} in the {certificate.sketch} sketch",
         f"proof     {lemmas} lemmas, K up to {certificate.k_max:,}",
     ]
 
 
+def _sides(kernel: Kernel) -> tuple[str, str]:
+    """The operands whose vectors are rows and columns."""
+    return ("wgt", "act") if kernel.swapped else ("act", "wgt")
+
+
 def _layout(kernel: Kernel) -> list[str]:
-    def tables(values: Sequence[int]) -> str:
-        return " ".join(map(str, values)) if any(values) else "0"
+    def terms(values: Sequence[int], side: str) -> str:
+        return f"{' '.join(map(str, values))} by {side} code" if any(values) else "0"
 
+    of_rows, of_columns = _sides(kernel)
+    slots = kernel.slots
+    order = f"0 to {len(slots) - 1}" if slots == tuple(range(len(slots))) else " ".join(map(str, slots))
     out = [
-        f"columns   {' '.join(map(str, kernel.slots))}, in order of their 64-bit slots",
-        f"tile      starts at g + h: g {tables(kernel.g_table)} by wgt code, h {tables(kernel.h_table)} by act code",
+        f"rows      {kernel.rows} of {of_rows}, {output.count(kernel.columns, 'column')} of {of_columns}",
+        f"columns   {order}, in order of their {8 * kernel.slot_bytes}-bit slots",
+        f"tile      starts at row + column: {terms(kernel.row_terms, of_rows)} + "
+        f"{terms(kernel.column_terms, of_columns)}",
     ]
-    for k in kernel.constants:
-        same = f"{k.lanes[0]} in every lane" if len(set(k.lanes)) == 1 else " ".join(map(str, k.lanes))
-        out.append(f"constant  {k.name} {k.type}: {same}")
-    return out
+    return out + [_constant(k) for k in kernel.constants]
 
 
-def _pass_page(isa: Isa, kernel: Kernel, loop: Pass, title: str) -> list[RenderableType]:
-    where = f"{title}, " if title else ""
-    accs = ", ".join(f"{a.name} {a.type} becomes {a.next}" for a in loop.accs)
-    slots = isa.table.vector_bits // 64
+def _constant(k: Constant) -> str:
+    """Its lanes, or those that come over and over."""
+    size = len(k.lanes)
+    part = next(n for n in range(1, size + 1) if size % n == 0 and k.lanes == k.lanes[:n] * (size // n))
+    lanes = " ".join(map(str, k.lanes[:part]))
+    again = {1: " in every lane", size: ""}.get(part, " over and over")
+    return f"constant  {k.name} {k.type}: {lanes}{again}"
+
+
+def _build_page(isa: Isa, build: Build) -> list[RenderableType]:
+    stage = " ".join("-" if n < 0 else str(n) for n in build.stage)
     return [
         "",
-        _heading(f"{where}planes"),
-        *(f"  a{i}  {plane_text(t, kernel.act_bits)}" for i, t in enumerate(loop.act_planes)),
-        *(
-            f"  {_registers(i, len(kernel.slots) // slots)}  {plane_text(t, kernel.w_bits)}"
-            for i, t in enumerate(loop.wgt_planes)
-        ),
-        "",
-        _heading(f"{where}step: {kernel.k_step} positions of K, {output.count(len(loop.step), 'instruction')} a row"),
-        *([] if not loop.step else [_program(isa, loop.step_program)]),
-        f"  {accs}",
-        "",
-        _heading(f"{where}flush: every {loop.flush_every:,} steps, {output.count(len(loop.flush), 'instruction')}"),
-        _program(isa, loop.flush_program),
-        f"  the tile becomes {', '.join(loop.tile)}",
+        _heading(f"table of a row: built in {output.count(len(build.program), 'instruction')} as the row is packed"),
+        f"  x0 holds the values of codes {stage}, over and over",
+        *(f"  {_constant(k)}" for k in build.constants),
+        _program(isa, build.steps),
+        f"  the table is {build.table}",
     ]
 
 
-def _registers(plane: int, groups: int) -> str:
-    return f"w0_{plane}" if groups == 1 else f"w0_{plane}..w{groups - 1}_{plane}"
+def _pass_page(isa: Isa, kernel: Kernel, loop: Pass, where: str) -> list[RenderableType]:
+    registers = kernel.columns * kernel.slot_bytes * 8 // isa.table.vector_bits
+    inputs = [(f"a{i}", input_text(x, kernel.row_bits, kernel.slot_bytes)) for i, x in enumerate(loop.rows)]
+    inputs += [
+        (_registers(i, registers), input_text(x, kernel.column_bits, kernel.slot_bytes))
+        for i, x in enumerate(loop.columns)
+    ]
+    width = max(len(name) for name, _ in inputs)
+    of_rows, of_columns = _sides(kernel)
+    out: list[RenderableType] = [
+        "",
+        _heading(f"{where}inputs: a of {of_rows}, w of {of_columns}"),
+        *(f"  {name:{width}}  {text}" for name, text in inputs),
+    ]
+    out += _steps_page(isa, f"{where}step: {kernel.k_step} positions of K", loop.step.steps, _becoming(loop.step))
+    if loop.step.first:
+        title = f"{where}first run of the step"
+        starts = ", ".join(f"{a.name} {a.type} starts as {a.start}" for a in loop.step.accs)
+        out += _steps_page(isa, title, loop.step.first_steps, starts)
+    for level, (inner, outer) in enumerate(pairwise(loop.loops), 1):
+        inside = f"loop {level - 1}" if level > 1 else "the step"
+        title = f"{where}loop {level}: after at most {inner.times:,} runs of {inside}"
+        out += _steps_page(isa, title, outer.steps, _becoming(outer))
+    title = f"{where}flush: every {loop.flush_every:,} steps"
+    return out + _steps_page(isa, title, loop.flush_steps, f"the tile becomes {', '.join(loop.tile)}")
+
+
+def _steps_page(isa: Isa, title: str, steps: Sequence[Step], result: str) -> list[RenderableType]:
+    """A program under its heading, and what it gives."""
+    heading = _heading(f"{title}, {output.count(len(steps), 'instruction')} a row")
+    return ["", heading, *([_program(isa, steps)] if steps else []), f"  {result}"]
+
+
+def _becoming(loop: Loop) -> str:
+    return ", ".join(f"{a.name} {a.type} becomes {a.next}" for a in loop.accs)
+
+
+def _registers(given: int, count: int) -> str:
+    return f"w0_{given}" if count == 1 else f"w0_{given}..w{count - 1}_{given}"
 
 
 def _program(isa: Isa, program: Sequence[Step]) -> Table:
     cpus = list(isa.table.cpu)
-    table = output.table("  instruction", "lane i", *cpus, right=cpus)
+    table = output.table("  instruction", "lane i", *cpus, right=cpus, whole=["  instruction"])
     for step in program:
         instr = isa[step.op]
         costs = (f"{1 / instr.cost[cpu].per_cycle:.3g}" for cpu in cpus)
@@ -116,7 +162,11 @@ def _program(isa: Isa, program: Sequence[Step]) -> Table:
 
 def _legend(isa: Isa, kernel: Kernel) -> Table:
     """Each form the programs use, once: what it does and what it costs."""
-    used = {s.op for p in kernel.passes for s in (*p.step_program, *p.flush_program)}
+    programs = [
+        *(kernel.build.steps if kernel.build else ()),
+        *(s for p in kernel.passes for x in p.programs for s in x),
+    ]
+    used = {s.op for s in programs}
     cpus = list(isa.table.cpu)
     table = output.table("  form", "result", "does", *cpus, right=cpus)
     for name in sorted(used):
@@ -131,12 +181,23 @@ def _legend(isa: Isa, kernel: Kernel) -> Table:
 def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
     isa = load(entry.kernel.isa)
     facts: dict[str, Any] = msgspec.to_builtins(entry)
-    kernel = facts["kernel"]
-    for loop, texts in zip(entry.kernel.passes, kernel["passes"], strict=True):
-        texts["step"] = [_step_facts(isa, s) for s in loop.step_program]
-        texts["flush"] = [_step_facts(isa, s) for s in loop.flush_program]
-        texts["act_planes"] = [_plane_facts(t, entry.kernel.act_bits) for t in loop.act_planes]
-        texts["wgt_planes"] = [_plane_facts(t, entry.kernel.w_bits) for t in loop.wgt_planes]
+    kernel, facts_of = entry.kernel, facts["kernel"]
+    if kernel.build:
+        facts_of["build"]["program"] = [_step_facts(isa, s) for s in kernel.build.steps]
+    for loop, texts in zip(kernel.passes, facts_of["passes"], strict=True):
+        for nested, of_nested in zip(loop.loops, texts["loops"], strict=True):
+            of_nested["program"] = [_step_facts(isa, s) for s in nested.steps]
+            of_nested["first"] = [_step_facts(isa, s) for s in nested.first_steps]
+        texts["flush"] = [_step_facts(isa, s) for s in loop.flush_steps]
+        texts["flush_every"] = loop.flush_every
+        for side, given, bits in (
+            ("rows", loop.rows, kernel.row_bits),
+            ("columns", loop.columns, kernel.column_bits),
+        ):
+            for x, of_input in zip(given, texts[side], strict=True):
+                of_input["text"] = input_text(x, bits, kernel.slot_bytes)
+                if isinstance(x, Planes):
+                    of_input["tables"] = [_plane_facts(t, bits) for t in x.tables]
     encodings = {"act_encoding": parsed.spec.act.encoding.value, "weight_encoding": parsed.spec.wgt.encoding.value}
     return {**facts, "name": name, "description": parsed.describe(), **encodings, "k_max": parsed.spec.k_max}
 
