@@ -103,6 +103,7 @@ def _zeroing(isa: Isa, metric: Metric) -> float:
     return metric(next(i for i in isa.instrs.values() if i.out == isa.word and is_bitwise(i.tree)))
 
 
+@lru_cache(maxsize=4096)
 def _stage(
     isa: Isa, have: VecType, most: int, kind: VecType, coef: int, times: int, metric: Metric
 ) -> tuple[Stage, float] | None:

@@ -47,6 +47,12 @@ class Move:
         have = trace.registers[names[0]].type.bits
         return want == have or (self.kind == "pair" and want < have)
 
+    def ops(self, registers: int) -> tuple[str, ...]:
+        """The instructions the level takes."""
+        if self.kind == "split":
+            return (self.op, self.high or self.op) * registers
+        return (self.op,) * (registers // 2 if self.kind == "pair" else registers)
+
     def apply(self, trace: Trace, names: Sequence[str]) -> list[str]:
         """Run the level; raises Inexact or SpecError where it does not apply."""
         if self.kind == "map":
@@ -83,6 +89,10 @@ class Halves:
     def fits(self, trace: Trace, names: Sequence[str]) -> bool:
         """Quick test: lanes as narrow as wanted."""
         return trace.registers[names[0]].type.bits == self.narrow.bits
+
+    def ops(self, registers: int) -> tuple[str, ...]:
+        """The instructions the level takes."""
+        return (self.keep, self.shift) * registers
 
     def apply(self, trace: Trace, names: Sequence[str]) -> list[str]:
         """Run the level; raises Inexact or SpecError where it does not apply."""

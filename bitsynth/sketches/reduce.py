@@ -30,6 +30,7 @@ PRE = 3
 POST = 3
 _GENERAL_COEF = 6
 """Neither 1 nor a power of two: a plan is priced by the finish that takes any multiple of its sums."""
+_ROUNDING = 1e-9
 Flush = tuple[float, tuple[AnyMove, ...], tuple[int, ...], Finish]
 Constants = dict[tuple[VecType, tuple[int, ...]], Constant]
 
@@ -92,9 +93,10 @@ def plan(isa: Isa, given: Counted, steps: int, metric: Metric) -> Plan:
         raise NoKernel(f"{isa.name}: {given.groups} registers do not fill the int32 tile")
     best: Plan | None = None
     for bound, pre, instr, lanes in _loops(isa, given, steps, metric):
-        if best is not None and bound >= _key(best, steps)[0]:
+        most = _key(best, steps)[0] if best else float("inf")
+        if bound >= most:
             break
-        for candidate in _plans(isa, given, pre, instr, lanes, steps, metric):
+        for candidate in _plans(isa, given, pre, instr, lanes, steps, metric, most):
             if best is None or _key(candidate, steps) < _key(best, steps):
                 best = candidate
     if best is None:
@@ -161,8 +163,16 @@ def _zeroing(isa: Isa, accs: int, metric: Metric) -> float:
 
 
 def _plans(
-    isa: Isa, given: Counted, pre: tuple[Move, ...], instr: Instr, lanes: list[Lanes], steps: int, metric: Metric
+    isa: Isa,
+    given: Counted,
+    pre: tuple[Move, ...],
+    instr: Instr,
+    lanes: list[Lanes],
+    steps: int,
+    metric: Metric,
+    most: float,
 ) -> Iterator[Plan]:
+    """Cheaper and cheaper plans with this loop, for all that may cost no more than `most`."""
     in_loop = len(lanes) * metric(instr)
     count = len(lanes)
     for level in reversed(pre):
@@ -171,11 +181,11 @@ def _plans(
     zeroing = _zeroing(isa, len(lanes), metric)
     tile_registers = count * isa.word.lanes // 8 // isa.tile.lanes
     least = zeroing + tile_registers * min(metric(i) for i in arithmetic(isa))
-    best = float("inf")
+    best = most - in_loop * steps + _ROUNDING
     for flushes in _flush_counts(steps):
         if flushes * least >= best:
             return
-        found = _flush(isa, lanes, instr.out, -(-steps // flushes), metric)
+        found = _flush(isa, lanes, instr.out, -(-steps // flushes), metric, best / flushes - zeroing + _ROUNDING)
         if found and (found[0] + zeroing) * flushes < best:
             cost, post, slots, _ = found
             best = (cost + zeroing) * flushes
@@ -213,13 +223,20 @@ def _without(x: object, key: tuple[str, int]) -> Form | int:
     return Form(x.const, rest, x.lo, x.hi) if rest else x.const
 
 
-def _flush(isa: Isa, added: Sequence[Lanes], kind: VecType, period: int, metric: Metric) -> Flush | None:
-    """The cheapest flush of accumulators filled for `period` steps."""
-    return cheapest_flush(*after_loop(isa, added, kind, period), _GENERAL_COEF, metric, isa.tile)
+def _flush(
+    isa: Isa, added: Sequence[Lanes], kind: VecType, period: int, metric: Metric, ceiling: float
+) -> Flush | None:
+    """The cheapest flush of accumulators filled for `period` steps, if it is cheaper than `ceiling`."""
+    return cheapest_flush(*after_loop(isa, added, kind, period), _GENERAL_COEF, metric, isa.tile, ceiling)
 
 
-def cheapest_flush(trace: Trace, names: list[str], coef: int, metric: Metric, target: VecType) -> Flush | None:
-    """The cheapest way to take coef * sums from registers of type `target`: cost, levels, slot order, finish."""
+def cheapest_flush(
+    trace: Trace, names: list[str], coef: int, metric: Metric, target: VecType, ceiling: float = float("inf")
+) -> Flush | None:
+    """The cheapest way to take coef * sums from registers of type `target`: cost, levels, slot order, finish.
+
+    Only what is cheaper than `ceiling` need be found.
+    """
     isa = trace.isa
     whole = atoms(signature(trace, names))
     ties = counter()
@@ -228,7 +245,7 @@ def cheapest_flush(trace: Trace, names: list[str], coef: int, metric: Metric, ta
     goal: Flush | None = None
     while queue:
         cost, _, levels, trace, names = heapq.heappop(queue)
-        if goal is not None and cost >= goal[0]:
+        if cost >= ceiling:
             return goal
         sig = signature(trace, names)
         if sig in seen:
@@ -237,10 +254,12 @@ def cheapest_flush(trace: Trace, names: list[str], coef: int, metric: Metric, ta
         finished = finish(trace, names, coef, metric, target)
         if finished and (goal is None or cost + finished[0] < goal[0]):
             goal = (cost + finished[0], levels, finished[2], finished[1])
+            ceiling = min(ceiling, goal[0])
         if len(levels) < POST:
             for move in all_moves(isa):
-                if move.fits(trace, names) and (step := _step(trace, names, move, whole, metric)) is not None:
-                    heapq.heappush(queue, (cost + step[0], next(ties), (*levels, move), step[1], step[2]))
+                grown = cost + sum(metric(isa[op]) for op in move.ops(len(names)))
+                if grown < ceiling and move.fits(trace, names) and (step := _step(trace, names, move, whole)):
+                    heapq.heappush(queue, (grown, next(ties), (*levels, move), *step))
     return goal
 
 
@@ -276,9 +295,7 @@ def _total(x: Form | int, place: tuple[int, int], period: int) -> Form | int:
     return variable((slot, *place), x.lo * period, x.hi * period)
 
 
-def _step(
-    trace: Trace, names: Sequence[str], move: AnyMove, whole: int, metric: Metric
-) -> tuple[float, Trace, list[str]] | None:
+def _step(trace: Trace, names: Sequence[str], move: AnyMove, whole: int) -> tuple[Trace, list[str]] | None:
     grown = Trace(trace.isa, trace.domain, dict(trace.registers), list(trace.steps), dict(trace.constants))
     try:
         after = move.apply(grown, names)
@@ -287,7 +304,7 @@ def _step(
             return None
     except ILLEGAL:
         return None
-    return sum(metric(trace.isa[s.op]) for s in grown.steps[len(trace.steps) :]), grown, after
+    return grown, after
 
 
 def _progress(after: Signature, before: Signature) -> bool:
