@@ -9,21 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import accumulate, chain, groupby
+from operator import mul
 
 import numpy as np
 
 from bitsynth import verify
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.execute import Codes, product, wanted
-from bitsynth.program import Kernel
+from bitsynth.program import Kernel, Pass
 
 __all__ = ["Counterexample", "counterexample", "explain", "product", "wanted"]
 
 REGRESSION_K = 4608
 """All-ones of this length overflow the 8-bit sums of CGO 2020's A2W2 kernel."""
-MOST_STEPS = 4096
-"""Steps of the longest input tried: four flush periods of 16-bit accumulators."""
+MOST_STEPS = 1 << 13
+"""Steps of the longest period tried: more than 8-bit sums have that are added up in 16 bits."""
+MANY_STEPS = 1 << 11
+"""Steps of the longest input tried with every pair of codes."""
 _BLOCK = 1 << 12
 _SEED = 2020
 
@@ -144,13 +147,21 @@ def _short(kernel: Kernel) -> Iterator[Input]:
 
 
 def _long(kernel: Kernel) -> Iterator[Input]:
-    """Inputs about the ends of flush periods."""
+    """Inputs about the ends of the loops' periods, the greatest codes first."""
     k, rng = kernel.k_step, np.random.default_rng(_SEED)
-    for steps in sorted({min(p.flush_every, MOST_STEPS) for p in kernel.passes}):
+    periods = {x for p in kernel.passes for x in _periods(p) if x <= MOST_STEPS}
+    for steps in sorted(periods):
+        yield _greatest(kernel, steps * k)
+    for steps in sorted({min(x, MANY_STEPS) for x in periods}):
         yield _everywhere(kernel, steps * k + 1)
         yield _random(kernel, rng, 4, max(1, steps * k - 1), 2)
-        yield _greatest(kernel, min(2 * steps + 1, MOST_STEPS) * k)
+        yield _greatest(kernel, (2 * steps + 1) * k)
     yield _greatest(kernel, REGRESSION_K)
+
+
+def _periods(loop: Pass) -> Iterator[int]:
+    """Steps in a whole run of each loop, innermost first."""
+    return accumulate((nested.times for nested in loop.loops), mul)
 
 
 def _greatest(kernel: Kernel, k: int) -> Input:

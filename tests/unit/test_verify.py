@@ -5,121 +5,247 @@ import sys
 
 import msgspec
 import pytest
+from solved import REPRESENTATIVE, kernel, name
 
 from bitsynth import cache, paths, verify
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa import check as isa_check
 from bitsynth.isa import load
+from bitsynth.program import Build, Table
+from bitsynth.schedule.loops import longest_loops, with_times
 
 change = msgspec.structs.replace
 KERNELS = sorted(paths.shipped_kernels().glob("*/*.json"))
 
 
-def shipped(isa, widths):
-    (path,) = (paths.shipped_kernels() / isa).glob(f"bs_mm_{widths}_*.json")
-    return cache.read_entry(path).kernel
-
-
-def with_pass(kernel, index=0, **fields):
-    passes = list(kernel.passes)
+def with_pass(found, index=0, **fields):
+    passes = list(found.passes)
     passes[index] = change(passes[index], **fields)
-    return change(kernel, passes=tuple(passes))
+    return change(found, passes=tuple(passes))
 
 
 @pytest.mark.parametrize("path", KERNELS, ids=lambda p: p.stem)
 def test_the_lemmas_compose_end_to_end(path):
-    kernel = cache.read_entry(path).kernel
-    lemmas = verify.check(kernel).lemmas
+    entry = cache.read_entry(path)
+    assert_composed(entry.kernel, entry.certificate.lemmas)
+
+
+@pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
+def test_the_lemmas_of_every_method_compose(config):
+    found = kernel(*config)
+    assert_composed(found, verify.check(found).lemmas)
+
+
+def assert_composed(found, stored):
+    lemmas = verify.check(found).lemmas
     kinds = [x.partition(":")[0] for x in lemmas]
-    passes = [f"pass {i}" for i in range(len(kernel.passes)) for _ in range(3)]
-    assert kinds == ["memory", *passes, "bit", "padding", "loop"]
-    assert lemmas == cache.read_entry(path).certificate.lemmas
+    passes = [f"pass {i}" for i, p in enumerate(found.passes) for _ in range(2 + len(p.loops))]
+    tables = ["table"] if found.build else []
+    assert kinds == ["memory", *tables, *passes, "bit", "padding", "loop"]
+    assert lemmas == stored
 
 
 def test_what_the_lemmas_say():
-    kernel = shipped("neon", "a2u_w2b")
-    loop = kernel.passes[0]
-    lemmas = verify.check(kernel).lemmas
-    lanes = sum(int(acc.type.split("x")[1]) for acc in loop.accs)
+    found = kernel("neon", "popcount", 2, 2)
+    loop = found.passes[0]
+    lemmas = verify.check(found).lemmas
+    lanes = sum(int(acc.type.split("x")[1]) for acc in loop.step.accs)
     assert any(f"a step adds to each of {lanes} accumulator lanes a sum of bits in [0, " in x for x in lemmas)
-    assert any(f"{kernel.k_step} positions of K a step, {len(loop.step)} instructions" in x for x in lemmas)
+    assert any(f"{found.k_step} positions of K a step, {len(loop.step.program)} instructions" in x for x in lemmas)
     assert any(f"a flush every {loop.flush_every} steps moves every lane to its column, none" in x for x in lemmas)
-    assert any("act * bipolar(wgt) == g(wgt) + h(act) - counts on all 16 rows" in x for x in lemmas)
+    assert any("act * bipolar(wgt) == row term + column term + sum on all 16 rows" in x for x in lemmas)
 
 
-def test_a_recorder_changes_nothing():
-    kernel = shipped("avx2", "a3u_w3b")
-    lemmas, uses = cache.examine(kernel)
-    assert lemmas == verify.check(kernel).lemmas
-    assert {u.op for u in uses} == {s.op for p in kernel.passes for s in (*p.step_program, *p.flush_program)}
+def test_what_the_lemmas_of_a_lookup_say():
+    found = kernel("neon", "lookup", 2, 1)
+    inner, outer = found.passes[0].loops
+    lemmas = verify.check(found).lemmas
+    assert any("each of 16 entries is the sum of the values, up to 3, that its number selects" in x for x in lemmas)
+    lanes = sum(int(acc.type.split("x")[1]) for acc in outer.accs)
+    assert any(
+        f"loop 1 adds {inner.times} runs of the loop inside to {lanes} lanes, none overflows" in x for x in lemmas
+    )
 
 
-@pytest.mark.parametrize("path", KERNELS[::4], ids=lambda p: p.stem)
-def test_the_longest_period_is_where_proofs_end(path):
-    kernel = cache.read_entry(path).kernel
-    isa = load.load(kernel.isa)
-    for index, loop in enumerate(kernel.passes):
-        longest = verify.longest_period(isa, kernel, loop)
-        assert loop.flush_every <= longest
-        verify.check(with_pass(kernel, index, flush_every=longest))
-        with pytest.raises(Refuted, match=f"the flush cannot be shown exact after {longest + 1} steps"):
-            verify.check(with_pass(kernel, index, flush_every=longest + 1))
+@pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
+def test_a_recorder_changes_nothing(config):
+    found = kernel(*config)
+    lemmas, uses = cache.examine(found)
+    assert lemmas == verify.check(found).lemmas
+    programs = [program for p in found.passes for program in p.programs]
+    build = found.build.steps if found.build else ()
+    assert {u.op for u in uses} == {s.op for program in (*programs, build) for s in program}
 
 
-def test_a_shorter_period_is_right_too():
-    kernel = shipped("avx2", "a2u_w2b")
-    for period in range(1, kernel.passes[0].flush_every):
-        assert verify.check(with_pass(kernel, flush_every=period))
+@pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
+def test_the_longest_loops_are_where_proofs_end(config):
+    found = kernel(*config)
+    isa = load.load(found.isa)
+    for index, loop in enumerate(found.passes):
+        longest = longest_loops(isa, found, loop)
+        assert [x.times for x in loop.loops] == [x.times for x in longest.loops]
+        for level, nested in enumerate(loop.loops):
+            if nested.times >= 1 << 24:
+                continue
+            after = "the flush" if level + 1 == len(loop.loops) else f"loop {level + 1}"
+            longer = with_times(loop, level, nested.times + 1)
+            with pytest.raises(Refuted, match=f"{after} cannot be shown exact"):
+                verify.check(change(found, passes=(*found.passes[:index], longer, *found.passes[index + 1 :])))
+
+
+@pytest.mark.parametrize("config", REPRESENTATIVE[:3], ids=name)
+def test_shorter_loops_are_right_too(config):
+    found = kernel(*config)
+    loop = found.passes[0]
+    for level, nested in enumerate(loop.loops):
+        for times in {1, 2, nested.times // 2, nested.times - 1} - {0}:
+            assert verify.check(change(found, passes=(with_times(loop, level, times), *found.passes[1:])))
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"g_table": (0, 3, 6, 10)}, r"act code 0 times wgt code 3 gives 1, want 0"),
-        ({"h_table": (0, 0, 1, 0)}, r"act code 2 times wgt code 0 gives -5, want -6"),
-        ({"g_table": (1, 4, 7, 10), "h_table": (-1, -1, -1, -1)}, "zero padding would count"),
+        ({"column_terms": (0, 3, 6, 10)}, r"act code 0 times wgt code 3 gives 1, want 0"),
+        ({"row_terms": (0, 0, 1, 0)}, r"act code 2 times wgt code 0 gives -5, want -6"),
+        ({"column_terms": (1, 4, 7, 10), "row_terms": (-1, -1, -1, -1)}, "zero padding would count"),
     ],
 )
-def test_tables(fields, message):
+def test_terms(fields, message):
     with pytest.raises(Refuted, match=message):
-        verify.check(change(shipped("avx2", "a2u_w2b"), **fields))
+        verify.check(change(kernel("avx2", "popcount", 2, 2), **fields))
+
+
+def test_either_operand_in_rows():
+    """A kernel is right for the operands it says are rows, and for no others."""
+    found = kernel("avx2", "lookup", 2, 2)
+    with pytest.raises(Refuted, match=r"act code . times wgt code . gives"):
+        verify.check(change(found, swapped=not found.swapped))
 
 
 def test_columns_out_of_order():
-    kernel = shipped("neon", "a1u_w1b")
-    slots = (kernel.slots[1], kernel.slots[0], *kernel.slots[2:])
+    found = kernel("neon", "popcount", 1, 1)
+    slots = (found.slots[1], found.slots[0], *found.slots[2:])
     with pytest.raises(Refuted, match=r"column 0 takes in column 1|column 1 takes in column 0"):
-        verify.check(change(kernel, slots=slots))
+        verify.check(change(found, slots=slots))
 
 
 def test_every_position_counts():
     """A table that does not count one bit of a byte."""
-    kernel = shipped("avx2", "a1u_w1b")
-    c = kernel.constants[0]
+    found = kernel("avx2", "popcount", 1, 1)
+    c = found.constants[0]
     blind = tuple((lane % 16 & 7).bit_count() for lane in range(32))
-    constants = (change(c, lanes=blind), *kernel.constants[1:])
+    constants = (change(c, lanes=blind), *found.constants[1:])
     with pytest.raises(Refuted, match="does not count every position of K alike"):
-        verify.check(change(kernel, constants=constants))
+        verify.check(change(found, constants=constants))
+
+
+LOOKUP = ("neon", "lookup", 2, 1)
+
+
+@pytest.mark.parametrize("at", range(16))
+def test_a_table_with_one_wrong_entry(at):
+    """Each entry is the sum its number selects: the last round's constant is changed at one of them."""
+    found = kernel(*LOOKUP)
+    build = found.build
+    last = build.constants[-1]
+    lanes = tuple((x + 1) % 16 if k == at else x for k, x in enumerate(last.lanes))
+    wrong = change(build, constants=(*build.constants[:-1], change(last, lanes=lanes)))
+    assert_table_refused(found, wrong)
+
+
+def assert_table_refused(found, build: Build):
+    """Unless the entries are the same, which the simulation says of the bytes of a row."""
+    from bitsynth import simulate
+
+    changed = change(found, build=build)
+    if simulate.counterexample(changed, thorough=False) is None:
+        verify.check(changed)
+        return
+    with pytest.raises(Refuted, match=r"entry \d+ is another sum|cannot be shown exact"):
+        verify.check(changed)
+
+
+def test_two_codes_of_a_table_change_places():
+    found = kernel(*LOOKUP)
+    other = {-1: -1, 0: 1, 1: 0, 2: 2, 3: 3}
+    stage = tuple(other[n] for n in found.build.stage)
+    with pytest.raises(Refuted, match="is another sum"):
+        verify.check(change(found, build=change(found.build, stage=stage)))
+
+
+def test_an_entry_of_another_round():
+    found = kernel(*LOOKUP)
+    for step in found.build.steps[:-1]:
+        with pytest.raises((Refuted, SpecError), match=r"is another sum|cannot be shown exact"):
+            verify.check(change(found, build=change(found.build, table=step.dst)))
+
+
+def test_values_that_do_not_fit_a_byte():
+    found = kernel("avx2", "lookup", 2, 2)
+    passes = tuple(
+        change(p, rows=tuple(change(x, values=(0, 1, 2, 64)) for x in p.rows if isinstance(x, Table)))
+        for p in found.passes
+    )
+    with pytest.raises(Refuted, match="sums of 4 values up to 64 do not fit the bytes of a table"):
+        verify.check(change(found, passes=passes))
+
+
+def test_a_lookup_takes_the_positions_of_its_table():
+    """Columns of other positions than the table's: each bit would select another code's value."""
+    found = kernel("neon", "lookup", 2, 1)
+    loop = found.passes[0]
+    if len(loop.rows) < 2:
+        later = change(loop.rows[0], first=found.k_step)
+        wider = change(found, k_step=2 * found.k_step)
+        wrong = with_pass(wider, rows=(later,))
+    else:
+        wrong = with_pass(found, columns=loop.columns[::-1])
+    with pytest.raises(Refuted, match="different positions of K|another position of K"):
+        verify.check(wrong)
+
+
+@pytest.mark.parametrize("config", [c for c in REPRESENTATIVE if c[1] in ("multiply", "dot")], ids=name)
+def test_a_product_is_of_one_position(config):
+    """Rows one position ahead of the columns, in steps that are one longer."""
+    found = kernel(*config)
+    later = tuple(change(x, first=x.first + 1) for x in found.passes[0].rows)
+    wrong = with_pass(change(found, k_step=found.k_step + 1), rows=later)
+    with pytest.raises(Refuted, match="bits of different positions of K are multiplied"):
+        verify.check(wrong)
+
+
+def test_a_first_run_that_is_another():
+    """What the first run leaves is what every run adds."""
+    found = kernel("avx2", "lookup", 2, 2)
+    loop = found.passes[0]
+    accs = loop.step.accs
+    turned = tuple(change(a, start=b.start) for a, b in zip(accs, (*accs[1:], accs[0]), strict=True))
+    step = change(loop.step, accs=turned)
+    with pytest.raises(Refuted, match="the first run leaves in acc0 another sum than a run adds"):
+        verify.check(with_pass(found, loops=(step, *loop.loops[1:])))
 
 
 def test_untested_instructions_are_refused(monkeypatch):
     monkeypatch.setattr(isa_check, "is_tested", lambda instr: instr.name != "xor.u8x32")
     with pytest.raises(SpecError, match=r"xor\.u8x32 is not differential-tested"):
-        verify.check(shipped("avx2", "a1u_w1b"))
+        verify.check(kernel("avx2", "popcount", 1, 1))
 
 
 def test_an_instruction_set_that_does_not_exist():
     with pytest.raises(SpecError, match="unknown instruction set 'sse9'"):
-        verify.check(change(shipped("avx2", "a1u_w1b"), isa="sse9"))
+        verify.check(change(kernel("avx2", "popcount", 1, 1), isa="sse9"))
 
 
-def test_forms_used_are_all_that_c_will_contain():
-    kernel = shipped("avx2", "a3u_w3b")
-    isa = load.load("avx2")
-    used = verify.forms_used(isa, kernel)
-    assert {kernel.memory.load, kernel.memory.store_tile} <= used
-    assert (kernel.memory.add_tile in used) >= kernel.has_row_terms
+@pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
+def test_forms_used_are_all_that_c_will_contain(config):
+    found = kernel(*config)
+    isa = load.load(found.isa)
+    used = verify.forms_used(isa, found)
+    assert {found.memory.load, found.memory.store_tile} <= used
+    assert (found.memory.add_tile in used) >= found.has_row_terms
     assert all(op in isa.instrs for op in used)
+    if found.build:
+        assert {found.build.load, found.build.store, *(s.op for s in found.build.steps)} <= used
 
 
 def test_the_checker_and_the_search_import_neither_solver_nor_synthesizer():
