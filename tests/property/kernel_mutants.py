@@ -191,8 +191,9 @@ def _of_loops(kernel: Kernel, index: int) -> Mutants:
     loop = kernel.passes[index]
     for level, nested in enumerate(loop.loops):
         for times in (nested.times + 1, 2 * nested.times, max(1, nested.times // 2)):
-            yield f"times: {times} of loop {level} in pass {index}", with_pass(
-                kernel, index, with_times(loop, level, times)
+            yield (
+                f"times: {times} of loop {level} in pass {index}",
+                with_pass(kernel, index, with_times(loop, level, times)),
             )
         for i, acc in enumerate(nested.accs):
             for name in [acc.name, *(s.dst for s in nested.steps)]:

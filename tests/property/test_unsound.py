@@ -8,8 +8,7 @@ from solved import kernel
 
 from bitsynth import simulate, verify
 from bitsynth.errors import Refuted
-from bitsynth.isa.load import load
-from bitsynth.program import Acc, Constant, Kernel, Loop, Pass, Step, Table
+from bitsynth.program import Acc, Constant, Kernel, Loop, Pass, Step
 from bitsynth.schedule.loops import with_times
 
 replace = msgspec.structs.replace
@@ -73,7 +72,7 @@ def two_passes_whose_flushes_cancel() -> Kernel:
 
 
 def planes_of_a_table_that_are_the_same() -> Kernel:
-    """Values 0 and 3 have two equal planes: three of a bit, added and taken away twice, were once counted three times."""
+    """Values 0 and 3 have two equal planes: three of a bit, added and taken away twice, once stayed."""
     found = kernel("neon", "lookup", 1, 1)
     (loop,) = found.passes
     (one,), step = loop.rows, loop.step
