@@ -105,11 +105,18 @@ def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[Term], model: str) -> It
     for term in found:
         for swapped in (False, True):
             bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
-            for digits in _digits(term, *bits):
+            for digits in _digits(term, *bits) if _holds(isa, term, *bits) else ():
                 least = round(len(digits) * _loop_cost(isa, term, model), 6)
                 for registers in REGISTERS:
                     for unroll in UNROLL:
                         yield least, Shape(term, swapped, digits, unroll, registers)
+
+
+def _holds(isa: Isa, term: Term, row_bits: int, column_bits: int) -> bool:
+    """Whether codes fit the operands that multiply them: a signed byte has one bit less."""
+    operands = isa[term.op].operands
+    given = ((term.row, row_bits), (term.column, column_bits))
+    return term.method == "lookup" or all(bits < 8 or operands[k].type.sign == "u" for k, bits in given)
 
 
 def _loop_cost(isa: Isa, term: Term, model: str) -> float:

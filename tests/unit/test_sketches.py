@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bitsynth import synth
+from bitsynth.choice import Choice
 from bitsynth.errors import NoKernel, SpecError, Undecided
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
@@ -188,3 +190,11 @@ def test_the_papers_sketch_lacks_what_the_paper_lacks(act_bits, w_bits):
 def test_an_instruction_set_without_the_papers_list_is_refused():
     with pytest.raises(SpecError, match="no paper sketch"):
         paper.solve(load("avx2"), Budget())
+
+
+@pytest.mark.parametrize(("isa", "cpu", "method"), [("avx2", "zen5", "multiply"), ("avx512", "icelake", "dot")])
+def test_bytes_that_are_signed_take_no_codes_of_8_bits(isa, cpu, method):
+    choice = Choice(method, model=cpu)
+    spec = MatmulSpec(isa, Operand(8, Encoding.UNSIGNED), Operand(4, Encoding.BIPOLAR))
+    found, _ = synth.candidates(choice.isa(isa), spec, choice, Budget())
+    assert not found[0].kernel.swapped
