@@ -1,6 +1,5 @@
-"""What is written can be read back: packed planes, names, programs, cache files, operand codes."""
+"""What is written can be read back: packed inputs, names, programs, cache files, operand codes."""
 
-import itertools
 import json
 from functools import cache as memoize
 
@@ -9,93 +8,103 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from solved import RUNNABLE, entry, name, spec_of
 
-from bitsynth import api, cache, paths
+from bitsynth import cache, paths
+from bitsynth.api import MatmulKernel
 from bitsynth.cache import Entry
 from bitsynth.errors import SpecError
 from bitsynth.names import KernelName
-from bitsynth.program import WORD_BYTES, Step
+from bitsynth.program import Planes, Step
 from bitsynth.spec import Encoding, MatmulSpec, Operand, affine
 
 OPERANDS = [Operand(b, e) for b in range(1, 9) for e in Encoding if b == 2 or e is not Encoding.TERNARY]
 IDENTIFIER = st.from_regex(r"[a-z]{1,3}[0-9]{1,4}(_[0-9]{1,2})?", fullmatch=True)
+SHIPPED = sorted(paths.shipped_kernels().rglob("*.json"))
 
 
 @memoize
-def kernel(isa, act_bits, w_bits):
-    return api.get_kernel(isa, act_bits, w_bits)
+def compiled(config):
+    isa, _, act_bits, w_bits = config
+    return MatmulKernel(entry(*config), spec_of(isa, act_bits, w_bits))
 
 
-def unpacked(words, planes, bits, per_byte):
-    """Codes from (positions / step, planes, bytes): the code whose planes those bits are."""
-    cells = np.unpackbits(words[..., None], axis=-1, count=per_byte, bitorder="little")
-    seen = np.moveaxis(cells, 1, -1).reshape(-1, len(planes))
-    codes = {tuple(t >> c & 1 for t in planes): c for c in range(1 << bits)}
-    return np.array([codes[tuple(row)] for row in seen.tolist()], np.uint8)
+def input_bytes(given, codes, size):
+    """What a row's or a column's input holds for the codes of one step."""
+    if isinstance(given, Planes):
+        width = len(given.tables)
+        return [
+            sum(
+                (table >> codes[p] & 1) << (q * width + j)
+                for q, p in enumerate(given.positions(b))
+                for j, table in enumerate(given.tables)
+            )
+            for b in range(size)
+        ]
+    values = [given.values[c] for c in codes[given.first : given.first + given.bits]]
+    return [sum(v for n, v in enumerate(values) if e >> n & 1) for e in range(given.entries)]
 
 
-def distinguishes(planes, bits):
-    return len({tuple(t >> c & 1 for t in planes) for c in range(1 << bits)}) == 1 << bits
+def by_step(codes, count, shape):
+    """Codes of `count` vectors, padded with zeros to whole steps: (count, steps, k_step)."""
+    vectors, length = codes.shape
+    out = np.zeros((count, -(-length // shape.k_step) * shape.k_step), int)
+    out[:vectors, :length] = codes
+    return out.reshape(count, -1, shape.k_step).tolist()
 
 
-def passes_of(k):
-    return enumerate(k.entry.kernel.passes)
+def packed_rows(shape, codes):
+    """By row tile, inputs that passes share, step, row, input."""
+    count = -(-len(codes) // shape.rows) * shape.rows
+    steps = by_step(codes, count, shape)
+    return [
+        byte
+        for tile in range(0, count, shape.rows)
+        for inputs in dict.fromkeys(p.rows for p in shape.passes)
+        for step in range(len(steps[0]))
+        for row in range(tile, tile + shape.rows)
+        for x in inputs
+        for byte in input_bytes(x, steps[row][step], shape.slot_bytes)
+    ]
 
 
-@pytest.mark.parametrize("isa", ["avx2", "neon"])
+def packed_columns(shape, codes):
+    """By column tile, inputs that passes share, step, input, slot."""
+    count = -(-len(codes) // shape.columns) * shape.columns
+    steps = by_step(codes, count, shape)
+    return [
+        byte
+        for tile in range(0, count, shape.columns)
+        for inputs in dict.fromkeys(p.columns for p in shape.passes)
+        for step in range(len(steps[0]))
+        for x in inputs
+        for column in shape.slots
+        for byte in input_bytes(x, steps[tile + column][step], shape.slot_bytes)
+    ]
+
+
+@pytest.mark.parametrize("side", ["rows", "columns"])
+@pytest.mark.parametrize("config", RUNNABLE, ids=name)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
-def test_packed_activations_unpack(isa, data):
-    """(row tile, pass, step, row, plane, byte), then 64-bit row terms."""
-    k = kernel(isa, *data.draw(st.sampled_from([(1, 1), (2, 2), (3, 3), (4, 2)])))
+@settings(max_examples=4, deadline=None)
+def test_packed_operands(config, side, data):
+    """Every byte as the layout says, then the 64-bit sums of each vector's terms."""
+    k = compiled(config)
     shape = k.entry.kernel
-    m, length = data.draw(st.integers(1, 2 * shape.rows + 1)), data.draw(st.integers(1, 3 * shape.k_step))
+    unit, bits, terms = {
+        "rows": (shape.rows, shape.row_bits, shape.row_terms),
+        "columns": (shape.columns, shape.column_bits, shape.column_terms),
+    }[side]
+    count, length = data.draw(st.integers(1, unit + 1)), data.draw(st.integers(1, 2 * shape.k_step + 1))
     seed = data.draw(st.integers(0, 2**32 - 1))
-    codes = np.random.default_rng(seed).integers(0, 1 << shape.act_bits, (m, length), dtype=np.uint8)
-    packed = pack(k, "act", codes)
-    tiles, steps = -(-m // shape.rows), -(-length // shape.k_step)
-    want = np.zeros((tiles * shape.rows, steps * shape.k_step), np.uint8)
-    want[:m, :length] = codes
-    at = 0
-    for tile, (_, loop) in itertools.product(range(tiles), passes_of(k)):
-        size = (steps, shape.rows, len(loop.act_planes), WORD_BYTES)
-        block = packed[at : at + np.prod(size)].reshape(size)
-        at += block.size
-        if distinguishes(loop.act_planes, shape.act_bits):
-            for row in range(shape.rows):
-                got = unpacked(block[:, row], loop.act_planes, shape.act_bits, shape.bits_per_byte)
-                assert (got == want[tile * shape.rows + row]).all()
-    terms = packed[at:].view(np.int64)
-    assert (terms[:m] == np.array(shape.h_table)[codes].sum(axis=1)).all()
-    assert not terms[m:].any()
-
-
-@pytest.mark.parametrize("isa", ["avx2", "neon"])
-@given(data=st.data())
-@settings(max_examples=25, deadline=None)
-def test_packed_weights_unpack(isa, data):
-    """(column tile, pass, step, plane, slot, byte), then 64-bit column terms."""
-    k = kernel(isa, *data.draw(st.sampled_from([(1, 1), (2, 2), (3, 3), (2, 4)])))
-    shape = k.entry.kernel
-    n, length = data.draw(st.integers(1, 2 * shape.columns + 1)), data.draw(st.integers(1, 3 * shape.k_step))
-    seed = data.draw(st.integers(0, 2**32 - 1))
-    codes = np.random.default_rng(seed).integers(0, 1 << shape.w_bits, (length, n), dtype=np.uint8)
-    packed = pack(k, "wgt", codes)
-    tiles, steps = -(-n // shape.columns), -(-length // shape.k_step)
-    want = np.zeros((steps * shape.k_step, tiles * shape.columns), np.uint8)
-    want[:length, :n] = codes
-    at = 0
-    for tile, (_, loop) in itertools.product(range(tiles), passes_of(k)):
-        size = (steps, len(loop.wgt_planes), shape.columns, WORD_BYTES)
-        block = packed[at : at + np.prod(size)].reshape(size)
-        at += block.size
-        if distinguishes(loop.wgt_planes, shape.w_bits):
-            for slot, column in enumerate(shape.slots):
-                got = unpacked(block[:, :, slot], loop.wgt_planes, shape.w_bits, shape.bits_per_byte)
-                assert (got == want[:, tile * shape.columns + column]).all()
-    terms = packed[at:].view(np.int64)
-    assert (terms[:n] == np.array(shape.g_table)[codes].sum(axis=0)).all()
-    assert not terms[n:].any()
+    codes = np.random.default_rng(seed).integers(0, 1 << bits, (count, length), dtype=np.uint8)
+    is_act = (side == "rows") != shape.swapped
+    packed = pack(k, "act", codes) if is_act else pack(k, "wgt", np.ascontiguousarray(codes.T))
+    want = (packed_rows if side == "rows" else packed_columns)(shape, codes)
+    assert packed[: len(want)].tolist() == want
+    sums = packed[-(-len(want) // 8) * 8 :].view(np.int64)
+    assert (sums[:count] == np.array(terms)[codes].sum(axis=1)).all()
+    assert not sums[count:].any()
 
 
 def pack(k, side, codes):
@@ -105,15 +114,6 @@ def pack(k, side, codes):
     words = np.full(size // 8, -1, np.int64)
     k.runner.call(f"{k.name}_pack_{side}", *codes.shape, codes, words)
     return words.view(np.uint8)
-
-
-@pytest.mark.parametrize("isa", ["avx2", "neon"])
-def test_some_pass_tells_all_codes_apart(isa):
-    """So that unpacking is tested at all."""
-    for widths in ((1, 1), (2, 2), (3, 3)):
-        shape = kernel(isa, *widths).entry.kernel
-        assert any(distinguishes(p.act_planes, shape.act_bits) for p in shape.passes)
-        assert any(distinguishes(p.wgt_planes, shape.w_bits) for p in shape.passes)
 
 
 sizes = st.integers(1, 999)
@@ -170,18 +170,29 @@ def test_sizes_in_names_are_plain_numbers(tile):
 
 
 def test_shipped_programs_are_text_that_round_trips():
-    for path in sorted(paths.shipped_kernels().glob("*/*.json")):
-        for loop in cache.read_entry(path).kernel.passes:
-            lines = (*loop.step, *loop.flush)
-            assert tuple(str(Step.parse(line)) for line in lines) == lines
+    for path in SHIPPED:
+        kernel = cache.read_entry(path).kernel
+        build = kernel.build.program if kernel.build else ()
+        loops = [loop for p in kernel.passes for loop in p.loops]
+        lines = [*build, *(x for p in kernel.passes for x in p.flush), *(x for n in loops for x in n.program + n.first)]
+        assert [str(Step.parse(line)) for line in lines] == lines
 
 
 def test_cache_files_round_trip():
-    for path in sorted(paths.shipped_kernels().glob("*/*.json")):
-        entry = cache.read_entry(path)
-        assert msgspec.json.decode(msgspec.json.encode(entry), type=Entry) == entry
-        assert entry.sealed() == entry
-        assert msgspec.json.format(msgspec.json.encode(entry), indent=1) + b"\n" == path.read_bytes()
+    for path in SHIPPED:
+        found = cache.read_entry(path)
+        assert msgspec.json.decode(msgspec.json.encode(found), type=Entry) == found
+        assert found.sealed() == found
+        assert msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n" == path.read_bytes()
+
+
+@pytest.mark.parametrize("config", RUNNABLE, ids=name)
+def test_entries_of_every_method_round_trip(config, tmp_path, monkeypatch):
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
+    made = entry(*config)
+    stored = cache.store(made)
+    assert stored.parent.name == config[1]
+    assert cache.load_entry(stored) == made
 
 
 def test_a_stored_kernel_is_the_same_file(tmp_path, monkeypatch):

@@ -1,0 +1,217 @@
+"""Lookup, multiply and dot: terms found by what they do, tables built, ways to the tile, first runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+from solved import REPRESENTATIVE, kernel, name
+
+from bitsynth import verify
+from bitsynth.errors import NoKernel, Refuted
+from bitsynth.execute import product, wanted
+from bitsynth.isa import load
+from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.types import VecType
+from bitsynth.schedule import cost, peel
+from bitsynth.schedule.memory import repeats, stores
+from bitsynth.sketches import fold, table, terms
+from bitsynth.sketches.solver import Budget
+
+change = msgspec.structs.replace
+
+BYTES = ["mul.u8x16 + add.u8x16", "mul.s8x16 + add.s8x16", "mla.u8x16", "mla.s8x16"]
+LONG = ["umlal.u8x16 + umlal2.u8x16", "smlal.s8x16 + smlal2.s8x16"]
+FOUND = {
+    ("neon", "lookup"): ["tbl.u8x16 + add.u8x16"],
+    ("neon", "multiply"): [*BYTES, *LONG],
+    ("neon", "dot"): [],
+    ("neon_dotprod", "lookup"): ["tbl.u8x16 + add.u8x16"],
+    ("neon_dotprod", "multiply"): [*BYTES, *LONG],
+    ("neon_dotprod", "dot"): ["udot.u8x16", "sdot.s8x16"],
+    ("armv7_neon", "lookup"): ["tbl.u8x16 + add.u8x16"],
+    ("armv7_neon", "multiply"): [*BYTES, *LONG],
+    ("armv7_neon", "dot"): [],
+    ("avx2", "lookup"): ["shuffle_epi8.u8x32 + add.u8x32"],
+    ("avx2", "multiply"): ["maddubs.u8x32 + add.s16x16"],
+    ("avx2", "dot"): [],
+    ("avxvnni", "lookup"): ["shuffle_epi8.u8x32 + add.u8x32"],
+    ("avxvnni", "multiply"): ["maddubs.u8x32 + add.s16x16"],
+    ("avxvnni", "dot"): ["dpbusd.u8x32"],
+    ("avx512", "lookup"): ["shuffle_epi8.u8x64 + add.u8x64", "permutexvar.u8x64 + add.u8x64"],
+    ("avx512", "multiply"): ["maddubs.u8x64 + add.s16x32"],
+    ("avx512", "dot"): ["dpbusd.u8x64"],
+}
+
+
+@pytest.mark.parametrize(("isa", "method"), FOUND, ids=str)
+def test_terms_are_found_by_what_they_do(isa, method):
+    if not FOUND[isa, method]:
+        with pytest.raises(NoKernel, match=f"{isa} has no instruction for the {method} method"):
+            terms.find(load.load(isa), method)
+        return
+    assert [str(t) for t in terms.find(load.load(isa), method)] == FOUND[isa, method]
+
+
+def test_every_instruction_set_is_looked_at():
+    assert {isa for isa, _ in FOUND} == set(load.names())
+
+
+@pytest.mark.parametrize("isa", load.names())
+def test_what_a_term_covers(isa):
+    for method in ("lookup", "multiply", "dot"):
+        for term in terms.find(load.load(isa), method) if FOUND[isa, method] else ():
+            lanes = load.load(isa).word.lanes
+            assert term.slot_bytes * len(term.halves) * term.acc_type.lanes == lanes
+            assert (term.acc is None) == (term.add is not None)
+            assert term.positions == {"lookup": term.positions, "multiply": term.slot_bytes, "dot": 4}[method]
+            places = term.arguments("r", "c", "a")
+            assert places[term.row] == "r"
+            assert places[term.column] == "c"
+    assert {t.positions for t in terms.find(load.load(isa), "lookup")} == ({4, 6} if isa == "avx512" else {4})
+
+
+def numbers(isa, term, rng):
+    """Operands of a term as numpy bytes, small enough for no sum to wrap."""
+    instr = isa[term.op]
+    args = [[np.uint64(rng.integers(0, 4)) for _ in range(o.type.lanes)] for o in instr.operands]
+    for k in range(len(args)):
+        if k == term.row:
+            args[k] = [args[k][b % term.slot_bytes] for b in range(len(args[k]))]
+    return args
+
+
+@pytest.mark.parametrize("isa", load.names())
+@pytest.mark.parametrize("method", ["multiply", "dot"])
+def test_terms_on_numbers(isa, method):
+    """Every lane is the sum of its slot's products, and of the accumulator."""
+    rng = np.random.default_rng(0)
+    for term in terms.find(load.load(isa), method) if FOUND[isa, method] else ():
+        args = numbers(load.load(isa), term, rng)
+        for half, op in enumerate(term.halves):
+            instr = load.load(isa)[op]
+            got = [int(x) for x in instr(ConcreteDomain(), args)]
+            for i, x in enumerate(got):
+                first = (half * instr.out.lanes + i) * term.slot_bytes
+                slot = range(first, first + term.slot_bytes)
+                sum_ = sum(int(args[term.row][b]) * int(args[term.column][b]) for b in slot)
+                assert x == sum_ + (int(args[term.acc][i]) if term.acc is not None else 0), (term, i)
+
+
+def looked_up(isa, term, rounds, codes):
+    """The bytes a table program stores for staged values, by numpy."""
+    built = table.build(isa, term, repeats(isa, 8), stores(isa, isa.word), rounds)
+    trace = Trace(isa, ConcreteDomain())
+    trace.bind_constants(built.constants)
+    stage = [np.uint64(codes[n] if n >= 0 else 0) for n in built.stage]
+    trace.bind("x0", Register(isa.word, tuple(stage[b % 8] for b in range(isa.word.lanes))))
+    for step in built.steps:
+        trace.run(step)
+    return [int(x) for x in trace.registers[built.table].lanes], built
+
+
+@pytest.mark.parametrize(("isa", "bits"), [("neon", 4), ("avx2", 4), ("avx512", 4), ("avx512", 6)], ids=str)
+def test_tables_hold_every_sum(isa, bits):
+    """In two rounds for 4 codes and in three for 6; the minimality claim is what was unsat."""
+    term = next(t for t in terms.find(load.load(isa), "lookup") if t.positions == bits)
+    rounds = table.solve(bits, Budget())
+    lookups = rounds.lookups[1:] if rounds.arranged else rounds.lookups
+    assert len(lookups) == table.rounds_needed(bits) == {4: 2, 6: 3}[bits]
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        codes = rng.integers(0, 256 // bits, bits).tolist()
+        got, built = looked_up(load.load(isa), term, rounds, codes)
+        assert got[: 1 << bits] == [sum(c for n, c in enumerate(codes) if e >> n & 1) for e in range(1 << bits)]
+    assert len(built.program) == 2 * len(lookups) + rounds.arranged
+
+
+def test_an_index_that_leads_elsewhere_makes_another_table():
+    """So that the test above can fail, and the checker with it."""
+    isa = load.load("neon")
+    (term,) = terms.find(isa, "lookup")
+    rounds = table.solve(4, Budget())
+    codes = [1, 2, 4, 8]
+    right, _ = looked_up(isa, term, rounds, codes)
+    last = rounds.lookups[-1]
+    for entry in range(16):
+        for other in range(16):
+            lookups = (*rounds.lookups[:-1], (*last[:entry], other, *last[entry + 1 :]))
+            got, built = looked_up(isa, term, replace(rounds, lookups=lookups), codes)
+            found = change(kernel("neon", "lookup", 2, 1), build=built)
+            if got[:16] == right[:16]:
+                verify.check(found)
+            else:
+                with pytest.raises(Refuted, match="table"):
+                    verify.check(found)
+
+
+@pytest.mark.parametrize("isa", load.names())
+@pytest.mark.parametrize("growth", [4, 12, 60])
+def test_ways_to_the_tile(isa, growth):
+    """Each lane of the accumulators ends in one of the tile; no stage holds more than its lanes can."""
+    start = load.load(isa).word
+    way = fold.cheapest(load.load(isa), start, growth, 144, -2, cost.metric(isa, "ops"))
+    assert sorted(way.order) == list(range(start.lanes))
+    most, kind = growth, start
+    for stage in way.stages:
+        most *= stage.times
+        assert most < 1 << kind.bits
+        kind = stage.kind
+    assert kind == load.load(isa).tile
+    assert [s.coef for s in way.stages[:-1]] == [-1] * (len(way.stages) - 1)
+    assert way.stages[-1].coef == -2
+
+
+def test_no_way_where_a_step_already_overflows():
+    with pytest.raises(NoKernel, match="no way from u8x?1?6? accumulators that grow by 256"):
+        fold.cheapest(load.load("neon"), load.load("neon").word, 256, 144, -2, cost.metric("neon", "ops"))
+
+
+@pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
+def test_first_runs_leave_what_a_run_adds(config):
+    """The kernel without them is right as well, and gives the same sums."""
+    found = kernel(*config)
+    steady = change(found, passes=tuple(without_first(p) for p in found.passes))
+    verify.check(steady)
+    rng = np.random.default_rng(2)
+    for k in (1, found.k_step, 3 * found.k_step + 1):
+        rows = rng.integers(0, 1 << found.row_bits, (3, k), dtype=np.uint8)
+        columns = rng.integers(0, 1 << found.column_bits, (k, found.columns + 1), dtype=np.uint8)
+        assert (product(found, rows, columns) == product(steady, rows, columns)).all()
+        assert (product(found, rows, columns) == wanted(found, rows, columns)).all()
+
+
+def without_first(loop):
+    accs = tuple(change(acc, start="") for acc in loop.step.accs)
+    return change(loop, loops=(change(loop.step, first=(), accs=accs), *loop.loops[1:]))
+
+
+@pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
+def test_first_runs_are_found_again(config):
+    """No shorter than they are, and not where the code of all rows would grow too long."""
+    found = kernel(*config)
+    for loop in found.passes:
+        again = peel.peeled(load.load(found.isa), without_first(loop), found.rows)
+        assert again == loop
+        assert len(loop.step.first) <= len(loop.step.program)
+        assert peel.peeled(load.load(found.isa), without_first(loop), 10_000) == without_first(loop)
+
+
+def test_a_sum_that_starts_is_no_addition():
+    """Adding to zero is left out; what accumulates becomes the form that does not."""
+    (loop,) = kernel("neon", "popcount", 1, 1).passes
+    assert any(" uadalp" in line for line in loop.step.program)
+    assert not any("acc" in line or " uadalp" in line for line in loop.step.first)
+    (loop,) = kernel("avx2", "multiply", 2, 2).passes
+    assert not any(" add." in line for line in loop.step.first)
+
+
+def test_accumulators_are_of_full_registers():
+    for config in REPRESENTATIVE:
+        found = kernel(*config)
+        for nested in (nested for p in found.passes for nested in p.loops):
+            for acc in nested.accs:
+                assert VecType.parse(acc.type).total_bits == load.load(found.isa).table.vector_bits
