@@ -1,7 +1,7 @@
 """The domains are one arithmetic: numpy, Z3, and combinations of one-bit atoms."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -12,7 +12,21 @@ from hypothesis import strategies as st
 from bitsynth.isa import bits, inputs, load
 from bitsynth.isa.bits import Bits
 from bitsynth.isa.domains.concrete import ConcreteDomain
-from bitsynth.isa.domains.forms import Field, Form, Inexact, as_form
+from bitsynth.isa.domains.forms import (
+    Entry,
+    Field,
+    Form,
+    Inexact,
+    Pieces,
+    add_forms,
+    as_form,
+    cut,
+    gated,
+    product,
+    side_by_side,
+    total,
+    variable,
+)
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.domains.symbolic import SymbolicDomain
 
@@ -152,10 +166,11 @@ LINEAR = LinearDomain(ROWS)
 
 @dataclass
 class World:
-    """Codes at every position: what atoms are, once they are known."""
+    """Codes at every position, and unknowns: what atoms are, once they are known."""
 
     act: list
     wgt: list
+    unknowns: dict = field(default_factory=dict)
 
     def bit(self, table, column, position):
         code = self.act[position] + (self.wgt[column or 0][position] << ACT_BITS)
@@ -165,17 +180,41 @@ class World:
         bits_ = [self.bit(f.tt, f.column, f.position + n) << n for n in range(64) if f.mask >> n & 1]
         return sum(bits_) | f.ones
 
-    def form(self, f):
-        total = f.const
-        for (table, column), by in f.atoms.items():
-            for coef, mask in by.items():
-                total += coef * sum(self.bit(table, column, p) for p in range(mask.bit_length()) if mask >> p & 1)
-        return total
+    def atom(self, key, position):
+        match key:
+            case ("product", a, b):
+                return self.atom(a, 0) * self.atom(b, 0)
+            case ("gated", table, column, at, inner):
+                return self.bit(table, column, at) * self.atom(inner, 0)
+            case ("x", _):
+                return self.unknowns[key]
+            case (table, column):
+                return self.bit(table, column, position)
 
-    def value(self, payload):
-        if isinstance(payload, int):
-            return payload
-        return self.field(payload) if isinstance(payload, Field) else self.form(payload)
+    def form(self, f):
+        value = f.const
+        for key, by in f.atoms.items():
+            for coef, mask in by.items():
+                value += coef * sum(self.atom(key, p) for p in range(mask.bit_length()) if mask >> p & 1)
+        return value
+
+    def value(self, payload, w=64):
+        """What a payload of `w` bits says the lane holds."""
+        match payload:
+            case int():
+                return payload
+            case Field():
+                return self.field(payload)
+            case Form():
+                return self.form(payload)
+            case Entry():
+                return sum(self.form(part) for n, part in enumerate(payload.parts) if payload.chosen >> n & 1)
+            case Pieces():
+                assert sum(bits_ for _, bits_ in payload.pieces) == w
+                out = at = 0
+                for piece, bits_ in payload.pieces:
+                    out, at = out + (self.value(piece, bits_) % 2**bits_ << at), at + bits_
+                return out
 
 
 def world(seed):
@@ -238,9 +277,13 @@ def test_linear_values_are_the_machines(w, data):
 
 
 def holds(known, payload, machine, w):
-    value = known.value(payload)
+    assert known.value(payload, w) % 2**w == machine
+    try:
+        form = as_form(payload)
+    except Inexact:
+        return
+    value = known.form(form)
     assert value % 2**w == machine
-    form = as_form(payload)
     assert form.lo <= value <= form.hi
 
 
@@ -298,3 +341,225 @@ def test_linear_lookup(data):
         with pytest.raises(Inexact):
             LINEAR.lookup(table, index, 8)
     assert isinstance(LINEAR.popcount(index, 8), Form)
+
+
+NAMES = 4
+LIMITS = (3, 60, 200, 400)
+"""The most each unknown may be: two of them leave a byte where they are added, the last on its own."""
+
+
+@st.composite
+def sums(draw, known):
+    """A sum of unknowns and bits, some of which may leave its lane."""
+    forms = [variable(("x", k), 0, LIMITS[k]) for k in range(NAMES)]
+    forms += [as_form(draw(fields(8))), Form(draw(st.integers(0, 9)), {}, 0, 9)]
+    forms[-1] = Form(forms[-1].const, {}, forms[-1].const, forms[-1].const)
+    for key, most in zip([("x", k) for k in range(NAMES)], LIMITS, strict=True):
+        known.unknowns.setdefault(key, draw(st.integers(0, most)))
+    out = draw(st.sampled_from(forms))
+    for _ in range(draw(st.integers(0, 2))):
+        out = add_forms(out, draw(st.sampled_from(forms)).scaled(draw(st.sampled_from([1, 1, 2, -1]))))
+    return out
+
+
+@st.composite
+def bytes_(draw, known):
+    """A byte's payload: bits, a constant, a sum, an entry of a table."""
+    parts = tuple(variable(("x", k), 0, LIMITS[k]) for k in range(2))
+    for k in range(2):
+        known.unknowns.setdefault(("x", k), draw(st.integers(0, LIMITS[k])))
+    table = st.integers(0, 3).map(lambda chosen: Entry(parts, chosen))
+    return draw(st.one_of(fields(8), words(8), sums(known), table))
+
+
+CHANGES = ["shl", "lshr", "add", "and", "or", "trunc", "zext", "sext", "split", "join", "not", "mul", "xor", "sub"]
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.data())
+def test_lanes_of_narrower_lanes(data):
+    """Pieces and entries through every operation: what is accepted is what the machine gives, modulo its width."""
+    known = data.draw(worlds)
+    parts = [data.draw(bytes_(known)) for _ in range(4)]
+    numbers = [np.array([known.value(p, 8) % 256], dtype=np.uint64) for p in parts]
+    w = 32
+    payload, machine = LINEAR.join(parts, 8), CONCRETE.join(numbers, 8)
+    holds(known, payload, int(machine[0]), w)
+    for name in data.draw(st.lists(st.sampled_from(CHANGES), max_size=4)):
+        try:
+            payload, machine, w = changed_lane(data, name, payload, machine, w)
+        except Inexact:
+            return
+        holds(known, payload, int(machine[0]), w)
+
+
+def changed_lane(data, name, payload, machine, w):
+    """The lane after one operation, in both domains."""
+    if name in ("shl", "lshr"):
+        n = data.draw(st.sampled_from([0, 1, 4, 8, 12, 16, 24, 31, w]))
+        return getattr(LINEAR, name)(payload, n, w), getattr(CONCRETE, name)(machine, n, w), w
+    if name in ("add", "sub", "mul", "or", "xor"):
+        op = f"{name}_" if name == "or" else name
+        value = data.draw(st.sampled_from([0, 1, 3, 1 << (w - 1)]))
+        return getattr(LINEAR, op)(payload, value, w), getattr(CONCRETE, op)(machine, np.uint64(value), w), w
+    if name == "and":
+        mask = data.draw(st.sampled_from([0, 0xFF, 0xFF00, 0xFFFF, 0x00FF00FF, 0x0F0F0F0F, 0xFFFFFF, (1 << w) - 1]))
+        mask &= (1 << w) - 1
+        return LINEAR.and_(payload, mask, w), CONCRETE.and_(machine, np.uint64(mask), w), w
+    if name == "not":
+        return LINEAR.not_(payload, w), CONCRETE.not_(machine, w), w
+    if name in ("zext", "sext", "trunc"):
+        to = max(8, w // 2) if name == "trunc" else min(64, 2 * w)
+        return getattr(LINEAR, name)(payload, w, to), getattr(CONCRETE, name)(machine, w, to), to
+    if name == "split":
+        to = data.draw(st.sampled_from([k for k in (8, 16, 32) if k <= w]))
+        at = data.draw(st.integers(0, w // to - 1))
+        return LINEAR.split(payload, w, to)[at], CONCRETE.split(machine, w, to)[at], to
+    if w == 64:
+        return payload, machine, w
+    return LINEAR.join([payload, payload], w), CONCRETE.join([machine, machine], w), 2 * w
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), first=st.integers(0, 31), size=st.integers(1, 32))
+def test_cuts(data, first, size):
+    """Bits of a lane, wherever they are cut, or a refusal."""
+    known = data.draw(worlds)
+    parts = [data.draw(bytes_(known)) for _ in range(4)]
+    lane = side_by_side([(p, 8) for p in parts])
+    value = known.value(lane, 32) % 2**32
+    last = min(32, first + size)
+    try:
+        got = cut(lane, first, last)
+    except Inexact:
+        return
+    holds(known, got, value >> first & ((1 << (last - first)) - 1), last - first)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_products_of_sums(data):
+    """Of bits of one position and of unknowns; anything else is refused."""
+    known = data.draw(worlds)
+    a, b = data.draw(sums(known)), data.draw(sums(known))
+    try:
+        got = product(a, b)
+    except Inexact:
+        return
+    want = known.form(a) * known.form(b)
+    assert known.form(got) == want
+    assert got.lo <= want <= got.hi
+
+
+def plane(table, position, column=None):
+    return Form(0, {(table, column): {1: 1 << position}}, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "why"),
+    [
+        (plane(0b10101010, 0), plane(0b11001100, 1), "different positions of K"),
+        (plane(0b10101010, 0, 0), plane(0b11110000, 0, 1), "two columns are multiplied"),
+        (as_form(Field(0b10101010, None, 0, 3)), plane(0b11110000, 0, 1), "positions of K"),
+        (as_form(Field(0b10101010, None, 0, 3)), as_form(Field(0b11110000, 1, 0, 3)), "positions of K"),
+    ],
+    ids=str,
+)
+def test_products_that_are_refused(a, b, why):
+    for left, right in ((a, b), (b, a)):
+        with pytest.raises(Inexact, match=why):
+            product(left, right)
+
+
+def test_a_product_of_bits_that_exclude_each_other_is_nothing():
+    assert product(plane(0b1010, 0), plane(0b0101, 0)).atoms == {}
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), tables=st.lists(st.integers(1, (1 << ROWS) - 1), min_size=1, max_size=4))
+def test_equal_planes_add_up(data, tables):
+    """Planes of one function, gated or not, are under one coefficient: sums of sums count each of them."""
+    known = data.draw(worlds)
+    position = data.draw(st.integers(0, 5))
+    number = total(plane(t, position).scaled(1 << j) for j, t in enumerate(tables))
+    index = Field(data.draw(st.sampled_from(tables)), 0, position, 1)
+    for form in (number, gated(number, index, 0), product(number, number)):
+        out, want = Form(0, {}, 0, 0), 0
+        for factor in data.draw(st.lists(st.sampled_from([1, 2, -1, -2, 3]), max_size=5)):
+            out, want = add_forms(out, form.scaled(factor)), want + factor * known.form(form)
+        assert known.form(out) == want
+        for by in out.atoms.values():
+            assert not any(a & b for k, a in enumerate(by.values()) for b in list(by.values())[:k])
+
+
+PARTS = tuple(variable(("x", k), 0, 9) for k in range(4))
+TABLE = [Entry(PARTS, e) for e in range(16)]
+INDEX = Field(0b11110000, 1, 0, 15)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_lookups_in_a_table_of_sums(data):
+    """The parts that the index's bits select, whatever they are."""
+    known = data.draw(worlds)
+    known.unknowns = {("x", k): data.draw(st.integers(0, 9)) for k in range(4)}
+    held = data.draw(st.integers(0, 15))
+    index = Field(data.draw(st.integers(1, (1 << ROWS) - 1)), 1, 0, held, data.draw(st.integers(0, 15)) & ~held)
+    got = LINEAR.lookup(TABLE, index, 8)
+    chosen = known.field(index)
+    holds(known, got, sum(known.unknowns["x", k] for k in range(4) if chosen >> k & 1), 8)
+
+
+def turned(table):
+    return [*table[1:], table[0]]
+
+
+OTHER = tuple(variable(("x", k), 0, 9) for k in (1, 0, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("table", "index", "why"),
+    [
+        (turned(TABLE), INDEX, "entry 0 of the table is not the sum its number selects"),
+        ([*TABLE[:5], TABLE[6], TABLE[5], *TABLE[7:]], INDEX, "entry 5 of the table"),
+        ([*TABLE[:15], Entry(OTHER, 15)], INDEX, "entry 15 of the table"),
+        ([Entry(OTHER, 0), *TABLE[1:]], INDEX, "entry 1 of the table"),
+        ([*TABLE[:15], 0], INDEX, "entry 15 of the table"),
+        ([0, *TABLE[1:]], INDEX, "a table of unknown values"),
+        ([as_form(e) for e in TABLE], INDEX, "a table of unknown values"),
+        (TABLE, Field(0b11110000, 1, 0, 31), "an index beyond the table"),
+        (TABLE, Field(0b11110000, 1, 0, 15, 16), "an index beyond the table"),
+        (TABLE[:8], INDEX, "an index beyond the table"),
+        (TABLE, as_form(INDEX), "a sum is used as an index"),
+        (TABLE, Entry(PARTS, 1), "a sum is used as an index"),
+        (TABLE, Pieces(((INDEX, 4), (variable(("x", 0), 0, 9), 4))), "a sum is used as an index"),
+    ],
+)
+def test_lookups_that_are_refused(table, index, why):
+    """Entries permuted, two tables mixed, an index beyond: none is the lemma's case."""
+    with pytest.raises(Inexact, match=why):
+        LINEAR.lookup(table, index, 8)
+
+
+def test_a_lookup_in_a_table_of_planes_takes_its_own_positions():
+    parts = tuple(plane(0b10101010, n) for n in range(4))
+    table = [Entry(parts, e) for e in range(16)]
+    assert LINEAR.lookup(table, INDEX, 8).atoms == {(0b10100000, 1): {1: 15}}
+    for position in (1, 4):
+        with pytest.raises(Inexact, match=r"positions? of K"):
+            LINEAR.lookup(table, Field(0b11110000, 1, position, 15), 8)
+
+
+def test_what_leaves_its_lane_is_not_shifted_out_of_it():
+    """A byte that may wrap, alone or beside others, is not the sum it stands for once it is a wider lane's."""
+    wrapping, byte = variable(("x", 3), 0, 400), variable(("x", 1), 0, 60)
+    lane = LINEAR.join([byte, byte, byte, wrapping], 8)
+    for payload in (LINEAR.lshr(lane, 24, 32), LINEAR.lshr(lane, 8, 32), LINEAR.zext(lane, 32, 64)):
+        with pytest.raises(Inexact, match=r"a 8-bit piece may hold \[0, 400\]"):
+            as_form(payload)
+    assert as_form(LINEAR.lshr(LINEAR.join([wrapping, byte, byte, byte], 8), 8, 32))
+
+
+def test_pieces_fill_the_lane_they_are_put_beside_another_in():
+    with pytest.raises(Inexact, match="not filled"):
+        side_by_side([(Pieces(((1, 8), (variable(("x", 0), 0, 3), 8))), 32), (1, 32)])
