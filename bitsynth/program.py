@@ -228,6 +228,14 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def has_row_terms(self) -> bool:
         return any(self.row_terms)
 
+    def tile_registers(self, vector_bits: int) -> int:
+        """Registers one row of the int32 tile takes."""
+        return self.columns * 32 // vector_bits
+
+    def column_registers(self, vector_bits: int) -> int:
+        """Registers one input of the columns takes in a step."""
+        return self.columns * self.slot_bytes * 8 // vector_bits
+
     def input_bytes(self, of_row: Input) -> int:
         """Bytes a row's input takes in memory."""
         return of_row.entries if isinstance(of_row, Table) else self.slot_bytes

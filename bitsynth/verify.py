@@ -258,7 +258,7 @@ def flush_effect(isa: Isa, kernel: Kernel, loop: Pass, grown: Growth, new_trace:
     trace.bind_constants(kernel.constants)
     _bind_filled(trace, loop.loops[-1], grown)
     tile = isa.tile
-    count = kernel.columns // tile.lanes
+    count = kernel.tile_registers(isa.table.vector_bits)
     for r in range(count):
         trace.bind(f"c{r}", Register(tile, tuple(anything(("c", r, i), tile) for i in range(tile.lanes))))
     if len(loop.tile) != count:

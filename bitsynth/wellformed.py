@@ -179,7 +179,7 @@ def _check_names(what: str, pattern: re.Pattern[str], names: Iterable[str]) -> N
 
 def _inputs(isa: Isa, kernel: Kernel, loop: Pass) -> list[str]:
     """The names a step finds its inputs under."""
-    registers = kernel.columns * kernel.slot_bytes * 8 // isa.table.vector_bits
+    registers = kernel.column_registers(isa.table.vector_bits)
     rows = [f"a{i}" for i in range(len(loop.rows))]
     return rows + [f"w{g}_{i}" for i in range(len(loop.columns)) for g in range(registers)]
 
@@ -201,7 +201,7 @@ def _check_pass(isa: Isa, kernel: Kernel, loop: Pass) -> None:
     for level, nested in enumerate(loop.loops):
         _check_loop(isa, nested, level, {*constants, *inputs})
         inputs = [acc.name for acc in nested.accs]
-    tile = [f"c{r}" for r in range(kernel.columns * 32 // isa.table.vector_bits)]
+    tile = [f"c{r}" for r in range(kernel.tile_registers(isa.table.vector_bits))]
     flush = loop.flush_steps
     _check_program(isa, flush, {*constants, *inputs, *tile})
     if len(loop.tile) != len(tile):

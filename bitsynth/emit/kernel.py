@@ -175,7 +175,7 @@ def _init(isa: Isa, kernel: Kernel) -> list[str]:
     out: list[str] = []
     tile = isa.tile
     for row in range(kernel.rows):
-        for r in range(kernel.columns // tile.lanes):
+        for r in range(kernel.tile_registers(isa.table.vector_bits)):
             scope = Scope(isa)
             lines = [scope.load(kernel.memory.load_tile, "start", f"g + {r * tile.lanes}")]
             last = "start"
@@ -269,7 +269,7 @@ def _first_run(loop: Loop) -> Loop:
 
 def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope, step: Loop) -> list[str]:
     """Loads of columns and what depends on nothing else, then the row program once a row."""
-    registers = kernel.columns * kernel.slot_bytes // isa.word.lanes
+    registers = kernel.column_registers(isa.table.vector_bits)
     scope = Scope(isa, dict(scope.types))
     program = step.steps
     out = []
@@ -311,7 +311,7 @@ def _flush(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope) -> list[str]:
     tile = isa.tile
     for row in range(kernel.rows):
         row_scope = Scope(isa, dict(scope.types))
-        places = [_tile_at(row, r, tile) for r in range(kernel.columns // tile.lanes)]
+        places = [_tile_at(row, r, tile) for r in range(kernel.tile_registers(isa.table.vector_bits))]
         lines = _tile_start(isa, kernel, row, row_scope)
         lines += row_scope.steps(loop.flush_steps, _of_row(row))
         lines += [
@@ -327,7 +327,7 @@ def _tile_start(isa: Isa, kernel: Kernel, row: int, scope: Scope) -> list[str]:
     add, lines = isa[kernel.memory.add_tile], []
     if kernel.has_row_terms:
         lines.append(scope.load(kernel.memory.broadcast_tile, "more", f"more_from + {row} * more_ld"))
-    for r in range(kernel.columns // isa.tile.lanes):
+    for r in range(kernel.tile_registers(isa.table.vector_bits)):
         place = f"from + {row} * from_ld + {r * isa.tile.lanes}"
         lines.append(scope.load(kernel.memory.load_tile, f"c{r}", place))
         if kernel.has_row_terms:
