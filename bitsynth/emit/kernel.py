@@ -18,7 +18,7 @@ from bitsynth.emit.statements import Rename, Scope
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
 from bitsynth.names import KernelName
-from bitsynth.program import Acc, Build, Constant, Input, Kernel, Loop, Pass, Planes, Step, Table, row_free
+from bitsynth.program import Acc, Build, Constant, Input, Kernel, Loop, Pass, Planes, Step, Table, number, row_free
 from bitsynth.spec import MatmulSpec, affine
 from bitsynth.verify import forms_used
 from bitsynth.wellformed import constant_load
@@ -242,9 +242,7 @@ def _side(kernel: Kernel, inputs: Sequence[Input], bits: int, start: int) -> Sid
 
 def _plane_table(planes: Sequence[int], bits: int) -> str:
     """For each code, the planes that are set: bit p for plane p."""
-    return ", ".join(
-        f"UINT64_C({sum((t >> code & 1) << p for p, t in enumerate(planes))})" for code in range(1 << bits)
-    )
+    return ", ".join(f"UINT64_C({number(planes, code)})" for code in range(1 << bits))
 
 
 def _start(isa: Isa, kernel: Kernel, loop: Loop, scope: Scope) -> list[str]:

@@ -17,7 +17,7 @@ import msgspec
 from bitsynth.errors import NoKernel
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa, load
-from bitsynth.program import Acc, Build, Input, Kernel, Loop, Pass, Planes, Step, Table
+from bitsynth.program import Acc, Build, Input, Kernel, Loop, Pass, Planes, Step, Table, bit_tables
 from bitsynth.schedule import cost
 from bitsynth.schedule.memory import memory, repeats, stores
 from bitsynth.schedule.registers import fits
@@ -200,23 +200,19 @@ def _slots(order: tuple[int, ...], accs: int) -> tuple[int, ...]:
     return tuple(k * len(order) + place for k in range(accs) for place in order)
 
 
-def _plane(bit: int, bits: int) -> int:
-    return sum((code >> bit & 1) << code for code in range(1 << bits))
-
-
 def _row_input(term: Term, digit: Digit, bits: int, u: int) -> Input:
     first = u * term.positions
     if term.method == "lookup":
         mask = (1 << digit.bits) - 1
         return Table(tuple(code >> digit.low & mask for code in range(1 << bits)), first, term.positions)
-    return Planes(tuple(_plane(i, bits) for i in range(bits)), first, 1, 1)
+    return Planes(bit_tables(bits), first, 1, 1)
 
 
 def _column_input(term: Term, digit: Digit, bits: int, u: int) -> Planes:
     first = u * term.positions
     if digit.plane is not None:
-        return Planes((_plane(digit.plane, bits),), first, 0, term.positions)
-    return Planes(tuple(_plane(j, bits) for j in range(bits)), first, 1, 1)
+        return Planes((bit_tables(bits)[digit.plane],), first, 0, term.positions)
+    return Planes(bit_tables(bits), first, 1, 1)
 
 
 def _step(term: Term, shape: Shape) -> Loop:
