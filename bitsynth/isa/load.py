@@ -64,6 +64,11 @@ class Isa:
         """The full register as lanes of the int32 tile."""
         return VecType("u", 32, self.table.vector_bits // 32)
 
+    @cached_property
+    def gate(self) -> Instr:
+        """A gate on full registers: setting a register to zero, or copying one, costs as much."""
+        return next(i for i in self.instrs.values() if i.out == self.word and lane_text.is_bitwise(i.tree))
+
     def high_half(self, instr: Instr) -> str | None:
         """The form that does to the high halves what `instr` does to the low ones, if it names one."""
         name = f"{instr.high}.{instr.name.rpartition('.')[2]}"

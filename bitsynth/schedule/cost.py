@@ -11,7 +11,6 @@ import msgspec
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.instr import Instr, Metric
-from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa, load
 from bitsynth.program import Kernel, Pass, Step, row_free
 
@@ -76,7 +75,6 @@ def per_column_block(isa: Isa, kernel: Kernel) -> dict[str, float]:
     """
     total: defaultdict[str, float] = defaultdict(float)
     steps = -(-AMORTISED_K // kernel.k_step)
-    gate = next(i.name for i in isa.instrs.values() if i.out == isa.word and is_bitwise(i.tree))
     for loop in kernel.passes:
         free = row_free(loop.step.steps)
         runs = steps
@@ -88,13 +86,13 @@ def per_column_block(isa: Isa, kernel: Kernel) -> dict[str, float]:
             for step in nested.first_steps:
                 total[step.op] += entered
             if not nested.first:
-                total[gate] += len(nested.accs) * entered
+                total[isa.gate.name] += len(nested.accs) * entered
             runs = entered
         for step in loop.flush_steps:
             total[step.op] += runs
         if kernel.has_row_terms:
             total[kernel.memory.add_tile] += kernel.tile_registers(isa.table.vector_bits) * runs
-        total[gate] += moves_needed(isa, row_program(loop), kept_in_step(kernel, loop)) * steps
+        total[isa.gate.name] += moves_needed(isa, row_program(loop), kept_in_step(kernel, loop)) * steps
     return dict(total)
 
 
