@@ -110,7 +110,7 @@ class _Run:
     def _loaded(self, op: str, memory: Sequence[Any], bits: int) -> Register:
         """What `op` loads from `memory`, cells of `bits` bits; beyond its end are zeros."""
         instr = self.isa[op]
-        if len(instr.operands) != 1 or not instr.reads_memory or instr.store:
+        if not instr.is_load:
             raise SpecError(f"{op} loads nothing from memory")
         kind = instr.operands[0].type
         cells = VecType("u", bits, -(-kind.total_bits // bits))

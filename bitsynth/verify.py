@@ -104,7 +104,7 @@ def _check_load(instr: Instr, kind: VecType, source: list[int]) -> None:
     cells = max(source) + 1
     memory = Register(VecType(kind.sign, kind.bits, cells), tuple(anything(k, kind) for k in range(cells)))
     want = [memory.lanes[k] for k in source]
-    if not instr.reads_memory or instr.store or instr.imm or len(instr.operands) != 1:
+    if not instr.is_load:
         raise Refuted(f"{instr.name} is no plain load")
     try:
         domain = LinearDomain(1)

@@ -71,13 +71,9 @@ def constant_load(isa: Isa, kind: VecType) -> Instr:
     domain = LinearDomain(1)
     lanes = [variable(k, 0, 0) for k in range(kind.lanes)]
     for instr in isa.instrs.values():
-        if _loads(instr) and instr.out == instr.operands[0].type == kind and instr(domain, [lanes]) == lanes:
+        if instr.is_load and instr.out == instr.operands[0].type == kind and instr(domain, [lanes]) == lanes:
             return instr
     raise SpecError(f"{isa.name} has no instruction that loads a {kind}")
-
-
-def _loads(instr: Instr) -> bool:
-    return len(instr.operands) == 1 and instr.operands[0].memory and not instr.imm and not instr.store
 
 
 Facts = dict[str, bool]
