@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import cast
 
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.check import require_tested
@@ -323,7 +322,7 @@ def _check_product(kernel: Kernel, tile: list[Form]) -> list[str]:
         for key, by in form.atoms.items():
             if not is_plane(key):
                 raise Refuted(f"column {column} takes in what is no product of codes")
-            table, where = cast("tuple[int, int | None]", key)
+            table, where = key
             if where not in (None, column):
                 raise Refuted(f"column {column} takes in column {where}")
             if any(mask != everywhere for mask in by.values()):
