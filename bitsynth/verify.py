@@ -301,7 +301,7 @@ def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, grown: Growth) -
 
 
 def _compose(taken: Form, grown: Growth) -> Form:
-    """The flush's effect with each accumulator lane replaced by what a step adds to it."""
+    """What is taken, with each accumulator lane replaced by what a step adds to it."""
     total = Form(0, {}, 0, 0)
     for key, by in taken.atoms.items():
         if key not in grown:
