@@ -27,7 +27,7 @@ _VALUE, _CONSTANT, _ACCUMULATOR = (re.compile(rf"{start}\d{{1,6}}", re.ASCII) fo
 
 
 def check_shape(isa: Isa, kernel: Kernel) -> None:
-    """SpecError names what is off; nothing here runs an instruction."""
+    """SpecError names what is off; no program is run for it."""
     _require(_sizes(isa, kernel))
     _require(_tables(isa, kernel))
     _check_constants(isa, kernel.constants)
@@ -74,6 +74,18 @@ def constant_load(isa: Isa, kind: VecType) -> Instr:
         if instr.is_load and instr.out == instr.operands[0].type == kind and instr(domain, [lanes]) == lanes:
             return instr
     raise SpecError(f"{isa.name} has no instruction that loads a {kind}")
+
+
+def forms_used(isa: Isa, kernel: Kernel) -> set[str]:
+    """Every instruction form the kernel's C text will contain."""
+    memory, build = kernel.memory, kernel.build
+    moving = {memory.load, memory.broadcast, memory.load_tile, memory.store_tile}
+    row_terms = {memory.add_tile, memory.broadcast_tile} if kernel.has_row_terms else set()
+    programs = {s.op for p in kernel.passes for program in p.programs for s in program}
+    building = {build.load, build.store, *(s.op for s in build.steps)} if build else set()
+    constants = (*kernel.constants, *(build.constants if build else ()))
+    loads = {constant_load(isa, VecType.parse(c.type)).name for c in constants}
+    return moving | row_terms | programs | building | loads
 
 
 Facts = dict[str, bool]

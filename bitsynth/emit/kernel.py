@@ -20,8 +20,7 @@ from bitsynth.isa.types import VecType
 from bitsynth.names import KernelName
 from bitsynth.program import Acc, Build, Constant, Input, Kernel, Loop, Pass, Planes, Step, Table, number, row_free
 from bitsynth.spec import MatmulSpec, affine
-from bitsynth.verify import forms_used
-from bitsynth.wellformed import constant_load
+from bitsynth.wellformed import constant_load, forms_used
 
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
