@@ -71,14 +71,14 @@ class Finding:
     @property
     def popcounts(self) -> float:
         """For each register of positions."""
-        return len(self.counted) / cost.column_registers(self.isa, self.entry.kernel)
+        return len(self.counted) / self.entry.kernel.column_registers(self.isa.table.vector_bits)
 
     @property
     def gates(self) -> float:
         """For each register of positions; what the rows share too."""
         every = [s for p in self.entry.kernel.passes for s in p.step.steps]
         bitwise = sum(is_bitwise(self.isa[s.op].tree) for s in every)
-        return bitwise / cost.column_registers(self.isa, self.entry.kernel)
+        return bitwise / self.entry.kernel.column_registers(self.isa.table.vector_bits)
 
     @property
     def table(self) -> Table | None:

@@ -25,6 +25,7 @@ from bitsynth.schedule import cost
 from bitsynth.schedule.cost import Cost
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 from bitsynth.uses import Recorder, Use
+from bitsynth.wellformed import forms_used
 
 FORMAT = 2
 DEFAULT_VARIANT = ""
@@ -181,7 +182,7 @@ def priced(kernel: Kernel, bound: float) -> Cost:
 
 def _able(isa: Isa, kernel: Kernel) -> list[str]:
     """The CPUs that have every instruction of the kernel."""
-    used = verify.forms_used(isa, kernel)
+    used = forms_used(isa, kernel)
     return [cpu for cpu in isa.table.cpu if used <= isa.for_cpu(cpu).instrs.keys()]
 
 

@@ -23,7 +23,7 @@ from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.program import Constant, Kernel, Loop, Pass, Planes, Step, Table
+from bitsynth.program import Constant, Kernel, Loop, Pass, Planes, Step, Table, number
 from bitsynth.wellformed import check_shape
 
 Codes = NDArray[np.uint8]
@@ -110,7 +110,7 @@ class _Run:
     def _loaded(self, op: str, memory: Sequence[Any], bits: int) -> Register:
         """What `op` loads from `memory`, cells of `bits` bits; beyond its end are zeros."""
         instr = self.isa[op]
-        if len(instr.operands) != 1 or not instr.reads_memory or instr.store:
+        if not instr.is_load:
             raise SpecError(f"{op} loads nothing from memory")
         kind = instr.operands[0].type
         cells = VecType("u", bits, -(-kind.total_bits // bits))
@@ -327,11 +327,11 @@ def _word32(x: NDArray[Any]) -> NDArray[np.uint64]:
 def _packed(planes: Planes, codes: Codes, bits: int, size: int) -> Any:
     """(vectors, steps, size) bytes of codes (vectors, steps, k_step)."""
     width = len(planes.tables)
-    number = np.array([sum((t >> c & 1) << j for j, t in enumerate(planes.tables)) for c in range(1 << bits)], np.uint8)
+    numbers = np.array([number(planes.tables, code) for code in range(1 << bits)], np.uint8)
     out = np.zeros((*codes.shape[:2], size), np.uint8)
     for b in range(size):
         for q, position in enumerate(planes.positions(b)):
-            out[..., b] |= number[codes[..., position]] << np.uint8(q * width)
+            out[..., b] |= numbers[codes[..., position]] << np.uint8(q * width)
     return out
 
 

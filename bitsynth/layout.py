@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bitsynth.isa.domains.forms import Entry, Field, Form, Payload, side_by_side, total
 from bitsynth.isa.trace import Register, Trace
-from bitsynth.program import Kernel, Pass, Planes, Table
+from bitsynth.program import Kernel, Pass, Planes, Table, bit_table
 
 
 def bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
@@ -64,6 +64,6 @@ class _Operand:
     def parts(self, table: Table) -> tuple[Form, ...]:
         """What each bit of an index adds."""
         most = max(table.values)
-        tables = [sum((v >> j & 1) << c for c, v in enumerate(table.values)) for j in range(most.bit_length())]
+        tables = [bit_table(table.values, j) for j in range(most.bit_length())]
         forms = (self._number(tables, table.first + n, None) for n in range(table.bits))
         return tuple(Form(0, f.atoms, 0, most) for f in forms)

@@ -228,9 +228,32 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def has_row_terms(self) -> bool:
         return any(self.row_terms)
 
+    def tile_registers(self, vector_bits: int) -> int:
+        """Registers one row of the int32 tile takes."""
+        return self.columns * 32 // vector_bits
+
+    def column_registers(self, vector_bits: int) -> int:
+        """Registers one input of the columns takes in a step."""
+        return self.columns * self.slot_bytes * 8 // vector_bits
+
     def input_bytes(self, of_row: Input) -> int:
         """Bytes a row's input takes in memory."""
         return of_row.entries if isinstance(of_row, Table) else self.slot_bytes
+
+
+def bit_table(values: Iterable[int], bit: int) -> int:
+    """Truth table of one bit of values[code]."""
+    return sum((value >> bit & 1) << code for code, value in enumerate(values))
+
+
+def bit_tables(bits: int) -> tuple[int, ...]:
+    """Truth tables of the bits of `bits`-bit codes."""
+    return tuple(bit_table(range(1 << bits), bit) for bit in range(bits))
+
+
+def number(tables: Iterable[int], code: int) -> int:
+    """The number whose bit j is tables[j] of `code`."""
+    return sum((table >> code & 1) << j for j, table in enumerate(tables))
 
 
 def row_free(program: Iterable[Step]) -> set[str]:

@@ -27,7 +27,7 @@ _VALUE, _CONSTANT, _ACCUMULATOR = (re.compile(rf"{start}\d{{1,6}}", re.ASCII) fo
 
 
 def check_shape(isa: Isa, kernel: Kernel) -> None:
-    """SpecError names what is off; nothing here runs an instruction."""
+    """SpecError names what is off; no program is run for it."""
     _require(_sizes(isa, kernel))
     _require(_tables(isa, kernel))
     _check_constants(isa, kernel.constants)
@@ -71,13 +71,21 @@ def constant_load(isa: Isa, kind: VecType) -> Instr:
     domain = LinearDomain(1)
     lanes = [variable(k, 0, 0) for k in range(kind.lanes)]
     for instr in isa.instrs.values():
-        if _loads(instr) and instr.out == instr.operands[0].type == kind and instr(domain, [lanes]) == lanes:
+        if instr.is_load and instr.out == instr.operands[0].type == kind and instr(domain, [lanes]) == lanes:
             return instr
     raise SpecError(f"{isa.name} has no instruction that loads a {kind}")
 
 
-def _loads(instr: Instr) -> bool:
-    return len(instr.operands) == 1 and instr.operands[0].memory and not instr.imm and not instr.store
+def forms_used(isa: Isa, kernel: Kernel) -> set[str]:
+    """Every instruction form the kernel's C text will contain."""
+    memory, build = kernel.memory, kernel.build
+    moving = {memory.load, memory.broadcast, memory.load_tile, memory.store_tile}
+    row_terms = {memory.add_tile, memory.broadcast_tile} if kernel.has_row_terms else set()
+    programs = {s.op for p in kernel.passes for program in p.programs for s in program}
+    building = {build.load, build.store, *(s.op for s in build.steps)} if build else set()
+    constants = (*kernel.constants, *(build.constants if build else ()))
+    loads = {constant_load(isa, VecType.parse(c.type)).name for c in constants}
+    return moving | row_terms | programs | building | loads
 
 
 Facts = dict[str, bool]
@@ -179,7 +187,7 @@ def _check_names(what: str, pattern: re.Pattern[str], names: Iterable[str]) -> N
 
 def _inputs(isa: Isa, kernel: Kernel, loop: Pass) -> list[str]:
     """The names a step finds its inputs under."""
-    registers = kernel.columns * kernel.slot_bytes * 8 // isa.table.vector_bits
+    registers = kernel.column_registers(isa.table.vector_bits)
     rows = [f"a{i}" for i in range(len(loop.rows))]
     return rows + [f"w{g}_{i}" for i in range(len(loop.columns)) for g in range(registers)]
 
@@ -201,7 +209,7 @@ def _check_pass(isa: Isa, kernel: Kernel, loop: Pass) -> None:
     for level, nested in enumerate(loop.loops):
         _check_loop(isa, nested, level, {*constants, *inputs})
         inputs = [acc.name for acc in nested.accs]
-    tile = [f"c{r}" for r in range(kernel.columns * 32 // isa.table.vector_bits)]
+    tile = [f"c{r}" for r in range(kernel.tile_registers(isa.table.vector_bits))]
     flush = loop.flush_steps
     _check_program(isa, flush, {*constants, *inputs, *tile})
     if len(loop.tile) != len(tile):

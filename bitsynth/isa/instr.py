@@ -79,6 +79,11 @@ class Instr:
         return any(o.memory for o in self.operands)
 
     @property
+    def is_load(self) -> bool:
+        """Whether it makes a register of what one pointer points at, and of nothing else."""
+        return len(self.operands) == 1 and self.reads_memory and not self.imm and not self.store
+
+    @property
     def on_registers(self) -> bool:
         """Whether it neither loads nor stores."""
         return not self.reads_memory and not self.store

@@ -1,14 +1,12 @@
 """Read `isa_specs/<isa>/*.toml` into an `Isa`.
 
-A table `[instr.NAME]` declares one instruction. `forms` lists what its type and
-number variables stand for, so that one table covers every lane width it exists in;
-form `k` is named NAME.<first variable>. Costs are per CPU of `isa.toml`. A set that
-`extends` another has that one's instructions too, and what its `isa.toml` leaves out.
+A table `[instr.NAME]` declares one instruction and its forms (`expand`). Costs are per CPU
+of `isa.toml`. A set that `extends` another has that one's instructions too, and what its
+`isa.toml` leaves out.
 """
 
 from __future__ import annotations
 
-import keyword
 import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,13 +20,12 @@ import msgspec
 from bitsynth import architecture, paths
 from bitsynth.errors import SpecError
 from bitsynth.isa import lane as lane_text
-from bitsynth.isa.bits import FUNCTIONS
-from bitsynth.isa.instr import Cost, Instr, Operand
-from bitsynth.isa.tables import InstrFile, InstrTable, IsaFile, IsaTable
+from bitsynth.isa.expand import forms, setting, vector_type
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.tables import InstrFile, IsaFile, IsaTable
 from bitsynth.isa.types import VecType
 
 _VECTOR_BITS = (64, 128, 256, 512)
-_RESERVED = {"i", "to", *FUNCTIONS, *keyword.kwlist}
 
 
 @dataclass(frozen=True)
@@ -63,6 +60,11 @@ class Isa:
     def tile(self) -> VecType:
         """The full register as lanes of the int32 tile."""
         return VecType("u", 32, self.table.vector_bits // 32)
+
+    @cached_property
+    def gate(self) -> Instr:
+        """A gate on full registers: setting a register to zero, or copying one, costs as much."""
+        return next(i for i in self.instrs.values() if i.out == self.word and lane_text.is_bitwise(i.tree))
 
     def high_half(self, instr: Instr) -> str | None:
         """The form that does to the high halves what `instr` does to the low ones, if it names one."""
@@ -112,7 +114,7 @@ def load_folder(folder: Path) -> Isa:
     for path in sorted(folder.glob("*.toml")):
         if path.name != "isa.toml":
             for name, entry in _decode(path, InstrFile).instr.items():
-                for form in _forms(f"{path}: {name}", table, name, entry):
+                for form in forms(f"{path}: {name}", table, name, entry):
                     if form.name in instrs:
                         raise SpecError(f"{path}: {form.name} is declared twice")
                     instrs[form.name] = form
@@ -169,7 +171,7 @@ def _merged(base: Any, over: Any) -> Any:
 def _inherited(instr: Instr, isa: IsaTable) -> Instr:
     """A form of the set that `isa` extends, as one of its own."""
     cost = {cpu: c for cpu, c in instr.cost.items() if cpu in isa.cpu}
-    return replace(instr, isa=isa.name, cost=cost, setting=_setting(isa, instr.feature))
+    return replace(instr, isa=isa.name, cost=cost, setting=setting(isa, instr.feature))
 
 
 def _named(path: Path, what: str, names: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,7 +195,7 @@ def _check_isa(path: Path, table: IsaTable) -> None:
     if not rates or not all(0 < rate < math.inf for rate in rates):
         raise SpecError(f"{path}: want one cpu or more, each with vector_per_cycle and half_width_speedup above 0")
     for kind in table.ctype:
-        _type(f"{path}: ctype", kind)
+        vector_type(f"{path}: ctype", kind)
     _check_features(path, table)
 
 
@@ -216,13 +218,6 @@ def _check_partners(folder: Path, instrs: Mapping[str, Instr]) -> None:
             raise SpecError(f"{folder}: {low.name}: no {low.high!r} of the same operands, which `high` names")
 
 
-def _type(where: str, text: str) -> VecType:
-    try:
-        return VecType.parse(text)
-    except SpecError as error:
-        raise SpecError(f"{where}: {error}") from None
-
-
 def _toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -243,132 +238,3 @@ def _convert(path: Path, raw: Mapping[str, Any], kind: type[Any]) -> Any:
 
 def _decode(path: Path, kind: type[Any]) -> Any:
     return _convert(path, _toml(path), kind)
-
-
-def _forms(where: str, isa: IsaTable, name: str, entry: InstrTable) -> list[Instr]:
-    if entry.feature and entry.feature not in isa.features:
-        raise SpecError(f"{where}: unknown feature {entry.feature!r}; known: {', '.join(isa.features)}")
-    if entry.instructions < 1:
-        raise SpecError(f"{where}: instructions is {entry.instructions}, and must be 1 or more")
-    _check_cost(where, isa, entry)
-    _check_lane(where, entry)
-    lengths = {len(v) for v in entry.forms.values()}
-    if len(lengths) != 1 or 0 in lengths:
-        raise SpecError(f"{where}: want one or more forms, as many of each variable; got lists of {sorted(lengths)}")
-    rows = [dict(zip(entry.forms, row, strict=True)) for row in zip(*entry.forms.values(), strict=True)]
-    return [_form(where, isa, name, entry, row) for row in rows]
-
-
-def _check_lane(where: str, entry: InstrTable) -> None:
-    types = [k for k, v in entry.forms.items() if any(isinstance(x, str) for x in v)]
-    sizes = [f"{k}_{what}" for k in types for what in ("bits", "lanes")]
-    names = [*entry.in_, *entry.forms, *sizes, *entry.imm]
-    _check_names(where, names)
-    lane_text.parse(where, entry.lane, names)
-    if unknown := sorted(set(entry.tied) - set(entry.in_)):
-        raise SpecError(f"{where}: `tied` names {', '.join(unknown)}, which is no operand")
-
-
-def _check_names(where: str, names: Sequence[str]) -> None:
-    bad = [n for n in names if not n.isidentifier() or n in _RESERVED or names.count(n) > 1]
-    if bad:
-        raise SpecError(
-            f"{where}: {', '.join(map(repr, bad))}: want different names, none of them one of the language's"
-        )
-
-
-def _check_cost(where: str, isa: IsaTable, entry: InstrTable) -> None:
-    wanted = {name for name, cpu in isa.cpu.items() if cpu.has(entry.feature)}
-    if missing := sorted(wanted - set(entry.cost)):
-        raise SpecError(f"{where}: no cost for {', '.join(missing)}")
-    if unknown := sorted(set(entry.cost) - set(isa.cpu)):
-        raise SpecError(f"{where}: cost for unknown cpu {', '.join(unknown)}")
-    if lacking := sorted(set(entry.cost) - wanted):
-        raise SpecError(f"{where}: cost for {', '.join(lacking)}, without the feature {entry.feature}")
-    for cpu, c in entry.cost.items():
-        most = isa.cpu[cpu].vector_per_cycle
-        if not (0 <= c.lat < math.inf and 0 < c.per_cycle < math.inf):
-            raise SpecError(f"{where}: cost for {cpu}: want lat >= 0 and per_cycle > 0")
-        if c.port == "vector" and c.per_cycle > most:
-            raise SpecError(f"{where}: cost for {cpu}: {c.per_cycle:g} start a cycle, where at most {most:g} can")
-    if entry.source not in isa.sources:
-        raise SpecError(f"{where}: unknown cost source {entry.source!r}; known: {', '.join(isa.sources)}")
-
-
-def _setting(isa: IsaTable, feature: str) -> str:
-    """What of `isa.toml` the C of a form depends on."""
-    flags = [*isa.cc_flags, *(isa.features[feature].cc_flags if feature else [])]
-    return repr((isa.header, flags, isa.cast, isa.pin, sorted(isa.ctype.items())))
-
-
-def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[str, str | int]) -> Instr:
-    types = {k: _type(where, v) for k, v in row.items() if isinstance(v, str)}
-    numbers = {k: v for k, v in row.items() if isinstance(v, int)}
-    if not types:
-        raise SpecError(f"{where}: `forms` has no type variable")
-
-    def resolve(text: str) -> VecType:
-        return types[text] if text in types else _type(where, text)
-
-    operands = tuple(Operand(k, resolve(v.lstrip("*")), v.startswith("*")) for k, v in entry.in_.items())
-    out = resolve(entry.out)
-    sizes = {f"{k}_{what}": getattr(t, what) for k, t in types.items() for what in ("bits", "lanes")}
-    holes = {o.name: f"{{{o.name}}}" for o in operands} | {k: f"{{{k}}}" for k in [*entry.imm, "to"]}
-    try:
-        text = entry.c.format(**types, **numbers, **holes)
-    except (KeyError, IndexError, ValueError, AttributeError) as error:
-        raise SpecError(f"{where}: C text {entry.c!r} does not fill: {error!r}") from None
-    narrow = max(t.total_bits for t in (out, *(o.type for o in operands))) < isa.vector_bits and not entry.store
-    cost = {
-        cpu: Cost(c.lat, c.per_cycle * (isa.cpu[cpu].half_width_speedup if narrow else 1.0), c.port)
-        for cpu, c in entry.cost.items()
-    }
-    first = next(iter(row.values()))
-    instr = Instr(
-        isa=isa.name,
-        name=f"{name}.{first}",
-        doc=entry.doc,
-        operands=operands,
-        imm=_imm(where, entry, numbers),
-        try_imm=tuple(entry.try_imm),
-        out=out,
-        lane=entry.lane,
-        text=text,
-        cost=cost,
-        tied=tuple(entry.tied),
-        high=entry.high,
-        store=entry.store,
-        names={**numbers, **sizes},
-        setting=_setting(isa, entry.feature),
-        feature=entry.feature,
-        instructions=entry.instructions,
-    )
-    _check_form(where, isa, instr)
-    return instr
-
-
-def _check_form(where: str, isa: IsaTable, instr: Instr) -> None:
-    used = [instr.out, *(o.type for o in instr.operands if not o.memory)]
-    if unknown := sorted({str(t) for t in used} - set(isa.ctype)):
-        raise SpecError(f"{where}: isa.toml has no ctype for {', '.join(unknown)}")
-    if not instr.imms or not set(instr.try_imm) <= set(instr.imms):
-        raise SpecError(f"{where}: try_imm and imm: want immediates between {instr.imm}, first to last")
-    if ("{to}" in instr.text) != instr.store:
-        raise SpecError(f"{where}: the hole {{to}} is what a store has, and all that has it")
-    try:
-        instr.render([o.name for o in instr.operands], instr.imms[0], "to")
-    except (KeyError, IndexError, ValueError, AttributeError) as error:
-        raise SpecError(f"{where}: C text {instr.text!r} does not fill: {error!r}") from None
-
-
-def _imm(where: str, entry: InstrTable, numbers: Mapping[str, int]) -> tuple[str, int, int] | None:
-    if not entry.imm:
-        return None
-    if len(entry.imm) > 1:
-        raise SpecError(f"{where}: at most one immediate")
-    ((name, ends),) = entry.imm.items()
-    try:
-        low, high = (numbers[e] if isinstance(e, str) else e for e in ends)
-    except KeyError as error:
-        raise SpecError(f"{where}: immediate bound {error} is not in `forms`") from None
-    return name, low, high

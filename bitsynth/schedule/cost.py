@@ -11,14 +11,11 @@ import msgspec
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.instr import Instr, Metric
-from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa, load
 from bitsynth.program import Kernel, Pass, Step, row_free
 
 AMORTISED_K = 576
 """K over which flushes are spread: 3 x 3 x 64, layer C2 of ResNet-18."""
-
-
 SUSTAINED = 0.85
 """Of the peak rate of loads, what loops of bitsynth's kind reach on Zen 5."""
 
@@ -78,7 +75,6 @@ def per_column_block(isa: Isa, kernel: Kernel) -> dict[str, float]:
     """
     total: defaultdict[str, float] = defaultdict(float)
     steps = -(-AMORTISED_K // kernel.k_step)
-    gate = next(i.name for i in isa.instrs.values() if i.out == isa.word and is_bitwise(i.tree))
     for loop in kernel.passes:
         free = row_free(loop.step.steps)
         runs = steps
@@ -90,13 +86,13 @@ def per_column_block(isa: Isa, kernel: Kernel) -> dict[str, float]:
             for step in nested.first_steps:
                 total[step.op] += entered
             if not nested.first:
-                total[gate] += len(nested.accs) * entered
+                total[isa.gate.name] += len(nested.accs) * entered
             runs = entered
         for step in loop.flush_steps:
             total[step.op] += runs
         if kernel.has_row_terms:
-            total[kernel.memory.add_tile] += tile_registers(isa, kernel) * runs
-        total[gate] += moves_needed(isa, row_program(loop), kept_in_step(kernel, loop)) * steps
+            total[kernel.memory.add_tile] += kernel.tile_registers(isa.table.vector_bits) * runs
+        total[isa.gate.name] += moves_needed(isa, row_program(loop), kept_in_step(kernel, loop)) * steps
     return dict(total)
 
 
@@ -116,16 +112,6 @@ def kept_in_step(kernel: Kernel, loop: Pass) -> set[str]:
     """Values a row must leave alone: constants, new accumulators, what a further row reads."""
     kept = {c.name for c in kernel.constants} | {acc.next for acc in loop.step.accs}
     return kept | held_for_rows(loop) if kernel.rows > 1 else kept
-
-
-def tile_registers(isa: Isa, kernel: Kernel) -> int:
-    """Registers one row of the int32 tile takes."""
-    return kernel.columns * 32 // isa.table.vector_bits
-
-
-def column_registers(isa: Isa, kernel: Kernel) -> int:
-    """Registers one input of the columns takes in a step."""
-    return kernel.columns * kernel.slot_bytes * 8 // isa.table.vector_bits
 
 
 def units(kernel: Kernel) -> float:
@@ -152,7 +138,7 @@ def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
 
 def loads_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     """Loads of inputs in the steady loop, spread over the tile."""
-    registers = column_registers(isa, kernel)
+    registers = kernel.column_registers(isa.table.vector_bits)
     per_step = sum(len(p.columns) * registers / kernel.rows + len(p.rows) for p in kernel.passes)
     return per_step * (AMORTISED_K / kernel.k_step) / units(kernel)
 
@@ -173,9 +159,9 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
         return max(0.0, max(loads / (load * SUSTAINED), stores / store) - ops / at_once)
 
     total, steps = 0.0, -(-AMORTISED_K // kernel.k_step)
-    tile = tile_registers(isa, kernel) * kernel.rows
+    tile = kernel.tile_registers(isa.table.vector_bits) * kernel.rows
     for loop in kernel.passes:
-        inputs = len(loop.columns) * column_registers(isa, kernel) + len(loop.rows) * kernel.rows
+        inputs = len(loop.columns) * kernel.column_registers(isa.table.vector_bits) + len(loop.rows) * kernel.rows
         runs = steps
         total += runs * beyond(len(row_program(loop)) * kernel.rows, inputs, 0)
         for inner, outer in pairwise(loop.loops):

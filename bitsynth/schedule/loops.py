@@ -1,4 +1,4 @@
-"""How long a kernel's loops may run: as long as the checker allows."""
+"""How long a kernel's loops may run: as long as their effects can be shown exact."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 import msgspec
 
 from bitsynth.errors import Refuted
+from bitsynth.growth import Growth, flush_effect, fold_growth, step_growth
 from bitsynth.isa.load import Isa
 from bitsynth.program import Kernel, Pass
-from bitsynth.verify import Growth, flush_effect, fold_growth, step_growth
 from bitsynth.wellformed import MAX_TIMES
 
 

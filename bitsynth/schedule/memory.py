@@ -9,6 +9,7 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
 from bitsynth.program import Memory
+from bitsynth.sketches.terms import adder
 
 
 def memory(isa: Isa, row_bytes: int) -> Memory:
@@ -19,7 +20,7 @@ def memory(isa: Isa, row_bytes: int) -> Memory:
         broadcast=repeats(isa, row_bytes),
         load_tile=_only(isa, f"loads {tile}", [i for i in _loads(isa) if i.out == tile == i.operands[0].type]),
         store_tile=stores(isa, tile),
-        add_tile=_only(isa, f"adds {tile}", [i for i in isa.instrs.values() if i.out == tile and _adds(i)]),
+        add_tile=adder(isa, tile),
         broadcast_tile=_only(
             isa, "repeats an int32", [i for i in _loads(isa) if i.out == tile and i.operands[0].type.lanes == 1]
         ),
@@ -43,11 +44,7 @@ def _only(isa: Isa, what: str, found: list[Instr]) -> str:
 
 
 def _loads(isa: Isa) -> list[Instr]:
-    return [i for i in isa.instrs.values() if i.reads_memory and len(i.operands) == 1 and not i.imm and not i.store]
-
-
-def _adds(instr: Instr) -> bool:
-    return instr.on_registers and instr.lane == "a[i] + b[i]"
+    return [i for i in isa.instrs.values() if i.is_load]
 
 
 def _repeats(isa: Isa, instr: Instr, size: int) -> bool:

@@ -1,23 +1,22 @@
 """Columns in lanes: kernels of the lookup, multiply and dot methods.
 
-Every candidate is built and priced: which operand's vectors are columns, how the row's codes
-are cut into digits, how many positions a step covers, columns and rows of the tile. The
-cheapest wins, then the one with fewer loads.
+Candidates differ in which operand's vectors are columns, how the row's codes are cut into
+digits, how many positions a step covers, columns and rows of the tile. They are built from
+the cheapest steady loop on, until none can be cheaper; the first by `tile.price` wins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 
 import msgspec
 
 from bitsynth.errors import NoKernel
 from bitsynth.isa.instr import Metric
-from bitsynth.isa.load import Isa, load
-from bitsynth.program import Acc, Build, Input, Kernel, Loop, Pass, Planes, Step, Table
+from bitsynth.isa.load import Isa
+from bitsynth.program import STAGE_BYTES, Acc, Input, Kernel, Loop, Pass, Planes, Step, Table, bit_tables
 from bitsynth.schedule import cost
 from bitsynth.schedule.memory import memory, repeats, stores
 from bitsynth.schedule.registers import fits
@@ -90,14 +89,10 @@ def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget) 
     claims = [f"{method}: of {count:,} tiles of {', '.join(map(str, found))}, none is cheaper"]
     if method == "lookup":
         rounds = table.solve(shape.term.positions, budget)
-        kernel = msgspec.structs.replace(kernel, build=_table(isa, shape.term, budget))
+        made = table.build(isa, shape.term, repeats(isa, STAGE_BYTES), stores(isa, isa.word), rounds)
+        kernel = msgspec.structs.replace(kernel, build=made)
         claims += rounds.claims
     return Spread(flushed_rarely(isa, kernel), shape.term, tuple(claims), bound)
-
-
-def _table(isa: Isa, term: Term, budget: Budget) -> Build:
-    load_stage, store = repeats(isa, 8), stores(isa, isa.word)
-    return table.build(isa, term, load_stage, store, table.solve(term.positions, budget))
 
 
 def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[Term], model: str) -> Iterator[tuple[float, Shape]]:
@@ -207,23 +202,19 @@ def _slots(order: tuple[int, ...], accs: int) -> tuple[int, ...]:
     return tuple(k * len(order) + place for k in range(accs) for place in order)
 
 
-def _plane(bit: int, bits: int) -> int:
-    return sum((code >> bit & 1) << code for code in range(1 << bits))
-
-
 def _row_input(term: Term, digit: Digit, bits: int, u: int) -> Input:
     first = u * term.positions
     if term.method == "lookup":
         mask = (1 << digit.bits) - 1
         return Table(tuple(code >> digit.low & mask for code in range(1 << bits)), first, term.positions)
-    return Planes(tuple(_plane(i, bits) for i in range(bits)), first, 1, 1)
+    return Planes(bit_tables(bits), first, 1, 1)
 
 
 def _column_input(term: Term, digit: Digit, bits: int, u: int) -> Planes:
     first = u * term.positions
     if digit.plane is not None:
-        return Planes((_plane(digit.plane, bits),), first, 0, term.positions)
-    return Planes(tuple(_plane(j, bits) for j in range(bits)), first, 1, 1)
+        return Planes((bit_tables(bits)[digit.plane],), first, 0, term.positions)
+    return Planes(bit_tables(bits), first, 1, 1)
 
 
 def _step(term: Term, shape: Shape) -> Loop:
@@ -245,16 +236,3 @@ def _step(term: Term, shape: Shape) -> Loop:
                 current[name] = run(term.add, (current[name], made)) if term.add else made
     accs = tuple(Acc(name, str(term.acc_type), current[name]) for name in names)
     return Loop(1, tuple(map(str, lines)), accs)
-
-
-@lru_cache
-def methods(isa_name: str) -> tuple[str, ...]:
-    """The methods that put columns in lanes and that the instruction set has instructions for."""
-    out = []
-    for method in ("lookup", "multiply", "dot"):
-        try:
-            terms.find(load(isa_name), method)
-        except NoKernel:
-            continue
-        out.append(method)
-    return tuple(out)

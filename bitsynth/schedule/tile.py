@@ -1,7 +1,7 @@
 """Choose the tile: rows, wgt registers a plane, passes, and how terms share accumulators.
 
-Every candidate within the register file is built and priced; the cheapest wins, then the
-one with fewer loads. The reduction of each is minimal inside its sketch (`reduce`).
+Every candidate within the register file is built, and the first by `price` wins. The
+reduction of each is minimal inside its sketch (`reduce`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from bitsynth.errors import NoKernel
 from bitsynth.isa.domains.forms import variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
-from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
@@ -93,14 +92,10 @@ def _way(
         if stage is None:
             return None
         runs = -(-runs // times)
-        cost += (stage[1] + _zeroing(isa, metric)) * registers * runs
+        cost += (stage[1] + metric(isa.gate)) * registers * runs
         have, most, registers = kind, times * most, registers * stage[0].registers
         stages.append(stage[0])
     return Way(start, tuple(stages), cost)
-
-
-def _zeroing(isa: Isa, metric: Metric) -> float:
-    return metric(next(i for i in isa.instrs.values() if i.out == isa.word and is_bitwise(i.tree)))
 
 
 @lru_cache(maxsize=4096)

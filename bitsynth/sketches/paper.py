@@ -21,7 +21,7 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
-from bitsynth.program import Acc, Loop, Pass, Planes
+from bitsynth.program import Acc, Loop, Pass, Planes, bit_tables
 from bitsynth.sketches import cegis, reduce
 from bitsynth.sketches.cegis import Line
 from bitsynth.sketches.reduce import Constants, Plan
@@ -91,8 +91,8 @@ def build(isa: Isa, spec: MatmulSpec, found: PaperCompute, metric: Metric) -> tu
     flush, tile = reduce.flush_program(isa, plan, {1: accs}, constants, metric)
     made = tuple(Acc(a, str(plan.acc_type), n) for a, n in zip(accs, after, strict=True))
     built = Pass(
-        rows=tuple(Planes((_plane(i, spec.act.bits),), 0, 8, 8) for i in range(spec.act.bits)),
-        columns=tuple(Planes((_plane(j, spec.wgt.bits),), 0, 8, 8) for j in range(spec.wgt.bits)),
+        rows=tuple(Planes((t,), 0, 8, 8) for t in bit_tables(spec.act.bits)),
+        columns=tuple(Planes((t,), 0, 8, 8) for t in bit_tables(spec.wgt.bits)),
         loops=(Loop(1, tuple(map(str, step.steps)), made),),
         flush=flush,
         tile=tile,
@@ -104,10 +104,6 @@ def _form(isa: Isa, role: Literal["shift", "add"]) -> str:
     """The full-register form the paper's Horner scheme uses for `role`."""
     assert isa.table.paper is not None
     return f"{getattr(isa.table.paper, role)}.{isa.word!s}"
-
-
-def _plane(bit: int, bits: int) -> int:
-    return sum((code >> bit & 1) << code for code in range(1 << bits))
 
 
 def _step_sum(step: Trace, spec: MatmulSpec, pair: Sequence[Line], g: int, blank: Register) -> str:

@@ -18,7 +18,6 @@ from bitsynth.errors import NoKernel
 from bitsynth.isa.domains.forms import Form, Inexact, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr, Metric
-from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
@@ -146,7 +145,7 @@ def _loops(isa: Isa, given: Counted, steps: int, metric: Metric) -> list[_Loop]:
             lanes = _accumulated(trace, names, instr) if _may_accumulate(given, trace, names, instr) else None
             if lanes is not None:
                 loop = before + len(names) * metric(instr)
-                out.append((loop * steps + _zeroing(isa, len(names), metric), pre, instr, lanes))
+                out.append((loop * steps + len(names) * metric(isa.gate), pre, instr, lanes))
     return sorted(out, key=lambda x: x[0])
 
 
@@ -155,11 +154,6 @@ def _may_accumulate(given: Counted, trace: Trace, names: Sequence[str], instr: I
     plain = instr.out.sign == sign and len(instr.operands) == 2 and not instr.imm and given.allows(instr.name)
     same = instr.operands[0].type == instr.out
     return plain and same and instr.operands[1].type.bits == trace.registers[names[0]].type.bits
-
-
-def _zeroing(isa: Isa, accs: int, metric: Metric) -> float:
-    """Setting the accumulators to zero costs what a gate costs."""
-    return accs * metric(next(i for i in isa.instrs.values() if i.out == isa.word and is_bitwise(i.tree)))
 
 
 def _plans(
@@ -178,7 +172,7 @@ def _plans(
     for level in reversed(pre):
         in_loop += count * metric(isa[level.op])
         count *= 2
-    zeroing = _zeroing(isa, len(lanes), metric)
+    zeroing = len(lanes) * metric(isa.gate)
     tile_registers = count * isa.word.lanes // 8 // isa.tile.lanes
     least = zeroing + tile_registers * min(metric(i) for i in arithmetic(isa))
     best = most - in_loop * steps + _ROUNDING

@@ -153,6 +153,7 @@ def _multiplies(isa: Isa, instr: Instr, row: int, column: int, acc: int | None, 
     return _gives(instr, 1, args, want)
 
 
+@lru_cache
 def adder(isa: Isa, kind: VecType) -> str:
     """The form that adds lanes of `kind`; NoKernel if there is none."""
     x = [variable(("x", i), 0, 0) for i in range(kind.lanes)]

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import cast
+from typing import TypeGuard, cast
 
 Atoms = Mapping[Hashable, Mapping[int, int]]
 
@@ -217,7 +217,7 @@ def _terms(x: Form) -> list[tuple[Hashable, tuple[int, int]]]:
     return [(key, term) for key, by in x.atoms.items() for term in by.items()]
 
 
-def is_plane(key: Hashable) -> bool:
+def is_plane(key: Hashable) -> TypeGuard[tuple[int, int | None]]:
     """Whether an atom is a bit of the planes, (truth table, column), and not an unknown."""
     return isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], int)
 
@@ -232,7 +232,7 @@ def _meet(a: Hashable, mask: int, b: Hashable, where: int) -> tuple[Hashable, in
     require(mask & (mask - 1) == 0, "bits of several positions of K are multiplied")
     if not is_plane(b):
         return ("gated", left, here, mask.bit_length() - 1, b), 1
-    right, there = cast("tuple[int, int | None]", b)
+    right, there = b
     require(mask == where, "bits of different positions of K are multiplied")
     require(None in (here, there) or here == there, "two columns are multiplied")
     return ((left & right, there if here is None else here), mask) if left & right else None
@@ -251,10 +251,10 @@ def tightened(x: Form, rows: int) -> Form:
     Bits at one position are functions of the same codes, so their greatest joint sum may
     be less than the sum of their greatest values.
     """
-    bits = [(k[0], c, m) for k, by in x.atoms.items() if isinstance(k, tuple) and len(k) == 2 for c, m in by.items()]
-    columns = {k[1] for k in x.atoms if isinstance(k, tuple)} - {None}
-    if len(columns) > 1 or any(not (isinstance(k, tuple) and len(k) == 2 and isinstance(k[0], int)) for k in x.atoms):
+    planes = [key for key in x.atoms if is_plane(key)]
+    if len(planes) < len(x.atoms) or len({column for _, column in planes} - {None}) > 1:
         return x
+    bits = [(key[0], c, m) for key in planes for c, m in x.atoms[key].items()]
     lo = hi = x.const
     positions = range(max((m.bit_length() for _, _, m in bits), default=0))
     for here, times in Counter(tuple((tt, c) for tt, c, m in bits if m >> p & 1) for p in positions).items():
