@@ -113,16 +113,16 @@ def _arrays(constants: Sequence[Constant]) -> list[tuple[str, str, int, tuple[in
     return [(c.name, f"{kind:c}", kind.bits // 8, c.lanes) for c, kind in kinds]
 
 
-def _load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant]) -> list[str]:
+def _load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant], prefix: str = "constant") -> list[str]:
     """Constants are kept in memory order and loaded as what they are used at."""
     kinds = [(c.name, VecType.parse(c.type)) for c in constants]
-    return [scope.load(constant_load(isa, kind).name, name, f"constant_{name}") for name, kind in kinds]
+    return [scope.load(constant_load(isa, kind).name, name, f"{prefix}_{name}") for name, kind in kinds]
 
 
 def _build(isa: Isa, build: Build) -> dict[str, Any]:
     """Constants and statements that make a table of staged values."""
     scope = Scope(isa)
-    lines = _load_constants(scope, isa, build.constants)
+    lines = _load_constants(scope, isa, build.constants, "lanes")
     lines.append(scope.load(build.load, "x0", "stage"))
     lines += scope.steps(build.steps)
     lines.append(scope.store(build.store, build.table, "entries"))

@@ -1,11 +1,14 @@
 """Kernels compiled once, inputs that break kernels, and the integer product they must equal."""
 
 from functools import cache
+from itertools import accumulate
+from operator import mul
 
 import numpy as np
+from solved import entry
 
 from bitsynth import api
-from bitsynth.spec import Encoding
+from bitsynth.spec import Encoding, MatmulSpec, Operand
 
 ISAS = ("avx2", "neon")
 WIDTHS = [(a, w) for a in (1, 2, 3, 4) for w in (1, 2, 3, 4)]
@@ -15,7 +18,15 @@ PATTERNS = ("random", "zeros", "ones", "max", "min", "alternating")
 
 @cache
 def kernel(isa, act_bits, w_bits, act="unsigned", wgt="bipolar"):
+    """The shipped kernel."""
     return api.get_kernel(isa, act_bits, w_bits, act, wgt)
+
+
+@cache
+def of_method(isa, method, act_bits, w_bits, act="unsigned", wgt="bipolar"):
+    """The kernel of one method, compiled once."""
+    spec = MatmulSpec(isa, Operand(act_bits, Encoding(act)), Operand(w_bits, Encoding(wgt)))
+    return api.MatmulKernel(entry(isa, method, act_bits, w_bits), spec)
 
 
 def encodings(act_bits, w_bits):
@@ -62,6 +73,7 @@ def check(k, m, length, n, patterns=PATTERNS, seed=0):
             )
 
 
-def periods(k):
-    """Flush periods in positions of K."""
-    return sorted({p.flush_every * k.entry.kernel.k_step for p in k.entry.kernel.passes})
+def periods(k, most=1 << 16):
+    """Periods of every loop in positions of K, up to a length that can be tried."""
+    loops = [list(accumulate((n.times for n in p.loops), mul)) for p in k.entry.kernel.passes]
+    return sorted({k.entry.kernel.k_step * x for periods_ in loops for x in periods_ if x <= most})

@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from reference import ISAS, WIDTHS, encodings, kernel
+from reference import ISAS, WIDTHS, encodings, kernel, of_method
+from solved import REPRESENTATIVE, name
 
 from bitsynth import build
 from bitsynth.errors import ToolError
@@ -41,6 +42,21 @@ def test_clean_and_right_under_every_compiler(isa, compiler, case):
     assert selftest(isa, compiler, case) == 0
 
 
+@pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
+def test_every_method_is_clean_under_a_compiler(config, skip_isa):
+    """And right, where the machine runs or emulates the instruction set."""
+    isa, k = load.load(config[0]), of_method(*config)
+    found = build.compilers(isa)
+    if not found:
+        skip_isa(config[0], f"no compiler for {config[0]}")
+    library = build.compile_for(isa, k.files, flags=STRICT, compiler=found[0], needs=k._c.needs)
+    try:
+        runner = build.runner(isa, library, needs=k._c.needs)
+    except ToolError as why:
+        skip_isa(config[0], str(why))
+    assert runner.call(f"{k.name}_selftest", bits=32) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
 @pytest.mark.parametrize(("isa", "compiler"), COMPILERS, ids=lambda x: getattr(x, "name", x))
@@ -56,10 +72,11 @@ def test_all_encodings_clean_and_right_under_every_compiler(isa, compiler, pair)
 
 
 def test_the_selftest_sees_a_wrong_kernel():
-    """With one table entry of the packed weights changed, the exit code names the pattern."""
-    k = kernel("avx2", 2, 2)
-    right = "static const int64_t column_terms[] = { 0, 3,"
-    files = {name: text.replace(right, right.replace("3", "4")) for name, text in k.files.items()}
+    """With one entry of the terms where a tile starts changed, the exit code names the pattern."""
+    k = of_method("avx2", "popcount", 2, 1)
+    terms = k.entry.kernel.column_terms
+    right, wrong = (f"code_terms[] = {{ {', '.join(map(str, x))} }};" for x in (terms, (*terms[:-1], terms[-1] + 1)))
+    files = {file: text.replace(right, wrong) for file, text in k.files.items()}
     assert files != k.files
     library = build.compile_for(load.load("avx2"), files, flags=("-DBITSYNTH_NO_MAIN",))
     assert build.runner(load.load("avx2"), library).call(f"{k.name}_selftest", bits=32) > 0
@@ -67,7 +84,7 @@ def test_the_selftest_sees_a_wrong_kernel():
 
 RENDER = """
 import hashlib, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]
 from reference import ISAS, WIDTHS, encodings, kernel
 for isa in ISAS:
     for case in [*WIDTHS, *((2, 2, *pair) for pair in encodings(2, 2))]:
@@ -137,8 +154,8 @@ int main(void)
 {
     for (size_t k = 0; k < 2 * NAME_k_step + 3; ++k)
         if (one(NAME_rows + 1, k, NAME_columns + 1)) { printf("K %zu\\n", k); return 1; }
-    for (size_t m = 1; m < 2 * NAME_rows + 2; ++m)
-        for (size_t n = 1; n < 2 * NAME_columns + 2; ++n)
+    for (size_t m = 1; m < 2 * NAME_rows + 2; m += 1 + NAME_rows / 8)
+        for (size_t n = 1; n < 2 * NAME_columns + 2; n += 1 + NAME_columns / 8)
             if (one(m, 37, n)) { printf("M %zu N %zu\\n", m, n); return 1; }
     return one(2, 5000, 3);
 }
@@ -157,13 +174,23 @@ def driver(k):
         "NAME": k.name,
     }
     text = DRIVER
-    for name, value in facts.items():
-        text = text.replace(name, str(value))
+    for field, value in facts.items():
+        text = text.replace(field, str(value))
     return {f"{k.name}.h": k.header, f"{k.name}.c": k.source, "driver.c": text}
 
 
+SANITIZED = [
+    ("avx2", "popcount", 2, 1),
+    ("avx2", "lookup", 2, 2, "signed", "ternary"),
+    ("avx2", "lookup", 3, 2, "bipolar", "signed"),
+    ("avx2", "lookup", 1, 1),
+    ("avx2", "multiply", 2, 2),
+    ("avx2", "multiply", 4, 3),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [*WIDTHS, (2, 2, "signed", "ternary"), (3, 2, "bipolar", "signed")], ids=str)
+@pytest.mark.parametrize("case", SANITIZED, ids=str)
 def test_no_undefined_behaviour(case):
     """Exact buffers, every tail and tile edge, under AddressSanitizer and UBSan."""
     isa = load.load("avx2")
@@ -176,7 +203,7 @@ def test_no_undefined_behaviour(case):
         )
     except ToolError:
         pytest.skip(f"{native[0].name} has no sanitizer runtime here")
-    program = build.compile_for(isa, driver(kernel("avx2", *case)), flags=SANITIZE, shared=False, compiler=native[0])
+    program = build.compile_for(isa, driver(of_method(*case)), flags=SANITIZE, shared=False, compiler=native[0])
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

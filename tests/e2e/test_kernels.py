@@ -4,7 +4,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from reference import CORE, ISAS, PATTERNS, WIDTHS, check, encodings, kernel, operand, periods
+from reference import CORE, ISAS, PATTERNS, WIDTHS, check, encodings, kernel, of_method, operand, periods
+from solved import RUNNABLE, name
 
 from bitsynth.errors import SpecError
 
@@ -16,8 +17,59 @@ QUICK = [(1, 1), (2, 1), (2, 2), (3, 3), (4, 4)]
 def test_core_product(isa, widths):
     k = kernel(isa, *widths)
     shape = k.entry.kernel
-    for length in (1, shape.k_step - 1, shape.k_step, 2 * shape.k_step + 1, periods(k)[0] + 1):
+    for length in sorted({1, max(1, shape.k_step - 1), shape.k_step, 2 * shape.k_step + 1, *periods(k, 2000)[:1]}):
         check(k, shape.rows + 1, length, shape.columns + 3, ("random", "max", "alternating"))
+
+
+@pytest.mark.parametrize("config", RUNNABLE, ids=name)
+def test_core_product_of_every_method(config):
+    """Tails on every side, the ends of the inner loops."""
+    k = of_method(*config)
+    shape = k.entry.kernel
+    m, n = (shape.columns, shape.rows) if shape.swapped else (shape.rows, shape.columns)
+    for length in sorted({1, max(1, shape.k_step - 1), shape.k_step, 2 * shape.k_step + 1}):
+        check(k, m + 1, length, n + 3, ("random", "max", "alternating"))
+    for period in periods(k, 2000):
+        for length in (period - 1, period, period + 1):
+            check(k, 1, max(1, length), 2, ("max",))
+    for rows, columns in ((1, 1), (m - 1, n), (m, n + 1), (2 * m + 1, 2 * n - 1)):
+        check(k, max(1, rows), shape.k_step + 1, max(1, columns), ("random",))
+
+
+@pytest.mark.parametrize("config", RUNNABLE, ids=name)
+def test_extremes_at_k_4608(config):
+    """CGO 2020 sums in 8 bits, where all ones give -448 in place of 576."""
+    k = of_method(*config)
+    _, _, act_bits, w_bits = config
+    for act, wgt in product((0, 1, (1 << act_bits) - 1), (1 - (1 << w_bits), -1, 1, (1 << w_bits) - 1)):
+        a, w = np.full((3, 4608), act), np.full((4608, 5), wgt)
+        assert (k.matmul(a, w) == 4608 * act * wgt).all()
+
+
+@pytest.mark.parametrize("config", [c for c in RUNNABLE if c[2:] == (2, 2)], ids=name)
+@pytest.mark.parametrize("pair", encodings(2, 2)[1::2], ids=str)
+def test_encodings_of_every_method(config, pair):
+    k = of_method(*config, *pair)
+    check(k, 3, 2 * k.entry.kernel.k_step + 1, 9, ("random", "min", "max"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", RUNNABLE, ids=name)
+def test_every_pair_of_encodings_of_every_method(config):
+    for pair in encodings(*config[2:]):
+        k = of_method(*config, *pair)
+        shape = k.entry.kernel
+        for length in (1, shape.k_step + 1, 4608):
+            check(k, shape.rows + 1, length, shape.columns + 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", RUNNABLE, ids=name)
+def test_long_k_of_every_method(config):
+    """Where the outer loops are full."""
+    k = of_method(*config)
+    for length in sorted({p + d for p in periods(k) for d in (-1, 0, 1) if p + d > 0}):
+        check(k, 2, length, 2, ("max",))
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -52,10 +104,10 @@ def test_every_tail(isa, widths):
 def test_long_k(isa, widths):
     """About each multiple of a flush period, and sampled up to 5000 and beyond one period."""
     k = kernel(isa, *widths)
-    about = {n * p + d for p in periods(k) for n in range(1, 5000 // p + 1) for d in (-1, 0, 1)}
+    about = {n * p + d for p in periods(k) for n in (*range(1, min(6, 5000 // p + 1)), 5000 // p) for d in (-1, 0, 1)}
     beyond = {p + d for p in periods(k) for d in (-1, 0, 1)}
-    sampled = np.random.default_rng(5).integers(1, 5001, 40).tolist()
-    for length in sorted(about | beyond | {4608, 5000, *sampled}):
+    sampled = np.random.default_rng(5).integers(1, 5001, 20).tolist()
+    for length in sorted(x for x in about | beyond | {4608, 5000, *sampled} if x > 0):
         check(k, 2, length, 2, ("max", "random") if length < 20000 else ("max",))
     check(k, 2, 4608, 2, PATTERNS)
 
@@ -65,9 +117,11 @@ def test_long_k(isa, widths):
 @pytest.mark.parametrize("isa", ISAS)
 def test_every_tile_edge(isa, widths):
     k = kernel(isa, *widths)
-    rows, columns = k.entry.kernel.rows, k.entry.kernel.columns
-    for m, n in product(range(1, 2 * rows + 2, max(1, rows // 2)), range(1, 2 * columns + 2)):
-        check(k, m, k.entry.kernel.k_step + 3, n, ("random",))
+    shape = k.entry.kernel
+    rows, columns = ([1, *range(size - 1, size + 2), 2 * size + 1] for size in (shape.rows, shape.columns))
+    for r, c in product(sorted({x for x in rows if x}), sorted({*columns, 2, 5, shape.columns // 2})):
+        m, n = (c, r) if shape.swapped else (r, c)
+        check(k, m, shape.k_step + 3, n, ("random",))
 
 
 def encoding_cases():
@@ -159,22 +213,38 @@ def test_bad_operands(a, w, message):
         kernel("avx2", 2, 2).matmul(np.asarray(a), np.asarray(w))
 
 
-@pytest.mark.parametrize("isa", ISAS)
-def test_c_functions_straight(isa):
+@pytest.mark.parametrize("config", RUNNABLE, ids=name)
+def test_c_functions_straight(config):
     """Pack, run the microkernel on one tile with rows of C further apart, and leave the rest alone."""
-    k = kernel(isa, 3, 3)
-    shape, name = k.entry.kernel, k.name
+    k = of_method(*config)
+    shape, stem = k.entry.kernel, k.name
     rng = np.random.default_rng(3)
     length = 2 * shape.k_step
-    act = rng.integers(0, 8, (shape.rows, length), dtype=np.uint8)
-    wgt = rng.integers(0, 8, (length, shape.columns), dtype=np.uint8)
-    a = np.zeros(k.runner.call(f"{name}_act_bytes", shape.rows, length) // 8, np.uint64)
-    w = np.zeros(k.runner.call(f"{name}_wgt_bytes", length, shape.columns) // 8, np.uint64)
-    k.runner.call(f"{name}_pack_act", shape.rows, length, act, a)
-    k.runner.call(f"{name}_pack_wgt", length, shape.columns, wgt, w)
-    g = np.array(shape.g_table)[wgt].sum(axis=0).astype(np.int32)
-    h = np.array(shape.h_table)[act].sum(axis=1).astype(np.int32)
+    rows = rng.integers(0, 1 << shape.row_bits, (shape.rows, length), dtype=np.uint8)
+    columns = rng.integers(0, 1 << shape.column_bits, (shape.columns, length), dtype=np.uint8)
+    act, wgt = (columns, rows) if shape.swapped else (rows, columns)
+    wgt = np.ascontiguousarray(wgt.T)
+    sizes = (len(act), length), (length, wgt.shape[1])
+    a = np.zeros(k.runner.call(f"{stem}_act_bytes", *sizes[0]) // 8, np.uint64)
+    w = np.zeros(k.runner.call(f"{stem}_wgt_bytes", *sizes[1]) // 8, np.uint64)
+    k.runner.call(f"{stem}_pack_act", *sizes[0], act, a)
+    k.runner.call(f"{stem}_pack_wgt", *sizes[1], wgt, w)
+    g = np.array(shape.column_terms)[columns].sum(axis=1).astype(np.int32)
+    h = np.array(shape.row_terms)[rows].sum(axis=1).astype(np.int32)
     c = np.full((shape.rows, shape.columns + 5), -7, np.int32)
-    k.runner.call(name, 2, a, w, g, h, c, shape.columns + 5)
-    assert (c[:, : shape.columns] == act.astype(int) @ (2 * wgt.astype(int) - 7)).all()
+    of_rows, of_columns = (w, a) if shape.swapped else (a, w)
+    k.runner.call(stem, 2, of_rows, of_columns, g, h, c, shape.columns + 5)
+    want = act.astype(int) @ (2 * wgt.astype(int) - (1 << shape.w_bits) + 1)
+    assert (c[:, : shape.columns] == (want.T if shape.swapped else want)).all()
     assert (c[:, shape.columns :] == -7).all()
+
+
+@pytest.mark.parametrize("config", RUNNABLE[:4], ids=name)
+def test_no_step_at_all(config):
+    """The tile is where it starts."""
+    k = of_method(*config)
+    shape = k.entry.kernel
+    g, h = np.arange(shape.columns, dtype=np.int32), 100 * np.arange(shape.rows, dtype=np.int32)
+    c = np.full((shape.rows, shape.columns), -7, np.int32)
+    k.runner.call(k.name, 0, None, None, g, h, c, shape.columns)
+    assert (c == g + (h[:, None] if shape.has_row_terms else 0)).all()

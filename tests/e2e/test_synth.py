@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
@@ -12,9 +11,11 @@ import pytest
 
 from bitsynth import cache
 from bitsynth.api import MatmulKernel, get_kernel
-from bitsynth.sketches import compute, reduce
+from bitsynth.choice import METHODS, Choice
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import names
 from bitsynth.spec import Encoding, MatmulSpec, Operand
-from bitsynth.synth import synthesize
+from bitsynth.synth import forget, synthesize
 
 CODE = """
 import sys
@@ -46,23 +47,66 @@ def test_the_same_input_gives_the_same_kernel_whatever_came_before():
     assert together == [apart[1], apart[2], apart[0]]
 
 
+SAMPLED = [(1, 1), (2, 2), (3, 1), (2, 4)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("isa", ["neon", "avx2"])
-def test_every_configuration_is_solved_as_well_as_the_shipped_one(isa):
-    compute.forget()
-    reduce.plan.cache_clear()
-    for act_bits, w_bits in itertools.product(range(1, 5), range(1, 5)):
+@pytest.mark.parametrize("isa", names())
+def test_configurations_are_solved_as_well_as_the_shipped_ones(isa):
+    forget()
+    for act_bits, w_bits in SAMPLED:
         entry = synthesize(spec(isa, act_bits, w_bits)).entry
-        shipped = get_kernel(isa, act_bits, w_bits).cost
-        assert entry.cost.lower_bound == shipped.lower_bound
-        assert entry.cost.minimal
-        assert entry.cost.ops_per_128_mac <= shipped.ops_per_128_mac + 0.5
+        shipped = get_kernel(isa, act_bits, w_bits)
+        assert entry.cost.lower_bound == shipped.cost.lower_bound
+        assert entry.method == shipped.entry.method
+        assert entry.cost.ops_per_128_mac <= shipped.cost.ops_per_128_mac + 0.5
+
+
+def test_the_cheapest_of_all_methods():
+    found = synthesize(spec("avxvnni", 2, 2)).entry
+    assert (found.method, found.asked) == ("dot", "")
+    others = {x.method: x.cost for x in found.runners_up}
+    assert others.keys() == set(METHODS) - {"dot"}
+    assert min(others.values()) >= found.cost.ops_per_128_mac
+
+
+def test_a_method_that_lacks_an_instruction_says_so():
+    found = synthesize(spec("avx2", 1, 1)).entry
+    assert [(x.method, x.cost, x.why) for x in found.runners_up if x.cost is None] == [
+        ("dot", None, "avx2 has no instruction for the dot method")
+    ]
+
+
+@pytest.mark.parametrize("method", ["lookup", "multiply"])
+def test_a_method_asked_for(method, tmp_path, monkeypatch):
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
+    entry = synthesize(spec("avx2", 2, 3), Choice(method)).entry
+    assert (entry.method, entry.asked, entry.runners_up) == (method, method, ())
+    assert cache.load_entry(cache.store(entry)) == entry
+    kernel = get_kernel("avx2", 2, 3, method=method)
+    assert kernel.entry == entry
+    act, wgt = np.full((3, 1000), 3), np.full((1000, 11), -7)
+    assert (kernel.matmul(act, wgt) == act @ wgt).all()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"method": "guess"}, "unknown method 'guess'; known: popcount, lookup, multiply, dot"),
+        ({"sketch": "guess"}, "unknown sketch 'guess'; known: exact, paper"),
+        ({"method": "lookup", "sketch": "paper"}, "the paper's sketch counts bits and minimizes length"),
+        ({"sketch": "paper", "model": "ops"}, "the paper's sketch counts bits and minimizes length"),
+    ],
+)
+def test_choices_that_do_not_exist(fields, said):
+    with pytest.raises(SpecError, match=said):
+        Choice(**fields)
 
 
 @pytest.mark.parametrize(("act_bits", "w_bits"), [(1, 1), (2, 2), (3, 1)])
 def test_the_papers_sketch_gives_right_kernels(act_bits, w_bits, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    entry = synthesize(spec("neon", act_bits, w_bits), sketch="paper").entry
+    entry = synthesize(spec("neon", act_bits, w_bits), Choice(sketch="paper")).entry
     assert cache.load_entry(cache.store(entry)) == entry
     kernel = MatmulKernel(entry, spec("neon", act_bits, w_bits))
     act = np.full((2, 4608), (1 << act_bits) - 1)
@@ -73,7 +117,7 @@ def test_the_papers_sketch_gives_right_kernels(act_bits, w_bits, tmp_path, monke
 
 @pytest.mark.parametrize("model", ["a53", "length"])
 def test_other_costs_give_proved_kernels(model):
-    entry = synthesize(spec("neon", 2, 1), model=model).entry
+    entry = synthesize(spec("neon", 2, 1), Choice(model=model)).entry
     assert entry.model == model
     act, wgt = np.full((3, 1000), 3), np.ones((1000, 11), int)
     assert (MatmulKernel(entry, spec("neon", 2, 1)).matmul(act, wgt) == act @ wgt).all()

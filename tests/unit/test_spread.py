@@ -166,7 +166,7 @@ def test_ways_to_the_tile(isa, growth):
 
 
 def test_no_way_where_a_step_already_overflows():
-    with pytest.raises(NoKernel, match="no way from u8x?1?6? accumulators that grow by 256"):
+    with pytest.raises(NoKernel, match=r"no way from u8x?1?6? accumulators that grow by 256"):
         fold.cheapest(load.load("neon"), load.load("neon").word, 256, 144, -2, cost.metric("neon", "ops"))
 
 

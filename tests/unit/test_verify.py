@@ -200,7 +200,7 @@ def test_a_lookup_takes_the_positions_of_its_table():
         wrong = with_pass(wider, rows=(later,))
     else:
         wrong = with_pass(found, columns=loop.columns[::-1])
-    with pytest.raises(Refuted, match="different positions of K|another position of K"):
+    with pytest.raises(Refuted, match=r"different positions of K|another position of K"):
         verify.check(wrong)
 
 
