@@ -32,11 +32,11 @@ from bitsynth.emit.statements import Scope
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
-from bitsynth.program import WORD_BYTES, Kernel
+from bitsynth.program import Kernel
 
 ISA, SYMBOL = "neon", "bs_8x8"
 TARGET, PAPER, TVM = 13, 24, 49
-COLUMNS = 8
+COLUMNS, WORD_BYTES = 8, 8
 DISASSEMBLERS = ("aarch64-linux-gnu-objdump", "llvm-objdump", *(["objdump"] if host.arch() == "aarch64" else []))
 
 
@@ -56,14 +56,14 @@ class Count:
 def source(isa: Isa, kernel: Kernel) -> str:
     """C of the step, of a function that returns at once, and of one that loads operands and calls either."""
     (loop,) = kernel.passes
-    (acc,) = loop.accs
+    (acc,) = loop.step.accs
     if kernel.columns != COLUMNS or VecType.parse(acc.type).bits != 16:
         raise SpecError(f"{ISA} A1W1 has {kernel.columns} columns and {acc.type} sums; wants {COLUMNS} of 16 bits")
     kinds = {f"w{g}_0": isa.word for g in range(COLUMNS * WORD_BYTES // isa.word.lanes)}
     kinds |= {"a0": isa.word, acc.name: VecType.parse(acc.type)}
     scope = Scope(isa, dict(kinds))
     parameters = ", ".join(["uint16_t *out", *(f"{scope.ctype(kind)} {name}" for name, kind in kinds.items())])
-    body = [*scope.steps(loop.step_program, {}), scope.store(f"store.{acc.type}", acc.next, "out")]
+    body = [*scope.steps(loop.step.steps), scope.store(f"store.{acc.type}", acc.next, "out")]
     loads = [scope.load(f"load.{kinds[n]:v}", f"in_{n}", _place(isa, n)) for n in kinds]
     inputs = ", ".join(["out", *(f"in_{n}" for n in kinds)])
     return "\n".join(

@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass
 
 from report import columns, heading, run, setting
 
-from bitsynth.sketches import compute, reduce
+from bitsynth.choice import Choice
+from bitsynth.sketches import reduce
 from bitsynth.spec import Encoding, MatmulSpec, Operand
-from bitsynth.synth import Synthesis, synthesize
+from bitsynth.synth import Synthesis, forget, synthesize
 
 PAPER = {
     (1, 1): (2.4, 9.0, 5.8, 17.2, 5),
@@ -46,9 +47,9 @@ class Row:
 
 def cold(spec: MatmulSpec, sketch: str) -> Synthesis:
     """A synthesis that reuses nothing from the ones before."""
-    compute.forget()
+    forget()
     reduce.plan.cache_clear()
-    return synthesize(spec, sketch=sketch)
+    return synthesize(spec, Choice(sketch=sketch))
 
 
 def measure(act_bits: int, w_bits: int) -> Row:

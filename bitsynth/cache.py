@@ -28,7 +28,6 @@ from bitsynth.uses import Recorder, Use
 from bitsynth.wellformed import forms_used
 
 FORMAT = 2
-DEFAULT_VARIANT = ""
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,11 +93,11 @@ def folders() -> list[Path]:
     return [user_folder(), paths.shipped_kernels()]
 
 
-def find(spec: MatmulSpec, which: str = DEFAULT_VARIANT) -> Path | None:
-    """The file of the kernel for `spec`'s widths, None where it is not cached."""
+def find(spec: MatmulSpec, variant: str) -> Path | None:
+    """The file of the kernel of `variant` (`Choice.variant`) for `spec`'s widths, None where it is not cached."""
     core = spec.core
     pattern = f"bs_mm_a{core.act.bits}u_w{core.wgt.bits}b_s32_{core.isa}_*.json"
-    return next((p for folder in folders() for p in _files(folder / core.isa / which, pattern)), None)
+    return next((p for folder in folders() for p in _files(folder / core.isa / variant, pattern)), None)
 
 
 def named(name: str) -> Path:

@@ -257,27 +257,20 @@ class _Run:
 
     def _row_bytes(self, loop: Pass) -> list[Any]:
         """(steps, R, 1, bytes) of every input of the rows."""
-        codes = self._by_step(self.rows, len(self.rows))
-        made = [
-            self._table(x, codes) if isinstance(x, Table) else _packed(x, codes, self.kernel.row_bits, self._size)
-            for x in loop.rows
-        ]
+        codes, bits, size = self._by_step(self.rows, len(self.rows)), self.kernel.row_bits, self.kernel.slot_bytes
+        made = [self._table(x, codes) if isinstance(x, Table) else _packed(x, codes, bits, size) for x in loop.rows]
         return [np.moveaxis(x, 1, 0)[:, :, None] for x in made]
 
     def _column_bytes(self, loop: Pass) -> list[Any]:
         """(steps, 1, tiles, slots x bytes) of every input of the columns."""
-        columns = self.kernel.columns
+        columns, size = self.kernel.columns, self.kernel.slot_bytes
         codes = self._by_step(self.columns, self.tiles * columns)
         out = []
         for x in loop.columns:
-            packed = _packed(x, codes, self.kernel.column_bits, self._size)
-            packed = packed.reshape(self.tiles, columns, self.steps, self._size)[:, list(self.kernel.slots)]
+            packed = _packed(x, codes, self.kernel.column_bits, size)
+            packed = packed.reshape(self.tiles, columns, self.steps, size)[:, list(self.kernel.slots)]
             out.append(np.moveaxis(packed, 2, 0).reshape(self.steps, 1, self.tiles, -1))
         return out
-
-    @property
-    def _size(self) -> int:
-        return self.kernel.slot_bytes
 
     def _by_step(self, codes: Codes, count: int) -> Codes:
         """(count, steps, k_step) codes, 0 where there are none."""

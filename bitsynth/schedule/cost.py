@@ -68,7 +68,7 @@ def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[str]) -> int:
     return copies
 
 
-def per_column_block(isa: Isa, kernel: Kernel) -> dict[str, float]:
+def runs_per_row(isa: Isa, kernel: Kernel) -> dict[str, float]:
     """How often one row of the tile runs each instruction form over AMORTISED_K, loads apart.
 
     What all rows share counts as a row's share of it.
@@ -121,7 +121,7 @@ def units(kernel: Kernel) -> float:
 
 def ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     """Vector instructions, register copies and zeroing included, loads and stores not."""
-    counts = per_column_block(isa, kernel)
+    counts = runs_per_row(isa, kernel)
     return sum(isa[op].instructions * times for op, times in counts.items()) / units(kernel)
 
 
@@ -184,7 +184,7 @@ def bytes_per_128_mac(kernel: Kernel) -> float:
 def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
     """The throughput bound: the busiest port class, or all vector instructions over all ports."""
     busy: dict[str, float] = defaultdict(float)
-    counts = per_column_block(isa, kernel)
+    counts = runs_per_row(isa, kernel)
     for op, times in counts.items():
         cost = isa[op].cost[cpu]
         busy[cost.port] += times / cost.per_cycle
