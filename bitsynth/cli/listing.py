@@ -33,13 +33,14 @@ class _Cached:
 
 def list_kernels(check: Check = False, as_json: Json = False) -> None:
     """List the cached kernels, the user's over the shipped ones."""
-    found = [_read(path, check) for path in cache.every()]
+    found = sorted((_read(path, check) for path in cache.every()), key=lambda c: c.variant)
     if as_json:
         output.write_json([_facts(c) for c in found])
     else:
         for isa in sorted({_isa(c) for c in found}):
             rows = [c for c in found if _isa(c) == isa]
-            output.write(output.fitting(partial(_table, rows)), "")
+            cpus = list(dict.fromkeys(cpu for c in rows if c.entry for cpu in c.entry.cost.cycles))
+            output.write(output.fitting(partial(_table, rows, cpus), partial(_table, rows, [])), "")
         output.write(Text("ops, bound and cycles are per 128 multiply-accumulates; loads are not in ops", "dim"))
     for c in found:
         if c.problem:
@@ -65,22 +66,22 @@ def _isa(c: _Cached) -> str:
     return c.entry.kernel.isa if c.entry else c.path.stem.split("_s32_")[-1].split("_")[0]
 
 
-def _table(found: list[_Cached], gap: int) -> Table:
-    cpus = next((list(c.entry.cost.cycles) for c in found if c.entry), [])
+def _table(found: list[_Cached], cpus: list[str], gap: int) -> Table:
     numbers = ("ops", "bound", *cpus, "K max")
     table = output.table(
-        "kernel", "ops", "bound", "min", *cpus, "K max", "from", right=numbers, whole=["kernel"], gap=gap
+        "kernel", "method", "ops", "bound", "min", *cpus, "K max", "from", right=numbers, whole=["kernel"], gap=gap
     )
     for c in found:
         origin = f"{c.origin}, {c.variant}" if c.variant else c.origin
         if c.entry is None:
-            table.add_row(Text(c.path.stem, "red"), *["-"] * (4 + len(cpus)), Text(f"{origin}, broken", "red"))
+            table.add_row(Text(c.path.stem, "red"), *["-"] * (5 + len(cpus)), Text(f"{origin}, broken", "red"))
             continue
         cost = c.entry.cost
         table.add_row(
             c.entry.name,
+            c.entry.method,
             f"{cost.ops_per_128_mac:.2f}",
-            f"{cost.lower_bound:g}",
+            f"{cost.lower_bound:.3g}",
             Text("yes", "green") if cost.minimal else "no",
             *(f"{cost.cycles[cpu]:.2f}" if cpu in cost.cycles else "-" for cpu in cpus),
             _rounded(c.entry.certificate.k_max),

@@ -95,12 +95,16 @@ def table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), g
     return made
 
 
-def fitting(make: Callable[[int], Table]) -> Table:
-    """The table with two blanks between columns, or one where the terminal is too narrow for that."""
+def fitting(*makes: Callable[[int], Table]) -> Table:
+    """The first table that fits the terminal, two blanks between columns or one; the last, narrow, where none does."""
     target = console(sys.stdout)
-    wide = make(2)
-    needed = target.measure(wide, options=target.options.update(max_width=_UNBOUNDED)).maximum
-    return wide if needed - 2 <= target.width else make(1)
+    for make in makes:
+        for gap in (2, 1):
+            made = make(gap)
+            needed = target.measure(made, options=target.options.update(max_width=_UNBOUNDED)).maximum
+            if needed - gap <= target.width:
+                return made
+    return made
 
 
 class Say(Protocol):

@@ -155,7 +155,7 @@ def _program(isa: Isa, program: Sequence[Step]) -> Table:
     table = output.table("  instruction", "lane i", *cpus, right=cpus, whole=["  instruction"])
     for step in program:
         instr = isa[step.op]
-        costs = (f"{1 / instr.cost[cpu].per_cycle:.3g}" for cpu in cpus)
+        costs = (f"{1 / instr.cost[cpu].per_cycle:.3g}" if cpu in instr.cost else "-" for cpu in cpus)
         table.add_row(f"  {step}", lane_text(instr, step), *costs)
     return table
 
@@ -171,9 +171,10 @@ def _legend(isa: Isa, kernel: Kernel) -> Table:
     table = output.table("  form", "result", "does", *cpus, right=cpus)
     for name in sorted(used):
         instr = isa[name]
-        costs = (f"{1 / instr.cost[cpu].per_cycle:.3g} ({instr.cost[cpu].latency:g})" for cpu in cpus)
+        known = (instr.cost.get(cpu) for cpu in cpus)
+        costs = (f"{1 / c.per_cycle:.3g} ({c.latency:g})" if c else "-" for c in known)
         table.add_row(f"  {name}", str(instr.out), instr.doc, *costs)
-    table.caption = "  cpu columns: cycles of throughput (latency)"
+    table.caption = "  cpu columns: cycles of throughput (latency), - where the processor lacks it"
     table.caption_justify = "left"
     return table
 

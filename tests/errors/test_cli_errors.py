@@ -89,9 +89,24 @@ def strays(folder):
         (["--isa", "neon", "--act-bits", "1"], "missing option '--w-bits'"),
         (["--isa", "neon", *WIDTHS, "--frobnicate"], "--frobnicate"),
         (["--isa", "neon", *WIDTHS, "extra"], "extra"),
-        (["--isa", "neon", *WIDTHS, "--sketch", "clever"], "'--sketch'"),
-        (["--isa", "neon", *WIDTHS, "--cost", "z80"], "unknown cost model 'z80'; neon knows ops, length, a53"),
-        (["--isa", "neon", *WIDTHS, "--sketch", "paper", "--cost", "a53"], "leave out --cost"),
+        (["--isa", "neon", *WIDTHS, "--sketch", "clever"], "unknown sketch 'clever'; known: exact, paper"),
+        (
+            ["--isa", "neon", *WIDTHS, "--method", "guess"],
+            "unknown method 'guess'; known: popcount, lookup, multiply, dot",
+        ),
+        (
+            ["--isa", "neon", *WIDTHS, "--cost", "z80"],
+            "--cost is ops or length, not 'z80'; for the cycles of a processor",
+        ),
+        (
+            ["--isa", "neon", *WIDTHS, "--cost", "a53"],
+            "--cost is ops or length, not 'a53'; for the cycles of a processor",
+        ),
+        (["--isa", "neon", *WIDTHS, "--cpu", "z80"], "unknown cpu 'z80'; neon knows a53"),
+        (["--isa", "neon", *WIDTHS, "--cpu", "ops"], "unknown cpu 'ops'; neon knows a53"),
+        (["--isa", "neon", *WIDTHS, "--cpu", "a53", "--cost", "ops"], "leave out --cost"),
+        (["--isa", "neon", *WIDTHS, "--sketch", "paper", "--cpu", "a53"], "leave out the method and the cost"),
+        (["--isa", "neon", *WIDTHS, "--sketch", "paper", "--method", "lookup"], "leave out the method and the cost"),
         (["--isa", "neon", *WIDTHS, "--rlimit", "0"], "'--rlimit'"),
         (["--isa", "neon", *WIDTHS, "--weight-encoding", "bcd"], "'--weight-encoding'"),
         (["--isa", "neon", *WIDTHS, "--weight-encoding", "ternary"], "takes 2 bits, not 1"),
@@ -157,10 +172,20 @@ def edited(stored, change, resealed):
         json.dump(seal(facts) if resealed else facts, file)
 
 
+def innermost(facts):
+    return facts["kernel"]["passes"][0]["loops"][0]
+
+
 def wrong_gate(facts):
-    step = facts["kernel"]["passes"][0]["step"]
+    step = innermost(facts)["program"]
     step[0] = step[0].replace("eor", "and")
     assert "and" in step[0]
+
+
+def wrong_first_run(facts):
+    first = innermost(facts)["first"]
+    first[0] = first[0].replace("eor", "and")
+    assert "and" in first[0]
 
 
 def cheaper(facts):
@@ -176,7 +201,7 @@ def fewer_instructions(facts):
 
 
 def later_flush(facts):
-    facts["kernel"]["passes"][0]["flush_every"] += 1000
+    innermost(facts)["times"] += 1000
 
 
 def larger_k(facts):
@@ -188,10 +213,23 @@ def other_name(facts):
 
 
 def unknown_instruction(facts):
-    facts["kernel"]["passes"][0]["step"][0] = "t0 = frob.u8x16 a0 w0_0"
+    innermost(facts)["program"][0] = "t0 = frob.u8x16 a0 w0_0"
 
 
-EDITS = [wrong_gate, cheaper, fewer_lemmas, fewer_instructions, later_flush, larger_k, other_name, unknown_instruction]
+def other_method(facts):
+    facts["method"] = "lookup-2"
+
+
+def other_model(facts):
+    facts["model"] = "a53"
+
+
+def unknown_runner_up(facts):
+    facts["runners_up"][0]["method"] = "guess"
+
+
+EDITS = [wrong_gate, wrong_first_run, cheaper, fewer_lemmas, fewer_instructions, later_flush, larger_k, other_name]
+EDITS += [unknown_instruction, other_method, other_model, unknown_runner_up]
 
 
 @pytest.mark.parametrize("change", EDITS)
@@ -215,7 +253,7 @@ def flipped(data):
 
 
 def of_another_version(data):
-    return data.replace(b'"format": 1', b'"format": 999')
+    return data.replace(b'"format": 2', b'"format": 999')
 
 
 BROKEN = {

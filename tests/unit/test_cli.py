@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from solved import entry
 
 import bitsynth
 from bitsynth import cache, doctor, paths
@@ -17,11 +18,11 @@ from bitsynth.isa import check as isa_check
 from bitsynth.isa import load
 from bitsynth.isa.check import CheckReport, FormResult
 from bitsynth.isa.harness import Failure
-from bitsynth.program import Step
+from bitsynth.program import Planes, Step, Table
 
 CONTRACT = {"name", "isa", "act_bits", "w_bits", "method", "ops_per_128_mac", "instructions", "lower_bound"} | {
     "minimal", "proved", "seconds", "files", "act_encoding", "weight_encoding", "sketch", "cost_model", "k_max"
-} | {"loads_per_128_mac", "cycles", "cached"}  # fmt: skip
+} | {"loads_per_128_mac", "cycles", "cached", "runners_up"}  # fmt: skip
 SYNTH = ["synth", "--isa", "neon", "--act-bits", "1", "--w-bits", "1"]
 
 
@@ -92,10 +93,14 @@ def test_synth_from_cache(run, user):
     out, err = run(*SYNTH)
     name = shipped(widths="a1u_w1b")
     lines = out.splitlines()
-    assert [line.split()[0] for line in lines] == ["recheck", "bound", "kernel", "wrote"]
+    assert [line[:9].strip() for line in lines] == ["recheck", "bound", "method", "", "kernel", "wrote"]
     assert re.match(r"recheck  \d+ lemmas, K up to [\d,]+ +certificate checks +\d+\.\d s$", lines[0])
-    assert re.match(rf"kernel   {name}   [\d.]+ ops per 128 MAC \(paper 5\)   a53 [\d.]+, .* cycles$", lines[2])
-    assert lines[3] == f"wrote    {user}/neon/{name}.c, .h, _selftest.c   was cached"
+    assert re.match(
+        r"method   popcount   next: lookup [\d.]+ ops per 128 MAC, multiply [\d.]+ ops per 128 MAC$", lines[2]
+    )
+    assert lines[3].strip() == "no kernel by dot"
+    assert re.match(rf"kernel   {name}   [\d.]+ ops per 128 MAC \(paper 5\)   a53 [\d.]+, .* cycles$", lines[4])
+    assert lines[5] == f"wrote    {user}/neon/{name}.c, .h, _selftest.c   was cached"
     assert err == ""
     assert sorted(p.name for p in (user / "neon").iterdir()) == [f"{name}.c", f"{name}.h", f"{name}_selftest.c"]
 
@@ -126,7 +131,9 @@ def test_synth_fresh_is_cached_then(run, user):
     facts, err = run(*SYNTH, "--fresh", "--json")
     assert err == ""
     assert not facts["cached"]
-    assert [s["name"] for s in facts["stages"]] == ["compute", "reduce", "prove"]
+    assert [s["name"] for s in facts["stages"]] == ["popcount", "", "lookup", "multiply", "prove"]
+    assert facts["method"] == "popcount"
+    assert {x["method"] for x in facts["runners_up"]} == {"lookup", "multiply", "dot"}
     assert [p.stem for p in (user / "neon").glob("*.json")] == [facts["name"]]
     again, _ = run(*SYNTH, "--json")
     assert again["cached"]
@@ -137,20 +144,33 @@ def test_synth_fresh_is_cached_then(run, user):
 def test_synth_fresh_says_what_it_found(run):
     out, _ = run(*SYNTH, "--fresh")
     lines = out.splitlines()
-    assert [line.split()[0] for line in lines] == ["compute", "reduce", "prove", "kernel", "wrote"]
-    assert len({len(line) for line in lines[:3]}) == 1
-    assert all(line.endswith(" s") for line in lines[:3])
-    assert lines[4].endswith("cached")
+    labels = ["popcount", "", "lookup", "multiply", "prove", "method", "", "kernel", "wrote"]
+    assert [line[:9].strip() for line in lines] == labels
+    assert len({len(line) for line in lines[:5]}) == 1
+    assert all(line.endswith(" s") for line in lines[:5])
+    assert lines[-1].endswith("cached")
+
+
+@pytest.mark.parametrize("method", ["lookup", "multiply"])
+def test_synth_of_one_method(run, user, method):
+    widths = ["--act-bits", "2", "--w-bits", "1"]
+    facts, _ = run("synth", "--isa", "neon", *widths, "--method", method, "--fresh", "--json")
+    assert (facts["method"], facts["runners_up"]) == (method, [])
+    assert [p.parent.name for p in user.rglob("*.json")] == [method]
+    assert run("synth", "--isa", "neon", *widths, "--method", method, "--json")[0]["cached"]
+    shown, _ = run("show", facts["name"], "--variant", method, "--json")
+    assert (shown["method"], shown["asked"]) == (method, method)
+    assert method in run("list")[0]
 
 
 def test_synth_keeps_cost_models_apart(run, user):
-    facts, _ = run(*SYNTH, "--cost", "a53", "--json")
+    facts, _ = run(*SYNTH, "--cpu", "a53", "--fresh", "--json")
     assert facts["cost_model"] == "a53"
-    assert all(f"{user}/neon/exact-a53/" in f for f in facts["files"])
+    assert all(f"{user}/neon/a53/" in f for f in facts["files"])
     rows = {(c["name"], c["variant"]) for c in run("list", "--json")[0] if c["from"] == "user"}
-    assert rows == {(facts["name"], "exact-a53")}
-    assert "exact-a53" in run("list")[0]
-    shown, _ = run("show", facts["name"], "--variant", "exact-a53", "--json")
+    assert rows == {(facts["name"], "a53")}
+    assert "a53" in run("list")[0]
+    shown, _ = run("show", facts["name"], "--variant", "a53", "--json")
     assert shown["model"] == "a53"
 
 
@@ -172,14 +192,17 @@ def test_list(run):
     out, err = run("list")
     assert err == ""
     for isa in ("neon", "avx2"):
-        assert re.search(rf"^{shipped(isa)} +[\d.]+ +\d+ +yes .* shipped$", out, re.MULTILINE)
+        assert re.search(rf"^{shipped(isa)} +lookup +[\d.]+ +\d+ +yes .* shipped$", out, re.MULTILINE)
     rows, _ = run("list", "--json")
-    assert len(rows) == len(list(paths.shipped_kernels().glob("*/*.json")))
+    assert len(rows) == len(list(paths.shipped_kernels().rglob("*.json")))
     assert all(r["problem"] is None for r in rows)
+    assert {r["method"] for r in rows} == {"popcount", "lookup", "multiply", "dot"}
     assert {"name", "ops_per_128_mac", "lower_bound", "minimal", "cycles", "k_max", "from", "variant"} <= rows[0].keys()
 
 
-def test_list_check(run):
+def test_list_check(run, monkeypatch):
+    some = [p for p in cache.every() if p.stem in (shipped(), shipped("avx2"))]
+    monkeypatch.setattr(cache, "every", lambda: iter(some))
     out, err = run("list", "--check")
     assert err == ""
     assert shipped() in out
@@ -189,7 +212,7 @@ def test_verify(run):
     out, _ = run("verify", shipped())
     lines = out.splitlines()
     assert [line.split()[0] for line in lines] == [
-        "memory", "passes", "bit", "padding", "loop", "encoding", "machine", "minimal", "proved"
+        "memory", "table", "passes", "bit", "padding", "loop", "encoding", "machine", "minimal", "proved"
     ]  # fmt: skip
     assert re.search(r"machine +\d+ instruction lemmas +discharged by Z3, \d+ quer", out)
     assert "as stored, not solved again" in out
@@ -219,15 +242,48 @@ def test_verify_names_the_encoding_asked_for(run):
     assert next(c for c in facts["checks"] if c["name"] == "encoding")["what"] == "12 code pairs"
 
 
-def test_show(run):
-    out, _ = run("show", shipped())
-    assert out.startswith(f"{shipped()}\nint32 product of 2-bit unsigned activations and 1-bit bipolar weights on neon")
-    for part in ("planes", "bit 0", "step: 64 positions of K", "flush: every ", "popcount(", "tile      starts at"):
+SHOWN = {
+    ("neon", "popcount", 2, 2): [" at positions 0 to 7, 8 to 15, .., 56 to 63, byte by byte", "popcount("],
+    ("avx2", "lookup", 2, 2): ["table of a row: built in ", "x0 holds the values of codes ", "64 columns of act",
+                               "table of 16 sums of 0 1 2 3 by code at positions 0 to 3", "pass 1, loop 1: after "],
+    ("avx2", "multiply", 2, 2): ["bit 0, bit 1 at positions 0, 1, byte by byte", "in order of their 16-bit slots"],
+    ("neon_dotprod", "dot", 3, 1): ["bit 0 at positions 0, 1, 2, 3, byte by byte", "step: 4 positions of K"],
+    ("avx512", "lookup", 2, 1): ["table of 64 sums of 0 1 2 3 by code at positions 0 to 5", "permutexvar", " - "],
+    ("neon", "lookup", 2, 1): ["first run of the step, ", "loop 1: after at most ", " runs of the step, "],
+}  # fmt: skip
+
+
+@pytest.fixture(params=SHOWN, ids=lambda c: "-".join(map(str, c)))
+def kept(request, user):
+    """A kernel of each method in the user's cache."""
+    made = entry(*request.param)
+    cache.store(made)
+    return request.param, made
+
+
+def programs(found):
+    """Every line of a kernel's programs."""
+    loops = [nested for p in found.passes for nested in p.loops]
+    build = found.build.program if found.build else ()
+    return [*build, *(x for n in loops for x in (*n.program, *n.first)), *(x for p in found.passes for x in p.flush)]
+
+
+def test_show(run, kept):
+    (isa, method, act_bits, w_bits), made = kept
+    out, _ = run("show", made.name, "--variant", method)
+    title = f"int32 product of {act_bits}-bit unsigned activations and {w_bits}-bit bipolar weights on {isa}"
+    assert out.startswith(f"{made.name}\n{title}")
+    for part in ("inputs: a of ", "flush: every ", "tile      starts at row + column", f"method    {method}"):
+        assert part in out
+    for part in SHOWN[kept[0]]:
         assert part in out
     assert not [line for line in out.splitlines() if line != line.rstrip()]
-    entry = cache.load_entry(cache.named(shipped()))
-    for line in (*entry.kernel.passes[0].step, *entry.kernel.passes[0].flush):
+    for line in programs(made.kernel):
         assert f"  {line} " in out
+    for number, loop in enumerate(made.kernel.passes):
+        where = f"pass {number}, " if len(made.kernel.passes) > 1 else ""
+        assert f"\n{where}flush: every {loop.flush_every:,} steps, " in out
+        assert (f"\n{where}first run of the step, " in out) == bool(loop.step.first)
 
 
 def test_show_c_is_the_source(run):
@@ -235,11 +291,48 @@ def test_show_c_is_the_source(run):
     assert out == bitsynth.get_kernel("neon", 2, 1).source
 
 
-def test_show_json(run):
-    facts, _ = run("show", shipped(), "--json")
-    step = facts["kernel"]["passes"][0]["step"][0]
-    assert step.keys() == {"text", "lane", "does", "cycles"}
+def test_show_json(run, kept):
+    (_, method, *_), made = kept
+    facts, _ = run("show", made.name, "--variant", method, "--json")
+    found, steps = facts["kernel"], []
+    for loop in found["passes"]:
+        for nested in loop["loops"]:
+            steps += nested["program"] + nested["first"]
+        steps += loop["flush"]
+        for given in (*loop["rows"], *loop["columns"]):
+            assert given["text"]
+            if given["type"] == "planes":
+                assert all(t.keys() == {"text", "codes"} for t in given["tables"])
+    steps += found["build"]["program"] if found["build"] else []
+    assert all(step.keys() == {"text", "lane", "does", "cycles"} for step in steps)
+    assert sorted(step["text"] for step in steps) == sorted(programs(made.kernel))
     assert facts["act_encoding"] == "unsigned"
+    assert facts["method"] == method
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_show_fits_a_terminal(kept, columns):
+    (_, method, *_), made = kept
+    seen, code = terminal("show", made.name, "--variant", method, columns=columns)
+    assert code == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen).splitlines()
+    assert not [line for line in plain if len(line) > columns]
+
+
+@pytest.mark.parametrize(
+    ("given", "slot_bytes", "text"),
+    [
+        (Planes((0b10,), 0, 8, 8), 8, "bit 0 at positions 0 to 7, 8 to 15, .., 56 to 63, byte by byte"),
+        (Planes((0b10,), 4, 0, 4), 1, "bit 0 at positions 4 to 7"),
+        (Planes((0b10,), 3, 0, 1), 1, "bit 0 at position 3"),
+        (Planes((0b10,), 3, 0, 1), 4, "bit 0 at position 3 in every byte"),
+        (Planes((0b1010, 0b1100), 2, 1, 1), 2, "bit 0, bit 1 at positions 2, 3, byte by byte"),
+        (Table((0, 3), 4, 4), 1, "table of 16 sums of 0 3 by code at positions 4 to 7"),
+    ],
+)
+def test_inputs_in_words(given, slot_bytes, text):
+    bits = 1 if isinstance(given, Table) or given.tables == (0b10,) else 2
+    assert planes.input_text(given, bits, slot_bytes) == text
 
 
 @pytest.mark.parametrize(
