@@ -14,7 +14,7 @@ from bitsynth.names import KernelName
 
 @dataclass(frozen=True)
 class Found:
-    """Kernels of one instruction set, each with its variant, and why the other files hold none."""
+    """Kernels of one instruction set, each once with its variants, and why the other files hold none."""
 
     isa: str
     kernels: tuple[tuple[MatmulKernel, str], ...]
@@ -31,15 +31,23 @@ def find(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = ())
     if not files:
         widths = f" A{_either(act_bits)}W{_either(w_bits)}" if act_bits or w_bits else ""
         raise SpecError(f"no cached kernel{widths} for {isa}; `bitsynth synth --isa {isa}` makes one")
-    kernels: list[tuple[MatmulKernel, str]] = []
+    kernels: list[MatmulKernel] = []
+    variants: list[list[str]] = []
     problems: list[BitsynthError] = []
     for path in files:
         try:
             kernel = MatmulKernel(cache.load_entry(path), KernelName.parse(path.stem).spec)
-            kernels.append((kernel, "" if path.parent.name == isa else path.parent.name))
         except BitsynthError as why:
             problems.append(why)
-    return Found(isa, tuple(kernels), tuple(problems))
+            continue
+        variant = [] if path.parent.name == isa else [path.parent.name]
+        same = next((k for k, have in enumerate(kernels) if have.entry.kernel == kernel.entry.kernel), None)
+        if same is None:
+            kernels.append(kernel)
+            variants.append(variant)
+        else:
+            variants[same] += variant
+    return Found(isa, tuple(zip(kernels, map(", ".join, variants), strict=True)), tuple(problems))
 
 
 def _wanted(path: Path, act_bits: Collection[int], w_bits: Collection[int]) -> bool:
