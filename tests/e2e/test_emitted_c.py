@@ -12,7 +12,7 @@ import pytest
 from reference import ISAS, WIDTHS, encodings, kernel, of_method
 from solved import REPRESENTATIVE, name
 
-from bitsynth import build
+from bitsynth import api, build
 from bitsynth.errors import ToolError
 from bitsynth.isa import load
 
@@ -80,6 +80,13 @@ def test_the_selftest_sees_a_wrong_kernel():
     assert files != k.files
     library = build.compile_for(load.load("avx2"), files, flags=("-DBITSYNTH_NO_MAIN",))
     assert build.runner(load.load("avx2"), library).call(f"{k.name}_selftest", bits=32) > 0
+
+
+def test_row_terms_are_added_from_aligned_zeros():
+    """clang has `vld1.32 {d0[], d1[]}, [r0:32]` load an int32_t, which faults where bytes need no alignment."""
+    source = api.get_kernel("armv7_neon", 4, 4, cpu="a72").source
+    assert "more_from = zero;" in source
+    assert "static const int32_t zero[4]" in source
 
 
 RENDER = """
