@@ -207,8 +207,8 @@ _REMEDY = "delete it, or run `bitsynth synth --fresh` for its configuration"
 def load_entry(path: Path) -> Entry:
     """The entry in `path`, its certificate checked again; SpecError where it does not hold."""
     entry = read_entry(path)
-    core = MatmulSpec(entry.kernel.isa, *_operands(entry.kernel))
     try:
+        core = MatmulSpec(entry.kernel.isa, *_operands(entry.kernel))
         entry.choice.isa(core.isa)
         lemmas, uses = examine(entry.kernel)
     except BitsynthError as why:

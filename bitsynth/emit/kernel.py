@@ -107,10 +107,15 @@ def _selftest_words(kernel: Kernel, *sides: Iterable[SideText]) -> int:
     return tiles * (3 * max(-(-sum(block.bytes for block in side) // 8) for side in sides) + 2)
 
 
-def _arrays(constants: Sequence[Constant]) -> list[tuple[str, str, int, tuple[int, ...]]]:
+def _arrays(constants: Sequence[Constant]) -> list[tuple[str, str, int, list[str]]]:
     """Name, C type, bytes of a lane and lanes of each constant."""
     kinds = [(c, VecType.parse(c.type)) for c in constants]
-    return [(c.name, f"{kind:c}", kind.bits // 8, c.lanes) for c, kind in kinds]
+    return [(c.name, f"{kind:c}", kind.bits // 8, [_literal(x) for x in c.lanes]) for c, kind in kinds]
+
+
+def _literal(x: int) -> str:
+    """`x` in C; compilers warn of plain numbers too large for every signed type."""
+    return f"UINT64_C({x})" if x >= 1 << 63 else str(x)
 
 
 def _load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant], prefix: str = "constant") -> list[str]:

@@ -156,7 +156,8 @@ def _parent(path: Path, raw: Mapping[str, Any]) -> Isa | None:
         raise SpecError(f"{path}: extends {name!r}, which is no other instruction set")
     if "cpu" in own:
         raise SpecError(f"{path}: its cpus are those of {name}; `cpus` names the ones it keeps")
-    if _toml(home / name / "isa.toml").get("isa", {}).get("extends"):
+    theirs = _toml(home / name / "isa.toml").get("isa")
+    if isinstance(theirs, dict) and theirs.get("extends"):
         raise SpecError(f"{path}: extends {name}, which itself extends another")
     return load_folder(home / name)
 

@@ -8,13 +8,17 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 from reference import ISAS, WIDTHS, encodings, kernel, of_method
-from solved import REPRESENTATIVE, name
+from solved import REPRESENTATIVE, entry, name
 
-from bitsynth import build
+from bitsynth import api, build
+from bitsynth.emit.kernel import CSource
 from bitsynth.errors import ToolError
 from bitsynth.isa import load
+from bitsynth.program import Constant
+from bitsynth.spec import Encoding, MatmulSpec, Operand
 
 STRICT = ("-DBITSYNTH_NO_MAIN", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes")
 COMPILERS = [(isa, c) for isa in ISAS for c in build.compilers(load.load(isa))]
@@ -80,6 +84,23 @@ def test_the_selftest_sees_a_wrong_kernel():
     assert files != k.files
     library = build.compile_for(load.load("avx2"), files, flags=("-DBITSYNTH_NO_MAIN",))
     assert build.runner(load.load("avx2"), library).call(f"{k.name}_selftest", bits=32) > 0
+
+
+def test_row_terms_are_added_from_aligned_zeros():
+    """clang has `vld1.32 {d0[], d1[]}, [r0:32]` load an int32_t, which faults where bytes need no alignment."""
+    source = api.get_kernel("armv7_neon", 4, 4, cpu="a72").source
+    assert "more_from = zero;" in source
+    assert "static const int32_t zero[4]" in source
+
+
+def test_constants_of_64_bits_are_numbers_of_their_type():
+    """18446744073709551615 alone is too large for every signed type, which compilers warn of."""
+    kernel_of = entry("avx2", "lookup", 2, 2).kernel
+    wide = Constant("k8", "u64x4", (2**64 - 1, 2**63, 2**63 - 1, 0))
+    changed = msgspec.structs.replace(kernel_of, constants=(*kernel_of.constants, wide))
+    spec = MatmulSpec("avx2", Operand(2, Encoding.UNSIGNED), Operand(2, Encoding.BIPOLAR))
+    source = CSource(changed, spec).source
+    assert "UINT64_C(18446744073709551615), UINT64_C(9223372036854775808), 9223372036854775807, 0" in source
 
 
 RENDER = """

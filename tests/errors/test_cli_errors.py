@@ -208,6 +208,10 @@ def larger_k(facts):
     facts["certificate"]["k_max"] += 1
 
 
+def more_bits(facts):
+    facts["kernel"]["act_bits"] = 9
+
+
 def other_name(facts):
     facts["name"] = facts["name"].replace("a1u", "a2u")
 
@@ -228,7 +232,17 @@ def unknown_runner_up(facts):
     facts["runners_up"][0]["method"] = "guess"
 
 
-EDITS = [wrong_gate, wrong_first_run, cheaper, fewer_lemmas, fewer_instructions, later_flush, larger_k, other_name]
+EDITS = [
+    wrong_gate,
+    wrong_first_run,
+    cheaper,
+    fewer_lemmas,
+    fewer_instructions,
+    later_flush,
+    larger_k,
+    more_bits,
+    other_name,
+]
 EDITS += [unknown_instruction, other_method, other_model, unknown_runner_up]
 
 

@@ -338,6 +338,14 @@ def test_extensions_are_not_extended(folder):
         load.load_folder(grandchild)
 
 
+@pytest.mark.parametrize("text", ["isa = 5", "", "[["])
+def test_an_extension_of_a_broken_set_names_that_one(folder, text):
+    (folder / "isa.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError) as error:
+        child(folder)
+    assert str(folder / "isa.toml") in str(error.value)
+
+
 def test_own_forms_of_an_extension_are_checked(folder):
     read(folder, AND)
     with pytest.raises(SpecError, match=r"own\.toml: and\.u8x8 is declared twice"):
