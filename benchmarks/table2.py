@@ -3,7 +3,7 @@
     python benchmarks/table2.py [--json] [--only A2W1]
 
 The paper's figures are its own machine's and Rosette's; ours are this machine's and Z3's,
-cold, one core. `exact` is bitsynth's default sketch for the same configuration.
+cold, one core. `exact` is bitsynth's default sketch for the same configuration, which tries every method.
 """
 
 from __future__ import annotations
