@@ -7,6 +7,7 @@ is read is checked again (`load_entry`) before C is rendered from it.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Iterator
 from functools import cache as memoize
@@ -28,6 +29,7 @@ from bitsynth.uses import Recorder, Use
 from bitsynth.wellformed import forms_used
 
 FORMAT = 2
+MOST_REASON = 1000
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -214,8 +216,8 @@ def load_entry(path: Path) -> Entry:
     except BitsynthError as why:
         raise SpecError(f"{path}: the certificate does not check: {_because(entry.kernel, why)}; {_REMEDY}") from None
     facts = {
-        "method": entry.method in METHODS and entry.asked in ("", entry.method),
-        "runners-up": all(x.method in METHODS and x.why.isprintable() for x in entry.runners_up),
+        "method": entry.method == entry.kernel.method and entry.asked in ("", entry.method),
+        "runners-up": all(_plausible(x, entry.method) for x in entry.runners_up),
         "sketch and cost model": path.parent.name == (entry.choice.variant or core.isa),
         "minimality claims": all(c.isprintable() for c in entry.certificate.minimality),
         "lower bound": 0 <= entry.cost.lower_bound <= entry.cost.ops_per_128_mac,
@@ -228,6 +230,15 @@ def load_entry(path: Path) -> Entry:
     if wrong := [what for what, holds in facts.items() if not holds]:
         raise SpecError(f"{path}: the certificate does not check: {', '.join(wrong)} differ; {_REMEDY}")
     return entry
+
+
+def _plausible(rival: RunnerUp, winner: str) -> bool:
+    """Whether it is another method, with a cost or with a reason of one line."""
+    if rival.method not in METHODS or rival.method == winner:
+        return False
+    if rival.cost is not None:
+        return 0 <= rival.cost < math.inf and not rival.why
+    return bool(rival.why) and rival.why.isprintable() and len(rival.why) < MOST_REASON
 
 
 def _because(kernel: Kernel, why: BitsynthError) -> str:

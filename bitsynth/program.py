@@ -225,6 +225,13 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.act_bits if self.swapped else self.w_bits
 
     @property
+    def method(self) -> str:
+        """How it multiplies, as its inputs tell."""
+        if self.build is not None:
+            return "lookup"
+        return {8: "popcount", 4: "dot"}.get(self.slot_bytes, "multiply")
+
+    @property
     def has_row_terms(self) -> bool:
         return any(self.row_terms)
 

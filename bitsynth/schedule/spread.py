@@ -7,6 +7,7 @@ the cheapest steady loop on, until none can be cheaper; the first by `tile.price
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -115,10 +116,15 @@ def _holds(isa: Isa, term: Term, row_bits: int, column_bits: int) -> bool:
 
 
 def _loop_cost(isa: Isa, term: Term, model: str) -> float:
-    """What 128 multiply-accumulates of one pass take at least: every instruction, on all ports."""
-    ops = sum(isa[op].instructions for op in term.halves) + len(term.halves) * bool(term.add)
-    at_once = isa.table.cpu[model].vector_per_cycle if model in isa.table.cpu else 1.0
-    return 128 * ops * term.slot_bytes / (isa.word.lanes * term.positions * at_once)
+    """What 128 multiply-accumulates of one pass take at least: every instruction on all ports, or the busiest port."""
+    ops = [isa[op] for op in (*term.halves, *([term.add] * len(term.halves) if term.add else []))]
+    least = float(sum(instr.instructions for instr in ops))
+    if model in isa.table.cpu:
+        busy: defaultdict[str, float] = defaultdict(float)
+        for instr in ops:
+            busy[instr.cost[model].port] += 1 / instr.cost[model].per_cycle
+        least = max(least / isa.table.cpu[model].vector_per_cycle, *busy.values())
+    return 128 * least * term.slot_bytes / (isa.word.lanes * term.positions)
 
 
 def _digits(term: Term, row_bits: int, column_bits: int) -> list[tuple[Digit, ...]]:

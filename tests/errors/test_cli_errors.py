@@ -232,6 +232,14 @@ def unknown_runner_up(facts):
     facts["runners_up"][0]["method"] = "guess"
 
 
+def method_it_is_not(facts):
+    facts["method"] = "dot"
+
+
+def less_than_nothing(facts):
+    facts["runners_up"][0]["cost"] = -1e300
+
+
 EDITS = [
     wrong_gate,
     wrong_first_run,
@@ -243,7 +251,7 @@ EDITS = [
     more_bits,
     other_name,
 ]
-EDITS += [unknown_instruction, other_method, other_model, unknown_runner_up]
+EDITS += [unknown_instruction, other_method, other_model, unknown_runner_up, method_it_is_not, less_than_nothing]
 
 
 @pytest.mark.parametrize("change", EDITS)

@@ -21,7 +21,6 @@ QUICK = [
     ("avx2", "multiply", 2, 2),
     ("neon", "lookup", 2, 1),
     ("neon", "multiply", 2, 2),
-    ("armv7_neon", "popcount", 1, 1),
     ("neon_dotprod", "dot", 3, 1),
 ]
 

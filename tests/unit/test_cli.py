@@ -494,7 +494,7 @@ def test_lines_fit_a_terminal(command, columns):
 def test_colour_only_where_wanted():
     assert "\x1b[" in terminal("list")[0]
     assert "\x1b[3" not in terminal("list", env={"NO_COLOR": "1"})[0]
-    assert "\x1b[" not in terminal(*SYNTH, "--fresh", env={"TERM": "dumb"})[0]
+    assert "\x1b[" not in terminal("verify", shipped(), env={"TERM": "dumb"})[0]
     assert "\x1b[" not in started("list").stdout
 
 
