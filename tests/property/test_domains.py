@@ -32,7 +32,19 @@ from bitsynth.isa.domains.symbolic import SymbolicDomain
 
 CONCRETE, SYMBOLIC = ConcreteDomain(), SymbolicDomain()
 WIDTHS = (8, 16, 32, 64)
-FORMS = [(n, form) for n in load.names() for form in load.load(n).instrs]
+
+
+def forms():
+    """Every form of another meaning: sets share tables, and lanes do not know their set."""
+    seen = {}
+    for name in load.names():
+        for form, instr in load.load(name).instrs.items():
+            meaning = instr.lane, instr.operands, instr.out, instr.imm, instr.try_imm, repr(instr.names)
+            seen.setdefault(meaning, (name, form))
+    return list(seen.values())
+
+
+FORMS = forms()
 
 BINARY = {n: getattr(Bits, f"__{n}__") for n in ("add", "sub", "mul", "and", "or", "xor")}
 UNARY = {
