@@ -68,7 +68,7 @@ class Spread:
 def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget) -> Spread:
     """The cheapest kernel of `method` under cost model `model`; NoKernel if none fits."""
     best: tuple[tuple[float, ...], Shape, Kernel] | None = None
-    bound, count = float("inf"), 0
+    bound = float("inf")
     found = terms.find(isa, method)
     for least, shape in sorted(_shapes(isa, spec, found, model), key=lambda x: x[0]):
         if best is not None and least > best[0][0]:
@@ -79,7 +79,6 @@ def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget) 
         for rows in ROWS:
             tiled = msgspec.structs.replace(kernel, rows=rows)
             if all(fits(isa, tiled, p) for p in tiled.passes):
-                count += 1
                 bound = min(bound, cost.loop_ops_per_128_mac(isa, tiled))
                 key = price(isa, tiled, model)
                 if best is None or key < best[0]:
@@ -87,7 +86,7 @@ def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget) 
     if best is None:
         raise NoKernel(f"{isa.name}: no tile of the {method} method for {spec.act} x {spec.wgt} fits")
     shape, kernel = best[1:]
-    claims = [f"{method}: of {count:,} tiles of {', '.join(map(str, found))}, none is cheaper"]
+    claims = [f"{method}: no tile of {', '.join(map(str, found))} is cheaper"]
     if method == "lookup":
         rounds = table.solve(shape.term.positions, budget)
         made = table.build(isa, shape.term, repeats(isa, STAGE_BYTES), stores(isa, isa.word), rounds)
