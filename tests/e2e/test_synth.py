@@ -120,3 +120,25 @@ def test_other_costs_give_proved_kernels(model):
     assert entry.model == model
     act, wgt = np.full((3, 1000), 3), np.ones((1000, 11), int)
     assert (MatmulKernel(entry, spec("neon", 2, 1)).matmul(act, wgt) == act @ wgt).all()
+
+
+def test_a_kernel_for_a_processor():
+    kernel = get_kernel("neon", 2, 2, cpu="a53")
+    assert kernel.entry.model == "a53"
+    assert kernel.cost.cycles["a53"] <= get_kernel("neon", 2, 2).cost.cycles["a53"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"method": "popcount"}, "run `bitsynth synth --isa avx2 --act-bits 4 --w-bits 3 --method popcount`"),
+        ({"cpu": "zen5"}, "run `bitsynth synth --isa avx2 --act-bits 4 --w-bits 3 --cpu zen5`"),
+        ({"cpu": "z80"}, "unknown cost model 'z80'; avx2 knows ops, length, zen5"),
+        ({"method": "guess"}, "unknown method 'guess'"),
+    ],
+)
+def test_kernels_that_are_not_cached(options, said, tmp_path, monkeypatch):
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache.paths, "shipped_kernels", lambda: tmp_path)
+    with pytest.raises(SpecError, match=said):
+        get_kernel("avx2", 4, 3, **options)
