@@ -95,7 +95,7 @@ def reason(label, verdict):
     kind = whole.partition(" in ")[0]
     op = what.partition(" = ")[2].partition(".")[0]
     if verdict == "refused":
-        return REFUSED.get(f"{kind}: {op}") or REFUSED[kind]
+        return REFUSED.get(f"{kind}: {op}") or REFUSED.get(kind, "no counterexample was found, and no proof")
     if kind == "swap":
         assert op in COMMUTING, label
     if kind == "accs":
