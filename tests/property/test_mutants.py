@@ -136,11 +136,11 @@ def test_no_mutant_survives(config, totals):
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
 def test_no_mutant_of_many_survives(config, totals):
     found = kernel(*config)
-    judge(found, kernel_mutants.sample(found, 3, SEED + 1), totals, thorough=found.columns <= 64)
+    judge(found, kernel_mutants.sample(found, 1, SEED + 1), totals, thorough=found.columns <= 16)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", SHIPPED[::3], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", SHIPPED[::16], ids=lambda p: p.stem)
 def test_no_mutant_of_a_shipped_kernel_survives(path, totals):
     found = cache.read_entry(path).kernel
     judge(found, kernel_mutants.sample(found, 1, SEED + 2), totals, thorough=False)
