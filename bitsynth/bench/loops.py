@@ -34,6 +34,7 @@ _CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index0/size")
 CLOCK_CYCLES = 32
 _CLOCK = Path(__file__).parent / "clock.c"
 _LINE_BYTES = 64
+_TILE = "bs_tile"
 _KERNEL = "size_t steps, const uint8_t *a, const uint8_t *w, const int32_t *g, const int32_t *h, int32_t *c, size_t ldc"
 _BASELINE = {
     "fp32": "size_t steps, const float *a, const float *w, float *c",
@@ -74,7 +75,7 @@ def kernel_loop(kernel: MatmulKernel, *, count: bool = False) -> Loop:
     """The microkernel of `kernel` on a tile of random codes."""
     tile = KernelName.parse(kernel.name)
     m, n = (tile.columns, tile.rows) if kernel.entry.kernel.swapped else (tile.rows, tile.columns)
-    runner = kernel.compile(_repeat(kernel.name, _KERNEL, f"{kernel.name}.h"), count=count)
+    runner = kernel.compile({**_repeat(_TILE, _KERNEL, "bs_tile.h"), **_one_tile(kernel.name)}, count=count)
 
     def sizes(steps: int) -> tuple[int, int]:
         k = steps * tile.k_step
@@ -93,7 +94,23 @@ def kernel_loop(kernel: MatmulKernel, *, count: bool = False) -> Loop:
     macs = tile.rows * tile.columns * k
     operands = (wgt, act) if kernel.entry.kernel.swapped else (act, wgt)
     arguments = (steps, *operands, *starts, sums, tile.columns)
-    return Loop(kernel.name, kernel.name, arguments, k, macs, act_bytes + wgt_bytes, runner)
+    return Loop(kernel.name, _TILE, arguments, k, macs, act_bytes + wgt_bytes, runner)
+
+
+def _one_tile(name: str) -> dict[str, str]:
+    """C that runs the microkernel on rows that lie one behind the other."""
+    header = f'#include "{name}.h"\n\nvoid {_TILE}({_KERNEL});\n'
+    body = f"""#include "{_TILE}.h"
+
+void {_TILE}({_KERNEL})
+{{
+    const uint8_t *rows[{name}_rows];
+    for (size_t row = 0; row < {name}_rows; ++row)
+        rows[row] = a + row * steps * {name}_row_bytes;
+    {name}(1, steps, rows, w, g, h, c, ldc);
+}}
+"""
+    return {f"{_TILE}.h": header, f"{_TILE}.c": body}
 
 
 def baseline_loop(baseline: Baseline, *, count: bool = False) -> Loop:

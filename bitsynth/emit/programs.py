@@ -86,13 +86,12 @@ def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope, step: Loop) -> lis
             out += _pinned(isa, f"w{g}_{i}", program, kernel.rows)
     free = row_free(program)
     out += scope.steps([s for s in program if s.dst in free])
-    each = side_bytes(kernel, loop.rows)
     for row in range(kernel.rows):
         row_scope = Scope(isa, dict(scope.types))
         lines = []
         for i in range(len(loop.rows)):
-            at = row * each + side_bytes(kernel, loop.rows[:i])
-            lines.append(row_scope.load(kernel.memory.broadcast, f"a{i}", f"x + {at}"))
+            at = side_bytes(kernel, loop.rows[:i])
+            lines.append(row_scope.load(kernel.memory.broadcast, f"a{i}", f"x{row} + {at}"))
             lines += _pinned(isa, f"a{i}", program, 1)
         lines += _row(isa, row, step, [s for s in program if s.dst not in free], row_scope)
         out += _braced(lines)
