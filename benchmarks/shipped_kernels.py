@@ -3,8 +3,9 @@
     python benchmarks/shipped_kernels.py [FOLDER]
 
 Every instruction set at 1 to 4 bits by 1 to 4 bits, cheapest in operations; the same in cycles
-of every processor of the sets that Arm boards have; and every method of the sets that x86
-machines have at the widths of published figures, so that methods can be compared.
+of every processor of the sets that Arm boards have; every method of the sets that x86
+machines have at the widths of published figures, so that methods can be compared; and every
+method for layers, whose tiles have at most 64 and 128 output channels.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bitsynth import cache, paths, synth
 from bitsynth.choice import METHODS, Choice
 from bitsynth.errors import NoKernel
 from bitsynth.isa import load
+from bitsynth.isa.tables import IsaTable
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 
 HEADLINE = ((1, 1), (2, 1), (2, 2), (3, 3))
@@ -35,6 +37,15 @@ def wanted() -> Iterator[tuple[str, tuple[int, int], Choice]]:
             yield from ((name, widths, Choice(model=cpu)) for cpu in table.cpu for widths in EVERY)
         else:
             yield from ((name, widths, Choice(method)) for method in METHODS for widths in HEADLINE)
+        yield from ((name, widths, choice) for choice in for_layers(table) for widths in EVERY)
+
+
+def for_layers(table: IsaTable) -> Iterator[Choice]:
+    """Every method, with more columns only where a register has more bytes than 32."""
+    for method in METHODS:
+        yield Choice(method, channels=64)
+        if table.vector_bits > 256 and method == "lookup":
+            yield Choice(method, channels=128)
 
 
 def main() -> None:

@@ -127,11 +127,13 @@ def get_kernel(
     *,
     method: str | None = None,
     cpu: str = "",
+    channels: int = 0,
 ) -> MatmulKernel:
     """The cached kernel for these widths and encodings, its certificate checked again.
 
     By default the one of fewest operations among all methods; `method` wants the cheapest of
-    popcount, lookup, multiply or dot, and `cpu` the one of fewest cycles on that processor.
+    popcount, lookup, multiply or dot, `cpu` the one of fewest cycles on that processor, and
+    `channels` one for layers of so many output channels (`Choice`).
     Raises SpecError for widths, encodings or instruction sets that do not exist, for a
     configuration that is not cached, and for a cache file that does not check.
     """
@@ -139,11 +141,11 @@ def get_kernel(
     spec = MatmulSpec(
         isa, Operand(act_bits, Encoding.parse(act_encoding)), Operand(w_bits, Encoding.parse(weight_encoding))
     )
-    choice = Choice(method, model=cpu)
+    choice = Choice(method, model=cpu, channels=channels)
     choice.isa(isa)
     path = cache.find(spec, choice.variant)
     if path is None:
-        options = "".join(f" --{name} {value}" for name, value in (("method", method), ("cpu", cpu)) if value)
+        options = "".join(f" --{name} {value}" for name, value in (("method", method), ("cpu", cpu), ("channels", channels)) if value)
         raise SpecError(
             f"A{act_bits}W{w_bits} on {isa}{', ' + choice.variant if choice.variant else ''} is not cached; "
             f"run `bitsynth synth --isa {isa} --act-bits {act_bits} --w-bits {w_bits}{options}`"

@@ -28,7 +28,7 @@ from bitsynth.spec import Encoding, MatmulSpec, Operand
 from bitsynth.uses import Recorder, Use
 from bitsynth.wellformed import forms_used
 
-FORMAT = 2
+FORMAT = 3
 MOST_REASON = 1000
 
 
@@ -62,6 +62,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     method: str
     asked: str
     model: str
+    channels: int
     runners_up: tuple[RunnerUp, ...]
     kernel: Kernel
     cost: Cost
@@ -80,7 +81,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def choice(self) -> Choice:
         """What was asked for; SpecError where no such choice exists."""
-        return Choice(self.asked or None, self.certificate.sketch, self.model)
+        return Choice(self.asked or None, self.certificate.sketch, self.model, self.channels)
 
 
 def user_folder() -> Path:
@@ -148,6 +149,7 @@ def make_entry(
         method=method,
         asked=choice.method or "",
         model=choice.model,
+        channels=choice.channels,
         runners_up=runners_up,
         kernel=kernel,
         cost=priced(kernel, bound),
@@ -217,6 +219,7 @@ def load_entry(path: Path) -> Entry:
         raise SpecError(f"{path}: the certificate does not check: {_because(entry.kernel, why)}; {_REMEDY}") from None
     facts = {
         "method": entry.method == entry.kernel.method and entry.asked in ("", entry.method),
+        "channels": not entry.channels or (not entry.kernel.swapped and entry.kernel.columns <= entry.channels),
         "runners-up": all(_plausible(x, entry.method) for x in entry.runners_up),
         "sketch and cost model": path.parent.name == (entry.choice.variant or core.isa),
         "minimality claims": all(c.isprintable() for c in entry.certificate.minimality),

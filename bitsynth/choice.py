@@ -17,17 +17,22 @@ _OWN_MODEL = {"exact": "ops", "paper": "length"}
 class Choice:
     """A method, or None for the cheapest of all; a sketch; a cost model, "" for the sketch's own.
 
-    The name of a processor is a model too: its cycles, with the instructions it has.
+    The name of a processor is a model too: its cycles, with the instructions it has. Where
+    `channels` is not 0 the kernel is for layers of so many output channels: its rows are
+    activations, and a tile has no more columns.
     """
 
     method: str | None = None
     sketch: str = "exact"
     model: str = ""
+    channels: int = 0
 
     def __post_init__(self) -> None:
         for what, value, known in (("method", self.method, (None, *METHODS)), ("sketch", self.sketch, SKETCHES)):
             if value not in known:
                 raise SpecError(f"unknown {what} {value!r}; known: {', '.join(x for x in known if x)}")
+        if type(self.channels) is not int or self.channels < 0 or (self.channels and self.sketch != "exact"):
+            raise SpecError(f"channels must be a whole number, 0 for any, and fit the exact sketch: {self.channels!r}")
         own = _OWN_MODEL[self.sketch]
         if self.sketch == "paper" and (self.model not in ("", own) or self.method not in (None, "popcount")):
             raise SpecError(f"the paper's sketch counts bits and minimizes {own}; leave out the method and the cost")
@@ -39,7 +44,8 @@ class Choice:
         sketch = self.sketch if self.sketch != "exact" else ""
         method = (self.method or "") if self.sketch == "exact" else ""
         model = self.model if self.model != _OWN_MODEL["exact"] else ""
-        return "-".join(part for part in (method, sketch, model) if part)
+        channels = f"c{self.channels}" if self.channels else ""
+        return "-".join(part for part in (method, sketch, model, channels) if part)
 
     def isa(self, name: str) -> Isa:
         """The instruction set, as far as the processor has it; SpecError for a model it does not know."""

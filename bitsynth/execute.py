@@ -283,7 +283,7 @@ class _Run:
         build = self.kernel.build
         assert build is not None
         staged = np.array(table.values, np.uint64)[codes[..., table.first : table.first + table.bits]]
-        cells = [staged[..., n] if n >= 0 else np.uint64(0) for n in build.stage]
+        cells = [staged[..., n] if 0 <= n < table.bits else np.uint64(0) for n in build.stage]
         trace = self._trace(build.constants)
         trace.bind("x0", self._loaded(build.load, cells, 8))
         for step in build.steps:

@@ -109,11 +109,13 @@ Input = Planes | Table
 
 
 class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a table is made: `load` repeats STAGE_BYTES staged values in `x0`, `program` gives `table`.
+    """How tables are made, `tables` at a time: `load` repeats STAGE_BYTES staged values in `x0`, `program` gives `table`.
 
-    Byte p of the stage is the value of the table's code number stage[p], 0 where that is -1.
+    Byte p of the stage is the value of code number stage[p], 0 where that is -1; each table
+    takes the next codes, and as many bytes of the register.
     """
 
+    tables: int
     load: str
     stage: tuple[int, ...]
     constants: tuple[Constant, ...]
@@ -124,6 +126,12 @@ class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def steps(self) -> tuple[Step, ...]:
         return tuple(map(Step.parse, self.program))
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the stage is the codes as they come, zeros behind them."""
+        codes = 1 + max(self.stage)
+        return self.stage == (*range(codes), *[-1] * (len(self.stage) - codes))
 
 
 class Loop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -118,25 +118,25 @@ def _candidate(
     if choice.sketch == "paper":
         return _paper(isa, spec, budget, progress)
     if method == "popcount":
-        return _popcount(isa, spec, choice.model, budget, progress)
-    return _spread(isa, spec, method, choice.model, budget)
+        return _popcount(isa, spec, choice, budget, progress)
+    return _spread(isa, spec, method, choice, budget)
 
 
-def _popcount(isa: Isa, spec: MatmulSpec, model: str, budget: Budget, progress: Progress) -> Candidate:
+def _popcount(isa: Isa, spec: MatmulSpec, choice: Choice, budget: Budget, progress: Progress) -> Candidate:
     clock = _Clock()
     solved = compute.solve(isa, spec, budget, progress)
     found = f"{_many(solved.counts, 'popcount')}, {_many(solved.gates, 'gate')} a step"
     first = clock.stage("popcount", found, f"minimal: {len(solved.claims)} claims, all unsat")
     progress("popcount: reductions and tiles")
-    kernel = tile.choose(isa, spec, solved.cover, model)
+    kernel = tile.choose(isa, spec, solved.cover, choice.model, choice.channels)
     scale = 128 / (isa.word.lanes * kernel.k_step // kernel.slot_bytes)
     second = clock.stage("", _reduction(kernel), "minimal")
     return Candidate("popcount", kernel, solved.claims, solved.bound * scale, (first, second))
 
 
-def _spread(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget) -> Candidate:
+def _spread(isa: Isa, spec: MatmulSpec, method: str, choice: Choice, budget: Budget) -> Candidate:
     clock = _Clock()
-    found = spread.choose(isa, spec, method, model, budget)
+    found = spread.choose(isa, spec, method, choice.model, budget, choice.channels)
     stage = clock.stage(method, f"{found.term}; {_reduction(found.kernel)}", "minimal")
     return Candidate(method, found.kernel, found.claims, found.bound, (stage,))
 

@@ -110,23 +110,24 @@ def _moved(instr: Instr, kind: VecType, args: list[list[Form]]) -> list[Payload]
 
 
 def _check_build(isa: Isa, kernel: Kernel, build: Build, new_trace: TraceFactory) -> str:
-    """The table program gives every entry the sum its number selects."""
+    """The table program gives every entry of every table the sum its number selects."""
     bits, most = _table_shape(kernel)
     _check_load(isa[build.load], isa.word, [k % STAGE_BYTES for k in range(isa.word.lanes)])
     _check_store(isa[build.store], isa.word)
     trace = new_trace(isa, LinearDomain(1))
     trace.bind_constants(build.constants)
-    codes = [variable(("code", n), 0, most) for n in range(bits)]
+    codes = [variable(("code", n), 0, most) for n in range(bits * build.tables)]
     stage: list[Payload] = [codes[n] if n >= 0 else 0 for n in build.stage]
     trace.bind("x0", Register(isa.word, tuple(stage[b % STAGE_BYTES] for b in range(isa.word.lanes))))
     try:
         for step in build.steps:
             trace.run(step)
         table = trace.registers[build.table].viewed_as(trace.domain, isa.word).lanes
-        for e in range(1 << bits):
-            have, want = as_form(table[e]), total(codes[n] for n in range(bits) if e >> n & 1)
+        for b in range(build.tables << bits):
+            number, e = b >> bits, b % (1 << bits)
+            have, want = as_form(table[b]), total(codes[number * bits + n] for n in range(bits) if e >> n & 1)
             if (have.const, have.atoms) != (0, want.atoms):
-                raise Inexact(f"entry {e} is another sum")
+                raise Inexact(f"entry {e} of table {number} is another sum")
     except Inexact as why:
         raise Refuted(f"the table cannot be shown exact: {why}") from None
     if most * bits > BYTE_MAX:

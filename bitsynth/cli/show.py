@@ -102,7 +102,7 @@ def _build_page(isa: Isa, build: Build) -> list[RenderableType]:
     return [
         "",
         _heading(f"table of a row: built in {output.count(len(build.program), 'instruction')} as the row is packed"),
-        f"  x0 holds the values of codes {stage}, over and over",
+        f"  x0 holds the values of codes {stage}, over and over; {output.count(build.tables, 'table')} at a time",
         *(f"  {_constant(k)}" for k in build.constants),
         _program(isa, build.steps),
         f"  the table is {build.table}",

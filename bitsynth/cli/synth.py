@@ -49,6 +49,10 @@ _Cpu = Annotated[
     str,
     typer.Option("--cpu", help="Minimize cycles on this processor, with the instructions it has.", show_default=False),
 ]
+_Channels = Annotated[
+    int,
+    typer.Option("--channels", min=0, help="For layers of so many output channels: activations in rows.", show_default=False),
+]
 _Rlimit = Annotated[
     int | None, typer.Option("--rlimit", min=1, help="Budget of the solver, in its own units.", show_default=False)
 ]
@@ -67,6 +71,7 @@ def synth(
     weight_encoding: _WgtEncoding = Encoding.BIPOLAR,
     method: _Method = None,
     cpu: _Cpu = "",
+    channels: _Channels = 0,
     sketch: _Sketch = "exact",
     model: _Cost = "",
     rlimit: _Rlimit = None,
@@ -79,7 +84,7 @@ def synth(
     A configuration in the cache answers at once, its certificate checked again.
     """
     load(isa)
-    choice = _choice(isa, method, cpu, sketch, model)
+    choice = _choice(isa, method, cpu, sketch, model, channels)
     spec = MatmulSpec(isa, Operand(act_bits, act_encoding), Operand(w_bits, weight_encoding))
     folder = to or cache.user_folder() / isa / choice.variant
     answer = None if fresh else _from_cache(spec, choice)
@@ -95,7 +100,7 @@ def synth(
     print_lines(*answer.lines, kernel_line(answer.entry, spec), Line("wrote", (wrote, kept), free=True))
 
 
-def _choice(isa: str, method: str | None, cpu: str, sketch: str, model: str) -> Choice:
+def _choice(isa: str, method: str | None, cpu: str, sketch: str, model: str, channels: int) -> Choice:
     """What is asked for; SpecError where the options do not go together."""
     cpus = list(load(isa).table.cpu)
     if cpu and model:
@@ -104,7 +109,7 @@ def _choice(isa: str, method: str | None, cpu: str, sketch: str, model: str) -> 
         raise SpecError(f"unknown cpu {cpu!r}; {isa} knows {', '.join(cpus)}")
     if model and model not in ("ops", "length"):
         raise SpecError(f"--cost is ops or length, not {model!r}; for the cycles of a processor use --cpu")
-    choice = Choice(method, sketch, cpu or model)
+    choice = Choice(method, sketch, cpu or model, channels)
     choice.isa(isa)
     return choice
 

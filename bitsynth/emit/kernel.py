@@ -12,7 +12,7 @@ from typing import Any
 
 import jinja2
 
-from bitsynth.emit.packing import SideText, blocks
+from bitsynth.emit.packing import SideText, blocks, order, row_text, slope
 from bitsynth.emit.programs import initial_tile, pass_text
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa, load
@@ -94,6 +94,9 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
             for loop in kernel.passes
         ],
         "build": _build(isa, kernel.build) if kernel.build else None,
+        "order": order(kernel),
+        "row": row_text(kernel),
+        "row_scale": slope(kernel.row_terms),
         "term_bytes": 8 if correction.is_identity else 16,
         "buffer": _selftest_words(kernel, rows.values(), columns.values()),
         "act": spec.act,
@@ -128,8 +131,7 @@ def _build(isa: Isa, build: Build) -> dict[str, Any]:
     """Constants and statements that make a table of staged values."""
     scope = Scope(isa)
     lines = _load_constants(scope, isa, build.constants, "lanes")
-    lines.append(scope.load(build.load, "x0", "stage"))
-    lines += scope.steps(build.steps)
-    lines.append(scope.store(build.store, build.table, "entries"))
-    stage = ", ".join("SIZE_MAX" if n < 0 else str(n) for n in build.stage)
-    return {"constants": _arrays(build.constants), "lines": lines, "stage": stage}
+    loads = list(lines)
+    made = [scope.load(build.load, "x0", "stage"), *scope.steps(build.steps)]
+    made.append(scope.store(build.store, build.table, "to"))
+    return {"constants": _arrays(build.constants), "loads": loads, "lines": made, "tables": build.tables, "stage": build.stage}

@@ -5,7 +5,85 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bitsynth.program import Input, Kernel, Planes, Table, number
+from bitsynth.program import Input, Kernel, Planes, Table, bit_tables, number
+
+WORD_BYTES = 8
+"""Codes that are packed at once."""
+
+
+@dataclass(frozen=True)
+class RowText:
+    """How rows of codes that lie side by side are packed: a way of their inputs' own, or step by step.
+
+    `words`: C expressions of the planes of a step, over the words b0.. of the codes' bits.
+    """
+
+    kind: str
+    words: Sequence[str] = ()
+
+
+def order(kernel: Kernel) -> tuple[int, ...]:
+    """The code of a step that lies at each position.
+
+    Where bits of consecutive positions share a byte, neighbours in a byte are a word of codes
+    apart, so that eight codes go to their places by one shift.
+    """
+    inputs = {x for p in kernel.passes for side in (p.rows, p.columns) for x in side}
+    if not all(_in_words(kernel, x) for x in inputs):
+        return tuple(range(kernel.k_step))
+    each = kernel.k_step // WORD_BYTES
+    return tuple(position % each * WORD_BYTES + position // each for position in range(kernel.k_step))
+
+
+def _in_words(kernel: Kernel, x: Input) -> bool:
+    each = kernel.k_step // WORD_BYTES
+    return isinstance(x, Planes) and len(x.tables) == 1 and (x.first, x.stride, x.per_byte) == (0, each, each)
+
+
+def row_text(kernel: Kernel) -> RowText:
+    """The quickest way there is for the rows of `kernel`."""
+    inputs = [x for side in dict.fromkeys(p.rows for p in kernel.passes) for x in side]
+    if all(_in_words(kernel, x) for x in inputs):
+        return RowText("words", [_polynomial(x.tables[0], kernel) for x in inputs if isinstance(x, Planes)])
+    tables = [x for x in inputs if isinstance(x, Table)]
+    if len(tables) == len(inputs) and kernel.build and kernel.build.in_order and _consecutive(kernel, tables):
+        return RowText("tables")
+    if all(isinstance(x, Planes) and _bytes_at(kernel, i, x) for i, x in enumerate(inputs)):
+        return RowText("bytes")
+    return RowText("steps")
+
+
+def _consecutive(kernel: Kernel, tables: Sequence[Table]) -> bool:
+    """Whether every code goes into one table, as it is."""
+    firsts = [t.first for t in tables] == list(range(0, kernel.k_step, tables[0].bits))
+    return firsts and all(t.values == tuple(range(1 << kernel.row_bits)) for t in tables)
+
+
+def _bytes_at(kernel: Kernel, i: int, x: Planes) -> bool:
+    """Whether input i is the next codes, a byte each."""
+    size = kernel.slot_bytes
+    return (x.first, x.stride, x.per_byte) == (i * size, 1, 1) and x.tables == bit_tables(kernel.row_bits)
+
+
+def _polynomial(table: int, kernel: Kernel) -> str:
+    """The boolean function `table` of a code's bits as exclusive ors of products (its algebraic normal form)."""
+    size = 1 << kernel.row_bits
+    terms = [table >> code & 1 for code in range(size)]
+    for bit in range(kernel.row_bits):
+        for code in range(size):
+            if code >> bit & 1:
+                terms[code] ^= terms[code ^ 1 << bit]
+    full = f"UINT64_C({sum(((1 << kernel.k_step // WORD_BYTES) - 1) << 8 * b for b in range(WORD_BYTES))})"
+    products = [
+        " & ".join(f"b{j}" for j in range(kernel.row_bits) if code >> j & 1) or full for code in range(size) if terms[code]
+    ]
+    return " ^ ".join(f"({x})" if "&" in x else x for x in products) or "0"
+
+
+def slope(terms: Sequence[int]) -> int | None:
+    """The number each code is multiplied by to give its term, None where there is none."""
+    step = terms[1]
+    return step if all(term == step * code for code, term in enumerate(terms)) else None
 
 
 @dataclass(frozen=True)

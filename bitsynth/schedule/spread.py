@@ -65,16 +65,19 @@ class Spread:
     bound: float
 
 
-def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget) -> Spread:
-    """The cheapest kernel of `method` under cost model `model`; NoKernel if none fits."""
+def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, channels: int = 0) -> Spread:
+    """The cheapest kernel of `method` under cost model `model`; NoKernel if none fits.
+
+    With `channels` rows are activations, and a tile has at most so many columns.
+    """
     best: tuple[tuple[float, ...], Shape, Kernel] | None = None
     bound = float("inf")
     found = terms.find(isa, method)
     for least, shape in sorted(_shapes(isa, spec, found, model), key=lambda x: x[0]):
         if best is not None and least > best[0][0]:
             break
-        kernel = _kernel(isa, spec, shape, model)
-        if kernel is None:
+        kernel = _kernel(isa, spec, shape, model) if not (channels and shape.swapped) else None
+        if kernel is None or kernel.columns > (channels or kernel.columns):
             continue
         for rows in ROWS:
             tiled = msgspec.structs.replace(kernel, rows=rows)

@@ -44,8 +44,11 @@ class Layout:
     weighted: bool
 
 
-def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str) -> Kernel:
-    """The cheapest kernel for `cover` under cost model `model`; NoKernel if none fits."""
+def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str, channels: int = 0) -> Kernel:
+    """The cheapest kernel for `cover` under cost model `model`; NoKernel if none fits.
+
+    With `channels` a tile has at most so many columns.
+    """
     best: tuple[tuple[float, ...], Kernel] | None = None
     for layout in layouts(isa):
         try:
@@ -53,7 +56,7 @@ def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str)
         except NoKernel:
             continue
         key = price(isa, kernel, model)
-        if best is None or key < best[0]:
+        if kernel.columns <= (channels or kernel.columns) and (best is None or key < best[0]):
             best = (key, kernel)
     if best is None:
         raise NoKernel(f"{isa.name}: no tile for {spec.act} x {spec.wgt} fits {isa.table.registers} registers")

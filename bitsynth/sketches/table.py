@@ -1,9 +1,10 @@
 """The table sketch: how a row's table of partial sums is built from its codes.
 
-Codes are staged in STAGE_BYTES bytes, any code at any place, and repeated over a register.
-A round adds to the register a lookup into itself, so that it at most doubles how many codes
-an entry sums; fewer rounds than that takes cannot do. The solver places codes and picks
-each round's indices, first without and then with a lookup that arranges the codes before.
+Codes are staged in STAGE_BYTES bytes and repeated over a register. A round adds to the
+register a lookup into itself, so that it at most doubles how many codes an entry sums; fewer
+rounds than that takes cannot do. The solver picks each round's indices: first with codes
+staged at any place, then with a lookup before that arranges them. That lookup takes codes as
+they come, each table of the register its own, where it has an index that gives zero.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from bitsynth.errors import NoKernel
+from bitsynth.isa.domains.forms import Inexact, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
@@ -23,8 +25,13 @@ from bitsynth.sketches.terms import Term
 
 @dataclass(frozen=True)
 class Rounds:
-    """Indices of each lookup, one an entry; `arranged` where the first stands alone. `claims` are UNSAT below."""
+    """Indices of each lookup, one an entry. `claims` are UNSAT below.
 
+    Where codes are `arranged` the first lookup stands alone, and what it takes is numbered as
+    the codes are, -1 for zero.
+    """
+
+    bits: int
     stage: tuple[int, ...]
     arranged: bool
     lookups: tuple[tuple[int, ...], ...]
@@ -37,12 +44,36 @@ def build(isa: Isa, term: Term, load: str, store: str, rounds: Rounds) -> Build:
     trace = Trace(isa, LinearDomain(1), constants=constants)
     blank = Register(isa.word, (0,) * isa.word.lanes)
     table = trace.bind("x0", blank)
+    zero = _index_of_zero(isa, term) if rounds.arranged else None
+    tables = min(isa.word.lanes >> rounds.bits, STAGE_BYTES // rounds.bits) if zero is not None else 1
+    stage = _in_order(tables * rounds.bits) if rounds.arranged else rounds.stage
     for k, sources in enumerate(rounds.lookups):
-        index = trace.constant(isa.word, [sources[b % len(sources)] for b in range(isa.word.lanes)])
+        lanes = [(b >> rounds.bits, sources[b % len(sources)]) for b in range(isa.word.lanes)]
+        if k == 0 and rounds.arranged:
+            none = rounds.bits if zero is None else zero
+            lanes = [(t, none if n < 0 else n + t % tables * rounds.bits) for t, n in lanes]
+        index = trace.constant(isa.word, [n for _, n in lanes])
         more = trace.bind(_blind(trace, term.op, term.arguments(table, index, "")), blank)
         alone = k == 0 and rounds.arranged
         table = more if alone else trace.bind(_blind(trace, term.add or "", (table, more)), blank)
-    return Build(load, rounds.stage, tuple(constants.values()), tuple(map(str, trace.steps)), table, store)
+    return Build(tables, load, stage, tuple(constants.values()), tuple(map(str, trace.steps)), table, store)
+
+
+def _in_order(codes: int) -> tuple[int, ...]:
+    """The stage that takes codes as they come."""
+    return tuple(p if p < codes else -1 for p in range(STAGE_BYTES))
+
+
+def _index_of_zero(isa: Isa, term: Term) -> int | None:
+    """The greatest index, if a lookup gives 0 for it whatever the table holds."""
+    greatest = (1 << isa.word.bits) - 1
+    table = [variable(n, 0, greatest) for n in range(isa.word.lanes)]
+    args = {term.row: table, term.column: [greatest] * isa.word.lanes}
+    try:
+        found = isa[term.op](LinearDomain(1), [args[k] for k in range(len(args))])
+    except Inexact:
+        return None
+    return greatest if all(lane == 0 for lane in found) else None
 
 
 def _blind(trace: Trace, op: str, args: tuple[str, ...]) -> str:
@@ -128,11 +159,11 @@ def _read(model: Model, bits: int, arranged: bool) -> Rounds:
     lookups = []
     if arranged:
         after = [e if e.bit_count() <= 1 else model.unsigned(f"p_{e}") for e in range(entries)]
-        lookups.append(tuple(before.index(x) for x in after))
+        lookups.append(tuple(x.bit_length() - 1 for x in after))
         before = after
     for k in range(count):
         done = [k == count - 1 or (arranged and e.bit_count() <= 2 << k) for e in range(entries)]
         after = [e if done[e] else model.unsigned(f"y{k}_{e}") for e in range(entries)]
         lookups.append(tuple(before.index(y ^ x) for x, y in zip(before, after, strict=True)))
         before = after
-    return Rounds(tuple(s.bit_length() - 1 for s in staged), arranged, tuple(lookups), ())
+    return Rounds(bits, tuple(s.bit_length() - 1 for s in staged), arranged, tuple(lookups), ())
