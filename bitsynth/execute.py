@@ -23,10 +23,10 @@ from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.program import Constant, Kernel, Loop, Pass, Planes, Step, Table, number
+from bitsynth.pack import Codes, packed
+from bitsynth.program import Constant, Kernel, Loop, Pass, Step, Table
 from bitsynth.wellformed import check_shape
 
-Codes = NDArray[np.uint8]
 _CHUNK = 1 << 14
 """Most elements of a lane that are kept at a time: steps x runs x rows x tiles."""
 
@@ -258,7 +258,7 @@ class _Run:
     def _row_bytes(self, loop: Pass) -> list[Any]:
         """(steps, R, 1, bytes) of every input of the rows."""
         codes, bits, size = self._by_step(self.rows, len(self.rows)), self.kernel.row_bits, self.kernel.slot_bytes
-        made = [self._table(x, codes) if isinstance(x, Table) else _packed(x, codes, bits, size) for x in loop.rows]
+        made = [self._table(x, codes) if isinstance(x, Table) else packed(x, codes, bits, size) for x in loop.rows]
         return [np.moveaxis(x, 1, 0)[:, :, None] for x in made]
 
     def _column_bytes(self, loop: Pass) -> list[Any]:
@@ -267,9 +267,9 @@ class _Run:
         codes = self._by_step(self.columns, self.tiles * columns)
         out = []
         for x in loop.columns:
-            packed = _packed(x, codes, self.kernel.column_bits, size)
-            packed = packed.reshape(self.tiles, columns, self.steps, size)[:, list(self.kernel.slots)]
-            out.append(np.moveaxis(packed, 2, 0).reshape(self.steps, 1, self.tiles, -1))
+            made = packed(x, codes, self.kernel.column_bits, size)
+            made = made.reshape(self.tiles, columns, self.steps, size)[:, list(self.kernel.slots)]
+            out.append(np.moveaxis(made, 2, 0).reshape(self.steps, 1, self.tiles, -1))
         return out
 
     def _by_step(self, codes: Codes, count: int) -> Codes:
@@ -315,17 +315,6 @@ def _nth(many: dict[str, Register], n: int | slice) -> dict[str, Register]:
 def _word32(x: NDArray[Any]) -> NDArray[np.uint64]:
     """The low 32 bits."""
     return x.astype(np.uint64) & np.uint64(0xFFFFFFFF)
-
-
-def _packed(planes: Planes, codes: Codes, bits: int, size: int) -> Any:
-    """(vectors, steps, size) bytes of codes (vectors, steps, k_step)."""
-    width = len(planes.tables)
-    numbers = np.array([number(planes.tables, code) for code in range(1 << bits)], np.uint8)
-    out = np.zeros((*codes.shape[:2], size), np.uint8)
-    for b in range(size):
-        for q, position in enumerate(planes.positions(b)):
-            out[..., b] |= numbers[codes[..., position]] << np.uint8(q * width)
-    return out
 
 
 def _parted(loop: Loop) -> tuple[list[Step], list[Step]]:

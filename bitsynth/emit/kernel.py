@@ -5,8 +5,8 @@ The text depends on the kernel and its name alone, so it is the same on every ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,16 @@ _ENVIRONMENT = jinja2.Environment(
     keep_trailing_newline=True,
     autoescape=False,
 )
-_TEMPLATES = {name: _ENVIRONMENT.get_template(name) for name in ("kernel.h.j2", "kernel.c.j2", "kernel_selftest.c.j2")}
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    return _ENVIRONMENT.get_template(name)
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """The text of one of the templates."""
+    return _template(template).render(values)
 
 
 class CSource:
@@ -43,7 +52,7 @@ class CSource:
         self._values = {**_values(isa, kernel, spec, self.name), "needs": self.needs}
 
     def _render(self, template: str) -> str:
-        return _TEMPLATES[template].render(self._values)
+        return render(template, self._values)
 
     @cached_property
     def header(self) -> str:
@@ -97,6 +106,7 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
         "order": order(kernel),
         "row": row_text(kernel),
         "row_scale": slope(kernel.row_terms),
+        "affine_scale": slope(affine_terms[kernel.swapped]),
         "term_bytes": 8 if correction.is_identity else 16,
         "buffer": _selftest_words(kernel, rows.values(), columns.values()),
         "act": spec.act,

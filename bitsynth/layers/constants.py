@@ -1,0 +1,110 @@
+"""What a layer keeps: packed weights and what belongs to its channels, as the C runtime reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.emit.layer import ARRAYS, NUMBERS
+from bitsynth.emit.packing import order
+from bitsynth.layers.geometry import Geometry
+from bitsynth.pack import Codes, tiles
+from bitsynth.program import Kernel
+from bitsynth.spec import Encoding, MatmulSpec, affine
+
+Array = NDArray[Any]
+ALIGN = 64
+LAYOUTS = ("NHWC", "NCHW", "packed")
+
+
+@dataclass(frozen=True, eq=False)
+class Constants:
+    """Numbers and arrays of `struct bs_layer`, by name."""
+
+    numbers: Mapping[str, int]
+    arrays: Mapping[str, Array]
+
+    def blob(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """All numbers, where each array starts (-1: there is none), room for a shape; then the arrays' bytes."""
+        starts, parts, size = [], [], 0
+        for name, _ in ARRAYS:
+            array = self.arrays.get(name)
+            starts.append(-1 if array is None else size)
+            if array is not None:
+                parts.append(np.frombuffer(array.tobytes().ljust(-(-array.nbytes // ALIGN) * ALIGN, b"\0"), np.uint8))
+                size += parts[-1].size
+        numbers = [self.numbers.get(name, 0) for name, _ in NUMBERS]
+        return np.array([*numbers, *starts, 0, 0, 0], np.int64), np.concatenate(parts)
+
+
+def constants(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, gather: str) -> Constants:
+    """What does not depend on epilogue and schedule; `weight` (OC, IC / groups, KH, KW) holds codes."""
+    g = geometry
+    per_tap = _by_group(g, weight.transpose(0, 2, 3, 1))
+    taps = g.kernel[0] * g.kernel[1]
+    runs = per_tap.reshape(*per_tap.shape[:2], 1, -1) if gather == "im2col" else per_tap
+    arrays: dict[str, Array] = {
+        "weights": np.concatenate([tiles(kernel, _steps(kernel, _whole_tiles(kernel, x))) for x in runs]),
+        "start": _of_codes(kernel, per_tap, kernel.column_terms),
+    }
+    correction = affine(spec)
+    if not correction.is_identity:
+        arrays["affine"] = _of_codes(kernel, per_tap, correction.wgt_terms)
+    if spec.act.encoding is Encoding.BIPOLAR and any(g.padding):
+        arrays["padding"] = _padding(kernel, spec, per_tap)
+    numbers = {
+        "groups": g.groups,
+        "in_channels": g.in_channels // g.groups,
+        "out_channels": g.out_channels // g.groups,
+        "kernel_h": g.kernel[0],
+        "kernel_w": g.kernel[1],
+        "stride_h": g.stride[0],
+        "stride_w": g.stride[1],
+        "dilation_h": g.dilation[0],
+        "dilation_w": g.dilation[1],
+        **dict(zip(("pad_top", "pad_left", "pad_bottom", "pad_right"), g.padding, strict=True)),
+        "act_bits": spec.act.bits,
+        "pad_code": 0 if spec.act.encoding is Encoding.BIPOLAR else -spec.act.offset,
+        "factor": correction.factor,
+        "shift": correction.shift,
+    }
+    assert taps == per_tap.shape[2]
+    return Constants(numbers, arrays)
+
+
+def _by_group(g: Geometry, weight: Codes) -> Codes:
+    """(groups, OC / groups, taps, IC / groups) of (OC, KH, KW, IC / groups)."""
+    return weight.reshape(g.groups, g.out_channels // g.groups, -1, weight.shape[-1])
+
+
+def _whole_tiles(kernel: Kernel, x: Array) -> Array:
+    """Columns of code 0 behind the last, until the tile is full."""
+    return np.concatenate([x, np.zeros((-len(x) % kernel.columns, *x.shape[1:]), x.dtype)])
+
+
+def _steps(kernel: Kernel, codes: Codes) -> Codes:
+    """(OC, steps, k_step) of (OC, runs, codes): each run padded to whole steps, positions as the rows' packer has them."""
+    count = -(-codes.shape[2] // kernel.k_step)
+    out = np.zeros((*codes.shape[:2], count * kernel.k_step), np.uint8)
+    out[:, :, : codes.shape[2]] = codes
+    return out.reshape(len(codes), -1, kernel.k_step)[..., list(order(kernel))]
+
+
+def _of_codes(kernel: Kernel, per_tap: Codes, terms: tuple[int, ...]) -> NDArray[np.int32]:
+    """(groups, whole tiles) sums of terms[code]."""
+    sums = np.array(terms, np.int64)[per_tap].sum(axis=(2, 3))
+    return _int32(np.stack([_whole_tiles(kernel, x) for x in sums]))
+
+
+def _padding(kernel: Kernel, spec: MatmulSpec, per_tap: Codes) -> NDArray[np.int32]:
+    """(groups, taps, whole tiles): what undoes a tap that was counted with code 0 of a bipolar activation."""
+    values = np.array([spec.wgt.value(c) for c in range(1 << spec.wgt.bits)], np.int64)[per_tap].sum(axis=3)
+    return _int32(np.stack([_whole_tiles(kernel, x).T for x in -spec.act.value(0) * values]))
+
+
+def _int32(x: Array) -> NDArray[np.int32]:
+    return np.ascontiguousarray(x.astype(np.int32))

@@ -1,0 +1,227 @@
+"""Convolutions and dense layers on numpy arrays, exact to the bit."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitsynth.api import MatmulKernel, get_kernel
+from bitsynth.bench.loops import aligned
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.layers.constants import LAYOUTS, Constants, constants
+from bitsynth.layers.default import default_schedule
+from bitsynth.layers.epilogue import Epilogue, Scale
+from bitsynth.layers.geometry import Geometry, Pair, edges, pair
+from bitsynth.layers.library import library, pool
+from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.spec import Encoding, MatmulSpec, Operand, affine
+
+Array = NDArray[Any]
+TYPICAL_IMAGE = (28, 28)
+"""Height and width a default schedule is chosen for where none are given."""
+
+
+class Conv2d:
+    """A convolution of low-bit activations and weights (CGO 2020, section 3): int32 sums, or what `epilogue` makes of them.
+
+    `weight` (OC, IC / groups, KH, KW) holds operand values, as activations do. `layout` says how
+    activations lie in memory, `out_layout` how results do: "NHWC", "NCHW" or "packed", words of
+    64 channels (`packed_words`). `isa` is an instruction set, or "auto" for the best this
+    processor has; `image`, (height, width), is what the default schedule is chosen for.
+
+    Attributes: `schedule`, `source` (C text of kernel and runtime), `spec`, `geometry`, `kernel`.
+    Raises SpecError for what does not fit together, ToolError where it cannot be compiled or run.
+    """
+
+    def __init__(
+        self,
+        weight: ArrayLike,
+        act_bits: int,
+        w_bits: int,
+        *,
+        stride: Pair = 1,
+        padding: Any = 0,
+        dilation: Pair = 1,
+        groups: int = 1,
+        act_encoding: str = "unsigned",
+        weight_encoding: str = "bipolar",
+        layout: str = "NHWC",
+        out_layout: str | None = None,
+        isa: str = "auto",
+        threads: int = 1,
+        epilogue: Epilogue | None = None,
+        image: tuple[int, int] = TYPICAL_IMAGE,
+        schedule: LayerSchedule | None = None,
+    ) -> None:
+        values = np.asanyarray(weight)
+        self.act, self.wgt = Operand(act_bits, Encoding.parse(act_encoding)), Operand(w_bits, Encoding.parse(weight_encoding))
+        self.geometry = _geometry(values, stride, padding, dilation, groups)
+        self.layout, self.out_layout = _layouts(layout, out_layout or layout, epilogue)
+        self.epilogue, self.threads = epilogue, threads
+        self.schedule = schedule or default_schedule(self.act, self.wgt, self.geometry, image, isa)
+        codes = self.wgt.encode(values, "weight")
+        self.kernel = get_kernel(
+            self.schedule.isa,
+            act_bits,
+            w_bits,
+            act_encoding,
+            weight_encoding,
+            method=self.schedule.method,
+            channels=self.schedule.channels,
+        )
+        self._check_depth()
+        self._constants = self._with_epilogue(constants(self.kernel.entry.kernel, self.spec, self.geometry, codes, self.schedule.gather))
+        self._numbers, self._bytes = self._constants.blob()
+        self._arena = np.zeros(0, np.uint8)
+
+    def __repr__(self) -> str:
+        g = self.geometry
+        return f"<bitsynth {type(self).__name__} {g.in_channels} -> {g.out_channels}, {g.kernel[0]} x {g.kernel[1]}, {self.kernel.name}>"
+
+    @property
+    def spec(self) -> MatmulSpec:
+        return self.kernel.spec
+
+    @property
+    def k_max(self) -> int:
+        """The greatest sum of products, IC / groups * KH * KW, that no value of can leave int32."""
+        return self.spec.k_max >> affine(self.spec).shift
+
+    @cached_property
+    def _runner(self) -> Any:
+        return library(self.kernel)
+
+    def _check_depth(self) -> None:
+        if self.geometry.depth > self.k_max:
+            raise SpecError(f"sums of {self.geometry.depth} products may leave int32; {self.spec.act} x {self.spec.wgt} takes {self.k_max}")
+
+    def _with_epilogue(self, made: Constants) -> Constants:
+        numbers, arrays = self.epilogue.constants(self.geometry.out_channels) if self.epilogue else ({}, {})
+        layouts = {"in_layout": LAYOUTS.index(self.layout), "out_layout": LAYOUTS.index(self.out_layout)}
+        return Constants({**made.numbers, **self.schedule.numbers(), **layouts, **numbers}, {**made.arrays, **arrays})
+
+    def __call__(self, x: ArrayLike) -> Array:
+        """The layer of operand values `x`, (N, H, W, C) or (N, C, H, W) of any integer type; words where it is packed."""
+        if self.layout == "packed":
+            return self.run(np.asanyarray(x))
+        return self.run(self.act.encode(np.asanyarray(x), "x"))
+
+    def run(self, codes: Array) -> Array:
+        """The layer of codes: uint8 in the layer's layout, or uint64 words where that is packed."""
+        batch, height, width = self._shape(codes)
+        out = np.empty(self._out_shape(batch, height, width), self._out_type)
+        if out.size:
+            self._call(np.ascontiguousarray(codes), out, 1)
+        return out
+
+    def _call(self, codes: Array, out: Array, calls: int) -> None:
+        """Run `calls` times from C."""
+        batch, height, width = self._shape(codes)
+        numbers = self._numbers.copy()
+        numbers[-3:] = batch, height, width
+        name, threads = self.kernel.name, pool(self._runner, self.threads)
+        size = self._runner.call(f"{name}_layer_arena", numbers, self._bytes, self.threads)
+        if self._arena.size < size:
+            self._arena = aligned(size, np.uint8)
+        args = numbers, self._bytes, codes, out, self._arena, self._arena.size, threads, calls
+        if status := self._runner.call(f"{name}_layer_run", *args, bits=32):
+            raise ToolError(f"{self!r} failed with status {status}")
+
+    @property
+    def _out_type(self) -> Any:
+        if self.out_layout == "packed":
+            return np.uint64
+        return np.int32 if self.epilogue is None else np.float32 if isinstance(self.epilogue, Scale) else np.uint8
+
+    def _shape(self, codes: Array) -> tuple[int, int, int]:
+        """Batch, height and width of an input; SpecError where it is none of this layer."""
+        channels, kind = self.geometry.in_channels, np.dtype(np.uint8)
+        if self.layout == "packed":
+            channels, kind = packed_words(self.act.bits, channels), np.dtype(np.uint64)
+        if codes.dtype != kind:
+            raise SpecError(f"want {kind} codes, not {codes.dtype}")
+        at = 1 if self.layout == "NCHW" else 3
+        if codes.ndim != 4 or codes.shape[at] != channels:
+            letters = "N, C, H, W" if at == 1 else "N, H, W, C"
+            raise SpecError(f"want activations ({letters}) with C = {channels}, not {codes.shape}")
+        batch, height, width = (n for k, n in enumerate(codes.shape) if k != at)
+        return batch, height, width
+
+    def _out_shape(self, batch: int, height: int, width: int) -> tuple[int, ...]:
+        rows, columns = self.geometry.output(height, width)
+        channels = self.geometry.out_channels
+        if self.out_layout == "packed":
+            channels = packed_words(int(self._constants.numbers["out_bits"]), channels)
+        return (batch, channels, rows, columns) if self.out_layout == "NCHW" else (batch, rows, columns, channels)
+
+    @property
+    def source(self) -> str:
+        """The kernel's C text."""
+        return self.kernel.source
+
+    def explain(self) -> str:
+        """What is run and why, in words."""
+        g, cost = self.geometry, self.kernel.cost
+        cycles = ", ".join(f"{cpu} {c:g}" for cpu, c in cost.cycles.items())
+        return "\n".join(
+            (
+                f"{type(self).__name__} {g.in_channels} -> {g.out_channels}, window {g.kernel[0]} x {g.kernel[1]}, {self.spec.act} x {self.spec.wgt}",
+                f"schedule  {self.schedule}",
+                f"kernel    {self.kernel.name}: {cost.ops_per_128_mac:g} operations per 128 multiply-accumulates; cycles {cycles}",
+                f"weights   {self._constants.arrays['weights'].nbytes:,} bytes packed",
+            )
+        )
+
+
+class Dense(Conv2d):
+    """A dense layer: `weight` (out features, in features), activations (N, in features)."""
+
+    def __init__(self, weight: ArrayLike, act_bits: int, w_bits: int, **options: Any) -> None:
+        values = np.asanyarray(weight)
+        if values.ndim != 2:
+            raise SpecError(f"want a weight (out features, in features), not {values.shape}")
+        if "layout" in options and options["layout"] == "NCHW":
+            raise SpecError("a dense layer's activations are (N, features): layout is NHWC or packed")
+        super().__init__(values[:, :, None, None], act_bits, w_bits, **{"image": (1, 64), **options})
+
+    def run(self, codes: Array) -> Array:
+        """The layer of codes (N, features), or of words where it is packed."""
+        if codes.ndim != 2:
+            raise SpecError(f"want activations (N, {self.geometry.in_channels}), not {codes.shape}")
+        if not len(codes):
+            return np.empty((0, self._out_shape(1, 1, 1)[-1]), self._out_type)
+        return super().run(codes[None, None])[0, 0]
+
+
+def packed_words(bits: int, channels: int) -> int:
+    """64-bit words of one packed pixel: for every 64 channels one word a bit."""
+    return -(-channels // 64) * bits
+
+
+def _geometry(weight: Array, stride: Any, padding: Any, dilation: Any, groups: Any) -> Geometry:
+    if weight.ndim != 4:
+        raise SpecError(f"want a weight (OC, IC / groups, KH, KW), not {weight.shape}")
+    if type(groups) is not int or groups < 1:
+        raise SpecError(f"groups must be a whole number of at least 1, not {groups!r}")
+    out_channels, in_channels, high, wide = weight.shape
+    return Geometry(
+        in_channels * groups,
+        out_channels,
+        groups,
+        (high, wide),
+        pair("stride", stride, 1),
+        edges(padding),
+        pair("dilation", dilation, 1),
+    )
+
+
+def _layouts(layout: str, out_layout: str, epilogue: Epilogue | None) -> tuple[str, str]:
+    for value in (layout, out_layout):
+        if value not in LAYOUTS:
+            raise SpecError(f"unknown layout {value!r}; known: {', '.join(LAYOUTS)}")
+    if out_layout == "packed" and (epilogue is None or isinstance(epilogue, Scale)):
+        raise SpecError("only codes can be packed: give Thresholds or Requantize, or another out_layout")
+    return layout, out_layout

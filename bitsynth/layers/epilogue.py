@@ -1,0 +1,97 @@
+"""What becomes of a layer's int32 sums: floats, or codes for the next layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitsynth.errors import SpecError
+from bitsynth.spec import MAX_BITS
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """float32: scale * sum + bias, one of each a channel, or one for all."""
+
+    scale: ArrayLike
+    bias: ArrayLike = 0.0
+
+    def constants(self, channels: int) -> tuple[dict[str, int], dict[str, Array]]:
+        """The numbers and arrays of the C runtime."""
+        arrays = {
+            "scale": _channels("scale", self.scale, channels, np.float32),
+            "bias": _channels("bias", self.bias, channels, np.float32),
+        }
+        return {"epilogue": 1}, arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Requantize:
+    """Codes of `bits` bits: (sum * multiplier + half) >> shift, clamped; one multiplier a channel, or one for all."""
+
+    multiplier: ArrayLike
+    shift: int
+    bits: int
+
+    def constants(self, channels: int) -> tuple[dict[str, int], dict[str, Array]]:
+        """The numbers and arrays of the C runtime."""
+        _check_bits(self.bits)
+        if type(self.shift) is not int or not 0 <= self.shift <= 62:
+            raise SpecError(f"shift must be a whole number from 0 to 62, not {self.shift!r}")
+        arrays = {"multiplier": _channels("multiplier", self.multiplier, channels, np.int32)}
+        return {"epilogue": 2, "multiplier_shift": self.shift, "out_bits": self.bits}, arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Thresholds:
+    """Codes: how many of a channel's thresholds (channels, levels) lie below its sum.
+
+    Codes of n bits take at most 2**n - 1 thresholds; `bits` is the fewest that hold them.
+    """
+
+    values: ArrayLike
+
+    @property
+    def bits(self) -> int:
+        return max(1, self._levels().shape[1].bit_length())
+
+    def _levels(self) -> Array:
+        values = np.asarray(self.values)
+        if values.ndim != 2 or values.dtype.kind not in "iu" or not 1 <= values.shape[1] < 1 << MAX_BITS:
+            raise SpecError(f"thresholds must be integers (channels, 1 to 255), not {values.dtype} {values.shape}")
+        return values
+
+    def constants(self, channels: int) -> tuple[dict[str, int], dict[str, Array]]:
+        """The numbers and arrays of the C runtime."""
+        levels = self._levels()
+        if len(levels) != channels:
+            raise SpecError(f"{len(levels)} channels of thresholds for {channels} output channels")
+        info = np.iinfo(np.int32)
+        clipped = np.clip(levels.astype(np.int64), info.min, info.max).astype(np.int32)
+        numbers = {"epilogue": 3, "threshold_count": levels.shape[1], "out_bits": self.bits}
+        return numbers, {"thresholds": np.ascontiguousarray(clipped.T)}
+
+
+Epilogue = Scale | Requantize | Thresholds
+
+
+def _check_bits(bits: Any) -> None:
+    if type(bits) is not int or not 1 <= bits <= MAX_BITS:
+        raise SpecError(f"bits must be a whole number from 1 to {MAX_BITS}, not {bits!r}")
+
+
+def _channels(name: str, value: ArrayLike, channels: int, dtype: Any) -> Array:
+    """One number a channel."""
+    given = np.asarray(value)
+    kinds = "iu" if np.dtype(dtype).kind == "i" else "iuf"
+    if given.dtype.kind not in kinds or given.shape not in ((), (1,), (channels,)):
+        raise SpecError(f"{name} must be one number or {channels} of them, not {given.dtype} {given.shape}")
+    made = np.broadcast_to(given, (channels,)).astype(dtype)
+    if not np.isfinite(made.astype(np.float64)).all() or (np.dtype(dtype).kind == "i" and (made != given).any()):
+        raise SpecError(f"{name} has numbers that {np.dtype(dtype)} does not hold")
+    return np.ascontiguousarray(made)

@@ -1,0 +1,71 @@
+"""The window of a convolution: sizes, strides, padding, and what they make of an image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bitsynth.errors import SpecError
+
+Pair = int | tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Channels of all groups, and the window in pixels: (height, width), padding (top, left, bottom, right)."""
+
+    in_channels: int
+    out_channels: int
+    groups: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        sizes = (self.in_channels, self.out_channels, *self.kernel)
+        if min(sizes) < 1:
+            raise SpecError(f"a weight without elements: {self.out_channels} x {self.in_channels} x {self.kernel}")
+        if self.out_channels % self.groups:
+            raise SpecError(f"{self.out_channels} output channels cannot be shared by {self.groups} groups")
+
+    @property
+    def depth(self) -> int:
+        """Products in a sum."""
+        return self.in_channels // self.groups * self.kernel[0] * self.kernel[1]
+
+    def output(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of the output for an input of `height` by `width`; SpecError where there is none."""
+        top, left, bottom, right = self.padding
+        sizes = []
+        for size, pad, k, s, d in zip(
+            (height, width), (top + bottom, left + right), self.kernel, self.stride, self.dilation, strict=True
+        ):
+            reach = d * (k - 1) + 1
+            if size < 1 or size + pad < reach:
+                raise SpecError(f"an input of {height} x {width} has no room for a window that reaches over {reach}")
+            sizes.append((size + pad - reach) // s + 1)
+        return sizes[0], sizes[1]
+
+    def macs(self, height: int, width: int) -> int:
+        """Multiply-accumulates for an input of one image."""
+        oh, ow = self.output(height, width)
+        return oh * ow * self.out_channels * self.depth
+
+
+def pair(name: str, value: Any, least: int) -> tuple[int, int]:
+    """`value` for height and width; SpecError unless whole numbers of at least `least`."""
+    both = tuple(value) if isinstance(value, tuple | list) else (value, value)
+    if len(both) != 2 or not all(type(x) is int and least <= x < 1 << 15 for x in both):
+        raise SpecError(f"{name} must be a whole number of at least {least}, or two, not {value!r}")
+    return both[0], both[1]
+
+
+def edges(value: Any) -> tuple[int, int, int, int]:
+    """Padding at top, left, bottom and right, from one number, (height, width), or all four."""
+    if isinstance(value, tuple | list) and len(value) == 4:
+        top, left = pair("padding", tuple(value[:2]), 0)
+        bottom, right = pair("padding", tuple(value[2:]), 0)
+        return top, left, bottom, right
+    high, wide = pair("padding", value, 0)
+    return high, wide, high, wide

@@ -1,0 +1,79 @@
+/* What the parts of the runtime share. Not for callers. */
+#ifndef BS_CALL_H
+#define BS_CALL_H
+
+#include "bs_layer.h"
+
+/* Everything a call knows, the same for all its tasks. */
+struct call {
+    const struct bs_layer *layer;
+    const uint8_t *input;
+    uint8_t *output;
+    struct bs_shape in, out;
+    size_t grid_h, grid_w;                        /* pixels that are packed */
+    size_t pixel_codes, pixel_bytes, line_bytes;  /* of the packed pixels */
+    size_t segments, segment_steps, tiles;
+    size_t band_rows, band_grid_rows, bands;
+    size_t slots;                                 /* tasks at a time, each with its own scratch */
+    size_t rows_bytes, sums_bytes, view_bytes, views;
+    size_t pointers_bytes, terms_bytes, tile_bytes, staged_bytes, scratch_bytes;
+    uint8_t *arena, *codes;
+    size_t *segment_offsets;
+    size_t offsets_bytes;
+    size_t image, group;
+};
+
+/* Packed grid lines from `first` on, and the sums of the codes of their pixels. */
+struct view {
+    uint8_t *rows;
+    int32_t *term, *affine;
+    size_t first;
+};
+
+struct scratch {
+    const uint8_t **pointers;
+    int32_t *term, *affine, *tile;
+    uint8_t *staged, *pad;
+};
+
+static inline size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t ceiling(size_t x, size_t unit)
+{
+    return x / unit + (x % unit != 0);
+}
+
+static inline size_t aligned(size_t bytes)
+{
+    return ceiling(bytes, 64) * 64;
+}
+
+/* A tap of an output pixel: whether it lies in the image, and where. */
+static inline int bs_inside(const struct call *c, size_t oy, size_t ox, size_t ky, size_t kx, size_t *y, size_t *x)
+{
+    const struct bs_layer *l = c->layer;
+    *y = oy * l->stride_h + ky * l->dilation_h - l->pad_top;
+    *x = ox * l->stride_w + kx * l->dilation_w - l->pad_left;
+    return *y < c->in.height && *x < c->in.width;
+}
+
+/* Pack grid lines from..to into the view. */
+void bs_pack_lines(const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s);
+
+/* A pixel of padding, packed into the scratch; its sums go to place 0 of the view. */
+void bs_pack_padding(const struct call *c, struct view view, const struct scratch *s);
+
+/* Output pixels from..to of the image, tiles tile_from..tile_to of the columns. */
+void bs_compute(const struct call *c, struct view view, size_t from, size_t to, size_t tile_from, size_t tile_to,
+    const struct scratch *s);
+
+/* Where a pixel's results go, from a channel on. */
+uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t channel);
+
+/* From the sums of pixel p, columns of a tile from `column` on, to results in their place. */
+void bs_finish_row(const struct call *c, size_t p, int32_t affine, size_t column, int32_t *sums);
+
+#endif

@@ -1,0 +1,89 @@
+/* Convolutions and dense layers around a bitsynth microkernel. Nothing is allocated and no state is kept. */
+#ifndef BS_LAYER_H
+#define BS_LAYER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bs_pool.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A microkernel whose rows are activations: sizes in elements, and bytes a step of K. */
+struct bs_kernel {
+    size_t rows, columns, k_step, row_bytes, column_bytes;
+    size_t slack; /* bytes pack_row may write behind a row */
+    void (*run)(size_t segments, size_t steps, const uint8_t *const *a, const uint8_t *w, const int32_t *g,
+        const int32_t *h, int32_t *c, size_t ldc);
+    void (*pack_row)(size_t k, const uint8_t *codes, size_t readable, uint8_t *packed);
+    int32_t (*row_term)(size_t k, const uint8_t *codes);   /* NULL: rows have none */
+    int32_t (*row_affine)(size_t k, const uint8_t *codes); /* NULL: sums are values already */
+};
+
+/* How activations lie in memory: channels last, channels first, or bits of 64 channels a word (bs_pack_codes). */
+enum bs_layout { BS_NHWC, BS_NCHW, BS_PACKED };
+
+/* Where a row of the microkernel comes from: the padded image, the image and one pixel of padding, or copied patches. */
+enum bs_gather { BS_DIRECT, BS_INDIRECT, BS_IM2COL };
+
+/* What becomes of a sum: int32; scale * sum + bias as float; (sum * multiplier + half) >> shift, clamped to a code;
+ * the number of thresholds below it, as a code. */
+enum bs_epilogue { BS_INT32, BS_FLOAT, BS_REQUANTIZE, BS_THRESHOLDS };
+
+/* A layer. Channels are those of one group; arrays over output channels run over all groups, but for `weights`,
+ * `start`, `affine` and `padding`, which have room for whole tiles in every group. */
+struct bs_layer {
+    const struct bs_kernel *kernel;
+    size_t groups, in_channels, out_channels;
+    size_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
+    size_t pad_top, pad_left, pad_bottom, pad_right;
+    size_t act_bits;
+    size_t pad_code; /* the code of padding */
+    const uint8_t *weights;
+    const int32_t *start;   /* where a column's sum starts */
+    const int32_t *affine;  /* NULL, or what a column adds to factor * sum, which is then shifted */
+    size_t factor, shift;
+    const int32_t *padding; /* NULL, or what a column adds for every tap on padding */
+    enum bs_layout in_layout, out_layout;
+    enum bs_epilogue epilogue;
+    const float *scale, *bias;
+    const int32_t *multiplier;
+    size_t multiplier_shift, out_bits;
+    const int32_t *thresholds; /* [threshold_count][channels] */
+    size_t threshold_count;
+    /* Schedule: none of it changes a result. */
+    enum bs_gather gather;
+    size_t columns_first; /* 1: all rows of a block for one tile of columns, then the next */
+    size_t block_rows;    /* pixels in a block, 0 for all */
+    size_t band_rows;     /* output rows packed and computed at a time, 0 for all */
+};
+
+struct bs_shape {
+    size_t batch, height, width;
+};
+
+enum { BS_OK = 0, BS_EMPTY = -1, BS_ARENA = -2 };
+
+/* Height and width of the output; 0 where there is none. */
+struct bs_shape bs_layer_output(const struct bs_layer *layer, struct bs_shape in);
+
+/* Bytes of scratch memory a call takes. */
+size_t bs_layer_arena_bytes(const struct bs_layer *layer, struct bs_shape in, size_t threads);
+
+/* Codes (or bs_pack_codes words) in, int32, float, codes or words out, by the layer's layouts. `arena` must be aligned
+ * to 8 bytes, better to 64. Returns BS_OK, BS_EMPTY where the output has no element, BS_ARENA where the arena is too small. */
+int bs_layer_run(const struct bs_layer *layer, struct bs_shape in, const void *input, void *output, void *arena,
+    size_t arena_bytes, struct bs_pool *pool);
+
+/* Words of one pixel: for every 64 channels one word a bit; bit 8b + q of a word is channel 8q + b. */
+size_t bs_packed_words(size_t bits, size_t channels);
+void bs_pack_codes(size_t bits, size_t channels, const uint8_t *codes, uint64_t *words);
+void bs_unpack_codes(size_t bits, size_t channels, const uint64_t *words, uint8_t *codes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,58 @@
+"""How a layer is run: which kernel, where its rows come from, in which order. No schedule changes a result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bitsynth.choice import METHODS
+from bitsynth.errors import SpecError
+
+GATHERS = ("direct", "indirect", "im2col")
+"""Rows of the microkernel read the padded image, the image and one pixel of padding, or copied patches."""
+
+
+class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A point of the schedule space.
+
+    `method` packs K into lanes (popcount) or output channels (the others); `channels` names the
+    tile (`Choice.channels`). Tiles go over all pixels of a block (`block_rows` pixels, 0 for all)
+    for the same output channels if `columns_first`, else over the channels first. Bands of
+    `band_rows` output rows (0 for all) are packed and computed one after the other.
+    """
+
+    isa: str
+    method: str
+    channels: int
+    gather: str
+    columns_first: bool = False
+    block_rows: int = 0
+    band_rows: int = 0
+
+    def __post_init__(self) -> None:
+        _one_of("method", self.method, METHODS)
+        _one_of("gather", self.gather, GATHERS)
+        for name in ("channels", "block_rows", "band_rows"):
+            if not 0 <= getattr(self, name) < 1 << 24:
+                raise SpecError(f"{name} of a schedule must be 0 or more, not {getattr(self, name)}")
+
+    def numbers(self) -> dict[str, int]:
+        """The numbers of the C runtime."""
+        return {
+            "gather": GATHERS.index(self.gather),
+            "columns_first": int(self.columns_first),
+            "block_rows": self.block_rows,
+            "band_rows": self.band_rows,
+        }
+
+    def __str__(self) -> str:
+        order = "columns first" if self.columns_first else "pixels first"
+        blocks = f", blocks of {self.block_rows} pixels" if self.block_rows else ""
+        bands = f", bands of {self.band_rows} rows" if self.band_rows else ""
+        return f"{self.isa} {self.method}, {self.gather}, {order}{blocks}{bands}"
+
+
+def _one_of(what: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise SpecError(f"unknown {what} {value!r} of a schedule; known: {', '.join(known)}")
