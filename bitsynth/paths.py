@@ -24,6 +24,11 @@ def architectures() -> Path:
     return _data("isa_specs") / "architectures.toml"
 
 
+def runtime() -> Path:
+    """The folder of C files that are copied beside emitted layers as they are."""
+    return _PACKAGE / "runtime"
+
+
 def shipped_kernels() -> Path:
     """The folder of solved kernels that came with the package."""
     return _data("kernels_cache")

@@ -1,0 +1,60 @@
+"""What handing tasks to the thread pool of emitted layers costs, to threads that are awake and asleep.
+
+python benchmarks/pool_dispatch.py [threads ...]
+
+`empty` is a dispatch of tasks that do nothing, one a thread. In `hot` and `idle` each task waits
+until all have begun, so that the time is that of reaching every thread and hearing from it;
+`idle` lets the threads fall asleep before. Threads beyond the free cores wait for each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import report
+
+from bitsynth import build, paths
+from bitsynth.build import host, process
+from bitsynth.errors import ToolError
+from bitsynth.isa import load
+
+ROUNDS = 20_000
+DRIVER = Path(__file__).with_suffix(".c")
+SHARES = {"least": 0, "10 %": 10, "median": 50, "90 %": 90}
+
+
+def program() -> Path:
+    """The compiled driver."""
+    isa = next((i for i in map(load.load, load.names()) if host.matches(i.table)), None)
+    if isa is None:
+        raise ToolError("no instruction set of this processor is known")
+    files = {p.name: p.read_text(encoding="utf-8") for p in (*paths.runtime().glob("bs_pool.[ch]"), DRIVER)}
+    return build.compile_for(isa, files, flags=["-pthread"], shared=False)
+
+
+def rows(threads: int, rounds: int) -> list[list[str]]:
+    """One row for each kind of dispatch."""
+    lines = process.run([str(program()), str(threads), str(rounds)], Path.cwd(), {}).splitlines()
+    return [row(threads, *line.split()) for line in lines]
+
+
+def row(threads: int, kind: str, *times: str) -> list[str]:
+    """Nanoseconds as microseconds, at each share of the rounds."""
+    return [f"{threads} {kind}", *(f"{t / 1000:.2f}" for t in np.percentile(np.array(times, int), [*SHARES.values()]))]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="the cost of a dispatch of the thread pool, in microseconds")
+    parser.add_argument("threads", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    given = parser.parse_args()
+    table = [line for threads in given.threads for line in rows(threads, given.rounds)]
+    print(report.heading(report.setting(host.arch())), end="\n\n")
+    print(report.columns(["threads, us a dispatch", *SHARES], table))
+    return 0
+
+
+if __name__ == "__main__":
+    report.run(main)
