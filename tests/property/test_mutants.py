@@ -4,6 +4,7 @@ import re
 from collections import Counter
 
 import kernel_mutants
+import msgspec
 import numpy as np
 import pytest
 from solved import REPRESENTATIVE, kernel, name
@@ -204,6 +205,19 @@ def test_a_counterexample_says_all_that_is_needed(config):
     right = (2 * row - 3) @ column if found.swapped else row @ (2 * column - 3)
     assert (again, right) == (wrong.got, wrong.want)
     assert again != right
+
+
+def test_columns_that_change_places_at_the_end_of_a_period():
+    """Where tiles start alike, only what differs between columns and outlasts a period shows it."""
+    found = kernel("neon", "lookup", 2, 1)
+    assert not any(found.column_terms)
+    other = {"c0": "c1", "c1": "c0"}
+    loop = found.passes[0]
+    flush = (msgspec.structs.replace(s, args=tuple(other.get(a, a) for a in s.args)) for s in loop.flush_steps)
+    mutant = kernel_mutants.replaced(found, 0, flush=tuple(map(str, flush)))
+    wrong = simulate.counterexample(mutant)
+    assert wrong is not None
+    assert wrong.k > loop.flush_every * found.k_step
 
 
 def test_simulated_sums_wrap_like_int32():
