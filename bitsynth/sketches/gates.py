@@ -97,8 +97,8 @@ def gate_ops(isa: Isa) -> tuple[GateOp, ...]:
     """The bitwise instructions of the full register that keep zero at zero, one a function."""
     found: dict[tuple[int, int], GateOp] = {}
     free: dict[int, GateOp] = {}
-    for instr in isa.instrs.values():
-        if not (instr.on_registers and len(instr.operands) in (2, 3) and instr.out == isa.word):
+    for instr in isa.full_forms:
+        if len(instr.operands) not in (2, 3) or instr.out != isa.word:
             continue
         op = _gate_op(instr)
         if op.is_free:
