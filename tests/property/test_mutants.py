@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from functools import partial
 
 import kernel_mutants
 import msgspec
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from solved import REPRESENTATIVE, kernel, name
 
-from bitsynth import cache, paths, simulate
+from bitsynth import cache, paths, simulate, verify
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.schedule.loops import with_times
 
@@ -75,18 +76,18 @@ def totals(request):
         print("", *lines, sep="\n")
 
 
-def outcome(mutant):
-    """A verdict, and the message or counterexample behind it."""
+def outcome(mutant, wrong):
+    """A verdict, and the message or counterexample behind it, where `wrong` searches for one."""
     try:
-        simulate.explain(mutant)
+        verify.check(mutant)
     except SpecError as why:
         return "malformed", str(why)
     except Refuted as why:
-        text = str(why)
-        for mark, verdict in (("counterexample: K", "refuted"), ("cannot be run", "unrunnable")):
-            if mark in text:
-                return verdict, text
-        return "refused", text
+        try:
+            found = wrong(mutant)
+        except SpecError as unrunnable:
+            return "unrunnable", str(unrunnable)
+        return ("refused", str(why)) if found is None else ("refuted", str(found))
     return "accepted", ""
 
 
@@ -109,12 +110,12 @@ def reason(label, verdict):
 
 
 def judge(kernel, mutants, totals, *, thorough):
-    unknown = []
+    unknown, wrong = [], partial(simulate.counterexample, thorough=thorough)
     for label, mutant in mutants:
-        verdict, text = outcome(mutant)
+        verdict, text = outcome(mutant, wrong)
         if verdict == "accepted":
-            wrong = simulate.counterexample(mutant, thorough=thorough)
-            assert wrong is None, f"{label} is accepted, but {wrong}"
+            found = wrong(mutant)
+            assert found is None, f"{label} is accepted, but {found}"
         else:
             assert text, label
         if verdict in ("accepted", "refused"):
