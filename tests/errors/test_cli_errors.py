@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 
+import msgspec
 import pytest
 
 from bitsynth import cache, errors, paths, verify
@@ -72,7 +73,8 @@ def stored(user):
 
 def strays(folder):
     """Files that a write left unfinished."""
-    return [p for p in folder.rglob("*") if p.is_file() and (p.name.startswith(".") or p.stat().st_size == 0)]
+    files = [p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"]
+    return [p for p in files if p.name.startswith(".") or p.stat().st_size == 0]
 
 
 @pytest.mark.parametrize(
@@ -316,6 +318,18 @@ def test_a_broken_file_is_a_row_of_the_list(capsys, stored):
     assert [r["path"] for r in rows if r["problem"]] == [str(stored)]
 
 
+def test_a_warning_is_one_line(capsys, user):
+    name = "bs_mm_a1u_w1b_s32_neon_1\nx8x64"
+    (user / "neon").mkdir(parents=True)
+    (user / "neon" / f"{name}.json").write_text("{")
+    assert main(["list"]) == 0
+    out, err = capsys.readouterr()
+    escaped = name.replace("\n", r"\n")
+    assert any(escaped in line and line.endswith("user, broken") for line in out.splitlines())
+    assert err.count("\n") == 1
+    assert err.startswith(f"warning: {user}/neon/{escaped}.json is not a kernel")
+
+
 def test_a_renamed_file_is_a_row_of_the_list(capsys, stored, user):
     os.rename(stored, user / "neon" / "bs_mm_a1u_w1b_s32_neon_7x8x64.json")
     assert main(["list"]) == 0
@@ -489,3 +503,20 @@ def test_two_processes_write_the_same_kernel(user, works):
     assert not strays(user)
     assert [p.stem for p in user.rglob("*.json")] == list(names)
     assert works(*SYNTH)["cached"]
+
+
+def test_processes_that_store_other_tiles_leave_one(user):
+    """Each waits between writing its own file and removing what it saw of the others."""
+    code = (
+        "import sys, time; from pathlib import Path; from bitsynth import cache\n"
+        "seen = cache._files\n"
+        "cache._files = lambda *a: (time.sleep(0.5), found := seen(*a), time.sleep(0.5))[1]\n"
+        "cache.store(cache.read_entry(Path(sys.argv[1])))"
+    )
+    other = user.parent / "other.json"
+    entry = cache.read_entry(shipped())
+    changed = msgspec.structs.replace(entry, name=f"{entry.name.rsplit('_', 1)[0]}_9x8x64").sealed()
+    other.write_bytes(msgspec.json.encode(changed))
+    both = [subprocess.Popen([sys.executable, "-c", code, str(path)]) for path in (shipped(), other)]
+    assert [p.wait(timeout=60) for p in both] == [0, 0]
+    assert len(list(user.rglob("*.json"))) == 1
