@@ -453,6 +453,21 @@ def test_an_interrupt_has_its_code(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "interrupted\n")
 
 
+@pytest.mark.parametrize("module", ["numpy", "msgspec", "typer"])
+def test_an_interrupt_while_starting_up(tmp_path, module):
+    text = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(10)"
+    (tmp_path / f"{module}.py").write_text(text)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", "from bitsynth.cli import main; raise SystemExit(main(['list']))"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 def solving(*argv):
     """A fresh synthesis, returned once its progress line shows the solver at work."""
     master, slave = pty.openpty()
