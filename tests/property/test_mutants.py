@@ -184,7 +184,10 @@ def test_kernels_are_right_in_the_whole_search(config):
     assert simulate.counterexample(kernel(*config)) is None
 
 
-@pytest.mark.parametrize("path", SHIPPED[::4], ids=lambda p: p.stem)
+SIMULATED = [*SHIPPED[::8], *(pytest.param(path, marks=pytest.mark.slow) for path in SHIPPED[4::8])]
+
+
+@pytest.mark.parametrize("path", SIMULATED, ids=lambda p: p.stem)
 def test_shipped_kernels_are_right_in_simulation(path):
     assert simulate.counterexample(cache.read_entry(path).kernel, thorough=False) is None
 
