@@ -71,10 +71,14 @@ def stored(user):
     return shutil.copy(shipped(), user / "neon" / shipped().name)
 
 
+def files(folder):
+    """All files but locks."""
+    return [p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"]
+
+
 def strays(folder):
     """Files that a write left unfinished."""
-    files = [p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"]
-    return [p for p in files if p.name.startswith(".") or p.stat().st_size == 0]
+    return [p for p in files(folder) if p.name.startswith(".") or p.stat().st_size == 0]
 
 
 @pytest.mark.parametrize(
@@ -384,7 +388,7 @@ def test_a_full_disk(fails, works, user, monkeypatch, call):
         patch.setattr(os, call, full)
         assert "No space left on device" in fails(4, *SYNTH, "--fresh")
         assert "No space left on device" in fails(4, *SYNTH)
-    assert not [p for p in user.rglob("*") if p.is_file()]
+    assert not files(user)
     assert works(*SYNTH)["cached"]
 
 
@@ -501,7 +505,7 @@ def test_an_interrupt_in_the_middle_of_a_solve(user, works, delay):
     assert out == b""
     assert b"interrupted" in seen
     assert b"Traceback" not in seen
-    assert not [p for p in user.rglob("*") if p.is_file()]
+    assert not files(user)
     assert works(*SYNTH)["cached"]
 
 

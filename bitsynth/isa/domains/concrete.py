@@ -74,8 +74,8 @@ class ConcreteDomain:
         shape = np.broadcast_shapes(*{np.shape(entry) for entry in table})
         axes = max(len(shape), np.ndim(index))
         entries = np.empty((len(table), *(1,) * (axes - len(shape)), *shape), np.uint64)
-        for place, entry in zip(entries, table, strict=True):
-            place[...] = entry
+        for k, entry in enumerate(table):
+            entries[k] = entry
         at = np.reshape(index % np.uint64(len(table)), (*(1,) * (1 + axes - np.ndim(index)), *np.shape(index)))
         return np.take_along_axis(entries, at.astype(np.intp), 0)[0]
 
