@@ -14,7 +14,7 @@ from pathlib import Path
 
 import report
 
-from bitsynth.bench import explore_plot
+from bitsynth import explore_plot
 from bitsynth.cli import explore_report, output
 from bitsynth.explore import Map, survey
 from bitsynth.isa.load import load

@@ -54,9 +54,9 @@ print(json.dumps({"found": found, "cpu_seconds": time.process_time()}))
 START = """\
 import time, sys
 t = time.perf_counter()
-import bitsynth
+from bitsynth import get_kernel
 u = time.perf_counter()
-bitsynth.get_kernel(isa=sys.argv[1], act_bits=int(sys.argv[2]), w_bits=int(sys.argv[3])).source
+get_kernel(isa=sys.argv[1], act_bits=int(sys.argv[2]), w_bits=int(sys.argv[3])).source
 print(u - t, time.perf_counter() - u, "z3" in sys.modules)
 """
 Config = tuple[str, int, int]

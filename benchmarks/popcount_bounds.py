@@ -12,7 +12,7 @@ import sys
 
 from bitsynth.errors import Undecided
 from bitsynth.isa.load import load
-from bitsynth.sketches import compute, gates
+from bitsynth.sketches import compute, query
 from bitsynth.sketches.solver import Budget
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 
@@ -39,7 +39,7 @@ def bounds(act_bits: int, w_bits: int, least: int, known: int, rlimit: int) -> t
     """The popcounts that are needed, `least` or more, and what is known of fewer than `known`."""
     for counts in range(least, min(known, _MOST_COUNTS + 1)):
         try:
-            if gates.popcounts_suffice(act_bits, w_bits, counts, Budget(rlimit), *limits(act_bits, w_bits, counts)):
+            if query.popcounts_suffice(act_bits, w_bits, counts, Budget(rlimit), *limits(act_bits, w_bits, counts)):
                 return least, f"{counts} of some functions do"
         except Undecided:
             return least, f"{counts}: open"

@@ -1,17 +1,47 @@
-"""bitsynth: proven low-bit matrix-multiply microkernels, synthesized."""
+"""bitsynth: proven low-bit matrix-multiply microkernels, synthesized.
 
-from bitsynth.api import MatmulKernel, get_kernel
+The library is imported when it is first asked for, so that a command which is starting can be interrupted.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from bitsynth.errors import BitsynthError, NoKernel, Refuted, SpecError, ToolError, Undecided
+
+if TYPE_CHECKING:
+    from bitsynth.api import MatmulKernel, get_kernel
+    from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds
+    from bitsynth.schedule.layer import LayerSchedule
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BitsynthError",
+    "Conv2d",
+    "Dense",
+    "LayerSchedule",
     "MatmulKernel",
     "NoKernel",
     "Refuted",
+    "Requantize",
+    "Scale",
     "SpecError",
+    "Thresholds",
     "ToolError",
     "Undecided",
     "get_kernel",
 ]
+
+
+_KEPT_IN = {
+    "bitsynth.api": ("MatmulKernel", "get_kernel"),
+    "bitsynth.layers": ("Conv2d", "Dense", "Requantize", "Scale", "Thresholds"),
+    "bitsynth.schedule.layer": ("LayerSchedule",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _KEPT_IN.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -145,7 +145,9 @@ def get_kernel(
     choice.isa(isa)
     path = cache.find(spec, choice.variant)
     if path is None:
-        options = "".join(f" --{name} {value}" for name, value in (("method", method), ("cpu", cpu), ("channels", channels)) if value)
+        options = "".join(
+            f" --{name} {value}" for name, value in (("method", method), ("cpu", cpu), ("channels", channels)) if value
+        )
         raise SpecError(
             f"A{act_bits}W{w_bits} on {isa}{', ' + choice.variant if choice.variant else ''} is not cached; "
             f"run `bitsynth synth --isa {isa} --act-bits {act_bits} --w-bits {w_bits}{options}`"

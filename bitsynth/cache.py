@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Iterator
 from functools import cache as memoize
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from bitsynth import paths, verify
 from bitsynth.choice import METHODS, Choice
 from bitsynth.errors import BitsynthError, Refuted, SpecError, ToolError
-from bitsynth.files import replace_file
+from bitsynth.files import locked, replace_file, unwritable
 from bitsynth.isa.load import Isa, load
 from bitsynth.names import KernelName
 from bitsynth.program import Kernel
@@ -258,12 +259,16 @@ def _operands(kernel: Kernel) -> tuple[Operand, Operand]:
 
 
 def store(entry: Entry) -> Path:
-    """Write the entry to the user's folder, in one step: readers see the old file or the new one."""
+    """Write the entry to the user's folder, in one step: readers see the old file or the new one.
+
+    Files of the same widths with another tile go: one process at a time, or two would remove each other's.
+    """
     folder = user_folder() / entry.kernel.isa / entry.choice.variant
     path = folder / f"{entry.name}.json"
-    replace_file(path, msgspec.json.format(msgspec.json.encode(entry), indent=1) + b"\n")
-    for old in _files(folder, f"{entry.name.rsplit('_', 1)[0]}_*.json"):
-        if old != path:
-            old.unlink(missing_ok=True)
+    with locked(user_folder() / "locks" / f"{entry.kernel.isa}.lock", partial(unwritable, path)):
+        replace_file(path, msgspec.json.format(msgspec.json.encode(entry), indent=1) + b"\n")
+        for old in _files(folder, f"{entry.name.rsplit('_', 1)[0]}_*.json"):
+            if old != path:
+                old.unlink(missing_ok=True)
     load_entry.cache_clear()
     return path

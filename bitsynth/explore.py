@@ -23,7 +23,7 @@ from bitsynth.bench import baselines
 from bitsynth.choice import METHODS, Choice
 from bitsynth.errors import BitsynthError, SpecError
 from bitsynth.isa.load import Isa, load
-from bitsynth.schedule import tile
+from bitsynth.schedule import cost
 from bitsynth.sketches.solver import Budget
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 
@@ -204,7 +204,7 @@ def _plan(job: _Job) -> Plan:
         with _limited(LIMIT):
             found, _ = synth.candidates(choice.isa(isa), _spec(job), choice, Budget())
         kernel = found[0].kernel
-        cycles = tile.figure(choice.isa(isa), kernel, cpu)
+        cycles = cost.figure(choice.isa(isa), kernel, cpu)
         size = f"{kernel.rows}x{kernel.columns}x{kernel.k_step}"
     except BitsynthError as error:
         why = str(error)

@@ -1,9 +1,11 @@
-"""Files that are replaced in one step: a reader sees the old text or the new one."""
+"""Files that are replaced in one step, so that a reader sees the old text or the new one, and locks of folders."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bitsynth.errors import ToolError
@@ -22,7 +24,29 @@ def replace_file(path: Path, data: bytes, advice: str = ADVICE) -> None:
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:
-        raise ToolError(f"cannot write {path}: {error.strerror or error}; {advice}") from None
+        raise unwritable(path, error, advice) from None
     finally:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def unwritable(path: Path, error: OSError, advice: str = ADVICE) -> ToolError:
+    """Why `path` cannot be written, and `advice`."""
+    return ToolError(f"cannot write {path}: {error.strerror or error}; {advice}")
+
+
+@contextmanager
+def locked(path: Path, failure: Callable[[OSError], ToolError]) -> Iterator[None]:
+    """One process at a time holds the lock file `path`, which stays; `failure` says why it cannot be had."""
+    from filelock import FileLock
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        lock.acquire()
+    except OSError as error:
+        raise failure(error) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,8 +1,8 @@
 """Search for inputs on which a kernel's sum is wrong, and explain a refusal with one.
 
 Inputs that break kernels come first: every pair of codes everywhere, alone at one position
-and alone in one column, tails, K about the flush periods, all-ones at K = 4608; then seeded
-random ones. Finding nothing proves nothing: that is `verify`'s part.
+and alone in one column, tails, K about the flush periods, codes that change where a period
+ends, all-ones at K = 4608; then seeded random ones. Finding nothing proves nothing: that is `verify`'s part.
 """
 
 from __future__ import annotations
@@ -152,6 +152,7 @@ def _long(kernel: Kernel) -> Iterator[Input]:
     periods = {x for p in kernel.passes for x in _periods(p) if x <= MOST_STEPS}
     for steps in sorted(periods):
         yield _greatest(kernel, steps * k)
+        yield _across(kernel, steps * k, k)
     for steps in sorted({min(x, MANY_STEPS) for x in periods}):
         yield _everywhere(kernel, steps * k + 1)
         yield _random(kernel, rng, 4, max(1, steps * k - 1), 2)
@@ -168,6 +169,19 @@ def _greatest(kernel: Kernel, k: int) -> Input:
     """0 and the greatest code, in every pair, at every position."""
     rows, columns = _everywhere(kernel, k)
     return rows[[0, -1]], columns[:, np.r_[: kernel.columns, -kernel.columns : 0]]
+
+
+def _across(kernel: Kernel, end: int, more: int) -> Input:
+    """The greatest code before position `end` or in the `more` after it, 0 in the others.
+
+    Of any two columns there is a tile in which they take different sides.
+    """
+    columns = np.arange(kernel.columns)
+    late = np.stack([columns >> bit & 1 for bit in range((kernel.columns - 1).bit_length() + 1)])
+    sides = np.concatenate([late, 1 - late]).reshape(1, -1)
+    after = (np.arange(end + more) >= end).astype(int)
+    rows = np.stack([after, 1 - after]) * ((1 << kernel.row_bits) - 1)
+    return rows.astype(np.uint8), ((after[:, None] == sides) * ((1 << kernel.column_bits) - 1)).astype(np.uint8)
 
 
 def _uniform(bits: int, k: int) -> Codes:

@@ -97,13 +97,13 @@ def candidates(
     if not found:
         raise NoKernel("; ".join(x.why for x in lacking))
     found.sort(key=lambda c: _across_methods(isa, c.kernel, choice.model))
-    rivals = (RunnerUp(c.method, round(tile.figure(isa, c.kernel, choice.model), 4), "") for c in found[1:])
+    rivals = (RunnerUp(c.method, round(cost.figure(isa, c.kernel, choice.model), 4), "") for c in found[1:])
     return found, (*rivals, *lacking)
 
 
 def _across_methods(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
     """Sort key of kernels of different methods: the figure to a hundredth, then what they read."""
-    return round(tile.figure(isa, kernel, model), 2), cost.bytes_per_128_mac(kernel)
+    return round(cost.figure(isa, kernel, model), 2), cost.bytes_per_128_mac(kernel)
 
 
 def forget() -> None:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from bitsynth.build.folder import cache_folder
 from bitsynth.build.runners import runs_natively
 from bitsynth.build.toolchain import Compiler, preferred
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.files import locked
 
 if TYPE_CHECKING:
     from bitsynth.isa.load import Isa, Requirements
@@ -82,21 +84,11 @@ def _build(
 
 @contextmanager
 def _locked(key: str) -> Iterator[None]:
-    from filelock import FileLock
-
     folder = cache_folder()
-    try:
-        (folder / "locks").mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / "locks" / f"{key[:2]}.lock")
-        lock.acquire()
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    try:
+    with locked(folder / "locks" / f"{key[:2]}.lock", partial(_unwritable, folder)):
         for stale in folder.glob(f"{key[:2]}*.part-*"):
             shutil.rmtree(stale, ignore_errors=True)
         yield
-    finally:
-        lock.release()
 
 
 def _build_in_place(

@@ -60,7 +60,7 @@ def explore(
     if json_file:
         replace_file(json_file, explore_report.as_json([found]), _ADVICE)
     if plot:
-        from bitsynth.bench import explore_plot
+        from bitsynth import explore_plot
 
         explore_plot.draw([found], plot)
 

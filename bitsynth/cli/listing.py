@@ -44,7 +44,7 @@ def list_kernels(check: Check = False, as_json: Json = False) -> None:
         output.write(Text("ops, bound and cycles are per 128 multiply-accumulates; loads are not in ops", "dim"))
     for c in found:
         if c.problem:
-            output.warning(c.problem)
+            output.warning(_one_line(c.problem))
 
 
 def _read(path: Path, check: bool) -> _Cached:
@@ -62,6 +62,11 @@ def _read(path: Path, check: bool) -> _Cached:
     return _Cached(path, origin, variant, entry, "")
 
 
+def _one_line(text: str) -> str:
+    """The text with what cannot be printed, as the newline of a file name, escaped."""
+    return "".join(x if x.isprintable() else repr(x)[1:-1] for x in text)
+
+
 def _isa(c: _Cached) -> str:
     return c.entry.kernel.isa if c.entry else c.path.stem.split("_s32_")[-1].split("_")[0]
 
@@ -74,7 +79,9 @@ def _table(found: list[_Cached], cpus: list[str], gap: int) -> Table:
     for c in found:
         origin = f"{c.origin}, {c.variant}" if c.variant else c.origin
         if c.entry is None:
-            table.add_row(Text(c.path.stem, "red"), *["-"] * (5 + len(cpus)), Text(f"{origin}, broken", "red"))
+            table.add_row(
+                Text(_one_line(c.path.stem), "red"), *["-"] * (5 + len(cpus)), Text(f"{origin}, broken", "red")
+            )
             continue
         cost = c.entry.cost
         table.add_row(

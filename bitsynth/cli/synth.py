@@ -51,7 +51,9 @@ _Cpu = Annotated[
 ]
 _Channels = Annotated[
     int,
-    typer.Option("--channels", min=0, help="For layers of so many output channels: activations in rows.", show_default=False),
+    typer.Option(
+        "--channels", min=0, help="For layers of so many output channels: activations in rows.", show_default=False
+    ),
 ]
 _Rlimit = Annotated[
     int | None, typer.Option("--rlimit", min=1, help="Budget of the solver, in its own units.", show_default=False)

@@ -144,4 +144,10 @@ def _build(isa: Isa, build: Build) -> dict[str, Any]:
     loads = list(lines)
     made = [scope.load(build.load, "x0", "stage"), *scope.steps(build.steps)]
     made.append(scope.store(build.store, build.table, "to"))
-    return {"constants": _arrays(build.constants), "loads": loads, "lines": made, "tables": build.tables, "stage": build.stage}
+    return {
+        "constants": _arrays(build.constants),
+        "loads": loads,
+        "lines": made,
+        "tables": build.tables,
+        "stage": build.stage,
+    }

@@ -75,7 +75,9 @@ def _polynomial(table: int, kernel: Kernel) -> str:
                 terms[code] ^= terms[code ^ 1 << bit]
     full = f"UINT64_C({sum(((1 << kernel.k_step // WORD_BYTES) - 1) << 8 * b for b in range(WORD_BYTES))})"
     products = [
-        " & ".join(f"b{j}" for j in range(kernel.row_bits) if code >> j & 1) or full for code in range(size) if terms[code]
+        " & ".join(f"b{j}" for j in range(kernel.row_bits) if code >> j & 1) or full
+        for code in range(size)
+        if terms[code]
     ]
     return " ^ ".join(f"({x})" if "&" in x else x for x in products) or "0"
 

@@ -32,9 +32,9 @@ def reads(instr: Instr, imm: int) -> list[frozenset[Piece]]:
     return instr(ReadsDomain(), args, imm)
 
 
-def crosses_lanes(instr: Instr, imm: int) -> bool:
-    """Whether an output lane depends on an input lane of another number."""
-    return any(lane != i for i, pieces in enumerate(reads(instr, imm)) for _, lane in pieces)
+def crosses_lanes(seen: Sequence[frozenset[Piece]]) -> bool:
+    """Whether an output lane sees an input lane of another number."""
+    return any(lane != i for i, pieces in enumerate(seen) for _, lane in pieces)
 
 
 def inputs(instr: Instr, imm: int) -> list[U64]:
@@ -55,7 +55,7 @@ def _batches(instr: Instr, imm: int, rng: np.random.Generator) -> Iterator[list[
         yield from _sweeps(types, rng)
         yield _each(types, lambda t: _random(rng, t, _RANDOM))
         yield _each(types, lambda t: _random(rng, VecType("u", 8, t.lanes), _SMALL) & np.uint64(31))
-    if crosses_lanes(instr, imm):
+    if crosses_lanes(seen):
         yield from _one_hot(types, rng)
 
 

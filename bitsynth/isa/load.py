@@ -62,9 +62,15 @@ class Isa:
         return VecType("u", 32, self.table.vector_bits // 32)
 
     @cached_property
+    def full_forms(self) -> tuple[Instr, ...]:
+        """The forms that make a full register of registers."""
+        made = (i for i in self.instrs.values() if i.out.total_bits == self.table.vector_bits)
+        return tuple(i for i in made if i.on_registers)
+
+    @cached_property
     def gate(self) -> Instr:
         """A gate on full registers: setting a register to zero, or copying one, costs as much."""
-        return next(i for i in self.instrs.values() if i.out == self.word and lane_text.is_bitwise(i.tree))
+        return next(i for i in self.full_forms if i.out == self.word and lane_text.is_bitwise(i.tree))
 
     def high_half(self, instr: Instr) -> str | None:
         """The form that does to the high halves what `instr` does to the low ones, if it names one."""

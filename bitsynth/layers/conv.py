@@ -57,7 +57,10 @@ class Conv2d:
         schedule: LayerSchedule | None = None,
     ) -> None:
         values = np.asanyarray(weight)
-        self.act, self.wgt = Operand(act_bits, Encoding.parse(act_encoding)), Operand(w_bits, Encoding.parse(weight_encoding))
+        self.act, self.wgt = (
+            Operand(act_bits, Encoding.parse(act_encoding)),
+            Operand(w_bits, Encoding.parse(weight_encoding)),
+        )
         self.geometry = _geometry(values, stride, padding, dilation, groups)
         self.layout, self.out_layout = _layouts(layout, out_layout or layout, epilogue)
         self.epilogue, self.threads = epilogue, threads
@@ -73,7 +76,9 @@ class Conv2d:
             channels=self.schedule.channels,
         )
         self._check_depth()
-        self._constants = self._with_epilogue(constants(self.kernel.entry.kernel, self.spec, self.geometry, codes, self.schedule.gather))
+        self._constants = self._with_epilogue(
+            constants(self.kernel.entry.kernel, self.spec, self.geometry, codes, self.schedule.gather)
+        )
         self._numbers, self._bytes = self._constants.blob()
         self._arena = np.zeros(0, np.uint8)
 
@@ -96,7 +101,9 @@ class Conv2d:
 
     def _check_depth(self) -> None:
         if self.geometry.depth > self.k_max:
-            raise SpecError(f"sums of {self.geometry.depth} products may leave int32; {self.spec.act} x {self.spec.wgt} takes {self.k_max}")
+            raise SpecError(
+                f"sums of {self.geometry.depth} products may leave int32; {self.spec.act} x {self.spec.wgt} takes {self.k_max}"
+            )
 
     def _with_epilogue(self, made: Constants) -> Constants:
         numbers, arrays = self.epilogue.constants(self.geometry.out_channels) if self.epilogue else ({}, {})

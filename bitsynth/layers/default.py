@@ -75,7 +75,9 @@ def _cycles(entry: Entry, g: Geometry, height: int, width: int, gather: str) -> 
     columns = -(-g.out_channels // g.groups // kernel.columns) * kernel.columns
     compute = rows * columns * depth / 128 * entry.cost.cycles[cpu]
     pixels = high * wide if gather == "im2col" else (height + 2) * (width + 2)
-    packing = pixels * length * _packing_per_code(entry) + (pixels * length * 0.3 if gather == "im2col" and taps > 1 else 0)
+    packing = pixels * length * _packing_per_code(entry) + (
+        pixels * length * 0.3 if gather == "im2col" and taps > 1 else 0
+    )
     tiles = rows // kernel.rows * (columns // kernel.columns)
     return g.groups * (compute + packing + tiles * 60)
 

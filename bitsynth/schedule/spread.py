@@ -2,7 +2,7 @@
 
 Candidates differ in which operand's vectors are columns, how the row's codes are cut into
 digits, how many positions a step covers, columns and rows of the tile. They are built from
-the cheapest steady loop on, until none can be cheaper; the first by `tile.price` wins.
+the cheapest steady loop on, until none can be cheaper; the first by `cost.price` wins.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bitsynth.program import STAGE_BYTES, Acc, Input, Kernel, Loop, Pass, Planes
 from bitsynth.schedule import cost
 from bitsynth.schedule.memory import memory, repeats, stores
 from bitsynth.schedule.registers import fits
-from bitsynth.schedule.tile import ROWS, flushed_rarely, price
+from bitsynth.schedule.tile import ROWS, flushed_rarely
 from bitsynth.sketches import fold, table, terms
 from bitsynth.sketches.reduce import Constants
 from bitsynth.sketches.solver import Budget
@@ -83,7 +83,7 @@ def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, 
             tiled = msgspec.structs.replace(kernel, rows=rows)
             if all(fits(isa, tiled, p) for p in tiled.passes):
                 bound = min(bound, cost.loop_ops_per_128_mac(isa, tiled))
-                key = price(isa, tiled, model)
+                key = cost.price(isa, tiled, model)
                 if best is None or key < best[0]:
                     best = key, shape, tiled
     if best is None:

@@ -1,6 +1,6 @@
 """Choose the tile: rows, wgt registers a plane, passes, and how terms share accumulators.
 
-Every candidate within the register file is built, and the first by `price` wins. The
+Every candidate within the register file is built, and the first by `cost.price` wins. The
 reduction of each is minimal inside its sketch (`reduce`).
 """
 
@@ -55,7 +55,7 @@ def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str,
             kernel = _best_in(isa, spec, cover, layout, model)
         except NoKernel:
             continue
-        key = price(isa, kernel, model)
+        key = cost.price(isa, kernel, model)
         if kernel.columns <= (channels or kernel.columns) and (best is None or key < best[0]):
             best = (key, kernel)
     if best is None:
@@ -67,26 +67,6 @@ def flushed_rarely(isa: Isa, kernel: Kernel) -> Kernel:
     """The same kernel with loops as long as the proof allows, and first runs of their own."""
     longest = (peeled(isa, longest_loops(isa, kernel, p), kernel.rows) for p in kernel.passes)
     return msgspec.structs.replace(kernel, passes=tuple(longest))
-
-
-def figure(isa: Isa, kernel: Kernel, model: str) -> float:
-    """What the model minimizes: operations or cycles per 128 multiply-accumulates, or instructions."""
-    if model == "length":
-        return float(cost.instructions(kernel))
-    return cost.ops_per_128_mac(isa, kernel) if model == "ops" else cost.cycles_per_128_mac(isa, kernel, model)
-
-
-def price(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
-    """Sort key under `model`: its figure to a hundredth; cycles that memory holds up the rest; input bytes; loads.
-
-    Fewer bytes leave more of K in the nearest cache.
-    """
-    loads = round(cost.loads_per_128_mac(isa, kernel), 6)
-    if model == "length":
-        return figure(isa, kernel, model), round(cost.ops_per_128_mac(isa, kernel), 6), loads
-    cpu = model if model in isa.table.cpu else next(iter(isa.table.cpu))
-    stall = cost.stall_per_128_mac(isa, kernel, cpu)
-    return round(figure(isa, kernel, model), 2), stall, cost.bytes_per_128_mac(kernel), loads, -kernel.rows
 
 
 def layouts(isa: Isa) -> Iterator[Layout]:
@@ -105,7 +85,7 @@ def _best_in(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], layout: L
         if passes is None:
             continue
         kernel = builder.kernel(rows, passes)
-        key = price(isa, kernel, model)
+        key = cost.price(isa, kernel, model)
         if best is None or key < best[0]:
             best = (key, kernel)
     if best is None:
@@ -184,7 +164,7 @@ class _Builder:
         kernel = msgspec.structs.replace(alone, rows=rows)
         if not fits(self.isa, kernel, kernel.passes[0]):
             return None
-        return figure(self.isa, kernel, self.model), cost.loads_per_128_mac(self.isa, kernel)
+        return cost.figure(self.isa, kernel, self.model), cost.loads_per_128_mac(self.isa, kernel)
 
 
 def _kernel(

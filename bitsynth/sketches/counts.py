@@ -44,15 +44,14 @@ def find(isa: Isa) -> list[Count]:
     counts are as many and still have to be added up.
     """
     for bits in (8, 4):
-        if found := [c for instr in isa.instrs.values() for c in _candidates(isa, instr, bits) if _counts(isa, c)]:
+        if found := [c for instr in isa.full_forms for c in _candidates(isa, instr, bits) if _counts(isa, c)]:
             return [c for c in found if c.kind.bits == max(x.kind.bits for x in found)]
     return []
 
 
 def _candidates(isa: Isa, instr: Instr, bits_per_byte: int) -> Iterator[Count]:
     kinds = {instr.out, *(o.type for o in instr.operands)}
-    full = instr.out.sign == "u" and instr.out.total_bits == isa.table.vector_bits
-    if instr.on_registers and instr.imm is None and full and len(kinds) == 1:
+    if instr.out.sign == "u" and instr.imm is None and len(kinds) == 1:
         if len(instr.operands) == 1:
             yield Count(instr.name, instr.out, bits_per_byte, None)
         elif len(instr.operands) == 2 and instr.out == isa.word:

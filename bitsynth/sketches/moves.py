@@ -124,15 +124,14 @@ def all_moves(isa: Isa) -> tuple[AnyMove, ...]:
 
 def _halves(isa: Isa) -> Iterator[Halves]:
     """The mask and the shifts that part lanes of 8 and of 16 bits, found by what they do."""
-    full = [i for i in isa.instrs.values() if i.on_registers and i.out.total_bits == isa.table.vector_bits]
     for bits in (8, 16):
         narrow = VecType("u", bits, isa.table.vector_bits // bits)
         lanes = tuple(variable(("x", i), 0, (1 << bits) - 1) for i in range(narrow.lanes))
         made = [
             Halves(keep.name, shift.name, narrow)
-            for keep in full
+            for keep in isa.full_forms
             if len(keep.operands) == 2 and not keep.imm and is_bitwise(keep.tree)
-            for shift in full
+            for shift in isa.full_forms
             if len(shift.operands) == 1 and shift.imm and bits in shift.imms and shift.operands[0].type.bits == 2 * bits
         ]
         yield from [move for move in made if _parts(isa, move, Register(narrow, lanes))][:1]
@@ -157,10 +156,9 @@ def _meaning(isa: Isa, move: Move) -> Hashable:
 
 def arithmetic(isa: Isa) -> Iterator[Instr]:
     """Instructions from full registers to full registers that do more than gates."""
-    size = isa.table.vector_bits
-    for instr in isa.instrs.values():
-        full = instr.out.total_bits == size and all(o.type.total_bits == size for o in instr.operands)
-        if full and instr.on_registers and not is_bitwise(instr.tree):
+    for instr in isa.full_forms:
+        full = all(o.type.total_bits == isa.table.vector_bits for o in instr.operands)
+        if full and not is_bitwise(instr.tree):
             yield instr
 
 

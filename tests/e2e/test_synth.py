@@ -42,8 +42,7 @@ def digests(seed: str, *configs: str) -> list[str]:
 
 
 def test_the_same_input_gives_the_same_kernel_whatever_came_before():
-    together = digests("1", "neon,2,1", "avx2,1,1")
-    assert together == [digests("3", "neon,2,1")[0], digests("4", "avx2,1,1")[0]]
+    assert digests("1", "avx2,1,1", "neon,2,1")[1:] == digests("3", "neon,2,1")
 
 
 SAMPLED = [(1, 1), (2, 2), (3, 1), (2, 4)]

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 
+import msgspec
 import pytest
 
 from bitsynth import cache, errors, paths, verify
@@ -70,9 +71,14 @@ def stored(user):
     return shutil.copy(shipped(), user / "neon" / shipped().name)
 
 
+def files(folder):
+    """All files but locks."""
+    return [p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"]
+
+
 def strays(folder):
     """Files that a write left unfinished."""
-    return [p for p in folder.rglob("*") if p.is_file() and (p.name.startswith(".") or p.stat().st_size == 0)]
+    return [p for p in files(folder) if p.name.startswith(".") or p.stat().st_size == 0]
 
 
 @pytest.mark.parametrize(
@@ -316,6 +322,18 @@ def test_a_broken_file_is_a_row_of_the_list(capsys, stored):
     assert [r["path"] for r in rows if r["problem"]] == [str(stored)]
 
 
+def test_a_warning_is_one_line(capsys, user):
+    name = "bs_mm_a1u_w1b_s32_neon_1\nx8x64"
+    (user / "neon").mkdir(parents=True)
+    (user / "neon" / f"{name}.json").write_text("{")
+    assert main(["list"]) == 0
+    out, err = capsys.readouterr()
+    escaped = name.replace("\n", r"\n")
+    assert any(escaped in line and line.endswith("user, broken") for line in out.splitlines())
+    assert err.count("\n") == 1
+    assert err.startswith(f"warning: {user}/neon/{escaped}.json is not a kernel")
+
+
 def test_a_renamed_file_is_a_row_of_the_list(capsys, stored, user):
     os.rename(stored, user / "neon" / "bs_mm_a1u_w1b_s32_neon_7x8x64.json")
     assert main(["list"]) == 0
@@ -370,7 +388,7 @@ def test_a_full_disk(fails, works, user, monkeypatch, call):
         patch.setattr(os, call, full)
         assert "No space left on device" in fails(4, *SYNTH, "--fresh")
         assert "No space left on device" in fails(4, *SYNTH)
-    assert not [p for p in user.rglob("*") if p.is_file()]
+    assert not files(user)
     assert works(*SYNTH)["cached"]
 
 
@@ -439,6 +457,21 @@ def test_an_interrupt_has_its_code(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "interrupted\n")
 
 
+@pytest.mark.parametrize("module", ["numpy", "msgspec", "typer"])
+def test_an_interrupt_while_starting_up(tmp_path, module):
+    text = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(10)"
+    (tmp_path / f"{module}.py").write_text(text)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", "from bitsynth.cli import main; raise SystemExit(main(['list']))"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 def solving(*argv):
     """A fresh synthesis, returned once its progress line shows the solver at work."""
     master, slave = pty.openpty()
@@ -472,7 +505,7 @@ def test_an_interrupt_in_the_middle_of_a_solve(user, works, delay):
     assert out == b""
     assert b"interrupted" in seen
     assert b"Traceback" not in seen
-    assert not [p for p in user.rglob("*") if p.is_file()]
+    assert not files(user)
     assert works(*SYNTH)["cached"]
 
 
@@ -489,3 +522,20 @@ def test_two_processes_write_the_same_kernel(user, works):
     assert not strays(user)
     assert [p.stem for p in user.rglob("*.json")] == list(names)
     assert works(*SYNTH)["cached"]
+
+
+def test_processes_that_store_other_tiles_leave_one(user):
+    """Each waits between writing its own file and removing what it saw of the others."""
+    code = (
+        "import sys, time; from pathlib import Path; from bitsynth import cache\n"
+        "seen = cache._files\n"
+        "cache._files = lambda *a: (time.sleep(0.5), found := seen(*a), time.sleep(0.5))[1]\n"
+        "cache.store(cache.read_entry(Path(sys.argv[1])))"
+    )
+    other = user.parent / "other.json"
+    entry = cache.read_entry(shipped())
+    changed = msgspec.structs.replace(entry, name=f"{entry.name.rsplit('_', 1)[0]}_9x8x64").sealed()
+    other.write_bytes(msgspec.json.encode(changed))
+    both = [subprocess.Popen([sys.executable, "-c", code, str(path)]) for path in (shipped(), other)]
+    assert [p.wait(timeout=60) for p in both] == [0, 0]
+    assert len(list(user.rglob("*.json"))) == 1

@@ -27,7 +27,7 @@ def test_coverage(isa, name, imm):
         assert int(a.max()) < 1 << o.type.bits
     if max(bits_seen(instr, p) for p in inputs.reads(instr, imm)) <= 16:
         assert all(everything_occurs(instr, args, p) for p in inputs.reads(instr, imm))
-    if inputs.crosses_lanes(instr, imm):
+    if inputs.crosses_lanes(inputs.reads(instr, imm)):
         assert one_hot_occurs(instr, args)
 
 

@@ -71,8 +71,13 @@ class ConcreteDomain:
         return np.bitwise_count(a).astype(np.uint64)
 
     def lookup(self, table: Sequence[U64], index: U64, w: int) -> Any:
-        *columns, at = np.broadcast_arrays(*table, index)
-        return np.take_along_axis(np.stack(columns), (at % np.uint64(len(table)))[None].astype(np.intp), 0)[0]
+        shape = np.broadcast_shapes(*{np.shape(entry) for entry in table})
+        axes = max(len(shape), np.ndim(index))
+        entries = np.empty((len(table), *(1,) * (axes - len(shape)), *shape), np.uint64)
+        for k, entry in enumerate(table):
+            entries[k] = entry
+        at = np.reshape(index % np.uint64(len(table)), (*(1,) * (1 + axes - np.ndim(index)), *np.shape(index)))
+        return np.take_along_axis(entries, at.astype(np.intp), 0)[0]
 
     def join(self, parts: Sequence[U64], w: int) -> Any:
         out = parts[0]
