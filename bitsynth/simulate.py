@@ -16,7 +16,8 @@ import numpy as np
 
 from bitsynth import verify
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.execute import Codes, product, wanted
+from bitsynth.execute import product, wanted
+from bitsynth.pack import Codes
 from bitsynth.program import Kernel, Pass
 
 __all__ = ["Counterexample", "counterexample", "explain", "product", "wanted"]

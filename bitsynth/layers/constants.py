@@ -87,7 +87,7 @@ def _whole_tiles(kernel: Kernel, x: Array) -> Array:
 
 
 def _steps(kernel: Kernel, codes: Codes) -> Codes:
-    """(OC, steps, k_step) of (OC, runs, codes): each run padded to whole steps, positions as the rows' packer has them."""
+    """(OC, steps, k_step) of (OC, runs, codes): each run padded to whole steps, in the order rows are packed in."""
     count = -(-codes.shape[2] // kernel.k_step)
     out = np.zeros((*codes.shape[:2], count * kernel.k_step), np.uint8)
     out[:, :, : codes.shape[2]] = codes

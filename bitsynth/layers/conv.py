@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitsynth.api import MatmulKernel, get_kernel
+from bitsynth.api import get_kernel
 from bitsynth.bench.loops import aligned
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.layers.constants import LAYOUTS, Constants, constants
@@ -25,7 +25,9 @@ TYPICAL_IMAGE = (28, 28)
 
 
 class Conv2d:
-    """A convolution of low-bit activations and weights (CGO 2020, section 3): int32 sums, or what `epilogue` makes of them.
+    """A convolution of low-bit activations and weights (CGO 2020, section 3).
+
+    It gives int32 sums, or what `epilogue` makes of them.
 
     `weight` (OC, IC / groups, KH, KW) holds operand values, as activations do. `layout` says how
     activations lie in memory, `out_layout` how results do: "NHWC", "NCHW" or "packed", words of
@@ -83,8 +85,7 @@ class Conv2d:
         self._arena = np.zeros(0, np.uint8)
 
     def __repr__(self) -> str:
-        g = self.geometry
-        return f"<bitsynth {type(self).__name__} {g.in_channels} -> {g.out_channels}, {g.kernel[0]} x {g.kernel[1]}, {self.kernel.name}>"
+        return f"<bitsynth {type(self).__name__} {self.geometry}, {self.kernel.name}>"
 
     @property
     def spec(self) -> MatmulSpec:
@@ -102,7 +103,8 @@ class Conv2d:
     def _check_depth(self) -> None:
         if self.geometry.depth > self.k_max:
             raise SpecError(
-                f"sums of {self.geometry.depth} products may leave int32; {self.spec.act} x {self.spec.wgt} takes {self.k_max}"
+                f"sums of {self.geometry.depth} products may leave int32; "
+                f"{self.spec.act} x {self.spec.wgt} takes {self.k_max}"
             )
 
     def _with_epilogue(self, made: Constants) -> Constants:
@@ -111,7 +113,7 @@ class Conv2d:
         return Constants({**made.numbers, **self.schedule.numbers(), **layouts, **numbers}, {**made.arrays, **arrays})
 
     def __call__(self, x: ArrayLike) -> Array:
-        """The layer of operand values `x`, (N, H, W, C) or (N, C, H, W) of any integer type; words where it is packed."""
+        """The layer of values `x`, (N, H, W, C) or (N, C, H, W) of any integer type; of words where it is packed."""
         if self.layout == "packed":
             return self.run(np.asanyarray(x))
         return self.run(self.act.encode(np.asanyarray(x), "x"))
@@ -145,9 +147,9 @@ class Conv2d:
 
     def _shape(self, codes: Array) -> tuple[int, int, int]:
         """Batch, height and width of an input; SpecError where it is none of this layer."""
-        channels, kind = self.geometry.in_channels, np.dtype(np.uint8)
+        channels, kind = self.geometry.in_channels, "uint8"
         if self.layout == "packed":
-            channels, kind = packed_words(self.act.bits, channels), np.dtype(np.uint64)
+            channels, kind = packed_words(self.act.bits, channels), "uint64"
         if codes.dtype != kind:
             raise SpecError(f"want {kind} codes, not {codes.dtype}")
         at = 1 if self.layout == "NCHW" else 3
@@ -171,13 +173,13 @@ class Conv2d:
 
     def explain(self) -> str:
         """What is run and why, in words."""
-        g, cost = self.geometry, self.kernel.cost
+        cost = self.kernel.cost
         cycles = ", ".join(f"{cpu} {c:g}" for cpu, c in cost.cycles.items())
         return "\n".join(
             (
-                f"{type(self).__name__} {g.in_channels} -> {g.out_channels}, window {g.kernel[0]} x {g.kernel[1]}, {self.spec.act} x {self.spec.wgt}",
+                f"{type(self).__name__} {self.geometry}, {self.spec.act} x {self.spec.wgt}",
                 f"schedule  {self.schedule}",
-                f"kernel    {self.kernel.name}: {cost.ops_per_128_mac:g} operations per 128 multiply-accumulates; cycles {cycles}",
+                f"kernel    {self.kernel.name}: {cost.ops_per_128_mac:g} ops per 128 MAC; cycles {cycles}",
                 f"weights   {self._constants.arrays['weights'].nbytes:,} bytes packed",
             )
         )
@@ -200,7 +202,8 @@ class Dense(Conv2d):
             raise SpecError(f"want activations (N, {self.geometry.in_channels}), not {codes.shape}")
         if not len(codes):
             return np.empty((0, self._out_shape(1, 1, 1)[-1]), self._out_type)
-        return super().run(codes[None, None])[0, 0]
+        made: Array = super().run(codes[None, None])[0, 0]
+        return made
 
 
 def packed_words(bits: int, channels: int) -> int:

@@ -58,7 +58,7 @@ class Thresholds:
 
     @property
     def bits(self) -> int:
-        return max(1, self._levels().shape[1].bit_length())
+        return max(1, int(self._levels().shape[1]).bit_length())
 
     def _levels(self) -> Array:
         values = np.asarray(self.values)

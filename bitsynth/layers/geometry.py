@@ -29,6 +29,9 @@ class Geometry:
         if self.out_channels % self.groups:
             raise SpecError(f"{self.out_channels} output channels cannot be shared by {self.groups} groups")
 
+    def __str__(self) -> str:
+        return f"{self.in_channels} -> {self.out_channels} channels, {self.kernel[0]} x {self.kernel[1]}"
+
     @property
     def depth(self) -> int:
         """Products in a sum."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from bitsynth.errors import NoKernel
-from bitsynth.isa.domains.forms import Inexact, variable
+from bitsynth.isa.domains.forms import Inexact, Payload, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
@@ -67,8 +67,10 @@ def _in_order(codes: int) -> tuple[int, ...]:
 def _index_of_zero(isa: Isa, term: Term) -> int | None:
     """The greatest index, if a lookup gives 0 for it whatever the table holds."""
     greatest = (1 << isa.word.bits) - 1
-    table = [variable(n, 0, greatest) for n in range(isa.word.lanes)]
-    args = {term.row: table, term.column: [greatest] * isa.word.lanes}
+    args: dict[int, list[Payload]] = {
+        term.row: [variable(n, 0, greatest) for n in range(isa.word.lanes)],
+        term.column: [greatest] * isa.word.lanes,
+    }
     try:
         found = isa[term.op](LinearDomain(1), [args[k] for k in range(len(args))])
     except Inexact:

@@ -9,7 +9,7 @@ def convolution(x, w, *, stride, padding, dilation, groups):
     """int64 sums of values `x` (N, H, W, C) and `w` (OC, C / groups, KH, KW); padding is 0."""
     top, left, bottom, right = padding
     x = np.pad(x.astype(np.int64), ((0, 0), (top, bottom), (left, right), (0, 0)))
-    n, h, wide, c = x.shape
+    n, h, wide, _ = x.shape
     oc, ic, kh, kw = w.shape
     oh = (h - dilation[0] * (kh - 1) - 1) // stride[0] + 1
     ow = (wide - dilation[1] * (kw - 1) - 1) // stride[1] + 1
