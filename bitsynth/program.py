@@ -109,10 +109,10 @@ Input = Planes | Table
 
 
 class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How tables are made: `load` repeats STAGE_BYTES staged values in `x0`, `program` gives `tables` of them in `table`.
+    """How tables are made, `tables` at a time: `load` repeats staged values in `x0`, `program` gives `table`.
 
-    Byte p of the stage is the value of code number stage[p], 0 where that is -1; each table
-    takes the next codes, and as many bytes of the register.
+    Byte p of the STAGE_BYTES is the value of code number stage[p], 0 where that is -1; each
+    table takes the next codes, and as many bytes of the register. Codes beyond are not used.
     """
 
     tables: int

@@ -60,7 +60,9 @@ def _forms(entry: Entry) -> set[str]:
 
 
 def _gathers(geometry: Geometry) -> tuple[str, ...]:
-    return ("im2col",) if geometry.kernel == (1, 1) else ("direct", "im2col")
+    if geometry.kernel == (1, 1):
+        return ("direct",) if geometry.stride == (1, 1) else ("im2col",)
+    return "direct", "im2col"
 
 
 def _cycles(entry: Entry, g: Geometry, height: int, width: int, gather: str) -> float:
