@@ -91,7 +91,7 @@ def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope, step: Loop) -> lis
         lines = []
         for i in range(len(loop.rows)):
             at = side_bytes(kernel, loop.rows[:i])
-            lines.append(row_scope.load(kernel.memory.broadcast, f"a{i}", f"x{row} + {at}"))
+            lines.append(row_scope.load(kernel.memory.broadcast, f"a{i}", f"x{row} + o + {at}"))
             lines += _pinned(isa, f"a{i}", program, 1)
         lines += _row(isa, row, step, [s for s in program if s.dst not in free], row_scope)
         out += _braced(lines)
