@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+ANY_PORT = "vector"
+"""The port class of what every vector port takes."""
+
 
 class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`lat` cycles of latency, `per_cycle` instructions a cycle, at most, on `port`."""
 
     lat: float
     per_cycle: float
-    port: str = "vector"
+    port: str = ANY_PORT
 
 
 class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,6 +12,7 @@ import msgspec
 from bitsynth.errors import SpecError
 from bitsynth.isa.instr import Instr, Metric
 from bitsynth.isa.load import Isa, load
+from bitsynth.isa.tables import ANY_PORT
 from bitsynth.program import Kernel, Pass, Step, row_free
 
 AMORTISED_K = 576
@@ -183,13 +184,29 @@ def bytes_per_128_mac(kernel: Kernel) -> float:
 
 def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
     """The throughput bound: the busiest port class, or all vector instructions over all ports."""
+    everything, busy = _busy(isa, kernel, cpu)
+    return max(everything, *busy.values())
+
+
+def crowding_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
+    """Cycles of the busiest port class when instructions that any port takes fall on all alike.
+
+    Processors assign ports before operands are there, so that these get in the way of others.
+    """
+    everything, busy = _busy(isa, kernel, cpu)
+    anywhere = busy.pop(ANY_PORT, 0.0)
+    return round(max(everything, *(cycles + anywhere for cycles in busy.values())), 6)
+
+
+def _busy(isa: Isa, kernel: Kernel, cpu: str) -> tuple[float, dict[str, float]]:
+    """Cycles per 128 multiply-accumulates of all instructions over all ports, and of each port class alone."""
     busy: dict[str, float] = defaultdict(float)
     counts = runs_per_row(isa, kernel)
     for op, times in counts.items():
         cost = isa[op].cost[cpu]
-        busy[cost.port] += times / cost.per_cycle
+        busy[cost.port] += times / cost.per_cycle / units(kernel)
     everything = sum(isa[op].instructions * times for op, times in counts.items()) / isa.table.cpu[cpu].vector_per_cycle
-    return max(everything, *busy.values()) / units(kernel)
+    return everything / units(kernel), busy
 
 
 def instructions(kernel: Kernel) -> int:
