@@ -95,9 +95,7 @@ def _grown(trace: Trace, loop: Loop, rows: int, inner: Container[Hashable] = ())
         return grown
 
 
-def _added(
-    trace: Trace, loop: Loop, rows: int, before: Growth, inner: Container[Hashable]
-) -> dict[Hashable, Form]:
+def _added(trace: Trace, loop: Loop, rows: int, before: Growth, inner: Container[Hashable]) -> dict[Hashable, Form]:
     """What a run adds to accumulators that hold `before`."""
     for acc in loop.accs:
         kind = VecType.parse(acc.type)

@@ -85,7 +85,8 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[isa]` table of `isa.toml`.
 
     `cast` views a register as another type; `pin` is a statement that keeps compilers from
-    mixing the rows of a tile, which makes them spill. `cpus` names those of the set it
+    mixing the rows of a tile, which makes them spill; accumulators of a step whose first run
+    is peeled go without where `pin_peeled` is false, as compilers copy those. `cpus` names those of the set it
     `extends` that it keeps; all if it names none.
     """
 
@@ -106,6 +107,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extends: str = ""
     cpus: list[str] = []
     pin: str = ""
+    pin_peeled: bool = True
     paper: PaperTable | None = None
 
 
