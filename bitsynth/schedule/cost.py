@@ -195,7 +195,7 @@ def crowding_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
     """
     everything, busy = _busy(isa, kernel, cpu)
     anywhere = busy.pop(ANY_PORT, 0.0)
-    return round(max(everything, *(cycles + anywhere for cycles in busy.values())), 6)
+    return round(max([everything, *(cycles + anywhere for cycles in busy.values())]), 6)
 
 
 def _busy(isa: Isa, kernel: Kernel, cpu: str) -> tuple[float, dict[str, float]]:
