@@ -147,8 +147,9 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: Shape, model: str) -> Kernel | No
     constants: Constants = {}
     metric = cost.metric(isa.name, model)
     try:
-        built = [_pass(isa, spec, shape, digit, constants, metric) for digit in shape.digits]
         moving = memory(isa, _row_bytes(shape.term))
+        to_and_fro = metric(isa[moving.load_tile]) + metric(isa[moving.store_tile])
+        built = [_pass(isa, spec, shape, digit, constants, metric, to_and_fro) for digit in shape.digits]
     except NoKernel:
         return None
     orders = {order for _, order in built}
@@ -184,14 +185,14 @@ def _terms(spec: MatmulSpec, swapped: bool) -> dict[str, tuple[int, ...]]:
 
 
 def _pass(
-    isa: Isa, spec: MatmulSpec, shape: Shape, digit: Digit, constants: Constants, metric: Metric
+    isa: Isa, spec: MatmulSpec, shape: Shape, digit: Digit, constants: Constants, metric: Metric, moving: float
 ) -> tuple[Pass, tuple[int, ...]]:
     """The pass of one digit, and its column order."""
     term = shape.term
     bits = (spec.wgt.bits, spec.act.bits) if shape.swapped else (spec.act.bits, spec.wgt.bits)
     steps = -(-cost.AMORTISED_K // (shape.unroll * term.positions))
     coef = -(2 << (digit.low + (digit.plane or 0)))
-    way = fold.cheapest(isa, term.acc_type, shape.unroll * _growth(term, digit, bits[1]), steps, coef, metric)
+    way = fold.cheapest(isa, term.acc_type, shape.unroll * _growth(term, digit, bits[1]), steps, coef, metric, moving)
     step = _step(term, shape)
     loops, flush, tile = fold.nest(isa, way, step, constants)
     rows = tuple(_row_input(term, digit, bits[0], u) for u in range(shape.unroll))
