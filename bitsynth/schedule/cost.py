@@ -76,15 +76,14 @@ def runs_per_row(isa: Isa, kernel: Kernel) -> dict[str, float]:
     total: defaultdict[str, float] = defaultdict(float)
     steps = -(-AMORTISED_K // kernel.k_step)
     for loop in kernel.passes:
-        free = row_free(loop.step.steps)
         runs = steps
         for nested in loop.loops:
             entered = -(-runs // nested.times)
             again = runs - entered if nested.first else runs
-            for step in nested.steps:
-                total[step.op] += again / kernel.rows if step.dst in free and nested is loop.step else again
-            for step in nested.first_steps:
-                total[step.op] += entered
+            for program, times in ((nested.steps, again), (nested.first_steps, entered)):
+                shared = row_free(program) if nested is loop.step else set()
+                for step in program:
+                    total[step.op] += times / kernel.rows if step.dst in shared else times
             if not nested.first:
                 total[isa.gate.name] += len(nested.accs) * entered
             runs = entered
@@ -94,6 +93,12 @@ def runs_per_row(isa: Isa, kernel: Kernel) -> dict[str, float]:
             total[kernel.memory.add_tile] += kernel.tile_registers(isa.table.vector_bits) * runs
         total[isa.gate.name] += moves_needed(isa, row_program(loop), kept_in_step(kernel, loop)) * steps
     return dict(total)
+
+
+def shared_program(loop: Pass) -> list[Step]:
+    """The steps run once for all rows."""
+    free = row_free(loop.step.steps)
+    return [s for s in loop.step.steps if s.dst in free]
 
 
 def row_program(loop: Pass) -> list[Step]:
@@ -130,7 +135,7 @@ def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     per_step = 0.0
     for p in kernel.passes:
         program = row_program(p)
-        shared = sum(isa[s.op].instructions for s in p.step.steps if s not in program)
+        shared = sum(isa[s.op].instructions for s in shared_program(p))
         per_step += sum(isa[s.op].instructions for s in program) + shared / kernel.rows
         per_step += moves_needed(isa, program, kept_in_step(kernel, p))
     return per_step * 128 / (kernel.columns * kernel.k_step)

@@ -76,14 +76,15 @@ def figure(isa: Isa, kernel: Kernel, model: str) -> float:
 def price(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
     """Sort key under `model`: its figure to a hundredth; cycles that memory holds up the rest; input bytes; loads.
 
-    Fewer bytes leave more of K in the nearest cache.
+    Where loads block, what they hold up is of the figure. Fewer bytes leave more of K in the nearest cache.
     """
     loads = round(cost.loads_per_128_mac(isa, kernel), 6)
     if model == "length":
         return figure(isa, kernel, model), round(cost.ops_per_128_mac(isa, kernel), 6), loads
     cpu = model if model in isa.table.cpu else next(iter(isa.table.cpu))
     stall = cost.stall_per_128_mac(isa, kernel, cpu)
-    return round(figure(isa, kernel, model), 2), stall, cost.bytes_per_128_mac(kernel), loads, -kernel.rows
+    blocked = stall if isa.table.cpu[cpu].loads_block else 0.0
+    return round(figure(isa, kernel, model) + blocked, 2), stall, cost.bytes_per_128_mac(kernel), loads, -kernel.rows
 
 
 def layouts(isa: Isa) -> Iterator[Layout]:
