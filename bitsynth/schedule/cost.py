@@ -77,15 +77,14 @@ def runs_per_row(isa: Isa, kernel: Kernel) -> dict[str, float]:
     total: defaultdict[str, float] = defaultdict(float)
     steps = -(-AMORTISED_K // kernel.k_step)
     for loop in kernel.passes:
-        free = row_free(loop.step.steps)
         runs = steps
         for nested in loop.loops:
             entered = -(-runs // nested.times)
             again = runs - entered if nested.first else runs
-            for step in nested.steps:
-                total[step.op] += again / kernel.rows if step.dst in free and nested is loop.step else again
-            for step in nested.first_steps:
-                total[step.op] += entered
+            for program, times in ((nested.steps, again), (nested.first_steps, entered)):
+                shared = row_free(program) if nested is loop.step else set()
+                for step in program:
+                    total[step.op] += times / kernel.rows if step.dst in shared else times
             if not nested.first:
                 total[isa.gate.name] += len(nested.accs) * entered
             runs = entered
@@ -95,6 +94,12 @@ def runs_per_row(isa: Isa, kernel: Kernel) -> dict[str, float]:
             total[kernel.memory.add_tile] += kernel.tile_registers(isa.table.vector_bits) * runs
         total[isa.gate.name] += moves_needed(isa, row_program(loop), kept_in_step(kernel, loop)) * steps
     return dict(total)
+
+
+def shared_program(loop: Pass) -> list[Step]:
+    """The steps run once for all rows."""
+    free = row_free(loop.step.steps)
+    return [s for s in loop.step.steps if s.dst in free]
 
 
 def row_program(loop: Pass) -> list[Step]:
@@ -131,7 +136,7 @@ def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     per_step = 0.0
     for p in kernel.passes:
         program = row_program(p)
-        shared = sum(isa[s.op].instructions for s in p.step.steps if s not in program)
+        shared = sum(isa[s.op].instructions for s in shared_program(p))
         per_step += sum(isa[s.op].instructions for s in program) + shared / kernel.rows
         per_step += moves_needed(isa, program, kept_in_step(kernel, p))
     return per_step * 128 / (kernel.columns * kernel.k_step)
@@ -224,7 +229,8 @@ def figure(isa: Isa, kernel: Kernel, model: str) -> float:
 def price(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
     """Sort key under `model`: its figure to a hundredth; cycles that memory holds up the rest; input bytes; loads.
 
-    Fewer bytes leave more of K in the nearest cache. The last word have more rows, and ports less crowded.
+    Where loads block, what they hold up is of the figure. Fewer bytes leave more of K in the
+    nearest cache. The last word have more rows, and ports less crowded.
     """
     loads = round(loads_per_128_mac(isa, kernel), 6)
     if model == "length":
@@ -232,4 +238,6 @@ def price(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
     cpu = model if model in isa.table.cpu else next(iter(isa.table.cpu))
     stall = stall_per_128_mac(isa, kernel, cpu)
     crowding = crowding_per_128_mac(isa, kernel, cpu)
-    return round(figure(isa, kernel, model), 2), stall, bytes_per_128_mac(kernel), loads, -kernel.rows, crowding
+    blocked = stall if isa.table.cpu[cpu].loads_block else 0.0
+    least = round(figure(isa, kernel, model) + blocked, 2)
+    return least, stall, bytes_per_128_mac(kernel), loads, -kernel.rows, crowding
