@@ -68,7 +68,7 @@ class Conv2d:
         self.epilogue, self.threads = epilogue, threads
         self.schedule = schedule or default_schedule(self.act, self.wgt, self.geometry, image, isa)
         codes = self.wgt.encode(values, "weight")
-        self.kernel = get_kernel(
+        found = get_kernel(
             self.schedule.isa,
             act_bits,
             w_bits,
@@ -77,6 +77,7 @@ class Conv2d:
             method=self.schedule.method,
             channels=self.schedule.channels,
         )
+        self.kernel = found.with_rows(self.schedule.rows) if self.schedule.rows else found
         self._check_depth()
         self._constants = self._with_epilogue(
             constants(self.kernel.entry.kernel, self.spec, self.geometry, codes, self.schedule.gather)
