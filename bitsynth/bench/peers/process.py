@@ -25,10 +25,10 @@ _LINES = 4
 
 @dataclass(frozen=True, eq=False)
 class Process:
-    """A worker and what it said first."""
+    """A worker, and the file of what it says beside its answers."""
 
     package: str
-    child: subprocess.Popen[str]
+    child: subprocess.Popen[bytes]
     log: IO[str]
 
     def ask(self, question: Any) -> Any:
@@ -37,11 +37,10 @@ class Process:
         assert self.child.stdout
         self.child.send_signal(signal.SIGCONT)
         try:
-            self.child.stdin.write(json.dumps(question) + "\n")
-            self.child.stdin.flush()
+            self.child.stdin.write(json.dumps(question).encode() + b"\n")
             line = self.child.stdout.readline()
         except BrokenPipeError:
-            line = ""
+            line = b""
         if not line:
             raise ToolError(f"{self.package} ended with exit code {self.child.wait()}: {self._last_words()}")
         self.child.send_signal(signal.SIGSTOP)
@@ -64,8 +63,7 @@ def started(package: str, threads: int, env: Mapping[str, str]) -> Iterator[Proc
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            text=True,
-            encoding="utf-8",
+            bufsize=0,
         ) as child,
     ):
         try:
