@@ -7,6 +7,7 @@ compared is compared within a round.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.bench.contender import Contender, Kind
+from bitsynth.bench.peers.start import start
 from bitsynth.bench.statistics import Summary
 
 SUM = "sum"
@@ -61,6 +63,23 @@ class Report:
     def row(self, contender: str, layer: str) -> Row:
         """The row of one contender on one layer."""
         return next(r for r in self.rows if (r.contender, r.layer) == (contender, layer))
+
+
+def beside_peers(
+    isa: str,
+    threads: int,
+    mine: Sequence[Contender],
+    packages: Sequence[str],
+    layers: Sequence[str],
+    rounds: int,
+    repeats: int,
+    progress: Progress,
+) -> Report:
+    """Measure `mine` beside what `packages` have for `isa`; SpecError for a package that is no peer."""
+    with ExitStack() as stack:
+        found = start(stack, packages, isa, threads, layers, lambda said: progress(said, 0, rounds))
+        shown = measure([*found.peers, *mine], layers, rounds, repeats, progress)
+    return Report(isa, threads, shown, found.about, found.left_out)
 
 
 def measure(

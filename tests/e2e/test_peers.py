@@ -1,7 +1,11 @@
 """The packages themselves on one small and one strided layer; what they take is not judged."""
 
+import subprocess
+import sys
+import time
 from contextlib import ExitStack
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +15,7 @@ from bitsynth.isa.load import load
 
 pytestmark = pytest.mark.slow
 LAYERS = ["C11", "C12"]
-VARIANTS = {"torch": {"fp32", "int8_onednn", "int8_fbgemm"}, "onnxruntime": {"fp32", "int8"}}
+VARIANTS = {"torch": {"fp32", "int8_onednn", "int8_fbgemm"}, "onnxruntime": {"fp32", "fp32_blocked", "int8"}}
 
 
 @pytest.fixture(params=NEEDS)
@@ -34,6 +38,36 @@ def test_every_variant_is_right_and_timed(package, threads):
                 assert len(times) == 3
                 assert min(times) > 0
     assert found.about[package]["version"]
+
+
+HARNESS = """
+import time
+from contextlib import ExitStack
+from bitsynth.bench.peers.start import start
+with ExitStack() as stack:
+    print(start(stack, ["{}"], "avx512", 1, ["C11"], str).peers[0].process.child.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def state(pid):
+    """What Linux says of a process: T where it is stopped, Z where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a stopped process with its parent")
+def test_a_killed_benchmark_leaves_no_worker(package):
+    with subprocess.Popen([sys.executable, "-c", HARNESS.format(package)], stdout=subprocess.PIPE) as harness:
+        pid = int(harness.stdout.readline())
+        assert state(pid) == "T"
+        harness.kill()
+    deadline = time.monotonic() + 60
+    while state(pid) != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_cap_reaches_the_package(package):

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from bitsynth import paths
+from bitsynth.bench.layers import SUM, beside_peers
 from bitsynth.bench.peers import process, start, worker
 from bitsynth.bench.peers.caps import caps
 from bitsynth.bench.peers.operands import Operands, Prepared, convolve
 from bitsynth.bench.resnet18 import LAYERS, Layer
+from bitsynth.bench.statistics import Summary
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa import load
 
@@ -133,6 +135,30 @@ def test_peers_are_named_and_those_that_fail_too(fake, monkeypatch):
     assert [(p.name, p.kind) for p in found.peers] == [("torch fp32", "fp32")]
     assert found.about == {"torch": {"version": "1"}}
     assert found.left_out == {"torch int8": "no", "onnxruntime": "onnxruntime ended with exit code 0: it said nothing"}
+
+
+TIMED = """
+import json, sys
+print(json.dumps({"about": {"version": "1"}, "variants": {"fp32": "fp32"}, "problems": {}}), flush=True)
+assert json.loads(sys.stdin.readline()) == ["C11", "C12"]
+for line in sys.stdin:
+    print(json.dumps([{"C11": 40, "C12": 60}[json.loads(line)["layer"]]] * json.loads(line)["repeats"]), flush=True)
+"""
+
+
+def test_a_report_beside_peers(fake, monkeypatch):
+    fake(TIMED)
+    monkeypatch.setattr(start, "_missing", lambda package: "")
+    mine = SimpleNamespace(name="A1W1", kind="bitsynth", time=lambda layer, repeats: [10] * repeats)
+    heard = []
+    found = beside_peers(
+        "avx2", 1, [mine], ["torch", "onnxruntime"], ["C11", "C12"], 2, 3, lambda *said: heard.append(said)
+    )
+    assert found.contenders == ["torch fp32", "A1W1"]
+    assert found.row("A1W1", SUM).against["fp32"].times == Summary.of([5, 5])
+    assert found.about["torch"]["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+    assert found.left_out.keys() == {"onnxruntime"}
+    assert heard == [("preparing torch", 0, 2), ("measuring, rounds", 1, 2), ("measuring, rounds", 2, 2)]
 
 
 def test_missing_packages_are_named(monkeypatch):

@@ -1,12 +1,14 @@
 """ONNX Runtime: a model of one convolution, input and output bound, so that nothing is copied.
 
-int8 is the channels-last QLinearConv that ONNX Runtime itself turns quantized networks into: alone, the
-standard one would transpose its input and its output in every call.
+Beside the standard fp32 Conv there are the two operators that ONNX Runtime itself turns networks into, fp32
+with channels in blocks and int8 with channels last: a standard one, when it is alone, reorders its input and
+its output in every call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,11 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bitsynth.bench.peers.operands import Operands, Prepared
+from bitsynth.errors import Refuted, ToolError
 
-VARIANTS = {"fp32": "fp32", "int8": "int8"}
-_OPSETS = {"": 17, "com.microsoft": 1}
+VARIANTS = {"fp32": "fp32", "fp32_blocked": "fp32", "int8": "int8"}
+_OPSETS = {"": 17, "com.microsoft": 1, "com.microsoft.nchwc": 1}
+_BLOCKS = (16, 8)
 _IR_VERSION = 9
 _FATAL = 4
 
@@ -30,13 +34,34 @@ def start(threads: int) -> Mapping[str, str]:
 
 def prepare(variant: str, operands: Operands, threads: int) -> Prepared:
     """One layer of one of VARIANTS."""
-    return (_fp32 if variant == "fp32" else _int8)(operands, threads)
+    make = {"fp32": _fp32, "fp32_blocked": _fp32_blocked, "int8": _int8}[variant]
+    return make(operands, threads)
 
 
 def _fp32(operands: Operands, threads: int) -> Prepared:
     node = helper.make_node("Conv", ["x", "w"], ["y"], **_attributes(operands))
-    call, y = _bound(node, {"w": operands.w}, operands.x, np.zeros_like(operands.y), threads)
+    call, y = _bound(node, {"w": operands.w}, operands.x, operands.y, threads)
     return Prepared(call, y.numpy)
+
+
+def _fp32_blocked(operands: Operands, threads: int) -> Prepared:
+    """Only ONNX Runtime knows the size of its blocks here: it is the one that gives the right result."""
+    for block in _BLOCKS:
+        prepared = _blocked_by(operands, threads, block)
+        with suppress(Refuted):
+            prepared.check(operands)
+            return prepared
+    raise ToolError(f"its blocks of channels are of none of the sizes {_BLOCKS}")
+
+
+def _blocked_by(operands: Operands, threads: int, block: int) -> Prepared:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], domain="com.microsoft.nchwc", **_attributes(operands))
+    out, into, height, width = operands.w.shape
+    w = operands.w.reshape(out // block, block, into // block, block, height, width).transpose(0, 2, 4, 5, 3, 1)
+    x, (_, _, *size) = operands.x, operands.y.shape
+    blocked = x.reshape(into // block, block, *x.shape[2:]).transpose(0, 2, 3, 1)
+    call, y = _bound(node, {"w": w.reshape(operands.w.shape)}, blocked.reshape(x.shape), operands.y, threads)
+    return Prepared(call, lambda: y.numpy().reshape(-1, *size, block).transpose(0, 3, 1, 2).reshape(operands.y.shape))
 
 
 def _int8(operands: Operands, threads: int) -> Prepared:
@@ -47,7 +72,7 @@ def _int8(operands: Operands, threads: int) -> Prepared:
     node = helper.make_node(
         "QLinearConv", names, ["y"], domain="com.microsoft", channels_last=1, **_attributes(operands)
     )
-    x, y = (np.ascontiguousarray(t.transpose(0, 2, 3, 1).astype(np.uint8)) for t in (operands.x, 0 * operands.y))
+    x, y = (np.ascontiguousarray(t.transpose(0, 2, 3, 1).astype(np.uint8)) for t in (operands.x, operands.y))
     call, out = _bound(node, dict(zip(names[1:], values, strict=True)), x, y, threads)
     return Prepared(call, lambda: step * (out.numpy().transpose(0, 3, 1, 2).astype(np.float32) - middle), step / 2)
 
@@ -58,7 +83,7 @@ def _attributes(operands: Operands) -> dict[str, Any]:
 
 
 def _bound(node: Any, constants: Mapping[str, Any], x: NDArray[Any], y: NDArray[Any], threads: int) -> tuple[Any, Any]:
-    """What runs a model of one node on `x`, and the value it writes to, like `y`."""
+    """What runs a model of one node on `x`, and the value it writes to, of the shape and type of `y`."""
     ends = [helper.make_tensor_value_info(n, _kind(t), t.shape) for n, t in (("x", x), ("y", y))]
     weights = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
     graph = helper.make_graph([node], "convolution", ends[:1], ends[1:], weights)
