@@ -9,7 +9,7 @@ import numpy as np
 
 from bitsynth.bench.statistics import Summary
 
-COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
+COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
 _WIDTH = 0.8
 
 

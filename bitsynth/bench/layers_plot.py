@@ -42,5 +42,5 @@ def _panel(axes: Any, report: Report, kind: Kind) -> None:
         return
     axes.set_xticks(range(len(report.layers)), report.layers)
     axes.set_ylabel(f"times faster than {kind}")
-    axes.legend(loc="upper right", frameon=False, fontsize=9)
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.07), ncols=len(names), frameon=False)
     plain(axes)

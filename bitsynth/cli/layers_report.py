@@ -71,18 +71,23 @@ def _times(report: Report) -> list[list[str]]:
     return [
         [
             name,
-            *(f"{report.row(name, layer).nanoseconds.median / 1e3:.0f}" for layer in report.layers),
+            *(_microseconds(report.row(name, layer)) for layer in report.layers),
             f"{report.row(name, SUM).nanoseconds.spread:.1%}",
         ]
         for name in report.contenders
     ]
 
 
+def _microseconds(row: Row) -> str:
+    median = row.nanoseconds.median / 1e3
+    return f"{median:.1f}" if median < 100 else f"{median:.0f}"
+
+
 def _ratios(report: Report) -> list[list[str]]:
     return [
         [
             f"{name} x {kind}",
-            *(f"{report.row(name, layer).against[kind].times.median:.1f}" for layer in report.layers),
+            *(f"{report.row(name, layer).against[kind].times.median:.2f}" for layer in report.layers),
             f"{report.row(name, SUM).against[kind].times.spread:.1%}",
         ]
         for name in report.contenders

@@ -22,7 +22,12 @@ CONTENDERS = [
     Local("torch int8", "int8", {}, 1),
     Local("A1W1", "bitsynth", {}, 1),
 ]
-TIMES = {"torch fp32": (800, 1200), "ort fp32": (1600, 600), "torch int8": (400, 200), "A1W1": (100, 200)}
+TIMES = {
+    "torch fp32": (80_000, 120_000),
+    "ort fp32": (160_000, 60_000),
+    "torch int8": (40_000, 20_000),
+    "A1W1": (10_000, 20_000),
+}
 
 
 def report(contenders=CONTENDERS, left_out=None):
@@ -103,14 +108,14 @@ def test_tables(capsys):
         "avx2 1 thread; medians of 3 samples, CPU time; IQR of the sum",
         "",
         "microseconds C2 C3 sum IQR",
-        "torch fp32 1 1 2 50.0%",
-        "ort fp32 2 1 2 50.0%",
-        "torch int8 0 0 1 50.0%",
-        "A1W1 0 0 0 50.0%",
+        "torch fp32 80.0 120 200 50.0%",
+        "ort fp32 160 60.0 220 50.0%",
+        "torch int8 40.0 20.0 60.0 50.0%",
+        "A1W1 10.0 20.0 30.0 50.0%",
         "",
         "times faster C2 C3 sum IQR",
-        "A1W1 x fp32 8.0 3.0 4.7 0.0%",
-        "A1W1 x int8 4.0 1.0 2.0 0.0%",
+        "A1W1 x fp32 8.00 3.00 4.67 0.0%",
+        "A1W1 x int8 4.00 1.00 2.00 0.0%",
         "",
         "torch version 2, instructions AVX2",
     ]
@@ -123,7 +128,7 @@ def test_json():
     (only,) = answer["reports"]
     assert only["about"]["torch"]["instructions"] == "AVX2"
     (row,) = (r for r in only["rows"] if (r["contender"], r["layer"]) == ("A1W1", "C3"))
-    assert row["nanoseconds"] == {"median": 200, "low": 200, "high": 300, "samples": 3}
+    assert row["nanoseconds"] == {"median": 20_000, "low": 20_000, "high": 30_000, "samples": 3}
     assert row["against"]["fp32"]["peer"] == "ort fp32"
 
 
@@ -132,7 +137,7 @@ def test_csv():
     assert len(lines) == len(CONTENDERS) * 3
     assert lines[0]["fp32_peer"] == lines[0]["times_int8"] == ""
     last = lines[-1]
-    assert (last["contender"], last["layer"], last["median_ns"]) == ("A1W1", SUM, "300.0")
+    assert (last["contender"], last["layer"], last["median_ns"]) == ("A1W1", SUM, "30000.0")
     assert (last["fp32_peer"], float(last["times_int8"])) == ("the fastest of each layer", 2)
 
 
