@@ -54,7 +54,7 @@ class Process:
 @contextmanager
 def started(package: str, threads: int, env: Mapping[str, str]) -> Iterator[Process]:
     """The worker of `package`, with `env` in its environment; killed in the end."""
-    command = [sys.executable, "-m", WORKER, package, str(threads)]
+    command = [sys.executable, "-P", "-m", WORKER, package, str(threads)]
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log,
         subprocess.Popen(
