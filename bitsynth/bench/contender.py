@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from bitsynth.bench.burst import burst
 
-Kind = Literal["fp32", "int8", "bitsynth"]
+Kind = Literal["fp32", "int8", "bitsynth", "packing"]
 
 
 class Contender(Protocol):
