@@ -58,16 +58,23 @@ def state(pid):
         return "Z"
 
 
+def wait_for(pid, wanted):
+    """Fail where the process does not get into the wanted state."""
+    deadline = time.monotonic() + 60
+    while (found := state(pid)) != wanted:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a stopped process with its parent")
 def test_a_killed_benchmark_leaves_no_worker(package):
     with subprocess.Popen([sys.executable, "-c", HARNESS.format(package)], stdout=subprocess.PIPE) as harness:
-        pid = int(harness.stdout.readline())
-        assert state(pid) == "T"
-        harness.kill()
-    deadline = time.monotonic() + 60
-    while state(pid) != "Z":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        try:
+            pid = int(harness.stdout.readline())
+            wait_for(pid, "T")
+        finally:
+            harness.kill()
+    wait_for(pid, "Z")
 
 
 def test_a_cap_reaches_the_package(package):
