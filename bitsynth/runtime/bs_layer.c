@@ -72,7 +72,7 @@ static void plan_arena(struct call *c, size_t threads)
     c->pointers_bytes = aligned(c->segments * k->rows * sizeof(uint8_t *));
     c->offsets_bytes = aligned(c->segments * sizeof(size_t));
     c->terms_bytes = aligned((least(block, c->out.height * c->out.width) + k->rows) * sizeof(int32_t));
-    c->tile_bytes = aligned(k->rows * k->columns * sizeof(int32_t));
+    c->tile_bytes = aligned((k->rows + 1) * k->columns * sizeof(int32_t));
     const size_t line = l->in_layout == BS_NHWC ? 0 : c->in.width * l->groups * l->in_channels;
     const size_t patch = l->gather == BS_IM2COL ? c->pixel_codes : l->in_channels;
     c->staged_bytes = aligned(line + 64) + aligned(patch + 64);

@@ -110,7 +110,8 @@ static void run_tile(const struct call *c, struct view view, size_t p, size_t ro
     }
     k->run(c->segments, c->segment_steps, s->pointers, w, l->start + tile * k->columns, s->term + place, s->tile, k->columns);
     for (size_t row = 0; row < rows; ++row)
-        bs_finish_row(c, p + row, k->row_affine ? s->affine[place + row] : 0, column, s->tile + row * k->columns);
+        bs_finish_row(c, p + row, k->row_affine ? s->affine[place + row] : 0, column, s->tile + row * k->columns,
+            s->tile + k->rows * k->columns);
 }
 
 static void run_block(const struct call *c, struct view view, size_t from, size_t to, size_t tile_from, size_t tile_to,
