@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,11 @@ class Case:
         epilogue, want = finished(self, sums)
         bits = getattr(epilogue, "bits", 0)
         return self.made(w, epilogue), given(self, x), laid(want, self.out_layout, bits)
+
+    def run_once(self):
+        """What the layer gives."""
+        layer, x, _ = self.prepared()
+        return layer(x)
 
 
 def operand(rng, what, shape, pattern):
@@ -235,9 +240,9 @@ def cases(draw, machines, *, most=9, threads=4, deep=80):
     )
 
 
-def usable(case, skip_isa):
-    """`case`'s kernel is compiled, or the test skipped where nothing runs it."""
+def usable(m, skip_isa):
+    """The layers of `m` are compiled, or the test is skipped where nothing runs them."""
     try:
-        return replace(case, threads=1).prepared()[0]._runner
+        return Case(m, 1, (1, 1), (1, 1), (1, 1)).prepared()[0]._runner
     except ToolError as why:
-        return skip_isa(case.machine.isa, str(why))
+        return skip_isa(m.isa, str(why))
