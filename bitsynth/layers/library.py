@@ -20,16 +20,20 @@ MOST_THREADS = 256
 @cache
 def library(kernel: MatmulKernel) -> Runner:
     """The kernel, the runtime and what calls it, compiled; ToolError where that or running it cannot be."""
-    isa, text = load(kernel.spec.isa), CSource(kernel.entry.kernel, kernel.spec)
-    native = runs_natively(isa.table)
-    files = {
-        f"{kernel.name}.h": text.header,
-        f"{kernel.name}.c": text.source,
+    isa, needs = load(kernel.spec.isa), CSource(kernel.entry.kernel, kernel.spec).needs
+    sources = files(kernel, threads=runs_natively(isa.table))
+    return build.runner(isa, build.compile_for(isa, sources, needs=needs, flags=FLAGS), needs=needs)
+
+
+def files(kernel: MatmulKernel, *, threads: bool) -> dict[str, str]:
+    """The C text of layers around `kernel`, with the pool where there are `threads`."""
+    return {
+        f"{kernel.name}.h": kernel.header,
+        f"{kernel.name}.c": kernel.source,
         **kernel_header(kernel.entry.kernel, kernel.spec),
         **call_source(kernel.name),
-        **runtime_files(threads=native),
+        **runtime_files(threads=threads),
     }
-    return build.runner(isa, build.compile_for(isa, files, needs=text.needs, flags=FLAGS), needs=text.needs)
 
 
 @cache
