@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
+from typing import Any
 
 from bitsynth import build
 from bitsynth.api import MatmulKernel
@@ -36,11 +38,16 @@ def files(kernel: MatmulKernel, *, threads: bool) -> dict[str, str]:
     }
 
 
+def check_threads(threads: Any) -> int:
+    """`threads`; SpecError unless there can be so many."""
+    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
+        raise SpecError(f"threads must be a whole number from 1 to {MOST_THREADS}, not {threads!r}")
+    return threads
+
+
 @cache
 def pool(runner: Runner, threads: int) -> int:
     """The address of a pool of `threads`, created once; 0 for one thread."""
-    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
-        raise SpecError(f"threads must be a whole number from 1 to {MOST_THREADS}, not {threads!r}")
     if threads == 1:
         return 0
     if not runner.description.startswith("natively"):
@@ -49,3 +56,7 @@ def pool(runner: Runner, threads: int) -> int:
     if not address:
         raise ToolError(f"the system does not give {threads} threads")
     return address
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.cache_clear)  # A child has none of the pools' threads.

@@ -63,8 +63,10 @@ static void finish(const struct bs_layer *l, size_t channel, size_t count, const
         memcpy(to, sums, count * sizeof *sums);
         break;
     case BS_FLOAT:
-        for (size_t j = 0; j < count; ++j)
-            ((float *)to)[j] = (float)sums[j] * l->scale[channel + j] + l->bias[channel + j];
+        for (size_t j = 0; j < count; ++j) {
+            const float scaled = (float)sums[j] * l->scale[channel + j]; /* a statement of its own: never fused */
+            ((float *)to)[j] = scaled + l->bias[channel + j];
+        }
         break;
     case BS_REQUANTIZE:
         for (size_t j = 0; j < count; ++j)

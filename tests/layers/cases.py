@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 
 from bitsynth.errors import ToolError
@@ -16,6 +17,8 @@ from bitsynth.spec import Encoding, Operand
 LAYOUTS = ("NHWC", "NCHW", "packed")
 PATTERNS = ("random", "max", "min", "zero")
 EPILOGUES = ("none", "scale", "requantize", "thresholds")
+QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "derandomize": True}
+"""Settings of every property test here: the same cases in every run."""
 INT32 = np.iinfo(np.int32)
 
 
@@ -103,9 +106,7 @@ class Case:
     def prepared(self):
         """The layer, its input as it lies in memory, and the output it must give."""
         x, w = self.operands()
-        sums = convolution(
-            x, w, stride=self.stride, padding=self.padding, dilation=self.dilation, groups=self.groups
-        )
+        sums = convolution(x, w, stride=self.stride, padding=self.padding, dilation=self.dilation, groups=self.groups)
         epilogue, want = finished(self, sums)
         bits = getattr(epilogue, "bits", 0)
         return self.made(w, epilogue), given(self, x), laid(want, self.out_layout, bits)

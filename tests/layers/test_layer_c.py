@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import Case, cases, machine
-from hypothesis import HealthCheck, given, settings
+from cases import QUIET, Case, cases, machine
+from hypothesis import given, settings
 
 from bitsynth import build
 from bitsynth.build import host
@@ -71,7 +71,9 @@ def drawn(m, folder, count, threads=(1, 2, 3, 4)):
     """Files of `count` cases."""
     made = []
 
-    @settings(max_examples=count, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=count, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
     @given(case=cases([m]))
     def draw(case):
         case = replace(case, threads=threads[case.threads % len(threads)])

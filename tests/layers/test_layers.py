@@ -5,8 +5,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from cases import Case, cases, check, encodings, machine, usable
-from hypothesis import HealthCheck, given, settings
+from cases import QUIET, Case, cases, check, encodings, machine, usable
+from hypothesis import given, settings
 
 from bitsynth.choice import METHODS
 from bitsynth.errors import SpecError
@@ -21,7 +21,6 @@ FEW = [
 ]
 WIDTHS = list(product(range(1, 5), repeat=2))
 PAIRS = list(product(Encoding, repeat=2))
-QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "derandomize": True}
 DEEP = 4608
 EXTREMES = list(product(("max", "min"), repeat=2))
 
