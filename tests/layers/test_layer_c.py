@@ -71,9 +71,7 @@ def drawn(m, folder, count, threads=(1, 2, 3, 4)):
     """Files of `count` cases."""
     made = []
 
-    @settings(
-        max_examples=count, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=count, **QUIET)
     @given(case=cases([m]))
     def draw(case):
         case = replace(case, threads=threads[case.threads % len(threads)])
