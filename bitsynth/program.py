@@ -5,7 +5,8 @@ other way round where it is `swapped`. A row's input is repeated over a register
 has its own bytes of one. It runs its passes one after the other; each pass is a nest of
 loops over K with its own inputs and accumulators, whose sums a flush adds to the int32
 tile. A program is written for one row and NR columns; MR rows are the same program on
-other inputs, but for what only columns and constants flow into, which is run once.
+other inputs, but for what only columns and constants flow into, which is run once: packed
+codes are unpacked so.
 
 Names in a program: `a{i}` input i of the row, `w{g}_{j}` input j of column register g,
 `acc{i}` accumulators, `c{i}` registers of the int32 tile, `k{i}` constants, `t{i}` values,
@@ -109,10 +110,10 @@ Input = Planes | Table
 
 
 class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How tables are made: `load` repeats STAGE_BYTES staged values in `x0`, `program` gives `tables` of them in `table`.
+    """How tables are made, `tables` at a time: `load` repeats staged values in `x0`, `program` gives `table`.
 
-    Byte p of the stage is the value of code number stage[p], 0 where that is -1; each table
-    takes the next codes, and as many bytes of the register.
+    Byte p of the STAGE_BYTES is the value of code number stage[p], 0 where that is -1; each
+    table takes the next codes, and as many bytes of the register. Codes beyond are not used.
     """
 
     tables: int

@@ -116,7 +116,7 @@ def _check_build(isa: Isa, kernel: Kernel, build: Build, new_trace: TraceFactory
     _check_store(isa[build.store], isa.word)
     trace = new_trace(isa, LinearDomain(1))
     trace.bind_constants(build.constants)
-    codes = [variable(("code", n), 0, most) for n in range(bits * build.tables)]
+    codes = [variable(("code", n), 0, most) for n in range(max(STAGE_BYTES, bits * build.tables))]
     stage: list[Payload] = [codes[n] if n >= 0 else 0 for n in build.stage]
     trace.bind("x0", Register(isa.word, tuple(stage[b % STAGE_BYTES] for b in range(isa.word.lanes))))
     try:

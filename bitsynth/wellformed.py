@@ -102,7 +102,7 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
     slots = len(kernel.slots)
     yield {
         "1 to 8 bits on both sides": 1 <= kernel.act_bits <= 8 and 1 <= kernel.w_bits <= 8,
-        "1 to 16 rows": 1 <= kernel.rows <= 16,
+        "1 to 24 rows": 1 <= kernel.rows <= 24,
         f"1 to {MAX_COLUMNS} columns": 1 <= kernel.columns <= MAX_COLUMNS,
         f"1 to {MAX_STEP} positions of K a step": 1 <= kernel.k_step <= MAX_STEP,
         "1, 2, 4 or 8 bytes a column": kernel.slot_bytes in (1, 2, 4, 8),
@@ -196,9 +196,8 @@ def _check_build(isa: Isa, kernel: Kernel, build: Build) -> None:
     bits = min(x.bits for p in kernel.passes for x in p.rows if isinstance(x, Table))
     if not 1 <= build.tables <= min(STAGE_BYTES // bits, isa.word.lanes >> bits):
         raise SpecError(f"malformed kernel: {build.tables} tables of {bits} codes do not fit a stage and a register")
-    codes = bits * build.tables
-    if len(build.stage) != STAGE_BYTES or not all(-1 <= n < codes for n in build.stage):
-        raise SpecError(f"malformed kernel: the stage of a table must name {STAGE_BYTES} codes from 0 to {codes - 1}")
+    if len(build.stage) != STAGE_BYTES or not all(-1 <= n < STAGE_BYTES for n in build.stage):
+        raise SpecError(f"malformed kernel: the stage of a table must name {STAGE_BYTES} codes below {STAGE_BYTES}")
     _check_constants(isa, build.constants)
     _check_program(isa, build.steps, {"x0", *(c.name for c in build.constants)})
     if build.table not in {s.dst for s in build.steps}:

@@ -72,7 +72,7 @@ class Conv2d:
         if not isinstance(schedule, LayerSchedule | None):
             raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
         self.schedule = schedule or default_schedule(self.act, self.wgt, self.geometry, size, isa)
-        self.kernel = get_kernel(
+        found = get_kernel(
             self.schedule.isa,
             act_bits,
             w_bits,
@@ -81,6 +81,7 @@ class Conv2d:
             method=self.schedule.method,
             channels=self.schedule.channels,
         )
+        self.kernel = found.with_rows(self.schedule.rows) if self.schedule.rows else found
         self._check_depth()
         codes = self.wgt.encode(values, "weight")
         self._constants = self._with_epilogue(

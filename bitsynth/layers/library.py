@@ -14,14 +14,24 @@ from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import call_source, kernel_header, runtime_files
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.load import load
+from bitsynth.spec import MatmulSpec
 
 FLAGS = ("-O3",)
 MOST_THREADS = 256
 
 
-@cache
+_made: dict[tuple[str, MatmulSpec], Runner] = {}
+
+
 def library(kernel: MatmulKernel) -> Runner:
-    """The kernel, the runtime and what calls it, compiled; ToolError where that or running it cannot be."""
+    """The kernel, the runtime and what calls it, compiled once; ToolError where that or running it cannot be."""
+    key = kernel.entry.digest, kernel.spec
+    if key not in _made:
+        _made[key] = _compiled(kernel)
+    return _made[key]
+
+
+def _compiled(kernel: MatmulKernel) -> Runner:
     isa, needs = load(kernel.spec.isa), CSource(kernel.entry.kernel, kernel.spec).needs
     sources = files(kernel, threads=runs_natively(isa.table))
     return build.runner(isa, build.compile_for(isa, sources, needs=needs, flags=FLAGS), needs=needs)

@@ -18,8 +18,9 @@ struct bs_kernel {
     void (*run)(size_t segments, size_t steps, const uint8_t *const *a, const uint8_t *w, const int32_t *g,
         const int32_t *h, int32_t *c, size_t ldc);
     void (*pack_row)(size_t k, const uint8_t *codes, size_t readable, uint8_t *packed);
-    int32_t (*row_term)(size_t k, const uint8_t *codes);   /* NULL: rows have none */
-    int32_t (*row_affine)(size_t k, const uint8_t *codes); /* NULL: sums are values already */
+    /* Terms of `count` rows of k codes, `apart` bytes from each other: NULL where there are none. */
+    void (*row_terms)(size_t count, size_t k, const uint8_t *codes, size_t apart, int32_t *to);
+    void (*row_affines)(size_t count, size_t k, const uint8_t *codes, size_t apart, int32_t *to);
 };
 
 /* How activations lie in memory: channels last, channels first, or bits of 64 channels a word (bs_pack_codes). */

@@ -45,15 +45,22 @@ static struct line input_line(const struct call *c, size_t y, const struct scrat
     return line;
 }
 
+/* Row terms of `count` pixels `apart` bytes from each other, the first of which is at `place`. */
+static void sum_pixels(const struct call *c, struct view view, size_t place, size_t count, const uint8_t *codes,
+    size_t apart)
+{
+    const struct bs_kernel *k = c->layer->kernel;
+    if (k->row_terms)
+        k->row_terms(count, c->pixel_codes, codes, apart, view.term + place);
+    if (k->row_affines)
+        k->row_affines(count, c->pixel_codes, codes, apart, view.affine + place);
+}
+
 static void pack_pixel(const struct call *c, struct view view, size_t place, const uint8_t *codes, size_t readable,
     uint8_t *to)
 {
-    const struct bs_kernel *k = c->layer->kernel;
-    k->pack_row(c->pixel_codes, codes, readable, to);
-    if (k->row_term)
-        view.term[place] = k->row_term(c->pixel_codes, codes);
-    if (k->row_affine)
-        view.affine[place] = k->row_affine(c->pixel_codes, codes);
+    c->layer->kernel->pack_row(c->pixel_codes, codes, readable, to);
+    sum_pixels(c, view, place, 1, codes, 0);
 }
 
 /* A pixel of padding, packed: its sums go to place 0 of the view. */
@@ -79,19 +86,12 @@ static void pack_line(const struct call *c, struct view view, size_t line, size_
     const struct bs_layer *l = c->layer;
     uint8_t *to = view.rows + line * c->line_bytes + left * c->pixel_bytes;
     const size_t first = line * c->grid_w + left;
-    if (in.apart == l->in_channels && l->in_channels % l->kernel->k_step == 0) {
+    if (in.apart == l->in_channels && l->in_channels % l->kernel->k_step == 0)
         l->kernel->pack_row(c->in.width * l->in_channels, in.codes, in.readable, to);
-        for (size_t x = 0; x < c->in.width; ++x) {
-            const uint8_t *codes = in.codes + x * in.apart;
-            if (l->kernel->row_term)
-                view.term[first + x] = l->kernel->row_term(l->in_channels, codes);
-            if (l->kernel->row_affine)
-                view.affine[first + x] = l->kernel->row_affine(l->in_channels, codes);
-        }
-        return;
-    }
-    for (size_t x = 0; x < c->in.width; ++x)
-        pack_pixel(c, view, first + x, in.codes + x * in.apart, in.readable - x * in.apart, to + x * c->pixel_bytes);
+    else
+        for (size_t x = 0; x < c->in.width; ++x, to += c->pixel_bytes)
+            l->kernel->pack_row(l->in_channels, in.codes + x * in.apart, in.readable - x * in.apart, to);
+    sum_pixels(c, view, first, c->in.width, in.codes, in.apart);
 }
 
 /* Grid lines from..to of the image, padding and all. */

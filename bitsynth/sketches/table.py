@@ -46,7 +46,7 @@ def build(isa: Isa, term: Term, load: str, store: str, rounds: Rounds) -> Build:
     table = trace.bind("x0", blank)
     zero = _index_of_zero(isa, term) if rounds.arranged else None
     tables = min(isa.word.lanes >> rounds.bits, STAGE_BYTES // rounds.bits) if zero is not None else 1
-    stage = _in_order(tables * rounds.bits) if rounds.arranged else rounds.stage
+    stage = _in_order(rounds.bits if zero is None else STAGE_BYTES) if rounds.arranged else rounds.stage
     for k, sources in enumerate(rounds.lookups):
         lanes = [(b >> rounds.bits, sources[b % len(sources)]) for b in range(isa.word.lanes)]
         if k == 0 and rounds.arranged:

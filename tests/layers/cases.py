@@ -31,13 +31,14 @@ class Machine:
     act: Operand
     wgt: Operand
     channels: int = 64
+    rows: int = 0
 
     def __str__(self) -> str:
-        return f"{self.isa} {self.method} {self.act} x {self.wgt}"
+        return f"{self.isa} {self.method} {self.act} x {self.wgt}{f', {self.rows} rows' if self.rows else ''}"
 
 
-def machine(isa, method, act_bits, w_bits, act="unsigned", wgt="bipolar", channels=64):
-    return Machine(isa, method, Operand(act_bits, Encoding(act)), Operand(w_bits, Encoding(wgt)), channels)
+def machine(isa, method, act_bits, w_bits, act="unsigned", wgt="bipolar", channels=64, rows=0):
+    return Machine(isa, method, Operand(act_bits, Encoding(act)), Operand(w_bits, Encoding(wgt)), channels, rows)
 
 
 def encodings(bits):
@@ -74,7 +75,14 @@ class Case:
     def schedule(self):
         m = self.machine
         return LayerSchedule(
-            m.isa, m.method, m.channels, self.gather, self.columns_first, self.block_rows, self.band_rows
+            isa=m.isa,
+            method=m.method,
+            channels=m.channels,
+            rows=m.rows,
+            gather=self.gather,
+            columns_first=self.columns_first,
+            block_rows=self.block_rows,
+            band_rows=self.band_rows,
         )
 
     def operands(self):

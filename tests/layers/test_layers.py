@@ -31,6 +31,7 @@ def every():
         for i, (method, (a, w)) in enumerate(product(methods, widths)):
             act, wgt = PAIRS[i % len(PAIRS)]
             yield machine(isa, method, a, w, *(e if e in encodings(b) else "bipolar" for e, b in ((act, a), (wgt, w))))
+    yield from (machine("avx2", "lookup", 2, 1, "signed", "signed", rows=rows) for rows in (1, 2))
 
 
 @pytest.fixture(scope="session")
