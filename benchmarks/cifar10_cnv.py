@@ -5,8 +5,8 @@
 CNV with 1-bit weights and 1- or 2-bit activations: six convolutions 3 x 3, a 2 x 2 maximum after
 the second and the fourth, three dense layers; the scales of training are folded into integer
 thresholds. The logits of every image must be those of the files, to the bit. Microseconds are
-medians for one image, packing included; a layer's are taken in C, the network's from Python, where
-the maxima are numpy's. An emulator gives no times.
+medians for one image, packing included: a layer's are its call alone, the network's have numpy's
+maxima and all of Python in them. An emulator gives no times.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NETWORKS = {"cifar10_cnvW1A1": (1, "bipolar"), "cifar10_cnvW1A2": (2, "ternary")
 """Bits and encoding of activations; those of the image are 8 and signed."""
 ISAS = ("avx512", "avx2", "neon")
 LAYERS, POOLED, CLASSES = 9, (1, 3), 10
-ROUNDS, CALLS = 15, 20
+ROUNDS = 50
 
 
 @dataclass(frozen=True)
@@ -117,24 +117,24 @@ def run(layers: list[Conv2d], x: Array, bits: int, each: Callable[[Conv2d, Array
     return x[:, :CLASSES]
 
 
-def microseconds(call: Callable[[], Any], calls: int = 1) -> float:
-    """The median of rounds, of each call."""
+def microseconds(call: Callable[[], Any]) -> float:
+    """The median of some calls."""
     times = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
         call()
-        times.append((time.perf_counter() - start) / calls * 1e6)
+        times.append((time.perf_counter() - start) * 1e6)
     return median(times)
 
 
 def layer_times(layers: list[Conv2d], x: Array, bits: int) -> list[float]:
-    """Microseconds of each layer, without Python's share."""
+    """Microseconds of each layer."""
     times: list[float] = []
 
     def each(layer: Conv2d, given: Array) -> None:
-        codes, out = layer.act.encode(given, "x") if given.dtype != np.uint64 else given, layer(given)
+        codes = layer.act.encode(given, "x") if given.dtype != np.uint64 else given
         codes = codes[None, None] if codes.ndim == 2 else codes
-        times.append(microseconds(lambda: layer._call(codes, out, CALLS), CALLS))
+        times.append(microseconds(layer.bound(codes)[0]))
 
     run(layers, x, bits, each)
     return times

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -10,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.api import get_kernel
-from bitsynth.bench.loops import aligned
+from bitsynth.build.memory import aligned
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.layers.constants import LAYOUTS, Constants, constants
 from bitsynth.layers.default import default_schedule
@@ -72,6 +74,7 @@ class Conv2d:
         if not isinstance(schedule, LayerSchedule | None):
             raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
         self.schedule = schedule or default_schedule(self.act, self.wgt, self.geometry, size, isa)
+        self.weight = values
         found = get_kernel(
             self.schedule.isa,
             act_bits,
@@ -153,20 +156,34 @@ class Conv2d:
     def _call(self, codes: Array, out: Array, calls: int) -> None:
         """Run `calls` times from C; one thread of Python at a time, which has the scratch memory."""
         with self._lock:
-            self._call_alone(codes, out, calls)
+            arguments = self._arguments(codes, out, calls)
+            self._check(self._runner.call(f"{self.kernel.name}_layer_run", *arguments, bits=32))
 
-    def _call_alone(self, codes: Array, out: Array, calls: int) -> None:
-        batch, height, width = self._shape(codes)
+    def bound(self, codes: Array, *, packing: bool = False) -> tuple[Callable[[], int], Array]:
+        """A call of the layer on `codes` with nothing left to look up, and where its result goes.
+
+        With `packing` it packs the activations alone.
+        """
+        shape = self._out_shape(*self._shape(codes))
+        out = aligned(math.prod(shape), self._out_type).reshape(shape)
+        part = "pack" if packing else "run"
+        arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, 1)
+        call = self._runner.bind(f"{self.kernel.name}_layer_{part}", *arguments)
+        return call, out
+
+    def _arguments(self, codes: Array, out: Array, calls: int) -> tuple[Any, ...]:
         numbers = self._numbers.copy()
-        numbers[-3:] = batch, height, width
-        name, threads = self.kernel.name, pool(self._runner, self.threads)
-        size = self._runner.call(f"{name}_layer_arena", numbers, self._bytes, self.threads)
+        _, height, width = numbers[-3:] = self._shape(codes)
+        threads = pool(self._runner, self.threads)
+        size = self._runner.call(f"{self.kernel.name}_layer_arena", numbers, self._bytes, self.threads)
         if size < 0:
             raise SpecError(f"an input of {height} x {width} takes more scratch memory than {self.spec.isa} can have")
         if self._arena.size < size:
             self._arena = aligned(size, np.uint8)
-        args = numbers, self._bytes, codes, out, self._arena, self._arena.size, threads, calls
-        if status := self._runner.call(f"{name}_layer_run", *args, bits=32):
+        return numbers, self._bytes, codes, out, self._arena, self._arena.size, threads, calls
+
+    def _check(self, status: int) -> None:
+        if status:
             raise ToolError(f"{self!r} failed with status {status}")
 
     @property

@@ -21,6 +21,7 @@ struct call {
     size_t *segment_offsets;
     size_t offsets_bytes;
     size_t image, group;
+    int packs_only;
 };
 
 /* Packed grid lines from `first` on, and the sums of the codes of their pixels. */

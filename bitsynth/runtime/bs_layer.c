@@ -208,7 +208,8 @@ static void band_task(void *argument, size_t slot)
         const size_t from = band * c->band_rows, to = least(from + c->band_rows, c->out.height);
         const struct view view = view_of(c, slot, from * stride);
         bs_pack_lines(c, view, view.first, view.first + grid_lines(c, to - from), &s);
-        bs_compute(c, view, from * c->out.width, to * c->out.width, 0, c->tiles, &s);
+        if (!c->packs_only)
+            bs_compute(c, view, from * c->out.width, to * c->out.width, 0, c->tiles, &s);
     }
 }
 
@@ -230,10 +231,27 @@ static void run_image(struct call *c, struct bs_pool *pool)
             bs_run(pool, band_task, c, c->slots);
         else {
             bs_run(pool, pack_task, c, c->slots);
-            bs_run(pool, compute_task, c, c->slots);
+            if (!c->packs_only)
+                bs_run(pool, compute_task, c, c->slots);
         }
-    if (c->layer->out_layout == BS_PACKED)
+    if (c->layer->out_layout == BS_PACKED && !c->packs_only)
         bs_run(pool, words_task, c, c->slots);
+}
+
+static int run(struct call *c, const void *input, void *output, void *arena, size_t arena_bytes, struct bs_pool *pool)
+{
+    const size_t private = c->views * c->view_bytes + c->slots * c->scratch_bytes;
+    if (arena_bytes < private + shared_bytes(c))
+        return BS_ARENA;
+    c->input = input;
+    c->output = output;
+    c->arena = arena;
+    c->codes = c->arena + private;
+    c->segment_offsets = (size_t *)(void *)(c->codes + codes_bytes(c));
+    set_offsets(c);
+    for (c->image = 0; c->image < c->in.batch; ++c->image)
+        run_image(c, pool);
+    return BS_OK;
 }
 
 int bs_layer_run(const struct bs_layer *layer, struct bs_shape in, const void *input, void *output, void *arena,
@@ -241,18 +259,14 @@ int bs_layer_run(const struct bs_layer *layer, struct bs_shape in, const void *i
 {
     struct call c;
     const int status = plan(&c, layer, in, pool ? pool->threads : 1);
-    if (status != BS_OK)
-        return status;
-    const size_t codes = c.views * c.view_bytes + c.slots * c.scratch_bytes;
-    if (arena_bytes < codes + shared_bytes(&c))
-        return BS_ARENA;
-    c.input = input;
-    c.output = output;
-    c.arena = arena;
-    c.codes = c.arena + codes;
-    c.segment_offsets = (size_t *)(void *)(c.codes + codes_bytes(&c));
-    set_offsets(&c);
-    for (c.image = 0; c.image < in.batch; ++c.image)
-        run_image(&c, pool);
-    return BS_OK;
+    return status == BS_OK ? run(&c, input, output, arena, arena_bytes, pool) : status;
+}
+
+int bs_layer_pack(const struct bs_layer *layer, struct bs_shape in, const void *input, void *arena, size_t arena_bytes,
+    struct bs_pool *pool)
+{
+    struct call c;
+    const int status = plan(&c, layer, in, pool ? pool->threads : 1);
+    c.packs_only = 1;
+    return status == BS_OK ? run(&c, input, NULL, arena, arena_bytes, pool) : status;
 }

@@ -78,6 +78,10 @@ size_t bs_layer_arena_bytes(const struct bs_layer *layer, struct bs_shape in, si
 int bs_layer_run(const struct bs_layer *layer, struct bs_shape in, const void *input, void *output, void *arena,
     size_t arena_bytes, struct bs_pool *pool);
 
+/* The packing of activations alone: what of a call it takes is measured with it. */
+int bs_layer_pack(const struct bs_layer *layer, struct bs_shape in, const void *input, void *arena, size_t arena_bytes,
+    struct bs_pool *pool);
+
 /* Words of one pixel: for every 64 channels one word a bit; bit 8b + q of a word is channel 8q + b. */
 size_t bs_packed_words(size_t bits, size_t channels);
 void bs_pack_codes(size_t bits, size_t channels, const uint8_t *codes, uint64_t *words);
