@@ -13,6 +13,8 @@
 size_t NAME_layer_arena(const int64_t *n, const uint8_t *constants, size_t threads);
 int NAME_layer_run(const int64_t *n, const uint8_t *constants, const void *input, void *output, void *arena,
     size_t arena_bytes, struct bs_pool *pool, size_t calls);
+int NAME_layer_pack(const int64_t *n, const uint8_t *constants, const void *input, void *output, void *arena,
+    size_t arena_bytes, struct bs_pool *pool, size_t calls);
 
 enum { PAGE = 4096, GARBAGE = 0xa5 };
 enum { NUMBERS, CONSTANTS, INPUT, OUTPUT, THREADS, SIZES };
@@ -52,6 +54,7 @@ static void run(int at_end)
     fclose(from);
     HOLDS(pool != NULL);
     HOLDS(NAME_layer_run(numbers, constants, input, output, arena, bytes - 1, pool, 1) == BS_ARENA);
+    HOLDS(NAME_layer_pack(numbers, constants, input, NULL, arena, bytes, pool, 1) == BS_OK);
     HOLDS(NAME_layer_run(numbers, constants, input, output, arena, bytes, pool, 2) == BS_OK);
     HOLDS(memcmp(output, want, (size_t)size[OUTPUT]) == 0);
     int64_t *batch = numbers + size[NUMBERS] / (int64_t)sizeof *numbers - 3;

@@ -13,6 +13,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 
 ONE = machine("neon", "lookup", 2, 1)
+OTHER = machine("armv7_neon", "lookup", 2, 1)
 MORE = [
     machine("neon", "popcount", 2, 2, "ternary", "signed"),
     machine("neon", "multiply", 4, 3, "unsigned", "unsigned"),
@@ -34,9 +35,10 @@ def run(m, count, **sizes):
     each()
 
 
-def test_some_layers(skip_isa):
-    usable(ONE, skip_isa)
-    run(ONE, 25)
+@pytest.mark.parametrize("m", [ONE, OTHER], ids=str)
+def test_some_layers(m, skip_isa):
+    usable(m, skip_isa)
+    run(m, 25)
 
 
 @pytest.mark.slow
