@@ -53,7 +53,7 @@ def _is_bytes(kernel: Kernel, x: Input) -> bool:
 def row_text(kernel: Kernel) -> RowText:
     """The quickest way there is for the rows of `kernel`."""
     inputs = [x for side in dict.fromkeys(p.rows for p in kernel.passes) for x in side]
-    if all(_in_words(kernel, x) for x in inputs):
+    if kernel.k_step in (32, 64) and all(_in_words(kernel, x) for x in inputs):
         return RowText("words", [_polynomial(x.tables[0], kernel) for x in inputs if isinstance(x, Planes)])
     tables = [x for x in inputs if isinstance(x, Table)]
     if len(tables) == len(inputs) and kernel.build and kernel.build.in_order and _consecutive(kernel, tables):
@@ -133,6 +133,11 @@ def _side(kernel: Kernel, inputs: Sequence[Input], bits: int, start: int) -> Sid
         values=[", ".join(map(str, x.values)) for x in tables],
         tables=tables,
     )
+
+
+def row_bytes(kernel: Kernel) -> int:
+    """Bytes of memory a row takes in a step, over all passes."""
+    return sum(side_bytes(kernel, inputs) for inputs in dict.fromkeys(p.rows for p in kernel.passes))
 
 
 def column_bytes(kernel: Kernel) -> int:
