@@ -49,7 +49,7 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
         sums = Sums.of_step(grown)
         for level in range(1, len(loop.loops)):
             sums = fold_growth(isa, kernel, loop, level, sums, new_trace)
-            lemmas.append(_fold_lemma(where, loop, level))
+            lemmas.append(_fold_lemma(where, loop, level, sums))
         taken = flush_effect(isa, kernel, loop, sums, new_trace)
         lemmas.append(f"{where}: a flush every {loop.flush_every} steps moves every lane to its column, none overflows")
         tile = [add_forms(have, compose(form, grown)) for have, form in zip(tile, taken, strict=True)]
@@ -194,7 +194,10 @@ def _step_lemmas(where: str, kernel: Kernel, loop: Pass, grown: Growth) -> list[
     ]
 
 
-def _fold_lemma(where: str, loop: Pass, level: int) -> str:
-    inner = loop.loops[level - 1]
-    lanes = sum(VecType.parse(acc.type).lanes for acc in loop.loops[level].accs)
-    return f"{where}: loop {level} adds {inner.times} runs of the loop inside to {lanes} lanes, none overflows"
+def _fold_lemma(where: str, loop: Pass, level: int, sums: Sums) -> str:
+    inner, nested = loop.loops[level - 1], loop.loops[level]
+    bits = {VecType.parse(acc.type).bits for acc in nested.accs}
+    held = sums.after(nested.times).lanes.values()
+    wrap = sum(form.hi - form.lo >> min(bits) > 0 for form in held)
+    rest = f"{wrap} of which hold sums modulo 2**{min(bits)}" if wrap else "none overflows"
+    return f"{where}: loop {level} adds {inner.times} runs of the loop inside to {len(held)} lanes, {rest}"

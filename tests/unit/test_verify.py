@@ -67,6 +67,13 @@ def test_what_the_lemmas_of_a_lookup_say():
     )
 
 
+def test_what_the_lemmas_of_mixed_sums_say():
+    inner, outer = kernel("avx2", "lookup", 2, 1).passes[0].loops
+    (said,) = (x for x in verify.check(kernel("avx2", "lookup", 2, 1)).lemmas if "loop 1 adds" in x)
+    lanes = 16 * len(outer.accs)
+    assert f"{inner.times} runs of the loop inside to {lanes} lanes, {lanes // 2} of which hold sums modulo 2**16" in said
+
+
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
 def test_a_recorder_changes_nothing(config):
     found = kernel(*config)
