@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.api import get_kernel
 from bitsynth.bench.loops import aligned
+from bitsynth.emit.layer_files import LayerText
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.files import write_texts
 from bitsynth.layers.constants import LAYOUTS, Constants, constants
 from bitsynth.layers.default import default_schedule
 from bitsynth.layers.epilogue import Epilogue, Scale
@@ -67,7 +70,7 @@ class Conv2d:
         self.layout, self.out_layout = _layouts(layout, out_layout or layout, epilogue)
         self.epilogue, self.threads = epilogue, threads
         self.schedule = schedule or default_schedule(self.act, self.wgt, self.geometry, image, isa)
-        codes = self.wgt.encode(values, "weight")
+        self._codes = self.wgt.encode(values, "weight")
         self.kernel = get_kernel(
             self.schedule.isa,
             act_bits,
@@ -79,7 +82,7 @@ class Conv2d:
         )
         self._check_depth()
         self._constants = self._with_epilogue(
-            constants(self.kernel.entry.kernel, self.spec, self.geometry, codes, self.schedule.gather)
+            constants(self.kernel.entry.kernel, self.spec, self.geometry, self._codes, self.schedule.gather)
         )
         self._numbers, self._bytes = self._constants.blob()
         self._arena = np.zeros(0, np.uint8)
@@ -170,6 +173,15 @@ class Conv2d:
     def source(self) -> str:
         """The kernel's C text."""
         return self.kernel.source
+
+    def files(self, name: str) -> dict[str, str]:
+        """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
+        made = self._constants
+        return LayerText(name, self.kernel.entry.kernel, self.spec, made.numbers, made.arrays, self._codes).files()
+
+    def emit(self, folder: str | Path, name: str) -> list[Path]:
+        """Write `files` into `folder`; their paths."""
+        return write_texts(Path(folder), self.files(name))
 
     def explain(self) -> str:
         """What is run and why, in words."""
