@@ -131,16 +131,20 @@ class Conv2d:
 
     def _call(self, codes: Array, out: Array, calls: int) -> None:
         """Run `calls` times from C."""
-        batch, height, width = self._shape(codes)
-        numbers = self._numbers.copy()
-        numbers[-3:] = batch, height, width
+        numbers, constants = self.described(codes)
         name, threads = self.kernel.name, pool(self._runner, self.threads)
-        size = self._runner.call(f"{name}_layer_arena", numbers, self._bytes, self.threads)
+        size = self._runner.call(f"{name}_layer_arena", numbers, constants, self.threads)
         if self._arena.size < size:
             self._arena = aligned(size, np.uint8)
-        args = numbers, self._bytes, codes, out, self._arena, self._arena.size, threads, calls
+        args = numbers, constants, codes, out, self._arena, self._arena.size, threads, calls
         if status := self._runner.call(f"{name}_layer_run", *args, bits=32):
             raise ToolError(f"{self!r} failed with status {status}")
+
+    def described(self, codes: Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """What C that runs any layer (`emit.layer.call_source`) is told of this one: numbers, constants' bytes."""
+        numbers = self._numbers.copy()
+        numbers[-3:] = self._shape(codes.reshape((1,) * (4 - codes.ndim) + codes.shape))
+        return numbers, self._bytes
 
     @property
     def _out_type(self) -> Any:

@@ -22,14 +22,18 @@ def library(kernel: MatmulKernel) -> Runner:
     """The kernel, the runtime and what calls it, compiled; ToolError where that or running it cannot be."""
     isa, text = load(kernel.spec.isa), CSource(kernel.entry.kernel, kernel.spec)
     native = runs_natively(isa.table)
-    files = {
-        f"{kernel.name}.h": text.header,
-        f"{kernel.name}.c": text.source,
+    files = {**kernel_files(kernel), **runtime_files(threads=native)}
+    return build.runner(isa, build.compile_for(isa, files, needs=text.needs, flags=FLAGS), needs=text.needs)
+
+
+def kernel_files(kernel: MatmulKernel) -> dict[str, str]:
+    """The kernel, and C that runs any layer around it; beside the runtime's files they are whole."""
+    return {
+        f"{kernel.name}.h": kernel.header,
+        f"{kernel.name}.c": kernel.source,
         **kernel_header(kernel.entry.kernel, kernel.spec),
         **call_source(kernel.name),
-        **runtime_files(threads=native),
     }
-    return build.runner(isa, build.compile_for(isa, files, needs=text.needs, flags=FLAGS), needs=text.needs)
 
 
 @cache
