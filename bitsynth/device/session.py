@@ -76,5 +76,5 @@ class Session:
             raise ToolError(f"{self.ssh.host}: cannot write {self.folder}/{name}: {done.errors}")
 
     def run(self, command: str, seconds: float) -> Done:
-        """Run a command in the folder."""
-        return self.ssh.run(f"cd {shlex.quote(self.folder)} && {command}; exit", seconds)
+        """Run a command in the folder, its temporary files included."""
+        return self.ssh.run(f"cd {shlex.quote(self.folder)} && export TMPDIR=$PWD && {command}; exit", seconds)

@@ -20,4 +20,4 @@ def server(running, monkeypatch):
     yield running
     for path in running.bin.iterdir():
         path.unlink()
-    assert running.is_clean(10)
+    assert running.left(10) == []

@@ -21,7 +21,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 UsePAM no
 StrictModes no
-SetEnv PATH={folder}/bin:{path} TMPDIR={folder}/tmp
+ForceCommand PATH="{folder}/bin:$PATH" TMPDIR="{folder}/tmp" exec sh -c "$SSH_ORIGINAL_COMMAND"
 """
 CLIENT = """\
 Host nowhere
@@ -39,10 +39,11 @@ Host silent
 Host *
   HostName 127.0.0.1
   Port {port}
-  IdentityFile {folder}/key
   IdentitiesOnly yes
   GlobalKnownHostsFile /dev/null
   UserKnownHostsFile {folder}/known
+Host * !stranger
+  IdentityFile {folder}/key
 """
 
 
@@ -72,7 +73,7 @@ class Server:
         known = f"[127.0.0.1]:{self.port} "
         (self.folder / "known").write_text(known + (self.folder / "host.pub").read_text())
         (self.folder / "changed").write_text(known + (self.folder / "other.pub").read_text())
-        values = {"folder": self.folder, "port": self.port, "path": os.environ["PATH"]}
+        values = {"folder": self.folder, "port": self.port}
         (self.folder / "sshd_config").write_text(SERVER.format(**values))
         ports = {"closed": free_port(), "silent": self.silent.getsockname()[1]}
         self.config.write_text(CLIENT.format(**values, **ports))
@@ -101,12 +102,12 @@ class Server:
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
-    def is_clean(self, seconds=0.0):
-        """Whether no folder is left, or none within `seconds`."""
+    def left(self, seconds=0.0):
+        """What is left in `tmp`, after waiting for it to go."""
         end = time.monotonic() + seconds
-        while list(self.tmp.iterdir()) and time.monotonic() < end:
+        while (found := list(self.tmp.rglob("*"))) and time.monotonic() < end:
             time.sleep(0.05)
-        return not list(self.tmp.iterdir())
+        return found
 
 
 def tool_of(*argv):

@@ -57,7 +57,7 @@ def test_layers_are_checked_under_an_emulator_and_not_timed(server, isa, skip_is
     given = layers(isa)
     with Device("board", emulator="board-emulator") as board:
         got = board.measure(given, threads=2, repeats=3, onnxruntime=True)
-    assert server.is_clean()
+    assert server.left() == []
     assert [x.name for x in got.layers] == ["plain", "odd", "packed", "dense"]
     assert got.emulator == "board-emulator"
     assert not any(x.ns or x.fp32_ns or x.onnxruntime_ns for x in got.layers)
@@ -70,12 +70,12 @@ def test_layers_are_timed_by_a_processor(server):
         facts, sets = board.facts(), board.isas()
         got = board.measure(layers("auto"), threads=2, repeats=4, onnxruntime=True)
         again = board.measure(layers("auto")[:1], repeats=1)
-    assert server.is_clean()
+    assert server.left() == []
     assert facts == got.before
     assert got.after.machine == facts.machine in architecture.named(host.arch()).machines
     assert layers("auto")[0][1].kernel.spec.isa in sets
     assert [len(x.ns) for x in got.layers] == [4, 4, 4, 4]
-    assert [len(x.fp32_ns) for x in got.layers] == [4, 0, 4, 0]
+    assert [len(x.fp32_ns) for x in got.layers] == [4, 0, 4, 4]
     assert all(ns > 0 for x in got.layers for ns in (*x.ns, *x.fp32_ns))
     assert got.left_out == {"onnxruntime": "board has no python3 with onnxruntime"}
     assert got.emulator == ""
@@ -129,15 +129,22 @@ def test_a_board_that_does_not_answer(server):
         pass
 
 
-def test_a_connection_that_is_lost(server, tmp_path):
-    server.tool("cut", "kill -9 $(cut -d' ' -f4 /proc/$PPID/stat)")
-    with Device("board", emulator="cut") as board, pytest.raises(ToolError, match="board: the connection was lost"):
+CUT_OFF = """\
+p=$$
+until grep -q sshd /proc/$p/comm; do p=$(sed 's/.*) . //; s/ .*//' /proc/$p/stat); done
+kill -9 $p
+"""
+
+
+def test_a_connection_that_is_lost(server):
+    server.tool("cut-off", CUT_OFF)
+    with Device("board", emulator="cut-off") as board, pytest.raises(ToolError, match="board: the connection was lost"):
         board.measure(layers("auto")[:1])
 
 
 @pytest.mark.parametrize("file", ["runner", "job"])
 def test_a_full_disk(server, file):
-    server.tool("mktemp", f'd=$(PATH=${{PATH#*:}} mktemp "$@") && ln -s /dev/full "$d/{file}" && echo "$d"')
+    server.tool("mktemp", f'd=$({shutil.which("mktemp")} "$@") && ln -s /dev/full "$d/{file}" && echo "$d"')
     with Device("board") as board, pytest.raises(ToolError) as caught:
         board.measure(layers("auto")[:1])
     assert f"board: its disk is full: no room for {file} in {server.tmp}" in str(caught.value)
@@ -177,7 +184,10 @@ def test_a_board_of_another_architecture(server):
 def test_a_32_bit_board(server):
     server.tool("uname", "echo armv7l")
     server.tool("getconf", "echo 32")
-    with Device("board") as board, pytest.raises(ToolError, match="board is armv7l, 32-bit: it does not run neon code"):
+    with (
+        Device("board") as board,
+        pytest.raises(ToolError, match=r"board is armv7l, 32-bit: it does not run neon code"),
+    ):
         board.measure(layers("neon")[:1])
 
 
@@ -185,8 +195,7 @@ def test_a_program_the_board_cannot_start(server):
     """The board claims to run it."""
     with Device("board", emulator="env") as board, pytest.raises(ToolError) as caught:
         board.measure(layers(elsewhere())[:1])
-    assert f"board: it cannot run programs for {elsewhere()}" in str(caught.value)
-    assert "Exec format error" in str(caught.value)
+    assert f"board: it cannot run programs for {elsewhere()} (" in str(caught.value)
 
 
 def test_a_processor_that_lacks_features(server, monkeypatch):
@@ -210,19 +219,20 @@ INTERRUPTED = """
 def test_nothing_is_left_when_we_are_stopped(server, tmp_path, sent):
     server.tool("hang", f"touch {tmp_path}/started; exec cat > {tmp_path}/said")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ours = subprocess.Popen([sys.executable, "-c", textwrap.dedent(INTERRUPTED)], env=env, stderr=subprocess.DEVNULL)
+    argv = [sys.executable, "-c", textwrap.dedent(INTERRUPTED)]
+    ours = subprocess.Popen(argv, env=env, stderr=subprocess.DEVNULL)
     with ours:
         while not (tmp_path / "started").exists():
             assert ours.poll() is None
-        assert not server.is_clean()
+        assert server.left()
         ours.send_signal(sent)
     assert ours.returncode
-    assert server.is_clean(20)
+    assert server.left(20) == []
 
 
 def test_ssh_is_not_installed(server, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ToolError, match="cannot start ssh: .*; install OpenSSH's client"), Device("board"):
+    with pytest.raises(ToolError, match=r"cannot start ssh: .*; install OpenSSH's client"), Device("board"):
         pass
 
 
@@ -249,7 +259,7 @@ def test_layers_that_are_not_measured():
     one = layers("auto")[0]
     floats = Conv2d(np.ones((1, 1, 1, 1), int), 1, 1, epilogue=Scale(1.0))
     for given in ([], [one, one], [("floats", floats, np.zeros((1, 1, 1, 1), np.uint8))]):
-        with pytest.raises(SpecError, match="want layers with names of their own|leave out Scale"):
+        with pytest.raises(SpecError, match=r"want layers with names of their own|leave out Scale"):
             Device("board").measure(given)
 
 
