@@ -56,7 +56,7 @@ class Device:
         return Facts.parse(self._session.facts)
 
     def isas(self) -> list[str]:
-        """Instruction sets whose base the board has, those of most registers last."""
+        """Instruction sets whose base the board has."""
         tables = [load(name).table for name in names()]
         facts = self._facts
         return [t.name for t in tables if facts.runs(t.arch) and not facts.lacking(t.arch, t.host_features)]
