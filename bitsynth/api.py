@@ -41,6 +41,12 @@ class MatmulKernel:
     def __repr__(self) -> str:
         return f"<bitsynth kernel {self.name}>"
 
+    def with_rows(self, rows: int) -> MatmulKernel:
+        """The kernel for a tile of so many rows; SpecError for more than it has, which registers may not hold."""
+        if type(rows) is not int or not 1 <= rows <= self.entry.kernel.rows:
+            raise SpecError(f"rows of {self.name} can be 1 to {self.entry.kernel.rows}, not {rows!r}")
+        return self if rows == self.entry.kernel.rows else MatmulKernel(cache.with_rows(self.entry, rows), self.spec)
+
     @property
     def cost(self) -> Cost:
         return self.entry.cost

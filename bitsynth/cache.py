@@ -160,6 +160,16 @@ def make_entry(
     return entry.sealed(), uses
 
 
+def with_rows(entry: Entry, rows: int) -> Entry:
+    """The same programs for a tile of `rows` rows, checked and sealed anew."""
+    kernel, spec = (
+        msgspec.structs.replace(entry.kernel, rows=rows),
+        MatmulSpec(entry.kernel.isa, *_operands(entry.kernel)),
+    )
+    claims, bound = entry.certificate.minimality, entry.cost.lower_bound
+    return make_entry(kernel, spec, entry.choice, entry.method, claims, bound, entry.runners_up)[0]
+
+
 def examine(kernel: Kernel) -> tuple[tuple[str, ...], set[Use]]:
     """Run the checker: the lemmas, and the instruction uses they rest on."""
     uses: set[Use] = set()

@@ -79,17 +79,35 @@ def fold_growth(
 
 
 def _grown(trace: Trace, loop: Loop, rows: int, inner: Container[Hashable] = ()) -> dict[Hashable, Form]:
-    """What one run of the loop's program adds to each lane of its accumulators: planes, or lanes of the loop inside."""
+    """What one run of the loop's program adds to each lane of its accumulators: planes, or lanes of the loop inside.
+
+    Most programs add the same to whatever the accumulators hold. One that saturates does so
+    to what the runs before leave in them.
+    """
+    keys = {key: VecType.parse(acc.type) for acc in loop.accs for key in _keys(acc, VecType.parse(acc.type))}
+    try:
+        return _added(trace, loop, rows, {key: anything(key, kind) for key, kind in keys.items()}, inner)
+    except Inexact:
+        grown = _added(trace, loop, rows, {key: variable(key, 0, 0) for key in keys}, inner)
+        full = {key: _filled(key, form, loop.times - 1) for key, form in grown.items()}
+        if _added(trace, loop, rows, full, inner) != grown:
+            raise Inexact("what a run adds depends on the runs before") from None
+        return grown
+
+
+def _added(trace: Trace, loop: Loop, rows: int, before: Growth, inner: Container[Hashable]) -> dict[Hashable, Form]:
+    """What a run adds to accumulators that hold `before`."""
     for acc in loop.accs:
         kind = VecType.parse(acc.type)
-        lanes = tuple(anything(key, kind) for key in _keys(acc, kind))
-        trace.bind(acc.name, Register(kind, lanes))
+        trace.bind(acc.name, Register(kind, tuple(before[key] for key in _keys(acc, kind))))
     for step in loop.steps:
         trace.run(step)
-    return {key: form for acc in loop.accs for key, form in _growth_of(trace, acc, inner, rows)}
+    return {key: form for acc in loop.accs for key, form in _growth_of(trace, acc, before, inner, rows)}
 
 
-def _growth_of(trace: Trace, acc: Acc, inner: Container[Hashable], rows: int) -> list[tuple[Hashable, Form]]:
+def _growth_of(
+    trace: Trace, acc: Acc, before: Growth, inner: Container[Hashable], rows: int
+) -> list[tuple[Hashable, Form]]:
     kind = VecType.parse(acc.type)
     if acc.next not in trace.registers:
         raise SpecError(f"accumulator {acc.name} becomes {acc.next}, which has no value")
@@ -100,7 +118,7 @@ def _growth_of(trace: Trace, acc: Acc, inner: Container[Hashable], rows: int) ->
         rest = dict(form.atoms)
         if rest.pop(key, None) != {1: 1} or not all(is_plane(k) or k in inner for k in rest):
             raise Inexact(f"{acc.name} lane {i} is not itself plus what the step adds")
-        grown = Form(form.const, rest, form.lo, form.hi - anything(key, kind).hi)
+        grown = Form(form.const, rest, form.lo - before[key].lo, form.hi - before[key].hi)
         out.append((key, tightened(grown, rows) if grown.lo < 0 else grown))
     return out
 

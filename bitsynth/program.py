@@ -5,7 +5,8 @@ other way round where it is `swapped`. A row's input is repeated over a register
 has its own bytes of one. It runs its passes one after the other; each pass is a nest of
 loops over K with its own inputs and accumulators, whose sums a flush adds to the int32
 tile. A program is written for one row and NR columns; MR rows are the same program on
-other inputs, but for what only columns and constants flow into, which is run once.
+other inputs, but for what only columns and constants flow into, which is run once: packed
+codes are unpacked so.
 
 Names in a program: `a{i}` input i of the row, `w{g}_{j}` input j of column register g,
 `acc{i}` accumulators, `c{i}` registers of the int32 tile, `k{i}` constants, `t{i}` values,

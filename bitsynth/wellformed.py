@@ -102,7 +102,7 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
     slots = len(kernel.slots)
     yield {
         "1 to 8 bits on both sides": 1 <= kernel.act_bits <= 8 and 1 <= kernel.w_bits <= 8,
-        "1 to 16 rows": 1 <= kernel.rows <= 16,
+        "1 to 24 rows": 1 <= kernel.rows <= 24,
         f"1 to {MAX_COLUMNS} columns": 1 <= kernel.columns <= MAX_COLUMNS,
         f"1 to {MAX_STEP} positions of K a step": 1 <= kernel.k_step <= MAX_STEP,
         "1, 2, 4 or 8 bytes a column": kernel.slot_bytes in (1, 2, 4, 8),

@@ -9,9 +9,9 @@ from pathlib import Path
 from bitsynth import build
 from bitsynth.api import MatmulKernel
 from bitsynth.emit.kernel import CSource
-from bitsynth.emit.layer import board_source, runtime_files
+from bitsynth.emit.layer import board_source
 from bitsynth.isa.load import Requirements, load
-from bitsynth.layers.library import kernel_files
+from bitsynth.layers import library
 
 _FOLDER = Path(__file__).parent / "board"
 _FLAGS = ("-O3", "-static", "-pthread")
@@ -39,7 +39,7 @@ class Target:
 def compile_program(target: Target, kernels: Sequence[MatmulKernel]) -> Path:
     """The runner with `kernels` in this order."""
     files = {p.name: p.read_text(encoding="utf-8") for p in _FOLDER.iterdir() if p.suffix in {".c", ".h"}}
-    files |= runtime_files(threads=True) | board_source([k.name for k in kernels])
+    files |= board_source([k.name for k in kernels])
     for kernel in kernels:
-        files |= kernel_files(kernel)
+        files |= library.files(kernel, threads=True)
     return build.compile_for(load(target.isa), files, needs=target.needs, flags=_FLAGS + _FLOATS, shared=False)

@@ -23,16 +23,21 @@ class RowText:
 
 
 def order(kernel: Kernel) -> tuple[int, ...]:
-    """The code of a step that lies at each position.
+    """The code of a step that lies at each position, so that rows are packed with little work.
 
     Where bits of consecutive positions share a byte, neighbours in a byte are a word of codes
-    apart, so that eight codes go to their places by one shift.
+    apart: eight codes go to their places by one shift. Where a byte is a code, bytes are in
+    the order of codes.
     """
-    inputs = {x for p in kernel.passes for side in (p.rows, p.columns) for x in side}
-    if not all(_in_words(kernel, x) for x in inputs):
-        return tuple(range(kernel.k_step))
-    each = kernel.k_step // WORD_BYTES
-    return tuple(position % each * WORD_BYTES + position // each for position in range(kernel.k_step))
+    inputs = [x for side in dict.fromkeys(p.rows for p in kernel.passes) for x in side]
+    if all(_in_words(kernel, x) for p in kernel.passes for x in (*p.rows, *p.columns)):
+        each = kernel.k_step // WORD_BYTES
+        return tuple(p % each * WORD_BYTES + p // each for p in range(kernel.k_step))
+    if all(_is_bytes(kernel, x) for x in inputs):
+        places = [p.start for x in inputs if isinstance(x, Planes) for p in map(x.positions, range(kernel.slot_bytes))]
+        if sorted(places) == list(range(kernel.k_step)):
+            return tuple(places.index(position) for position in range(kernel.k_step))
+    return tuple(range(kernel.k_step))
 
 
 def _in_words(kernel: Kernel, x: Input) -> bool:
@@ -40,15 +45,21 @@ def _in_words(kernel: Kernel, x: Input) -> bool:
     return isinstance(x, Planes) and len(x.tables) == 1 and (x.first, x.stride, x.per_byte) == (0, each, each)
 
 
+def _is_bytes(kernel: Kernel, x: Input) -> bool:
+    """Whether each byte of a row's input is a code."""
+    return isinstance(x, Planes) and x.per_byte == 1 and x.tables == bit_tables(kernel.row_bits)
+
+
 def row_text(kernel: Kernel) -> RowText:
     """The quickest way there is for the rows of `kernel`."""
     inputs = [x for side in dict.fromkeys(p.rows for p in kernel.passes) for x in side]
-    if all(_in_words(kernel, x) for x in inputs):
+    if kernel.k_step in (32, 64) and all(_in_words(kernel, x) for x in inputs):
         return RowText("words", [_polynomial(x.tables[0], kernel) for x in inputs if isinstance(x, Planes)])
     tables = [x for x in inputs if isinstance(x, Table)]
     if len(tables) == len(inputs) and kernel.build and kernel.build.in_order and _consecutive(kernel, tables):
         return RowText("tables")
-    if all(isinstance(x, Planes) and _bytes_at(kernel, i, x) for i, x in enumerate(inputs)):
+    bytes_of_step = sum(kernel.slot_bytes for _ in inputs)
+    if bytes_of_step == kernel.k_step and all(_is_bytes(kernel, x) for x in inputs):
         return RowText("bytes")
     return RowText("steps")
 
@@ -57,12 +68,6 @@ def _consecutive(kernel: Kernel, tables: Sequence[Table]) -> bool:
     """Whether every code goes into one table, as it is."""
     firsts = [t.first for t in tables] == list(range(0, kernel.k_step, tables[0].bits))
     return firsts and all(t.values == tuple(range(1 << kernel.row_bits)) for t in tables)
-
-
-def _bytes_at(kernel: Kernel, i: int, x: Planes) -> bool:
-    """Whether input i is the next codes, a byte each."""
-    size = kernel.slot_bytes
-    return (x.first, x.stride, x.per_byte) == (i * size, 1, 1) and x.tables == bit_tables(kernel.row_bits)
 
 
 def _polynomial(table: int, kernel: Kernel) -> str:
@@ -128,6 +133,11 @@ def _side(kernel: Kernel, inputs: Sequence[Input], bits: int, start: int) -> Sid
         values=[", ".join(map(str, x.values)) for x in tables],
         tables=tables,
     )
+
+
+def row_bytes(kernel: Kernel) -> int:
+    """Bytes of memory a row takes in a step, over all passes."""
+    return sum(side_bytes(kernel, inputs) for inputs in dict.fromkeys(p.rows for p in kernel.passes))
 
 
 def column_bytes(kernel: Kernel) -> int:

@@ -71,7 +71,7 @@ def _start(isa: Isa, kernel: Kernel, loop: Loop, scope: Scope) -> list[str]:
 def _first_run(loop: Loop) -> Loop:
     """The first run as a loop's program."""
     accs = tuple(msgspec.structs.replace(acc, next=acc.start) for acc in loop.accs)
-    return msgspec.structs.replace(loop, program=loop.first, accs=accs)
+    return msgspec.structs.replace(loop, program=loop.first, accs=accs, first=())
 
 
 def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope, step: Loop) -> list[str]:
@@ -91,7 +91,7 @@ def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope, step: Loop) -> lis
         lines = []
         for i in range(len(loop.rows)):
             at = side_bytes(kernel, loop.rows[:i])
-            lines.append(row_scope.load(kernel.memory.broadcast, f"a{i}", f"x{row} + {at}"))
+            lines.append(row_scope.load(kernel.memory.broadcast, f"a{i}", f"x{row} + o + {at}"))
             lines += _pinned(isa, f"a{i}", program, 1)
         lines += _row(isa, row, step, [s for s in program if s.dst not in free], row_scope)
         out += _braced(lines)
@@ -177,16 +177,19 @@ def _row(isa: Isa, row: int, loop: Loop, program: Sequence[Step], scope: Scope) 
     def named(name: str) -> str:
         return place.get(name, rename(name))
 
+    def pin(name: str) -> list[str]:
+        return _pin(isa, name) if isa.table.pin_peeled or not loop.first else []
+
     lines: list[str] = []
     for step in program:
         if step.dst in early:
-            lines += [f"{named(step.dst)} = {scope.value(step, named)};", *_pin(isa, named(step.dst))]
+            lines += [f"{named(step.dst)} = {scope.value(step, named)};", *pin(named(step.dst))]
         else:
             lines.append(scope.step(step, named))
     for acc in loop.accs:
         if acc.next not in early:
             name = rename(acc.name)
-            lines += [f"{name} = {scope.viewed(named(acc.next), VecType.parse(acc.type))};", *_pin(isa, name)]
+            lines += [f"{name} = {scope.viewed(named(acc.next), VecType.parse(acc.type))};", *pin(name)]
     return lines
 
 

@@ -14,7 +14,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa import lane as lane_text
 from bitsynth.isa.bits import FUNCTIONS
 from bitsynth.isa.instr import Cost, Instr, Operand
-from bitsynth.isa.tables import InstrTable, IsaTable
+from bitsynth.isa.tables import ANY_PORT, InstrTable, IsaTable
 from bitsynth.isa.types import VecType
 
 _RESERVED = {"i", "to", *FUNCTIONS, *keyword.kwlist}
@@ -65,7 +65,7 @@ def _check_cost(where: str, isa: IsaTable, entry: InstrTable) -> None:
         most = isa.cpu[cpu].vector_per_cycle
         if not (0 <= c.lat < math.inf and 0 < c.per_cycle < math.inf):
             raise SpecError(f"{where}: cost for {cpu}: want lat >= 0 and per_cycle > 0")
-        if c.port == "vector" and c.per_cycle > most:
+        if c.port == ANY_PORT and c.per_cycle > most:
             raise SpecError(f"{where}: cost for {cpu}: {c.per_cycle:g} start a cycle, where at most {most:g} can")
     if entry.source not in isa.sources:
         raise SpecError(f"{where}: unknown cost source {entry.source!r}; known: {', '.join(isa.sources)}")

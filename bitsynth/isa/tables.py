@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+ANY_PORT = "vector"
+"""The port class of what every vector port takes."""
+
 
 class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`lat` cycles of latency, `per_cycle` instructions a cycle, at most, on `port`."""
 
     lat: float
     per_cycle: float
-    port: str = "vector"
+    port: str = ANY_PORT
 
 
 class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +85,8 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[isa]` table of `isa.toml`.
 
     `cast` views a register as another type; `pin` is a statement that keeps compilers from
-    mixing the rows of a tile, which makes them spill. `cpus` names those of the set it
+    mixing the rows of a tile, which makes them spill; accumulators of a step whose first run
+    is peeled go without where `pin_peeled` is false, as compilers copy those. `cpus` names those of the set it
     `extends` that it keeps; all if it names none.
     """
 
@@ -103,6 +107,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extends: str = ""
     cpus: list[str] = []
     pin: str = ""
+    pin_peeled: bool = True
     paper: PaperTable | None = None
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
+from typing import Any
 
 from bitsynth import build
 from bitsynth.api import MatmulKernel
@@ -12,35 +14,50 @@ from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import call_source, kernel_header, runtime_files
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.load import load
+from bitsynth.spec import MatmulSpec
 
 FLAGS = ("-O3",)
 MOST_THREADS = 256
 
 
-@cache
+_made: dict[tuple[str, MatmulSpec], Runner] = {}
+
+
 def library(kernel: MatmulKernel) -> Runner:
-    """The kernel, the runtime and what calls it, compiled; ToolError where that or running it cannot be."""
-    isa, text = load(kernel.spec.isa), CSource(kernel.entry.kernel, kernel.spec)
-    native = runs_natively(isa.table)
-    files = {**kernel_files(kernel), **runtime_files(threads=native)}
-    return build.runner(isa, build.compile_for(isa, files, needs=text.needs, flags=FLAGS), needs=text.needs)
+    """The kernel, the runtime and what calls it, compiled once; ToolError where that or running it cannot be."""
+    key = kernel.entry.digest, kernel.spec
+    if key not in _made:
+        _made[key] = _compiled(kernel)
+    return _made[key]
 
 
-def kernel_files(kernel: MatmulKernel) -> dict[str, str]:
-    """The kernel, and C that runs any layer around it; beside the runtime's files they are whole."""
+def _compiled(kernel: MatmulKernel) -> Runner:
+    isa, needs = load(kernel.spec.isa), CSource(kernel.entry.kernel, kernel.spec).needs
+    sources = files(kernel, threads=runs_natively(isa.table))
+    return build.runner(isa, build.compile_for(isa, sources, needs=needs, flags=FLAGS), needs=needs)
+
+
+def files(kernel: MatmulKernel, *, threads: bool) -> dict[str, str]:
+    """The C text of layers around `kernel`, with the pool where there are `threads`."""
     return {
         f"{kernel.name}.h": kernel.header,
         f"{kernel.name}.c": kernel.source,
         **kernel_header(kernel.entry.kernel, kernel.spec),
         **call_source(kernel.name),
+        **runtime_files(threads=threads),
     }
+
+
+def check_threads(threads: Any) -> int:
+    """`threads`; SpecError unless there can be so many."""
+    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
+        raise SpecError(f"threads must be a whole number from 1 to {MOST_THREADS}, not {threads!r}")
+    return threads
 
 
 @cache
 def pool(runner: Runner, threads: int) -> int:
     """The address of a pool of `threads`, created once; 0 for one thread."""
-    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
-        raise SpecError(f"threads must be a whole number from 1 to {MOST_THREADS}, not {threads!r}")
     if threads == 1:
         return 0
     if not runner.description.startswith("natively"):
@@ -49,3 +66,7 @@ def pool(runner: Runner, threads: int) -> int:
     if not address:
         raise ToolError(f"the system does not give {threads} threads")
     return address
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.cache_clear)  # A child has none of the pools' threads.

@@ -17,15 +17,17 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A point of the schedule space.
 
     `method` packs K into lanes (popcount) or output channels (the others); `channels` names the
-    tile (`Choice.channels`). Tiles go over all pixels of a block (`block_rows` pixels, 0 for all)
-    for the same output channels if `columns_first`, else over the channels first. Bands of
-    `band_rows` output rows (0 for all) are packed and computed one after the other.
+    tile (`Choice.channels`), `rows` how many of its rows are used, 0 for all. Tiles go over all
+    pixels of a block (`block_rows` pixels, 0 for all) for the same output channels if
+    `columns_first`, else over the channels first. Bands of `band_rows` output rows (0 for all)
+    are packed and computed one after the other.
     """
 
     isa: str
     method: str
     channels: int
     gather: str
+    rows: int = 0
     columns_first: bool = False
     block_rows: int = 0
     band_rows: int = 0
@@ -33,9 +35,10 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         _one_of("method", self.method, METHODS)
         _one_of("gather", self.gather, GATHERS)
-        for name in ("channels", "block_rows", "band_rows"):
-            if not 0 <= getattr(self, name) < 1 << 24:
-                raise SpecError(f"{name} of a schedule must be 0 or more, not {getattr(self, name)}")
+        for name in ("channels", "rows", "block_rows", "band_rows"):
+            value = getattr(self, name)
+            if type(value) is not int or not 0 <= value < 1 << 24:
+                raise SpecError(f"{name} of a schedule must be a whole number from 0 to {(1 << 24) - 1}, not {value!r}")
 
     def numbers(self) -> dict[str, int]:
         """The numbers of the C runtime."""
@@ -50,7 +53,8 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         order = "columns first" if self.columns_first else "pixels first"
         blocks = f", blocks of {self.block_rows} pixels" if self.block_rows else ""
         bands = f", bands of {self.band_rows} rows" if self.band_rows else ""
-        return f"{self.isa} {self.method}, {self.gather}, {order}{blocks}{bands}"
+        rows = f", {self.rows} rows" if self.rows else ""
+        return f"{self.isa} {self.method}{rows}, {self.gather}, {order}{blocks}{bands}"
 
 
 def _one_of(what: str, value: Any, known: tuple[str, ...]) -> None:

@@ -16,7 +16,7 @@ def fits(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
     Columns' inputs are loaded where first used and, where there are more rows than one, held
     for the others, as compilers do.
     """
-    program = cost.row_program(loop)
+    program = [*cost.shared_program(loop), *cost.row_program(loop)]
     constants = {c.name for c in kernel.constants} & {a for s in program for a in s.args}
     held = cost.held_for_rows(loop) if kernel.rows > 1 else set()
     other_rows = len(loop.step.accs) * (kernel.rows - 1)

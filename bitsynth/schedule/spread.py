@@ -3,6 +3,9 @@
 Candidates differ in which operand's vectors are columns, how the row's codes are cut into
 digits, how many positions a step covers, columns and rows of the tile. They are built from
 the cheapest steady loop on, until none can be cheaper; the first by `cost.price` wins.
+
+Weights that are multiplied lie as many in a byte as fit: they are columns, so that all rows
+share what unpacks them.
 """
 
 from __future__ import annotations
@@ -15,23 +18,29 @@ from itertools import pairwise
 import msgspec
 
 from bitsynth.errors import NoKernel
+from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
+from bitsynth.isa.trace import Register, Trace
 from bitsynth.program import STAGE_BYTES, Acc, Input, Kernel, Loop, Pass, Planes, Step, Table, bit_tables
 from bitsynth.schedule import cost
 from bitsynth.schedule.memory import memory, repeats, stores
 from bitsynth.schedule.registers import fits
-from bitsynth.schedule.tile import ROWS, flushed_rarely
-from bitsynth.sketches import fold, table, terms
+from bitsynth.schedule.tile import ROWS as FEW_ROWS
+from bitsynth.schedule.tile import flushed_rarely
+from bitsynth.sketches import fold, table, terms, unpack
 from bitsynth.sketches.reduce import Constants
 from bitsynth.sketches.solver import Budget
 from bitsynth.sketches.terms import Term
+from bitsynth.sketches.unpack import Unpack
 from bitsynth.spec import MatmulSpec
 
+ROWS = (*FEW_ROWS, 16, 24)
+"""Rows of a tile: the more share what unpacks their columns, the less it takes."""
 REGISTERS = (1, 2, 3, 4)
 """Column registers of a tile."""
 UNROLL = (1, 2, 4)
-"""Terms a step takes for every column."""
+"""Inputs a step takes for every column, of no more terms than the last but where one input has more."""
 BYTE = 255
 
 
@@ -51,8 +60,18 @@ class Shape:
     term: Term
     swapped: bool
     digits: tuple[Digit, ...]
+    per_byte: int
     unroll: int
     registers: int
+
+    @property
+    def terms(self) -> int:
+        """Terms a step takes for every column."""
+        return self.unroll * self.per_byte
+
+    @property
+    def k_step(self) -> int:
+        return self.terms * self.term.positions
 
 
 @dataclass(frozen=True)
@@ -101,13 +120,15 @@ def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, 
 def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[Term], model: str) -> Iterator[tuple[float, Shape]]:
     """Every candidate, with the least its steady loop can cost under the model."""
     for term in found:
-        for swapped in (False, True):
+        per_byte = 1 if term.method == "lookup" else 8 // spec.wgt.bits
+        for swapped in (False, True) if per_byte == 1 else (False,):
             bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
             for digits in _digits(term, *bits) if _holds(isa, term, *bits) else ():
                 least = round(len(digits) * _loop_cost(isa, term, model), 6)
                 for registers in REGISTERS:
                     for unroll in UNROLL:
-                        yield least, Shape(term, swapped, digits, unroll, registers)
+                        if unroll == 1 or unroll * per_byte <= UNROLL[-1]:
+                            yield least, Shape(term, swapped, digits, per_byte, unroll, registers)
 
 
 def _holds(isa: Isa, term: Term, row_bits: int, column_bits: int) -> bool:
@@ -147,8 +168,9 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: Shape, model: str) -> Kernel | No
     constants: Constants = {}
     metric = cost.metric(isa.name, model)
     try:
-        built = [_pass(isa, spec, shape, digit, constants, metric) for digit in shape.digits]
         moving = memory(isa, _row_bytes(shape.term))
+        to_and_fro = metric(isa[moving.load_tile]) + metric(isa[moving.store_tile])
+        built = [_pass(isa, spec, shape, digit, constants, metric, to_and_fro) for digit in shape.digits]
     except NoKernel:
         return None
     orders = {order for _, order in built}
@@ -161,7 +183,7 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: Shape, model: str) -> Kernel | No
         swapped=shape.swapped,
         rows=1,
         columns=len(built[0][1]),
-        k_step=shape.unroll * shape.term.positions,
+        k_step=shape.k_step,
         slot_bytes=shape.term.slot_bytes,
         slots=built[0][1],
         memory=moving,
@@ -184,18 +206,18 @@ def _terms(spec: MatmulSpec, swapped: bool) -> dict[str, tuple[int, ...]]:
 
 
 def _pass(
-    isa: Isa, spec: MatmulSpec, shape: Shape, digit: Digit, constants: Constants, metric: Metric
+    isa: Isa, spec: MatmulSpec, shape: Shape, digit: Digit, constants: Constants, metric: Metric, moving: float
 ) -> tuple[Pass, tuple[int, ...]]:
     """The pass of one digit, and its column order."""
     term = shape.term
     bits = (spec.wgt.bits, spec.act.bits) if shape.swapped else (spec.act.bits, spec.wgt.bits)
-    steps = -(-cost.AMORTISED_K // (shape.unroll * term.positions))
+    steps = -(-cost.AMORTISED_K // shape.k_step)
     coef = -(2 << (digit.low + (digit.plane or 0)))
-    way = fold.cheapest(isa, term.acc_type, shape.unroll * _growth(term, digit, bits[1]), steps, coef, metric)
-    step = _step(term, shape)
+    way = fold.cheapest(isa, term.acc_type, shape.terms * _growth(term, digit, bits[1]), steps, coef, metric, moving)
+    step = _step(isa, shape, unpack.find(isa, bits[1], shape.per_byte, metric), constants)
     loops, flush, tile = fold.nest(isa, way, step, constants)
-    rows = tuple(_row_input(term, digit, bits[0], u) for u in range(shape.unroll))
-    columns = tuple(_column_input(term, digit, bits[1], u) for u in range(shape.unroll))
+    rows = tuple(_row_input(shape, digit, bits[0], n) for n in range(shape.terms))
+    columns = tuple(_column_input(shape, digit, bits[1], u) for u in range(shape.unroll))
     return Pass(rows, columns, loops, flush, tile), _slots(way.order, len(step.accs))
 
 
@@ -210,37 +232,43 @@ def _slots(order: tuple[int, ...], accs: int) -> tuple[int, ...]:
     return tuple(k * len(order) + place for k in range(accs) for place in order)
 
 
-def _row_input(term: Term, digit: Digit, bits: int, u: int) -> Input:
-    first = u * term.positions
+def _row_input(shape: Shape, digit: Digit, bits: int, n: int) -> Input:
+    """What term `n` of the step multiplies: a code of every byte of the columns, or of all."""
+    term = shape.term
     if term.method == "lookup":
         mask = (1 << digit.bits) - 1
-        return Table(tuple(code >> digit.low & mask for code in range(1 << bits)), first, term.positions)
-    return Planes(bit_tables(bits), first, 1, 1)
+        return Table(tuple(code >> digit.low & mask for code in range(1 << bits)), n * term.positions, term.positions)
+    u, number = divmod(n, shape.per_byte)
+    return Planes(bit_tables(bits), u * term.positions * shape.per_byte + number, shape.per_byte, 1)
 
 
-def _column_input(term: Term, digit: Digit, bits: int, u: int) -> Planes:
-    first = u * term.positions
+def _column_input(shape: Shape, digit: Digit, bits: int, u: int) -> Planes:
+    first = u * shape.term.positions * shape.per_byte
     if digit.plane is not None:
-        return Planes((bit_tables(bits)[digit.plane],), first, 0, term.positions)
-    return Planes(bit_tables(bits), first, 1, 1)
+        return Planes((bit_tables(bits)[digit.plane],), first, 0, shape.term.positions)
+    return Planes(bit_tables(bits), first, shape.per_byte, shape.per_byte)
 
 
-def _step(term: Term, shape: Shape) -> Loop:
+def _step(isa: Isa, shape: Shape, parts: Sequence[Unpack], constants: Constants) -> Loop:
     """Every term of a step added to the accumulators of its columns."""
+    term = shape.term
     halves = term.halves
     names = [f"acc{k}" for k in range(shape.registers * len(halves))]
     current = dict(zip(names, names, strict=True))
-    lines: list[Step] = []
+    trace = Trace(isa, LinearDomain(1), constants=constants)
 
     def run(op: str, args: tuple[str, ...]) -> str:
-        lines.append(Step(f"t{len(lines)}", op, args))
-        return lines[-1].dst
+        trace.steps.append(Step(trace.fresh(), op, args))
+        return trace.steps[-1].dst
 
-    for u in range(shape.unroll):
+    for n in range(shape.terms):
+        u, number = divmod(n, shape.per_byte)
         for g in range(shape.registers):
+            packed = trace.bind(f"w{g}_{u}", Register(isa.word, (0,) * isa.word.lanes))
+            codes = parts[number].apply(trace, packed)
             for h, op in enumerate(halves):
                 name = names[g * len(halves) + h]
-                made = run(op, term.arguments(f"a{u}", f"w{g}_{u}", current[name]))
+                made = run(op, term.arguments(f"a{n}", codes, current[name]))
                 current[name] = run(term.add, (current[name], made)) if term.add else made
     accs = tuple(Acc(name, str(term.acc_type), current[name]) for name in names)
-    return Loop(1, tuple(map(str, lines)), accs)
+    return Loop(1, tuple(map(str, trace.steps)), accs)

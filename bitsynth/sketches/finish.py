@@ -22,12 +22,17 @@ _MOST_REGISTERS = 8
 
 @dataclass(frozen=True)
 class Finish:
-    """tile - coef * sum: an optional scaling instruction, then one that subtracts."""
+    """tile - coef * sum: an optional scaling instruction, then one that subtracts.
+
+    A `fused` one multiplies. Where it adds up `parts` products of narrower lanes, it is run
+    once for each of them, the others times 0.
+    """
 
     scale: str | None
     op: str
     high: str | None
     fused: bool
+    parts: int = 1
 
 
 def finish(
@@ -58,7 +63,7 @@ def finish(
 def _cost(isa: Isa, option: Finish, registers: int, metric: Metric) -> float:
     """What the finish of `registers` sums costs."""
     ops = [op for op in (option.scale, option.op, option.high) if op]
-    return registers * sum(metric(isa[op]) for op in ops)
+    return registers * option.parts * sum(metric(isa[op]) for op in ops)
 
 
 def bind_tile(trace: Trace, kind: VecType) -> list[str]:
@@ -80,10 +85,11 @@ def finishes(isa: Isa, coef: int, kind: VecType) -> tuple[Finish, ...]:
             continue
         high = isa.high_half(instr)
         if len(instr.operands) == 3:
-            out.append(Finish(None, instr.name, high, True))
+            ratio = instr.operands[1].type.lanes // kind.lanes
+            out += [Finish(None, instr.name, high, True, parts) for parts in sorted({1, ratio})]
         elif len(instr.operands) == 2:
             out += [Finish(scale, instr.name, high, False) for scale in scales]
-    unique = {tuple(op and isa[op].lane for op in (f.scale, f.op)): f for f in reversed(out)}
+    unique = {(*(op and isa[op].lane for op in (f.scale, f.op)), f.parts): f for f in reversed(out)}
     return tuple(f for f in out if f in unique.values())
 
 
@@ -101,19 +107,25 @@ def _scales(instr: Instr, coef: int) -> bool:
 
 def take_from_tile(trace: Trace, option: Finish, names: Sequence[str], coef: int, tile: Sequence[str]) -> list[str]:
     """Run the finish; returns the new tile registers."""
-    isa = trace.isa
     out: list[str] = []
     free = iter(tile)
     for name in names:
         if option.scale:
             name = _scaled(trace, option.scale, name, abs(coef))
         for op in (option.op, option.high) if option.high else (option.op,):
-            operand = isa[op].operands[-1].type
-            extra = [trace.constant(operand, (abs(coef),) * operand.lanes)] if option.fused else []
-            if (target := next(free, None)) is None:
-                raise SpecError("more sums than tile registers")
-            out.append(trace.apply(op, [target, name, *extra]))
+            for part in range(option.parts):
+                if (target := next(free, None)) is None:
+                    raise SpecError("more sums than tile registers")
+                out.append(trace.apply(op, [target, name, *_factors(trace, option, op, part, coef)]))
     return out
+
+
+def _factors(trace: Trace, option: Finish, op: str, part: int, coef: int) -> list[str]:
+    """The constant a fused finish multiplies by: the coefficient where lanes are of `part`."""
+    if not option.fused:
+        return []
+    kind = trace.isa[op].operands[-1].type
+    return [trace.constant(kind, [abs(coef) if k % option.parts == part else 0 for k in range(kind.lanes)])]
 
 
 def _scaled(trace: Trace, op: str, name: str, coef: int) -> str:

@@ -63,12 +63,14 @@ class Way:
 
 
 @lru_cache(maxsize=4096)
-def cheapest(isa: Isa, start: VecType, growth: int, steps: int, coef: int, metric: Metric) -> Way:
+def cheapest(isa: Isa, start: VecType, growth: int, steps: int, coef: int, metric: Metric, moving: float) -> Way:
     """The cheaper way when a step adds up to `growth` to a lane; NoKernel if there is none.
 
-    What is summed is taken `coef` times from the tile.
+    What is summed is taken `coef` times from the tile, of which a register costs `moving` to load and store.
     """
-    ways = [way for kinds in _kinds(isa, start) if (way := _way(isa, start, kinds, growth, steps, coef, metric))]
+    ways = [
+        way for kinds in _kinds(isa, start) if (way := _way(isa, start, kinds, growth, steps, coef, metric, moving))
+    ]
     if not ways:
         raise NoKernel(f"{isa.name}: no way from {start} accumulators that grow by {growth} to the tile")
     return min(ways, key=lambda w: (w.cost, len(w.stages)))
@@ -81,7 +83,14 @@ def _kinds(isa: Isa, start: VecType) -> list[tuple[VecType, ...]]:
 
 
 def _way(
-    isa: Isa, start: VecType, kinds: Sequence[VecType], growth: int, steps: int, coef: int, metric: Metric
+    isa: Isa,
+    start: VecType,
+    kinds: Sequence[VecType],
+    growth: int,
+    steps: int,
+    coef: int,
+    metric: Metric,
+    moving: float,
 ) -> Way | None:
     stages: list[Stage] = []
     have, most, runs, registers, cost = start, growth, steps, 1, 0.0
@@ -95,6 +104,7 @@ def _way(
         cost += (stage[1] + metric(isa.gate)) * registers * runs
         have, most, registers = kind, times * most, registers * stage[0].registers
         stages.append(stage[0])
+    cost += moving * registers * runs
     return Way(start, tuple(stages), cost)
 
 

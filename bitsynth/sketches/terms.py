@@ -92,7 +92,8 @@ def _lookups(isa: Isa, instr: Instr) -> Iterator[Term]:
     for bits in INDEX_BITS:
         for table in (0, 1):
             if 1 << bits <= isa.word.lanes and _selects(isa, instr, bits, table):
-                yield Term("lookup", instr.name, None, table, 1 - table, None, 1, bits, isa.word, adder(isa, isa.word))
+                for add in adders(isa, isa.word):
+                    yield Term("lookup", instr.name, None, table, 1 - table, None, 1, bits, isa.word, add)
 
 
 def _selects(isa: Isa, instr: Instr, bits: int, table: int) -> bool:
@@ -153,13 +154,19 @@ def _multiplies(isa: Isa, instr: Instr, row: int, column: int, acc: int | None, 
     return _gives(instr, 1, args, want)
 
 
-@lru_cache
 def adder(isa: Isa, kind: VecType) -> str:
-    """The form that adds lanes of `kind`; NoKernel if there is none."""
-    x = [variable(("x", i), 0, 0) for i in range(kind.lanes)]
-    y = [variable(("y", i), 0, 0) for i in range(kind.lanes)]
+    """The first form that adds lanes of `kind`; NoKernel if there is none."""
+    return adders(isa, kind)[0]
+
+
+@lru_cache
+def adders(isa: Isa, kind: VecType) -> tuple[str, ...]:
+    """The forms that add lanes of `kind`, if only where the sum fits; NoKernel if there is none."""
+    x = [variable(("x", i), 0, 1) for i in range(kind.lanes)]
+    y = [variable(("y", i), 0, 1) for i in range(kind.lanes)]
     want = [add_forms(a, b) for a, b in zip(x, y, strict=True)]
-    for instr in _candidates(isa):
-        if instr.out == kind and [o.type for o in instr.operands] == [kind] * 2 and _gives(instr, 1, [x, y], want):
-            return instr.name
-    raise NoKernel(f"{isa.name} has no instruction that adds lanes of {kind}")
+    fit = (i for i in _candidates(isa) if i.out == kind and [o.type for o in i.operands] == [kind] * 2)
+    found = tuple(i.name for i in fit if _gives(i, 1, [x, y], want))
+    if not found:
+        raise NoKernel(f"{isa.name} has no instruction that adds lanes of {kind}")
+    return found

@@ -246,8 +246,10 @@ SHOWN = {
     ("neon", "popcount", 2, 2): [" at positions 0 to 7, 8 to 15, .., 56 to 63, byte by byte", "popcount("],
     ("avx2", "lookup", 2, 2): ["table of a row: built in ", "x0 holds the values of codes ", "64 columns of act",
                                "table of 16 sums of 0 1 2 3 by code at positions 0 to 3", "pass 1, loop 1: after "],
-    ("avx2", "multiply", 2, 2): ["bit 0, bit 1 at positions 0, 1, byte by byte", "in order of their 16-bit slots"],
-    ("neon_dotprod", "dot", 3, 1): ["bit 0 at positions 0, 1, 2, 3, byte by byte", "step: 4 positions of K"],
+    ("avx2", "multiply", 2, 2): ["bit 0, bit 1 at positions 0 to 3, 4 to 7, byte by byte",
+                                 "in order of their 16-bit slots"],
+    ("neon_dotprod", "dot", 3, 1): ["bit 0 at positions 0 to 7, 8 to 15, 16 to 23, 24 to 31, byte by byte",
+                                  "step: 32 positions of K"],
     ("avx512", "lookup", 2, 1): ["table of 64 sums of 0 1 2 3 by code at positions 0 to 5", "permutexvar", " - "],
     ("neon", "lookup", 2, 1): ["first run of the step, ", "loop 1: after at most ", " runs of the step, "],
 }  # fmt: skip

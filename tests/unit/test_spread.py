@@ -12,6 +12,7 @@ from solved import REPRESENTATIVE, kernel, name
 from bitsynth import verify
 from bitsynth.errors import NoKernel, Refuted
 from bitsynth.execute import product, wanted
+from bitsynth.growth import step_growth
 from bitsynth.isa import load
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.trace import Register, Trace
@@ -41,7 +42,9 @@ FOUND = {
     ("avxvnni", "lookup"): ["shuffle_epi8.u8x32 + add.u8x32"],
     ("avxvnni", "multiply"): ["maddubs.u8x32 + add.s16x16"],
     ("avxvnni", "dot"): ["dpbusd.u8x32"],
-    ("avx512", "lookup"): ["shuffle_epi8.u8x64 + add.u8x64", "permutexvar.u8x64 + add.u8x64"],
+    ("avx512", "lookup"): [
+        f"{op}.u8x64 + {add}.u8x64" for op in ("shuffle_epi8", "permutexvar") for add in ("add", "adds")
+    ],
     ("avx512", "multiply"): ["maddubs.u8x64 + add.s16x32"],
     ("avx512", "dot"): ["dpbusd.u8x64"],
 }
@@ -153,7 +156,7 @@ def test_an_index_that_leads_elsewhere_makes_another_table():
 def test_ways_to_the_tile(isa, growth):
     """Each lane of the accumulators ends in one of the tile; no stage holds more than its lanes can."""
     start = load.load(isa).word
-    way = fold.cheapest(load.load(isa), start, growth, 144, -2, cost.metric(isa, "ops"))
+    way = fold.cheapest(load.load(isa), start, growth, 144, -2, cost.metric(isa, "ops"), 2)
     assert sorted(way.order) == list(range(start.lanes))
     most, kind = growth, start
     for stage in way.stages:
@@ -167,7 +170,7 @@ def test_ways_to_the_tile(isa, growth):
 
 def test_no_way_where_a_step_already_overflows():
     with pytest.raises(NoKernel, match=r"no way from u8x?1?6? accumulators that grow by 256"):
-        fold.cheapest(load.load("neon"), load.load("neon").word, 256, 144, -2, cost.metric("neon", "ops"))
+        fold.cheapest(load.load("neon"), load.load("neon").word, 256, 144, -2, cost.metric("neon", "ops"), 2)
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
@@ -206,7 +209,8 @@ def test_a_sum_that_starts_is_no_addition():
     assert any(" uadalp" in line for line in loop.step.program)
     assert not any("acc" in line or " uadalp" in line for line in loop.step.first)
     (loop,) = kernel("avx2", "multiply", 2, 2).passes
-    assert not any(" add." in line for line in loop.step.first)
+    first, steady = (sum(" add." in line for line in lines) for lines in (loop.step.first, loop.step.program))
+    assert first == steady - len(loop.step.accs)
 
 
 def test_accumulators_are_of_full_registers():
@@ -215,3 +219,41 @@ def test_accumulators_are_of_full_registers():
         for nested in (nested for p in found.passes for nested in p.loops):
             for acc in nested.accs:
                 assert VecType.parse(acc.type).total_bits == load.load(found.isa).table.vector_bits
+
+
+def test_a_saturating_sum_is_exact_while_it_fits():
+    """Nothing but the loop's bound keeps it from saturating."""
+    found = kernel("avx512", "lookup", 2, 1)
+    assert all(step.op == "adds.u8x64" for p in found.passes for step in p.step.steps if "acc" in " ".join(step.args))
+    (loop,) = found.passes
+    assert loop.step.times == 255 // (6 * 3)
+    longer = change(loop, loops=(change(loop.step, times=loop.step.times + 1), *loop.loops[1:]))
+    with pytest.raises(Refuted, match="the step cannot be shown exact"):
+        step_growth(load.load("avx512"), found, longer)
+
+
+def test_one_instruction_takes_every_second_lane_to_a_tile_register():
+    found = kernel("avx512", "lookup", 2, 1)
+    (loop,) = found.passes
+    assert len(loop.flush) == len(loop.tile) == found.tile_registers(512)
+    for k in {arg for step in loop.flush_steps for arg in step.args if arg[0] == "k"}:
+        (constant,) = (c for c in found.constants if c.name == k)
+        assert sorted(set(constant.lanes)) == [0, 2]
+        for lanes in ((2,) * len(constant.lanes), constant.lanes[1:] + constant.lanes[:1]):
+            wrong = tuple(change(c, lanes=lanes) if c is constant else c for c in found.constants)
+            with pytest.raises(Refuted):
+                verify.check(change(found, constants=wrong))
+
+
+def test_adders_that_crowd_the_ports_of_lookups_lose():
+    found = kernel("avx512", "lookup", 2, 1)
+    anywhere = change(found, passes=tuple(with_add(p) for p in found.passes))
+    verify.check(anywhere)
+    isa = load.load("avx512")
+    assert cost.cycles_per_128_mac(isa, anywhere, "zen5") == cost.cycles_per_128_mac(isa, found, "zen5")
+    assert cost.crowding_per_128_mac(isa, anywhere, "zen5") > 1.2 * cost.crowding_per_128_mac(isa, found, "zen5")
+
+
+def with_add(loop):
+    program = tuple(line.replace(" adds.", " add.") for line in loop.step.program)
+    return change(loop, loops=(change(loop.step, program=program), *loop.loops[1:]))
