@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -13,7 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.api import get_kernel
 from bitsynth.build.memory import aligned
+from bitsynth.emit.layer_files import LayerText
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.files import write_texts
 from bitsynth.layers.constants import LAYOUTS, Constants, constants
 from bitsynth.layers.default import default_schedule
 from bitsynth.layers.epilogue import Epilogue, Scale
@@ -172,19 +175,25 @@ class Conv2d:
         return call, out
 
     def _arguments(self, codes: Array, out: Array, calls: int) -> tuple[Any, ...]:
-        numbers = self._numbers.copy()
-        _, height, width = numbers[-3:] = self._shape(codes)
+        numbers, constants = self.described(codes)
+        _, height, width = numbers[-3:]
         threads = pool(self._runner, self.threads)
-        size = self._runner.call(f"{self.kernel.name}_layer_arena", numbers, self._bytes, self.threads)
+        size = self._runner.call(f"{self.kernel.name}_layer_arena", numbers, constants, self.threads)
         if size < 0:
             raise SpecError(f"an input of {height} x {width} takes more scratch memory than {self.spec.isa} can have")
         if self._arena.size < size:
             self._arena = aligned(size, np.uint8)
-        return numbers, self._bytes, codes, out, self._arena, self._arena.size, threads, calls
+        return numbers, constants, codes, out, self._arena, self._arena.size, threads, calls
 
     def _check(self, status: int) -> None:
         if status:
             raise ToolError(f"{self!r} failed with status {status}")
+
+    def described(self, codes: Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """What C that runs any layer (`emit.layer.call_source`) is told of this one: numbers, constants' bytes."""
+        numbers = self._numbers.copy()
+        numbers[-3:] = self._shape(codes.reshape((1,) * (4 - codes.ndim) + codes.shape))
+        return numbers, self._bytes
 
     @property
     def _in_type(self) -> np.dtype[Any]:
@@ -222,6 +231,15 @@ class Conv2d:
     def source(self) -> str:
         """The kernel's C text."""
         return self.kernel.source
+
+    def files(self, name: str) -> dict[str, str]:
+        """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
+        made, codes = self._constants, self.wgt.encode(self.weight, "weight")
+        return LayerText(name, self.kernel.entry.kernel, self.spec, made.numbers, made.arrays, codes).files()
+
+    def emit(self, folder: str | Path, name: str) -> list[Path]:
+        """Write `files` into `folder`; their paths."""
+        return write_texts(Path(folder), self.files(name))
 
     def explain(self) -> str:
         """What is run and why, in words."""
