@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from bitsynth.cli import bench, doctor, explore, isa, listing, show, synth, verify
+from bitsynth.cli import bench, doctor, explore, isa, listing, show, synth, tune, verify
 
 _EPILOG = (
     "Exit codes: 0 done; 1 no such kernel exists, or one was refuted; 2 bad input, usage or cache file; "
@@ -57,4 +57,5 @@ app.command("list")(listing.list_kernels)
 app.command("explore")(explore.explore)
 app.add_typer(isa.app, name="isa")
 app.add_typer(bench.app, name="bench")
+app.command("tune")(tune.tune)
 app.command("doctor")(doctor.doctor)

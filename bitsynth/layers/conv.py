@@ -12,10 +12,10 @@ from bitsynth.api import get_kernel
 from bitsynth.bench.loops import aligned
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.layers.constants import LAYOUTS, Constants, constants
-from bitsynth.layers.default import default_schedule
 from bitsynth.layers.epilogue import Epilogue, Scale
 from bitsynth.layers.geometry import Geometry, Pair, edges, pair
 from bitsynth.layers.library import library, pool
+from bitsynth.layers.tuned import schedule_for
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.spec import Encoding, MatmulSpec, Operand, affine
 
@@ -32,7 +32,8 @@ class Conv2d:
     `weight` (OC, IC / groups, KH, KW) holds operand values, as activations do. `layout` says how
     activations lie in memory, `out_layout` how results do: "NHWC", "NCHW" or "packed", words of
     64 channels (`packed_words`). `isa` is an instruction set, or "auto" for the best this
-    processor has; `image`, (height, width), is what the default schedule is chosen for.
+    processor has; `image`, (height, width), is what the schedule is chosen for: a tuned one where one is known
+    for these threads too, else the default.
 
     Attributes: `schedule`, `source` (C text of kernel and runtime), `spec`, `geometry`, `kernel`.
     Raises SpecError for what does not fit together, ToolError where it cannot be compiled or run.
@@ -66,7 +67,9 @@ class Conv2d:
         self.geometry = _geometry(values, stride, padding, dilation, groups)
         self.layout, self.out_layout = _layouts(layout, out_layout or layout, epilogue)
         self.epilogue, self.threads = epilogue, threads
-        self.schedule = schedule or default_schedule(self.act, self.wgt, self.geometry, image, isa)
+        self.schedule, self._origin = (
+            (schedule, "as given") if schedule else schedule_for(self.act, self.wgt, self.geometry, image, isa, threads)
+        )
         codes = self.wgt.encode(values, "weight")
         found = get_kernel(
             self.schedule.isa,
@@ -179,7 +182,7 @@ class Conv2d:
         return "\n".join(
             (
                 f"{type(self).__name__} {self.geometry}, {self.spec.act} x {self.spec.wgt}",
-                f"schedule  {self.schedule}",
+                f"schedule  {self.schedule} ({self._origin})",
                 f"kernel    {self.kernel.name}: {cost.ops_per_128_mac:g} ops per 128 MAC; cycles {cycles}",
                 f"weights   {self._constants.arrays['weights'].nbytes:,} bytes packed",
             )

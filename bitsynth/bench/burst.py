@@ -1,0 +1,25 @@
+"""Time a few calls in a row, each on its own.
+
+One thread is timed by the CPU time it takes, because others may share the cores; several by the
+clock on the wall, because they wait for each other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+_UNTIMED = 2
+
+
+def burst(call: Callable[[], object], repeats: int, threads: int) -> list[int]:
+    """Nanoseconds of every one of `repeats` calls, after untimed ones that bring operands back into caches."""
+    clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
+    for _ in range(_UNTIMED):
+        call()
+    times = []
+    for _ in range(repeats):
+        start = clock()
+        call()
+        times.append(clock() - start)
+    return times

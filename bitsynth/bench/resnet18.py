@@ -1,0 +1,45 @@
+"""The convolutions of ResNet-18 as in Table 1 of CGO 2020: batch 1, padding k // 2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A square convolution: input height and width, channels in and out, kernel size, stride."""
+
+    name: str
+    height: int
+    in_channels: int
+    out_channels: int
+    kernel: int
+    stride: int
+
+    @property
+    def padding(self) -> int:
+        return self.kernel // 2
+
+    @property
+    def out_height(self) -> int:
+        return (self.height + 2 * self.padding - self.kernel) // self.stride + 1
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates, those with padding included."""
+        return self.out_height**2 * self.out_channels * self.in_channels * self.kernel**2
+
+
+LAYERS = (
+    Layer("C2", 56, 64, 64, 3, 1),
+    Layer("C3", 56, 64, 64, 1, 1),
+    Layer("C4", 56, 64, 128, 3, 2),
+    Layer("C5", 56, 64, 128, 1, 2),
+    Layer("C6", 28, 128, 128, 3, 1),
+    Layer("C7", 28, 128, 256, 3, 2),
+    Layer("C8", 28, 128, 256, 1, 2),
+    Layer("C9", 14, 256, 256, 3, 1),
+    Layer("C10", 14, 256, 512, 3, 2),
+    Layer("C11", 14, 256, 512, 1, 2),
+    Layer("C12", 7, 512, 512, 3, 1),
+)
