@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bitsynth.choice import Choice
-from bitsynth.layers.default import Plan, plans
+from bitsynth.layers.default import Candidate, Plan, plans
 from bitsynth.layers.tuned import Problem
 from bitsynth.schedule.layer import GATHERS, LayerSchedule
 
@@ -28,12 +28,10 @@ class Trial(Protocol):
 
 @dataclass(frozen=True)
 class Space:
-    """What may be chosen for a problem: kernels by their variant, with the most rows of each."""
+    """What may be chosen for a problem: kernels by their variant, and more."""
 
-    isa: str
-    kernels: Mapping[str, Choice]
-    rows: Mapping[str, int]
-    gathers: tuple[str, ...]
+    problem: Problem
+    kernels: Mapping[str, Candidate]
     blocks: tuple[int, ...]
     bands: tuple[int, ...]
     priors: tuple[LayerSchedule, ...]
@@ -42,29 +40,34 @@ class Space:
     """The kernels' digests and the default: times of others are not comparable."""
 
     def suggest(self, trial: Trial) -> LayerSchedule:
-        """The schedule of a trial. Rows are asked for by kernel, bands where a gather has them."""
-        kernel = _choose(trial, "kernel", tuple(self.kernels))
-        most, gather = self.rows[kernel], _choose(trial, "gather", self.gathers)
-        rows = trial.suggest_int(f"rows of {kernel}", 1, most) if most > 1 else 1
-        bands = _choose(trial, "band_rows", self.bands) if gather != "indirect" else 0
+        """The schedule of a trial: what makes no difference is not asked for."""
+        name, gather = _choose(trial, "kernel", tuple(self.kernels)), _choose(trial, "gather", GATHERS)
+        found = self.kernels[name]
+        most = found.entry.kernel.rows
+        rows = trial.suggest_int(_rows_of(name), 1, most) if most > 1 else 1
         return LayerSchedule(
-            self.isa,
-            self.kernels[kernel].method or "",
-            self.kernels[kernel].channels,
+            self.problem.isa,
+            found.method,
+            found.channels,
             gather,
             rows if rows < most else 0,
-            _choose(trial, "columns_first", (False, True)),
+            _choose(trial, "columns_first", (False, True)) if self._tiles(found) > 1 else False,
             _choose(trial, "block_rows", self.blocks),
-            bands,
+            _choose(trial, "band_rows", self.bands) if gather != "indirect" else 0,
         )
+
+    def _tiles(self, found: Candidate) -> int:
+        """Tiles of columns."""
+        g = self.problem.geometry
+        return -(-g.out_channels // g.groups // found.entry.kernel.columns)
 
     def params(self, schedule: LayerSchedule) -> Params:
         """What makes `suggest` give `schedule`."""
-        kernel = Choice(schedule.method, channels=schedule.channels).variant
+        name = _name(schedule)
         return {
-            "kernel": kernel,
+            "kernel": name,
             "gather": schedule.gather,
-            f"rows of {kernel}": schedule.rows or self.rows[kernel],
+            _rows_of(name): schedule.rows or self.kernels[name].entry.kernel.rows,
             "columns_first": schedule.columns_first,
             "block_rows": schedule.block_rows,
             "band_rows": schedule.band_rows,
@@ -75,19 +78,27 @@ def space(problem: Problem) -> Space:
     """All that can be chosen; NoKernel where no kernel for layers is cached."""
     spec = problem.spec()
     ranked = plans(spec.act, spec.wgt, problem.geometry, problem.image, problem.isa)
-    kernels = {Choice(p.found.method, channels=p.found.channels).variant: p.found for p in ranked}
+    kernels = {_name(p.found): p.found for p in ranked}
     height, width = problem.geometry.output(*problem.image)
     priors = _priors(ranked)
     return Space(
-        problem.isa,
-        {name: Choice(found.method, channels=found.channels) for name, found in sorted(kernels.items())},
-        {name: found.entry.kernel.rows for name, found in kernels.items()},
-        GATHERS,
+        problem,
+        dict(sorted(kernels.items())),
         tuple(n for n in BLOCKS if n < height * width),
         tuple(sorted({n for n in BANDS if n < height} | {p.band_rows for p in priors})),
         priors,
-        " ".join([*sorted(f.entry.digest[:12] for f in kernels.values()), str(priors[0])]),
+        " ".join([*sorted(x.entry.digest[:12] for x in kernels.values()), str(priors[0])]),
     )
+
+
+def _name(what: Candidate | LayerSchedule) -> str:
+    """The kernel's variant."""
+    return Choice(what.method, channels=what.channels).variant
+
+
+def _rows_of(name: str) -> str:
+    """The parameter of a kernel's rows."""
+    return f"rows of {name}"
 
 
 def _priors(ranked: list[Plan]) -> tuple[LayerSchedule, ...]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import optuna
 from filelock import FileLock
-from optuna.samplers import TPESampler
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.samplers import RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
@@ -32,7 +33,9 @@ SEED = 2020
 GRACE_S = 10
 _ADVICE = "name another file with --study"
 _DRAWS = 64
-"""Schedules drawn in a row that were tried before, after which there is nothing left to try."""
+"""Schedules drawn in a row that were tried before, the latter half at random, until there is nothing left to try."""
+_EI_CANDIDATES = 4
+"""Few, or the sampler draws its favourite again and again: the space is small, and no schedule is tried twice."""
 _SCHEDULE, _TIMING, _WHY, _UNTIL = "schedule", "timing", "why", "until"
 
 
@@ -41,6 +44,8 @@ class Study:
 
     def __init__(self, study: optuna.Study, space: Space) -> None:
         self._study, self.space = study, space
+        seed = SEED + len(study.get_trials(deepcopy=False))
+        self._samplers = TPESampler(seed=seed, n_ei_candidates=_EI_CANDIDATES), RandomSampler(seed)
 
     @property
     def finished(self) -> int:
@@ -59,6 +64,7 @@ class Study:
 
     def enqueue_priors(self) -> None:
         """What the cost model would try first, as far as no trial has."""
+        self._fail_stale()
         tried = {_schedule(t) for t in self._study.get_trials(deepcopy=False) if _is_taken(t)}
         waiting = [t.system_attrs.get("fixed_params") for t in self._study.get_trials(False, (TrialState.WAITING,))]
         for schedule in self.space.priors:
@@ -78,14 +84,15 @@ class Study:
                 running.drop()
 
     def _ask(self, until: float) -> Running | None:
-        for _ in range(_DRAWS):
+        for draw in range(_DRAWS):
+            self._study.sampler = self._samplers[draw >= _DRAWS // 2]
             trial = self._study.ask()
             schedule = self.space.suggest(trial)
-            others = (t for t in self._study.get_trials(deepcopy=False) if t.number != trial.number and _is_taken(t))
+            trial.set_user_attr(_UNTIL, until)
+            trial.set_user_attr(_SCHEDULE, msgspec.to_builtins(schedule))
             running = Running(self._study, trial, schedule)
+            others = (t for t in self._study.get_trials(deepcopy=False) if t.number != trial.number and _is_taken(t))
             if schedule not in {_schedule(t) for t in others}:
-                trial.set_user_attr(_UNTIL, until)
-                trial.set_user_attr(_SCHEDULE, msgspec.to_builtins(schedule))
                 return running
             running.drop()
         return None
@@ -103,18 +110,22 @@ class Running:
         self._study, self._trial, self.schedule, self.told = study, trial, schedule, False
 
     def done(self, timing: Timing) -> None:
-        self._trial.set_user_attr(_TIMING, [timing.nanoseconds, timing.default_nanoseconds])
-        self.told = True
-        self._study.tell(self._trial, timing.ratio, skip_if_finished=True)
+        self._end(timing.ratio, _TIMING, [timing.nanoseconds, timing.default_nanoseconds])
 
     def failed(self, why: str) -> None:
-        self._trial.set_user_attr(_WHY, why)
-        self.drop()
+        self._end(None, _WHY, why)
 
     def drop(self) -> None:
         """Fail without a reason: it may be tried again."""
+        self._end(None)
+
+    def _end(self, ratio: float | None, attribute: str = "", value: Any = None) -> None:
+        """Tell the study, unless others thought that this trial was left alone."""
         self.told = True
-        self._study.tell(self._trial, state=TrialState.FAIL, skip_if_finished=True)
+        with suppress(UpdateFinishedTrialError):
+            if attribute:
+                self._trial.set_user_attr(attribute, value)
+            self._study.tell(self._trial, ratio, None if ratio else TrialState.FAIL, skip_if_finished=True)
 
 
 def _is_finished(trial: FrozenTrial) -> bool:
@@ -157,9 +168,7 @@ def open_study(path: Path, problem: Problem, space: Space, seal: str) -> Study:
 
 
 def _load(storage: JournalStorage, name: str) -> optuna.Study:
-    study = optuna.create_study(study_name=name, storage=storage, direction="minimize", load_if_exists=True)
-    study.sampler = TPESampler(seed=SEED + len(study.get_trials(deepcopy=False)))
-    return study
+    return optuna.create_study(study_name=name, storage=storage, direction="minimize", load_if_exists=True)
 
 
 def _mend(path: Path) -> None:
