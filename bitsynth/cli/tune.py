@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bitsynth.cli import output, tune_report
+from bitsynth.cli.files import require_writable
 from bitsynth.cli.options import Json
 from bitsynth.errors import SpecError, ToolError
 
@@ -27,7 +29,7 @@ _Layers = Annotated[
 _Threads = Annotated[int, typer.Option("--threads", min=1, max=256, help="Threads of a layer.")]
 _Trials = Annotated[int, typer.Option("--trials", min=1, help="Trials of a layer's study, earlier ones included.")]
 _Timeout = Annotated[
-    float, typer.Option("--timeout-s", min=1, help="Seconds a trial may take, compiling included; then it failed.")
+    float, typer.Option("--timeout-s", help="Seconds a trial may take, compiling included; then it failed.")
 ]
 _StudyFile = Annotated[
     Path | None,
@@ -78,6 +80,8 @@ def tune(
     """
     if importlib.util.find_spec("optuna") is None:
         raise ToolError("the package optuna is not installed: pip install 'bitsynth[tune]'")
+    if not 1 <= timeout_s < threading.TIMEOUT_MAX:
+        raise SpecError(f"--timeout-s: want a number of seconds from 1 on, not {timeout_s}")
     own = _own(in_channels, out_channels, kernel, stride, padding, dilation, groups)
     if own and layers:
         raise SpecError("give --layers or the channels of a layer of your own, not both")
@@ -85,6 +89,8 @@ def tune(
     from bitsynth.layers.tuned import Problem
     from bitsynth.tuning.local import require, tuned
 
+    if out:
+        require_writable(out, "name another folder with -o")
     problems = {n: Problem(isa, act_bits, w_bits, g, size, threads) for n, (g, size) in chosen.items()}
     for problem in problems.values():
         require(problem)

@@ -100,7 +100,7 @@ def entry_of(problem: Problem, schedule: LayerSchedule) -> Entry | None:
 def store(tuned: Tuned, folder: Path) -> Path:
     """Write one result, in one step and beside those of other processes; ToolError where that fails."""
     path = _path(folder, tuned.problem)
-    with locked(folder / "locks" / f"{path.parent.name}-{path.stem}.lock", partial(unwritable, path)):
+    with locked(user_folder() / "locks" / f"{path.parent.name}-{path.stem}.lock", partial(unwritable, path)):
         others = [known for known in _read(path) if known.problem != tuned.problem]
         content = _File(FORMAT, tuple(sorted([*others, tuned], key=lambda known: msgspec.json.encode(known.problem))))
         replace_file(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")

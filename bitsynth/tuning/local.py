@@ -29,12 +29,13 @@ class Outcome:
 
 
 def require(problem: Problem) -> None:
-    """SpecError or NoKernel where the problem makes no sense or this processor cannot time it."""
+    """SpecError or NoKernel where the problem makes no sense, this processor cannot time it, or results are broken."""
     table = load(problem.isa).table
     problem.geometry.output(*problem.image)
     if not runs_natively(table):
         raise SpecError(f"this processor ({host.arch()}) does not run {problem.isa}, and an emulator tells no time")
     problem.default()
+    store.find(problem)
 
 
 def tuned(
