@@ -124,7 +124,7 @@ def _fits(path: Path, known: Tuned) -> bool:
 def _read(path: Path) -> Iterator[Tuned]:
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
         raise ToolError(f"cannot read {path}: {error.strerror or error}; {_REMEDY}") from None

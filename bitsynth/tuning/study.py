@@ -99,7 +99,8 @@ class Study:
 
     def _fail_stale(self) -> None:
         for left in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if left.user_attrs.get(_UNTIL, 0) < time.time() and _SCHEDULE in left.user_attrs:
+            begun = left.datetime_start.timestamp() if left.datetime_start else 0.0
+            if left.user_attrs.get(_UNTIL, begun + GRACE_S) < time.time():
                 self._study.tell(left.number, state=TrialState.FAIL, skip_if_finished=True)
 
 
@@ -152,23 +153,22 @@ def open_study(path: Path, problem: Problem, space: Space, seal: str) -> Study:
         lock = FileLock(f"{path}.lock")
         with lock:
             _mend(path)
-        study = _load(JournalStorage(JournalFileBackend(str(path), cast(Any, lock))), _name(problem))
+        storage = JournalStorage(JournalFileBackend(str(path), cast(Any, lock)))
+        found = optuna.create_study(study_name=_name(problem), storage=storage, load_if_exists=True)
+        study = Study(found, space)
+        study.ranked()
     except OSError as error:
         raise unwritable(path, error, _ADVICE) from None
-    except (ValueError, KeyError, TypeError, AssertionError) as error:
+    except (ValueError, KeyError, TypeError, AssertionError, SpecError) as error:
         raise SpecError(f"{path} is no study ({type(error).__name__}: {error}); {_ADVICE}") from None
-    if not study.user_attrs:
+    if not found.user_attrs:
         for name, value in about.items():
-            study.set_user_attr(name, value)
-    if study.user_attrs != about:
+            found.set_user_attr(name, value)
+    if found.user_attrs != about:
         raise SpecError(
             f"{path} has a study of this layer made with another compiler, other kernels or another version; {_ADVICE}"
         )
-    return Study(study, space)
-
-
-def _load(storage: JournalStorage, name: str) -> optuna.Study:
-    return optuna.create_study(study_name=name, storage=storage, direction="minimize", load_if_exists=True)
+    return study
 
 
 def _mend(path: Path) -> None:

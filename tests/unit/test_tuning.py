@@ -233,6 +233,14 @@ def test_another_file(reopen, tmp_path, text):
         reopen()
 
 
+def test_a_file_that_was_edited(reopen, tmp_path):
+    run(reopen(), Pretended(), 3)
+    file = tmp_path / "new" / "study"
+    file.write_text(file.read_text().replace('"gather":"direct"', '"gather":"nowhere"'))
+    with pytest.raises(SpecError, match=r"is no study .*unknown gather 'nowhere'"):
+        reopen()
+
+
 def test_another_version(reopen):
     reopen()
     with pytest.raises(SpecError, match="made with another compiler, other kernels or another version; name another"):
