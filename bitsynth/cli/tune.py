@@ -96,7 +96,7 @@ def tune(
         require(problem)
     results = {}
     for name, problem in problems.items():
-        with output.progress(f"tune {name}", bar=True) as say:
+        with output.progress(f"tune {name}") as say:
             results[name] = tuned(problem, trials, timeout_s, study, out, say)
     tune_report.show(results, json)
 

@@ -38,23 +38,20 @@ def tune(study: Study, measurer: Measurer, trials: int, timeout_s: float, progre
         with study.trial(timeout_s) as running:
             if running is None:
                 break
-            progress(f"{_best(ranked)}now {running.schedule}", done, trials)
+            progress(f"{done + 1} of {trials}{_best(ranked)}, now {running.schedule}", done, trials)
             try:
                 running.done(measurer.measure(running.schedule, ROUNDS))
             except TrialFailed as why:
                 _require_default(study, running.schedule, why)
                 running.failed(str(why))
         ranked = study.ranked()
-    progress(f"{_best(ranked)}once more", trials, trials)
+    progress(f"the best once more{_best(ranked)}", trials, trials)
     schedule, timing = _chosen(study, measurer, ranked)
     return Result(schedule, timing, study.finished, tuple(study.failures))
 
 
 def _best(ranked: Ranked) -> str:
-    if not ranked:
-        return ""
-    schedule, timing = ranked[0]
-    return f"best {timing.nanoseconds / 1e6:.4g} ms, {timing.ratio:.2f} of the default: {schedule}; "
+    return f", best {ranked[0][1].nanoseconds / 1e6:.4f} ms, {ranked[0][1].ratio:.2f} of default" if ranked else ""
 
 
 def _require_default(study: Study, schedule: LayerSchedule, why: TrialFailed) -> None:
