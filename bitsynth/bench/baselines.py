@@ -58,8 +58,9 @@ class Baseline:
 
 def load(isa: Isa) -> list[Baseline]:
     """The baselines of `isa`, or of the set it extends where it declares none; SpecError where a file is wrong."""
-    folders = [paths.isa_specs() / name / "baselines" for name in (isa.name, isa.table.extends) if name]
-    file = next((f / "baselines.toml" for f in folders if f.is_dir()), None)
+    names = [name for name in (isa.name, isa.table.extends) if name]
+    files = [paths.isa_specs() / name / "baselines" / "baselines.toml" for name in names]
+    file = next((f for f in files if f.is_file()), None)
     if file is None:
         return []
     try:

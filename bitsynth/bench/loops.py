@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from bitsynth import build
 from bitsynth.api import MatmulKernel
 from bitsynth.bench.baselines import Baseline
 from bitsynth.build import Runner
+from bitsynth.build.memory import aligned
 from bitsynth.errors import Refuted, ToolError
 from bitsynth.isa.load import Isa
 from bitsynth.names import KernelName
@@ -33,7 +34,6 @@ _COMMON_L1 = 32 * 1024
 _CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index0/size")
 CLOCK_CYCLES = 32
 _CLOCK = Path(__file__).parent / "clock.c"
-_LINE_BYTES = 64
 _TILE = "bs_tile"
 _KERNEL = "size_t steps, const uint8_t *a, const uint8_t *w, const int32_t *g, const int32_t *h, int32_t *c, size_t ldc"
 _BASELINE = {
@@ -144,14 +144,6 @@ def clock_loop(isa: Isa) -> Callable[[int], int]:
     """A function of n that takes n * `CLOCK_CYCLES` core cycles."""
     runner = build.runner(isa, build.compile_for(isa, {"bs_clock.c": _CLOCK.read_text(encoding="utf-8")}))
     return lambda n: runner.call("bs_clock", n, 1)
-
-
-def aligned(count: int, dtype: DTypeLike) -> Array:
-    """Zeros that start at a cache line."""
-    size = np.dtype(dtype).itemsize * count
-    room = np.zeros(size + _LINE_BYTES, np.uint8)
-    start = -room.ctypes.data % _LINE_BYTES
-    return room[start : start + size].view(dtype)
 
 
 def _fitting(steps: int, size: Callable[[int], int]) -> int:

@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
+from bitsynth.bench.bars import COLORS, bars, plain
 from bitsynth.bench.kernels import MACS, Report, Row
-
-_COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
-_WIDTH = 0.8
 
 
 def draw(reports: Sequence[Report], stem: Path) -> None:
@@ -35,23 +32,14 @@ def draw(reports: Sequence[Report], stem: Path) -> None:
 def _bars(axes: Any, report: Report) -> None:
     """How many times better than each baseline every kernel is: up from 1 where it is, down where it is not."""
     rows = sorted(report.kernels, key=lambda r: r.per_128_mac.median)
-    width = _WIDTH / max(1, len(report.baselines))
     for n, baseline in enumerate(report.baselines):
-        ratios = [r.ratios[baseline.name] for r in rows]
-        xs = np.arange(len(rows)) + (n + 0.5) * width - _WIDTH / 2
-        middle = np.array([r.median for r in ratios])
-        spread = [middle - [r.low for r in ratios], [r.high for r in ratios] - middle]
         label = f"{baseline.name}: {baseline.what}, {_figure(baseline, report)}"
-        axes.bar(xs, middle - 1, width * 0.94, bottom=1, color=_COLORS[n % len(_COLORS)], label=label)
-        axes.errorbar(xs, middle, spread, fmt="none", ecolor="black", elinewidth=0.8)
-    axes.axhline(1, color="black", linewidth=1)
-    axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter("{x:g}")
+        bars(axes, [r.ratios[baseline.name] for r in rows], label, n, len(report.baselines))
     axes.set_xticks(range(len(rows)), [_label(r, rows) for r in rows], rotation=45 if len(rows) > 20 else 0)
     axes.set_ylabel("times faster than" if report.clock_ghz else "times fewer instructions than")
     axes.set_title(f"{report.isa}, one tile, packing excluded: higher is better", loc="left")
     axes.legend(loc="upper right", frameon=False, fontsize=9)
-    _plain(axes)
+    plain(axes)
 
 
 def _scatter(axes: Any, report: Report) -> None:
@@ -60,7 +48,7 @@ def _scatter(axes: Any, report: Report) -> None:
         xs = [r.model[model] for r in report.kernels]
         ys = [r.per_128_mac for r in report.kernels]
         label = f"{model}, rank correlation {'none' if rho is None else f'{rho:.3f}'}"
-        axes.scatter(xs, [y.median for y in ys], color=_COLORS[n % len(_COLORS)], label=label)
+        axes.scatter(xs, [y.median for y in ys], color=COLORS[n % len(COLORS)], label=label)
     axes.axline((1, 1), (2, 2), color="#8c8c8c", linewidth=1, zorder=0)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
@@ -70,7 +58,7 @@ def _scatter(axes: Any, report: Report) -> None:
     axes.set_ylabel(f"{report.unit} {'measured' if report.clock_ghz else 'executed'}")
     axes.set_title(f"{report.isa}: model and machine", loc="left")
     axes.legend(loc="upper left", frameon=False, fontsize=9)
-    _plain(axes)
+    plain(axes)
 
 
 def _figure(row: Row, report: Report) -> str:
@@ -84,8 +72,3 @@ def _label(row: Row, rows: Sequence[Row]) -> str:
     widths = f"A{row.act_bits}W{row.w_bits}"
     alone = sum((r.act_bits, r.w_bits) == (row.act_bits, row.w_bits) for r in rows) == 1
     return widths if alone else f"{widths}\n{row.what}\n{row.tile}"
-
-
-def _plain(axes: Any) -> None:
-    axes.grid(color="#dddddd", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -108,6 +108,9 @@ class EmulatedRunner:
             raise
         return arguments.signed(result, bits or word)
 
+    def bind(self, symbol: str, *args: object) -> Callable[[], int]:
+        return lambda: self.call(symbol, *args, bits=32)
+
     def close(self) -> None:
         if self._machine is not None:
             self._machine.close()

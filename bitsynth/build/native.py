@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,16 @@ class NativeRunner:
         function = self._function(symbol, len(values))
         words = [v.ctypes.data if isinstance(v, np.ndarray) else v for v in values]
         return arguments.signed(int(function(*words)), bits or _WORD)
+
+    def bind(self, symbol: str, *args: object) -> Callable[[], int]:
+        values = arguments.check(symbol, args, _WORD)
+        function = self._function(symbol, len(values))
+        words = [v.ctypes.data if isinstance(v, np.ndarray) else v for v in values]
+
+        def call(kept: object = values) -> int:
+            return arguments.signed(int(function(*words)), 32)
+
+        return call
 
     def close(self) -> None:
         """Nothing to do: an open library stays usable, and Python frees it."""

@@ -40,6 +40,12 @@ class Runner(Protocol):
         `bits=32`, which a function that returns `int` needs: the upper half is then undefined.
         """
 
+    def bind(self, symbol: str, *args: object) -> Callable[[], int]:
+        """The call of `symbol` with these arguments, checked once; what the arrays hold is read at each call.
+
+        Its result is a status: an int.
+        """
+
     def close(self) -> None:
         """Free what the runner holds."""
 

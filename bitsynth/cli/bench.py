@@ -15,7 +15,7 @@ from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import replace_file
 from bitsynth.isa import load
 
-app = typer.Typer(invoke_without_command=True, help="Measure kernels.")
+app = typer.Typer(invoke_without_command=True, help="Measure kernels and layers.")
 _ADVICE = "name another file"
 
 _Sets = Annotated[
@@ -37,6 +37,22 @@ _Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="PREFIX", help="Write PREFIX.png and PREFIX.svg.", show_default=False)
 ]
 _Repeats = Annotated[int, typer.Option("--repeats", min=1, help="Samples of every kernel and baseline.")]
+
+
+_LayerSets = Annotated[
+    str, typer.Option("--isa", metavar="SETS", help="Instruction sets, such as avx2.", show_default="all that run here")
+]
+_Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of a layer and of every peer.")]
+_Baselines = Annotated[str, typer.Option("--baseline", metavar="PACKAGES", help="Packages to measure against.")]
+_Layers = Annotated[
+    str, typer.Option("--layers", metavar="NAMES", help="Only these layers, such as C2,C6.", show_default="all")
+]
+_Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Samples of every layer.")]
+_CsvFile = Annotated[
+    Path | None, typer.Option("--csv", metavar="FILE", help="Write a line a figure to FILE.", show_default=False)
+]
+_REPEATS = 5
+"""Calls of a burst, of which the fastest counts."""
 
 
 @app.callback()
@@ -85,6 +101,64 @@ def kernels(
     problems = [p for r in reports for p in r.problems]
     if problems:
         raise type(problems[0])(f"left out {output.count(len(problems), 'kernel')}: {problems[0]}")
+
+
+@app.command("resnet18")
+def resnet18(
+    isa: _LayerSets = "",
+    act_bits: _ActBits = "1,2",
+    w_bits: _WBits = "1",
+    threads: _Threads = 1,
+    baseline: _Baselines = "torch,onnxruntime",
+    layers: _Layers = "",
+    rounds: _Rounds = 11,
+    json_file: _JsonFile = None,
+    csv_file: _CsvFile = None,
+    plot: _Plot = None,
+) -> None:
+    """Measure the convolutions of ResNet-18 beside fp32 and int8 of PyTorch and ONNX Runtime.
+
+    The eleven layers of CGO 2020's Table 1, batch 1, seeded random weights, packing of activations included and
+    also shown by itself. All take turns, layer by layer and round by round, on as many threads each; a ratio is the
+    median of the rounds' ratios. On avx2 the peers are kept from wider instructions, or left out where they cannot be.
+    """
+    sets, names = _sets(isa), _layer_names(layers)
+    bits = sorted(_bits("--act-bits", act_bits)), sorted(_bits("--w-bits", w_bits))
+    packages = baseline.split(",") if baseline else []
+    _require(json_file, plot)
+    if csv_file:
+        require_writable(csv_file.parent, _ADVICE)
+    from bitsynth.bench import low_bit
+    from bitsynth.bench.layers import beside_peers
+    from bitsynth.bench.peers.start import require_known
+    from bitsynth.cli import layers_report
+
+    require_known(packages)
+    reports = []
+    for name in sets:
+        with output.progress(f"bench {name}", bar=True) as say:
+            mine = [c for a in bits[0] for w in bits[1] for c in low_bit.contenders(name, a, w, threads, names)]
+            reports.append(beside_peers(name, threads, mine, packages, names, rounds, _REPEATS, say))
+        layers_report.show(reports[-1])
+    if json_file:
+        replace_file(json_file, layers_report.as_json(reports), _ADVICE)
+    if csv_file:
+        replace_file(csv_file, layers_report.as_csv(reports), _ADVICE)
+    if plot:
+        from bitsynth.bench import layers_plot
+
+        layers_plot.draw(reports, plot)
+
+
+def _layer_names(text: str) -> list[str]:
+    """The layers named, or all; SpecError for others."""
+    from bitsynth.bench.resnet18 import LAYERS
+
+    known = [layer.name for layer in LAYERS]
+    named = text.split(",") if text else known
+    if unknown := [name for name in named if name not in known]:
+        raise SpecError(f"--layers: unknown {unknown[0]!r}; known: {', '.join(known)}")
+    return [name for name in known if name in named]
 
 
 def _sets(text: str) -> list[str]:

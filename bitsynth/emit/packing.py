@@ -53,7 +53,7 @@ def _is_bytes(kernel: Kernel, x: Input) -> bool:
 def row_text(kernel: Kernel) -> RowText:
     """The quickest way there is for the rows of `kernel`."""
     inputs = [x for side in dict.fromkeys(p.rows for p in kernel.passes) for x in side]
-    if all(_in_words(kernel, x) for x in inputs):
+    if kernel.k_step in (32, 64) and all(_in_words(kernel, x) for x in inputs):
         return RowText("words", [_polynomial(x.tables[0], kernel) for x in inputs if isinstance(x, Planes)])
     tables = [x for x in inputs if isinstance(x, Table)]
     if len(tables) == len(inputs) and kernel.build and kernel.build.in_order and _consecutive(kernel, tables):

@@ -31,6 +31,7 @@ FAR_BYTES_PER_CYCLE = 40
 PACKED_AT_ONCE = 1 << 20
 """Bytes of packed rows beyond which bands are computed one by one, each of a quarter of it."""
 COPIED_PER_CYCLE = 8
+MASKING_CYCLES = 3.0
 PLAIN_CODES_PER_CYCLE = 10
 """Codes that are packed as bits or bytes."""
 
@@ -180,9 +181,10 @@ class Plan:
 
     @property
     def _cycles_per_code(self) -> float:
-        """Half a cycle for an instruction of a table, one for its store."""
+        """Half a cycle for an instruction of a table, one for its store, more where codes must be masked."""
         kernel = self.found.entry.kernel
         if kernel.build is None:
             return 1 / PLAIN_CODES_PER_CYCLE
         bits = next(x.bits for x in kernel.passes[0].rows if isinstance(x, Table))
-        return (len(kernel.build.program) / 2 + 1) / (bits * kernel.build.tables)
+        masking = MASKING_CYCLES if -1 in kernel.build.stage else 0.0
+        return (len(kernel.build.program) / 2 + 1 + masking) / (bits * kernel.build.tables)

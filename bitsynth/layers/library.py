@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
+from typing import Any
 
 from bitsynth import build
 from bitsynth.api import MatmulKernel
@@ -30,23 +32,32 @@ def library(kernel: MatmulKernel) -> Runner:
 
 
 def _compiled(kernel: MatmulKernel) -> Runner:
-    isa, text = load(kernel.spec.isa), CSource(kernel.entry.kernel, kernel.spec)
-    native = runs_natively(isa.table)
-    files = {
-        f"{kernel.name}.h": text.header,
-        f"{kernel.name}.c": text.source,
+    isa, needs = load(kernel.spec.isa), CSource(kernel.entry.kernel, kernel.spec).needs
+    sources = files(kernel, threads=runs_natively(isa.table))
+    return build.runner(isa, build.compile_for(isa, sources, needs=needs, flags=FLAGS), needs=needs)
+
+
+def files(kernel: MatmulKernel, *, threads: bool) -> dict[str, str]:
+    """The C text of layers around `kernel`, with the pool where there are `threads`."""
+    return {
+        f"{kernel.name}.h": kernel.header,
+        f"{kernel.name}.c": kernel.source,
         **kernel_header(kernel.entry.kernel, kernel.spec),
         **call_source(kernel.name),
-        **runtime_files(threads=native),
+        **runtime_files(threads=threads),
     }
-    return build.runner(isa, build.compile_for(isa, files, needs=text.needs, flags=FLAGS), needs=text.needs)
+
+
+def check_threads(threads: Any) -> int:
+    """`threads`; SpecError unless there can be so many."""
+    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
+        raise SpecError(f"threads must be a whole number from 1 to {MOST_THREADS}, not {threads!r}")
+    return threads
 
 
 @cache
 def pool(runner: Runner, threads: int) -> int:
     """The address of a pool of `threads`, created once; 0 for one thread."""
-    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
-        raise SpecError(f"threads must be a whole number from 1 to {MOST_THREADS}, not {threads!r}")
     if threads == 1:
         return 0
     if not runner.description.startswith("natively"):
@@ -55,3 +66,7 @@ def pool(runner: Runner, threads: int) -> int:
     if not address:
         raise ToolError(f"the system does not give {threads} threads")
     return address
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.cache_clear)  # A child has none of the pools' threads.

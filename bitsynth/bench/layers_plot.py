@@ -1,0 +1,46 @@
+"""Speed of every layer beside the fastest fp32 and int8 peers (Figures 9 and 10 of CGO 2020): a row a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+from bitsynth.bench.bars import bars, plain
+from bitsynth.bench.contender import Kind
+from bitsynth.bench.layers import PEER_KINDS, SUM, Report
+
+
+def draw(reports: Sequence[Report], stem: Path) -> None:
+    """Write `stem`.png and `stem`.svg."""
+    mpl.rcParams.update({"svg.hashsalt": "bitsynth", "font.size": 10, "axes.axisbelow": True})
+    figure, axes = plt.subplots(
+        len(reports), len(PEER_KINDS), figsize=(14, 4.6 * len(reports)), layout="constrained", squeeze=False
+    )
+    for row, report in zip(axes, reports, strict=True):
+        for panel, kind in zip(row, PEER_KINDS, strict=True):
+            _panel(panel, report, kind)
+    figure.savefig(f"{stem}.png", dpi=150)
+    figure.savefig(f"{stem}.svg", metadata={"Date": None})
+    plt.close(figure)
+
+
+def _panel(axes: Any, report: Report, kind: Kind) -> None:
+    """A group of bars a layer, the sum last; the title alone where there is no peer of the kind."""
+    axes.set_title(f"{report.isa}, threads: {report.threads}, beside the fastest {kind} of each layer", loc="left")
+    names = [name for name in report.contenders if kind in report.row(name, SUM).against]
+    for n, name in enumerate(names):
+        times = [report.row(name, layer).against[kind].times for layer in report.layers]
+        bars(axes, times, f"{name}, sum {times[-1].median:.1f}", n, len(names))
+    if not names:
+        axes.set_axis_off()
+        return
+    axes.set_xticks(range(len(report.layers)), report.layers)
+    axes.set_ylabel(f"times faster than {kind}")
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.07), ncols=len(names), frameon=False)
+    plain(axes)

@@ -1,0 +1,56 @@
+"""bitsynth's own layers as contenders: the whole call, and of it the packing of activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from bitsynth.bench.contender import Contender, Local
+from bitsynth.bench.peers.operands import convolve
+from bitsynth.bench.resnet18 import LAYERS, Layer
+from bitsynth.errors import Refuted
+from bitsynth.layers import Conv2d
+
+PACKING = " packing"
+
+
+def contenders(isa: str, act_bits: int, w_bits: int, threads: int, names: Sequence[str]) -> list[Contender]:
+    """The layers called `names` with seeded random weights, each checked once; Refuted where one is wrong."""
+    whole: dict[str, Callable[[], object]] = {}
+    packing: dict[str, Callable[[], object]] = {}
+    for layer in LAYERS:
+        if layer.name in names:
+            whole[layer.name], packing[layer.name] = _calls(layer, isa, act_bits, w_bits, threads)
+    name = f"A{act_bits}W{w_bits}"
+    return [Local(name, "bitsynth", whole, threads), Local(name + PACKING, "packing", packing, threads)]
+
+
+def layer_of(layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int) -> Conv2d:
+    """The layer with seeded random weights, bipolar as DoReFa networks have them."""
+    rng, most = np.random.default_rng(layer.macs), (1 << w_bits) - 1
+    shape = layer.out_channels, layer.in_channels, layer.kernel, layer.kernel
+    return Conv2d(
+        2 * rng.integers(0, most + 1, shape) - most,
+        act_bits,
+        w_bits,
+        stride=layer.stride,
+        padding=layer.padding,
+        isa=isa,
+        threads=threads,
+        image=(layer.height, layer.height),
+    )
+
+
+def _calls(
+    layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int
+) -> tuple[Callable[[], object], Callable[[], object]]:
+    made = layer_of(layer, isa, act_bits, w_bits, threads)
+    shape = 1, layer.height, layer.height, layer.in_channels
+    codes = np.random.default_rng(0).integers(0, 1 << act_bits, shape, np.uint8)
+    call, out = made.bound(codes)
+    call()
+    exact = convolve(codes.transpose(0, 3, 1, 2).astype(np.float64), made.weight, layer.stride, layer.padding)
+    if not np.array_equal(out.transpose(0, 3, 1, 2), exact):
+        raise Refuted(f"{layer.name}: {made!r} gives a wrong sum")
+    return call, made.bound(codes, packing=True)[0]

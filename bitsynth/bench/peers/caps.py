@@ -1,0 +1,26 @@
+"""How a package is kept from instructions that a set lacks: `isa_specs/<isa>/baselines/peers.toml`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bitsynth import paths
+from bitsynth.errors import SpecError
+
+
+class Cap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The environment that caps a package, or why it is `left_out`."""
+
+    env: dict[str, str] = {}
+    left_out: str = ""
+
+
+def caps(isa: str) -> dict[str, Cap]:
+    """The cap of every package that the set names; others run as they are. SpecError where the file is wrong."""
+    file = paths.isa_specs() / isa / "baselines" / "peers.toml"
+    if not file.is_file():
+        return {}
+    try:
+        return msgspec.toml.decode(file.read_bytes(), type=dict[str, Cap])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SpecError(f"{file}: {error}") from None

@@ -1,0 +1,83 @@
+"""Start the peers that are installed, and say why others take no part."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from bitsynth.bench.contender import Kind
+from bitsynth.bench.peers.caps import Cap, caps
+from bitsynth.bench.peers.process import Process, started
+from bitsynth.errors import SpecError, ToolError
+
+NEEDS = {"torch": ("torch",), "onnxruntime": ("onnxruntime", "onnx")}
+
+
+@dataclass(frozen=True, eq=False)
+class Peer:
+    """One variant of a package, such as `torch int8_onednn`."""
+
+    variant: str
+    kind: Kind
+    process: Process
+
+    @property
+    def name(self) -> str:
+        return f"{self.process.package} {self.variant}"
+
+    def time(self, layer: str, repeats: int) -> list[int]:
+        times: list[int] = self.process.ask({"variant": self.variant, "layer": layer, "repeats": repeats})
+        return times
+
+
+@dataclass(frozen=True, eq=False)
+class Peers:
+    """The peers that run, what their packages say of themselves, and why the others do not run."""
+
+    peers: list[Peer] = field(default_factory=list)
+    about: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def require_known(packages: Sequence[str]) -> None:
+    """SpecError for a package that is no peer."""
+    if unknown := [p for p in packages if p not in NEEDS]:
+        raise SpecError(f"--baseline: unknown {unknown[0]!r}; known: {', '.join(NEEDS)}")
+
+
+def start(
+    stack: ExitStack,
+    packages: Sequence[str],
+    isa: str,
+    threads: int,
+    layers: Sequence[str],
+    progress: Callable[[str], object],
+) -> Peers:
+    """Start what `packages` have for `isa`, every one of `layers` checked; they end with `stack`."""
+    require_known(packages)
+    found, known = Peers(), caps(isa)
+    for package in packages:
+        cap = known.get(package, Cap())
+        if why := cap.left_out or _missing(package):
+            found.left_out[package] = why
+            continue
+        progress(f"preparing {package}")
+        try:
+            _add(found, stack.enter_context(started(package, threads, cap.env)), cap, layers)
+        except ToolError as error:
+            found.left_out[package] = str(error)
+    return found
+
+
+def _add(found: Peers, process: Process, cap: Cap, layers: Sequence[str]) -> None:
+    said = process.ask(list(layers))
+    found.about[process.package] = {**said["about"], **cap.env}
+    found.peers.extend(Peer(variant, kind, process) for variant, kind in said["variants"].items())
+    found.left_out.update({f"{process.package} {variant}": why for variant, why in said["problems"].items()})
+
+
+def _missing(package: str) -> str:
+    missing = [name for name in NEEDS[package] if importlib.util.find_spec(name) is None]
+    return f"{' and '.join(missing)} not installed: pip install 'bitsynth[peers]'" if missing else ""

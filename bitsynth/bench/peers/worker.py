@@ -1,0 +1,78 @@
+"""A peer's process: `python -m bitsynth.bench.peers.worker PACKAGE THREADS`.
+
+A line of JSON each way. The first answer says what is there, every other one gives the times of what was
+asked for: {"variant": ..., "layer": ..., "repeats": ...}. Ends with its input.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from bitsynth.bench.burst import burst
+from bitsynth.bench.peers.operands import Operands
+from bitsynth.bench.resnet18 import LAYERS
+
+_PR_SET_PDEATHSIG = 1
+Calls = dict[tuple[str, str], Callable[[], object]]
+
+
+def serve(package: Any, threads: int, questions: Iterable[str], answer: Callable[[Any], None]) -> None:
+    """Prepare every layer that is asked for in the first line, then time what the others ask for."""
+    questions = iter(questions)
+    about = package.start(threads)
+    calls, problems = _prepare(package, threads, json.loads(next(questions)))
+    variants = {v: kind for v, kind in package.VARIANTS.items() if v not in problems}
+    answer({"about": about, "variants": variants, "problems": problems})
+    for line in questions:
+        asked = json.loads(line)
+        answer(burst(calls[asked["variant"], asked["layer"]], asked["repeats"], threads))
+
+
+def _prepare(package: Any, threads: int, names: list[str]) -> tuple[Calls, dict[str, str]]:
+    """Every layer of every variant, and of a variant that fails, why."""
+    calls: Calls = {}
+    problems: dict[str, str] = {}
+    for operands in (Operands.of(layer) for layer in LAYERS if layer.name in names):
+        for variant in package.VARIANTS:
+            try:
+                calls[variant, operands.layer.name] = _checked(package, variant, operands, threads)
+            except Exception as error:
+                problems[variant] = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return calls, problems
+
+
+def _checked(package: Any, variant: str, operands: Operands, threads: int) -> Callable[[], object]:
+    prepared = package.prepare(variant, operands, threads)
+    prepared.check(operands)
+    call: Callable[[], object] = prepared.call
+    return call
+
+
+def _main(name: str, threads: str) -> None:
+    """What the package prints goes to stderr: stdout is for answers."""
+    _die_with_parent()
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+        def answer(value: Any) -> None:
+            answers.write(json.dumps(value) + "\n")
+            answers.flush()
+
+        serve(importlib.import_module(f"bitsynth.bench.peers.{name}_peer"), int(threads), sys.stdin, answer)
+
+
+def _die_with_parent() -> None:
+    """A worker that is stopped when the benchmark is killed would never see the end of its input."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,95 @@
+"""What `bitsynth bench` says of layers: tables, all of it as JSON, or a line a figure as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+
+from rich.table import Table
+from rich.text import Text
+
+from bitsynth.bench.layers import PEER_KINDS, SUM, Report, Row
+from bitsynth.bench.setting import setting
+from bitsynth.cli import output
+
+_COLUMNS = ["isa", "threads", "contender", "kind", "layer", "median_ns", "low_ns", "high_ns", "samples"]
+
+
+def show(report: Report) -> None:
+    """Print the times of every contender, and how many times faster than peers bitsynth is."""
+    samples = output.count(report.rows[0].nanoseconds.samples, "sample")
+    clock = "CPU time" if report.threads == 1 else "wall time"
+    head = f"  {output.count(report.threads, 'thread')}; medians of {samples}, {clock}; IQR of the sum"
+    output.write(Text.assemble((report.isa, "bold"), head), "")
+    for title, lines in (("microseconds", _times(report)), ("times faster", _ratios(report))):
+        if lines:
+            output.write(output.fitting(partial(_table, title, report.layers, lines)), "")
+    for package, about in report.about.items():
+        output.write(Text(f"{package}  {', '.join(f'{key} {value}' for key, value in about.items())}"))
+    for name, why in report.left_out.items():
+        output.warning(f"{report.isa}: no {name}: {why}")
+
+
+def as_json(reports: Sequence[Report]) -> bytes:
+    """The setting, and every figure of `reports`."""
+    command = shlex.join(["bitsynth", *sys.argv[1:]])
+    answer = {"setting": {**setting(), "command": command}, "reports": [asdict(r) for r in reports]}
+    return json.dumps(answer, indent=1).encode() + b"\n"
+
+
+def as_csv(reports: Sequence[Report]) -> bytes:
+    """A line a contender and layer."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow([*_COLUMNS, *(title for k in PEER_KINDS for title in (f"{k}_peer", f"times_{k}"))])
+    lines.writerows(_line(report, row) for report in reports for row in report.rows)
+    return text.getvalue().encode()
+
+
+def _line(report: Report, row: Row) -> list[object]:
+    took = row.nanoseconds
+    rivals = [row.against.get(kind) for kind in PEER_KINDS]
+    against = [part for a in rivals for part in ((a.peer, a.times.median) if a else ("", ""))]
+    figures = [took.median, took.low, took.high, took.samples]
+    return [report.isa, report.threads, row.contender, row.kind, row.layer, *figures, *against]
+
+
+def _table(title: str, layers: Sequence[str], lines: Iterable[Sequence[str]], gap: int) -> Table:
+    table = output.table(title, *layers, "IQR", right=[*layers, "IQR"], whole=[title], gap=gap)
+    for line in lines:
+        table.add_row(*line)
+    return table
+
+
+def _times(report: Report) -> list[list[str]]:
+    return [
+        [
+            name,
+            *(_microseconds(report.row(name, layer)) for layer in report.layers),
+            f"{report.row(name, SUM).nanoseconds.spread:.1%}",
+        ]
+        for name in report.contenders
+    ]
+
+
+def _microseconds(row: Row) -> str:
+    median = row.nanoseconds.median / 1e3
+    return f"{median:.1f}" if median < 100 else f"{median:.0f}"
+
+
+def _ratios(report: Report) -> list[list[str]]:
+    return [
+        [
+            f"{name} x {kind}",
+            *(f"{report.row(name, layer).against[kind].times.median:.2f}" for layer in report.layers),
+            f"{report.row(name, SUM).against[kind].times.spread:.1%}",
+        ]
+        for name in report.contenders
+        for kind in report.row(name, SUM).against
+    ]

@@ -1,0 +1,151 @@
+"""The benchmark of layers with contenders that only pretend: order, ratios, sums, what is shown. No time is judged."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from bitsynth.bench import burst as bursts
+from bitsynth.bench import layers_plot
+from bitsynth.bench.burst import burst
+from bitsynth.bench.contender import Local
+from bitsynth.bench.layers import SUM, Report, measure, rows
+from bitsynth.bench.resnet18 import LAYERS
+from bitsynth.bench.statistics import Summary
+from bitsynth.cli import layers_report
+
+CONTENDERS = [
+    Local("torch fp32", "fp32", {}, 1),
+    Local("ort fp32", "fp32", {}, 1),
+    Local("torch int8", "int8", {}, 1),
+    Local("A1W1", "bitsynth", {}, 1),
+]
+TIMES = {
+    "torch fp32": (80_000, 120_000),
+    "ort fp32": (160_000, 60_000),
+    "torch int8": (40_000, 20_000),
+    "A1W1": (10_000, 20_000),
+}
+
+
+def report(contenders=CONTENDERS, left_out=None):
+    times = np.array([[[t, t, 2 * t] for t in TIMES[c.name]] for c in contenders], float)
+    about = {"torch": {"version": "2", "instructions": "AVX2"}}
+    return Report("avx2", 1, rows(contenders, ["C2", "C3"], times), about, left_out or {})
+
+
+def test_layers_are_the_papers():
+    assert [layer.name for layer in LAYERS] == [f"C{n}" for n in range(2, 13)]
+    millions = [round(layer.macs / 1e6, 1) for layer in LAYERS]
+    assert millions == [115.6, 12.8, 57.8, 6.4, 115.6, 57.8, 6.4, 115.6, 57.8, 6.4, 115.6]
+    assert [layer.out_height for layer in LAYERS] == [56, 56, 28, 28, 28, 14, 14, 14, 7, 7, 7]
+
+
+@pytest.mark.parametrize(("threads", "clock"), [(1, "thread_time_ns"), (2, "perf_counter_ns")])
+def test_every_call_is_timed_by_its_clock(monkeypatch, threads, clock):
+    now, calls = [0], []
+
+    def call():
+        calls.append(len(calls))
+        now[0] += 10 * len(calls)
+
+    for name in ("thread_time_ns", "perf_counter_ns"):
+        monkeypatch.setattr(bursts.time, name, (lambda: now[0]) if name == clock else None)
+    assert burst(call, 3, threads) == [30, 40, 50]
+
+
+def test_contenders_take_turns():
+    order = []
+
+    class Fake:
+        def __init__(self, name, kind, times):
+            self.name, self.kind, self.times = name, kind, iter(times)
+
+        def time(self, layer, repeats):
+            order.append((self.name, layer, repeats))
+            return [next(self.times), 1000]
+
+    heard = []
+    some = [Fake("a", "fp32", (8, 6, 8, 6)), Fake("b", "bitsynth", (4, 2, 2, 1))]
+    found = measure(some, ["C2", "C3"], 2, 5, lambda *done: heard.append(done))
+    assert order == [(n, layer, 5) for layer in ("C2", "C3") for n in "ab"] * 2
+    assert heard == [("measuring, rounds", 1, 2), ("measuring, rounds", 2, 2)]
+    assert [r.nanoseconds.median for r in found] == [8, 6, 14, 3, 1.5, 4.5]
+    assert found[-1].against["fp32"].times == Summary.of([14 / 6, 14 / 3])
+
+
+def test_a_contender_of_this_process_is_timed():
+    calls = []
+    local = Local("mine", "bitsynth", {"C2": lambda: calls.append("C2"), "C3": lambda: calls.append("C3")}, 1)
+    assert len(local.time("C3", 4)) == 4
+    assert set(calls) == {"C3"}
+
+
+def test_the_fastest_peer_of_every_layer_counts():
+    found = report()
+    (c2, c3, total) = (found.row("A1W1", layer).against for layer in ("C2", "C3", SUM))
+    assert (c2["fp32"].peer, c2["fp32"].times.median) == ("torch fp32", 8)
+    assert (c3["fp32"].peer, c3["fp32"].times.median) == ("ort fp32", 3)
+    assert total["fp32"].times.median == pytest.approx((800 + 600) / 300)
+    assert total["int8"].times.median == pytest.approx(600 / 300)
+    assert found.row("torch fp32", "C2").against == {}
+    assert found.layers == ["C2", "C3", SUM]
+
+
+def test_without_peers_of_a_kind():
+    found = report([c for c in CONTENDERS if c.kind != "int8"])
+    assert found.row("A1W1", SUM).against.keys() == {"fp32"}
+    assert report([CONTENDERS[-1]]).row("A1W1", "C2").against == {}
+
+
+def test_tables(capsys):
+    layers_report.show(report(left_out={"onnxruntime": "it has no switch"}))
+    out, err = capsys.readouterr()
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines == [
+        "avx2 1 thread; medians of 3 samples, CPU time; IQR of the sum",
+        "",
+        "microseconds C2 C3 sum IQR",
+        "torch fp32 80.0 120 200 50.0%",
+        "ort fp32 160 60.0 220 50.0%",
+        "torch int8 40.0 20.0 60.0 50.0%",
+        "A1W1 10.0 20.0 30.0 50.0%",
+        "",
+        "times faster C2 C3 sum IQR",
+        "A1W1 x fp32 8.00 3.00 4.67 0.0%",
+        "A1W1 x int8 4.00 1.00 2.00 0.0%",
+        "",
+        "torch version 2, instructions AVX2",
+    ]
+    assert err == "warning: avx2: no onnxruntime: it has no switch\n"
+
+
+def test_json():
+    answer = json.loads(layers_report.as_json([report()]))
+    assert answer["setting"].keys() >= {"processor", "command"}
+    (only,) = answer["reports"]
+    assert only["about"]["torch"]["instructions"] == "AVX2"
+    (row,) = (r for r in only["rows"] if (r["contender"], r["layer"]) == ("A1W1", "C3"))
+    assert row["nanoseconds"] == {"median": 20_000, "low": 20_000, "high": 30_000, "samples": 3}
+    assert row["against"]["fp32"]["peer"] == "ort fp32"
+
+
+def test_csv():
+    lines = list(csv.DictReader(io.StringIO(layers_report.as_csv([report()]).decode())))
+    assert len(lines) == len(CONTENDERS) * 3
+    assert lines[0]["fp32_peer"] == lines[0]["times_int8"] == ""
+    last = lines[-1]
+    assert (last["contender"], last["layer"], last["median_ns"]) == ("A1W1", SUM, "30000.0")
+    assert (last["fp32_peer"], float(last["times_int8"])) == ("the fastest of each layer", 2)
+
+
+@pytest.mark.parametrize("contenders", [CONTENDERS, CONTENDERS[-1:]], ids=["peers", "alone"])
+def test_plots(tmp_path, contenders):
+    layers_plot.draw([report(contenders), report()], tmp_path / "layers")
+    assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
+    drawn = (tmp_path / "layers.svg").read_text()
+    assert "<svg" in drawn
+    layers_plot.draw([report(contenders), report()], tmp_path / "again")
+    assert (tmp_path / "again.svg").read_text() == drawn
