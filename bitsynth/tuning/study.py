@@ -122,11 +122,11 @@ class Running:
 
     def _end(self, ratio: float | None, attribute: str = "", value: Any = None) -> None:
         """Tell the study, unless others thought that this trial was left alone."""
-        self.told = True
         with suppress(UpdateFinishedTrialError):
             if attribute:
                 self._trial.set_user_attr(attribute, value)
             self._study.tell(self._trial, ratio, None if ratio else TrialState.FAIL, skip_if_finished=True)
+        self.told = True
 
 
 def _is_finished(trial: FrozenTrial) -> bool:
