@@ -18,10 +18,10 @@ from bitsynth.emit.layer_files import LayerText
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import write_texts
 from bitsynth.layers.constants import LAYOUTS, Constants, constants
-from bitsynth.layers.default import default_schedule
 from bitsynth.layers.epilogue import Epilogue, Scale
 from bitsynth.layers.geometry import Geometry, Pair, edges, pair
 from bitsynth.layers.library import check_threads, library, pool
+from bitsynth.layers.tuned import schedule_for
 from bitsynth.layers.words import packed_words
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.spec import Encoding, MatmulSpec, Operand, affine
@@ -39,7 +39,8 @@ class Conv2d:
     `weight` (OC, IC / groups, KH, KW) holds operand values, as activations do. `layout` says how
     activations lie in memory, `out_layout` how results do: "NHWC", "NCHW" or "packed", words of
     64 channels (`packed_words`). `isa` is an instruction set, or "auto" for the best this
-    processor has; `image`, (height, width), is what the default schedule is chosen for.
+    processor has; `image`, (height, width), is what the schedule is chosen for: a tuned one where one is known
+    for these threads too, else the default.
 
     Attributes: `schedule`, `source` (C text of kernel and runtime), `spec`, `geometry`, `kernel`.
     Raises SpecError for what does not fit together, ToolError where it cannot be compiled or run.
@@ -76,7 +77,9 @@ class Conv2d:
         size = pair("image", image, 1) if image else _typical(self.geometry)
         if not isinstance(schedule, LayerSchedule | None):
             raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
-        self.schedule = schedule or default_schedule(self.act, self.wgt, self.geometry, size, isa)
+        self.schedule, self._origin = (
+            (schedule, "as given") if schedule else schedule_for(self.act, self.wgt, self.geometry, size, isa, threads)
+        )
         self.weight = values
         found = get_kernel(
             self.schedule.isa,
@@ -248,7 +251,7 @@ class Conv2d:
         return "\n".join(
             (
                 f"{type(self).__name__} {self.geometry}, {self.spec.act} x {self.spec.wgt}",
-                f"schedule  {self.schedule}",
+                f"schedule  {self.schedule} ({self._origin})",
                 f"kernel    {self.kernel.name}: {cost.ops_per_128_mac:g} ops per 128 MAC; cycles {cycles}",
                 f"weights   {self._constants.arrays['weights'].nbytes:,} bytes packed",
             )
