@@ -1,5 +1,6 @@
 """Layers on a board behind a real ssh server: right there, timed only by a processor, nothing left behind."""
 
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import ssh_server
 
 from bitsynth import architecture
 from bitsynth.build import host
+from bitsynth.cli import main
 from bitsynth.device import Device, Facts, job, program
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa import load
@@ -62,6 +64,21 @@ def test_layers_are_checked_under_an_emulator_and_not_timed(server, isa, skip_is
     assert got.emulator == "board-emulator"
     assert not any(x.ns or x.fp32_ns or x.onnxruntime_ns for x in got.layers)
     assert got.left_out == {"onnxruntime": "an emulator tells no times"}
+
+
+def test_bench_resnet18_on_a_board(server, skip_isa, capsys, tmp_path):
+    """By an emulator each layer is checked and none timed; by this processor they are."""
+    server.tool("board-emulator", ssh_server.tool_of(emulator("neon", skip_isa)))
+    command = ["bench", "resnet18", "--layers", "C12", "--act-bits", "1", "--baseline", "", "--device", "board"]
+    assert main([*command, "--isa", "neon", "--device-runner", "board-emulator", "--rounds", "1"]) == 0
+    assert "neon: 1 layer right on " in (said := capsys.readouterr().out)
+    assert "run by board-emulator, so no times" in said.replace("\n", " ")
+    server.tool("python3", "exit 1")
+    assert main([*command, "--rounds", "2", "--json", str(tmp_path / "x.json")]) == 0
+    rows = json.loads((tmp_path / "x.json").read_text())["reports"][0]["rows"]
+    assert {(r["contender"], r["layer"]) for r in rows} == {
+        (c, x) for c in ("bitsynth fp32", "A1W1") for x in ("C12", "sum")
+    }
 
 
 def test_layers_are_timed_by_a_processor(server):
