@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bitsynth.bench.contender import Contender, Local
 from bitsynth.bench.peers.operands import convolve
@@ -42,12 +43,17 @@ def layer_of(layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int) -
     )
 
 
+def codes_of(layer: Layer, act_bits: int) -> NDArray[np.uint8]:
+    """Seeded random activations, (1, H, W, C)."""
+    shape = 1, layer.height, layer.height, layer.in_channels
+    return np.random.default_rng(0).integers(0, 1 << act_bits, shape, np.uint8)
+
+
 def _calls(
     layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int
 ) -> tuple[Callable[[], object], Callable[[], object]]:
     made = layer_of(layer, isa, act_bits, w_bits, threads)
-    shape = 1, layer.height, layer.height, layer.in_channels
-    codes = np.random.default_rng(0).integers(0, 1 << act_bits, shape, np.uint8)
+    codes = codes_of(layer, act_bits)
     call, out = made.bound(codes)
     call()
     exact = convolve(codes.transpose(0, 3, 1, 2).astype(np.float64), made.weight, layer.stride, layer.padding)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -13,12 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.api import get_kernel
 from bitsynth.build.memory import aligned
+from bitsynth.emit.layer_files import LayerText
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.files import write_texts
 from bitsynth.layers.constants import LAYOUTS, Constants, constants
-from bitsynth.layers.default import default_schedule
 from bitsynth.layers.epilogue import Epilogue, Scale
 from bitsynth.layers.geometry import Geometry, Pair, edges, pair
 from bitsynth.layers.library import check_threads, library, pool
+from bitsynth.layers.tuned import schedule_for
 from bitsynth.layers.words import packed_words
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.spec import Encoding, MatmulSpec, Operand, affine
@@ -36,7 +39,8 @@ class Conv2d:
     `weight` (OC, IC / groups, KH, KW) holds operand values, as activations do. `layout` says how
     activations lie in memory, `out_layout` how results do: "NHWC", "NCHW" or "packed", words of
     64 channels (`packed_words`). `isa` is an instruction set, or "auto" for the best this
-    processor has; `image`, (height, width), is what the default schedule is chosen for.
+    processor has; `image`, (height, width), is what the schedule is chosen for: a tuned one where one is known
+    for these threads too, else the default.
 
     Attributes: `schedule`, `source` (C text of kernel and runtime), `spec`, `geometry`, `kernel`.
     Raises SpecError for what does not fit together, ToolError where it cannot be compiled or run.
@@ -73,7 +77,9 @@ class Conv2d:
         size = pair("image", image, 1) if image else _typical(self.geometry)
         if not isinstance(schedule, LayerSchedule | None):
             raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
-        self.schedule = schedule or default_schedule(self.act, self.wgt, self.geometry, size, isa)
+        self.schedule, self._origin = (
+            (schedule, "as given") if schedule else schedule_for(self.act, self.wgt, self.geometry, size, isa, threads)
+        )
         self.weight = values
         found = get_kernel(
             self.schedule.isa,
@@ -172,19 +178,25 @@ class Conv2d:
         return call, out
 
     def _arguments(self, codes: Array, out: Array, calls: int) -> tuple[Any, ...]:
-        numbers = self._numbers.copy()
-        _, height, width = numbers[-3:] = self._shape(codes)
+        numbers, constants = self.described(codes)
+        _, height, width = numbers[-3:]
         threads = pool(self._runner, self.threads)
-        size = self._runner.call(f"{self.kernel.name}_layer_arena", numbers, self._bytes, self.threads)
+        size = self._runner.call(f"{self.kernel.name}_layer_arena", numbers, constants, self.threads)
         if size < 0:
             raise SpecError(f"an input of {height} x {width} takes more scratch memory than {self.spec.isa} can have")
         if self._arena.size < size:
             self._arena = aligned(size, np.uint8)
-        return numbers, self._bytes, codes, out, self._arena, self._arena.size, threads, calls
+        return numbers, constants, codes, out, self._arena, self._arena.size, threads, calls
 
     def _check(self, status: int) -> None:
         if status:
             raise ToolError(f"{self!r} failed with status {status}")
+
+    def described(self, codes: Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """What C that runs any layer (`emit.layer.call_source`) is told of this one: numbers, constants' bytes."""
+        numbers = self._numbers.copy()
+        numbers[-3:] = self._shape(codes.reshape((1,) * (4 - codes.ndim) + codes.shape))
+        return numbers, self._bytes
 
     @property
     def _in_type(self) -> np.dtype[Any]:
@@ -223,6 +235,15 @@ class Conv2d:
         """The kernel's C text."""
         return self.kernel.source
 
+    def files(self, name: str) -> dict[str, str]:
+        """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
+        made, codes = self._constants, self.wgt.encode(self.weight, "weight")
+        return LayerText(name, self.kernel.entry.kernel, self.spec, made.numbers, made.arrays, codes).files()
+
+    def emit(self, folder: str | Path, name: str) -> list[Path]:
+        """Write `files` into `folder`; their paths."""
+        return write_texts(Path(folder), self.files(name))
+
     def explain(self) -> str:
         """What is run and why, in words."""
         cost = self.kernel.cost
@@ -230,7 +251,7 @@ class Conv2d:
         return "\n".join(
             (
                 f"{type(self).__name__} {self.geometry}, {self.spec.act} x {self.spec.wgt}",
-                f"schedule  {self.schedule}",
+                f"schedule  {self.schedule} ({self._origin})",
                 f"kernel    {self.kernel.name}: {cost.ops_per_128_mac:g} ops per 128 MAC; cycles {cycles}",
                 f"weights   {self._constants.arrays['weights'].nbytes:,} bytes packed",
             )

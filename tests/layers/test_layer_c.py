@@ -20,8 +20,8 @@ STRICT = ("-Wpedantic", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wmi
 SANITIZERS = ("address,undefined", "thread")
 DRIVER = (Path(__file__).parent / "layer_driver.c").read_text(encoding="utf-8")
 MACHINES = [
-    machine("avx2", "lookup", 2, 1),
-    machine("avx2", "popcount", 2, 2, "bipolar", "signed"),
+    machine("avx2", "lookup", 2, 2, "bipolar", "signed"),
+    machine("avx2", "popcount", 2, 1),
     machine("avx2", "lookup", 3, 2, "signed", "ternary"),
     machine("avx2", "multiply", 4, 3, "unsigned", "unsigned"),
 ]
@@ -89,9 +89,8 @@ def run(program, *paths):
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("m", MACHINES[:2], ids=str)
-def test_buffers_of_exact_size(m, tmp_path):
-    assert run(driver(m, FLAGS), *drawn(m, tmp_path, 40)) == (0, "")
+def test_buffers_of_exact_size(tmp_path):
+    assert run(driver(MACHINES[0], FLAGS), *drawn(MACHINES[0], tmp_path, 80)) == (0, "")
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def test_the_deepest_sums(patterns, skip_isa):
         Case(m, 1, (1, 1), (1, 1), (1, 1)).made(np.ones((1, deepest + 1, 1, 1), np.int8))
 
 
-@settings(max_examples=4, **QUIET)
+@settings(max_examples=2, **QUIET)
 @given(case=cases(FEW))
 def test_no_schedule_changes_a_bit(few, case):
     """Of floats either, whatever their sums were made with."""

@@ -109,7 +109,8 @@ def looked_up(isa, term, rounds, codes):
     built = table.build(isa, term, repeats(isa, 8), stores(isa, isa.word), rounds)
     trace = Trace(isa, ConcreteDomain())
     trace.bind_constants(built.constants)
-    stage = [np.uint64(codes[n] if n >= 0 else 0) for n in built.stage]
+    staged = [*codes, *[255] * 8]
+    stage = [np.uint64(staged[n] if n >= 0 else 0) for n in built.stage]
     trace.bind("x0", Register(isa.word, tuple(stage[b % 8] for b in range(isa.word.lanes))))
     for step in built.steps:
         trace.run(step)

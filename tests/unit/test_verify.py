@@ -176,8 +176,8 @@ def assert_table_refused(found, build: Build):
 
 def test_two_codes_of_a_table_change_places():
     found = kernel(*LOOKUP)
-    other = {-1: -1, 0: 1, 1: 0, 2: 2, 3: 3}
-    stage = tuple(other[n] for n in found.build.stage)
+    other = {0: 1, 1: 0}
+    stage = tuple(other.get(n, n) for n in found.build.stage)
     with pytest.raises(Refuted, match="is another sum"):
         verify.check(change(found, build=change(found.build, stage=stage)))
 
