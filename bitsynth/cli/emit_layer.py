@@ -75,11 +75,14 @@ def emit_layer(
     from bitsynth.layers import Conv2d, Dense
 
     weight, epilogue = weights_file.read(weights)
+    window = {
+        "stride": (_numbers("--stride", stride, 1, 2), 1),
+        "padding": (_numbers("--padding", padding, 1, 2, 4), 0),
+        "dilation": (_numbers("--dilation", dilation, 1, 2), 1),
+        "groups": (groups, 1),
+    }
     options: dict[str, Any] = {
-        "stride": _numbers("--stride", stride, 1, 2),
-        "padding": _numbers("--padding", padding, 1, 2, 4),
-        "dilation": _numbers("--dilation", dilation, 1, 2),
-        "groups": groups,
+        **{option: value for option, (value, usual) in window.items() if value != usual},
         "act_encoding": act_encoding.value,
         "weight_encoding": weight_encoding.value,
         "isa": isa,
