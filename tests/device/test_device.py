@@ -66,6 +66,7 @@ def test_layers_are_checked_under_an_emulator_and_not_timed(server, isa, skip_is
     assert got.left_out == {"onnxruntime": "an emulator tells no times"}
 
 
+@pytest.mark.slow
 def test_bench_resnet18_on_a_board(server, skip_isa, capsys, tmp_path):
     """By an emulator each layer is checked and none timed; by this processor they are."""
     server.tool("board-emulator", ssh_server.tool_of(emulator("neon", skip_isa)))
@@ -81,6 +82,7 @@ def test_bench_resnet18_on_a_board(server, skip_isa, capsys, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_layers_are_timed_by_a_processor(server):
     server.tool("python3", "exit 1")
     with Device("board") as board:
@@ -100,6 +102,7 @@ def test_layers_are_timed_by_a_processor(server):
     assert len(again.layers[0].ns) == 1
 
 
+@pytest.mark.slow
 def test_onnxruntime_is_timed_where_it_is_installed(server):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
@@ -180,6 +183,7 @@ def test_a_killed_runner(server):
     assert str(caught.value) == "board: the runner was killed by SIGKILL, perhaps for want of memory"
 
 
+@pytest.mark.slow
 def test_a_runner_that_does_not_end(server):
     server.tool("hang", "exec cat")
     with Device("board", emulator="hang", seconds=4) as board, pytest.raises(ToolError, match="did not end within 4 s"):
@@ -208,6 +212,7 @@ def test_a_32_bit_board(server):
         board.measure(layers("neon")[:1])
 
 
+@pytest.mark.slow
 def test_a_program_the_board_cannot_start(server):
     """The board claims to run it."""
     with Device("board", emulator="env") as board, pytest.raises(ToolError) as caught:
@@ -232,6 +237,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_when_we_are_stopped(server, tmp_path, sent):
     server.tool("hang", f"touch {tmp_path}/started; exec cat > {tmp_path}/said")
