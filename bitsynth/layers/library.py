@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 from bitsynth import build
 from bitsynth.api import MatmulKernel
@@ -11,7 +12,7 @@ from bitsynth.build.runners import runs_natively
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import call_source, kernel_header, runtime_files
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.isa.load import load
+from bitsynth.isa.load import Requirements, load
 from bitsynth.spec import MatmulSpec
 
 FLAGS = ("-O3",)
@@ -25,21 +26,27 @@ def library(kernel: MatmulKernel) -> Runner:
     """The kernel, the runtime and what calls it, compiled once; ToolError where that or running it cannot be."""
     key = kernel.entry.digest, kernel.spec
     if key not in _made:
-        _made[key] = _compiled(kernel)
+        isa, needs = load(kernel.spec.isa), needed(kernel)
+        _made[key] = build.runner(isa, compiled(kernel), needs=needs)
     return _made[key]
 
 
-def _compiled(kernel: MatmulKernel) -> Runner:
+def needed(kernel: MatmulKernel) -> Requirements:
+    """What the kernel uses of its instruction set."""
+    return CSource(kernel.entry.kernel, kernel.spec).needs
+
+
+def compiled(kernel: MatmulKernel) -> Path:
+    """The shared library of the kernel, the runtime and what calls it."""
     isa, text = load(kernel.spec.isa), CSource(kernel.entry.kernel, kernel.spec)
-    native = runs_natively(isa.table)
     files = {
         f"{kernel.name}.h": text.header,
         f"{kernel.name}.c": text.source,
         **kernel_header(kernel.entry.kernel, kernel.spec),
         **call_source(kernel.name),
-        **runtime_files(threads=native),
+        **runtime_files(threads=runs_natively(isa.table)),
     }
-    return build.runner(isa, build.compile_for(isa, files, needs=text.needs, flags=FLAGS), needs=text.needs)
+    return build.compile_for(isa, files, needs=text.needs, flags=FLAGS)
 
 
 @cache
