@@ -56,7 +56,7 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start; stores are as many as ever. Where `loads_block`, nothing starts beside a load of a
     whole register. `features` are the feature sets it has; all if unsaid. `near_bytes` stay in its
     first cache from one tile of a layer to the next, `outer_bytes` in its second, from which it reads
-    `far_bytes_per_cycle`: Zen 5's, as measured, if unsaid.
+    `far_bytes_per_cycle`; a tile takes `call_cycles` beside its sums. If unsaid they are Zen 5's, measured.
     """
 
     doc: str
@@ -67,6 +67,7 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     near_bytes: int = 40_000
     outer_bytes: int = 1 << 20
     far_bytes_per_cycle: float = 40.0
+    call_cycles: float = 60.0
 
     def has(self, feature: str) -> bool:
         """Whether it has the feature set; the base of the instruction set is ""."""

@@ -23,15 +23,13 @@ from bitsynth.wellformed import forms_used
 
 CHANNELS = (64, 128)
 """Tiles of layers that are shipped, by their most columns."""
-CALL_CYCLES = 60
-"""What a tile takes beside its sums; measured on Zen 5, as the other figures here.
+POINTER_CYCLES = 1.0
+"""Of a row and segment; measured on Zen 5, as the other figures here.
 
-A processor that starts fewer instructions takes as many times longer (`Plan.slower`).
+A processor that starts fewer instructions takes as many times longer.
 """
 MEASURED_WIDTH = 4.0
 """Vector instructions Zen 5 starts a cycle."""
-POINTER_CYCLES = 1.0
-"""Of a row and segment."""
 COPIED_PER_CYCLE = 8
 MASKING_CYCLES = 3.0
 PLAIN_CODES_PER_CYCLE = 10
@@ -122,10 +120,10 @@ class Plan:
     @property
     def cycles(self) -> float:
         """Packing, then tiles: their sums beside what they read from afar, or one after the other where loads block."""
-        sums = self._row_tiles * self._column_tiles * self._tile
-        far = self._far_bytes / self._cpu.far_bytes_per_cycle
-        tiles = sums + far if self._cpu.loads_block else max(sums, far)
-        return self.geometry.groups * (tiles + self._slower * self._packing)
+        tiles, far = self._row_tiles * self._column_tiles, self._far_bytes / self._cpu.far_bytes_per_cycle
+        sums = tiles * self._sums
+        reading = sums + far if self._cpu.loads_block else max(sums, far)
+        return self.geometry.groups * (reading + tiles * self._beside + self._slower * self._packing)
 
     @property
     def _cpu(self) -> CpuTable:
@@ -141,14 +139,19 @@ class Plan:
         return MEASURED_WIDTH / self._cpu.vector_per_cycle
 
     @property
-    def _tile(self) -> float:
-        """Cycles of one tile whose inputs are near."""
+    def _sums(self) -> float:
+        """Cycles of one tile's sums where its inputs are near."""
         kernel, (cpu, cycles) = self.found.entry.kernel, next(iter(self.found.entry.cost.cycles.items()))
         if self._cpu.loads_block:
             cycles += stall_per_128_mac(self._isa, kernel, cpu)
-        sums = self.rows * kernel.columns * self._steps * kernel.k_step * cycles / 128
-        beside = CALL_CYCLES + POINTER_CYCLES * self.rows * self._segments + self.rows * kernel.columns / 16
-        return sums + self._slower * beside
+        return self.rows * kernel.columns * self._steps * kernel.k_step * cycles / 128
+
+    @property
+    def _beside(self) -> float:
+        """Cycles of one tile beside its sums."""
+        columns = self.found.entry.kernel.columns
+        spread = POINTER_CYCLES * self.rows * self._segments + self.rows * columns / 16
+        return self._cpu.call_cycles + self._slower * spread
 
     @property
     def _far_bytes(self) -> float:
