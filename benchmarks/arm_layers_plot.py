@@ -40,9 +40,9 @@ def _panel(axes: Any, rows: Sequence[Any], what: str) -> None:
         some = [row for row in rows if row.config == config]
         xs = [k + (n + 0.5) * WIDTH / len(configs) - WIDTH / 2 for k in range(len(some))]
         bars = axes.bar(xs, [r.ratio(what) for r in some], 0.94 * WIDTH / len(configs), color=COLORS[n], label=config)
-        axes.bar_label(bars, [f"{r.ratio(what):.2f}" for r in some], padding=2, fontsize=7)
+        axes.bar_label(bars, [f"{r.ratio(what):.2f}" for r in some], padding=2, fontsize=7, rotation=90)
         axes.set_xticks(range(len(some)), [r.layer for r in some])
     axes.axhline(0.5, color="black", linewidth=1, label="half")
     axes.axhline(1, color="#8c8c8c", linewidth=1)
-    axes.margins(y=0.12)
+    axes.margins(y=0.2)
     plain(axes)
