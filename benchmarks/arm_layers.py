@@ -107,7 +107,11 @@ TITLES = (
 
 def cells(row: Row) -> list[str]:
     """One printed row."""
-    shown = [f"{row.config} {row.layer}", f"{row.paper.instructions / 1e6:.2f}", f"{row.bitsynth.instructions / 1e6:.2f}"]
+    shown = [
+        f"{row.config} {row.layer}",
+        f"{row.paper.instructions / 1e6:.2f}",
+        f"{row.bitsynth.instructions / 1e6:.2f}",
+    ]
     shown += [f"{row.ratio('instructions'):.3f}", f"{row.ratio('instructions', 'kept'):.3f}"]
     shown.append(f"{100 * row.packing.instructions / row.bitsynth.instructions:.1f}")
     shown.append(f"{row.floor / 1e3:.1f}")
@@ -122,12 +126,16 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if row.layer == SUM:
             met = report.yes(row.ratio("instructions") <= TARGET)
-            lines.append(f"{row.config} sum: {row.ratio('instructions'):.3f} of the instructions, at most {TARGET}: {met}")
+            lines.append(
+                f"{row.config} sum: {row.ratio('instructions'):.3f} of the instructions, at most {TARGET}: {met}"
+            )
     worst = max(rows, key=lambda row: row.ratio("instructions"))
     lines.append(f"most of all in {worst.config} {worst.layer}: {worst.ratio('instructions'):.3f}")
     for what in ("l1_misses", "l2_misses"):
         above = [r for r in rows if r.ratio(what) > TARGET]
-        able = [f"{r.config} {r.layer} {r.ratio(what):.2f}" for r in above if r.floor <= TARGET * getattr(r.paper, what)]
+        able = [
+            f"{r.config} {r.layer} {r.ratio(what):.2f}" for r in above if r.floor <= TARGET * getattr(r.paper, what)
+        ]
         lines.append(
             f"{what.replace('_', ' ')} above {TARGET} of the paper's form: {len(above)} of {len(rows)}; "
             f"in {len(above) - len(able)} of them the floor alone is; the others: {', '.join(able) or 'none'}"
@@ -145,7 +153,9 @@ def chosen(text: str) -> list[Layer]:
 
 def write(folder: Path, setting: dict[str, str], rows: Sequence[Row]) -> None:
     """Tables and plots."""
-    schedules = report.markdown(("layer", "schedule"), [(f"{r.config} {r.layer}", r.schedule) for r in rows if r.schedule])
+    schedules = report.markdown(
+        ("layer", "schedule"), [(f"{r.config} {r.layer}", r.schedule) for r in rows if r.schedule]
+    )
     said = "\n".join(f"- {line}" for line in verdicts(rows))
     table = report.markdown(TITLES, [cells(row) for row in rows])
     report.write(folder, "arm_layers", "Layers on NEON, emulated", __doc__ or "", setting, table, said, schedules)

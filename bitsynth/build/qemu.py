@@ -33,7 +33,10 @@ def find(qemu: Qemu) -> str | None:
 
 
 def start(isa: Isa, qemu: Qemu, flags: Sequence[str], options: Sequence[str] = ()) -> QemuMachine:
-    """A fresh machine for code compiled with `flags`, qemu run with `options`; ToolError says what to install if it cannot be had."""
+    """A fresh machine for code compiled with `flags`; ToolError says what to install if it cannot be had.
+
+    `options` go to qemu.
+    """
     path = find(qemu)
     if path is None:
         raise ToolError(f"{qemu.programs[0]} is not on PATH: install Debian's {qemu.package}")

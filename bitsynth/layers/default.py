@@ -114,7 +114,14 @@ class Plan:
         kernel = self.found.entry.kernel
         rows = self.rows if self.rows < kernel.rows else 0
         return LayerSchedule(
-            kernel.isa, self.found.method, self.found.channels, self.gather, rows, self.columns_first, 0, self._band_rows
+            kernel.isa,
+            self.found.method,
+            self.found.channels,
+            self.gather,
+            rows,
+            self.columns_first,
+            0,
+            self._band_rows,
         )
 
     @property
