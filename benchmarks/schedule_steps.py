@@ -28,7 +28,7 @@ from bitsynth.schedule.layer import LayerSchedule
 
 LAYER = next(layer for layer in LAYERS if layer.name == "C6")
 WIDTHS = ((1, 1), (2, 1), (2, 2))
-REPEATS = 3
+REPEATS = 12
 THREADS = 2
 
 
