@@ -4,8 +4,9 @@
 
 A whole call under qemu-user, packing of activations included; results equal the integer convolution in the same run.
 The paper's form is its kernel as a schedule: five operations a plane pair, one pixel a call, sums through memory at
-every step of K. `kept` is the same with sums in registers as long as its proof allows. Of its five operations a pair the
-compiler shares one, a count of the activations alone, among the columns, which favours it. No figure here is a time.
+every step of K. `kept` is the same with sums in registers as long as its proof allows. Of its five operations a pair
+the compiler shares one, a count of the activations alone, among the columns, which favours it. No figure here is a
+time.
 """
 
 from __future__ import annotations
