@@ -12,25 +12,18 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import hashlib
 import json
-import os
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 import report
+from models import can_run, checksums, default_models, natively
 from numpy.typing import NDArray
 from quantized_graph import Graph, Quantized
 
 import bitsynth
-from bitsynth import architecture
-from bitsynth.build import host
-from bitsynth.build.runners import runs_natively
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 
@@ -90,26 +83,6 @@ class Row:
         return right and not self.accumulators_different
 
 
-def default_models() -> Path:
-    """BITSYNTH_MODELS, else the folder beside the checkout."""
-    beside = Path(__file__).resolve().parents[2] / "shared" / "models"
-    return Path(os.environ.get("BITSYNTH_MODELS") or beside)
-
-
-def checksums(folder: Path) -> dict[str, str]:
-    """Files used and their SHA-256, which must be those of SHA256SUMS."""
-    try:
-        lines = (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
-        wanted = {name: digest for digest, name in (line.split() for line in lines if line.strip())}
-        used = [*(f"{n}.onnx" for n in EXPECTED), IMAGES, LABELS]
-        found = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in used}
-    except OSError as error:
-        raise SpecError(f"cannot read {error.filename}: {error.strerror}; name the folder with --models") from None
-    if bad := [name for name in used if found[name] != wanted.get(name)]:
-        raise SpecError(f"{folder}: {', '.join(bad)} differ from SHA256SUMS; fetch the files again")
-    return found
-
-
 def idx(path: Path) -> NDArray[np.uint8]:
     """An array in MNIST's file format."""
     data = gzip.decompress(path.read_bytes())
@@ -122,21 +95,6 @@ def sample(folder: Path, count: int) -> tuple[NDArray[np.float32], NDArray[np.ui
     images, labels = idx(folder / IMAGES), idx(folder / LABELS)
     chosen = np.linspace(0, len(labels) - 1, count).round().astype(int)
     return images[chosen, None].astype(np.float32) / np.float32(255), labels[chosen]
-
-
-@contextmanager
-def natively(isa: str) -> Iterator[bool]:
-    """Whether `isa` runs natively; a forced runner is for the emulated set alone."""
-    forced = os.environ.pop("BITSYNTH_RUNNER", None)
-    table = load(isa).table
-    if forced and table.arch != host.arch():
-        os.environ["BITSYNTH_RUNNER"] = forced
-    try:
-        yield runs_natively(table)
-    finally:
-        os.environ.pop("BITSYNTH_RUNNER", None)
-        if forced:
-            os.environ["BITSYNTH_RUNNER"] = forced
 
 
 def evaluate(network: str, isa: str, folder: Path, wanted: int | None) -> Row:
@@ -197,18 +155,9 @@ def arguments() -> argparse.Namespace:
     return given
 
 
-def can_run(isa: str) -> bool:
-    """Whether there is any way to run `isa` here; says so where there is none."""
-    table = load(isa).table
-    if architecture.named(table.arch).emulator or host.matches(table):
-        return True
-    print(f"{isa} is left out: it is not emulated, and this processor does not have it", file=sys.stderr)
-    return False
-
-
 def main() -> int:
     given = arguments()
-    sums = checksums(given.models)
+    sums = checksums(given.models, [*(f"{n}.onnx" for n in EXPECTED), IMAGES, LABELS])
     isas = given.isa or [i for i in ISAS if can_run(i)]
     rows = [evaluate(network, isa, given.models, given.images) for isa in isas for network in EXPECTED]
     setting = report.setting(*dict.fromkeys(load(i).table.arch for i in isas))

@@ -5,8 +5,8 @@
 Every instruction set at 1 to 4 bits by 1 to 4 bits, cheapest in operations; the same in cycles
 of every processor of the sets that Arm boards have; every method of the sets that x86
 machines have at the widths of published figures, so that methods can be compared; every
-method for layers, whose tiles have at most 64 and 128 output channels; and the kernels of the
-paper's own sketch, which layers are compared with.
+method for layers, whose tiles have at most 64 and 128 output channels, at 8 by 1 bits too; and
+the kernels of the paper's own sketch, which layers are compared with.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from bitsynth.spec import Encoding, MatmulSpec, Operand
 
 PAPER = ((1, 1), (2, 1), (2, 2))
 HEADLINE = ((1, 1), (2, 1), (2, 2), (3, 3))
+IMAGE = (8, 1)
+"""Widths of a first layer, which reads pixels of 8 bits."""
 EVERY = tuple((a, w) for a in range(1, 5) for w in range(1, 5))
 
 
@@ -39,7 +41,7 @@ def wanted() -> Iterator[tuple[str, tuple[int, int], Choice]]:
             yield from ((name, widths, Choice(model=cpu)) for cpu in table.cpu for widths in EVERY)
         else:
             yield from ((name, widths, Choice(method)) for method in METHODS for widths in HEADLINE)
-        yield from ((name, widths, choice) for choice in for_layers(table) for widths in EVERY)
+        yield from ((name, widths, choice) for choice in for_layers(table) for widths in (*EVERY, IMAGE))
         if table.paper is not None and table.vector_bits == 128 and table.arch == "aarch64":
             yield from ((name, widths, Choice(sketch="paper")) for widths in PAPER)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,3 +50,20 @@ def locked(path: Path, failure: Callable[[OSError], ToolError]) -> Iterator[None
         yield
     finally:
         lock.release()
+
+
+def write_texts(folder: Path, files: Mapping[str, str]) -> list[Path]:
+    """Write every file that is not there already, letter for letter; their paths."""
+    paths = [folder / name for name in files]
+    for path, text in zip(paths, files.values(), strict=True):
+        data = text.encode()
+        if not _holds(path, data):
+            replace_file(path, data)
+    return paths
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    try:
+        return path.read_bytes() == data
+    except OSError:
+        return False

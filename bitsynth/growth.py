@@ -6,10 +6,11 @@ composes these effects (`verify`), the scheduler asks how long loops may run (`s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.isa.domains.forms import Form, Inexact, add_forms, as_form, is_plane, tightened, variable
+from bitsynth.isa.domains.forms import Form, Inexact, Ranges, add_forms, as_form, is_plane, ranged, tightened, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
@@ -19,6 +20,29 @@ from bitsynth.program import Acc, Kernel, Loop, Pass
 
 TraceFactory = Callable[[Isa, LinearDomain], Trace]
 Growth = Mapping[Hashable, Form]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a run of a loop adds to each lane of its accumulators: sums of what steps add to innermost lanes.
+
+    `ranges` are those of the innermost lanes' sums in a whole run. Lanes that wrap differ from
+    their sums by a multiple of 2**w; what is left when some are taken from others may fit again.
+    """
+
+    lanes: Growth
+    ranges: Ranges
+
+    @staticmethod
+    def of_step(grown: Growth) -> Sums:
+        """A step adds to every innermost lane what it adds to it."""
+        ranges = {key: (form.lo, form.hi) for key, form in grown.items()}
+        return Sums({key: variable(key, *ranges[key]) for key in grown}, ranges)
+
+    def after(self, times: int) -> Sums:
+        """The same after any number of runs up to `times`."""
+        ranges = {key: (min(0, lo * times), max(0, hi * times)) for key, (lo, hi) in self.ranges.items()}
+        return Sums({key: ranged(form, ranges) for key, form in self.lanes.items()}, ranges)
 
 
 def anything(key: Hashable, kind: VecType) -> Form:
@@ -33,7 +57,7 @@ def step_growth(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory = 
     trace = new_trace(isa, domain)
     bind_inputs(trace, kernel, loop)
     try:
-        grown = _grown(trace, loop.step, rows)
+        grown = _grown(trace, loop.step, domain)
         if loop.step.first:
             first = new_trace(isa, domain)
             bind_inputs(first, kernel, loop)
@@ -56,58 +80,51 @@ def _check_first(trace: Trace, loop: Loop, grown: Growth) -> None:
 
 
 def fold_growth(
-    isa: Isa, kernel: Kernel, loop: Pass, level: int, inner: Growth, new_trace: TraceFactory = Trace
-) -> dict[Hashable, Form]:
-    """What one step adds to each lane of loop `level`, through the accumulators of the loop inside it.
-
-    Ranges are those of a whole run of the loop inside.
-    """
-    trace = new_trace(isa, LinearDomain(1))
+    isa: Isa, kernel: Kernel, loop: Pass, level: int, inside: Sums, new_trace: TraceFactory = Trace
+) -> Sums:
+    """What one run adds to each lane of loop `level`, through the accumulators of the loop inside it."""
+    nested = loop.loops[level - 1]
+    held = inside.after(nested.times)
+    domain = LinearDomain(1, held.ranges)
+    trace = new_trace(isa, domain)
     trace.bind_constants(kernel.constants)
-    _bind_filled(trace, loop.loops[level - 1], inner)
+    _bind(trace, nested, held.lanes)
     try:
-        taken = _grown(trace, loop.loops[level], 1, inner)
+        grown = _grown(trace, loop.loops[level], domain)
     except Inexact as why:
         raise Refuted(f"loop {level} cannot be shown exact: {why}") from None
-    out = {}
-    for key, form in taken.items():
+    for form in grown.values():
         if form.const:
             raise Refuted(f"loop {level}: a lane gets {form.const} a run, however many steps it ends")
-        whole = compose(form, inner)
-        out[key] = Form(whole.const, whole.atoms, form.lo, form.hi)
-    return out
+    return Sums(grown, held.ranges)
 
 
-def _grown(trace: Trace, loop: Loop, rows: int, inner: Container[Hashable] = ()) -> dict[Hashable, Form]:
-    """What one run of the loop's program adds to each lane of its accumulators: planes, or lanes of the loop inside.
+def _grown(trace: Trace, loop: Loop, domain: LinearDomain) -> dict[Hashable, Form]:
+    """What one run of the loop's program adds to each lane of its accumulators: planes, or sums of innermost lanes.
 
     Most programs add the same to whatever the accumulators hold. One that saturates does so
     to what the runs before leave in them.
     """
     keys = {key: VecType.parse(acc.type) for acc in loop.accs for key in _keys(acc, VecType.parse(acc.type))}
     try:
-        return _added(trace, loop, rows, {key: anything(key, kind) for key, kind in keys.items()}, inner)
+        return _added(trace, loop, domain, {key: anything(key, kind) for key, kind in keys.items()})
     except Inexact:
-        grown = _added(trace, loop, rows, {key: variable(key, 0, 0) for key in keys}, inner)
+        grown = _added(trace, loop, domain, {key: variable(key, 0, 0) for key in keys})
         full = {key: _filled(key, form, loop.times - 1) for key, form in grown.items()}
-        if _added(trace, loop, rows, full, inner) != grown:
+        if _added(trace, loop, domain, full) != grown:
             raise Inexact("what a run adds depends on the runs before") from None
         return grown
 
 
-def _added(trace: Trace, loop: Loop, rows: int, before: Growth, inner: Container[Hashable]) -> dict[Hashable, Form]:
+def _added(trace: Trace, loop: Loop, domain: LinearDomain, before: Growth) -> dict[Hashable, Form]:
     """What a run adds to accumulators that hold `before`."""
-    for acc in loop.accs:
-        kind = VecType.parse(acc.type)
-        trace.bind(acc.name, Register(kind, tuple(before[key] for key in _keys(acc, kind))))
+    _bind(trace, loop, before)
     for step in loop.steps:
         trace.run(step)
-    return {key: form for acc in loop.accs for key, form in _growth_of(trace, acc, before, inner, rows)}
+    return {key: form for acc in loop.accs for key, form in _growth_of(trace, acc, before, domain)}
 
 
-def _growth_of(
-    trace: Trace, acc: Acc, before: Growth, inner: Container[Hashable], rows: int
-) -> list[tuple[Hashable, Form]]:
+def _growth_of(trace: Trace, acc: Acc, before: Growth, domain: LinearDomain) -> list[tuple[Hashable, Form]]:
     kind = VecType.parse(acc.type)
     if acc.next not in trace.registers:
         raise SpecError(f"accumulator {acc.name} becomes {acc.next}, which has no value")
@@ -116,18 +133,19 @@ def _growth_of(
     for i, (key, x) in enumerate(zip(_keys(acc, kind), register.lanes, strict=True)):
         form = as_form(x)
         rest = dict(form.atoms)
-        if rest.pop(key, None) != {1: 1} or not all(is_plane(k) or k in inner for k in rest):
+        if rest.pop(key, None) != {1: 1} or not all(is_plane(k) or k in domain.ranges for k in rest):
             raise Inexact(f"{acc.name} lane {i} is not itself plus what the step adds")
         grown = Form(form.const, rest, form.lo - before[key].lo, form.hi - before[key].hi)
-        out.append((key, tightened(grown, rows) if grown.lo < 0 else grown))
+        out.append((key, tightened(grown, domain.rows) if grown.lo < 0 else grown))
     return out
 
 
-def flush_effect(isa: Isa, kernel: Kernel, loop: Pass, grown: Growth, new_trace: TraceFactory = Trace) -> list[Form]:
-    """What a flush adds to each column of the tile, over accumulator lanes filled as far as they may be."""
-    trace = new_trace(isa, LinearDomain(1))
+def flush_effect(isa: Isa, kernel: Kernel, loop: Pass, sums: Sums, new_trace: TraceFactory = Trace) -> list[Form]:
+    """What a flush adds to each column of the tile, over innermost lanes: accumulators are as full as they may be."""
+    held = sums.after(loop.loops[-1].times)
+    trace = new_trace(isa, LinearDomain(1, held.ranges))
     trace.bind_constants(kernel.constants)
-    _bind_filled(trace, loop.loops[-1], grown)
+    _bind(trace, loop.loops[-1], held.lanes)
     tile = isa.tile
     count = kernel.tile_registers(isa.table.vector_bits)
     for r in range(count):
@@ -137,17 +155,16 @@ def flush_effect(isa: Isa, kernel: Kernel, loop: Pass, grown: Growth, new_trace:
     try:
         for step in loop.flush_steps:
             trace.run(step)
-        return [x for r, name in enumerate(loop.tile) for x in _tile_lanes(trace, name, r, tile, grown)]
+        return [x for r, name in enumerate(loop.tile) for x in _tile_lanes(trace, name, r, tile, held.ranges)]
     except Inexact as why:
         raise Refuted(f"the flush cannot be shown exact after {loop.flush_every} steps: {why}") from None
 
 
-def _bind_filled(trace: Trace, loop: Loop, grown: Growth) -> None:
-    """The loop's accumulators after any number of runs it may have."""
+def _bind(trace: Trace, loop: Loop, lanes: Growth) -> None:
+    """The loop's accumulators, holding `lanes`."""
     for acc in loop.accs:
         kind = VecType.parse(acc.type)
-        lanes = tuple(_filled(key, grown[key], loop.times) for key in _keys(acc, kind))
-        trace.bind(acc.name, Register(kind, lanes))
+        trace.bind(acc.name, Register(kind, tuple(lanes[key] for key in _keys(acc, kind))))
 
 
 def _keys(acc: Acc, kind: VecType) -> list[Hashable]:
@@ -158,13 +175,13 @@ def _filled(key: Hashable, form: Form, period: int) -> Form:
     return variable(key, min(0, form.lo * period), max(0, form.hi * period))
 
 
-def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, grown: Growth) -> list[Form]:
+def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, sums: Ranges) -> list[Form]:
     if name not in trace.registers:
         raise SpecError(f"the tile becomes {name}, which has no value")
     out = []
     for i, x in enumerate(trace.registers[name].viewed_as(trace.domain, kind).lanes):
         rest = dict(as_form(x).atoms)
-        if rest.pop(("c", r, i), None) != {1: 1} or not rest.keys() <= grown.keys():
+        if rest.pop(("c", r, i), None) != {1: 1} or not rest.keys() <= sums.keys():
             raise Inexact(f"tile lane {r * kind.lanes + i} is not itself plus sums")
         if (extra := as_form(x).const) != 0:
             raise Inexact(f"tile lane {r * kind.lanes + i} gets {extra} a flush, however many steps it ends")
@@ -173,7 +190,7 @@ def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, grown: Growth) -
 
 
 def compose(taken: Form, grown: Growth) -> Form:
-    """What is taken, with each accumulator lane replaced by what a step adds to it."""
+    """What is taken, with each innermost lane's sum replaced by what a step adds to it."""
     total = Form(0, {}, 0, 0)
     for key, by in taken.atoms.items():
         if key not in grown:

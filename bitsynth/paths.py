@@ -34,6 +34,11 @@ def shipped_kernels() -> Path:
     return _data("kernels_cache")
 
 
+def shipped_schedules() -> Path:
+    """The folder of tuned schedules that came with the package."""
+    return _data("tuned")
+
+
 def user_cache() -> Path:
     """The user's cache folder for bitsynth."""
     return platformdirs.user_cache_path("bitsynth")

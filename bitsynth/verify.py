@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.growth import Growth, TraceFactory, anything, compose, flush_effect, fold_growth, step_growth
+from bitsynth.growth import Growth, Sums, TraceFactory, anything, compose, flush_effect, fold_growth, step_growth
 from bitsynth.isa.check import require_tested
 from bitsynth.isa.domains.forms import Form, Inexact, Payload, add_forms, as_form, is_plane, total, variable
 from bitsynth.isa.domains.linear import LinearDomain
@@ -46,10 +46,11 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
         where = f"pass {index}"
         grown = step_growth(isa, kernel, loop, new_trace)
         lemmas += _step_lemmas(where, kernel, loop, grown)
+        sums = Sums.of_step(grown)
         for level in range(1, len(loop.loops)):
-            grown = fold_growth(isa, kernel, loop, level, grown, new_trace)
-            lemmas.append(_fold_lemma(where, loop, level))
-        taken = flush_effect(isa, kernel, loop, grown, new_trace)
+            sums = fold_growth(isa, kernel, loop, level, sums, new_trace)
+            lemmas.append(_fold_lemma(where, loop, level, sums))
+        taken = flush_effect(isa, kernel, loop, sums, new_trace)
         lemmas.append(f"{where}: a flush every {loop.flush_every} steps moves every lane to its column, none overflows")
         tile = [add_forms(have, compose(form, grown)) for have, form in zip(tile, taken, strict=True)]
     lemmas += _check_product(kernel, tile)
@@ -193,7 +194,10 @@ def _step_lemmas(where: str, kernel: Kernel, loop: Pass, grown: Growth) -> list[
     ]
 
 
-def _fold_lemma(where: str, loop: Pass, level: int) -> str:
-    inner = loop.loops[level - 1]
-    lanes = sum(VecType.parse(acc.type).lanes for acc in loop.loops[level].accs)
-    return f"{where}: loop {level} adds {inner.times} runs of the loop inside to {lanes} lanes, none overflows"
+def _fold_lemma(where: str, loop: Pass, level: int, sums: Sums) -> str:
+    inner, nested = loop.loops[level - 1], loop.loops[level]
+    bits = {VecType.parse(acc.type).bits for acc in nested.accs}
+    held = sums.after(nested.times).lanes.values()
+    wrap = sum(form.hi - form.lo >> min(bits) > 0 for form in held)
+    rest = f"{wrap} of which hold sums modulo 2**{min(bits)}" if wrap else "none overflows"
+    return f"{where}: loop {level} adds {inner.times} runs of the loop inside to {len(held)} lanes, {rest}"

@@ -37,6 +37,18 @@ def skip_isa() -> Callable[[str, str], None]:
     return skip
 
 
+@pytest.fixture(scope="session")
+def models() -> Path:
+    """The folder of trained networks; skips where there is none, or fails with BITSYNTH_REQUIRE_MODELS=1."""
+    folder = Path(os.environ.get("BITSYNTH_MODELS") or Path(__file__).resolve().parents[2] / "shared" / "models")
+    if not (folder / "SHA256SUMS").is_file():
+        reason = f"no trained networks in {folder}"
+        if os.environ.get("BITSYNTH_REQUIRE_MODELS") == "1":
+            pytest.fail(f"{reason}, and BITSYNTH_REQUIRE_MODELS=1")
+        pytest.skip(reason)
+    return folder
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """In CI, fail on a skip whose reason no line of `.ci/allowed_skips` matches."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,16 @@ from bitsynth.bench.statistics import Summary
 SUM = "sum"
 PEER_KINDS: tuple[Kind, ...] = ("fp32", "int8")
 Progress = Callable[[str, int, int], None]
+
+
+class Named(Protocol):
+    """Whom times belong to."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> Kind: ...
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,7 @@ def measure(
     return rows(contenders, layers, times)
 
 
-def rows(contenders: Sequence[Contender], layers: Sequence[str], times: NDArray[Any]) -> tuple[Row, ...]:
+def rows(contenders: Sequence[Named], layers: Sequence[str], times: NDArray[Any]) -> tuple[Row, ...]:
     """A row a contender and layer, from nanoseconds by contender, layer and round; then the rows of the sum."""
     fastest = {kind: _fastest(contenders, kind, times) for kind in PEER_KINDS}
     shown: list[Row] = []
@@ -111,7 +121,7 @@ def rows(contenders: Sequence[Contender], layers: Sequence[str], times: NDArray[
     return tuple(shown)
 
 
-def _fastest(contenders: Sequence[Contender], kind: Kind, times: NDArray[Any]) -> NDArray[Any] | None:
+def _fastest(contenders: Sequence[Named], kind: Kind, times: NDArray[Any]) -> NDArray[Any] | None:
     """Of every layer the contender of `kind` with the least median."""
     some = [i for i, c in enumerate(contenders) if c.kind == kind]
     return np.array(some)[np.median(times[some], axis=2).argmin(0)] if some else None

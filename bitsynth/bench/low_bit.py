@@ -47,6 +47,12 @@ def layer_of(
     )
 
 
+def codes_of(layer: Layer, act_bits: int) -> NDArray[np.uint8]:
+    """Seeded random activations, (1, H, W, C)."""
+    shape = 1, layer.height, layer.height, layer.in_channels
+    return np.random.default_rng(0).integers(0, 1 << act_bits, shape, np.uint8)
+
+
 def _calls(
     layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int
 ) -> tuple[Callable[[], object], Callable[[], object]]:
@@ -55,12 +61,6 @@ def _calls(
     call()
     require_exact(layer, made, codes, out)
     return call, made.bound(codes, packing=True)[0]
-
-
-def codes_of(layer: Layer, act_bits: int) -> NDArray[np.uint8]:
-    """Seeded random activations."""
-    shape = 1, layer.height, layer.height, layer.in_channels
-    return np.random.default_rng(0).integers(0, 1 << act_bits, shape, np.uint8)
 
 
 def require_exact(layer: Layer, made: Conv2d, codes: NDArray[np.uint8], out: NDArray[np.int32]) -> None:

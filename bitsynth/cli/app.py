@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from bitsynth.cli import bench, doctor, explore, isa, listing, show, synth, verify
+from bitsynth.cli import bench, doctor, emit_layer, explore, isa, listing, show, synth, tune, verify
 
 _EPILOG = (
     "Exit codes: 0 done; 1 no such kernel exists, or one was refuted; 2 bad input, usage or cache file; "
@@ -41,7 +41,7 @@ def start(
     ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Synthesize, prove and emit 1- to 8-bit matrix-multiply microkernels for NEON and AVX2."""
+    """Synthesize, prove and emit 1- to 8-bit kernels and layers for NEON, AVX2 and AVX-512."""
     if version:
         import bitsynth
 
@@ -54,7 +54,9 @@ app.command("synth")(synth.synth)
 app.command("verify")(verify.verify)
 app.command("show")(show.show)
 app.command("list")(listing.list_kernels)
+app.command("emit-layer")(emit_layer.emit_layer)
 app.command("explore")(explore.explore)
 app.add_typer(isa.app, name="isa")
 app.add_typer(bench.app, name="bench")
+app.command("tune")(tune.tune)
 app.command("doctor")(doctor.doctor)

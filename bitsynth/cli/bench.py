@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from bitsynth.isa import load
 
 app = typer.Typer(invoke_without_command=True, help="Measure kernels and layers.")
 _ADVICE = "name another file"
+
+if TYPE_CHECKING:
+    from bitsynth.bench.layers import Report
 
 _Sets = Annotated[
     str,
@@ -51,6 +54,11 @@ _Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Samples of every 
 _CsvFile = Annotated[
     Path | None, typer.Option("--csv", metavar="FILE", help="Write a line a figure to FILE.", show_default=False)
 ]
+_Device = Annotated[
+    str,
+    typer.Option("--device", metavar="HOST", help="Measure on this host, by ssh, such as pi@board.", show_default=""),
+]
+_DeviceRunner = Annotated[str, typer.Option("--device-runner", hidden=True, help="What runs programs there.")]
 _REPEATS = 5
 """Calls of a burst, of which the fastest counts."""
 
@@ -115,14 +123,19 @@ def resnet18(
     json_file: _JsonFile = None,
     csv_file: _CsvFile = None,
     plot: _Plot = None,
+    device: _Device = "",
+    device_runner: _DeviceRunner = "",
 ) -> None:
     """Measure the convolutions of ResNet-18 beside fp32 and int8 of PyTorch and ONNX Runtime.
 
     The eleven layers of CGO 2020's Table 1, batch 1, seeded random weights, packing of activations included and
     also shown by itself. All take turns, layer by layer and round by round, on as many threads each; a ratio is the
     median of the rounds' ratios. On avx2 the peers are kept from wider instructions, or left out where they cannot be.
+
+    With --device the layers are compiled here, checked and timed there, beside a float convolution of bitsynth's own
+    and ONNX Runtime where it is installed.
     """
-    sets, names = _sets(isa), _layer_names(layers)
+    names = _layer_names(layers)
     bits = sorted(_bits("--act-bits", act_bits)), sorted(_bits("--w-bits", w_bits))
     packages = baseline.split(",") if baseline else []
     _require(json_file, plot)
@@ -134,8 +147,12 @@ def resnet18(
     from bitsynth.cli import layers_report
 
     require_known(packages)
-    reports = []
-    for name in sets:
+    if device:
+        widths = [(a, w) for a in bits[0] for w in bits[1]]
+        reports = _on_board(device, device_runner, isa, widths, threads, names, rounds, "onnxruntime" in packages)
+    else:
+        reports = []
+    for name in [] if device else _sets(isa):
         with output.progress(f"bench {name}", bar=True) as say:
             mine = [c for a in bits[0] for w in bits[1] for c in low_bit.contenders(name, a, w, threads, names)]
             reports.append(beside_peers(name, threads, mine, packages, names, rounds, _REPEATS, say))
@@ -148,6 +165,35 @@ def resnet18(
         from bitsynth.bench import layers_plot
 
         layers_plot.draw(reports, plot)
+
+
+def _on_board(
+    host: str,
+    runner: str,
+    isa: str,
+    widths: list[tuple[int, int]],
+    threads: int,
+    names: list[str],
+    rounds: int,
+    ort: bool,
+) -> list[Report]:
+    """Measure on a board and show what it answers."""
+    from bitsynth.bench import on_device
+    from bitsynth.cli import layers_report
+    from bitsynth.device import Device
+
+    reports = []
+    with output.progress(f"bench {host}") as say, Device(host, emulator=runner) as board:
+        for name in isa.split(",") if isa else board.isas()[:1]:
+            say(f"{name}: compiling, copying, running")
+            answer, report = on_device.measure(board, load.load(name).name, widths, threads, names, rounds, ort)
+            if report is None:
+                checked = output.count(len(answer.layers), "layer")
+                output.write(f"{name}: {checked} right on {answer.before}; run by {answer.emulator}, so no times")
+            else:
+                layers_report.show(report)
+                reports.append(report)
+    return reports
 
 
 def _layer_names(text: str) -> list[str]:

@@ -14,10 +14,11 @@ from bitsynth.api import MatmulKernel
 from bitsynth.cache import Entry
 from bitsynth.choice import METHODS, SKETCHES, Choice
 from bitsynth.cli import output
-from bitsynth.cli.files import require_writable, write_c
+from bitsynth.cli.files import require_writable
 from bitsynth.cli.options import Json
 from bitsynth.cli.report import Line, kernel_line, print_lines
 from bitsynth.errors import SpecError
+from bitsynth.files import write_texts
 from bitsynth.isa.load import load
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 
@@ -93,7 +94,7 @@ def synth(
     if answer is None:
         require_writable(folder)
         answer = _solve(spec, choice, rlimit)
-    files = write_c(folder, MatmulKernel(answer.entry, spec).files)
+    files = write_texts(folder, MatmulKernel(answer.entry, spec).files)
     if as_json:
         output.write_json(_facts(answer, spec, files))
         return

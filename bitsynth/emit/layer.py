@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,11 @@ def call_source(name: str) -> dict[str, str]:
         "arrays": ARRAYS,
     }
     return {f"{name}_layer_call.c": render("layer_call.c.j2", values)}
+
+
+def board_source(names: Sequence[str]) -> dict[str, str]:
+    """The table of kernels of a board's runner."""
+    return {"bs_kernels.c": render("board_kernels.c.j2", {"names": names})}
 
 
 def runtime_files(*, threads: bool) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.api import get_kernel
 from bitsynth.build.memory import aligned
+from bitsynth.emit.layer_files import LayerText
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.files import write_texts
 from bitsynth.layers.constants import LAYOUTS, Constants, constants
-from bitsynth.layers.default import default_schedule
 from bitsynth.layers.epilogue import Epilogue, Scale
 from bitsynth.layers.geometry import Geometry, Pair, edges, pair
-from bitsynth.layers.library import library, pool
+from bitsynth.layers.library import check_threads, library, pool
+from bitsynth.layers.tuned import schedule_for
+from bitsynth.layers.words import packed_words
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.spec import Encoding, MatmulSpec, Operand, affine
 
@@ -34,7 +39,8 @@ class Conv2d:
     `weight` (OC, IC / groups, KH, KW) holds operand values, as activations do. `layout` says how
     activations lie in memory, `out_layout` how results do: "NHWC", "NCHW" or "packed", words of
     64 channels (`packed_words`). `isa` is an instruction set, or "auto" for the best this
-    processor has; `image`, (height, width), is what the default schedule is chosen for.
+    processor has; `image`, (height, width), is what the schedule is chosen for: a tuned one where one is known
+    for these threads too, else the default.
 
     Attributes: `schedule`, `source` (C text of kernel and runtime), `spec`, `geometry`, `kernel`.
     Raises SpecError for what does not fit together, ToolError where it cannot be compiled or run.
@@ -57,7 +63,7 @@ class Conv2d:
         isa: str = "auto",
         threads: int = 1,
         epilogue: Epilogue | None = None,
-        image: tuple[int, int] = TYPICAL_IMAGE,
+        image: tuple[int, int] | None = None,
         schedule: LayerSchedule | None = None,
     ) -> None:
         values = np.asanyarray(weight)
@@ -67,9 +73,13 @@ class Conv2d:
         )
         self.geometry = _geometry(values, stride, padding, dilation, groups)
         self.layout, self.out_layout = _layouts(layout, out_layout or layout, epilogue)
-        self.epilogue, self.threads = epilogue, threads
-        self.schedule = schedule or default_schedule(self.act, self.wgt, self.geometry, image, isa)
-        codes = self.wgt.encode(values, "weight")
+        self.epilogue, self.threads = epilogue, check_threads(threads)
+        size = pair("image", image, 1) if image else _typical(self.geometry)
+        if not isinstance(schedule, LayerSchedule | None):
+            raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
+        self.schedule, self._origin = (
+            (schedule, "as given") if schedule else schedule_for(self.act, self.wgt, self.geometry, size, isa, threads)
+        )
         self.weight = values
         found = get_kernel(
             self.schedule.isa,
@@ -84,11 +94,12 @@ class Conv2d:
         found = found.with_rows(self.schedule.rows) if self.schedule.rows else found
         self.kernel = found.with_flushes(self.schedule.flush_steps) if self.schedule.flush_steps else found
         self._check_depth()
+        codes = self.wgt.encode(values, "weight")
         self._constants = self._with_epilogue(
             constants(self.kernel.entry.kernel, self.spec, self.geometry, codes, self.schedule.gather)
         )
         self._numbers, self._bytes = self._constants.blob()
-        self._arena = np.zeros(0, np.uint8)
+        self._arena, self._lock = np.zeros(0, np.uint8), Lock()
 
     def __repr__(self) -> str:
         return f"<bitsynth {type(self).__name__} {self.geometry}, {self.kernel.name}>"
@@ -122,19 +133,39 @@ class Conv2d:
         """The layer of values `x`, (N, H, W, C) or (N, C, H, W) of any integer type; of words where it is packed."""
         if self.layout == "packed":
             return self.run(np.asanyarray(x))
-        return self.run(self.act.encode(np.asanyarray(x), "x"))
+        return self._run(self.act.encode(np.asanyarray(x), "x"))
 
     def run(self, codes: Array) -> Array:
         """The layer of codes: uint8 in the layer's layout, or uint64 words where that is packed."""
+        self._check_codes(codes)
+        return self._run(codes)
+
+    def _check_codes(self, codes: Array) -> None:
+        """SpecError for what is no code of the encoding."""
+        if isinstance(codes, np.ma.MaskedArray):
+            raise SpecError("codes are a masked array; fill its gaps first, with .filled()")
+        if codes.dtype != self._in_type:
+            raise SpecError(f"want {self._in_type} codes, not {codes.dtype}")
+        last = self.act.codes[-1]
+        if self.layout != "packed":
+            bad = codes.size and codes.max() > last
+        else:
+            bad = self.act.encoding is Encoding.TERNARY and (codes[..., ::2] & codes[..., 1::2]).any()
+        if bad:
+            raise SpecError(f"codes of {self.act} go to {last}; some are greater")
+
+    def _run(self, codes: Array) -> Array:
         batch, height, width = self._shape(codes)
         out = np.empty(self._out_shape(batch, height, width), self._out_type)
         if out.size:
-            self._call(np.ascontiguousarray(codes), out, 1)
+            self._call(np.require(codes, requirements=("C", "ALIGNED")), out, 1)
         return out
 
     def _call(self, codes: Array, out: Array, calls: int) -> None:
-        """Run `calls` times from C."""
-        self._check(self._runner.call(f"{self.kernel.name}_layer_run", *self._arguments(codes, out, calls), bits=32))
+        """Run `calls` times from C; one thread of Python at a time, which has the scratch memory."""
+        with self._lock:
+            arguments = self._arguments(codes, out, calls)
+            self._check(self._runner.call(f"{self.kernel.name}_layer_run", *arguments, bits=32))
 
     def bound(self, codes: Array, *, packing: bool = False) -> tuple[Callable[[], int], Array]:
         """A call of the layer on `codes` with nothing left to look up, and where its result goes.
@@ -144,22 +175,40 @@ class Conv2d:
         shape = self._out_shape(*self._shape(codes))
         out = aligned(math.prod(shape), self._out_type).reshape(shape)
         part = "pack" if packing else "run"
-        arguments = self._arguments(np.ascontiguousarray(codes), out, 1)
+        arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, 1)
         call = self._runner.bind(f"{self.kernel.name}_layer_{part}", *arguments)
         return call, out
 
     def _arguments(self, codes: Array, out: Array, calls: int) -> tuple[Any, ...]:
-        numbers = self._numbers.copy()
-        numbers[-3:] = self._shape(codes)
+        numbers, constants = self.described(codes)
+        _, height, width = numbers[-3:]
         threads = pool(self._runner, self.threads)
-        size = self._runner.call(f"{self.kernel.name}_layer_arena", numbers, self._bytes, self.threads)
+        size = self._runner.call(f"{self.kernel.name}_layer_arena", numbers, constants, self.threads)
+        if size < 0:
+            raise SpecError(f"an input of {height} x {width} takes more scratch memory than {self.spec.isa} can have")
         if self._arena.size < size:
             self._arena = aligned(size, np.uint8)
-        return numbers, self._bytes, codes, out, self._arena, self._arena.size, threads, calls
+        return numbers, constants, codes, out, self._arena, self._arena.size, threads, calls
 
     def _check(self, status: int) -> None:
         if status:
             raise ToolError(f"{self!r} failed with status {status}")
+
+    def described(self, codes: Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """What C that runs any layer (`emit.layer.call_source`) is told of this one: numbers, constants' bytes."""
+        numbers = self._numbers.copy()
+        numbers[-3:] = self._shape(codes.reshape((1,) * (4 - codes.ndim) + codes.shape))
+        return numbers, self._bytes
+
+    @property
+    def _in_type(self) -> np.dtype[Any]:
+        return np.dtype(np.uint64 if self.layout == "packed" else np.uint8)
+
+    @property
+    def _in_elements(self) -> int:
+        """Elements of a pixel of the input."""
+        channels = self.geometry.in_channels
+        return packed_words(self.act.bits, channels) if self.layout == "packed" else channels
 
     @property
     def _out_type(self) -> Any:
@@ -169,12 +218,7 @@ class Conv2d:
 
     def _shape(self, codes: Array) -> tuple[int, int, int]:
         """Batch, height and width of an input; SpecError where it is none of this layer."""
-        channels, kind = self.geometry.in_channels, "uint8"
-        if self.layout == "packed":
-            channels, kind = packed_words(self.act.bits, channels), "uint64"
-        if codes.dtype != kind:
-            raise SpecError(f"want {kind} codes, not {codes.dtype}")
-        at = 1 if self.layout == "NCHW" else 3
+        channels, at = self._in_elements, 1 if self.layout == "NCHW" else 3
         if codes.ndim != 4 or codes.shape[at] != channels:
             letters = "N, C, H, W" if at == 1 else "N, H, W, C"
             raise SpecError(f"want activations ({letters}) with C = {channels}, not {codes.shape}")
@@ -193,6 +237,15 @@ class Conv2d:
         """The kernel's C text."""
         return self.kernel.source
 
+    def files(self, name: str) -> dict[str, str]:
+        """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
+        made, codes = self._constants, self.wgt.encode(self.weight, "weight")
+        return LayerText(name, self.kernel.entry.kernel, self.spec, made.numbers, made.arrays, codes).files()
+
+    def emit(self, folder: str | Path, name: str) -> list[Path]:
+        """Write `files` into `folder`; their paths."""
+        return write_texts(Path(folder), self.files(name))
+
     def explain(self) -> str:
         """What is run and why, in words."""
         cost = self.kernel.cost
@@ -200,7 +253,7 @@ class Conv2d:
         return "\n".join(
             (
                 f"{type(self).__name__} {self.geometry}, {self.spec.act} x {self.spec.wgt}",
-                f"schedule  {self.schedule}",
+                f"schedule  {self.schedule} ({self._origin})",
                 f"kernel    {self.kernel.name}: {cost.ops_per_128_mac:g} ops per 128 MAC; cycles {cycles}",
                 f"weights   {self._constants.arrays['weights'].nbytes:,} bytes packed",
             )
@@ -208,29 +261,28 @@ class Conv2d:
 
 
 class Dense(Conv2d):
-    """A dense layer: `weight` (out features, in features), activations (N, in features)."""
+    """A dense layer: `weight` (out features, in features), activations (N, in features).
+
+    Options are those of `Conv2d` that do not concern a window.
+    """
 
     def __init__(self, weight: ArrayLike, act_bits: int, w_bits: int, **options: Any) -> None:
         values = np.asanyarray(weight)
         if values.ndim != 2:
             raise SpecError(f"want a weight (out features, in features), not {values.shape}")
-        if "layout" in options and options["layout"] == "NCHW":
-            raise SpecError("a dense layer's activations are (N, features): layout is NHWC or packed")
+        if unfit := sorted({"stride", "padding", "dilation", "groups"} & set(options)):
+            raise SpecError(f"a dense layer has no {', '.join(unfit)}")
+        if "NCHW" in (options.get("layout"), options.get("out_layout")):
+            raise SpecError("a dense layer's activations are (N, features): layouts are NHWC and packed")
         super().__init__(values[:, :, None, None], act_bits, w_bits, **{"image": (1, 64), **options})
 
-    def run(self, codes: Array) -> Array:
-        """The layer of codes (N, features), or of words where it is packed."""
-        if codes.ndim != 2:
-            raise SpecError(f"want activations (N, {self.geometry.in_channels}), not {codes.shape}")
+    def _run(self, codes: Array) -> Array:
+        if codes.ndim != 2 or codes.shape[1] != self._in_elements:
+            raise SpecError(f"want activations (N, {self._in_elements}), not {codes.shape}")
         if not len(codes):
             return np.empty((0, self._out_shape(1, 1, 1)[-1]), self._out_type)
-        made: Array = super().run(codes[None, None])[0, 0]
+        made: Array = super()._run(codes[None, None])[0, 0]
         return made
-
-
-def packed_words(bits: int, channels: int) -> int:
-    """64-bit words of one packed pixel: for every 64 channels one word a bit."""
-    return -(-channels // 64) * bits
 
 
 def _geometry(weight: Array, stride: Any, padding: Any, dilation: Any, groups: Any) -> Geometry:
@@ -250,10 +302,18 @@ def _geometry(weight: Array, stride: Any, padding: Any, dilation: Any, groups: A
     )
 
 
+def _typical(geometry: Geometry) -> tuple[int, int]:
+    """An image as they come, with room for the window."""
+    (top, left, bottom, right), reach = geometry.padding, geometry.reach
+    return max(TYPICAL_IMAGE[0], reach[0] - top - bottom), max(TYPICAL_IMAGE[1], reach[1] - left - right)
+
+
 def _layouts(layout: str, out_layout: str, epilogue: Epilogue | None) -> tuple[str, str]:
     for value in (layout, out_layout):
         if value not in LAYOUTS:
             raise SpecError(f"unknown layout {value!r}; known: {', '.join(LAYOUTS)}")
+    if epilogue is not None and not isinstance(epilogue, Epilogue):
+        raise SpecError(f"an epilogue is Scale, Requantize or Thresholds, not {epilogue!r}")
     if out_layout == "packed" and (epilogue is None or isinstance(epilogue, Scale)):
         raise SpecError("only codes can be packed: give Thresholds or Requantize, or another out_layout")
     return layout, out_layout

@@ -38,20 +38,25 @@ PLAIN_CODES_PER_CYCLE = 10
 
 def default_schedule(act: Operand, wgt: Operand, geometry: Geometry, image: tuple[int, int], isa: str) -> LayerSchedule:
     """The schedule of fewest estimated cycles; NoKernel where no kernel for layers is cached."""
+    return plans(act, wgt, geometry, image, isa)[0].schedule
+
+
+def plans(act: Operand, wgt: Operand, geometry: Geometry, image: tuple[int, int], isa: str) -> list[Plan]:
+    """Every plan of every cached kernel, fewest estimated cycles first; NoKernel where there is none."""
     found = list(candidates(act, wgt, isa))
     if not found:
         where = isa if isa != "auto" else "any instruction set this processor runs"
         raise NoKernel(
             f"no kernel of {act} x {wgt} for layers on {where}; run `bitsynth synth --channels 64` for these widths"
         )
-    plans = [
+    made = [
         Plan(x, geometry, *image, gather, rows)
         for x in found
         for gather in gathers(geometry)
         for rows in _rows(x.entry.kernel.rows)
         for columns_first in (False, True)
     ]
-    return min(plans, key=lambda p: p.cycles).schedule
+    return sorted(made, key=lambda p: p.cycles)
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ def candidates(act: Operand, wgt: Operand, isa: str) -> Iterator[Candidate]:
         for method in METHODS:
             for channels in CHANNELS:
                 path = cache.find(spec, Choice(method, channels=channels).variant)
-                if path is not None and _runs(entry := cache.load_entry(path)):
+                if path is not None and runs(entry := cache.load_entry(path)):
                     yield Candidate(entry, method, channels)
 
 
@@ -85,7 +90,7 @@ def _sets() -> list[str]:
     return [n for n in names() if load(n).table.arch == host.arch() and runs_natively(load(n).table)]
 
 
-def _runs(entry: Entry) -> bool:
+def runs(entry: Entry) -> bool:
     """Whether this processor has what the kernel needs, or emulation runs it anyway."""
     isa = load(entry.kernel.isa)
     needs = isa.requirements(sorted(forms_used(isa, entry.kernel)))

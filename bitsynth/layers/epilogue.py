@@ -61,7 +61,7 @@ class Thresholds:
         return max(1, int(self._levels().shape[1]).bit_length())
 
     def _levels(self) -> Array:
-        values = np.asarray(self.values)
+        values = _plain("thresholds", self.values)
         if values.ndim != 2 or values.dtype.kind not in "iu" or not 1 <= values.shape[1] < 1 << MAX_BITS:
             raise SpecError(f"thresholds must be integers (channels, 1 to 255), not {values.dtype} {values.shape}")
         return values
@@ -72,7 +72,9 @@ class Thresholds:
         if len(levels) != channels:
             raise SpecError(f"{len(levels)} channels of thresholds for {channels} output channels")
         info = np.iinfo(np.int32)
-        clipped = np.clip(levels.astype(np.int64), info.min, info.max).astype(np.int32)
+        if levels.dtype.kind == "u":
+            levels = np.minimum(levels.astype(np.uint64), np.uint64(info.max))
+        clipped = levels.astype(np.int64).clip(info.min, info.max).astype(np.int32)
         numbers = {"epilogue": 3, "threshold_count": levels.shape[1], "out_bits": self.bits}
         return numbers, {"thresholds": np.ascontiguousarray(clipped.T)}
 
@@ -85,13 +87,24 @@ def _check_bits(bits: Any) -> None:
         raise SpecError(f"bits must be a whole number from 1 to {MAX_BITS}, not {bits!r}")
 
 
+def _plain(name: str, value: ArrayLike) -> Array:
+    """`value` as an array; SpecError where some of it is masked or it is ragged."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise SpecError(f"{name} is a masked array; fill its gaps first, with .filled()")
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise SpecError(f"{name} is no array: {error}") from None
+
+
 def _channels(name: str, value: ArrayLike, channels: int, dtype: Any) -> Array:
     """One number a channel."""
-    given = np.asarray(value)
+    given = _plain(name, value)
     kinds = "iu" if np.dtype(dtype).kind == "i" else "iuf"
     if given.dtype.kind not in kinds or given.shape not in ((), (1,), (channels,)):
         raise SpecError(f"{name} must be one number or {channels} of them, not {given.dtype} {given.shape}")
-    made = np.broadcast_to(given, (channels,)).astype(dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = np.broadcast_to(given, (channels,)).astype(dtype)
     if not np.isfinite(made.astype(np.float64)).all() or (np.dtype(dtype).kind == "i" and (made != given).any()):
         raise SpecError(f"{name} has numbers that {np.dtype(dtype)} does not hold")
     return np.ascontiguousarray(made)

@@ -37,6 +37,12 @@ class Geometry:
         """Products in a sum."""
         return self.in_channels // self.groups * self.kernel[0] * self.kernel[1]
 
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Height and width of the window, dilated."""
+        (high, wide), (down, right) = self.kernel, self.dilation
+        return down * (high - 1) + 1, right * (wide - 1) + 1
+
     def output(self, height: int, width: int) -> tuple[int, int]:
         """Height and width of the output for an input of `height` by `width`; SpecError where there is none."""
         top, left, bottom, right = self.padding

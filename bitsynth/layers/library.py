@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from bitsynth import build
 from bitsynth.api import MatmulKernel
@@ -38,22 +40,32 @@ def needed(kernel: MatmulKernel) -> Requirements:
 
 def compiled(kernel: MatmulKernel) -> Path:
     """The shared library of the kernel, the runtime and what calls it."""
-    isa, text = load(kernel.spec.isa), CSource(kernel.entry.kernel, kernel.spec)
-    files = {
-        f"{kernel.name}.h": text.header,
-        f"{kernel.name}.c": text.source,
+    isa = load(kernel.spec.isa)
+    sources = files(kernel, threads=runs_natively(isa.table))
+    return build.compile_for(isa, sources, needs=needed(kernel), flags=FLAGS)
+
+
+def files(kernel: MatmulKernel, *, threads: bool) -> dict[str, str]:
+    """The C text of layers around `kernel`, with the pool where there are `threads`."""
+    return {
+        f"{kernel.name}.h": kernel.header,
+        f"{kernel.name}.c": kernel.source,
         **kernel_header(kernel.entry.kernel, kernel.spec),
         **call_source(kernel.name),
-        **runtime_files(threads=runs_natively(isa.table)),
+        **runtime_files(threads=threads),
     }
-    return build.compile_for(isa, files, needs=text.needs, flags=FLAGS)
+
+
+def check_threads(threads: Any) -> int:
+    """`threads`; SpecError unless there can be so many."""
+    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
+        raise SpecError(f"threads must be a whole number from 1 to {MOST_THREADS}, not {threads!r}")
+    return threads
 
 
 @cache
 def pool(runner: Runner, threads: int) -> int:
     """The address of a pool of `threads`, created once; 0 for one thread."""
-    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
-        raise SpecError(f"threads must be a whole number from 1 to {MOST_THREADS}, not {threads!r}")
     if threads == 1:
         return 0
     if not runner.description.startswith("natively"):
@@ -62,3 +74,7 @@ def pool(runner: Runner, threads: int) -> int:
     if not address:
         raise ToolError(f"the system does not give {threads} threads")
     return address
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.cache_clear)  # A child has none of the pools' threads.

@@ -74,7 +74,7 @@ void bs_compute(const struct call *c, struct view view, size_t from, size_t to, 
 /* Where a pixel's results go, from a channel on. */
 uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t channel);
 
-/* From the sums of pixel p, columns of a tile from `column` on, to results in their place. */
-void bs_finish_row(const struct call *c, size_t p, int32_t affine, size_t column, int32_t *sums);
+/* From the sums of pixel p, columns of a tile from `column` on, to results in their place; `staged` has room for them. */
+void bs_finish_row(const struct call *c, size_t p, int32_t affine, size_t column, int32_t *sums, void *staged);
 
 #endif

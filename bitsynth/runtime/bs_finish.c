@@ -63,8 +63,10 @@ static void finish(const struct bs_layer *l, size_t channel, size_t count, const
         memcpy(to, sums, count * sizeof *sums);
         break;
     case BS_FLOAT:
-        for (size_t j = 0; j < count; ++j)
-            ((float *)to)[j] = (float)sums[j] * l->scale[channel + j] + l->bias[channel + j];
+        for (size_t j = 0; j < count; ++j) {
+            const float scaled = (float)sums[j] * l->scale[channel + j]; /* a statement of its own: never fused */
+            ((float *)to)[j] = scaled + l->bias[channel + j];
+        }
         break;
     case BS_REQUANTIZE:
         for (size_t j = 0; j < count; ++j)
@@ -96,15 +98,15 @@ uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t channel)
     return c->output + ((c->image * c->out.height * c->out.width + p) * channels + channel) * out_bytes(l->epilogue);
 }
 
-void bs_finish_row(const struct call *c, size_t p, int32_t affine, size_t column, int32_t *sums)
+void bs_finish_row(const struct call *c, size_t p, int32_t affine, size_t column, int32_t *sums, void *staged)
 {
     const struct bs_layer *l = c->layer;
     const size_t count = least(l->kernel->columns, l->out_channels - column);
     const size_t channel = c->group * l->out_channels + column;
     make_values(c, p, affine, column, count, sums);
     if (l->out_layout == BS_NCHW) {
-        finish(l, channel, count, sums, sums);
-        store_channels_first(c, p, channel, count, sums);
+        finish(l, channel, count, sums, staged);
+        store_channels_first(c, p, channel, count, staged);
     } else
         finish(l, channel, count, sums, bs_pixel_output(c, p, channel));
 }

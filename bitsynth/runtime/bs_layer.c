@@ -72,7 +72,7 @@ static void plan_arena(struct call *c, size_t threads)
     c->pointers_bytes = aligned(c->segments * k->rows * sizeof(uint8_t *));
     c->offsets_bytes = aligned(c->segments * sizeof(size_t));
     c->terms_bytes = aligned((least(block, c->out.height * c->out.width) + k->rows) * sizeof(int32_t));
-    c->tile_bytes = aligned(k->rows * k->columns * sizeof(int32_t));
+    c->tile_bytes = aligned((k->rows + 1) * k->columns * sizeof(int32_t));
     const size_t line = l->in_layout == BS_NHWC ? 0 : c->in.width * l->groups * l->in_channels;
     const size_t patch = l->gather == BS_IM2COL ? c->pixel_codes : l->in_channels;
     c->staged_bytes = aligned(line + 64) + aligned(patch + 64);
@@ -80,16 +80,29 @@ static void plan_arena(struct call *c, size_t threads)
         c->pointers_bytes + 2 * c->terms_bytes + c->tile_bytes + c->staged_bytes + aligned(c->pixel_bytes + k->slack);
 }
 
-static void plan(struct call *c, const struct bs_layer *layer, struct bs_shape in, size_t threads)
+/* Whether the sizes below are none because products wrapped: reckoned with doubles, generously. */
+static int wraps(const struct call *c)
+{
+    const struct bs_layer *l = c->layer;
+    const double pixels = (double)c->out.height * (double)c->out.width, out_pixel = (double)l->groups * (double)l->out_channels;
+    const double view = ((double)c->band_grid_rows + 1) * ((double)c->grid_w + 1) * ((double)c->pixel_bytes + 256);
+    const double line = (double)c->in.width * (double)l->groups * (double)l->in_channels;
+    const double bytes = (double)c->views * view + (double)c->slots * (line + 8 * pixels) + pixels * out_pixel;
+    return bytes > (double)(SIZE_MAX / 2);
+}
+
+/* BS_OK, BS_EMPTY, or BS_ARENA where no memory could hold the arena. */
+static int plan(struct call *c, const struct bs_layer *layer, struct bs_shape in, size_t threads)
 {
     memset(c, 0, sizeof *c);
     c->layer = layer;
     c->in = in;
     c->out = bs_layer_output(layer, in);
-    if (c->out.batch * c->out.height * c->out.width == 0)
-        return;
+    if (c->out.batch == 0 || c->out.height == 0 || c->out.width == 0)
+        return BS_EMPTY;
     plan_grid(c);
     plan_arena(c, threads);
+    return wraps(c) ? BS_ARENA : BS_OK;
 }
 
 static size_t codes_bytes(const struct call *c)
@@ -116,7 +129,9 @@ static void set_offsets(struct call *c)
 size_t bs_layer_arena_bytes(const struct bs_layer *layer, struct bs_shape in, size_t threads)
 {
     struct call c;
-    plan(&c, layer, in, threads);
+    const int status = plan(&c, layer, in, threads);
+    if (status != BS_OK)
+        return status == BS_EMPTY ? 0 : SIZE_MAX;
     return c.views * c.view_bytes + c.slots * c.scratch_bytes + shared_bytes(&c);
 }
 
@@ -225,8 +240,6 @@ static void run_image(struct call *c, struct bs_pool *pool)
 
 static int run(struct call *c, const void *input, void *output, void *arena, size_t arena_bytes, struct bs_pool *pool)
 {
-    if (c->slots == 0)
-        return BS_EMPTY;
     const size_t private = c->views * c->view_bytes + c->slots * c->scratch_bytes;
     if (arena_bytes < private + shared_bytes(c))
         return BS_ARENA;
@@ -245,15 +258,15 @@ int bs_layer_run(const struct bs_layer *layer, struct bs_shape in, const void *i
     size_t arena_bytes, struct bs_pool *pool)
 {
     struct call c;
-    plan(&c, layer, in, pool ? pool->threads : 1);
-    return run(&c, input, output, arena, arena_bytes, pool);
+    const int status = plan(&c, layer, in, pool ? pool->threads : 1);
+    return status == BS_OK ? run(&c, input, output, arena, arena_bytes, pool) : status;
 }
 
 int bs_layer_pack(const struct bs_layer *layer, struct bs_shape in, const void *input, void *arena, size_t arena_bytes,
     struct bs_pool *pool)
 {
     struct call c;
-    plan(&c, layer, in, pool ? pool->threads : 1);
+    const int status = plan(&c, layer, in, pool ? pool->threads : 1);
     c.packs_only = 1;
-    return run(&c, input, NULL, arena, arena_bytes, pool);
+    return status == BS_OK ? run(&c, input, NULL, arena, arena_bytes, pool) : status;
 }

@@ -118,7 +118,8 @@ static void run_tile(const struct call *c, size_t p, size_t rows, size_t place, 
     }
     k->run(c->segments, c->segment_steps, s->pointers, w, start, s->term + place, s->tile, k->columns);
     for (size_t row = 0; row < rows; ++row)
-        bs_finish_row(c, p + row, k->row_affines ? s->affine[place + row] : 0, column, s->tile + row * k->columns);
+        bs_finish_row(c, p + row, k->row_affines ? s->affine[place + row] : 0, column, s->tile + row * k->columns,
+            s->tile + k->rows * k->columns);
 }
 
 /* Pixels from..to and tiles of columns tile_from..tile_to, tile by tile. */

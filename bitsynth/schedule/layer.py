@@ -40,8 +40,9 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _one_of("gather", self.gather, GATHERS)
         _one_of("sketch", self.sketch, SKETCHES)
         for name in ("channels", "rows", "block_rows", "band_rows", "flush_steps"):
-            if not 0 <= getattr(self, name) < 1 << 24:
-                raise SpecError(f"{name} of a schedule must be 0 or more, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if type(value) is not int or not 0 <= value < 1 << 24:
+                raise SpecError(f"{name} of a schedule must be a whole number from 0 to {(1 << 24) - 1}, not {value!r}")
 
     def numbers(self) -> dict[str, int]:
         """The numbers of the C runtime."""

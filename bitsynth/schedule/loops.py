@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from bitsynth.errors import Refuted
-from bitsynth.growth import Growth, flush_effect, fold_growth, step_growth
+from bitsynth.growth import Sums, flush_effect, fold_growth, step_growth
 from bitsynth.isa.load import Isa
 from bitsynth.program import Kernel, Pass
 from bitsynth.wellformed import MAX_TIMES
@@ -15,24 +15,24 @@ from bitsynth.wellformed import MAX_TIMES
 
 def longest_loops(isa: Isa, kernel: Kernel, loop: Pass) -> Pass:
     """The pass with every loop as long as the proof allows, innermost first, by bisection."""
-    grown = step_growth(isa, kernel, loop)
+    sums = Sums.of_step(step_growth(isa, kernel, loop))
     for level in range(len(loop.loops)):
-        loop = with_times(loop, level, _longest(_holds(isa, kernel, loop, level, grown)))
+        loop = with_times(loop, level, _longest(_holds(isa, kernel, loop, level, sums)))
         if level + 1 < len(loop.loops):
-            grown = fold_growth(isa, kernel, loop, level + 1, grown)
+            sums = fold_growth(isa, kernel, loop, level + 1, sums)
     return loop
 
 
-def _holds(isa: Isa, kernel: Kernel, loop: Pass, level: int, grown: Growth) -> Callable[[int], bool]:
+def _holds(isa: Isa, kernel: Kernel, loop: Pass, level: int, sums: Sums) -> Callable[[int], bool]:
     """Whether what follows loop `level` takes its accumulators exactly after so many runs."""
 
     def holds(times: int) -> bool:
         try:
             changed = with_times(loop, level, times)
             if level + 1 < len(loop.loops):
-                fold_growth(isa, kernel, changed, level + 1, grown)
+                fold_growth(isa, kernel, changed, level + 1, sums)
             else:
-                flush_effect(isa, kernel, changed, grown)
+                flush_effect(isa, kernel, changed, sums)
         except Refuted:
             return False
         return True

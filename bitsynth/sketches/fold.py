@@ -2,12 +2,15 @@
 
 Each accumulator register goes its own way, so one is planned and the plan is used for all.
 Both ways are the cheapest of the flush search (`reduce`), and the cheaper of the two is taken.
+
+What parts narrow lanes into low and high ones may leave the low ones unmasked: their sums are
+mixed with those of the high ones, and wrap, until the next stage takes the high sums away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from bitsynth.errors import NoKernel
@@ -18,8 +21,8 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.program import Acc, Loop
-from bitsynth.sketches.finish import Finish, take_from_tile
-from bitsynth.sketches.moves import AnyMove
+from bitsynth.sketches.finish import Finish, finish, take_from_tile
+from bitsynth.sketches.moves import AnyMove, Halves
 from bitsynth.sketches.reduce import Constants, cheapest_flush
 
 
@@ -27,6 +30,7 @@ from bitsynth.sketches.reduce import Constants, cheapest_flush
 class Stage:
     """What is done with accumulators filled by `times` runs: moves, then a finish into registers of `kind`.
 
+    Before that `unmix` takes every second accumulator's lanes, shifted up, from those of the one before.
     Lane i of the accumulator ends in lane order[i] of those, counted on through the registers.
     """
 
@@ -36,6 +40,7 @@ class Stage:
     kind: VecType
     order: tuple[int, ...]
     coef: int
+    unmix: Finish | None = None
 
     @property
     def registers(self) -> int:
@@ -45,10 +50,11 @@ class Stage:
 
 @dataclass(frozen=True)
 class Way:
-    """Stages from accumulators of type `start` to the tile, and what they cost over all steps."""
+    """Stages from accumulators of type `start` to the tile, how often each is run, and what all cost."""
 
     start: VecType
     stages: tuple[Stage, ...]
+    runs: tuple[int, ...]
     cost: float
 
     @property
@@ -68,9 +74,10 @@ def cheapest(isa: Isa, start: VecType, growth: int, steps: int, coef: int, metri
 
     What is summed is taken `coef` times from the tile, of which a register costs `moving` to load and store.
     """
-    ways = [
+    plain = [
         way for kinds in _kinds(isa, start) if (way := _way(isa, start, kinds, growth, steps, coef, metric, moving))
     ]
+    ways = [*plain, *(mixed for way in plain if (mixed := _mixed(isa, way, metric)))]
     if not ways:
         raise NoKernel(f"{isa.name}: no way from {start} accumulators that grow by {growth} to the tile")
     return min(ways, key=lambda w: (w.cost, len(w.stages)))
@@ -93,6 +100,7 @@ def _way(
     moving: float,
 ) -> Way | None:
     stages: list[Stage] = []
+    counts: list[int] = []
     have, most, runs, registers, cost = start, growth, steps, 1, 0.0
     for kind in kinds:
         times = min(((1 << have.bits) - 1) // most, runs)
@@ -104,8 +112,25 @@ def _way(
         cost += (stage[1] + metric(isa.gate)) * registers * runs
         have, most, registers = kind, times * most, registers * stage[0].registers
         stages.append(stage[0])
+        counts.append(runs)
     cost += moving * registers * runs
-    return Way(start, tuple(stages), cost)
+    return Way(start, tuple(stages), tuple(counts), cost)
+
+
+def _mixed(isa: Isa, way: Way, metric: Metric) -> Way | None:
+    """The way with low lanes unmasked in its first stage; None where that does not part lanes, or is the last."""
+    first, *rest = way.stages
+    match first.moves:
+        case (Halves(keep=str(keep)) as parted,) if rest:
+            trace = Trace(isa, LinearDomain(1))
+            trace.bind("acc", _filled(first.kind, 1))
+            found = finish(trace, ["acc"], 1 << parted.narrow.bits, metric, first.kind)
+            if found is None or found[2] != tuple(range(first.kind.lanes)):
+                return None
+            stages = (replace(first, moves=(replace(parted, keep=None),)), replace(rest[0], unmix=found[1]), *rest[1:])
+            cost = way.cost - metric(isa[keep]) * way.runs[0] + found[0] * way.runs[1]
+            return replace(way, stages=stages, cost=cost)
+    return None
 
 
 @lru_cache(maxsize=4096)
@@ -155,7 +180,9 @@ def _take(
     for name in into:
         trace.bind(name, Register(stage.kind, tuple(variable((name, i), 0, 0) for i in range(stage.kind.lanes))))
     out: list[str] = []
-    for k, name in enumerate(names):
+    for name in names:
+        trace.bind(name, _filled(have, 1))
+    for k, name in enumerate(_unmixed(trace, stage, have, names)):
         trace.bind(name, _filled(have, 1))
         sums = [name]
         for move in stage.moves:
@@ -163,3 +190,12 @@ def _take(
         own = into[k * stage.registers : (k + 1) * stage.registers]
         out += take_from_tile(trace, stage.finish, sums, stage.coef, own)
     return tuple(map(str, trace.steps)), out
+
+
+def _unmixed(trace: Trace, stage: Stage, have: VecType, names: Sequence[str]) -> Sequence[str]:
+    """The accumulators, every second one's lanes taken from those of the one before where the stage does that."""
+    if stage.unmix is None:
+        return names
+    high = names[1::2]
+    low = take_from_tile(trace, stage.unmix, high, 1 << have.bits // 2, names[::2])
+    return [name for pair in zip(low, high, strict=True) for name in pair]

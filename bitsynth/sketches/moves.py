@@ -74,9 +74,12 @@ class Move:
 
 @dataclass(frozen=True)
 class Halves:
-    """Every second lane of `narrow`, as a lane twice as wide: `keep` masks the low ones, `shift` brings the high."""
+    """Every second lane of `narrow`, as a lane twice as wide: `keep` masks the low ones, `shift` brings the high.
 
-    keep: str
+    Without `keep` the low ones stay below the high: whoever adds them up has to take those away.
+    """
+
+    keep: str | None
     shift: str
     narrow: VecType
     kind: Literal["halves"] = "halves"
@@ -92,23 +95,23 @@ class Halves:
 
     def ops(self, registers: int) -> tuple[str, ...]:
         """The instructions the level takes."""
-        return (self.keep, self.shift) * registers
+        return ((self.keep,) if self.keep else ()) * registers + (self.shift,) * registers
 
     def apply(self, trace: Trace, names: Sequence[str]) -> list[str]:
         """Run the level; raises Inexact or SpecError where it does not apply."""
         out = []
-        size = self.narrow.bits // 8
         for name in names:
-            kind = trace.isa[self.keep].operands[1].type
-            mask = (255,) * size + (0,) * size
-            lanes = Register(trace.isa.word, mask * (trace.isa.word.lanes // len(mask))).viewed_as(trace.domain, kind)
-            out += [
-                trace.apply(self.keep, [name, trace.constant(kind, lanes.lanes)]),
-                trace.apply(self.shift, [name], self.narrow.bits),
-            ]
+            low = self._low(trace, name, self.keep) if self.keep else name
+            out += [low, trace.apply(self.shift, [name], self.narrow.bits)]
         for name in out:
             trace.registers[name] = trace.registers[name].viewed_as(trace.domain, self.wide)
         return out
+
+    def _low(self, trace: Trace, name: str, keep: str) -> str:
+        kind, size = trace.isa[keep].operands[1].type, self.narrow.bits // 8
+        mask = (255,) * size + (0,) * size
+        lanes = Register(trace.isa.word, mask * (trace.isa.word.lanes // len(mask))).viewed_as(trace.domain, kind)
+        return trace.apply(keep, [name, trace.constant(kind, lanes.lanes)])
 
 
 AnyMove = Move | Halves

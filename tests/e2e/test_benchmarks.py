@@ -37,6 +37,7 @@ def test_paper_8x8():
         assert count["listing"][-1] == "ret"
 
 
+@pytest.mark.slow
 def test_figures(tmp_path):
     answer = printed("figures.py", "--only", "A1W1", "--runs", 1, "--md", "--results", tmp_path)
     assert [row["config"] for row in answer["synthesis"]] == ["neon A1W1", "avx2 A1W1"]

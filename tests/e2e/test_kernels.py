@@ -213,10 +213,30 @@ def test_bad_operands(a, w, message):
         kernel("avx2", 2, 2).matmul(np.asarray(a), np.asarray(w))
 
 
+def with_one_tile(k):
+    """The kernel's library with a function that points rows to the segments of what lies one behind the other."""
+    text = """#include "{name}.h"
+
+void one_tile(size_t segments, size_t steps, const uint8_t *a, const uint8_t *w, const int32_t *g, const int32_t *h,
+    int32_t *c, size_t ldc);
+void one_tile(size_t segments, size_t steps, const uint8_t *a, const uint8_t *w, const int32_t *g, const int32_t *h,
+    int32_t *c, size_t ldc)
+{{
+    const uint8_t *rows[64];
+    for (size_t row = 0; row < {name}_rows; ++row)
+        for (size_t i = 0; i < segments; ++i)
+            rows[i * {name}_rows + row] = a + (row * segments + i) * steps * {name}_row_bytes;
+    {name}(segments, steps, rows, w, g, h, c, ldc);
+}}
+"""
+    return k.compile({"one_tile.c": text.format(name=k.name)})
+
+
 @pytest.mark.parametrize("config", RUNNABLE, ids=name)
 def test_c_functions_straight(config):
     """Pack, run the microkernel on one tile with rows of C further apart, and leave the rest alone."""
     k = of_method(*config)
+    runner = with_one_tile(k)
     shape, stem = k.entry.kernel, k.name
     rng = np.random.default_rng(3)
     length = 2 * shape.k_step
@@ -233,10 +253,12 @@ def test_c_functions_straight(config):
     h = np.array(shape.row_terms)[rows].sum(axis=1).astype(np.int32)
     c = np.full((shape.rows, shape.columns + 5), -7, np.int32)
     of_rows, of_columns = (w, a) if shape.swapped else (a, w)
-    k.runner.call(stem, 2, of_rows, of_columns, g, h, c, shape.columns + 5)
     want = act.astype(int) @ (2 * wgt.astype(int) - (1 << shape.w_bits) + 1)
-    assert (c[:, : shape.columns] == (want.T if shape.swapped else want)).all()
-    assert (c[:, shape.columns :] == -7).all()
+    for segments in (1, 2):
+        runner.call("one_tile", segments, 2 // segments, of_rows, of_columns, g, h, c, shape.columns + 5)
+        assert (c[:, : shape.columns] == (want.T if shape.swapped else want)).all()
+        assert (c[:, shape.columns :] == -7).all()
+        c[:] = -7
 
 
 @pytest.mark.parametrize("config", RUNNABLE[:4], ids=name)
@@ -246,5 +268,5 @@ def test_no_step_at_all(config):
     shape = k.entry.kernel
     g, h = np.arange(shape.columns, dtype=np.int32), 100 * np.arange(shape.rows, dtype=np.int32)
     c = np.full((shape.rows, shape.columns), -7, np.int32)
-    k.runner.call(k.name, 0, None, None, g, h, c, shape.columns)
+    with_one_tile(k).call("one_tile", 1, 0, None, None, g, h, c, shape.columns)
     assert (c == g + (h[:, None] if shape.has_row_terms else 0)).all()

@@ -13,18 +13,8 @@ from bitsynth.isa.load import load
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks" / "mnist_tfc.py"
-MODELS = Path(os.environ.get("BITSYNTH_MODELS") or ROOT.parent / "shared" / "models")
-REQUIRED = os.environ.get("BITSYNTH_REQUIRE_MODELS") == "1"
 NATIVE = "avx2" if host.matches(load("avx2").table) else "neon"
 FULL = {"TFC_1W2A": 94.74, "TFC_1W1A": 92.96}
-
-
-@pytest.fixture
-def models():
-    if not (MODELS / "SHA256SUMS").is_file():
-        reason = f"no trained networks in {MODELS}"
-        pytest.fail(f"{reason}, and BITSYNTH_REQUIRE_MODELS=1") if REQUIRED else pytest.skip(reason)
-    return MODELS
 
 
 def run(*args, env=None):

@@ -40,7 +40,7 @@ def fails(capsys):
         (["--isa", "avx2", "--w-bits", "1,"], "--w-bits: want bits from 1 to 8"),
         (["--isa", "avx2", "--w-bits", "two"], "--w-bits: want bits from 1 to 8"),
         (["--isa", "avx2", "--w-bits", "12"], "--w-bits: want bits from 1 to 8"),
-        (["--isa", "avx2", "--act-bits", "8"], "no cached kernel A8W* for avx2"),
+        (["--isa", "avx2", "--act-bits", "7"], "no cached kernel A7W* for avx2"),
         (["--isa", "avx2", "--repeats", "0"], "'--repeats'"),
         (["--json"], "'--json'"),
     ],

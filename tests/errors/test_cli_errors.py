@@ -281,7 +281,7 @@ def flipped(data):
 
 
 def of_another_version(data):
-    return data.replace(b'"format": 2', b'"format": 999')
+    return data.replace(b'"format": %d' % cache.FORMAT, b'"format": 999')
 
 
 BROKEN = {

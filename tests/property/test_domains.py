@@ -323,6 +323,40 @@ def changed(known, change, payload, machine, w):
     holds(known, got.v, int(change(Bits(CONCRETE, w, machine)).v[0]), got.w)
 
 
+def unmixed(domain, x, y, times, more, less):
+    """What is left of x + times * y, in 16 bits, when y * 2**more is taken from it and y * less added."""
+    x, y = Bits(domain, 16, x), Bits(domain, 16, y)
+    return bits.zext((x + y * times) - (y << more) + y * less, 32)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), times=st.integers(0, 600), more=st.integers(0, 15), less=st.integers(-3, 3))
+def test_sums_that_cancel(data, times, more, less):
+    """What wrapped is widened only if what is left of it fits, and is then the number it was."""
+    ends = {("x", k): sorted(data.draw(st.tuples(*[st.integers(-(1 << 17), 1 << 17)] * 2))) for k in "xy"}
+    known = {key: data.draw(st.integers(*of)) for key, of in ends.items()}
+    sums = [variable(key, *of) for key, of in ends.items()]
+    try:
+        got = unmixed(LinearDomain(1, ends), *sums, times, more, less & 0xFFFF)
+    except Inexact:
+        return
+    machine = unmixed(CONCRETE, *(np.array([v % 2**16], np.uint64) for v in known.values()), times, more, less & 0xFFFF)
+    assert World([], [], known).form(got.v) % 2**32 == int(machine.v[0])
+
+
+@pytest.mark.parametrize(("most", "more", "fits"), [(65535, 8, True), (65536, 8, False), (9, 7, False)])
+def test_what_is_left_has_to_fit(most, more, fits):
+    ends = {("x", "x"): (0, most), ("x", "y"): (0, 1 << 20)}
+    sums = [variable(key, *of) for key, of in ends.items()]
+    if fits:
+        assert unmixed(LinearDomain(1, ends), *sums, 256, more, 0).v == variable(("x", "x"), 0, most)
+    else:
+        with pytest.raises(Inexact, match="a 16-bit lane is widened"):
+            unmixed(LinearDomain(1, ends), *sums, 256, more, 0)
+    with pytest.raises(Inexact, match="a 16-bit lane is widened"):
+        unmixed(LinearDomain(1), *sums, 256, more, 0)
+
+
 @pytest.mark.parametrize("w", [16, 32, 64])
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())

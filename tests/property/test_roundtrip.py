@@ -13,6 +13,7 @@ from solved import RUNNABLE, entry, name, spec_of
 from bitsynth import cache, paths
 from bitsynth.api import MatmulKernel
 from bitsynth.cache import Entry
+from bitsynth.emit.packing import order
 from bitsynth.errors import SpecError
 from bitsynth.names import KernelName
 from bitsynth.program import Planes, Step
@@ -46,25 +47,25 @@ def input_bytes(given, codes, size):
 
 
 def by_step(codes, count, shape):
-    """Codes of `count` vectors, padded with zeros to whole steps: (count, steps, k_step)."""
+    """Codes of `count` vectors, padded with zeros to whole steps: (count, steps, k_step), in the order of positions."""
     vectors, length = codes.shape
     out = np.zeros((count, -(-length // shape.k_step) * shape.k_step), int)
     out[:vectors, :length] = codes
-    return out.reshape(count, -1, shape.k_step).tolist()
+    assert sorted(order(shape)) == list(range(shape.k_step))
+    return out.reshape(count, -1, shape.k_step)[..., list(order(shape))].tolist()
 
 
 def packed_rows(shape, codes):
-    """By row tile, inputs that passes share, step, row, input."""
+    """By row, step, inputs that passes share, input."""
     count = -(-len(codes) // shape.rows) * shape.rows
     steps = by_step(codes, count, shape)
     return [
         byte
-        for tile in range(0, count, shape.rows)
+        for row in range(count)
+        for step in steps[row]
         for inputs in dict.fromkeys(p.rows for p in shape.passes)
-        for step in range(len(steps[0]))
-        for row in range(tile, tile + shape.rows)
         for x in inputs
-        for byte in input_bytes(x, steps[row][step], shape.slot_bytes)
+        for byte in input_bytes(x, step, shape.slot_bytes)
     ]
 
 

@@ -51,8 +51,8 @@ def test_every_kernel_is_found():
 
 
 def test_no_kernel_is_found():
-    with pytest.raises(SpecError, match=r"no cached kernel A8W\* for avx2; `bitsynth synth --isa avx2` makes one"):
-        found.find("avx2", {8})
+    with pytest.raises(SpecError, match=r"no cached kernel A7W\* for avx2; `bitsynth synth --isa avx2` makes one"):
+        found.find("avx2", {7})
 
 
 def test_variants_and_broken_files(user):

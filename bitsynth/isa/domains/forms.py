@@ -19,6 +19,7 @@ from functools import reduce
 from typing import TypeGuard, cast
 
 Atoms = Mapping[Hashable, Mapping[int, int]]
+Ranges = Mapping[Hashable, tuple[int, int]]
 
 
 class Inexact(Exception):
@@ -261,6 +262,12 @@ def tightened(x: Form, rows: int) -> Form:
         sums = [sum(c for tt, c in here if tt >> row & 1) for row in range(rows)]
         lo, hi = lo + times * min(sums), hi + times * max(sums)
     return Form(x.const, x.atoms, max(lo, x.lo), min(hi, x.hi))
+
+
+def ranged(x: Form, ranges: Ranges) -> Form:
+    """The same combination of unknowns with the range that follows from theirs."""
+    ends = [sorted((c * ranges[key][0], c * ranges[key][1])) for key, by in x.atoms.items() for c in by]
+    return Form(x.const, x.atoms, x.const + sum(lo for lo, _ in ends), x.const + sum(hi for _, hi in ends))
 
 
 def interval(x: Payload) -> tuple[int, int]:

@@ -18,12 +18,14 @@ from bitsynth.isa.domains.forms import (
     Form,
     Payload,
     Pieces,
+    Ranges,
     add_forms,
     as_form,
     cut,
     gated,
     interval,
     product,
+    ranged,
     require,
     side_by_side,
     tightened,
@@ -33,9 +35,13 @@ from bitsynth.isa.domains.forms import (
 
 @dataclass
 class LinearDomain:
-    """Truth tables have `rows` rows; `full` is the table that is true everywhere."""
+    """Truth tables have `rows` rows; `full` is the table that is true everywhere.
+
+    Unknowns of known `ranges` may cancel, and what is left be in a smaller range than what was added.
+    """
 
     rows: int
+    ranges: Ranges = field(default_factory=dict)
     full: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,14 +53,18 @@ class LinearDomain:
     def add(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(a, int) and isinstance(b, int):
             return (a + b) & ((1 << w) - 1)
-        return add_forms(as_form(a), as_form(b))
+        return self._known(add_forms(as_form(a), as_form(b)))
+
+    def _known(self, x: Form) -> Form:
+        """A difference, whose terms may have cancelled, with the range it has."""
+        return ranged(x, self.ranges) if x.lo < 0 and x.atoms.keys() <= self.ranges.keys() else x
 
     def sub(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(b, int) and b == 0:
             return a
         if isinstance(a, int) and isinstance(b, int):
             return (a - b) & ((1 << w) - 1)
-        return add_forms(as_form(a), as_form(b).scaled(-1))
+        return self._known(add_forms(as_form(a), as_form(b).scaled(-1)))
 
     def mul(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(a, int) and isinstance(b, int):

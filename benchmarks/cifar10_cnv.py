@@ -1,0 +1,214 @@
+"""Trained networks on CIFAR-10 with packed bits between all layers, by bitsynth's convolutions and dense layers.
+
+    python benchmarks/cifar10_cnv.py [--models DIR] [--isa ISA] [--threads N] [--json]
+
+CNV with 1-bit weights and 1- or 2-bit activations: six convolutions 3 x 3, a 2 x 2 maximum after
+the second and the fourth, three dense layers; the scales of training are folded into integer
+thresholds. The logits of every image must be those of the files, to the bit. Microseconds are
+medians for one image, packing included: a layer's are its call alone, the network's have numpy's
+maxima and all of Python in them. An emulator gives no times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import report
+from models import can_run, checksums, default_models, natively
+from numpy.typing import NDArray
+
+from bitsynth.build import host
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import load
+from bitsynth.layers import Conv2d, Dense, Thresholds
+
+Array = NDArray[Any]
+NETWORKS = {"cifar10_cnvW1A1": (1, "bipolar"), "cifar10_cnvW1A2": (2, "ternary")}
+"""Bits and encoding of activations; those of the image are 8 and signed."""
+ISAS = ("avx512", "avx2", "neon")
+LAYERS, POOLED, CLASSES = 9, (1, 3), 10
+ROUNDS = 50
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network on one instruction set. `layers` are the schedules and, where they count, microseconds."""
+
+    network: str
+    isa: str
+    runs: str
+    images: int
+    logits: int
+    different: int
+    microseconds: float | None
+    layers: tuple[tuple[str, float | None], ...]
+
+
+def build(arrays: dict[str, Array], bits: int, encoding: str, isa: str, threads: int) -> list[Conv2d]:
+    """The layers of a network."""
+    layers: list[Conv2d] = []
+    size = arrays["images"].shape[1]
+    for i in range(LAYERS):
+        w, last = arrays[f"w{i}"], i == LAYERS - 1
+        options: dict[str, Any] = {
+            "act_encoding": encoding if i else "signed",
+            "layout": "packed" if i else "NHWC",
+            "out_layout": "NHWC" if last else "packed",
+            "epilogue": None if last else Thresholds(levels(arrays[f"t{i}"], i, bits, w[0].size)),
+            "isa": isa,
+            "threads": threads,
+        }
+        if w.ndim == 4:
+            layers.append(Conv2d(w.transpose(0, 3, 1, 2), bits if i else 8, 1, image=(size, size), **options))
+            size = (size - 2) // 2 if i in POOLED else size - 2
+        else:
+            layers.append(Dense(w, bits, 1, **options))
+    return layers
+
+
+def levels(given: Array, i: int, bits: int, fan_in: int) -> Array:
+    """Thresholds of a layer's sum: the file has the image's in halves, and for 1 bit those of a count of equal bits."""
+    whole = given.astype(np.int64)
+    if i == 0:
+        return whole // 2
+    return 2 * whole - fan_in if bits == 1 else whole
+
+
+def pixels(images: Array) -> Array:
+    """8-bit signed integers of images, x standing for x / 128."""
+    return np.clip(np.floor((images / 255 * 2 - 1) * 128), -128, 127).astype(np.int8)
+
+
+def pool(words: Array, bits: int) -> Array:
+    """The maximum of every 2 x 2 pixels of packed codes."""
+    n, high, wide, _ = words.shape
+    planes = words.reshape(n, high, wide, -1, bits)[:, : high // 2 * 2, : wide // 2 * 2]
+    lines = greater(planes[:, ::2], planes[:, 1::2])
+    return greater(lines[:, :, ::2], lines[:, :, 1::2]).reshape(n, high // 2, wide // 2, -1)
+
+
+def greater(a: Array, b: Array) -> Array:
+    """The greater of codes whose bits are planes along the last axis, lowest first."""
+    above, equal = np.zeros_like(a[..., 0]), ~np.zeros_like(a[..., 0])
+    for bit in reversed(range(a.shape[-1])):
+        above |= equal & a[..., bit] & ~b[..., bit]
+        equal &= ~(a[..., bit] ^ b[..., bit])
+    return np.where(above[..., None] == 0, b, (a & above[..., None]) | (b & ~above[..., None]))
+
+
+def run(layers: list[Conv2d], x: Array, bits: int, each: Callable[[Conv2d, Array], None] | None = None) -> Array:
+    """Logits of pixels `x`; `each` sees every layer and its input."""
+    for i, layer in enumerate(layers):
+        if isinstance(layer, Dense) and x.ndim == 4:
+            x = x.reshape(len(x), -1)
+        if each:
+            each(layer, x)
+        x = layer(x)
+        if i in POOLED:
+            x = pool(x, bits)
+    return x[:, :CLASSES]
+
+
+def microseconds(call: Callable[[], Any]) -> float:
+    """The median of some calls."""
+    times = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - start) * 1e6)
+    return median(times)
+
+
+def layer_times(layers: list[Conv2d], x: Array, bits: int) -> list[float]:
+    """Microseconds of each layer."""
+    times: list[float] = []
+
+    def each(layer: Conv2d, given: Array) -> None:
+        codes = layer.act.encode(given, "x") if given.dtype != np.uint64 else given
+        codes = codes[None, None] if codes.ndim == 2 else codes
+        times.append(microseconds(layer.bound(codes)[0]))
+
+    run(layers, x, bits, each)
+    return times
+
+
+def evaluate(network: str, isa: str, folder: Path, threads: int) -> Row:
+    """Run `network` with layers of `isa`."""
+    bits, encoding = NETWORKS[network]
+    with np.load(folder / f"{network}.npz") as file:
+        arrays = {name: file[name] for name in file.files}
+    with natively(isa) as native:
+        layers = build(arrays, bits, encoding, isa, threads if native else 1)
+        x, want = pixels(arrays["images"]), arrays["ref_logits"]
+        got = run(layers, x, bits)
+        times: list[Any] = layer_times(layers, x[:1], bits) if native else [None] * LAYERS
+        whole = microseconds(lambda: run(layers, x[:1], bits)) if native else None
+        places = {layer._runner.description for layer in layers}
+    named = [f"{layer.geometry}: {layer.schedule}" for layer in layers]
+    different = int(np.count_nonzero(got != want))
+    return Row(
+        *(network, isa, " ".join(sorted(places)), len(x), got.size, different, whole),
+        tuple(zip(named, times, strict=True)),
+    )
+
+
+def show(rows: list[Row]) -> str:
+    titles = ["network", "isa", "runs", "images", "logits", "equal the reference", "layers us", "image us"]
+    return report.columns(
+        titles,
+        [
+            (
+                *(r.network, r.isa, r.runs, r.images, r.logits),
+                "all" if not r.different else f"{r.different} differ",
+                *("-" if r.microseconds is None else f"{t:.0f}" for t in (_sum(r), r.microseconds or 0)),
+            )
+            for r in rows
+        ],
+    )
+
+
+def _sum(row: Row) -> float:
+    return sum(t or 0 for _, t in row.layers)
+
+
+def show_layers(row: Row) -> str:
+    lines = [(str(i), "-" if t is None else f"{t:.1f}", what) for i, (what, t) in enumerate(row.layers)]
+    return f"{row.network} {row.isa}\n" + "\n".join(f"  {i}  {t:>8} us  {what}" for i, t, what in lines) + "\n"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=Path, default=default_models(), help="folder of networks")
+    parser.add_argument("--isa", choices=ISAS, action="append", help="one instruction set; all by default")
+    parser.add_argument("--threads", type=int, default=1, help="threads where layers run natively")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = arguments()
+    sums = checksums(given.models, [f"{n}.npz" for n in NETWORKS])
+    isas = given.isa or [i for i in ISAS if can_run(i)]
+    if not isas:
+        raise SpecError(f"this processor, {host.arch()}, runs none of {', '.join(ISAS)}")
+    rows = [evaluate(network, isa, given.models, given.threads) for isa in isas for network in NETWORKS]
+    setting = report.setting(*dict.fromkeys(load(i).table.arch for i in isas))
+    if given.json:
+        print(json.dumps({"setting": setting, "sha256": sums, "rows": [asdict(r) for r in rows]}, indent=1))
+    else:
+        print(report.heading(setting), "\n")
+        print("\n".join(show_layers(r) for r in rows))
+        print(show(rows))
+    return int(any(r.different for r in rows))
+
+
+if __name__ == "__main__":
+    report.run(main)

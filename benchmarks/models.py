@@ -1,0 +1,59 @@
+"""Trained networks beside the checkout, and where kernels run them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bitsynth import architecture
+from bitsynth.build import host
+from bitsynth.build.runners import runs_natively
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import load
+
+
+def default_models() -> Path:
+    """BITSYNTH_MODELS, else the folder beside the checkout."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "models"
+    return Path(os.environ.get("BITSYNTH_MODELS") or beside)
+
+
+def checksums(folder: Path, used: Iterable[str]) -> dict[str, str]:
+    """The SHA-256 of the files `used`, which must be those of SHA256SUMS."""
+    try:
+        lines = (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+        wanted = {name: digest for digest, name in (line.split() for line in lines if line.strip())}
+        found = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in used}
+    except OSError as error:
+        raise SpecError(f"cannot read {error.filename}: {error.strerror}; name the folder with --models") from None
+    if bad := [name for name, digest in found.items() if digest != wanted.get(name)]:
+        raise SpecError(f"{folder}: {', '.join(bad)} differ from SHA256SUMS; fetch the files again")
+    return found
+
+
+@contextmanager
+def natively(isa: str) -> Iterator[bool]:
+    """Whether `isa` runs natively; a forced runner is for the emulated set alone."""
+    forced = os.environ.pop("BITSYNTH_RUNNER", None)
+    table = load(isa).table
+    if forced and table.arch != host.arch():
+        os.environ["BITSYNTH_RUNNER"] = forced
+    try:
+        yield runs_natively(table)
+    finally:
+        os.environ.pop("BITSYNTH_RUNNER", None)
+        if forced:
+            os.environ["BITSYNTH_RUNNER"] = forced
+
+
+def can_run(isa: str) -> bool:
+    """Whether there is any way to run `isa` here; says so where there is none."""
+    table = load(isa).table
+    if architecture.named(table.arch).emulator or host.matches(table):
+        return True
+    print(f"{isa} is left out: it is not emulated, and this processor does not have it", file=sys.stderr)
+    return False

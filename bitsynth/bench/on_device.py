@@ -1,0 +1,59 @@
+"""ResNet-18's layers on a board: checked and timed there, beside a float convolution and ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bitsynth.bench.contender import Kind
+from bitsynth.bench.layers import Report, rows
+from bitsynth.bench.low_bit import codes_of, layer_of
+from bitsynth.bench.resnet18 import LAYERS
+from bitsynth.device import Device, Measured
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Whom times belong to."""
+
+    name: str
+    kind: Kind
+
+
+def measure(
+    board: Device,
+    isa: str,
+    widths: Sequence[tuple[int, int]],
+    threads: int,
+    names: Sequence[str],
+    rounds: int,
+    onnxruntime: bool,
+) -> tuple[Measured, Report | None]:
+    """What the board answered, and a report of its times; None where an emulator ran it, which tells no time."""
+    layers = [layer for layer in LAYERS if layer.name in names]
+    work = [
+        (f"A{a}W{w} {layer.name}", layer_of(layer, isa, a, w, threads), codes_of(layer, a))
+        for a, w in widths
+        for layer in layers
+    ]
+    answer = board.measure(work, threads=threads, repeats=rounds, onnxruntime=onnxruntime)
+    return answer, None if answer.emulator else _report(answer, isa, widths, threads, [x.name for x in layers])
+
+
+def _report(answer: Measured, isa: str, widths: Sequence[tuple[int, int]], threads: int, names: list[str]) -> Report:
+    """Baselines do not depend on widths: those beside the first are shown."""
+    found = {x.name: x for x in answer.layers}
+    first = f"A{widths[0][0]}W{widths[0][1]}"
+    by_contender: dict[_Named, list[Sequence[int]]] = {
+        _Named("bitsynth fp32", "fp32"): [found[f"{first} {n}"].fp32_ns for n in names],
+        _Named("onnxruntime fp32", "fp32"): [found[f"{first} {n}"].onnxruntime_ns for n in names],
+    }
+    for a, w in widths:
+        by_contender[_Named(f"A{a}W{w}", "bitsynth")] = [found[f"A{a}W{w} {n}"].ns for n in names]
+    timed = {who: times for who, times in by_contender.items() if all(times)}
+    samples = min(len(t) for times in timed.values() for t in times)
+    array = np.array([[t[:samples] for t in times] for times in timed.values()], float)
+    about = {"board": {"before": str(answer.before), "after": str(answer.after)}}
+    return Report(isa, threads, rows(list(timed), names, array), about, answer.left_out)

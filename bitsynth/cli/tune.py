@@ -1,0 +1,144 @@
+"""`bitsynth tune`: better schedules by measuring."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bitsynth.cli import output, tune_report
+from bitsynth.cli.files import require_writable
+from bitsynth.cli.options import Json
+from bitsynth.errors import SpecError, ToolError
+
+if TYPE_CHECKING:
+    from bitsynth.layers.geometry import Geometry
+
+Size = tuple[int, int]
+_OWN = "A layer of your own"
+_Isa = Annotated[str, typer.Option("--isa", help="Instruction set; this processor must have it.")]
+_ActBits = Annotated[int, typer.Option("--act-bits", help="Bits of an activation, 1 to 8.")]
+_WBits = Annotated[int, typer.Option("--w-bits", help="Bits of a weight, 1 to 8.")]
+_Layers = Annotated[
+    str,
+    typer.Option("--layers", metavar="NAMES", help="Of ResNet-18, such as C2,C6.", show_default="all eleven"),
+]
+_Threads = Annotated[int, typer.Option("--threads", min=1, max=256, help="Threads of a layer.")]
+_Trials = Annotated[int, typer.Option("--trials", min=1, help="Trials of a layer's study, earlier ones included.")]
+_Timeout = Annotated[
+    float, typer.Option("--timeout-s", help="Seconds a trial may take, compiling included; then it failed.")
+]
+_StudyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--study", metavar="FILE", help="Where trials are kept, of all layers.", show_default="in the user's cache"
+    ),
+]
+_Out = Annotated[
+    Path | None,
+    typer.Option("-o", metavar="FOLDER", help="Where results go.", show_default="the user's cache"),
+]
+_Channels = Annotated[int, typer.Option(min=0, rich_help_panel=_OWN, show_default=False)]
+_Count = Annotated[int, typer.Option(min=1, rich_help_panel=_OWN)]
+_Padding = Annotated[int, typer.Option("--padding", min=0, rich_help_panel=_OWN)]
+_Image = Annotated[
+    str, typer.Option("--image", metavar="HxW", help="Height and width of the input.", rich_help_panel=_OWN)
+]
+
+
+def tune(
+    isa: _Isa,
+    act_bits: _ActBits,
+    w_bits: _WBits,
+    layers: _Layers = "",
+    threads: _Threads = 1,
+    trials: _Trials = 60,
+    timeout_s: _Timeout = 60,
+    study: _StudyFile = None,
+    out: _Out = None,
+    json: Json = False,
+    in_channels: _Channels = 0,
+    out_channels: _Channels = 0,
+    kernel: _Count = 3,
+    stride: _Count = 1,
+    padding: _Padding = 0,
+    dilation: _Count = 1,
+    groups: _Count = 1,
+    image: _Image = "28x28",
+) -> None:
+    """Find faster schedules of layers by measuring, for layers of ResNet-18 or one of your own.
+
+    Every trial is compiled, checked against the default schedule's results to the bit, and measured beside it, in
+    a process of its own. Trials are kept in the study's file as they end: the same command goes on where an
+    earlier one stopped, and several at a time share the work. Results are taken by every layer of the same sizes,
+    widths, image and threads that is given no schedule.
+
+    Exit code 2 for bad input or a study that does not fit, 4 where a file cannot be written or nothing be measured.
+    """
+    if importlib.util.find_spec("optuna") is None:
+        raise ToolError("the package optuna is not installed: pip install 'bitsynth[tune]'")
+    if not 1 <= timeout_s < threading.TIMEOUT_MAX:
+        raise SpecError(f"--timeout-s: want a number of seconds from 1 on, not {timeout_s}")
+    own = _own(in_channels, out_channels, kernel, stride, padding, dilation, groups)
+    if own and layers:
+        raise SpecError("give --layers or the channels of a layer of your own, not both")
+    chosen = {"own": (own, _size(image))} if own else _resnet18(layers)
+    from bitsynth.layers.tuned import Problem
+    from bitsynth.tuning.local import require, tuned
+
+    if out:
+        require_writable(out, "name another folder with -o")
+    problems = {n: Problem(isa, act_bits, w_bits, g, size, threads) for n, (g, size) in chosen.items()}
+    for problem in problems.values():
+        require(problem)
+    results = {}
+    for name, problem in problems.items():
+        with output.progress(f"tune {name}") as say:
+            results[name] = tuned(problem, trials, timeout_s, study, out, say)
+    tune_report.show(results, json)
+
+
+def _own(
+    in_channels: int, out_channels: int, kernel: int, stride: int, padding: int, dilation: int, groups: int
+) -> Geometry | None:
+    """The layer whose channels are given; SpecError for half of them."""
+    from bitsynth.layers.geometry import Geometry, edges, pair
+
+    if not in_channels and not out_channels:
+        return None
+    if not in_channels or not out_channels:
+        raise SpecError("a layer of your own takes both --in-channels and --out-channels")
+    if in_channels % groups:
+        raise SpecError(f"{in_channels} input channels cannot be shared by {groups} groups")
+    window = pair("kernel", kernel, 1), pair("stride", stride, 1), edges(padding), pair("dilation", dilation, 1)
+    return Geometry(in_channels, out_channels, groups, *window)
+
+
+def _size(text: str) -> Size:
+    """Height and width of `28x28` or `28`."""
+    parts = text.split("x") if "x" in text else [text, text]
+    if len(parts) != 2 or not all(p.isascii() and p.isdigit() and 0 < int(p) < 1 << 15 for p in parts):
+        raise SpecError(f"--image: want height and width, such as 28x28, not {text!r}")
+    return int(parts[0]), int(parts[1])
+
+
+def _resnet18(names: str) -> dict[str, tuple[Geometry, Size]]:
+    """The layers named, all where none is."""
+    from bitsynth.bench.resnet18 import LAYERS
+    from bitsynth.layers.geometry import Geometry, edges
+
+    known = {layer.name: layer for layer in LAYERS}
+    chosen = list(dict.fromkeys(names.split(","))) if names else list(known)
+    if unknown := [n for n in chosen if n not in known]:
+        raise SpecError(f"--layers: unknown {unknown[0]!r}; known: {', '.join(known)}")
+    return {
+        n: (
+            Geometry(x.in_channels, x.out_channels, 1, (x.kernel, x.kernel), (x.stride,) * 2, edges(x.padding), (1, 1)),
+            (x.height, x.height),
+        )
+        for n, x in known.items()
+        if n in chosen
+    }

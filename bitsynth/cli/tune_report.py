@@ -1,0 +1,38 @@
+"""What `bitsynth tune` says: a row a layer, and where it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from bitsynth.cli import output
+from bitsynth.tuning.local import Outcome
+
+
+def show(outcomes: Mapping[str, Outcome], as_json: bool) -> None:
+    """Print a table, or (`as_json`) a list of objects."""
+    if as_json:
+        output.write_json([{"layer": name, **_fields(x)} for name, x in outcomes.items()])
+        return
+    numbers = ("default ms", "tuned ms", "ratio", "trials", "failed")
+    table = output.table("layer", *numbers, "schedule", right=numbers, whole=("layer",))
+    for name, x in outcomes.items():
+        t = x.result.timing
+        times = f"{t.default_nanoseconds / 1e6:.4f}", f"{t.nanoseconds / 1e6:.4f}", f"{t.ratio:.3f}"
+        table.add_row(name, *times, str(x.result.trials), str(len(x.result.failures)), str(x.result.schedule))
+    output.write(table, "")
+    for name, x in outcomes.items():
+        for why in dict.fromkeys(x.result.failures):
+            output.warning(f"{name}: a trial failed: {why}")
+    for path in sorted({x.stored for x in outcomes.values()}):
+        output.write(f"wrote  {path}")
+    for path in sorted({x.study for x in outcomes.values()}):
+        output.write(f"study  {path}")
+
+
+def _fields(x: Outcome) -> dict[str, Any]:
+    built: dict[str, Any] = msgspec.to_builtins(x.tuned)
+    told = {"ratio": x.result.timing.ratio, "trials": x.result.trials, "failures": x.result.failures}
+    return {**built, **told, "stored": str(x.stored), "study": str(x.study)}

@@ -1,0 +1,55 @@
+"""A layer's weight and epilogue from a file of numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.errors import SpecError
+from bitsynth.layers.epilogue import Epilogue, Requantize, Scale, Thresholds
+
+Array = NDArray[Any]
+WEIGHT = "weight"
+_EPILOGUES = ({"scale", "bias"}, {"scale"}, {"thresholds"}, {"multiplier", "shift", "bits"})
+
+
+def read(path: Path) -> tuple[Array, Epilogue | None]:
+    """The weight in a .npy file; in a .npz file `weight` and what makes an epilogue. SpecError for anything else."""
+    arrays = _arrays(path)
+    if WEIGHT not in arrays:
+        raise SpecError(f"{path} has no array {WEIGHT!r}, but {', '.join(arrays) or 'none at all'}")
+    return arrays[WEIGHT], _epilogue(path, {name: a for name, a in arrays.items() if name != WEIGHT})
+
+
+def _arrays(path: Path) -> Mapping[str, Array]:
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            return {WEIGHT: loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
+    except (ValueError, EOFError, BadZipFile) as error:
+        raise SpecError(f"{path} is no .npy or .npz file of plain arrays: {error}") from None
+
+
+def _epilogue(path: Path, arrays: Mapping[str, Array]) -> Epilogue | None:
+    """What the arrays beside the weight say."""
+    if not arrays:
+        return None
+    if set(arrays) not in _EPILOGUES:
+        known = "scale and bias; thresholds; or multiplier, shift and bits"
+        raise SpecError(f"{path} has {', '.join(sorted(arrays))} beside the weight; an epilogue is {known}")
+    if "thresholds" in arrays:
+        return Thresholds(arrays["thresholds"])
+    if "scale" in arrays:
+        return Scale(arrays["scale"], arrays.get("bias", 0.0))
+    return Requantize(arrays["multiplier"], *(_number(path, name, arrays[name]) for name in ("shift", "bits")))
+
+
+def _number(path: Path, name: str, array: Array) -> int:
+    if array.size != 1 or array.dtype.kind not in "iu":
+        raise SpecError(f"{path}: {name} must be one whole number, not {array.dtype} {array.shape}")
+    return int(array.reshape(-1)[0])

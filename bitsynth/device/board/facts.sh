@@ -1,0 +1,22 @@
+# Prints what a board is, "name value" a line; what it cannot tell is left out.
+say() { [ -z "$2" ] || printf '%s %s\n' "$1" "$2"; }
+first() { head -n 1 "$1" 2>/dev/null | tr -d '\000'; }
+cpu=/sys/devices/system/cpu/cpu0/cpufreq
+field() { sed -n "s/^$1[[:space:]]*: *//p" /proc/cpuinfo 2>/dev/null | head -n 1; }
+emulator() {
+    case "$(systemd-detect-virt 2>/dev/null)" in qemu) echo "qemu, a whole system"; return ;; esac
+    case "$(uname -m)" in aarch64 | arm*) grep -q vendor_id /proc/cpuinfo 2>/dev/null && echo "an emulator of programs" ;; esac
+}
+say machine "$(uname -m)"
+say bits "$(getconf LONG_BIT 2>/dev/null)"
+say kernel "$(uname -sr)"
+say board "$(first /proc/device-tree/model)"
+say processor "$(LC_ALL=C lscpu 2>/dev/null | sed -n 's/^Model name: *//p' | head -n 1)"
+say cores "$(getconf _NPROCESSORS_ONLN 2>/dev/null)"
+say features "$(field Features)$(field flags)"
+say governor "$(first $cpu/scaling_governor)"
+say clock_khz "$(first $cpu/scaling_cur_freq)"
+say max_clock_khz "$(first $cpu/cpuinfo_max_freq)"
+say throttled "$(vcgencmd get_throttled 2>/dev/null | sed -n 's/^throttled=//p')"
+say temperature "$(vcgencmd measure_temp 2>/dev/null | sed -n 's/^temp=//p')"
+say emulator "$(emulator)"

@@ -1,0 +1,35 @@
+"""Runs on a board: ONNX Runtime's times of models, a line of JSON each. Arguments: threads, repeats, models."""
+
+import json
+import sys
+import time
+from typing import Any
+
+
+def main(threads: str, repeats: str, *paths: str) -> None:
+    """Print the package's version, then nanoseconds of single calls of each model."""
+    try:
+        import numpy as np
+        import onnxruntime as ort
+    except ImportError as error:
+        print(json.dumps({"missing": str(error)}))
+        return
+    print(json.dumps({"onnxruntime": ort.__version__}), flush=True)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = int(threads), 1
+    for path in paths:
+        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        given = session.get_inputs()[0]
+        feed = {given.name: np.ones(given.shape, np.float32)}
+        print(json.dumps({"model": path, "ns": [timed(session, feed) for _ in range(int(repeats))]}), flush=True)
+
+
+def timed(session: Any, feed: dict[str, Any]) -> int:
+    """Nanoseconds of one call, after one that brings its operands back into the caches."""
+    session.run(None, feed)
+    start: int = time.perf_counter_ns()
+    session.run(None, feed)
+    return time.perf_counter_ns() - start
+
+
+main(*sys.argv[1:])

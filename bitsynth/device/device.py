@@ -1,0 +1,143 @@
+"""A board reached over ssh: what it is, and how fast layers run there.
+
+Programs are compiled here and copied into a folder of their own, which is removed in the end; the board needs an
+ssh server, a POSIX shell and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Self
+
+from numpy.typing import NDArray
+
+from bitsynth.device import job, measured, onnx_peer
+from bitsynth.device.facts import SCRIPT, Facts
+from bitsynth.device.job import Work
+from bitsynth.device.measured import LayerTimes, Measured
+from bitsynth.device.program import Target, compile_program
+from bitsynth.device.session import Session
+from bitsynth.device.ssh import Done, Ssh
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.isa.load import load, names
+from bitsynth.layers import Conv2d, Scale
+from bitsynth.layers.library import MOST_THREADS
+
+Layers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
+_RUNNER, _JOB = "runner", "job"
+
+
+class Device:
+    """`host` is [user@]name, or an entry of the user's ssh configuration; use it in a `with` block.
+
+    `emulator` is a command there that runs programs for another processor: results are checked then, and no times
+    are given. `seconds` is how long a copy or a run may take.
+    """
+
+    def __init__(self, host: str, *, emulator: str = "", seconds: float = 600) -> None:
+        self.host, self.emulator, self.seconds = host, emulator, seconds
+        self._session = Session(Ssh(host))
+
+    def __enter__(self) -> Self:
+        self._session.__enter__()
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self._session.__exit__(*reason)
+
+    def facts(self) -> Facts:
+        """What the board said of itself when it was first reached."""
+        return self._facts
+
+    @cached_property
+    def _facts(self) -> Facts:
+        return Facts.parse(self._session.facts)
+
+    def isas(self) -> list[str]:
+        """Instruction sets whose base the board has."""
+        tables = [load(name).table for name in names()]
+        facts = self._facts
+        return [t.name for t in tables if facts.runs(t.arch) and not facts.lacking(t.arch, t.host_features)]
+
+    def measure(self, layers: Layers, *, threads: int = 1, repeats: int = 31, onnxruntime: bool = False) -> Measured:
+        """Check and time (name, layer, codes for `Conv2d.run`) on the board.
+
+        Raises Refuted where a result is wrong, ToolError where the board cannot be reached or run on.
+        """
+        _check(layers, threads, repeats)
+        groups = _grouped(layers)
+        for target in groups:
+            self._require(target)
+        emulator = self.emulator or self._facts.emulator
+        runs = 0 if emulator else repeats
+        times = {t.name: t for target, some in groups.items() for t in self._run(target, some, threads, runs)}
+        left_out: dict[str, str] = {}
+        if onnxruntime and emulator:
+            left_out = {onnx_peer.NAME: "an emulator tells no times"}
+        elif onnxruntime:
+            found, left_out = onnx_peer.measure(self._session, layers, threads, runs, self.seconds)
+            times = {name: replace(t, onnxruntime_ns=found.get(name, ())) for name, t in times.items()}
+        in_order = tuple(times[name] for name, _, _ in layers)
+        return Measured(in_order, threads, self._facts, self._facts_now(), emulator, left_out)
+
+    def _facts_now(self) -> Facts:
+        return Facts.parse(self._session.run(SCRIPT, self.seconds).output)
+
+    def _require(self, target: Target) -> None:
+        """ToolError unless the board runs code for `target`."""
+        facts = self._facts
+        if self.emulator:
+            return
+        if not facts.runs(target.arch):
+            fitting = ", ".join(self.isas()) or "none that bitsynth knows"
+            raise ToolError(
+                f"{self.host} is {facts.machine}, {facts.bits}-bit: it does not run {target.isa} code, which is for "
+                f"{target.arch}; its instruction sets: {fitting}"
+            )
+        if absent := facts.lacking(target.arch, target.needs.host):
+            raise ToolError(f"{self.host}: {target.isa} code needs a processor with {', '.join(absent)}; it lacks it")
+
+    def _run(self, target: Target, layers: Layers, threads: int, repeats: int) -> list[LayerTimes]:
+        kernels = list({layer.kernel.name: layer.kernel for _, layer, _ in layers}.values())
+        work = [Work.of(*x) for x in layers]
+        program = compile_program(target, kernels)
+        self._session.put(_RUNNER, program.read_bytes(), self.seconds)
+        packed = job.pack(work, [k.name for k in kernels], threads, repeats)
+        self._session.put(_JOB, packed, self.seconds)
+        done = self._session.run(f"{self.emulator} ./{_RUNNER} {_JOB}", self.seconds)
+        self._judge(done, target)
+        return measured.read(done.output, tuple(w.name for w in work), self.host)
+
+    def _judge(self, done: Done, target: Target) -> None:
+        """ToolError unless the runner ended well."""
+        if done.killed_by:
+            why = ", perhaps for want of memory" if done.killed_by == "SIGKILL" else ""
+            raise ToolError(f"{self.host}: the runner was killed by {done.killed_by}{why}")
+        if not done.output.startswith("{"):
+            said = done.errors or done.output.strip() or f"exit code {done.code}"
+            raise ToolError(f"{self.host}: it cannot run programs for {target.isa} ({target.arch}): {said}")
+        if done.code:
+            raise ToolError(f"{self.host}: the runner failed with exit code {done.code}: {done.errors}")
+
+
+def _grouped(layers: Layers) -> dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]]:
+    """The layers by what their kernels are compiled for."""
+    groups: dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]] = {}
+    for one in layers:
+        groups.setdefault(Target.of(one[1].kernel), []).append(one)
+    return groups
+
+
+def _check(layers: Layers, threads: int, repeats: int) -> None:
+    """SpecError where there is nothing to measure, or something that cannot be."""
+    given = [name for name, _, _ in layers]
+    if not given or len(set(given)) < len(given):
+        raise SpecError(f"want layers with names of their own, not {given}")
+    for what, value, most in (("threads", threads, MOST_THREADS), ("repeats", repeats, 10**6)):
+        if type(value) is not int or not 1 <= value <= most:
+            raise SpecError(f"{what} must be a whole number from 1 to {most}, not {value!r}")
+    for name, layer, _ in layers:
+        if isinstance(layer.epilogue, Scale):
+            raise SpecError(f"{name} gives floats, which differ in their last bit from board to board: leave out Scale")

@@ -1,0 +1,65 @@
+"""What a board answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bitsynth.device.facts import Facts
+from bitsynth.errors import Refuted, ToolError
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """Nanoseconds of single calls, one after the other, packing included; none where an emulator ran them.
+
+    `fp32_ns` are of bitsynth's own float convolution, called in turn with the layer; `onnxruntime_ns` of ONNX
+    Runtime, measured afterwards.
+    """
+
+    name: str
+    ns: tuple[int, ...]
+    fp32_ns: tuple[int, ...] = ()
+    onnxruntime_ns: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Layers in the order they were given, every result checked on the board, and the board before and after.
+
+    `emulator` says what ran them instead of a board's processor, and is empty where a board did; `left_out` why a
+    baseline is missing.
+    """
+
+    layers: tuple[LayerTimes, ...]
+    threads: int
+    before: Facts
+    after: Facts
+    emulator: str
+    left_out: Mapping[str, str]
+
+
+def read(output: str, names: tuple[str, ...], host: str) -> list[LayerTimes]:
+    """The lines of a runner that ended well; Refuted where a result was wrong."""
+    lines = parse(output, host)[1:]
+    if [line.get("layer") for line in lines] != list(range(len(names))):
+        raise ToolError(f"{host}: the runner answered for {len(lines)} of {len(names)} layers")
+    return [_layer(name, line, host) for name, line in zip(names, lines, strict=True)]
+
+
+def parse(output: str, host: str) -> list[dict[str, Any]]:
+    """Lines of JSON."""
+    try:
+        return [json.loads(line) for line in output.splitlines()]
+    except ValueError:
+        raise ToolError(f"{host}: the runner's answer was cut short: {output[-80:]!r}") from None
+
+
+def _layer(name: str, line: Mapping[str, Any], host: str) -> LayerTimes:
+    if not line["right"]:
+        raise Refuted(f"{name} gives other results on {host} than here")
+    if not line.get("fp32_right", True):
+        raise Refuted(f"the float convolution beside {name} is wrong on {host}")
+    return LayerTimes(name, tuple(line.get("ns", ())), tuple(line.get("fp32_ns", ())))

@@ -1,0 +1,63 @@
+"""ONNX Runtime's float convolutions on a board that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.device.measured import parse
+from bitsynth.device.session import Session
+from bitsynth.errors import ToolError
+from bitsynth.layers import Conv2d
+
+NAME = "onnxruntime"
+_SCRIPT = Path(__file__).parent / "board" / "time_onnx.py"
+_OPSET, _IR = 13, 8
+"""Old ones, which every version on boards reads."""
+
+
+def measure(
+    session: Session,
+    layers: Sequence[tuple[str, Conv2d, NDArray[Any]]],
+    threads: int,
+    repeats: int,
+    seconds: float,
+) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Nanoseconds of single calls by the layer's name; or why there are none, by the name of this baseline."""
+    host = session.ssh.host
+    if session.run("python3 -c 'import onnxruntime'", seconds).code:
+        return {}, {NAME: f"{host} has no python3 with onnxruntime"}
+    session.put(_SCRIPT.name, _SCRIPT.read_bytes(), seconds)
+    models = [f"{i}.onnx" for i in range(len(layers))]
+    for file, (_, layer, codes) in zip(models, layers, strict=True):
+        session.put(file, _model(layer, codes), seconds)
+    done = session.run(f"python3 {_SCRIPT.name} {threads} {repeats} {' '.join(models)}", seconds)
+    if done.code:
+        raise ToolError(f"{host}: onnxruntime failed with exit code {done.code}: {done.errors}")
+    lines = parse(done.output, host)[1:]
+    return {name: tuple(line["ns"]) for (name, _, _), line in zip(layers, lines, strict=True)}, {}
+
+
+def _model(layer: Conv2d, codes: NDArray[Any]) -> bytes:
+    """A float convolution of the layer's sizes, channels first."""
+    try:
+        from onnx import TensorProto, helper, numpy_helper
+    except ImportError:
+        raise ToolError("the package onnx is not installed: pip install 'bitsynth[bench]'") from None
+    g, (numbers, _) = layer.geometry, layer.described(codes)
+    batch, height, width = (int(n) for n in numbers[-3:])
+    weight = np.ones((g.out_channels, g.in_channels // g.groups, *g.kernel), np.float32)
+    window: dict[str, Any] = {"strides": g.stride, "pads": g.padding, "dilations": g.dilation, "group": g.groups}
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=g.kernel, **window)],
+        "layer",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, g.in_channels, height, width])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
+    return bytes(model.SerializeToString())

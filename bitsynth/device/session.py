@@ -1,0 +1,80 @@
+"""A folder on a board that is gone when we are, however we end."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from contextlib import ExitStack
+from subprocess import Popen
+from typing import IO, Self, cast
+
+from bitsynth.device.facts import SCRIPT
+from bitsynth.device.ssh import FAILED, Done, Ssh
+from bitsynth.errors import ToolError
+
+_SECONDS = 60
+_READY = "ready "
+_LEASE = f"""{SCRIPT}
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+trap 'exit 1' HUP INT TERM PIPE
+echo "{_READY}$folder"
+cat > /dev/null
+"""
+"""The shell that makes the folder waits for the end of its input, which comes with our end, and removes it."""
+
+
+class Session:
+    """An open folder on the board, and what the board said of itself."""
+
+    def __init__(self, ssh: Ssh) -> None:
+        self.ssh = ssh
+        self.folder = self.facts = ""
+        self._lease = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            self._read(opening.enter_context(self.ssh.started(_LEASE)))
+            self._lease = opening.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lease.close()
+
+    def _read(self, lease: Popen[bytes]) -> None:
+        """Facts, then the folder; ToolError where they do not come."""
+        timer = threading.Timer(_SECONDS, lease.kill)
+        timer.start()
+        try:
+            for line in cast(IO[bytes], lease.stdout):
+                text = line.decode(errors="replace").rstrip("\n")
+                if text.startswith(_READY):
+                    self.folder = text.removeprefix(_READY)
+                    return
+                self.facts += f"{text}\n"
+            raise self._failure(lease.wait(), cast(IO[bytes], lease.stderr).read().decode(errors="replace"))
+        finally:
+            timer.cancel()
+
+    def _failure(self, code: int, said: str) -> ToolError:
+        if code == FAILED:
+            return self.ssh.failure(said)
+        if code < 0:
+            return ToolError(f"{self.ssh.host}: did not answer within {_SECONDS} s")
+        return ToolError(f"{self.ssh.host}: cannot make a folder there: {said.strip() or f'exit code {code}'}")
+
+    def put(self, name: str, data: bytes, seconds: float) -> None:
+        """Write a file into the folder; ToolError where it does not fit or cannot be written."""
+        path = shlex.quote(f"{self.folder}/{name}")
+        done = self.ssh.run(f"cat > {path} && chmod 700 {path}", seconds, data=data)
+        if "No space left" in done.errors:
+            raise ToolError(
+                f"{self.ssh.host}: its disk is full: no room for {name} in {self.folder}; "
+                "free some, or set TMPDIR there to a folder that has it"
+            )
+        if done.code:
+            raise ToolError(f"{self.ssh.host}: cannot write {self.folder}/{name}: {done.errors}")
+
+    def run(self, command: str, seconds: float) -> Done:
+        """Run a command in the folder, its temporary files included."""
+        return self.ssh.run(f"cd {shlex.quote(self.folder)} && export TMPDIR=$PWD && {command}; exit", seconds)

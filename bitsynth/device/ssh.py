@@ -1,0 +1,134 @@
+"""OpenSSH with the user's own configuration: commands on a board, and what its failures mean."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO
+
+from bitsynth.errors import SpecError, ToolError
+
+CONFIG = "BITSYNTH_SSH_CONFIG"
+"""The variable of the environment that names another configuration than the user's own, for `ssh -F`."""
+FAILED = 255
+_GRACE_SECONDS = 5
+_OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
+_MEANINGS = (
+    (r"Could not resolve hostname", "no such host: check its name, or the Host entry of your ~/.ssh/config"),
+    (r"Connection refused", "it refuses connections: is its ssh server running, and on this port?"),
+    (r"IDENTIFICATION HAS CHANGED", "its host key is not the one that is known: check why, then `ssh-keygen -R` it"),
+    (r"Host key verification failed", "its host key is not known: connect once with `ssh {host}` and accept it"),
+    (r"Permission denied|Too many authentication", "it accepts none of your keys: try `ssh-copy-id {host}`"),
+    (r"timed out|No route to host|is unreachable", "it does not answer: is it on, and in this network?"),
+    (r"not responding|closed by|reset by|Broken pipe|disconnect", "the connection was lost"),
+)
+
+
+@dataclass
+class Done:
+    """How a command on a board ended, and what it said."""
+
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def killed_by(self) -> str:
+        """The signal that killed it, as a shell says so; empty if none did."""
+        number = self.code - 128
+        return signal.Signals(number).name if number in {s.value for s in signal.Signals} else ""
+
+
+@dataclass(frozen=True)
+class Ssh:
+    """Commands on `host`, [user@]name or an entry of the user's configuration."""
+
+    host: str
+    config: str = field(default_factory=lambda: os.environ.get(CONFIG, ""))
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[^\s\-][^\s]*", self.host):
+            raise SpecError(f"{self.host!r} is no host: want a name such as pi@raspberrypi.local")
+
+    def command(self, script: str) -> list[str]:
+        """The command that runs `script` in a POSIX shell there, whatever the user's own shell is."""
+        config = ["-F", self.config] if self.config else []
+        options = [word for option in _OPTIONS for word in ("-o", option)]
+        return ["ssh", "-T", *config, *options, "--", self.host, f"sh -c {shlex.quote(script)}"]
+
+    def run(self, script: str, seconds: float, *, data: bytes | None = None) -> Done:
+        """Run `script` with `data` as its input, or one that ends when we do; ToolError where ssh itself fails."""
+        with _file(data) as file, self.started(script, file) as child:
+            try:
+                output, errors = child.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                raise ToolError(f"{self.host}: did not end within {seconds:g} s: {script}") from None
+        done = Done(child.returncode, output.decode(errors="replace"), errors.decode(errors="replace").strip())
+        if done.code == FAILED:
+            raise self.failure(done.errors)
+        return done
+
+    @contextmanager
+    def started(self, script: str, data: IO[bytes] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+        """A running `script`. At the end its input ends, and soon after the script, if only with its connection."""
+        reading, writing = os.pipe()
+        try:
+            child = self._start(script, data.fileno() if data else reading)
+        except BaseException:
+            os.close(writing)
+            raise
+        finally:
+            os.close(reading)
+        with child:
+            try:
+                yield child
+            finally:
+                os.close(writing)
+                _end(child)
+
+    def _start(self, script: str, stdin: int) -> subprocess.Popen[bytes]:
+        """In its own session, so that an interrupt of the terminal's reaches us alone."""
+        try:
+            return subprocess.Popen(
+                self.command(script),
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ToolError(f"cannot start ssh: {error.strerror}; install OpenSSH's client") from None
+
+    def failure(self, said: str) -> ToolError:
+        """What ssh's own words mean for the user."""
+        meaning = next((text for pattern, text in _MEANINGS if re.search(pattern, said)), "")
+        told = said.strip().rpartition("\n")[2].strip()
+        return ToolError(": ".join(x for x in (self.host, meaning.format(host=self.host), told) if x))
+
+
+@contextmanager
+def _file(data: bytes | None) -> Iterator[IO[bytes] | None]:
+    """A file to read `data` from; none for none."""
+    if data is None:
+        yield None
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        yield file
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    try:
+        child.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        child.kill()

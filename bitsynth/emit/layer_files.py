@@ -1,0 +1,134 @@
+"""A layer as C files that need nothing else: constants, kernel, runtime, self-test, example, CMake."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.emit.kernel import CSource, render
+from bitsynth.emit.layer import ARRAYS, NUMBERS, kernel_header, runtime_files
+from bitsynth.errors import SpecError
+from bitsynth.program import Kernel
+from bitsynth.spec import MatmulSpec
+
+Array = NDArray[Any]
+_WORD_BITS = 64
+_A_LINE = {"uint64_t": 4, "float": 6}
+_ENUMS = {
+    "in_layout": ("BS_NHWC", "BS_NCHW", "BS_PACKED"),
+    "out_layout": ("BS_NHWC", "BS_NCHW", "BS_PACKED"),
+    "epilogue": ("BS_INT32", "BS_FLOAT", "BS_REQUANTIZE", "BS_THRESHOLDS"),
+    "gather": ("BS_DIRECT", "BS_INDIRECT", "BS_IM2COL"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class LayerText:
+    """A layer called `name`: its kernel, numbers and arrays of `struct bs_layer`.
+
+    `weight` (OC, IC / groups, KH, KW) holds codes, for the self-test.
+    """
+
+    name: str
+    kernel: Kernel
+    spec: MatmulSpec
+    numbers: Mapping[str, int]
+    arrays: Mapping[str, Array]
+    weight: NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        reserved = self.name == "main" or self.name.startswith("bs_")
+        if reserved or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", self.name):
+            raise SpecError(
+                f"a layer cannot be named {self.name!r}: want letters, digits and _, a letter first, "
+                "neither main nor what starts with bs_"
+            )
+
+    def files(self) -> dict[str, str]:
+        """File names and texts."""
+        kernel = CSource(self.kernel, self.spec)
+        values = self._values(kernel)
+        return {
+            f"{self.name}.h": render("layer.h.j2", values),
+            f"{self.name}.c": render("layer.c.j2", values),
+            f"{self.name}_selftest.c": render("layer_selftest.c.j2", values),
+            "main.c": render("layer_main.c.j2", values),
+            "CMakeLists.txt": render("layer_cmake.j2", values),
+            f"{kernel.name}.h": kernel.header,
+            f"{kernel.name}.c": kernel.source,
+            **kernel_header(self.kernel, self.spec),
+            **runtime_files(threads=True),
+        }
+
+    def _values(self, kernel: CSource) -> dict[str, Any]:
+        codes, per_word = _dense_codes(self.weight, self.spec.wgt.bits)
+        return {
+            "name": self.name,
+            "guard": f"{self.name.upper()}_H",
+            "kernel_name": kernel.name,
+            "spec": self.spec,
+            "n": {field: self.numbers.get(field, 0) for field, _ in NUMBERS},
+            "fields": [(field, _number(field, self.numbers.get(field, 0))) for field, _ in NUMBERS],
+            "arrays": [
+                (n, c, _stored(c), *_elements(self.arrays[n], _stored(c))) for n, c in ARRAYS if n in self.arrays
+            ],
+            "codes": _lines([_hex(x) for x in codes], 4),
+            "code_words": len(codes),
+            "codes_per_word": per_word,
+            "sources": sorted(f for f in runtime_files(threads=True) if f.endswith(".c")),
+            "cc_flags": kernel.needs.cc_flags,
+            "image": [self._test_size(way) for way in ("h", "w")],
+        }
+
+    def _test_size(self, way: str) -> int:
+        """Pixels that make a few windows, at the edges and away from them."""
+        n = self.numbers
+        edges = ("pad_top", "pad_bottom") if way == "h" else ("pad_left", "pad_right")
+        reach = n[f"dilation_{way}"] * (n[f"kernel_{way}"] - 1) + 1
+        return max(1, reach - sum(n[e] for e in edges)) + 4 * n[f"stride_{way}"]
+
+
+def _dense_codes(weight: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint64], int]:
+    """Codes as the self-test keeps them: as many to a word as fit, the first lowest."""
+    count = _WORD_BITS // bits
+    flat = np.zeros(math.ceil(weight.size / count) * count, np.uint64)
+    flat[: weight.size] = weight.reshape(-1)
+    shifts = np.arange(count, dtype=np.uint64) * np.uint64(bits)
+    return np.bitwise_or.reduce(flat.reshape(-1, count) << shifts, axis=1), count
+
+
+def _stored(ctype: str) -> str:
+    """Bytes are written as words: fewer numbers for a compiler to read."""
+    return "uint64_t" if ctype == "uint8_t" else ctype
+
+
+def _elements(array: Array, ctype: str) -> tuple[int, list[str]]:
+    """How many, and lines of initializers."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if ctype == "uint64_t":
+        words = np.frombuffer(flat.tobytes().ljust(-(-flat.nbytes // 8) * 8, b"\0"), "<u8")
+        return len(words), _lines([_hex(x) for x in words], _A_LINE[ctype])
+    texts = [f"{float(x).hex()}f" for x in flat] if ctype == "float" else [_int32(int(x)) for x in flat]
+    return len(flat), _lines(texts, _A_LINE.get(ctype, 12))
+
+
+def _hex(x: Any) -> str:
+    return f"0x{int(x):016x}"
+
+
+def _int32(x: int) -> str:
+    return "INT32_MIN" if x == -(2**31) else str(x)
+
+
+def _lines(texts: list[str], a_line: int) -> list[str]:
+    return [", ".join(texts[i : i + a_line]) for i in range(0, len(texts), a_line)]
+
+
+def _number(field: str, value: int) -> str:
+    return _ENUMS[field][value] if field in _ENUMS else str(value)

@@ -1,0 +1,137 @@
+"""Tuned schedules as text: a JSON file for an instruction set and widths, a user's folder over the shipped one.
+
+A schedule changes speed and never results, so what a file says is taken as it is, as long as the kernel
+it was tuned with is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from bitsynth import cache, paths
+from bitsynth.cache import Entry
+from bitsynth.choice import Choice
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.files import locked, replace_file, unwritable
+from bitsynth.layers.default import default_schedule, runs
+from bitsynth.layers.geometry import Geometry
+from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+
+FORMAT = 1
+_REMEDY = "delete it, or run `bitsynth tune` again"
+
+
+class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a schedule is tuned for; encodings make no difference."""
+
+    isa: str
+    act_bits: int
+    w_bits: int
+    geometry: Geometry
+    image: tuple[int, int]
+    threads: int
+
+    def spec(self) -> MatmulSpec:
+        """The widths, under the encodings of the cache."""
+        act, wgt = Operand(self.act_bits, Encoding.UNSIGNED), Operand(self.w_bits, Encoding.BIPOLAR)
+        return MatmulSpec(self.isa, act, wgt)
+
+    def default(self) -> LayerSchedule:
+        """The schedule it has without tuning."""
+        return default_schedule(self.spec().act, self.spec().wgt, self.geometry, self.image, self.isa)
+
+
+class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The best schedule found, for the kernel called `kernel`, and its time and the default one's in one run."""
+
+    problem: Problem
+    schedule: LayerSchedule
+    kernel: str
+    nanoseconds: float
+    default_nanoseconds: float
+    compiler: str
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: int
+    tuned: tuple[Tuned, ...]
+
+
+def user_folder() -> Path:
+    """Where the user's results are: in BITSYNTH_CACHE, else in the platform's cache folder."""
+    chosen = os.environ.get("BITSYNTH_CACHE")
+    return (Path(chosen) if chosen else paths.user_cache()) / "tuned"
+
+
+def schedule_for(
+    act: Operand, wgt: Operand, geometry: Geometry, image: tuple[int, int], isa: str, threads: int
+) -> tuple[LayerSchedule, str]:
+    """The tuned schedule where one is known, else the default, and which of them it is, in words."""
+    default = default_schedule(act, wgt, geometry, image, isa)
+    found = find(Problem(default.isa, act.bits, wgt.bits, geometry, image, threads))
+    if found is None:
+        return default, "default"
+    return found.schedule, f"tuned, {found.nanoseconds / found.default_nanoseconds:.2f} of the default's time"
+
+
+def find(problem: Problem) -> Tuned | None:
+    """The user's or the shipped result for `problem` whose kernel is cached; SpecError where a file is broken."""
+    for folder in (user_folder(), paths.shipped_schedules()):
+        path = _path(folder, problem)
+        for known in _read(path):
+            if known.problem == problem and _fits(path, known):
+                return known
+    return None
+
+
+def entry_of(problem: Problem, schedule: LayerSchedule) -> Entry | None:
+    """The cached kernel that `schedule` runs; None where there is none that runs here."""
+    path = cache.find(problem.spec(), Choice(schedule.method, channels=schedule.channels).variant)
+    entry = cache.load_entry(path) if path else None
+    return entry if entry and runs(entry) else None
+
+
+def store(tuned: Tuned, folder: Path) -> Path:
+    """Write one result, in one step and beside those of other processes; ToolError where that fails."""
+    path = _path(folder, tuned.problem)
+    with locked(user_folder() / "locks" / f"{path.parent.name}-{path.stem}.lock", partial(unwritable, path)):
+        others = [known for known in _read(path) if known.problem != tuned.problem]
+        content = _File(FORMAT, tuple(sorted([*others, tuned], key=lambda known: msgspec.json.encode(known.problem))))
+        replace_file(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+    return path
+
+
+def _path(folder: Path, problem: Problem) -> Path:
+    return folder / problem.isa / f"a{problem.act_bits}w{problem.w_bits}.json"
+
+
+def _fits(path: Path, known: Tuned) -> bool:
+    """Whether the kernel it was tuned with is the cached one."""
+    entry = entry_of(known.problem, known.schedule)
+    if entry is None or entry.name != known.kernel:
+        return False
+    if known.schedule.isa != known.problem.isa or known.schedule.rows > entry.kernel.rows:
+        raise SpecError(f"{path}: {known.kernel} cannot be run as {known.schedule}; {_REMEDY}")
+    return True
+
+
+def _read(path: Path) -> Iterator[Tuned]:
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise ToolError(f"cannot read {path}: {error.strerror or error}; {_REMEDY}") from None
+    try:
+        file = msgspec.json.decode(data, type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, SpecError) as error:
+        raise SpecError(f"{path} has no tuned schedules of this version ({error}); {_REMEDY}") from None
+    if file.format != FORMAT:
+        raise SpecError(f"{path} has format {file.format}, this version reads {FORMAT}; {_REMEDY}")
+    yield from file.tuned

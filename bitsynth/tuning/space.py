@@ -1,0 +1,112 @@
+"""The schedules that are tried: every cached kernel for layers of an instruction set, and every way to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bitsynth.choice import Choice
+from bitsynth.layers.default import Candidate, Plan, plans
+from bitsynth.layers.tuned import Problem
+from bitsynth.schedule.layer import GATHERS, LayerSchedule
+
+Params = dict[str, Any]
+BLOCKS = (0, 32, 64, 128, 256, 512, 1024)
+"""Pixels of a block."""
+BANDS = (0, 1, 2, 4, 7, 14, 28)
+"""Output rows of a band."""
+_PRIORS = 8
+
+
+class Trial(Protocol):
+    """As optuna's."""
+
+    def suggest_categorical(self, name: str, choices: Any) -> Any: ...
+    def suggest_int(self, name: str, low: int, high: int) -> int: ...
+
+
+@dataclass(frozen=True)
+class Space:
+    """What may be chosen for a problem: kernels by their variant, and more."""
+
+    problem: Problem
+    kernels: Mapping[str, Candidate]
+    blocks: tuple[int, ...]
+    bands: tuple[int, ...]
+    priors: tuple[LayerSchedule, ...]
+    """What to try first: the default, then the best plans of other kernels and gathers, by the cost model."""
+    seal: str
+    """The kernels' digests and the default: times of others are not comparable."""
+
+    def suggest(self, trial: Trial) -> LayerSchedule:
+        """The schedule of a trial: what makes no difference is not asked for."""
+        name, gather = _choose(trial, "kernel", tuple(self.kernels)), _choose(trial, "gather", GATHERS)
+        found = self.kernels[name]
+        most = found.entry.kernel.rows
+        rows = trial.suggest_int(_rows_of(name), 1, most) if most > 1 else 1
+        return LayerSchedule(
+            self.problem.isa,
+            found.method,
+            found.channels,
+            gather,
+            rows if rows < most else 0,
+            _choose(trial, "columns_first", (False, True)) if self._tiles(found) > 1 else False,
+            _choose(trial, "block_rows", self.blocks),
+            _choose(trial, "band_rows", self.bands) if gather != "indirect" else 0,
+        )
+
+    def _tiles(self, found: Candidate) -> int:
+        """Tiles of columns."""
+        g = self.problem.geometry
+        return -(-g.out_channels // g.groups // found.entry.kernel.columns)
+
+    def params(self, schedule: LayerSchedule) -> Params:
+        """What makes `suggest` give `schedule`."""
+        name = _name(schedule)
+        return {
+            "kernel": name,
+            "gather": schedule.gather,
+            _rows_of(name): schedule.rows or self.kernels[name].entry.kernel.rows,
+            "columns_first": schedule.columns_first,
+            "block_rows": schedule.block_rows,
+            "band_rows": schedule.band_rows,
+        }
+
+
+def space(problem: Problem) -> Space:
+    """All that can be chosen; NoKernel where no kernel for layers is cached."""
+    spec = problem.spec()
+    ranked = plans(spec.act, spec.wgt, problem.geometry, problem.image, problem.isa)
+    kernels = {_name(p.found): p.found for p in ranked}
+    height, width = problem.geometry.output(*problem.image)
+    priors = _priors(ranked)
+    return Space(
+        problem,
+        dict(sorted(kernels.items())),
+        tuple(n for n in BLOCKS if n < height * width),
+        tuple(sorted({n for n in BANDS if n < height} | {p.band_rows for p in priors})),
+        priors,
+        " ".join([*sorted(x.entry.digest[:12] for x in kernels.values()), str(priors[0])]),
+    )
+
+
+def _name(what: Candidate | LayerSchedule) -> str:
+    """The kernel's variant."""
+    return Choice(what.method, channels=what.channels).variant
+
+
+def _rows_of(name: str) -> str:
+    """The parameter of a kernel's rows."""
+    return f"rows of {name}"
+
+
+def _priors(ranked: list[Plan]) -> tuple[LayerSchedule, ...]:
+    """The first of each kernel and gather, then what comes next by the model."""
+    first = {(p.found.method, p.found.channels, p.gather): p for p in reversed(ranked)}
+    heads = sorted(first.values(), key=lambda p: p.cycles)
+    return tuple(dict.fromkeys(p.schedule for p in (*heads, *ranked)))[:_PRIORS]
+
+
+def _choose(trial: Trial, name: str, choices: tuple[Any, ...]) -> Any:
+    return trial.suggest_categorical(name, choices)

@@ -1,0 +1,72 @@
+"""What boards say of themselves."""
+
+import subprocess
+
+import pytest
+
+from bitsynth.device.facts import SCRIPT, Facts
+
+PI = """\
+machine aarch64
+bits 64
+kernel Linux 6.6.31+rpt-rpi-v8
+board Raspberry Pi 3 Model B Rev 1.2
+processor Cortex-A53
+cores 4
+features fp asimd evtstrm crc32 cpuid
+governor ondemand
+clock_khz 600000
+max_clock_khz 1200000
+throttled 0x50005
+temperature 71.4'C
+"""
+
+
+def test_a_board():
+    facts = Facts.parse(PI)
+    assert str(facts) == (
+        "Raspberry Pi 3 Model B Rev 1.2, Cortex-A53, 4 cores, 64-bit aarch64, Linux 6.6.31+rpt-rpi-v8, "
+        "600 of 1200 MHz, governor ondemand, throttling: under-voltage, throttled, under-voltage since boot, "
+        "throttled since boot, 71.4'C"
+    )
+    assert facts.emulator == ""
+    assert facts.runs("aarch64")
+    assert facts.runs("arm")
+    assert not facts.runs("x86_64")
+    assert facts.lacking("aarch64", ["asimd", "asimddp"]) == ["asimddp"]
+    assert facts.lacking("arm", ["neon"]) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("0x0", "none"), ("0x2", "clock capped"), ("0x80000", "at the soft temperature limit since boot"), ("odd", "")],
+)
+def test_throttling(word, said):
+    assert Facts.parse(f"throttled {word}\n").throttled == said
+
+
+@pytest.mark.parametrize("text", ["", "\n", "Welcome!\n", "bits many\ncores -1\nclock_khz \n"])
+def test_a_board_that_tells_nothing(text):
+    assert Facts.parse(text) == Facts()
+    assert str(Facts.parse(text)) == ""
+
+
+def test_the_script_runs_in_a_plain_shell():
+    done = subprocess.run(["sh", "-euc", SCRIPT], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert Facts.parse(done.stdout).machine
+
+
+def told(machine, cpuinfo, tmp_path):
+    """What the script says of an emulator, on a machine with such files."""
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    script = SCRIPT.replace("/proc/cpuinfo", str(tmp_path / "cpuinfo")).replace("systemd-detect-virt", "false")
+    fake = f'uname() {{ echo "{machine}"; }}\n'
+    done = subprocess.run(["sh", "-c", fake + script], capture_output=True, text=True, check=False)
+    return Facts.parse(done.stdout).emulator
+
+
+def test_a_system_whose_programs_are_emulated(tmp_path):
+    assert told("aarch64", "vendor_id\t: GenuineIntel\n", tmp_path) == "an emulator of programs"
+    assert told("aarch64", "CPU implementer\t: 0x41\n", tmp_path) == ""
+    assert told("x86_64", "vendor_id\t: GenuineIntel\n", tmp_path) == ""

@@ -1,0 +1,102 @@
+"""`bitsynth tune` on a small layer of this machine; which schedule wins is not judged."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import msgspec
+import numpy as np
+import pytest
+
+from bitsynth import cache
+from bitsynth.build import host
+from bitsynth.cli import main
+from bitsynth.errors import Refuted
+from bitsynth.isa import load
+from bitsynth.layers import Conv2d
+from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.tuned import Problem
+from bitsynth.tuning.beside import Beside
+
+HERE = [name for name in load.names() if host.matches(load.load(name).table)]
+pytestmark = pytest.mark.skipif(
+    not HERE, reason="code needs a processor with a shipped instruction set; this one lacks it"
+)
+MEASURED = '"values":['
+SIZES = ["--in-channels", "5", "--out-channels", "70", "--image", "6x7", "--padding", "1"]
+
+
+@pytest.fixture(autouse=True)
+def user(tmp_path, monkeypatch):
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
+    cache.load_entry.cache_clear()
+
+
+@pytest.fixture
+def command():
+    return ["tune", "--isa", HERE[0], "--act-bits", "2", "--w-bits", "1", *SIZES]
+
+
+def test_two_trials_and_one_more(command, capsys):
+    assert main([*command, "--trials", "2", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    (answer,) = json.loads(out)
+    assert (answer["layer"], answer["trials"], answer["failures"]) == ("own", 2, [])
+    assert 0 < answer["ratio"] <= 1
+    layer = Conv2d(np.ones((70, 5, 3, 3), int), 2, 1, padding=1, isa=HERE[0], image=(6, 7))
+    assert msgspec.to_builtins(layer.schedule) == answer["schedule"]
+    assert "(tuned, " in layer.explain()
+    assert main([*command, "--trials", "3"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("layer  default ms  tuned ms  ratio  trials  failed  schedule\nown")
+    assert f"wrote  {answer['stored']}" in said
+    assert f"study  {answer['study']}" in said
+
+
+def test_an_interrupt_keeps_what_was_measured(command, tmp_path):
+    study = tmp_path / "study"
+    argv = [sys.executable, "-m", "bitsynth.cli", *command, "--study", str(study)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (study.exists() and MEASURED in study.read_text()):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == ("", "interrupted\n")
+    assert process.returncode == 130
+    kept = study.read_text().count(MEASURED)
+    assert main([*command, "--study", str(study), "--trials", str(kept)]) == 0
+    assert study.read_text().count(MEASURED) == kept
+
+
+def test_other_results_are_refuted():
+    problem = Problem(HERE[0], 2, 1, Geometry(5, 7, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (2, 3), 1)
+    beside = Beside(problem, problem.default())
+    assert beside.measure(problem.default(), 1).ratio > 0
+    beside.expected[0, 1, 2, 3] += 1
+    with pytest.raises(Refuted, match=r"in 1 of 42 sums: -?\d+, not -?\d+, at \(0, 1, 2, 3\)"):
+        beside.measure(problem.default(), 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")
+def test_a_worker_dies_with_who_asks(command, tmp_path):
+    """Killed, not interrupted: nothing is cleaned up."""
+    study = tmp_path / "study"
+    process = subprocess.Popen([sys.executable, "-m", "bitsynth.cli", *command, "--study", str(study)])
+    while process.poll() is None and not (study.exists() and MEASURED in study.read_text()):
+        time.sleep(0.05)
+    (worker,) = children(process.pid)
+    process.kill()
+    process.wait()
+    for _ in range(200):
+        if not os.path.exists(f"/proc/{worker}"):
+            break
+        time.sleep(0.05)
+    assert not os.path.exists(f"/proc/{worker}")
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return file.read().split()

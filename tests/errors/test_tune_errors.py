@@ -1,0 +1,97 @@
+"""`bitsynth tune` with bad input: one clear message and its exit code, before anything is measured."""
+
+import importlib.util
+
+import pytest
+
+from bitsynth import cache
+from bitsynth.cli import main
+from bitsynth.layers import tuned
+from bitsynth.tuning import local
+
+COMMAND = ["tune", "--isa", "avx2", "--act-bits", "2", "--w-bits", "1"]
+OWN = ["--in-channels", "8", "--out-channels", "8"]
+
+
+@pytest.fixture(autouse=True)
+def user(tmp_path, monkeypatch):
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(local, "started", lambda *args: pytest.fail("something is measured"))
+    monkeypatch.setattr(local, "runs_natively", lambda table: True)
+    cache.load_entry.cache_clear()
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def fails(capsys):
+    def call(code, *argv):
+        assert main(list(argv)) == code
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        return err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--layers", "C2,C1"], "--layers: unknown 'C1'; known: C2, C3, C4"),
+        (["--layers", ","], "--layers: unknown ''"),
+        (["--trials", "0"], "invalid value for '--trials'"),
+        (["--threads", "0"], "invalid value for '--threads'"),
+        (["--timeout-s", "nan"], "--timeout-s: want a number of seconds from 1 on, not nan"),
+        (["--timeout-s", "0.5"], "want a number of seconds from 1 on, not 0.5"),
+        (["--in-channels", "8"], "takes both --in-channels and --out-channels"),
+        ([*OWN, "--layers", "C2"], "--layers or the channels of a layer of your own, not both"),
+        ([*OWN, "--groups", "3"], "8 input channels cannot be shared by 3 groups"),
+        ([*OWN, "--image", "28x"], "--image: want height and width, such as 28x28, not '28x'"),
+        ([*OWN, "--image", "0"], "--image: want height and width, such as 28x28, not '0'"),
+        ([*OWN, "--image", "2", "--kernel", "3"], "an input of 2 x 2 has no room for a window that reaches over 3"),
+        ([*OWN, "--stride", "99999"], "stride must be a whole number of at least 1"),
+        (["--act-bits", "9"], "bits must be a whole number from 1 to 8, not 9"),
+        (["--isa", "avx3"], "avx3"),
+    ],
+)
+def test_bad_input(fails, argv, message):
+    assert message in fails(2, *COMMAND, *argv)
+
+
+def test_no_kernel(fails):
+    assert "no kernel of 8-bit unsigned x 8-bit" in fails(1, *COMMAND, "--act-bits", "8", "--w-bits", "8")
+
+
+def test_what_this_processor_does_not_run(fails, monkeypatch):
+    monkeypatch.setattr(local, "runs_natively", lambda table: False)
+    assert "does not run avx2, and an emulator tells no time" in fails(2, *COMMAND)
+
+
+def test_a_study_that_cannot_be_written(fails, tmp_path):
+    (tmp_path / "file").touch()
+    said = fails(4, *COMMAND, "--study", str(tmp_path / "file" / "study"))
+    assert said.endswith("name another file with --study\n")
+
+
+def test_a_file_that_is_no_study(fails, tmp_path):
+    (tmp_path / "study").write_text("text\n")
+    assert "study is no study" in fails(2, *COMMAND, "--study", str(tmp_path / "study"))
+
+
+def test_a_folder_of_results_that_cannot_be_written(fails, tmp_path):
+    (tmp_path / "file").touch()
+    assert "cannot write to" in fails(4, *COMMAND, "-o", str(tmp_path / "file"))
+
+
+def test_results_that_are_broken(fails):
+    path = tuned.user_folder() / "avx2" / "a2w1.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    assert f"{path} has no tuned schedules" in fails(2, *COMMAND)
+
+
+def test_without_optuna(fails, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "optuna" else find(name))
+    assert "optuna is not installed: pip install 'bitsynth[tune]'" in fails(4, *COMMAND)

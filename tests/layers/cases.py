@@ -1,0 +1,257 @@
+"""Layers drawn at random, what they are given, and the integers they must give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck
+from hypothesis import strategies as st
+
+from bitsynth.errors import ToolError
+from bitsynth.layers import Conv2d, Requantize, Scale, Thresholds
+from bitsynth.schedule.layer import GATHERS, LayerSchedule
+from bitsynth.spec import Encoding, Operand
+
+LAYOUTS = ("NHWC", "NCHW", "packed")
+PATTERNS = ("random", "max", "min", "zero")
+EPILOGUES = ("none", "scale", "requantize", "thresholds")
+QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "derandomize": True}
+"""Settings of every property test here: the same cases in every run."""
+INT32 = np.iinfo(np.int32)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A kernel: instruction set, method, widths and encodings."""
+
+    isa: str
+    method: str
+    act: Operand
+    wgt: Operand
+    channels: int = 64
+    rows: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.isa} {self.method} {self.act} x {self.wgt}{f', {self.rows} rows' if self.rows else ''}"
+
+
+def machine(isa, method, act_bits, w_bits, act="unsigned", wgt="bipolar", channels=64, rows=0):
+    return Machine(isa, method, Operand(act_bits, Encoding(act)), Operand(w_bits, Encoding(wgt)), channels, rows)
+
+
+def encodings(bits):
+    return [e.value for e in Encoding if bits == 2 or e is not Encoding.TERNARY]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer, how it is run, and which operands it meets."""
+
+    machine: Machine
+    batch: int
+    image: tuple[int, int]
+    channels: tuple[int, int]
+    """Input and output channels of one group."""
+    window: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    layout: str = "NHWC"
+    out_layout: str = "NHWC"
+    epilogue: str = "none"
+    levels: int = 3
+    gather: str = "direct"
+    columns_first: bool = False
+    block_rows: int = 0
+    band_rows: int = 0
+    threads: int = 1
+    patterns: tuple[str, str] = ("random", "random")
+    seed: int = 0
+
+    @property
+    def schedule(self):
+        m = self.machine
+        return LayerSchedule(
+            isa=m.isa,
+            method=m.method,
+            channels=m.channels,
+            rows=m.rows,
+            gather=self.gather,
+            columns_first=self.columns_first,
+            block_rows=self.block_rows,
+            band_rows=self.band_rows,
+        )
+
+    def operands(self):
+        """Activations (N, H, W, C) and weights."""
+        rng, (ic, oc) = np.random.default_rng(self.seed), self.channels
+        x = operand(rng, self.machine.act, (self.batch, *self.image, self.groups * ic), self.patterns[0])
+        return x, operand(rng, self.machine.wgt, (self.groups * oc, ic, *self.window), self.patterns[1])
+
+    def made(self, w, epilogue=None):
+        """The layer."""
+        m = self.machine
+        return Conv2d(
+            w,
+            m.act.bits,
+            m.wgt.bits,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+            act_encoding=m.act.encoding,
+            weight_encoding=m.wgt.encoding,
+            layout=self.layout,
+            out_layout=self.out_layout,
+            epilogue=epilogue,
+            threads=self.threads,
+            schedule=self.schedule,
+        )
+
+    def prepared(self):
+        """The layer, its input as it lies in memory, and the output it must give."""
+        x, w = self.operands()
+        sums = convolution(x, w, stride=self.stride, padding=self.padding, dilation=self.dilation, groups=self.groups)
+        epilogue, want = finished(self, sums)
+        bits = getattr(epilogue, "bits", 0)
+        return self.made(w, epilogue), given(self, x), laid(want, self.out_layout, bits)
+
+    def run_once(self):
+        """What the layer gives."""
+        layer, x, _ = self.prepared()
+        return layer(x)
+
+
+def operand(rng, what, shape, pattern):
+    """Values of an operand: any, or the greatest, the least or the one nearest 0 everywhere."""
+    values = np.array([what.value(c) for c in what.codes])
+    if pattern == "random":
+        return values[rng.integers(0, len(values), shape)]
+    return np.full(shape, {"max": values[-1], "min": values[0], "zero": min(values, key=abs)}[pattern])
+
+
+def given(case, x):
+    """Values, or words where the layer reads those."""
+    act = case.machine.act
+    return words(act.encode(x, "x"), act.bits) if case.layout == "packed" else laid(x, case.layout, 0)
+
+
+def laid(x, layout, bits):
+    """`x` (N, H, W, C) as a layout has it."""
+    if layout == "packed":
+        return words(x, bits)
+    return np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if layout == "NCHW" else x
+
+
+def words(codes, bits):
+    """For every 64 channels a word a bit; bit 8 b + q is channel 8 q + b."""
+    channels = codes.shape[-1]
+    codes = np.concatenate([codes, np.zeros((*codes.shape[:-1], -channels % 64), codes.dtype)], axis=-1)
+    codes = codes.reshape(*codes.shape[:-1], -1, 1, 8, 8).swapaxes(-1, -2).reshape(*codes.shape[:-1], -1, 1, 64)
+    planes = codes.astype(np.uint64) >> np.arange(bits, dtype=np.uint64)[:, None] & np.uint64(1)
+    out = (planes << np.arange(64, dtype=np.uint64)).sum(axis=-1, dtype=np.uint64)
+    return out.reshape(*out.shape[:-2], -1)
+
+
+def convolution(x, w, *, stride, padding, dilation, groups):
+    """int64 sums of values `x` (N, H, W, C) and `w` (OC, C / groups, KH, KW); padding is 0."""
+    top, left, bottom, right = padding
+    x = np.pad(x.astype(np.int64), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    n, h, wide, _ = x.shape
+    oc, ic, kh, kw = w.shape
+    oh = (h - dilation[0] * (kh - 1) - 1) // stride[0] + 1
+    ow = (wide - dilation[1] * (kw - 1) - 1) // stride[1] + 1
+    out = np.zeros((n, oh, ow, groups, oc // groups), np.int64)
+    parts = w.astype(np.int64).reshape(groups, oc // groups, ic, kh, kw)
+    for ky in range(kh):
+        for kx in range(kw):
+            y0, x0 = ky * dilation[0], kx * dilation[1]
+            seen = x[:, y0 : y0 + stride[0] * (oh - 1) + 1 : stride[0], x0 : x0 + stride[1] * (ow - 1) + 1 : stride[1]]
+            seen = seen.reshape(n, oh, ow, groups, ic)
+            out += np.einsum("nyxgi,goi->nyxgo", seen, parts[..., ky, kx])
+    return out.reshape(n, oh, ow, oc)
+
+
+def finished(case, sums) -> tuple[Any, np.ndarray]:
+    """An epilogue that the sums make hard, and what it must make of them."""
+    rng, channels = np.random.default_rng(case.seed + 1), sums.shape[-1]
+    if case.epilogue == "scale":
+        scale, bias = rng.normal(size=(2, channels)).astype(np.float32)
+        return Scale(scale, bias), sums.astype(np.float32) * scale + bias
+    if case.epilogue == "requantize":
+        shift, bits = int(rng.integers(0, 40)), case.levels.bit_length()
+        multiplier = rng.choice([0, 1, -1, 3, INT32.max, INT32.min, 1 << 20], channels)
+        half = (1 << shift) >> 1
+        codes = (sums * multiplier + half) >> shift
+        return Requantize(multiplier, shift, bits), codes.clip(0, (1 << bits) - 1).astype(np.uint8)
+    if case.epilogue == "thresholds":
+        levels = thresholds(rng, sums, case.levels)
+        return Thresholds(levels), (sums[..., None] > levels).sum(axis=-1).astype(np.uint8)
+    return None, sums
+
+
+def thresholds(rng, sums, count):
+    """Levels on sums that occur, beside them, and at the ends of int32."""
+    channels = sums.shape[-1]
+    some = rng.choice(sums.reshape(-1), (channels, count)) + rng.integers(-1, 2, (channels, count))
+    ends = rng.choice([INT32.min, INT32.max, -1, 0], (channels, count))
+    return np.where(rng.integers(0, 4, (channels, count)) > 0, some, ends)
+
+
+def check(case):
+    """The layer gives what it must, to the bit."""
+    layer, x, want = case.prepared()
+    got = layer(x)
+    assert got.shape == want.shape
+    np.testing.assert_array_equal(got, want, strict=False)
+
+
+def pairs(values):
+    return st.tuples(values, values)
+
+
+@st.composite
+def cases(draw, machines, *, most=9, threads=4, deep=80):
+    """Any layer around one of `machines`."""
+    m = draw(st.sampled_from(machines))
+    epilogue = draw(st.sampled_from(EPILOGUES))
+    codes = epilogue in ("requantize", "thresholds")
+    window, dilation = draw(pairs(st.integers(1, 4))), draw(pairs(st.integers(1, 3)))
+    padding = draw(st.one_of(st.just((0, 0, 0, 0)), st.tuples(*[st.integers(0, 3)] * 4)))
+    pads = padding[0] + padding[2], padding[1] + padding[3]
+    least = [max(1, d * (k - 1) + 1 - p) for k, d, p in zip(window, dilation, pads, strict=True)]
+    groups = draw(st.sampled_from((1, 1, 1, 2, 3, 5)))
+    sizes = st.one_of(st.integers(1, deep // groups + 1), st.sampled_from((1, 3, 4, 8, 16, 64, 65)))
+    return Case(
+        machine=m,
+        batch=draw(st.integers(1, 3)),
+        image=(draw(st.integers(least[0], least[0] + most)), draw(st.integers(least[1], least[1] + most))),
+        channels=(draw(sizes), draw(sizes)),
+        window=window,
+        stride=draw(pairs(st.integers(1, 3))),
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        layout=draw(st.sampled_from(LAYOUTS)),
+        out_layout=draw(st.sampled_from(LAYOUTS if codes else LAYOUTS[:2])),
+        epilogue=epilogue,
+        levels=draw(st.sampled_from((1, 2, 3, 7, 15, 255))),
+        gather=draw(st.sampled_from(GATHERS)),
+        columns_first=draw(st.booleans()),
+        block_rows=draw(st.sampled_from((0, 0, 1, 7, 1 << 20))),
+        band_rows=draw(st.sampled_from((0, 0, 1, 2, 5))),
+        threads=draw(st.integers(1, threads)),
+        patterns=draw(pairs(st.sampled_from(PATTERNS))),
+        seed=draw(st.integers(0, 1 << 16)),
+    )
+
+
+def usable(m, skip_isa):
+    """The layers of `m` are compiled, or the test is skipped where nothing runs them."""
+    try:
+        return Case(m, 1, (1, 1), (1, 1), (1, 1)).prepared()[0]._runner
+    except ToolError as why:
+        return skip_isa(m.isa, str(why))

@@ -1,0 +1,255 @@
+"""What a layer refuses, each with its error; what looks odd and works."""
+
+import re
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from cases import Case, machine, usable, words
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bitsynth.errors import NoKernel, SpecError
+from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds, pack, packed_words, unpack
+from bitsynth.layers.library import MOST_THREADS
+from bitsynth.schedule.layer import LayerSchedule
+
+M = machine("avx2", "lookup", 2, 2, "ternary", "signed")
+ISA = {"isa": "avx2", "act_encoding": "ternary", "weight_encoding": "signed"}
+SCHEDULE = LayerSchedule("avx2", "lookup", 64, gather="direct")
+"""Of one kernel, so that one is compiled; None for the default."""
+BITS = {"act_bits": 2, "w_bits": 2}
+W = np.ones((4, 3, 3, 3), np.int8)
+X = np.ones((2, 5, 6, 3), np.int8)
+LEVELS = np.zeros((4, 1), int)
+
+
+def conv(weight=W, **options):
+    return Conv2d(weight, **{**BITS, **ISA, "schedule": SCHEDULE, **options})
+
+
+def dense(weight=W[..., 0, 0], **options):
+    return Dense(weight, **{**BITS, **ISA, "schedule": SCHEDULE, **options})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled(skip_isa):
+    usable(M, skip_isa)
+
+
+REFUSED = {
+    "weight shape": (lambda: conv(W[0]), "want a weight (OC, IC / groups, KH, KW)"),
+    "weight without channels": (lambda: conv(W[:, :0]), "a weight without elements"),
+    "weight without window": (lambda: conv(W[..., :0]), "a weight without elements"),
+    "weight values": (lambda: conv(W * 2), "is 2; 2-bit signed holds -2 to 1"),
+    "weight type": (lambda: conv(W * 1.0), "weight must be an integer array"),
+    "weight masked": (lambda: conv(np.ma.masked_equal(W, 0)), "masked"),
+    "groups": (lambda: conv(W, groups=3), "4 output channels cannot be shared by 3 groups"),
+    "no groups": (lambda: conv(groups=0), "groups must be"),
+    "true groups": (lambda: conv(groups=True), "groups must be"),
+    "stride": (lambda: conv(stride=0), "stride must be"),
+    "three strides": (lambda: conv(stride=(1, 1, 1)), "stride must be"),
+    "padding": (lambda: conv(padding=-1), "padding must be"),
+    "same padding": (lambda: conv(padding="same"), "padding must be"),
+    "dilation": (lambda: conv(dilation=1.5), "dilation must be"),
+    "layout": (lambda: conv(layout="NWHC"), "unknown layout 'NWHC'"),
+    "out layout": (lambda: conv(out_layout="CHW"), "unknown layout 'CHW'"),
+    "packed sums": (lambda: conv(out_layout="packed"), "only codes can be packed"),
+    "packed floats": (lambda: conv(out_layout="packed", epilogue=Scale(1.0)), "only codes can be packed"),
+    "isa": (lambda: conv(isa="mmx", schedule=None), "mmx"),
+    "act encoding": (lambda: conv(act_encoding="float"), "unknown encoding 'float'"),
+    "bits": (lambda: conv(w_bits=9), "bits must be"),
+    "threads": (lambda: conv(threads=0), "threads must be"),
+    "many threads": (lambda: conv(threads=MOST_THREADS + 1), "threads must be"),
+    "half threads": (lambda: conv(threads=1.5), "threads must be"),
+    "image": (lambda: conv(image=(2, 2), schedule=None), "no room for a window"),
+    "image type": (lambda: conv(image="224", schedule=None), "image must be"),
+    "schedule method": (lambda: LayerSchedule("avx2", "magic", 64, gather="direct"), "unknown method 'magic'"),
+    "schedule gather": (lambda: LayerSchedule("avx2", "lookup", 64, gather="fft"), "unknown gather 'fft'"),
+    "schedule band": (lambda: LayerSchedule("avx2", "lookup", 64, gather="direct", band_rows=-1), "band_rows"),
+    "schedule block": (lambda: LayerSchedule("avx2", "lookup", 64, gather="direct", block_rows=0.5), "block_rows"),
+    "schedule of no kernel": (
+        lambda: conv(schedule=LayerSchedule("avx2", "dot", 64, gather="direct")),
+        "is not cached",
+    ),
+    "schedule of another isa": (lambda: conv(schedule=LayerSchedule("mmx", "dot", 64, gather="direct")), "mmx"),
+    "schedule in words": (lambda: conv(schedule="fast"), "a schedule is"),
+    "epilogue": (lambda: conv(epilogue="relu"), "an epilogue is"),
+    "scale NaN": (lambda: conv(epilogue=Scale(np.nan)), "scale has numbers that float32 does not hold"),
+    "bias infinite": (lambda: conv(epilogue=Scale(1, np.inf)), "bias has numbers"),
+    "scale too great": (lambda: conv(epilogue=Scale(1e300)), "scale has numbers"),
+    "scale shape": (lambda: conv(epilogue=Scale([1, 2])), "scale must be one number or 4"),
+    "scale in words": (lambda: conv(epilogue=Scale("1")), "scale must be"),
+    "scale ragged": (lambda: conv(epilogue=Scale([[1], [1, 2]])), "scale is no array"),
+    "scale masked": (lambda: conv(epilogue=Scale(np.ma.masked_equal([1, 2, 3, 4], 2))), "masked"),
+    "multiplier float": (lambda: conv(epilogue=Requantize(0.5, 1, 2)), "multiplier must be"),
+    "multiplier too great": (lambda: conv(epilogue=Requantize(1 << 31, 1, 2)), "multiplier has numbers"),
+    "shift": (lambda: conv(epilogue=Requantize(1, 63, 2)), "shift must be"),
+    "requantized bits": (lambda: conv(epilogue=Requantize(1, 1, 9)), "bits must be"),
+    "thresholds shape": (lambda: conv(epilogue=Thresholds(LEVELS[:, 0])), "thresholds must be"),
+    "thresholds channels": (lambda: conv(epilogue=Thresholds(LEVELS[:3])), "3 channels of thresholds for 4"),
+    "thresholds float": (lambda: conv(epilogue=Thresholds(LEVELS * 1.0)), "thresholds must be"),
+    "no thresholds": (lambda: conv(epilogue=Thresholds(LEVELS[:, :0])), "thresholds must be"),
+    "256 thresholds": (lambda: conv(epilogue=Thresholds(np.zeros((4, 256), int))), "thresholds must be"),
+    "thresholds masked": (lambda: conv(epilogue=Thresholds(np.ma.masked_less(LEVELS, 1))), "masked"),
+    "input type": (lambda: conv()(X * 1.0), "x must be an integer array"),
+    "input values": (lambda: conv()(X * 2), "is 2; 2-bit ternary holds -1 to 1"),
+    "input masked": (lambda: conv()(np.ma.masked_equal(X, 0)), "masked"),
+    "input axes": (lambda: conv()(X[0]), "want activations (N, H, W, C) with C = 3"),
+    "input channels": (lambda: conv()(X[..., :2]), "want activations (N, H, W, C) with C = 3"),
+    "input layout": (lambda: conv(layout="NCHW")(X), "want activations (N, C, H, W) with C = 3"),
+    "input without height": (lambda: conv(padding=3)(X[:, :0]), "no room for a window"),
+    "input without width": (lambda: conv(padding=3)(X[:, :, :0]), "no room for a window"),
+    "input too small": (lambda: conv()(X[:, :2]), "no room for a window"),
+    "codes type": (lambda: conv().run(X), "want uint8 codes, not int8"),
+    "codes values": (lambda: conv().run(X.astype(np.uint8) * 3), "codes of 2-bit ternary go to 2"),
+    "codes masked": (lambda: conv().run(np.ma.masked_equal(X.astype(np.uint8), 0)), "masked"),
+    "words type": (lambda: conv(layout="packed", out_layout="NHWC")(X), "want uint64 codes, not int8"),
+    "words too few": (
+        lambda: conv(layout="packed", out_layout="NHWC")(np.zeros((1, 3, 3, 1), np.uint64)),
+        "want activations (N, H, W, C) with C = 2",
+    ),
+    "words values": (
+        lambda: conv(layout="packed", out_layout="NHWC")(np.full((1, 3, 3, 2), 1, np.uint64)),
+        "codes of 2-bit ternary go to 2",
+    ),
+    "words of other order": (
+        lambda: conv(layout="packed", out_layout="NHWC")(np.zeros((1, 3, 3, 2), ">u8")),
+        "want uint64 codes, not >u8",
+    ),
+    "dense weight": (lambda: dense(W), "want a weight (out features, in features)"),
+    "dense layout": (lambda: dense(layout="NCHW"), "layouts are NHWC and packed"),
+    "dense out layout": (lambda: dense(out_layout="NCHW"), "layouts are NHWC and packed"),
+    "dense padding": (lambda: dense(padding=1), "a dense layer has no padding"),
+    "dense input": (lambda: dense()(X), "want activations (N, 3)"),
+    "dense features": (lambda: dense()(X[:0, 0, 0, :2]), "want activations (N, 3), not (0, 2)"),
+    "packing": (lambda: pack(np.full((1, 3), 4, np.uint8), 2), "codes of 2 bits"),
+    "unpacking": (lambda: unpack(np.zeros((1, 3), np.uint64), 2, 64), "want 2 words"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused(what):
+    make, said = REFUSED[what]
+    with pytest.raises(SpecError, match=re.escape(said)):
+        make()
+
+
+def test_no_kernel_says_what_makes_one():
+    with pytest.raises(NoKernel, match=re.escape("bitsynth synth --channels 64")):
+        conv(act_bits=7, act_encoding="unsigned", schedule=None)
+
+
+def test_sums_that_may_leave_int32():
+    layer = dense(np.ones((1, 1), int))
+    with pytest.raises(SpecError, match="may leave int32"):
+        dense(np.broadcast_to(np.int8(1), (1, layer.k_max + 1)), schedule=layer.schedule)
+
+
+def test_memory_that_there_cannot_be(skip_isa):
+    """Padding of 2 ** 15 on every side, on a machine of 32-bit addresses."""
+    m, far = machine("armv7_neon", "lookup", 2, 1), (1 << 15) - 1
+    usable(m, skip_isa)
+    layer = Case(m, 1, (8, 8), (3, 4), (3, 3), padding=(far,) * 4, stride=(far, far)).made(W)
+    with pytest.raises(SpecError, match="more scratch memory than armv7_neon can have"):
+        layer(np.zeros((1, 8, 8, 3), int))
+
+
+def test_no_images_give_no_results():
+    assert conv()(X[:0]).shape == (0, 3, 4, 4)
+    assert conv(layout="NCHW")(X.transpose(0, 3, 1, 2)[:0]).shape == (0, 4, 3, 4)
+    packed = conv(epilogue=Thresholds(LEVELS), out_layout="packed")(X[:0])
+    assert (packed.shape, packed.dtype) == ((0, 3, 4, 1), np.uint64)
+    assert dense()(X[:0, 0, 0]).shape == (0, 4)
+
+
+def test_arrays_that_lie_oddly():
+    """Strided, reversed, read-only, not aligned, of other byte order, or a list."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-1, 2, (2, 10, 6, 3))
+    layer, wide = conv(), np.ascontiguousarray(x[:, ::2])
+    want = layer(wide)
+    fixed = wide.copy()
+    fixed.flags.writeable = False
+    for odd in (x[:, ::2], wide[:, ::-1][:, ::-1], np.asfortranarray(wide), fixed, wide.astype(">i4"), wide.tolist()):
+        np.testing.assert_array_equal(layer(odd), want)
+    codes = (x + 1).astype(np.uint8)
+    np.testing.assert_array_equal(layer.run(codes[:, ::2]), want)
+    reads_words = conv(layout="packed", out_layout="NHWC")
+    lying = words((wide + 1).astype(np.uint8), 2)
+    raw = np.zeros(lying.nbytes + 1, np.uint8)
+    raw[1:] = np.frombuffer(lying.tobytes(), np.uint8)
+    off = raw[1:].view(np.uint64).reshape(lying.shape)
+    assert not off.flags.aligned
+    np.testing.assert_array_equal(reads_words(off), want)
+
+
+def test_thresholds_beyond_int32():
+    """Those below every sum are passed, those above never."""
+    sums = conv()(X)
+    for levels, code in (([-(2**40)], 1), ([2**40], 0), ([-(2**63), 2**63 - 1], 1)):
+        got = conv(epilogue=Thresholds(np.array([levels] * 4)))(X)
+        assert (got.shape, set(got.ravel().tolist())) == (sums.shape, {code})
+    assert not conv(epilogue=Thresholds(np.full((4, 1), 2**64 - 1, np.uint64)))(X).any()
+
+
+def test_windows_wider_than_typical_images():
+    wide = conv(np.ones((1, 1, 40, 1), int), schedule=None)
+    assert wide.geometry.output(41, 1) == (2, 1)
+
+
+def test_dense_is_a_matrix_product():
+    rng = np.random.default_rng(1)
+    x, w = rng.integers(-1, 2, (7, 130)), rng.integers(-2, 2, (9, 130))
+    np.testing.assert_array_equal(dense(w)(x), x @ w.T)
+    np.testing.assert_array_equal(dense(w, layout="packed", out_layout="NHWC")(words(x + 1, 2)), x @ w.T)
+    above = dense(w, epilogue=Thresholds(np.zeros((9, 1), int)), out_layout="packed")
+    np.testing.assert_array_equal(above(x), words((x @ w.T > 0).astype(np.uint8), 1))
+
+
+@settings(deadline=None, derandomize=True, max_examples=60, database=None)
+@given(bits=st.integers(1, 8), channels=st.integers(1, 200), seed=st.integers(0, 99))
+def test_packed_codes_come_back(bits, channels, seed):
+    codes = np.random.default_rng(seed).integers(0, 1 << bits, (3, 2, channels), np.uint8)
+    packed = pack(codes, bits)
+    assert packed.shape == (3, 2, packed_words(bits, channels))
+    np.testing.assert_array_equal(packed, words(codes, bits))
+    np.testing.assert_array_equal(unpack(packed, bits, channels), codes)
+
+
+def test_threads_of_python_share_a_layer():
+    rng = np.random.default_rng(2)
+    layer, inputs = conv(rng.integers(-2, 2, (64, 64, 3, 3))), rng.integers(-1, 2, (4, 1, 30, 30, 64))
+    want, wrong = [layer(x) for x in inputs], []
+
+    def repeat(i):
+        wrong.extend(i for _ in range(20) if (layer(inputs[i]) != want[i]).any())
+
+    threads = [threading.Thread(target=repeat, args=(i,)) for i in range(len(inputs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+FORK = """
+import os, numpy as np
+from bitsynth.layers import Conv2d
+from bitsynth.schedule.layer import LayerSchedule
+schedule = LayerSchedule("avx2", "lookup", 64, gather="direct")
+layer = Conv2d(np.ones((70, 64, 3, 3), int), 2, 1, schedule=schedule, threads=3)
+x = np.ones((1, 20, 20, 64), int)
+want = layer(x)
+child = os.fork()
+if child == 0:
+    os._exit(int((layer(x) != want).any()))
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_has_threads_of_its_own():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], timeout=60, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

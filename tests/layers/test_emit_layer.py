@@ -1,0 +1,230 @@
+"""`bitsynth emit-layer`: C that builds anywhere and tests itself; bad input is told in one line."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from bitsynth import architecture, build
+from bitsynth.build.host import arch
+from bitsynth.cli import main
+from bitsynth.emit.kernel import CSource
+from bitsynth.errors import SpecError
+from bitsynth.isa import load
+from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds
+
+RNG = np.random.default_rng(4)
+STRICT = "-Wall -Wextra -Werror -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes"
+
+
+def levels(channels, count=3):
+    return np.sort(RNG.integers(-40, 60, (channels, count)), axis=1)
+
+
+def layers(isa):
+    """One of every epilogue, layout, gather and a dense one."""
+    odd = {"stride": 2, "padding": (1, 0, 2, 1), "dilation": (1, 2), "groups": 2, "isa": isa}
+    plain = {"padding": 1, "isa": isa}
+    binary = RNG.choice([-1, 1], (10, 7, 3, 3))
+    wide = RNG.choice([-1, 1], (70, 65, 3, 3))
+    three = RNG.choice([-3, -1, 1, 3], (9, 33))
+    return {
+        "int32": Conv2d(binary, 2, 1, **odd),
+        "first": Conv2d(binary, 1, 1, layout="NCHW", act_encoding="bipolar", **odd),
+        "floats": Conv2d(binary, 2, 1, epilogue=Scale(RNG.normal(size=10), RNG.normal(size=10)), **plain),
+        "packed": Conv2d(wide, 2, 1, layout="packed", epilogue=Thresholds(levels(70)), **plain),
+        "mixed": Conv2d(wide, 1, 1, layout="packed", out_layout="NHWC", **plain),
+        "dense": Dense(three, 3, 2, epilogue=Requantize(RNG.integers(1, 200, 9), 7, 3), isa=isa),
+    }
+
+
+def selftest(layer, files):
+    """What the self-test of these files returns."""
+    kernel = layer.kernel.entry.kernel
+    isa, needs = load.load(kernel.isa), CSource(kernel, layer.spec).needs
+    sources = {n: t for n, t in files.items() if n.endswith((".c", ".h")) and n != "main.c"}
+    flags = ["-O1", "-pthread", "-DBITSYNTH_NO_MAIN"]
+    library = build.compile_for(isa, sources, needs=needs, flags=flags)
+    return build.runner(isa, library, needs=needs).call("layer_selftest", bits=32)
+
+
+@pytest.fixture(scope="module")
+def here():
+    return layers("auto")
+
+
+@pytest.mark.parametrize("case", ["int32", "first", "floats", "packed", "mixed", "dense"])
+def test_an_emitted_layer_is_right(here, case):
+    assert selftest(here[case], here[case].files("layer")) == 0
+
+
+def mutated(text, at):
+    """The first word of an array's initializer with one bit changed."""
+    start = text.index("0x", text.index(at))
+    word = int(text[start : start + 18], 16) ^ 1
+    return f"{text[:start]}0x{word:016x}{text[start + 18 :]}"
+
+
+@pytest.mark.parametrize(("file", "at"), [("layer.c", "weights["), ("layer_selftest.c", "weights[")])
+def test_the_selftest_sees_a_wrong_weight(here, file, at):
+    files = here["int32"].files("layer")
+    assert selftest(here["int32"], {**files, file: mutated(files[file], at)}) == 1
+
+
+def test_the_selftest_sees_a_wrong_threshold(here):
+    files = here["packed"].files("layer")
+    c = files["layer.c"]
+    start = c.index("thresholds[210] = {\n    ") + len("thresholds[210] = {\n    ")
+    assert selftest(here["packed"], {**files, "layer.c": f"{c[:start]}-99999{c[c.index(',', start) :]}"}) == 1
+
+
+def commands(name):
+    """Compilers by name: what cmake is told, and what runs the result."""
+    arm = architecture.named(load.load(name).table.arch)
+    for compiler in build.compilers(load.load(name)):
+        command = list(compiler.command)
+        emulator = [] if load.load(name).table.arch == arch() else [shutil.which(arm.emulator.qemu.programs[0])]
+        yield compiler, command, emulator
+
+
+def with_cmake(folder, source, compiler, command, emulator):
+    """Build and test with cmake alone; what ctest says."""
+    options = [f"-DCMAKE_C_COMPILER={';'.join(command)}", f"-DCMAKE_C_FLAGS={STRICT}", "-DCMAKE_BUILD_TYPE=Release"]
+    if emulator:
+        linked = "-DCMAKE_EXE_LINKER_FLAGS=-static"
+        options += ["-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_CROSSCOMPILING_EMULATOR={emulator[0]}", linked]
+    env = {**os.environ, **compiler.environment}
+    for argv in (
+        ["cmake", "-S", source, "-B", folder, *options],
+        ["cmake", "--build", folder],
+        ["ctest", "--test-dir", folder, "--output-on-failure"],
+    ):
+        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
+@pytest.mark.parametrize("isa", ["avx2", "neon", "armv7_neon"])
+def test_cmake_builds_and_tests_it_with_every_compiler(isa, tmp_path, skip_isa):
+    found = [x for x in commands(isa) if x[2] != [None]]
+    if not found or (load.load(isa).table.arch == arch() and not build.runners.runs_natively(load.load(isa).table)):
+        skip_isa(isa, f"no compiler and emulator for {isa}")
+    for case in ("int32", "packed", "dense"):
+        layers(isa)[case].emit(tmp_path / case, "layer")
+        for compiler, command, emulator in found:
+            folder = tmp_path / f"{case}-{compiler.name}"
+            said = with_cmake(folder, tmp_path / case, compiler, command, emulator)
+            assert "100% tests passed, 0 tests failed out of 1" in said
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """Writes a .npz file."""
+
+    def write(**arrays):
+        np.savez(tmp_path / "w.npz", **arrays)
+        return str(tmp_path / "w.npz")
+
+    return write
+
+
+WEIGHT = RNG.choice([-1, 1], (4, 3, 3, 3))
+OPTIONS = ["--act-bits", "2", "--w-bits", "1"]
+
+
+def emit(path, folder, *more, name="conv1"):
+    return main(["emit-layer", path, *OPTIONS, "--name", name, "-o", str(folder), *more])
+
+
+def test_the_command_writes_what_python_gives(weights, tmp_path, capsys):
+    path = weights(weight=WEIGHT, thresholds=levels(4))
+    assert emit(path, tmp_path / "c", "--padding", "1,0", "--stride", "2", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    with np.load(path) as arrays:
+        layer = Conv2d(WEIGHT, 2, 1, padding=(1, 0), stride=2, epilogue=Thresholds(arrays["thresholds"]))
+    assert {p.name: p.read_text() for p in (tmp_path / "c").iterdir()} == layer.files("conv1")
+    assert sorted(said["files"]) == sorted(str(tmp_path / "c" / name) for name in layer.files("conv1"))
+
+
+def test_a_dense_layer_from_a_npy_file(tmp_path, capsys):
+    np.save(tmp_path / "w.npy", np.ones((5, 6), np.int8))
+    assert emit(str(tmp_path / "w.npy"), tmp_path / "c") == 0
+    assert "wrote" in capsys.readouterr().out
+    assert "6 -> 5 channels, window 1 x 1" in (tmp_path / "c" / "conv1.h").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "more", "said"),
+    [
+        ({"w": WEIGHT}, [], "has no array 'weight', but w"),
+        ({"weight": WEIGHT, "gain": np.ones(4)}, [], "has gain beside the weight; an epilogue is scale and bias"),
+        ({"weight": WEIGHT, "bias": np.ones(4)}, [], "has bias beside the weight"),
+        ({"weight": WEIGHT, "scale": np.ones(3)}, [], "scale must be one number or 4 of them"),
+        ({"weight": WEIGHT, "thresholds": np.ones((3, 1), int)}, [], "3 channels of thresholds for 4"),
+        (
+            {"weight": WEIGHT, "multiplier": 3, "shift": [1, 2], "bits": 2},
+            [],
+            "shift must be one whole number, not int64 (2,)",
+        ),
+        ({"weight": 2 * WEIGHT}, [], "weight[0, 0, 0, 0] is"),
+        ({"weight": WEIGHT * 1.0}, [], "weight must be an integer array, not float64"),
+        ({"weight": WEIGHT[0]}, [], "want a weight (OC, IC / groups, KH, KW)"),
+        ({"weight": WEIGHT[:0]}, [], "a weight without elements"),
+        ({"weight": WEIGHT}, ["--stride", "1,2,3"], "--stride: want 1 or 2 whole numbers"),
+        ({"weight": WEIGHT}, ["--stride", "0"], "stride must be a whole number of at least 1"),
+        ({"weight": WEIGHT}, ["--padding", "-1"], "--padding: want 1 or 2 or 4 whole numbers"),
+        ({"weight": WEIGHT}, ["--image", "9"], "--image: want 2 whole numbers"),
+        ({"weight": WEIGHT}, ["--groups", "3"], "4 output channels cannot be shared by 3 groups"),
+        ({"weight": WEIGHT}, ["--isa", "sparc"], "unknown instruction set 'sparc'"),
+        ({"weight": WEIGHT}, ["--layout", "CHWN"], "CHWN"),
+        ({"weight": WEIGHT}, ["--out-layout", "packed"], "packed"),
+    ],
+)
+def test_bad_input_writes_nothing(weights, tmp_path, capsys, arrays, more, said):
+    assert emit(weights(**arrays), tmp_path / "c", *more) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert said in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("name", ["main", "bs_layer", "2nd", "a-b", "", "a b", "ä", "../x", "x" * 65, "_x"])
+def test_names_that_are_none(weights, tmp_path, capsys, name):
+    assert emit(weights(weight=WEIGHT), tmp_path / "c", name=name) == 2
+    assert "a layer cannot be named" in capsys.readouterr().err
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04 torn", b"\x93NUMPY\x01\x00", b"weights: 1"])
+def test_files_that_hold_no_arrays(tmp_path, capsys, data):
+    (tmp_path / "w.npz").write_bytes(data)
+    assert emit(str(tmp_path / "w.npz"), tmp_path / "c") == 2
+    err = capsys.readouterr().err
+    assert "is no .npy or .npz file of plain arrays" in err
+    assert err.count("\n") == 1
+
+
+def test_pickles_are_not_loaded(tmp_path, capsys):
+    np.save(tmp_path / "w.npy", np.array([{}], object))
+    assert emit(str(tmp_path / "w.npy"), tmp_path / "c") == 2
+    assert "is no .npy or .npz file of plain arrays" in capsys.readouterr().err
+
+
+def test_no_file_and_no_folder(weights, tmp_path, capsys):
+    assert emit(str(tmp_path / "none.npy"), tmp_path / "c") == 4
+    assert "none.npy: No such file or directory" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    assert emit(weights(weight=WEIGHT), tmp_path / "file") == 4
+    assert "choose another folder with -o" in capsys.readouterr().err
+
+
+def test_a_name_is_checked_from_python_too():
+    with pytest.raises(SpecError, match="cannot be named 'main'"):
+        Conv2d(WEIGHT, 2, 1).files("main")

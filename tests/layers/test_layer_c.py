@@ -1,0 +1,136 @@
+"""The C of layers: clean under every compiler, exact buffers between guard pages, no undefined behaviour, no races."""
+
+import subprocess
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import QUIET, Case, cases, machine
+from hypothesis import given, settings
+
+from bitsynth import build
+from bitsynth.build import host
+from bitsynth.errors import ToolError
+from bitsynth.isa.load import load, names
+from bitsynth.layers.library import FLAGS, files
+
+STRICT = ("-Wpedantic", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes")
+SANITIZERS = ("address,undefined", "thread")
+DRIVER = (Path(__file__).parent / "layer_driver.c").read_text(encoding="utf-8")
+MACHINES = [
+    machine("avx2", "lookup", 2, 2, "bipolar", "signed"),
+    machine("avx2", "popcount", 2, 1),
+    machine("avx2", "lookup", 3, 2, "signed", "ternary"),
+    machine("avx2", "multiply", 4, 3, "unsigned", "unsigned"),
+]
+ALL = [
+    machine("avx2", "lookup", 2, 1),
+    machine("avx512", "popcount", 2, 2, "ternary", "signed"),
+    machine("neon", "lookup", 2, 2, "bipolar", "signed"),
+    machine("neon_dotprod", "dot", 3, 2, "signed", "bipolar"),
+    machine("armv7_neon", "popcount", 1, 1, "bipolar", "bipolar"),
+    machine("armv7_neon", "multiply", 3, 2, "signed", "ternary"),
+]
+COMPILERS = [(m, c) for m in ALL for c in build.compilers(load(m.isa))]
+SMALL = Case(MACHINES[0], 1, (2, 2), (3, 3), (1, 1), gather="im2col")
+
+
+def kernel(m):
+    return replace(SMALL, machine=m).prepared()[0].kernel
+
+
+def native(m):
+    return next((c for c in build.compilers(load(m.isa)) if c.family in ("gcc", "clang")), None)
+
+
+@cache
+def driver(m, flags=()):
+    """The driver around the layers of a kernel; skips where this machine cannot run it."""
+    isa, k, compiler = load(m.isa), kernel(m), native(m)
+    if not compiler or host.lacking(k._c.needs.host):
+        pytest.skip(f"{m.isa} code needs a processor with it and gcc or clang; this one lacks it")
+    sources = {**files(k, threads=True), "layer_driver.c": DRIVER.replace("NAME", k.name)}
+    flags = (*STRICT, "-pthread", *flags)
+    return build.compile_for(isa, sources, needs=k._c.needs, flags=flags, shared=False, compiler=compiler)
+
+
+def written(case, path, cut=0, change=0):
+    """A file for the driver: of `case`, but for `cut` bytes of input, and the first byte of output changed."""
+    layer, x, want = case.prepared()
+    numbers = layer._numbers.copy()
+    codes = x if case.layout == "packed" else case.machine.act.encode(x, "x")
+    numbers[-3:] = layer._shape(codes)
+    given = codes.tobytes()[: codes.nbytes - cut]
+    output = bytearray(want.astype(layer._out_type).tobytes())
+    output[0] ^= change
+    parts = [numbers.tobytes(), layer._bytes.tobytes(), given, output]
+    path.write_bytes(np.array([*map(len, parts), case.threads]).tobytes() + b"".join(parts))
+    return path
+
+
+def drawn(m, folder, count, threads=(1, 2, 3, 4)):
+    """Files of `count` cases."""
+    made = []
+
+    @settings(max_examples=count, **QUIET)
+    @given(case=cases([m]))
+    def draw(case):
+        case = replace(case, threads=threads[case.threads % len(threads)])
+        made.append(written(case, folder / f"case{len(made)}"))
+
+    draw()
+    return made
+
+
+def run(program, *paths):
+    done = subprocess.run([str(program), *map(str, paths)], capture_output=True, text=True, timeout=600, check=False)
+    return done.returncode, done.stderr
+
+
+def test_buffers_of_exact_size(tmp_path):
+    assert run(driver(MACHINES[0], FLAGS), *drawn(MACHINES[0], tmp_path, 80)) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("m", MACHINES, ids=str)
+def test_buffers_of_exact_size_of_many(m, tmp_path):
+    assert run(driver(m, FLAGS), *drawn(m, tmp_path, 400)) == (0, "")
+
+
+def test_the_driver_sees_a_wrong_result(tmp_path):
+    code, said = run(driver(SMALL.machine, FLAGS), written(SMALL, tmp_path / "case", change=1))
+    assert (code, "memcmp" in said) == (1, True)
+
+
+def test_the_driver_sees_a_read_beyond_the_input(tmp_path):
+    code, _ = run(driver(SMALL.machine, FLAGS), written(SMALL, tmp_path / "case", cut=1))
+    assert code < 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+@pytest.mark.parametrize("m", MACHINES, ids=str)
+def test_no_undefined_behaviour_and_no_race(m, sanitizer, tmp_path):
+    flags = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-O1", "-g")
+    driver(m)
+    try:
+        empty = {"empty.c": "int main(void) { return 0; }\n"}
+        build.compile_for(load(m.isa), empty, flags=flags, shared=False, compiler=native(m))
+    except ToolError:
+        pytest.skip("the compiler has no sanitizer runtime here")
+    assert run(driver(m, flags), *drawn(m, tmp_path, 150, threads=(4,) if sanitizer == "thread" else (1, 3))) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("m", "compiler"), COMPILERS, ids=lambda x: getattr(x, "name", str(x)))
+def test_clean_under_every_compiler(m, compiler):
+    k = kernel(m)
+    threads = host.arch() == load(m.isa).table.arch
+    sources = files(k, threads=threads)
+    build.compile_for(load(m.isa), sources, needs=k._c.needs, flags=(*STRICT, *FLAGS), compiler=compiler)
+
+
+def test_every_architecture_is_compiled_for():
+    assert {load(n).table.arch for n in names()} == {load(m.isa).table.arch for m, _ in COMPILERS}

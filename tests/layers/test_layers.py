@@ -1,0 +1,99 @@
+"""Layers of every kind against plain integer convolutions, to the bit."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from cases import QUIET, Case, cases, check, encodings, machine, usable
+from hypothesis import given, settings
+
+from bitsynth.choice import METHODS
+from bitsynth.errors import SpecError
+from bitsynth.schedule.layer import GATHERS
+from bitsynth.spec import Encoding
+
+FEW = [
+    machine("avx2", "lookup", 2, 1),
+    machine("avx2", "popcount", 1, 1, "bipolar", "bipolar"),
+    machine("avx2", "multiply", 3, 2, "signed", "ternary"),
+    machine("avx2", "lookup", 2, 2, "ternary", "signed"),
+]
+WIDTHS = list(product(range(1, 5), repeat=2))
+PAIRS = list(product(Encoding, repeat=2))
+DEEP = 4608
+EXTREMES = list(product(("max", "min"), repeat=2))
+
+
+def every():
+    """All methods, at all widths of one instruction set, so that every pair of encodings occurs."""
+    for isa, methods, widths in (("avx2", METHODS[:3], WIDTHS), ("avx512", METHODS, ((1, 1), (2, 1), (2, 2), (4, 3)))):
+        for i, (method, (a, w)) in enumerate(product(methods, widths)):
+            act, wgt = PAIRS[i % len(PAIRS)]
+            yield machine(isa, method, a, w, *(e if e in encodings(b) else "bipolar" for e, b in ((act, a), (wgt, w))))
+    yield from (machine("avx2", "lookup", 2, 1, "signed", "signed", rows=rows) for rows in (1, 2))
+
+
+@pytest.fixture(scope="session")
+def few(skip_isa):
+    for m in FEW:
+        usable(m, skip_isa)
+
+
+@settings(max_examples=250, **QUIET)
+@given(case=cases(FEW))
+def test_any_layer(few, case):
+    check(case)
+
+
+@pytest.mark.slow
+@settings(max_examples=4000, **QUIET)
+@given(case=cases(FEW, most=20, deep=200))
+def test_many_layers(few, case):
+    check(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("m", list(every()), ids=str)
+def test_every_method_width_and_encoding(m, skip_isa):
+    usable(m, skip_isa)
+
+    @settings(max_examples=40, **QUIET)
+    @given(case=cases([m]))
+    def run(case):
+        check(case)
+
+    run()
+
+
+@pytest.mark.parametrize("patterns", EXTREMES, ids="-".join)
+@pytest.mark.parametrize("m", FEW, ids=str)
+def test_extremes_of_deep_sums(few, m, patterns):
+    """Where an accumulator is flushed too late, it overflows here."""
+    wide = Case(m, 1, (4, 4), (DEEP // 9, 3), (3, 3), patterns=patterns)
+    check(wide)
+    check(replace(wide, image=(1, 2), channels=(DEEP + 5, 2), window=(1, 1), gather="im2col"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("patterns", EXTREMES, ids="-".join)
+def test_the_deepest_sums(patterns, skip_isa):
+    """The greatest K there is, where every sum is next to the end of int32."""
+    m = machine("avx2", "lookup", 4, 4, "unsigned", "signed")
+    usable(m, skip_isa)
+    deepest = Case(m, 1, (1, 1), (1, 1), (1, 1)).made(np.ones((1, 1, 1, 1), int)).k_max
+    check(Case(m, 1, (1, 2), (deepest, 1), (1, 1), gather="im2col", patterns=patterns))
+    with pytest.raises(SpecError, match="may leave int32"):
+        Case(m, 1, (1, 1), (1, 1), (1, 1)).made(np.ones((1, deepest + 1, 1, 1), np.int8))
+
+
+@settings(max_examples=2, **QUIET)
+@given(case=cases(FEW))
+def test_no_schedule_changes_a_bit(few, case):
+    """Of floats either, whatever their sums were made with."""
+    case = replace(case, epilogue="scale", out_layout="NHWC")
+    outputs = {
+        replace(case, gather=g, columns_first=c, block_rows=b, band_rows=r, threads=t).run_once().tobytes()
+        for g, c, b, r, t in product(GATHERS, (False, True), (0, 7), (0, 2), (1, 3))
+    }
+    assert len(outputs) == 1

@@ -1,0 +1,130 @@
+"""Tuned schedules: which a layer takes, whose win, and what is said of files that are broken."""
+
+import json
+import shutil
+
+import msgspec
+import numpy as np
+import pytest
+
+from bitsynth import cache, paths
+from bitsynth.bench.resnet18 import LAYERS
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.layers import Conv2d, tuned
+from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.tuned import Problem, Tuned, find, store, user_folder
+
+SHIPPED = sorted(paths.shipped_schedules().glob("*/*.json"))
+PROBLEM = Problem("avx2", 2, 1, Geometry(64, 128, 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), (14, 14), 1)
+
+
+@pytest.fixture(autouse=True)
+def shipped(tmp_path, monkeypatch):
+    """A user without schedules, and a package that ships none."""
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "user"))
+    monkeypatch.setattr(paths, "shipped_schedules", lambda: tmp_path / "shipped")
+    cache.load_entry.cache_clear()
+    return tmp_path / "shipped"
+
+
+def result(problem=PROBLEM, **changes):
+    schedule = msgspec.structs.replace(problem.default(), **{"block_rows": 77, **changes})
+    return Tuned(problem, schedule, tuned.entry_of(problem, schedule).name, 50.0, 100.0, "a compiler")
+
+
+def layer(**options):
+    weight = np.ones((128, 64, 3, 3), int)
+    return Conv2d(weight, 2, 1, **{"padding": 1, "isa": "avx2", "image": (14, 14), **options})
+
+
+def test_a_layer_takes_what_was_tuned_for_it():
+    assert "pixels first (default)" in layer().explain()
+    store(result(), user_folder())
+    assert layer().schedule == result().schedule
+    assert "blocks of 77 pixels (tuned, 0.50 of the default's time)" in layer().explain()
+    given = PROBLEM.default()
+    assert "pixels first (as given)" in layer(schedule=given).explain()
+
+
+@pytest.mark.parametrize("other", [{"threads": 2}, {"image": (14, 15)}, {"stride": 2}, {"padding": 0}])
+def test_another_layer_takes_the_default(other):
+    store(result(), user_folder())
+    assert layer(**other).schedule.block_rows == 0
+
+
+def test_encodings_make_no_difference():
+    store(result(), user_folder())
+    assert layer(act_encoding="signed").schedule == result().schedule
+
+
+def test_the_users_win(shipped):
+    store(result(block_rows=1), shipped)
+    assert find(PROBLEM).schedule.block_rows == 1
+    store(result(block_rows=2), user_folder())
+    assert find(PROBLEM).schedule.block_rows == 2
+
+
+def test_a_file_has_each_problem_once_in_an_order():
+    others = [msgspec.structs.replace(PROBLEM, threads=n) for n in (3, 2)]
+    for problem in (*others, PROBLEM, PROBLEM):
+        path = store(result(problem), user_folder())
+    assert path == user_folder() / "avx2" / "a2w1.json"
+    threads = [known["problem"]["threads"] for known in json.loads(path.read_text())["tuned"]]
+    assert threads == [1, 2, 3]
+
+
+def test_a_kernel_that_is_not_cached_any_more(shipped):
+    store(result(block_rows=3), shipped)
+    other = msgspec.structs.replace(result(), kernel="bs_mm_a2u_w1b_s32_avx2_9x64x4")
+    store(other, user_folder())
+    assert find(PROBLEM).schedule.block_rows == 3
+    assert layer(isa="avx2", act_encoding="unsigned").schedule.block_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (lambda text: text[:-9], r"has no tuned schedules of this version \(Input data was truncated"),
+        (lambda text: text.replace('"gather"', '"gathers"'), "unknown field `gathers`"),
+        (lambda text: text.replace('"direct"', '"nowhere"'), "unknown gather 'nowhere' of a schedule"),
+        (
+            lambda text: text.replace('"block_rows": 77', '"block_rows": -1'),
+            "block_rows of a schedule must be a whole number",
+        ),
+        (lambda text: text.replace('"block_rows": 77', '"block_rows": "77"'), "Expected `int`, got `str`"),
+        (lambda text: text.replace('"format": 1', '"format": 9'), "has format 9, this version reads 1"),
+        (lambda text: text.replace('"rows": 0', '"rows": 99'), "avx2_3x64x4 cannot be run as avx2 lookup, 99 rows"),
+        (lambda text: "\ufffd", "JSON is malformed"),
+    ],
+)
+def test_a_broken_file_is_named(changed, message):
+    path = store(result(), user_folder())
+    path.write_text(changed(path.read_text()))
+    with pytest.raises(SpecError, match=message) as error:
+        layer()
+    assert str(path) in str(error.value)
+    assert str(error.value).endswith("; delete it, or run `bitsynth tune` again")
+
+
+def test_a_folder_instead_of_a_file():
+    (user_folder() / "avx2" / "a2w1.json").mkdir(parents=True)
+    with pytest.raises(ToolError, match=r"cannot read .*a2w1\.json: Is a directory"):
+        layer()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ToolError, match=r"cannot write .*a2w1\.json"):
+        store(result(), tmp_path / "file")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_shipped_schedules_fit_the_shipped_kernels(shipped, path):
+    """Where kernels were made anew with other tiles, layers are to be tuned anew."""
+    shutil.copytree(path.parent, shipped / path.parent.name)
+    known = list(tuned._read(path))
+    assert len({one.problem for one in known}) == len(known) == len(LAYERS)
+    for one in known:
+        assert path.parts[-2:] == (one.problem.isa, f"a{one.problem.act_bits}w{one.problem.w_bits}.json")
+        assert find(one.problem) == one
+        assert 0 < one.nanoseconds <= one.default_nanoseconds

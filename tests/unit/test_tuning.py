@@ -1,0 +1,351 @@
+"""Studies of schedules: they improve, go on, and outlive what measures; workers that crash, hang and babble."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+
+from bitsynth import cache
+from bitsynth.errors import NoKernel, Refuted, SpecError, ToolError
+from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.tuned import Problem
+from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.tuning import study as studies
+from bitsynth.tuning.measurer import Timing, TrialFailed
+from bitsynth.tuning.process import started
+from bitsynth.tuning.space import space
+from bitsynth.tuning.study import open_study
+from bitsynth.tuning.tune import FINAL_ROUNDS, ROUNDS, tune
+
+WINDOW = 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)
+PROBLEM = Problem("avx2", 2, 1, Geometry(64, 128, *WINDOW), (14, 14), 1)
+SECONDS = 60.0
+
+
+@pytest.fixture(autouse=True)
+def user(tmp_path, monkeypatch):
+    """A user without kernels or schedules."""
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
+    cache.load_entry.cache_clear()
+
+
+@pytest.fixture
+def some():
+    return space(PROBLEM)
+
+
+@pytest.fixture
+def reopen(tmp_path, some):
+    return lambda seal="seal": open_study(tmp_path / "new" / "study", PROBLEM, some, seal)
+
+
+class Pretended:
+    """A measurer to which some choices are faster than others; `spoil` may fail a trial."""
+
+    def __init__(self, spoil=lambda schedule: None):
+        self.seen, self.spoil = [], spoil
+
+    def measure(self, schedule, rounds):
+        if rounds == ROUNDS:
+            self.seen.append(schedule)
+            self.spoil(schedule)
+        nanoseconds = 1000 * (0.9 if schedule.columns_first else 1) * (0.8 if schedule.block_rows == 64 else 1)
+        return Timing(nanoseconds * (1 if schedule.method == "lookup" else 3), 1000)
+
+
+def silent(message, done, total):
+    pass
+
+
+def run(study, measurer, trials):
+    return tune(study, measurer, trials, SECONDS, silent)
+
+
+def test_every_schedule_can_be_proposed_and_named(some):
+    class Fixed:
+        def __init__(self, params):
+            self.params = params
+
+        def suggest_categorical(self, name, choices):
+            assert self.params[name] in choices
+            return self.params[name]
+
+        def suggest_int(self, name, low, high):
+            assert low <= self.params[name] <= high
+            return self.params[name]
+
+    changed = msgspec.structs.replace(some.priors[0], rows=1, columns_first=True, block_rows=64, band_rows=2)
+    for schedule in (*some.priors, changed):
+        assert some.suggest(Fixed(some.params(schedule))) == schedule
+
+
+def test_the_default_comes_first_and_every_kernel_is_tried(some):
+    assert some.priors[0] == PROBLEM.default()
+    assert {s.method for s in some.priors} == {"popcount", "lookup", "multiply"}
+    assert {s.gather for s in some.priors} == {"direct", "im2col"}
+    assert len(set(some.priors)) == len(some.priors)
+
+
+def test_no_kernel():
+    with pytest.raises(NoKernel, match="no kernel of 7-bit unsigned"):
+        space(msgspec.structs.replace(PROBLEM, act_bits=7))
+
+
+def test_a_study_improves(reopen):
+    measurer = Pretended()
+    result = run(reopen(), measurer, 40)
+    assert measurer.seen[: len(reopen().space.priors)] == list(reopen().space.priors)
+    assert len(set(measurer.seen)) == len(measurer.seen) == result.trials == 40
+    assert result.timing.ratio == min(measurer.measure(s, FINAL_ROUNDS).ratio for s in measurer.seen) < 1
+    assert measurer.measure(result.schedule, FINAL_ROUNDS) == result.timing
+
+
+def test_the_default_stays_where_nothing_is_faster(reopen):
+    class Slow:
+        def measure(self, schedule, rounds):
+            return Timing(900 if rounds == ROUNDS else 1100, 1000)
+
+    result = run(reopen(), Slow(), 10)
+    assert result.schedule == PROBLEM.default()
+    assert result.timing == Timing(1000, 1000)
+
+
+def test_progress_tells_the_best_and_what_is_tried(reopen):
+    told = []
+    tune(reopen(), Pretended(), 12, SECONDS, lambda *what: told.append(what))
+    assert told[0] == (f"1 of 12, now {PROBLEM.default()}", 0, 12)
+    assert told[1][0].startswith("2 of 12, best 0.0010 ms, 1.00 of default, now avx2 ")
+    assert told[12][0].startswith("the best once more, best 0.00")
+    assert [(done, total) for _, done, total in told] == [(n, 12) for n in range(13)]
+
+
+def test_a_small_space_is_exhausted(tmp_path, monkeypatch):
+    monkeypatch.setattr(studies, "_DRAWS", 8)
+    tiny = Problem("avx2", 2, 1, Geometry(1, 1, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (1, 1), 1)
+    measurer = Pretended()
+    result = run(open_study(tmp_path / "study", tiny, space(tiny), ""), measurer, 1000)
+    assert len(measurer.seen) == result.trials < 3 * (3 + 4 + 6) + 1
+
+
+def test_an_interrupted_study_goes_on(reopen):
+    def interrupt(schedule):
+        if len(measurer.seen) == 5:
+            raise KeyboardInterrupt
+
+    measurer = Pretended(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(reopen(), measurer, 12)
+    assert reopen().finished == 4
+    assert reopen().failures == []
+    again = Pretended()
+    result = run(reopen(), again, 12)
+    assert len(again.seen) == 8
+    assert measurer.seen[4] in again.seen
+    assert not set(measurer.seen[:4]) & set(again.seen)
+    assert result.trials == 12
+    assert run(reopen(), more := Pretended(), 12).trials == 12
+    assert more.seen == []
+
+
+def test_a_study_outlives_failures(reopen):
+    def fail(schedule):
+        if schedule.columns_first:
+            raise TrialFailed("too slow")
+
+    result = run(reopen(), Pretended(fail), 30)
+    assert not result.schedule.columns_first
+    assert result.trials == 30
+    assert 0 < len(result.failures) < 30
+    assert set(result.failures) == {"too slow"}
+
+
+def test_a_default_that_fails_ends_it(reopen):
+    def fail(schedule):
+        raise TrialFailed("no compiler")
+
+    with pytest.raises(ToolError, match=r"the default schedule, .* cannot be measured: no compiler"):
+        run(reopen(), Pretended(fail), 9)
+
+
+def test_other_results_end_it(reopen):
+    def refute(schedule):
+        if schedule != PROBLEM.default():
+            raise Refuted("other bits")
+
+    with pytest.raises(Refuted, match="other bits"):
+        run(reopen(), Pretended(refute), 9)
+    assert reopen().finished == 1
+
+
+def test_only_a_trial_left_alone_for_too_long_is_lost(reopen, monkeypatch):
+    monkeypatch.setattr(studies, "GRACE_S", 0)
+    study = reopen()
+    study.enqueue_priors()
+    lost, busy = study._ask(time.time() - 1), study._ask(time.time() + 600)
+    measurer = Pretended()
+    run(reopen(), measurer, 10)
+    assert lost.schedule in measurer.seen
+    assert busy.schedule not in measurer.seen
+    lost.done(Timing(1, 1000))
+    busy.done(Timing(2, 1000))
+    assert study.ranked()[0] == (busy.schedule, Timing(2, 1000))
+
+
+TWO = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_tuning import PROBLEM, Pretended, open_study, run, space
+study = open_study(Path(sys.argv[1]), PROBLEM, space(PROBLEM), "seal")
+measurer = Pretended(lambda schedule: time.sleep(0.02))
+run(study, measurer, 24)
+print(len(measurer.seen))
+"""
+
+
+def test_two_processes_share_a_study(reopen, tmp_path):
+    reopen()
+    command = [sys.executable, "-c", TWO, str(tmp_path / "new" / "study"), os.path.dirname(__file__)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    counts = [int(p.communicate()[0]) for p in both]
+    tried = [schedule for schedule, _ in reopen().ranked()]
+    assert 24 <= sum(counts) == len(tried) == len(set(tried)) <= 25
+    assert min(counts) > 0
+
+
+def test_a_line_that_was_cut_off_is_dropped(reopen, tmp_path):
+    run(reopen(), Pretended(), 3)
+    file = tmp_path / "new" / "study"
+    file.write_bytes(file.read_bytes() + b'{"op_code":5,"wor')
+    assert reopen().finished == 3
+    assert run(reopen(), Pretended(), 4).trials == 4
+    assert all(json.loads(line) for line in file.read_text().splitlines())
+
+
+@pytest.mark.parametrize("text", ["no study\n", "[]\n", "{}\n", '{"op_code": 99}\n', '{"op_code":0,"worker_id":1}\n'])
+def test_another_file(reopen, tmp_path, text):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "study").write_text(text)
+    with pytest.raises(SpecError, match=r"new/study is no study .*; name another file with --study"):
+        reopen()
+
+
+def test_a_file_that_was_edited(reopen, tmp_path):
+    run(reopen(), Pretended(), 3)
+    file = tmp_path / "new" / "study"
+    file.write_text(file.read_text().replace('"gather":"direct"', '"gather":"nowhere"'))
+    with pytest.raises(SpecError, match=r"is no study .*unknown gather 'nowhere'"):
+        reopen()
+
+
+def test_another_version(reopen):
+    reopen()
+    with pytest.raises(SpecError, match="made with another compiler, other kernels or another version; name another"):
+        reopen("other")
+
+
+def test_a_file_of_several_layers(reopen, tmp_path):
+    run(reopen(), Pretended(), 3)
+    other = msgspec.structs.replace(PROBLEM, threads=2)
+    assert open_study(tmp_path / "new" / "study", other, space(other), "seal").finished == 0
+    assert reopen().finished == 3
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, some):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "study", tmp_path):
+        with pytest.raises(ToolError, match=r"cannot write .*; name another file with --study"):
+            open_study(path, PROBLEM, some, "")
+
+
+WORKER = """
+import json, os, signal, sys, time
+start = json.loads(sys.stdin.readline())
+assert start["problem"]["act_bits"] == 2 and start["default"]["gather"] == "direct"
+for line in sys.stdin:
+    asked = json.loads(line)["schedule"]
+    kind = asked["block_rows"]
+    open(sys.argv[1], "a").write(f"{os.getpid()}\\n")
+    if kind == 1: os.kill(os.getpid(), signal.SIGSEGV)
+    if kind == 2: time.sleep(600)
+    if kind == 3: print("what?", flush=True); continue
+    if kind == 4: sys.exit("last words")
+    if kind == 5: os._exit(0)
+    said = {6: {"failed": "does not compile"}, 7: {"refuted": "other bits"}}
+    print(json.dumps(said.get(kind, {"nanoseconds": 2, "default_nanoseconds": 4})), flush=True)
+"""
+
+
+def schedule(kind):
+    return LayerSchedule("avx2", "lookup", 64, "direct", block_rows=kind)
+
+
+@pytest.fixture
+def worker(tmp_path):
+    def start(timeout_s=SECONDS):
+        return started(PROBLEM, PROBLEM.default(), timeout_s, (sys.executable, "-c", WORKER, str(tmp_path / "pids")))
+
+    return start
+
+
+def pids(tmp_path):
+    return [int(x) for x in (tmp_path / "pids").read_text().split()]
+
+
+def is_there(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (1, "its worker ended with signal SIGSEGV: it said nothing"),
+        (3, "its worker gave no answer: JSON is malformed"),
+        (4, "its worker ended with exit code 1: last words"),
+        (5, "its worker ended with exit code 0: it said nothing"),
+    ],
+)
+def test_a_worker_that_breaks_is_replaced(worker, tmp_path, kind, why):
+    with worker() as process:
+        assert process.measure(schedule(0), 1) == Timing(2, 4)
+        with pytest.raises(TrialFailed, match=why):
+            process.measure(schedule(kind), 1)
+        assert process.measure(schedule(0), 1).ratio == 0.5
+    first, same, other = pids(tmp_path)
+    assert first == same != other
+    assert not is_there(first)
+    assert not is_there(other)
+
+
+def test_a_worker_that_hangs_is_killed(worker, tmp_path):
+    with worker() as process:
+        process.measure(schedule(0), 1)
+        process.timeout_s = 0.2
+        with pytest.raises(TrialFailed, match=r"took longer than 0\.2 s"):
+            process.measure(schedule(2), 1)
+        assert not is_there(pids(tmp_path)[0])
+
+
+def test_a_worker_that_refuses_lives_on(worker, tmp_path):
+    with worker() as process:
+        with pytest.raises(TrialFailed, match="does not compile"):
+            process.measure(schedule(6), 1)
+        with pytest.raises(Refuted, match="other bits"):
+            process.measure(schedule(7), 1)
+    assert len(set(pids(tmp_path))) == 1
+
+
+def test_a_worker_that_cannot_start(tmp_path):
+    with (
+        started(PROBLEM, PROBLEM.default(), SECONDS, (sys.executable, "-c", "raise SystemExit('no room')")) as process,
+        pytest.raises(TrialFailed, match="exit code 1: no room"),
+    ):
+        process.measure(schedule(0), 1)
