@@ -55,6 +55,16 @@ def markdown(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in lines)
 
 
+def write(folder: Path, stem: str, title: str, doc: str, rows: dict[str, str], *blocks: str) -> None:
+    """Markdown of a benchmark: its docstring, the setting, tables and lines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = doc.strip().splitlines()
+    words = "\n".join(f"`{line.strip()}`" if line.startswith("    ") else line for line in lines)
+    about = "\n".join(f"- {key}: {value}" for key, value in rows.items())
+    text = "\n\n".join([f"# {title}", words, about, *blocks])
+    (folder / f"{stem}.md").write_text(text + "\n", encoding="utf-8")
+
+
 def yes(met: bool) -> str:
     """How a verdict is printed."""
     return "yes" if met else "no"

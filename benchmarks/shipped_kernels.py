@@ -4,8 +4,9 @@
 
 Every instruction set at 1 to 4 bits by 1 to 4 bits, cheapest in operations; the same in cycles
 of every processor of the sets that Arm boards have; every method of the sets that x86
-machines have at the widths of published figures, so that methods can be compared; and every
-method for layers, whose tiles have at most 64 and 128 output channels, at 8 by 1 bits too.
+machines have at the widths of published figures, so that methods can be compared; every
+method for layers, whose tiles have at most 64 and 128 output channels, at 8 by 1 bits too; and
+the kernels of the paper's own sketch, which layers are compared with.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bitsynth.isa import load
 from bitsynth.isa.tables import IsaTable
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 
+PAPER = ((1, 1), (2, 1), (2, 2))
 HEADLINE = ((1, 1), (2, 1), (2, 2), (3, 3))
 IMAGE = (8, 1)
 """Widths of a first layer, which reads pixels of 8 bits."""
@@ -40,6 +42,8 @@ def wanted() -> Iterator[tuple[str, tuple[int, int], Choice]]:
         else:
             yield from ((name, widths, Choice(method)) for method in METHODS for widths in HEADLINE)
         yield from ((name, widths, choice) for choice in for_layers(table) for widths in (*EVERY, IMAGE))
+        if table.paper is not None and table.vector_bits == 128 and table.arch == "aarch64":
+            yield from ((name, widths, Choice(sketch="paper")) for widths in PAPER)
 
 
 def for_layers(table: IsaTable) -> Iterator[Choice]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +20,9 @@ from bitsynth.emit.kernel import CSource
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.names import KernelName
+from bitsynth.program import Kernel
 from bitsynth.schedule.cost import Cost
+from bitsynth.schedule.loops import flushed
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 
 if TYPE_CHECKING:
@@ -45,7 +48,17 @@ class MatmulKernel:
         """The kernel for a tile of so many rows; SpecError for more than it has, which registers may not hold."""
         if type(rows) is not int or not 1 <= rows <= self.entry.kernel.rows:
             raise SpecError(f"rows of {self.name} can be 1 to {self.entry.kernel.rows}, not {rows!r}")
-        return self if rows == self.entry.kernel.rows else MatmulKernel(cache.with_rows(self.entry, rows), self.spec)
+        return self._remade(msgspec.structs.replace(self.entry.kernel, rows=rows))
+
+    def with_flushes(self, steps: int) -> MatmulKernel:
+        """The kernel whose sums go to memory after every `steps` steps of K, or before that if its proof wants it."""
+        if type(steps) is not int or steps < 1:
+            raise SpecError(f"steps between flushes must be a whole number of at least 1, not {steps!r}")
+        passes = tuple(flushed(loop, steps) for loop in self.entry.kernel.passes)
+        return self._remade(msgspec.structs.replace(self.entry.kernel, passes=passes))
+
+    def _remade(self, kernel: Kernel) -> MatmulKernel:
+        return self if kernel == self.entry.kernel else MatmulKernel(cache.remade(self.entry, kernel), self.spec)
 
     @property
     def cost(self) -> Cost:
@@ -134,12 +147,13 @@ def get_kernel(
     method: str | None = None,
     cpu: str = "",
     channels: int = 0,
+    sketch: str = "exact",
 ) -> MatmulKernel:
     """The cached kernel for these widths and encodings, its certificate checked again.
 
     By default the one of fewest operations among all methods; `method` wants the cheapest of
     popcount, lookup, multiply or dot, `cpu` the one of fewest cycles on that processor, and
-    `channels` one for layers of so many output channels (`Choice`).
+    `channels` one for layers of so many output channels, `sketch` one of the paper's (`Choice`).
     Raises SpecError for widths, encodings or instruction sets that do not exist, for a
     configuration that is not cached, and for a cache file that does not check.
     """
@@ -147,13 +161,12 @@ def get_kernel(
     spec = MatmulSpec(
         isa, Operand(act_bits, Encoding.parse(act_encoding)), Operand(w_bits, Encoding.parse(weight_encoding))
     )
-    choice = Choice(method, model=cpu, channels=channels)
+    choice = Choice(method, sketch, cpu, channels)
     choice.isa(isa)
     path = cache.find(spec, choice.variant)
     if path is None:
-        options = "".join(
-            f" --{name} {value}" for name, value in (("method", method), ("cpu", cpu), ("channels", channels)) if value
-        )
+        asked = {"method": method, "cpu": cpu, "channels": channels, "sketch": "" if sketch == "exact" else sketch}
+        options = "".join(f" --{name} {value}" for name, value in asked.items() if value)
         raise SpecError(
             f"A{act_bits}W{w_bits} on {isa}{', ' + choice.variant if choice.variant else ''} is not cached; "
             f"run `bitsynth synth --isa {isa} --act-bits {act_bits} --w-bits {w_bits}{options}`"

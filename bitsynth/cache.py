@@ -160,12 +160,9 @@ def make_entry(
     return entry.sealed(), uses
 
 
-def with_rows(entry: Entry, rows: int) -> Entry:
-    """The same programs for a tile of `rows` rows, checked and sealed anew."""
-    kernel, spec = (
-        msgspec.structs.replace(entry.kernel, rows=rows),
-        MatmulSpec(entry.kernel.isa, *_operands(entry.kernel)),
-    )
+def remade(entry: Entry, kernel: Kernel) -> Entry:
+    """The entry of another form of its kernel, checked and sealed anew."""
+    spec = MatmulSpec(kernel.isa, *_operands(kernel))
     claims, bound = entry.certificate.minimality, entry.cost.lower_bound
     return make_entry(kernel, spec, entry.choice, entry.method, claims, bound, entry.runners_up)[0]
 

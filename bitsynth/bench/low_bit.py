@@ -12,6 +12,7 @@ from bitsynth.bench.peers.operands import convolve
 from bitsynth.bench.resnet18 import LAYERS, Layer
 from bitsynth.errors import Refuted
 from bitsynth.layers import Conv2d
+from bitsynth.schedule.layer import LayerSchedule
 
 PACKING = " packing"
 
@@ -27,7 +28,9 @@ def contenders(isa: str, act_bits: int, w_bits: int, threads: int, names: Sequen
     return [Local(name, "bitsynth", whole, threads), Local(name + PACKING, "packing", packing, threads)]
 
 
-def layer_of(layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int) -> Conv2d:
+def layer_of(
+    layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int, schedule: LayerSchedule | None = None
+) -> Conv2d:
     """The layer with seeded random weights, bipolar as DoReFa networks have them."""
     rng, most = np.random.default_rng(layer.macs), (1 << w_bits) - 1
     shape = layer.out_channels, layer.in_channels, layer.kernel, layer.kernel
@@ -40,6 +43,7 @@ def layer_of(layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int) -
         isa=isa,
         threads=threads,
         image=(layer.height, layer.height),
+        schedule=schedule,
     )
 
 
@@ -52,11 +56,15 @@ def codes_of(layer: Layer, act_bits: int) -> NDArray[np.uint8]:
 def _calls(
     layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int
 ) -> tuple[Callable[[], object], Callable[[], object]]:
-    made = layer_of(layer, isa, act_bits, w_bits, threads)
-    codes = codes_of(layer, act_bits)
+    made, codes = layer_of(layer, isa, act_bits, w_bits, threads), codes_of(layer, act_bits)
     call, out = made.bound(codes)
     call()
+    require_exact(layer, made, codes, out)
+    return call, made.bound(codes, packing=True)[0]
+
+
+def require_exact(layer: Layer, made: Conv2d, codes: NDArray[np.uint8], out: NDArray[np.int32]) -> None:
+    """Refuted unless `out` is the integer convolution."""
     exact = convolve(codes.transpose(0, 3, 1, 2).astype(np.float64), made.weight, layer.stride, layer.padding)
     if not np.array_equal(out.transpose(0, 3, 1, 2), exact):
         raise Refuted(f"{layer.name}: {made!r} gives a wrong sum")
-    return call, made.bound(codes, packing=True)[0]

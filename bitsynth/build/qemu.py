@@ -32,15 +32,18 @@ def find(qemu: Qemu) -> str | None:
     return next((path for p in qemu.programs if (path := shutil.which(p))), None)
 
 
-def start(isa: Isa, qemu: Qemu, flags: Sequence[str]) -> QemuMachine:
-    """A fresh machine for code compiled with `flags`; ToolError says what to install if it cannot be had."""
+def start(isa: Isa, qemu: Qemu, flags: Sequence[str], options: Sequence[str] = ()) -> QemuMachine:
+    """A fresh machine for code compiled with `flags`; ToolError says what to install if it cannot be had.
+
+    `options` go to qemu.
+    """
     path = find(qemu)
     if path is None:
         raise ToolError(f"{qemu.programs[0]} is not on PATH: install Debian's {qemu.package}")
     sources = {n: (_SUPPORT / n).read_text(encoding="utf-8") for n in ("driver.c", "runtime.c")}
     sources["system.h"] = "".join(f"#define {name} {value}\n" for name, value in qemu.macros.items())
     driver = compile_for(isa, sources, shared=False, flags=["-nostdlib"])
-    return QemuMachine([path, "-cpu", architecture.emulated_cpu(qemu.cpu, flags), str(driver)])
+    return QemuMachine([path, "-cpu", architecture.emulated_cpu(qemu.cpu, flags), *options, str(driver)])
 
 
 class QemuMachine:

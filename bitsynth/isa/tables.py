@@ -54,7 +54,9 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Where no operand is wider than half a register, `half_width_speedup` times as many
     start; stores are as many as ever. Where `loads_block`, nothing starts beside a load of a
-    whole register. `features` are the feature sets it has; all if unsaid.
+    whole register. `features` are the feature sets it has; all if unsaid. `near_bytes` stay in its
+    first cache from one tile of a layer to the next, `outer_bytes` in its second, from which it reads
+    `far_bytes_per_cycle`; a tile takes `call_cycles` beside its sums. If unsaid they are Zen 5's, measured.
     """
 
     doc: str
@@ -62,6 +64,10 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     half_width_speedup: float = 1.0
     loads_block: bool = False
     features: list[str] | None = None
+    near_bytes: int = 40_000
+    outer_bytes: int = 1 << 20
+    far_bytes_per_cycle: float = 40.0
+    call_cycles: float = 60.0
 
     def has(self, feature: str) -> bool:
         """Whether it has the feature set; the base of the instruction set is ""."""

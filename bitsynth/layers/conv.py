@@ -89,8 +89,10 @@ class Conv2d:
             weight_encoding,
             method=self.schedule.method,
             channels=self.schedule.channels,
+            sketch=self.schedule.sketch,
         )
-        self.kernel = found.with_rows(self.schedule.rows) if self.schedule.rows else found
+        found = found.with_rows(self.schedule.rows) if self.schedule.rows else found
+        self.kernel = found.with_flushes(self.schedule.flush_steps) if self.schedule.flush_steps else found
         self._check_depth()
         codes = self.wgt.encode(values, "weight")
         self._constants = self._with_epilogue(

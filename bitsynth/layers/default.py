@@ -12,24 +12,24 @@ from bitsynth.cache import Entry
 from bitsynth.choice import METHODS, Choice
 from bitsynth.emit.packing import column_bytes, row_bytes
 from bitsynth.errors import NoKernel
-from bitsynth.isa.load import load, names
+from bitsynth.isa.load import Isa, load, names
+from bitsynth.isa.tables import CpuTable
 from bitsynth.layers.geometry import Geometry
 from bitsynth.program import Table
+from bitsynth.schedule.cost import stall_per_128_mac
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.spec import MatmulSpec, Operand
 from bitsynth.wellformed import forms_used
 
 CHANNELS = (64, 128)
 """Tiles of layers that are shipped, by their most columns."""
-CALL_CYCLES = 60
-"""What a tile takes beside its sums; measured on Zen 5, as the other figures here."""
 POINTER_CYCLES = 1.0
-"""Of a row and segment."""
-NEAR_BYTES = 40_000
-"""What stays in the nearest cache from one tile to the next."""
-FAR_BYTES_PER_CYCLE = 40
-PACKED_AT_ONCE = 1 << 20
-"""Bytes of packed rows beyond which bands are computed one by one, each of a quarter of it."""
+"""Of a row and segment; measured on Zen 5, as the other figures here.
+
+A processor that starts fewer instructions takes as many times longer.
+"""
+MEASURED_WIDTH = 4.0
+"""Vector instructions Zen 5 starts a cycle."""
 COPIED_PER_CYCLE = 8
 MASKING_CYCLES = 3.0
 PLAIN_CODES_PER_CYCLE = 10
@@ -54,6 +54,7 @@ def plans(act: Operand, wgt: Operand, geometry: Geometry, image: tuple[int, int]
         for x in found
         for gather in gathers(geometry)
         for rows in _rows(x.entry.kernel.rows)
+        for columns_first in (False, True)
     ]
     return sorted(made, key=lambda p: p.cycles)
 
@@ -111,25 +112,80 @@ class Plan:
     width: int
     gather: str
     rows: int
+    columns_first: bool = False
 
     @property
     def schedule(self) -> LayerSchedule:
         kernel = self.found.entry.kernel
         rows = self.rows if self.rows < kernel.rows else 0
         return LayerSchedule(
-            kernel.isa, self.found.method, self.found.channels, self.gather, rows, band_rows=self._band_rows
+            kernel.isa,
+            self.found.method,
+            self.found.channels,
+            self.gather,
+            rows,
+            self.columns_first,
+            0,
+            self._band_rows,
         )
 
     @property
     def cycles(self) -> float:
-        """Packing, then tiles: the slower of sums and what they read from afar."""
-        kernel, cost = self.found.entry.kernel, self.found.entry.cost
-        per_mac = next(iter(cost.cycles.values())) / 128
-        sums = self.rows * kernel.columns * self._steps * kernel.k_step * per_mac
-        read = self._steps * (self.rows * row_bytes(kernel) + kernel.columns * column_bytes(kernel))
-        beside = CALL_CYCLES + POINTER_CYCLES * self.rows * self._segments + self.rows * kernel.columns / 16
-        tile = max(sums, read / FAR_BYTES_PER_CYCLE if read > NEAR_BYTES else 0.0) + beside
-        return self.geometry.groups * (self._tiles * tile + self._packing)
+        """Packing, then tiles: their sums beside what they read from afar, or one after the other where loads block."""
+        tiles, far = self._row_tiles * self._column_tiles, self._far_bytes / self._cpu.far_bytes_per_cycle
+        sums = tiles * self._sums
+        reading = sums + far if self._cpu.loads_block else max(sums, far)
+        return self.geometry.groups * (reading + tiles * self._beside + self._slower * self._packing)
+
+    @property
+    def _cpu(self) -> CpuTable:
+        """The processor that the estimate is for: the first of the instruction set's that the kernel runs on."""
+        return self._isa.table.cpu[next(iter(self.found.entry.cost.cycles))]
+
+    @property
+    def _isa(self) -> Isa:
+        return load(self.found.entry.kernel.isa)
+
+    @property
+    def _slower(self) -> float:
+        return MEASURED_WIDTH / self._cpu.vector_per_cycle
+
+    @property
+    def _sums(self) -> float:
+        """Cycles of one tile's sums where its inputs are near."""
+        kernel, (cpu, cycles) = self.found.entry.kernel, next(iter(self.found.entry.cost.cycles.items()))
+        if self._cpu.loads_block:
+            cycles += stall_per_128_mac(self._isa, kernel, cpu)
+        return self.rows * kernel.columns * self._steps * kernel.k_step * cycles / 128
+
+    @property
+    def _beside(self) -> float:
+        """Cycles of one tile beside its sums."""
+        columns = self.found.entry.kernel.columns
+        spread = POINTER_CYCLES * self.rows * self._segments + self.rows * columns / 16
+        return self._cpu.call_cycles + self._slower * spread
+
+    @property
+    def _far_bytes(self) -> float:
+        """Bytes that tiles read and the nearest cache does not hold any more.
+
+        Where loads do not block, sums hide what a tile that fits finds gone: measured on Zen 5.
+        """
+        kernel = self.found.entry.kernel
+        row, column = self._steps * self.rows * row_bytes(kernel), self._steps * kernel.columns * column_bytes(kernel)
+        image, weights = float(self._packed_bytes), float(self._column_tiles * column)
+        kept, inner, kept_all, again = (
+            (column, image, weights, self._column_tiles)
+            if self.columns_first
+            else (row, weights, image, self._row_tiles)
+        )
+        if row + column > self._cpu.near_bytes:
+            return float(self._row_tiles * self._column_tiles * (row + column))
+        if not self._cpu.loads_block:
+            return 0.0
+        if kept + inner <= self._cpu.near_bytes:
+            return image + weights
+        return kept_all + again * inner
 
     @property
     def _taps(self) -> int:
@@ -153,10 +209,14 @@ class Plan:
         return self._pixel_steps * (1 if self.gather == "im2col" else self._taps)
 
     @property
-    def _tiles(self) -> int:
+    def _row_tiles(self) -> int:
         high, wide = self.geometry.output(self.height, self.width)
+        return -(-high * wide // self.rows)
+
+    @property
+    def _column_tiles(self) -> int:
         channels = self.geometry.out_channels // self.geometry.groups
-        return -(-high * wide // self.rows) * -(-channels // self.found.entry.kernel.columns)
+        return -(-channels // self.found.entry.kernel.columns)
 
     @property
     def _lines(self) -> tuple[int, int]:
@@ -167,10 +227,18 @@ class Plan:
         return self.height + top + bottom, self.width + left + right
 
     @property
+    def _line_bytes(self) -> int:
+        return self._lines[1] * self._pixel_steps * row_bytes(self.found.entry.kernel)
+
+    @property
+    def _packed_bytes(self) -> int:
+        return self._lines[0] * self._line_bytes
+
+    @property
     def _band_rows(self) -> int:
-        lines, pixels = self._lines
-        line = pixels * self._pixel_steps * row_bytes(self.found.entry.kernel)
-        return max(1, PACKED_AT_ONCE // 4 // line) if lines * line > PACKED_AT_ONCE else 0
+        """Rows of a band, a quarter of what stays in the second cache, where not all packed rows do."""
+        outer = self._cpu.outer_bytes
+        return max(1, outer // 4 // self._line_bytes) if self._packed_bytes > outer else 0
 
     @property
     def _packing(self) -> float:

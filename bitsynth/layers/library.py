@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from bitsynth import build
@@ -13,7 +14,7 @@ from bitsynth.build.runners import runs_natively
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import call_source, kernel_header, runtime_files
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.isa.load import load
+from bitsynth.isa.load import Requirements, load
 from bitsynth.spec import MatmulSpec
 
 FLAGS = ("-O3",)
@@ -27,14 +28,21 @@ def library(kernel: MatmulKernel) -> Runner:
     """The kernel, the runtime and what calls it, compiled once; ToolError where that or running it cannot be."""
     key = kernel.entry.digest, kernel.spec
     if key not in _made:
-        _made[key] = _compiled(kernel)
+        isa, needs = load(kernel.spec.isa), needed(kernel)
+        _made[key] = build.runner(isa, compiled(kernel), needs=needs)
     return _made[key]
 
 
-def _compiled(kernel: MatmulKernel) -> Runner:
-    isa, needs = load(kernel.spec.isa), CSource(kernel.entry.kernel, kernel.spec).needs
+def needed(kernel: MatmulKernel) -> Requirements:
+    """What the kernel uses of its instruction set."""
+    return CSource(kernel.entry.kernel, kernel.spec).needs
+
+
+def compiled(kernel: MatmulKernel) -> Path:
+    """The shared library of the kernel, the runtime and what calls it."""
+    isa = load(kernel.spec.isa)
     sources = files(kernel, threads=runs_natively(isa.table))
-    return build.runner(isa, build.compile_for(isa, sources, needs=needs, flags=FLAGS), needs=needs)
+    return build.compile_for(isa, sources, needs=needed(kernel), flags=FLAGS)
 
 
 def files(kernel: MatmulKernel, *, threads: bool) -> dict[str, str]:

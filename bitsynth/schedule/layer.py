@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from bitsynth.choice import METHODS
+from bitsynth.choice import METHODS, SKETCHES
 from bitsynth.errors import SpecError
 
 GATHERS = ("direct", "indirect", "im2col")
@@ -20,7 +20,8 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tile (`Choice.channels`), `rows` how many of its rows are used, 0 for all. Tiles go over all
     pixels of a block (`block_rows` pixels, 0 for all) for the same output channels if
     `columns_first`, else over the channels first. Bands of `band_rows` output rows (0 for all)
-    are packed and computed one after the other.
+    are packed and computed one after the other. `sketch` is the kernel's (`Choice.sketch`); its sums
+    go to memory after `flush_steps` steps of K, 0 for as rarely as its proof allows.
     """
 
     isa: str
@@ -31,11 +32,14 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns_first: bool = False
     block_rows: int = 0
     band_rows: int = 0
+    sketch: str = "exact"
+    flush_steps: int = 0
 
     def __post_init__(self) -> None:
         _one_of("method", self.method, METHODS)
         _one_of("gather", self.gather, GATHERS)
-        for name in ("channels", "rows", "block_rows", "band_rows"):
+        _one_of("sketch", self.sketch, SKETCHES)
+        for name in ("channels", "rows", "block_rows", "band_rows", "flush_steps"):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value < 1 << 24:
                 raise SpecError(f"{name} of a schedule must be a whole number from 0 to {(1 << 24) - 1}, not {value!r}")
@@ -54,7 +58,9 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         blocks = f", blocks of {self.block_rows} pixels" if self.block_rows else ""
         bands = f", bands of {self.band_rows} rows" if self.band_rows else ""
         rows = f", {self.rows} rows" if self.rows else ""
-        return f"{self.isa} {self.method}{rows}, {self.gather}, {order}{blocks}{bands}"
+        sketch = f" of the {self.sketch} sketch" if self.sketch != "exact" else ""
+        flushes = f", a flush every {self.flush_steps} steps" if self.flush_steps else ""
+        return f"{self.isa} {self.method}{sketch}{rows}{flushes}, {self.gather}, {order}{blocks}{bands}"
 
 
 def _one_of(what: str, value: Any, known: tuple[str, ...]) -> None:

@@ -46,6 +46,14 @@ def with_times(loop: Pass, level: int, times: int) -> Pass:
     return msgspec.structs.replace(loop, loops=(*loop.loops[:level], changed, *loop.loops[level + 1 :]))
 
 
+def flushed(loop: Pass, steps: int) -> Pass:
+    """The pass flushed after at most `steps` steps, or after fewer where it already is."""
+    for level, nested in enumerate(loop.loops):
+        times = min(nested.times, steps)
+        loop, steps = with_times(loop, level, times), max(1, steps // times)
+    return loop
+
+
 def _longest(holds: Callable[[int], bool]) -> int:
     low, high = 1, MAX_TIMES + 1
     if not holds(low):

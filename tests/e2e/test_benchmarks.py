@@ -54,6 +54,45 @@ def test_table2():
     assert [row["config"] for row in rows] == ["A1W1"]
 
 
+@pytest.mark.slow
+def test_arm_layers(tmp_path):
+    answer = printed("arm_layers.py", "--layers", "C12", "--results", tmp_path)
+    assert {(r["config"], r["layer"]) for r in answer["rows"]} == {
+        (config, layer) for config in ("A1W1", "A2W1", "A2W2") for layer in ("C12", "sum")
+    }
+    for row in answer["rows"]:
+        assert row["bitsynth"]["instructions"] <= 0.5 * row["paper"]["instructions"]
+        assert row["packing"]["instructions"] < row["bitsynth"]["instructions"] < row["kept"]["instructions"]
+        assert row["bitsynth"]["l1_misses"] <= 0.5 * row["paper"]["l1_misses"]
+        assert row["floor"] <= row["bitsynth"]["l2_misses"] <= row["bitsynth"]["l1_misses"]
+    assert "| A2W2 C12 |" in (tmp_path / "arm_layers.md").read_text()
+    assert json.loads((tmp_path / "arm_layers.json").read_text())["rows"] == answer["rows"]
+    assert (tmp_path / "arm_layers.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_layer_that_does_not_exist():
+    done = run("arm_layers.py", "--layers", "C1")
+    assert done.returncode == 2
+    assert "unknown layers C1; known: C2, C3" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
+def test_schedule_steps(tmp_path):
+    rows = printed("schedule_steps.py", "--only", "A2W1", "--rounds", 1, "--results", tmp_path)["rows"]
+    assert [row["step"] for row in rows][::5] == ["paper's form", "+ 2 threads"]
+    assert rows[0]["times"]["median"] == 1
+    assert "<svg" in (tmp_path / "schedule_steps.svg").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
+def test_width_grid(tmp_path):
+    (row,) = printed("width_grid.py", "--only", "A1W1", "--rounds", 1, "--results", tmp_path)["rows"]
+    assert min(row["microseconds"]["median"], row["synthesis_seconds"], row["scheduling_seconds"]) > 0
+    assert "| A1W1 |" in (tmp_path / "width_grid.md").read_text()
+
+
 @pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
 def test_instruction_costs():
     done = run("instruction_costs.py", "--rounds", 1, "and.u8x32")

@@ -1,0 +1,105 @@
+/* A plugin of qemu-user: executed instructions and cache misses of the code at addresses from..to.
+ *
+ * Counts and caches live in the file `state`, which others may read, and fill with zeros to begin anew. Two levels of
+ * data caches with lines of 64 bytes: least recently used lines go, stores fetch their lines as loads do, and whatever
+ * misses the first level asks the second. What it needs of qemu's header is declared here. */
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct qemu_plugin_tb;
+struct qemu_plugin_insn;
+size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
+struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb, size_t index);
+uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn);
+unsigned qemu_plugin_mem_size_shift(uint32_t info);
+void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, void (*call)(uint64_t id, struct qemu_plugin_tb *tb));
+void qemu_plugin_register_vcpu_insn_exec_cb(
+    struct qemu_plugin_insn *insn, void (*call)(unsigned cpu, void *data), int flags, void *data);
+void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *insn,
+    void (*call)(unsigned cpu, uint32_t info, uint64_t address, void *data), int flags, int which, void *data);
+
+enum { NO_REGISTERS = 0, READS_AND_WRITES = 3, LINE_SHIFT = 6 };
+
+/* Lines by set, the last used first, each as its number and one more: 0 is none. */
+struct state {
+    uint64_t instructions, l1_misses, l2_misses;
+    uint64_t l1[L1_SETS][L1_WAYS], l2[L2_SETS][L2_WAYS];
+};
+
+static struct state *state;
+static uint64_t from, to;
+
+/* Whether the line was there; it is now. */
+static bool use(uint64_t *set, size_t ways, uint64_t line)
+{
+    size_t i = 0;
+    while (i < ways - 1 && set[i] != line)
+        ++i;
+    const bool hit = set[i] == line;
+    memmove(set + 1, set, i * sizeof *set);
+    set[0] = line;
+    return hit;
+}
+
+static void on_access(unsigned cpu, uint32_t info, uint64_t address, void *data)
+{
+    const uint64_t last = (address + (UINT64_C(1) << qemu_plugin_mem_size_shift(info)) - 1) >> LINE_SHIFT;
+    (void)cpu;
+    (void)data;
+    for (uint64_t line = address >> LINE_SHIFT; line <= last; ++line) {
+        if (use(state->l1[line % L1_SETS], L1_WAYS, line + 1))
+            continue;
+        ++state->l1_misses;
+        state->l2_misses += !use(state->l2[line % L2_SETS], L2_WAYS, line + 1);
+    }
+}
+
+static void on_instruction(unsigned cpu, void *data)
+{
+    (void)cpu;
+    (void)data;
+    ++state->instructions;
+}
+
+static void on_translation(uint64_t id, struct qemu_plugin_tb *tb)
+{
+    (void)id;
+    for (size_t i = 0; i < qemu_plugin_tb_n_insns(tb); ++i) {
+        struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+        const uint64_t at = qemu_plugin_insn_vaddr(insn);
+        if (at < from || at >= to)
+            continue;
+        qemu_plugin_register_vcpu_insn_exec_cb(insn, on_instruction, NO_REGISTERS, NULL);
+        qemu_plugin_register_vcpu_mem_cb(insn, on_access, NO_REGISTERS, READS_AND_WRITES, NULL);
+    }
+}
+
+__attribute__((visibility("default"))) int qemu_plugin_version = 1;
+
+__attribute__((visibility("default"))) int qemu_plugin_install(uint64_t id, const void *info, int argc, char **argv);
+int qemu_plugin_install(uint64_t id, const void *info, int argc, char **argv)
+{
+    (void)info;
+    for (int i = 0; i < argc; ++i) {
+        if (strncmp(argv[i], "from=", 5) == 0)
+            from = strtoull(argv[i] + 5, NULL, 0);
+        else if (strncmp(argv[i], "to=", 3) == 0)
+            to = strtoull(argv[i] + 3, NULL, 0);
+        else if (strncmp(argv[i], "state=", 6) == 0) {
+            const int file = open(argv[i] + 6, O_RDWR);
+            if (file < 0 || ftruncate(file, sizeof *state) != 0)
+                return -1;
+            state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        }
+    }
+    if (state == NULL || state == MAP_FAILED)
+        return -1;
+    qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
+    return 0;
+}

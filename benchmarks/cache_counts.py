@@ -1,0 +1,90 @@
+"""Exact executed instructions and modelled cache misses of layers, by a plugin of qemu-user (cache_counts.c)."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bitsynth import architecture, build
+from bitsynth.api import MatmulKernel
+from bitsynth.build import Runner, host, qemu
+from bitsynth.build.emulated import EmulatedRunner
+from bitsynth.build.image import read_image
+from bitsynth.errors import ToolError
+from bitsynth.isa import load
+from bitsynth.layers.library import compiled, needed
+
+LINE_BYTES = 64
+CACHES = {"L1": (32 << 10, 4), "L2": (512 << 10, 16)}
+"""Bytes and ways: those of a Cortex-A53 in a Raspberry Pi 3."""
+MODEL = (
+    "L1D "
+    + ", L2 ".join(f"{size >> 10} KiB of {ways} ways" for size, ways in CACHES.values())
+    + f"; lines of {LINE_BYTES} bytes, least recently used replaced, stores fetch their lines, virtual addresses, "
+    "no prefetching, data of one thread alone, cold at the start of every call"
+)
+ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a call executed, and the lines it missed in each cache."""
+
+    instructions: int
+    l1_misses: int
+    l2_misses: int
+
+
+@cache
+def plugin() -> Path:
+    """The compiled plugin."""
+    here = next((i for i in map(load.load, load.names()) if i.table.arch == host.arch()), None)
+    if here is None:
+        raise ToolError(f"no instruction set of this processor, {host.arch()}, is known")
+    sets = {f"{name}_SETS": size // LINE_BYTES // ways for name, (size, ways) in CACHES.items()}
+    ways = {f"{name}_WAYS": ways for name, (_, ways) in CACHES.items()}
+    flags = [f"-D{name}={value}" for name, value in {**sets, **ways}.items()]
+    source = Path(__file__).with_suffix(".c")
+    return build.compile_for(here, {source.name: source.read_text(encoding="utf-8")}, flags=["-D_GNU_SOURCE", *flags])
+
+
+class Counter:
+    """What a file shared with the plugin says."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def clear(self) -> None:
+        """Counts at zero, caches empty."""
+        with self._path.open("r+b") as file:
+            file.write(bytes(self._path.stat().st_size))
+
+    @property
+    def counts(self) -> Counts:
+        with self._path.open("rb") as file:
+            return Counts(*struct.unpack("=3Q", file.read(24)))
+
+
+@contextmanager
+def watched(kernel: MatmulKernel) -> Iterator[tuple[Runner, Counter]]:
+    """A runner of the kernel's layers under qemu, and the counts of its code; ToolError where qemu is not at hand."""
+    isa = load.load(kernel.spec.isa)
+    table = architecture.named(isa.table.arch)
+    if table.emulator is None:
+        raise ToolError(f"no emulator for {isa.name} ({isa.table.arch})")
+    rules, flags = table.emulator, needed(kernel).cc_flags
+    image = read_image(compiled(kernel), table.bits, rules)
+    with tempfile.TemporaryDirectory() as folder:
+        state = Path(folder, "state")
+        state.touch()
+        options = ["-plugin", f"{plugin()},state={state},from={image.base:#x},to={image.place(2):#x}"]
+        runner = EmulatedRunner(image, lambda: qemu.start(isa, rules.qemu, flags, options), ALIGN)
+        try:
+            yield runner, Counter(state)
+        finally:
+            runner.close()

@@ -1,0 +1,129 @@
+"""What each step of the schedule gains on layer C6 of ResNet-18 (Figure 4 of CGO 2020), on this processor.
+
+    python benchmarks/schedule_steps.py [--isa avx2] [--rounds 15] [--json] [--results FOLDER]
+
+The first form is the paper's in the instructions of this processor: one pixel a call, sums through memory at every
+step of K, patches copied, bits counted; by the formula of bitsynth's kernels, because the instructions of the paper's
+own are NEON's. Every step keeps those before it. All take turns; medians of the fastest call of a burst, packing
+included. One thread is timed by the CPU time it takes, two by the clock on the wall, which others on the machine slow
+down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import report
+import schedule_steps_plot
+
+from bitsynth.bench.burst import burst
+from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
+from bitsynth.bench.resnet18 import LAYERS
+from bitsynth.bench.statistics import Summary
+from bitsynth.schedule.layer import LayerSchedule
+
+LAYER = next(layer for layer in LAYERS if layer.name == "C6")
+WIDTHS = ((1, 1), (2, 1), (2, 2))
+REPEATS = 12
+THREADS = 2
+
+
+@dataclass(frozen=True)
+class Form:
+    """A step's schedule, None for the default one."""
+
+    step: str
+    schedule: LayerSchedule | None
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a step reached: microseconds a call, and how many times faster than the first form, round by round."""
+
+    config: str
+    step: str
+    schedule: str
+    microseconds: Summary
+    times: Summary
+
+
+def forms(isa: str) -> Iterator[Form]:
+    """From the paper's form to the default, and its threads."""
+    yield Form("paper's form", LayerSchedule(isa, "popcount", 64, "im2col", rows=1, flush_steps=1))
+    yield Form("+ sums in registers", LayerSchedule(isa, "popcount", 64, "im2col", rows=1))
+    yield Form("+ tile of rows", LayerSchedule(isa, "popcount", 64, "im2col"))
+    yield Form("+ direct, no patches", LayerSchedule(isa, "popcount", 64, "direct"))
+    yield Form("+ cheapest kernel", None)
+    yield Form(f"+ {THREADS} threads", None, THREADS)
+
+
+def prepared(form: Form, isa: str, act_bits: int, w_bits: int) -> tuple[str, Callable[[], object]]:
+    """The schedule and a call of the layer; Refuted where its sums are wrong."""
+    made = layer_of(LAYER, isa, act_bits, w_bits, form.threads, form.schedule)
+    codes = codes_of(LAYER, act_bits)
+    call, out = made.bound(codes)
+    call()
+    require_exact(LAYER, made, codes, out)
+    return str(made.schedule), call
+
+
+def measured(isa: str, act_bits: int, w_bits: int, rounds: int) -> list[Row]:
+    """All steps of one configuration, in turn in every round."""
+    steps = list(forms(isa))
+    ready = [prepared(form, isa, act_bits, w_bits) for form in steps]
+    times: list[list[float]] = [[] for _ in steps]
+    for _ in range(rounds):
+        for form, (_, call), mine in zip(steps, ready, times, strict=True):
+            mine.append(min(burst(call, REPEATS, form.threads)) / 1000)
+    gains = [[first / t for first, t in zip(times[0], mine, strict=True)] for mine in times]
+    return [
+        Row(f"A{act_bits}W{w_bits}", form.step, schedule, Summary.of(mine), Summary.of(gain))
+        for form, (schedule, _), mine, gain in zip(steps, ready, times, gains, strict=True)
+    ]
+
+
+TITLES = ("step", "us", "quartiles", "times faster", "quartiles")
+
+
+def cells(row: Row) -> list[str]:
+    """One printed row."""
+    us, times = row.microseconds, row.times
+    figures = [f"{us.median:.0f}", f"{us.low:.0f} to {us.high:.0f}"]
+    return [f"{row.config} {row.step}", *figures, f"{times.median:.2f}", f"{times.low:.2f} to {times.high:.2f}"]
+
+
+def write(folder: Path, setting: dict[str, str], rows: Sequence[Row]) -> None:
+    """Table and plot."""
+    schedules = report.markdown(("step", "schedule"), [(f"{r.config} {r.step}", r.schedule) for r in rows])
+    table = report.markdown(TITLES, [cells(row) for row in rows])
+    report.write(folder, "schedule_steps", "Steps of the schedule on C6", __doc__ or "", setting, table, schedules)
+    schedule_steps_plot.draw(rows, folder / "schedule_steps")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--isa", default="avx2", help="an instruction set this processor has")
+    parser.add_argument("--rounds", type=int, default=15, help="samples of every form")
+    parser.add_argument("--only", type=report.widths, help="one configuration")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--results", type=Path, help="where to write Markdown, PNG and SVG")
+    given = parser.parse_args()
+    configs = [given.only] if given.only else WIDTHS
+    rows = [row for config in configs for row in measured(given.isa, *config, given.rounds)]
+    setting = report.setting("x86_64")
+    if given.results:
+        write(given.results, setting, rows)
+    if given.json:
+        print(json.dumps({"setting": setting, "rows": [asdict(row) for row in rows]}))
+    else:
+        print(report.heading(setting), report.columns(TITLES, [cells(row) for row in rows]), sep="\n\n")
+    return 0
+
+
+if __name__ == "__main__":
+    report.run(main)

@@ -1,0 +1,117 @@
+"""Layer C2 of ResNet-18 at every width, and how long its kernel took to find (Figure 11 of CGO 2020).
+
+    python benchmarks/width_grid.py [--isa avx2] [--rounds 11] [--only A2W1] [--json] [--results FOLDER]
+
+Time is a whole call of the default schedule on one thread, packing included: CPU time, the fastest call of a burst,
+medians over rounds in which all widths take turns. Synthesis is cold and tries every method for tiles of at most 64
+columns, proofs included; scheduling is the choice of the default schedule, certificates of its kernels checked again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import report
+import width_grid_plot
+from table2 import cold, schedule_seconds
+
+from bitsynth.bench.burst import burst
+from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
+from bitsynth.bench.resnet18 import LAYERS
+from bitsynth.bench.statistics import Summary
+from bitsynth.choice import Choice
+from bitsynth.layers import Conv2d
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+
+LAYER = next(layer for layer in LAYERS if layer.name == "C2")
+REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """One width: microseconds a call, seconds of synthesis and of scheduling."""
+
+    act_bits: int
+    w_bits: int
+    schedule: str
+    microseconds: Summary
+    gmac_per_second: float
+    synthesis_seconds: float
+    scheduling_seconds: float
+
+    @property
+    def config(self) -> str:
+        return f"A{self.act_bits}W{self.w_bits}"
+
+
+def ready(isa: str, act_bits: int, w_bits: int) -> tuple[Conv2d, Callable[[], object]]:
+    """The layer and a call of it; Refuted where its sums are wrong."""
+    made, codes = layer_of(LAYER, isa, act_bits, w_bits, 1), codes_of(LAYER, act_bits)
+    call, out = made.bound(codes)
+    call()
+    require_exact(LAYER, made, codes, out)
+    return made, call
+
+
+def measured(isa: str, widths: Sequence[tuple[int, int]], rounds: int) -> list[Row]:
+    """Times of all widths, in turn in every round; then what finding each took."""
+    layers = [ready(isa, *bits) for bits in widths]
+    times: list[list[float]] = [[] for _ in widths]
+    for _ in range(rounds):
+        for (_, call), mine in zip(layers, times, strict=True):
+            mine.append(min(burst(call, REPEATS, 1)) / 1000)
+    return [
+        row(isa, *bits, made, Summary.of(mine)) for bits, (made, _), mine in zip(widths, layers, times, strict=True)
+    ]
+
+
+def row(isa: str, act_bits: int, w_bits: int, made: Conv2d, microseconds: Summary) -> Row:
+    spec = MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+    seconds = cold(spec, Choice(channels=64)).seconds
+    speed = LAYER.macs / microseconds.median / 1000
+    return Row(act_bits, w_bits, str(made.schedule), microseconds, speed, seconds, schedule_seconds(spec, LAYER))
+
+
+TITLES = ("C2", "us", "quartiles", "GMAC/s", "synthesis, s", "scheduling, s", "schedule")
+
+
+def cells(r: Row) -> list[str]:
+    """One printed row."""
+    us = [f"{r.microseconds.median:.0f}", f"{r.microseconds.low:.0f} to {r.microseconds.high:.0f}"]
+    return [
+        r.config,
+        *us,
+        f"{r.gmac_per_second:.0f}",
+        f"{r.synthesis_seconds:.1f}",
+        f"{r.scheduling_seconds:.2f}",
+        r.schedule,
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--isa", default="avx2", help="an instruction set this processor has")
+    parser.add_argument("--rounds", type=int, default=11, help="samples of every width")
+    parser.add_argument("--only", type=report.widths, help="one configuration")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--results", type=Path, help="where to write Markdown, PNG and SVG")
+    given = parser.parse_args()
+    rows = measured(given.isa, [given.only] if given.only else report.WIDTHS, given.rounds)
+    setting = report.setting("x86_64")
+    if given.results:
+        table = report.markdown(TITLES, [cells(r) for r in rows])
+        report.write(given.results, "width_grid", "C2 at every width", __doc__ or "", setting, table)
+        width_grid_plot.draw(rows, given.results / "width_grid")
+    if given.json:
+        print(json.dumps({"setting": setting, "rows": [asdict(r) for r in rows]}))
+    else:
+        print(report.heading(setting), report.columns(TITLES, [cells(r) for r in rows]), sep="\n\n")
+    return 0
+
+
+if __name__ == "__main__":
+    report.run(main)

@@ -1,0 +1,74 @@
+"""The paper's form of a layer: its own kernel, one pixel a call, sums through memory at every step."""
+
+import pytest
+
+from bitsynth import build, verify
+from bitsynth.api import get_kernel
+from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
+from bitsynth.bench.resnet18 import Layer
+from bitsynth.errors import SpecError
+from bitsynth.isa import load
+from bitsynth.layers.library import compiled, needed
+from bitsynth.schedule.layer import LayerSchedule
+
+SMALL = Layer("small", 5, 72, 20, 3, 1)
+PAPER = LayerSchedule("neon", "popcount", 0, "direct", sketch="paper", flush_steps=1)
+
+
+def executed(act_bits, w_bits, schedule):
+    """Instructions of the layer under unicorn, its sums checked."""
+    made, codes = layer_of(SMALL, "neon", act_bits, w_bits, 1, schedule), codes_of(SMALL, act_bits)
+    made._runner = build.runner(load.load("neon"), compiled(made.kernel), needs=needed(made.kernel), count=True)
+    call, out = made.bound(codes)
+    call()
+    require_exact(SMALL, made, codes, out)
+    return made._runner.instructions
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch):
+    monkeypatch.setenv("BITSYNTH_RUNNER", "unicorn")
+
+
+@pytest.mark.parametrize(("act_bits", "w_bits"), [(1, 1), (2, 1), (2, 2)])
+def test_the_papers_form_is_exact_and_executes_more(act_bits, w_bits):
+    ours, paper = executed(act_bits, w_bits, None), executed(act_bits, w_bits, PAPER)
+    assert ours < executed(act_bits, w_bits, LayerSchedule("neon", "popcount", 0, "direct", sketch="paper")) < paper
+
+
+@pytest.mark.parametrize(("act_bits", "w_bits"), [(1, 1), (2, 1), (2, 2)])
+def test_five_operations_a_plane_pair(act_bits, w_bits):
+    kernel = get_kernel("neon", act_bits, w_bits, sketch="paper").entry.kernel
+    (loop,) = kernel.passes
+    counted = [step for step in loop.step.steps if step.op.startswith(("cnt.", "bic.", "and.", "sub."))]
+    extra = [step for step in loop.step.steps if step.op == "add.u8x16" and step.args[0] == step.args[1]]
+    registers = kernel.column_registers(128)
+    assert len(counted) + len(extra) == 5 * registers * act_bits * w_bits
+    assert kernel.rows == 1
+
+
+@pytest.mark.parametrize("method", ["popcount", "lookup"])
+@pytest.mark.parametrize("steps", [1, 7, 100, 1 << 20])
+def test_sums_go_to_memory_as_often_as_asked(method, steps):
+    kernel = get_kernel("neon", 2, 1, method=method, channels=64)
+    flushed = kernel.with_flushes(steps).entry.kernel
+    assert verify.check(flushed)
+    for loop, before in zip(flushed.passes, kernel.entry.kernel.passes, strict=True):
+        most = 1
+        for nested, whole in zip(loop.loops, before.loops, strict=True):
+            assert nested.times <= whole.times
+            most *= nested.times
+        assert most <= steps
+
+
+def test_a_flush_of_no_steps_and_one_too_rare_to_change_anything():
+    kernel = get_kernel("neon", 2, 1, channels=64, method="lookup")
+    with pytest.raises(SpecError, match="steps between flushes must be a whole number of at least 1, not 0"):
+        kernel.with_flushes(0)
+    assert kernel.with_flushes(1 << 30) is kernel
+
+
+def test_a_schedule_says_what_it_is():
+    assert str(PAPER) == "neon popcount of the paper sketch, a flush every 1 steps, direct, pixels first"
+    with pytest.raises(SpecError, match="unknown sketch 'papers' of a schedule; known: exact, paper"):
+        LayerSchedule("neon", "popcount", 0, "direct", sketch="papers")
