@@ -15,6 +15,9 @@ from bitsynth.bench.bars import bars, plain
 from bitsynth.bench.contender import Kind
 from bitsynth.bench.layers import PEER_KINDS, SUM, Report
 
+MOST_ACROSS = 3
+"""Names of a legend side by side."""
+
 
 def draw(reports: Sequence[Report], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
@@ -42,5 +45,5 @@ def _panel(axes: Any, report: Report, kind: Kind) -> None:
         return
     axes.set_xticks(range(len(report.layers)), report.layers)
     axes.set_ylabel(f"times faster than {kind}")
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.07), ncols=len(names), frameon=False)
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.07), ncols=min(len(names), MOST_ACROSS), frameon=False)
     plain(axes)
