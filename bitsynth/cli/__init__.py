@@ -58,6 +58,7 @@ def _failed(error: BaseException) -> int:
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             output.error(f"{where}{error.strerror or error}")
+            output.close_quietly()
             return ToolError.exit_code
         case _:
             output.error(str(error))

@@ -72,7 +72,7 @@ def note(message: str, label: str = "", style: str = "") -> None:
 
 
 def close_quietly() -> None:
-    """Send what is still buffered nowhere: the reader is gone."""
+    """Send what is still buffered nowhere: its reader is gone, or its disk full."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
