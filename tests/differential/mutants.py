@@ -55,7 +55,7 @@ RULES = {
 COMMUTATIVE = (
     "and", "eor", "orr", "xor", "or", "add", "mul", "mla", "mullo", "mullo32", "mul_epu32", "madd", "sad_epu8",
     "mls", "uaddl", "uaddl2", "umlal", "umlal2", "smlal", "smlal2", "umlsl", "umlsl2", "smlsl", "smlsl2",
-    "dpwssd", "udot", "sdot",
+    "dpwssd", "udot", "sdot", "adds",
 )  # fmt: skip
 
 EQUIVALENT = {
