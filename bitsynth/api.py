@@ -18,7 +18,7 @@ from bitsynth.cache import Certificate, Entry
 from bitsynth.choice import Choice
 from bitsynth.emit.kernel import CSource
 from bitsynth.errors import SpecError
-from bitsynth.isa.load import load
+from bitsynth.isa.load import Requirements, load
 from bitsynth.names import KernelName
 from bitsynth.program import Kernel
 from bitsynth.schedule.cost import Cost
@@ -85,6 +85,11 @@ class MatmulKernel:
         return self._c.source
 
     @property
+    def needs(self) -> Requirements:
+        """What the kernel uses of its instruction set."""
+        return self._c.needs
+
+    @property
     def files(self) -> Mapping[str, str]:
         """File names and texts: header, source, self-test."""
         return self._c.files
@@ -101,7 +106,7 @@ class MatmulKernel:
         """The kernel compiled together with the C files `more`; `count` asks for instruction counts."""
         from bitsynth import build
 
-        isa, needs = load(self.spec.isa), self._c.needs
+        isa, needs = load(self.spec.isa), self.needs
         library = build.compile_for(isa, {**self.files, **(more or {})}, needs=needs)
         return build.runner(isa, library, needs=needs, count=count)
 

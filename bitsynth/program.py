@@ -256,6 +256,20 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Bytes a row's input takes in memory."""
         return of_row.entries if isinstance(of_row, Table) else self.slot_bytes
 
+    def _side_bytes(self, sides: Iterable[tuple[Input, ...]]) -> int:
+        """Bytes of inputs in a step; passes share what is the same."""
+        return sum(self.input_bytes(x) for inputs in dict.fromkeys(sides) for x in inputs)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of memory a row takes in a step, over all passes."""
+        return self._side_bytes(p.rows for p in self.passes)
+
+    @property
+    def column_bytes(self) -> int:
+        """Bytes of memory a column takes in a step, over all passes."""
+        return self._side_bytes(p.columns for p in self.passes)
+
 
 def bit_table(values: Iterable[int], bit: int) -> int:
     """Truth table of one bit of values[code]."""

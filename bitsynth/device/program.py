@@ -8,7 +8,6 @@ from pathlib import Path
 
 from bitsynth import build
 from bitsynth.api import MatmulKernel
-from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import board_source
 from bitsynth.isa.load import Requirements, load
 from bitsynth.layers import library
@@ -29,7 +28,7 @@ class Target:
     @classmethod
     def of(cls, kernel: MatmulKernel) -> Target:
         """What `kernel` takes."""
-        return cls(kernel.spec.isa, CSource(kernel.entry.kernel, kernel.spec).needs)
+        return cls(kernel.spec.isa, kernel.needs)
 
     @property
     def arch(self) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 from bitsynth import runtime
 from bitsynth.emit.kernel import render
-from bitsynth.emit.packing import column_bytes
 from bitsynth.isa.load import load
 from bitsynth.names import KernelName
 from bitsynth.program import Kernel
@@ -45,7 +44,7 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
     name = str(KernelName.of(kernel, spec))
     values: dict[str, Any] = {
         "name": name,
-        "column_bytes": column_bytes(kernel),
+        "column_bytes": kernel.column_bytes,
         "slack": load(kernel.isa).word.lanes,
         "has_row_term": kernel.has_row_terms,
         "has_row_affine": any(affine(spec).act_terms),

@@ -135,16 +135,6 @@ def _side(kernel: Kernel, inputs: Sequence[Input], bits: int, start: int) -> Sid
     )
 
 
-def row_bytes(kernel: Kernel) -> int:
-    """Bytes of memory a row takes in a step, over all passes."""
-    return sum(side_bytes(kernel, inputs) for inputs in dict.fromkeys(p.rows for p in kernel.passes))
-
-
-def column_bytes(kernel: Kernel) -> int:
-    """Bytes of memory a column takes in a step, over all passes."""
-    return sum(side_bytes(kernel, inputs) for inputs in dict.fromkeys(p.columns for p in kernel.passes))
-
-
 def side_bytes(kernel: Kernel, inputs: Sequence[Input]) -> int:
     """Bytes of memory a vector's inputs take in a step."""
     return sum(kernel.input_bytes(x) for x in inputs)

@@ -10,7 +10,6 @@ from bitsynth.build import host
 from bitsynth.build.runners import runs_natively
 from bitsynth.cache import Entry
 from bitsynth.choice import METHODS, Choice
-from bitsynth.emit.packing import column_bytes, row_bytes
 from bitsynth.errors import NoKernel
 from bitsynth.isa.load import Isa, load, names
 from bitsynth.isa.tables import CpuTable
@@ -54,7 +53,6 @@ def plans(act: Operand, wgt: Operand, geometry: Geometry, image: tuple[int, int]
         for x in found
         for gather in gathers(geometry)
         for rows in _rows(x.entry.kernel.rows)
-        for columns_first in (False, True)
     ]
     return sorted(made, key=lambda p: p.cycles)
 
@@ -112,21 +110,13 @@ class Plan:
     width: int
     gather: str
     rows: int
-    columns_first: bool = False
 
     @property
     def schedule(self) -> LayerSchedule:
         kernel = self.found.entry.kernel
         rows = self.rows if self.rows < kernel.rows else 0
         return LayerSchedule(
-            kernel.isa,
-            self.found.method,
-            self.found.channels,
-            self.gather,
-            rows,
-            self.columns_first,
-            0,
-            self._band_rows,
+            kernel.isa, self.found.method, self.found.channels, self.gather, rows, band_rows=self._band_rows
         )
 
     @property
@@ -172,20 +162,15 @@ class Plan:
         Where loads do not block, sums hide what a tile that fits finds gone: measured on Zen 5.
         """
         kernel = self.found.entry.kernel
-        row, column = self._steps * self.rows * row_bytes(kernel), self._steps * kernel.columns * column_bytes(kernel)
+        row, column = self._steps * self.rows * kernel.row_bytes, self._steps * kernel.columns * kernel.column_bytes
         image, weights = float(self._packed_bytes), float(self._column_tiles * column)
-        kept, inner, kept_all, again = (
-            (column, image, weights, self._column_tiles)
-            if self.columns_first
-            else (row, weights, image, self._row_tiles)
-        )
         if row + column > self._cpu.near_bytes:
             return float(self._row_tiles * self._column_tiles * (row + column))
         if not self._cpu.loads_block:
             return 0.0
-        if kept + inner <= self._cpu.near_bytes:
+        if row + weights <= self._cpu.near_bytes:
             return image + weights
-        return kept_all + again * inner
+        return image + self._row_tiles * weights
 
     @property
     def _taps(self) -> int:
@@ -228,7 +213,7 @@ class Plan:
 
     @property
     def _line_bytes(self) -> int:
-        return self._lines[1] * self._pixel_steps * row_bytes(self.found.entry.kernel)
+        return self._lines[1] * self._pixel_steps * self.found.entry.kernel.row_bytes
 
     @property
     def _packed_bytes(self) -> int:

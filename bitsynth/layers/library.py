@@ -11,10 +11,9 @@ from bitsynth import build
 from bitsynth.api import MatmulKernel
 from bitsynth.build import Runner
 from bitsynth.build.runners import runs_natively
-from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import call_source, kernel_header, runtime_files
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.isa.load import Requirements, load
+from bitsynth.isa.load import load
 from bitsynth.spec import MatmulSpec
 
 FLAGS = ("-O3",)
@@ -28,21 +27,16 @@ def library(kernel: MatmulKernel) -> Runner:
     """The kernel, the runtime and what calls it, compiled once; ToolError where that or running it cannot be."""
     key = kernel.entry.digest, kernel.spec
     if key not in _made:
-        isa, needs = load(kernel.spec.isa), needed(kernel)
+        isa, needs = load(kernel.spec.isa), kernel.needs
         _made[key] = build.runner(isa, compiled(kernel), needs=needs)
     return _made[key]
-
-
-def needed(kernel: MatmulKernel) -> Requirements:
-    """What the kernel uses of its instruction set."""
-    return CSource(kernel.entry.kernel, kernel.spec).needs
 
 
 def compiled(kernel: MatmulKernel) -> Path:
     """The shared library of the kernel, the runtime and what calls it."""
     isa = load(kernel.spec.isa)
     sources = files(kernel, threads=runs_natively(isa.table))
-    return build.compile_for(isa, sources, needs=needed(kernel), flags=FLAGS)
+    return build.compile_for(isa, sources, needs=kernel.needs, flags=FLAGS)
 
 
 def files(kernel: MatmulKernel, *, threads: bool) -> dict[str, str]:

@@ -182,9 +182,7 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
 
 def bytes_per_128_mac(kernel: Kernel) -> float:
     """Bytes of inputs a tile reads; passes share what is the same."""
-    rows = sum(kernel.input_bytes(x) for side in {p.rows for p in kernel.passes} for x in side)
-    columns = sum(kernel.slot_bytes for side in {p.columns for p in kernel.passes} for _ in side)
-    return round(128 * (rows / kernel.columns + columns / kernel.rows) / kernel.k_step, 6)
+    return round(128 * (kernel.row_bytes / kernel.columns + kernel.column_bytes / kernel.rows) / kernel.k_step, 6)
 
 
 def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
