@@ -17,7 +17,7 @@ from bitsynth.build.emulated import EmulatedRunner
 from bitsynth.build.image import read_image
 from bitsynth.errors import ToolError
 from bitsynth.isa import load
-from bitsynth.layers.library import compiled, needed
+from bitsynth.layers.library import compiled
 
 LINE_BYTES = 64
 CACHES = {"L1": (32 << 10, 4), "L2": (512 << 10, 16)}
@@ -77,7 +77,7 @@ def watched(kernel: MatmulKernel) -> Iterator[tuple[Runner, Counter]]:
     table = architecture.named(isa.table.arch)
     if table.emulator is None:
         raise ToolError(f"no emulator for {isa.name} ({isa.table.arch})")
-    rules, flags = table.emulator, needed(kernel).cc_flags
+    rules, flags = table.emulator, kernel.needs.cc_flags
     image = read_image(compiled(kernel), table.bits, rules)
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder, "state")

@@ -8,7 +8,7 @@ from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
 from bitsynth.bench.resnet18 import Layer
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
-from bitsynth.layers.library import compiled, needed
+from bitsynth.layers.library import compiled
 from bitsynth.schedule.layer import LayerSchedule
 
 SMALL = Layer("small", 5, 72, 20, 3, 1)
@@ -18,7 +18,7 @@ PAPER = LayerSchedule("neon", "popcount", 0, "direct", sketch="paper", flush_ste
 def executed(act_bits, w_bits, schedule):
     """Instructions of the layer under unicorn, its sums checked."""
     made, codes = layer_of(SMALL, "neon", act_bits, w_bits, 1, schedule), codes_of(SMALL, act_bits)
-    made._runner = build.runner(load.load("neon"), compiled(made.kernel), needs=needed(made.kernel), count=True)
+    made._runner = build.runner(load.load("neon"), compiled(made.kernel), needs=made.kernel.needs, count=True)
     call, out = made.bound(codes)
     call()
     require_exact(SMALL, made, codes, out)
