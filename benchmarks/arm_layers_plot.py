@@ -6,12 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
-
-from bitsynth.bench.bars import COLORS, plain
+from bitsynth.plots import COLORS, panels, plain, save
 
 PANELS = {
     "instructions": "Executed instructions",
@@ -23,15 +18,12 @@ WIDTH = 0.8
 
 def draw(rows: Sequence[Any], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    mpl.rcParams.update({"svg.hashsalt": "bitsynth", "font.size": 10, "axes.axisbelow": True})
-    figure, axes = plt.subplots(len(PANELS), 1, figsize=(11, 10), layout="constrained", sharex=True)
-    for panel, (what, title) in zip(axes, PANELS.items(), strict=True):
+    figure, axes = panels(len(PANELS), 1, 11, 10, sharex=True)
+    for (panel,), (what, title) in zip(axes, PANELS.items(), strict=True):
         _panel(panel, rows, what)
         panel.set_title(f"{title}, bitsynth for one of the paper's form (NEON, emulated): lower is better", loc="left")
-    axes[0].legend(loc="upper left", bbox_to_anchor=(0, -0.04), ncols=4, frameon=False)
-    figure.savefig(f"{stem}.png", dpi=150)
-    figure.savefig(f"{stem}.svg", metadata={"Date": None})
-    plt.close(figure)
+    axes[0, 0].legend(loc="upper left", bbox_to_anchor=(0, -0.04), ncols=4, frameon=False)
+    save(figure, stem)
 
 
 def _panel(axes: Any, rows: Sequence[Any], what: str) -> None:

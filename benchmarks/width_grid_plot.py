@@ -6,28 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
-
-from bitsynth.bench.bars import COLORS, plain
+from bitsynth.plots import COLORS, panels, plain, save
 
 WIDTH = 0.8
 
 
 def draw(rows: Sequence[Any], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    mpl.rcParams.update({"svg.hashsalt": "bitsynth", "font.size": 10, "axes.axisbelow": True})
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4.4), layout="constrained")
+    figure, ((left, right),) = panels(1, 2, 13, 4.4)
     _bars(left, rows, "gmac_per_second", "{:.0f}")
     left.set_title("Layer C2, default schedule: billions of multiply-accumulates a second", loc="left")
     _bars(right, rows, "synthesis_seconds", "{:.1f}")
     right.set_title("Synthesis of its kernel, cold, all methods: seconds", loc="left")
     left.legend(title="weights", loc="upper right", frameon=False)
-    figure.savefig(f"{stem}.png", dpi=150)
-    figure.savefig(f"{stem}.svg", metadata={"Date": None})
-    plt.close(figure)
+    save(figure, stem)
 
 
 def _bars(axes: Any, rows: Sequence[Any], what: str, form: str) -> None:

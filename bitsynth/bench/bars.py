@@ -1,4 +1,4 @@
-"""Bars of how many times faster something is, in groups, and the look of plots."""
+"""Bars of how many times faster something is, in groups."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bitsynth.bench.statistics import Summary
+from bitsynth.plots import COLORS
 
-COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
 _WIDTH = 0.8
 
 
@@ -24,9 +24,3 @@ def bars(axes: Any, times: Sequence[Summary], label: str, n: int, of: int) -> No
     axes.axhline(1, color="black", linewidth=1)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
-
-
-def plain(axes: Any) -> None:
-    """A light grid, no frame."""
-    axes.grid(color="#dddddd", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -6,27 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
-
-from bitsynth.bench.bars import COLORS, bars, plain
+from bitsynth.bench.bars import bars
 from bitsynth.bench.kernels import MACS, Report, Row
+from bitsynth.plots import COLORS, panels, plain, save
 
 
 def draw(reports: Sequence[Report], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    mpl.rcParams.update({"svg.hashsalt": "bitsynth", "font.size": 10, "axes.axisbelow": True})
-    figure, axes = plt.subplots(
-        len(reports), 2, figsize=(14, 4.6 * len(reports)), width_ratios=(2.2, 1), layout="constrained", squeeze=False
-    )
+    figure, axes = panels(len(reports), 2, 14, 4.6 * len(reports), width_ratios=(2.2, 1))
     for (left, right), report in zip(axes, reports, strict=True):
         _bars(left, report)
         _scatter(right, report)
-    figure.savefig(f"{stem}.png", dpi=150)
-    figure.savefig(f"{stem}.svg", metadata={"Date": None})
-    plt.close(figure)
+    save(figure, stem)
 
 
 def _bars(axes: Any, report: Report) -> None:
