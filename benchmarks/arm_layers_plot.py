@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.plots import COLORS, panels, plain, save
+from bitsynth.bench.bars import grouped
+from bitsynth.plots import panels, plain, save
 
 PANELS = {
     "instructions": "Executed instructions",
     "l1_misses": "Misses of a 32 KiB L1 data cache",
     "l2_misses": "Misses of a 512 KiB L2 cache",
 }
-WIDTH = 0.8
 
 
 def draw(rows: Sequence[Any], stem: Path) -> None:
@@ -30,9 +30,9 @@ def _panel(axes: Any, rows: Sequence[Any], what: str) -> None:
     configs = list(dict.fromkeys(row.config for row in rows))
     for n, config in enumerate(configs):
         some = [row for row in rows if row.config == config]
-        xs = [k + (n + 0.5) * WIDTH / len(configs) - WIDTH / 2 for k in range(len(some))]
-        bars = axes.bar(xs, [r.ratio(what) for r in some], 0.94 * WIDTH / len(configs), color=COLORS[n], label=config)
-        axes.bar_label(bars, [f"{r.ratio(what):.2f}" for r in some], padding=2, fontsize=7, rotation=90)
+        ratios = [r.ratio(what) for r in some]
+        bars = grouped(axes, range(len(some)), ratios, n, len(configs), label=config)
+        axes.bar_label(bars, [f"{x:.2f}" for x in ratios], padding=2, fontsize=7, rotation=90)
         axes.set_xticks(range(len(some)), [r.layer for r in some])
     axes.axhline(0.5, color="black", linewidth=1, label="half")
     axes.axhline(1, color="#8c8c8c", linewidth=1)

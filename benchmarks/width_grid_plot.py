@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.plots import COLORS, panels, plain, save
-
-WIDTH = 0.8
+from bitsynth.bench.bars import grouped
+from bitsynth.plots import panels, plain, save
 
 
 def draw(rows: Sequence[Any], stem: Path) -> None:
@@ -27,9 +26,9 @@ def _bars(axes: Any, rows: Sequence[Any], what: str, form: str) -> None:
     acts, weights = (sorted({getattr(r, side) for r in rows}) for side in ("act_bits", "w_bits"))
     for n, bits in enumerate(weights):
         some = [r for r in rows if r.w_bits == bits]
-        xs = [acts.index(r.act_bits) + (n + 0.5) * WIDTH / len(weights) - WIDTH / 2 for r in some]
         heights = [getattr(r, what) for r in some]
-        bars = axes.bar(xs, heights, 0.94 * WIDTH / len(weights), color=COLORS[n], label=f"{bits}-bit")
+        groups = [acts.index(r.act_bits) for r in some]
+        bars = grouped(axes, groups, heights, n, len(weights), label=f"{bits}-bit")
         axes.bar_label(bars, [form.format(h) for h in heights], padding=2, fontsize=8)
     axes.set_xticks(range(len(acts)), [f"{bits}-bit activations" for bits in acts])
     axes.margins(y=0.12)

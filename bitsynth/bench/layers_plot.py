@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.bars import bars
+from bitsynth.bench.bars import times_faster
 from bitsynth.bench.contender import Kind
 from bitsynth.bench.layers import PEER_KINDS, SUM, Report
 from bitsynth.plots import panels, plain, save
@@ -30,7 +30,7 @@ def _panel(axes: Any, report: Report, kind: Kind) -> None:
     names = [name for name in report.contenders if kind in report.row(name, SUM).against]
     for n, name in enumerate(names):
         times = [report.row(name, layer).against[kind].times for layer in report.layers]
-        bars(axes, times, f"{name}, sum {times[-1].median:.1f}", n, len(names))
+        times_faster(axes, times, f"{name}, sum {times[-1].median:.1f}", n, len(names))
     if not names:
         axes.set_axis_off()
         return

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.bars import bars
+from bitsynth.bench.bars import times_faster
 from bitsynth.bench.kernels import MACS, Report, Row
 from bitsynth.plots import COLORS, panels, plain, save
 
@@ -25,7 +25,7 @@ def _bars(axes: Any, report: Report) -> None:
     rows = sorted(report.kernels, key=lambda r: r.per_128_mac.median)
     for n, baseline in enumerate(report.baselines):
         label = f"{baseline.name}: {baseline.what}, {_figure(baseline, report)}"
-        bars(axes, [r.ratios[baseline.name] for r in rows], label, n, len(report.baselines))
+        times_faster(axes, [r.ratios[baseline.name] for r in rows], label, n, len(report.baselines))
     axes.set_xticks(range(len(rows)), [_label(r, rows) for r in rows], rotation=45 if len(rows) > 20 else 0)
     axes.set_ylabel("times faster than" if report.clock_ghz else "times fewer instructions than")
     axes.set_title(f"{report.isa}, one tile, packing excluded: higher is better", loc="left")
