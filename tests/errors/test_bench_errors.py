@@ -6,29 +6,10 @@ import pytest
 
 from bitsynth import cache
 from bitsynth.build import host
-from bitsynth.cli import main
 
-AVX2 = ["--isa", "avx2", "--act-bits", "1", "--w-bits", "1"]
-
-
-@pytest.fixture(autouse=True)
-def user(tmp_path, monkeypatch):
-    """An empty user cache."""
-    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    cache.load_entry.cache_clear()
-
-
-@pytest.fixture
-def fails(capsys):
-    def call(code, *argv):
-        assert main(["bench", "kernels", *argv]) == code
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.startswith("error: ")
-        assert "Traceback" not in err
-        return err
-
-    return call
+KERNELS = ["bench", "kernels"]
+AVX2 = [*KERNELS, "--isa", "avx2", "--act-bits", "1", "--w-bits", "1"]
+pytestmark = pytest.mark.usefixtures("user")
 
 
 @pytest.mark.parametrize(
@@ -46,12 +27,12 @@ def fails(capsys):
     ],
 )
 def test_bad_arguments(fails, argv, said):
-    assert said in fails(2, *argv)
+    assert said in fails(2, *KERNELS, *argv)
 
 
 def test_no_kernel_of_a_set(fails, monkeypatch, tmp_path):
     monkeypatch.setattr(cache, "folders", lambda: [tmp_path])
-    assert "no cached kernel for avx2; `bitsynth synth --isa avx2` makes one" in fails(2, "--isa", "avx2")
+    assert "no cached kernel for avx2; `bitsynth synth --isa avx2` makes one" in fails(2, *KERNELS, "--isa", "avx2")
 
 
 def test_a_feature_that_is_missing_is_named(fails, monkeypatch):
@@ -62,7 +43,7 @@ def test_a_feature_that_is_missing_is_named(fails, monkeypatch):
 
 def test_a_processor_that_runs_nothing(fails, monkeypatch):
     monkeypatch.setattr(host, "features", frozenset)
-    assert "name one to be emulated with --isa" in fails(2)
+    assert "name one to be emulated with --isa" in fails(2, *KERNELS)
 
 
 def test_no_compiler(fails, monkeypatch, tmp_path):
