@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ _ADVICE = "name another file"
 if TYPE_CHECKING:
     from bitsynth.bench.layers import Report
 
+_Widths = tuple[int, int]
 _Sets = Annotated[
     str,
     typer.Option(
@@ -136,27 +138,19 @@ def resnet18(
     and ONNX Runtime where it is installed.
     """
     names = _layer_names(layers)
-    bits = sorted(_bits("--act-bits", act_bits)), sorted(_bits("--w-bits", w_bits))
+    widths = list(product(sorted(_bits("--act-bits", act_bits)), sorted(_bits("--w-bits", w_bits))))
     packages = baseline.split(",") if baseline else []
     _require(json_file, plot)
     if csv_file:
         require_writable(csv_file.parent, _ADVICE)
-    from bitsynth.bench import low_bit
-    from bitsynth.bench.layers import beside_peers
     from bitsynth.bench.peers.start import require_known
     from bitsynth.cli import layers_report
 
     require_known(packages)
     if device:
-        widths = [(a, w) for a in bits[0] for w in bits[1]]
         reports = _on_board(device, device_runner, isa, widths, threads, names, rounds, "onnxruntime" in packages)
     else:
-        reports = []
-    for name in [] if device else _sets(isa):
-        with output.progress(f"bench {name}", bar=True) as say:
-            mine = [c for a in bits[0] for w in bits[1] for c in low_bit.contenders(name, a, w, threads, names)]
-            reports.append(beside_peers(name, threads, mine, packages, names, rounds, _REPEATS, say))
-        layers_report.show(reports[-1])
+        reports = _here(isa, widths, threads, names, rounds, packages)
     if json_file:
         replace_file(json_file, layers_report.as_json(reports), _ADVICE)
     if csv_file:
@@ -167,11 +161,28 @@ def resnet18(
         layers_plot.draw(reports, plot)
 
 
+def _here(
+    isa: str, widths: list[_Widths], threads: int, names: list[str], rounds: int, packages: list[str]
+) -> list[Report]:
+    """Measure beside peers on this machine, and show every report once it is there."""
+    from bitsynth.bench import low_bit
+    from bitsynth.bench.layers import beside_peers
+    from bitsynth.cli import layers_report
+
+    reports = []
+    for name in _sets(isa):
+        with output.progress(f"bench {name}", bar=True) as say:
+            mine = [c for a, w in widths for c in low_bit.contenders(name, a, w, threads, names)]
+            reports.append(beside_peers(name, threads, mine, packages, names, rounds, _REPEATS, say))
+        layers_report.show(reports[-1])
+    return reports
+
+
 def _on_board(
     host: str,
     runner: str,
     isa: str,
-    widths: list[tuple[int, int]],
+    widths: list[_Widths],
     threads: int,
     names: list[str],
     rounds: int,
