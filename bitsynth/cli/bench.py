@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,14 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bitsynth import cache
-from bitsynth.cli import bench_report, output
-from bitsynth.cli.files import require_writable
-from bitsynth.errors import SpecError, ToolError
-from bitsynth.files import replace_file
+from bitsynth.cli import bench_report, figures, output
+from bitsynth.errors import SpecError
 from bitsynth.isa import load
 
 app = typer.Typer(invoke_without_command=True, help="Measure kernels and layers.")
-_ADVICE = "name another file"
 
 if TYPE_CHECKING:
     from bitsynth.bench.layers import Report
@@ -37,9 +33,6 @@ _WBits = Annotated[
 ]
 _JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write every figure to FILE.", show_default=False)
-]
-_Plot = Annotated[
-    Path | None, typer.Option("--plot", metavar="PREFIX", help="Write PREFIX.png and PREFIX.svg.", show_default=False)
 ]
 _Repeats = Annotated[int, typer.Option("--repeats", min=1, help="Samples of every kernel and baseline.")]
 
@@ -78,7 +71,7 @@ def kernels(
     act_bits: _ActBits = "",
     w_bits: _WBits = "",
     json_file: _JsonFile = None,
-    plot: _Plot = None,
+    plot: figures.Plot = None,
     repeats: _Repeats = 31,
 ) -> None:
     """Measure every cached kernel beside hand-written fp32 and int8 loops.
@@ -92,7 +85,7 @@ def kernels(
     """
     sets = _sets(isa)
     bits = _bits("--act-bits", act_bits), _bits("--w-bits", w_bits)
-    _require(json_file, plot)
+    figures.require(json_file, plot=plot, packages=["scipy"])
     from bitsynth.bench import found
     from bitsynth.bench.kernels import measure
 
@@ -103,7 +96,7 @@ def kernels(
             reports.append(measure(some, repeats, say))
         bench_report.show(reports[-1])
     if json_file:
-        replace_file(json_file, bench_report.as_json(reports), _ADVICE)
+        figures.write(json_file, bench_report.as_json(reports))
     if plot:
         from bitsynth.bench import plot as plotting
 
@@ -124,7 +117,7 @@ def resnet18(
     rounds: _Rounds = 11,
     json_file: _JsonFile = None,
     csv_file: _CsvFile = None,
-    plot: _Plot = None,
+    plot: figures.Plot = None,
     device: _Device = "",
     device_runner: _DeviceRunner = "",
 ) -> None:
@@ -140,9 +133,7 @@ def resnet18(
     names = _layer_names(layers)
     widths = list(product(sorted(_bits("--act-bits", act_bits)), sorted(_bits("--w-bits", w_bits))))
     packages = baseline.split(",") if baseline else []
-    _require(json_file, plot)
-    if csv_file:
-        require_writable(csv_file.parent, _ADVICE)
+    figures.require(json_file, csv_file, plot=plot, packages=["scipy"])
     from bitsynth.bench.peers.start import require_known
     from bitsynth.cli import layers_report
 
@@ -152,9 +143,9 @@ def resnet18(
     else:
         reports = _here(isa, widths, threads, names, rounds, packages)
     if json_file:
-        replace_file(json_file, layers_report.as_json(reports), _ADVICE)
+        figures.write(json_file, layers_report.as_json(reports))
     if csv_file:
-        replace_file(csv_file, layers_report.as_csv(reports), _ADVICE)
+        figures.write(csv_file, layers_report.as_csv(reports))
     if plot:
         from bitsynth.bench import layers_plot
 
@@ -238,14 +229,3 @@ def _bits(option: str, text: str) -> set[int]:
     if not all(p in "12345678" and len(p) == 1 for p in parts):
         raise SpecError(f"{option}: want bits from 1 to 8, such as 1,2, not {text!r}")
     return set(map(int, parts))
-
-
-def _require(json_file: Path | None, plot: Path | None) -> None:
-    """ToolError now for what would be missing after the measuring."""
-    for package in ("scipy", *(["matplotlib"] if plot else [])):
-        if importlib.util.find_spec(package) is None:
-            raise ToolError(f"the package {package} is not installed: pip install 'bitsynth[bench]'")
-    for path in filter(None, (json_file, plot)):
-        require_writable(path.parent, _ADVICE)
-    if json_file and json_file.is_dir():
-        raise ToolError(f"{json_file} is a folder; {_ADVICE}")
