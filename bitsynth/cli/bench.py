@@ -38,8 +38,16 @@ _Repeats = Annotated[int, typer.Option("--repeats", min=1, help="Samples of ever
 
 
 _LayerSets = Annotated[
-    str, typer.Option("--isa", metavar="SETS", help="Instruction sets, such as avx2.", show_default="all that run here")
+    str,
+    typer.Option(
+        "--isa",
+        metavar="SETS",
+        help="Instruction sets, such as avx2.",
+        show_default="all that run here; of a board its first",
+    ),
 ]
+_LayerActBits = Annotated[str, typer.Option("--act-bits", metavar="BITS", help="Bits of activations, such as 1,2.")]
+_LayerWBits = Annotated[str, typer.Option("--w-bits", metavar="BITS", help="Bits of weights, such as 1,2.")]
 _Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of a layer and of every peer.")]
 _Baselines = Annotated[str, typer.Option("--baseline", metavar="PACKAGES", help="Packages to measure against.")]
 _Layers = Annotated[
@@ -51,7 +59,9 @@ _CsvFile = Annotated[
 ]
 _Device = Annotated[
     str,
-    typer.Option("--device", metavar="HOST", help="Measure on this host, by ssh, such as pi@board.", show_default=""),
+    typer.Option(
+        "--device", metavar="HOST", help="Measure on this host, by ssh, such as pi@board.", show_default=False
+    ),
 ]
 _DeviceRunner = Annotated[str, typer.Option("--device-runner", hidden=True, help="What runs programs there.")]
 _REPEATS = 5
@@ -84,7 +94,7 @@ def kernels(
     Exit code 2 where a cached file is broken, 4 where a kernel cannot be compiled or run; the others are measured.
     """
     sets = _sets(isa)
-    bits = _bits("--act-bits", act_bits), _bits("--w-bits", w_bits)
+    bits = _bits("--act-bits", act_bits) if act_bits else [], _bits("--w-bits", w_bits) if w_bits else []
     figures.require(json_file, plot=plot, packages=["scipy"])
     from bitsynth.bench import found
     from bitsynth.bench.kernels import measure
@@ -109,8 +119,8 @@ def kernels(
 @app.command("resnet18")
 def resnet18(
     isa: _LayerSets = "",
-    act_bits: _ActBits = "1,2",
-    w_bits: _WBits = "1",
+    act_bits: _LayerActBits = "1,2",
+    w_bits: _LayerWBits = "1",
     threads: _Threads = 1,
     baseline: _Baselines = "torch,onnxruntime",
     layers: _Layers = "",
@@ -131,9 +141,9 @@ def resnet18(
     and ONNX Runtime where it is installed.
     """
     names = _layer_names(layers)
-    widths = list(product(sorted(_bits("--act-bits", act_bits)), sorted(_bits("--w-bits", w_bits))))
+    widths = list(product(_bits("--act-bits", act_bits), _bits("--w-bits", w_bits)))
     packages = baseline.split(",") if baseline else []
-    figures.require(json_file, csv_file, plot=plot, packages=["scipy"])
+    figures.require(json_file, csv_file, plot=plot)
     from bitsynth.bench.peers.start import require_known
     from bitsynth.cli import layers_report
 
@@ -158,10 +168,14 @@ def _here(
     """Measure beside peers on this machine, and show every report once it is there."""
     from bitsynth.bench import low_bit
     from bitsynth.bench.layers import beside_peers
+    from bitsynth.build.runners import require_native
     from bitsynth.cli import layers_report
 
+    sets = _sets(isa)
+    for name in sets:
+        require_native(load.load(name).table)
     reports = []
-    for name in _sets(isa):
+    for name in sets:
         with output.progress(f"bench {name}", bar=True) as say:
             mine = [c for a, w in widths for c in low_bit.contenders(name, a, w, threads, names)]
             reports.append(beside_peers(name, threads, mine, packages, names, rounds, _REPEATS, say))
@@ -223,9 +237,9 @@ def _sets(text: str) -> list[str]:
     return here
 
 
-def _bits(option: str, text: str) -> set[int]:
-    """The numbers in `1,2`; SpecError for anything but 1 to 8."""
-    parts = text.split(",") if text else []
+def _bits(option: str, text: str) -> list[int]:
+    """The numbers in `1,2`, each once; SpecError for anything but 1 to 8."""
+    parts = text.split(",")
     if not all(p in "12345678" and len(p) == 1 for p in parts):
         raise SpecError(f"{option}: want bits from 1 to 8, such as 1,2, not {text!r}")
-    return set(map(int, parts))
+    return sorted(set(map(int, parts)))

@@ -8,6 +8,7 @@ from bitsynth import cache
 from bitsynth.build import host
 
 KERNELS = ["bench", "kernels"]
+LAYERS = ["bench", "resnet18"]
 AVX2 = [*KERNELS, "--isa", "avx2", "--act-bits", "1", "--w-bits", "1"]
 pytestmark = pytest.mark.usefixtures("user")
 
@@ -28,6 +29,25 @@ pytestmark = pytest.mark.usefixtures("user")
 )
 def test_bad_arguments(fails, argv, said):
     assert said in fails(2, *KERNELS, *argv)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--layers", "C1"], "--layers: unknown 'C1'; known: C2, C3"),
+        (["--act-bits", ""], "--act-bits: want bits from 1 to 8"),
+        (["--w-bits", "1,9"], "--w-bits: want bits from 1 to 8"),
+        (["--baseline", "tvm"], "--baseline: unknown 'tvm'"),
+        (["--isa", "sparc"], "unknown instruction set 'sparc'"),
+    ],
+)
+def test_bad_arguments_of_layers(fails, argv, said):
+    assert said in fails(2, *LAYERS, *argv)
+
+
+def test_layers_are_not_timed_under_an_emulator(fails):
+    other = "neon" if host.arch() == "x86_64" else "avx2"
+    assert f"does not run {other}, and an emulator tells no time" in fails(2, *LAYERS, "--isa", other)
 
 
 def test_no_kernel_of_a_set(fails, monkeypatch, tmp_path):
@@ -64,4 +84,5 @@ def test_files_that_cannot_be_written(fails, tmp_path):
     (tmp_path / "file").write_text("")
     assert "name another file" in fails(4, *AVX2, "--json", str(tmp_path / "file" / "out.json"))
     assert "name another file" in fails(4, *AVX2, "--plot", str(tmp_path / "file" / "plot"))
-    assert f"{tmp_path} is a folder; name another file" in fails(4, *AVX2, "--json", str(tmp_path))
+    for argv in ([*AVX2, "--json"], [*LAYERS, "--json"], [*LAYERS, "--csv"]):
+        assert f"{tmp_path} is a folder; name another file" in fails(4, *argv, str(tmp_path))
