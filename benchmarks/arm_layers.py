@@ -24,8 +24,7 @@ import report
 from cache_counts import LINE_BYTES, MODEL, Counts, watched
 
 from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
-from bitsynth.bench.resnet18 import LAYERS, Layer
-from bitsynth.errors import SpecError
+from bitsynth.bench.resnet18 import LAYERS, Layer, named
 from bitsynth.schedule.layer import LayerSchedule
 
 ISA = "neon"
@@ -144,14 +143,6 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def chosen(text: str) -> list[Layer]:
-    """The layers called so; SpecError for one there is not."""
-    known = {layer.name: layer for layer in LAYERS}
-    if unknown := [name for name in text.split(",") if name not in known]:
-        raise SpecError(f"unknown layers {', '.join(unknown)}; known: {', '.join(known)}")
-    return [known[name] for name in text.split(",")]
-
-
 def write(folder: Path, setting: dict[str, str], rows: Sequence[Row]) -> None:
     """Tables and plots."""
     schedules = report.markdown(
@@ -174,7 +165,7 @@ def main() -> int:
     given = parser.parse_args()
     os.environ["BITSYNTH_RUNNER"] = "qemu"
     configs = [given.only] if given.only else WIDTHS
-    rows = list(with_sums([measured(layer, *config) for config in configs for layer in chosen(given.layers)]))
+    rows = list(with_sums([measured(layer, *config) for config in configs for layer in named(given.layers)]))
     setting = {**report.setting("aarch64"), "caches": MODEL}
     if given.results:
         write(given.results, setting, rows)

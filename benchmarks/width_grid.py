@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,14 +20,14 @@ import width_grid_plot
 from table2 import cold, schedule_seconds
 
 from bitsynth.bench.burst import burst
-from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
-from bitsynth.bench.resnet18 import LAYERS
+from bitsynth.bench.low_bit import checked
+from bitsynth.bench.resnet18 import named
 from bitsynth.bench.statistics import Summary
 from bitsynth.choice import Choice
 from bitsynth.layers import Conv2d
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 
-LAYER = next(layer for layer in LAYERS if layer.name == "C2")
+(LAYER,) = named("C2")
 REPEATS = 5
 
 
@@ -48,24 +48,15 @@ class Row:
         return f"A{self.act_bits}W{self.w_bits}"
 
 
-def ready(isa: str, act_bits: int, w_bits: int) -> tuple[Conv2d, Callable[[], object]]:
-    """The layer and a call of it; Refuted where its sums are wrong."""
-    made, codes = layer_of(LAYER, isa, act_bits, w_bits, 1), codes_of(LAYER, act_bits)
-    call, out = made.bound(codes)
-    call()
-    require_exact(LAYER, made, codes, out)
-    return made, call
-
-
 def measured(isa: str, widths: Sequence[tuple[int, int]], rounds: int) -> list[Row]:
     """Times of all widths, in turn in every round; then what finding each took."""
-    layers = [ready(isa, *bits) for bits in widths]
+    layers = [checked(LAYER, isa, *bits) for bits in widths]
     times: list[list[float]] = [[] for _ in widths]
     for _ in range(rounds):
-        for (_, call), mine in zip(layers, times, strict=True):
+        for (*_, call), mine in zip(layers, times, strict=True):
             mine.append(min(burst(call, REPEATS, 1)) / 1000)
     return [
-        row(isa, *bits, made, Summary.of(mine)) for bits, (made, _), mine in zip(widths, layers, times, strict=True)
+        row(isa, *bits, made, Summary.of(mine)) for bits, (made, *_), mine in zip(widths, layers, times, strict=True)
     ]
 
 

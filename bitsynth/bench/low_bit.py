@@ -56,11 +56,19 @@ def codes_of(layer: Layer, act_bits: int) -> NDArray[np.uint8]:
 def _calls(
     layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int
 ) -> tuple[Callable[[], object], Callable[[], object]]:
-    made, codes = layer_of(layer, isa, act_bits, w_bits, threads), codes_of(layer, act_bits)
+    made, codes, call = checked(layer, isa, act_bits, w_bits, threads)
+    return call, made.bound(codes, packing=True)[0]
+
+
+def checked(
+    layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int = 1, schedule: LayerSchedule | None = None
+) -> tuple[Conv2d, NDArray[np.uint8], Callable[[], object]]:
+    """The layer, activations, and a call of it on those; Refuted where a sum is wrong."""
+    made, codes = layer_of(layer, isa, act_bits, w_bits, threads, schedule), codes_of(layer, act_bits)
     call, out = made.bound(codes)
     call()
     require_exact(layer, made, codes, out)
-    return call, made.bound(codes, packing=True)[0]
+    return made, codes, call
 
 
 def require_exact(layer: Layer, made: Conv2d, codes: NDArray[np.uint8], out: NDArray[np.int32]) -> None:

@@ -140,7 +140,9 @@ def resnet18(
     With --device the layers are compiled here, checked and timed there, beside a float convolution of bitsynth's own
     and ONNX Runtime where it is installed.
     """
-    names = _layer_names(layers)
+    from bitsynth.bench.resnet18 import LAYERS, named
+
+    names = [layer.name for layer in (named(layers) if layers else LAYERS)]
     widths = list(product(_bits("--act-bits", act_bits), _bits("--w-bits", w_bits)))
     packages = baseline.split(",") if baseline else []
     figures.require(json_file, csv_file, plot=plot)
@@ -210,17 +212,6 @@ def _on_board(
                 layers_report.show(report)
                 reports.append(report)
     return reports
-
-
-def _layer_names(text: str) -> list[str]:
-    """The layers named, or all; SpecError for others."""
-    from bitsynth.bench.resnet18 import LAYERS
-
-    known = [layer.name for layer in LAYERS]
-    named = text.split(",") if text else known
-    if unknown := [name for name in named if name not in known]:
-        raise SpecError(f"--layers: unknown {unknown[0]!r}; known: {', '.join(known)}")
-    return [name for name in known if name in named]
 
 
 def _sets(text: str) -> list[str]:

@@ -73,7 +73,7 @@ def test_arm_layers(tmp_path):
 def test_a_layer_that_does_not_exist():
     done = run("arm_layers.py", "--layers", "C1")
     assert done.returncode == 2
-    assert "unknown layers C1; known: C2, C3" in done.stderr
+    assert "--layers: unknown 'C1'; known: C2, C3" in done.stderr
 
 
 @pytest.mark.slow
