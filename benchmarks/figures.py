@@ -39,11 +39,10 @@ STARTED = [("neon", 2, 1), ("neon", 1, 1), ("neon", 4, 4), ("avx2", 2, 1), ("avx
 SYNTHESIZE = """\
 import json, sys, time
 from bitsynth import synth
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.spec import MatmulSpec
 found = []
 for isa, act, wgt in json.loads(sys.argv[1]):
-    spec = MatmulSpec(isa, Operand(act, Encoding.UNSIGNED), Operand(wgt, Encoding.BIPOLAR))
-    done = synth.synthesize(spec)
+    done = synth.synthesize(MatmulSpec.plain(isa, act, wgt))
     stages, name = {}, ""
     for stage in done.stages:
         name = stage.name or name

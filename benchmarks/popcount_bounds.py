@@ -14,7 +14,7 @@ from bitsynth.errors import Undecided
 from bitsynth.isa.load import load
 from bitsynth.sketches import compute, query
 from bitsynth.sketches.solver import Budget
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.spec import MatmulSpec
 
 SHAPES = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3), (4, 4))
 SETS = ("avx2", "neon", "avx512")
@@ -31,8 +31,7 @@ def limits(act_bits: int, w_bits: int, counts: int) -> tuple[int, int]:
 
 def covers(act_bits: int, w_bits: int) -> list[compute.Compute]:
     """What the kernels of each instruction set use."""
-    act, wgt = Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR)
-    return [compute.solve(load(isa), MatmulSpec(isa, act, wgt), Budget()) for isa in SETS]
+    return [compute.solve(load(isa), MatmulSpec.plain(isa, act_bits, w_bits), Budget()) for isa in SETS]
 
 
 def bounds(act_bits: int, w_bits: int, least: int, known: int, rlimit: int) -> tuple[int, str]:

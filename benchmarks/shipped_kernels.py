@@ -22,7 +22,7 @@ from bitsynth.choice import METHODS, Choice
 from bitsynth.errors import NoKernel
 from bitsynth.isa import load
 from bitsynth.isa.tables import IsaTable
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.spec import MatmulSpec
 
 PAPER = ((1, 1), (2, 1), (2, 2))
 HEADLINE = ((1, 1), (2, 1), (2, 2), (3, 3))
@@ -59,7 +59,7 @@ def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else paths.shipped_kernels()
     os.environ["BITSYNTH_CACHE"] = str(folder)
     for name, (act_bits, w_bits), choice in wanted():
-        spec = MatmulSpec(name, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+        spec = MatmulSpec.plain(name, act_bits, w_bits)
         start = time.perf_counter()
         try:
             found = synth.synthesize(spec, choice)

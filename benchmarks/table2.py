@@ -22,7 +22,7 @@ from bitsynth.choice import Choice
 from bitsynth.layers.default import default_schedule
 from bitsynth.layers.geometry import Geometry
 from bitsynth.sketches import reduce
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.spec import MatmulSpec
 from bitsynth.synth import Synthesis, forget, synthesize
 
 PAPER = {
@@ -72,7 +72,7 @@ def schedule_seconds(spec: MatmulSpec, layer: Layer) -> float:
 
 def measure(act_bits: int, w_bits: int) -> Row:
     """Both sketches, cold."""
-    spec = MatmulSpec("neon", Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+    spec = MatmulSpec.plain("neon", act_bits, w_bits)
     paper, exact = cold(spec, Choice(sketch="paper")), cold(spec, Choice())
     seconds = [stage.seconds for stage in paper.stages]
     return Row(

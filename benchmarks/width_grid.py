@@ -25,7 +25,7 @@ from bitsynth.bench.resnet18 import named
 from bitsynth.bench.statistics import Summary
 from bitsynth.choice import Choice
 from bitsynth.layers import Conv2d
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.spec import MatmulSpec
 
 (LAYER,) = named("C2")
 REPEATS = 5
@@ -61,7 +61,7 @@ def measured(isa: str, widths: Sequence[tuple[int, int]], rounds: int) -> list[R
 
 
 def row(isa: str, act_bits: int, w_bits: int, made: Conv2d, microseconds: Summary) -> Row:
-    spec = MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+    spec = MatmulSpec.plain(isa, act_bits, w_bits)
     seconds = cold(spec, Choice(channels=64)).seconds
     speed = LAYER.macs / microseconds.median / 1000
     return Row(act_bits, w_bits, str(made.schedule), microseconds, speed, seconds, schedule_seconds(spec, LAYER))
