@@ -11,9 +11,7 @@ time.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
@@ -22,6 +20,7 @@ from pathlib import Path
 import arm_layers_plot
 import report
 from cache_counts import LINE_BYTES, MODEL, Counts, watched
+from forced import forced
 
 from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
 from bitsynth.bench.resnet18 import LAYERS, Layer, named
@@ -157,15 +156,14 @@ def write(folder: Path, setting: dict[str, str], rows: Sequence[Row]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser = report.parser(__doc__)
     parser.add_argument("--only", type=report.widths, help="one configuration")
     parser.add_argument("--layers", default=",".join(layer.name for layer in LAYERS), help="such as C2,C12")
     parser.add_argument("--results", type=Path, help="where to write Markdown, JSON, PNG and SVG")
     given = parser.parse_args()
-    os.environ["BITSYNTH_RUNNER"] = "qemu"
     configs = [given.only] if given.only else WIDTHS
-    rows = list(with_sums([measured(layer, *config) for config in configs for layer in named(given.layers)]))
+    with forced("qemu"):
+        rows = list(with_sums([measured(layer, *config) for config in configs for layer in named(given.layers)]))
     setting = {**report.setting("aarch64"), "caches": MODEL}
     if given.results:
         write(given.results, setting, rows)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import sys
 
+import report
+
 from bitsynth.errors import Undecided
 from bitsynth.isa.load import load
 from bitsynth.sketches import compute, query
@@ -46,7 +48,7 @@ def bounds(act_bits: int, w_bits: int, least: int, known: int, rlimit: int) -> t
     return least, "no fewer do" if least == known else f"{least}: not asked"
 
 
-def main() -> None:
+def main() -> int:
     rlimit = int(sys.argv[1]) if sys.argv[1:] else RLIMIT
     print(f"# Popcounts of a block of planes\n\n`benchmarks/popcount_bounds.py {rlimit}`\n")
     print("Lower bounds hold for any boolean functions of both codes, with coefficients up to the greatest product, 15")
@@ -64,7 +66,8 @@ def main() -> None:
         proved[shape], fewer = bounds(*shape, inside, known, rlimit)
         cells = " | ".join(f"{c.counts}, {c.bound}" for c in used)
         print(f"| {shape[0]}x{shape[1]} | {proved[shape]} | {fewer} | {cells} |", flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    report.run(main)

@@ -11,7 +11,6 @@ down.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +23,8 @@ from bitsynth.bench.burst import burst
 from bitsynth.bench.low_bit import checked
 from bitsynth.bench.resnet18 import named
 from bitsynth.bench.statistics import Summary
+from bitsynth.build.runners import require_native
+from bitsynth.isa.load import load
 from bitsynth.schedule.layer import LayerSchedule
 
 (LAYER,) = named("C6")
@@ -96,13 +97,13 @@ def write(folder: Path, setting: dict[str, str], rows: Sequence[Row]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser(__doc__)
     parser.add_argument("--isa", default="avx2", help="an instruction set this processor has")
     parser.add_argument("--rounds", type=int, default=15, help="samples of every form")
     parser.add_argument("--only", type=report.widths, help="one configuration")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--results", type=Path, help="where to write Markdown, PNG and SVG")
     given = parser.parse_args()
+    require_native(load(given.isa).table)
     configs = [given.only] if given.only else WIDTHS
     rows = [row for config in configs for row in measured(given.isa, *config, given.rounds)]
     setting = report.setting("x86_64")

@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import report
+
 from bitsynth import cache, paths, synth
 from bitsynth.choice import METHODS, Choice
 from bitsynth.errors import NoKernel
@@ -54,7 +56,7 @@ def for_layers(table: IsaTable) -> Iterator[Choice]:
             yield Choice(method, channels=128)
 
 
-def main() -> None:
+def main() -> int:
     """Solve, prove and store each, one line a kernel."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else paths.shipped_kernels()
     os.environ["BITSYNTH_CACHE"] = str(folder)
@@ -69,7 +71,8 @@ def main() -> None:
         cache.store(found.entry)
         took = time.perf_counter() - start
         print(f"{found.entry.name} {choice.variant} {found.entry.method} {took:.1f} s", flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    report.run(main)

@@ -9,7 +9,6 @@ columns, proofs included; scheduling is the choice of the default schedule, cert
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +22,9 @@ from bitsynth.bench.burst import burst
 from bitsynth.bench.low_bit import checked
 from bitsynth.bench.resnet18 import named
 from bitsynth.bench.statistics import Summary
+from bitsynth.build.runners import require_native
 from bitsynth.choice import Choice
+from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d
 from bitsynth.spec import MatmulSpec
 
@@ -84,13 +85,13 @@ def cells(r: Row) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser(__doc__)
     parser.add_argument("--isa", default="avx2", help="an instruction set this processor has")
     parser.add_argument("--rounds", type=int, default=11, help="samples of every width")
     parser.add_argument("--only", type=report.widths, help="one configuration")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--results", type=Path, help="where to write Markdown, PNG and SVG")
     given = parser.parse_args()
+    require_native(load(given.isa).table)
     rows = measured(given.isa, [given.only] if given.only else report.WIDTHS, given.rounds)
     setting = report.setting("x86_64")
     if given.results:
