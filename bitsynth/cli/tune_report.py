@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from bitsynth.cli import output
-from bitsynth.tuning.local import Outcome
+
+if TYPE_CHECKING:
+    from bitsynth.tuning.local import Outcome
 
 
 def show(outcomes: Mapping[str, Outcome], as_json: bool) -> None:
