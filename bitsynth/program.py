@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 
 import msgspec
@@ -157,11 +158,12 @@ class Loop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(map(Step.parse, self.first))
 
 
-class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One nest of loops over K, innermost first.
 
     `flush` takes the accumulators of the outermost loop and the tile registers c0.. to those
-    named in `tile`.
+    named in `tile`. Where the pass `carries`, it takes the accumulators alone to what those of
+    the next pass start from, over the same steps of K.
     """
 
     rows: tuple[Input, ...]
@@ -169,6 +171,7 @@ class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     loops: tuple[Loop, ...]
     flush: tuple[str, ...]
     tile: tuple[str, ...]
+    carries: bool = False
 
     @property
     def step(self) -> Loop:
@@ -239,6 +242,12 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.build is not None:
             return "lookup"
         return {8: "popcount", 4: "dot"}.get(self.slot_bytes, "multiply")
+
+    @property
+    def chains(self) -> tuple[tuple[Pass, ...], ...]:
+        """The passes between two flushes to the tile: the last of each goes there, all before it carry."""
+        ends = [k + 1 for k, p in enumerate(self.passes) if not p.carries]
+        return tuple(self.passes[start:end] for start, end in pairwise([0, *ends]))
 
     @property
     def has_row_terms(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 
 from bitsynth.emit.packing import SideText, blocks, order, row_text, slope
-from bitsynth.emit.programs import initial_tile, pass_text
+from bitsynth.emit.programs import chain_text, initial_tile
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
@@ -98,9 +98,9 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
         "init": initial_tile(isa, kernel),
         "row_blocks": list(rows.values()),
         "column_blocks": list(columns.values()),
-        "passes": [
-            pass_text(isa, kernel, loop, dict(scope.types), rows[loop.rows], columns[loop.columns])
-            for loop in kernel.passes
+        "chains": [
+            chain_text(isa, kernel, [(loop, rows[loop.rows], columns[loop.columns]) for loop in chain], scope.types)
+            for chain in kernel.chains
         ],
         "build": _build(isa, kernel.build) if kernel.build else None,
         "order": order(kernel),

@@ -67,6 +67,7 @@ class Case:
     columns_first: bool = False
     block_rows: int = 0
     band_rows: int = 0
+    flush_steps: int = 0
     threads: int = 1
     patterns: tuple[str, str] = ("random", "random")
     seed: int = 0
@@ -83,6 +84,7 @@ class Case:
             columns_first=self.columns_first,
             block_rows=self.block_rows,
             band_rows=self.band_rows,
+            flush_steps=self.flush_steps,
         )
 
     def operands(self):
