@@ -3,13 +3,12 @@
 import sys
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from cases import QUIET, Case, cases, check, machine, usable
 from hypothesis import given, settings
 
 import bitsynth.layers.library
-from bitsynth import build
+from bitsynth import Pool, build
 from bitsynth.build import host
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.load import load
@@ -62,12 +61,15 @@ def test_layers_in_the_other_emulator(m, skip_isa, monkeypatch):
     run(m, 40)
 
 
-def test_an_emulated_layer_has_one_thread(skip_isa):
+@pytest.mark.parametrize("threads", [2, Pool(2)], ids=["number", "pool"])
+def test_an_emulated_layer_has_one_thread(threads, skip_isa):
     usable(ONE, skip_isa)
     if host.arch() == load(ONE.isa).table.arch:
         pytest.skip("this machine runs the code itself")
+    layer, x, want = Case(ONE, 1, (1, 1), (1, 1), (1, 1), threads=Pool(1)).prepared()
+    assert (layer(x) == want).all()
     with pytest.raises(SpecError, match="has one thread, not 2"):
-        Case(ONE, 1, (1, 1), (1, 1), (1, 1), threads=2).made(np.ones((1, 1, 1, 1), int))(np.ones((1, 1, 1, 1), int))
+        Case(ONE, 1, (1, 1), (1, 1), (1, 1), threads=threads).run_once()
 
 
 def packing(case, skip_isa):
