@@ -23,7 +23,7 @@ from bitsynth.device.ssh import Done, Ssh
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.load import load, names
 from bitsynth.layers import Conv2d, Scale
-from bitsynth.layers.library import MOST_THREADS
+from bitsynth.layers.pool import MOST_THREADS
 
 Layers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
 _RUNNER, _JOB = "runner", "job"
