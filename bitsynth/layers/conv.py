@@ -173,16 +173,17 @@ class Conv2d:
             arguments = self._arguments(codes, out, pool, calls)
             self._check(self._runner.call(f"{self.kernel.name}_layer_run", *arguments, bits=32))
 
-    def bound(self, codes: Array, *, packing: bool = False) -> tuple[Callable[[], int], Array]:
+    def bound(self, codes: Array, *, packings: int = 0) -> tuple[Callable[[], int], Array]:
         """A call of the layer on `codes` with nothing left to look up, and where its result goes.
 
-        With `packing` it packs the activations alone. The layer's pool must stay open, and be left to the call.
+        With `packings` it packs the activations alone, so many times. The layer's pool must stay open, and be left to
+        the call.
         """
         shape = self._out_shape(*self._shape(codes))
         out = aligned(math.prod(shape), self._out_type).reshape(shape)
-        part = "pack" if packing else "run"
+        part = "pack" if packings else "run"
         with self.pool.lent(self._runner) as pool:
-            arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, pool, 1)
+            arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, pool, packings or 1)
         call = self._runner.bind(f"{self.kernel.name}_layer_{part}", *arguments)
         return call, out
 
