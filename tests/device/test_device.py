@@ -145,8 +145,8 @@ def test_layers_of_all_methods_take_turns_in_one_program(server, skip_isa):
 
 
 def test_kernels_of_one_name_take_turns(server, skip_isa):
-    if host.missing(load.load("avxvnni").table):
-        skip_isa("avxvnni", "this processor lacks it")
+    if missing := host.missing(load.load("avxvnni").table):
+        skip_isa("avxvnni", f"code needs a processor with {', '.join(missing)}; this one lacks it")
     assert len({x.kernel.name for x in two_schedules("avxvnni")[0]}) < len(two_schedules("avxvnni")[0])
     with Device("board") as board:
         got = in_turn(board, "avxvnni", 3)
