@@ -10,7 +10,7 @@ from bitsynth.device.device import RunFailed
 from bitsynth.device.job import Sampling, Work
 from bitsynth.device.program import Program, compile_program
 from bitsynth.device.ssh import TimedOut
-from bitsynth.errors import ToolError
+from bitsynth.errors import NoKernel, SpecError, ToolError
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.tuning.measurer import Timing, TrialFailed
 from bitsynth.tuning.operands import Operands
@@ -30,8 +30,7 @@ class Board:
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
         """The fastest of `rounds` bursts of each, in turn: what others do to the board is no part of it."""
         end = time.monotonic() + self.timeout_s
-        work = self.default, self._work(str(schedule), schedule)
-        program = _compiled(work)
+        work, program = self._compiled(schedule)
         try:
             default, mine = self._run(program, work, rounds, max(0.0, end - time.monotonic()))
         except RunFailed as why:
@@ -45,12 +44,12 @@ class Board:
         sampling = Sampling(rounds, together=len(work), burst_ns=BURST_NS, beside_float=False)
         return self.device.run(program, work, self.threads, sampling, seconds)
 
+    def _compiled(self, schedule: LayerSchedule) -> tuple[Sequence[Work], Program]:
+        try:
+            work = self.default, self._work(str(schedule), schedule)
+            return work, compile_program(w.layer.kernel for w in work)
+        except (SpecError, NoKernel, ToolError) as why:
+            raise TrialFailed(str(why)) from None
+
     def _work(self, name: str, schedule: LayerSchedule) -> Work:
         return Work(name, self.operands.layer(schedule), self.operands.codes, self.exact)
-
-
-def _compiled(work: Sequence[Work]) -> Program:
-    try:
-        return compile_program(w.layer.kernel for w in work)
-    except ToolError as why:
-        raise TrialFailed(str(why)) from None

@@ -5,18 +5,21 @@ import threading
 import pytest
 
 from bitsynth.device import Facts
-from bitsynth.errors import Refuted, ToolError
+from bitsynth.errors import NoKernel, Refuted, ToolError
+from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.tuned import Problem
 from bitsynth.tuning.boards import Boards
+from bitsynth.tuning.space import space
 
 
 class Pretended:
     """A device whose work may be stopped."""
 
-    def __init__(self, host):
-        self.host, self.stopped = host, threading.Event()
+    def __init__(self, host, features=()):
+        self.host, self.features, self.stopped = host, frozenset(features), threading.Event()
 
     def facts(self):
-        return Facts(processor="A53")
+        return Facts(processor="A53", features=self.features)
 
     def stop(self):
         self.stopped.set()
@@ -78,3 +81,21 @@ def test_anything_else_ends_the_work_of_all(boards, error):
     with pytest.raises(error):
         boards.each(work)
     assert all(device.stopped.is_set() for device in boards.devices)
+
+
+def test_kernels_are_those_that_all_boards_have(tmp_path, monkeypatch):
+    """Whatever this machine has."""
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
+    problem = Problem("avx512", 2, 1, Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (4, 4), 1)
+    base, more = ["avx512f", "avx512bw"], ["avx512_vnni", "avx512vbmi"]
+    counting, tables = Pretended("left", [*base, "avx512_vpopcntdq"]), Pretended("right", [*base, *more])
+    both = Pretended("both", [*base, *more, "avx512_vpopcntdq"])
+
+    def methods(*boards):
+        return {schedule.method for schedule in space(problem, Boards(boards).have).priors}
+
+    assert methods(both) == {"popcount", "lookup", "multiply", "dot"}
+    assert methods(both, counting) == {"popcount"}
+    assert methods(both, tables) == {"lookup", "multiply", "dot"}
+    with pytest.raises(NoKernel, match="no kernel of 2-bit unsigned x 1-bit bipolar for layers on avx512"):
+        methods(counting, tables)
