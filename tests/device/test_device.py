@@ -134,6 +134,7 @@ def in_turn(board, isa, repeats):
     return board.run(one, work, 1, sampling, 60)
 
 
+@pytest.mark.slow
 def test_layers_of_all_methods_take_turns_in_one_program(server, skip_isa):
     server.tool("board-emulator", ssh_server.tool_of(emulator("neon", skip_isa)))
     with Device("board", emulator="board-emulator") as board:
@@ -204,7 +205,7 @@ def test_a_connection_that_is_lost(server):
 
 @pytest.mark.parametrize("file", ["runner", "job"])
 def test_a_full_disk(server, file):
-    server.tool("mktemp", f'd=$({shutil.which("mktemp")} "$@") && ln -s /dev/full "$d/{file}" && echo "$d"')
+    server.tool("mktemp", f'd=$({shutil.which("mktemp")} "$@") && ln -s /dev/full "$d/{file}.part" && echo "$d"')
     with Device("board") as board, pytest.raises(ToolError) as caught:
         board.measure(layers("auto")[:1])
     assert f"board: its disk is full: no room for {file} in {server.tmp}" in str(caught.value)

@@ -31,8 +31,8 @@ MEASURED = '"values":['
 
 WRAP = f"""\
 {shutil.which("chmod")} "$@"
-case $2 in */runner)
-    mv "$2" "$2.real"
+case $2 in */runner.part)
+    mv "$2" "${{2%.part}}.real"
     printf '%s\\n' '#!/bin/sh' '. before-run' 'exec "$0.real" "$@"' > "$2"
     {shutil.which("chmod")} 700 "$2" ;;
 esac
@@ -198,6 +198,7 @@ def test_a_runner_that_is_killed_with_the_default_schedule(before_run, command, 
     assert study.read_text().count(MEASURED) == 0
 
 
+@pytest.mark.slow
 def test_other_results_are_refuted(server, command, fails, monkeypatch):
     exact = Operands.exact
     monkeypatch.setattr(Operands, "exact", lambda self: exact(self) + 1)
@@ -223,7 +224,7 @@ def test_a_name_that_is_no_host(command, fails):
 
 @pytest.mark.parametrize("file", ["runner", "job"])
 def test_a_full_disk(server, command, fails, study, file):
-    server.tool("mktemp", f'd=$({shutil.which("mktemp")} "$@") && ln -s /dev/full "$d/{file}" && echo "$d"')
+    server.tool("mktemp", f'd=$({shutil.which("mktemp")} "$@") && ln -s /dev/full "$d/{file}.part" && echo "$d"')
     said = fails(4, *command, *on("board"))
     assert said.startswith(f"error: board: its disk is full: no room for {file} in {server.tmp}")
     assert states(study).count(TrialState.RUNNING) == 0
