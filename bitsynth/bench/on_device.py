@@ -37,7 +37,7 @@ def _report(answer: Measured, isa: str, widths: Sequence[tuple[int, int]], threa
     """Baselines do not depend on widths: those beside the first are shown."""
     found = {x.name: x for x in answer.layers}
     first = f"A{widths[0][0]}W{widths[0][1]}"
-    by_contender: dict[Named, list[Sequence[int]]] = {
+    by_contender: dict[Named, list[Sequence[float]]] = {
         Named("bitsynth fp32", "fp32"): [found[f"{first} {n}"].fp32_ns for n in names],
         Named("onnxruntime fp32", "fp32"): [found[f"{first} {n}"].onnxruntime_ns for n in names],
     }
