@@ -285,7 +285,8 @@ def test_show(run, kept):
         assert f"  {line} " in out
     for number, loop in enumerate(made.kernel.passes):
         where = f"pass {number}, " if len(made.kernel.passes) > 1 else ""
-        assert f"\n{where}flush: every {loop.flush_every:,} steps, " in out
+        end = "carry" if loop.carries else "flush"
+        assert f"\n{where}{end}: every {loop.flush_every:,} steps, " in out
         assert (f"\n{where}first run of the step, " in out) == bool(loop.step.first)
 
 
