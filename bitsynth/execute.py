@@ -15,7 +15,6 @@ from itertools import groupby
 from math import prod
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,7 +24,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.pack import Codes, packed
-from bitsynth.program import Constant, Kernel, Loop, Pass, Step, Table
+from bitsynth.program import Constant, Kernel, Loop, Pass, Step, Table, period
 from bitsynth.wellformed import check_shape
 
 _CHUNK = 1 << 14
@@ -130,7 +129,7 @@ class _Run:
 
     def _chain(self, chain: Sequence[Pass], tile: list[Any]) -> list[Any]:
         inputs = [(self._row_bytes(loop), self._column_bytes(loop)) for loop in chain]
-        every = chain[0].flush_every
+        every = period(chain)
         for runs in self._runs(_starts(self.steps, every), self.steps, every):
             many: dict[str, Register] = {}
             for loop, (rows, columns) in zip(chain, inputs, strict=True):
@@ -146,9 +145,7 @@ class _Run:
         trace.registers.update(accs)
         for step in loop.flush_steps:
             trace.run(step)
-        outermost = loop.loops[-1]
-        becoming = [msgspec.structs.replace(a, next=n) for a, n in zip(outermost.accs, loop.tile, strict=True)]
-        return self._next(msgspec.structs.replace(outermost, accs=tuple(becoming)), trace)
+        return self._next(loop.carried, trace)
 
     def _runs(self, starts: NDArray[np.int64], end: int, length: int) -> Iterator[Runs]:
         """The blocks of `length` steps at `starts`, as many at once as memory allows; the last may end early."""

@@ -166,9 +166,9 @@ def carry_effect(
     try:
         for step in loop.flush_steps:
             trace.run(step)
-        for acc, name in zip(loop.loops[-1].accs, loop.tile, strict=True):
+        for acc in loop.carried.accs:
             kind = VecType.parse(acc.type)
-            made = trace.registers[name].viewed_as(trace.domain, kind).lanes
+            made = trace.registers[acc.next].viewed_as(trace.domain, kind).lanes
             lanes |= {key: as_form(x) for key, x in zip(_keys(acc, kind), made, strict=True)}
     except Inexact as why:
         raise Refuted(f"what is carried cannot be shown exact after {loop.flush_every} steps: {why}") from None

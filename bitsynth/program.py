@@ -2,11 +2,11 @@
 
 A microkernel computes one MR x NR tile: rows are activations and columns weights, or the
 other way round where it is `swapped`. A row's input is repeated over a register; a column
-has its own bytes of one. It runs its passes one after the other; each pass is a nest of
-loops over K with its own inputs and accumulators, whose sums a flush adds to the int32
-tile. A program is written for one row and NR columns; MR rows are the same program on
-other inputs, but for what only columns and constants flow into, which is run once: packed
-codes are unpacked so.
+has its own bytes of one. Each of its passes is a nest of loops over K with its own inputs and
+accumulators, whose sums a flush adds to the int32 tile. Passes run one after the other; those
+of a chain share the outermost accumulators and take turns, block by block of K. A program is
+written for one row and NR columns; MR rows are the same program on other inputs, but for what
+only columns and constants flow into, which is run once: packed codes are unpacked so.
 
 Names in a program: `a{i}` input i of the row, `w{g}_{j}` input j of column register g,
 `acc{i}` accumulators, `c{i}` registers of the int32 tile, `k{i}` constants, `t{i}` values,
@@ -137,7 +137,7 @@ class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Loop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """From accumulators at zero, `program` is run at most `times` times.
+    """From accumulators at zero, or what another pass carried, `program` is run at most `times` times.
 
     The innermost program is a step over K; the others take in the accumulators of the loop
     inside them. Where the innermost loop has a `first` program, that is its first run: what
@@ -162,8 +162,8 @@ class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """One nest of loops over K, innermost first.
 
     `flush` takes the accumulators of the outermost loop and the tile registers c0.. to those
-    named in `tile`. Where the pass `carries`, it takes the accumulators alone to what those of
-    the next pass start from, over the same steps of K.
+    named in `tile`. Where the pass `carries`, it takes the accumulators alone, and `tile` names
+    what those of the next pass start from, over the same steps of K.
     """
 
     rows: tuple[Input, ...]
@@ -180,6 +180,13 @@ class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     @property
     def flush_steps(self) -> tuple[Step, ...]:
         return tuple(map(Step.parse, self.flush))
+
+    @property
+    def carried(self) -> Loop:
+        """The flush of a pass that carries, as one run of a loop with the outermost accumulators."""
+        accs = self.loops[-1].accs
+        becoming = tuple(msgspec.structs.replace(a, next=n) for a, n in zip(accs, self.tile, strict=True))
+        return Loop(1, self.flush, becoming)
 
     @property
     def flush_every(self) -> int:
@@ -278,6 +285,11 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def column_bytes(self) -> int:
         """Bytes of memory a column takes in a step, over all passes."""
         return self._side_bytes(p.columns for p in self.passes)
+
+
+def period(chain: Iterable[Pass]) -> int:
+    """Steps between two flushes of passes that share accumulators, at most."""
+    return min(p.flush_every for p in chain)
 
 
 def bit_table(values: Iterable[int], bit: int) -> int:

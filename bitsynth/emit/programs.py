@@ -11,7 +11,7 @@ from bitsynth.emit.packing import SideText, side_bytes
 from bitsynth.emit.statements import Rename, Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
-from bitsynth.program import Acc, Kernel, Loop, Pass, Step, row_free
+from bitsynth.program import Acc, Kernel, Loop, Pass, Step, period, row_free
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def chain_text(
     """The passes between two flushes to the tile, and how their rows and columns are packed."""
     first = chain[0][0]
     return ChainText(
-        every=first.flush_every,
+        every=period(loop for loop, _, _ in chain),
         start=_start(isa, kernel, first.loops[-1], Scope(isa, dict(types))),
         passes=[_pass_text(isa, kernel, *one, dict(types)) for one in chain],
     )
@@ -71,7 +71,7 @@ def _pass_text(
             LoopText(n.times, z, [] if k else first, p)
             for k, (n, z, p) in enumerate(zip(loop.loops, [*start, []], programs, strict=True))
         ],
-        flush=(_carry if loop.carries else _flush)(isa, kernel, loop, scope),
+        flush=_fold(isa, kernel, loop.carried, scope) if loop.carries else _flush(isa, kernel, loop, scope),
     )
 
 
@@ -151,14 +151,6 @@ def initial_tile(isa: Isa, kernel: Kernel) -> list[str]:
             lines.append(scope.store(kernel.memory.store_tile, last, _tile_at(row, r, tile)))
             out.append("{ " + " ".join(lines) + " }")
     return out
-
-
-def _carry(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope) -> list[str]:
-    """The outermost accumulators become what the next pass starts from."""
-    outermost = loop.loops[-1]
-    accs = tuple(msgspec.structs.replace(a, next=n) for a, n in zip(outermost.accs, loop.tile, strict=True))
-    carried = msgspec.structs.replace(outermost, program=loop.flush, accs=accs)
-    return _fold(isa, kernel, carried, scope)
 
 
 def _flush(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import msgspec
 
@@ -16,11 +17,12 @@ from bitsynth.wellformed import MAX_TIMES
 def longest_loops(isa: Isa, kernel: Kernel, chain: Sequence[Pass]) -> list[Pass]:
     """The passes between two flushes with every loop as long as the proof allows, innermost first, by bisection."""
     made = [_longest_inside(isa, kernel, loop, number) for number, loop in enumerate(chain)]
+    inside = max(prod(nested.times for nested in loop.loops[:-1]) for loop, _ in made)
 
     def holds(times: int) -> bool:
         return _exact(lambda: _flushed(isa, kernel, [(_outermost(loop, times), sums) for loop, sums in made]))
 
-    times = _longest(holds)
+    times = _longest(holds, MAX_TIMES // inside)
     return [_outermost(loop, times) for loop, _ in made]
 
 
@@ -32,7 +34,7 @@ def _longest_inside(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[
         def holds(times: int, level: int = level, loop: Pass = loop, sums: Sums = sums) -> bool:
             return _exact(lambda: fold_growth(isa, kernel, with_times(loop, level, times), level + 1, sums))
 
-        loop = with_times(loop, level, _longest(holds))
+        loop = with_times(loop, level, _longest(holds, MAX_TIMES))
         if level + 2 < len(loop.loops):
             sums = fold_growth(isa, kernel, loop, level + 1, sums)
     return loop, sums
@@ -77,8 +79,8 @@ def flushed(loop: Pass, steps: int) -> Pass:
     return loop
 
 
-def _longest(holds: Callable[[int], bool]) -> int:
-    low, high = 1, MAX_TIMES + 1
+def _longest(holds: Callable[[int], bool], most: int) -> int:
+    low, high = 1, most + 1
     if not holds(low):
         raise Refuted("a flush after every single step already overflows")
     while high - low > 1:

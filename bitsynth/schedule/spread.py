@@ -235,9 +235,9 @@ def _chains(isa: Isa, shape: Shape, column_bits: int, metric: Metric, moving: fl
         return way, digits
 
     best: list[Chain] = []
-    for size in range(1, len(shape.digits) + 1):
+    for groups in _groups(shape.digits):
         try:
-            chains = [chain(digits) for digits in _together(shape.digits, size)]
+            chains = [chain(digits) for digits in groups]
         except NoKernel:
             continue
         if not best or sum(way.cost for way, _ in chains) < sum(way.cost for way, _ in best):
@@ -247,12 +247,13 @@ def _chains(isa: Isa, shape: Shape, column_bits: int, metric: Metric, moving: fl
     return best
 
 
-def _together(digits: Sequence[Digit], size: int) -> Iterator[tuple[Digit, ...]]:
-    """`size` digits at a time, next to each other in weight, the greatest first; NoKernel unless all are as wide."""
-    if size > 1 and (len({d.bits for d in digits}) > 1 or len({d.weight for d in digits}) < len(digits)):
-        raise NoKernel("sums of digits that are not as wide, or of one weight, are not shared")
-    ordered = sorted(digits, key=lambda d: -d.weight) if size > 1 else list(digits)
-    yield from (tuple(ordered[k : k + size]) for k in range(0, len(ordered), size))
+def _groups(digits: Sequence[Digit]) -> Iterator[list[tuple[Digit, ...]]]:
+    """Each digit alone; then those next to each other in weight, two and more at a time, if all are as wide."""
+    yield [(digit,) for digit in digits]
+    if len({d.bits for d in digits}) == 1 and len({d.weight for d in digits}) == len(digits):
+        ordered = sorted(digits, key=lambda d: -d.weight)
+        for size in range(2, len(digits) + 1):
+            yield [tuple(ordered[k : k + size]) for k in range(0, len(ordered), size)]
 
 
 def _pass(

@@ -124,7 +124,7 @@ def _way(
     have, most, runs, registers, cost = start, growth, steps, 1, 0.0
     for kind in kinds:
         last = kind == isa.tile
-        most *= _together(doublings) if last else 1
+        most *= _held_after(doublings) if last else 1
         times = min(((1 << have.bits) - 1) // most, runs)
         stage = _stage(isa, have, times * most, kind, coef if last else -1, times, metric) if times else None
         if stage is None:
@@ -139,7 +139,7 @@ def _way(
     return _doubling(isa, way, metric) if doublings else way
 
 
-def _together(doublings: Sequence[int]) -> int:
+def _held_after(doublings: Sequence[int]) -> int:
     """How often shared accumulators hold what one pass adds, after the last."""
     held = 1
     for times in doublings:

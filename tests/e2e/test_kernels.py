@@ -2,12 +2,15 @@
 
 from itertools import product
 
+import msgspec
 import numpy as np
 import pytest
 from reference import CORE, ISAS, PATTERNS, WIDTHS, check, encodings, kernel, of_method, operand, periods
 from solved import RUNNABLE, name
 
+from bitsynth import api, cache
 from bitsynth.errors import SpecError
+from bitsynth.schedule.loops import with_times
 
 QUICK = [(1, 1), (2, 1), (2, 2), (3, 3), (4, 4)]
 
@@ -270,3 +273,15 @@ def test_no_step_at_all(config):
     c = np.full((shape.rows, shape.columns), -7, np.int32)
     with_one_tile(k).call("one_tile", 1, 0, None, None, g, h, c, shape.columns)
     assert (c == g + (h[:, None] if shape.has_row_terms else 0)).all()
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_planes_that_share_sums_flush_together(times):
+    """However long each could go on by itself."""
+    k = of_method("avx2", "lookup", 2, 2)
+    high, low = k.entry.kernel.passes
+    for passes in ((with_times(high, 1, times), low), (high, with_times(low, 1, times))):
+        uneven = msgspec.structs.replace(k.entry.kernel, passes=passes)
+        shorter = api.MatmulKernel(cache.remade(k.entry, uneven), k.spec)
+        for length in (1, 83, 84, 85, 84 * times + 5, 2000):
+            check(shorter, 4, length, 70, ("random", "max"))

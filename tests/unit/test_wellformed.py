@@ -16,7 +16,6 @@ from bitsynth.errors import BitsynthError, Refuted, SpecError
 from bitsynth.isa import load
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.program import Acc, Constant, Kernel, Step, Table
-from bitsynth.schedule.loops import with_times
 from bitsynth.wellformed import constant_load
 
 change = msgspec.structs.replace
@@ -205,6 +204,14 @@ def test_the_tile_becomes_values(tile):
     refused(with_pass(tile=tile), "tile registers, not|which no step of it defines")
 
 
+def test_steps_between_flushes_fit_a_number_of_c():
+    loops = tuple(change(x, times=1 << 20) for x in LOOKUP.passes[0].loops)
+    refused(
+        change(LOOKUP, passes=(change(LOOKUP.passes[0], loops=loops), *LOOKUP.passes[1:])),
+        "it lacks a bound on steps between flushes",
+    )
+
+
 def test_passes_that_carry():
     """What one leaves in the accumulators the next finds there, over the same steps."""
     high, low = LOOKUP.passes
@@ -218,10 +225,7 @@ def test_passes_that_carry():
     refused(without_the_last(high.tile[:-1]), "a flush must give 4 accumulators, not 3")
     refused(without_the_last((*high.tile[:-1], "c0")), "a flush gives 'c0', which no step of it defines")
     refused(without_the_last((*high.tile[:-1], "k0")), "a flush gives 'k0', which no step of it defines")
-    refused(
-        change(LOOKUP, passes=(with_times(high, 1, 7), low)),
-        "it lacks as many steps between flushes in passes that carry",
-    )
+    refused(without_the_last((*high.tile[:-1], "acc2")), "a flush gives 'acc2', which no step of it defines")
     wide = low.loops[1]
     renamed = change(wide, accs=(wide.accs[1], wide.accs[0], *wide.accs[2:]))
     refused(
