@@ -200,11 +200,12 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     broadcast_tile: str
 
 
-class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A microkernel for unsigned act codes times bipolar wgt codes.
 
     A column has `slot_bytes` bytes of a register; `slots[s]` is the column in slot s. The tile
-    starts at row + column, the sums of `row_terms` and `column_terms` over their codes.
+    starts at row + column, the sums of `row_terms` and `column_terms` over their codes. The
+    innermost loop is unrolled `unroll` times, 0 for as often as the compiler likes.
     """
 
     isa: str
@@ -222,6 +223,7 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     passes: tuple[Pass, ...]
     row_terms: tuple[int, ...]
     column_terms: tuple[int, ...]
+    unroll: int = 0
 
     @property
     def row_bits(self) -> int:

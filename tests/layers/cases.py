@@ -67,6 +67,7 @@ class Case:
     columns_first: bool = False
     block_rows: int = 0
     band_rows: int = 0
+    unroll: int = 0
     threads: int = 1
     patterns: tuple[str, str] = ("random", "random")
     seed: int = 0
@@ -83,6 +84,7 @@ class Case:
             columns_first=self.columns_first,
             block_rows=self.block_rows,
             band_rows=self.band_rows,
+            unroll=self.unroll,
         )
 
     def operands(self):
@@ -243,6 +245,7 @@ def cases(draw, machines, *, most=9, threads=4, deep=80):
         columns_first=draw(st.booleans()),
         block_rows=draw(st.sampled_from((0, 0, 1, 7, 1 << 20))),
         band_rows=draw(st.sampled_from((0, 0, 1, 2, 5))),
+        unroll=draw(st.sampled_from((0, 0, 3))),
         threads=draw(st.integers(1, threads)),
         patterns=draw(pairs(st.sampled_from(PATTERNS))),
         seed=draw(st.integers(0, 1 << 16)),

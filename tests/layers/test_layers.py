@@ -93,7 +93,7 @@ def test_no_schedule_changes_a_bit(few, case):
     """Of floats either, whatever their sums were made with."""
     case = replace(case, epilogue="scale", out_layout="NHWC")
     outputs = {
-        replace(case, gather=g, columns_first=c, block_rows=b, band_rows=r, threads=t).run_once().tobytes()
-        for g, c, b, r, t in product(GATHERS, (False, True), (0, 7), (0, 2), (1, 3))
+        replace(case, gather=g, columns_first=c, block_rows=b, band_rows=r, threads=t, unroll=u).run_once().tobytes()
+        for g, c, b, r, t, u in product(GATHERS, (False, True), (0, 7), (0, 2), (1, 3), (0, 3))
     }
     assert len(outputs) == 1

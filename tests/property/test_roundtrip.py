@@ -124,7 +124,7 @@ sizes = st.integers(1, 999)
     act=st.sampled_from(OPERANDS),
     wgt=st.sampled_from(OPERANDS),
     isa=st.from_regex(r"[a-z][a-z0-9]{0,8}(_[a-z0-9]{1,5})?", fullmatch=True),
-    tile=st.tuples(sizes, sizes, sizes),
+    tile=st.tuples(sizes, sizes, sizes, st.integers(0, 16)),
 )
 def test_names(act, wgt, isa, tile):
     name = KernelName(MatmulSpec(isa, act, wgt), *tile)

@@ -1,0 +1,64 @@
+"""Forms of a kernel that differ in speed alone: how often its loop over K is unrolled."""
+
+import msgspec
+import numpy as np
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from bitsynth import build
+from bitsynth.api import get_kernel
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import load
+from bitsynth.schedule.layer import LayerSchedule
+
+change = msgspec.structs.replace
+COMPILERS = [(isa, c) for isa in ("avx2", "neon") for c in build.compilers(load(isa))]
+
+
+def popcount(isa="avx2"):
+    return get_kernel(isa, 2, 2, method="popcount", channels=64)
+
+
+def size_of(kernel, compiler):
+    """Bytes of the microkernel's machine code."""
+    files = {f"{kernel.name}.h": kernel.header, f"{kernel.name}.c": kernel.source}
+    with build.compile_for(load(kernel.spec.isa), files, needs=kernel.needs, compiler=compiler).open("rb") as file:
+        (symbol,) = ELFFile(file).get_section_by_name(".dynsym").get_symbol_by_name(kernel.name)
+        return symbol["st_size"]
+
+
+@pytest.mark.parametrize(("isa", "compiler"), COMPILERS, ids=lambda x: getattr(x, "name", x))
+def test_compilers_unroll_as_often_as_asked(isa, compiler):
+    once, *sizes = (size_of(popcount(isa).with_unroll(times), compiler) for times in (1, 2, 4, 8))
+    steps = [size - once for size in sizes]
+    assert once / 4 < steps[0] < steps[1] < steps[2]
+    assert steps[2] > 2 * steps[0]
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 16])
+@pytest.mark.parametrize("depth", [1, 31, 32 * 16, 5000])
+def test_an_unrolled_kernel_takes_any_number_of_steps(times, depth, skip_isa):
+    rng, kernel = np.random.default_rng(depth), popcount().with_unroll(times)
+    a, w = rng.integers(0, 4, (3, depth)), rng.choice([-3, -1, 1, 3], (depth, 9))
+    assert (kernel.matmul(a, w) == a @ w).all()
+
+
+def test_what_is_unrolled_is_the_same_program():
+    kernel = popcount()
+    unrolled = kernel.with_unroll(4)
+    assert unrolled.certificate == kernel.certificate
+    assert change(unrolled.entry.kernel, unroll=0) == kernel.entry.kernel
+    assert unrolled.name == f"{kernel.name}_u4"
+    assert unrolled.with_unroll(0).entry == kernel.entry
+    assert kernel.with_unroll(0) is kernel
+
+
+@pytest.mark.parametrize("times", [-1, 17, 2.0, True])
+def test_what_cannot_be_unrolled(times):
+    with pytest.raises(SpecError, match="a loop can be unrolled 0 to 16 times, not"):
+        popcount().with_unroll(times)
+
+
+def test_a_schedule_says_its_form():
+    schedule = LayerSchedule("avx2", "popcount", 64, "direct", unroll=4)
+    assert str(schedule) == "avx2 popcount, unrolled 4 times, direct, pixels first"
