@@ -20,7 +20,7 @@ from bitsynth.emit.kernel import CSource
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Requirements, load
 from bitsynth.names import KernelName
-from bitsynth.program import Kernel
+from bitsynth.program import BIT_AXES, Kernel
 from bitsynth.schedule.cost import Cost
 from bitsynth.schedule.loops import flushed
 from bitsynth.spec import Encoding, MatmulSpec, Operand
@@ -63,6 +63,13 @@ class MatmulKernel:
         if type(times) is not int or not 0 <= times <= MAX_UNROLL:
             raise SpecError(f"a loop can be unrolled 0 to {MAX_UNROLL} times, not {times!r}")
         return self._remade(msgspec.structs.replace(self.entry.kernel, unroll=times))
+
+    def with_bit_axis(self, position: str) -> MatmulKernel:
+        """The kernel whose planes lie where `position`, one of BIT_AXES, says; SpecError where it has no choice."""
+        known = BIT_AXES[: 1 + self.entry.kernel.has_bit_axis]
+        if position not in known:
+            raise SpecError(f"the bit axis of {self.name} can be {' or '.join(known)}, not {position!r}")
+        return self._remade(msgspec.structs.replace(self.entry.kernel, bit_axis=position))
 
     def _remade(self, kernel: Kernel) -> MatmulKernel:
         return self if kernel == self.entry.kernel else MatmulKernel(cache.remade(self.entry, kernel), self.spec)

@@ -27,6 +27,9 @@ from bitsynth.errors import SpecError
 STAGE_BYTES = 8
 """Bytes of codes a table is built from, zeros behind the last."""
 
+BIT_AXES = ("inner", "outer")
+"""In memory, a step's planes of bits lie side by side, or those of all steps of a plane do."""
+
 _LINE = re.compile(r"(\w+) = ([\w.]+)((?: \w+)*)(?: #(\d{1,6}))?", re.ASCII)
 
 
@@ -205,7 +208,8 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     A column has `slot_bytes` bytes of a register; `slots[s]` is the column in slot s. The tile
     starts at row + column, the sums of `row_terms` and `column_terms` over their codes. The
-    innermost loop is unrolled `unroll` times, 0 for as often as the compiler likes.
+    innermost loop is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis`
+    (one of BIT_AXES) is where planes lie in memory.
     """
 
     isa: str
@@ -224,6 +228,7 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     row_terms: tuple[int, ...]
     column_terms: tuple[int, ...]
     unroll: int = 0
+    bit_axis: str = "inner"
 
     @property
     def row_bits(self) -> int:
@@ -241,6 +246,12 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         if self.build is not None:
             return "lookup"
         return {8: "popcount", 4: "dot"}.get(self.slot_bytes, "multiply")
+
+    @property
+    def has_bit_axis(self) -> bool:
+        """Whether each input is one plane, all of a side are of the same codes, and some side has several."""
+        sides = [inputs for p in self.passes for inputs in (p.rows, p.columns)]
+        return any(len(inputs) > 1 for inputs in sides) and all(map(_planes_of_the_same, sides))
 
     @property
     def has_row_terms(self) -> bool:
@@ -271,6 +282,11 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     def column_bytes(self) -> int:
         """Bytes of memory a column takes in a step, over all passes."""
         return self._side_bytes(p.columns for p in self.passes)
+
+
+def _planes_of_the_same(inputs: tuple[Input, ...]) -> bool:
+    planes = [x for x in inputs if isinstance(x, Planes) and len(x.tables) == 1]
+    return len(planes) == len(inputs) and len({(x.first, x.stride, x.per_byte) for x in planes}) == 1
 
 
 def bit_table(values: Iterable[int], bit: int) -> int:

@@ -21,4 +21,4 @@ def scheduled_kernel(schedule: LayerSchedule, act: Operand, wgt: Operand) -> Mat
     )
     kernel = kernel.with_rows(schedule.rows) if schedule.rows else kernel
     kernel = kernel.with_flushes(schedule.flush_steps) if schedule.flush_steps else kernel
-    return kernel.with_unroll(schedule.unroll)
+    return kernel.with_unroll(schedule.unroll).with_bit_axis(schedule.bit_axis)

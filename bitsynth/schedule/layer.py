@@ -8,6 +8,7 @@ import msgspec
 
 from bitsynth.choice import METHODS, SKETCHES
 from bitsynth.errors import SpecError
+from bitsynth.program import BIT_AXES
 
 GATHERS = ("direct", "indirect", "im2col")
 """Rows of the microkernel read the padded image, the image and one pixel of padding, or copied patches."""
@@ -22,7 +23,8 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `columns_first`, else over the channels first. Bands of `band_rows` output rows (0 for all)
     are packed and computed one after the other. `sketch` is the kernel's (`Choice.sketch`); its sums
     go to memory after `flush_steps` steps of K, 0 for as rarely as its proof allows; its loop over
-    K is unrolled `unroll` times, 0 for as often as the compiler likes.
+    K is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis` is where the planes
+    of activations and weights lie, for methods that read planes.
     """
 
     isa: str
@@ -36,11 +38,13 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sketch: str = "exact"
     flush_steps: int = 0
     unroll: int = 0
+    bit_axis: str = "inner"
 
     def __post_init__(self) -> None:
         _one_of("method", self.method, METHODS)
         _one_of("gather", self.gather, GATHERS)
         _one_of("sketch", self.sketch, SKETCHES)
+        _one_of("bit axis", self.bit_axis, BIT_AXES)
         for name in ("channels", "rows", "block_rows", "band_rows", "flush_steps", "unroll"):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value < 1 << 24:
@@ -63,7 +67,9 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         sketch = f" of the {self.sketch} sketch" if self.sketch != "exact" else ""
         flushes = f", a flush every {self.flush_steps} steps" if self.flush_steps else ""
         unrolled = f", unrolled {self.unroll} times" if self.unroll else ""
-        return f"{self.isa} {self.method}{sketch}{rows}{flushes}{unrolled}, {self.gather}, {order}{blocks}{bands}"
+        planes = f", {self.bit_axis} bit axis" if self.bit_axis != "inner" else ""
+        kernel = f"{self.isa} {self.method}{sketch}{rows}{flushes}{unrolled}{planes}"
+        return f"{kernel}, {self.gather}, {order}{blocks}{bands}"
 
 
 def _one_of(what: str, value: Any, known: tuple[str, ...]) -> None:

@@ -24,7 +24,7 @@ INT32 = np.iinfo(np.int32)
 
 @dataclass(frozen=True)
 class Machine:
-    """A kernel: instruction set, method, widths and encodings."""
+    """A kernel: instruction set, method, widths and encodings, and its form."""
 
     isa: str
     method: str
@@ -32,13 +32,17 @@ class Machine:
     wgt: Operand
     channels: int = 64
     rows: int = 0
+    unroll: int = 0
+    bit_axis: str = "inner"
 
     def __str__(self) -> str:
-        return f"{self.isa} {self.method} {self.act} x {self.wgt}{f', {self.rows} rows' if self.rows else ''}"
+        form = [f"{self.rows} rows"] * bool(self.rows) + [f"unrolled {self.unroll} times"] * bool(self.unroll)
+        form += ["planes apart"] * (self.bit_axis == "outer")
+        return ", ".join((f"{self.isa} {self.method} {self.act} x {self.wgt}", *form))
 
 
-def machine(isa, method, act_bits, w_bits, act="unsigned", wgt="bipolar", channels=64, rows=0):
-    return Machine(isa, method, Operand(act_bits, Encoding(act)), Operand(w_bits, Encoding(wgt)), channels, rows)
+def machine(isa, method, act_bits, w_bits, act="unsigned", wgt="bipolar", **form):
+    return Machine(isa, method, Operand(act_bits, Encoding(act)), Operand(w_bits, Encoding(wgt)), **form)
 
 
 def encodings(bits):
@@ -67,7 +71,6 @@ class Case:
     columns_first: bool = False
     block_rows: int = 0
     band_rows: int = 0
-    unroll: int = 0
     threads: int = 1
     patterns: tuple[str, str] = ("random", "random")
     seed: int = 0
@@ -84,7 +87,8 @@ class Case:
             columns_first=self.columns_first,
             block_rows=self.block_rows,
             band_rows=self.band_rows,
-            unroll=self.unroll,
+            unroll=m.unroll,
+            bit_axis=m.bit_axis,
         )
 
     def operands(self):
@@ -245,7 +249,6 @@ def cases(draw, machines, *, most=9, threads=4, deep=80):
         columns_first=draw(st.booleans()),
         block_rows=draw(st.sampled_from((0, 0, 1, 7, 1 << 20))),
         band_rows=draw(st.sampled_from((0, 0, 1, 2, 5))),
-        unroll=draw(st.sampled_from((0, 0, 3))),
         threads=draw(st.integers(1, threads)),
         patterns=draw(pairs(st.sampled_from(PATTERNS))),
         seed=draw(st.integers(0, 1 << 16)),

@@ -75,6 +75,14 @@ REFUSED = {
         "unroll of a schedule",
     ),
     "schedule unrolled often": (lambda: conv(schedule=msgspec.structs.replace(SCHEDULE, unroll=17)), "0 to 16 times"),
+    "schedule bit axis": (
+        lambda: LayerSchedule("avx2", "lookup", 64, "direct", bit_axis="no"),
+        "unknown bit axis 'no'",
+    ),
+    "schedule without planes": (
+        lambda: conv(schedule=msgspec.structs.replace(SCHEDULE, bit_axis="outer")),
+        "can be inner, not 'outer'",
+    ),
     "schedule block": (lambda: LayerSchedule("avx2", "lookup", 64, gather="direct", block_rows=0.5), "block_rows"),
     "schedule of no kernel": (
         lambda: conv(schedule=LayerSchedule("avx2", "dot", 64, gather="direct")),
