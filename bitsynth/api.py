@@ -20,7 +20,7 @@ from bitsynth.emit.kernel import CSource
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Requirements, load
 from bitsynth.names import KernelName
-from bitsynth.program import BIT_AXES, Kernel
+from bitsynth.program import Kernel
 from bitsynth.schedule.cost import Cost
 from bitsynth.schedule.loops import flushed
 from bitsynth.spec import Encoding, MatmulSpec, Operand
@@ -66,9 +66,9 @@ class MatmulKernel:
 
     def with_bit_axis(self, position: str) -> MatmulKernel:
         """The kernel whose planes lie where `position`, one of BIT_AXES, says; SpecError where it has no choice."""
-        known = BIT_AXES[: 1 + self.entry.kernel.has_bit_axis]
-        if position not in known:
-            raise SpecError(f"the bit axis of {self.name} can be {' or '.join(known)}, not {position!r}")
+        if position not in self.entry.kernel.bit_axes:
+            known = " or ".join(self.entry.kernel.bit_axes)
+            raise SpecError(f"the bit axis of {self.name} can be {known}, not {position!r}")
         return self._remade(msgspec.structs.replace(self.entry.kernel, bit_axis=position))
 
     def _remade(self, kernel: Kernel) -> MatmulKernel:

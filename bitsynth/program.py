@@ -248,10 +248,10 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         return {8: "popcount", 4: "dot"}.get(self.slot_bytes, "multiply")
 
     @property
-    def has_bit_axis(self) -> bool:
-        """Whether each input is one plane, all of a side are of the same codes, and some side has several."""
+    def bit_axes(self) -> tuple[str, ...]:
+        """Where planes may lie: there is a choice if each input is one, of the codes all of its side are of."""
         sides = [inputs for p in self.passes for inputs in (p.rows, p.columns)]
-        return any(len(inputs) > 1 for inputs in sides) and all(map(_planes_of_the_same, sides))
+        return BIT_AXES if max(map(len, sides)) > 1 and all(map(_planes_of_the_same, sides)) else BIT_AXES[:1]
 
     @property
     def has_row_terms(self) -> bool:

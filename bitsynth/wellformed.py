@@ -16,7 +16,7 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
-from bitsynth.program import BIT_AXES, STAGE_BYTES, Build, Constant, Input, Kernel, Loop, Pass, Planes, Step, Table
+from bitsynth.program import STAGE_BYTES, Build, Constant, Input, Kernel, Loop, Pass, Planes, Step, Table
 
 MAX_TIMES = 1 << 24
 MAX_COLUMNS = 256
@@ -119,7 +119,7 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
         "whole tile registers": kernel.columns * 32 % isa.table.vector_bits == 0,
         "whole column registers": slots > 0 and slots * kernel.slot_bytes * 8 % isa.table.vector_bits == 0,
         "one slot a column": sorted(kernel.slots) == list(range(kernel.columns)),
-        "a bit axis that has its place": kernel.bit_axis in BIT_AXES[: 1 + kernel.has_bit_axis],
+        "a bit axis that has its place": kernel.bit_axis in kernel.bit_axes,
     }
 
 

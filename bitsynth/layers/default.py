@@ -11,7 +11,7 @@ from bitsynth.build.runners import runs_natively
 from bitsynth.cache import Entry
 from bitsynth.choice import METHODS, Choice
 from bitsynth.errors import NoKernel
-from bitsynth.isa.load import Isa, load, names
+from bitsynth.isa.load import Isa, load, names, narrower
 from bitsynth.isa.tables import CpuTable
 from bitsynth.layers.geometry import Geometry
 from bitsynth.program import Table
@@ -65,10 +65,15 @@ class Candidate:
     method: str
     channels: int
 
+    @property
+    def isa(self) -> str:
+        """Its instruction set: how wide the registers are that it works in."""
+        return self.entry.kernel.isa
+
 
 def candidates(act: Operand, wgt: Operand, isa: str) -> Iterator[Candidate]:
     """Every cached kernel for layers on `isa`, or ("auto") on whatever this processor runs."""
-    for name in _sets() if isa == "auto" else [load(isa).name]:
+    for name in _sets() if isa == "auto" else sets_of(isa):
         spec = MatmulSpec(name, act, wgt)
         for method in METHODS:
             for channels in CHANNELS:
@@ -82,6 +87,17 @@ def gathers(geometry: Geometry) -> tuple[str, ...]:
     if geometry.kernel == (1, 1):
         return ("direct",) if geometry.stride == (1, 1) else ("im2col",)
     return "direct", "im2col"
+
+
+def sets_of(isa: str) -> list[str]:
+    """The instruction sets whose kernels layers on `isa` may have: its own and narrower ones."""
+    return [isa, *narrower(load(isa))]
+
+
+def home_of(isa: str) -> str:
+    """The widest instruction set this processor runs whose layers may have kernels of `isa`."""
+    wider = [name for name in _sets() if isa in sets_of(name)]
+    return max([isa, *wider], key=lambda name: load(name).table.vector_bits)
 
 
 def _sets() -> list[str]:
