@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from bitsynth import cache
 from bitsynth.build import host
 from bitsynth.build.runners import runs_natively
@@ -15,7 +17,7 @@ from bitsynth.isa.load import Isa, load, names, narrower
 from bitsynth.isa.tables import CpuTable
 from bitsynth.layers.geometry import Geometry
 from bitsynth.program import Table
-from bitsynth.schedule.cost import stall_per_128_mac
+from bitsynth.schedule.cost import cycles_per_128_mac, stall_per_128_mac
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.spec import MatmulSpec, Operand
 from bitsynth.wellformed import forms_used
@@ -146,7 +148,11 @@ class Plan:
     @property
     def _cpu(self) -> CpuTable:
         """The processor that the estimate is for: the first of the instruction set's that the kernel runs on."""
-        return self._isa.table.cpu[next(iter(self.found.entry.cost.cycles))]
+        return self._isa.table.cpu[self._cpu_name]
+
+    @property
+    def _cpu_name(self) -> str:
+        return next(iter(self.found.entry.cost.cycles))
 
     @property
     def _isa(self) -> Isa:
@@ -158,11 +164,11 @@ class Plan:
 
     @property
     def _sums(self) -> float:
-        """Cycles of one tile's sums where its inputs are near."""
-        kernel, (cpu, cycles) = self.found.entry.kernel, next(iter(self.found.entry.cost.cycles.items()))
-        if self._cpu.loads_block:
-            cycles += stall_per_128_mac(self._isa, kernel, cpu)
-        return self.rows * kernel.columns * self._steps * kernel.k_step * cycles / 128
+        """Cycles of one tile's sums where its inputs are near: of so many rows, flushed over so many steps."""
+        kernel, cpu = msgspec.structs.replace(self.found.entry.kernel, rows=self.rows), self._cpu_name
+        depth = self._steps * kernel.k_step
+        cycles = cycles_per_128_mac(self._isa, kernel, cpu, depth) + stall_per_128_mac(self._isa, kernel, cpu, depth)
+        return self.rows * kernel.columns * depth * cycles / 128
 
     @property
     def _beside(self) -> float:
