@@ -11,9 +11,7 @@ time.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
@@ -22,10 +20,10 @@ from pathlib import Path
 import arm_layers_plot
 import report
 from cache_counts import LINE_BYTES, MODEL, Counts, watched
+from forced import forced
 
 from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
-from bitsynth.bench.resnet18 import LAYERS, Layer
-from bitsynth.errors import SpecError
+from bitsynth.bench.resnet18 import LAYERS, Layer, named
 from bitsynth.schedule.layer import LayerSchedule
 
 ISA = "neon"
@@ -62,7 +60,7 @@ def count(layer: Layer, act_bits: int, w_bits: int, schedule: LayerSchedule | No
     """The schedule, the counts of a call, and of its packing alone; Refuted where a sum is wrong."""
     made, codes = layer_of(layer, ISA, act_bits, w_bits, 1, schedule), codes_of(layer, act_bits)
     with watched(made.kernel) as (made._runner, counter):
-        (whole, out), (packing, _) = made.bound(codes), made.bound(codes, packing=True)
+        (whole, out), (packing, _) = made.bound(codes), made.bound(codes, packings=1)
         found = []
         for call in (whole, packing):
             counter.clear()
@@ -144,14 +142,6 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def chosen(text: str) -> list[Layer]:
-    """The layers called so; SpecError for one there is not."""
-    known = {layer.name: layer for layer in LAYERS}
-    if unknown := [name for name in text.split(",") if name not in known]:
-        raise SpecError(f"unknown layers {', '.join(unknown)}; known: {', '.join(known)}")
-    return [known[name] for name in text.split(",")]
-
-
 def write(folder: Path, setting: dict[str, str], rows: Sequence[Row]) -> None:
     """Tables and plots."""
     schedules = report.markdown(
@@ -166,15 +156,14 @@ def write(folder: Path, setting: dict[str, str], rows: Sequence[Row]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser = report.parser(__doc__)
     parser.add_argument("--only", type=report.widths, help="one configuration")
     parser.add_argument("--layers", default=",".join(layer.name for layer in LAYERS), help="such as C2,C12")
     parser.add_argument("--results", type=Path, help="where to write Markdown, JSON, PNG and SVG")
     given = parser.parse_args()
-    os.environ["BITSYNTH_RUNNER"] = "qemu"
     configs = [given.only] if given.only else WIDTHS
-    rows = list(with_sums([measured(layer, *config) for config in configs for layer in chosen(given.layers)]))
+    with forced("qemu"):
+        rows = list(with_sums([measured(layer, *config) for config in configs for layer in named(given.layers)]))
     setting = {**report.setting("aarch64"), "caches": MODEL}
     if given.results:
         write(given.results, setting, rows)

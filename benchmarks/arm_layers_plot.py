@@ -6,41 +6,33 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
-
-from bitsynth.bench.bars import COLORS, plain
+from bitsynth.bench.bars import grouped
+from bitsynth.plots import panels, plain, save
 
 PANELS = {
     "instructions": "Executed instructions",
     "l1_misses": "Misses of a 32 KiB L1 data cache",
     "l2_misses": "Misses of a 512 KiB L2 cache",
 }
-WIDTH = 0.8
 
 
 def draw(rows: Sequence[Any], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    mpl.rcParams.update({"svg.hashsalt": "bitsynth", "font.size": 10, "axes.axisbelow": True})
-    figure, axes = plt.subplots(len(PANELS), 1, figsize=(11, 10), layout="constrained", sharex=True)
-    for panel, (what, title) in zip(axes, PANELS.items(), strict=True):
+    figure, axes = panels(len(PANELS), 1, 11, 10, sharex=True)
+    for (panel,), (what, title) in zip(axes, PANELS.items(), strict=True):
         _panel(panel, rows, what)
         panel.set_title(f"{title}, bitsynth for one of the paper's form (NEON, emulated): lower is better", loc="left")
-    axes[0].legend(loc="upper left", bbox_to_anchor=(0, -0.04), ncols=4, frameon=False)
-    figure.savefig(f"{stem}.png", dpi=150)
-    figure.savefig(f"{stem}.svg", metadata={"Date": None})
-    plt.close(figure)
+    axes[0, 0].legend(loc="upper left", bbox_to_anchor=(0, -0.04), ncols=4, frameon=False)
+    save(figure, stem)
 
 
 def _panel(axes: Any, rows: Sequence[Any], what: str) -> None:
     configs = list(dict.fromkeys(row.config for row in rows))
     for n, config in enumerate(configs):
         some = [row for row in rows if row.config == config]
-        xs = [k + (n + 0.5) * WIDTH / len(configs) - WIDTH / 2 for k in range(len(some))]
-        bars = axes.bar(xs, [r.ratio(what) for r in some], 0.94 * WIDTH / len(configs), color=COLORS[n], label=config)
-        axes.bar_label(bars, [f"{r.ratio(what):.2f}" for r in some], padding=2, fontsize=7, rotation=90)
+        ratios = [r.ratio(what) for r in some]
+        bars = grouped(axes, range(len(some)), ratios, n, len(configs), label=config)
+        axes.bar_label(bars, [f"{x:.2f}" for x in ratios], padding=2, fontsize=7, rotation=90)
         axes.set_xticks(range(len(some)), [r.layer for r in some])
     axes.axhline(0.5, color="black", linewidth=1, label="half")
     axes.axhline(1, color="#8c8c8c", linewidth=1)

@@ -185,11 +185,10 @@ def show_layers(row: Row) -> str:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser(__doc__)
     parser.add_argument("--models", type=Path, default=default_models(), help="folder of networks")
     parser.add_argument("--isa", choices=ISAS, action="append", help="one instruction set; all by default")
     parser.add_argument("--threads", type=int, default=1, help="threads where layers run natively")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser.parse_args()
 
 

@@ -11,7 +11,6 @@ benchmarks/results.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import os
@@ -39,11 +38,10 @@ STARTED = [("neon", 2, 1), ("neon", 1, 1), ("neon", 4, 4), ("avx2", 2, 1), ("avx
 SYNTHESIZE = """\
 import json, sys, time
 from bitsynth import synth
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.spec import MatmulSpec
 found = []
 for isa, act, wgt in json.loads(sys.argv[1]):
-    spec = MatmulSpec(isa, Operand(act, Encoding.UNSIGNED), Operand(wgt, Encoding.BIPOLAR))
-    done = synth.synthesize(spec)
+    done = synth.synthesize(MatmulSpec.plain(isa, act, wgt))
     stages, name = {}, ""
     for stage in done.stages:
         name = stage.name or name
@@ -296,10 +294,9 @@ def write(results: Results, folder: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser(__doc__)
     parser.add_argument("--only", type=widths, action="append", help="one width pair such as A2W1; all by default")
     parser.add_argument("--runs", type=int, default=7, help="fresh processes a start-up figure")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--md", action="store_true", help="write tables, data and plot")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where --md writes")
     given = parser.parse_args()

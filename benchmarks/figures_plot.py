@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
+from bitsynth.plots import panels, plain, save
 
 BARS = {"neon": ("NEON", "#0072b2"), "avx2": ("AVX2", "#e69f00")}
 PAPER = "#8c8c8c"
@@ -18,24 +15,20 @@ WIDTH = 0.28
 
 def draw(rows: Sequence[dict[str, Any]], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    mpl.rcParams.update({"svg.hashsalt": "bitsynth", "font.size": 10, "axes.axisbelow": True})
     pairs = sorted({(r["act_bits"], r["w_bits"]) for r in rows}, key=lambda p: (p[0] * p[1], p))
     at = {pair: float(n) for n, pair in enumerate(pairs)}
-    figure, axes = plt.subplots(figsize=(11, 5), layout="constrained")
+    figure, ((axes,),) = panels(1, 1, 11, 5)
     _bars(axes, rows, at)
     axes.set_xticks(list(at.values()), [f"A{x}W{y}" for x, y in pairs])
     axes.set_xlim(-0.6, len(pairs) - 0.4)
     axes.set_xlabel("bits of activations (A) and weights (W), unsigned x bipolar")
     axes.set_ylabel("vector operations per 128 multiply-accumulates")
     axes.set_title("Cost of the synthesized kernels: lower is better", loc="left")
-    axes.grid(axis="y", color="#dddddd", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain(axes, axis="y")
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[1:] + handles[:1], labels[1:] + labels[:1], loc="upper left", frameon=False)
     axes.margins(y=0.1)
-    figure.savefig(f"{stem}.png", dpi=150)
-    figure.savefig(f"{stem}.svg", metadata={"Date": None})
-    plt.close(figure)
+    save(figure, stem)
 
 
 def _bars(axes: Any, rows: Sequence[dict[str, Any]], at: dict[tuple[int, int], float]) -> None:

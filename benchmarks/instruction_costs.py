@@ -17,6 +17,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import report
+
 from bitsynth import build
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa, load
@@ -170,7 +172,7 @@ def toml(isa: Isa, rows: dict[str, Figures]) -> None:
         print(f"{name}: zen5 = {{ lat = {lat}, per_cycle = {per} }}")
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("forms", nargs="*", help="forms to measure; all if none are named")
     parser.add_argument("--isa", default="avx2")
@@ -183,7 +185,8 @@ def main() -> None:
     cost = measure(isa, forms, given.rounds)
     rows = {i.name: figures(i, cost) for i in forms}
     toml(isa, rows) if given.toml else table(rows)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    report.run(main)

@@ -144,11 +144,10 @@ def show(rows: list[Row]) -> str:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser(__doc__)
     parser.add_argument("--models", type=Path, default=default_models(), help="folder of networks and images")
     parser.add_argument("--isa", choices=ISAS, action="append", help="one instruction set; all by default")
     parser.add_argument("--images", type=int, help=f"{FULL} natively and {SAMPLE} emulated by default")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args()
     if given.images is not None and not 1 <= given.images <= FULL:
         raise SpecError(f"--images must be from 1 to {FULL}, not {given.images}")

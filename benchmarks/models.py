@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from forced import VARIABLE, forced
+
 from bitsynth import architecture
 from bitsynth.build import host
 from bitsynth.build.runners import runs_natively
@@ -38,16 +40,9 @@ def checksums(folder: Path, used: Iterable[str]) -> dict[str, str]:
 @contextmanager
 def natively(isa: str) -> Iterator[bool]:
     """Whether `isa` runs natively; a forced runner is for the emulated set alone."""
-    forced = os.environ.pop("BITSYNTH_RUNNER", None)
     table = load(isa).table
-    if forced and table.arch != host.arch():
-        os.environ["BITSYNTH_RUNNER"] = forced
-    try:
+    with forced("" if table.arch == host.arch() else os.environ.get(VARIABLE, "")):
         yield runs_natively(table)
-    finally:
-        os.environ.pop("BITSYNTH_RUNNER", None)
-        if forced:
-            os.environ["BITSYNTH_RUNNER"] = forced
 
 
 def can_run(isa: str) -> bool:

@@ -10,20 +10,18 @@ counted under emulation, and its sums are compared with numpy's.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import report
+from forced import forced
 
 import bitsynth
 from bitsynth import build
@@ -96,26 +94,13 @@ def _place(isa: Isa, name: str) -> str:
 def count(isa: Isa, kernel: Kernel, compiler: Compiler) -> Count:
     """Check the sums, then count: a call of the kernel less a call of a function that only returns."""
     text = source(isa, kernel)
-    with emulated():
+    with forced("unicorn"):  # It counts.
         library = build.compile_for(isa, {"paper_8x8.c": text}, compiler=compiler)
         runner = build.runner(isa, library, count=True)
         check(runner, kernel)
         executed = executed_by(runner, 1) - executed_by(runner, 0)
         runner.close()
     return Count(f"{compiler.name}: {compiler.version}", executed, tuple(listing(isa, compiler, library, text)))
-
-
-@contextmanager
-def emulated() -> Iterator[None]:
-    """Unicorn, which counts, whatever the processor is."""
-    before = os.environ.get("BITSYNTH_RUNNER")
-    os.environ["BITSYNTH_RUNNER"] = "unicorn"
-    try:
-        yield
-    finally:
-        os.environ.pop("BITSYNTH_RUNNER")
-        if before is not None:
-            os.environ["BITSYNTH_RUNNER"] = before
 
 
 def executed_by(runner: Runner, which: int) -> int:
@@ -187,8 +172,7 @@ def counts() -> list[Count]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser = report.parser(__doc__)
     given = parser.parse_args()
     found, setting = counts(), report.setting("aarch64")
     if given.json:

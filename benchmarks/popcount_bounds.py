@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import sys
 
+import report
+
 from bitsynth.errors import Undecided
 from bitsynth.isa.load import load
 from bitsynth.sketches import compute, query
 from bitsynth.sketches.solver import Budget
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.spec import MatmulSpec
 
 SHAPES = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3), (4, 4))
 SETS = ("avx2", "neon", "avx512")
@@ -31,8 +33,7 @@ def limits(act_bits: int, w_bits: int, counts: int) -> tuple[int, int]:
 
 def covers(act_bits: int, w_bits: int) -> list[compute.Compute]:
     """What the kernels of each instruction set use."""
-    act, wgt = Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR)
-    return [compute.solve(load(isa), MatmulSpec(isa, act, wgt), Budget()) for isa in SETS]
+    return [compute.solve(load(isa), MatmulSpec.plain(isa, act_bits, w_bits), Budget()) for isa in SETS]
 
 
 def bounds(act_bits: int, w_bits: int, least: int, known: int, rlimit: int) -> tuple[int, str]:
@@ -47,7 +48,7 @@ def bounds(act_bits: int, w_bits: int, least: int, known: int, rlimit: int) -> t
     return least, "no fewer do" if least == known else f"{least}: not asked"
 
 
-def main() -> None:
+def main() -> int:
     rlimit = int(sys.argv[1]) if sys.argv[1:] else RLIMIT
     print(f"# Popcounts of a block of planes\n\n`benchmarks/popcount_bounds.py {rlimit}`\n")
     print("Lower bounds hold for any boolean functions of both codes, with coefficients up to the greatest product, 15")
@@ -65,7 +66,8 @@ def main() -> None:
         proved[shape], fewer = bounds(*shape, inside, known, rlimit)
         cells = " | ".join(f"{c.counts}, {c.bound}" for c in used)
         print(f"| {shape[0]}x{shape[1]} | {proved[shape]} | {fewer} | {cells} |", flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    report.run(main)

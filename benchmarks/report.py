@@ -26,6 +26,13 @@ def setting(*arches: str) -> dict[str, str]:
     return {**rows, "command": shlex.join(command)}
 
 
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """Arguments of a benchmark, whose help is its docstring: so far whether it prints JSON."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--json", action="store_true", help="print JSON")
+    return made
+
+
 def widths(text: str) -> tuple[int, int]:
     """The bits in `A2W1`."""
     match = re.fullmatch(r"[aA]([1-4])[wW]([1-4])", text)

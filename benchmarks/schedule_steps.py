@@ -11,9 +11,8 @@ down.
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,12 +20,14 @@ import report
 import schedule_steps_plot
 
 from bitsynth.bench.burst import burst
-from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
-from bitsynth.bench.resnet18 import LAYERS
+from bitsynth.bench.low_bit import checked
+from bitsynth.bench.resnet18 import named
 from bitsynth.bench.statistics import Summary
+from bitsynth.build.runners import require_native
+from bitsynth.isa.load import load
 from bitsynth.schedule.layer import LayerSchedule
 
-LAYER = next(layer for layer in LAYERS if layer.name == "C6")
+(LAYER,) = named("C6")
 WIDTHS = ((1, 1), (2, 1), (2, 2))
 REPEATS = 12
 THREADS = 2
@@ -62,28 +63,18 @@ def forms(isa: str) -> Iterator[Form]:
     yield Form(f"+ {THREADS} threads", None, THREADS)
 
 
-def prepared(form: Form, isa: str, act_bits: int, w_bits: int) -> tuple[str, Callable[[], object]]:
-    """The schedule and a call of the layer; Refuted where its sums are wrong."""
-    made = layer_of(LAYER, isa, act_bits, w_bits, form.threads, form.schedule)
-    codes = codes_of(LAYER, act_bits)
-    call, out = made.bound(codes)
-    call()
-    require_exact(LAYER, made, codes, out)
-    return str(made.schedule), call
-
-
 def measured(isa: str, act_bits: int, w_bits: int, rounds: int) -> list[Row]:
     """All steps of one configuration, in turn in every round."""
     steps = list(forms(isa))
-    ready = [prepared(form, isa, act_bits, w_bits) for form in steps]
+    ready = [checked(LAYER, isa, act_bits, w_bits, form.threads, form.schedule) for form in steps]
     times: list[list[float]] = [[] for _ in steps]
     for _ in range(rounds):
-        for form, (_, call), mine in zip(steps, ready, times, strict=True):
+        for form, (*_, call), mine in zip(steps, ready, times, strict=True):
             mine.append(min(burst(call, REPEATS, form.threads)) / 1000)
     gains = [[first / t for first, t in zip(times[0], mine, strict=True)] for mine in times]
     return [
-        Row(f"A{act_bits}W{w_bits}", form.step, schedule, Summary.of(mine), Summary.of(gain))
-        for form, (schedule, _), mine, gain in zip(steps, ready, times, gains, strict=True)
+        Row(f"A{act_bits}W{w_bits}", form.step, str(made.schedule), Summary.of(mine), Summary.of(gain))
+        for form, (made, *_), mine, gain in zip(steps, ready, times, gains, strict=True)
     ]
 
 
@@ -106,13 +97,13 @@ def write(folder: Path, setting: dict[str, str], rows: Sequence[Row]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser(__doc__)
     parser.add_argument("--isa", default="avx2", help="an instruction set this processor has")
     parser.add_argument("--rounds", type=int, default=15, help="samples of every form")
     parser.add_argument("--only", type=report.widths, help="one configuration")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--results", type=Path, help="where to write Markdown, PNG and SVG")
     given = parser.parse_args()
+    require_native(load(given.isa).table)
     configs = [given.only] if given.only else WIDTHS
     rows = [row for config in configs for row in measured(given.isa, *config, given.rounds)]
     setting = report.setting("x86_64")

@@ -6,29 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
-
-from bitsynth.bench.bars import COLORS, plain
+from bitsynth.plots import COLORS, panels, plain, save
 
 
 def draw(rows: Sequence[Any], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    mpl.rcParams.update({"svg.hashsalt": "bitsynth", "font.size": 10, "axes.axisbelow": True})
     configs = list(dict.fromkeys(row.config for row in rows))
-    figure, axes = plt.subplots(
-        1, len(configs), figsize=(3 + 3.6 * len(configs), 3.4), layout="constrained", sharey=True, squeeze=False
-    )
+    figure, axes = panels(1, len(configs), 3 + 3.6 * len(configs), 3.4, sharey=True)
     for panel, config, color in zip(axes[0], configs, COLORS, strict=False):
         _panel(panel, [row for row in rows if row.config == config], color)
         panel.set_title(f"{config}, layer C6", loc="left")
     axes[0][0].invert_yaxis()
     figure.supxlabel("times faster than the paper's form")
-    figure.savefig(f"{stem}.png", dpi=150)
-    figure.savefig(f"{stem}.svg", metadata={"Date": None})
-    plt.close(figure)
+    save(figure, stem)
 
 
 def _panel(axes: Any, rows: Sequence[Any], color: str) -> None:

@@ -17,12 +17,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import report
+
 from bitsynth import cache, paths, synth
 from bitsynth.choice import METHODS, Choice
 from bitsynth.errors import NoKernel
 from bitsynth.isa import load
 from bitsynth.isa.tables import IsaTable
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.spec import MatmulSpec
 
 PAPER = ((1, 1), (2, 1), (2, 2))
 HEADLINE = ((1, 1), (2, 1), (2, 2), (3, 3))
@@ -54,12 +56,12 @@ def for_layers(table: IsaTable) -> Iterator[Choice]:
             yield Choice(method, channels=128)
 
 
-def main() -> None:
+def main() -> int:
     """Solve, prove and store each, one line a kernel."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else paths.shipped_kernels()
     os.environ["BITSYNTH_CACHE"] = str(folder)
     for name, (act_bits, w_bits), choice in wanted():
-        spec = MatmulSpec(name, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+        spec = MatmulSpec.plain(name, act_bits, w_bits)
         start = time.perf_counter()
         try:
             found = synth.synthesize(spec, choice)
@@ -69,7 +71,8 @@ def main() -> None:
         cache.store(found.entry)
         took = time.perf_counter() - start
         print(f"{found.entry.name} {choice.variant} {found.entry.method} {took:.1f} s", flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    report.run(main)

@@ -9,12 +9,11 @@ cold, one core. `exact` is bitsynth's default sketch for the same configuration,
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from dataclasses import asdict, dataclass
 
-from report import columns, heading, run, setting
+import report
 
 from bitsynth import cache
 from bitsynth.bench.resnet18 import LAYERS, Layer
@@ -22,7 +21,7 @@ from bitsynth.choice import Choice
 from bitsynth.layers.default import default_schedule
 from bitsynth.layers.geometry import Geometry
 from bitsynth.sketches import reduce
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.spec import MatmulSpec
 from bitsynth.synth import Synthesis, forget, synthesize
 
 PAPER = {
@@ -72,7 +71,7 @@ def schedule_seconds(spec: MatmulSpec, layer: Layer) -> float:
 
 def measure(act_bits: int, w_bits: int) -> Row:
     """Both sketches, cold."""
-    spec = MatmulSpec("neon", Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+    spec = MatmulSpec.plain("neon", act_bits, w_bits)
     paper, exact = cold(spec, Choice(sketch="paper")), cold(spec, Choice())
     seconds = [stage.seconds for stage in paper.stages]
     return Row(
@@ -108,20 +107,19 @@ def cells(r: Row) -> list[str]:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser = report.parser(__doc__)
     parser.add_argument("--only", choices=[f"A{a}W{w}" for a, w in PAPER], help="one configuration")
     args = parser.parse_args()
     rows = [measure(*bits) for bits in PAPER if args.only in (None, "A{}W{}".format(*bits))]
     if args.json:
-        print(json.dumps({"setting": setting(), "rows": [asdict(r) for r in rows]}))
+        print(json.dumps({"setting": report.setting(), "rows": [asdict(r) for r in rows]}))
         return 0
-    print(heading(setting()), end="\n\n")
-    print(columns(TITLES, [cells(r) for r in rows]))
+    print(report.heading(report.setting()), end="\n\n")
+    print(report.columns(TITLES, [cells(r) for r in rows]))
     print("\nseconds; ops: NEON operations per 128 multiply-accumulates, compute and reduction")
     print("The paper's A3W1 parts sum to 96.3 s and its A1W3 parts to 111.3 s, not to the totals it prints.")
     return 0
 
 
 if __name__ == "__main__":
-    run(main)
+    report.run(main)

@@ -9,9 +9,8 @@ columns, proofs included; scheduling is the choice of the default schedule, cert
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,14 +19,16 @@ import width_grid_plot
 from table2 import cold, schedule_seconds
 
 from bitsynth.bench.burst import burst
-from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
-from bitsynth.bench.resnet18 import LAYERS
+from bitsynth.bench.low_bit import checked
+from bitsynth.bench.resnet18 import named
 from bitsynth.bench.statistics import Summary
+from bitsynth.build.runners import require_native
 from bitsynth.choice import Choice
+from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.spec import MatmulSpec
 
-LAYER = next(layer for layer in LAYERS if layer.name == "C2")
+(LAYER,) = named("C2")
 REPEATS = 5
 
 
@@ -48,29 +49,20 @@ class Row:
         return f"A{self.act_bits}W{self.w_bits}"
 
 
-def ready(isa: str, act_bits: int, w_bits: int) -> tuple[Conv2d, Callable[[], object]]:
-    """The layer and a call of it; Refuted where its sums are wrong."""
-    made, codes = layer_of(LAYER, isa, act_bits, w_bits, 1), codes_of(LAYER, act_bits)
-    call, out = made.bound(codes)
-    call()
-    require_exact(LAYER, made, codes, out)
-    return made, call
-
-
 def measured(isa: str, widths: Sequence[tuple[int, int]], rounds: int) -> list[Row]:
     """Times of all widths, in turn in every round; then what finding each took."""
-    layers = [ready(isa, *bits) for bits in widths]
+    layers = [checked(LAYER, isa, *bits) for bits in widths]
     times: list[list[float]] = [[] for _ in widths]
     for _ in range(rounds):
-        for (_, call), mine in zip(layers, times, strict=True):
+        for (*_, call), mine in zip(layers, times, strict=True):
             mine.append(min(burst(call, REPEATS, 1)) / 1000)
     return [
-        row(isa, *bits, made, Summary.of(mine)) for bits, (made, _), mine in zip(widths, layers, times, strict=True)
+        row(isa, *bits, made, Summary.of(mine)) for bits, (made, *_), mine in zip(widths, layers, times, strict=True)
     ]
 
 
 def row(isa: str, act_bits: int, w_bits: int, made: Conv2d, microseconds: Summary) -> Row:
-    spec = MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+    spec = MatmulSpec.plain(isa, act_bits, w_bits)
     seconds = cold(spec, Choice(channels=64)).seconds
     speed = LAYER.macs / microseconds.median / 1000
     return Row(act_bits, w_bits, str(made.schedule), microseconds, speed, seconds, schedule_seconds(spec, LAYER))
@@ -93,13 +85,13 @@ def cells(r: Row) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser(__doc__)
     parser.add_argument("--isa", default="avx2", help="an instruction set this processor has")
     parser.add_argument("--rounds", type=int, default=11, help="samples of every width")
     parser.add_argument("--only", type=report.widths, help="one configuration")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--results", type=Path, help="where to write Markdown, PNG and SVG")
     given = parser.parse_args()
+    require_native(load(given.isa).table)
     rows = measured(given.isa, [given.only] if given.only else report.WIDTHS, given.rounds)
     setting = report.setting("x86_64")
     if given.results:

@@ -6,28 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
-
-from bitsynth.bench.bars import COLORS, plain
-
-WIDTH = 0.8
+from bitsynth.bench.bars import grouped
+from bitsynth.plots import panels, plain, save
 
 
 def draw(rows: Sequence[Any], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    mpl.rcParams.update({"svg.hashsalt": "bitsynth", "font.size": 10, "axes.axisbelow": True})
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4.4), layout="constrained")
+    figure, ((left, right),) = panels(1, 2, 13, 4.4)
     _bars(left, rows, "gmac_per_second", "{:.0f}")
     left.set_title("Layer C2, default schedule: billions of multiply-accumulates a second", loc="left")
     _bars(right, rows, "synthesis_seconds", "{:.1f}")
     right.set_title("Synthesis of its kernel, cold, all methods: seconds", loc="left")
     left.legend(title="weights", loc="upper right", frameon=False)
-    figure.savefig(f"{stem}.png", dpi=150)
-    figure.savefig(f"{stem}.svg", metadata={"Date": None})
-    plt.close(figure)
+    save(figure, stem)
 
 
 def _bars(axes: Any, rows: Sequence[Any], what: str, form: str) -> None:
@@ -35,9 +26,9 @@ def _bars(axes: Any, rows: Sequence[Any], what: str, form: str) -> None:
     acts, weights = (sorted({getattr(r, side) for r in rows}) for side in ("act_bits", "w_bits"))
     for n, bits in enumerate(weights):
         some = [r for r in rows if r.w_bits == bits]
-        xs = [acts.index(r.act_bits) + (n + 0.5) * WIDTH / len(weights) - WIDTH / 2 for r in some]
         heights = [getattr(r, what) for r in some]
-        bars = axes.bar(xs, heights, 0.94 * WIDTH / len(weights), color=COLORS[n], label=f"{bits}-bit")
+        groups = [acts.index(r.act_bits) for r in some]
+        bars = grouped(axes, groups, heights, n, len(weights), label=f"{bits}-bit")
         axes.bar_label(bars, [form.format(h) for h in heights], padding=2, fontsize=8)
     axes.set_xticks(range(len(acts)), [f"{bits}-bit activations" for bits in acts])
     axes.margins(y=0.12)

@@ -10,7 +10,7 @@ from bitsynth.errors import BitsynthError, NoKernel, Refuted, SpecError, ToolErr
 
 if TYPE_CHECKING:
     from bitsynth.api import MatmulKernel, get_kernel
-    from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds
+    from bitsynth.layers import Conv2d, Dense, Pool, Requantize, Scale, Thresholds
     from bitsynth.schedule.layer import LayerSchedule
 
 __version__ = "0.1.0"
@@ -22,6 +22,7 @@ __all__ = [
     "LayerSchedule",
     "MatmulKernel",
     "NoKernel",
+    "Pool",
     "Refuted",
     "Requantize",
     "Scale",
@@ -35,7 +36,7 @@ __all__ = [
 
 _KEPT_IN = {
     "bitsynth.api": ("MatmulKernel", "get_kernel"),
-    "bitsynth.layers": ("Conv2d", "Dense", "Requantize", "Scale", "Thresholds"),
+    "bitsynth.layers": ("Conv2d", "Dense", "Pool", "Requantize", "Scale", "Thresholds"),
     "bitsynth.schedule.layer": ("LayerSchedule",),
 }
 

@@ -105,7 +105,7 @@ class MatmulKernel:
 
     @property
     def files(self) -> Mapping[str, str]:
-        """File names and texts: header, source, self-test."""
+        """File names and texts: header, source, what it needs of a processor, self-test."""
         return self._c.files
 
     @cached_property
@@ -121,7 +121,8 @@ class MatmulKernel:
         from bitsynth import build
 
         isa, needs = load(self.spec.isa), self.needs
-        library = build.compile_for(isa, {**self.files, **(more or {})}, needs=needs)
+        sources = {**self.files, **(more or {})}
+        library = build.compile_for(isa, sources, needs=needs, flags=("-DBITSYNTH_NO_MAIN",))
         return build.runner(isa, library, needs=needs, count=count)
 
     def matmul(self, a: NDArray[Any], w: NDArray[Any]) -> NDArray[np.int32]:

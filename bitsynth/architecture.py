@@ -74,10 +74,12 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Cross compilers: names of gcc, flags of clang and of zig, the Debian `package`; `zig_cpu`
     is how zig spells what follows `-march=`. `feature_names` are other names of features
-    of Linux's /proc/cpuinfo, `darwin_features` those no macOS machine lists.
+    of Linux's /proc/cpuinfo, `darwin_features` those no macOS machine lists. `probe` is the C file beside this one
+    that the `probes` of an `isa.toml` rest on.
     """
 
     bits: int
+    probe: str
     machines: list[str]
     gcc: list[str]
     clang: list[str]
@@ -87,6 +89,10 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     feature_names: dict[str, str] = {}
     darwin_features: list[str] = []
     emulator: Emulator | None = None
+
+    def probe_text(self) -> str:
+        """C that asks the processor what it has."""
+        return (paths.architectures().parent / self.probe).read_text(encoding="utf-8")
 
 
 @lru_cache
@@ -124,6 +130,8 @@ def read(path: Path) -> dict[str, Architecture]:
         raise SpecError(f"{path}: {error}") from None
     for name, table in tables.items():
         _check(f"{path}: {name}", table)
+        if not (path.parent / table.probe).is_file():
+            raise SpecError(f"{path}: {name}: probe is {table.probe!r}; want a file beside this one")
     return tables
 
 

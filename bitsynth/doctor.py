@@ -33,6 +33,7 @@ _PACKAGES = (
     ("onnx", "reads and writes models", _BENCH),
     ("scipy", "ranks the cost model against measurements", _BENCH),
     ("matplotlib", "draws the published figures", _BENCH),
+    ("optuna", "finds faster schedules of layers", "pip install 'bitsynth[tune]'"),
 )
 
 

@@ -15,6 +15,7 @@ from itertools import groupby
 from math import prod
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -85,8 +86,8 @@ class _Run:
         """The tile starts at its row's term plus its column's; every pass adds to it."""
         m, n = len(self.rows), len(self.columns)
         tile = self._start()
-        for loop in self.kernel.passes:
-            tile = self._pass(loop, tile)
+        for chain in self.kernel.chains:
+            tile = self._chain(chain, tile)
         sums = np.stack([np.broadcast_to(x, (m, self.tiles)) for x in tile], axis=2)
         return _int32(sums.reshape(m, -1)[:, :n])
 
@@ -127,13 +128,27 @@ class _Run:
         lanes = instr(self.domain, [register.viewed_as(self.domain, instr.operands[0].type).lanes])
         return Register(instr.out, tuple(lanes)).viewed_as(self.domain, cells).lanes
 
-    def _pass(self, loop: Pass, tile: list[Any]) -> list[Any]:
-        rows, columns = self._row_bytes(loop), self._column_bytes(loop)
-        for runs in self._runs(_starts(self.steps, loop.flush_every), self.steps, loop.flush_every):
-            many = self._accumulate(loop, len(loop.loops) - 1, rows, columns, runs)
+    def _chain(self, chain: Sequence[Pass], tile: list[Any]) -> list[Any]:
+        inputs = [(self._row_bytes(loop), self._column_bytes(loop)) for loop in chain]
+        every = chain[0].flush_every
+        for runs in self._runs(_starts(self.steps, every), self.steps, every):
+            many: dict[str, Register] = {}
+            for loop, (rows, columns) in zip(chain, inputs, strict=True):
+                many = self._accumulate(loop, len(loop.loops) - 1, rows, columns, runs, many)
+                many = self._carried(loop, many) if loop.carries else many
             for n in range(len(runs.starts)):
-                tile = self._flush(loop, _nth(many, n), tile)
+                tile = self._flush(chain[-1], _nth(many, n), tile)
         return tile
+
+    def _carried(self, loop: Pass, accs: dict[str, Register]) -> dict[str, Register]:
+        """The accumulators of the next pass as it starts."""
+        trace = self._trace()
+        trace.registers.update(accs)
+        for step in loop.flush_steps:
+            trace.run(step)
+        outermost = loop.loops[-1]
+        becoming = [msgspec.structs.replace(a, next=n) for a, n in zip(outermost.accs, loop.tile, strict=True)]
+        return self._next(msgspec.structs.replace(outermost, accs=tuple(becoming)), trace)
 
     def _runs(self, starts: NDArray[np.int64], end: int, length: int) -> Iterator[Runs]:
         """The blocks of `length` steps at `starts`, as many at once as memory allows; the last may end early."""
@@ -152,15 +167,17 @@ class _Run:
         trace.bind_constants(self.kernel.constants if constants is None else constants)
         return trace
 
-    def _accumulate(self, loop: Pass, level: int, rows: Any, columns: Any, runs: Runs) -> dict[str, Register]:
-        """The accumulators of loop `level` after each of `runs`, from zero: lanes (runs, R, tiles).
+    def _accumulate(
+        self, loop: Pass, level: int, rows: Any, columns: Any, runs: Runs, start: dict[str, Register] | None = None
+    ) -> dict[str, Register]:
+        """The accumulators of loop `level` after each of `runs`, from `start` or zero: lanes (runs, R, tiles).
 
-        Runs of the loop inside start from zero too, so those of all `runs` are done at once.
+        Runs of the loop inside start from zero, so those of all `runs` are done at once.
         """
         if level == 0:
             return self._innermost(loop.step, rows, columns, runs)
         nested, inner = loop.loops[level], prod(x.times for x in loop.loops[:level])
-        accs = self._zeros(nested, len(runs.starts))
+        accs = start or self._zeros(nested, len(runs.starts))
         count = len(runs.starts)
         for some in _blocks(range(-(-runs.length // inner)), max(1, _CHUNK // (self._elements * count))):
             lengths = [min(inner, runs.length - j * inner) for j in some]

@@ -25,7 +25,7 @@ from bitsynth.errors import BitsynthError, SpecError
 from bitsynth.isa.load import Isa, load
 from bitsynth.schedule import cost
 from bitsynth.sketches.solver import Budget
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.spec import MatmulSpec
 
 MACS = 128
 LIMIT = 120
@@ -132,7 +132,7 @@ def survey(
 
 def _spec(job: _Job) -> MatmulSpec:
     isa, _, act_bits, w_bits, _ = job
-    return MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+    return MatmulSpec.plain(isa, act_bits, w_bits)
 
 
 def _rival(isa: Isa, cpu: str, function: str) -> Rival | None:

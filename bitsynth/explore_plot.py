@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
 from matplotlib.patches import Patch, Rectangle
 
 from bitsynth.explore import INT8, MACS, Cell, Map
+from bitsynth.plots import panels, plain, save
 
 _COLORS = {"popcount": "#56b4e9", "lookup": "#66c2a5", "multiply": "#f0c05a", "dot": "#d9a0c0", INT8: "#d0d0d0"}
 _CURVES = ("#0072b2", "#009e73", "#e69f00", "#cc79a7", "#d55e00", "#56b4e9", "#8c8c8c", "#000000")
@@ -20,16 +17,11 @@ _CURVES = ("#0072b2", "#009e73", "#e69f00", "#cc79a7", "#d55e00", "#56b4e9", "#8
 
 def draw(maps: Sequence[Map], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    mpl.rcParams.update({"svg.hashsalt": "bitsynth", "font.size": 10, "axes.axisbelow": True})
-    figure, axes = plt.subplots(
-        len(maps), 2, figsize=(14, 5.6 * len(maps)), width_ratios=(1.35, 1), layout="constrained", squeeze=False
-    )
+    figure, axes = panels(len(maps), 2, 14, 5.6 * len(maps), width_ratios=(1.35, 1))
     for (left, right), found in zip(axes, maps, strict=True):
         _map(left, found)
         _curves(right, found)
-    figure.savefig(f"{stem}.png", dpi=150)
-    figure.savefig(f"{stem}.svg", metadata={"Date": None})
-    plt.close(figure)
+    save(figure, stem)
 
 
 def _map(axes: Any, found: Map) -> None:
@@ -79,8 +71,7 @@ def _curves(axes: Any, found: Map) -> None:
     else:
         axes.set_ylabel("multiply-accumulates a cycle")
     axes.legend(loc="upper right", frameon=False)
-    axes.grid(color="#dddddd", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain(axes)
 
 
 def _height(found: Map, cell: Cell) -> float:

@@ -6,8 +6,9 @@ composes these effects (`verify`), the scheduler asks how long loops may run (`s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.domains.forms import Form, Inexact, Ranges, add_forms, as_form, is_plane, ranged, tightened, variable
@@ -34,15 +35,19 @@ class Sums:
     ranges: Ranges
 
     @staticmethod
-    def of_step(grown: Growth) -> Sums:
-        """A step adds to every innermost lane what it adds to it."""
-        ranges = {key: (form.lo, form.hi) for key, form in grown.items()}
-        return Sums({key: variable(key, *ranges[key]) for key in grown}, ranges)
+    def of_step(grown: Growth, number: int = 0) -> Sums:
+        """A step of pass `number` adds to every innermost lane what it adds to it."""
+        ranges: Ranges = {("sum", number, key): (form.lo, form.hi) for key, form in grown.items()}
+        return Sums({key: variable(("sum", number, key), form.lo, form.hi) for key, form in grown.items()}, ranges)
 
-    def after(self, times: int) -> Sums:
-        """The same after any number of runs up to `times`."""
+    def after(self, times: int, before: Sums | None = None) -> Sums:
+        """The same after any number of runs up to `times` that start from `before`, or from zero."""
         ranges = {key: (min(0, lo * times), max(0, hi * times)) for key, (lo, hi) in self.ranges.items()}
-        return Sums({key: ranged(form, ranges) for key, form in self.lanes.items()}, ranges)
+        if before is None:
+            return Sums({key: ranged(form, ranges) for key, form in self.lanes.items()}, ranges)
+        ranges |= before.ranges
+        lanes = {key: add_forms(before.lanes[key], form) for key, form in self.lanes.items()}
+        return Sums({key: ranged(form, ranges) for key, form in lanes.items()}, ranges)
 
 
 def anything(key: Hashable, kind: VecType) -> Form:
@@ -80,9 +85,18 @@ def _check_first(trace: Trace, loop: Loop, grown: Growth) -> None:
 
 
 def fold_growth(
-    isa: Isa, kernel: Kernel, loop: Pass, level: int, inside: Sums, new_trace: TraceFactory = Trace
+    isa: Isa,
+    kernel: Kernel,
+    loop: Pass,
+    level: int,
+    inside: Sums,
+    carried: bool = False,
+    new_trace: TraceFactory = Trace,
 ) -> Sums:
-    """What one run adds to each lane of loop `level`, through the accumulators of the loop inside it."""
+    """What one run adds to each lane of loop `level`, through the accumulators of the loop inside it.
+
+    Those of the outermost loop start from zero, or from what another pass `carried`.
+    """
     nested = loop.loops[level - 1]
     held = inside.after(nested.times)
     domain = LinearDomain(1, held.ranges)
@@ -90,7 +104,7 @@ def fold_growth(
     trace.bind_constants(kernel.constants)
     _bind(trace, nested, held.lanes)
     try:
-        grown = _grown(trace, loop.loops[level], domain)
+        grown = _grown(trace, loop.loops[level], domain, carried=carried and level == len(loop.loops) - 1)
     except Inexact as why:
         raise Refuted(f"loop {level} cannot be shown exact: {why}") from None
     for form in grown.values():
@@ -99,16 +113,18 @@ def fold_growth(
     return Sums(grown, held.ranges)
 
 
-def _grown(trace: Trace, loop: Loop, domain: LinearDomain) -> dict[Hashable, Form]:
+def _grown(trace: Trace, loop: Loop, domain: LinearDomain, *, carried: bool = False) -> dict[Hashable, Form]:
     """What one run of the loop's program adds to each lane of its accumulators: planes, or sums of innermost lanes.
 
     Most programs add the same to whatever the accumulators hold. One that saturates does so
-    to what the runs before leave in them.
+    to what the runs before leave in them, which is not known where the first starts from what was `carried`.
     """
     keys = {key: VecType.parse(acc.type) for acc in loop.accs for key in _keys(acc, VecType.parse(acc.type))}
     try:
         return _added(trace, loop, domain, {key: anything(key, kind) for key, kind in keys.items()})
     except Inexact:
+        if carried:
+            raise
         grown = _added(trace, loop, domain, {key: variable(key, 0, 0) for key in keys})
         full = {key: _filled(key, form, loop.times - 1) for key, form in grown.items()}
         if _added(trace, loop, domain, full) != grown:
@@ -140,12 +156,41 @@ def _growth_of(trace: Trace, acc: Acc, before: Growth, domain: LinearDomain) -> 
     return out
 
 
-def flush_effect(isa: Isa, kernel: Kernel, loop: Pass, sums: Sums, new_trace: TraceFactory = Trace) -> list[Form]:
-    """What a flush adds to each column of the tile, over innermost lanes: accumulators are as full as they may be."""
-    held = sums.after(loop.loops[-1].times)
+def carry_effect(
+    isa: Isa, kernel: Kernel, loop: Pass, sums: Sums, before: Sums | None = None, new_trace: TraceFactory = Trace
+) -> Sums:
+    """What the next pass starts from, over innermost lanes: accumulators are as full as they may be."""
+    held = sums.after(loop.loops[-1].times, before)
+    trace = _ended(isa, kernel, loop, held, new_trace)
+    lanes: dict[Hashable, Form] = {}
+    try:
+        for step in loop.flush_steps:
+            trace.run(step)
+        for acc, name in zip(loop.loops[-1].accs, loop.tile, strict=True):
+            kind = VecType.parse(acc.type)
+            made = trace.registers[name].viewed_as(trace.domain, kind).lanes
+            lanes |= {key: as_form(x) for key, x in zip(_keys(acc, kind), made, strict=True)}
+    except Inexact as why:
+        raise Refuted(f"what is carried cannot be shown exact after {loop.flush_every} steps: {why}") from None
+    if any(form.const or not form.atoms.keys() <= held.ranges.keys() for form in lanes.values()):
+        raise Refuted("what is carried is more than sums")
+    return Sums({key: ranged(form, held.ranges) for key, form in lanes.items()}, held.ranges)
+
+
+def _ended(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFactory) -> Trace:
+    """Where a flush begins: the outermost accumulators hold all sums."""
     trace = new_trace(isa, LinearDomain(1, held.ranges))
     trace.bind_constants(kernel.constants)
     _bind(trace, loop.loops[-1], held.lanes)
+    return trace
+
+
+def flush_effect(
+    isa: Isa, kernel: Kernel, loop: Pass, sums: Sums, before: Sums | None = None, new_trace: TraceFactory = Trace
+) -> list[Form]:
+    """What a flush adds to each column of the tile, over innermost lanes: accumulators are as full as they may be."""
+    held = sums.after(loop.loops[-1].times, before)
+    trace = _ended(isa, kernel, loop, held, new_trace)
     tile = isa.tile
     count = kernel.tile_registers(isa.table.vector_bits)
     for r in range(count):
@@ -189,12 +234,11 @@ def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, sums: Ranges) ->
     return out
 
 
-def compose(taken: Form, grown: Growth) -> Form:
-    """What is taken, with each innermost lane's sum replaced by what a step adds to it."""
+def compose(taken: Form, grown: Sequence[Growth]) -> Form:
+    """What is taken, with the sum of each innermost lane of pass n replaced by what a step adds to it: grown[n]."""
     total = Form(0, {}, 0, 0)
-    for key, by in taken.atoms.items():
-        if key not in grown:
-            raise Refuted("sums are taken from something else than accumulators")
+    for lane, by in taken.atoms.items():
+        _, number, key = cast("tuple[str, int, Hashable]", lane)
         for coef in by:
-            total = add_forms(total, grown[key].scaled(coef))
+            total = add_forms(total, grown[number][key].scaled(coef))
     return total

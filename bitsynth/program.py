@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 
 import msgspec
@@ -160,11 +161,12 @@ class Loop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(map(Step.parse, self.first))
 
 
-class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One nest of loops over K, innermost first.
 
     `flush` takes the accumulators of the outermost loop and the tile registers c0.. to those
-    named in `tile`.
+    named in `tile`. Where the pass `carries`, it takes the accumulators alone to what those of
+    the next pass start from, over the same steps of K.
     """
 
     rows: tuple[Input, ...]
@@ -172,6 +174,7 @@ class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     loops: tuple[Loop, ...]
     flush: tuple[str, ...]
     tile: tuple[str, ...]
+    carries: bool = False
 
     @property
     def step(self) -> Loop:
@@ -252,6 +255,12 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         """Where planes may lie: there is a choice if each input is one, of the codes all of its side are of."""
         sides = [inputs for p in self.passes for inputs in (p.rows, p.columns)]
         return BIT_AXES if max(map(len, sides)) > 1 and all(map(_planes_of_the_same, sides)) else BIT_AXES[:1]
+
+    @property
+    def chains(self) -> tuple[tuple[Pass, ...], ...]:
+        """The passes between two flushes to the tile: the last of each goes there, all before it carry."""
+        ends = [k + 1 for k, p in enumerate(self.passes) if not p.carries]
+        return tuple(self.passes[start:end] for start, end in pairwise([0, *ends]))
 
     @property
     def has_row_terms(self) -> bool:

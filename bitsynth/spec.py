@@ -114,10 +114,15 @@ class MatmulSpec:
     act: Operand
     wgt: Operand
 
+    @classmethod
+    def plain(cls, isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
+        """Unsigned activations times bipolar weights."""
+        return cls(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+
     @property
     def core(self) -> MatmulSpec:
-        """The unsigned x bipolar product of the same widths, which every encoding is built around."""
-        return MatmulSpec(self.isa, Operand(self.act.bits, Encoding.UNSIGNED), Operand(self.wgt.bits, Encoding.BIPOLAR))
+        """The plain product of the same widths, which every encoding is built around."""
+        return self.plain(self.isa, self.act.bits, self.wgt.bits)
 
     @property
     def k_max(self) -> int:

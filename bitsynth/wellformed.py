@@ -39,6 +39,7 @@ def check_shape(isa: Isa, kernel: Kernel) -> None:
             _check_pass(isa, kernel, loop)
         except SpecError as why:
             raise SpecError(f"malformed kernel: pass {number}: {why}") from None
+    _require(_chains(kernel))
 
 
 def check_used(isa: Isa, kernel: Kernel) -> None:
@@ -148,6 +149,20 @@ def _tables(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
     }
 
 
+def _chains(kernel: Kernel) -> Iterator[Facts]:
+    """Of passes that carry what is true of those they carry to."""
+    yield {"a last pass that flushes to the tile": not kernel.passes[-1].carries}
+    chains = [chain for chain in kernel.chains if len(chain) > 1]
+    outermost = [[[(acc.name, acc.type) for acc in p.loops[-1].accs] for p in chain] for chain in chains]
+    yield {
+        "loops inside those whose sums are carried": all(len(p.loops) > 1 for chain in chains for p in chain),
+        "the same accumulators in passes that carry": all(x == accs[0] for accs in outermost for x in accs),
+        "as many steps between flushes in passes that carry": all(
+            p.flush_every == chain[0].flush_every for chain in chains for p in chain
+        ),
+    }
+
+
 def planes_of(inputs: Iterable[Input]) -> int:
     """Truth tables of all inputs of a side; a table of values counts as one."""
     return sum(len(x.tables) if isinstance(x, Planes) else 1 for x in inputs)
@@ -215,12 +230,13 @@ def _check_pass(isa: Isa, kernel: Kernel, loop: Pass) -> None:
         _check_loop(isa, nested, level, {*constants, *inputs})
         inputs = [acc.name for acc in nested.accs]
     tile = [f"c{r}" for r in range(kernel.tile_registers(isa.table.vector_bits))]
-    flush = loop.flush_steps
-    _check_program(isa, flush, {*constants, *inputs, *tile})
-    if len(loop.tile) != len(tile):
-        raise SpecError(f"a flush must give {len(tile)} tile registers, not {len(loop.tile)}")
-    if unknown := set(loop.tile) - {s.dst for s in flush} - set(tile):
-        raise SpecError(f"the tile becomes {min(unknown)[:40]!r}, which no step of the flush defines")
+    flush, into = loop.flush_steps, inputs if loop.carries else tile
+    _check_program(isa, flush, {*constants, *inputs, *into})
+    if len(loop.tile) != len(into):
+        what = "accumulators" if loop.carries else "tile registers"
+        raise SpecError(f"a flush must give {len(into)} {what}, not {len(loop.tile)}")
+    if unknown := set(loop.tile) - {s.dst for s in flush} - set(into):
+        raise SpecError(f"a flush gives {min(unknown)[:40]!r}, which no step of it defines")
 
 
 def _check_loop(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""Bars of how many times faster something is, in groups, and the look of plots."""
+"""Bars in groups, and those of how many times faster something is."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 import numpy as np
 
 from bitsynth.bench.statistics import Summary
+from bitsynth.plots import COLORS
 
-COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
 _WIDTH = 0.8
+"""Of a group, where the next one is 1 away."""
 
 
-def bars(axes: Any, times: Sequence[Summary], label: str, n: int, of: int) -> None:
-    """The `n`-th bar of `of` in every group: up from 1 where it is faster, down where it is not."""
+def grouped(axes: Any, groups: Sequence[int], heights: Any, n: int, of: int, **more: Any) -> Any:
+    """The `n`-th bar of `of` in each of `groups`."""
     width = _WIDTH / of
-    xs = np.arange(len(times)) + (n + 0.5) * width - _WIDTH / 2
+    xs = np.asarray(groups) + (n + 0.5) * width - _WIDTH / 2
+    return axes.bar(xs, heights, width * 0.94, color=COLORS[n % len(COLORS)], **more)
+
+
+def times_faster(axes: Any, times: Sequence[Summary], label: str, n: int, of: int) -> None:
+    """The `n`-th bar of `of` in every group: up from 1 where it is faster, down where it is not."""
     middle = np.array([t.median for t in times])
     spread = [middle - [t.low for t in times], [t.high for t in times] - middle]
-    axes.bar(xs, middle - 1, width * 0.94, bottom=1, color=COLORS[n % len(COLORS)], label=label)
-    axes.errorbar(xs, middle, spread, fmt="none", ecolor="black", elinewidth=0.8)
+    lines = {"ecolor": "black", "elinewidth": 0.8}
+    grouped(axes, range(len(times)), middle - 1, n, of, bottom=1, label=label, yerr=spread, error_kw=lines)
     axes.axhline(1, color="black", linewidth=1)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
-
-
-def plain(axes: Any) -> None:
-    """A light grid, no frame."""
-    axes.grid(color="#dddddd", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -1,38 +1,43 @@
-"""What takes part in a benchmark of layers: something that is timed layer by layer."""
+"""Whom times of a benchmark of layers belong to, and what is timed layer by layer."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from bitsynth.bench.burst import burst
 
 Kind = Literal["fp32", "int8", "bitsynth", "packing"]
 
 
-class Contender(Protocol):
-    """A way to compute every layer, by its name."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def kind(self) -> Kind: ...
-
-    def time(self, layer: str, repeats: int) -> list[int]:
-        """Nanoseconds of every one of `repeats` calls."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
-class Local:
-    """A contender of this process: a call a layer, on `threads` threads that must not spin between calls."""
+class Named:
+    """Whom times belong to."""
 
     name: str
     kind: Kind
+
+
+class Contender(Named, ABC):
+    """A way to compute every layer, by the layer's name."""
+
+    @abstractmethod
+    def time(self, layer: str, repeats: int) -> list[int]:
+        """Nanoseconds of every one of `repeats` calls."""
+
+
+@dataclass(frozen=True, eq=False)
+class Local(Contender):
+    """A contender of this process: a call a layer, on `threads` threads that must not spin between calls.
+
+    A call that does its work `each` times counts as so many: what Python takes for it is then no part of the time.
+    """
+
     calls: Mapping[str, Callable[[], object]]
     threads: int
+    each: int = 1
 
     def time(self, layer: str, repeats: int) -> list[int]:
-        return burst(self.calls[layer], repeats, self.threads)
+        return [t // self.each for t in burst(self.calls[layer], repeats, self.threads)]

@@ -9,28 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.bench.contender import Contender, Kind
+from bitsynth.bench.contender import Contender, Kind, Named
 from bitsynth.bench.peers.start import start
 from bitsynth.bench.statistics import Summary
 
 SUM = "sum"
 PEER_KINDS: tuple[Kind, ...] = ("fp32", "int8")
 Progress = Callable[[str, int, int], None]
-
-
-class Named(Protocol):
-    """Whom times belong to."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def kind(self) -> Kind: ...
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
-
-from bitsynth.bench.bars import bars, plain
+from bitsynth.bench.bars import times_faster
 from bitsynth.bench.contender import Kind
 from bitsynth.bench.layers import PEER_KINDS, SUM, Report
+from bitsynth.plots import panels, plain, save
 
 MOST_ACROSS = 3
 """Names of a legend side by side."""
@@ -21,16 +17,11 @@ MOST_ACROSS = 3
 
 def draw(reports: Sequence[Report], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    mpl.rcParams.update({"svg.hashsalt": "bitsynth", "font.size": 10, "axes.axisbelow": True})
-    figure, axes = plt.subplots(
-        len(reports), len(PEER_KINDS), figsize=(14, 4.6 * len(reports)), layout="constrained", squeeze=False
-    )
+    figure, axes = panels(len(reports), len(PEER_KINDS), 14, 4.6 * len(reports))
     for row, report in zip(axes, reports, strict=True):
         for panel, kind in zip(row, PEER_KINDS, strict=True):
             _panel(panel, report, kind)
-    figure.savefig(f"{stem}.png", dpi=150)
-    figure.savefig(f"{stem}.svg", metadata={"Date": None})
-    plt.close(figure)
+    save(figure, stem)
 
 
 def _panel(axes: Any, report: Report, kind: Kind) -> None:
@@ -39,7 +30,7 @@ def _panel(axes: Any, report: Report, kind: Kind) -> None:
     names = [name for name in report.contenders if kind in report.row(name, SUM).against]
     for n, name in enumerate(names):
         times = [report.row(name, layer).against[kind].times for layer in report.layers]
-        bars(axes, times, f"{name}, sum {times[-1].median:.1f}", n, len(names))
+        times_faster(axes, times, f"{name}, sum {times[-1].median:.1f}", n, len(names))
     if not names:
         axes.set_axis_off()
         return

@@ -15,6 +15,8 @@ from bitsynth.layers import Conv2d
 from bitsynth.schedule.layer import LayerSchedule
 
 PACKING = " packing"
+_PACKINGS = 16
+"""Packings of one call: with one, what Python takes for it would count as packing."""
 
 
 def contenders(isa: str, act_bits: int, w_bits: int, threads: int, names: Sequence[str]) -> list[Contender]:
@@ -25,7 +27,7 @@ def contenders(isa: str, act_bits: int, w_bits: int, threads: int, names: Sequen
         if layer.name in names:
             whole[layer.name], packing[layer.name] = _calls(layer, isa, act_bits, w_bits, threads)
     name = f"A{act_bits}W{w_bits}"
-    return [Local(name, "bitsynth", whole, threads), Local(name + PACKING, "packing", packing, threads)]
+    return [Local(name, "bitsynth", whole, threads), Local(name + PACKING, "packing", packing, threads, _PACKINGS)]
 
 
 def layer_of(
@@ -56,11 +58,19 @@ def codes_of(layer: Layer, act_bits: int) -> NDArray[np.uint8]:
 def _calls(
     layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int
 ) -> tuple[Callable[[], object], Callable[[], object]]:
-    made, codes = layer_of(layer, isa, act_bits, w_bits, threads), codes_of(layer, act_bits)
+    made, codes, call = checked(layer, isa, act_bits, w_bits, threads)
+    return call, made.bound(codes, packings=_PACKINGS)[0]
+
+
+def checked(
+    layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int = 1, schedule: LayerSchedule | None = None
+) -> tuple[Conv2d, NDArray[np.uint8], Callable[[], object]]:
+    """The layer, activations, and a call of it on those; Refuted where a sum is wrong."""
+    made, codes = layer_of(layer, isa, act_bits, w_bits, threads, schedule), codes_of(layer, act_bits)
     call, out = made.bound(codes)
     call()
     require_exact(layer, made, codes, out)
-    return call, made.bound(codes, packing=True)[0]
+    return made, codes, call
 
 
 def require_exact(layer: Layer, made: Conv2d, codes: NDArray[np.uint8], out: NDArray[np.int32]) -> None:

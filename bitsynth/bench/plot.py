@@ -6,27 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
-
-from bitsynth.bench.bars import COLORS, bars, plain
+from bitsynth.bench.bars import times_faster
 from bitsynth.bench.kernels import MACS, Report, Row
+from bitsynth.plots import COLORS, panels, plain, save
 
 
 def draw(reports: Sequence[Report], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    mpl.rcParams.update({"svg.hashsalt": "bitsynth", "font.size": 10, "axes.axisbelow": True})
-    figure, axes = plt.subplots(
-        len(reports), 2, figsize=(14, 4.6 * len(reports)), width_ratios=(2.2, 1), layout="constrained", squeeze=False
-    )
+    figure, axes = panels(len(reports), 2, 14, 4.6 * len(reports), width_ratios=(2.2, 1))
     for (left, right), report in zip(axes, reports, strict=True):
         _bars(left, report)
         _scatter(right, report)
-    figure.savefig(f"{stem}.png", dpi=150)
-    figure.savefig(f"{stem}.svg", metadata={"Date": None})
-    plt.close(figure)
+    save(figure, stem)
 
 
 def _bars(axes: Any, report: Report) -> None:
@@ -34,7 +25,7 @@ def _bars(axes: Any, report: Report) -> None:
     rows = sorted(report.kernels, key=lambda r: r.per_128_mac.median)
     for n, baseline in enumerate(report.baselines):
         label = f"{baseline.name}: {baseline.what}, {_figure(baseline, report)}"
-        bars(axes, [r.ratios[baseline.name] for r in rows], label, n, len(report.baselines))
+        times_faster(axes, [r.ratios[baseline.name] for r in rows], label, n, len(report.baselines))
     axes.set_xticks(range(len(rows)), [_label(r, rows) for r in rows], rotation=45 if len(rows) > 20 else 0)
     axes.set_ylabel("times faster than" if report.clock_ghz else "times fewer instructions than")
     axes.set_title(f"{report.isa}, one tile, packing excluded: higher is better", loc="left")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bitsynth.errors import SpecError
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -43,3 +45,11 @@ LAYERS = (
     Layer("C11", 14, 256, 512, 1, 2),
     Layer("C12", 7, 512, 512, 3, 1),
 )
+
+
+def named(text: str) -> list[Layer]:
+    """The layers in `C2,C6`, in the order above; SpecError for one there is not."""
+    names, known = text.split(","), [layer.name for layer in LAYERS]
+    if unknown := [name for name in names if name not in known]:
+        raise SpecError(f"--layers: unknown {unknown[0]!r}; known: {', '.join(known)}")
+    return [layer for layer in LAYERS if layer.name in names]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from bitsynth import architecture
 from bitsynth.architecture import Emulator
 from bitsynth.build import host
-from bitsynth.errors import ToolError
+from bitsynth.errors import SpecError, ToolError
 
 if TYPE_CHECKING:
     from bitsynth.isa.load import Isa, Requirements
@@ -64,6 +64,12 @@ def runs_natively(isa: IsaTable) -> bool:
         return True
     kind = forced()
     return kind == "native" or (not kind and host.matches(isa))
+
+
+def require_native(isa: IsaTable) -> None:
+    """SpecError where this processor does not run code for `isa` itself, so that there are no times."""
+    if not runs_natively(isa):
+        raise SpecError(f"this processor ({host.arch()}) does not run {isa.name}, and an emulator tells no time")
 
 
 def runner(

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bitsynth import cache
-from bitsynth.cli import bench_report, output
-from bitsynth.cli.files import require_writable
-from bitsynth.errors import SpecError, ToolError
-from bitsynth.files import replace_file
+from bitsynth.cli import bench_report, figures, output
+from bitsynth.errors import SpecError
 from bitsynth.isa import load
 
 app = typer.Typer(invoke_without_command=True, help="Measure kernels and layers.")
-_ADVICE = "name another file"
 
 if TYPE_CHECKING:
     from bitsynth.bench.layers import Report
 
+_Widths = tuple[int, int]
 _Sets = Annotated[
     str,
     typer.Option(
@@ -36,15 +34,20 @@ _WBits = Annotated[
 _JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write every figure to FILE.", show_default=False)
 ]
-_Plot = Annotated[
-    Path | None, typer.Option("--plot", metavar="PREFIX", help="Write PREFIX.png and PREFIX.svg.", show_default=False)
-]
 _Repeats = Annotated[int, typer.Option("--repeats", min=1, help="Samples of every kernel and baseline.")]
 
 
 _LayerSets = Annotated[
-    str, typer.Option("--isa", metavar="SETS", help="Instruction sets, such as avx2.", show_default="all that run here")
+    str,
+    typer.Option(
+        "--isa",
+        metavar="SETS",
+        help="Instruction sets, such as avx2.",
+        show_default="all that run here; of a board its first",
+    ),
 ]
+_LayerActBits = Annotated[str, typer.Option("--act-bits", metavar="BITS", help="Bits of activations, such as 1,2.")]
+_LayerWBits = Annotated[str, typer.Option("--w-bits", metavar="BITS", help="Bits of weights, such as 1,2.")]
 _Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of a layer and of every peer.")]
 _Baselines = Annotated[str, typer.Option("--baseline", metavar="PACKAGES", help="Packages to measure against.")]
 _Layers = Annotated[
@@ -56,7 +59,9 @@ _CsvFile = Annotated[
 ]
 _Device = Annotated[
     str,
-    typer.Option("--device", metavar="HOST", help="Measure on this host, by ssh, such as pi@board.", show_default=""),
+    typer.Option(
+        "--device", metavar="HOST", help="Measure on this host, by ssh, such as pi@board.", show_default=False
+    ),
 ]
 _DeviceRunner = Annotated[str, typer.Option("--device-runner", hidden=True, help="What runs programs there.")]
 _REPEATS = 5
@@ -76,7 +81,7 @@ def kernels(
     act_bits: _ActBits = "",
     w_bits: _WBits = "",
     json_file: _JsonFile = None,
-    plot: _Plot = None,
+    plot: figures.Plot = None,
     repeats: _Repeats = 31,
 ) -> None:
     """Measure every cached kernel beside hand-written fp32 and int8 loops.
@@ -89,8 +94,8 @@ def kernels(
     Exit code 2 where a cached file is broken, 4 where a kernel cannot be compiled or run; the others are measured.
     """
     sets = _sets(isa)
-    bits = _bits("--act-bits", act_bits), _bits("--w-bits", w_bits)
-    _require(json_file, plot)
+    bits = _bits("--act-bits", act_bits) if act_bits else [], _bits("--w-bits", w_bits) if w_bits else []
+    figures.require(json_file, plot=plot, packages=["scipy"])
     from bitsynth.bench import found
     from bitsynth.bench.kernels import measure
 
@@ -101,7 +106,7 @@ def kernels(
             reports.append(measure(some, repeats, say))
         bench_report.show(reports[-1])
     if json_file:
-        replace_file(json_file, bench_report.as_json(reports), _ADVICE)
+        figures.write(json_file, bench_report.as_json(reports))
     if plot:
         from bitsynth.bench import plot as plotting
 
@@ -114,15 +119,15 @@ def kernels(
 @app.command("resnet18")
 def resnet18(
     isa: _LayerSets = "",
-    act_bits: _ActBits = "1,2",
-    w_bits: _WBits = "1",
+    act_bits: _LayerActBits = "1,2",
+    w_bits: _LayerWBits = "1",
     threads: _Threads = 1,
     baseline: _Baselines = "torch,onnxruntime",
     layers: _Layers = "",
     rounds: _Rounds = 11,
     json_file: _JsonFile = None,
     csv_file: _CsvFile = None,
-    plot: _Plot = None,
+    plot: figures.Plot = None,
     device: _Device = "",
     device_runner: _DeviceRunner = "",
 ) -> None:
@@ -135,43 +140,56 @@ def resnet18(
     With --device the layers are compiled here, checked and timed there, beside a float convolution of bitsynth's own
     and ONNX Runtime where it is installed.
     """
-    names = _layer_names(layers)
-    bits = sorted(_bits("--act-bits", act_bits)), sorted(_bits("--w-bits", w_bits))
+    from bitsynth.bench.resnet18 import LAYERS, named
+
+    names = [layer.name for layer in (named(layers) if layers else LAYERS)]
+    widths = list(product(_bits("--act-bits", act_bits), _bits("--w-bits", w_bits)))
     packages = baseline.split(",") if baseline else []
-    _require(json_file, plot)
-    if csv_file:
-        require_writable(csv_file.parent, _ADVICE)
-    from bitsynth.bench import low_bit
-    from bitsynth.bench.layers import beside_peers
+    figures.require(json_file, csv_file, plot=plot)
     from bitsynth.bench.peers.start import require_known
     from bitsynth.cli import layers_report
 
     require_known(packages)
     if device:
-        widths = [(a, w) for a in bits[0] for w in bits[1]]
         reports = _on_board(device, device_runner, isa, widths, threads, names, rounds, "onnxruntime" in packages)
     else:
-        reports = []
-    for name in [] if device else _sets(isa):
-        with output.progress(f"bench {name}", bar=True) as say:
-            mine = [c for a in bits[0] for w in bits[1] for c in low_bit.contenders(name, a, w, threads, names)]
-            reports.append(beside_peers(name, threads, mine, packages, names, rounds, _REPEATS, say))
-        layers_report.show(reports[-1])
+        reports = _here(isa, widths, threads, names, rounds, packages)
     if json_file:
-        replace_file(json_file, layers_report.as_json(reports), _ADVICE)
+        figures.write(json_file, layers_report.as_json(reports))
     if csv_file:
-        replace_file(csv_file, layers_report.as_csv(reports), _ADVICE)
+        figures.write(csv_file, layers_report.as_csv(reports))
     if plot:
         from bitsynth.bench import layers_plot
 
         layers_plot.draw(reports, plot)
 
 
+def _here(
+    isa: str, widths: list[_Widths], threads: int, names: list[str], rounds: int, packages: list[str]
+) -> list[Report]:
+    """Measure beside peers on this machine, and show every report once it is there."""
+    from bitsynth.bench import low_bit
+    from bitsynth.bench.layers import beside_peers
+    from bitsynth.build.runners import require_native
+    from bitsynth.cli import layers_report
+
+    sets = _sets(isa)
+    for name in sets:
+        require_native(load.load(name).table)
+    reports = []
+    for name in sets:
+        with output.progress(f"bench {name}", bar=True) as say:
+            mine = [c for a, w in widths for c in low_bit.contenders(name, a, w, threads, names)]
+            reports.append(beside_peers(name, threads, mine, packages, names, rounds, _REPEATS, say))
+        layers_report.show(reports[-1])
+    return reports
+
+
 def _on_board(
     host: str,
     runner: str,
     isa: str,
-    widths: list[tuple[int, int]],
+    widths: list[_Widths],
     threads: int,
     names: list[str],
     rounds: int,
@@ -196,17 +214,6 @@ def _on_board(
     return reports
 
 
-def _layer_names(text: str) -> list[str]:
-    """The layers named, or all; SpecError for others."""
-    from bitsynth.bench.resnet18 import LAYERS
-
-    known = [layer.name for layer in LAYERS]
-    named = text.split(",") if text else known
-    if unknown := [name for name in named if name not in known]:
-        raise SpecError(f"--layers: unknown {unknown[0]!r}; known: {', '.join(known)}")
-    return [name for name in known if name in named]
-
-
 def _sets(text: str) -> list[str]:
     """The instruction sets named, or those with kernels that this processor runs; SpecError for others."""
     if text:
@@ -221,20 +228,9 @@ def _sets(text: str) -> list[str]:
     return here
 
 
-def _bits(option: str, text: str) -> set[int]:
-    """The numbers in `1,2`; SpecError for anything but 1 to 8."""
-    parts = text.split(",") if text else []
+def _bits(option: str, text: str) -> list[int]:
+    """The numbers in `1,2`, each once; SpecError for anything but 1 to 8."""
+    parts = text.split(",")
     if not all(p in "12345678" and len(p) == 1 for p in parts):
         raise SpecError(f"{option}: want bits from 1 to 8, such as 1,2, not {text!r}")
-    return set(map(int, parts))
-
-
-def _require(json_file: Path | None, plot: Path | None) -> None:
-    """ToolError now for what would be missing after the measuring."""
-    for package in ("scipy", *(["matplotlib"] if plot else [])):
-        if importlib.util.find_spec(package) is None:
-            raise ToolError(f"the package {package} is not installed: pip install 'bitsynth[bench]'")
-    for path in filter(None, (json_file, plot)):
-        require_writable(path.parent, _ADVICE)
-    if json_file and json_file.is_dir():
-        raise ToolError(f"{json_file} is a folder; {_ADVICE}")
+    return sorted(set(map(int, parts)))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -13,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.bench.kernels import COUNT_MODEL, MACS, Report, Row
-from bitsynth.bench.setting import setting
-from bitsynth.cli import output
+from bitsynth.cli import figures, output
 
 _Column = tuple[str, Callable[[Row], str]]
 
@@ -41,8 +37,7 @@ def show(report: Report) -> None:
 def as_json(reports: Sequence[Report]) -> bytes:
     """The setting, and every figure of `reports`."""
     sets = [{**asdict(r), "problems": [str(p) for p in r.problems]} for r in reports]
-    command = shlex.join(["bitsynth", *sys.argv[1:]])
-    return json.dumps({"setting": {**setting(), "command": command}, "sets": sets}, indent=1).encode() + b"\n"
+    return figures.as_json(sets=sets)
 
 
 def _setting(report: Report) -> str:

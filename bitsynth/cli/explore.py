@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bitsynth.cli import output
-from bitsynth.cli.files import require_writable
-from bitsynth.errors import SpecError, ToolError
-from bitsynth.files import replace_file
+from bitsynth.cli import figures, output
+from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
-
-_ADVICE = "name another file"
 
 _Isa = Annotated[str, typer.Option("--isa", help="Instruction set; `bitsynth isa list` shows them.")]
 _Cpu = Annotated[str, typer.Option("--cpu", help="Processor of the set.", show_default="the set's first")]
@@ -23,9 +18,6 @@ _ActBits = Annotated[str, typer.Option("--act-bits", metavar="BITS", help="Bits 
 _WBits = Annotated[str, typer.Option("--w-bits", metavar="BITS", help="Bits of weights, up to 8.")]
 _JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write every plan to FILE.", show_default=False)
-]
-_Plot = Annotated[
-    Path | None, typer.Option("--plot", metavar="PREFIX", help="Write PREFIX.png and PREFIX.svg.", show_default=False)
 ]
 _Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes to plan in.", show_default="one a core")]
 
@@ -36,7 +28,7 @@ def explore(
     act_bits: _ActBits = "1-8",
     w_bits: _WBits = "1-4",
     json_file: _JsonFile = None,
-    plot: _Plot = None,
+    plot: figures.Plot = None,
     jobs: _Jobs = None,
 ) -> None:
     """Map which method wins at which widths, and where int8 is faster.
@@ -46,7 +38,7 @@ def explore(
     """
     load(isa)
     bits = _bits("--act-bits", act_bits), _bits("--w-bits", w_bits)
-    _require(json_file, plot)
+    figures.require(json_file, plot=plot)
     with output.progress(f"explore {isa}", bar=True) as say:
         say("starting the solver")
         from bitsynth.cli import explore_report
@@ -58,7 +50,7 @@ def explore(
         found = survey(isa, cpu, *bits, workers=jobs, progress=progress)
     explore_report.show(found)
     if json_file:
-        replace_file(json_file, explore_report.as_json([found]), _ADVICE)
+        figures.write(json_file, explore_report.as_json([found]))
     if plot:
         from bitsynth import explore_plot
 
@@ -74,13 +66,3 @@ def _bits(option: str, text: str) -> list[int]:
             raise SpecError(f"{option}: want bits from 1 to 8, such as 1-4 or 1,2, not {text!r}")
         out |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
     return sorted(out)
-
-
-def _require(json_file: Path | None, plot: Path | None) -> None:
-    """ToolError now for what would be missing after the planning."""
-    if plot and importlib.util.find_spec("matplotlib") is None:
-        raise ToolError("the package matplotlib is not installed: pip install 'bitsynth[bench]'")
-    for path in filter(None, (json_file, plot)):
-        require_writable(path.parent, _ADVICE)
-    if json_file and json_file.is_dir():
-        raise ToolError(f"{json_file} is a folder; {_ADVICE}")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.text import Text
 
-from bitsynth.bench.setting import setting
-from bitsynth.cli import output
+from bitsynth.cli import figures, output
 from bitsynth.explore import INT8, MACS, Cell, Map, Plan, Rival
 
 STYLES = {"popcount": "cyan", "lookup": "green", "multiply": "yellow", "dot": "magenta", INT8: "reverse"}
@@ -56,9 +52,7 @@ def ratios(found: Map, cell: Cell) -> str:
 
 def as_json(maps: Sequence[Map]) -> bytes:
     """The setting, and every plan of `maps`."""
-    command = shlex.join(["bitsynth", *sys.argv[1:]])
-    facts = {"setting": {**setting(), "command": command}, "proved": False, "maps": [_facts(m) for m in maps]}
-    return json.dumps(facts, indent=1).encode() + b"\n"
+    return figures.as_json(proved=False, maps=[_facts(m) for m in maps])
 
 
 def _cell(found: Map, cell: Cell, separator: str) -> Text:

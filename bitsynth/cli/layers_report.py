@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import shlex
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -15,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.bench.layers import PEER_KINDS, SUM, Report, Row
-from bitsynth.bench.setting import setting
-from bitsynth.cli import output
+from bitsynth.cli import figures, output
 
 _COLUMNS = ["isa", "threads", "contender", "kind", "layer", "median_ns", "low_ns", "high_ns", "samples"]
 
@@ -38,9 +34,7 @@ def show(report: Report) -> None:
 
 def as_json(reports: Sequence[Report]) -> bytes:
     """The setting, and every figure of `reports`."""
-    command = shlex.join(["bitsynth", *sys.argv[1:]])
-    answer = {"setting": {**setting(), "command": command}, "reports": [asdict(r) for r in reports]}
-    return json.dumps(answer, indent=1).encode() + b"\n"
+    return figures.as_json(reports=[asdict(r) for r in reports])
 
 
 def as_csv(reports: Sequence[Report]) -> bytes:

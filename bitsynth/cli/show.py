@@ -132,8 +132,9 @@ def _pass_page(isa: Isa, kernel: Kernel, loop: Pass, where: str) -> list[Rendera
         inside = f"loop {level - 1}" if level > 1 else "the step"
         title = f"{where}loop {level}: after at most {inner.times:,} runs of {inside}"
         out += _steps_page(isa, title, outer.steps, _becoming(outer))
-    title = f"{where}flush: every {loop.flush_every:,} steps"
-    return out + _steps_page(isa, title, loop.flush_steps, f"the tile becomes {', '.join(loop.tile)}")
+    title = f"{where}{'carry' if loop.carries else 'flush'}: every {loop.flush_every:,} steps"
+    into = "the next pass starts from" if loop.carries else "the tile becomes"
+    return out + _steps_page(isa, title, loop.flush_steps, f"{into} {', '.join(loop.tile)}")
 
 
 def _steps_page(isa: Isa, title: str, steps: Sequence[Step], result: str) -> list[RenderableType]:

@@ -98,7 +98,7 @@ def synth(
     if as_json:
         output.write_json(_facts(answer, spec, files))
         return
-    wrote = f"{files[0].with_suffix('.c')}, .h, _selftest.c"
+    wrote = f"{files[0].with_suffix('.c')}, .h, _features.c, _selftest.c"
     kept = "was cached" if answer.cached else "cached"
     print_lines(*answer.lines, kernel_line(answer.entry, spec), Line("wrote", (wrote, kept), free=True))
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,13 +16,16 @@ from bitsynth.cli import output, tune_report
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.options import Json
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.isa import load
 
 if TYPE_CHECKING:
     from bitsynth.layers.geometry import Geometry
+    from bitsynth.layers.tuned import Problem
+    from bitsynth.tuning.outcome import Outcome
 
 Size = tuple[int, int]
 _OWN = "A layer of your own"
-_Isa = Annotated[str, typer.Option("--isa", help="Instruction set; this processor must have it.")]
+_Isa = Annotated[str, typer.Option("--isa", help="Instruction set; this processor, or every board, must have it.")]
 _ActBits = Annotated[int, typer.Option("--act-bits", help="Bits of an activation, 1 to 8.")]
 _WBits = Annotated[int, typer.Option("--w-bits", help="Bits of a weight, 1 to 8.")]
 _Layers = Annotated[
@@ -41,6 +47,16 @@ _Out = Annotated[
     Path | None,
     typer.Option("-o", metavar="FOLDER", help="Where results go.", show_default="the user's cache"),
 ]
+_Devices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device",
+        metavar="HOST",
+        help="Measure on this host, by ssh, such as pi@board; once for each that shares the work.",
+        show_default=False,
+    ),
+]
+_DeviceRunner = Annotated[str, typer.Option("--device-runner", hidden=True, help="What runs programs there.")]
 _Channels = Annotated[int, typer.Option(min=0, rich_help_panel=_OWN, show_default=False)]
 _Count = Annotated[int, typer.Option(min=1, rich_help_panel=_OWN)]
 _Padding = Annotated[int, typer.Option("--padding", min=0, rich_help_panel=_OWN)]
@@ -68,6 +84,8 @@ def tune(
     dilation: _Count = 1,
     groups: _Count = 1,
     image: _Image = "28x28",
+    device: _Devices = None,
+    device_runner: _DeviceRunner = "",
 ) -> None:
     """Find faster schedules of layers by measuring, for layers of ResNet-18 or one of your own.
 
@@ -75,6 +93,9 @@ def tune(
     a process of its own. Trials are kept in the study's file as they end: the same command goes on where an
     earlier one stopped, and several at a time share the work. Results are taken by every layer of the same sizes,
     widths, image and threads that is given no schedule.
+
+    With --device trials are compiled here, checked and timed on boards of one kind. One that disappears loses its
+    trial and the others go on. Layers take the results where they run on that kind of processor, or not on this one.
 
     Exit code 2 for bad input or a study that does not fit, 4 where a file cannot be written or nothing be measured.
     """
@@ -87,18 +108,49 @@ def tune(
         raise SpecError("give --layers or the channels of a layer of your own, not both")
     chosen = {"own": (own, _size(image))} if own else _resnet18(layers)
     from bitsynth.layers.tuned import Problem
-    from bitsynth.tuning.local import require, tuned
 
     if out:
         require_writable(out, "name another folder with -o")
     problems = {n: Problem(isa, act_bits, w_bits, g, size, threads) for n, (g, size) in chosen.items()}
     for problem in problems.values():
-        require(problem)
+        _require(problem)
     results = {}
-    for name, problem in problems.items():
-        with output.progress(f"tune {name}") as say:
-            results[name] = tuned(problem, trials, timeout_s, study, out, say)
+    with _workplace(device or [], device_runner, list(problems.values())) as tuned:
+        for name, problem in problems.items():
+            with output.progress(f"tune {name}") as say:
+                results[name] = tuned(problem, trials, timeout_s, study, out, say)
     tune_report.show(results, json)
+
+
+def _require(problem: Problem) -> None:
+    """SpecError where the problem makes no sense, or results are broken."""
+    from bitsynth.layers import tuned
+
+    load.load(problem.isa)
+    problem.spec()
+    problem.geometry.output(*problem.image)
+    tuned.find(problem)
+
+
+@contextmanager
+def _workplace(hosts: list[str], runner: str, problems: list[Problem]) -> Iterator[Callable[..., Outcome]]:
+    """What tunes a problem, here or on boards; an error where one of `problems` cannot be measured there."""
+    if hosts:
+        from bitsynth.tuning import boards, remote
+
+        with ExitStack() as stack:
+            with output.progress("tune") as say:
+                say(f"connecting to {', '.join(hosts)}")
+                found = stack.enter_context(boards.opened(hosts, problems[0].isa, runner))
+            for problem in problems:
+                remote.require(found, problem)
+            yield partial(remote.tuned, found)
+    else:
+        from bitsynth.tuning import local
+
+        for problem in problems:
+            local.require(problem)
+        yield local.tuned
 
 
 def _own(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from bitsynth.cli import output
-from bitsynth.tuning.local import Outcome
+
+if TYPE_CHECKING:
+    from bitsynth.tuning.outcome import Outcome, Share
 
 
 def show(outcomes: Mapping[str, Outcome], as_json: bool) -> None:
@@ -26,13 +29,24 @@ def show(outcomes: Mapping[str, Outcome], as_json: bool) -> None:
     for name, x in outcomes.items():
         for why in dict.fromkeys(x.result.failures):
             output.warning(f"{name}: a trial failed: {why}")
+        for share in x.shares:
+            _show_share(name, share)
     for path in sorted({x.stored for x in outcomes.values()}):
         output.write(f"wrote  {path}")
     for path in sorted({x.study for x in outcomes.values()}):
         output.write(f"study  {path}")
 
 
+def _show_share(name: str, share: Share) -> None:
+    output.write(f"{name}  {share.host}, {output.count(share.trials, 'trial')}: {share.after}")
+    if share.lost:
+        output.warning(f"{name}: a board was lost: {share.lost}")
+    if share.after.throttled not in ("", "none"):
+        output.warning(f"{name}: {share.host} was held back: {share.after.throttled}")
+
+
 def _fields(x: Outcome) -> dict[str, Any]:
     built: dict[str, Any] = msgspec.to_builtins(x.tuned)
     told = {"ratio": x.result.timing.ratio, "trials": x.result.trials, "failures": x.result.failures}
-    return {**built, **told, "stored": str(x.stored), "study": str(x.study)}
+    boards = [{**asdict(s), "before": str(s.before), "after": str(s.after)} for s in x.shares]
+    return {**built, **told, "stored": str(x.stored), "study": str(x.study), **({"boards": boards} if boards else {})}

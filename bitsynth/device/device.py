@@ -9,24 +9,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 from numpy.typing import NDArray
 
 from bitsynth.device import job, measured, onnx_peer
 from bitsynth.device.facts import SCRIPT, Facts
-from bitsynth.device.job import Work
+from bitsynth.device.job import Sampling, Work
 from bitsynth.device.measured import LayerTimes, Measured
-from bitsynth.device.program import Target, compile_program
+from bitsynth.device.program import Program, Target, compile_program
 from bitsynth.device.session import Session
 from bitsynth.device.ssh import Done, Ssh
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.isa.load import load, names
+from bitsynth.isa.load import Requirements, load, names
 from bitsynth.layers import Conv2d, Scale
-from bitsynth.layers.library import MOST_THREADS
+from bitsynth.layers.pool import MOST_THREADS
 
 Layers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
 _RUNNER, _JOB = "runner", "job"
+
+
+class RunFailed(ToolError):
+    """A program did not end well; its board may be fine."""
 
 
 class Device:
@@ -39,17 +44,32 @@ class Device:
     def __init__(self, host: str, *, emulator: str = "", seconds: float = 600) -> None:
         self.host, self.emulator, self.seconds = host, emulator, seconds
         self._session = Session(Ssh(host))
+        self._put: Path | None = None
 
     def __enter__(self) -> Self:
         self._session.__enter__()
+        self._put = None
         return self
 
     def __exit__(self, *reason: object) -> None:
         self._session.__exit__(*reason)
 
+    def stop(self) -> None:
+        """End what runs there, from another thread; nothing can be run afterwards."""
+        self._session.ssh.stop()
+
     def facts(self) -> Facts:
         """What the board said of itself when it was first reached."""
         return self._facts
+
+    def facts_now(self) -> Facts:
+        """What it says now."""
+        return Facts.parse(self._session.run(SCRIPT, self.seconds).output)
+
+    @property
+    def emulated_by(self) -> str:
+        """What runs programs there instead of its processor; empty where that does."""
+        return self.emulator or self._facts.emulator
 
     @cached_property
     def _facts(self) -> Facts:
@@ -69,57 +89,63 @@ class Device:
         _check(layers, threads, repeats)
         groups = _grouped(layers)
         for target in groups:
-            self._require(target)
-        emulator = self.emulator or self._facts.emulator
-        runs = 0 if emulator else repeats
-        times = {t.name: t for target, some in groups.items() for t in self._run(target, some, threads, runs)}
+            self.require(target.isa, target.needs)
+        emulator, sampling = self.emulated_by, Sampling(repeats)
+        times = {t.name: t for some in groups.values() for t in self._measure(some, threads, sampling)}
         left_out: dict[str, str] = {}
         if onnxruntime and emulator:
             left_out = {onnx_peer.NAME: "an emulator tells no times"}
         elif onnxruntime:
-            found, left_out = onnx_peer.measure(self._session, layers, threads, runs, self.seconds)
+            found, left_out = onnx_peer.measure(self._session, layers, threads, repeats, self.seconds)
             times = {name: replace(t, onnxruntime_ns=found.get(name, ())) for name, t in times.items()}
         in_order = tuple(times[name] for name, _, _ in layers)
-        return Measured(in_order, threads, self._facts, self._facts_now(), emulator, left_out)
+        return Measured(in_order, threads, self._facts, self.facts_now(), emulator, left_out)
 
-    def _facts_now(self) -> Facts:
-        return Facts.parse(self._session.run(SCRIPT, self.seconds).output)
-
-    def _require(self, target: Target) -> None:
-        """ToolError unless the board runs code for `target`."""
-        facts = self._facts
+    def require(self, isa: str, needs: Requirements) -> None:
+        """ToolError unless the board runs code for `isa` that needs so much."""
+        facts, arch = self._facts, load(isa).table.arch
         if self.emulator:
             return
-        if not facts.runs(target.arch):
+        if not facts.runs(arch):
             fitting = ", ".join(self.isas()) or "none that bitsynth knows"
             raise ToolError(
-                f"{self.host} is {facts.machine}, {facts.bits}-bit: it does not run {target.isa} code, which is for "
-                f"{target.arch}; its instruction sets: {fitting}"
+                f"{self.host} is {facts.machine}, {facts.bits}-bit: it does not run {isa} code, which is for "
+                f"{arch}; its instruction sets: {fitting}"
             )
-        if absent := facts.lacking(target.arch, target.needs.host):
-            raise ToolError(f"{self.host}: {target.isa} code needs a processor with {', '.join(absent)}; it lacks it")
+        if absent := facts.lacking(arch, needs.host):
+            raise ToolError(f"{self.host}: {isa} code needs a processor with {', '.join(absent)}; it lacks it")
 
-    def _run(self, target: Target, layers: Layers, threads: int, repeats: int) -> list[LayerTimes]:
-        kernels = list({layer.kernel.name: layer.kernel for _, layer, _ in layers}.values())
+    def _measure(self, layers: Layers, threads: int, sampling: Sampling) -> list[LayerTimes]:
         work = [Work.of(*x) for x in layers]
-        program = compile_program(target, kernels)
-        self._session.put(_RUNNER, program.read_bytes(), self.seconds)
-        packed = job.pack(work, [k.name for k in kernels], threads, repeats)
-        self._session.put(_JOB, packed, self.seconds)
-        done = self._session.run(f"{self.emulator} ./{_RUNNER} {_JOB}", self.seconds)
-        self._judge(done, target)
+        return self.run(compile_program(layer.kernel for _, layer, _ in layers), work, threads, sampling, self.seconds)
+
+    def run(
+        self, program: Program, work: Sequence[Work], threads: int, sampling: Sampling, seconds: float
+    ) -> list[LayerTimes]:
+        """Check `work`, and time it unless an emulator runs it, with a program that has its kernels.
+
+        Raises Refuted, RunFailed or TimedOut (`seconds` for copies and run each), and ToolError where it is the board's
+        fault.
+        """
+        if self._put != program.path:
+            self._session.put(_RUNNER, program.path.read_bytes(), seconds)
+            self._put = program.path
+        sampling = replace(sampling, repeats=0) if self.emulated_by else sampling
+        self._session.put(_JOB, job.pack(work, program, threads, sampling), seconds)
+        done = self._session.run(f"{self.emulator} ./{_RUNNER} {_JOB}", seconds)
+        self._judge(done, program.target)
         return measured.read(done.output, tuple(w.name for w in work), self.host)
 
     def _judge(self, done: Done, target: Target) -> None:
         """ToolError unless the runner ended well."""
         if done.killed_by:
             why = ", perhaps for want of memory" if done.killed_by == "SIGKILL" else ""
-            raise ToolError(f"{self.host}: the runner was killed by {done.killed_by}{why}")
+            raise RunFailed(f"{self.host}: the runner was killed by {done.killed_by}{why}")
         if not done.output.startswith("{"):
             said = done.errors or done.output.strip() or f"exit code {done.code}"
             raise ToolError(f"{self.host}: it cannot run programs for {target.isa} ({target.arch}): {said}")
         if done.code:
-            raise ToolError(f"{self.host}: the runner failed with exit code {done.code}: {done.errors}")
+            raise RunFailed(f"{self.host}: the runner failed with exit code {done.code}: {done.errors}")
 
 
 def _grouped(layers: Layers) -> dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from bitsynth import architecture
@@ -52,6 +54,12 @@ class Facts:
             emulator=found.get("emulator", ""),
         )
 
+    @property
+    def kind(self) -> str:
+        """What its processor is called, or else the board, or the machine: times of one kind are alike."""
+        names = (self.processor, self.board, self.machine)
+        return next((name for name in names if name.strip("- ")), "unknown")
+
     def runs(self, arch: str) -> bool:
         """Whether programs for the architecture run there."""
         return self.machine in architecture.named(arch).machines
@@ -70,6 +78,15 @@ class Facts:
         cores = f"{self.cores} cores" if self.cores else ""
         said = (self.board, self.processor, cores, word, self.kernel, clock, governor, state, self.temperature)
         return ", ".join(x for x in said if x)
+
+
+@cache
+def here() -> Facts:
+    """What the machine we run on says of itself."""
+    try:
+        return Facts.parse(subprocess.run(["sh", "-c", SCRIPT], capture_output=True, text=True, check=False).stdout)
+    except OSError:
+        return Facts()
 
 
 def _number(text: str | None) -> int:

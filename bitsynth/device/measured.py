@@ -13,16 +13,16 @@ from bitsynth.errors import Refuted, ToolError
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """Nanoseconds of single calls, one after the other, packing included; none where an emulator ran them.
+    """Nanoseconds of a call, a sample each, packing included; none where an emulator ran them.
 
     `fp32_ns` are of bitsynth's own float convolution, called in turn with the layer; `onnxruntime_ns` of ONNX
     Runtime, measured afterwards.
     """
 
     name: str
-    ns: tuple[int, ...]
-    fp32_ns: tuple[int, ...] = ()
-    onnxruntime_ns: tuple[int, ...] = ()
+    ns: tuple[float, ...]
+    fp32_ns: tuple[float, ...] = ()
+    onnxruntime_ns: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,8 @@ from bitsynth.api import MatmulKernel
 from bitsynth.emit.layer import board_source
 from bitsynth.isa.load import Requirements, load
 from bitsynth.layers import library
+from bitsynth.spec import MatmulSpec
+from bitsynth.wellformed import forms_used
 
 _FOLDER = Path(__file__).parent / "board"
 _FLAGS = ("-O3", "-static", "-pthread")
@@ -26,19 +28,47 @@ class Target:
     needs: Requirements
 
     @classmethod
-    def of(cls, kernel: MatmulKernel) -> Target:
-        """What `kernel` takes."""
-        return cls(kernel.spec.isa, kernel.needs)
+    def of(cls, *kernels: MatmulKernel) -> Target:
+        """What `kernels` of one instruction set take together."""
+        isa = load(kernels[0].spec.isa)
+        return cls(isa.name, isa.requirements(sorted({f for k in kernels for f in forms_used(isa, k.entry.kernel)})))
 
     @property
     def arch(self) -> str:
         return load(self.isa).table.arch
 
 
-def compile_program(target: Target, kernels: Sequence[MatmulKernel]) -> Path:
-    """The runner with `kernels` in this order."""
+@dataclass(frozen=True)
+class Program:
+    """A compiled runner, and the kernels it has, by their numbers."""
+
+    target: Target
+    path: Path
+    kernels: tuple[MatmulKernel, ...]
+
+    def number(self, kernel: MatmulKernel) -> int:
+        return [_key(k) for k in self.kernels].index(_key(kernel))
+
+
+def compile_program(kernels: Iterable[MatmulKernel]) -> Program:
+    """The runner with `kernels` of one instruction set, each once."""
+    chosen = tuple({_key(k): k for k in kernels}.values())
+    names = [f"{k.name}_{i}" for i, k in enumerate(chosen)]
     files = {p.name: p.read_text(encoding="utf-8") for p in _FOLDER.iterdir() if p.suffix in {".c", ".h"}}
-    files |= board_source([k.name for k in kernels])
-    for kernel in kernels:
-        files |= library.files(kernel, threads=True)
-    return build.compile_for(load(target.isa), files, needs=target.needs, flags=_FLAGS + _FLOATS, shared=False)
+    files |= board_source(names)
+    for name, kernel in zip(names, chosen, strict=True):
+        files |= _renamed(library.files(kernel, threads=True), kernel.name, name)
+    target = Target.of(*chosen)
+    flags = _FLAGS + _FLOATS
+    return Program(
+        target, build.compile_for(load(target.isa), files, needs=target.needs, flags=flags, shared=False), chosen
+    )
+
+
+def _key(kernel: MatmulKernel) -> tuple[str, MatmulSpec]:
+    return kernel.entry.digest, kernel.spec
+
+
+def _renamed(files: Mapping[str, str], name: str, other: str) -> dict[str, str]:
+    """The files under another name: kernels of two methods may have the same."""
+    return {file.replace(name, other): text.replace(name, other) for file, text in files.items()}

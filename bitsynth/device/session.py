@@ -64,9 +64,9 @@ class Session:
         return ToolError(f"{self.ssh.host}: cannot make a folder there: {said.strip() or f'exit code {code}'}")
 
     def put(self, name: str, data: bytes, seconds: float) -> None:
-        """Write a file into the folder; ToolError where it does not fit or cannot be written."""
+        """Write a file into the folder, in one step; ToolError where it does not fit or cannot be written."""
         path = shlex.quote(f"{self.folder}/{name}")
-        done = self.ssh.run(f"cat > {path} && chmod 700 {path}", seconds, data=data)
+        done = self.ssh.run(f"cat > {path}.part && chmod 700 {path}.part && mv {path}.part {path}", seconds, data=data)
         if "No space left" in done.errors:
             raise ToolError(
                 f"{self.ssh.host}: its disk is full: no room for {name} in {self.folder}; "

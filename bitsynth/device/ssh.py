@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO
 
+from bitsynth.device.children import Children
 from bitsynth.errors import SpecError, ToolError
 
 CONFIG = "BITSYNTH_SSH_CONFIG"
@@ -29,6 +30,10 @@ _MEANINGS = (
     (r"timed out|No route to host|is unreachable", "it does not answer: is it on, and in this network?"),
     (r"not responding|closed by|reset by|Broken pipe|disconnect", "the connection was lost"),
 )
+
+
+class TimedOut(ToolError):
+    """A command on a board took too long, and was ended."""
 
 
 @dataclass
@@ -52,6 +57,7 @@ class Ssh:
 
     host: str
     config: str = field(default_factory=lambda: os.environ.get(CONFIG, ""))
+    _children: Children = field(default_factory=Children, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[^\s\-][^\s]*", self.host):
@@ -69,7 +75,7 @@ class Ssh:
             try:
                 output, errors = child.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
-                raise ToolError(f"{self.host}: did not end within {seconds:g} s: {script}") from None
+                raise TimedOut(f"{self.host}: did not end within {seconds:g} s: {script}") from None
         done = Done(child.returncode, output.decode(errors="replace"), errors.decode(errors="replace").strip())
         if done.code == FAILED:
             raise self.failure(done.errors)
@@ -92,17 +98,15 @@ class Ssh:
             finally:
                 os.close(writing)
                 _end(child)
+                self._children.ended(child)
+
+    def stop(self) -> None:
+        """End what runs, from another thread; nothing can be run afterwards."""
+        self._children.stop()
 
     def _start(self, script: str, stdin: int) -> subprocess.Popen[bytes]:
-        """In its own session, so that an interrupt of the terminal's reaches us alone."""
         try:
-            return subprocess.Popen(
-                self.command(script),
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
+            return self._children.start(self.command(script), stdin)
         except OSError as error:
             raise ToolError(f"cannot start ssh: {error.strerror}; install OpenSSH's client") from None
 

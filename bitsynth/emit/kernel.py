@@ -1,4 +1,4 @@
-"""Render a verified kernel as C11: header, source and self-test.
+"""Render a verified kernel as C11: header, source, what it needs of a processor, and self-test.
 
 The text depends on the kernel and its name alone, so it is the same on every run.
 """
@@ -12,8 +12,9 @@ from typing import Any
 
 import jinja2
 
+from bitsynth import architecture
 from bitsynth.emit.packing import SideText, blocks, order, row_text, slope
-from bitsynth.emit.programs import initial_tile, pass_text
+from bitsynth.emit.programs import chain_text, initial_tile
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
@@ -43,13 +44,18 @@ def render(template: str, values: Mapping[str, Any]) -> str:
 
 
 class CSource:
-    """The three files of `kernel` under the encodings of `spec`, each rendered when first asked for."""
+    """The files of `kernel` under the encodings of `spec`, each rendered when first asked for."""
 
     def __init__(self, kernel: Kernel, spec: MatmulSpec) -> None:
         self.name = str(KernelName.of(kernel, spec))
         isa = load(kernel.isa)
         self.needs = isa.requirements(sorted(forms_used(isa, kernel)))
-        self._values = {**_values(isa, kernel, spec, self.name), "needs": self.needs}
+        self._values = {
+            **_values(isa, kernel, spec, self.name),
+            "needs": self.needs,
+            "features": [(f, isa.table.probes[f]) for f in self.needs.host],
+            "probe": architecture.named(isa.table.arch).probe_text(),
+        }
 
     def _render(self, template: str) -> str:
         return render(template, self._values)
@@ -63,6 +69,10 @@ class CSource:
         return self._render("kernel.c.j2")
 
     @cached_property
+    def features(self) -> str:
+        return self._render("kernel_features.c.j2")
+
+    @cached_property
     def selftest(self) -> str:
         return self._render("kernel_selftest.c.j2")
 
@@ -72,6 +82,7 @@ class CSource:
         return {
             f"{self.name}.h": self.header,
             f"{self.name}.c": self.source,
+            f"{self.name}_features.c": self.features,
             f"{self.name}_selftest.c": self.selftest,
         }
 
@@ -98,9 +109,9 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
         "init": initial_tile(isa, kernel),
         "row_blocks": list(rows.values()),
         "column_blocks": list(columns.values()),
-        "passes": [
-            pass_text(isa, kernel, loop, dict(scope.types), rows[loop.rows], columns[loop.columns])
-            for loop in kernel.passes
+        "chains": [
+            chain_text(isa, kernel, [(loop, rows[loop.rows], columns[loop.columns]) for loop in chain], scope.types)
+            for chain in kernel.chains
         ],
         "build": _build(isa, kernel.build) if kernel.build else None,
         "order": order(kernel),

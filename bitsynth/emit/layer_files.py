@@ -62,6 +62,7 @@ class LayerText:
             "CMakeLists.txt": render("layer_cmake.j2", values),
             f"{kernel.name}.h": kernel.header,
             f"{kernel.name}.c": kernel.source,
+            f"{kernel.name}_features.c": kernel.features,
             **kernel_header(self.kernel, self.spec),
             **runtime_files(threads=True),
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -34,12 +34,33 @@ class PassText:
     flush: Sequence[str]
 
 
-def pass_text(
-    isa: Isa, kernel: Kernel, loop: Pass, types: dict[str, VecType], rows: SideText, columns: SideText
+@dataclass(frozen=True)
+class ChainText:
+    """Passes over the same `every` steps, between whose first and last accumulators are kept that start at `start`."""
+
+    every: int
+    start: Sequence[str]
+    passes: Sequence[PassText]
+
+
+def chain_text(
+    isa: Isa, kernel: Kernel, chain: Sequence[tuple[Pass, SideText, SideText]], types: Mapping[str, VecType]
+) -> ChainText:
+    """The passes between two flushes to the tile, and how their rows and columns are packed."""
+    first = chain[0][0]
+    return ChainText(
+        every=first.flush_every,
+        start=_start(isa, kernel, first.loops[-1], Scope(isa, dict(types))),
+        passes=[_pass_text(isa, kernel, *one, dict(types)) for one in chain],
+    )
+
+
+def _pass_text(
+    isa: Isa, kernel: Kernel, loop: Pass, rows: SideText, columns: SideText, types: dict[str, VecType]
 ) -> PassText:
-    """One pass: every loop once a row, then the flush."""
+    """One pass: every loop once a row, then the flush; the outermost accumulators are there."""
     scope = Scope(isa, types)
-    start = [_start(isa, kernel, nested, scope) for nested in loop.loops]
+    *start, _ = [_start(isa, kernel, nested, scope) for nested in loop.loops]
     first = _step(isa, kernel, loop, scope, _first_run(loop.step)) if loop.step.first else []
     programs = [_step(isa, kernel, loop, scope, loop.step)]
     programs += [_fold(isa, kernel, nested, scope) for nested in loop.loops[1:]]
@@ -48,9 +69,9 @@ def pass_text(
         columns=columns,
         loops=[
             LoopText(n.times, z, [] if k else first, p)
-            for k, (n, z, p) in enumerate(zip(loop.loops, start, programs, strict=True))
+            for k, (n, z, p) in enumerate(zip(loop.loops, [*start, []], programs, strict=True))
         ],
-        flush=_flush(isa, kernel, loop, scope),
+        flush=(_carry if loop.carries else _flush)(isa, kernel, loop, scope),
     )
 
 
@@ -136,6 +157,14 @@ def initial_tile(isa: Isa, kernel: Kernel) -> list[str]:
             lines.append(scope.store(kernel.memory.store_tile, last, _tile_at(row, r, tile)))
             out.append("{ " + " ".join(lines) + " }")
     return out
+
+
+def _carry(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope) -> list[str]:
+    """The outermost accumulators become what the next pass starts from."""
+    outermost = loop.loops[-1]
+    accs = tuple(msgspec.structs.replace(a, next=n) for a, n in zip(outermost.accs, loop.tile, strict=True))
+    carried = msgspec.structs.replace(outermost, program=loop.flush, accs=accs)
+    return _fold(isa, kernel, carried, scope)
 
 
 def _flush(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope) -> list[str]:

@@ -211,6 +211,9 @@ def _check_isa(path: Path, table: IsaTable) -> None:
     rates = [rate for c in table.cpu.values() for rate in (c.vector_per_cycle, c.half_width_speedup)]
     if not rates or not all(0 < rate < math.inf for rate in rates):
         raise SpecError(f"{path}: want one cpu or more, each with vector_per_cycle and half_width_speedup above 0")
+    asked = [*table.host_features, *(f for x in table.features.values() for f in x.host)]
+    if silent := [f for f in asked if f not in table.probes]:
+        raise SpecError(f"{path}: probes: want a C expression that asks for {silent[0]}, which host features name")
     for kind in table.ctype:
         vector_type(f"{path}: ctype", kind)
     _check_features(path, table)

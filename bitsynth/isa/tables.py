@@ -92,7 +92,8 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `cast` views a register as another type; `pin` is a statement that keeps compilers from
     mixing the rows of a tile, which makes them spill; accumulators of a step whose first run
-    is peeled go without where `pin_peeled` is false, as compilers copy those. `cpus` names those of the set it
+    is peeled go without where `pin_peeled` is false, as compilers copy those. `probes` are C expressions that ask
+    for each feature of the host, after the architecture's `probe`. `cpus` names those of the set it
     `extends` that it keeps; all if it names none.
     """
 
@@ -109,6 +110,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu: dict[str, CpuTable]
     sources: dict[str, str]
     host_features: list[str] = []
+    probes: dict[str, str] = {}
     features: dict[str, FeatureTable] = {}
     extends: str = ""
     cpus: list[str] = []

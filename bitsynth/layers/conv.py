@@ -20,7 +20,8 @@ from bitsynth.layers.constants import LAYOUTS, Constants, constants
 from bitsynth.layers.epilogue import Epilogue, Scale
 from bitsynth.layers.geometry import Geometry, Pair, edges, pair
 from bitsynth.layers.kernel import scheduled_kernel
-from bitsynth.layers.library import check_threads, library, pool
+from bitsynth.layers.library import library
+from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.layers.tuned import schedule_for
 from bitsynth.layers.words import packed_words
 from bitsynth.schedule.layer import LayerSchedule
@@ -42,6 +43,9 @@ class Conv2d:
     processor has; `image`, (height, width), is what the schedule is chosen for: a tuned one where one is known
     for these threads too, else the default.
 
+    `threads` is how many run it: the one that calls, alone unless more are asked for. Of a number above 1 all layers
+    in the process share one pool, which stays; a `Pool` is shared by the layers it is given to, and can be closed.
+
     Attributes: `schedule`, `source` (C text of kernel and runtime), `spec`, `geometry`, `kernel`.
     Raises SpecError for what does not fit together, ToolError where it cannot be compiled or run.
     """
@@ -61,7 +65,7 @@ class Conv2d:
         layout: str = "NHWC",
         out_layout: str | None = None,
         isa: str = "auto",
-        threads: int = 1,
+        threads: int | Pool = 1,
         epilogue: Epilogue | None = None,
         image: tuple[int, int] | None = None,
         schedule: LayerSchedule | None = None,
@@ -73,12 +77,14 @@ class Conv2d:
         )
         self.geometry = _geometry(values, stride, padding, dilation, groups)
         self.layout, self.out_layout = _layouts(layout, out_layout or layout, epilogue)
-        self.epilogue, self.threads = epilogue, check_threads(threads)
+        self.epilogue, self.pool = epilogue, pool_of(threads)
         size = pair("image", image, 1) if image else _typical(self.geometry)
         if not isinstance(schedule, LayerSchedule | None):
             raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
         self.schedule, self._origin = (
-            (schedule, "as given") if schedule else schedule_for(self.act, self.wgt, self.geometry, size, isa, threads)
+            (schedule, "as given")
+            if schedule
+            else schedule_for(self.act, self.wgt, self.geometry, size, isa, self.pool.threads)
         )
         self.weight = values
         self.kernel = scheduled_kernel(self.schedule, self.act, self.wgt)
@@ -152,32 +158,33 @@ class Conv2d:
 
     def _call(self, codes: Array, out: Array, calls: int) -> None:
         """Run `calls` times from C; one thread of Python at a time, which has the scratch memory."""
-        with self._lock:
-            arguments = self._arguments(codes, out, calls)
+        with self._lock, self.pool.lent(self._runner) as pool:
+            arguments = self._arguments(codes, out, pool, calls)
             self._check(self._runner.call(f"{self.kernel.name}_layer_run", *arguments, bits=32))
 
-    def bound(self, codes: Array, *, packing: bool = False) -> tuple[Callable[[], int], Array]:
+    def bound(self, codes: Array, *, packings: int = 0) -> tuple[Callable[[], int], Array]:
         """A call of the layer on `codes` with nothing left to look up, and where its result goes.
 
-        With `packing` it packs the activations alone.
+        With `packings` it packs the activations alone, so many times. The layer's pool must stay open, and be left to
+        the call.
         """
         shape = self._out_shape(*self._shape(codes))
         out = aligned(math.prod(shape), self._out_type).reshape(shape)
-        part = "pack" if packing else "run"
-        arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, 1)
+        part = "pack" if packings else "run"
+        with self.pool.lent(self._runner) as pool:
+            arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, pool, packings or 1)
         call = self._runner.bind(f"{self.kernel.name}_layer_{part}", *arguments)
         return call, out
 
-    def _arguments(self, codes: Array, out: Array, calls: int) -> tuple[Any, ...]:
+    def _arguments(self, codes: Array, out: Array, pool: int, calls: int) -> tuple[Any, ...]:
         numbers, constants = self.described(codes)
         _, height, width = numbers[-3:]
-        threads = pool(self._runner, self.threads)
-        size = self._runner.call(f"{self.kernel.name}_layer_arena", numbers, constants, self.threads)
+        size = self._runner.call(f"{self.kernel.name}_layer_arena", numbers, constants, self.pool.threads)
         if size < 0:
             raise SpecError(f"an input of {height} x {width} takes more scratch memory than {self.spec.isa} can have")
         if self._arena.size < size:
             self._arena = aligned(size, np.uint8)
-        return numbers, constants, codes, out, self._arena, self._arena.size, threads, calls
+        return numbers, constants, codes, out, self._arena, self._arena.size, pool, calls
 
     def _check(self, status: int) -> None:
         if status:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -13,7 +13,7 @@ from bitsynth.build.runners import runs_natively
 from bitsynth.cache import Entry
 from bitsynth.choice import METHODS, Choice
 from bitsynth.errors import NoKernel
-from bitsynth.isa.load import Isa, load, names, narrower
+from bitsynth.isa.load import Isa, Requirements, load, names, narrower
 from bitsynth.isa.tables import CpuTable
 from bitsynth.layers.geometry import Geometry
 from bitsynth.program import Table
@@ -22,6 +22,8 @@ from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.spec import MatmulSpec, Operand
 from bitsynth.wellformed import forms_used
 
+Fits = Callable[[Entry], bool]
+"""Whether a processor has what a kernel needs."""
 CHANNELS = (64, 128)
 """Tiles of layers that are shipped, by their most columns."""
 POINTER_CYCLES = 1.0
@@ -42,9 +44,11 @@ def default_schedule(act: Operand, wgt: Operand, geometry: Geometry, image: tupl
     return plans(act, wgt, geometry, image, isa)[0].schedule
 
 
-def plans(act: Operand, wgt: Operand, geometry: Geometry, image: tuple[int, int], isa: str) -> list[Plan]:
-    """Every plan of every cached kernel, fewest estimated cycles first; NoKernel where there is none."""
-    found = list(candidates(act, wgt, isa))
+def plans(
+    act: Operand, wgt: Operand, geometry: Geometry, image: tuple[int, int], isa: str, fits: Fits | None = None
+) -> list[Plan]:
+    """Every plan of every cached kernel that `fits`, fewest estimated cycles first; NoKernel where there is none."""
+    found = list(candidates(act, wgt, isa, fits))
     if not found:
         where = isa if isa != "auto" else "any instruction set this processor runs"
         raise NoKernel(
@@ -73,14 +77,17 @@ class Candidate:
         return self.entry.kernel.isa
 
 
-def candidates(act: Operand, wgt: Operand, isa: str) -> Iterator[Candidate]:
-    """Every cached kernel for layers on `isa`, or ("auto") on whatever this processor runs."""
+def candidates(act: Operand, wgt: Operand, isa: str, fits: Fits | None = None) -> Iterator[Candidate]:
+    """Every cached kernel for layers on `isa`, or ("auto") on whatever this processor runs, that `fits`.
+
+    By default those that run here.
+    """
     for name in _sets() if isa == "auto" else sets_of(isa):
         spec = MatmulSpec(name, act, wgt)
         for method in METHODS:
             for channels in CHANNELS:
                 path = cache.find(spec, Choice(method, channels=channels).variant)
-                if path is not None and runs(entry := cache.load_entry(path)):
+                if path is not None and (fits or runs)(entry := cache.load_entry(path)):
                     yield Candidate(entry, method, channels)
 
 
@@ -108,9 +115,13 @@ def _sets() -> list[str]:
 
 def runs(entry: Entry) -> bool:
     """Whether this processor has what the kernel needs, or emulation runs it anyway."""
+    return not runs_natively(load(entry.kernel.isa).table) or not host.lacking(needs(entry).host)
+
+
+def needs(entry: Entry) -> Requirements:
+    """What the kernel uses of its instruction set."""
     isa = load(entry.kernel.isa)
-    needs = isa.requirements(sorted(forms_used(isa, entry.kernel)))
-    return not runs_natively(isa.table) or not host.lacking(needs.host)
+    return isa.requirements(sorted(forms_used(isa, entry.kernel)))
 
 
 def _rows(most: int) -> range:

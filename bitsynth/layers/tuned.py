@@ -14,10 +14,12 @@ from pathlib import Path
 import msgspec
 
 from bitsynth import cache, paths
+from bitsynth.build.runners import runs_natively
 from bitsynth.cache import Entry
 from bitsynth.choice import Choice
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import locked, replace_file, unwritable
+from bitsynth.isa.load import load
 from bitsynth.layers.default import default_schedule, home_of, runs, sets_of
 from bitsynth.layers.geometry import Geometry
 from bitsynth.program import Kernel
@@ -49,8 +51,12 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return default_schedule(self.spec().act, self.spec().wgt, self.geometry, self.image, self.isa)
 
 
-class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The best schedule found, for the kernel called `kernel`, and its time and the default one's in one run."""
+class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The best schedule found, for the kernel called `kernel`, and its time and the default one's in one run.
+
+    Where a board was measured, `processor` is its kind and `board` what it was like; this machine was where they are
+    empty.
+    """
 
     problem: Problem
     schedule: LayerSchedule
@@ -58,6 +64,8 @@ class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nanoseconds: float
     default_nanoseconds: float
     compiler: str
+    processor: str = ""
+    board: str = ""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,39 +88,61 @@ def schedule_for(
     found = find(Problem(here, act.bits, wgt.bits, geometry, image, threads))
     if found is None:
         return default, "default"
-    return found.schedule, f"tuned, {found.nanoseconds / found.default_nanoseconds:.2f} of the default's time"
+    where = f" on {found.processor}" if found.processor else ""
+    return found.schedule, f"tuned{where}, {found.nanoseconds / found.default_nanoseconds:.2f} of the default's time"
 
 
 def find(problem: Problem) -> Tuned | None:
-    """The user's or the shipped result for `problem` whose kernel is cached; SpecError where a file is broken."""
+    """The user's or the shipped result for `problem` whose kernel is cached; SpecError where a file is broken.
+
+    Where this processor runs the instruction set, one of a board of its own kind; else of any, the newest.
+    """
     for folder in (user_folder(), paths.shipped_schedules()):
         path = _path(folder, problem)
         for known in _read(path):
-            if known.problem == problem and _fits(path, known):
+            if known.problem == problem and _is_for_here(known) and _fits(path, known):
                 return known
     return None
 
 
 def entry_of(problem: Problem, schedule: LayerSchedule) -> Entry | None:
     """The cached kernel that `schedule` runs; None where there is none that runs here."""
-    spec = msgspec.structs.replace(problem, isa=schedule.isa).spec()
-    path = cache.find(spec, Choice(schedule.method, channels=schedule.channels).variant)
-    entry = cache.load_entry(path) if path else None
+    entry = any_entry_of(problem, schedule)
     return entry if entry and runs(entry) else None
 
 
+def any_entry_of(problem: Problem, schedule: LayerSchedule) -> Entry | None:
+    """The cached kernel that `schedule` runs, wherever that may be; None where there is none."""
+    spec = msgspec.structs.replace(problem, isa=schedule.isa).spec()
+    path = cache.find(spec, Choice(schedule.method, channels=schedule.channels).variant)
+    return cache.load_entry(path) if path else None
+
+
 def store(tuned: Tuned, folder: Path) -> Path:
-    """Write one result, in one step and beside those of other processes; ToolError where that fails."""
+    """Write one result, in one step and beside those of other processes; ToolError where that fails.
+
+    It replaces that of the same problem and kind of processor, and comes before those of other kinds.
+    """
     path = _path(folder, tuned.problem)
     with locked(user_folder() / "locks" / f"{path.parent.name}-{path.stem}.lock", partial(unwritable, path)):
-        others = [known for known in _read(path) if known.problem != tuned.problem]
-        content = _File(FORMAT, tuple(sorted([*others, tuned], key=lambda known: msgspec.json.encode(known.problem))))
+        mine = tuned.problem, tuned.processor
+        others = [known for known in _read(path) if (known.problem, known.processor) != mine]
+        content = _File(FORMAT, tuple(sorted([tuned, *others], key=lambda known: msgspec.json.encode(known.problem))))
         replace_file(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
     return path
 
 
 def _path(folder: Path, problem: Problem) -> Path:
     return folder / problem.isa / f"a{problem.act_bits}w{problem.w_bits}.json"
+
+
+def _is_for_here(known: Tuned) -> bool:
+    """Whether it was measured on a processor of the kind that will run it, as far as that is known."""
+    if not known.processor or not runs_natively(load(known.problem.isa).table):
+        return True
+    from bitsynth.device.facts import here
+
+    return known.processor == here().kind
 
 
 def _fits(path: Path, known: Tuned) -> bool:

@@ -16,7 +16,8 @@ struct call {
     size_t band_rows, band_grid_rows, bands;
     size_t slots;                                 /* tasks at a time, each with its own scratch */
     size_t rows_bytes, sums_bytes, view_bytes, views;
-    size_t pointers_bytes, terms_bytes, tile_bytes, staged_bytes, scratch_bytes;
+    size_t staged_lines, staged_bytes;            /* lines of the input that are staged at a time, and bytes of one */
+    size_t pointers_bytes, terms_bytes, tile_bytes, held_bytes, taps_bytes, patch_bytes, scratch_bytes;
     uint8_t *arena, *codes;
     size_t *segment_offsets;
     size_t offsets_bytes;
@@ -31,10 +32,24 @@ struct view {
     size_t first;
 };
 
+/* Codes of a line of the input, channels last: the group's first pixel, and how many bytes can be read there. */
+struct line {
+    const uint8_t *codes;
+    size_t apart, readable;
+};
+
+/* A line that was staged, and its number from 1 on; 0 for none. */
+struct held {
+    struct line line;
+    size_t number;
+};
+
 struct scratch {
     const uint8_t **pointers;
     int32_t *term, *affine, *tile;
-    uint8_t *staged, *pad;
+    struct held *held; /* the line y of the input is in place y % staged_lines */
+    struct line *taps; /* the lines that a row of output reads */
+    uint8_t *staged, *patch, *pad;
 };
 
 static inline size_t least(size_t a, size_t b)
@@ -50,6 +65,15 @@ static inline size_t ceiling(size_t x, size_t unit)
 static inline size_t aligned(size_t bytes)
 {
     return ceiling(bytes, 64) * 64;
+}
+
+/* Eight channels from 8 * eighth on, a code a byte, of a packed pixel. */
+static inline uint64_t bs_eight_codes(size_t bits, const uint64_t *words, size_t eighth)
+{
+    uint64_t codes = 0;
+    for (size_t bit = 0; bit < bits; ++bit)
+        codes |= (words[eighth / 8 * bits + bit] >> eighth % 8 & UINT64_C(0x0101010101010101)) << bit;
+    return codes;
 }
 
 /* A tap of an output pixel: whether it lies in the image, and where. */

@@ -52,6 +52,20 @@ static size_t grid_lines(const struct call *c, size_t rows)
     return (rows - 1) * l->stride_h + (l->kernel_h - 1) * l->dilation_h + 1;
 }
 
+/* A line of another layout is staged once: as many are kept as a window reaches over. */
+static void plan_staging(struct call *c)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t reach = (l->kernel_h - 1) * l->dilation_h + 1;
+    if (l->in_layout != BS_NHWC) {
+        c->staged_lines = l->gather == BS_IM2COL ? least(reach, c->in.height) : 1;
+        c->staged_bytes = aligned(c->in.width * ceiling(l->in_channels + 7, 8) * 8 + 64); /* groups start anywhere in an eight */
+    }
+    c->held_bytes = aligned(c->staged_lines * sizeof(struct held));
+    c->taps_bytes = aligned(l->kernel_h * sizeof(struct line));
+    c->patch_bytes = aligned(c->pixel_codes + 64);
+}
+
 static void plan_arena(struct call *c, size_t threads)
 {
     const struct bs_layer *l = c->layer;
@@ -73,11 +87,9 @@ static void plan_arena(struct call *c, size_t threads)
     c->offsets_bytes = aligned(c->segments * sizeof(size_t));
     c->terms_bytes = aligned((least(block, c->out.height * c->out.width) + k->rows) * sizeof(int32_t));
     c->tile_bytes = aligned((k->rows + 1) * k->columns * sizeof(int32_t));
-    const size_t line = l->in_layout == BS_NHWC ? 0 : c->in.width * l->groups * l->in_channels;
-    const size_t patch = l->gather == BS_IM2COL ? c->pixel_codes : l->in_channels;
-    c->staged_bytes = aligned(line + 64) + aligned(patch + 64);
-    c->scratch_bytes =
-        c->pointers_bytes + 2 * c->terms_bytes + c->tile_bytes + c->staged_bytes + aligned(c->pixel_bytes + k->slack);
+    plan_staging(c);
+    c->scratch_bytes = c->pointers_bytes + 2 * c->terms_bytes + c->tile_bytes + c->held_bytes + c->taps_bytes
+        + c->staged_lines * c->staged_bytes + c->patch_bytes + aligned(c->pixel_bytes + k->slack);
 }
 
 /* Whether the sizes below are none because products wrapped: reckoned with doubles, generously. */
@@ -86,8 +98,8 @@ static int wraps(const struct call *c)
     const struct bs_layer *l = c->layer;
     const double pixels = (double)c->out.height * (double)c->out.width, out_pixel = (double)l->groups * (double)l->out_channels;
     const double view = ((double)c->band_grid_rows + 1) * ((double)c->grid_w + 1) * ((double)c->pixel_bytes + 256);
-    const double line = (double)c->in.width * (double)l->groups * (double)l->in_channels;
-    const double bytes = (double)c->views * view + (double)c->slots * (line + 8 * pixels) + pixels * out_pixel;
+    const double lines = (double)c->staged_lines * (double)c->in.width * ((double)l->in_channels + 256);
+    const double bytes = (double)c->views * view + (double)c->slots * (lines + 8 * pixels) + pixels * out_pixel;
     return bytes > (double)(SIZE_MAX / 2);
 }
 
@@ -155,8 +167,14 @@ static struct scratch scratch_of(const struct call *c, size_t slot)
     at += c->terms_bytes;
     s.tile = (int32_t *)(void *)at;
     at += c->tile_bytes;
+    s.held = (struct held *)(void *)at;
+    at += c->held_bytes;
+    s.taps = (struct line *)(void *)at;
+    at += c->taps_bytes;
     s.staged = at;
-    s.pad = at + c->staged_bytes;
+    at += c->staged_lines * c->staged_bytes;
+    s.patch = at;
+    s.pad = at + c->patch_bytes;
     return s;
 }
 

@@ -3,46 +3,56 @@
 
 #include <string.h>
 
-/* Codes of a line of the input, channels last: the group's first pixel, and how many bytes can be read there. */
-struct line {
-    const uint8_t *codes;
-    size_t apart, readable;
-};
-
-static void stage_channels_first(const struct call *c, size_t y, uint8_t *to)
+/* A line of the group, copied to where its codes lie channels last. */
+static struct line stage_channels_first(const struct call *c, size_t y, uint8_t *to)
 {
-    const size_t channels = c->layer->groups * c->layer->in_channels, plane = c->in.height * c->in.width;
-    const uint8_t *from = c->input + c->image * channels * plane + y * c->in.width;
+    const size_t channels = c->layer->in_channels, width = c->in.width, plane = c->in.height * width;
+    const size_t first = (c->image * c->layer->groups + c->group) * channels;
+    const uint8_t *from = c->input + first * plane + y * width;
     for (size_t channel = 0; channel < channels; ++channel)
-        for (size_t x = 0; x < c->in.width; ++x)
+        for (size_t x = 0; x < width; ++x)
             to[x * channels + channel] = from[channel * plane + x];
+    const struct line line = {to, channels, width * channels + 64};
+    return line;
 }
 
-static void stage_packed(const struct call *c, size_t y, uint8_t *to)
+static struct line stage_packed(const struct call *c, size_t y, uint8_t *to)
 {
-    const size_t channels = c->layer->groups * c->layer->in_channels, bits = c->layer->act_bits;
-    const size_t words = bs_packed_words(bits, channels);
-    const uint64_t *from = (const uint64_t *)(const void *)c->input + (c->image * c->in.height + y) * c->in.width * words;
-    for (size_t x = 0; x < c->in.width; ++x)
-        bs_unpack_codes(bits, channels, from + x * words, to + x * channels);
+    const struct bs_layer *l = c->layer;
+    const size_t before = l->in_channels * c->group, from = before / 8, eights = ceiling(before + l->in_channels, 8) - from;
+    const size_t words = bs_packed_words(l->act_bits, l->groups * l->in_channels);
+    const uint64_t *pixel = (const uint64_t *)(const void *)c->input + (c->image * c->in.height + y) * c->in.width * words;
+    for (size_t x = 0; x < c->in.width; ++x, pixel += words)
+        for (size_t i = 0; i < eights; ++i) {
+            const uint64_t eight = bs_eight_codes(l->act_bits, pixel, from + i);
+            memcpy(to + (x * eights + i) * 8, &eight, 8);
+        }
+    const struct line line = {to + before % 8, eights * 8, c->in.width * eights * 8 + 64 - before % 8};
+    return line;
 }
 
-static struct line input_line(const struct call *c, size_t y, const struct scratch *s)
+/* A line of the input as it lies. */
+static struct line plain_line(const struct call *c, size_t y)
 {
     const struct bs_layer *l = c->layer;
     const size_t channels = l->groups * l->in_channels, bytes = c->in.width * channels, before = l->in_channels * c->group;
     const size_t number = c->image * c->in.height + y;
-    if (l->in_layout == BS_NHWC) {
-        const struct line line = {
-            c->input + number * bytes + before, channels, (c->in.batch * c->in.height - number) * bytes - before};
-        return line;
-    }
-    if (l->in_layout == BS_NCHW)
-        stage_channels_first(c, y, s->staged);
-    else
-        stage_packed(c, y, s->staged);
-    const struct line line = {s->staged + before, channels, bytes + 64 - before};
+    const struct line line = {
+        c->input + number * bytes + before, channels, (c->in.batch * c->in.height - number) * bytes - before};
     return line;
+}
+
+static struct line input_line(const struct call *c, size_t y, const struct scratch *s)
+{
+    if (c->layer->in_layout == BS_NHWC)
+        return plain_line(c, y);
+    struct held *held = s->held + y % c->staged_lines;
+    if (held->number != y + 1) {
+        uint8_t *to = s->staged + y % c->staged_lines * c->staged_bytes;
+        held->line = c->layer->in_layout == BS_NCHW ? stage_channels_first(c, y, to) : stage_packed(c, y, to);
+        held->number = y + 1;
+    }
+    return held->line;
 }
 
 /* Row terms of `count` pixels `apart` bytes from each other, the first of which is at `place`. */
@@ -66,9 +76,8 @@ static void pack_pixel(const struct call *c, struct view view, size_t place, con
 /* A pixel of padding, packed: its sums go to place 0 of the view. */
 void bs_pack_padding(const struct call *c, struct view view, const struct scratch *s)
 {
-    uint8_t *codes = s->pad - aligned(c->pixel_codes + 64);
-    memset(codes, (int)c->layer->pad_code, c->layer->in_channels);
-    pack_pixel(c, view, 0, codes, c->pixel_codes + 64, s->pad);
+    memset(s->patch, (int)c->layer->pad_code, c->layer->in_channels);
+    pack_pixel(c, view, 0, s->patch, c->pixel_codes + 64, s->pad);
 }
 
 static void pad_pixels(const struct call *c, struct view view, size_t line, size_t from, size_t to,
@@ -141,14 +150,14 @@ static void pack_only_taps(const struct call *c, struct view view, size_t y, con
     const struct bs_layer *l = c->layer;
     const struct line in = tap_line(c, y, 0, s);
     const size_t line = y - view.first;
-    uint8_t *patch = s->pad - aligned(c->pixel_codes + 64), *to = view.rows + line * c->line_bytes;
+    uint8_t *to = view.rows + line * c->line_bytes;
     for (size_t x = 0; x < c->grid_w; ++x, to += c->pixel_bytes) {
         const size_t at = x * l->stride_w - l->pad_left;
         if (in.codes && at < c->in.width)
             pack_pixel(c, view, line * c->grid_w + x, in.codes + at * in.apart, in.readable - at * in.apart, to);
         else {
-            gather_patch(c, in, x, patch);
-            pack_pixel(c, view, line * c->grid_w + x, patch, c->pixel_codes + 64, to);
+            gather_patch(c, in, x, s->patch);
+            pack_pixel(c, view, line * c->grid_w + x, s->patch, c->pixel_codes + 64, to);
         }
     }
 }
@@ -157,16 +166,20 @@ static void pack_patches(const struct call *c, struct view view, size_t y, const
 {
     const struct bs_layer *l = c->layer;
     const size_t tap_codes = l->kernel_w * l->in_channels, line = y - view.first;
-    uint8_t *patch = s->pad - aligned(c->pixel_codes + 64), *to = view.rows + line * c->line_bytes;
+    uint8_t *to = view.rows + line * c->line_bytes;
+    for (size_t ky = 0; ky < l->kernel_h; ++ky)
+        s->taps[ky] = tap_line(c, y, ky, s);
     for (size_t x = 0; x < c->grid_w; ++x, to += c->pixel_bytes) {
         for (size_t ky = 0; ky < l->kernel_h; ++ky)
-            gather_patch(c, tap_line(c, y, ky, s), x, patch + ky * tap_codes);
-        pack_pixel(c, view, line * c->grid_w + x, patch, c->pixel_codes + 64, to);
+            gather_patch(c, s->taps[ky], x, s->patch + ky * tap_codes);
+        pack_pixel(c, view, line * c->grid_w + x, s->patch, c->pixel_codes + 64, to);
     }
 }
 
 void bs_pack_lines(const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s)
 {
+    for (size_t i = 0; i < c->staged_lines; ++i)
+        s->held[i].number = 0;
     if (c->layer->gather != BS_IM2COL) {
         pack_image(c, view, from, to, s);
         return;

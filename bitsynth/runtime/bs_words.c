@@ -25,11 +25,8 @@ void bs_pack_codes(size_t bits, size_t channels, const uint8_t *codes, uint64_t 
 
 void bs_unpack_codes(size_t bits, size_t channels, const uint64_t *words, uint8_t *codes)
 {
-    for (size_t from = 0; from < channels; from += 64, words += bits)
-        for (size_t q = 0; q < 8 && from + 8 * q < channels; ++q) {
-            uint64_t eight = 0;
-            for (size_t bit = 0; bit < bits; ++bit)
-                eight |= (words[bit] >> q & low_bits) << bit;
-            memcpy(codes + from + 8 * q, &eight, least(8, channels - from - 8 * q));
-        }
+    for (size_t from = 0; from < channels; from += 8) {
+        const uint64_t eight = bs_eight_codes(bits, words, from / 8);
+        memcpy(codes + from, &eight, least(8, channels - from));
+    }
 }

@@ -2,42 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from bitsynth.errors import Refuted
-from bitsynth.growth import Sums, flush_effect, fold_growth, step_growth
+from bitsynth.growth import Sums, carry_effect, flush_effect, fold_growth, step_growth
 from bitsynth.isa.load import Isa
 from bitsynth.program import Kernel, Pass
 from bitsynth.wellformed import MAX_TIMES
 
 
-def longest_loops(isa: Isa, kernel: Kernel, loop: Pass) -> Pass:
-    """The pass with every loop as long as the proof allows, innermost first, by bisection."""
-    sums = Sums.of_step(step_growth(isa, kernel, loop))
-    for level in range(len(loop.loops)):
-        loop = with_times(loop, level, _longest(_holds(isa, kernel, loop, level, sums)))
-        if level + 1 < len(loop.loops):
-            sums = fold_growth(isa, kernel, loop, level + 1, sums)
-    return loop
-
-
-def _holds(isa: Isa, kernel: Kernel, loop: Pass, level: int, sums: Sums) -> Callable[[int], bool]:
-    """Whether what follows loop `level` takes its accumulators exactly after so many runs."""
+def longest_loops(isa: Isa, kernel: Kernel, chain: Sequence[Pass]) -> list[Pass]:
+    """The passes between two flushes with every loop as long as the proof allows, innermost first, by bisection."""
+    made = [_longest_inside(isa, kernel, loop, number) for number, loop in enumerate(chain)]
 
     def holds(times: int) -> bool:
-        try:
-            changed = with_times(loop, level, times)
-            if level + 1 < len(loop.loops):
-                fold_growth(isa, kernel, changed, level + 1, sums)
-            else:
-                flush_effect(isa, kernel, changed, sums)
-        except Refuted:
-            return False
-        return True
+        return _exact(lambda: _flushed(isa, kernel, [(_outermost(loop, times), sums) for loop, sums in made]))
 
-    return holds
+    times = _longest(holds)
+    return [_outermost(loop, times) for loop, _ in made]
+
+
+def _longest_inside(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[Pass, Sums]:
+    """The pass with all loops but the outermost as long as those around take their sums, and what these are."""
+    sums = Sums.of_step(step_growth(isa, kernel, loop), number)
+    for level in range(len(loop.loops) - 1):
+
+        def holds(times: int, level: int = level, loop: Pass = loop, sums: Sums = sums) -> bool:
+            return _exact(lambda: fold_growth(isa, kernel, with_times(loop, level, times), level + 1, sums))
+
+        loop = with_times(loop, level, _longest(holds))
+        if level + 2 < len(loop.loops):
+            sums = fold_growth(isa, kernel, loop, level + 1, sums)
+    return loop, sums
+
+
+def _flushed(isa: Isa, kernel: Kernel, chain: Sequence[tuple[Pass, Sums]]) -> None:
+    """Refuted unless the outermost loops, and the flush, take all sums exactly."""
+    carried: Sums | None = None
+    for loop, sums in chain:
+        level = len(loop.loops) - 1
+        if level:
+            sums = fold_growth(isa, kernel, loop, level, sums, carried is not None)
+        if loop.carries:
+            carried = carry_effect(isa, kernel, loop, sums, carried)
+        else:
+            flush_effect(isa, kernel, loop, sums, carried)
+
+
+def _outermost(loop: Pass, times: int) -> Pass:
+    return with_times(loop, len(loop.loops) - 1, times)
+
+
+def _exact(run: Callable[[], object]) -> bool:
+    try:
+        run()
+    except Refuted:
+        return False
+    return True
 
 
 def with_times(loop: Pass, level: int, times: int) -> Pass:

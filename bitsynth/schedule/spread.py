@@ -29,6 +29,7 @@ from bitsynth.schedule.registers import fits
 from bitsynth.schedule.tile import ROWS as FEW_ROWS
 from bitsynth.schedule.tile import flushed_rarely
 from bitsynth.sketches import fold, table, terms, unpack
+from bitsynth.sketches.fold import Way
 from bitsynth.sketches.reduce import Constants
 from bitsynth.sketches.solver import Budget
 from bitsynth.sketches.terms import Term
@@ -51,6 +52,11 @@ class Digit:
     low: int
     bits: int
     plane: int | None
+
+    @property
+    def weight(self) -> int:
+        """The power of two its products count."""
+        return self.low + (self.plane or 0)
 
 
 @dataclass(frozen=True)
@@ -167,15 +173,23 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: Shape, model: str) -> Kernel | No
     """One row of the candidate, without its table program; None where it has no way to the tile."""
     constants: Constants = {}
     metric = cost.metric(isa.name, model)
+    bits = (spec.wgt.bits, spec.act.bits) if shape.swapped else (spec.act.bits, spec.wgt.bits)
     try:
         moving = memory(isa, _row_bytes(shape.term))
         to_and_fro = metric(isa[moving.load_tile]) + metric(isa[moving.store_tile])
-        built = [_pass(isa, spec, shape, digit, constants, metric, to_and_fro) for digit in shape.digits]
+        step = _step(isa, shape, unpack.find(isa, bits[1], shape.per_byte, metric), constants)
+        chains = _chains(isa, shape, bits[1], metric, to_and_fro)
     except NoKernel:
         return None
-    orders = {order for _, order in built}
+    orders = {_slots(way.order, len(step.accs)) for way, _ in chains}
     if len(orders) > 1:
         return None
+    slots = orders.pop()
+    passes = [
+        _pass(isa, shape, bits, way, number, digit, step, constants)
+        for way, digits in chains
+        for number, digit in enumerate(digits)
+    ]
     row_terms, column_terms = _terms(spec, shape.swapped)
     return Kernel(
         isa=isa.name,
@@ -183,14 +197,14 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: Shape, model: str) -> Kernel | No
         w_bits=spec.wgt.bits,
         swapped=shape.swapped,
         rows=1,
-        columns=len(built[0][1]),
+        columns=len(slots),
         k_step=shape.k_step,
         slot_bytes=shape.term.slot_bytes,
-        slots=built[0][1],
+        slots=slots,
         memory=moving,
         constants=tuple(constants.values()),
         build=None,
-        passes=tuple(p for p, _ in built),
+        passes=tuple(passes),
         row_terms=row_terms,
         column_terms=column_terms,
     )
@@ -207,20 +221,57 @@ def _terms(spec: MatmulSpec, swapped: bool) -> tuple[tuple[int, ...], tuple[int,
     return (wgt, act) if swapped else (act, wgt)
 
 
-def _pass(
-    isa: Isa, spec: MatmulSpec, shape: Shape, digit: Digit, constants: Constants, metric: Metric, moving: float
-) -> tuple[Pass, tuple[int, ...]]:
-    """The pass of one digit, and its column order."""
-    term = shape.term
-    bits = (spec.wgt.bits, spec.act.bits) if shape.swapped else (spec.act.bits, spec.wgt.bits)
+Chain = tuple[Way, tuple[Digit, ...]]
+"""Digits whose passes share accumulators, the greatest first, and how their sums go to the tile."""
+
+
+def _chains(isa: Isa, shape: Shape, column_bits: int, metric: Metric, moving: float) -> list[Chain]:
+    """Passes that share accumulators, as many at a time as is cheapest; NoKernel where sums have no way to the tile."""
     steps = -(-cost.AMORTISED_K // shape.k_step)
-    coef = -(2 << (digit.low + (digit.plane or 0)))
-    way = fold.cheapest(isa, term.acc_type, shape.terms * _growth(term, digit, bits[1]), steps, coef, metric, moving)
-    step = _step(isa, shape, unpack.find(isa, bits[1], shape.per_byte, metric), constants)
-    loops, flush, tile = fold.nest(isa, way, step, constants)
+
+    def chain(digits: tuple[Digit, ...]) -> Chain:
+        growth = shape.terms * max(_growth(shape.term, digit, column_bits) for digit in digits)
+        doublings = tuple(more.weight - less.weight for more, less in pairwise(digits))
+        coef = -(2 << digits[-1].weight)
+        way = fold.cheapest(isa, shape.term.acc_type, growth, steps, coef, metric, moving, doublings)
+        return way, digits
+
+    best: list[Chain] = []
+    for size in range(1, len(shape.digits) + 1):
+        try:
+            chains = [chain(digits) for digits in _together(shape.digits, size)]
+        except NoKernel:
+            continue
+        if not best or sum(way.cost for way, _ in chains) < sum(way.cost for way, _ in best):
+            best = chains
+    if not best:
+        raise NoKernel(f"{isa.name}: sums of {shape.term} have no way to the tile")
+    return best
+
+
+def _together(digits: Sequence[Digit], size: int) -> Iterator[tuple[Digit, ...]]:
+    """`size` digits at a time, next to each other in weight, the greatest first; NoKernel unless all are as wide."""
+    if size > 1 and (len({d.bits for d in digits}) > 1 or len({d.weight for d in digits}) < len(digits)):
+        raise NoKernel("sums of digits that are not as wide, or of one weight, are not shared")
+    ordered = sorted(digits, key=lambda d: -d.weight) if size > 1 else list(digits)
+    yield from (tuple(ordered[k : k + size]) for k in range(0, len(ordered), size))
+
+
+def _pass(
+    isa: Isa,
+    shape: Shape,
+    bits: tuple[int, int],
+    way: Way,
+    number: int,
+    digit: Digit,
+    step: Loop,
+    constants: Constants,
+) -> Pass:
+    """The pass of digit `number` of those that share accumulators."""
+    loops, flush, given = fold.nest(isa, way, step, constants, number)
     rows = tuple(_row_input(shape, digit, bits[0], n) for n in range(shape.terms))
     columns = tuple(_column_input(shape, digit, bits[1], u) for u in range(shape.unroll))
-    return Pass(rows, columns, loops, flush, tile), _slots(way.order, len(step.accs))
+    return Pass(rows, columns, loops, flush, given, carries=number < len(way.doublings))
 
 
 def _growth(term: Term, digit: Digit, column_bits: int) -> int:

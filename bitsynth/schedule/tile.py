@@ -65,7 +65,7 @@ def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str,
 
 def flushed_rarely(isa: Isa, kernel: Kernel) -> Kernel:
     """The same kernel with loops as long as the proof allows, and first runs of their own."""
-    longest = (peeled(isa, longest_loops(isa, kernel, p), kernel.rows) for p in kernel.passes)
+    longest = (peeled(isa, p, kernel.rows) for c in kernel.chains for p in longest_loops(isa, kernel, c))
     return msgspec.structs.replace(kernel, passes=tuple(longest))
 
 

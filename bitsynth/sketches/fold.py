@@ -5,6 +5,9 @@ Both ways are the cheapest of the flush search (`reduce`), and the cheaper of th
 
 What parts narrow lanes into low and high ones may leave the low ones unmasked: their sums are
 mixed with those of the high ones, and wrap, until the next stage takes the high sums away.
+
+Passes whose sums differ by a power of two may share the wider accumulators: each doubles them
+for the next, and the last goes to the tile.
 """
 
 from __future__ import annotations
@@ -50,12 +53,17 @@ class Stage:
 
 @dataclass(frozen=True)
 class Way:
-    """Stages from accumulators of type `start` to the tile, how often each is run, and what all cost."""
+    """Stages from accumulators of type `start` to the tile, how often each is run, and what all cost.
+
+    Of as many passes as there are `doublings`, and one more: each doubles its sums so often before the next.
+    """
 
     start: VecType
     stages: tuple[Stage, ...]
     runs: tuple[int, ...]
     cost: float
+    doublings: tuple[int, ...] = ()
+    double: Finish | None = None
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -69,14 +77,23 @@ class Way:
 
 
 @lru_cache(maxsize=4096)
-def cheapest(isa: Isa, start: VecType, growth: int, steps: int, coef: int, metric: Metric, moving: float) -> Way:
+def cheapest(
+    isa: Isa,
+    start: VecType,
+    growth: int,
+    steps: int,
+    coef: int,
+    metric: Metric,
+    moving: float,
+    doublings: tuple[int, ...] = (),
+) -> Way:
     """The cheaper way when a step adds up to `growth` to a lane; NoKernel if there is none.
 
     What is summed is taken `coef` times from the tile, of which a register costs `moving` to load and store.
+    With `doublings` passes share accumulators, the last of them what goes to the tile.
     """
-    plain = [
-        way for kinds in _kinds(isa, start) if (way := _way(isa, start, kinds, growth, steps, coef, metric, moving))
-    ]
+    found = (_way(isa, start, kinds, growth, steps, coef, metric, moving, doublings) for kinds in _kinds(isa, start))
+    plain = [way for way in found if way]
     ways = [*plain, *(mixed for way in plain if (mixed := _mixed(isa, way, metric)))]
     if not ways:
         raise NoKernel(f"{isa.name}: no way from {start} accumulators that grow by {growth} to the tile")
@@ -98,23 +115,54 @@ def _way(
     coef: int,
     metric: Metric,
     moving: float,
+    doublings: tuple[int, ...],
 ) -> Way | None:
+    if doublings and len(kinds) == 1:
+        return None
     stages: list[Stage] = []
     counts: list[int] = []
     have, most, runs, registers, cost = start, growth, steps, 1, 0.0
     for kind in kinds:
-        times = min(((1 << have.bits) - 1) // most, runs)
         last = kind == isa.tile
+        most *= _together(doublings) if last else 1
+        times = min(((1 << have.bits) - 1) // most, runs)
         stage = _stage(isa, have, times * most, kind, coef if last else -1, times, metric) if times else None
         if stage is None:
             return None
         runs = -(-runs // times)
-        cost += (stage[1] + metric(isa.gate)) * registers * runs
+        cost += (stage[1] + metric(isa.gate)) * registers * runs * (1 if last else len(doublings) + 1)
         have, most, registers = kind, times * most, registers * stage[0].registers
         stages.append(stage[0])
         counts.append(runs)
     cost += moving * registers * runs
-    return Way(start, tuple(stages), tuple(counts), cost)
+    way = Way(start, tuple(stages), tuple(counts), cost, doublings)
+    return _doubling(isa, way, metric) if doublings else way
+
+
+def _together(doublings: Sequence[int]) -> int:
+    """How often shared accumulators hold what one pass adds, after the last."""
+    held = 1
+    for times in doublings:
+        held = (held << times) + 1
+    return held
+
+
+def _doubling(isa: Isa, way: Way, metric: Metric) -> Way | None:
+    """The way with what doubles shared accumulators; None where nothing does."""
+    kind = way.stages[0].kind
+    found = _added(isa, kind, -1, metric)
+    if found is None:
+        return None
+    registers = way.stages[0].registers * way.runs[-1]
+    return replace(way, double=found[1], cost=way.cost + found[0] * registers * sum(way.doublings))
+
+
+def _added(isa: Isa, kind: VecType, coef: int, metric: Metric) -> tuple[float, Finish] | None:
+    """What takes `coef` times a register of `kind` from another, lane by lane, and its cost."""
+    trace = Trace(isa, LinearDomain(1))
+    trace.bind("acc", _filled(kind, 1))
+    found = finish(trace, ["acc"], coef, metric, kind)
+    return found[:2] if found and found[2] == tuple(range(kind.lanes)) else None
 
 
 def _mixed(isa: Isa, way: Way, metric: Metric) -> Way | None:
@@ -122,13 +170,12 @@ def _mixed(isa: Isa, way: Way, metric: Metric) -> Way | None:
     first, *rest = way.stages
     match first.moves:
         case (Halves(keep=str(keep)) as parted,) if rest:
-            trace = Trace(isa, LinearDomain(1))
-            trace.bind("acc", _filled(first.kind, 1))
-            found = finish(trace, ["acc"], 1 << parted.narrow.bits, metric, first.kind)
-            if found is None or found[2] != tuple(range(first.kind.lanes)):
+            found = _added(isa, first.kind, 1 << parted.narrow.bits, metric)
+            if found is None:
                 return None
             stages = (replace(first, moves=(replace(parted, keep=None),)), replace(rest[0], unmix=found[1]), *rest[1:])
-            cost = way.cost - metric(isa[keep]) * way.runs[0] + found[0] * way.runs[1]
+            folds = way.runs[0] * (len(way.doublings) + 1)
+            cost = way.cost - metric(isa[keep]) * folds + found[0] * way.runs[1]
             return replace(way, stages=stages, cost=cost)
     return None
 
@@ -153,8 +200,8 @@ def _filled(kind: VecType, most: int) -> Register:
 Nest = tuple[tuple[Loop, ...], tuple[str, ...], tuple[str, ...]]
 
 
-def nest(isa: Isa, way: Way, step: Loop, constants: Constants) -> Nest:
-    """The loops around `step`, the flush and its tile registers, for every accumulator of the step."""
+def nest(isa: Isa, way: Way, step: Loop, constants: Constants, number: int = 0) -> Nest:
+    """The loops around `step`, the flush and what it gives, of pass `number` of those that share accumulators."""
     loops = [Loop(way.stages[0].times, step.program, step.accs)]
     names = [acc.name for acc in step.accs]
     have = way.start
@@ -166,10 +213,27 @@ def nest(isa: Isa, way: Way, step: Loop, constants: Constants) -> Nest:
         times = way.stages[len(loops)].times
         loops.append(Loop(times, lines, accs))
         names, have = wider, stage.kind
+    if number < len(way.doublings):
+        return (tuple(loops), *_doubled(isa, way, names, way.doublings[number], constants))
     last = way.stages[-1]
     tile = [f"c{r}" for r in range(len(names) * last.registers)]
     flush, tile = _take(isa, last, have, names, tile, constants)
     return tuple(loops), flush, tuple(tile)
+
+
+def _doubled(
+    isa: Isa, way: Way, names: Sequence[str], times: int, constants: Constants
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Shared accumulators `names`, each doubled `times` times: program lines, and what they become."""
+    kind = way.stages[0].kind
+    trace = Trace(isa, LinearDomain(1), constants=constants)
+    for name in names:
+        trace.bind(name, _filled(kind, 1))
+    out = list(names)
+    for _ in range(times):
+        assert way.double is not None
+        out = [take_from_tile(trace, way.double, [name], -1, [name])[0] for name in out]
+    return tuple(map(str, trace.steps)), tuple(out)
 
 
 def _take(

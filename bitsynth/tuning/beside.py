@@ -13,38 +13,21 @@ from bitsynth.layers import Conv2d
 from bitsynth.layers.tuned import Problem
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.tuning.measurer import Timing
+from bitsynth.tuning.operands import Operands
 
 BURST = 3
 SAMPLE_NS = 1_000_000
 
 
 class Beside:
-    """Operands of a problem, and its layer by the `default` schedule."""
+    """The layer of a problem by the `default` schedule, and others beside it."""
 
     def __init__(self, problem: Problem, default: LayerSchedule) -> None:
-        self.problem, g = problem, problem.geometry
-        rng, spec = np.random.default_rng(0), problem.spec()
-        shape = g.out_channels, g.in_channels // g.groups, *g.kernel
-        self.weight = rng.choice([spec.wgt.value(c) for c in spec.wgt.codes], shape)
-        self.codes = rng.integers(0, 1 << problem.act_bits, (1, *problem.image, g.in_channels), np.uint8)
-        self.default = self._layer(default)
+        self.operands = Operands(problem)
+        self.codes, self.threads = self.operands.codes, problem.threads
+        self.default = self.operands.layer(default)
         self.expected = self.default.run(self.codes)
         self.calls = self._calls()
-
-    def _layer(self, schedule: LayerSchedule) -> Conv2d:
-        p, g = self.problem, self.problem.geometry
-        return Conv2d(
-            self.weight,
-            p.act_bits,
-            p.w_bits,
-            stride=g.stride,
-            padding=g.padding,
-            dilation=g.dilation,
-            groups=g.groups,
-            isa=p.isa,
-            threads=p.threads,
-            schedule=schedule,
-        )
 
     def _calls(self) -> int:
         """How many calls take about SAMPLE_NS."""
@@ -52,11 +35,11 @@ class Beside:
 
     def _time(self, layer: Conv2d, calls: int) -> float:
         out = np.empty_like(self.expected)
-        return min(burst(lambda: layer._call(self.codes, out, calls), BURST, self.problem.threads)) / calls
+        return min(burst(lambda: layer._call(self.codes, out, calls), BURST, self.threads)) / calls
 
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
         """The fastest of `rounds` bursts of each, in turn: what others do to the machine is no part of it."""
-        layer = self._layer(schedule)
+        layer = self.operands.layer(schedule)
         self._check(schedule, layer.run(self.codes))
         times = [[self._time(x, self.calls) for x in (self.default, layer)] for _ in range(rounds)]
         default, mine = np.min(times, axis=0)
@@ -67,5 +50,5 @@ class Beside:
             where = tuple(int(i) for i in np.argwhere(got != self.expected)[0])
             raise Refuted(
                 f"{schedule} gives other results than {self.default.schedule} in {wrong:,} of {got.size:,} sums: "
-                f"{got[where]}, not {self.expected[where]}, at {where} of {self.problem}"
+                f"{got[where]}, not {self.expected[where]}, at {where} of {self.operands.problem}"
             )

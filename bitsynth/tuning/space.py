@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bitsynth.choice import Choice
-from bitsynth.layers.default import Candidate, Plan, plans
+from bitsynth.layers.default import Candidate, Fits, Plan, plans
 from bitsynth.layers.tuned import Problem
 from bitsynth.program import BIT_AXES
 from bitsynth.schedule.layer import GATHERS, LayerSchedule
@@ -81,10 +81,10 @@ class Space:
         }
 
 
-def space(problem: Problem) -> Space:
-    """All that can be chosen; NoKernel where no kernel for layers is cached."""
+def space(problem: Problem, fits: Fits | None = None) -> Space:
+    """All that can be chosen of kernels that `fits`, by default that run here; NoKernel where none is cached."""
     spec = problem.spec()
-    ranked = plans(spec.act, spec.wgt, problem.geometry, problem.image, problem.isa)
+    ranked = plans(spec.act, spec.wgt, problem.geometry, problem.image, problem.isa, fits)
     kernels = {_name(p.found): p.found for p in ranked}
     height, width = problem.geometry.output(*problem.image)
     priors = _priors(ranked)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Condition
 from typing import Any, cast
 
 import msgspec
@@ -40,11 +41,12 @@ _SCHEDULE, _TIMING, _WHY, _UNTIL = "schedule", "timing", "why", "until"
 
 
 class Study:
-    """The trials of one problem: `finished` of them so far, the best first in `ranked`."""
+    """The trials of one problem: `finished` of them so far, the best first in `ranked`. Threads may share it."""
 
     def __init__(self, study: optuna.Study, space: Space) -> None:
         self._study, self.space = study, space
         seed = SEED + len(study.get_trials(deepcopy=False))
+        self._turn, self._running = Condition(), 0
         self._samplers = TPESampler(seed=seed, n_ei_candidates=_EI_CANDIDATES), RandomSampler(seed)
 
     @property
@@ -73,15 +75,27 @@ class Study:
                 self._study.enqueue_trial(params)
 
     @contextmanager
-    def trial(self, timeout_s: float) -> Iterator[Running | None]:
-        """A trial of a schedule that no other trial has, None where nothing is left; failed unless it is `done`."""
-        self._fail_stale()
-        running = self._ask(time.time() + timeout_s + GRACE_S)
+    def trial(self, most: int, timeout_s: float) -> Iterator[Running | None]:
+        """A trial of a schedule that no other trial has, None where `most` are finished or nothing is left.
+
+        It failed unless it is `done`. Threads wait for one another where all that are wanted run.
+        """
+        with self._turn:
+            self._turn.wait_for(lambda: not self.finished < most <= self.finished + self._running)
+            running = self._begun(timeout_s) if self.finished < most else None
+            self._running += 1
         try:
             yield running
         finally:
             if running and not running.told:
                 running.drop()
+            with self._turn:
+                self._running -= 1
+                self._turn.notify_all()
+
+    def _begun(self, timeout_s: float) -> Running | None:
+        self._fail_stale()
+        return self._ask(time.time() + timeout_s + GRACE_S)
 
     def _ask(self, until: float) -> Running | None:
         for draw in range(_DRAWS):
@@ -166,7 +180,8 @@ def open_study(path: Path, problem: Problem, space: Space, seal: str) -> Study:
             found.set_user_attr(name, value)
     if found.user_attrs != about:
         raise SpecError(
-            f"{path} has a study of this layer made with another compiler, other kernels or another version; {_ADVICE}"
+            f"{path} has a study of this layer made with another compiler, other kernels, another processor or "
+            f"another version; {_ADVICE}"
         )
     return study
 

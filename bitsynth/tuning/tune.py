@@ -30,24 +30,26 @@ class Result:
 def tune(study: Study, measurer: Measurer, trials: int, timeout_s: float, progress: Progress) -> Result:
     """Measure until `study` has `trials`, and choose; ToolError where the default schedule cannot be measured.
 
-    Refuted, at once, where a schedule gives other results than the default.
+    Refuted, at once, where a schedule gives other results than it should.
     """
     study.enqueue_priors()
-    ranked = study.ranked()
-    while (done := study.finished) < trials:
-        with study.trial(timeout_s) as running:
+    explore(study, measurer, trials, timeout_s, progress)
+    return choose(study, measurer, trials, progress)
+
+
+def explore(study: Study, measurer: Measurer, trials: int, timeout_s: float, progress: Progress) -> None:
+    """Measure until `study` has `trials`; several threads may at once, each with a measurer of its own."""
+    while True:
+        done, ranked = study.finished, study.ranked()
+        with study.trial(trials, timeout_s) as running:
             if running is None:
-                break
+                return
             progress(f"{done + 1} of {trials}{_best(ranked)}, now {running.schedule}", done, trials)
             try:
                 running.done(measurer.measure(running.schedule, ROUNDS))
             except TrialFailed as why:
                 _require_default(study, running.schedule, why)
                 running.failed(str(why))
-        ranked = study.ranked()
-    progress(f"the best once more{_best(ranked)}", trials, trials)
-    schedule, timing = _chosen(study, measurer, ranked)
-    return Result(schedule, timing, study.finished, tuple(study.failures))
 
 
 def _best(ranked: Ranked) -> str:
@@ -59,8 +61,15 @@ def _require_default(study: Study, schedule: LayerSchedule, why: TrialFailed) ->
         raise ToolError(f"the default schedule, {schedule}, cannot be measured: {why}") from None
 
 
-def _chosen(study: Study, measurer: Measurer, ranked: Ranked) -> tuple[LayerSchedule, Timing]:
+def choose(study: Study, measurer: Measurer, trials: int, progress: Progress) -> Result:
     """The fastest of the best few, measured anew; the default where none is faster: noise chose them too."""
+    ranked = study.ranked()
+    progress(f"the best once more{_best(ranked)}", trials, trials)
+    schedule, timing = _fastest(study, measurer, ranked)
+    return Result(schedule, timing, study.finished, tuple(study.failures))
+
+
+def _fastest(study: Study, measurer: Measurer, ranked: Ranked) -> tuple[LayerSchedule, Timing]:
     default = study.space.priors[0]
     found = []
     for schedule in dict.fromkeys([default, *(s for s, _ in ranked[:FINALISTS])]):

@@ -19,6 +19,9 @@ from bitsynth.device import Device, Facts, job, program
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa import load
 from bitsynth.layers import Conv2d, Dense, Scale, Thresholds
+from bitsynth.layers.default import candidates
+from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.spec import Encoding, Operand
 
 RNG = np.random.default_rng(6)
 
@@ -113,6 +116,44 @@ def test_onnxruntime_is_timed_where_it_is_installed(server):
     assert got.left_out == {}
 
 
+def two_schedules(isa):
+    """A layer by two methods, whose kernels have one name on avxvnni."""
+    weight, codes = RNG.choice([-1, 1], (16, 24, 3, 3)), RNG.integers(0, 4, (1, 9, 8, 24)).astype(np.uint8)
+    found = candidates(Operand(2, Encoding.UNSIGNED), Operand(1, Encoding.BIPOLAR), isa)
+    schedules = [LayerSchedule(isa, x.method, x.channels, "direct", rows=1) for x in found]
+    return [Conv2d(weight, 2, 1, padding=1, isa=isa, schedule=s) for s in schedules], codes
+
+
+def in_turn(board, isa, repeats):
+    """What the board makes of one program with all kernels, whose layers take turns."""
+    made, codes = two_schedules(isa)
+    right = made[0].run(codes)
+    work = [job.Work(x.schedule.method, x, codes, right) for x in made]
+    one = program.compile_program(x.kernel for x in made)
+    sampling = job.Sampling(repeats, together=len(work), burst_ns=10**6, beside_float=False)
+    return board.run(one, work, 1, sampling, 60)
+
+
+@pytest.mark.slow
+def test_layers_of_all_methods_take_turns_in_one_program(server, skip_isa):
+    server.tool("board-emulator", ssh_server.tool_of(emulator("neon", skip_isa)))
+    with Device("board", emulator="board-emulator") as board:
+        assert [(x.name, x.ns) for x in in_turn(board, "neon", 3)] == [
+            ("popcount", ()),
+            ("lookup", ()),
+            ("multiply", ()),
+        ]
+
+
+def test_kernels_of_one_name_take_turns(server, skip_isa):
+    if missing := host.missing(load.load("avxvnni").table):
+        skip_isa("avxvnni", f"code needs a processor with {', '.join(missing)}; this one lacks it")
+    assert len({x.kernel.name for x in two_schedules("avxvnni")[0]}) < len(two_schedules("avxvnni")[0])
+    with Device("board") as board:
+        got = in_turn(board, "avxvnni", 3)
+    assert all(len(x.ns) == 3 and not x.fp32_ns for x in got)
+
+
 def test_a_wrong_result_is_refuted(server, monkeypatch):
     right = job.Work.of
 
@@ -164,7 +205,7 @@ def test_a_connection_that_is_lost(server):
 
 @pytest.mark.parametrize("file", ["runner", "job"])
 def test_a_full_disk(server, file):
-    server.tool("mktemp", f'd=$({shutil.which("mktemp")} "$@") && ln -s /dev/full "$d/{file}" && echo "$d"')
+    server.tool("mktemp", f'd=$({shutil.which("mktemp")} "$@") && ln -s /dev/full "$d/{file}.part" && echo "$d"')
     with Device("board") as board, pytest.raises(ToolError) as caught:
         board.measure(layers("auto")[:1])
     assert f"board: its disk is full: no room for {file} in {server.tmp}" in str(caught.value)
@@ -291,8 +332,8 @@ def runner():
     """The program for this machine, and a layer's job."""
     name, layer, codes = layers("auto")[0]
     work = job.Work.of(name, layer, codes)
-    path = program.compile_program(program.Target.of(layer.kernel), [layer.kernel])
-    return path, job.pack([work], [layer.kernel.name], 1, 2)
+    made = program.compile_program([layer.kernel])
+    return made.path, job.pack([work], made, 1, job.Sampling(2))
 
 
 def ran(runner, data, tmp_path, *, stdin):

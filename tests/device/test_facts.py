@@ -38,6 +38,19 @@ def test_a_board():
 
 
 @pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (PI, "Cortex-A53"),
+        ("machine aarch64\nboard A board\nprocessor -\n", "A board"),
+        ("machine aarch64\n", "aarch64"),
+        ("", "unknown"),
+    ],
+)
+def test_kinds(text, kind):
+    assert Facts.parse(text).kind == kind
+
+
+@pytest.mark.parametrize(
     ("word", "said"),
     [("0x0", "none"), ("0x2", "clock capped"), ("0x80000", "at the soft temperature limit since boot"), ("odd", "")],
 )

@@ -6,29 +6,11 @@ import pytest
 
 from bitsynth import cache
 from bitsynth.build import host
-from bitsynth.cli import main
 
-AVX2 = ["--isa", "avx2", "--act-bits", "1", "--w-bits", "1"]
-
-
-@pytest.fixture(autouse=True)
-def user(tmp_path, monkeypatch):
-    """An empty user cache."""
-    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    cache.load_entry.cache_clear()
-
-
-@pytest.fixture
-def fails(capsys):
-    def call(code, *argv):
-        assert main(["bench", "kernels", *argv]) == code
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.startswith("error: ")
-        assert "Traceback" not in err
-        return err
-
-    return call
+KERNELS = ["bench", "kernels"]
+LAYERS = ["bench", "resnet18"]
+AVX2 = [*KERNELS, "--isa", "avx2", "--act-bits", "1", "--w-bits", "1"]
+pytestmark = pytest.mark.usefixtures("user")
 
 
 @pytest.mark.parametrize(
@@ -46,12 +28,31 @@ def fails(capsys):
     ],
 )
 def test_bad_arguments(fails, argv, said):
-    assert said in fails(2, *argv)
+    assert said in fails(2, *KERNELS, *argv)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--layers", "C1"], "--layers: unknown 'C1'; known: C2, C3"),
+        (["--act-bits", ""], "--act-bits: want bits from 1 to 8"),
+        (["--w-bits", "1,9"], "--w-bits: want bits from 1 to 8"),
+        (["--baseline", "tvm"], "--baseline: unknown 'tvm'"),
+        (["--isa", "sparc"], "unknown instruction set 'sparc'"),
+    ],
+)
+def test_bad_arguments_of_layers(fails, argv, said):
+    assert said in fails(2, *LAYERS, *argv)
+
+
+def test_layers_are_not_timed_under_an_emulator(fails):
+    other = "neon" if host.arch() == "x86_64" else "avx2"
+    assert f"does not run {other}, and an emulator tells no time" in fails(2, *LAYERS, "--isa", other)
 
 
 def test_no_kernel_of_a_set(fails, monkeypatch, tmp_path):
     monkeypatch.setattr(cache, "folders", lambda: [tmp_path])
-    assert "no cached kernel for avx2; `bitsynth synth --isa avx2` makes one" in fails(2, "--isa", "avx2")
+    assert "no cached kernel for avx2; `bitsynth synth --isa avx2` makes one" in fails(2, *KERNELS, "--isa", "avx2")
 
 
 def test_a_feature_that_is_missing_is_named(fails, monkeypatch):
@@ -62,7 +63,7 @@ def test_a_feature_that_is_missing_is_named(fails, monkeypatch):
 
 def test_a_processor_that_runs_nothing(fails, monkeypatch):
     monkeypatch.setattr(host, "features", frozenset)
-    assert "name one to be emulated with --isa" in fails(2)
+    assert "name one to be emulated with --isa" in fails(2, *KERNELS)
 
 
 def test_no_compiler(fails, monkeypatch, tmp_path):
@@ -83,4 +84,5 @@ def test_files_that_cannot_be_written(fails, tmp_path):
     (tmp_path / "file").write_text("")
     assert "name another file" in fails(4, *AVX2, "--json", str(tmp_path / "file" / "out.json"))
     assert "name another file" in fails(4, *AVX2, "--plot", str(tmp_path / "file" / "plot"))
-    assert f"{tmp_path} is a folder; name another file" in fails(4, *AVX2, "--json", str(tmp_path))
+    for argv in ([*AVX2, "--json"], [*LAYERS, "--json"], [*LAYERS, "--csv"]):
+        assert f"{tmp_path} is a folder; name another file" in fails(4, *argv, str(tmp_path))

@@ -23,30 +23,7 @@ KNOWN = ", ".join(load.names())
 WIDTHS = ["--act-bits", "1", "--w-bits", "1"]
 SYNTH = ["synth", "--isa", "neon", *WIDTHS]
 COMMAND = [sys.executable, "-m", "bitsynth.cli"]
-
-
-@pytest.fixture(autouse=True)
-def user(tmp_path, monkeypatch):
-    """An empty user cache."""
-    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    cache.load_entry.cache_clear()
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def fails(capsys):
-    """Run a command that must fail with `code`: its one message."""
-
-    def call(code, *argv):
-        assert main(list(argv)) == code
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.startswith("error: ")
-        assert err.count("\n") == 1
-        assert "Traceback" not in err
-        return err
-
-    return call
+pytestmark = pytest.mark.usefixtures("user")
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ import importlib.util
 
 import pytest
 
-from bitsynth import cache
-from bitsynth.cli import main
 from bitsynth.layers import tuned
 from bitsynth.tuning import local
 
@@ -14,25 +12,9 @@ OWN = ["--in-channels", "8", "--out-channels", "8"]
 
 
 @pytest.fixture(autouse=True)
-def user(tmp_path, monkeypatch):
-    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
+def idle(user, monkeypatch):
     monkeypatch.setattr(local, "started", lambda *args: pytest.fail("something is measured"))
     monkeypatch.setattr(local, "runs_natively", lambda table: True)
-    cache.load_entry.cache_clear()
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def fails(capsys):
-    def call(code, *argv):
-        assert main(list(argv)) == code
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.startswith("error: ")
-        assert err.count("\n") == 1
-        return err
-
-    return call
 
 
 @pytest.mark.parametrize(

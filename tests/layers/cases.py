@@ -71,6 +71,7 @@ class Case:
     columns_first: bool = False
     block_rows: int = 0
     band_rows: int = 0
+    flush_steps: int = 0
     threads: int = 1
     patterns: tuple[str, str] = ("random", "random")
     seed: int = 0
@@ -89,6 +90,7 @@ class Case:
             band_rows=self.band_rows,
             unroll=m.unroll,
             bit_axis=m.bit_axis,
+            flush_steps=self.flush_steps,
         )
 
     def operands(self):

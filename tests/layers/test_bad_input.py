@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds, pack, packed_words, unpack
-from bitsynth.layers.library import MOST_THREADS
+from bitsynth.layers.pool import MOST_THREADS
 from bitsynth.schedule.layer import LayerSchedule
 
 M = machine("avx2", "lookup", 2, 2, "ternary", "signed")

@@ -1,15 +1,16 @@
 """Layers of Arm processors under an emulator, which puts every array beside pages that cannot be touched."""
 
 import sys
+from dataclasses import replace
 
-import numpy as np
 import pytest
 from cases import QUIET, Case, cases, check, machine, usable
 from hypothesis import given, settings
 
 import bitsynth.layers.library
+from bitsynth import Pool, build
 from bitsynth.build import host
-from bitsynth.errors import SpecError
+from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.load import load
 
 ONE = machine("neon", "lookup", 2, 1)
@@ -61,9 +62,39 @@ def test_layers_in_the_other_emulator(m, skip_isa, monkeypatch):
     run(m, 40)
 
 
-def test_an_emulated_layer_has_one_thread(skip_isa):
+@pytest.mark.parametrize("threads", [2, Pool(2)], ids=["number", "pool"])
+def test_an_emulated_layer_has_one_thread(threads, skip_isa):
     usable(ONE, skip_isa)
     if host.arch() == load(ONE.isa).table.arch:
         pytest.skip("this machine runs the code itself")
+    layer, x, want = Case(ONE, 1, (1, 1), (1, 1), (1, 1), threads=Pool(1)).prepared()
+    assert (layer(x) == want).all()
     with pytest.raises(SpecError, match="has one thread, not 2"):
-        Case(ONE, 1, (1, 1), (1, 1), (1, 1), threads=2).made(np.ones((1, 1, 1, 1), int))(np.ones((1, 1, 1, 1), int))
+        Case(ONE, 1, (1, 1), (1, 1), (1, 1), threads=threads).run_once()
+
+
+def packing(case, skip_isa):
+    """Instructions that packing the activations of `case` takes."""
+    layer, x, _ = case.prepared()
+    kernel = layer.kernel
+    try:
+        library = bitsynth.layers.library.compiled(kernel)
+        counted = build.runner(load(case.machine.isa), library, needs=kernel.needs, count=True)
+    except ToolError as why:
+        skip_isa(case.machine.isa, str(why))
+    layer.__dict__["_runner"] = counted
+    codes = x if case.layout == "packed" else case.machine.act.encode(x, "x")
+    assert layer.bound(codes, packings=1)[0]() == 0
+    return counted.instructions
+
+
+@pytest.mark.parametrize("gather", ["direct", "im2col"])
+@pytest.mark.parametrize("layout", ["NCHW", "packed"])
+def test_a_line_of_the_input_is_staged_once(layout, gather, skip_isa):
+    """However wide it is, and whatever groups and windows read it: packing is linear in pixels, and in channels."""
+    if host.arch() == load(ONE.isa).table.arch:
+        pytest.skip("this machine runs the code itself")
+    one = Case(ONE, 1, (6, 12), (8, 4), (3, 3), padding=(1, 1, 1, 1), layout=layout, gather=gather)
+    count = packing(one, skip_isa)
+    assert packing(replace(one, image=(6, 24)), skip_isa) < 2.2 * count
+    assert packing(replace(one, groups=4), skip_isa) < 4.4 * count

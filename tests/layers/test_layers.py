@@ -107,3 +107,16 @@ def test_no_schedule_changes_a_bit(few, method, case):
     ]
     runs += [replace(case, machine=m, gather=g, band_rows=r) for m, g, r in product(forms, GATHERS, (0, 2))]
     assert len({run.run_once().tobytes() for run in runs}) == 1
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+@pytest.mark.parametrize("channels", [24, 64])
+def test_sums_that_planes_share_end_anywhere(isa, channels, skip_isa):
+    """Every plane of a block of K starts where the block does: at the start of a segment of taps, or inside one."""
+    m = machine(isa, "lookup", 2, 2)
+    usable(m, skip_isa)
+    case = Case(m, 2, (5, 6), (channels, 70), (3, 3), padding=(1, 1, 1, 1))
+    want = case.run_once()
+    for steps in (1, 2, 5, 7, 13):
+        assert (replace(case, flush_steps=steps).run_once() == want).all()
+    check(replace(case, flush_steps=5))

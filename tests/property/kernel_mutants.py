@@ -142,6 +142,7 @@ def _of_passes(kernel: Kernel) -> Mutants:
         if len(loop.tile) > 1:
             yield "tile: reversed", replaced(kernel, index, tile=loop.tile[::-1])
             yield "tile: first twice", replaced(kernel, index, tile=(loop.tile[0],) * len(loop.tile))
+        yield f"carries: pass {index}", replaced(kernel, index, carries=not loop.carries)
     passes = kernel.passes
     yield "pass: twice", change(kernel, passes=(*passes, passes[-1]))
     if len(passes) > 1:

@@ -176,6 +176,45 @@ def one_more_pass_of_mixed_sums() -> Kernel:
     return replace(found, passes=(replace(loop, loops=nested, flush=flush),))
 
 
+def sharing() -> tuple[Kernel, Pass, Pass]:
+    """A kernel of two passes that share accumulators: the sums of the first are doubled."""
+    found = kernel("avx2", "lookup", 2, 2)
+    high, low = found.passes
+    assert high.carries
+    assert not low.carries
+    return found, high, low
+
+
+def shared_sums_are_not_doubled() -> Kernel:
+    found, high, low = sharing()
+    names = tuple(acc.name for acc in high.loops[-1].accs)
+    return replace(found, passes=(replace(high, flush=(), tile=names), low))
+
+
+def shared_sums_are_doubled_twice() -> Kernel:
+    found, high, low = sharing()
+    twice = [(f"t9{k}", s) for k, s in enumerate(high.flush_steps)]
+    again = tuple(f"{new} = {s.op} {s.dst} {s.dst}" for new, s in twice)
+    return replace(found, passes=(replace(high, flush=(*high.flush, *again), tile=tuple(new for new, _ in twice)), low))
+
+
+def shared_sums_change_places() -> Kernel:
+    found, high, low = sharing()
+    return replace(found, passes=(replace(high, tile=high.tile[::-1]), low))
+
+
+def shared_sums_are_those_of_the_lower_plane() -> Kernel:
+    found, high, low = sharing()
+    return replace(found, passes=(replace(high, columns=low.columns), replace(low, columns=high.columns)))
+
+
+def shared_sums_last_as_long_as_those_of_a_pass() -> Kernel:
+    """They hold three times what a pass adds."""
+    found, high, low = sharing()
+    longer = (with_times(p, 1, 3 * p.loops[1].times) for p in (high, low))
+    return replace(found, passes=tuple(longer))
+
+
 WRONG = [
     two_columns_exclude_each_other,
     two_columns_are_counted_as_none,
@@ -190,6 +229,11 @@ WRONG = [
     low_sums_wrap_too,
     bytes_wrap_below_mixed_sums,
     one_more_pass_of_mixed_sums,
+    shared_sums_are_not_doubled,
+    shared_sums_are_doubled_twice,
+    shared_sums_change_places,
+    shared_sums_are_those_of_the_lower_plane,
+    shared_sums_last_as_long_as_those_of_a_pass,
 ]
 
 

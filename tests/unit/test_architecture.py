@@ -113,6 +113,8 @@ BROKEN = {
     ("region = 0x1000_0000", "region = 0"): "arm: emulator: region is 0x0",
     ('programs = ["qemu-arm", "qemu-arm-static"]', "programs = []"): "want one or more of qemu.programs",
     ('"" = "UC_CPU_ARM_MAX"', '"-x" = "y"'): 'want an entry "" in qemu.cpu and unicorn.cpu',
+    ('probe = "cpuid.c"', 'probe = "none.c"'): "x86_64: probe is 'none.c'; want a file beside this one",
+    ('probe = "cpuid.c"\n', ""): "missing required field `probe`",
     ("[arm]", "[arm"): "",
 }
 
@@ -122,6 +124,8 @@ def test_a_wrong_file_is_named(tmp_path, change, why):
     old, new = change
     text = paths.architectures().read_text()
     assert old in text
+    for probe in SHIPPED.glob("*.c"):
+        shutil.copy(probe, tmp_path)
     path = tmp_path / "architectures.toml"
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(SpecError) as error:

@@ -172,9 +172,13 @@ host = ["asimddp"]
 """
 
 
-def with_features(folder, text=FEATURES, a72='["crypto"]'):
+PROBES = {"aes": "has(3)", "sha2": "has(6)", "asimddp": "has(20)"}
+
+
+def with_features(folder, text=FEATURES, a72='["crypto"]', probes=PROBES):
     path = folder / "isa.toml"
-    old = path.read_text(encoding="utf-8")
+    known = "".join(f'{feature} = "{c}"\n' for feature, c in probes.items())
+    old = path.read_text(encoding="utf-8").replace("[isa.probes]\n", f"[isa.probes]\n{known}")
     a53 = old.replace("[isa.cpu.a72]", f"[isa.cpu.a72]\nfeatures = {a72}")
     path.write_text(a53.replace("[isa.cpu.a53]", "[isa.cpu.a53]\nfeatures = []") + text, encoding="utf-8")
 
@@ -259,6 +263,14 @@ def test_wrong_features_are_named(folder, text, a72, why):
     assert why in str(error.value)
 
 
+@pytest.mark.parametrize("feature", PROBES)
+def test_a_feature_that_c_cannot_ask_for_is_named(folder, feature):
+    with_features(folder, probes={f: c for f, c in PROBES.items() if f != feature})
+    with pytest.raises(SpecError) as error:
+        load.load_folder(folder)
+    assert str(error.value).startswith(f"{folder / 'isa.toml'}: probes: want a C expression that asks for {feature}")
+
+
 CHILD = """
 [isa]
 name = "child"
@@ -271,6 +283,9 @@ host_features = ["asimd", "asimddp"]
 
 [isa.ctype]
 u8x64 = "my_type"
+
+[isa.probes]
+asimddp = "has(20)"
 
 [isa.sources]
 own = "measured"

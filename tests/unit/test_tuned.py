@@ -10,6 +10,7 @@ import pytest
 from bitsynth import cache, paths
 from bitsynth.bench.resnet18 import LAYERS
 from bitsynth.build import host
+from bitsynth.device import facts
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d, tuned
@@ -97,6 +98,45 @@ def test_a_file_has_each_problem_once_in_an_order():
     assert path == user_folder() / "avx2" / "a2w1.json"
     threads = [known["problem"]["threads"] for known in json.loads(path.read_text())["tuned"]]
     assert threads == [1, 2, 3]
+
+
+def on(processor, block_rows):
+    """A result of a board."""
+    return msgspec.structs.replace(result(block_rows=block_rows), processor=processor, board="a board")
+
+
+@pytest.fixture
+def runs_here(monkeypatch):
+    """Whether this processor, an A53, runs the instruction set."""
+    monkeypatch.setattr(facts, "here", lambda: facts.Facts(processor="A53"))
+    return lambda runs: monkeypatch.setattr(tuned, "runs_natively", lambda table: runs)
+
+
+def test_a_layer_that_runs_here_takes_what_was_tuned_on_its_kind_of_processor(shipped, runs_here):
+    runs_here(True)
+    store(on("A72", 1), user_folder())
+    assert find(PROBLEM) is None
+    assert "(default)" in layer().explain()
+    store(result(block_rows=2), shipped)
+    assert find(PROBLEM) == result(block_rows=2)
+    store(on("A53", 3), user_folder())
+    assert find(PROBLEM) == on("A53", 3)
+    assert "(tuned on A53, 0.50 of the default's time)" in layer().explain()
+
+
+def test_a_layer_that_does_not_run_here_takes_the_newest_of_any_board(runs_here):
+    runs_here(False)
+    for known in (on("A53", 1), on("A72", 2)):
+        store(known, user_folder())
+        assert find(PROBLEM) == known
+    path = store(on("A53", 3), user_folder())
+    assert find(PROBLEM) == on("A53", 3)
+    assert list(tuned._read(path)) == [on("A53", 3), on("A72", 2)]
+
+
+def test_results_of_this_machine_say_nothing_of_boards():
+    (known,) = json.loads(store(result(), user_folder()).read_text())["tuned"]
+    assert not {"processor", "board"} & set(known)
 
 
 def test_a_kernel_that_is_not_cached_any_more(shipped):

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -19,10 +20,11 @@ from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.tuning import space as spaces
 from bitsynth.tuning import study as studies
 from bitsynth.tuning.measurer import Timing, TrialFailed
+from bitsynth.tuning.outcome import study_file
 from bitsynth.tuning.process import started
 from bitsynth.tuning.space import space
 from bitsynth.tuning.study import open_study
-from bitsynth.tuning.tune import FINAL_ROUNDS, ROUNDS, tune
+from bitsynth.tuning.tune import FINAL_ROUNDS, ROUNDS, explore, tune
 
 WINDOW = 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)
 PROBLEM = Problem("avx2", 2, 1, Geometry(64, 128, *WINDOW), (14, 14), 1)
@@ -235,6 +237,30 @@ def test_two_processes_share_a_study(reopen, tmp_path):
     assert min(counts) > 0
 
 
+def test_threads_share_a_study_to_the_trial(reopen):
+    """No more trials than are wanted, and none too few where a thread gives up."""
+    study, measurers = reopen(), [Pretended(lambda schedule: time.sleep(0.01)) for _ in range(4)]
+
+    def give_up(schedule):
+        raise ToolError("gone")
+
+    study.enqueue_priors()
+    with ThreadPoolExecutor() as threads:
+        lost = threads.submit(explore, study, Pretended(give_up), 23, SECONDS, silent)
+        done = [threads.submit(explore, study, m, 23, SECONDS, silent) for m in measurers]
+    assert str(lost.exception()) == "gone"
+    assert [f.exception() for f in done] == [None] * 4
+    tried = [schedule for m in measurers for schedule in m.seen]
+    assert len(tried) == len(set(tried)) == study.finished == 23
+    assert study.failures == []
+
+
+def test_a_study_file_is_of_a_kind_of_processor(tmp_path):
+    names = [study_file(PROBLEM, kind) for kind in ("", "Cortex-A53", "Intel(R) Xeon(R)")]
+    assert names[0] == tmp_path / "cache" / "tuned" / "studies" / "avx2-a2w1.journal"
+    assert [p.name for p in names[1:]] == ["avx2-a2w1-cortex-a53.journal", "avx2-a2w1-intel-r-xeon-r.journal"]
+
+
 def test_a_line_that_was_cut_off_is_dropped(reopen, tmp_path):
     run(reopen(), Pretended(), 3)
     file = tmp_path / "new" / "study"
@@ -262,7 +288,9 @@ def test_a_file_that_was_edited(reopen, tmp_path):
 
 def test_another_version(reopen):
     reopen()
-    with pytest.raises(SpecError, match="made with another compiler, other kernels or another version; name another"):
+    with pytest.raises(
+        SpecError, match=r"made with another compiler, other kernels, .* or another version; name another"
+    ):
         reopen("other")
 
 

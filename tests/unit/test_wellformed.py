@@ -16,6 +16,7 @@ from bitsynth.errors import BitsynthError, Refuted, SpecError
 from bitsynth.isa import load
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.program import Acc, Constant, Kernel, Step, Table
+from bitsynth.schedule.loops import with_times
 from bitsynth.wellformed import constant_load
 
 change = msgspec.structs.replace
@@ -201,7 +202,32 @@ def test_accumulators_become_values(name):
 
 @pytest.mark.parametrize("tile", [(), ("t0", "t0"), ("acc0",), ("k0",), ("c1",), ("t999",), ("c0; x",)])
 def test_the_tile_becomes_values(tile):
-    refused(with_pass(tile=tile), "tile registers, not|which no step of the flush defines")
+    refused(with_pass(tile=tile), "tile registers, not|which no step of it defines")
+
+
+def test_passes_that_carry():
+    """What one leaves in the accumulators the next finds there, over the same steps."""
+    high, low = LOOKUP.passes
+    assert high.carries
+
+    def without_the_last(tile):
+        return change(LOOKUP, passes=(change(high, tile=tile), low))
+
+    refused(change(LOOKUP, passes=(low, high)), "it lacks a last pass that flushes to the tile")
+    refused(change(LOOKUP, passes=(high, change(low, carries=True))), "c0 has no value yet")
+    refused(without_the_last(high.tile[:-1]), "a flush must give 4 accumulators, not 3")
+    refused(without_the_last((*high.tile[:-1], "c0")), "a flush gives 'c0', which no step of it defines")
+    refused(without_the_last((*high.tile[:-1], "k0")), "a flush gives 'k0', which no step of it defines")
+    refused(
+        change(LOOKUP, passes=(with_times(high, 1, 7), low)),
+        "it lacks as many steps between flushes in passes that carry",
+    )
+    wide = low.loops[1]
+    renamed = change(wide, accs=(wide.accs[1], wide.accs[0], *wide.accs[2:]))
+    refused(
+        change(LOOKUP, passes=(high, change(low, loops=(low.step, renamed)))),
+        "it lacks the same accumulators in passes that carry",
+    )
 
 
 @pytest.mark.parametrize(

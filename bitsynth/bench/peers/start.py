@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from bitsynth.bench.contender import Kind
+from bitsynth.bench.contender import Contender
 from bitsynth.bench.peers.caps import Cap, caps
 from bitsynth.bench.peers.process import Process, started
 from bitsynth.errors import SpecError, ToolError
@@ -16,16 +16,11 @@ NEEDS = {"torch": ("torch",), "onnxruntime": ("onnxruntime", "onnx")}
 
 
 @dataclass(frozen=True, eq=False)
-class Peer:
+class Peer(Contender):
     """One variant of a package, such as `torch int8_onednn`."""
 
     variant: str
-    kind: Kind
     process: Process
-
-    @property
-    def name(self) -> str:
-        return f"{self.process.package} {self.variant}"
 
     def time(self, layer: str, repeats: int) -> list[int]:
         times: list[int] = self.process.ask({"variant": self.variant, "layer": layer, "repeats": repeats})
@@ -72,10 +67,10 @@ def start(
 
 
 def _add(found: Peers, process: Process, cap: Cap, layers: Sequence[str]) -> None:
-    said = process.ask(list(layers))
-    found.about[process.package] = {**said["about"], **cap.env}
-    found.peers.extend(Peer(variant, kind, process) for variant, kind in said["variants"].items())
-    found.left_out.update({f"{process.package} {variant}": why for variant, why in said["problems"].items()})
+    said, package = process.ask(list(layers)), process.package
+    found.about[package] = {**said["about"], **cap.env}
+    found.peers.extend(Peer(f"{package} {v}", kind, v, process) for v, kind in said["variants"].items())
+    found.left_out.update({f"{package} {v}": why for v, why in said["problems"].items()})
 
 
 def _missing(package: str) -> str:

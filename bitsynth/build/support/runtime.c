@@ -1,4 +1,4 @@
-/* The functions a C compiler may call on its own, for code that runs without libc. */
+/* The functions of libc that code may call where it runs without: those a C compiler calls on its own, and one. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -66,6 +66,14 @@ HIDDEN int memcmp(const void *a, const void *b, size_t n) {
     STAY_A_LOOP;
   }
   return 0;
+}
+
+/* Of libc, which tells code what the processor has: the emulated one is chosen to have what the code needs. */
+unsigned long getauxval(unsigned long type);
+
+HIDDEN unsigned long getauxval(unsigned long type) {
+  (void)type;
+  return ~0ul;
 }
 
 #ifdef __ARM_EABI__

@@ -17,7 +17,7 @@ enum { BAD_JOB = 10, NO_MEMORY = 11, LEFT_ALONE = 12 };
 
 struct head {
     char magic[8];
-    int64_t size, threads, repeats, layers, row_words;
+    int64_t size, threads, repeats, layers, row_words, together, burst_ns;
 };
 
 struct row {
@@ -67,7 +67,8 @@ static struct job read_job(const char *path)
     struct job job;
     job.bytes = read_file(path, &size);
     job.head = (const struct head *)(const void *)job.bytes;
-    if (size < sizeof *job.head || memcmp(job.head->magic, "bsjob 1", 8) != 0 || (size_t)job.head->size != size)
+    if (size < sizeof *job.head || memcmp(job.head->magic, "bsjob 2", 8) != 0 || (size_t)job.head->size != size ||
+        job.head->together < 1)
         fail(BAD_JOB, "the job is none, or was cut short");
     job.pool = job.head->threads > 1 ? bs_pool_create((size_t)job.head->threads) : NULL;
     if (job.head->threads > 1 && !job.pool)
@@ -98,20 +99,23 @@ struct layer {
     const struct row *row;
     uint8_t *output, *arena, *fp32;
     size_t arena_bytes;
+    double *samples; /* of the layer, then of the float convolution */
+    int right, fp32_right;
 };
 
-static void run_layer(const struct layer *l)
+static void run_layer(const struct layer *l, int64_t calls)
 {
     const uint8_t *bytes = l->job->bytes;
     const struct row *row = l->row;
     if (bs_entries[row->kernel].run(row->numbers, bytes + row->constants_at, bytes + row->input_at, l->output, l->arena,
-            l->arena_bytes, l->job->pool, 1) != 0)
+            l->arena_bytes, l->job->pool, (size_t)calls) != 0)
         fail(BAD_JOB, "a layer of the job does not run");
 }
 
-static void run_fp32(const struct layer *l)
+static void run_fp32(const struct layer *l, int64_t calls)
 {
-    bs_fp32_run(&l->row->shape, l->fp32, l->job->pool);
+    for (int64_t i = 0; i < calls; ++i)
+        bs_fp32_run(&l->row->shape, l->fp32, l->job->pool);
 }
 
 static int64_t now(void)
@@ -121,46 +125,52 @@ static int64_t now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Nanoseconds of one run, after one that brings its operands back into the caches. */
-static int64_t timed(void (*run)(const struct layer *), const struct layer *l)
+/* Nanoseconds of one of `calls` in a row, after one that brings its operands back into the caches. */
+static double timed(void (*run)(const struct layer *, int64_t), const struct layer *l, int64_t calls)
 {
-    run(l);
+    run(l, 1);
     const int64_t start = now();
-    run(l);
-    return now() - start;
+    run(l, calls);
+    return (double)(now() - start) / (double)calls;
 }
 
-static void print_samples(const char *name, const int64_t *samples, int64_t count)
+/* As many calls as take the job's burst, and at least one. */
+static int64_t calls_of(const struct layer *l)
+{
+    const double burst = (double)l->job->head->burst_ns, once = timed(run_layer, l, 1);
+    return burst > once ? (int64_t)(burst / (once > 1 ? once : 1)) : 1;
+}
+
+static void print_samples(const char *name, const double *samples, int64_t count)
 {
     printf(", \"%s\": [", name);
     for (int64_t i = 0; i < count; ++i)
-        printf("%s%" PRId64, i ? ", " : "", samples[i]);
+        printf("%s%.1f", i ? ", " : "", samples[i]);
     printf("]");
 }
 
-/* The layer and the float convolution take turns, so that what disturbs the board disturbs both. */
-static void time_both(const struct layer *l, int64_t repeats)
+/* Layers and float convolutions take turns, so that what disturbs the board disturbs all. */
+static void time_in_turn(struct layer *layers, int64_t count, int64_t repeats)
 {
-    int64_t *samples = memory((size_t)repeats * 2 * sizeof *samples);
-    for (int64_t i = 0; i < repeats; ++i) {
-        samples[i] = timed(run_layer, l);
-        if (l->fp32)
-            samples[repeats + i] = timed(run_fp32, l);
-    }
-    print_samples("ns", samples, repeats);
-    if (l->fp32)
-        print_samples("fp32_ns", samples + repeats, repeats);
-    free(samples);
+    const int64_t calls = calls_of(layers);
+    for (int64_t i = 0; i < count; ++i)
+        layers[i].samples = memory((size_t)repeats * 2 * sizeof(double));
+    for (int64_t i = 0; i < repeats; ++i)
+        for (struct layer *l = layers; l < layers + count; ++l) {
+            l->samples[i] = timed(run_layer, l, calls);
+            if (l->fp32)
+                l->samples[repeats + i] = timed(run_fp32, l, calls);
+        }
 }
 
 static int fp32_right(const struct layer *l)
 {
     bs_fp32_prepare(&l->row->shape, l->fp32);
-    run_fp32(l);
+    run_fp32(l, 1);
     return bs_fp32_right(&l->row->shape, l->fp32);
 }
 
-static void do_layer(const struct job *job, int64_t number)
+static struct layer checked(const struct job *job, int64_t number)
 {
     struct layer l = {.job = job, .row = row_of(job, number)};
     if ((size_t)l.row->kernel >= bs_entry_count)
@@ -170,18 +180,49 @@ static void do_layer(const struct job *job, int64_t number)
     l.output = memory((size_t)l.row->output_bytes);
     l.arena = memory(l.arena_bytes);
     l.fp32 = l.row->with_fp32 ? memory(bs_fp32_bytes(&l.row->shape)) : NULL;
-    run_layer(&l);
-    const int right = crc32(l.output, (size_t)l.row->output_bytes) == (uint32_t)l.row->crc;
-    printf("{\"layer\": %" PRId64 ", \"right\": %s", number, right ? "true" : "false");
-    if (l.fp32)
-        printf(", \"fp32_right\": %s", fp32_right(&l) ? "true" : "false");
-    if (right && job->head->repeats > 0)
-        time_both(&l, job->head->repeats);
+    run_layer(&l, 1);
+    l.right = crc32(l.output, (size_t)l.row->output_bytes) == (uint32_t)l.row->crc;
+    l.fp32_right = l.fp32 && fp32_right(&l);
+    return l;
+}
+
+static void answer(const struct layer *l, int64_t number, int64_t repeats)
+{
+    printf("{\"layer\": %" PRId64 ", \"right\": %s", number, l->right ? "true" : "false");
+    if (l->samples)
+        print_samples("ns", l->samples, repeats);
+    if (l->samples && l->fp32)
+        print_samples("fp32_ns", l->samples + repeats, repeats);
+    if (l->fp32)
+        printf(", \"fp32_right\": %s", l->fp32_right ? "true" : "false");
     printf("}\n");
     fflush(stdout);
-    free(l.fp32);
-    free(l.arena);
-    free(l.output);
+}
+
+static void release(const struct layer *l)
+{
+    free(l->samples);
+    free(l->fp32);
+    free(l->arena);
+    free(l->output);
+}
+
+static void do_layers(const struct job *job, int64_t first, int64_t count)
+{
+    struct layer *layers = memory((size_t)count * sizeof *layers);
+    const int64_t repeats = job->head->repeats;
+    int right = 1;
+    for (int64_t i = 0; i < count; ++i) {
+        layers[i] = checked(job, first + i);
+        right &= layers[i].right;
+    }
+    if (right && repeats > 0)
+        time_in_turn(layers, count, repeats);
+    for (int64_t i = 0; i < count; ++i) {
+        answer(&layers[i], first + i, repeats);
+        release(&layers[i]);
+    }
+    free(layers);
 }
 
 static void *watch(void *unused)
@@ -203,8 +244,9 @@ int main(int argc, char **argv)
     if (pthread_create(&watcher, NULL, watch, NULL) != 0)
         fail(NO_MEMORY, "the system gives no thread");
     const struct job job = read_job(argv[1]);
-    for (int64_t i = 0; i < job.head->layers; ++i)
-        do_layer(&job, i);
+    const int64_t layers = job.head->layers, together = job.head->together;
+    for (int64_t i = 0; i < layers; i += together)
+        do_layers(&job, i, layers - i < together ? layers - i : together);
     bs_pool_destroy(job.pool);
     return 0;
 }

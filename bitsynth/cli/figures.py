@@ -1,0 +1,46 @@
+"""Files of figures that long commands write: what they need beforehand, and what all of them say."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bitsynth.bench.setting import setting
+from bitsynth.cli.files import require_writable
+from bitsynth.errors import ToolError
+from bitsynth.files import replace_file
+
+Plot = Annotated[
+    Path | None, typer.Option("--plot", metavar="PREFIX", help="Write PREFIX.png and PREFIX.svg.", show_default=False)
+]
+_ADVICE = "name another file"
+
+
+def require(*files: Path | None, plot: Path | None, packages: Sequence[str] = ()) -> None:
+    """ToolError now for what would be missing after the work."""
+    for package in (*packages, *(["matplotlib"] if plot else [])):
+        if importlib.util.find_spec(package) is None:
+            raise ToolError(f"the package {package} is not installed: pip install 'bitsynth[bench]'")
+    for path in filter(None, (*files, plot)):
+        require_writable(path.parent, _ADVICE)
+    for file in filter(None, files):
+        if file.is_dir():
+            raise ToolError(f"{file} is a folder; {_ADVICE}")
+
+
+def as_json(**facts: Any) -> bytes:
+    """The setting with the command, and `facts`."""
+    command = shlex.join(["bitsynth", *sys.argv[1:]])
+    return json.dumps({"setting": {**setting(), "command": command}, **facts}, indent=1).encode() + b"\n"
+
+
+def write(file: Path, data: bytes) -> None:
+    """Make `file` hold `data`."""
+    replace_file(file, data, _ADVICE)

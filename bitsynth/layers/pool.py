@@ -1,0 +1,110 @@
+"""Pools of threads, which layers share."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from threading import Lock
+from typing import Any, Self
+
+from bitsynth.build import Runner
+from bitsynth.errors import SpecError, ToolError
+
+MOST_THREADS = 256
+
+
+class Pool:
+    """Threads for any number of layers: `Conv2d(..., threads=pool)`. The one that calls is among them.
+
+    They start when a layer first needs them, once, and again in a forked process; without work they sleep. Layers
+    that share a pool take turns, whichever thread of Python calls them. `close`, the end of a `with` block or of
+    the last reference ends the threads.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = check_threads(threads)
+        self._turn, self._address, self._closed = Lock(), 0, False
+        self._end: weakref.finalize[..., Pool] | None = None
+        _living.add(self)
+
+    def __repr__(self) -> str:
+        return f"<bitsynth Pool of {self.threads} threads{', closed' if self._closed else ''}>"
+
+    def __enter__(self) -> Self:
+        return self.require_open()
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads, once no layer runs on them; layers of this pool then refuse to run."""
+        with self._turn:
+            self._closed = True
+            if self._end is not None:
+                self._end()
+
+    def require_open(self) -> Self:
+        """This pool; SpecError where it is closed."""
+        if self._closed:
+            raise SpecError(f"{self!r} runs no layer; make another")
+        return self
+
+    @contextmanager
+    def lent(self, runner: Runner) -> Iterator[int]:
+        """The address of `struct bs_pool` for a call of a layer, 0 for one thread; nobody else has it meanwhile."""
+        if self.threads == 1:
+            self.require_open()
+            yield 0
+            return
+        with self._turn:
+            self.require_open()
+            if self._end is None:
+                self._start(runner)
+            yield self._address
+
+    def _start(self, runner: Runner) -> None:
+        if not runner.description.startswith("natively"):
+            raise SpecError(f"a layer that runs {runner.description} has one thread, not {self.threads}")
+        self._address = runner.call("bs_pool_create", self.threads)
+        if not self._address:
+            raise ToolError(f"the system does not give {self.threads} threads")
+        self._end = weakref.finalize(self, runner.call, "bs_pool_destroy", self._address)
+        self._end.atexit = False  # A daemon thread may still run a layer then.
+
+    def _forget(self) -> None:
+        """As if it had not started: a forked process has none of its threads, and none that could end its turn."""
+        if self._end is not None:
+            self._end.detach()
+        self._turn, self._end = Lock(), None
+
+
+_living: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def pool_of(threads: Any) -> Pool:
+    """The pool that `threads` is, or the one that all layers of so many threads share; SpecError for neither."""
+    return threads.require_open() if isinstance(threads, Pool) else _shared(check_threads(threads))
+
+
+def check_threads(threads: Any) -> int:
+    """`threads`; SpecError unless there can be so many."""
+    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
+        raise SpecError(f"threads must be a whole number from 1 to {MOST_THREADS}, or a layer's Pool, not {threads!r}")
+    return threads
+
+
+@cache
+def _shared(threads: int) -> Pool:
+    return Pool(threads)
+
+
+def _forget_all() -> None:
+    for pool in _living:
+        pool._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

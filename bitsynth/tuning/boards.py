@@ -1,0 +1,99 @@
+"""Several boards at work, a thread each: one that fails is left out, and the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
+from typing import TypeVar
+
+from bitsynth.cache import Entry
+from bitsynth.device import Device
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.isa.load import load
+from bitsynth.layers.default import needs
+
+T = TypeVar("T")
+
+
+class Boards:
+    """Boards of one kind; `lost` says why those are that failed."""
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self.devices, self.lost = tuple(devices), dict[Device, str]()
+        self.kind = _kind(self.devices)
+
+    @property
+    def left(self) -> list[Device]:
+        return [d for d in self.devices if d not in self.lost]
+
+    def have(self, entry: Entry) -> bool:
+        """Whether all have what the kernel needs."""
+        arch, wanted = load(entry.kernel.isa).table.arch, needs(entry).host
+        return not any(d.facts().lacking(arch, wanted) for d in self.devices)
+
+    def each(self, work: Callable[[Device], object]) -> None:
+        """Do `work` with every board that is left, at once; ToolError where then none is.
+
+        A board whose work ends in a ToolError is lost; any other exception ends the work of all.
+        """
+        with ThreadPoolExecutor(len(self.left)) as threads:
+            working = {threads.submit(work, device): device for device in self.left}
+            try:
+                for done in as_completed(working):
+                    self._note(working[done], done)
+            except BaseException:
+                self._stop()
+                raise
+        if not self.left:
+            raise self._none_left()
+
+    def one(self, work: Callable[[Device], T]) -> T:
+        """Do `work` with a board that is left, with the next where that one is lost; ToolError where all are."""
+        for device in self.left:
+            try:
+                return work(device)
+            except ToolError as why:
+                self.lost[device] = str(why)
+        raise self._none_left()
+
+    def _stop(self) -> None:
+        for device in self.devices:
+            device.stop()
+
+    def _note(self, device: Device, done: Future[object]) -> None:
+        try:
+            done.result()
+        except ToolError as why:
+            self.lost[device] = str(why)
+
+    def _none_left(self) -> ToolError:
+        reasons = dict.fromkeys(self.lost.values())
+        return ToolError(f"{'no board is left: ' if len(reasons) > 1 else ''}{'; '.join(reasons)}")
+
+
+@contextmanager
+def opened(hosts: Sequence[str], isa: str, emulator: str = "") -> Iterator[Boards]:
+    """Boards that run `isa`; ToolError where one cannot be reached or does not, SpecError where times are no use."""
+    with ExitStack() as stack:
+        devices = [stack.enter_context(Device(host, emulator=emulator)) for host in dict.fromkeys(hosts)]
+        for device in devices:
+            if device.emulated_by:
+                raise SpecError(
+                    f"{device.host} runs programs by {device.emulated_by}, and an emulator tells no time: name a board "
+                    f"whose own processor runs {isa}"
+                )
+            device.require(isa, load(isa).requirements())
+        yield Boards(devices)
+
+
+def _kind(devices: Sequence[Device]) -> str:
+    """What processor they have; SpecError where they differ."""
+    first = devices[0].facts().kind
+    for other in devices[1:]:
+        if (kind := other.facts().kind) != first:
+            raise SpecError(
+                f"{devices[0].host} has {first}, {other.host} {kind}: what is fast on one need not be on the other; "
+                "tune them one after the other"
+            )
+    return first

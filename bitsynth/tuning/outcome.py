@@ -1,0 +1,62 @@
+"""What tuning came to: the result where layers look for it, the study's file, and the boards' shares."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from bitsynth.build.toolchain import preferred
+from bitsynth.device.facts import Facts
+from bitsynth.errors import NoKernel
+from bitsynth.isa.load import load
+from bitsynth.layers import tuned as store
+from bitsynth.layers.tuned import Problem, Tuned
+from bitsynth.tuning.tune import Result
+
+
+@dataclass
+class Share:
+    """What a board did of a study, what it was like before and after, and why it was lost if it was."""
+
+    host: str
+    before: Facts
+    after: Facts
+    trials: int = 0
+    lost: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was found, what is stored of it and where, and the study's file; who measured, unless this machine did."""
+
+    tuned: Tuned
+    result: Result
+    stored: Path
+    study: Path
+    shares: tuple[Share, ...] = ()
+
+
+def compiler(problem: Problem) -> str:
+    """What trials are compiled with."""
+    return preferred(load(problem.isa)).version
+
+
+def study_file(problem: Problem, processor: str = "") -> Path:
+    """Where trials are kept unless told otherwise: a file an instruction set, widths and kind of `processor`."""
+    kind = re.sub(r"[^a-z0-9]+", "-", f"-{processor}".lower()).rstrip("-")
+    return store.user_folder() / "studies" / f"{problem.isa}-a{problem.act_bits}w{problem.w_bits}{kind}.journal"
+
+
+def best(problem: Problem, result: Result, processor: str = "", board: str = "") -> Tuned:
+    """The result as it is stored; NoKernel where its kernel is gone."""
+    entry = store.any_entry_of(problem, result.schedule)
+    if entry is None:
+        raise NoKernel(f"the kernel of {result.schedule} is gone from the cache; tune again")
+    times = result.timing.nanoseconds, result.timing.default_nanoseconds
+    return Tuned(problem, result.schedule, entry.name, *times, compiler(problem), processor, board)
+
+
+def stored(tuned: Tuned, folder: Path | None) -> Path:
+    """Store it in `folder`, the user's by default."""
+    return store.store(tuned, folder or store.user_folder())

@@ -1,0 +1,19 @@
+#include <cpuid.h>
+
+enum { EAX, EBX, ECX, EDX };
+/* Registers as XCR0 lists those that the system keeps. */
+enum { YMM = 0x06, ZMM = 0xe6 };
+
+/* A bit of what cpuid says, where the system keeps the registers that the feature needs. */
+static int has(unsigned registers, unsigned leaf, unsigned subleaf, int from, int bit)
+{
+    unsigned said[4], low, high;
+    if (!__get_cpuid_count(1, 0, &said[EAX], &said[EBX], &said[ECX], &said[EDX]) || !(said[ECX] >> 27 & 1))
+        return 0; /* Without OSXSAVE there is no xgetbv. */
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    (void)high;
+    if ((low & registers) != registers
+        || !__get_cpuid_count(leaf, subleaf, &said[EAX], &said[EBX], &said[ECX], &said[EDX]))
+        return 0;
+    return (int)(said[from] >> bit & 1);
+}

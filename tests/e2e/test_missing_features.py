@@ -1,0 +1,82 @@
+"""What emitted C says of a processor: right of this one, and of lesser ones before it dies of an instruction."""
+
+import os
+import re
+import subprocess
+
+import lacking
+import pytest
+
+from bitsynth import api, architecture, build
+from bitsynth.build import host
+from bitsynth.isa.load import load, names
+
+STRICT = ("-O2", "-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wmissing-prototypes")
+HERE = [name for name in names() if load(name).table.arch == host.arch()]
+CASES = [(isa, c) for isa in lacking.LACKING for c in build.compilers(load(isa)) if c.family != "zig"]
+"""Zig would build a libc first; that its code asks rightly is seen in a library."""
+
+
+def kernel(isa):
+    """One that uses what the set has over others of its architecture."""
+    return api.get_kernel(isa, 3, 3)
+
+
+def program(isa, compiler, folder, files):
+    """The self-test as a user builds it: the kernel's own file alone with its flags."""
+    k, built = kernel(isa), ["-o", "program"]
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    for name in sorted(n for n in files if n.endswith(".c")):
+        flags = compiler.flags(k.needs.cc_flags if name == f"{k.name}.c" else [])
+        run([*compiler.command, *flags, *STRICT, "-c", name], compiler, folder)
+        built.append(name.replace(".c", ".o"))
+    run([*compiler.command, *([] if load(isa).table.arch == host.arch() else ["-static"]), *built], compiler, folder)
+    return folder / "program"
+
+
+def run(command, compiler, folder):
+    env = {**os.environ, **compiler.environment}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("isa", "compiler"), CASES, ids=lambda x: getattr(x, "name", x))
+def test_a_selftest_says_what_a_processor_lacks(isa, compiler, tmp_path):
+    if not lacking.emulator(isa):
+        pytest.skip("qemu is not on PATH")
+    k = kernel(isa)
+    lacking.check(isa, program(isa, compiler, tmp_path, k.files), k.name)
+
+
+@pytest.mark.parametrize("isa", lacking.LACKING)
+def test_without_asking_it_dies(isa, tmp_path):
+    """So that the lesser processors are lesser ones."""
+    if not lacking.emulator(isa):
+        pytest.skip("qemu is not on PATH")
+    k = kernel(isa)
+    blind = f'#include "{k.name}.h"\nconst char *{k.name}_missing_feature(void)\n{{\n    return NULL;\n}}\n'
+    files = {**k.files, f"{k.name}_features.c": blind}
+    compiler = build.toolchain.preferred(load(isa))
+    done = lacking.run_on(isa, lacking.LACKING[isa][1], program(isa, compiler, tmp_path, files))
+    assert done.returncode in (-4, 132)
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_every_probe_says_what_the_system_says(name):
+    isa = load(name)
+    if not build.runners.runs_natively(isa.table):
+        pytest.skip(f"{name} code needs a processor with it; this one lacks it")
+    asked = list(isa.table.probes)
+    text = architecture.named(isa.table.arch).probe_text()
+    text += "".join(f"int {f}(void);\nint {f}(void) {{ return {c}; }}\n" for f, c in isa.table.probes.items())
+    for compiler in build.compilers(isa):
+        runner = build.runner(isa, build.compile_for(isa, {"ask.c": text}, compiler=compiler))
+        assert [f for f in asked if not runner.call(f, bits=32)] == host.lacking(asked)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_kernel_asks_for_what_it_needs(name):
+    """Each feature once, the base first."""
+    k = kernel(name)
+    assert re.findall(r'return "(\w+)";', k.files[f"{k.name}_features.c"]) == list(k.needs.host)

@@ -1,0 +1,191 @@
+"""Pools of threads that layers share: right results, threads that are counted, and what is refused."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import QUIET, Case, cases, check, machine, usable
+from hypothesis import given, settings
+
+from bitsynth import Pool
+from bitsynth.errors import SpecError
+from bitsynth.layers.pool import MOST_THREADS
+
+KERNELS = [machine("avx2", "lookup", 2, 1), machine("avx2", "popcount", 1, 1, "bipolar", "bipolar")]
+SMALL = Case(KERNELS[0], 1, (6, 7), (8, 70), (3, 3))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled(skip_isa):
+    for m in KERNELS:
+        usable(m, skip_isa)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with Pool(3) as pool:
+        yield pool
+
+
+@settings(max_examples=60, **QUIET)
+@given(case=cases(KERNELS))
+def test_any_layer_runs_on_a_shared_pool(shared, case):
+    check(replace(case, threads=shared))
+
+
+SETTING = """
+import gc, os, sys
+import numpy as np
+from bitsynth import Conv2d, LayerSchedule, Pool, SpecError
+SCHEDULES = [LayerSchedule("avx2", method, 64, gather="direct") for method in ("lookup", "popcount")]
+def made(threads):
+    return [Conv2d(np.ones((70, 64, 3, 3), int), 2, 1, schedule=s, threads=threads) for s in SCHEDULES]
+x = np.ones((1, 20, 20, 64), int)
+alone = made(1)
+want = alone[0](x)
+def right(layers):
+    return all((layer(x) == want).all() for layer in layers)
+def started():
+    return len(os.listdir("/proc/self/task")) - before
+assert right(alone)
+before = len(os.listdir("/proc/self/task"))
+"""
+
+
+def script(text):
+    """Run `text` after SETTING in a process of its own."""
+    command = [sys.executable, "-W", "ignore", "-c", SETTING + text]
+    done = subprocess.run(command, timeout=120, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+COUNTED = {
+    "layers of one pool": """
+with Pool(4) as pool:
+    layers = made(pool)
+    assert started() == 0
+    assert right(layers) and right(made(pool)) and started() == 3
+assert started() == 0
+""",
+    "two pools": """
+with Pool(2) as one, Pool(3) as other:
+    assert right(made(one)) and right(made(other)) and started() == 3
+assert started() == 0
+""",
+    "layers of one number": "assert right(made(3)) and right(made(3)) and started() == 2",
+    "layers of one thread": "assert right(made(Pool(1))) and right(made(1)) and started() == 0",
+    "a pool nobody has": """
+layers = made(Pool(3))
+assert right(layers) and started() == 2
+del layers
+gc.collect()
+assert started() == 0
+""",
+}
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="only Linux lists a process's threads in /proc")
+@pytest.mark.parametrize("what", COUNTED)
+def test_threads(what):
+    script(COUNTED[what])
+
+
+FORK = """
+pool = Pool(3)
+layers = made(pool)
+assert right(layers)
+child = os.fork()
+if child == 0:
+    fine = right(layers)
+    pool.close()
+    os._exit(not fine)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+assert code == 0 and right(layers)
+pool.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_has_threads_of_its_own():
+    script(FORK)
+
+
+def test_threads_of_python_take_turns(shared):
+    rng = np.random.default_rng(0)
+    layers = [replace(SMALL, machine=m, threads=shared).prepared() for m in KERNELS for _ in range(2)]
+    wrong = []
+
+    def repeat(i):
+        layer, x, want = layers[i % len(layers)]
+        wrong.extend(i for _ in range(int(rng.integers(20, 30))) if (layer(x) != want).any())
+
+    threads = [threading.Thread(target=repeat, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_closing_waits_for_the_layer_that_runs():
+    """Whoever comes later is told."""
+    pool, ends = Pool(3), []
+    layer, x, want = replace(SMALL, image=(40, 40), threads=pool).prepared()
+
+    def repeat():
+        try:
+            while (layer(x) == want).all():
+                ran.set()
+        except SpecError as error:
+            ends.append(str(error))
+
+    ran, threads = threading.Event(), [threading.Thread(target=repeat) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert ran.wait(60)
+    pool.close()
+    for thread in threads:
+        thread.join()
+    assert ends == ["<bitsynth Pool of 3 threads, closed> runs no layer; make another"] * 3
+
+
+def closed(threads=2):
+    pool = Pool(threads)
+    pool.close()
+    return pool
+
+
+def ran_before(threads):
+    with Pool(threads) as pool:
+        layer, x, _ = replace(SMALL, threads=pool).prepared()
+        layer(x)
+    pool.close()
+    return layer(x)
+
+
+REFUSED = {
+    "none": (lambda: Pool(0), "threads must be a whole number from 1 to"),
+    "many": (lambda: Pool(MOST_THREADS + 1), "threads must be"),
+    "true": (lambda: Pool(True), "threads must be"),
+    "words": (lambda: Pool("2"), "threads must be"),
+    "a pool": (lambda: Pool(Pool(2)), "threads must be"),
+    "a closed pool entered": (lambda: closed().__enter__(), "closed> runs no layer"),
+    "a layer of a closed pool": (lambda: replace(SMALL, threads=closed()).prepared(), "closed> runs no layer"),
+    "a layer whose pool was closed": (lambda: ran_before(3), "closed> runs no layer"),
+    "a layer whose pool of one was closed": (lambda: ran_before(1), "closed> runs no layer"),
+    "a layer of the class": (lambda: replace(SMALL, threads=Pool).prepared(), "or a layer's Pool, not <class"),
+    "a layer of None": (lambda: replace(SMALL, threads=None).prepared(), "or a layer's Pool, not None"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused(what):
+    make, said = REFUSED[what]
+    with pytest.raises(SpecError, match=re.escape(said)):
+        make()

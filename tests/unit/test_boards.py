@@ -1,0 +1,101 @@
+"""Boards at work: which are lost, who goes on, and when all are stopped."""
+
+import threading
+
+import pytest
+
+from bitsynth.device import Facts
+from bitsynth.errors import NoKernel, Refuted, ToolError
+from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.tuned import Problem
+from bitsynth.tuning.boards import Boards
+from bitsynth.tuning.space import space
+
+
+class Pretended:
+    """A device whose work may be stopped."""
+
+    def __init__(self, host, features=()):
+        self.host, self.features, self.stopped = host, frozenset(features), threading.Event()
+
+    def facts(self):
+        return Facts(processor="A53", features=self.features)
+
+    def stop(self):
+        self.stopped.set()
+
+
+@pytest.fixture
+def boards():
+    return Boards([Pretended("left"), Pretended("right")])
+
+
+def failing(*hosts):
+    """Work that fails on `hosts`."""
+
+    def work(device):
+        if device.host in hosts:
+            raise ToolError(f"{device.host} is gone")
+        return device.host
+
+    return work
+
+
+def test_one_that_fails_is_left_out(boards):
+    boards.each(failing("left"))
+    left, right = boards.devices
+    assert boards.lost == {left: "left is gone"}
+    assert boards.left == [right]
+    seen = []
+    boards.each(lambda device: seen.append(device.host))
+    assert seen == ["right"]
+    assert boards.one(lambda device: device.host) == "right"
+
+
+def test_the_next_one_takes_over(boards):
+    assert boards.one(failing("left")) == "right"
+    assert list(boards.lost.values()) == ["left is gone"]
+
+
+@pytest.mark.parametrize("way", ["each", "one"])
+def test_none_is_left(boards, way):
+    with pytest.raises(ToolError, match=r"^no board is left: (left|right) is gone; (left|right) is gone$"):
+        getattr(boards, way)(failing("left", "right"))
+
+
+def test_a_single_board_speaks_for_itself():
+    with pytest.raises(ToolError, match=r"^left is gone$"):
+        Boards([Pretended("left")]).each(failing("left"))
+
+
+@pytest.mark.parametrize("error", [Refuted, KeyboardInterrupt])
+def test_anything_else_ends_the_work_of_all(boards, error):
+    """The other board works until it is stopped."""
+
+    def work(device):
+        if device.host == "left":
+            raise error
+        assert device.stopped.wait(60)
+        raise ToolError("stopped")
+
+    with pytest.raises(error):
+        boards.each(work)
+    assert all(device.stopped.is_set() for device in boards.devices)
+
+
+def test_kernels_are_those_that_all_boards_have(tmp_path, monkeypatch):
+    """Whatever this machine has."""
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
+    problem = Problem("avx512", 2, 1, Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (4, 4), 1)
+    base, more = ["avx512f", "avx512bw"], ["avx512_vnni", "avx512vbmi"]
+    counting, tables = Pretended("left", [*base, "avx512_vpopcntdq"]), Pretended("right", [*base, *more])
+    both = Pretended("both", [*base, *more, "avx512_vpopcntdq"])
+
+    def methods(*boards):
+        return {schedule.method for schedule in space(problem, Boards(boards).have).priors}
+
+    assert methods(both) == {"popcount", "lookup", "multiply", "dot"}
+    assert methods(both, counting) == {"popcount"}
+    assert methods(both, tables) == {"lookup", "multiply", "dot"}
+    with pytest.raises(NoKernel, match="no kernel of 2-bit unsigned x 1-bit bipolar for layers on avx512"):
+        methods(counting, tables)
