@@ -24,6 +24,7 @@ from bitsynth.program import Kernel
 from bitsynth.schedule.cost import Cost
 from bitsynth.schedule.loops import flushed
 from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.wellformed import MAX_UNROLL
 
 if TYPE_CHECKING:
     from bitsynth.build import Runner
@@ -56,6 +57,19 @@ class MatmulKernel:
             raise SpecError(f"steps between flushes must be a whole number of at least 1, not {steps!r}")
         passes = tuple(flushed(loop, steps) for loop in self.entry.kernel.passes)
         return self._remade(msgspec.structs.replace(self.entry.kernel, passes=passes))
+
+    def with_unroll(self, times: int) -> MatmulKernel:
+        """The kernel whose innermost loop is unrolled `times` times, 0 for as often as the compiler likes."""
+        if type(times) is not int or not 0 <= times <= MAX_UNROLL:
+            raise SpecError(f"a loop can be unrolled 0 to {MAX_UNROLL} times, not {times!r}")
+        return self._remade(msgspec.structs.replace(self.entry.kernel, unroll=times))
+
+    def with_bit_axis(self, position: str) -> MatmulKernel:
+        """The kernel whose planes lie where `position`, one of BIT_AXES, says; SpecError where it has no choice."""
+        if position not in self.entry.kernel.bit_axes:
+            known = " or ".join(self.entry.kernel.bit_axes)
+            raise SpecError(f"the bit axis of {self.name} can be {known}, not {position!r}")
+        return self._remade(msgspec.structs.replace(self.entry.kernel, bit_axis=position))
 
     def _remade(self, kernel: Kernel) -> MatmulKernel:
         return self if kernel == self.entry.kernel else MatmulKernel(cache.remade(self.entry, kernel), self.spec)

@@ -10,6 +10,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache as memoize
 from functools import partial
 from pathlib import Path
@@ -107,7 +108,7 @@ def find(spec: MatmulSpec, variant: str) -> Path | None:
 def named(name: str) -> Path:
     """The file of the kernel called `name`, whatever its encodings; SpecError if there is none."""
     wanted = KernelName.parse(name)
-    core = KernelName(wanted.spec.core, wanted.rows, wanted.columns, wanted.k_step)
+    core = replace(wanted, spec=wanted.spec.core)
     for folder in folders():
         for where in (folder / core.spec.isa, *_subfolders(folder / core.spec.isa)):
             if (path := where / f"{core}.json").is_file():

@@ -24,12 +24,14 @@ def packed(planes: Planes, codes: Codes, bits: int, size: int) -> Codes:
 def tiles(kernel: Kernel, codes: Codes) -> Codes:
     """(tiles, bytes) of columns (tiles x columns, steps, k_step), as the microkernel reads a tile of them.
 
-    Inputs that passes share lie there once: all steps of the first, then of the next.
+    Inputs that passes share lie there once: all steps of the first, then of the next. Planes of a
+    step lie side by side, or apart where the bit axis is the outer one.
     """
     count, steps = len(codes) // kernel.columns, codes.shape[1]
     blocks = []
     for inputs in dict.fromkeys(p.columns for p in kernel.passes):
         made = np.stack([packed(x, codes, kernel.column_bits, kernel.slot_bytes) for x in inputs], axis=1)
         made = made.reshape(count, kernel.columns, len(inputs), steps, kernel.slot_bytes)[:, list(kernel.slots)]
-        blocks.append(made.transpose(0, 3, 2, 1, 4).reshape(count, -1))
+        inputs_and_steps = (2, 3) if kernel.bit_axis == "outer" else (3, 2)
+        blocks.append(made.transpose(0, *inputs_and_steps, 1, 4).reshape(count, -1))
     return np.ascontiguousarray(np.concatenate(blocks, axis=1))

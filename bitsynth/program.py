@@ -28,6 +28,9 @@ from bitsynth.errors import SpecError
 STAGE_BYTES = 8
 """Bytes of codes a table is built from, zeros behind the last."""
 
+BIT_AXES = ("inner", "outer")
+"""In memory, a step's planes of bits lie side by side, or those of all steps of a plane do."""
+
 _LINE = re.compile(r"(\w+) = ([\w.]+)((?: \w+)*)(?: #(\d{1,6}))?", re.ASCII)
 
 
@@ -210,11 +213,13 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     broadcast_tile: str
 
 
-class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A microkernel for unsigned act codes times bipolar wgt codes.
 
     A column has `slot_bytes` bytes of a register; `slots[s]` is the column in slot s. The tile
-    starts at row + column, the sums of `row_terms` and `column_terms` over their codes.
+    starts at row + column, the sums of `row_terms` and `column_terms` over their codes. The
+    innermost loop is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis`
+    (one of BIT_AXES) is where planes lie in memory.
     """
 
     isa: str
@@ -232,6 +237,8 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     passes: tuple[Pass, ...]
     row_terms: tuple[int, ...]
     column_terms: tuple[int, ...]
+    unroll: int = 0
+    bit_axis: str = "inner"
 
     @property
     def row_bits(self) -> int:
@@ -249,6 +256,12 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.build is not None:
             return "lookup"
         return {8: "popcount", 4: "dot"}.get(self.slot_bytes, "multiply")
+
+    @property
+    def bit_axes(self) -> tuple[str, ...]:
+        """Where planes may lie: there is a choice if each input is one, of the codes all of its side are of."""
+        sides = [inputs for p in self.passes for inputs in (p.rows, p.columns)]
+        return BIT_AXES if max(map(len, sides)) > 1 and all(map(_planes_of_the_same, sides)) else BIT_AXES[:1]
 
     @property
     def chains(self) -> tuple[tuple[Pass, ...], ...]:
@@ -290,6 +303,11 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def period(chain: Iterable[Pass]) -> int:
     """Steps between two flushes of passes that share accumulators, at most."""
     return min(p.flush_every for p in chain)
+
+
+def _planes_of_the_same(inputs: tuple[Input, ...]) -> bool:
+    planes = [x for x in inputs if isinstance(x, Planes) and len(x.tables) == 1]
+    return len(planes) == len(inputs) and len({(x.first, x.stride, x.per_byte) for x in planes}) == 1
 
 
 def bit_table(values: Iterable[int], bit: int) -> int:

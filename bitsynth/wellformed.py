@@ -22,6 +22,7 @@ MAX_TIMES = 1 << 24
 MAX_COLUMNS = 256
 MAX_STEP = 1 << 12
 MAX_LOOPS = 3
+MAX_UNROLL = 16
 _INT32 = range(-(1 << 31), 1 << 31)
 _VALUE, _CONSTANT, _ACCUMULATOR = (re.compile(rf"{start}\d{{1,6}}", re.ASCII) for start in ("t", "k", "acc"))
 
@@ -107,6 +108,7 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
         f"1 to {MAX_COLUMNS} columns": 1 <= kernel.columns <= MAX_COLUMNS,
         f"1 to {MAX_STEP} positions of K a step": 1 <= kernel.k_step <= MAX_STEP,
         "1, 2, 4 or 8 bytes a column": kernel.slot_bytes in (1, 2, 4, 8),
+        f"an innermost loop unrolled at most {MAX_UNROLL} times": 0 <= kernel.unroll <= MAX_UNROLL,
         "at least one pass": bool(kernel.passes),
         f"1 to {MAX_LOOPS} loops a pass": all(1 <= len(p.loops) <= MAX_LOOPS for p in kernel.passes),
         "1 to 64 inputs a side": all(1 <= len(side) <= 64 for p in kernel.passes for side in (p.rows, p.columns)),
@@ -119,6 +121,7 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
         "whole tile registers": kernel.columns * 32 % isa.table.vector_bits == 0,
         "whole column registers": slots > 0 and slots * kernel.slot_bytes * 8 % isa.table.vector_bits == 0,
         "one slot a column": sorted(kernel.slots) == list(range(kernel.columns)),
+        "a bit axis that has its place": kernel.bit_axis in kernel.bit_axes,
     }
 
 

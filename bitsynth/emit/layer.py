@@ -46,6 +46,7 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
         "name": name,
         "column_bytes": kernel.column_bytes,
         "slack": load(kernel.isa).word.lanes,
+        "planes_apart": int(kernel.bit_axis == "outer"),
         "has_row_term": kernel.has_row_terms,
         "has_row_affine": any(affine(spec).act_terms),
     }

@@ -103,7 +103,8 @@ def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope, step: Loop) -> lis
     out = []
     for i in range(len(loop.columns)):
         for g in range(registers):
-            out.append(scope.load(kernel.memory.load, f"w{g}_{i}", f"y + {(i * registers + g) * isa.word.lanes}"))
+            place = _behind(kernel, "all", i * registers * isa.word.lanes, g * isa.word.lanes)
+            out.append(scope.load(kernel.memory.load, f"w{g}_{i}", f"y + {place}"))
             out += _pinned(isa, f"w{g}_{i}", program, kernel.rows)
     free = row_free(program)
     out += scope.steps([s for s in program if s.dst in free])
@@ -111,12 +112,17 @@ def _step(isa: Isa, kernel: Kernel, loop: Pass, scope: Scope, step: Loop) -> lis
         row_scope = Scope(isa, dict(scope.types))
         lines = []
         for i in range(len(loop.rows)):
-            at = side_bytes(kernel, loop.rows[:i])
-            lines.append(row_scope.load(kernel.memory.broadcast, f"a{i}", f"x{row} + o + {at}"))
+            place = _behind(kernel, "steps", side_bytes(kernel, loop.rows[:i]))
+            lines.append(row_scope.load(kernel.memory.broadcast, f"a{i}", f"x{row} + o + {place}"))
             lines += _pinned(isa, f"a{i}", program, 1)
         lines += _row(isa, row, step, [s for s in program if s.dst not in free], row_scope)
         out += _braced(lines)
     return out
+
+
+def _behind(kernel: Kernel, steps: str, others: int, own: int = 0) -> str:
+    """The place of an input behind `others` bytes a step, of one step or of all `steps`; `own` bytes into it."""
+    return f"{others} * {steps} + {own}" if kernel.bit_axis == "outer" and others else str(others + own)
 
 
 def _pinned(isa: Isa, name: str, program: Sequence[Step], times: int) -> list[str]:

@@ -105,6 +105,16 @@ def names() -> list[str]:
     return sorted(p.parent.name for p in paths.isa_specs().glob("*/isa.toml"))
 
 
+def narrower(isa: Isa) -> list[str]:
+    """The instruction sets of shorter registers that some processor of `isa` runs too."""
+    others = [load(name).table for name in names()]
+    return [t.name for t in others if t.vector_bits < isa.table.vector_bits and _shared(t, isa.table)]
+
+
+def _shared(one: IsaTable, other: IsaTable) -> bool:
+    return one.arch == other.arch and not one.cpu.keys().isdisjoint(other.cpu)
+
+
 @lru_cache
 def load(name: str) -> Isa:
     """The instruction set `name`; SpecError names the file and what is wrong in it."""

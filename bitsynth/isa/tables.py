@@ -67,7 +67,7 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     near_bytes: int = 40_000
     outer_bytes: int = 1 << 20
     far_bytes_per_cycle: float = 40.0
-    call_cycles: float = 60.0
+    call_cycles: float = 30.0
 
     def has(self, feature: str) -> bool:
         """Whether it has the feature set; the base of the instruction set is ""."""

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitsynth.api import get_kernel
 from bitsynth.build.memory import aligned
 from bitsynth.emit.layer_files import LayerText
 from bitsynth.errors import SpecError, ToolError
@@ -20,6 +19,7 @@ from bitsynth.files import write_texts
 from bitsynth.layers.constants import LAYOUTS, Constants, constants
 from bitsynth.layers.epilogue import Epilogue, Scale
 from bitsynth.layers.geometry import Geometry, Pair, edges, pair
+from bitsynth.layers.kernel import scheduled_kernel
 from bitsynth.layers.library import library
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.layers.tuned import schedule_for
@@ -87,18 +87,7 @@ class Conv2d:
             else schedule_for(self.act, self.wgt, self.geometry, size, isa, self.pool.threads)
         )
         self.weight = values
-        found = get_kernel(
-            self.schedule.isa,
-            act_bits,
-            w_bits,
-            act_encoding,
-            weight_encoding,
-            method=self.schedule.method,
-            channels=self.schedule.channels,
-            sketch=self.schedule.sketch,
-        )
-        found = found.with_rows(self.schedule.rows) if self.schedule.rows else found
-        self.kernel = found.with_flushes(self.schedule.flush_steps) if self.schedule.flush_steps else found
+        self.kernel = scheduled_kernel(self.schedule, self.act, self.wgt)
         self._check_depth()
         codes = self.wgt.encode(values, "weight")
         self._constants = self._with_epilogue(

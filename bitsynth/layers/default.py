@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from bitsynth import cache
 from bitsynth.build import host
 from bitsynth.build.runners import runs_natively
 from bitsynth.cache import Entry
 from bitsynth.choice import METHODS, Choice
 from bitsynth.errors import NoKernel
-from bitsynth.isa.load import Isa, Requirements, load, names
+from bitsynth.isa.load import Isa, Requirements, load, names, narrower
 from bitsynth.isa.tables import CpuTable
 from bitsynth.layers.geometry import Geometry
 from bitsynth.program import Table
-from bitsynth.schedule.cost import stall_per_128_mac
+from bitsynth.schedule.cost import cycles_per_128_mac, stall_per_128_mac
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.spec import MatmulSpec, Operand
 from bitsynth.wellformed import forms_used
@@ -69,13 +71,18 @@ class Candidate:
     method: str
     channels: int
 
+    @property
+    def isa(self) -> str:
+        """Its instruction set: how wide the registers are that it works in."""
+        return self.entry.kernel.isa
+
 
 def candidates(act: Operand, wgt: Operand, isa: str, fits: Fits | None = None) -> Iterator[Candidate]:
     """Every cached kernel for layers on `isa`, or ("auto") on whatever this processor runs, that `fits`.
 
     By default those that run here.
     """
-    for name in _sets() if isa == "auto" else [load(isa).name]:
+    for name in _sets() if isa == "auto" else sets_of(isa):
         spec = MatmulSpec(name, act, wgt)
         for method in METHODS:
             for channels in CHANNELS:
@@ -89,6 +96,17 @@ def gathers(geometry: Geometry) -> tuple[str, ...]:
     if geometry.kernel == (1, 1):
         return ("direct",) if geometry.stride == (1, 1) else ("im2col",)
     return "direct", "im2col"
+
+
+def sets_of(isa: str) -> list[str]:
+    """The instruction sets whose kernels layers on `isa` may have: its own and narrower ones."""
+    return [isa, *narrower(load(isa))]
+
+
+def home_of(isa: str) -> str:
+    """The widest instruction set this processor runs whose layers may have kernels of `isa`."""
+    wider = [name for name in _sets() if isa in sets_of(name)]
+    return max([isa, *wider], key=lambda name: load(name).table.vector_bits)
 
 
 def _sets() -> list[str]:
@@ -141,7 +159,11 @@ class Plan:
     @property
     def _cpu(self) -> CpuTable:
         """The processor that the estimate is for: the first of the instruction set's that the kernel runs on."""
-        return self._isa.table.cpu[next(iter(self.found.entry.cost.cycles))]
+        return self._isa.table.cpu[self._cpu_name]
+
+    @property
+    def _cpu_name(self) -> str:
+        return next(iter(self.found.entry.cost.cycles))
 
     @property
     def _isa(self) -> Isa:
@@ -153,11 +175,11 @@ class Plan:
 
     @property
     def _sums(self) -> float:
-        """Cycles of one tile's sums where its inputs are near."""
-        kernel, (cpu, cycles) = self.found.entry.kernel, next(iter(self.found.entry.cost.cycles.items()))
-        if self._cpu.loads_block:
-            cycles += stall_per_128_mac(self._isa, kernel, cpu)
-        return self.rows * kernel.columns * self._steps * kernel.k_step * cycles / 128
+        """Cycles of one tile's sums where its inputs are near: of so many rows, flushed over so many steps."""
+        kernel, cpu = msgspec.structs.replace(self.found.entry.kernel, rows=self.rows), self._cpu_name
+        depth = self._steps * kernel.k_step
+        cycles = cycles_per_128_mac(self._isa, kernel, cpu, depth) + stall_per_128_mac(self._isa, kernel, cpu, depth)
+        return self.rows * kernel.columns * depth * cycles / 128
 
     @property
     def _beside(self) -> float:

@@ -20,10 +20,12 @@ from bitsynth.choice import Choice
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import locked, replace_file, unwritable
 from bitsynth.isa.load import load
-from bitsynth.layers.default import default_schedule, runs
+from bitsynth.layers.default import default_schedule, home_of, runs, sets_of
 from bitsynth.layers.geometry import Geometry
+from bitsynth.program import Kernel
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.wellformed import MAX_UNROLL
 
 FORMAT = 1
 _REMEDY = "delete it, or run `bitsynth tune` again"
@@ -82,7 +84,8 @@ def schedule_for(
 ) -> tuple[LayerSchedule, str]:
     """The tuned schedule where one is known, else the default, and which of them it is, in words."""
     default = default_schedule(act, wgt, geometry, image, isa)
-    found = find(Problem(default.isa, act.bits, wgt.bits, geometry, image, threads))
+    here = home_of(default.isa) if isa == "auto" else isa
+    found = find(Problem(here, act.bits, wgt.bits, geometry, image, threads))
     if found is None:
         return default, "default"
     where = f" on {found.processor}" if found.processor else ""
@@ -110,7 +113,8 @@ def entry_of(problem: Problem, schedule: LayerSchedule) -> Entry | None:
 
 def any_entry_of(problem: Problem, schedule: LayerSchedule) -> Entry | None:
     """The cached kernel that `schedule` runs, wherever that may be; None where there is none."""
-    path = cache.find(problem.spec(), Choice(schedule.method, channels=schedule.channels).variant)
+    spec = msgspec.structs.replace(problem, isa=schedule.isa).spec()
+    path = cache.find(spec, Choice(schedule.method, channels=schedule.channels).variant)
     return cache.load_entry(path) if path else None
 
 
@@ -142,13 +146,20 @@ def _is_for_here(known: Tuned) -> bool:
 
 
 def _fits(path: Path, known: Tuned) -> bool:
-    """Whether the kernel it was tuned with is the cached one."""
-    entry = entry_of(known.problem, known.schedule)
-    if entry is None or entry.name != known.kernel:
+    """Whether the kernel it was tuned with is the cached one; SpecError where that cannot be run so."""
+    reachable = known.schedule.isa in sets_of(known.problem.isa)
+    entry = entry_of(known.problem, known.schedule) if reachable else None
+    if reachable and (entry is None or entry.name != known.kernel):
         return False
-    if known.schedule.isa != known.problem.isa or known.schedule.rows > entry.kernel.rows:
+    if entry is None or not _has_form(entry.kernel, known.schedule):
         raise SpecError(f"{path}: {known.kernel} cannot be run as {known.schedule}; {_REMEDY}")
     return True
+
+
+def _has_form(kernel: Kernel, schedule: LayerSchedule) -> bool:
+    """Whether the kernel comes in the form of the schedule."""
+    fits = schedule.rows <= kernel.rows and schedule.unroll <= MAX_UNROLL
+    return fits and schedule.bit_axis in kernel.bit_axes
 
 
 def _read(path: Path) -> Iterator[Tuned]:

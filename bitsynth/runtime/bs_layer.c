@@ -32,7 +32,7 @@ static void plan_grid(struct call *c)
         c->pixel_bytes = c->segment_steps * l->kernel->row_bytes;
         return;
     }
-    const int padded = l->gather == BS_DIRECT, joined = padded && l->dilation_w == 1;
+    const int padded = l->gather == BS_DIRECT, joined = padded && l->dilation_w == 1 && !l->kernel->planes_apart;
     c->grid_h = c->in.height + (padded ? l->pad_top + l->pad_bottom : 0);
     c->grid_w = c->in.width + (padded ? l->pad_left + l->pad_right : 0);
     c->pixel_codes = l->in_channels;

@@ -15,6 +15,7 @@ extern "C" {
 struct bs_kernel {
     size_t rows, columns, k_step, row_bytes, column_bytes;
     size_t slack; /* bytes pack_row may write behind a row */
+    size_t planes_apart; /* 1: a row has all steps of a plane before the next plane, so rows in line are no long row */
     void (*run)(size_t segments, size_t steps, const uint8_t *const *a, const uint8_t *w, const int32_t *g,
         const int32_t *h, int32_t *c, size_t ldc);
     void (*pack_row)(size_t k, const uint8_t *codes, size_t readable, uint8_t *packed);

@@ -95,7 +95,7 @@ static void pack_line(const struct call *c, struct view view, size_t line, size_
     const struct bs_layer *l = c->layer;
     uint8_t *to = view.rows + line * c->line_bytes + left * c->pixel_bytes;
     const size_t first = line * c->grid_w + left;
-    if (in.apart == l->in_channels && l->in_channels % l->kernel->k_step == 0)
+    if (in.apart == l->in_channels && l->in_channels % l->kernel->k_step == 0 && !l->kernel->planes_apart)
         l->kernel->pack_row(c->in.width * l->in_channels, in.codes, in.readable, to);
     else
         for (size_t x = 0; x < c->in.width; ++x, to += c->pixel_bytes)

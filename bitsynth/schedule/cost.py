@@ -16,7 +16,7 @@ from bitsynth.isa.tables import ANY_PORT
 from bitsynth.program import Kernel, Pass, Step, row_free
 
 AMORTISED_K = 576
-"""K over which flushes are spread: 3 x 3 x 64, layer C2 of ResNet-18."""
+"""K over which flushes are spread where none is given: 3 x 3 x 64, layer C2 of ResNet-18."""
 SUSTAINED = 0.85
 """Of the peak rate of loads, what loops of bitsynth's kind reach on Zen 5."""
 
@@ -69,13 +69,13 @@ def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[str]) -> int:
     return copies
 
 
-def runs_per_row(isa: Isa, kernel: Kernel) -> dict[str, float]:
-    """How often one row of the tile runs each instruction form over AMORTISED_K, loads apart.
+def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str, float]:
+    """How often one row of the tile runs each instruction form over `depth` positions of K, loads apart.
 
     What all rows share counts as a row's share of it.
     """
     total: defaultdict[str, float] = defaultdict(float)
-    steps = -(-AMORTISED_K // kernel.k_step)
+    steps = -(-depth // kernel.k_step)
     for loop, carried in ((p, k > 0) for chain in kernel.chains for k, p in enumerate(chain)):
         runs = steps
         for nested in loop.loops:
@@ -120,9 +120,9 @@ def kept_in_step(kernel: Kernel, loop: Pass) -> set[str]:
     return kept | held_for_rows(loop) if kernel.rows > 1 else kept
 
 
-def units(kernel: Kernel) -> float:
-    """How many times 128 multiply-accumulates a row of the tile is, over AMORTISED_K."""
-    return kernel.columns * AMORTISED_K / 128
+def units(kernel: Kernel, depth: int = AMORTISED_K) -> float:
+    """How many times 128 multiply-accumulates a row of the tile is, over `depth` positions of K."""
+    return kernel.columns * depth / 128
 
 
 def ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
@@ -149,7 +149,7 @@ def loads_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     return per_step * (AMORTISED_K / kernel.k_step) / units(kernel)
 
 
-def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
+def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
     """An estimate of the cycles that loads and stores take beyond the vector instructions beside them.
 
     Steps load inputs, flushes load and store the tile; outer loops load and store as many of
@@ -164,7 +164,7 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
             return loads / load + stores / store
         return max(0.0, max(loads / (load * SUSTAINED), stores / store) - ops / at_once)
 
-    total, steps = 0.0, -(-AMORTISED_K // kernel.k_step)
+    total, steps = 0.0, -(-depth // kernel.k_step)
     tile = kernel.tile_registers(isa.table.vector_bits) * kernel.rows
     for loop in kernel.passes:
         inputs = len(loop.columns) * kernel.column_registers(isa.table.vector_bits) + len(loop.rows) * kernel.rows
@@ -178,7 +178,7 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
             total += runs * spilled * (1 / load + 1 / store) / 2
         if not loop.carries:
             total += -(-runs // loop.loops[-1].times) * beyond(len(loop.flush) * kernel.rows, tile, tile)
-    return round(total / (units(kernel) * kernel.rows), 6)
+    return round(total / (units(kernel, depth) * kernel.rows), 6)
 
 
 def bytes_per_128_mac(kernel: Kernel) -> float:
@@ -186,9 +186,9 @@ def bytes_per_128_mac(kernel: Kernel) -> float:
     return round(128 * (kernel.row_bytes / kernel.columns + kernel.column_bytes / kernel.rows) / kernel.k_step, 6)
 
 
-def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
+def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
     """The throughput bound: the busiest port class, or all vector instructions over all ports."""
-    everything, busy = _busy(isa, kernel, cpu)
+    everything, busy = _busy(isa, kernel, cpu, depth)
     return max(everything, *busy.values())
 
 
@@ -202,15 +202,15 @@ def crowding_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
     return round(max([everything, *(cycles + anywhere for cycles in busy.values())]), 6)
 
 
-def _busy(isa: Isa, kernel: Kernel, cpu: str) -> tuple[float, dict[str, float]]:
+def _busy(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> tuple[float, dict[str, float]]:
     """Cycles per 128 multiply-accumulates of all instructions over all ports, and of each port class alone."""
     busy: dict[str, float] = defaultdict(float)
-    counts = runs_per_row(isa, kernel)
+    counts, over = runs_per_row(isa, kernel, depth), units(kernel, depth)
     for op, times in counts.items():
         cost = isa[op].cost[cpu]
-        busy[cost.port] += times / cost.per_cycle / units(kernel)
+        busy[cost.port] += times / cost.per_cycle / over
     everything = sum(isa[op].instructions * times for op, times in counts.items()) / isa.table.cpu[cpu].vector_per_cycle
-    return everything / units(kernel), busy
+    return everything / over, busy
 
 
 def instructions(kernel: Kernel) -> int:

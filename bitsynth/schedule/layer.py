@@ -8,6 +8,7 @@ import msgspec
 
 from bitsynth.choice import METHODS, SKETCHES
 from bitsynth.errors import SpecError
+from bitsynth.program import BIT_AXES
 
 GATHERS = ("direct", "indirect", "im2col")
 """Rows of the microkernel read the padded image, the image and one pixel of padding, or copied patches."""
@@ -21,7 +22,9 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pixels of a block (`block_rows` pixels, 0 for all) for the same output channels if
     `columns_first`, else over the channels first. Bands of `band_rows` output rows (0 for all)
     are packed and computed one after the other. `sketch` is the kernel's (`Choice.sketch`); its sums
-    go to memory after `flush_steps` steps of K, 0 for as rarely as its proof allows.
+    go to memory after `flush_steps` steps of K, 0 for as rarely as its proof allows; its loop over
+    K is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis` is where the planes
+    of activations and weights lie, for methods that read planes.
     """
 
     isa: str
@@ -34,12 +37,15 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     band_rows: int = 0
     sketch: str = "exact"
     flush_steps: int = 0
+    unroll: int = 0
+    bit_axis: str = "inner"
 
     def __post_init__(self) -> None:
         _one_of("method", self.method, METHODS)
         _one_of("gather", self.gather, GATHERS)
         _one_of("sketch", self.sketch, SKETCHES)
-        for name in ("channels", "rows", "block_rows", "band_rows", "flush_steps"):
+        _one_of("bit axis", self.bit_axis, BIT_AXES)
+        for name in ("channels", "rows", "block_rows", "band_rows", "flush_steps", "unroll"):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value < 1 << 24:
                 raise SpecError(f"{name} of a schedule must be a whole number from 0 to {(1 << 24) - 1}, not {value!r}")
@@ -60,7 +66,10 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rows = f", {self.rows} rows" if self.rows else ""
         sketch = f" of the {self.sketch} sketch" if self.sketch != "exact" else ""
         flushes = f", a flush every {self.flush_steps} steps" if self.flush_steps else ""
-        return f"{self.isa} {self.method}{sketch}{rows}{flushes}, {self.gather}, {order}{blocks}{bands}"
+        unrolled = f", unrolled {self.unroll} times" if self.unroll else ""
+        planes = f", {self.bit_axis} bit axis" if self.bit_axis != "inner" else ""
+        kernel = f"{self.isa} {self.method}{sketch}{rows}{flushes}{unrolled}{planes}"
+        return f"{kernel}, {self.gather}, {order}{blocks}{bands}"
 
 
 def _one_of(what: str, value: Any, known: tuple[str, ...]) -> None:

@@ -190,6 +190,7 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: Shape, model: str) -> Kernel | No
         for way, digits in chains
         for number, digit in enumerate(digits)
     ]
+    row_terms, column_terms = _terms(spec, shape.swapped)
     return Kernel(
         isa=isa.name,
         act_bits=spec.act.bits,
@@ -204,7 +205,8 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: Shape, model: str) -> Kernel | No
         constants=tuple(constants.values()),
         build=None,
         passes=tuple(passes),
-        **_terms(spec, shape.swapped),
+        row_terms=row_terms,
+        column_terms=column_terms,
     )
 
 
@@ -212,11 +214,11 @@ def _row_bytes(term: Term) -> int:
     return 1 << term.positions if term.method == "lookup" else term.slot_bytes
 
 
-def _terms(spec: MatmulSpec, swapped: bool) -> dict[str, tuple[int, ...]]:
-    """act * bipolar(wgt) = 2 * act * wgt - (2**w_bits - 1) * act on codes."""
+def _terms(spec: MatmulSpec, swapped: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of rows and columns: act * bipolar(wgt) = 2 * act * wgt - (2**w_bits - 1) * act on codes."""
     act = tuple(-((1 << spec.wgt.bits) - 1) * code for code in range(1 << spec.act.bits))
     wgt = (0,) * (1 << spec.wgt.bits)
-    return {"row_terms": wgt, "column_terms": act} if swapped else {"row_terms": act, "column_terms": wgt}
+    return (wgt, act) if swapped else (act, wgt)
 
 
 Chain = tuple[Way, tuple[Digit, ...]]

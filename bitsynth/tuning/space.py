@@ -1,4 +1,4 @@
-"""The schedules that are tried: every cached kernel for layers of an instruction set, and every way to run it."""
+"""The schedules that are tried: every cached kernel for layers, in words of any width, and every way to run it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from bitsynth.choice import Choice
 from bitsynth.layers.default import Candidate, Fits, Plan, plans
 from bitsynth.layers.tuned import Problem
+from bitsynth.program import BIT_AXES
 from bitsynth.schedule.layer import GATHERS, LayerSchedule
 
 Params = dict[str, Any]
@@ -16,6 +17,8 @@ BLOCKS = (0, 32, 64, 128, 256, 512, 1024)
 """Pixels of a block."""
 BANDS = (0, 1, 2, 4, 7, 14, 28)
 """Output rows of a band."""
+UNROLLS = (0, 2, 4, 8)
+"""Times a kernel's loop is unrolled; compilers left to themselves do not unroll it."""
 _PRIORS = 8
 
 
@@ -28,7 +31,7 @@ class Trial(Protocol):
 
 @dataclass(frozen=True)
 class Space:
-    """What may be chosen for a problem: kernels by their variant, and more."""
+    """What may be chosen for a problem: kernels by instruction set and variant, and more."""
 
     problem: Problem
     kernels: Mapping[str, Candidate]
@@ -46,7 +49,7 @@ class Space:
         most = found.entry.kernel.rows
         rows = trial.suggest_int(_rows_of(name), 1, most) if most > 1 else 1
         return LayerSchedule(
-            self.problem.isa,
+            found.isa,
             found.method,
             found.channels,
             gather,
@@ -54,6 +57,8 @@ class Space:
             _choose(trial, "columns_first", (False, True)) if self._tiles(found) > 1 else False,
             _choose(trial, "block_rows", self.blocks),
             _choose(trial, "band_rows", self.bands) if gather != "indirect" else 0,
+            unroll=_choose(trial, _unroll_of(name), _unrolls(found)),
+            bit_axis=_choose(trial, "bit_axis", BIT_AXES) if found.entry.kernel.bit_axes == BIT_AXES else "inner",
         )
 
     def _tiles(self, found: Candidate) -> int:
@@ -71,6 +76,8 @@ class Space:
             "columns_first": schedule.columns_first,
             "block_rows": schedule.block_rows,
             "band_rows": schedule.band_rows,
+            _unroll_of(name): schedule.unroll,
+            "bit_axis": schedule.bit_axis,
         }
 
 
@@ -92,8 +99,8 @@ def space(problem: Problem, fits: Fits | None = None) -> Space:
 
 
 def _name(what: Candidate | LayerSchedule) -> str:
-    """The kernel's variant."""
-    return Choice(what.method, channels=what.channels).variant
+    """The kernel's instruction set and variant."""
+    return f"{what.isa} {Choice(what.method, channels=what.channels).variant}"
 
 
 def _rows_of(name: str) -> str:
@@ -101,9 +108,20 @@ def _rows_of(name: str) -> str:
     return f"rows of {name}"
 
 
+def _unroll_of(name: str) -> str:
+    """The parameter of how often a kernel's loop is unrolled."""
+    return f"unroll of {name}"
+
+
+def _unrolls(found: Candidate) -> tuple[int, ...]:
+    """Times that its innermost loop can be unrolled: it may be short."""
+    most = max(p.step.times for p in found.entry.kernel.passes)
+    return tuple(n for n in UNROLLS if n <= most)
+
+
 def _priors(ranked: list[Plan]) -> tuple[LayerSchedule, ...]:
     """The first of each kernel and gather, then what comes next by the model."""
-    first = {(p.found.method, p.found.channels, p.gather): p for p in reversed(ranked)}
+    first = {(_name(p.found), p.gather): p for p in reversed(ranked)}
     heads = sorted(first.values(), key=lambda p: p.cycles)
     return tuple(dict.fromkeys(p.schedule for p in (*heads, *ranked)))[:_PRIORS]
 

@@ -29,7 +29,7 @@ from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.tuning.measurer import Timing
 from bitsynth.tuning.space import Space
 
-FORMAT = 1
+FORMAT = 2
 SEED = 2020
 GRACE_S = 10
 _ADVICE = "name another file with --study"

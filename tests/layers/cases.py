@@ -24,7 +24,7 @@ INT32 = np.iinfo(np.int32)
 
 @dataclass(frozen=True)
 class Machine:
-    """A kernel: instruction set, method, widths and encodings."""
+    """A kernel: instruction set, method, widths and encodings, and its form."""
 
     isa: str
     method: str
@@ -32,13 +32,17 @@ class Machine:
     wgt: Operand
     channels: int = 64
     rows: int = 0
+    unroll: int = 0
+    bit_axis: str = "inner"
 
     def __str__(self) -> str:
-        return f"{self.isa} {self.method} {self.act} x {self.wgt}{f', {self.rows} rows' if self.rows else ''}"
+        form = [f"{self.rows} rows"] * bool(self.rows) + [f"unrolled {self.unroll} times"] * bool(self.unroll)
+        form += ["planes apart"] * (self.bit_axis == "outer")
+        return ", ".join((f"{self.isa} {self.method} {self.act} x {self.wgt}", *form))
 
 
-def machine(isa, method, act_bits, w_bits, act="unsigned", wgt="bipolar", channels=64, rows=0):
-    return Machine(isa, method, Operand(act_bits, Encoding(act)), Operand(w_bits, Encoding(wgt)), channels, rows)
+def machine(isa, method, act_bits, w_bits, act="unsigned", wgt="bipolar", **form):
+    return Machine(isa, method, Operand(act_bits, Encoding(act)), Operand(w_bits, Encoding(wgt)), **form)
 
 
 def encodings(bits):
@@ -84,6 +88,8 @@ class Case:
             columns_first=self.columns_first,
             block_rows=self.block_rows,
             band_rows=self.band_rows,
+            unroll=m.unroll,
+            bit_axis=m.bit_axis,
             flush_steps=self.flush_steps,
         )
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 
+import msgspec
 import numpy as np
 import pytest
 from cases import Case, machine, usable, words
@@ -69,6 +70,19 @@ REFUSED = {
     "schedule method": (lambda: LayerSchedule("avx2", "magic", 64, gather="direct"), "unknown method 'magic'"),
     "schedule gather": (lambda: LayerSchedule("avx2", "lookup", 64, gather="fft"), "unknown gather 'fft'"),
     "schedule band": (lambda: LayerSchedule("avx2", "lookup", 64, gather="direct", band_rows=-1), "band_rows"),
+    "schedule unroll": (
+        lambda: LayerSchedule("avx2", "lookup", 64, gather="direct", unroll=-1),
+        "unroll of a schedule",
+    ),
+    "schedule unrolled often": (lambda: conv(schedule=msgspec.structs.replace(SCHEDULE, unroll=17)), "0 to 16 times"),
+    "schedule bit axis": (
+        lambda: LayerSchedule("avx2", "lookup", 64, "direct", bit_axis="no"),
+        "unknown bit axis 'no'",
+    ),
+    "schedule without planes": (
+        lambda: conv(schedule=msgspec.structs.replace(SCHEDULE, bit_axis="outer")),
+        "can be inner, not 'outer'",
+    ),
     "schedule block": (lambda: LayerSchedule("avx2", "lookup", 64, gather="direct", block_rows=0.5), "block_rows"),
     "schedule of no kernel": (
         lambda: conv(schedule=LayerSchedule("avx2", "dot", 64, gather="direct")),

@@ -17,6 +17,7 @@ ONE = machine("neon", "lookup", 2, 1)
 OTHER = machine("armv7_neon", "lookup", 2, 1)
 MORE = [
     machine("neon", "popcount", 2, 2, "ternary", "signed"),
+    machine("neon", "popcount", 2, 2, unroll=2, bit_axis="outer"),
     machine("neon", "multiply", 4, 3, "unsigned", "unsigned"),
     machine("neon", "lookup", 8, 1, "signed", "bipolar"),
     machine("neon_dotprod", "dot", 3, 2, "signed", "ternary"),
@@ -51,7 +52,7 @@ def test_many_layers(m, skip_isa):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("m", [ONE, MORE[4]], ids=str)
+@pytest.mark.parametrize("m", [ONE, MORE[5]], ids=str)
 def test_layers_in_the_other_emulator(m, skip_isa, monkeypatch):
     if host.arch() == load(m.isa).table.arch or sys.platform == "darwin":
         pytest.skip("this machine runs the code itself")

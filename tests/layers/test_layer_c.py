@@ -22,6 +22,7 @@ DRIVER = (Path(__file__).parent / "layer_driver.c").read_text(encoding="utf-8")
 MACHINES = [
     machine("avx2", "lookup", 2, 2, "bipolar", "signed"),
     machine("avx2", "popcount", 2, 1),
+    machine("avx2", "popcount", 2, 3, "signed", "bipolar", unroll=3, bit_axis="outer"),
     machine("avx2", "lookup", 3, 2, "signed", "ternary"),
     machine("avx2", "multiply", 4, 3, "unsigned", "unsigned"),
 ]
@@ -29,6 +30,7 @@ ALL = [
     machine("avx2", "lookup", 2, 1),
     machine("avx512", "popcount", 2, 2, "ternary", "signed"),
     machine("neon", "lookup", 2, 2, "bipolar", "signed"),
+    machine("neon", "popcount", 2, 2, unroll=2, bit_axis="outer"),
     machine("neon_dotprod", "dot", 3, 2, "signed", "bipolar"),
     machine("armv7_neon", "popcount", 1, 1, "bipolar", "bipolar"),
     machine("armv7_neon", "multiply", 3, 2, "signed", "ternary"),

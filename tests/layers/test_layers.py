@@ -15,7 +15,8 @@ from bitsynth.spec import Encoding
 
 FEW = [
     machine("avx2", "lookup", 2, 1),
-    machine("avx2", "popcount", 1, 1, "bipolar", "bipolar"),
+    machine("avx2", "popcount", 1, 1, "bipolar", "bipolar", unroll=3),
+    machine("avx2", "popcount", 2, 3, "signed", "bipolar", bit_axis="outer"),
     machine("avx2", "multiply", 3, 2, "signed", "ternary"),
     machine("avx2", "lookup", 2, 2, "ternary", "signed"),
 ]
@@ -87,16 +88,25 @@ def test_the_deepest_sums(patterns, skip_isa):
         Case(m, 1, (1, 1), (1, 1), (1, 1)).made(np.ones((1, deepest + 1, 1, 1), np.int8))
 
 
-@settings(max_examples=2, **QUIET)
+FORMS = {
+    "lookup": [{"unroll": 3}, {"rows": 2}, {"unroll": 2, "rows": 1}],
+    "popcount": [{"unroll": 3}, {"bit_axis": "outer"}, {"unroll": 2, "bit_axis": "outer"}],
+}
+
+
+@pytest.mark.parametrize("method", FORMS)
+@settings(max_examples=1, **QUIET)
 @given(case=cases(FEW))
-def test_no_schedule_changes_a_bit(few, case):
+def test_no_schedule_changes_a_bit(few, method, case):
     """Of floats either, whatever their sums were made with."""
-    case = replace(case, epilogue="scale", out_layout="NHWC")
-    outputs = {
-        replace(case, gather=g, columns_first=c, block_rows=b, band_rows=r, threads=t).run_once().tobytes()
+    plain, *forms = (machine("avx2", method, 2, 2, "signed", "signed", **form) for form in ({}, *FORMS[method]))
+    case = replace(case, machine=plain, epilogue="scale", out_layout="NHWC")
+    runs = [
+        replace(case, gather=g, columns_first=c, block_rows=b, band_rows=r, threads=t)
         for g, c, b, r, t in product(GATHERS, (False, True), (0, 7), (0, 2), (1, 3))
-    }
-    assert len(outputs) == 1
+    ]
+    runs += [replace(case, machine=m, gather=g, band_rows=r) for m, g, r in product(forms, GATHERS, (0, 2))]
+    assert len({run.run_once().tobytes() for run in runs}) == 1
 
 
 @pytest.mark.parametrize("isa", ["avx2", "avx512"])

@@ -12,7 +12,7 @@ from functools import cache
 import msgspec
 
 from bitsynth.isa import load
-from bitsynth.program import Constant, Kernel, Pass, Planes, Step, Table
+from bitsynth.program import BIT_AXES, Constant, Kernel, Pass, Planes, Step, Table
 from bitsynth.schedule.loops import with_times
 
 change = msgspec.structs.replace
@@ -65,6 +65,10 @@ def _of_sizes(kernel: Kernel) -> Mutants:
         value = getattr(kernel, field)
         for other in (value - 1, value + 1, 2 * value, value // 2):
             yield f"{field}: {other}", change(kernel, **{field: other})
+    for other in (1, 16, 17):
+        yield f"unroll: {other}", change(kernel, unroll=other)
+    for other in BIT_AXES:
+        yield f"bit_axis: {other}", change(kernel, bit_axis=other)
     for other in (1, 2, 4, 8):
         yield f"slot_bytes: {other}", change(kernel, slot_bytes=other)
 

@@ -33,6 +33,8 @@ ACCEPTED = {
     "swap": "the operation commutes, or does on operands as small as these",
     "accs": "accumulators do not depend on each other, so their order is free",
     "rows": "more rows or fewer are the same programs on other inputs",
+    "unroll": "the same program, written out more often",
+    "bit_axis": "the same inputs from elsewhere in memory",
     "first": "without a program of its own the first run is a run of the step from zero",
     "times": "a shorter period, or one that was shorter than it had to be",
     "type": "the same lanes under another sign",

@@ -16,18 +16,21 @@ from bitsynth.cache import Entry
 from bitsynth.emit.packing import order
 from bitsynth.errors import SpecError
 from bitsynth.names import KernelName
-from bitsynth.program import Planes, Step
+from bitsynth.program import BIT_AXES, Planes, Step
 from bitsynth.spec import Encoding, MatmulSpec, Operand, affine
 
 OPERANDS = [Operand(b, e) for b in range(1, 9) for e in Encoding if b == 2 or e is not Encoding.TERNARY]
 IDENTIFIER = st.from_regex(r"[a-z]{1,3}[0-9]{1,4}(_[0-9]{1,2})?", fullmatch=True)
+APART = [c for c in RUNNABLE if c[1] == "popcount" and max(c[2:]) > 1]
+"""Those whose planes of bits may lie apart."""
+LAYOUTS = [(c, axis) for axis, configs in zip(BIT_AXES, (RUNNABLE, APART), strict=True) for c in configs]
 SHIPPED = sorted(paths.shipped_kernels().rglob("*.json"))
 
 
 @memoize
-def compiled(config):
+def compiled(config, bit_axis):
     isa, _, act_bits, w_bits = config
-    return MatmulKernel(entry(*config), spec_of(isa, act_bits, w_bits))
+    return MatmulKernel(entry(*config), spec_of(isa, act_bits, w_bits)).with_bit_axis(bit_axis)
 
 
 def input_bytes(given, codes, size):
@@ -55,42 +58,47 @@ def by_step(codes, count, shape):
     return out.reshape(count, -1, shape.k_step)[..., list(order(shape))].tolist()
 
 
+def steps_of(inputs, steps, shape):
+    """(input, step) in the order they lie in: by step, or by input where the bit axis is the outer one."""
+    if shape.bit_axis == "outer":
+        return [(x, step) for x in inputs for step in range(steps)]
+    return [(x, step) for step in range(steps) for x in inputs]
+
+
 def packed_rows(shape, codes):
-    """By row, step, inputs that passes share, input."""
+    """By row, then step and input, of all that passes share."""
     count = -(-len(codes) // shape.rows) * shape.rows
     steps = by_step(codes, count, shape)
+    inputs = [x for inputs in dict.fromkeys(p.rows for p in shape.passes) for x in inputs]
     return [
         byte
         for row in range(count)
-        for step in steps[row]
-        for inputs in dict.fromkeys(p.rows for p in shape.passes)
-        for x in inputs
-        for byte in input_bytes(x, step, shape.slot_bytes)
+        for x, step in steps_of(inputs, len(steps[row]), shape)
+        for byte in input_bytes(x, steps[row][step], shape.slot_bytes)
     ]
 
 
 def packed_columns(shape, codes):
-    """By column tile, inputs that passes share, step, input, slot."""
+    """By column tile and inputs that passes share, then step and input, slot."""
     count = -(-len(codes) // shape.columns) * shape.columns
     steps = by_step(codes, count, shape)
     return [
         byte
         for tile in range(0, count, shape.columns)
         for inputs in dict.fromkeys(p.columns for p in shape.passes)
-        for step in range(len(steps[0]))
-        for x in inputs
+        for x, step in steps_of(inputs, len(steps[0]), shape)
         for column in shape.slots
         for byte in input_bytes(x, steps[tile + column][step], shape.slot_bytes)
     ]
 
 
 @pytest.mark.parametrize("side", ["rows", "columns"])
-@pytest.mark.parametrize("config", RUNNABLE, ids=name)
+@pytest.mark.parametrize(("config", "bit_axis"), LAYOUTS, ids=lambda x: x if isinstance(x, str) else name(x))
 @given(data=st.data())
 @settings(max_examples=4, deadline=None)
-def test_packed_operands(config, side, data):
+def test_packed_operands(config, bit_axis, side, data):
     """Every byte as the layout says, then the 64-bit sums of each vector's terms."""
-    k = compiled(config)
+    k = compiled(config, bit_axis)
     shape = k.entry.kernel
     unit, bits, terms = {
         "rows": (shape.rows, shape.row_bits, shape.row_terms),
@@ -125,9 +133,10 @@ sizes = st.integers(1, 999)
     wgt=st.sampled_from(OPERANDS),
     isa=st.from_regex(r"[a-z][a-z0-9]{0,8}(_[a-z0-9]{1,5})?", fullmatch=True),
     tile=st.tuples(sizes, sizes, sizes),
+    form=st.tuples(st.integers(0, 16), st.sampled_from(BIT_AXES)),
 )
-def test_names(act, wgt, isa, tile):
-    name = KernelName(MatmulSpec(isa, act, wgt), *tile)
+def test_names(act, wgt, isa, tile, form):
+    name = KernelName(MatmulSpec(isa, act, wgt), *tile, *form)
     assert KernelName.parse(str(name)) == name
     assert str(KernelName.parse(str(name))) == str(name)
     assert str(act) in name.describe()

@@ -9,11 +9,14 @@ import pytest
 
 from bitsynth import cache, paths
 from bitsynth.bench.resnet18 import LAYERS
+from bitsynth.build import host
 from bitsynth.device import facts
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d, tuned
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.tuned import Problem, Tuned, find, store, user_folder
+from bitsynth.schedule.layer import LayerSchedule
 
 SHIPPED = sorted(paths.shipped_schedules().glob("*/*.json"))
 PROBLEM = Problem("avx2", 2, 1, Geometry(64, 128, 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), (14, 14), 1)
@@ -56,6 +59,29 @@ def test_another_layer_takes_the_default(other):
 def test_encodings_make_no_difference():
     store(result(), user_folder())
     assert layer(act_encoding="signed").schedule == result().schedule
+
+
+WIDE = msgspec.structs.replace(PROBLEM, isa="avx512")
+NARROW = LayerSchedule("avx2", "popcount", 64, "direct", unroll=2, bit_axis="outer")
+
+
+def test_a_kernel_of_narrower_words(skip_isa):
+    """It is stored with the wider set's, and taken for it alone, or for the best set of this processor."""
+    if host.missing(load("avx512").table):
+        skip_isa("avx512", "this processor lacks it")
+    store(Tuned(WIDE, NARROW, tuned.entry_of(WIDE, NARROW).name, 50.0, 100.0, "a compiler"), user_folder())
+    assert layer(isa="avx512").schedule == layer(isa="auto").schedule == NARROW
+    assert layer(isa="avx2").schedule == PROBLEM.default()
+    said = layer(isa="avx512").explain()
+    assert "avx2 popcount, unrolled 2 times, outer bit axis, direct, pixels first (tuned, 0.50 of" in said
+    assert "kernel    bs_mm_a2u_w1b_s32_avx2_4x8x32_u2_outer: " in said
+
+
+def test_a_kernel_of_wider_words_cannot_be_run():
+    wide = LayerSchedule("avx512", "lookup", 64, "direct")
+    path = store(Tuned(PROBLEM, wide, "bs_mm_a2u_w1b_s32_avx512_8x64x6", 50.0, 100.0, "a compiler"), user_folder())
+    with pytest.raises(SpecError, match=rf"{path}: bs_mm_.* cannot be run as avx512 lookup, direct"):
+        layer()
 
 
 def test_the_users_win(shipped):
@@ -134,6 +160,9 @@ def test_a_kernel_that_is_not_cached_any_more(shipped):
         (lambda text: text.replace('"block_rows": 77', '"block_rows": "77"'), "Expected `int`, got `str`"),
         (lambda text: text.replace('"format": 1', '"format": 9'), "has format 9, this version reads 1"),
         (lambda text: text.replace('"rows": 0', '"rows": 99'), "avx2_3x64x4 cannot be run as avx2 lookup, 99 rows"),
+        (lambda text: text.replace('"unroll": 0', '"unroll": 99'), "cannot be run as avx2 lookup, unrolled 99 times"),
+        (lambda text: text.replace('"inner"', '"outer"'), "cannot be run as avx2 lookup, outer bit axis"),
+        (lambda text: text.replace('"inner"', '"first"'), "unknown bit axis 'first' of a schedule"),
         (lambda text: "\ufffd", "JSON is malformed"),
     ],
 )

@@ -11,10 +11,13 @@ import msgspec
 import pytest
 
 from bitsynth import cache
+from bitsynth.build import host
 from bitsynth.errors import NoKernel, Refuted, SpecError, ToolError
+from bitsynth.isa.load import load
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.tuned import Problem
 from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.tuning import space as spaces
 from bitsynth.tuning import study as studies
 from bitsynth.tuning.measurer import Timing, TrialFailed
 from bitsynth.tuning.outcome import study_file
@@ -67,21 +70,25 @@ def run(study, measurer, trials):
     return tune(study, measurer, trials, SECONDS, silent)
 
 
+class Fixed:
+    """A trial that proposes these parameters."""
+
+    def __init__(self, params):
+        self.params = params
+
+    def suggest_categorical(self, name, choices):
+        assert self.params[name] in choices
+        return self.params[name]
+
+    def suggest_int(self, name, low, high):
+        assert low <= self.params[name] <= high
+        return self.params[name]
+
+
 def test_every_schedule_can_be_proposed_and_named(some):
-    class Fixed:
-        def __init__(self, params):
-            self.params = params
-
-        def suggest_categorical(self, name, choices):
-            assert self.params[name] in choices
-            return self.params[name]
-
-        def suggest_int(self, name, low, high):
-            assert low <= self.params[name] <= high
-            return self.params[name]
-
-    changed = msgspec.structs.replace(some.priors[0], rows=1, columns_first=True, block_rows=64, band_rows=2)
-    for schedule in (*some.priors, changed):
+    changed = msgspec.structs.replace(some.priors[0], rows=1, columns_first=True, block_rows=64, band_rows=2, unroll=4)
+    apart = LayerSchedule("avx2", "popcount", 64, "direct", columns_first=True, bit_axis="outer")
+    for schedule in (*some.priors, changed, apart):
         assert some.suggest(Fixed(some.params(schedule))) == schedule
 
 
@@ -90,6 +97,16 @@ def test_the_default_comes_first_and_every_kernel_is_tried(some):
     assert {s.method for s in some.priors} == {"popcount", "lookup", "multiply"}
     assert {s.gather for s in some.priors} == {"direct", "im2col"}
     assert len(set(some.priors)) == len(some.priors)
+
+
+def test_narrower_words_are_tried_too(skip_isa):
+    if host.missing(load("avx512").table):
+        skip_isa("avx512", "this processor lacks it")
+    wide, narrow = space(msgspec.structs.replace(PROBLEM, isa="avx512")), space(PROBLEM)
+    assert narrow.kernels.items() < wide.kernels.items()
+    assert {found.isa for found in narrow.kernels.values()} == {"avx2"}
+    for schedule in narrow.priors:
+        assert wide.suggest(Fixed(wide.params(schedule))) == schedule
 
 
 def test_no_kernel():
@@ -127,10 +144,11 @@ def test_progress_tells_the_best_and_what_is_tried(reopen):
 
 def test_a_small_space_is_exhausted(tmp_path, monkeypatch):
     monkeypatch.setattr(studies, "_DRAWS", 8)
+    monkeypatch.setattr(spaces, "UNROLLS", (0,))
     tiny = Problem("avx2", 2, 1, Geometry(1, 1, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (1, 1), 1)
     measurer = Pretended()
     result = run(open_study(tmp_path / "study", tiny, space(tiny), ""), measurer, 1000)
-    assert len(measurer.seen) == result.trials < 3 * (3 + 4 + 6) + 1
+    assert len(measurer.seen) == result.trials < 3 * (3 + 2 * 4 + 6) + 1
 
 
 def test_an_interrupted_study_goes_on(reopen):

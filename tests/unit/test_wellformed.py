@@ -253,6 +253,8 @@ def test_passes_that_carry():
         {"k_step": 0},
         {"k_step": 10**9},
         {"k_step": 31},
+        {"unroll": -1},
+        {"unroll": 17},
         {"slots": ()},
         {"slots": (0,) * 8},
         {"slots": tuple(range(1, 9))},
