@@ -225,12 +225,13 @@ def figure(isa: Isa, kernel: Kernel, model: str) -> float:
     return ops_per_128_mac(isa, kernel) if model == "ops" else cycles_per_128_mac(isa, kernel, model)
 
 
-def price(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
+def price(isa: Isa, kernel: Kernel, model: str, *, in_layer: bool = False) -> tuple[float, ...]:
     """Sort key under `model`: its figure to a hundredth; cycles that memory holds up the rest; loads; input bytes.
 
     Where loads block, what they hold up is of the figure. Of two tiles that hold nothing up the
-    one of fewer loads was the faster on Zen 5 and Emerald Rapids. Fewer bytes leave more of K in
-    the nearest cache. The last word have more rows, and ports less crowded.
+    one of fewer loads was the faster on Zen 5 and Emerald Rapids. A layer's K may not stay in the
+    nearest cache, and the fewer bytes the more of it does: there they come first. The last word
+    have more rows, and ports less crowded.
     """
     loads = round(loads_per_128_mac(isa, kernel), 6)
     if model == "length":
@@ -240,4 +241,5 @@ def price(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
     crowding = crowding_per_128_mac(isa, kernel, cpu)
     blocked = stall if isa.table.cpu[cpu].loads_block else 0.0
     least = round(figure(isa, kernel, model) + blocked, 2)
-    return least, stall, loads, bytes_per_128_mac(kernel), -kernel.rows, crowding
+    read = loads, bytes_per_128_mac(kernel)
+    return least, stall, *(read[::-1] if in_layer else read), -kernel.rows, crowding

@@ -108,7 +108,7 @@ def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, 
             tiled = msgspec.structs.replace(kernel, rows=rows)
             if all(fits(isa, tiled, p) for p in tiled.passes):
                 bound = min(bound, cost.loop_ops_per_128_mac(isa, tiled))
-                key = cost.price(isa, tiled, model)
+                key = cost.price(isa, tiled, model, in_layer=channels > 0)
                 if best is None or key < best[0]:
                     best = key, shape, tiled
     if best is None:

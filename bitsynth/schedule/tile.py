@@ -52,10 +52,10 @@ def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str,
     best: tuple[tuple[float, ...], Kernel] | None = None
     for layout in layouts(isa):
         try:
-            kernel = _best_in(isa, spec, cover, layout, model)
+            kernel = _best_in(isa, spec, cover, layout, model, channels)
         except NoKernel:
             continue
-        key = cost.price(isa, kernel, model)
+        key = cost.price(isa, kernel, model, in_layer=channels > 0)
         if kernel.columns <= (channels or kernel.columns) and (best is None or key < best[0]):
             best = (key, kernel)
     if best is None:
@@ -77,7 +77,9 @@ def layouts(isa: Isa) -> Iterator[Layout]:
                 yield Layout(groups, count, weighted)
 
 
-def _best_in(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], layout: Layout, model: str) -> Kernel:
+def _best_in(
+    isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], layout: Layout, model: str, channels: int
+) -> Kernel:
     builder = _Builder(isa, spec, layout, model)
     best: tuple[tuple[float, ...], Kernel] | None = None
     for rows in ROWS:
@@ -85,7 +87,7 @@ def _best_in(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], layout: L
         if passes is None:
             continue
         kernel = builder.kernel(rows, passes)
-        key = cost.price(isa, kernel, model)
+        key = cost.price(isa, kernel, model, in_layer=channels > 0)
         if best is None or key < best[0]:
             best = (key, kernel)
     if best is None:
