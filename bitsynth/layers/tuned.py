@@ -48,7 +48,12 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def default(self) -> LayerSchedule:
         """The schedule it has without tuning."""
-        return default_schedule(self.spec().act, self.spec().wgt, self.geometry, self.image, self.isa)
+        found = default_schedule(self.spec().act, self.spec().wgt, self.geometry, self.image, self.isa)
+        return found.among(self.threads, self.out_rows)
+
+    @property
+    def out_rows(self) -> int:
+        return self.geometry.output(*self.image)[0]
 
 
 class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -82,14 +87,19 @@ def user_folder() -> Path:
 def schedule_for(
     act: Operand, wgt: Operand, geometry: Geometry, image: tuple[int, int], isa: str, threads: int
 ) -> tuple[LayerSchedule, str]:
-    """The tuned schedule where one is known, else the default, and which of them it is, in words."""
+    """The tuned schedule where one is known, else that of one thread, else the default; which it is, in words."""
     default = default_schedule(act, wgt, geometry, image, isa)
     here = home_of(default.isa) if isa == "auto" else isa
-    found = find(Problem(here, act.bits, wgt.bits, geometry, image, threads))
+    problem = Problem(here, act.bits, wgt.bits, geometry, image, threads)
+    alone = msgspec.structs.replace(problem, threads=1)
+    found = find(problem) or find(alone)
     if found is None:
-        return default, "default"
+        return default.among(threads, problem.out_rows), "default"
     where = f" on {found.processor}" if found.processor else ""
-    return found.schedule, f"tuned{where}, {found.nanoseconds / found.default_nanoseconds:.2f} of the default's time"
+    said = f"tuned{where}, {found.nanoseconds / found.default_nanoseconds:.2f} of the default's time"
+    if found.problem == problem:
+        return found.schedule, said
+    return found.schedule.among(threads, problem.out_rows), f"{said} with one thread"
 
 
 def find(problem: Problem) -> Tuned | None:

@@ -50,6 +50,18 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if type(value) is not int or not 0 <= value < 1 << 24:
                 raise SpecError(f"{name} of a schedule must be a whole number from 0 to {(1 << 24) - 1}, not {value!r}")
 
+    def among(self, threads: int, rows: int) -> LayerSchedule:
+        """The schedule in bands of the `rows` output rows, so that every thread packs what it computes with.
+
+        Only where all threads have as much to do, or where each input is packed for one output (im2col) and at
+        least seven eighths as much: else threads pack together, then compute together.
+        """
+        share = -(-rows // threads)
+        idle = share * threads - rows
+        if threads == 1 or self.gather == "indirect" or idle > (share * threads // 8 if self.gather == "im2col" else 0):
+            return self
+        return msgspec.structs.replace(self, band_rows=min(share, self.band_rows or share))
+
     def numbers(self) -> dict[str, int]:
         """The numbers of the C runtime."""
         return {

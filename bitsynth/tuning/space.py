@@ -87,7 +87,7 @@ def space(problem: Problem, fits: Fits | None = None) -> Space:
     ranked = plans(spec.act, spec.wgt, problem.geometry, problem.image, problem.isa, fits)
     kernels = {_name(p.found): p.found for p in ranked}
     height, width = problem.geometry.output(*problem.image)
-    priors = _priors(ranked)
+    priors = tuple(dict.fromkeys(s.among(problem.threads, height) for s in _priors(ranked)))
     return Space(
         problem,
         dict(sorted(kernels.items())),

@@ -6,6 +6,8 @@ import shutil
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from bitsynth import cache, paths
 from bitsynth.bench.resnet18 import LAYERS
@@ -16,7 +18,7 @@ from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d, tuned
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.tuned import Problem, Tuned, find, store, user_folder
-from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.schedule.layer import GATHERS, LayerSchedule
 
 SHIPPED = sorted(paths.shipped_schedules().glob("*/*.json"))
 PROBLEM = Problem("avx2", 2, 1, Geometry(64, 128, 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), (14, 14), 1)
@@ -46,11 +48,34 @@ def test_a_layer_takes_what_was_tuned_for_it():
     store(result(), user_folder())
     assert layer().schedule == result().schedule
     assert "blocks of 77 pixels (tuned, 0.50 of the default's time)" in layer().explain()
-    given = PROBLEM.default()
-    assert "pixels first (as given)" in layer(schedule=given).explain()
+    assert "pixels first (as given)" in layer(schedule=PROBLEM.default()).explain()
 
 
-@pytest.mark.parametrize("other", [{"threads": 2}, {"image": (14, 15)}, {"stride": 2}, {"padding": 0}])
+def test_threads_take_what_was_tuned_for_one_in_bands_of_their_own():
+    store(result(), user_folder())
+    assert layer(threads=2).schedule == result(band_rows=7).schedule
+    assert "(tuned, 0.50 of the default's time with one thread)" in layer(threads=2).explain()
+    both = msgspec.structs.replace(PROBLEM, threads=2)
+    store(result(both, block_rows=5, band_rows=0), user_folder())
+    assert layer(threads=2).schedule == result(block_rows=5).schedule
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(threads=st.integers(1, 9), rows=st.integers(1, 60), gather=st.sampled_from(GATHERS), bands=st.integers(0, 70))
+def test_bands_keep_threads_busy(threads, rows, gather, bands):
+    """Each has a band at least, and the last to end no more than an eighth more to do than the others on average."""
+    before = LayerSchedule("avx2", "lookup", 64, gather, band_rows=bands)
+    made = before.among(threads, rows)
+    if made == before:
+        return
+    assert gather != "indirect"
+    assert 1 <= made.band_rows <= (bands or rows)
+    share = -(-rows // threads)
+    assert made.band_rows <= share
+    assert rows / (threads * share) >= (7 / 8 if gather == "im2col" else 1)
+
+
+@pytest.mark.parametrize("other", [{"image": (14, 15)}, {"stride": 2}, {"padding": 0}])
 def test_another_layer_takes_the_default(other):
     store(result(), user_folder())
     assert layer(**other).schedule.block_rows == 0
