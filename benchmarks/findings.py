@@ -135,13 +135,18 @@ def main() -> int:
 
 
 def _findings() -> list[Finding]:
-    """Every cached kernel once, in the order of sets, widths and variants; a broken one is told of."""
+    """Every cached kernel once, in the order of sets, widths and variants; a broken one is told of.
+
+    Those for layers, which are what the same sketches give for tiles of fewer columns, are left out.
+    """
     found: dict[str, Finding] = {}
     for path in cache.every():
         try:
             entry = cache.load_entry(path)
         except BitsynthError as why:
             print(f"left out: {why}", file=sys.stderr)
+            continue
+        if entry.channels:
             continue
         which = path.parent.name if path.parent.name != entry.kernel.isa else ""
         known = found.get(str(entry.kernel))
@@ -214,6 +219,7 @@ def _facts(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
         "Tables of 6 positions": [f for f, table in lookup if table.bits == 6],
         "Tables made in fewer operations than by hand": [f for f, table in lookup if f.build[0] < 2 * table.bits - 1],
         "Sums in two levels": [f for f, some in passes if any(len(p.loops) > 1 for p in some)],
+        "Planes that share sums": [f for f, some in passes if any(p.carries for p in some)],
         "A first run of its own": [f for f, some in passes if any(p.step.first for p in some)],
         "Rows of the tile are weights": [f for f in findings if f.entry.kernel.swapped],
     }
