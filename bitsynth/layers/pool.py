@@ -61,13 +61,17 @@ class Pool:
             return
         with self._turn:
             self.require_open()
+            self._require_native(runner)
             if self._end is None:
                 self._start(runner)
             yield self._address
 
-    def _start(self, runner: Runner) -> None:
+    def _require_native(self, runner: Runner) -> None:
+        """SpecError where threads of this process, perhaps started for another layer, are of no use to the runner."""
         if not runner.description.startswith("natively"):
             raise SpecError(f"a layer that runs {runner.description} has one thread, not {self.threads}")
+
+    def _start(self, runner: Runner) -> None:
         self._address = runner.call("bs_pool_create", self.threads)
         if not self._address:
             raise ToolError(f"the system does not give {self.threads} threads")
