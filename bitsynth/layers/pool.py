@@ -85,6 +85,13 @@ class Pool:
         self._turn, self._end = Lock(), None
 
 
+class _Shared(Pool):
+    """One that layers share unasked, those made later included."""
+
+    def close(self) -> None:
+        raise SpecError(f"all layers of {self.threads} threads share this pool: give them a Pool of your own to close")
+
+
 def pool_of(threads: Any) -> Pool:
     """The pool that `threads` is, or the one that all layers of so many threads share; SpecError for neither."""
     return threads.require_open() if isinstance(threads, Pool) else _shared(check_threads(threads))
@@ -99,4 +106,4 @@ def check_threads(threads: Any) -> int:
 
 @cache
 def _shared(threads: int) -> Pool:
-    return Pool(threads)
+    return _Shared(threads)

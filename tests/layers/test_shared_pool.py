@@ -146,6 +146,16 @@ def test_a_layer_that_another_thread_runs_can_be_run_in_a_forked_process():
     script(FORK_WHILE_ONE_RUNS)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_pool_of_a_number_cannot_be_closed(threads):
+    """Neither would other layers run, nor any made later."""
+    layer, x, want = replace(SMALL, threads=threads).prepared()
+    with pytest.raises(SpecError, match=f"all layers of {threads} threads share this pool"):
+        layer.pool.close()
+    assert (layer(x) == want).all()
+    check(replace(SMALL, threads=threads))
+
+
 def test_threads_of_python_take_turns(shared):
     rng = np.random.default_rng(0)
     layers = [replace(SMALL, machine=m, threads=shared).prepared() for m in KERNELS for _ in range(2)]
