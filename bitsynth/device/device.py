@@ -128,6 +128,7 @@ class Device:
         fault.
         """
         if self._put != program.path:
+            self._put = None  # A copy that fails here may yet succeed there.
             self._session.put(_RUNNER, program.path.read_bytes(), seconds)
             self._put = program.path
         sampling = replace(sampling, repeats=0) if self.emulated_by else sampling

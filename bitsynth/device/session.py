@@ -22,6 +22,11 @@ echo "{_READY}$folder"
 cat > /dev/null
 """
 """The shell that makes the folder waits for the end of its input, which comes with our end, and removes it."""
+_PUT = """cat > {path}.part || exit
+[ $(wc -c < {path}.part) -eq {size} ] || {{ echo "only a part of it came" >&2; exit 1; }}
+chmod 700 {path}.part && mv {path}.part {path}
+"""
+"""The end of the input may be that of the connection."""
 
 
 class Session:
@@ -66,7 +71,7 @@ class Session:
     def put(self, name: str, data: bytes, seconds: float) -> None:
         """Write a file into the folder, in one step; ToolError where it does not fit or cannot be written."""
         path = shlex.quote(f"{self.folder}/{name}")
-        done = self.ssh.run(f"cat > {path}.part && chmod 700 {path}.part && mv {path}.part {path}", seconds, data=data)
+        done = self.ssh.run(_PUT.format(path=path, size=len(data)), seconds, data=data)
         if "No space left" in done.errors:
             raise ToolError(
                 f"{self.ssh.host}: its disk is full: no room for {name} in {self.folder}; "

@@ -154,6 +154,30 @@ def test_kernels_of_one_name_take_turns(server, skip_isa):
     assert all(len(x.ns) == 3 and not x.fp32_ns for x in got)
 
 
+def test_a_copy_that_ends_there_but_not_here(server):
+    """The board then has another program than the last that it ran."""
+    (one, other, *_), codes = two_schedules(layers("auto")[0][1].kernel.spec.isa)
+    works = [job.Work("it", x, codes, one.run(codes)) for x in (one, other)]
+    first, second = [(program.compile_program([w.layer.kernel]), [w]) for w in works]
+    checking = 1, job.Sampling(0)
+    with Device("board") as board:
+        board.run(*first, *checking, 60)
+        server.tool("mv", f'{shutil.which("mv")} "$@"; exec sleep 3')
+        with pytest.raises(ToolError, match="did not end within 2 s"):
+            board.run(*second, *checking, 2)
+        (server.bin / "mv").unlink()
+        assert [x.name for x in board.run(*first, *checking, 60)] == ["it"]
+
+
+def test_a_file_of_which_a_part_comes_is_none(server):
+    """As when ssh is killed: the board's cat takes the end of its input for the file's."""
+    with Device("board") as board:
+        server.tool("cat", f"{shutil.which('head')} -c 100")
+        with pytest.raises(ToolError, match=r"board: cannot write .*/runner: only a part of it came"):
+            board.measure(layers("auto")[:1])
+        assert not list(server.tmp.rglob("runner"))
+
+
 def test_a_wrong_result_is_refuted(server, monkeypatch):
     right = job.Work.of
 
