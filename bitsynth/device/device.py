@@ -28,6 +28,8 @@ from bitsynth.layers.pool import MOST_THREADS
 
 Layers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
 _RUNNER, _JOB = "runner", "job"
+_NO_THREADS = 13
+"""The code with which the runner (`bs_board.c`) ends where it can have no threads."""
 
 
 class RunFailed(ToolError):
@@ -138,10 +140,12 @@ class Device:
         return measured.read(done.output, tuple(w.name for w in work), self.host)
 
     def _judge(self, done: Done, target: Target) -> None:
-        """ToolError unless the runner ended well."""
+        """RunFailed unless the runner ended well, ToolError where the board is at fault."""
         if done.killed_by:
             why = ", perhaps for want of memory" if done.killed_by == "SIGKILL" else ""
             raise RunFailed(f"{self.host}: the runner was killed by {done.killed_by}{why}")
+        if done.code == _NO_THREADS:
+            raise ToolError(f"{self.host}: {done.errors}")
         if not done.output.startswith("{"):
             said = done.errors or done.output.strip() or f"exit code {done.code}"
             raise ToolError(f"{self.host}: it cannot run programs for {target.isa} ({target.arch}): {said}")

@@ -16,6 +16,7 @@ from bitsynth import architecture
 from bitsynth.build import host
 from bitsynth.cli import main
 from bitsynth.device import Device, Facts, job, program
+from bitsynth.device.device import RunFailed
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa import load
 from bitsynth.layers import Conv2d, Dense, Scale, Thresholds
@@ -246,6 +247,23 @@ def test_a_killed_runner(server):
     with Device("board", emulator="killed") as board, pytest.raises(ToolError) as caught:
         board.measure(layers("auto")[:1])
     assert str(caught.value) == "board: the runner was killed by SIGKILL, perhaps for want of memory"
+
+
+@pytest.mark.parametrize(
+    ("limits", "kind", "said"),
+    [
+        ("-s 64 -v 20000", RunFailed, "board: the runner failed with exit code 11: not enough memory"),
+        ("-s 64000 -v 20000", ToolError, "board: the system gives no thread"),
+    ],
+)
+def test_a_board_that_gives_too_little(server, limits, kind, said):
+    """Memory for a job may be had for another one, threads may not."""
+    size, address_space = limits.split(" -v ")
+    server.tool("little", f'ulimit {size}\nulimit -v {address_space}\nexec "$@"')
+    layer = Conv2d(np.ones((512, 1, 1, 1), int), 1, 1)
+    with Device("board", emulator="little") as board, pytest.raises(ToolError) as caught:
+        board.measure([("large", layer, np.zeros((1, 128, 128, 1), np.uint8))])
+    assert (type(caught.value), str(caught.value)) == (kind, said)
 
 
 @pytest.mark.slow
