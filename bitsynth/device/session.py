@@ -12,7 +12,7 @@ from bitsynth.device.facts import SCRIPT
 from bitsynth.device.ssh import FAILED, Done, Ssh
 from bitsynth.errors import ToolError
 
-_SECONDS = 60
+ANSWER_SECONDS = 60
 _READY = "ready "
 _LEASE = f"""{SCRIPT}
 folder=$(mktemp -d) || exit 1
@@ -48,7 +48,7 @@ class Session:
 
     def _read(self, lease: Popen[bytes]) -> None:
         """Facts, then the folder; ToolError where they do not come."""
-        timer = threading.Timer(_SECONDS, lease.kill)
+        timer = threading.Timer(ANSWER_SECONDS, lease.kill)
         timer.start()
         try:
             for line in cast(IO[bytes], lease.stdout):
@@ -65,7 +65,7 @@ class Session:
         if code == FAILED:
             return self.ssh.failure(said)
         if code < 0:
-            return ToolError(f"{self.ssh.host}: did not answer within {_SECONDS} s")
+            return ToolError(f"{self.ssh.host}: did not answer within {ANSWER_SECONDS} s")
         return ToolError(f"{self.ssh.host}: cannot make a folder there: {said.strip() or f'exit code {code}'}")
 
     def put(self, name: str, data: bytes, seconds: float) -> None:

@@ -33,6 +33,6 @@ def tuned(
     found, path = space(problem), study or study_file(problem)
     opened = open_study(path, problem, found, f"{found.seal} {compiler(problem)}")
     with started(problem, found.priors[0], timeout_s) as measurer:
-        result = tune(opened, measurer, trials, timeout_s, progress)
+        result = tune(opened, measurer, trials, progress)
     mine = best(problem, result)
     return Outcome(mine, result, stored(mine, folder), path)

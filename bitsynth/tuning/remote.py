@@ -58,7 +58,7 @@ class _Work:
         share.before = share.after = device.facts_now()
         measurer = self._measurer(device)
         try:
-            explore(self.study, measurer, self.trials, self.timeout_s, self._told_by(device))
+            explore(self.study, measurer, self.trials, self._told_by(device))
         finally:
             share.trials = measurer.measured
         share.after = device.facts_now()

@@ -189,6 +189,18 @@ def test_a_runner_that_does_not_end_loses_its_trial(before_run, command, answer)
     assert (said["trials"], said["boards"][0]["trials"]) == (3, 2)
 
 
+@pytest.mark.slow
+def test_a_board_that_dies_with_its_runner_fails_no_schedule(server, before_run, command, study, fails, answer):
+    """It accepts connections and loses them."""
+    server.tool("cut-off", CUT_OFF)
+    before_run(2, f"cp {server.bin}/cut-off {server.bin}/sh\nexec sleep 600")
+    said = fails(4, *command, *on("board"), "--trials", "3", "--timeout-s", "20")
+    assert said.startswith("error: board: the connection was lost: ")
+    (server.bin / "sh").unlink()
+    again = answer(*command, *on("board"), "--trials", "3")
+    assert (again["failures"], again["boards"][0]["trials"]) == ([], 2)
+
+
 def test_a_runner_that_is_killed_with_the_default_schedule(before_run, command, study, fails):
     before_run(1, "kill -9 $$")
     said = fails(4, *command, *on("board"))
