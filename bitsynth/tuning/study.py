@@ -91,6 +91,7 @@ class Study:
             with self._turn:
                 if running and not running.told:
                     running.drop()
+                    self.enqueue_priors()
                 self._running -= 1
                 self._turn.notify_all()
 

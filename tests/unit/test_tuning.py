@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -240,6 +241,28 @@ def test_threads_share_a_study_to_the_trial(reopen):
     tried = [schedule for m in measurers for schedule in m.seen]
     assert len(tried) == len(set(tried)) == study.finished == 23
     assert study.failures == []
+
+
+def test_what_a_thread_gives_up_others_measure_in_the_same_run(reopen):
+    """The default first of all."""
+    study, gone = reopen(), threading.Event()
+
+    def give_up(schedule):
+        raise ToolError("gone")
+
+    def measure():
+        assert gone.wait(SECONDS)
+        explore(study, measurer, len(study.space.priors), silent)
+
+    study.enqueue_priors()
+    measurer = Pretended()
+    with ThreadPoolExecutor() as threads:
+        done = threads.submit(measure)
+        lost = threads.submit(explore, study, Pretended(give_up), 23, silent)
+        assert str(lost.exception()) == "gone"
+        gone.set()
+        assert done.exception() is None
+    assert set(measurer.seen) == set(study.space.priors)
 
 
 def test_a_trial_is_given_what_its_measurer_may_take(reopen, monkeypatch):
