@@ -84,7 +84,20 @@ def opened(hosts: Sequence[str], isa: str, emulator: str = "") -> Iterator[Board
                     f"whose own processor runs {isa}"
                 )
             device.require(isa, load(isa).requirements())
+        _require_apart(devices)
         yield Boards(devices)
+
+
+def _require_apart(devices: Sequence[Device]) -> None:
+    """SpecError where two are one, by what a system says of its start: no other has the same."""
+    first = dict[str, Device]()
+    for device in devices:
+        boot = device.facts().boot
+        if boot and (other := first.setdefault(boot, device)) is not device:
+            raise SpecError(
+                f"{other.host} and {device.host} are one board: what runs for one makes the other's times useless; "
+                "name it once"
+            )
 
 
 def _kind(devices: Sequence[Device]) -> str:

@@ -284,7 +284,10 @@ def test_a_runner_that_does_not_end(server):
 
 def test_copies_and_run_share_the_time(server):
     server.tool("mv", f'{shutil.which("mv")} "$@"; exec sleep 1.2')
-    with Device("board", seconds=2) as board, pytest.raises(TimedOut, match=r"board: (did not end within|no time is left)"):
+    with (
+        Device("board", seconds=2) as board,
+        pytest.raises(TimedOut, match=r"board: (did not end within|no time is left)"),
+    ):
         board.measure(layers("auto")[:1])
 
 
