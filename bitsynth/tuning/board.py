@@ -20,13 +20,16 @@ from bitsynth.tuning.operands import Operands
 BURST_NS = 1_000_000
 
 
+def default_work(operands: Operands, schedule: LayerSchedule) -> Work:
+    """The default schedule's layer, and what all others must give too."""
+    return Work("the default schedule", operands.layer(schedule), operands.codes, operands.exact())
+
+
 class Board:
     """Measures on `device`; `measured` counts the schedules. ToolError where the board is at fault."""
 
-    def __init__(self, device: Device, operands: Operands, default: LayerSchedule, timeout_s: float) -> None:
-        self.device, self.timeout_s, self.threads = device, timeout_s, operands.problem.threads
-        self.operands, self.exact = operands, operands.exact()
-        self.default = self._work("the default schedule", default)
+    def __init__(self, device: Device, operands: Operands, default: Work, timeout_s: float) -> None:
+        self.device, self.operands, self.default, self.timeout_s = device, operands, default, timeout_s
         self.measured = 0
 
     @property
@@ -49,15 +52,15 @@ class Board:
 
     def _run(self, program: Program, work: Sequence[Work], rounds: int, end: float) -> list[LayerTimes]:
         sampling = Sampling(rounds, together=len(work), burst_ns=BURST_NS, beside_float=False)
-        return self.device.run(program, work, self.threads, sampling, end)
+        return self.device.run(program, work, self.operands.problem.threads, sampling, end)
 
     def _compiled(self, schedule: LayerSchedule, end: float) -> tuple[Sequence[Work], Program]:
         try:
-            work = self.default, self._work(str(schedule), schedule)
+            work = self.default, self._work(schedule)
             with deadline(end):
                 return work, compile_program(w.layer.kernel for w in work)
         except (SpecError, NoKernel, ToolError) as why:
             raise TrialFailed(str(why)) from None
 
-    def _work(self, name: str, schedule: LayerSchedule) -> Work:
-        return Work(name, self.operands.layer(schedule), self.operands.codes, self.exact)
+    def _work(self, schedule: LayerSchedule) -> Work:
+        return Work(str(schedule), self.operands.layer(schedule), self.operands.codes, self.default.output)

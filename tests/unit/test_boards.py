@@ -128,7 +128,7 @@ class Late(Pretended):
 def test_a_schedule_takes_too_long_only_on_a_board_that_is_there(gone, kind, said, monkeypatch):
     monkeypatch.setattr(board, "compile_program", list)
     problem = Problem("avx2", 2, 1, Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (4, 4), 1)
-    default = space(problem).priors[0]
+    operands, default = Operands(problem), space(problem).priors[0]
     with pytest.raises(kind) as caught:
-        board.Board(Late(gone), Operands(problem), default, 5).measure(default, 1)
+        board.Board(Late(gone), operands, board.default_work(operands, default), 5).measure(default, 1)
     assert str(caught.value) == said
