@@ -14,7 +14,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.domains.forms import variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
-from bitsynth.isa.load import Isa
+from bitsynth.isa.load import Isa, Requirements
 from bitsynth.isa.types import VecType
 from bitsynth.program import STAGE_BYTES, Build, Constant, Input, Kernel, Loop, Pass, Planes, Step, Table
 
@@ -88,6 +88,11 @@ def forms_used(isa: Isa, kernel: Kernel) -> set[str]:
     constants = (*kernel.constants, *(build.constants if build else ()))
     loads = {constant_load(isa, VecType.parse(c.type)).name for c in constants}
     return moving | row_terms | programs | building | loads
+
+
+def needs(isa: Isa, *kernels: Kernel) -> Requirements:
+    """What the forms of all `kernels` take of a processor and a compiler."""
+    return isa.requirements(sorted(set().union(*(forms_used(isa, k) for k in kernels))))
 
 
 Facts = dict[str, bool]

@@ -1,8 +1,12 @@
 #include <cpuid.h>
 
 enum { EAX, EBX, ECX, EDX };
-/* Registers as XCR0 lists those that the system keeps. */
+/* Registers as XCR0 lists those that the system keeps; macOS lists ZMM only once a thread has used them. */
+#ifdef __APPLE__
+enum { YMM = 0x06, ZMM = YMM };
+#else
 enum { YMM = 0x06, ZMM = 0xe6 };
+#endif
 
 /* A bit of what cpuid says, where the system keeps the registers that the feature needs. */
 static int has(unsigned registers, unsigned leaf, unsigned subleaf, int from, int bit)

@@ -6,12 +6,26 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from bitsynth.errors import ToolError
 
 _SECONDS = 600
+_DEADLINE = ContextVar("_DEADLINE", default=float("inf"))
+
+
+@contextmanager
+def deadline(end: float) -> Iterator[None]:
+    """Inside, no child of this thread's runs on after `end`, by `time.monotonic`."""
+    before = _DEADLINE.set(min(end, _DEADLINE.get()))
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(before)
 
 
 def run(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
@@ -34,12 +48,13 @@ def run(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
         )
     except OSError as error:
         raise ToolError(f"cannot start {shlex.join(command)}: {error.strerror or error}") from None
+    seconds = max(0.0, min(_SECONDS, _DEADLINE.get() - time.monotonic()))
     with child:
         try:
-            output = child.communicate(timeout=_SECONDS)[0]
+            output = child.communicate(timeout=seconds)[0]
         except subprocess.TimeoutExpired:
             _kill(child)
-            raise ToolError(f"{shlex.join(command)} did not end within {_SECONDS} s") from None
+            raise ToolError(f"{shlex.join(command)} did not end within {seconds:.0f} s") from None
         except BaseException:
             _kill(child)
             raise

@@ -66,10 +66,15 @@ def runs_natively(isa: IsaTable) -> bool:
     return kind == "native" or (not kind and host.matches(isa))
 
 
-def require_native(isa: IsaTable) -> None:
+def require_native(isa: IsaTable, advice: str = "") -> None:
     """SpecError where this processor does not run code for `isa` itself, so that there are no times."""
     if not runs_natively(isa):
-        raise SpecError(f"this processor ({host.arch()}) does not run {isa.name}, and an emulator tells no time")
+        raise no_times(f"this processor ({host.arch()}) does not run {isa.name}", advice)
+
+
+def no_times(why: str, advice: str = "") -> SpecError:
+    """What to raise where only an emulator would run what is to be timed."""
+    return SpecError(f"{why}, and an emulator tells no time{advice and ': '}{advice}")
 
 
 def runner(

@@ -6,6 +6,7 @@ ssh server, a POSIX shell and nothing else.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -19,8 +20,8 @@ from bitsynth.device.facts import SCRIPT, Facts
 from bitsynth.device.job import Sampling, Work
 from bitsynth.device.measured import LayerTimes, Measured
 from bitsynth.device.program import Program, Target, compile_program
-from bitsynth.device.session import Session
-from bitsynth.device.ssh import Done, Ssh
+from bitsynth.device.session import ANSWER_SECONDS, Session
+from bitsynth.device.ssh import Done, Ssh, TimedOut
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.load import Requirements, load, names
 from bitsynth.layers import Conv2d, Scale
@@ -28,6 +29,8 @@ from bitsynth.layers.pool import MOST_THREADS
 
 Layers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
 _RUNNER, _JOB = "runner", "job"
+_NO_THREADS = 13
+"""The code with which the runner (`bs_board.c`) ends where it can have no threads."""
 
 
 class RunFailed(ToolError):
@@ -38,7 +41,7 @@ class Device:
     """`host` is [user@]name, or an entry of the user's ssh configuration; use it in a `with` block.
 
     `emulator` is a command there that runs programs for another processor: results are checked then, and no times
-    are given. `seconds` is how long a copy or a run may take.
+    are given. `seconds` is how long it may take to copy a program there and run it.
     """
 
     def __init__(self, host: str, *, emulator: str = "", seconds: float = 600) -> None:
@@ -63,8 +66,8 @@ class Device:
         return self._facts
 
     def facts_now(self) -> Facts:
-        """What it says now."""
-        return Facts.parse(self._session.run(SCRIPT, self.seconds).output)
+        """What it says now; ToolError where it says nothing."""
+        return Facts.parse(self._session.run(SCRIPT, ANSWER_SECONDS).output)
 
     @property
     def emulated_by(self) -> str:
@@ -117,30 +120,40 @@ class Device:
 
     def _measure(self, layers: Layers, threads: int, sampling: Sampling) -> list[LayerTimes]:
         work = [Work.of(*x) for x in layers]
-        return self.run(compile_program(layer.kernel for _, layer, _ in layers), work, threads, sampling, self.seconds)
+        program = compile_program(layer.kernel for _, layer, _ in layers)
+        return self.run(program, work, threads, sampling, time.monotonic() + self.seconds)
 
     def run(
-        self, program: Program, work: Sequence[Work], threads: int, sampling: Sampling, seconds: float
+        self, program: Program, work: Sequence[Work], threads: int, sampling: Sampling, end: float
     ) -> list[LayerTimes]:
         """Check `work`, and time it unless an emulator runs it, with a program that has its kernels.
 
-        Raises Refuted, RunFailed or TimedOut (`seconds` for copies and run each), and ToolError where it is the board's
-        fault.
+        Raises Refuted, RunFailed, TimedOut where it lasts until `end`, by `time.monotonic`, and ToolError where it is
+        the board's fault.
         """
         if self._put != program.path:
-            self._session.put(_RUNNER, program.path.read_bytes(), seconds)
+            self._put = None  # A copy that fails here may yet succeed there.
+            self._session.put(_RUNNER, program.path.read_bytes(), self._left(end))
             self._put = program.path
         sampling = replace(sampling, repeats=0) if self.emulated_by else sampling
-        self._session.put(_JOB, job.pack(work, program, threads, sampling), seconds)
-        done = self._session.run(f"{self.emulator} ./{_RUNNER} {_JOB}", seconds)
+        self._session.put(_JOB, job.pack(work, program, threads, sampling), self._left(end))
+        done = self._session.run(f"{self.emulator} ./{_RUNNER} {_JOB}", self._left(end))
         self._judge(done, program.target)
         return measured.read(done.output, tuple(w.name for w in work), self.host)
 
+    def _left(self, end: float) -> float:
+        """Seconds until `end`; TimedOut where there are none."""
+        if (seconds := end - time.monotonic()) <= 0:
+            raise TimedOut(f"{self.host}: no time is left to run anything there")
+        return seconds
+
     def _judge(self, done: Done, target: Target) -> None:
-        """ToolError unless the runner ended well."""
+        """RunFailed unless the runner ended well, ToolError where the board is at fault."""
         if done.killed_by:
             why = ", perhaps for want of memory" if done.killed_by == "SIGKILL" else ""
             raise RunFailed(f"{self.host}: the runner was killed by {done.killed_by}{why}")
+        if done.code == _NO_THREADS:
+            raise ToolError(f"{self.host}: {done.errors}")
         if not done.output.startswith("{"):
             said = done.errors or done.output.strip() or f"exit code {done.code}"
             raise ToolError(f"{self.host}: it cannot run programs for {target.isa} ({target.arch}): {said}")

@@ -33,6 +33,7 @@ class Facts:
     throttled: str = ""
     temperature: str = ""
     emulator: str = ""
+    boot: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Facts:
@@ -52,6 +53,7 @@ class Facts:
             throttled=_throttled(found.get("throttled", "")),
             temperature=found.get("temperature", ""),
             emulator=found.get("emulator", ""),
+            boot=found.get("boot", ""),
         )
 
     @property

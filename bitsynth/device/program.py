@@ -12,7 +12,7 @@ from bitsynth.emit.layer import board_source
 from bitsynth.isa.load import Requirements, load
 from bitsynth.layers import library
 from bitsynth.spec import MatmulSpec
-from bitsynth.wellformed import forms_used
+from bitsynth.wellformed import needs
 
 _FOLDER = Path(__file__).parent / "board"
 _FLAGS = ("-O3", "-static", "-pthread")
@@ -31,7 +31,7 @@ class Target:
     def of(cls, *kernels: MatmulKernel) -> Target:
         """What `kernels` of one instruction set take together."""
         isa = load(kernels[0].spec.isa)
-        return cls(isa.name, isa.requirements(sorted({f for k in kernels for f in forms_used(isa, k.entry.kernel)})))
+        return cls(isa.name, needs(isa, *(k.entry.kernel for k in kernels)))
 
     @property
     def arch(self) -> str:

@@ -12,7 +12,7 @@ from bitsynth.device.facts import SCRIPT
 from bitsynth.device.ssh import FAILED, Done, Ssh
 from bitsynth.errors import ToolError
 
-_SECONDS = 60
+ANSWER_SECONDS = 60
 _READY = "ready "
 _LEASE = f"""{SCRIPT}
 folder=$(mktemp -d) || exit 1
@@ -22,6 +22,11 @@ echo "{_READY}$folder"
 cat > /dev/null
 """
 """The shell that makes the folder waits for the end of its input, which comes with our end, and removes it."""
+_PUT = """cat > {path}.part || exit
+[ $(wc -c < {path}.part) -eq {size} ] || {{ echo "only a part of it came" >&2; exit 1; }}
+chmod 700 {path}.part && mv {path}.part {path}
+"""
+"""The end of the input may be that of the connection."""
 
 
 class Session:
@@ -43,7 +48,7 @@ class Session:
 
     def _read(self, lease: Popen[bytes]) -> None:
         """Facts, then the folder; ToolError where they do not come."""
-        timer = threading.Timer(_SECONDS, lease.kill)
+        timer = threading.Timer(ANSWER_SECONDS, lease.kill)
         timer.start()
         try:
             for line in cast(IO[bytes], lease.stdout):
@@ -60,13 +65,13 @@ class Session:
         if code == FAILED:
             return self.ssh.failure(said)
         if code < 0:
-            return ToolError(f"{self.ssh.host}: did not answer within {_SECONDS} s")
+            return ToolError(f"{self.ssh.host}: did not answer within {ANSWER_SECONDS} s")
         return ToolError(f"{self.ssh.host}: cannot make a folder there: {said.strip() or f'exit code {code}'}")
 
     def put(self, name: str, data: bytes, seconds: float) -> None:
         """Write a file into the folder, in one step; ToolError where it does not fit or cannot be written."""
         path = shlex.quote(f"{self.folder}/{name}")
-        done = self.ssh.run(f"cat > {path}.part && chmod 700 {path}.part && mv {path}.part {path}", seconds, data=data)
+        done = self.ssh.run(_PUT.format(path=path, size=len(data)), seconds, data=data)
         if "No space left" in done.errors:
             raise ToolError(
                 f"{self.ssh.host}: its disk is full: no room for {name} in {self.folder}; "

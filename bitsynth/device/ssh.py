@@ -75,7 +75,7 @@ class Ssh:
             try:
                 output, errors = child.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
-                raise TimedOut(f"{self.host}: did not end within {seconds:g} s: {script}") from None
+                raise TimedOut(f"{self.host}: did not end within {seconds:.0f} s: {script}") from None
         done = Done(child.returncode, output.decode(errors="replace"), errors.decode(errors="replace").strip())
         if done.code == FAILED:
             raise self.failure(done.errors)

@@ -21,7 +21,7 @@ from bitsynth.isa.types import VecType
 from bitsynth.names import KernelName
 from bitsynth.program import Build, Constant, Kernel
 from bitsynth.spec import MatmulSpec, affine
-from bitsynth.wellformed import constant_load, forms_used
+from bitsynth.wellformed import constant_load, needs
 
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -49,7 +49,7 @@ class CSource:
     def __init__(self, kernel: Kernel, spec: MatmulSpec) -> None:
         self.name = str(KernelName.of(kernel, spec))
         isa = load(kernel.isa)
-        self.needs = isa.requirements(sorted(forms_used(isa, kernel)))
+        self.needs = needs(isa, kernel)
         self._values = {
             **_values(isa, kernel, spec, self.name),
             "needs": self.needs,

@@ -16,6 +16,7 @@ from bitsynth.build.memory import aligned
 from bitsynth.emit.layer_files import LayerText
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import write_texts
+from bitsynth.layers import forks
 from bitsynth.layers.constants import LAYOUTS, Constants, constants
 from bitsynth.layers.epilogue import Epilogue, Scale
 from bitsynth.layers.geometry import Geometry, Pair, edges, pair
@@ -95,6 +96,11 @@ class Conv2d:
         )
         self._numbers, self._bytes = self._constants.blob()
         self._arena, self._lock = np.zeros(0, np.uint8), Lock()
+        forks.mended(self)
+
+    def after_fork(self) -> None:
+        """As if it did not run: the thread that ran it is not in a forked process."""
+        self._lock = Lock()
 
     def __repr__(self) -> str:
         return f"<bitsynth {type(self).__name__} {self.geometry}, {self.kernel.name}>"

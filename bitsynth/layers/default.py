@@ -13,14 +13,14 @@ from bitsynth.build.runners import runs_natively
 from bitsynth.cache import Entry
 from bitsynth.choice import METHODS, Choice
 from bitsynth.errors import NoKernel
-from bitsynth.isa.load import Isa, Requirements, load, names, narrower
+from bitsynth.isa.load import Isa, load, names, narrower
 from bitsynth.isa.tables import CpuTable
 from bitsynth.layers.geometry import Geometry
 from bitsynth.program import Table
 from bitsynth.schedule.cost import cycles_per_128_mac, stall_per_128_mac
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.spec import MatmulSpec, Operand
-from bitsynth.wellformed import forms_used
+from bitsynth.wellformed import needs
 
 Fits = Callable[[Entry], bool]
 """Whether a processor has what a kernel needs."""
@@ -115,13 +115,8 @@ def _sets() -> list[str]:
 
 def runs(entry: Entry) -> bool:
     """Whether this processor has what the kernel needs, or emulation runs it anyway."""
-    return not runs_natively(load(entry.kernel.isa).table) or not host.lacking(needs(entry).host)
-
-
-def needs(entry: Entry) -> Requirements:
-    """What the kernel uses of its instruction set."""
     isa = load(entry.kernel.isa)
-    return isa.requirements(sorted(forms_used(isa, entry.kernel)))
+    return not runs_natively(isa.table) or not host.lacking(needs(isa, entry.kernel).host)
 
 
 def _rows(most: int) -> range:

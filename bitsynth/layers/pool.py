@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any, Self
 
 from bitsynth.build import Runner
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.layers import forks
 
 MOST_THREADS = 256
 
@@ -28,7 +28,7 @@ class Pool:
         self.threads = check_threads(threads)
         self._turn, self._address, self._closed = Lock(), 0, False
         self._end: weakref.finalize[..., Pool] | None = None
-        _living.add(self)
+        forks.mended(self)
 
     def __repr__(self) -> str:
         return f"<bitsynth Pool of {self.threads} threads{', closed' if self._closed else ''}>"
@@ -61,27 +61,35 @@ class Pool:
             return
         with self._turn:
             self.require_open()
+            self._require_native(runner)
             if self._end is None:
                 self._start(runner)
             yield self._address
 
-    def _start(self, runner: Runner) -> None:
+    def _require_native(self, runner: Runner) -> None:
+        """SpecError where threads of this process, perhaps started for another layer, are of no use to the runner."""
         if not runner.description.startswith("natively"):
             raise SpecError(f"a layer that runs {runner.description} has one thread, not {self.threads}")
+
+    def _start(self, runner: Runner) -> None:
         self._address = runner.call("bs_pool_create", self.threads)
         if not self._address:
             raise ToolError(f"the system does not give {self.threads} threads")
         self._end = weakref.finalize(self, runner.call, "bs_pool_destroy", self._address)
         self._end.atexit = False  # A daemon thread may still run a layer then.
 
-    def _forget(self) -> None:
+    def after_fork(self) -> None:
         """As if it had not started: a forked process has none of its threads, and none that could end its turn."""
         if self._end is not None:
             self._end.detach()
         self._turn, self._end = Lock(), None
 
 
-_living: weakref.WeakSet[Pool] = weakref.WeakSet()
+class _Shared(Pool):
+    """One that layers share unasked, those made later included."""
+
+    def close(self) -> None:
+        raise SpecError(f"all layers of {self.threads} threads share this pool: give them a Pool of your own to close")
 
 
 def pool_of(threads: Any) -> Pool:
@@ -98,13 +106,4 @@ def check_threads(threads: Any) -> int:
 
 @cache
 def _shared(threads: int) -> Pool:
-    return Pool(threads)
-
-
-def _forget_all() -> None:
-    for pool in _living:
-        pool._forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+    return _Shared(threads)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from bitsynth.build.process import deadline
 from bitsynth.device import Device, LayerTimes
 from bitsynth.device.device import RunFailed
 from bitsynth.device.job import Sampling, Work
 from bitsynth.device.program import Program, compile_program
+from bitsynth.device.session import ANSWER_SECONDS
 from bitsynth.device.ssh import TimedOut
 from bitsynth.errors import NoKernel, SpecError, ToolError
 from bitsynth.schedule.layer import LayerSchedule
@@ -18,38 +20,47 @@ from bitsynth.tuning.operands import Operands
 BURST_NS = 1_000_000
 
 
+def default_work(operands: Operands, schedule: LayerSchedule) -> Work:
+    """The default schedule's layer, and what all others must give too."""
+    return Work("the default schedule", operands.layer(schedule), operands.codes, operands.exact())
+
+
 class Board:
     """Measures on `device`; `measured` counts the schedules. ToolError where the board is at fault."""
 
-    def __init__(self, device: Device, operands: Operands, default: LayerSchedule, timeout_s: float) -> None:
-        self.device, self.timeout_s, self.threads = device, timeout_s, operands.problem.threads
-        self.operands, self.exact = operands, operands.exact()
-        self.default = self._work("the default schedule", default)
+    def __init__(self, device: Device, operands: Operands, default: Work, timeout_s: float) -> None:
+        self.device, self.operands, self.default, self.timeout_s = device, operands, default, timeout_s
         self.measured = 0
+
+    @property
+    def longest_s(self) -> float:
+        return self.timeout_s + ANSWER_SECONDS
 
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
         """The fastest of `rounds` bursts of each, in turn: what others do to the board is no part of it."""
         end = time.monotonic() + self.timeout_s
-        work, program = self._compiled(schedule)
+        work, program = self._compiled(schedule, end)
         try:
-            default, mine = self._run(program, work, rounds, max(0.0, end - time.monotonic()))
+            default, mine = self._run(program, work, rounds, end)
         except RunFailed as why:
             raise TrialFailed(str(why)) from None
         except TimedOut:
+            self.device.facts_now()  # A board that is gone says nothing about the schedule.
             raise TrialFailed(f"{self.device.host}: took longer than {self.timeout_s:g} s") from None
         self.measured += 1
         return Timing(min(mine.ns), min(default.ns))
 
-    def _run(self, program: Program, work: Sequence[Work], rounds: int, seconds: float) -> list[LayerTimes]:
+    def _run(self, program: Program, work: Sequence[Work], rounds: int, end: float) -> list[LayerTimes]:
         sampling = Sampling(rounds, together=len(work), burst_ns=BURST_NS, beside_float=False)
-        return self.device.run(program, work, self.threads, sampling, seconds)
+        return self.device.run(program, work, self.operands.problem.threads, sampling, end)
 
-    def _compiled(self, schedule: LayerSchedule) -> tuple[Sequence[Work], Program]:
+    def _compiled(self, schedule: LayerSchedule, end: float) -> tuple[Sequence[Work], Program]:
         try:
-            work = self.default, self._work(str(schedule), schedule)
-            return work, compile_program(w.layer.kernel for w in work)
+            work = self.default, self._work(schedule)
+            with deadline(end):
+                return work, compile_program(w.layer.kernel for w in work)
         except (SpecError, NoKernel, ToolError) as why:
             raise TrialFailed(str(why)) from None
 
-    def _work(self, name: str, schedule: LayerSchedule) -> Work:
-        return Work(name, self.operands.layer(schedule), self.operands.codes, self.exact)
+    def _work(self, schedule: LayerSchedule) -> Work:
+        return Work(str(schedule), self.operands.layer(schedule), self.operands.codes, self.default.output)

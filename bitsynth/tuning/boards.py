@@ -7,11 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
+from bitsynth.build.runners import no_times
 from bitsynth.cache import Entry
 from bitsynth.device import Device
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.load import load
-from bitsynth.layers.default import needs
+from bitsynth.wellformed import needs
 
 T = TypeVar("T")
 
@@ -29,8 +30,9 @@ class Boards:
 
     def have(self, entry: Entry) -> bool:
         """Whether all have what the kernel needs."""
-        arch, wanted = load(entry.kernel.isa).table.arch, needs(entry).host
-        return not any(d.facts().lacking(arch, wanted) for d in self.devices)
+        isa = load(entry.kernel.isa)
+        wanted = needs(isa, entry.kernel).host
+        return not any(d.facts().lacking(isa.table.arch, wanted) for d in self.devices)
 
     def each(self, work: Callable[[Device], object]) -> None:
         """Do `work` with every board that is left, at once; ToolError where then none is.
@@ -79,12 +81,25 @@ def opened(hosts: Sequence[str], isa: str, emulator: str = "") -> Iterator[Board
         devices = [stack.enter_context(Device(host, emulator=emulator)) for host in dict.fromkeys(hosts)]
         for device in devices:
             if device.emulated_by:
-                raise SpecError(
-                    f"{device.host} runs programs by {device.emulated_by}, and an emulator tells no time: name a board "
-                    f"whose own processor runs {isa}"
+                raise no_times(
+                    f"{device.host} runs programs by {device.emulated_by}",
+                    f"name a board whose own processor runs {isa}",
                 )
             device.require(isa, load(isa).requirements())
+        _require_apart(devices)
         yield Boards(devices)
+
+
+def _require_apart(devices: Sequence[Device]) -> None:
+    """SpecError where two are one, by what a system says of its start: no other has the same."""
+    first = dict[str, Device]()
+    for device in devices:
+        boot = device.facts().boot
+        if boot and (other := first.setdefault(boot, device)) is not device:
+            raise SpecError(
+                f"{other.host} and {device.host} are one board: what runs for one makes the other's times useless; "
+                "name it once"
+            )
 
 
 def _kind(devices: Sequence[Device]) -> str:

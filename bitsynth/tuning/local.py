@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bitsynth.build import host
-from bitsynth.build.runners import runs_natively
-from bitsynth.errors import SpecError
+from bitsynth.build.runners import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers.tuned import Problem
 from bitsynth.tuning.outcome import Outcome, best, compiler, stored, study_file
@@ -18,11 +16,7 @@ from bitsynth.tuning.tune import Progress, tune
 
 def require(problem: Problem) -> None:
     """SpecError or NoKernel where this processor cannot time the problem."""
-    if not runs_natively(load(problem.isa).table):
-        raise SpecError(
-            f"this processor ({host.arch()}) does not run {problem.isa}, and an emulator tells no time: name a board "
-            "that runs it with --device"
-        )
+    require_native(load(problem.isa).table, "name a board that runs it with --device")
     problem.default()
 
 
@@ -33,6 +27,6 @@ def tuned(
     found, path = space(problem), study or study_file(problem)
     opened = open_study(path, problem, found, f"{found.seal} {compiler(problem)}")
     with started(problem, found.priors[0], timeout_s) as measurer:
-        result = tune(opened, measurer, trials, timeout_s, progress)
+        result = tune(opened, measurer, trials, progress)
     mine = best(problem, result)
     return Outcome(mine, result, stored(mine, folder), path)

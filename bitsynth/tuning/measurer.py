@@ -28,6 +28,11 @@ class TrialFailed(Exception):
 class Measurer(Protocol):
     """Measures schedules of one problem."""
 
+    @property
+    def longest_s(self) -> float:
+        """Seconds after which `measure` is through, but for what it takes to end what it started."""
+        ...
+
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
         """The default and `schedule` in turn, `rounds` times each; TrialFailed where that was not to be had.
 

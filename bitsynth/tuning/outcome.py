@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bitsynth.build.toolchain import preferred
@@ -17,11 +17,11 @@ from bitsynth.tuning.tune import Result
 
 @dataclass
 class Share:
-    """What a board did of a study, what it was like before and after, and why it was lost if it was."""
+    """What a board did of a study, what it was like before and after if it said so, and why it was lost if it was."""
 
     host: str
-    before: Facts
-    after: Facts
+    before: Facts = field(default_factory=Facts)
+    after: Facts = field(default_factory=Facts)
     trials: int = 0
     lost: str = ""
 

@@ -42,6 +42,10 @@ class Process:
         self.start, self.timeout_s, self.command = start, timeout_s, command
         self._worker: _Worker | None = None
 
+    @property
+    def longest_s(self) -> float:
+        return self.timeout_s
+
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
         try:
             said = msgspec.json.decode(self._ask(Question(schedule, rounds)), type=Answer)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bitsynth.device import Device, Facts
 from bitsynth.layers.tuned import Problem
-from bitsynth.tuning.board import Board
+from bitsynth.tuning.board import Board, default_work
 from bitsynth.tuning.boards import Boards
 from bitsynth.tuning.operands import Operands
 from bitsynth.tuning.outcome import Outcome, Share, best, compiler, stored, study_file
@@ -51,14 +51,15 @@ class _Work:
     def __init__(self, study: Study, operands: Operands, trials: int, timeout_s: float, progress: Progress) -> None:
         self.study, self.operands, self.trials, self.timeout_s = study, operands, trials, timeout_s
         self.progress, self._shares = progress, dict[Device, Share]()
+        self._default = default_work(operands, study.space.priors[0])
 
     def explore(self, device: Device) -> None:
         """Trials until there are enough."""
-        share = self._shares[device] = Share(device.host, device.facts(), device.facts())
+        share = self._shares[device] = Share(device.host)
         share.before = share.after = device.facts_now()
         measurer = self._measurer(device)
         try:
-            explore(self.study, measurer, self.trials, self.timeout_s, self._told_by(device))
+            explore(self.study, measurer, self.trials, self._told_by(device))
         finally:
             share.trials = measurer.measured
         share.after = device.facts_now()
@@ -71,7 +72,7 @@ class _Work:
         return tuple(replace(share, lost=lost.get(device, "")) for device, share in self._shares.items())
 
     def _measurer(self, device: Device) -> Board:
-        return Board(device, self.operands, self.study.space.priors[0], self.timeout_s)
+        return Board(device, self.operands, self._default, self.timeout_s)
 
     def _told_by(self, device: Device) -> Progress:
         return lambda message, done, total: self.progress(f"{device.host}: {message}", done, total)

@@ -31,7 +31,8 @@ from bitsynth.tuning.space import Space
 
 FORMAT = 2
 SEED = 2020
-GRACE_S = 10
+GRACE_S = 30
+"""For a trial that takes the longest to end what it started."""
 _ADVICE = "name another file with --study"
 _DRAWS = 64
 """Schedules drawn in a row that were tried before, the latter half at random, until there is nothing left to try."""
@@ -75,27 +76,28 @@ class Study:
                 self._study.enqueue_trial(params)
 
     @contextmanager
-    def trial(self, most: int, timeout_s: float) -> Iterator[Running | None]:
+    def trial(self, most: int, longest_s: float) -> Iterator[Running | None]:
         """A trial of a schedule that no other trial has, None where `most` are finished or nothing is left.
 
         It failed unless it is `done`. Threads wait for one another where all that are wanted run.
         """
         with self._turn:
             self._turn.wait_for(lambda: not self.finished < most <= self.finished + self._running)
-            running = self._begun(timeout_s) if self.finished < most else None
+            running = self._begun(longest_s) if self.finished < most else None
             self._running += 1
         try:
             yield running
         finally:
-            if running and not running.told:
-                running.drop()
             with self._turn:
+                if running and not running.told:
+                    running.drop()
+                    self.enqueue_priors()
                 self._running -= 1
                 self._turn.notify_all()
 
-    def _begun(self, timeout_s: float) -> Running | None:
+    def _begun(self, longest_s: float) -> Running | None:
         self._fail_stale()
-        return self._ask(time.time() + timeout_s + GRACE_S)
+        return self._ask(time.time() + longest_s + GRACE_S)
 
     def _ask(self, until: float) -> Running | None:
         for draw in range(_DRAWS):

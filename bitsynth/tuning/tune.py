@@ -27,21 +27,21 @@ class Result:
     failures: tuple[str, ...]
 
 
-def tune(study: Study, measurer: Measurer, trials: int, timeout_s: float, progress: Progress) -> Result:
+def tune(study: Study, measurer: Measurer, trials: int, progress: Progress) -> Result:
     """Measure until `study` has `trials`, and choose; ToolError where the default schedule cannot be measured.
 
     Refuted, at once, where a schedule gives other results than it should.
     """
     study.enqueue_priors()
-    explore(study, measurer, trials, timeout_s, progress)
+    explore(study, measurer, trials, progress)
     return choose(study, measurer, trials, progress)
 
 
-def explore(study: Study, measurer: Measurer, trials: int, timeout_s: float, progress: Progress) -> None:
+def explore(study: Study, measurer: Measurer, trials: int, progress: Progress) -> None:
     """Measure until `study` has `trials`; several threads may at once, each with a measurer of its own."""
     while True:
         done, ranked = study.finished, study.ranked()
-        with study.trial(trials, timeout_s) as running:
+        with study.trial(trials, measurer.longest_s) as running:
             if running is None:
                 return
             progress(f"{done + 1} of {trials}{_best(ranked)}, now {running.schedule}", done, trials)

@@ -105,9 +105,13 @@ class Server:
     def left(self, seconds=0.0):
         """What is left in `tmp`, after waiting for it to go."""
         end = time.monotonic() + seconds
-        while (found := list(self.tmp.rglob("*"))) and time.monotonic() < end:
+        while (found := self._found()) and time.monotonic() < end:
             time.sleep(0.05)
         return found
+
+    def _found(self):
+        """Folders that go meanwhile are no error to `os.walk`."""
+        return [Path(at, name) for at, folders, files in os.walk(self.tmp) for name in (*folders, *files)]
 
 
 def tool_of(*argv):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from bitsynth import architecture
 from bitsynth.build import host
 from bitsynth.cli import main
 from bitsynth.device import Device, Facts, job, program
+from bitsynth.device.device import RunFailed
+from bitsynth.device.ssh import TimedOut
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa import load
 from bitsynth.layers import Conv2d, Dense, Scale, Thresholds
@@ -124,6 +127,10 @@ def two_schedules(isa):
     return [Conv2d(weight, 2, 1, padding=1, isa=isa, schedule=s) for s in schedules], codes
 
 
+def soon(seconds):
+    return time.monotonic() + seconds
+
+
 def in_turn(board, isa, repeats):
     """What the board makes of one program with all kernels, whose layers take turns."""
     made, codes = two_schedules(isa)
@@ -131,7 +138,7 @@ def in_turn(board, isa, repeats):
     work = [job.Work(x.schedule.method, x, codes, right) for x in made]
     one = program.compile_program(x.kernel for x in made)
     sampling = job.Sampling(repeats, together=len(work), burst_ns=10**6, beside_float=False)
-    return board.run(one, work, 1, sampling, 60)
+    return board.run(one, work, 1, sampling, soon(60))
 
 
 @pytest.mark.slow
@@ -152,6 +159,30 @@ def test_kernels_of_one_name_take_turns(server, skip_isa):
     with Device("board") as board:
         got = in_turn(board, "avxvnni", 3)
     assert all(len(x.ns) == 3 and not x.fp32_ns for x in got)
+
+
+def test_a_copy_that_ends_there_but_not_here(server):
+    """The board then has another program than the last that it ran."""
+    (one, other, *_), codes = two_schedules(layers("auto")[0][1].kernel.spec.isa)
+    works = [job.Work("it", x, codes, one.run(codes)) for x in (one, other)]
+    first, second = [(program.compile_program([w.layer.kernel]), [w]) for w in works]
+    checking = 1, job.Sampling(0)
+    with Device("board") as board:
+        board.run(*first, *checking, soon(60))
+        server.tool("mv", f'{shutil.which("mv")} "$@"; exec sleep 3')
+        with pytest.raises(ToolError, match="did not end within 2 s"):
+            board.run(*second, *checking, soon(2))
+        (server.bin / "mv").unlink()
+        assert [x.name for x in board.run(*first, *checking, soon(60))] == ["it"]
+
+
+def test_a_file_of_which_a_part_comes_is_none(server):
+    """As when ssh is killed: the board's cat takes the end of its input for the file's."""
+    with Device("board") as board:
+        server.tool("cat", f"{shutil.which('head')} -c 100")
+        with pytest.raises(ToolError, match=r"board: cannot write .*/runner: only a part of it came"):
+            board.measure(layers("auto")[:1])
+        assert not list(server.tmp.rglob("runner"))
 
 
 def test_a_wrong_result_is_refuted(server, monkeypatch):
@@ -224,10 +255,39 @@ def test_a_killed_runner(server):
     assert str(caught.value) == "board: the runner was killed by SIGKILL, perhaps for want of memory"
 
 
+@pytest.mark.parametrize(
+    ("limits", "kind", "said"),
+    [
+        ("-s 64 -v 20000", RunFailed, "board: the runner failed with exit code 11: not enough memory"),
+        ("-s 64000 -v 20000", ToolError, "board: the system gives no thread"),
+    ],
+)
+def test_a_board_that_gives_too_little(server, limits, kind, said):
+    """Memory for a job may be had for another one, threads may not."""
+    size, address_space = limits.split(" -v ")
+    server.tool("little", f'ulimit {size}\nulimit -v {address_space}\nexec "$@"')
+    layer = Conv2d(np.ones((512, 1, 1, 1), int), 1, 1)
+    with Device("board", emulator="little") as board, pytest.raises(ToolError) as caught:
+        board.measure([("large", layer, np.zeros((1, 128, 128, 1), np.uint8))])
+    assert (type(caught.value), str(caught.value)) == (kind, said)
+
+
 @pytest.mark.slow
 def test_a_runner_that_does_not_end(server):
     server.tool("hang", "exec cat")
-    with Device("board", emulator="hang", seconds=4) as board, pytest.raises(ToolError, match="did not end within 4 s"):
+    with (
+        Device("board", emulator="hang", seconds=4) as board,
+        pytest.raises(ToolError, match=r"did not end within [34] s"),
+    ):
+        board.measure(layers("auto")[:1])
+
+
+def test_copies_and_run_share_the_time(server):
+    server.tool("mv", f'{shutil.which("mv")} "$@"; exec sleep 1.2')
+    with (
+        Device("board", seconds=2) as board,
+        pytest.raises(TimedOut, match=r"board: (did not end within|no time is left)"),
+    ):
         board.measure(layers("auto")[:1])
 
 

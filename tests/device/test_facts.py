@@ -19,6 +19,7 @@ clock_khz 600000
 max_clock_khz 1200000
 throttled 0x50005
 temperature 71.4'C
+boot 5b1f8f5e-30a5-4a1a-a2cb-4bd6cf47e6a2
 """
 
 
@@ -30,6 +31,7 @@ def test_a_board():
         "throttled since boot, 71.4'C"
     )
     assert facts.emulator == ""
+    assert facts.boot == "5b1f8f5e-30a5-4a1a-a2cb-4bd6cf47e6a2"
     assert facts.runs("aarch64")
     assert facts.runs("arm")
     assert not facts.runs("x86_64")

@@ -73,6 +73,13 @@ def before_run(server, tmp_path):
     return prepare
 
 
+@pytest.fixture
+def boards(server):
+    """The server is another board each time it is asked."""
+    head, random = shutil.which("head"), "/proc/sys/kernel/random"
+    server.tool("head", f'case "$*" in *{random}/boot_id) set -- {random}/uuid ;; esac; exec {head} "$@"')
+
+
 def on(*hosts):
     return [word for name in hosts for word in ("--device", name)]
 
@@ -133,7 +140,7 @@ def test_a_study_goes_on(server, command, study, capsys):
 
 
 @pytest.mark.slow
-def test_two_boards_share_a_study(server, command, answer, study):
+def test_two_boards_share_a_study(server, boards, command, answer, study):
     said = answer(*command, *on("left", "right"), "--trials", "7")
     counts = {x["host"]: x["trials"] for x in said["boards"]}
     assert set(counts) == {"left", "right"}
@@ -143,7 +150,7 @@ def test_two_boards_share_a_study(server, command, answer, study):
 
 
 @pytest.mark.slow
-def test_a_board_that_disappears_loses_its_trial(before_run, command, study, capsys):
+def test_a_board_that_disappears_loses_its_trial(boards, before_run, command, study, capsys):
     before_run(4, CUT_OFF)
     assert main([*command, *on("left", "right"), "--trials", "7"]) == 0
     out, err = capsys.readouterr()
@@ -187,6 +194,18 @@ def test_a_runner_that_does_not_end_loses_its_trial(before_run, command, answer)
     said = answer(*command, *on("board"), "--trials", "3", "--timeout-s", "20")
     assert said["failures"] == ["board: took longer than 20 s"]
     assert (said["trials"], said["boards"][0]["trials"]) == (3, 2)
+
+
+@pytest.mark.slow
+def test_a_board_that_dies_with_its_runner_fails_no_schedule(server, before_run, command, study, fails, answer):
+    """It accepts connections and loses them."""
+    server.tool("cut-off", CUT_OFF)
+    before_run(2, f"cp {server.bin}/cut-off {server.bin}/sh\nexec sleep 600")
+    said = fails(4, *command, *on("board"), "--trials", "3", "--timeout-s", "20")
+    assert said.startswith("error: board: the connection was lost: ")
+    (server.bin / "sh").unlink()
+    again = answer(*command, *on("board"), "--trials", "3")
+    assert (again["failures"], again["boards"][0]["trials"]) == ([], 2)
 
 
 def test_a_runner_that_is_killed_with_the_default_schedule(before_run, command, study, fails):
@@ -251,10 +270,17 @@ def test_an_emulator_is_refused(server, command, fails):
     assert want.format("qemu-aarch64", "neon") in said
 
 
-def test_unlike_boards(server, command, fails, tmp_path):
+def test_unlike_boards(server, boards, command, fails, tmp_path):
     server.tool("lscpu", f"cd {tmp_path}; for n in A53 A72; do mkdir $n 2>/dev/null && exec echo Model name: $n; done")
     said = fails(2, *command, *on("left", "right"))
     assert "error: left has A53, right A72: what is fast on one need not be on the other" in said
+
+
+@pytest.mark.skipif(not here().boot, reason="this system does not say when it was started")
+def test_two_names_of_one_board(server, command, fails, study):
+    said = fails(2, *command, *on("left", "board", "right"))
+    assert said.startswith("error: left and board are one board: ")
+    assert not study.exists()
 
 
 @pytest.mark.slow
@@ -268,7 +294,7 @@ def test_studies_and_results_are_of_one_kind_of_processor(server, command, fails
 
 
 @pytest.mark.slow
-def test_an_interrupt_ends_all_boards(server, command, study, answer):
+def test_an_interrupt_ends_all_boards(server, boards, command, study, answer):
     argv = [sys.executable, "-m", "bitsynth.cli", *command, *on("left", "right")]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not (study.exists() and study.read_text().count(MEASURED) > 1):

@@ -75,6 +75,17 @@ def test_every_probe_says_what_the_system_says(name):
         assert [f for f in asked if not runner.call(f, bits=32)] == host.lacking(asked)
 
 
+@pytest.mark.parametrize(("system", "registers"), [("", 0xE6), ("#define __APPLE__ 1\n", 0x06)])
+def test_macos_keeps_registers_that_it_does_not_list_yet(system, registers):
+    if "avx2" not in HERE:
+        pytest.skip("avx2 code needs a processor with it; this one lacks it")
+    text = "#undef __APPLE__\n" + system + architecture.named("x86_64").probe_text()
+    text += "int zmm(void);\nint zmm(void) { return has(ZMM, 1, 0, EAX, 0) < 0 ? 0 : ZMM; }\n"
+    isa = load("avx2")
+    runner = build.runner(isa, build.compile_for(isa, {"ask.c": text}))
+    assert runner.call("zmm", bits=32) == registers
+
+
 @pytest.mark.parametrize("name", names())
 def test_a_kernel_asks_for_what_it_needs(name):
     """Each feature once, the base first."""

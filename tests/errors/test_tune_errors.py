@@ -4,6 +4,7 @@ import importlib.util
 
 import pytest
 
+from bitsynth.build import runners
 from bitsynth.layers import tuned
 from bitsynth.tuning import local
 
@@ -14,7 +15,7 @@ OWN = ["--in-channels", "8", "--out-channels", "8"]
 @pytest.fixture(autouse=True)
 def idle(user, monkeypatch):
     monkeypatch.setattr(local, "started", lambda *args: pytest.fail("something is measured"))
-    monkeypatch.setattr(local, "runs_natively", lambda table: True)
+    monkeypatch.setattr(runners, "runs_natively", lambda table: True)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +47,10 @@ def test_no_kernel(fails):
 
 
 def test_what_this_processor_does_not_run(fails, monkeypatch):
-    monkeypatch.setattr(local, "runs_natively", lambda table: False)
-    assert "does not run avx2, and an emulator tells no time" in fails(2, *COMMAND)
+    monkeypatch.setattr(runners, "runs_natively", lambda table: False)
+    assert "does not run avx2, and an emulator tells no time: name a board that runs it with --device" in fails(
+        2, *COMMAND
+    )
 
 
 def test_a_study_that_cannot_be_written(fails, tmp_path):

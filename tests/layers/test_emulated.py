@@ -73,6 +73,19 @@ def test_an_emulated_layer_has_one_thread(threads, skip_isa):
         Case(ONE, 1, (1, 1), (1, 1), (1, 1), threads=threads).run_once()
 
 
+@pytest.mark.parametrize("threads", [2, Pool(2)], ids=["number", "pool"])
+def test_threads_of_a_native_layer_are_none_for_an_emulated_one(threads, skip_isa):
+    """Their addresses would be of another machine's memory."""
+    natives = [m for m in (machine("avx2", "lookup", 2, 1), ONE) if host.matches(load(m.isa).table)]
+    if not natives or natives == [ONE]:
+        skip_isa(ONE.isa, "this machine runs the code itself, or nothing")
+    for m in (ONE, natives[0]):
+        usable(m, skip_isa)
+    check(Case(natives[0], 1, (6, 7), (8, 70), (3, 3), threads=threads))
+    with pytest.raises(SpecError, match="has one thread, not 2"):
+        Case(ONE, 1, (6, 7), (8, 70), (3, 3), threads=threads).run_once()
+
+
 def packing(case, skip_isa):
     """Instructions that packing the activations of `case` takes."""
     layer, x, _ = case.prepared()

@@ -116,6 +116,46 @@ def test_a_forked_process_has_threads_of_its_own():
     script(FORK)
 
 
+FORK_WHILE_ONE_RUNS = """
+import signal, threading
+layer = made(1)[0]
+running, forked = threading.Event(), threading.Event()
+class Slow:
+    def call(self, name, *arguments, **options):
+        if name.endswith("_layer_run"):
+            running.set()
+            forked.wait()
+        return runner.call(name, *arguments, **options)
+runner, layer.__dict__["_runner"] = layer._runner, Slow()
+thread = threading.Thread(target=layer, args=(x,))
+thread.start()
+running.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    forked.set()
+    os._exit(not right([layer]))
+forked.set()
+thread.join()
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 and right([layer])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_layer_that_another_thread_runs_can_be_run_in_a_forked_process():
+    script(FORK_WHILE_ONE_RUNS)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_pool_of_a_number_cannot_be_closed(threads):
+    """Neither would other layers run, nor any made later."""
+    layer, x, want = replace(SMALL, threads=threads).prepared()
+    with pytest.raises(SpecError, match=f"all layers of {threads} threads share this pool"):
+        layer.pool.close()
+    assert (layer(x) == want).all()
+    check(replace(SMALL, threads=threads))
+
+
 def test_threads_of_python_take_turns(shared):
     rng = np.random.default_rng(0)
     layers = [replace(SMALL, machine=m, threads=shared).prepared() for m in KERNELS for _ in range(2)]

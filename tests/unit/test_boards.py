@@ -5,10 +5,14 @@ import threading
 import pytest
 
 from bitsynth.device import Facts
+from bitsynth.device.ssh import TimedOut
 from bitsynth.errors import NoKernel, Refuted, ToolError
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.tuned import Problem
+from bitsynth.tuning import board
 from bitsynth.tuning.boards import Boards
+from bitsynth.tuning.measurer import TrialFailed
+from bitsynth.tuning.operands import Operands
 from bitsynth.tuning.space import space
 
 
@@ -99,3 +103,32 @@ def test_kernels_are_those_that_all_boards_have(tmp_path, monkeypatch):
     assert methods(both, tables) == {"lookup", "multiply", "dot"}
     with pytest.raises(NoKernel, match="no kernel of 2-bit unsigned x 1-bit bipolar for layers on avx512"):
         methods(counting, tables)
+
+
+class Late(Pretended):
+    """Runs nothing in time; it may be `gone` for good."""
+
+    def __init__(self, gone):
+        super().__init__("late")
+        self.gone = gone
+
+    def run(self, *work):
+        raise TimedOut("late: did not end within 5 s")
+
+    def facts_now(self):
+        if self.gone:
+            raise ToolError("late: the connection was lost")
+        return self.facts()
+
+
+@pytest.mark.parametrize(
+    ("gone", "kind", "said"),
+    [(False, TrialFailed, "late: took longer than 5 s"), (True, ToolError, "late: the connection was lost")],
+)
+def test_a_schedule_takes_too_long_only_on_a_board_that_is_there(gone, kind, said, monkeypatch):
+    monkeypatch.setattr(board, "compile_program", list)
+    problem = Problem("avx2", 2, 1, Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (4, 4), 1)
+    operands, default = Operands(problem), space(problem).priors[0]
+    with pytest.raises(kind) as caught:
+        board.Board(Late(gone), operands, board.default_work(operands, default), 5).measure(default, 1)
+    assert str(caught.value) == said

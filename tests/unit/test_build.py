@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+import time
 from itertools import product
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from bitsynth import architecture, build
-from bitsynth.build import host, qemu
+from bitsynth.build import host, process, qemu
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa import load
 
@@ -331,6 +332,15 @@ def test_importing_is_light():
     code = f"import sys, bitsynth.build, bitsynth.doctor; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_child_ends_by_the_deadline(tmp_path):
+    """The earliest of those it has, and no longer than the block that sets it."""
+    begun = time.monotonic()
+    with process.deadline(begun + 0.5), process.deadline(begun + 60), pytest.raises(ToolError, match="did not end"):
+        process.run(["sleep", "60"], tmp_path, {})
+    assert 0.5 <= time.monotonic() - begun < 30
+    assert process.run(["echo", "more"], tmp_path, {}) == "more\n"
 
 
 def test_two_processes_compile_the_same_source(tmp_path):

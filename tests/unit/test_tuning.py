@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
+from optuna.trial import TrialState
 
 from bitsynth import cache
 from bitsynth.build import host
@@ -51,6 +53,8 @@ def reopen(tmp_path, some):
 class Pretended:
     """A measurer to which some choices are faster than others; `spoil` may fail a trial."""
 
+    longest_s = SECONDS
+
     def __init__(self, spoil=lambda schedule: None):
         self.seen, self.spoil = [], spoil
 
@@ -67,7 +71,7 @@ def silent(message, done, total):
 
 
 def run(study, measurer, trials):
-    return tune(study, measurer, trials, SECONDS, silent)
+    return tune(study, measurer, trials, silent)
 
 
 class Fixed:
@@ -125,6 +129,8 @@ def test_a_study_improves(reopen):
 
 def test_the_default_stays_where_nothing_is_faster(reopen):
     class Slow:
+        longest_s = SECONDS
+
         def measure(self, schedule, rounds):
             return Timing(900 if rounds == ROUNDS else 1100, 1000)
 
@@ -135,7 +141,7 @@ def test_the_default_stays_where_nothing_is_faster(reopen):
 
 def test_progress_tells_the_best_and_what_is_tried(reopen):
     told = []
-    tune(reopen(), Pretended(), 12, SECONDS, lambda *what: told.append(what))
+    tune(reopen(), Pretended(), 12, lambda *what: told.append(what))
     assert told[0] == (f"1 of 12, now {PROBLEM.default()}", 0, 12)
     assert told[1][0].startswith("2 of 12, best 0.0010 ms, 1.00 of default, now avx2 ")
     assert told[12][0].startswith("the best once more, best 0.00")
@@ -246,13 +252,50 @@ def test_threads_share_a_study_to_the_trial(reopen):
 
     study.enqueue_priors()
     with ThreadPoolExecutor() as threads:
-        lost = threads.submit(explore, study, Pretended(give_up), 23, SECONDS, silent)
-        done = [threads.submit(explore, study, m, 23, SECONDS, silent) for m in measurers]
+        lost = threads.submit(explore, study, Pretended(give_up), 23, silent)
+        done = [threads.submit(explore, study, m, 23, silent) for m in measurers]
     assert str(lost.exception()) == "gone"
     assert [f.exception() for f in done] == [None] * 4
     tried = [schedule for m in measurers for schedule in m.seen]
     assert len(tried) == len(set(tried)) == study.finished == 23
     assert study.failures == []
+
+
+def test_what_a_thread_gives_up_others_measure_in_the_same_run(reopen):
+    """The default first of all."""
+    study, gone = reopen(), threading.Event()
+
+    def give_up(schedule):
+        raise ToolError("gone")
+
+    def measure():
+        assert gone.wait(SECONDS)
+        explore(study, measurer, len(study.space.priors), silent)
+
+    study.enqueue_priors()
+    measurer = Pretended()
+    with ThreadPoolExecutor() as threads:
+        done = threads.submit(measure)
+        lost = threads.submit(explore, study, Pretended(give_up), 23, silent)
+        assert str(lost.exception()) == "gone"
+        gone.set()
+        assert done.exception() is None
+    assert set(measurer.seen) == set(study.space.priors)
+
+
+def test_a_trial_is_given_what_its_measurer_may_take(reopen, monkeypatch):
+    """Others see how long that is, and leave it alone."""
+    monkeypatch.setattr(studies, "GRACE_S", 0)
+    study = reopen()
+
+    def look_on(schedule):
+        time.sleep(0.2)
+        other = reopen()
+        other._fail_stale()
+        (running,) = other._study.get_trials(states=(TrialState.RUNNING,))
+        assert SECONDS - 5 < running.user_attrs["until"] - time.time() < SECONDS
+
+    assert run(study, Pretended(look_on), 1).trials == 1
 
 
 def test_a_study_file_is_of_a_kind_of_processor(tmp_path):

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BAD_JOB = 10, NO_MEMORY = 11, LEFT_ALONE = 12 };
+enum { BAD_JOB = 10, NO_MEMORY = 11, LEFT_ALONE = 12, NO_THREADS = 13 };
 
 struct head {
     char magic[8];
@@ -72,7 +72,7 @@ static struct job read_job(const char *path)
         fail(BAD_JOB, "the job is none, or was cut short");
     job.pool = job.head->threads > 1 ? bs_pool_create((size_t)job.head->threads) : NULL;
     if (job.head->threads > 1 && !job.pool)
-        fail(NO_MEMORY, "the system does not give so many threads");
+        fail(NO_THREADS, "the system does not give so many threads");
     return job;
 }
 
@@ -242,7 +242,7 @@ int main(int argc, char **argv)
     if (argc != 2)
         fail(BAD_JOB, "want the path of a job");
     if (pthread_create(&watcher, NULL, watch, NULL) != 0)
-        fail(NO_MEMORY, "the system gives no thread");
+        fail(NO_THREADS, "the system gives no thread");
     const struct job job = read_job(argv[1]);
     const int64_t layers = job.head->layers, together = job.head->together;
     for (int64_t i = 0; i < layers; i += together)
