@@ -146,7 +146,8 @@ class Plan:
     @property
     def cycles(self) -> float:
         """Packing, then tiles: their sums beside what they read from afar, or one after the other where loads block."""
-        tiles, far = self._row_tiles * self._column_tiles, self._far_bytes / self._cpu.far_bytes_per_cycle
+        tiles = self._row_tiles * self._column_tiles
+        far = (self._far_bytes + self._written_bytes) / self._cpu.far_bytes_per_cycle
         sums = tiles * self._sums
         reading = sums + far if self._cpu.loads_block else max(sums, far)
         return self.geometry.groups * (reading + tiles * self._beside + self._slower * self._packing)
@@ -199,6 +200,12 @@ class Plan:
         if row + weights <= self._cpu.near_bytes:
             return image + weights
         return image + self._row_tiles * weights
+
+    @property
+    def _written_bytes(self) -> float:
+        """Packed rows that leave the nearest cache before tiles read them; as with those, sums may hide it."""
+        packed = self._packed_bytes
+        return float(packed) if self._cpu.loads_block and packed > self._cpu.near_bytes else 0.0
 
     @property
     def _taps(self) -> int:

@@ -80,9 +80,13 @@ def flushed(loop: Pass, steps: int) -> Pass:
 
 
 def _longest(holds: Callable[[int], bool], most: int) -> int:
-    low, high = 1, most + 1
-    if not holds(low):
+    """The greatest number up to `most` that holds, by doubling, then bisection: most loops are short."""
+    if not holds(1):
         raise Refuted("a flush after every single step already overflows")
+    low, high = 1, 2
+    while high <= most and holds(high):
+        low, high = high, 2 * high
+    high = min(high, most + 1)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)
