@@ -51,14 +51,14 @@ _LayerWBits = Annotated[str, typer.Option("--w-bits", metavar="BITS", help="Bits
 _Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of a layer and of every peer.")]
 _Baselines = Annotated[str, typer.Option("--baseline", metavar="PACKAGES", help="Packages to measure against.")]
 _Layers = Annotated[
-    str, typer.Option("--layers", metavar="NAMES", help="Only these layers, such as C2,C6.", show_default="all")
+    str | None, typer.Option("--layers", metavar="NAMES", help="Only these layers, such as C2,C6.", show_default="all")
 ]
 _Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Samples of every layer.")]
 _CsvFile = Annotated[
     Path | None, typer.Option("--csv", metavar="FILE", help="Write a line a figure to FILE.", show_default=False)
 ]
 _Device = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--device", metavar="HOST", help="Measure on this host, by ssh, such as pi@board.", show_default=False
     ),
@@ -123,12 +123,12 @@ def resnet18(
     w_bits: _LayerWBits = "1",
     threads: _Threads = 1,
     baseline: _Baselines = "torch,onnxruntime",
-    layers: _Layers = "",
+    layers: _Layers = None,
     rounds: _Rounds = 11,
     json_file: _JsonFile = None,
     csv_file: _CsvFile = None,
     plot: figures.Plot = None,
-    device: _Device = "",
+    device: _Device = None,
     device_runner: _DeviceRunner = "",
 ) -> None:
     """Measure the convolutions of ResNet-18 beside fp32 and int8 of PyTorch and ONNX Runtime.
@@ -142,7 +142,7 @@ def resnet18(
     """
     from bitsynth.bench.resnet18 import LAYERS, named
 
-    names = [layer.name for layer in (named(layers) if layers else LAYERS)]
+    names = [layer.name for layer in (LAYERS if layers is None else named(layers))]
     widths = list(product(_bits("--act-bits", act_bits), _bits("--w-bits", w_bits)))
     packages = baseline.split(",") if baseline else []
     figures.require(json_file, csv_file, plot=plot)
@@ -150,7 +150,7 @@ def resnet18(
     from bitsynth.cli import layers_report
 
     require_known(packages)
-    if device:
+    if device is not None:
         reports = _on_board(device, device_runner, isa, widths, threads, names, rounds, "onnxruntime" in packages)
     else:
         reports = _here(isa, widths, threads, names, rounds, packages)

@@ -29,7 +29,7 @@ _Isa = Annotated[str, typer.Option("--isa", help="Instruction set; this processo
 _ActBits = Annotated[int, typer.Option("--act-bits", help="Bits of an activation, 1 to 8.")]
 _WBits = Annotated[int, typer.Option("--w-bits", help="Bits of a weight, 1 to 8.")]
 _Layers = Annotated[
-    str,
+    str | None,
     typer.Option("--layers", metavar="NAMES", help="Of ResNet-18, such as C2,C6.", show_default="all eleven"),
 ]
 _Threads = Annotated[int, typer.Option("--threads", min=1, max=256, help="Threads of a layer.")]
@@ -57,7 +57,7 @@ _Devices = Annotated[
     ),
 ]
 _DeviceRunner = Annotated[str, typer.Option("--device-runner", hidden=True, help="What runs programs there.")]
-_Channels = Annotated[int, typer.Option(min=0, rich_help_panel=_OWN, show_default=False)]
+_Channels = Annotated[int | None, typer.Option(min=1, max=1 << 16, rich_help_panel=_OWN, show_default=False)]
 _Count = Annotated[int, typer.Option(min=1, rich_help_panel=_OWN)]
 _Padding = Annotated[int, typer.Option("--padding", min=0, rich_help_panel=_OWN)]
 _Image = Annotated[
@@ -69,15 +69,15 @@ def tune(
     isa: _Isa,
     act_bits: _ActBits,
     w_bits: _WBits,
-    layers: _Layers = "",
+    layers: _Layers = None,
     threads: _Threads = 1,
     trials: _Trials = 60,
     timeout_s: _Timeout = 60,
     study: _StudyFile = None,
     out: _Out = None,
     json: Json = False,
-    in_channels: _Channels = 0,
-    out_channels: _Channels = 0,
+    in_channels: _Channels = None,
+    out_channels: _Channels = None,
     kernel: _Count = 3,
     stride: _Count = 1,
     padding: _Padding = 0,
@@ -104,7 +104,7 @@ def tune(
     if not 1 <= timeout_s < threading.TIMEOUT_MAX:
         raise SpecError(f"--timeout-s: want a number of seconds from 1 on, not {timeout_s}")
     own = _own(in_channels, out_channels, kernel, stride, padding, dilation, groups)
-    if own and layers:
+    if own and layers is not None:
         raise SpecError("give --layers or the channels of a layer of your own, not both")
     chosen = {"own": (own, _size(image))} if own else _resnet18(layers)
     from bitsynth.layers.tuned import Problem
@@ -154,14 +154,20 @@ def _workplace(hosts: list[str], runner: str, problems: list[Problem]) -> Iterat
 
 
 def _own(
-    in_channels: int, out_channels: int, kernel: int, stride: int, padding: int, dilation: int, groups: int
+    in_channels: int | None,
+    out_channels: int | None,
+    kernel: int,
+    stride: int,
+    padding: int,
+    dilation: int,
+    groups: int,
 ) -> Geometry | None:
     """The layer whose channels are given; SpecError for half of them."""
     from bitsynth.layers.geometry import Geometry, edges, pair
 
-    if not in_channels and not out_channels:
+    if in_channels is None and out_channels is None:
         return None
-    if not in_channels or not out_channels:
+    if in_channels is None or out_channels is None:
         raise SpecError("a layer of your own takes both --in-channels and --out-channels")
     if in_channels % groups:
         raise SpecError(f"{in_channels} input channels cannot be shared by {groups} groups")
@@ -177,20 +183,15 @@ def _size(text: str) -> Size:
     return int(parts[0]), int(parts[1])
 
 
-def _resnet18(names: str) -> dict[str, tuple[Geometry, Size]]:
+def _resnet18(names: str | None) -> dict[str, tuple[Geometry, Size]]:
     """The layers named, all where none is."""
-    from bitsynth.bench.resnet18 import LAYERS
+    from bitsynth.bench.resnet18 import LAYERS, named
     from bitsynth.layers.geometry import Geometry, edges
 
-    known = {layer.name: layer for layer in LAYERS}
-    chosen = list(dict.fromkeys(names.split(","))) if names else list(known)
-    if unknown := [n for n in chosen if n not in known]:
-        raise SpecError(f"--layers: unknown {unknown[0]!r}; known: {', '.join(known)}")
     return {
-        n: (
+        x.name: (
             Geometry(x.in_channels, x.out_channels, 1, (x.kernel, x.kernel), (x.stride,) * 2, edges(x.padding), (1, 1)),
             (x.height, x.height),
         )
-        for n, x in known.items()
-        if n in chosen
+        for x in (LAYERS if names is None else named(names))
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from bitsynth.spec import MatmulSpec
 
 Array = NDArray[Any]
 _WORD_BITS = 64
+_POOL = "bs_pool.c"
 _A_LINE = {"uint64_t": 4, "float": 6}
 _ENUMS = {
     "in_layout": ("BS_NHWC", "BS_NCHW", "BS_PACKED"),
@@ -54,18 +55,30 @@ class LayerText:
         """File names and texts."""
         kernel = CSource(self.kernel, self.spec)
         values = self._values(kernel)
-        return {
-            f"{self.name}.h": render("layer.h.j2", values),
-            f"{self.name}.c": render("layer.c.j2", values),
-            f"{self.name}_selftest.c": render("layer_selftest.c.j2", values),
-            "main.c": render("layer_main.c.j2", values),
-            "CMakeLists.txt": render("layer_cmake.j2", values),
+        shared = {
             f"{kernel.name}.h": kernel.header,
             f"{kernel.name}.c": kernel.source,
             f"{kernel.name}_features.c": kernel.features,
             **kernel_header(self.kernel, self.spec),
             **runtime_files(threads=True),
         }
+        own = {
+            f"{self.name}.h": render("layer.h.j2", values),
+            f"{self.name}.c": render("layer.c.j2", values),
+            f"{self.name}_selftest.c": render("layer_selftest.c.j2", values),
+            "main.c": render("layer_main.c.j2", values),
+            "CMakeLists.txt": render("layer_cmake.j2", values),
+        }
+        return own | shared | self._renamed(own | shared, kernel.name, _functions(shared))
+
+    def _renamed(self, files: Mapping[str, str], kernel: str, functions: Sequence[str]) -> dict[str, str]:
+        """The C files with names of their own for what other layers in a program have too, compiled otherwise."""
+        names = sorted({*functions, *re.findall(rf"\b{kernel}\w*", "".join(files.values()))})
+        header = f"{self.name}_names.h"
+        lines = [f"#define {name} {self.name}_{name}" for name in names]
+        top = f'#include "{header}"\n'
+        sources = {n: top + text for n, text in files.items() if n.endswith(".c") and n not in ("main.c", _POOL)}
+        return {header: "\n".join(["/* Names of this layer alone. */", *lines, ""]), **sources}
 
     def _values(self, kernel: CSource) -> dict[str, Any]:
         codes, per_word = _dense_codes(self.weight, self.spec.wgt.bits)
@@ -82,7 +95,8 @@ class LayerText:
             "codes": _lines([_hex(x) for x in codes], 4),
             "code_words": len(codes),
             "codes_per_word": per_word,
-            "sources": sorted(f for f in runtime_files(threads=True) if f.endswith(".c")),
+            "sources": sorted(f for f in runtime_files(threads=True) if f.endswith(".c") and f != _POOL),
+            "pool": _POOL,
             "cc_flags": kernel.needs.cc_flags,
             "image": [self._test_size(way) for way in ("h", "w")],
         }
@@ -93,6 +107,12 @@ class LayerText:
         edges = ("pad_top", "pad_bottom") if way == "h" else ("pad_left", "pad_right")
         reach = n[f"dilation_{way}"] * (n[f"kernel_{way}"] - 1) + 1
         return max(1, reach - sum(n[e] for e in edges)) + 4 * n[f"stride_{way}"]
+
+
+def _functions(files: Mapping[str, str]) -> list[str]:
+    """The runtime's functions but those of the pool, which layers share."""
+    headers = (text for n, text in files.items() if n.endswith(".h") and not n.startswith("bs_pool"))
+    return [name for text in headers for name in re.findall(r"\b(bs_\w+)\(", text)]
 
 
 def _dense_codes(weight: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint64], int]:

@@ -26,6 +26,11 @@ class Geometry:
         sizes = (self.in_channels, self.out_channels, *self.kernel)
         if min(sizes) < 1:
             raise SpecError(f"a weight without elements: {self.out_channels} x {self.in_channels} x {self.kernel}")
+        if min(self.groups, *self.stride, *self.dilation) < 1 or min(self.padding) < 0:
+            raise SpecError(
+                f"groups, strides and dilations are at least 1 and padding 0, not {self.groups} groups, stride "
+                f"{self.stride}, dilation {self.dilation}, padding {self.padding}"
+            )
         if self.out_channels % self.groups:
             raise SpecError(f"{self.out_channels} output channels cannot be shared by {self.groups} groups")
 

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, Self
 
 from bitsynth.build import Runner
@@ -27,6 +27,7 @@ class Pool:
     def __init__(self, threads: int) -> None:
         self.threads = check_threads(threads)
         self._turn, self._address, self._closed = Lock(), 0, False
+        self._user: int | None = None
         self._end: weakref.finalize[..., Pool] | None = None
         forks.mended(self)
 
@@ -39,8 +40,16 @@ class Pool:
     def __exit__(self, *reason: object) -> None:
         self.close()
 
+    def __copy__(self) -> Self:
+        raise TypeError("a Pool has threads of its own: share it, or make another")
+
     def close(self) -> None:
-        """End the threads, once no layer runs on them; layers of this pool then refuse to run."""
+        """End the threads, once no layer runs on them; layers of this pool then refuse to run.
+
+        SpecError in a signal handler that interrupted such a layer, which cannot end before the handler does.
+        """
+        if self._user == get_ident():
+            raise SpecError(f"{self!r} runs a layer that this thread called: close it when that is done")
         with self._turn:
             self._closed = True
             if self._end is not None:
@@ -64,7 +73,11 @@ class Pool:
             self._require_native(runner)
             if self._end is None:
                 self._start(runner)
-            yield self._address
+            self._user = get_ident()
+            try:
+                yield self._address
+            finally:
+                self._user = None
 
     def _require_native(self, runner: Runner) -> None:
         """SpecError where threads of this process, perhaps started for another layer, are of no use to the runner."""
@@ -82,7 +95,7 @@ class Pool:
         """As if it had not started: a forked process has none of its threads, and none that could end its turn."""
         if self._end is not None:
             self._end.detach()
-        self._turn, self._end = Lock(), None
+        self._turn, self._end, self._user = Lock(), None, None
 
 
 class _Shared(Pool):

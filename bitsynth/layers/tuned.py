@@ -28,6 +28,7 @@ from bitsynth.spec import Encoding, MatmulSpec, Operand
 from bitsynth.wellformed import MAX_UNROLL
 
 FORMAT = 1
+_LEAST_NS, _MOST_NS = 1.0, 1e15
 _REMEDY = "delete it, or run `bitsynth tune` again"
 
 
@@ -71,6 +72,14 @@ class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     compiler: str
     processor: str = ""
     board: str = ""
+
+    def __post_init__(self) -> None:
+        times = self.nanoseconds, self.default_nanoseconds
+        if not all(_LEAST_NS <= t <= _MOST_NS for t in times):
+            raise SpecError(f"times of a call in nanoseconds are {_LEAST_NS:g} to {_MOST_NS:g}, not {times}")
+        words = self.problem.isa, self.kernel, self.compiler, self.processor
+        if unprintable := [word for word in words if not word.isprintable()]:
+            raise SpecError(f"names are printable, not {unprintable[0]!r}")
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,7 +133,8 @@ def entry_of(problem: Problem, schedule: LayerSchedule) -> Entry | None:
 def any_entry_of(problem: Problem, schedule: LayerSchedule) -> Entry | None:
     """The cached kernel that `schedule` runs, wherever that may be; None where there is none."""
     spec = msgspec.structs.replace(problem, isa=schedule.isa).spec()
-    path = cache.find(spec, Choice(schedule.method, channels=schedule.channels).variant)
+    choice = Choice(schedule.method, schedule.sketch, channels=schedule.channels)
+    path = cache.find(spec, choice.variant)
     return cache.load_entry(path) if path else None
 
 
@@ -158,7 +168,10 @@ def _is_for_here(known: Tuned) -> bool:
 def _fits(path: Path, known: Tuned) -> bool:
     """Whether the kernel it was tuned with is the cached one; SpecError where that cannot be run so."""
     reachable = known.schedule.isa in sets_of(known.problem.isa)
-    entry = entry_of(known.problem, known.schedule) if reachable else None
+    try:
+        entry = entry_of(known.problem, known.schedule) if reachable else None
+    except SpecError as why:
+        raise SpecError(f"{path}: {known.schedule} cannot be run: {why}; {_REMEDY}") from None
     if reachable and (entry is None or entry.name != known.kernel):
         return False
     if entry is None or not _has_form(entry.kernel, known.schedule):

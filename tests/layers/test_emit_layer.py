@@ -82,6 +82,29 @@ def test_the_selftest_sees_a_wrong_threshold(here):
     assert selftest(here["packed"], {**files, "layer.c": f"{c[:start]}-99999{c[c.index(',', start) :]}"}) == 1
 
 
+BOTH = """#include "left.h"
+#include "right.h"
+int main(void) { return left_missing_feature() || right_missing_feature() ? 77 : 0; }
+"""
+
+
+def test_two_layers_in_one_program(tmp_path):
+    """Each with a kernel and a runtime of its own, though both are called alike; the pool is of both."""
+    isa = {"x86_64": "avx2", "aarch64": "neon"}[arch()]
+    layer = Conv2d(np.ones((4, 8, 1, 1), int), 2, 1, isa=isa)
+    compiler = build.compilers(load.load(isa))[0]
+    command = [*compiler.command, *layer.kernel.needs.cc_flags, "-std=c11", "-Wall", "-Wextra", "-Werror"]
+    for name in ("left", "right"):
+        layer.emit(tmp_path / name, name)
+    (tmp_path / "both.c").write_text(BOTH)
+    sources = [p for p in tmp_path.glob("*/*.c") if p.name != "main.c" and not p.stem.endswith("selftest")]
+    sources = [p for p in sources if p.name != "bs_pool.c" or p.parent.name == "left"]
+    linked = ["-I", tmp_path / "left", "-I", tmp_path / "right", tmp_path / "both.c", *sources, "-o", tmp_path / "both"]
+    done = subprocess.run([*command, *linked, "-pthread"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert subprocess.run([tmp_path / "both"], check=False).returncode in (0, 77)
+
+
 def commands(name):
     """Compilers: what cmake is told, and what runs the result. Zig would build a whole libc to link one for Arm."""
     arm = architecture.named(load.load(name).table.arch)

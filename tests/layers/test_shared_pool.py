@@ -1,5 +1,6 @@
 """Pools of threads that layers share: right results, threads that are counted, and what is refused."""
 
+import copy
 import os
 import re
 import subprocess
@@ -229,3 +230,9 @@ def test_refused(what):
     make, said = REFUSED[what]
     with pytest.raises(SpecError, match=re.escape(said)):
         make()
+
+
+def test_a_pool_is_not_copied():
+    """Both would end the same threads."""
+    with Pool(2) as pool, pytest.raises(TypeError, match="share it, or make another"):
+        copy.copy(pool)

@@ -164,6 +164,29 @@ def test_results_of_this_machine_say_nothing_of_boards():
     assert not {"processor", "board"} & set(known)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"default_nanoseconds": 0},
+        {"nanoseconds": -3.0},
+        {"nanoseconds": 1e308},
+        {"kernel": "a\nb"},
+        {"problem": {"geometry": {**msgspec.to_builtins(PROBLEM.geometry), "groups": 0}}},
+        {"schedule": {"method": "popcount", "sketch": "paper"}},
+    ],
+)
+def test_results_that_make_no_sense(changes):
+    """Are refused by the file's name, with what to do."""
+    path = store(result(), user_folder())
+    file = json.loads(path.read_text())
+    (known,) = file["tuned"]
+    for name, value in changes.items():
+        known[name] = {**known[name], **value} if isinstance(value, dict) else value
+    path.write_text(json.dumps(file))
+    with pytest.raises(SpecError, match=r"a2w1\.json.*delete it"):
+        layer()
+
+
 def test_a_kernel_that_is_not_cached_any_more(shipped):
     store(result(block_rows=3), shipped)
     other = msgspec.structs.replace(result(), kernel="bs_mm_a2u_w1b_s32_avx2_9x64x4")
