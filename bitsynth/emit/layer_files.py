@@ -77,8 +77,8 @@ class LayerText:
         header = f"{self.name}_names.h"
         lines = [f"#define {name} {self.name}_{name}" for name in names]
         top = f'#include "{header}"\n'
-        sources = {n: top + text for n, text in files.items() if n.endswith(".c") and n not in ("main.c", _POOL)}
-        return {header: "\n".join(["/* Names of this layer alone. */", *lines, ""]), **sources}
+        sources = {n: top + text for n, text in files.items() if n.endswith(".c") and n != _POOL}
+        return {header: "\n".join(["/* Names of this layer alone: include it before bs_layer.h. */", *lines, ""]), **sources}
 
     def _values(self, kernel: CSource) -> dict[str, Any]:
         codes, per_word = _dense_codes(self.weight, self.spec.wgt.bits)
