@@ -78,7 +78,8 @@ class LayerText:
         lines = [f"#define {name} {self.name}_{name}" for name in names]
         top = f'#include "{header}"\n'
         sources = {n: top + text for n, text in files.items() if n.endswith(".c") and n != _POOL}
-        return {header: "\n".join(["/* Names of this layer alone: include it before bs_layer.h. */", *lines, ""]), **sources}
+        about = "/* Names of this layer alone: include it before bs_layer.h. */"
+        return {header: "\n".join([about, *lines, ""]), **sources}
 
     def _values(self, kernel: CSource) -> dict[str, Any]:
         codes, per_word = _dense_codes(self.weight, self.spec.wgt.bits)
