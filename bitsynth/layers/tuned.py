@@ -100,8 +100,9 @@ def schedule_for(
     default = default_schedule(act, wgt, geometry, image, isa)
     here = home_of(default.isa) if isa == "auto" else isa
     problem = Problem(here, act.bits, wgt.bits, geometry, image, threads)
-    alone = msgspec.structs.replace(problem, threads=1)
-    found = find(problem) or find(alone)
+    found = find(problem)
+    if found is None and threads > 1:
+        found = find(msgspec.structs.replace(problem, threads=1))
     if found is None:
         return default.among(threads, problem.out_rows), "default"
     where = f" on {found.processor}" if found.processor else ""
