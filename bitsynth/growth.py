@@ -43,10 +43,10 @@ class Sums:
     def after(self, times: int, before: Sums | None = None) -> Sums:
         """The same after any number of runs up to `times` that start from `before`, or from zero."""
         ranges = {key: (min(0, lo * times), max(0, hi * times)) for key, (lo, hi) in self.ranges.items()}
-        if before is None:
-            return Sums({key: ranged(form, ranges) for key, form in self.lanes.items()}, ranges)
-        ranges |= before.ranges
-        lanes = {key: add_forms(before.lanes[key], form) for key, form in self.lanes.items()}
+        lanes = self.lanes
+        if before is not None:
+            ranges |= before.ranges
+            lanes = {key: add_forms(before.lanes[key], form) for key, form in lanes.items()}
         return Sums({key: ranged(form, ranges) for key, form in lanes.items()}, ranges)
 
 
