@@ -42,9 +42,9 @@ class Domain(Protocol):
     def split(self, a: Any, w: int, to: int) -> list[Any]: ...
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Bits:
-    """`w` bits with payload `v` in domain `d`."""
+    """`w` bits with payload `v` in domain `d`. Not frozen: making one is what the interpreter does most."""
 
     d: Domain
     w: int
