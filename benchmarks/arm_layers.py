@@ -60,7 +60,7 @@ def count(layer: Layer, act_bits: int, w_bits: int, schedule: LayerSchedule | No
     """The schedule, the counts of a call, and of its packing alone; Refuted where a sum is wrong."""
     made, codes = layer_of(layer, ISA, act_bits, w_bits, 1, schedule), codes_of(layer, act_bits)
     with watched(made.kernel) as (made._runner, counter):
-        (whole, out), (packing, _) = made.bound(codes), made.bound(codes, packings=1)
+        (whole, out), (packing, _) = made.bound(codes), made.bound(codes, part="pack")
         found = []
         for call in (whole, packing):
             counter.clear()

@@ -59,7 +59,7 @@ def _calls(
     layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int
 ) -> tuple[Callable[[], object], Callable[[], object]]:
     made, codes, call = checked(layer, isa, act_bits, w_bits, threads)
-    return call, made.bound(codes, packings=_PACKINGS)[0]
+    return call, made.bound(codes, part="pack", times=_PACKINGS)[0]
 
 
 def checked(

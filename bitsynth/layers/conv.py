@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +29,7 @@ from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.spec import Encoding, MatmulSpec, Operand, affine
 
 Array = NDArray[Any]
+Call = Callable[[], int]
 TYPICAL_IMAGE = (28, 28)
 """Height and width a default schedule is chosen for where none are given."""
 
@@ -168,17 +169,15 @@ class Conv2d:
             arguments = self._arguments(codes, out, pool, calls)
             self._check(self._runner.call(f"{self.kernel.name}_layer_run", *arguments, bits=32))
 
-    def bound(self, codes: Array, *, packings: int = 0) -> tuple[Callable[[], int], Array]:
-        """A call of the layer on `codes` with nothing left to look up, and where its result goes.
+    def bound(self, codes: Array, *, part: Literal["run", "pack"] = "run", times: int = 1) -> tuple[Call, Array]:
+        """A call that runs the layer on `codes` so many times, nothing left to look up, and where its result goes.
 
-        With `packings` it packs the activations alone, so many times. The layer's pool must stay open, and be left to
-        the call.
+        Its part "pack" packs the activations alone. The layer's pool must stay open, and be left to the call.
         """
         shape = self._out_shape(*self._shape(codes))
         out = aligned(math.prod(shape), self._out_type).reshape(shape)
-        part = "pack" if packings else "run"
         with self.pool.lent(self._runner) as pool:
-            arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, pool, packings or 1)
+            arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, pool, times)
         call = self._runner.bind(f"{self.kernel.name}_layer_{part}", *arguments)
         return call, out
 

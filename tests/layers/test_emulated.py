@@ -97,7 +97,7 @@ def packing(case, skip_isa):
         skip_isa(case.machine.isa, str(why))
     layer.__dict__["_runner"] = counted
     codes = x if case.layout == "packed" else case.machine.act.encode(x, "x")
-    assert layer.bound(codes, packings=1)[0]() == 0
+    assert layer.bound(codes, part="pack")[0]() == 0
     return counted.instructions
 
 

@@ -1,0 +1,166 @@
+"""The layers of ResNet-18 by schedule: the default one, the tuned one, the same on two threads, and packing alone.
+
+    python benchmarks/layer_schedules.py [--isa avx512] [--rounds 21] [--only A2W1] [--json] [--results FOLDER]
+
+All take turns, layer by layer and round by round. A sample is the fastest of a few calls that run the layer, from C,
+for about a millisecond; ratios are of one round's samples, then their medians. All is timed by the clock on the wall,
+which others on the machine slow down, two threads the most.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter_ns
+
+import numpy as np
+import report
+from numpy.typing import NDArray
+
+from bitsynth.bench.low_bit import checked
+from bitsynth.bench.resnet18 import LAYERS, Layer
+from bitsynth.bench.statistics import Summary
+from bitsynth.build.runners import require_native
+from bitsynth.isa.load import load
+from bitsynth.layers.default import default_schedule
+
+WIDTHS = ((1, 1), (2, 1), (2, 2))
+FORMS = ("default", "tuned", "two threads", "packing")
+SUM = "sum"
+CALLS = 3
+SAMPLE_NS = 1e6
+WARM_NS = 2e7
+"""Until sleeping threads are awake, and on cores of their own."""
+MOST_DEFAULT, LEAST_GAIN, MOST_PACKING = 1.25, 1.8, 0.1
+"""Of the default's time and the tuned one's; of one thread's and two threads'; of packing in all."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer, or the sum: microseconds of each form; ratios of the forms' times."""
+
+    config: str
+    layer: str
+    schedule: str
+    microseconds: Mapping[str, Summary]
+    default_to_tuned: Summary
+    gain_of_threads: Summary
+    packing: Summary
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a ratio should be, and is."""
+
+    config: str
+    what: str
+    measured: float
+    wanted: str
+    met: bool
+
+
+def calls_of(layer: Layer, isa: str, act_bits: int, w_bits: int) -> tuple[str, int, list[Callable[[], int]]]:
+    """The schedule, and a call of each form that runs it so many times; Refuted where one is wrong."""
+    tuned, codes, _ = checked(layer, isa, act_bits, w_bits)
+    plain = default_schedule(tuned.act, tuned.wgt, tuned.geometry, (layer.height, layer.height), isa)
+    others = [checked(layer, isa, act_bits, w_bits, *how)[0] for how in ((1, plain), (2,))]
+    times = max(1, round(SAMPLE_NS / spent(tuned.bound(codes)[0], 1)))
+    runs = [x.bound(codes, times=times)[0] for x in (others[0], tuned, others[1])]
+    return str(tuned.schedule), times, [*runs, tuned.bound(codes, part="pack", times=times)[0]]
+
+
+def spent(call: Callable[[], int], times: int) -> float:
+    """Nanoseconds of one of the `times` runs of a call: the fastest of a few calls, after untimed ones."""
+    warm = perf_counter_ns() + WARM_NS
+    while perf_counter_ns() < warm:
+        call()
+    return min(timed(call) for _ in range(CALLS)) / times
+
+
+def timed(call: Callable[[], int]) -> int:
+    """Nanoseconds of a call."""
+    start = perf_counter_ns()
+    call()
+    return perf_counter_ns() - start
+
+
+def measured(isa: str, act_bits: int, w_bits: int, rounds: int) -> list[Row]:
+    """Every layer of one configuration, and their sum."""
+    made = [calls_of(layer, isa, act_bits, w_bits) for layer in LAYERS]
+    samples = np.array(
+        [[[spent(call, times) for call in calls] for _, times, calls in made] for _ in range(rounds)]
+    ).transpose(1, 2, 0)
+    config = f"A{act_bits}W{w_bits}"
+    rows = [row(config, layer.name, made[n][0], samples[n]) for n, layer in enumerate(LAYERS)]
+    return [*rows, row(config, SUM, "", samples.sum(0))]
+
+
+def row(config: str, layer: str, schedule: str, samples: NDArray[np.float64]) -> Row:
+    """Of nanoseconds by form and round."""
+    default, tuned, two, packing = samples
+    us = {form: Summary.of(mine / 1000) for form, mine in zip(FORMS, samples, strict=True)}
+    ratios = (Summary.of(ratio) for ratio in (default / tuned, tuned / two, packing / tuned))
+    return Row(config, layer, schedule, us, *ratios)
+
+
+def figures(rows: Sequence[Row]) -> list[Figure]:
+    """What the sums should be, and the layer that threads gain least."""
+    found = []
+    for total in (r for r in rows if r.layer == SUM):
+        least = min((r for r in rows if r.config == total.config), key=lambda r: r.gain_of_threads.median)
+        default, gain, packing = (s.median for s in (total.default_to_tuned, total.gain_of_threads, total.packing))
+        slowest = least.gain_of_threads.median
+        found += [
+            Figure(total.config, "default to tuned", default, f"at most {MOST_DEFAULT}", default <= MOST_DEFAULT),
+            Figure(total.config, "gain of two threads", gain, f"at least {LEAST_GAIN}", gain >= LEAST_GAIN),
+            Figure(total.config, f"the same, least layer, {least.layer}", slowest, "at least 1", slowest >= 1),
+            Figure(total.config, "packing", packing, f"at most {MOST_PACKING}", packing <= MOST_PACKING),
+        ]
+    return found
+
+
+TITLES = ("layer", *(f"{form}, us" for form in FORMS), "default to tuned", "gain of threads", "packing", "schedule")
+FIGURE_TITLES = ("of the sum", "measured", "wanted", "reached")
+
+
+def cells(r: Row) -> list[str]:
+    """One printed row."""
+    us = [f"{r.microseconds[form].median:.1f}" for form in FORMS]
+    ratios = [f"{r.default_to_tuned.median:.2f}", f"{r.gain_of_threads.median:.2f}", f"{r.packing.median:.1%}"]
+    return [f"{r.config} {r.layer}", *us, *ratios, r.schedule]
+
+
+def figure_cells(f: Figure) -> list[str]:
+    """One printed row."""
+    return [f"{f.config} {f.what}", f"{f.measured:.3f}", f.wanted, report.yes(f.met)]
+
+
+def main() -> int:
+    parser = report.parser(__doc__)
+    parser.add_argument("--isa", default="avx2", help="an instruction set this processor has")
+    parser.add_argument("--rounds", type=int, default=21, help="samples of every form")
+    parser.add_argument("--only", type=report.widths, help="one configuration")
+    parser.add_argument("--results", type=Path, help="where to write Markdown")
+    given = parser.parse_args()
+    require_native(load(given.isa).table)
+    configs = [given.only] if given.only else WIDTHS
+    rows = [r for config in configs for r in measured(given.isa, *config, given.rounds)]
+    found = figures(rows)
+    setting = report.setting("x86_64")
+    tables = (TITLES, [cells(r) for r in rows]), (FIGURE_TITLES, [figure_cells(f) for f in found])
+    if given.results:
+        text = [report.markdown(*table) for table in reversed(tables)]
+        stem = f"layer_schedules_{given.isa}"
+        report.write(given.results, stem, f"Schedules of layers, {given.isa}", __doc__ or "", setting, *text)
+    if given.json:
+        facts = {"setting": setting, "rows": [asdict(r) for r in rows], "figures": [asdict(f) for f in found]}
+        print(json.dumps(facts))
+    else:
+        print(report.heading(setting), *(report.columns(*table) for table in tables), sep="\n\n")
+    return 0
+
+
+if __name__ == "__main__":
+    report.run(main)
