@@ -87,6 +87,18 @@ def test_schedule_steps(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
+def test_layer_schedules(tmp_path):
+    answer = printed("layer_schedules.py", "--only", "A2W1", "--rounds", 1, "--results", tmp_path)
+    assert [row["layer"] for row in answer["rows"]][::11] == ["C2", "sum"]
+    *layers, total = ([us["median"] for us in row["microseconds"].values()] for row in answer["rows"])
+    assert total == pytest.approx([sum(us) for us in zip(*layers, strict=True)])
+    assert total[3] < total[1]
+    assert len(answer["figures"]) == 4
+    assert "| A2W1 sum |" in (tmp_path / "layer_schedules_avx2.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
 def test_width_grid(tmp_path):
     (row,) = printed("width_grid.py", "--only", "A1W1", "--rounds", 1, "--results", tmp_path)["rows"]
     assert min(row["microseconds"]["median"], row["synthesis_seconds"], row["scheduling_seconds"]) > 0
