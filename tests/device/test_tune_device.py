@@ -98,19 +98,6 @@ def answer(capsys):
     return run
 
 
-@pytest.fixture
-def fails(capsys):
-    def run(code, *argv):
-        assert main(list(argv)) == code
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.startswith("error: ")
-        assert err.count("\n") == 1
-        return err
-
-    return run
-
-
 def layer():
     return Conv2d(np.ones((70, 5, 3, 3), int), 2, 1, padding=1, isa=HERE[0], image=(6, 7))
 
