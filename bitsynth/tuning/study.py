@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import msgspec
 import optuna
-from filelock import FileLock
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.storages import JournalStorage
@@ -23,7 +22,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from bitsynth.errors import SpecError
-from bitsynth.files import unwritable
+from bitsynth.files import file_lock, unwritable
 from bitsynth.layers.tuned import Problem
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.tuning.measurer import Timing
@@ -165,8 +164,7 @@ def open_study(path: Path, problem: Problem, space: Space, seal: str) -> Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     about = {"format": FORMAT, "seal": seal}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(f"{path}.lock")
+        lock = file_lock(Path(f"{path}.lock"))
         with lock:
             _mend(path)
         storage = JournalStorage(JournalFileBackend(str(path), cast(Any, lock)))
