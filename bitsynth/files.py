@@ -7,8 +7,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bitsynth.errors import ToolError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 ADVICE = "choose another folder with BITSYNTH_CACHE or -o"
 
@@ -35,14 +39,20 @@ def unwritable(path: Path, error: OSError, advice: str = ADVICE) -> ToolError:
     return ToolError(f"cannot write {path}: {error.strerror or error}; {advice}")
 
 
+def file_lock(path: Path) -> FileLock:
+    """The lock of `path`, a file that stays; OSError where it cannot be written: filelock would try for ever."""
+    from filelock import FileLock
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return FileLock(path)
+
+
 @contextmanager
 def locked(path: Path, failure: Callable[[OSError], ToolError]) -> Iterator[None]:
     """One process at a time holds the lock file `path`, which stays; `failure` says why it cannot be had."""
-    from filelock import FileLock
-
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path)
+        lock = file_lock(path)
         lock.acquire()
     except OSError as error:
         raise failure(error) from error

@@ -84,27 +84,53 @@ def _check_first(trace: Trace, loop: Loop, grown: Growth) -> None:
                 raise Inexact(f"the first run leaves in {acc.name} another sum than a run adds")
 
 
-def fold_growth(
+@dataclass(frozen=True)
+class Effect:
+    """What accumulators hold when loops of a pass end, from the first asked for; then what is carried, or flushed."""
+
+    held: tuple[Sums, ...]
+    carried: Sums | None = None
+    taken: tuple[Form, ...] = ()
+
+
+def pass_effect(
     isa: Isa,
     kernel: Kernel,
     loop: Pass,
-    level: int,
-    inside: Sums,
-    carried: bool = False,
+    sums: Sums,
+    carried: Sums | None = None,
     new_trace: TraceFactory = Trace,
-) -> Sums:
-    """What one run adds to each lane of loop `level`, through the accumulators of the loop inside it.
+    level: int = 0,
+) -> Effect:
+    """What a pass comes to whose loop `level` adds `sums` a run: the loops around it, then the carry or the flush.
 
-    Those of the outermost loop start from zero, or from what another pass `carried`.
+    Accumulators start from zero, those of the outermost loop from what another pass `carried`.
     """
-    nested = loop.loops[level - 1]
-    held = inside.after(nested.times)
+    outermost = len(loop.loops) - 1
+    held: list[Sums] = []
+    for n in range(level, len(loop.loops)):
+        start = carried if n == outermost else None
+        if held:
+            sums = fold_growth(isa, kernel, loop, n, held[-1], start is not None, new_trace)
+        held.append(sums.after(loop.loops[n].times, start))
+    if loop.carries:
+        return Effect(tuple(held), carried=_carried(isa, kernel, loop, held[-1], new_trace))
+    return Effect(tuple(held), taken=_flushed(isa, kernel, loop, held[-1], new_trace))
+
+
+def fold_growth(
+    isa: Isa, kernel: Kernel, loop: Pass, level: int, held: Sums, carried: bool = False, new_trace: TraceFactory = Trace
+) -> Sums:
+    """What one run adds to each lane of loop `level` when the accumulators of the loop inside it have `held`.
+
+    `carried` says that its own start from what another pass left.
+    """
     domain = LinearDomain(1, held.ranges)
     trace = new_trace(isa, domain)
     trace.bind_constants(kernel.constants)
-    _bind(trace, nested, held.lanes)
+    _bind(trace, loop.loops[level - 1], held.lanes)
     try:
-        grown = _grown(trace, loop.loops[level], domain, carried=carried and level == len(loop.loops) - 1)
+        grown = _grown(trace, loop.loops[level], domain, carried=carried)
     except Inexact as why:
         raise Refuted(f"loop {level} cannot be shown exact: {why}") from None
     for form in grown.values():
@@ -156,11 +182,8 @@ def _growth_of(trace: Trace, acc: Acc, before: Growth, domain: LinearDomain) -> 
     return out
 
 
-def carry_effect(
-    isa: Isa, kernel: Kernel, loop: Pass, sums: Sums, before: Sums | None = None, new_trace: TraceFactory = Trace
-) -> Sums:
+def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFactory) -> Sums:
     """What the next pass starts from, over innermost lanes: accumulators are as full as they may be."""
-    held = sums.after(loop.loops[-1].times, before)
     trace = _ended(isa, kernel, loop, held, new_trace)
     lanes: dict[Hashable, Form] = {}
     try:
@@ -185,11 +208,8 @@ def _ended(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFac
     return trace
 
 
-def flush_effect(
-    isa: Isa, kernel: Kernel, loop: Pass, sums: Sums, before: Sums | None = None, new_trace: TraceFactory = Trace
-) -> list[Form]:
+def _flushed(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFactory) -> tuple[Form, ...]:
     """What a flush adds to each column of the tile, over innermost lanes: accumulators are as full as they may be."""
-    held = sums.after(loop.loops[-1].times, before)
     trace = _ended(isa, kernel, loop, held, new_trace)
     tile = isa.tile
     count = kernel.tile_registers(isa.table.vector_bits)
@@ -200,7 +220,7 @@ def flush_effect(
     try:
         for step in loop.flush_steps:
             trace.run(step)
-        return [x for r, name in enumerate(loop.tile) for x in _tile_lanes(trace, name, r, tile, held.ranges)]
+        return tuple(x for r, name in enumerate(loop.tile) for x in _tile_lanes(trace, name, r, tile, held.ranges))
     except Inexact as why:
         raise Refuted(f"the flush cannot be shown exact after {loop.flush_every} steps: {why}") from None
 

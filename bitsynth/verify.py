@@ -12,17 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.growth import (
-    Growth,
-    Sums,
-    TraceFactory,
-    anything,
-    carry_effect,
-    compose,
-    flush_effect,
-    fold_growth,
-    step_growth,
-)
+from bitsynth.growth import Growth, Sums, TraceFactory, anything, compose, pass_effect, step_growth
 from bitsynth.isa.check import require_tested
 from bitsynth.isa.domains.forms import Form, Inexact, Payload, add_forms, as_form, is_plane, total, variable
 from bitsynth.isa.domains.linear import LinearDomain
@@ -58,18 +48,12 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
         where = f"pass {index}"
         grown.append(step_growth(isa, kernel, loop, new_trace))
         lemmas += _step_lemmas(where, kernel, loop, grown[-1])
-        sums = Sums.of_step(grown[-1], index)
-        for level in range(1, len(loop.loops)):
-            sums = fold_growth(isa, kernel, loop, level, sums, carried is not None, new_trace)
-            lemmas.append(_fold_lemma(where, loop, level, sums, carried))
-        if loop.carries:
-            carried = carry_effect(isa, kernel, loop, sums, carried, new_trace)
-            lemmas.append(_carry_lemma(where, loop))
-            continue
-        taken = flush_effect(isa, kernel, loop, sums, carried, new_trace)
-        lemmas.append(f"{where}: a flush every {loop.flush_every} steps moves every lane to its column, none overflows")
-        tile = [add_forms(have, compose(form, grown)) for have, form in zip(tile, taken, strict=True)]
-        carried = None
+        effect = pass_effect(isa, kernel, loop, Sums.of_step(grown[-1], index), carried, new_trace)
+        lemmas += [_fold_lemma(where, loop, level, effect.held[level]) for level in range(1, len(loop.loops))]
+        lemmas.append(_end_lemma(where, loop))
+        carried = effect.carried
+        if carried is None:
+            tile = [add_forms(have, compose(form, grown)) for have, form in zip(tile, effect.taken, strict=True)]
     lemmas += _check_product(kernel, tile)
     check_used(isa, kernel)
     return Checked(tuple(lemmas))
@@ -211,15 +195,15 @@ def _step_lemmas(where: str, kernel: Kernel, loop: Pass, grown: Growth) -> list[
     ]
 
 
-def _carry_lemma(where: str, loop: Pass) -> str:
-    return f"{where}: every {loop.flush_every} steps the next pass starts from its sums, over the same steps"
+def _fold_lemma(where: str, loop: Pass, level: int, held: Sums) -> str:
+    inner, nested, lanes = loop.loops[level - 1], loop.loops[level], held.lanes.values()
+    bits = min(VecType.parse(acc.type).bits for acc in nested.accs)
+    wrap = sum(form.hi - form.lo >> bits > 0 for form in lanes)
+    rest = f"{wrap} of which hold sums modulo 2**{bits}" if wrap else "none overflows"
+    return f"{where}: loop {level} adds {inner.times} runs of the loop inside to {len(lanes)} lanes, {rest}"
 
 
-def _fold_lemma(where: str, loop: Pass, level: int, sums: Sums, carried: Sums | None) -> str:
-    inner, nested = loop.loops[level - 1], loop.loops[level]
-    bits = {VecType.parse(acc.type).bits for acc in nested.accs}
-    start = carried if level == len(loop.loops) - 1 else None
-    held = sums.after(nested.times, start).lanes.values()
-    wrap = sum(form.hi - form.lo >> min(bits) > 0 for form in held)
-    rest = f"{wrap} of which hold sums modulo 2**{min(bits)}" if wrap else "none overflows"
-    return f"{where}: loop {level} adds {inner.times} runs of the loop inside to {len(held)} lanes, {rest}"
+def _end_lemma(where: str, loop: Pass) -> str:
+    if loop.carries:
+        return f"{where}: every {loop.flush_every} steps the next pass starts from its sums, over the same steps"
+    return f"{where}: a flush every {loop.flush_every} steps moves every lane to its column, none overflows"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from bitsynth.cli import main
 from bitsynth.isa import load
 
 ALLOWED = Path(__file__).parent.parent / ".ci" / "allowed_skips"
@@ -35,6 +36,33 @@ def skip_isa() -> Callable[[str, str], None]:
         pytest.skip(why)
 
     return skip
+
+
+@pytest.fixture
+def ended(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[str, str]]:
+    """`ended(code, *argv)`: run a command in this process, which ends with `code`; its output and its messages."""
+
+    def call(code: int, *argv: str) -> tuple[str, str]:
+        assert main(list(argv)) == code
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return out, err
+
+    return call
+
+
+@pytest.fixture
+def fails(ended: Callable[..., tuple[str, str]]) -> Callable[..., str]:
+    """`fails(code, *argv)`: run a command that must fail with `code`; its one message."""
+
+    def call(code: int, *argv: str) -> str:
+        out, err = ended(code, *argv)
+        assert out == ""
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        return err
+
+    return call
 
 
 @pytest.fixture(scope="session")

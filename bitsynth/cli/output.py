@@ -37,13 +37,18 @@ def width() -> int:
 
 def write(*parts: RenderableType) -> None:
     """Print `parts`, one below the other: strings are wrapped at words, `Text` is left as long as it is."""
-    target = console(sys.stdout)
+    _print(sys.stdout, *parts)
+
+
+def _print(stream: TextIO, *parts: RenderableType) -> None:
+    """By the stream itself: a console would write past what keeps a live line below."""
+    target = console(stream)
     with target.capture() as captured:
         for part in parts:
             target.print(part, soft_wrap=isinstance(part, Text))
     lines = captured.get().split("\n")
-    sys.stdout.write("\n".join(line.rstrip(" ") for line in lines))
-    sys.stdout.flush()
+    stream.write("\n".join(line.rstrip(" ") for line in lines))
+    stream.flush()
 
 
 def write_json(value: Any) -> None:
@@ -63,10 +68,9 @@ def warning(message: str) -> None:
 
 
 def note(message: str, label: str = "", style: str = "") -> None:
-    """A line on stderr, its label in `style`, or all of it where it has none."""
-    text = Text.assemble((label, style), message) if label else Text(message, style)
+    """A line on stderr, above a live one, its label in `style`, or all of it where it has none."""
     try:
-        console(sys.stderr).print(text, soft_wrap=True)
+        _print(sys.stderr, Text.assemble((label, style), message) if label else Text(message, style))
     except OSError:
         close_quietly()
 

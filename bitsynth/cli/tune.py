@@ -141,7 +141,7 @@ def _workplace(hosts: list[str], runner: str, problems: list[Problem]) -> Iterat
         with ExitStack() as stack:
             with output.progress("tune") as say:
                 say(f"connecting to {', '.join(hosts)}")
-                found = stack.enter_context(boards.opened(hosts, problems[0].isa, runner))
+                found = stack.enter_context(boards.opened(hosts, problems[0].isa, _lost, runner))
             for problem in problems:
                 remote.require(found, problem)
             yield partial(remote.tuned, found)
@@ -151,6 +151,10 @@ def _workplace(hosts: list[str], runner: str, problems: list[Problem]) -> Iterat
         for problem in problems:
             local.require(problem)
         yield local.tuned
+
+
+def _lost(why: str) -> None:
+    output.warning(f"a board was lost: {why}")
 
 
 def _own(

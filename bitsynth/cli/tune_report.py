@@ -39,8 +39,6 @@ def show(outcomes: Mapping[str, Outcome], as_json: bool) -> None:
 
 def _show_share(name: str, share: Share) -> None:
     output.write(f"{name}  {share.host}, {output.count(share.trials, 'trial')}: {share.after}")
-    if share.lost:
-        output.warning(f"{name}: a board was lost: {share.lost}")
     if share.after.throttled not in ("", "none"):
         output.warning(f"{name}: {share.host} was held back: {share.after.throttled}")
 

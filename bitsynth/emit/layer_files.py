@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,14 +53,14 @@ class LayerText:
 
     def files(self) -> dict[str, str]:
         """File names and texts."""
-        kernel = CSource(self.kernel, self.spec)
-        values = self._values(kernel)
+        kernel, runtime = CSource(self.kernel, self.spec), runtime_files(threads=True)
+        values = self._values(kernel, runtime)
         shared = {
             f"{kernel.name}.h": kernel.header,
             f"{kernel.name}.c": kernel.source,
             f"{kernel.name}_features.c": kernel.features,
             **kernel_header(self.kernel, self.spec),
-            **runtime_files(threads=True),
+            **runtime,
         }
         own = {
             f"{self.name}.h": render("layer.h.j2", values),
@@ -81,7 +81,7 @@ class LayerText:
         about = "/* Names of this layer alone: include it before bs_layer.h. */"
         return {header: "\n".join([about, *lines, ""]), **sources}
 
-    def _values(self, kernel: CSource) -> dict[str, Any]:
+    def _values(self, kernel: CSource, runtime: Iterable[str]) -> dict[str, Any]:
         codes, per_word = _dense_codes(self.weight, self.spec.wgt.bits)
         return {
             "name": self.name,
@@ -96,7 +96,7 @@ class LayerText:
             "codes": _lines([_hex(x) for x in codes], 4),
             "code_words": len(codes),
             "codes_per_word": per_word,
-            "sources": sorted(f for f in runtime_files(threads=True) if f.endswith(".c") and f != _POOL),
+            "sources": sorted(f for f in runtime if f.endswith(".c") and f != _POOL),
             "pool": _POOL,
             "cc_flags": kernel.needs.cc_flags,
             "image": [self._test_size(way) for way in ("h", "w")],

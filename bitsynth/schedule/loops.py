@@ -8,7 +8,7 @@ from math import prod
 import msgspec
 
 from bitsynth.errors import Refuted
-from bitsynth.growth import Sums, carry_effect, flush_effect, fold_growth, step_growth
+from bitsynth.growth import Sums, fold_growth, pass_effect, step_growth
 from bitsynth.isa.load import Isa
 from bitsynth.program import Kernel, Pass
 from bitsynth.wellformed import MAX_TIMES
@@ -32,11 +32,11 @@ def _longest_inside(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[
     for level in range(len(loop.loops) - 1):
 
         def holds(times: int, level: int = level, loop: Pass = loop, sums: Sums = sums) -> bool:
-            return _exact(lambda: fold_growth(isa, kernel, with_times(loop, level, times), level + 1, sums))
+            return _exact(lambda: fold_growth(isa, kernel, loop, level + 1, sums.after(times)))
 
         loop = with_times(loop, level, _longest(holds, MAX_TIMES))
         if level + 2 < len(loop.loops):
-            sums = fold_growth(isa, kernel, loop, level + 1, sums)
+            sums = fold_growth(isa, kernel, loop, level + 1, sums.after(loop.loops[level].times))
     return loop, sums
 
 
@@ -44,13 +44,7 @@ def _flushed(isa: Isa, kernel: Kernel, chain: Sequence[tuple[Pass, Sums]]) -> No
     """Refuted unless the outermost loops, and the flush, take all sums exactly."""
     carried: Sums | None = None
     for loop, sums in chain:
-        level = len(loop.loops) - 1
-        if level:
-            sums = fold_growth(isa, kernel, loop, level, sums, carried is not None)
-        if loop.carries:
-            carried = carry_effect(isa, kernel, loop, sums, carried)
-        else:
-            flush_effect(isa, kernel, loop, sums, carried)
+        carried = pass_effect(isa, kernel, loop, sums, carried, level=max(0, len(loop.loops) - 2)).carried
 
 
 def _outermost(loop: Pass, times: int) -> Pass:

@@ -15,13 +15,14 @@ from bitsynth.isa.load import load
 from bitsynth.wellformed import needs
 
 T = TypeVar("T")
+Tell = Callable[[str], object]
 
 
 class Boards:
-    """Boards of one kind; `lost` says why those are that failed."""
+    """Boards of one kind; `lost` says why those are that failed, `tell` is told at once if others go on."""
 
-    def __init__(self, devices: Sequence[Device]) -> None:
-        self.devices, self.lost = tuple(devices), dict[Device, str]()
+    def __init__(self, devices: Sequence[Device], tell: Tell) -> None:
+        self.devices, self.lost, self._tell = tuple(devices), dict[Device, str](), tell
         self.kind = _kind(self.devices)
 
     @property
@@ -56,7 +57,7 @@ class Boards:
             try:
                 return work(device)
             except ToolError as why:
-                self.lost[device] = str(why)
+                self._lose(device, why)
         raise self._none_left()
 
     def _stop(self) -> None:
@@ -67,7 +68,12 @@ class Boards:
         try:
             done.result()
         except ToolError as why:
-            self.lost[device] = str(why)
+            self._lose(device, why)
+
+    def _lose(self, device: Device, why: ToolError) -> None:
+        self.lost[device] = str(why)
+        if self.left:
+            self._tell(str(why))
 
     def _none_left(self) -> ToolError:
         reasons = dict.fromkeys(self.lost.values())
@@ -75,7 +81,7 @@ class Boards:
 
 
 @contextmanager
-def opened(hosts: Sequence[str], isa: str, emulator: str = "") -> Iterator[Boards]:
+def opened(hosts: Sequence[str], isa: str, tell: Tell, emulator: str = "") -> Iterator[Boards]:
     """Boards that run `isa`; ToolError where one cannot be reached or does not, SpecError where times are no use."""
     with ExitStack() as stack:
         devices = [stack.enter_context(Device(host, emulator=emulator)) for host in dict.fromkeys(hosts)]
@@ -87,7 +93,7 @@ def opened(hosts: Sequence[str], isa: str, emulator: str = "") -> Iterator[Board
                 )
             device.require(isa, load(isa).requirements())
         _require_apart(devices)
-        yield Boards(devices)
+        yield Boards(devices, tell)
 
 
 def _require_apart(devices: Sequence[Device]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Protocol
 
 from bitsynth.choice import Choice
@@ -19,6 +20,8 @@ BANDS = (0, 1, 2, 4, 7, 14, 28)
 """Output rows of a band."""
 UNROLLS = (0, 2, 4, 8)
 """Times a kernel's loop is unrolled; compilers left to themselves do not unroll it."""
+FLUSHES = (2, 4)
+"""Parts of the steps there may be between flushes: inputs that passes share are still near after fewer."""
 _PRIORS = 8
 
 
@@ -47,7 +50,7 @@ class Space:
         name, gather = _choose(trial, "kernel", tuple(self.kernels)), _choose(trial, "gather", GATHERS)
         found = self.kernels[name]
         most = found.entry.kernel.rows
-        rows = trial.suggest_int(_rows_of(name), 1, most) if most > 1 else 1
+        rows = trial.suggest_int(_own("rows", name), 1, most) if most > 1 else 1
         return LayerSchedule(
             found.isa,
             found.method,
@@ -57,7 +60,8 @@ class Space:
             _choose(trial, "columns_first", (False, True)) if self._tiles(found) > 1 else False,
             _choose(trial, "block_rows", self.blocks),
             _choose(trial, "band_rows", self.bands) if gather != "indirect" else 0,
-            unroll=_choose(trial, _unroll_of(name), _unrolls(found)),
+            flush_steps=_choose(trial, _own("flush", name), (0, *self._flushes(found))),
+            unroll=_choose(trial, _own("unroll", name), _unrolls(found)),
             bit_axis=_choose(trial, "bit_axis", BIT_AXES) if found.entry.kernel.bit_axes == BIT_AXES else "inner",
         )
 
@@ -66,17 +70,25 @@ class Space:
         g = self.problem.geometry
         return -(-g.out_channels // g.groups // found.entry.kernel.columns)
 
+    def _flushes(self, found: Candidate) -> tuple[int, ...]:
+        """Steps between flushes, fewer than the proof allows and the layer has."""
+        g, kernel = self.problem.geometry, found.entry.kernel
+        steps = -(-g.in_channels // g.groups * prod(g.kernel) // kernel.k_step)
+        most = min(steps, max(p.flush_every for p in kernel.passes))
+        return tuple(most // n for n in FLUSHES if n <= most)
+
     def params(self, schedule: LayerSchedule) -> Params:
         """What makes `suggest` give `schedule`."""
         name = _name(schedule)
         return {
             "kernel": name,
             "gather": schedule.gather,
-            _rows_of(name): schedule.rows or self.kernels[name].entry.kernel.rows,
+            _own("rows", name): schedule.rows or self.kernels[name].entry.kernel.rows,
             "columns_first": schedule.columns_first,
             "block_rows": schedule.block_rows,
             "band_rows": schedule.band_rows,
-            _unroll_of(name): schedule.unroll,
+            _own("flush", name): schedule.flush_steps,
+            _own("unroll", name): schedule.unroll,
             "bit_axis": schedule.bit_axis,
         }
 
@@ -103,14 +115,9 @@ def _name(what: Candidate | LayerSchedule) -> str:
     return f"{what.isa} {Choice(what.method, channels=what.channels).variant}"
 
 
-def _rows_of(name: str) -> str:
-    """The parameter of a kernel's rows."""
-    return f"rows of {name}"
-
-
-def _unroll_of(name: str) -> str:
-    """The parameter of how often a kernel's loop is unrolled."""
-    return f"unroll of {name}"
+def _own(what: str, name: str) -> str:
+    """A parameter that is the kernel's own."""
+    return f"{what} of {name}"
 
 
 def _unrolls(found: Candidate) -> tuple[int, ...]:

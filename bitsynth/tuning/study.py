@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import msgspec
 import optuna
-from filelock import FileLock
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.storages import JournalStorage
@@ -23,7 +22,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from bitsynth.errors import SpecError
-from bitsynth.files import unwritable
+from bitsynth.files import file_lock, unwritable
 from bitsynth.layers.tuned import Problem
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.tuning.measurer import Timing
@@ -77,13 +76,14 @@ class Study:
 
     @contextmanager
     def trial(self, most: int, longest_s: float) -> Iterator[Running | None]:
-        """A trial of a schedule that no other trial has, None where `most` are finished or nothing is left.
+        """A trial of a schedule that no other trial has, None where `most` are taken or nothing is left.
 
-        It failed unless it is `done`. Threads wait for one another where all that are wanted run.
+        It failed unless it is `done`. Threads wait for one another where all that are wanted run, but not for other
+        processes: what those are at counts as done until it is seen to be left alone.
         """
         with self._turn:
             self._turn.wait_for(lambda: not self.finished < most <= self.finished + self._running)
-            running = self._begun(longest_s) if self.finished < most else None
+            running = self._begun(most, longest_s)
             self._running += 1
         try:
             yield running
@@ -95,9 +95,10 @@ class Study:
                 self._running -= 1
                 self._turn.notify_all()
 
-    def _begun(self, longest_s: float) -> Running | None:
+    def _begun(self, most: int, longest_s: float) -> Running | None:
         self._fail_stale()
-        return self._ask(time.time() + longest_s + GRACE_S)
+        taken = sum(map(_is_taken, self._study.get_trials(deepcopy=False)))
+        return self._ask(time.time() + longest_s + GRACE_S) if taken < most else None
 
     def _ask(self, until: float) -> Running | None:
         for draw in range(_DRAWS):
@@ -165,8 +166,7 @@ def open_study(path: Path, problem: Problem, space: Space, seal: str) -> Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     about = {"format": FORMAT, "seal": seal}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(f"{path}.lock")
+        lock = file_lock(Path(f"{path}.lock"))
         with lock:
             _mend(path)
         storage = JournalStorage(JournalFileBackend(str(path), cast(Any, lock)))

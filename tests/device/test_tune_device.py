@@ -98,19 +98,6 @@ def answer(capsys):
     return run
 
 
-@pytest.fixture
-def fails(capsys):
-    def run(code, *argv):
-        assert main(list(argv)) == code
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.startswith("error: ")
-        assert err.count("\n") == 1
-        return err
-
-    return run
-
-
 def layer():
     return Conv2d(np.ones((70, 5, 3, 3), int), 2, 1, padding=1, isa=HERE[0], image=(6, 7))
 
@@ -154,7 +141,7 @@ def test_a_board_that_disappears_loses_its_trial(boards, before_run, command, st
     before_run(4, CUT_OFF)
     assert main([*command, *on("left", "right"), "--trials", "7"]) == 0
     out, err = capsys.readouterr()
-    (lost,) = re.findall(r"warning: own: a board was lost: (left|right): the connection was lost", err)
+    (lost,) = re.findall(r"warning: a board was lost: (left|right): the connection was lost", err)
     left = "right" if lost == "left" else "left"
     counts = {name: int(n) for name, n in re.findall(r"own  (left|right), (\d+) trials?:", out)}
     assert counts[left] + counts[lost] == study.read_text().count(MEASURED) == 7

@@ -1,6 +1,7 @@
 """`bitsynth tune` with bad input: one clear message and its exit code, before anything is measured."""
 
 import importlib.util
+import sys
 
 import pytest
 
@@ -57,6 +58,12 @@ def test_a_study_that_cannot_be_written(fails, tmp_path):
     (tmp_path / "file").touch()
     said = fails(4, *COMMAND, "--study", str(tmp_path / "file" / "study"))
     assert said.endswith("name another file with --study\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is a folder where no file can be made")
+def test_a_study_where_no_file_can_be_made(fails):
+    said = fails(4, *COMMAND, "--study", "/proc/study")
+    assert said == "error: cannot write /proc/study: No such file or directory; name another file with --study\n"
 
 
 def test_a_file_that_is_no_study(fails, tmp_path):

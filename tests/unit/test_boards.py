@@ -1,6 +1,7 @@
 """Boards at work: which are lost, who goes on, and when all are stopped."""
 
 import threading
+import time
 
 import pytest
 
@@ -30,8 +31,14 @@ class Pretended:
 
 
 @pytest.fixture
-def boards():
-    return Boards([Pretended("left"), Pretended("right")])
+def told():
+    """What is said of boards that are lost."""
+    return []
+
+
+@pytest.fixture
+def boards(told):
+    return Boards([Pretended("left"), Pretended("right")], told.append)
 
 
 def failing(*hosts):
@@ -56,9 +63,22 @@ def test_one_that_fails_is_left_out(boards):
     assert boards.one(lambda device: device.host) == "right"
 
 
-def test_the_next_one_takes_over(boards):
+def test_the_next_one_takes_over(boards, told):
     assert boards.one(failing("left")) == "right"
-    assert list(boards.lost.values()) == ["left is gone"]
+    assert list(boards.lost.values()) == told == ["left is gone"]
+
+
+def test_a_loss_is_told_while_others_work(boards, told):
+    def work(device):
+        if device.host == "left":
+            raise ToolError("left is gone")
+        for _ in range(600):
+            if told:
+                return
+            time.sleep(0.1)
+
+    boards.each(work)
+    assert told == ["left is gone"]
 
 
 @pytest.mark.parametrize("way", ["each", "one"])
@@ -69,7 +89,7 @@ def test_none_is_left(boards, way):
 
 def test_a_single_board_speaks_for_itself():
     with pytest.raises(ToolError, match=r"^left is gone$"):
-        Boards([Pretended("left")]).each(failing("left"))
+        Boards([Pretended("left")], pytest.fail).each(failing("left"))
 
 
 @pytest.mark.parametrize("error", [Refuted, KeyboardInterrupt])
@@ -96,7 +116,7 @@ def test_kernels_are_those_that_all_boards_have(tmp_path, monkeypatch):
     both = Pretended("both", [*base, *more, "avx512_vpopcntdq"])
 
     def methods(*boards):
-        return {schedule.method for schedule in space(problem, Boards(boards).have).priors}
+        return {schedule.method for schedule in space(problem, Boards(boards, pytest.fail).have).priors}
 
     assert methods(both) == {"popcount", "lookup", "multiply", "dot"}
     assert methods(both, counting) == {"popcount"}

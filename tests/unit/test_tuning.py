@@ -92,8 +92,17 @@ class Fixed:
 def test_every_schedule_can_be_proposed_and_named(some):
     changed = msgspec.structs.replace(some.priors[0], rows=1, columns_first=True, block_rows=64, band_rows=2, unroll=4)
     apart = LayerSchedule("avx2", "popcount", 64, "direct", columns_first=True, bit_axis="outer")
-    for schedule in (*some.priors, changed, apart):
+    often = LayerSchedule("avx2", "lookup", 64, "im2col", rows=1, flush_steps=36)
+    for schedule in (*some.priors, changed, apart, often):
         assert some.suggest(Fixed(some.params(schedule))) == schedule
+
+
+def test_flushes_are_parts_of_what_the_kernel_and_the_layer_allow(some):
+    """That is 18 steps of 32 codes, and 144 of 4; of the former a proof allows 21."""
+    flushes = {found.method: some._flushes(found) for found in some.kernels.values() if found.channels == 64}
+    assert (flushes["popcount"], flushes["lookup"]) == ((9, 4), (72, 36))
+    deep = space(msgspec.structs.replace(PROBLEM, geometry=Geometry(512, 64, *WINDOW)))
+    assert {deep._flushes(x) for x in deep.kernels.values() if x.method == "popcount"} == {(10, 5)}
 
 
 def test_the_default_comes_first_and_every_kernel_is_tried(some):
@@ -216,6 +225,7 @@ def test_only_a_trial_left_alone_for_too_long_is_lost(reopen, monkeypatch):
     run(reopen(), measurer, 10)
     assert lost.schedule in measurer.seen
     assert busy.schedule not in measurer.seen
+    assert len(measurer.seen) == 9
     lost.done(Timing(1, 1000))
     busy.done(Timing(2, 1000))
     assert study.ranked()[0] == (busy.schedule, Timing(2, 1000))
