@@ -76,14 +76,13 @@ class Study:
 
     @contextmanager
     def trial(self, most: int, longest_s: float) -> Iterator[Running | None]:
-        """A trial of a schedule that no other trial has, None where `most` are taken or nothing is left.
+        """A trial of a schedule that no other trial has, None where `most` are finished or nothing is left.
 
-        It failed unless it is `done`. Threads wait for one another where all that are wanted run, but not for other
-        processes: what those are at counts as done until it is seen to be left alone.
+        It failed unless it is `done`. Threads wait for one another where all that are wanted run.
         """
         with self._turn:
             self._turn.wait_for(lambda: not self.finished < most <= self.finished + self._running)
-            running = self._begun(most, longest_s)
+            running = self._begun(longest_s) if self.finished < most else None
             self._running += 1
         try:
             yield running
@@ -95,10 +94,9 @@ class Study:
                 self._running -= 1
                 self._turn.notify_all()
 
-    def _begun(self, most: int, longest_s: float) -> Running | None:
+    def _begun(self, longest_s: float) -> Running | None:
         self._fail_stale()
-        taken = sum(map(_is_taken, self._study.get_trials(deepcopy=False)))
-        return self._ask(time.time() + longest_s + GRACE_S) if taken < most else None
+        return self._ask(time.time() + longest_s + GRACE_S)
 
     def _ask(self, until: float) -> Running | None:
         for draw in range(_DRAWS):
