@@ -30,14 +30,14 @@ def unavailable(isa_name):
     return ""
 
 
-@pytest.fixture(params=ISAS)
+STUDIED = [pytest.param(n, marks=() if n in ("avx2", "neon") else pytest.mark.slow) for n in ISAS]
+
+
+@pytest.fixture(params=STUDIED)
 def isa(request, skip_isa):
     if why := unavailable(request.param):
         skip_isa(request.param, why)
     return load.load(request.param)
-
-
-STUDIED = [pytest.param(n, marks=() if n in ("avx2", "neon") else pytest.mark.slow) for n in ISAS]
 
 
 @pytest.fixture(scope="module", params=STUDIED)
@@ -90,7 +90,7 @@ def test_every_compiler_gives_the_same(isa):
 def test_what_is_required_is_not_skipped(required, outcome):
     test = f"{__file__}::test_every_form_is_what_the_machine_does[neon]"
     env = {**os.environ, "BITSYNTH_CC_AARCH64": "false", "BITSYNTH_REQUIRE_ISA": required, "CI": ""}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", test]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert outcome in done.stdout + done.stderr
     assert (done.returncode == 0) == (outcome == "1 skipped")

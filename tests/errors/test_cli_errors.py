@@ -239,11 +239,15 @@ EDITS += [unknown_instruction, other_method, other_model, unknown_runner_up, met
 
 @pytest.mark.parametrize("change", EDITS)
 @pytest.mark.parametrize("resealed", [False, True])
-def test_an_edited_cache_file_is_refused(fails, works, stored, change, resealed):
+def test_an_edited_cache_file_is_refused(fails, stored, change, resealed):
     edited(stored, change, resealed)
     said = "does not check" if resealed else "was edited or damaged"
     for argv in (SYNTH, ["verify", shipped().stem], ["show", shipped().stem], ["show", shipped().stem, "--c"]):
         assert said in fails(2, *argv)
+
+
+def test_an_edited_cache_file_is_solved_anew(works, stored):
+    edited(stored, cheaper, resealed=True)
     assert not works(*SYNTH, "--fresh")["cached"]
     assert works(*SYNTH)["cached"]
 
