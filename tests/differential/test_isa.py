@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from mutants import EQUIVALENT, RULES, mutants, representatives
+from suites import quick
 
 from bitsynth import architecture
 from bitsynth.build import runners, toolchain
@@ -30,7 +31,7 @@ def unavailable(isa_name):
     return ""
 
 
-STUDIED = [pytest.param(n, marks=() if n in ("avx2", "neon") else pytest.mark.slow) for n in ISAS]
+STUDIED = quick(("avx2", "neon"), of=ISAS)
 
 
 @pytest.fixture(params=STUDIED)

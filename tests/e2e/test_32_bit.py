@@ -15,13 +15,14 @@ ISA = "armv7_neon"
 EMULATOR = architecture.named(load.load(ISA).table.arch).emulator
 
 
-@pytest.fixture
-def kernel(request, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def kernel(request, tmp_path_factory):
     """The kernel of two widths, solved anew."""
-    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     act_bits, w_bits = map(str, request.param)
-    assert main(["synth", "--isa", ISA, "--act-bits", act_bits, "--w-bits", w_bits, "--fresh"]) == 0
-    return bitsynth.get_kernel(isa=ISA, act_bits=request.param[0], w_bits=request.param[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BITSYNTH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        assert main(["synth", "--isa", ISA, "--act-bits", act_bits, "--w-bits", w_bits, "--fresh"]) == 0
+        return bitsynth.get_kernel(isa=ISA, act_bits=request.param[0], w_bits=request.param[1])
 
 
 @pytest.mark.parametrize("runner", ["qemu", "unicorn"])

@@ -48,6 +48,13 @@ def stored(user):
     return shutil.copy(shipped(), user / "neon" / shipped().name)
 
 
+@pytest.fixture
+def few(user, monkeypatch):
+    """`bitsynth list` lists the user's kernels and one that is shipped."""
+    every = cache.every
+    monkeypatch.setattr(cache, "every", lambda: (p for p in every() if p.is_relative_to(user) or p == shipped()))
+
+
 def files(folder):
     """All files but locks."""
     return [p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"]
@@ -291,6 +298,7 @@ def test_a_broken_cache_file_is_refused(fails, works, stored, how):
     assert works(*SYNTH)["cached"]
 
 
+@pytest.mark.usefixtures("few")
 def test_a_broken_file_is_a_row_of_the_list(capsys, stored):
     with open(stored, "w", encoding="utf-8") as file:
         file.write("{")
@@ -303,6 +311,7 @@ def test_a_broken_file_is_a_row_of_the_list(capsys, stored):
     assert [r["path"] for r in rows if r["problem"]] == [str(stored)]
 
 
+@pytest.mark.usefixtures("few")
 def test_a_warning_is_one_line(capsys, user):
     name = "bs_mm_a1u_w1b_s32_neon_1\nx8x64"
     (user / "neon").mkdir(parents=True)
@@ -315,6 +324,7 @@ def test_a_warning_is_one_line(capsys, user):
     assert err.startswith(f"warning: {user}/neon/{escaped}.json is not a kernel")
 
 
+@pytest.mark.usefixtures("few")
 def test_a_renamed_file_is_a_row_of_the_list(capsys, stored, user):
     os.rename(stored, user / "neon" / "bs_mm_a1u_w1b_s32_neon_7x8x64.json")
     assert main(["list"]) == 0
@@ -385,7 +395,15 @@ def test_a_full_disk_is_noticed_before_the_work(fails, monkeypatch):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-@pytest.mark.parametrize("argv", [["list"], ["list", "--json"], ["show", shipped().stem, "--c"], ["--version"]])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        pytest.param(["list"], marks=pytest.mark.slow),
+        ["list", "--json"],
+        ["show", shipped().stem, "--c"],
+        ["--version"],
+    ],
+)
 def test_an_output_that_is_full(argv):
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run([*COMMAND, *argv], stdout=full, stderr=subprocess.PIPE, text=True, check=False)

@@ -157,7 +157,9 @@ def mask(kind):
     return np.uint64((1 << kind.bits) - 1)
 
 
-@pytest.mark.parametrize(("isa", "form"), FORMS)
+@pytest.mark.parametrize(
+    ("isa", "form"), [pytest.param(*f, marks=pytest.mark.slow if f[1].startswith("multishift") else ()) for f in FORMS]
+)
 def test_forms_read_what_they_are_said_to_read(isa, form):
     """Changing all lanes but those an output is said to read does not change the output."""
     instr = load.load(isa)[form]
