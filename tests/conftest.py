@@ -26,6 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="bitsynth-solved-")
         config.add_cleanup(folder.cleanup)
         os.environ["BITSYNTH_TEST_SOLVED"] = folder.name
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of hundreds of processes compiles everything again
     if unknown := sorted(set(REQUIRED) - set(load.names())):
         raise pytest.UsageError(f"BITSYNTH_REQUIRE_ISA: unknown {unknown}; known: {', '.join(load.names())}")
 

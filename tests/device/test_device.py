@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 import ssh_server
+from suites import quick
 
 from bitsynth import architecture
 from bitsynth.build import host
@@ -59,7 +60,7 @@ def emulator(isa, skip_isa):
     return path
 
 
-@pytest.mark.parametrize("isa", ["neon", "armv7_neon"])
+@pytest.mark.parametrize("isa", quick(["neon"], of=["neon", "armv7_neon"]))
 def test_layers_are_checked_under_an_emulator_and_not_timed(server, isa, skip_isa):
     server.tool("board-emulator", ssh_server.tool_of(emulator(isa, skip_isa)))
     given = layers(isa)
@@ -234,7 +235,7 @@ def test_a_connection_that_is_lost(server):
         board.measure(layers("auto")[:1])
 
 
-@pytest.mark.parametrize("file", ["runner", "job"])
+@pytest.mark.parametrize("file", quick(["job"], of=["runner", "job"]))
 def test_a_full_disk(server, file):
     server.tool("mktemp", f'd=$({shutil.which("mktemp")} "$@") && ln -s /dev/full "$d/{file}.part" && echo "$d"')
     with Device("board") as board, pytest.raises(ToolError) as caught:
