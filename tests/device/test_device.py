@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import cache
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from bitsynth.spec import Encoding, Operand
 RNG = np.random.default_rng(6)
 
 
+@cache
 def layers(isa):
     """A plain layer, an odd one, one between packed codes and a dense one."""
     square, odd = RNG.choice([-1, 1], (16, 24, 3, 3)), RNG.choice([-1, 1], (10, 5, 3, 2))
@@ -120,6 +122,7 @@ def test_onnxruntime_is_timed_where_it_is_installed(server):
     assert got.left_out == {}
 
 
+@cache
 def two_schedules(isa):
     """A layer by two methods, whose kernels have one name on avxvnni."""
     weight, codes = RNG.choice([-1, 1], (16, 24, 3, 3)), RNG.integers(0, 4, (1, 9, 8, 24)).astype(np.uint8)

@@ -337,6 +337,7 @@ def test_a_folder_of_a_kernels_name(fails, user):
     assert "cannot read" in fails(4, *SYNTH)
 
 
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("argv", [SYNTH, [*SYNTH, "--fresh"]])
 def test_a_cache_that_cannot_be_a_folder(fails, tmp_path, monkeypatch, argv):
     (tmp_path / "file").write_text("")
@@ -378,7 +379,7 @@ def test_a_full_disk(fails, works, user, monkeypatch, call):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, call, full)
-        assert "No space left on device" in fails(4, *SYNTH, "--fresh")
+        assert "No space left on device" in fails(4, *ONE_METHOD, "--fresh")
         assert "No space left on device" in fails(4, *SYNTH)
     assert not files(user)
     assert works(*SYNTH)["cached"]

@@ -8,6 +8,7 @@ import pytest
 import z3
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from suites import quick
 
 from bitsynth.isa import bits, inputs, load
 from bitsynth.isa.bits import Bits
@@ -272,7 +273,7 @@ def step(domain, name, values, i, j, w):
     return (a << j if name == "shl" else a >> j).v
 
 
-@pytest.mark.parametrize("w", WIDTHS)
+@pytest.mark.parametrize("w", quick([8, 32], of=WIDTHS))
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_linear_values_are_the_machines(w, data):
@@ -301,7 +302,7 @@ def holds(known, payload, machine, w):
     assert form.lo <= value <= form.hi
 
 
-@pytest.mark.parametrize("w", [8, 16, 32])
+@pytest.mark.parametrize("w", quick([16], of=[8, 16, 32]))
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_linear_changes_of_width(w, data):
