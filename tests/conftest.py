@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +21,13 @@ ALLOWED = Path(__file__).parent.parent / ".ci" / "allowed_skips"
 REQUIRED = [name.strip() for name in os.environ.get("BITSYNTH_REQUIRE_ISA", "").split(",") if name.strip()]
 
 
-def pytest_configure() -> None:
-    """Refuse names that are no instruction sets."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse names that are no instruction sets; make the folder of kernels that `solved` shares between workers."""
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.TemporaryDirectory(prefix="bitsynth-solved-")
+        config.add_cleanup(folder.cleanup)
+        os.environ["BITSYNTH_TEST_SOLVED"] = folder.name
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of hundreds of processes compiles everything again
     if unknown := sorted(set(REQUIRED) - set(load.names())):
         raise pytest.UsageError(f"BITSYNTH_REQUIRE_ISA: unknown {unknown}; known: {', '.join(load.names())}")
 

@@ -6,6 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from suites import quick
+
 LACKING = {
     "avx2": ("qemu-x86_64", "Nehalem", "avx2"),
     "avxvnni": ("qemu-x86_64", "max", "avx_vnni"),
@@ -14,6 +16,7 @@ LACKING = {
     "armv7_neon": ("qemu-arm", "cortex-r5f", "neon"),
 }
 """By instruction set: qemu, a processor that lacks a feature, and that feature."""
+SETS = quick(("armv7_neon",), of=LACKING)
 HAVING = {"avx2": "max", "neon_dotprod": "max", "armv7_neon": "cortex-a8"}
 """Where qemu emulates one that has them all."""
 

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import cache
 
 import numpy as np
 import pytest
 import ssh_server
+from suites import quick
 
 from bitsynth import architecture
 from bitsynth.build import host
@@ -29,6 +31,7 @@ from bitsynth.spec import Encoding, Operand
 RNG = np.random.default_rng(6)
 
 
+@cache
 def layers(isa):
     """A plain layer, an odd one, one between packed codes and a dense one."""
     square, odd = RNG.choice([-1, 1], (16, 24, 3, 3)), RNG.choice([-1, 1], (10, 5, 3, 2))
@@ -59,7 +62,7 @@ def emulator(isa, skip_isa):
     return path
 
 
-@pytest.mark.parametrize("isa", ["neon", "armv7_neon"])
+@pytest.mark.parametrize("isa", quick(["neon"], of=["neon", "armv7_neon"]))
 def test_layers_are_checked_under_an_emulator_and_not_timed(server, isa, skip_isa):
     server.tool("board-emulator", ssh_server.tool_of(emulator(isa, skip_isa)))
     given = layers(isa)
@@ -119,6 +122,7 @@ def test_onnxruntime_is_timed_where_it_is_installed(server):
     assert got.left_out == {}
 
 
+@cache
 def two_schedules(isa):
     """A layer by two methods, whose kernels have one name on avxvnni."""
     weight, codes = RNG.choice([-1, 1], (16, 24, 3, 3)), RNG.integers(0, 4, (1, 9, 8, 24)).astype(np.uint8)
@@ -234,7 +238,7 @@ def test_a_connection_that_is_lost(server):
         board.measure(layers("auto")[:1])
 
 
-@pytest.mark.parametrize("file", ["runner", "job"])
+@pytest.mark.parametrize("file", quick(["job"], of=["runner", "job"]))
 def test_a_full_disk(server, file):
     server.tool("mktemp", f'd=$({shutil.which("mktemp")} "$@") && ln -s /dev/full "$d/{file}.part" && echo "$d"')
     with Device("board") as board, pytest.raises(ToolError) as caught:

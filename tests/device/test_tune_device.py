@@ -13,6 +13,7 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
+from suites import quick
 
 from bitsynth import cache
 from bitsynth.build import host
@@ -228,7 +229,7 @@ def test_a_name_that_is_no_host(command, fails):
     assert "'-oProxyCommand=true' is no host" in fails(2, *command, "--device=-oProxyCommand=true")
 
 
-@pytest.mark.parametrize("file", ["runner", "job"])
+@pytest.mark.parametrize("file", quick(["runner"], of=["runner", "job"]))
 def test_a_full_disk(server, command, fails, study, file):
     server.tool("mktemp", f'd=$({shutil.which("mktemp")} "$@") && ln -s /dev/full "$d/{file}.part" && echo "$d"')
     said = fails(4, *command, *on("board"))

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from mutants import EQUIVALENT, RULES, mutants, representatives
+from suites import quick
 
 from bitsynth import architecture
 from bitsynth.build import runners, toolchain
@@ -30,17 +31,14 @@ def unavailable(isa_name):
     return ""
 
 
-@pytest.fixture(params=ISAS)
+@pytest.fixture(params=quick(("avx2", "neon"), of=ISAS))
 def isa(request, skip_isa):
     if why := unavailable(request.param):
         skip_isa(request.param, why)
     return load.load(request.param)
 
 
-STUDIED = [pytest.param(n, marks=() if n in ("avx2", "neon") else pytest.mark.slow) for n in ISAS]
-
-
-@pytest.fixture(scope="module", params=STUDIED)
+@pytest.fixture(scope="module", params=quick(("neon",), of=ISAS))
 def captured(request):
     """An instruction set, and what the machine gave for its representatives, by form; one set in memory at a time."""
     if unavailable(request.param):
@@ -86,11 +84,14 @@ def test_every_compiler_gives_the_same(isa):
         assert report.failures == (), compiler.name
 
 
-@pytest.mark.parametrize(("required", "outcome"), [("avx2", "1 skipped"), ("avx2, neon", "1 error"), ("z80", "z80")])
+OUTCOMES = [pytest.param("avx2", "1 skipped", marks=pytest.mark.slow), ("avx2, neon", "1 error"), ("z80", "z80")]
+
+
+@pytest.mark.parametrize(("required", "outcome"), OUTCOMES)
 def test_what_is_required_is_not_skipped(required, outcome):
     test = f"{__file__}::test_every_form_is_what_the_machine_does[neon]"
     env = {**os.environ, "BITSYNTH_CC_AARCH64": "false", "BITSYNTH_REQUIRE_ISA": required, "CI": ""}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", test]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert outcome in done.stdout + done.stderr
     assert (done.returncode == 0) == (outcome == "1 skipped")

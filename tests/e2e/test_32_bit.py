@@ -4,6 +4,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from suites import quick
 
 import bitsynth
 from bitsynth import architecture, build
@@ -15,17 +16,18 @@ ISA = "armv7_neon"
 EMULATOR = architecture.named(load.load(ISA).table.arch).emulator
 
 
-@pytest.fixture
-def kernel(request, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def kernel(request, tmp_path_factory):
     """The kernel of two widths, solved anew."""
-    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     act_bits, w_bits = map(str, request.param)
-    assert main(["synth", "--isa", ISA, "--act-bits", act_bits, "--w-bits", w_bits, "--fresh"]) == 0
-    return bitsynth.get_kernel(isa=ISA, act_bits=request.param[0], w_bits=request.param[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BITSYNTH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        assert main(["synth", "--isa", ISA, "--act-bits", act_bits, "--w-bits", w_bits, "--fresh"]) == 0
+        return bitsynth.get_kernel(isa=ISA, act_bits=request.param[0], w_bits=request.param[1])
 
 
 @pytest.mark.parametrize("runner", ["qemu", "unicorn"])
-@pytest.mark.parametrize("kernel", [(1, 1), (2, 2)], indirect=True, ids=str)
+@pytest.mark.parametrize("kernel", quick([(1, 1)], of=[(1, 1), (2, 2)]), indirect=True, ids=str)
 def test_products(kernel, runner, monkeypatch):
     if runner == "qemu" and qemu.find(EMULATOR.qemu) is None:
         pytest.skip("qemu is not on PATH")

@@ -49,6 +49,7 @@ def test_figures(tmp_path):
     assert "<svg" in (tmp_path / "ops_per_128_mac.svg").read_text()
 
 
+@pytest.mark.slow
 def test_table2():
     rows = printed("table2.py", "--only", "A1W1")["rows"]
     assert [row["config"] for row in rows] == ["A1W1"]

@@ -13,7 +13,11 @@ from bitsynth.isa.load import load, names
 
 STRICT = ("-O2", "-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wmissing-prototypes")
 HERE = [name for name in names() if load(name).table.arch == host.arch()]
-CASES = [(isa, c) for isa in lacking.LACKING for c in build.compilers(load(isa)) if c.family != "zig"]
+CASES = [
+    pytest.param(isa, c, marks=pytest.mark.slow if n or isa not in ("avx2", "armv7_neon") else ())
+    for isa in lacking.LACKING
+    for n, c in enumerate(c for c in build.compilers(load(isa)) if c.family != "zig")
+]
 """Zig would build a libc first; that its code asks rightly is seen in a library."""
 
 
@@ -49,7 +53,7 @@ def test_a_selftest_says_what_a_processor_lacks(isa, compiler, tmp_path):
     lacking.check(isa, program(isa, compiler, tmp_path, k.files), k.name)
 
 
-@pytest.mark.parametrize("isa", lacking.LACKING)
+@pytest.mark.parametrize("isa", lacking.SETS)
 def test_without_asking_it_dies(isa, tmp_path):
     """So that the lesser processors are lesser ones."""
     if not lacking.emulator(isa):

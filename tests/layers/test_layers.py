@@ -41,7 +41,7 @@ def few(skip_isa):
         usable(m, skip_isa)
 
 
-@settings(max_examples=250, **QUIET)
+@settings(max_examples=100, **QUIET)
 @given(case=cases(FEW))
 def test_any_layer(few, case):
     check(case)

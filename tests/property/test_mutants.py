@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from solved import REPRESENTATIVE, kernel, name
+from suites import quick
 
 from bitsynth import cache, paths, simulate, verify
 from bitsynth.errors import Refuted, SpecError
@@ -21,8 +22,8 @@ QUICK = [
     ("avx2", "popcount", 2, 1),
     ("avx2", "lookup", 2, 2),
     ("avx2", "multiply", 2, 2),
-    ("neon", "lookup", 2, 1),
     ("neon", "multiply", 2, 2),
+    ("neon", "lookup", 2, 1),
     ("neon_dotprod", "dot", 3, 1),
 ]
 
@@ -130,7 +131,7 @@ def judge(kernel, mutants, totals, *, thorough):
     assert not unknown
 
 
-@pytest.mark.parametrize("config", QUICK, ids=name)
+@pytest.mark.parametrize("config", quick(QUICK[2::2], of=QUICK), ids=name)
 def test_no_mutant_survives(config, totals):
     found = kernel(*config)
     judge(found, kernel_mutants.sample(found, PER_KIND, SEED), totals, thorough=False)
@@ -194,7 +195,7 @@ def test_shipped_kernels_are_right_in_simulation(path):
     assert simulate.counterexample(cache.read_entry(path).kernel, thorough=False) is None
 
 
-@pytest.mark.parametrize("config", [("neon", "popcount", 2, 2), LOOKUP], ids=name)
+@pytest.mark.parametrize("config", quick([LOOKUP], of=[("neon", "popcount", 2, 2), LOOKUP]), ids=name)
 def test_a_counterexample_says_all_that_is_needed(config):
     found = kernel(*config)
     loop = found.passes[0]
@@ -244,7 +245,7 @@ def one_by_one(found, rows, columns):
 
 
 @pytest.mark.parametrize("config", QUICK, ids=name)
-@pytest.mark.parametrize("times", [(3, 2), (1, 5), (4, 1)], ids=str)
+@pytest.mark.parametrize("times", quick([(3, 2)], of=[(3, 2), (1, 5), (4, 1)]), ids=str)
 def test_runs_side_by_side_are_runs_one_after_the_other(config, times):
     """With loops so short that K passes many of their ends."""
     found = kernel(*config)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from suites import quick
 
 from bitsynth import cache, paths
 from bitsynth.bench import baselines, found, loops, timing
@@ -41,9 +42,10 @@ def test_rank_correlation():
     assert rank_correlation([1], [1]) is None
 
 
-def test_every_kernel_is_found():
-    kernels = found.find("avx2").kernels
-    files = {p.name for p in (paths.shipped_kernels() / "avx2").glob("**/*.json")}
+@pytest.mark.parametrize("act_bits", quick([1], of=[1, "*"]))
+def test_every_kernel_is_found(act_bits):
+    kernels = found.find("avx2", () if act_bits == "*" else {act_bits}).kernels
+    files = {p.name for p in (paths.shipped_kernels() / "avx2").glob(f"**/bs_mm_a{act_bits}u_*.json")}
     assert {f"{k.name}.json" for k, _ in kernels} == files
     assert len({k.source for k, _ in kernels}) == len(kernels)
     some = found.find("avx2", {1, 2}, {3}).kernels

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from suites import quick
 
 from bitsynth.bench import burst as bursts
 from bitsynth.bench import layers_plot
@@ -141,7 +142,7 @@ def test_csv():
     assert (last["fp32_peer"], float(last["times_int8"])) == ("the fastest of each layer", 2)
 
 
-@pytest.mark.parametrize("contenders", [CONTENDERS, CONTENDERS[-1:]], ids=["peers", "alone"])
+@pytest.mark.parametrize("contenders", quick([CONTENDERS], of=[CONTENDERS, CONTENDERS[-1:]]), ids=["peers", "alone"])
 def test_plots(tmp_path, contenders):
     layers_plot.draw([report(contenders), report()], tmp_path / "layers")
     assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")

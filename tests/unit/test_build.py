@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from suites import quick
 
 from bitsynth import architecture, build
 from bitsynth.build import host, process, qemu
@@ -74,7 +75,10 @@ EMULATED = [
     if architecture.named(load.load(name).table.arch).emulator
     for kind in ("qemu", "unicorn")
 ]
+FIRST = {load.load(name).table.arch: name for name in reversed(load.names())}
 PLACES = [*NATIVE, *EMULATED]
+QUICK = [(name, kind) for name, kind in PLACES if name in FIRST.values()]
+"""The first instruction set of each architecture: the others share its compilers and emulators."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -104,7 +108,7 @@ def library(isa, family):
     return build.compile_for(isa, SOURCES, compiler=found[0])
 
 
-@pytest.fixture(params=product(PLACES, COMPILERS), ids=lambda p: "-".join([*p[0], p[1]]))
+@pytest.fixture(params=quick([*product(QUICK, COMPILERS)], of=product(PLACES, COMPILERS)), ids=str)
 def runner(request, monkeypatch):
     (name, kind), family = request.param
     isa = place(monkeypatch, name, kind)

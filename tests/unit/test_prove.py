@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from solved import REPRESENTATIVE, kernel, name
+from suites import quick
 
 from bitsynth import cache, paths, prove
 from bitsynth.errors import Refuted, Undecided
@@ -51,7 +52,7 @@ def two(n, low, high):
     return (Lane("pieces", 0, 0, 16, sums(2, low, high)),) * n
 
 
-@pytest.mark.parametrize("config", QUICK, ids=name)
+@pytest.mark.parametrize("config", quick(QUICK[1::2], of=QUICK), ids=name)
 def test_lemmas_of_every_method_hold(config):
     uses = uses_of(*config)
     assert prove.discharge(load.load(config[0]), uses, Budget()) > 0
@@ -63,7 +64,7 @@ def test_lemmas_of_all_representatives_hold(config):
     assert prove.discharge(load.load(config[0]), uses_of(*config), Budget()) > 0
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", quick(SHIPPED[::5], of=SHIPPED), ids=lambda p: p.stem)
 def test_shipped_kernels_list_their_lemmas(path):
     entry = cache.read_entry(path)
     uses = cache.examine(entry.kernel)[1]

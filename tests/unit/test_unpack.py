@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 from solved import kernel
+from suites import quick
 
 from bitsynth import simulate, verify
 from bitsynth.errors import NoKernel, Refuted
@@ -75,8 +76,9 @@ def test_memory_holds_as_many_weights_as_fit(config):
     assert bytes_of_weights * (8 // found.w_bits) == found.k_step
 
 
-def test_bytes_stay_bytes():
-    found = kernel("neon_dotprod", "dot", 8, 8)
+@pytest.mark.parametrize("bits", quick([5], of=[5, 8]))
+def test_bytes_stay_bytes(bits):
+    found = kernel("neon_dotprod", "dot", bits, bits)
     assert all(x.per_byte == 1 for p in found.passes for x in (*p.rows, *p.columns))
     assert not cost.shared_program(found.passes[0])
 

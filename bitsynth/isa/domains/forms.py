@@ -41,9 +41,12 @@ class Field:
     ones: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Form:
-    """const + sum(coef * atom); `atoms[key][coef]` is a bit mask of positions, each under one coefficient."""
+    """const + sum(coef * atom); `atoms[key][coef]` is a bit mask of positions, each under one coefficient.
+
+    Not frozen, as `Bits`: sums make one for every term.
+    """
 
     const: int
     atoms: Atoms
