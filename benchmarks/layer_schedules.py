@@ -1,10 +1,10 @@
-"""The layers of ResNet-18 by schedule: the default one, the tuned one, the same on two threads, and packing alone.
+"""The layers of ResNet-18 as they come, tuned where tuning is known; by default; on two threads; and packing alone.
 
     python benchmarks/layer_schedules.py [--isa avx512] [--rounds 21] [--only A2W1] [--json] [--results FOLDER]
 
 All take turns, layer by layer and round by round. A sample is the fastest of a few calls that run the layer, from C,
-for about a millisecond; ratios are of one round's samples, then their medians. All is timed by the clock on the wall,
-which others on the machine slow down, two threads the most.
+as often as one thread does in a millisecond; ratios are of one round's samples, then their medians. All is timed by the
+clock on the wall, which others on the machine slow down, two threads the most.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SAMPLE_NS = 1e6
 WARM_NS = 2e7
 """Until sleeping threads are awake, and on cores of their own."""
 MOST_DEFAULT, LEAST_GAIN, MOST_PACKING = 1.25, 1.8, 0.1
-"""Of the default's time and the tuned one's; of one thread's and two threads'; of packing in all."""
+"""What is wanted of the sums: the default's time by the tuned one's, one thread's by two threads', packing's share."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,14 @@ class Figure:
 
 
 def calls_of(layer: Layer, isa: str, act_bits: int, w_bits: int) -> tuple[str, int, list[Callable[[], int]]]:
-    """The schedule, and a call of each form that runs it so many times; Refuted where one is wrong."""
+    """What the schedule is, and a call of each form that runs it so many times; Refuted where one is wrong."""
     tuned, codes, _ = checked(layer, isa, act_bits, w_bits)
     plain = default_schedule(tuned.act, tuned.wgt, tuned.geometry, (layer.height, layer.height), isa)
-    others = [checked(layer, isa, act_bits, w_bits, *how)[0] for how in ((1, plain), (2,))]
+    default = checked(layer, isa, act_bits, w_bits, 1, plain)[0]
+    two_threads = checked(layer, isa, act_bits, w_bits, 2)[0]
     times = max(1, round(SAMPLE_NS / spent(tuned.bound(codes)[0], 1)))
-    runs = [x.bound(codes, times=times)[0] for x in (others[0], tuned, others[1])]
-    return str(tuned.schedule), times, [*runs, tuned.bound(codes, part="pack", times=times)[0]]
+    runs = [x.bound(codes, times=times)[0] for x in (default, tuned, two_threads)]
+    return f"{tuned.schedule} ({tuned.origin})", times, [*runs, tuned.bound(codes, part="pack", times=times)[0]]
 
 
 def spent(call: Callable[[], int], times: int) -> float:
@@ -109,7 +110,8 @@ def figures(rows: Sequence[Row]) -> list[Figure]:
     """What the sums should be, and the layer that threads gain least."""
     found = []
     for total in (r for r in rows if r.layer == SUM):
-        least = min((r for r in rows if r.config == total.config), key=lambda r: r.gain_of_threads.median)
+        mine = [r for r in rows if r.config == total.config and r.layer != SUM]
+        least = min(mine, key=lambda r: r.gain_of_threads.median)
         default, gain, packing = (s.median for s in (total.default_to_tuned, total.gain_of_threads, total.packing))
         slowest = least.gain_of_threads.median
         found += [

@@ -40,7 +40,7 @@ def unwritable(path: Path, error: OSError, advice: str = ADVICE) -> ToolError:
 
 
 def file_lock(path: Path) -> FileLock:
-    """The lock of `path`, a file that stays; OSError where it cannot be written: filelock would try for ever."""
+    """The lock of `path`, a file that stays; OSError where it cannot be made: filelock would try for ever."""
     from filelock import FileLock
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -86,7 +86,10 @@ def _check_first(trace: Trace, loop: Loop, grown: Growth) -> None:
 
 @dataclass(frozen=True)
 class Effect:
-    """What accumulators hold when loops of a pass end, from the first asked for; then what is carried, or flushed."""
+    """`held[n]`: what accumulators hold when loop n after the first asked for ends.
+
+    Then what the next pass starts from, or the tile takes.
+    """
 
     held: tuple[Sums, ...]
     carried: Sums | None = None

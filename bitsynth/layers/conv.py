@@ -48,7 +48,8 @@ class Conv2d:
     `threads` is how many run it: the one that calls, alone unless more are asked for. Of a number above 1 all layers
     in the process share one pool, which stays; a `Pool` is shared by the layers it is given to, and can be closed.
 
-    Attributes: `schedule`, `source` (C text of kernel and runtime), `spec`, `geometry`, `kernel`.
+    Attributes: `schedule`, `origin` (where that is from, in words), `source` (C text of kernel and runtime), `spec`,
+    `geometry`, `kernel`.
     Raises SpecError for what does not fit together, ToolError where it cannot be compiled or run.
     """
 
@@ -83,7 +84,7 @@ class Conv2d:
         size = pair("image", image, 1) if image else _typical(self.geometry)
         if not isinstance(schedule, LayerSchedule | None):
             raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
-        self.schedule, self._origin = (
+        self.schedule, self.origin = (
             (schedule, "as given")
             if schedule
             else schedule_for(self.act, self.wgt, self.geometry, size, isa, self.pool.threads)
@@ -170,9 +171,9 @@ class Conv2d:
             self._check(self._runner.call(f"{self.kernel.name}_layer_run", *arguments, bits=32))
 
     def bound(self, codes: Array, *, part: Literal["run", "pack"] = "run", times: int = 1) -> tuple[Call, Array]:
-        """A call that runs the layer on `codes` so many times, nothing left to look up, and where its result goes.
+        """A call that runs the layer on `codes` `times` times, nothing left to look up, and where its result goes.
 
-        Its part "pack" packs the activations alone. The layer's pool must stay open, and be left to the call.
+        With `part="pack"` it packs the activations alone. The layer's pool must stay open, and be left to the call.
         """
         shape = self._out_shape(*self._shape(codes))
         out = aligned(math.prod(shape), self._out_type).reshape(shape)
@@ -254,7 +255,7 @@ class Conv2d:
         return "\n".join(
             (
                 f"{type(self).__name__} {self.geometry}, {self.spec.act} x {self.spec.wgt}",
-                f"schedule  {self.schedule} ({self._origin})",
+                f"schedule  {self.schedule} ({self.origin})",
                 f"kernel    {self.kernel.name}: {cost.ops_per_128_mac:g} ops per 128 MAC; cycles {cycles}",
                 f"weights   {self._constants.arrays['weights'].nbytes:,} bytes packed",
             )

@@ -41,7 +41,7 @@ def _longest_inside(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[
 
 
 def _flushed(isa: Isa, kernel: Kernel, chain: Sequence[tuple[Pass, Sums]]) -> None:
-    """Refuted unless the outermost loops, and the flush, take all sums exactly."""
+    """Refuted unless the outermost loops, and the flush, take all sums exactly: what runs of the loops inside add."""
     carried: Sums | None = None
     for loop, sums in chain:
         carried = pass_effect(isa, kernel, loop, sums, carried, level=max(0, len(loop.loops) - 2)).carried

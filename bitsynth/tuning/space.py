@@ -71,10 +71,10 @@ class Space:
         return -(-g.out_channels // g.groups // found.entry.kernel.columns)
 
     def _flushes(self, found: Candidate) -> tuple[int, ...]:
-        """Steps between flushes, fewer than the proof allows and the layer has."""
+        """Steps between flushes, fewer than the proof allows and than the layer has, each tap in steps of its own."""
         g, kernel = self.problem.geometry, found.entry.kernel
-        steps = -(-g.in_channels // g.groups * prod(g.kernel) // kernel.k_step)
-        most = min(steps, max(p.flush_every for p in kernel.passes))
+        of_a_tap = -(-(g.in_channels // g.groups) // kernel.k_step)
+        most = min(of_a_tap * prod(g.kernel), max(p.flush_every for p in kernel.passes))
         return tuple(most // n for n in FLUSHES if n <= most)
 
     def params(self, schedule: LayerSchedule) -> Params:

@@ -28,7 +28,7 @@ from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.tuning.measurer import Timing
 from bitsynth.tuning.space import Space
 
-FORMAT = 2
+FORMAT = 3
 SEED = 2020
 GRACE_S = 30
 """For a trial that takes the longest to end what it started."""
@@ -78,7 +78,8 @@ class Study:
     def trial(self, most: int, longest_s: float) -> Iterator[Running | None]:
         """A trial of a schedule that no other trial has, None where `most` are finished or nothing is left.
 
-        It failed unless it is `done`. Threads wait for one another where all that are wanted run.
+        It failed unless it is `done`. Threads wait for one another where all that are wanted run; processes do not,
+        as one that was killed would be waited for, so that each may end a trial after `most`.
         """
         with self._turn:
             self._turn.wait_for(lambda: not self.finished < most <= self.finished + self._running)

@@ -65,6 +65,8 @@ class Server:
             subprocess.run(argv, check=True)
         self.port = free_port()
         self.silent = socket.create_server(("127.0.0.1", 0))
+        self.closed = socket.socket()
+        self.closed.bind(("127.0.0.1", 0))
         self.config = folder / "config"
         self._write()
         self._process = self._start()
@@ -75,7 +77,7 @@ class Server:
         (self.folder / "changed").write_text(known + (self.folder / "other.pub").read_text())
         values = {"folder": self.folder, "port": self.port}
         (self.folder / "sshd_config").write_text(SERVER.format(**values))
-        ports = {"closed": free_port(), "silent": self.silent.getsockname()[1]}
+        ports = {"closed": self.closed.getsockname()[1], "silent": self.silent.getsockname()[1]}
         self.config.write_text(CLIENT.format(**values, **ports))
 
     def _start(self):
@@ -84,7 +86,7 @@ class Server:
         process = subprocess.Popen([SSHD, "-D", "-f", self.folder / "sshd_config", "-E", self.folder / "log"])
         for _ in range(200):
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0 and process.poll() is None:
                     return process
             time.sleep(0.05)
         process.kill()
@@ -93,6 +95,7 @@ class Server:
 
     def stop(self):
         self.silent.close()
+        self.closed.close()
         self._process.terminate()
         self._process.wait()
 

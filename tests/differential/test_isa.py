@@ -40,7 +40,7 @@ def isa(request, skip_isa):
 
 @pytest.fixture(scope="module", params=quick(("neon",), of=ISAS))
 def captured(request):
-    """An instruction set, and what the machine gave for its representatives, by form; one set in memory at a time."""
+    """An instruction set, and what the machine gave for its representatives, by form."""
     if unavailable(request.param):
         return request.param, None
     forms = representatives(request.param)

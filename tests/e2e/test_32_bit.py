@@ -8,6 +8,7 @@ from suites import quick
 
 import bitsynth
 from bitsynth import architecture, build
+from bitsynth.api import MatmulKernel
 from bitsynth.build import qemu
 from bitsynth.cli import main
 from bitsynth.isa import load
@@ -17,7 +18,7 @@ EMULATOR = architecture.named(load.load(ISA).table.arch).emulator
 
 
 @pytest.fixture(scope="module")
-def kernel(request, tmp_path_factory):
+def solved(request, tmp_path_factory):
     """The kernel of two widths, solved anew."""
     act_bits, w_bits = map(str, request.param)
     with pytest.MonkeyPatch.context() as patch:
@@ -26,12 +27,19 @@ def kernel(request, tmp_path_factory):
         return bitsynth.get_kernel(isa=ISA, act_bits=request.param[0], w_bits=request.param[1])
 
 
+@pytest.fixture
+def kernel(solved):
+    """With a runner of its own."""
+    return MatmulKernel(solved.entry, solved.spec)
+
+
 @pytest.mark.parametrize("runner", ["qemu", "unicorn"])
-@pytest.mark.parametrize("kernel", quick([(1, 1)], of=[(1, 1), (2, 2)]), indirect=True, ids=str)
+@pytest.mark.parametrize("solved", quick([(1, 1)], of=[(1, 1), (2, 2)]), indirect=True, ids=str)
 def test_products(kernel, runner, monkeypatch):
     if runner == "qemu" and qemu.find(EMULATOR.qemu) is None:
         pytest.skip("qemu is not on PATH")
     monkeypatch.setenv("BITSYNTH_RUNNER", runner)
+    assert runner in kernel.runner.description
     rng = np.random.default_rng(0)
     for m, k, n in ((1, 1, 1), (3, 65, 9), (17, 576, 40), (2, 4608, 16)):
         a = rng.integers(0, 1 << kernel.spec.act.bits, (m, k))
@@ -41,7 +49,7 @@ def test_products(kernel, runner, monkeypatch):
         assert (kernel.matmul(*most) == most[0] @ most[1]).all()
 
 
-@pytest.mark.parametrize("kernel", [(2, 1)], indirect=True, ids=str)
+@pytest.mark.parametrize("solved", [(2, 1)], indirect=True, ids=str)
 def test_every_compiler_builds_its_program(kernel):
     isa, program = load.load(ISA), qemu.find(EMULATOR.qemu)
     if program is None:

@@ -13,6 +13,7 @@ import time
 
 import msgspec
 import pytest
+from suites import quick
 
 from bitsynth import cache, errors, paths, verify
 from bitsynth.cli import main
@@ -254,8 +255,10 @@ def test_an_edited_cache_file_is_refused(fails, stored, change, resealed):
         assert said in fails(2, *argv)
 
 
-def test_an_edited_cache_file_is_solved_anew(works, stored):
-    edited(stored, cheaper, resealed=True)
+@pytest.mark.parametrize("change", quick([cheaper], of=EDITS))
+@pytest.mark.parametrize("resealed", quick([True], of=[False, True]))
+def test_an_edited_cache_file_is_solved_anew(works, stored, change, resealed):
+    edited(stored, change, resealed)
     assert not works(*SYNTH, "--fresh")["cached"]
     assert works(*SYNTH)["cached"]
 

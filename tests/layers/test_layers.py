@@ -106,6 +106,7 @@ def test_no_schedule_changes_a_bit(few, method, case):
         for g, c, b, r, t in product(GATHERS, (False, True), (0, 7), (0, 2), (1, 3))
     ]
     runs += [replace(case, machine=m, gather=g, band_rows=r) for m, g, r in product(forms, GATHERS, (0, 2))]
+    runs += [replace(case, gather=g, flush_steps=n) for g, n in product(GATHERS, (1, 5))]
     assert len({run.run_once().tobytes() for run in runs}) == 1
 
 

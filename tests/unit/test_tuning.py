@@ -103,6 +103,8 @@ def test_flushes_are_parts_of_what_the_kernel_and_the_layer_allow(some):
     assert (flushes["popcount"], flushes["lookup"]) == ((9, 4), (72, 36))
     deep = space(msgspec.structs.replace(PROBLEM, geometry=Geometry(512, 64, *WINDOW)))
     assert {deep._flushes(x) for x in deep.kernels.values() if x.method == "popcount"} == {(10, 5)}
+    few = space(msgspec.structs.replace(PROBLEM, geometry=Geometry(3, 64, *WINDOW)))
+    assert {few._flushes(x) for x in few.kernels.values()} == {(4, 2)}, "nine taps, each a step"
 
 
 def test_the_default_comes_first_and_every_kernel_is_tried(some):
