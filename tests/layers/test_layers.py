@@ -48,7 +48,7 @@ def test_any_layer(few, case):
 
 
 @pytest.mark.slow
-@settings(max_examples=4000, **QUIET)
+@settings(max_examples=2000, **QUIET)
 @given(case=cases(FEW, most=20, deep=200))
 def test_many_layers(few, case):
     check(case)
