@@ -20,7 +20,7 @@ import msgspec
 from bitsynth import paths, verify
 from bitsynth.choice import METHODS, Choice
 from bitsynth.errors import BitsynthError, Refuted, SpecError, ToolError
-from bitsynth.files import locked, replace_file, unwritable
+from bitsynth.files import ADVICE, locked, replace_file, unwritable
 from bitsynth.isa.load import Isa, load
 from bitsynth.names import KernelName
 from bitsynth.program import Kernel
@@ -127,7 +127,10 @@ def every() -> Iterator[Path]:
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
-    return sorted(folder.glob(pattern))
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError as error:
+        raise ToolError(f"cannot read {folder}: {error.strerror or error}; {ADVICE}") from None
 
 
 def _subfolders(folder: Path) -> list[Path]:

@@ -31,7 +31,7 @@ def _arrays(path: Path) -> Mapping[str, Array]:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
             return {WEIGHT: loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
-    except (ValueError, EOFError, BadZipFile) as error:
+    except (ValueError, EOFError, BadZipFile, MemoryError) as error:
         raise SpecError(f"{path} is no .npy or .npz file of plain arrays: {error}") from None
 
 

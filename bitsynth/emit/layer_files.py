@@ -20,6 +20,14 @@ from bitsynth.spec import MatmulSpec
 Array = NDArray[Any]
 _WORD_BITS = 64
 _POOL = "bs_pool.c"
+_HEADERS = {
+    "alloca", "assert", "complex", "ctype", "endian", "errno", "features", "fenv", "float", "immintrin",
+    "inttypes", "iso646", "libintl", "limits", "locale", "malloc", "math", "memory", "pthread", "sched",
+    "setjmp", "signal", "stdalign", "stdarg", "stdatomic", "stdbool", "stddef", "stdint", "stdio", "stdlib",
+    "stdnoreturn", "string", "strings", "tgmath", "threads", "time", "uchar", "unistd", "wchar", "wctype",
+    "x86intrin",
+}  # fmt: skip
+"""Headers of these names would hide the system's."""
 _A_LINE = {"uint64_t": 4, "float": 6}
 _ENUMS = {
     "in_layout": ("BS_NHWC", "BS_NCHW", "BS_PACKED"),
@@ -44,11 +52,11 @@ class LayerText:
     weight: NDArray[np.uint8]
 
     def __post_init__(self) -> None:
-        reserved = self.name == "main" or self.name.startswith("bs_")
+        reserved = self.name in ("main", *_HEADERS) or self.name.startswith("bs_")
         if reserved or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", self.name):
             raise SpecError(
                 f"a layer cannot be named {self.name!r}: want letters, digits and _, a letter first, "
-                "neither main nor what starts with bs_"
+                "neither main, a system header's name, nor what starts with bs_"
             )
 
     def files(self) -> dict[str, str]:

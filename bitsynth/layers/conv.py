@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bitsynth.build import Runner
 from bitsynth.build.memory import aligned
 from bitsynth.emit.layer_files import LayerText
 from bitsynth.errors import SpecError, ToolError
@@ -30,6 +30,7 @@ from bitsynth.spec import Encoding, MatmulSpec, Operand, affine
 
 Array = NDArray[Any]
 Call = Callable[[], int]
+PARTS = ("run", "pack")
 TYPICAL_IMAGE = (28, 28)
 """Height and width a default schedule is chosen for where none are given."""
 
@@ -98,6 +99,7 @@ class Conv2d:
         )
         self._numbers, self._bytes = self._constants.blob()
         self._arena, self._lock = np.zeros(0, np.uint8), Lock()
+        self._library: Runner | None = None
         forks.mended(self)
 
     def after_fork(self) -> None:
@@ -116,9 +118,12 @@ class Conv2d:
         """The greatest sum of products, IC / groups * KH * KW, that no value of can leave int32."""
         return self.spec.k_max >> affine(self.spec).shift
 
-    @cached_property
-    def _runner(self) -> Any:
-        return library(self.kernel)
+    @property
+    def _runner(self) -> Runner:
+        """Without a lock: `cached_property` has one for all layers, held while one compiles; a fork would keep it."""
+        if self._library is None:
+            self._library = library(self.kernel)
+        return self._library
 
     def _check_depth(self) -> None:
         if self.geometry.depth > self.k_max:
@@ -170,13 +175,20 @@ class Conv2d:
             arguments = self._arguments(codes, out, pool, calls)
             self._check(self._runner.call(f"{self.kernel.name}_layer_run", *arguments, bits=32))
 
-    def bound(self, codes: Array, *, part: Literal["run", "pack"] = "run", times: int = 1) -> tuple[Call, Array]:
+    def bound(self, codes: Array, *, part: str = "run", times: int = 1) -> tuple[Call, Array]:
         """A call that runs the layer on `codes` `times` times, nothing left to look up, and where its result goes.
 
         With `part="pack"` it packs the activations alone. The layer's pool must stay open, and be left to the call.
         """
+        if part not in PARTS:
+            raise SpecError(f"a layer's parts are {' and '.join(PARTS)}, not {part!r}")
+        if type(times) is not int or times < 1:
+            raise SpecError(f"times must be a whole number of at least 1, not {times!r}")
+        self._check_codes(codes)
         shape = self._out_shape(*self._shape(codes))
         out = aligned(math.prod(shape), self._out_type).reshape(shape)
+        if not out.size:
+            return lambda: 0, out
         with self.pool.lent(self._runner) as pool:
             arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, pool, times)
         call = self._runner.bind(f"{self.kernel.name}_layer_{part}", *arguments)
@@ -279,12 +291,20 @@ class Dense(Conv2d):
         super().__init__(values[:, :, None, None], act_bits, w_bits, **{"image": (1, 64), **options})
 
     def _run(self, codes: Array) -> Array:
-        if codes.ndim != 2 or codes.shape[1] != self._in_elements:
-            raise SpecError(f"want activations (N, {self._in_elements}), not {codes.shape}")
+        self._check_features(codes)
         if not len(codes):
             return np.empty((0, self._out_shape(1, 1, 1)[-1]), self._out_type)
         made: Array = super()._run(codes[None, None])[0, 0]
         return made
+
+    def bound(self, codes: Array, *, part: str = "run", times: int = 1) -> tuple[Call, Array]:
+        self._check_features(codes)
+        call, out = super().bound(codes[None, None], part=part, times=times)
+        return call, out[0, 0]
+
+    def _check_features(self, codes: Array) -> None:
+        if codes.ndim != 2 or codes.shape[1] != self._in_elements:
+            raise SpecError(f"want activations (N, {self._in_elements}), not {codes.shape}")
 
 
 def _geometry(weight: Array, stride: Any, padding: Any, dilation: Any, groups: Any) -> Geometry:

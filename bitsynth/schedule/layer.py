@@ -45,6 +45,8 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _one_of("gather", self.gather, GATHERS)
         _one_of("sketch", self.sketch, SKETCHES)
         _one_of("bit axis", self.bit_axis, BIT_AXES)
+        if type(self.columns_first) is not bool:
+            raise SpecError(f"columns_first of a schedule must be True or False, not {self.columns_first!r}")
         for name in ("channels", "rows", "block_rows", "band_rows", "flush_steps", "unroll"):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value < 1 << 24:

@@ -21,7 +21,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from bitsynth.errors import SpecError
+from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import file_lock, unwritable
 from bitsynth.layers.tuned import Problem
 from bitsynth.schedule.layer import LayerSchedule
@@ -165,10 +165,12 @@ def open_study(path: Path, problem: Problem, space: Space, seal: str) -> Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     about = {"format": FORMAT, "seal": seal}
     try:
+        if path.exists() and not path.is_file():
+            raise ToolError(f"{path} is no file that could be a study; {_ADVICE}")
         lock = file_lock(Path(f"{path}.lock"))
         with lock:
             _mend(path)
-        storage = JournalStorage(JournalFileBackend(str(path), cast(Any, lock)))
+        storage = JournalStorage(_File(str(path), cast(Any, lock)))
         found = optuna.create_study(study_name=_name(problem), storage=storage, load_if_exists=True)
         study = Study(found, space)
         study.ranked()
@@ -185,6 +187,16 @@ def open_study(path: Path, problem: Problem, space: Space, seal: str) -> Study:
             f"another version; {_ADVICE}"
         )
     return study
+
+
+class _File(JournalFileBackend):
+    """One that says which file cannot be written."""
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        try:
+            super().append_logs(logs)
+        except OSError as error:
+            raise unwritable(Path(self._file_path), error, _ADVICE) from None
 
 
 def _mend(path: Path) -> None:

@@ -1,9 +1,12 @@
 """`bitsynth tune` with bad input: one clear message and its exit code, before anything is measured."""
 
+import errno
 import importlib.util
+import os
 import sys
 
 import pytest
+from optuna.storages.journal import JournalFileBackend
 
 from bitsynth.build import runners
 from bitsynth.layers import tuned
@@ -58,6 +61,21 @@ def test_a_study_that_cannot_be_written(fails, tmp_path):
     (tmp_path / "file").touch()
     said = fails(4, *COMMAND, "--study", str(tmp_path / "file" / "study"))
     assert said.endswith("name another file with --study\n")
+
+
+def test_a_study_that_is_no_file(fails, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    assert "fifo is no file that could be a study" in fails(4, *COMMAND, "--study", str(tmp_path / "fifo"))
+    assert not (tmp_path / "fifo.lock").exists()
+
+
+def test_a_disk_that_is_full_in_a_study(fails, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(JournalFileBackend, "append_logs", full)
+    said = fails(4, *COMMAND, "--study", str(tmp_path / "study"))
+    assert said == f"error: cannot write {tmp_path}/study: No space left on device; name another file with --study\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is a folder where no file can be made")

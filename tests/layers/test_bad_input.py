@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds, pack, packed_words, unpack
+from bitsynth.layers import conv as conv_module
 from bitsynth.layers.pool import MOST_THREADS
 from bitsynth.schedule.layer import LayerSchedule
 
@@ -24,6 +25,7 @@ SCHEDULE = LayerSchedule("avx2", "lookup", 64, gather="direct")
 BITS = {"act_bits": 2, "w_bits": 2}
 W = np.ones((4, 3, 3, 3), np.int8)
 X = np.ones((2, 5, 6, 3), np.int8)
+CODES = np.ones((2, 5, 6, 3), np.uint8)
 LEVELS = np.zeros((4, 1), int)
 
 
@@ -133,6 +135,16 @@ REFUSED = {
         lambda: conv(layout="packed", out_layout="NHWC")(np.zeros((1, 3, 3, 2), ">u8")),
         "want uint64 codes, not >u8",
     ),
+    "bound part": (lambda: conv().bound(CODES, part="finish"), "a layer's parts are run and pack, not 'finish'"),
+    "bound times": (lambda: conv().bound(CODES, times=0), "times must be a whole number of at least 1, not 0"),
+    "bound half times": (lambda: conv().bound(CODES, times=1.5), "times must be"),
+    "bound values": (lambda: conv().bound(CODES * 3), "codes of 2-bit ternary go to 2"),
+    "bound type": (lambda: conv().bound(CODES.astype(np.int64)), "want uint8 codes, not int64"),
+    "bound features": (lambda: dense().bound(CODES), "want activations (N, 3)"),
+    "schedule order": (
+        lambda: LayerSchedule("avx2", "lookup", 64, "direct", columns_first=1),
+        "columns_first of a schedule",
+    ),
     "dense weight": (lambda: dense(W), "want a weight (out features, in features)"),
     "dense layout": (lambda: dense(layout="NCHW"), "layouts are NHWC and packed"),
     "dense out layout": (lambda: dense(out_layout="NCHW"), "layouts are NHWC and packed"),
@@ -177,6 +189,15 @@ def test_no_images_give_no_results():
     packed = conv(epilogue=Thresholds(LEVELS), out_layout="packed")(X[:0])
     assert (packed.shape, packed.dtype) == ((0, 3, 4, 1), np.uint64)
     assert dense()(X[:0, 0, 0]).shape == (0, 4)
+    call, out = conv().bound(CODES[:0])
+    assert (call(), out.shape) == (0, (0, 3, 4, 4))
+
+
+def test_a_bound_call_gives_what_a_call_gives():
+    for layer, codes in ((conv(), CODES), (dense(), CODES[0, 0])):
+        call, out = layer.bound(codes, times=2)
+        assert call() == 0
+        assert (out == layer.run(codes)).all()
 
 
 def test_arrays_that_lie_oddly():
@@ -247,6 +268,26 @@ def test_threads_of_python_share_a_layer():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_layer_does_not_wait_for_another_that_compiles(monkeypatch):
+    compiling, go_on = threading.Event(), threading.Event()
+    slow, quick = conv(), conv(W[:2])
+    real = conv_module.library
+
+    def library(kernel):
+        if threading.current_thread() is not threading.main_thread():
+            compiling.set()
+            assert go_on.wait(60)
+        return real(kernel)
+
+    monkeypatch.setattr(conv_module, "library", library)
+    thread = threading.Thread(target=slow, args=(X,))
+    thread.start()
+    assert compiling.wait(60)
+    assert quick(X).shape == (2, 3, 4, 2)
+    go_on.set()
+    thread.join()
 
 
 FORK = """

@@ -229,7 +229,7 @@ def test_bad_input_writes_nothing(weights, tmp_path, capsys, arrays, more, said)
     assert not (tmp_path / "c").exists()
 
 
-@pytest.mark.parametrize("name", ["main", "bs_layer", "2nd", "a-b", "", "a b", "ä", "../x", "x" * 65, "_x"])
+@pytest.mark.parametrize("name", ["main", "stdint", "bs_layer", "2nd", "a-b", "", "a b", "ä", "../x", "x" * 65, "_x"])
 def test_names_that_are_none(weights, tmp_path, capsys, name):
     assert emit(weights(weight=WEIGHT), tmp_path / "c", name=name) == 2
     assert "a layer cannot be named" in capsys.readouterr().err
@@ -243,6 +243,14 @@ def test_files_that_hold_no_arrays(tmp_path, capsys, data):
     err = capsys.readouterr().err
     assert "is no .npy or .npz file of plain arrays" in err
     assert err.count("\n") == 1
+
+
+def test_more_than_memory_holds(tmp_path, capsys):
+    with (tmp_path / "w.npy").open("wb") as file:
+        header = {"descr": "|i1", "fortran_order": False, "shape": (1 << 40, 1 << 20)}
+        np.lib.format.write_array_header_1_0(file, header)
+    assert emit(str(tmp_path / "w.npy"), tmp_path / "c") == 2
+    assert "is no .npy or .npz file of plain arrays: Unable to allocate" in capsys.readouterr().err
 
 
 def test_pickles_are_not_loaded(tmp_path, capsys):
