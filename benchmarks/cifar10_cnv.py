@@ -151,7 +151,7 @@ def evaluate(network: str, isa: str, folder: Path, threads: int) -> Row:
         got = run(layers, x, bits)
         times: list[Any] = layer_times(layers, x[:1], bits) if native else [None] * LAYERS
         whole = microseconds(lambda: run(layers, x[:1], bits)) if native else None
-        places = {layer._runner.description for layer in layers}
+        places = {layer.runner.description for layer in layers}
     named = [f"{layer.geometry}: {layer.schedule}" for layer in layers]
     different = int(np.count_nonzero(got != want))
     return Row(

@@ -99,7 +99,7 @@ class Conv2d:
         )
         self._numbers, self._bytes = self._constants.blob()
         self._arena, self._lock = np.zeros(0, np.uint8), Lock()
-        self._library: Runner | None = None
+        self._runner: Runner | None = None
         forks.mended(self)
 
     def after_fork(self) -> None:
@@ -119,11 +119,14 @@ class Conv2d:
         return self.spec.k_max >> affine(self.spec).shift
 
     @property
-    def _runner(self) -> Runner:
-        """Without a lock: `cached_property` has one for all layers, held while one compiles; a fork would keep it."""
-        if self._library is None:
-            self._library = library(self.kernel)
-        return self._library
+    def runner(self) -> Runner:
+        """What runs its machine code.
+
+        Without a lock: `cached_property` has one for all layers, held while one compiles; a fork would keep it.
+        """
+        if self._runner is None:
+            self._runner = library(self.kernel)
+        return self._runner
 
     def _check_depth(self) -> None:
         if self.geometry.depth > self.k_max:
@@ -171,9 +174,9 @@ class Conv2d:
 
     def _call(self, codes: Array, out: Array, calls: int) -> None:
         """Run `calls` times from C; one thread of Python at a time, which has the scratch memory."""
-        with self._lock, self.pool.lent(self._runner) as pool:
+        with self._lock, self.pool.lent(self.runner) as pool:
             arguments = self._arguments(codes, out, pool, calls)
-            self._check(self._runner.call(f"{self.kernel.name}_layer_run", *arguments, bits=32))
+            self._check(self.runner.call(f"{self.kernel.name}_layer_run", *arguments, bits=32))
 
     def bound(self, codes: Array, *, part: str = "run", times: int = 1) -> tuple[Call, Array]:
         """A call that runs the layer on `codes` `times` times, nothing left to look up, and where its result goes.
@@ -189,15 +192,15 @@ class Conv2d:
         out = aligned(math.prod(shape), self._out_type).reshape(shape)
         if not out.size:
             return lambda: 0, out
-        with self.pool.lent(self._runner) as pool:
+        with self.pool.lent(self.runner) as pool:
             arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, pool, times)
-        call = self._runner.bind(f"{self.kernel.name}_layer_{part}", *arguments)
+        call = self.runner.bind(f"{self.kernel.name}_layer_{part}", *arguments)
         return call, out
 
     def _arguments(self, codes: Array, out: Array, pool: int, calls: int) -> tuple[Any, ...]:
         numbers, constants = self.described(codes)
         _, height, width = numbers[-3:]
-        size = self._runner.call(f"{self.kernel.name}_layer_arena", numbers, constants, self.pool.threads)
+        size = self.runner.call(f"{self.kernel.name}_layer_arena", numbers, constants, self.pool.threads)
         if size < 0:
             raise SpecError(f"an input of {height} x {width} takes more scratch memory than {self.spec.isa} can have")
         if self._arena.size < size:

@@ -6,6 +6,7 @@ after that was left alone by its process, and failed.
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from bitsynth.errors import SpecError, ToolError
+from bitsynth.errors import SpecError
 from bitsynth.files import file_lock, unwritable
 from bitsynth.layers.tuned import Problem
 from bitsynth.schedule.layer import LayerSchedule
@@ -166,7 +167,7 @@ def open_study(path: Path, problem: Problem, space: Space, seal: str) -> Study:
     about = {"format": FORMAT, "seal": seal}
     try:
         if path.exists() and not path.is_file():
-            raise ToolError(f"{path} is no file that could be a study; {_ADVICE}")
+            raise FileExistsError(errno.EEXIST, "no regular file")
         lock = file_lock(Path(f"{path}.lock"))
         with lock:
             _mend(path)

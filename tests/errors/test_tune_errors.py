@@ -65,7 +65,9 @@ def test_a_study_that_cannot_be_written(fails, tmp_path):
 
 def test_a_study_that_is_no_file(fails, tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    assert "fifo is no file that could be a study" in fails(4, *COMMAND, "--study", str(tmp_path / "fifo"))
+    assert "fifo: no regular file; name another file with --study" in fails(
+        4, *COMMAND, "--study", str(tmp_path / "fifo")
+    )
     assert not (tmp_path / "fifo.lock").exists()
 
 

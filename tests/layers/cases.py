@@ -260,6 +260,6 @@ def cases(draw, machines, *, most=9, threads=4, deep=80):
 def usable(m, skip_isa):
     """The layers of `m` are compiled, or the test is skipped where nothing runs them."""
     try:
-        return Case(m, 1, (1, 1), (1, 1), (1, 1)).prepared()[0]._runner
+        return Case(m, 1, (1, 1), (1, 1), (1, 1)).prepared()[0].runner
     except ToolError as why:
         return skip_isa(m.isa, str(why))

@@ -95,7 +95,7 @@ def packing(case, skip_isa):
         counted = build.runner(load(case.machine.isa), library, needs=kernel.needs, count=True)
     except ToolError as why:
         skip_isa(case.machine.isa, str(why))
-    layer.__dict__["_runner"] = counted
+    layer._runner = counted
     codes = x if case.layout == "packed" else case.machine.act.encode(x, "x")
     assert layer.bound(codes, part="pack")[0]() == 0
     return counted.instructions

@@ -127,7 +127,7 @@ class Slow:
             running.set()
             forked.wait()
         return runner.call(name, *arguments, **options)
-runner, layer.__dict__["_runner"] = layer._runner, Slow()
+runner, layer._runner = layer.runner, Slow()
 thread = threading.Thread(target=layer, args=(x,))
 thread.start()
 running.wait()
