@@ -1,10 +1,12 @@
 """The layers of ResNet-18 as they come, tuned where tuning is known; by default; on two threads; and packing alone.
 
-    python benchmarks/layer_schedules.py [--isa avx512] [--rounds 21] [--only A2W1] [--json] [--results FOLDER]
+    python benchmarks/layer_schedules.py [--isa avx512] [--rounds 21] [--rest SECONDS] [--only A2W1] [--json]
+                                         [--results FOLDER]
 
 All take turns, layer by layer and round by round. A sample is the fastest of a few calls that run the layer, from C,
 as often as one thread does in a millisecond; ratios are of one round's samples, then their medians. All is timed by the
-clock on the wall, which others on the machine slow down, two threads the most.
+clock on the wall, which others on the machine slow down, two threads the most. Some virtual machines are slowed down
+after seconds of work on all cores: few rounds, and a rest before each configuration, are for those.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 
 import numpy as np
 import report
@@ -87,9 +89,10 @@ def timed(call: Callable[[], int]) -> int:
     return perf_counter_ns() - start
 
 
-def measured(isa: str, act_bits: int, w_bits: int, rounds: int) -> list[Row]:
+def measured(isa: str, act_bits: int, w_bits: int, rounds: int, rest: float) -> list[Row]:
     """Every layer of one configuration, and their sum."""
     made = [calls_of(layer, isa, act_bits, w_bits) for layer in LAYERS]
+    sleep(rest)
     samples = np.array(
         [[[spent(call, times) for call in calls] for _, times, calls in made] for _ in range(rounds)]
     ).transpose(1, 2, 0)
@@ -143,12 +146,13 @@ def main() -> int:
     parser = report.parser(__doc__)
     parser.add_argument("--isa", default="avx2", help="an instruction set this processor has")
     parser.add_argument("--rounds", type=int, default=21, help="samples of every form")
+    parser.add_argument("--rest", type=float, default=0, help="seconds to sleep before measuring a configuration")
     parser.add_argument("--only", type=report.widths, help="one configuration")
     parser.add_argument("--results", type=Path, help="where to write Markdown")
     given = parser.parse_args()
     require_native(load(given.isa).table)
     configs = [given.only] if given.only else WIDTHS
-    rows = [r for config in configs for r in measured(given.isa, *config, given.rounds)]
+    rows = [r for config in configs for r in measured(given.isa, *config, given.rounds, given.rest)]
     found = figures(rows)
     setting = report.setting("x86_64")
     tables = (TITLES, [cells(r) for r in rows]), (FIGURE_TITLES, [figure_cells(f) for f in found])
