@@ -133,7 +133,6 @@ def layer_times(layers: list[Conv2d], x: Array, bits: int) -> list[float]:
 
     def each(layer: Conv2d, given: Array) -> None:
         codes = layer.act.encode(given, "x") if given.dtype != np.uint64 else given
-        codes = codes[None, None] if codes.ndim == 2 else codes
         times.append(microseconds(layer.bound(codes)[0]))
 
     run(layers, x, bits, each)
