@@ -22,16 +22,15 @@ import report
 from cache_counts import LINE_BYTES, MODEL, Counts, watched
 from forced import forced
 
+from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
 from bitsynth.bench.resnet18 import LAYERS, Layer, named
 from bitsynth.schedule.layer import LayerSchedule
 
 ISA = "neon"
-WIDTHS = ((1, 1), (2, 1), (2, 2))
 KEPT = LayerSchedule(ISA, "popcount", 0, "direct", sketch="paper")
 PAPER = LayerSchedule(ISA, "popcount", 0, "direct", sketch="paper", flush_steps=1)
 TARGET = 0.5
-SUM = "sum"
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ def main() -> int:
     parser.add_argument("--layers", default=",".join(layer.name for layer in LAYERS), help="such as C2,C12")
     parser.add_argument("--results", type=Path, help="where to write Markdown, JSON, PNG and SVG")
     given = parser.parse_args()
-    configs = [given.only] if given.only else WIDTHS
+    configs = [given.only] if given.only else report.LAYER_WIDTHS
     with forced("qemu"):
         rows = list(with_sums([measured(layer, *config) for config in configs for layer in named(given.layers)]))
     setting = {**report.setting("aarch64"), "caches": MODEL}

@@ -14,13 +14,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from time import perf_counter_ns, sleep
 
 import numpy as np
 import report
 from numpy.typing import NDArray
 
+from bitsynth.bench.burst import timed
+from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit import checked
 from bitsynth.bench.resnet18 import LAYERS, Layer
 from bitsynth.bench.statistics import Summary
@@ -28,9 +29,7 @@ from bitsynth.build.runners import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers.default import default_schedule
 
-WIDTHS = ((1, 1), (2, 1), (2, 2))
 FORMS = ("default", "tuned", "two threads", "packing")
-SUM = "sum"
 CALLS = 3
 SAMPLE_NS = 1e6
 WARM_NS = 2e7
@@ -79,14 +78,7 @@ def spent(call: Callable[[], int], times: int) -> float:
     warm = perf_counter_ns() + WARM_NS
     while perf_counter_ns() < warm:
         call()
-    return min(timed(call) for _ in range(CALLS)) / times
-
-
-def timed(call: Callable[[], int]) -> int:
-    """Nanoseconds of a call."""
-    start = perf_counter_ns()
-    call()
-    return perf_counter_ns() - start
+    return min(timed(call, CALLS, perf_counter_ns)) / times
 
 
 def measured(isa: str, act_bits: int, w_bits: int, rounds: int, rest: float) -> list[Row]:
@@ -143,15 +135,11 @@ def figure_cells(f: Figure) -> list[str]:
 
 
 def main() -> int:
-    parser = report.parser(__doc__)
-    parser.add_argument("--isa", default="avx2", help="an instruction set this processor has")
-    parser.add_argument("--rounds", type=int, default=21, help="samples of every form")
+    parser = report.timing_parser(__doc__, rounds=21)
     parser.add_argument("--rest", type=float, default=0, help="seconds to sleep before measuring a configuration")
-    parser.add_argument("--only", type=report.widths, help="one configuration")
-    parser.add_argument("--results", type=Path, help="where to write Markdown")
     given = parser.parse_args()
     require_native(load(given.isa).table)
-    configs = [given.only] if given.only else WIDTHS
+    configs = [given.only] if given.only else report.LAYER_WIDTHS
     rows = [r for config in configs for r in measured(given.isa, *config, given.rounds, given.rest)]
     found = figures(rows)
     setting = report.setting("x86_64")

@@ -14,6 +14,8 @@ from bitsynth.build.toolchain import candidates
 from bitsynth.errors import BitsynthError, ToolError
 
 WIDTHS = [(x, y) for x in range(1, 5) for y in range(1, 5)]
+LAYER_WIDTHS = ((1, 1), (2, 1), (2, 2))
+"""Those of benchmarks of layers."""
 PACKAGES = ("bitsynth", "z3-solver", "numpy")
 
 
@@ -30,6 +32,16 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     """Arguments of a benchmark, whose help is its docstring: so far whether it prints JSON."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--json", action="store_true", help="print JSON")
+    return made
+
+
+def timing_parser(doc: str | None, rounds: int) -> argparse.ArgumentParser:
+    """Arguments of a benchmark that times here, so many rounds by default."""
+    made = parser(doc)
+    made.add_argument("--isa", default="avx2", help="an instruction set this processor has")
+    made.add_argument("--rounds", type=int, default=rounds, help="samples of all that is timed")
+    made.add_argument("--only", type=widths, help="one configuration")
+    made.add_argument("--results", type=Path, help="the folder where results are written")
     return made
 
 

@@ -28,7 +28,6 @@ from bitsynth.isa.load import load
 from bitsynth.schedule.layer import LayerSchedule
 
 (LAYER,) = named("C6")
-WIDTHS = ((1, 1), (2, 1), (2, 2))
 REPEATS = 12
 THREADS = 2
 
@@ -97,14 +96,9 @@ def write(folder: Path, setting: dict[str, str], rows: Sequence[Row]) -> None:
 
 
 def main() -> int:
-    parser = report.parser(__doc__)
-    parser.add_argument("--isa", default="avx2", help="an instruction set this processor has")
-    parser.add_argument("--rounds", type=int, default=15, help="samples of every form")
-    parser.add_argument("--only", type=report.widths, help="one configuration")
-    parser.add_argument("--results", type=Path, help="where to write Markdown, PNG and SVG")
-    given = parser.parse_args()
+    given = report.timing_parser(__doc__, rounds=15).parse_args()
     require_native(load(given.isa).table)
-    configs = [given.only] if given.only else WIDTHS
+    configs = [given.only] if given.only else report.LAYER_WIDTHS
     rows = [row for config in configs for row in measured(given.isa, *config, given.rounds)]
     setting = report.setting("x86_64")
     if given.results:

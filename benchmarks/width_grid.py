@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import report
 import width_grid_plot
@@ -85,12 +84,7 @@ def cells(r: Row) -> list[str]:
 
 
 def main() -> int:
-    parser = report.parser(__doc__)
-    parser.add_argument("--isa", default="avx2", help="an instruction set this processor has")
-    parser.add_argument("--rounds", type=int, default=11, help="samples of every width")
-    parser.add_argument("--only", type=report.widths, help="one configuration")
-    parser.add_argument("--results", type=Path, help="where to write Markdown, PNG and SVG")
-    given = parser.parse_args()
+    given = report.timing_parser(__doc__, rounds=11).parse_args()
     require_native(load(given.isa).table)
     rows = measured(given.isa, [given.only] if given.only else report.WIDTHS, given.rounds)
     setting = report.setting("x86_64")

@@ -19,6 +19,11 @@ def burst(call: Callable[[], object], repeats: int, threads: int) -> list[int]:
     clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
     for _ in range(_UNTIMED if threads == 1 else _UNTIMED_OF_THREADS):
         call()
+    return timed(call, repeats, clock)
+
+
+def timed(call: Callable[[], object], repeats: int, clock: Callable[[], int]) -> list[int]:
+    """Nanoseconds of every one of `repeats` calls by `clock`."""
     times = []
     for _ in range(repeats):
         start = clock()

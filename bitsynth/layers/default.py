@@ -146,7 +146,7 @@ class Plan:
     @property
     def cycles(self) -> float:
         """Packing, then tiles: their sums beside what they read from afar, or one after the other where loads block."""
-        tiles = self._row_tiles * self._column_tiles
+        tiles = self._row_tiles * self.column_tiles
         far = (self._far_bytes + self._written_bytes) / self._cpu.far_bytes_per_cycle
         sums = tiles * self._sums
         reading = sums + far if self._cpu.loads_block else max(sums, far)
@@ -173,7 +173,7 @@ class Plan:
     def _sums(self) -> float:
         """Cycles of one tile's sums where its inputs are near: of so many rows, flushed over so many steps."""
         kernel, cpu = msgspec.structs.replace(self.found.entry.kernel, rows=self.rows), self._cpu_name
-        depth = self._steps * kernel.k_step
+        depth = self.steps * kernel.k_step
         cycles = cycles_per_128_mac(self._isa, kernel, cpu, depth) + stall_per_128_mac(self._isa, kernel, cpu, depth)
         return self.rows * kernel.columns * depth * cycles / 128
 
@@ -191,10 +191,10 @@ class Plan:
         Where loads do not block, sums hide what a tile that fits finds gone: measured on Zen 5.
         """
         kernel = self.found.entry.kernel
-        row, column = self._steps * self.rows * kernel.row_bytes, self._steps * kernel.columns * kernel.column_bytes
-        image, weights = float(self._packed_bytes), float(self._column_tiles * column)
+        row, column = self.steps * self.rows * kernel.row_bytes, self.steps * kernel.columns * kernel.column_bytes
+        image, weights = float(self._packed_bytes), float(self.column_tiles * column)
         if row + column > self._cpu.near_bytes:
-            return float(self._row_tiles * self._column_tiles * (row + column))
+            return float(self._row_tiles * self.column_tiles * (row + column))
         if not self._cpu.loads_block:
             return 0.0
         if row + weights <= self._cpu.near_bytes:
@@ -225,7 +225,8 @@ class Plan:
         return -(-self._pixel_codes // self.found.entry.kernel.k_step)
 
     @property
-    def _steps(self) -> int:
+    def steps(self) -> int:
+        """Steps of K of a sum; of rows that are not copied each tap has steps of its own."""
         return self._pixel_steps * (1 if self.gather == "im2col" else self._taps)
 
     @property
@@ -234,7 +235,8 @@ class Plan:
         return -(-high * wide // self.rows)
 
     @property
-    def _column_tiles(self) -> int:
+    def column_tiles(self) -> int:
+        """Tiles of columns of a group."""
         channels = self.geometry.out_channels // self.geometry.groups
         return -(-channels // self.found.entry.kernel.columns)
 

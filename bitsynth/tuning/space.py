@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Any, Protocol
 
 from bitsynth.choice import Choice
@@ -57,7 +56,7 @@ class Space:
             found.channels,
             gather,
             rows if rows < most else 0,
-            _choose(trial, "columns_first", (False, True)) if self._tiles(found) > 1 else False,
+            _choose(trial, "columns_first", (False, True)) if self._direct(found).column_tiles > 1 else False,
             _choose(trial, "block_rows", self.blocks),
             _choose(trial, "band_rows", self.bands) if gather != "indirect" else 0,
             flush_steps=_choose(trial, _own("flush", name), (0, *self._flushes(found))),
@@ -65,16 +64,12 @@ class Space:
             bit_axis=_choose(trial, "bit_axis", BIT_AXES) if found.entry.kernel.bit_axes == BIT_AXES else "inner",
         )
 
-    def _tiles(self, found: Candidate) -> int:
-        """Tiles of columns."""
-        g = self.problem.geometry
-        return -(-g.out_channels // g.groups // found.entry.kernel.columns)
+    def _direct(self, found: Candidate) -> Plan:
+        return Plan(found, self.problem.geometry, *self.problem.image, "direct", found.entry.kernel.rows)
 
     def _flushes(self, found: Candidate) -> tuple[int, ...]:
-        """Steps between flushes, fewer than the proof allows and than the layer has, each tap in steps of its own."""
-        g, kernel = self.problem.geometry, found.entry.kernel
-        of_a_tap = -(-(g.in_channels // g.groups) // kernel.k_step)
-        most = min(of_a_tap * prod(g.kernel), max(p.flush_every for p in kernel.passes))
+        """Steps between flushes, fewer than the proof allows and than the layer has where it has most."""
+        most = min(self._direct(found).steps, max(p.flush_every for p in found.entry.kernel.passes))
         return tuple(most // n for n in FLUSHES if n <= most)
 
     def params(self, schedule: LayerSchedule) -> Params:
