@@ -13,6 +13,10 @@ class BitsynthError(Exception):
     exit_code = 1
 
 
+class BitsynthWarning(UserWarning):
+    """What is wrong without being in the way."""
+
+
 class SpecError(BitsynthError):
     """Bad user input, a bad spec file or a bad cache file."""
 

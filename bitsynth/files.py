@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,16 @@ def replace_file(path: Path, data: bytes, advice: str = ADVICE) -> None:
     finally:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def set_aside(path: Path, why: str, advice: str = ADVICE) -> Path:
+    """Rename what cannot stay where it lies, so that nothing of it is lost; the new path, which ends in `why`."""
+    names = (path.with_name(f"{path.name}.{why}{n or ''}") for n in count())
+    aside = next(name for name in names if not os.path.lexists(name))
+    try:
+        return path.rename(aside)
+    except OSError as error:
+        raise unwritable(path, error, advice) from None
 
 
 def unwritable(path: Path, error: OSError, advice: str = ADVICE) -> ToolError:

@@ -15,6 +15,7 @@ Names in a program: `a{i}` input i of the row, `w{g}_{j}` input j of column regi
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -239,6 +240,11 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     column_terms: tuple[int, ...]
     unroll: int = 0
     bit_axis: str = "inner"
+
+    @property
+    def digest(self) -> str:
+        """Half of the SHA-256 of the kernel as it is stored: what was measured with one is not true of another."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:32]
 
     @property
     def row_bits(self) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import TextIO
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
 
 from bitsynth.cli import interrupts
-from bitsynth.errors import BitsynthError, SpecError, ToolError
+from bitsynth.errors import BitsynthError, BitsynthWarning, SpecError, ToolError
 
 INTERRUPTED = 130
 
@@ -19,13 +21,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         _never_fail_to_encode(stream)
-    with interrupts.heeded():
+    with interrupts.heeded(), _warnings_told():
         try:
             code = _run(argv)
             sys.stdout.flush()
             return code
         except (BitsynthError, OSError, KeyboardInterrupt) as error:
             return _failed(error)
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Tell what the library warns of as commands do."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if not issubclass(category, BitsynthWarning):
+                return others(message, category, *where)
+            from bitsynth.cli import output
+
+            return output.warning(str(message))
+
+        warnings.showwarning = cast(Any, show)
+        yield
 
 
 def _run(argv: Sequence[str] | None) -> int:

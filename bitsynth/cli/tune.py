@@ -123,13 +123,10 @@ def tune(
 
 
 def _require(problem: Problem) -> None:
-    """SpecError where the problem makes no sense, or results are broken."""
-    from bitsynth.layers import tuned
-
+    """SpecError where the problem makes no sense."""
     load.load(problem.isa)
     problem.spec()
     problem.geometry.output(*problem.image)
-    tuned.find(problem)
 
 
 @contextmanager

@@ -25,6 +25,9 @@ class Facts:
     kernel: str = ""
     board: str = ""
     processor: str = ""
+    vendor: str = ""
+    family: str = ""
+    model: str = ""
     cores: int = 0
     features: frozenset[str] = frozenset()
     governor: str = ""
@@ -45,6 +48,9 @@ class Facts:
             kernel=found.get("kernel", ""),
             board=found.get("board", ""),
             processor=found.get("processor", ""),
+            vendor=found.get("vendor", ""),
+            family=found.get("family", ""),
+            model=found.get("model", ""),
             cores=_number(found.get("cores")),
             features=frozenset(found.get("features", "").lower().split()),
             governor=found.get("governor", ""),
@@ -58,7 +64,12 @@ class Facts:
 
     @property
     def kind(self) -> str:
-        """What its processor is called, or else the board, or the machine: times of one kind are alike."""
+        """What its processor is called, or else the board, or the machine: times of one kind are alike.
+
+        Where processors have families it is vendor, family and model: many are sold, or lent, under one name.
+        """
+        if self.family.strip("- "):
+            return f"{self.vendor} family {self.family} model {self.model}"
         names = (self.processor, self.board, self.machine)
         return next((name for name in names if name.strip("- ")), "unknown")
 

@@ -1,12 +1,13 @@
 """Tuned schedules as text: a JSON file for an instruction set and widths, a user's folder over the shipped one.
 
-A schedule changes speed and never results, so what a file says is taken as it is, as long as the kernel
-it was tuned with is there.
+A schedule changes speed and never results, so what a file says is taken as it is, as long as it was measured on this
+kind of processor and with the kernels that are cached. What is no such file is warned of and passed over.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,8 +18,8 @@ from bitsynth import cache, paths
 from bitsynth.build.runners import runs_natively
 from bitsynth.cache import Entry
 from bitsynth.choice import Choice
-from bitsynth.errors import SpecError, ToolError
-from bitsynth.files import locked, replace_file, unwritable
+from bitsynth.errors import BitsynthWarning, NoKernel, SpecError
+from bitsynth.files import locked, replace_file, set_aside, unwritable
 from bitsynth.isa.load import load
 from bitsynth.layers.default import default_schedule, home_of, runs, sets_of
 from bitsynth.layers.geometry import Geometry
@@ -27,9 +28,9 @@ from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 from bitsynth.wellformed import MAX_UNROLL
 
-FORMAT = 1
+FORMAT = 2
 _LEAST_NS, _MOST_NS = 1.0, 1e15
-_REMEDY = "delete it, or run `bitsynth tune` again"
+_REMEDY = "`bitsynth tune` makes it anew"
 
 
 class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,20 +59,28 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The best schedule found, for the kernel called `kernel`, and its time and the default one's in one run.
+    """The best schedule found on a kind of `processor`, and its time and the default one's in one run.
 
-    Where a board was measured, `processor` is its kind and `board` what it was like; this machine was where they are
-    empty.
+    `kernel` is the name of its kernel; `digest` and `default_digest` are of the kernels that were timed
+    (`Kernel.digest`), which others must not pass for. Where a board was measured, `board` is what it was like.
     """
 
     problem: Problem
     schedule: LayerSchedule
     kernel: str
+    digest: str
     nanoseconds: float
+    default: LayerSchedule
+    default_digest: str
     default_nanoseconds: float
     compiler: str
-    processor: str = ""
+    processor: str
     board: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """Below 1 is faster than the default."""
+        return self.nanoseconds / self.default_nanoseconds
 
     def __post_init__(self) -> None:
         times = self.nanoseconds, self.default_nanoseconds
@@ -80,6 +89,10 @@ class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         words = self.problem.isa, self.kernel, self.compiler, self.processor
         if unprintable := [word for word in words if not word.isprintable()]:
             raise SpecError(f"names are printable, not {unprintable[0]!r}")
+
+
+class _Format(msgspec.Struct, frozen=True):
+    format: int
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,47 +109,52 @@ def user_folder() -> Path:
 def schedule_for(
     act: Operand, wgt: Operand, geometry: Geometry, image: tuple[int, int], isa: str, threads: int
 ) -> tuple[LayerSchedule, str]:
-    """The tuned schedule where one is known, else that of one thread, else the default; which it is, in words."""
+    """The tuned schedule where one is known, else that of one thread, else the default; which and why, in words."""
     default = default_schedule(act, wgt, geometry, image, isa)
     here = home_of(default.isa) if isa == "auto" else isa
     problem = Problem(here, act.bits, wgt.bits, geometry, image, threads)
-    found = find(problem)
-    if found is None and threads > 1:
-        found = find(msgspec.structs.replace(problem, threads=1))
-    if found is None:
-        return default.among(threads, problem.out_rows), "default"
-    where = f" on {found.processor}" if found.processor else ""
-    said = f"tuned{where}, {found.nanoseconds / found.default_nanoseconds:.2f} of the default's time"
-    if found.problem == problem:
-        return found.schedule, said
-    return found.schedule.among(threads, problem.out_rows), f"{said} with one thread"
+    passed_over: dict[str, None] = {}
+    for n in dict.fromkeys((threads, 1)):
+        for known, why_not in known_for(msgspec.structs.replace(problem, threads=n)):
+            if why_not:
+                passed_over[f"what was tuned on {known.processor} {why_not}"] = None
+                continue
+            said = f"tuned on {known.processor}, {known.ratio:.2f} of the default's time"
+            if n == threads:
+                return known.schedule, said
+            return known.schedule.among(threads, problem.out_rows), f"{said} with one thread"
+    return default.among(threads, problem.out_rows), "; ".join(["default", *passed_over])
 
 
 def find(problem: Problem) -> Tuned | None:
-    """The user's or the shipped result for `problem` whose kernel is cached; SpecError where a file is broken.
+    """The user's or the shipped result for `problem` that a layer takes, None where it takes the default schedule."""
+    return next((known for known, why_not in known_for(problem) if not why_not), None)
 
-    Where this processor runs the instruction set, one of a board of its own kind; else of any, the newest.
+
+def known_for(problem: Problem) -> Iterator[tuple[Tuned, str]]:
+    """The user's and the shipped results for `problem`, the newest first, each with why it is not taken, or "".
+
+    Where this processor runs the instruction set, only those of its own kind are: what is fast on one need not be on
+    another. Warns of what is damaged.
     """
     for folder in (user_folder(), paths.shipped_schedules()):
         path = _path(folder, problem)
-        for known in _read(path):
-            if known.problem == problem and _is_for_here(known) and _fits(path, known):
-                return known
-    return None
+        try:
+            found = _read(path)
+        except SpecError as why:
+            _warn(f"{why}; {_REMEDY}")
+            continue
+        yield from ((known, _why_not(path, known)) for known in found if known.problem == problem)
 
 
-def entry_of(problem: Problem, schedule: LayerSchedule) -> Entry | None:
-    """The cached kernel that `schedule` runs; None where there is none that runs here."""
-    entry = any_entry_of(problem, schedule)
-    return entry if entry and runs(entry) else None
-
-
-def any_entry_of(problem: Problem, schedule: LayerSchedule) -> Entry | None:
-    """The cached kernel that `schedule` runs, wherever that may be; None where there is none."""
+def entry_of(problem: Problem, schedule: LayerSchedule) -> Entry:
+    """The cached kernel that `schedule` runs, wherever that may be; NoKernel where there is none."""
     spec = msgspec.structs.replace(problem, isa=schedule.isa).spec()
     choice = Choice(schedule.method, schedule.sketch, channels=schedule.channels)
     path = cache.find(spec, choice.variant)
-    return cache.load_entry(path) if path else None
+    if path is None:
+        raise NoKernel(f"the kernel of {schedule} is gone from the cache; tune again")
+    return cache.load_entry(path)
 
 
 def store(tuned: Tuned, folder: Path) -> Path:
@@ -147,7 +165,7 @@ def store(tuned: Tuned, folder: Path) -> Path:
     path = _path(folder, tuned.problem)
     with locked(user_folder() / "locks" / f"{path.parent.name}-{path.stem}.lock", partial(unwritable, path)):
         mine = tuned.problem, tuned.processor
-        others = [known for known in _read(path) if (known.problem, known.processor) != mine]
+        others = [known for known in _kept(path) if (known.problem, known.processor) != mine]
         content = _File(FORMAT, tuple(sorted([tuned, *others], key=lambda known: msgspec.json.encode(known.problem))))
         replace_file(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
     return path
@@ -157,27 +175,38 @@ def _path(folder: Path, problem: Problem) -> Path:
     return folder / problem.isa / f"a{problem.act_bits}w{problem.w_bits}.json"
 
 
+def _why_not(path: Path, known: Tuned) -> str:
+    """Why the result is not taken, in words, or ""."""
+    if not _is_for_here(known):
+        return "is for that alone"
+    try:
+        mine, default = (_timed(known, schedule) for schedule in (known.schedule, known.default))
+        if (mine.kernel.digest, default.kernel.digest) != (known.digest, known.default_digest):
+            return "is older than its kernels"
+        if not _has_form(mine.kernel, known.schedule):
+            raise SpecError("no kernel has that form")
+    except NoKernel:
+        return "is older than its kernels"
+    except SpecError as why:
+        _warn(f"{path}: {known.kernel} cannot be run as {known.schedule}: {why}; {_REMEDY}")
+        return "cannot be run"
+    return "" if runs(mine) else "needs what this processor lacks"
+
+
 def _is_for_here(known: Tuned) -> bool:
-    """Whether it was measured on a processor of the kind that will run it, as far as that is known."""
-    if not known.processor or not runs_natively(load(known.problem.isa).table):
+    """Whether it was measured on the kind of processor that will run it; one that only emulates it is of no kind."""
+    if not runs_natively(load(known.problem.isa).table):
         return True
     from bitsynth.device.facts import here
 
     return known.processor == here().kind
 
 
-def _fits(path: Path, known: Tuned) -> bool:
-    """Whether the kernel it was tuned with is the cached one; SpecError where that cannot be run so."""
-    reachable = known.schedule.isa in sets_of(known.problem.isa)
-    try:
-        entry = entry_of(known.problem, known.schedule) if reachable else None
-    except SpecError as why:
-        raise SpecError(f"{path}: {known.schedule} cannot be run: {why}; {_REMEDY}") from None
-    if reachable and (entry is None or entry.name != known.kernel):
-        return False
-    if entry is None or not _has_form(entry.kernel, known.schedule):
-        raise SpecError(f"{path}: {known.kernel} cannot be run as {known.schedule}; {_REMEDY}")
-    return True
+def _timed(known: Tuned, schedule: LayerSchedule) -> Entry:
+    """The cached kernel of a schedule that was timed; NoKernel where there is none, SpecError where none can be."""
+    if schedule.isa not in sets_of(known.problem.isa):
+        raise SpecError(f"{known.problem.isa} has no kernels of {schedule.isa}")
+    return entry_of(known.problem, schedule)
 
 
 def _has_form(kernel: Kernel, schedule: LayerSchedule) -> bool:
@@ -186,17 +215,32 @@ def _has_form(kernel: Kernel, schedule: LayerSchedule) -> bool:
     return fits and schedule.bit_axis in kernel.bit_axes
 
 
-def _read(path: Path) -> Iterator[Tuned]:
+def _kept(path: Path) -> tuple[Tuned, ...]:
+    """What a file has, none where it is damaged: then it is set aside, and the user told where."""
     try:
+        return _read(path)
+    except SpecError as why:
+        _warn(f"{why}; it is kept as {set_aside(path, 'damaged')}")
+        return ()
+
+
+def _read(path: Path) -> tuple[Tuned, ...]:
+    """What a file has, none where there is none; SpecError for what is no such file."""
+    try:
+        if path.exists() and not path.is_file():
+            raise SpecError(f"{path} is not a file")
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        return
+        return ()
     except OSError as error:
-        raise ToolError(f"cannot read {path}: {error.strerror or error}; {_REMEDY}") from None
+        raise SpecError(f"cannot read {path}: {error.strerror or error}") from None
     try:
-        file = msgspec.json.decode(data, type=_File)
+        if (found := msgspec.json.decode(data, type=_Format).format) != FORMAT:
+            raise SpecError(f"format {found} is not {FORMAT}")
+        return msgspec.json.decode(data, type=_File).tuned
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, SpecError) as error:
-        raise SpecError(f"{path} has no tuned schedules of this version ({error}); {_REMEDY}") from None
-    if file.format != FORMAT:
-        raise SpecError(f"{path} has format {file.format}, this version reads {FORMAT}; {_REMEDY}")
-    yield from file.tuned
+        raise SpecError(f"{path} has no tuned schedules of this version ({error})") from None
+
+
+def _warn(what: str) -> None:
+    warnings.warn(what, BitsynthWarning, stacklevel=3)

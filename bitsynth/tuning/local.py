@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bitsynth.build.runners import require_native
+from bitsynth.device.facts import here
 from bitsynth.isa.load import load
 from bitsynth.layers.tuned import Problem
 from bitsynth.tuning.outcome import Outcome, best, compiler, stored, study_file
@@ -24,9 +25,10 @@ def tuned(
     problem: Problem, trials: int, timeout_s: float, study: Path | None, folder: Path | None, progress: Progress
 ) -> Outcome:
     """Work on the study of `problem` until it has `trials`, and store its best in `folder`, the user's by default."""
-    found, path = space(problem), study or study_file(problem)
-    opened = open_study(path, problem, found, f"{found.seal} {compiler(problem)}")
+    found, kind = space(problem), here().kind
+    path = study or study_file(problem, kind)
+    opened = open_study(path, problem, found, f"{found.seal} {compiler(problem)} {kind}")
     with started(problem, found.priors[0], timeout_s) as measurer:
         result = tune(opened, measurer, trials, progress)
-    mine = best(problem, result)
+    mine = best(problem, result, found.priors[0], kind)
     return Outcome(mine, result, stored(mine, folder), path)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from bitsynth.build.toolchain import preferred
 from bitsynth.device.facts import Facts
-from bitsynth.errors import NoKernel
 from bitsynth.isa.load import load
 from bitsynth.layers import tuned as store
 from bitsynth.layers.tuned import Problem, Tuned
+from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.tuning.tune import Result
 
 
@@ -42,19 +42,28 @@ def compiler(problem: Problem) -> str:
     return preferred(load(problem.isa)).version
 
 
-def study_file(problem: Problem, processor: str = "") -> Path:
+def study_file(problem: Problem, processor: str) -> Path:
     """Where trials are kept unless told otherwise: a file an instruction set, widths and kind of `processor`."""
     kind = re.sub(r"[^a-z0-9]+", "-", f"-{processor}".lower()).rstrip("-")
     return store.user_folder() / "studies" / f"{problem.isa}-a{problem.act_bits}w{problem.w_bits}{kind}.journal"
 
 
-def best(problem: Problem, result: Result, processor: str = "", board: str = "") -> Tuned:
-    """The result as it is stored; NoKernel where its kernel is gone."""
-    entry = store.any_entry_of(problem, result.schedule)
-    if entry is None:
-        raise NoKernel(f"the kernel of {result.schedule} is gone from the cache; tune again")
-    times = result.timing.nanoseconds, result.timing.default_nanoseconds
-    return Tuned(problem, result.schedule, entry.name, *times, compiler(problem), processor, board)
+def best(problem: Problem, result: Result, default: LayerSchedule, processor: str, board: str = "") -> Tuned:
+    """The result as it is stored; NoKernel where a kernel is gone."""
+    mine, compared = (store.entry_of(problem, schedule) for schedule in (result.schedule, default))
+    return Tuned(
+        problem,
+        result.schedule,
+        mine.name,
+        mine.kernel.digest,
+        result.timing.nanoseconds,
+        default,
+        compared.kernel.digest,
+        result.timing.default_nanoseconds,
+        compiler(problem),
+        processor,
+        board,
+    )
 
 
 def stored(tuned: Tuned, folder: Path | None) -> Path:

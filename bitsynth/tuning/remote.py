@@ -41,7 +41,7 @@ def tuned(
     work = _Work(opened, Operands(problem), trials, timeout_s, progress)
     boards.each(work.explore)
     result, facts = boards.one(work.choose)
-    mine = best(problem, result, boards.kind, str(facts))
+    mine = best(problem, result, found.priors[0], boards.kind, str(facts))
     return Outcome(mine, result, stored(mine, folder), path, work.shares(boards.lost))
 
 

@@ -44,6 +44,8 @@ def test_a_board():
     [
         (PI, "Cortex-A53"),
         ("machine aarch64\nboard A board\nprocessor -\n", "A board"),
+        ("processor AMD EPYC\nvendor AuthenticAMD\nfamily 26\nmodel 2\n", "AuthenticAMD family 26 model 2"),
+        ("processor Cortex-A53\nvendor ARM\nfamily -\nmodel 4\n", "Cortex-A53"),
         ("machine aarch64\n", "aarch64"),
         ("", "unknown"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from bitsynth import cache
 from bitsynth.build import host
 from bitsynth.cli import main
+from bitsynth.device.facts import here
 from bitsynth.errors import Refuted
 from bitsynth.isa import load
 from bitsynth.layers import Conv2d
@@ -47,9 +49,11 @@ def test_two_trials_and_one_more(command, capsys):
     (answer,) = json.loads(out)
     assert (answer["layer"], answer["trials"], answer["failures"]) == ("own", 2, [])
     assert 0 < answer["ratio"] <= 1
+    assert answer["processor"] == here().kind
     layer = Conv2d(np.ones((70, 5, 3, 3), int), 2, 1, padding=1, isa=HERE[0], image=(6, 7))
     assert msgspec.to_builtins(layer.schedule) == answer["schedule"]
-    assert "(tuned, " in layer.explain()
+    assert f"(tuned on {here().kind}, " in layer.explain()
+    assert f"-{re.sub('[^a-z0-9]+', '-', here().kind.lower())}.journal" in answer["study"]
     assert main([*command, "--trials", "3"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("layer  default ms  tuned ms  ratio  trials  failed  schedule\nown")

@@ -4,6 +4,8 @@ import errno
 import importlib.util
 import os
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from optuna.storages.journal import JournalFileBackend
@@ -11,6 +13,7 @@ from optuna.storages.journal import JournalFileBackend
 from bitsynth.build import runners
 from bitsynth.layers import tuned
 from bitsynth.tuning import local
+from bitsynth.tuning.measurer import Timing
 
 COMMAND = ["tune", "--isa", "avx2", "--act-bits", "2", "--w-bits", "1"]
 OWN = ["--in-channels", "8", "--out-channels", "8"]
@@ -96,11 +99,29 @@ def test_a_folder_of_results_that_cannot_be_written(fails, tmp_path):
     assert "cannot write to" in fails(4, *COMMAND, "-o", str(tmp_path / "file"))
 
 
-def test_results_that_are_broken(fails):
+@pytest.mark.filterwarnings("default")
+def test_results_that_are_broken_are_told_of_and_replaced(ended, monkeypatch):
+    """By the command that their warning names; nothing of them is lost."""
     path = tuned.user_folder() / "avx2" / "a2w1.json"
     path.parent.mkdir(parents=True)
     path.write_text("{}")
-    assert f"{path} has no tuned schedules" in fails(2, *COMMAND)
+    monkeypatch.setattr(local, "started", lambda *args: nullcontext(Pretended()))
+    out, err = ended(0, *COMMAND, *OWN, "--padding", "1", "--trials", "1")
+    assert f"wrote  {path}" in out
+    assert err.startswith(f"warning: {path} has no tuned schedules of this version (Object missing required field")
+    assert err.endswith(f"; it is kept as {path}.damaged\n")
+    assert err.count("\n") == 1
+    assert Path(f"{path}.damaged").read_text() == "{}"
+    assert len(tuned._read(path)) == 1
+
+
+class Pretended:
+    """A measurer to which all schedules are alike."""
+
+    longest_s = 1.0
+
+    def measure(self, schedule, rounds):
+        return Timing(1e6, 1e6)
 
 
 def test_without_optuna(fails, monkeypatch):

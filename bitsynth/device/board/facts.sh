@@ -3,6 +3,8 @@ say() { [ -z "$2" ] || printf '%s %s\n' "$1" "$2"; }
 first() { head -n 1 "$1" 2>/dev/null | tr -d '\000'; }
 cpu=/sys/devices/system/cpu/cpu0/cpufreq
 field() { sed -n "s/^$1[[:space:]]*: *//p" /proc/cpuinfo 2>/dev/null | head -n 1; }
+lscpu="$(LC_ALL=C lscpu 2>/dev/null || :)"
+lscpu_field() { printf '%s\n' "$lscpu" | sed -n "s/^$1: *//p" | head -n 1; }
 emulator() {
     case "$(systemd-detect-virt 2>/dev/null)" in qemu) echo "qemu, a whole system"; return ;; esac
     case "$(uname -m)" in aarch64 | arm*) grep -q vendor_id /proc/cpuinfo 2>/dev/null && echo "an emulator of programs" ;; esac
@@ -11,7 +13,10 @@ say machine "$(uname -m)"
 say bits "$(getconf LONG_BIT 2>/dev/null)"
 say kernel "$(uname -sr)"
 say board "$(first /proc/device-tree/model)"
-say processor "$(LC_ALL=C lscpu 2>/dev/null | sed -n 's/^Model name: *//p' | head -n 1)"
+say processor "$(lscpu_field 'Model name')"
+say vendor "$(lscpu_field 'Vendor ID')"
+say family "$(lscpu_field 'CPU family')"
+say model "$(lscpu_field Model)"
 say cores "$(getconf _NPROCESSORS_ONLN 2>/dev/null)"
 say features "$(field Features)$(field flags)"
 say governor "$(first $cpu/scaling_governor)"
