@@ -16,7 +16,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """float32: scale * sum + bias, one of each a channel, or one for all."""
+    """float32: scale * sum + bias, one of each a channel, or one for all.
+
+    Sum, product and result are each rounded to float32, as numpy does: C compiled with -ffast-math is refused.
+    """
 
     scale: ArrayLike
     bias: ArrayLike = 0.0

@@ -1,5 +1,6 @@
 /* From sums of a tile to the results of a layer. */
 #include "bs_call.h"
+#include "bs_scale.h"
 
 #include <string.h>
 
@@ -63,10 +64,7 @@ static void finish(const struct bs_layer *l, size_t channel, size_t count, const
         memcpy(to, sums, count * sizeof *sums);
         break;
     case BS_FLOAT:
-        for (size_t j = 0; j < count; ++j) {
-            const float scaled = (float)sums[j] * l->scale[channel + j]; /* a statement of its own: never fused */
-            ((float *)to)[j] = scaled + l->bias[channel + j];
-        }
+        bs_scale(count, sums, l->scale + channel, l->bias + channel, to);
         break;
     case BS_REQUANTIZE:
         for (size_t j = 0; j < count; ++j)
