@@ -13,6 +13,7 @@ import msgspec
 
 from bitsynth import paths
 from bitsynth.errors import SpecError
+from bitsynth.files import read_file
 
 _WORDS = (32, 64)
 _REGIONS = 16
@@ -125,7 +126,7 @@ def emulated_cpu(cpus: Mapping[str, str], flags: Iterable[str]) -> str:
 def read(path: Path) -> dict[str, Architecture]:
     """The architectures in the file `path`; SpecError says what is wrong in it."""
     try:
-        tables = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), dict[str, Architecture])
+        tables = msgspec.convert(tomllib.loads(read_file(path).decode()), dict[str, Architecture])
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError, OSError) as error:
         raise SpecError(f"{path}: {error}") from None
     for name, table in tables.items():

@@ -20,7 +20,7 @@ import msgspec
 from bitsynth import paths, verify
 from bitsynth.choice import METHODS, Choice
 from bitsynth.errors import BitsynthError, Refuted, SpecError, ToolError
-from bitsynth.files import ADVICE, locked, replace_file, unwritable
+from bitsynth.files import ADVICE, locked, read_file, replace_file, unwritable
 from bitsynth.isa.load import Isa, load
 from bitsynth.names import KernelName
 from bitsynth.program import Kernel
@@ -204,7 +204,7 @@ def _able(isa: Isa, kernel: Kernel) -> list[str]:
 def read_entry(path: Path) -> Entry:
     """Decode a file and check its seal; SpecError says what is wrong and what to do."""
     try:
-        entry = msgspec.json.decode(path.read_bytes(), type=Entry)
+        entry = msgspec.json.decode(read_file(path), type=Entry)
     except OSError as error:
         raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

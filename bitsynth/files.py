@@ -1,38 +1,101 @@
-"""Files that are replaced in one step, so that a reader sees the old text or the new one, and locks of folders."""
+"""Files of users: read without trust, locked, and replaced in one step, so that a reader sees the old or the new."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from bitsynth.errors import ToolError
+from bitsynth.errors import SpecError, ToolError
 
 if TYPE_CHECKING:
     from filelock import FileLock
 
 ADVICE = "choose another folder with BITSYNTH_CACHE or -o"
+MOST_BYTES = 1 << 26
+"""Of a file of text that is read whole."""
+_PREFIX, _SUFFIX = ".bitsynth-", ".part"
+"""The name of a file that is being written, which its writer holds locked."""
+
+
+@contextmanager
+def open_file(path: Path, most: int) -> Iterator[IO[bytes]]:
+    """The file to be read; SpecError unless it is a regular one of at most `most` bytes: no pipe is waited for.
+
+    OSError where it cannot be opened.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise SpecError(f"{path} is not a regular file")
+        if found.st_size > most:
+            raise SpecError(f"{path} has {found.st_size:,} bytes, more than the {most:,} that are read of such a file")
+        with open(handle, "rb", closefd=False) as file:
+            yield file
+    finally:
+        os.close(handle)
+
+
+def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The bytes of a file that anybody may have written; raises as `open_file` does."""
+    with open_file(path, most) as file:
+        return file.read(most)
 
 
 def replace_file(path: Path, data: bytes, advice: str = ADVICE) -> None:
     """Make `path` hold `data`, creating its folder; ToolError says why that failed, and gives `advice`."""
-    temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
+        _sweep(path.parent)
+        with _temporary(path.parent) as file:
             file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            os.replace(file.name, path)
     except OSError as error:
         raise unwritable(path, error, advice) from None
-    finally:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
+
+
+@contextmanager
+def _temporary(folder: Path) -> Iterator[IO[bytes]]:
+    """A new file in `folder`, locked; gone in the end unless it was renamed."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=_PREFIX, suffix=_SUFFIX, delete=False) as file:
+        try:
+            if _is_ours(file):
+                yield file
+                return
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(file.name)
+    with _temporary(folder) as file:
+        yield file
+
+
+def _is_ours(file: IO[bytes]) -> bool:
+    """Whether we have its lock, and had it before a sweeper. Where a file system has no locks nobody sweeps."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return os.fstat(file.fileno()).st_nlink > 0
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed writers left: files that nobody holds locked."""
+    for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        with suppress(OSError, SpecError), open_file(path, sys.maxsize) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
 
 
 def set_aside(path: Path, why: str, advice: str = ADVICE) -> Path:
@@ -51,11 +114,18 @@ def unwritable(path: Path, error: OSError, advice: str = ADVICE) -> ToolError:
 
 
 def file_lock(path: Path) -> FileLock:
-    """The lock of `path`, a file that stays; OSError where it cannot be made: filelock would try for ever."""
+    """The lock of `path`, an empty file that stays; OSError where it cannot be made: filelock would try for ever.
+
+    SpecError where another file lies there, which filelock would empty.
+    """
     from filelock import FileLock
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
+    if not os.path.lexists(path):
+        path.touch()
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size:
+        raise SpecError(f"{path} would be an empty file to lock, and is another; move it away")
     return FileLock(path)
 
 
@@ -85,6 +155,6 @@ def write_texts(folder: Path, files: Mapping[str, str]) -> list[Path]:
 
 def _holds(path: Path, data: bytes) -> bool:
     try:
-        return path.read_bytes() == data
-    except OSError:
+        return read_file(path, len(data)) == data
+    except (OSError, SpecError):
         return False

@@ -11,10 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
+from bitsynth.files import open_file
 from bitsynth.layers.epilogue import Epilogue, Requantize, Scale, Thresholds
 
 Array = NDArray[Any]
 WEIGHT = "weight"
+_MOST_BYTES = 1 << 32
+"""As doubles: 2**29 weights."""
 _EPILOGUES = ({"scale", "bias"}, {"scale"}, {"thresholds"}, {"multiplier", "shift", "bits"})
 
 
@@ -28,9 +31,13 @@ def read(path: Path) -> tuple[Array, Epilogue | None]:
 
 def _arrays(path: Path) -> Mapping[str, Array]:
     try:
-        with path.open("rb") as file:
+        with open_file(path, _MOST_BYTES) as file:
             loaded = np.load(file, allow_pickle=False)
-            return {WEIGHT: loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
+            if isinstance(loaded, np.ndarray):
+                return {WEIGHT: loaded}
+            if sum(member.file_size for member in loaded.zip.infolist()) > _MOST_BYTES:
+                raise SpecError(f"{path} unpacks to more than the {_MOST_BYTES:,} bytes that a layer may have")
+            return dict(loaded)
     except (ValueError, EOFError, BadZipFile, MemoryError) as error:
         raise SpecError(f"{path} is no .npy or .npz file of plain arrays: {error}") from None
 

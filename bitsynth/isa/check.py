@@ -16,7 +16,7 @@ import msgspec
 
 from bitsynth import paths
 from bitsynth.errors import SpecError
-from bitsynth.files import replace_file
+from bitsynth.files import read_file, replace_file
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 
@@ -128,7 +128,7 @@ def _require_complete(isa: Isa, report: CheckReport) -> None:
 def _digests(isa: str) -> Mapping[str, str]:
     path = paths.isa_specs() / isa / RECORD
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Record).digests
+        return msgspec.json.decode(read_file(path), type=_Record).digests
     except FileNotFoundError:
         return {}
     except (msgspec.DecodeError, OSError) as error:

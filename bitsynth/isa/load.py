@@ -19,6 +19,7 @@ import msgspec
 
 from bitsynth import architecture, paths
 from bitsynth.errors import SpecError
+from bitsynth.files import read_file
 from bitsynth.isa import lane as lane_text
 from bitsynth.isa.expand import forms, setting, vector_type
 from bitsynth.isa.instr import Instr
@@ -240,7 +241,7 @@ def _check_partners(folder: Path, instrs: Mapping[str, Instr]) -> None:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_file(path).decode())
     except FileNotFoundError:
         raise SpecError(f"{path} is missing") from None
     except RecursionError:

@@ -19,7 +19,7 @@ from bitsynth.build.runners import runs_natively
 from bitsynth.cache import Entry
 from bitsynth.choice import Choice
 from bitsynth.errors import BitsynthWarning, NoKernel, SpecError
-from bitsynth.files import locked, replace_file, set_aside, unwritable
+from bitsynth.files import locked, read_file, replace_file, set_aside, unwritable
 from bitsynth.isa.load import load
 from bitsynth.layers.default import default_schedule, home_of, runs, sets_of
 from bitsynth.layers.geometry import Geometry
@@ -227,9 +227,7 @@ def _kept(path: Path) -> tuple[Tuned, ...]:
 def _read(path: Path) -> tuple[Tuned, ...]:
     """What a file has, none where there is none; SpecError for what is no such file."""
     try:
-        if path.exists() and not path.is_file():
-            raise SpecError(f"{path} is not a file")
-        data = path.read_bytes()
+        data = read_file(path)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:

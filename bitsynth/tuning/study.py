@@ -6,26 +6,23 @@ after that was left alone by its process, and failed.
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Condition
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.samplers import RandomSampler, TPESampler
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from bitsynth.errors import SpecError
-from bitsynth.files import file_lock, unwritable
 from bitsynth.layers.tuned import Problem
 from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.tuning import journal
 from bitsynth.tuning.measurer import Timing
 from bitsynth.tuning.space import Space
 
@@ -33,7 +30,6 @@ FORMAT = 3
 SEED = 2020
 GRACE_S = 30
 """For a trial that takes the longest to end what it started."""
-_ADVICE = "name another file with --study"
 _DRAWS = 64
 """Schedules drawn in a row that were tried before, the latter half at random, until there is nothing left to try."""
 _EI_CANDIDATES = 4
@@ -164,48 +160,18 @@ def open_study(path: Path, problem: Problem, space: Space, seal: str) -> Study:
     SpecError where the file is no such file, or the study has another `seal`; ToolError where it cannot be written.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    about = {"format": FORMAT, "seal": seal}
-    try:
-        if path.exists() and not path.is_file():
-            raise FileExistsError(errno.EEXIST, "no regular file")
-        lock = file_lock(Path(f"{path}.lock"))
-        with lock:
-            _mend(path)
-        storage = JournalStorage(_File(str(path), cast(Any, lock)))
-        found = optuna.create_study(study_name=_name(problem), storage=storage, load_if_exists=True)
+    name, about = msgspec.json.encode(problem).decode(), {"format": FORMAT, "seal": seal}
+    with journal.opened(path) as storage:
+        known = name in {s.study_name for s in storage.get_all_studies()}
+        found = (optuna.load_study if known else optuna.create_study)(study_name=name, storage=storage)
         study = Study(found, space)
         study.ranked()
-    except OSError as error:
-        raise unwritable(path, error, _ADVICE) from None
-    except (ValueError, KeyError, TypeError, AssertionError, SpecError) as error:
-        raise SpecError(f"{path} is no study ({type(error).__name__}: {error}); {_ADVICE}") from None
-    if not found.user_attrs:
-        for name, value in about.items():
-            found.set_user_attr(name, value)
+        if found.user_attrs.items() <= about.items():
+            for key in about.keys() - found.user_attrs.keys():
+                found.set_user_attr(key, about[key])
     if found.user_attrs != about:
         raise SpecError(
             f"{path} has a study of this layer made with another compiler, other kernels, another processor or "
-            f"another version; {_ADVICE}"
+            f"another version; {journal.ADVICE}"
         )
     return study
-
-
-class _File(JournalFileBackend):
-    """One that says which file cannot be written."""
-
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        try:
-            super().append_logs(logs)
-        except OSError as error:
-            raise unwritable(Path(self._file_path), error, _ADVICE) from None
-
-
-def _mend(path: Path) -> None:
-    """Drop a last line that was cut off as it was written: others would follow it on the same line."""
-    if path.exists() and (data := path.read_bytes()) and not data.endswith(b"\n"):
-        with path.open("r+b") as file:
-            file.truncate(data.rfind(b"\n") + 1)
-
-
-def _name(problem: Problem) -> str:
-    return msgspec.json.encode(problem).decode()

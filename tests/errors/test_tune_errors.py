@@ -68,10 +68,34 @@ def test_a_study_that_cannot_be_written(fails, tmp_path):
 
 def test_a_study_that_is_no_file(fails, tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    assert "fifo: no regular file; name another file with --study" in fails(
-        4, *COMMAND, "--study", str(tmp_path / "fifo")
-    )
-    assert not (tmp_path / "fifo.lock").exists()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for name, said in [("fifo", "fifo is not a regular"), ("folder", "folder is not a regular"), ("link", "link is a")]:
+        assert said in fails(2, *COMMAND, "--study", str(tmp_path / name))
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name != "cache") == ["fifo", "folder", "link"]
+
+
+@pytest.mark.parametrize(
+    "text", ["a line that does not end", '{"my": "settings"}', "\x7fELF\0\n\0", '{"op_code":0,', "["]
+)
+def test_a_file_of_the_users_is_left_as_it_is(fails, tmp_path, text):
+    study = tmp_path / "notes"
+    study.write_text(text)
+    assert "notes is no study" in fails(2, *COMMAND, "--study", str(study))
+    assert study.read_text() == text
+    assert not (tmp_path / "notes.lock").exists()
+
+
+def test_a_lock_that_is_another_file_is_left_as_it_is(fails, tmp_path):
+    """As `poetry.lock` is beside a study called `poetry`."""
+    (tmp_path / "poetry.lock").write_text("packages")
+    assert "poetry.lock would be an empty file" in fails(2, *COMMAND, "--study", str(tmp_path / "poetry"))
+    assert (tmp_path / "poetry.lock").read_text() == "packages"
+
+
+def test_a_study_that_is_nested_deeply(fails, tmp_path):
+    (tmp_path / "study").write_text('{"op_code":' + "[" * 200_000 + "\n")
+    assert "study is no study" in fails(2, *COMMAND, "--study", str(tmp_path / "study"))
 
 
 def test_a_disk_that_is_full_in_a_study(fails, tmp_path, monkeypatch):

@@ -1,0 +1,120 @@
+"""Files of users: what is no regular file is refused at once, and what a killed writer left is removed by the next."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import bitsynth
+from bitsynth import architecture, cache
+from bitsynth.cli import main, weights
+from bitsynth.errors import SpecError
+from bitsynth.files import file_lock, replace_file, write_texts
+from bitsynth.isa import load
+from bitsynth.layers import tuned
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def endless(path):
+    path.symlink_to("/dev/zero")
+
+
+def huge(path):
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+KINDS = [os.mkfifo, endless, huge, os.mkdir]
+READERS = [cache.read_entry, load._toml, architecture.read, weights.read, lambda path: list(tuned._read(path))]
+REFUSED = r"is not a regular file|has [\d,]+ bytes, more than"
+
+
+@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize("read", READERS)
+def test_what_is_no_file_to_be_read(tmp_path, make, read):
+    make(tmp_path / "file")
+    with pytest.raises(SpecError, match=REFUSED):
+        read(tmp_path / "file")
+
+
+@pytest.mark.parametrize("make", KINDS[:2])
+def test_a_cache_with_what_is_no_file(tmp_path, monkeypatch, capsys, make):
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
+    shipped = cache.find(bitsynth.get_kernel("avx2", 2, 1).spec, "")
+    mine = tmp_path / "avx2" / shipped.name
+    mine.parent.mkdir()
+    make(mine)
+    with pytest.raises(SpecError, match=REFUSED):
+        bitsynth.get_kernel("avx2", 2, 1)
+    assert main(["list"]) == 0
+    assert mine.name in capsys.readouterr().err
+
+
+def test_arrays_that_unpack_to_too_much(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "w.npz", weight=np.zeros(10_000))
+    monkeypatch.setattr(weights, "_MOST_BYTES", 20_000)
+    with pytest.raises(SpecError, match=r"unpacks to more than the 20,000 bytes"):
+        weights.read(tmp_path / "w.npz")
+
+
+def test_a_pipe_in_the_place_of_what_is_written(tmp_path):
+    os.mkfifo(tmp_path / "a.c")
+    (path,) = write_texts(tmp_path, {"a.c": "int a;"})
+    assert path.read_text() == "int a;"
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from bitsynth import files
+files.os.replace = lambda *paths: (print("writing", flush=True), sys.stdin.read())
+files.replace_file(Path(sys.argv[1]), b"text")
+"""
+
+
+def test_what_killed_writers_left_is_removed_and_what_others_write_is_not(tmp_path):
+    (tmp_path / ".bitsynth-notes").touch()
+    command = [sys.executable, "-c", WRITER, tmp_path / "file"]
+    both = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+    for writer in both:
+        writer.stdout.readline()
+    assert len(list(tmp_path.iterdir())) == 3
+    both[0].kill()
+    both[0].communicate()
+    replace_file(tmp_path / "other", b"more")
+    assert len(list(tmp_path.glob(".bitsynth-*.part"))) == 1
+    both[1].communicate()
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".bitsynth-notes", "other"]
+    assert both[0].returncode == -signal.SIGKILL
+
+
+def test_a_file_that_was_taken_for_left_behind_is_written_again(tmp_path, monkeypatch):
+    """A sweeper may come between the making of a file and its lock."""
+    from bitsynth import files
+
+    real, swept = files._is_ours, []
+
+    def sweep_first(file):
+        if not swept:
+            swept.append(file.name)
+            files._sweep(tmp_path)
+        return real(file)
+
+    monkeypatch.setattr(files, "_is_ours", sweep_first)
+    replace_file(tmp_path / "file", b"text")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"text"
+
+
+def test_a_lock_is_an_empty_file(tmp_path):
+    (tmp_path / "lock").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for name in ("lock", "link"):
+        with pytest.raises(SpecError, match="would be an empty file to lock"):
+            file_lock(tmp_path / name)
+    assert (tmp_path / "lock").read_text() == "mine"
+    assert not (tmp_path / "elsewhere").exists()
