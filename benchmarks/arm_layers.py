@@ -12,10 +12,11 @@ time.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import arm_layers_plot
 import report
@@ -25,6 +26,7 @@ from forced import forced
 from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
 from bitsynth.bench.resnet18 import LAYERS, Layer, named
+from bitsynth.bench.setting import digests
 from bitsynth.schedule.layer import LayerSchedule
 
 ISA = "neon"
@@ -141,16 +143,14 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def write(folder: Path, setting: dict[str, str], rows: Sequence[Row]) -> None:
+def write(folder: Path, facts: Mapping[str, Any], rows: Sequence[Row]) -> None:
     """Tables and plots."""
     schedules = report.markdown(
         ("layer", "schedule"), [(f"{r.config} {r.layer}", r.schedule) for r in rows if r.schedule]
     )
     said = "\n".join(f"- {line}" for line in verdicts(rows))
     table = report.markdown(TITLES, [cells(row) for row in rows])
-    report.write(folder, "arm_layers", "Layers on NEON, emulated", __doc__ or "", setting, table, said, schedules)
-    kept = {"setting": setting, "rows": [asdict(row) for row in rows]}
-    (folder / "arm_layers.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    report.write(folder, "arm_layers", "Layers on NEON, emulated", __doc__ or "", facts, table, said, schedules)
     arm_layers_plot.draw(rows, folder / "arm_layers")
 
 
@@ -163,13 +163,21 @@ def main() -> int:
     configs = [given.only] if given.only else report.LAYER_WIDTHS
     with forced("qemu"):
         rows = list(with_sums([measured(layer, *config) for config in configs for layer in named(given.layers)]))
-    setting = {**report.setting("aarch64"), "caches": MODEL}
+    rest = digests([ISA], configs, layers=False)
+    theirs = {place: digest for place, digest in rest.items() if f"/{PAPER.sketch}-" in place}
+    facts = report.facts({**report.layer_kernels(ISA, configs), **theirs}, [ISA], rows=[asdict(row) for row in rows])
+    facts["setting"]["caches"] = MODEL
     if given.results:
-        write(given.results, setting, rows)
+        write(given.results, facts, rows)
     if given.json:
-        print(json.dumps({"setting": setting, "rows": [asdict(row) for row in rows]}))
+        print(json.dumps(facts))
     else:
-        print(report.heading(setting), report.columns(TITLES, [cells(r) for r in rows]), *verdicts(rows), sep="\n")
+        print(
+            report.heading(facts["setting"]),
+            report.columns(TITLES, [cells(r) for r in rows]),
+            *verdicts(rows),
+            sep="\n",
+        )
     return 0 if all(row.ratio("instructions") <= TARGET for row in rows) else 1
 
 

@@ -1,8 +1,8 @@
 """Which method wins at which widths, and where int8 does: every processor of the instruction sets.
 
-    python benchmarks/explore.py [SET ...]
+    python benchmarks/explore.py [SET ...] [--results FOLDER]
 
-Writes explore_SET.md, .json, .png and .svg to benchmarks/results. Kernels are planned and
+Writes explore_SET.md, .json, .png and .svg. Kernels are planned and
 priced by the cost model, not proved; `bitsynth explore` does the same for one processor.
 """
 
@@ -15,6 +15,7 @@ from pathlib import Path
 import report
 
 from bitsynth import explore_plot
+from bitsynth.bench.setting import digests
 from bitsynth.cli import explore_report, output
 from bitsynth.explore import Map, survey
 from bitsynth.isa.load import load
@@ -26,13 +27,11 @@ RESULTS = Path(__file__).parent / "results"
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("sets", nargs="*", metavar="SET", default=ISAS, help=f"by default {', '.join(ISAS)}")
-    RESULTS.mkdir(exist_ok=True)
-    for isa in parser.parse_args().sets:
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where results are written")
+    given = parser.parse_args()
+    for isa in given.sets:
         maps = [_survey(isa, cpu) for cpu in load(isa).table.cpu]
-        stem = RESULTS / f"explore_{isa}"
-        stem.with_suffix(".md").write_text(_page(isa, maps), encoding="utf-8")
-        stem.with_suffix(".json").write_bytes(explore_report.as_json(maps))
-        explore_plot.draw(maps, stem)
+        write(given.results, isa, maps)
     return 0
 
 
@@ -43,12 +42,14 @@ def _survey(isa: str, cpu: str) -> Map:
     return found
 
 
-def _page(isa: str, maps: Sequence[Map]) -> str:
+def write(folder: Path, isa: str, maps: Sequence[Map]) -> None:
+    """Maps of every processor of the set, and the kernels that the same planner made."""
+    stem = f"explore_{isa}"
+    facts = report.facts(digests([isa], layers=False), proved=False, maps=explore_report.facts(maps))
     sections = (_section(found) for found in maps)
-    plot = f"![maps and curves](explore_{isa}.png)"
-    return "\n\n".join(
-        [f"# {isa}: what wins where", f"```\n{report.heading(report.setting())}\n```", plot, *sections, ""]
-    )
+    plot = f"![maps and curves]({stem}.png)"
+    report.write(folder, stem, f"{isa}: what wins where", __doc__ or "", facts, plot, *sections)
+    explore_plot.draw(maps, folder / stem)
 
 
 def _section(found: Map) -> str:

@@ -28,6 +28,7 @@ import report
 from report import WIDTHS, widths
 
 import bitsynth
+from bitsynth.bench.setting import digests
 from bitsynth.errors import ToolError
 
 ISAS = ("neon", "avx2")
@@ -141,6 +142,7 @@ class Results:
     """All that was measured."""
 
     setting: dict[str, str]
+    kernels: dict[str, str]
     figures: list[Figure]
     synthesis: list[Synthesized]
     one_process_seconds: float
@@ -273,24 +275,22 @@ def measure(pairs: Sequence[tuple[int, int]], runs: int) -> Results:
     together, _ = solve(configs)
     ops = ops_rows(pairs)
     figures = to_reach(synthesis, ops, starts, count)
-    return Results(report.setting("x86_64", "aarch64"), figures, synthesis, together, ops, starts, runs)
+    setting, kernels = report.setting("neon"), digests(ISAS, pairs, layers=False)
+    return Results(setting, kernels, figures, synthesis, together, ops, starts, runs)
 
 
-def as_json(results: Results) -> str:
-    figures = [{**asdict(f), "reached": f.met} for f in results.figures]
-    return json.dumps({**asdict(results), "figures": figures}, indent=1)
+def as_facts(results: Results) -> dict[str, Any]:
+    return {**asdict(results), "figures": [{**asdict(f), "reached": f.met} for f in results.figures]}
 
 
 def write(results: Results, folder: Path) -> None:
     """Tables, data and the plot."""
-    folder.mkdir(parents=True, exist_ok=True)
-    plot = "![Vector operations per 128 multiply-accumulates](ops_per_128_mac.svg)"
-    parts = ["# Figures", f"```\n{report.heading(results.setting)}\n```"]
+    plot = "![Vector operations per 128 multiply-accumulates](figures.svg)"
+    parts = []
     for n, (heading, titles, rows) in enumerate(results.tables):
         parts += [f"## {heading}", report.markdown(titles, rows), *([plot] if n == 2 else [])]
-    (folder / "figures.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    (folder / "figures.json").write_text(as_json(results) + "\n", encoding="utf-8")
-    importlib.import_module("figures_plot").draw(results.ops, folder / "ops_per_128_mac")
+    report.write(folder, "figures", "Figures", __doc__ or "", as_facts(results), *parts)
+    importlib.import_module("figures_plot").draw(results.ops, folder / "figures")
 
 
 def main() -> int:
@@ -306,7 +306,7 @@ def main() -> int:
     if given.md:
         write(results, given.results)
     if given.json:
-        print(as_json(results))
+        print(json.dumps(as_facts(results), indent=1))
         return 0
     print(report.heading(results.setting))
     for heading, titles, rows in results.tables:

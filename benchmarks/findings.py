@@ -1,8 +1,8 @@
 """What the search found that the usual formulas do not say, from the cached kernels, computed and not typed.
 
-    python benchmarks/findings.py [--isa SET ...] [--out FILE]
+    python benchmarks/findings.py [--isa SET ...] [--results FOLDER]
 
-Writes benchmarks/results/findings.md. The formulas by hand: a popcount kernel takes 3
+Writes findings.md and .json. The formulas by hand: a popcount kernel takes 3
 operations (eor, cnt, add) a pair of planes, or 8 where a byte lookup has to count (eor; two
 ands, a shift, two lookups and an add; add); a lookup kernel 2 (lookup, add; 3 where a lookup
 is two instructions) for 4 or 6 positions and each plane of the narrower side; a table of
@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+import msgspec
 import report
 
 from bitsynth import cache
+from bitsynth.bench.setting import digests
 from bitsynth.cache import Entry
 from bitsynth.errors import BitsynthError
 from bitsynth.isa.lane import is_bitwise
@@ -32,7 +34,8 @@ from bitsynth.schedule import cost
 from bitsynth.sketches import counts
 from bitsynth.sketches.counts import Count
 
-OUT = Path(__file__).parent / "results" / "findings.md"
+RESULTS = Path(__file__).parent / "results"
+UNITS = "Operations are per 128 multiply-accumulates, loads apart; bounds are of the steady loop."
 METHODS = ("popcount", "lookup")
 TITLES = {
     "popcount": ["kernel", "popcounts", "of A x W", "gates", "ops", "by hand", "saved", "bound"],
@@ -123,14 +126,16 @@ class Finding:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--isa", nargs="*", default=[], help="only these sets")
-    parser.add_argument("--out", type=Path, default=OUT, help="where the page goes")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the page goes")
     options = parser.parse_args()
     findings = [f for f in _findings() if not options.isa or f.isa.name in options.isa]
     isas = sorted({f.isa.name for f in findings})
     pages = [_page(isa, [f for f in findings if f.isa.name == isa]) for isa in isas]
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text("\n\n".join([_head(), *(pages or ["No kernel is cached."])]) + "\n", encoding="utf-8")
-    print(f"wrote {options.out}: {len(findings)} kernels of {', '.join(isas) or 'no set'}")
+    rows = [{"isa": f.isa.name, "kernel": f.name, **msgspec.to_builtins(f.entry.cost)} for f in findings]
+    facts = report.facts(digests(isas, layers=False), rows=rows)
+    pages = pages or ["No kernel is cached."]
+    report.write(options.results, "findings", "What the search found", __doc__ or "", facts, UNITS, *pages)
+    print(f"wrote {options.results}: {len(findings)} kernels of {', '.join(isas) or 'no set'}")
     return 0
 
 
@@ -159,13 +164,6 @@ def _findings() -> list[Finding]:
 def _counts(isa: Isa) -> dict[str, Count]:
     """The instructions that count, on any processor of the set."""
     return {c.op: c for i in (*map(isa.for_cpu, isa.table.cpu), isa) for c in counts.find(i)}
-
-
-def _head() -> str:
-    formulas = " ".join((__doc__ or "").split("findings.md. ")[1].split())
-    setting = f"```\n{report.heading(report.setting())}\n```"
-    units = "Operations are per 128 multiply-accumulates, loads apart; bounds are of the steady loop."
-    return "\n\n".join(["# What the search found", setting, f"{formulas} {units}"])
 
 
 def _page(isa: str, findings: Sequence[Finding]) -> str:

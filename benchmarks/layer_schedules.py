@@ -142,17 +142,17 @@ def main() -> int:
     configs = [given.only] if given.only else report.LAYER_WIDTHS
     rows = [r for config in configs for r in measured(given.isa, *config, given.rounds, given.rest)]
     found = figures(rows)
-    setting = report.setting("x86_64")
+    plain = {"rows": [asdict(r) for r in rows], "figures": [asdict(f) for f in found]}
+    facts = report.facts(report.layer_kernels(given.isa, configs), [given.isa], **plain)
     tables = (TITLES, [cells(r) for r in rows]), (FIGURE_TITLES, [figure_cells(f) for f in found])
     if given.results:
         text = [report.markdown(*table) for table in reversed(tables)]
         stem = f"layer_schedules_{given.isa}"
-        report.write(given.results, stem, f"Schedules of layers, {given.isa}", __doc__ or "", setting, *text)
+        report.write(given.results, stem, f"Schedules of layers, {given.isa}", __doc__ or "", facts, *text)
     if given.json:
-        facts = {"setting": setting, "rows": [asdict(r) for r in rows], "figures": [asdict(f) for f in found]}
         print(json.dumps(facts))
     else:
-        print(report.heading(setting), *(report.columns(*table) for table in tables), sep="\n\n")
+        print(report.heading(facts["setting"]), *(report.columns(*table) for table in tables), sep="\n\n")
     return 0
 
 

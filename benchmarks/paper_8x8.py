@@ -174,7 +174,7 @@ def counts() -> list[Count]:
 def main() -> int:
     parser = report.parser(__doc__)
     given = parser.parse_args()
-    found, setting = counts(), report.setting("aarch64")
+    found, setting = counts(), report.setting("neon")
     if given.json:
         print(json.dumps({"setting": setting, "target": TARGET, "counts": [asdict(c) for c in found]}, indent=1))
         return 0

@@ -19,19 +19,25 @@ from bitsynth import build, paths
 from bitsynth.build import host, process
 from bitsynth.errors import ToolError
 from bitsynth.isa import load
+from bitsynth.isa.load import Isa
 
 ROUNDS = 20_000
 DRIVER = Path(__file__).with_suffix(".c")
 SHARES = {"least": 0, "10 %": 10, "median": 50, "90 %": 90}
 
 
-def program() -> Path:
-    """The compiled driver."""
+def own_set() -> Isa:
+    """An instruction set of this processor; ToolError where none is known."""
     isa = next((i for i in map(load.load, load.names()) if host.matches(i.table)), None)
     if isa is None:
         raise ToolError("no instruction set of this processor is known")
+    return isa
+
+
+def program() -> Path:
+    """The compiled driver."""
     files = {p.name: p.read_text(encoding="utf-8") for p in (*paths.runtime().glob("bs_pool.[ch]"), DRIVER)}
-    return build.compile_for(isa, files, flags=["-pthread"], shared=False)
+    return build.compile_for(own_set(), files, flags=["-pthread"], shared=False)
 
 
 def rows(threads: int, rounds: int) -> list[list[str]]:
@@ -51,7 +57,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
     table = [line for threads in given.threads for line in rows(threads, given.rounds)]
-    print(report.heading(report.setting(host.arch())), end="\n\n")
+    print(report.heading(report.setting(own_set().name)), end="\n\n")
     print(report.columns(["threads, us a dispatch", *SHARES], table))
     return 0
 

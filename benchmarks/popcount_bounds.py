@@ -1,17 +1,21 @@
 """How few popcounts a block of planes can do with: proved lower bounds beside what the kernels use.
 
-python benchmarks/popcount_bounds.py [rlimit] > benchmarks/results/popcount_bounds.md
+    python benchmarks/popcount_bounds.py [rlimit] [--results FOLDER]
 
-Every query has the same budget in resource units, so that the table is the same on every
-machine; `open` is where it ends. Takes a few minutes.
+Lower bounds hold for any boolean functions of both codes, with coefficients up to the greatest product, 15 at least,
+and corrections a row and a column; every smaller number is UNSAT. Operations are popcounts, additions and gates of a
+step. A block needs as many as any block within it. Every query has the same budget in resource units, so that the
+table is the same on every machine; `open` is where it ends. Takes a few minutes.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+from pathlib import Path
 
 import report
 
+from bitsynth.bench.setting import digests
 from bitsynth.errors import Undecided
 from bitsynth.isa.load import load
 from bitsynth.sketches import compute, query
@@ -21,6 +25,7 @@ from bitsynth.spec import MatmulSpec
 SHAPES = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3), (4, 4))
 SETS = ("avx2", "neon", "avx512")
 RLIMIT = 300_000_000
+TITLES = ("planes", "needed at least", "fewer than now", *(f"{isa}: popcounts, ops" for isa in SETS))
 _MOST_COUNTS = 5
 
 
@@ -49,23 +54,23 @@ def bounds(act_bits: int, w_bits: int, least: int, known: int, rlimit: int) -> t
 
 
 def main() -> int:
-    rlimit = int(sys.argv[1]) if sys.argv[1:] else RLIMIT
-    print(f"# Popcounts of a block of planes\n\n`benchmarks/popcount_bounds.py {rlimit}`\n")
-    print("Lower bounds hold for any boolean functions of both codes, with coefficients up to the greatest product, 15")
-    print("at least, and corrections a row and a column; every smaller number is UNSAT. Operations are popcounts,")
-    print("additions and gates of a step. A block needs as many as any block within it.\n")
-    print(
-        "| planes | needed at least | fewer than now | " + " | ".join(f"{isa}: popcounts, ops" for isa in SETS) + " |"
-    )
-    print("|---|---|---|" + "---|" * len(SETS))
-    proved: dict[tuple[int, int], int] = {}
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("rlimit", nargs="?", type=int, default=RLIMIT, help="budget of a query in resource units")
+    parser.add_argument("--results", type=Path, help="the folder where results are written")
+    given = parser.parse_args()
+    rows, proved = [], dict[tuple[int, int], int]()
     for shape in SHAPES:
         used = covers(*shape)
         known = min(c.counts for c in used)
         inside = max((n for (p, r), n in proved.items() if p <= shape[0] and r <= shape[1]), default=1)
-        proved[shape], fewer = bounds(*shape, inside, known, rlimit)
-        cells = " | ".join(f"{c.counts}, {c.bound}" for c in used)
-        print(f"| {shape[0]}x{shape[1]} | {proved[shape]} | {fewer} | {cells} |", flush=True)
+        proved[shape], fewer = bounds(*shape, inside, known, given.rlimit)
+        rows.append([f"{shape[0]}x{shape[1]}", proved[shape], fewer, *(f"{c.counts}, {c.bound}" for c in used)])
+        print(report.columns(TITLES, rows[-1:]).splitlines()[-1], flush=True)
+    if given.results:
+        popcount = {place: d for place, d in digests(SETS, layers=False).items() if "/popcount/" in place}
+        table = report.markdown(TITLES, rows)
+        facts = report.facts(popcount, rows=rows)
+        report.write(given.results, "popcount_bounds", "Popcounts of a block of planes", __doc__ or "", facts, table)
     return 0
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
-import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bitsynth.bench import setting as measured
-from bitsynth.build.toolchain import candidates
 from bitsynth.errors import BitsynthError, ToolError
+from bitsynth.layers.default import sets_of
 
 WIDTHS = [(x, y) for x in range(1, 5) for y in range(1, 5)]
 LAYER_WIDTHS = ((1, 1), (2, 1), (2, 2))
@@ -19,13 +20,19 @@ LAYER_WIDTHS = ((1, 1), (2, 1), (2, 2))
 PACKAGES = ("bitsynth", "z3-solver", "numpy")
 
 
-def setting(*arches: str) -> dict[str, str]:
-    """Machine, processor, compilers for `arches`, versions and the command."""
-    rows = measured.setting(PACKAGES)
-    rows |= {f"compiler ({a})": next((f"{c.name}: {c.version}" for c in candidates(a)), "none") for a in arches}
-    script = Path(sys.argv[0])
-    command = ["python", f"{script.parent.name}/{script.name}", *sys.argv[1:]]
-    return {**rows, "command": shlex.join(command)}
+def setting(*isas: str) -> dict[str, str]:
+    """Machine, processor, compilers for `isas`, versions, commit and command."""
+    return measured.setting(PACKAGES, isas)
+
+
+def facts(kernels: Mapping[str, str], isas: Iterable[str] = (), **figures: Any) -> dict[str, Any]:
+    """What a result says: the setting, with the compilers for `isas`; digests of what it rests on; and figures."""
+    return {"setting": setting(*isas), "kernels": dict(kernels), **figures}
+
+
+def layer_kernels(isa: str, widths: Sequence[tuple[int, int]]) -> dict[str, str]:
+    """Digests of the kernels that layers on `isa` choose from."""
+    return measured.digests(sets_of(isa), widths, layers=True)
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
@@ -74,11 +81,13 @@ def markdown(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in lines)
 
 
-def write(folder: Path, stem: str, title: str, doc: str, rows: dict[str, str], *blocks: str) -> None:
-    """Markdown of a benchmark: its docstring, the setting, tables and lines."""
+def write(folder: Path, stem: str, title: str, doc: str, found: Mapping[str, Any], *blocks: str) -> None:
+    """A benchmark's result: its `facts` as JSON, and Markdown of its docstring, the setting, tables and lines."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{stem}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     lines = doc.strip().splitlines()
     words = "\n".join(f"`{line.strip()}`" if line.startswith("    ") else line for line in lines)
+    rows = {**found["setting"], "kernels": f"{len(found['kernels']) or 'none'}; their digests are in {stem}.json"}
     about = "\n".join(f"- {key}: {value}" for key, value in rows.items())
     text = "\n\n".join([f"# {title}", words, about, *blocks])
     (folder / f"{stem}.md").write_text(text + "\n", encoding="utf-8")

@@ -12,9 +12,10 @@ down.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import report
 import schedule_steps_plot
@@ -87,11 +88,11 @@ def cells(row: Row) -> list[str]:
     return [f"{row.config} {row.step}", *figures, f"{times.median:.2f}", f"{times.low:.2f} to {times.high:.2f}"]
 
 
-def write(folder: Path, setting: dict[str, str], rows: Sequence[Row]) -> None:
+def write(folder: Path, facts: Mapping[str, Any], rows: Sequence[Row]) -> None:
     """Table and plot."""
     schedules = report.markdown(("step", "schedule"), [(f"{r.config} {r.step}", r.schedule) for r in rows])
     table = report.markdown(TITLES, [cells(row) for row in rows])
-    report.write(folder, "schedule_steps", "Steps of the schedule on C6", __doc__ or "", setting, table, schedules)
+    report.write(folder, "schedule_steps", "Steps of the schedule on C6", __doc__ or "", facts, table, schedules)
     schedule_steps_plot.draw(rows, folder / "schedule_steps")
 
 
@@ -100,13 +101,14 @@ def main() -> int:
     require_native(load(given.isa).table)
     configs = [given.only] if given.only else report.LAYER_WIDTHS
     rows = [row for config in configs for row in measured(given.isa, *config, given.rounds)]
-    setting = report.setting("x86_64")
+    kernels = report.layer_kernels(given.isa, configs)
+    facts = report.facts(kernels, [given.isa], rows=[asdict(row) for row in rows])
     if given.results:
-        write(given.results, setting, rows)
+        write(given.results, facts, rows)
     if given.json:
-        print(json.dumps({"setting": setting, "rows": [asdict(row) for row in rows]}))
+        print(json.dumps(facts))
     else:
-        print(report.heading(setting), report.columns(TITLES, [cells(row) for row in rows]), sep="\n\n")
+        print(report.heading(facts["setting"]), report.columns(TITLES, [cells(row) for row in rows]), sep="\n\n")
     return 0
 
 

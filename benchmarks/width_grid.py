@@ -86,16 +86,17 @@ def cells(r: Row) -> list[str]:
 def main() -> int:
     given = report.timing_parser(__doc__, rounds=11).parse_args()
     require_native(load(given.isa).table)
-    rows = measured(given.isa, [given.only] if given.only else report.WIDTHS, given.rounds)
-    setting = report.setting("x86_64")
+    widths = [given.only] if given.only else report.WIDTHS
+    rows = measured(given.isa, widths, given.rounds)
+    facts = report.facts(report.layer_kernels(given.isa, widths), [given.isa], rows=[asdict(r) for r in rows])
     if given.results:
         table = report.markdown(TITLES, [cells(r) for r in rows])
-        report.write(given.results, "width_grid", "C2 at every width", __doc__ or "", setting, table)
+        report.write(given.results, "width_grid", "C2 at every width", __doc__ or "", facts, table)
         width_grid_plot.draw(rows, given.results / "width_grid")
     if given.json:
-        print(json.dumps({"setting": setting, "rows": [asdict(r) for r in rows]}))
+        print(json.dumps(facts))
     else:
-        print(report.heading(setting), report.columns(TITLES, [cells(r) for r in rows]), sep="\n\n")
+        print(report.heading(facts["setting"]), report.columns(TITLES, [cells(r) for r in rows]), sep="\n\n")
     return 0
 
 

@@ -155,7 +155,7 @@ def resnet18(
     else:
         reports = _here(isa, widths, threads, names, rounds, packages)
     if json_file:
-        figures.write(json_file, layers_report.as_json(reports))
+        figures.write(json_file, layers_report.as_json(reports, widths))
     if csv_file:
         figures.write(csv_file, layers_report.as_csv(reports))
     if plot:

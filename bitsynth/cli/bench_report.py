@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.bench.kernels import COUNT_MODEL, MACS, Report, Row
+from bitsynth.bench.setting import digests
 from bitsynth.cli import figures, output
 
 _Column = tuple[str, Callable[[Row], str]]
@@ -35,9 +36,11 @@ def show(report: Report) -> None:
 
 
 def as_json(reports: Sequence[Report]) -> bytes:
-    """The setting, and every figure of `reports`."""
+    """The setting, the kernels, and every figure of `reports`."""
     sets = [{**asdict(r), "problems": [str(p) for p in r.problems]} for r in reports]
-    return figures.as_json(sets=sets)
+    widths = {(row.act_bits, row.w_bits) for r in reports for row in r.kernels if row.act_bits and row.w_bits}
+    isas = [r.isa for r in reports]
+    return figures.as_json(isas, digests(isas, widths), sets=sets)
 
 
 def _setting(report: Report) -> str:

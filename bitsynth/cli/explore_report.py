@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
+from bitsynth.bench.setting import digests
 from bitsynth.cli import figures, output
 from bitsynth.explore import INT8, MACS, Cell, Map, Plan, Rival
 
@@ -51,8 +52,14 @@ def ratios(found: Map, cell: Cell) -> str:
 
 
 def as_json(maps: Sequence[Map]) -> bytes:
-    """The setting, and every plan of `maps`."""
-    return figures.as_json(proved=False, maps=[_facts(m) for m in maps])
+    """The setting, every plan of `maps`, and the kernels that the same planner made."""
+    made = digests(dict.fromkeys(m.isa for m in maps), layers=False)
+    return figures.as_json(kernels=made, proved=False, maps=facts(maps))
+
+
+def facts(maps: Sequence[Map]) -> list[dict[str, Any]]:
+    """Every plan of `maps` in plain words."""
+    return [_facts(m) for m in maps]
 
 
 def _cell(found: Map, cell: Cell, separator: str) -> Text:

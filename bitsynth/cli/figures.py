@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shlex
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -35,10 +34,10 @@ def require(*files: Path | None, plot: Path | None, packages: Sequence[str] = ()
             raise ToolError(f"{file} is a folder; {_ADVICE}")
 
 
-def as_json(**facts: Any) -> bytes:
-    """The setting with the command, and `facts`."""
-    command = shlex.join(["bitsynth", *sys.argv[1:]])
-    return json.dumps({"setting": {**setting(), "command": command}, **facts}, indent=1).encode() + b"\n"
+def as_json(isas: Iterable[str] = (), kernels: Mapping[str, str] = MappingProxyType({}), **facts: Any) -> bytes:
+    """The setting, with the compilers for `isas`; digests of the kernels that `facts` rest on, and the facts."""
+    told = {"setting": setting(isas=isas), "kernels": dict(kernels)}
+    return json.dumps({**told, **facts}, indent=1).encode() + b"\n"
 
 
 def write(file: Path, data: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -12,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.bench.layers import PEER_KINDS, SUM, Report, Row
+from bitsynth.bench.setting import digests
 from bitsynth.cli import figures, output
+from bitsynth.layers.default import sets_of
 
 _COLUMNS = ["isa", "threads", "contender", "kind", "layer", "median_ns", "low_ns", "high_ns", "samples"]
 
@@ -32,9 +34,11 @@ def show(report: Report) -> None:
         output.warning(f"{report.isa}: no {name}: {why}")
 
 
-def as_json(reports: Sequence[Report]) -> bytes:
-    """The setting, and every figure of `reports`."""
-    return figures.as_json(reports=[asdict(r) for r in reports])
+def as_json(reports: Sequence[Report], widths: Collection[tuple[int, int]]) -> bytes:
+    """The setting, the kernels that layers of these widths choose from, and every figure of `reports`."""
+    isas = [r.isa for r in reports]
+    rested_on = digests(dict.fromkeys(x for isa in isas for x in sets_of(isa)), widths, layers=True)
+    return figures.as_json(isas, rested_on, reports=[asdict(r) for r in reports])
 
 
 def as_csv(reports: Sequence[Report]) -> bytes:

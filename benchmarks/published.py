@@ -1,0 +1,123 @@
+"""The published results: the command of each, what their files say of themselves, and which are older than kernels.
+
+A result is a JSON file in benchmarks/results, with the setting it was measured in and the digests of the kernels that
+it rests on; Markdown and plots of the same name belong to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import report
+
+from bitsynth import paths
+from bitsynth.program import Kernel
+
+FOLDER = Path(__file__).parent / "results"
+INDEX = "README.md"
+X86 = ("avx2", "avx512")
+
+
+def _commands() -> Iterator[tuple[str, str]]:
+    to = "--results benchmarks/results"
+    for isa in X86:
+        layers = f"BITSYNTH_CC=clang bitsynth bench resnet18 --isa {isa} --act-bits 1,2 --w-bits 1,2 --rounds 15"
+        yield f"resnet18_{isa}", layers + _files(f"resnet18_{isa}")
+    for isa, cc in product(X86, ("gcc", "clang")):
+        stem = f"kernels_{isa}_{cc}"
+        yield stem, f"BITSYNTH_CC={cc} bitsynth bench kernels --isa {isa} --act-bits 1,2,3 --w-bits 1,2,3{_files(stem)}"
+    for isa in X86:
+        schedules = f"BITSYNTH_CC=clang python benchmarks/layer_schedules.py --isa {isa} --rounds 11 {to}"
+        yield f"layer_schedules_{isa}", schedules
+    yield "schedule_steps", f"BITSYNTH_CC=gcc python benchmarks/schedule_steps.py --rounds 15 {to}"
+    yield "width_grid", f"BITSYNTH_CC=gcc python benchmarks/width_grid.py --rounds 11 {to}"
+    yield "figures", f"python benchmarks/figures.py --md {to}"
+    for isa in (*X86, "neon", "neon_dotprod", "armv7_neon"):
+        yield f"explore_{isa}", f"python benchmarks/explore.py {isa} {to}"
+    for stem in ("findings", "popcount_bounds", "arm_layers"):
+        yield stem, f"python benchmarks/{stem}.py {to}"
+
+
+def _files(stem: str) -> str:
+    return f" --json benchmarks/results/{stem}.json --plot benchmarks/results/{stem}"
+
+
+COMMANDS = dict(_commands())
+"""What measures each, from the checkout's folder; those that time something first."""
+TIMED = tuple(COMMANDS)[: tuple(COMMANDS).index("figures") + 1]
+"""Those that want a quiet machine."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A published result."""
+
+    stem: str
+    facts: dict[str, Any]
+
+    @property
+    def setting(self) -> dict[str, str]:
+        said: dict[str, str] = self.facts["setting"]
+        return said
+
+    @property
+    def stale(self) -> list[str]:
+        """The kernels that it rests on and that were solved anew since, or are gone."""
+        return [place for place, digest in self.facts["kernels"].items() if _digest(place) != digest]
+
+    @property
+    def age(self) -> str:
+        """Whether it is older than its kernels, in words."""
+        count, stale = len(self.facts["kernels"]), len(self.stale)
+        return f"**stale**: {stale} of {count} solved anew since" if stale else str(count or "none")
+
+
+def results(stems: Iterable[str] = COMMANDS) -> list[Result]:
+    """Those results that are there."""
+    files = ((stem, FOLDER / f"{stem}.json") for stem in stems)
+    return [Result(stem, json.loads(file.read_text(encoding="utf-8"))) for stem, file in files if file.is_file()]
+
+
+def index() -> str:
+    """The page that lists them, stale ones marked."""
+    rows = [
+        [f"[{r.stem}]({_page(r.stem)})", r.setting["processor"], r.setting["commit"], _compiler(r), r.age, _command(r)]
+        for r in results()
+    ]
+    table = report.markdown(["result", "processor", "commit", "compiler", "kernels", "command"], rows)
+    return (
+        "# Results\n\n"
+        "Written by `python benchmarks/remeasure.py`, which measures anew what it is told to, or what is stale. A\n"
+        "result is stale where a kernel that it rests on was solved anew: its JSON has their digests.\n\n"
+        f"{table}\n"
+    )
+
+
+class _Stored(msgspec.Struct):
+    kernel: Kernel
+
+
+@cache
+def _digest(place: str) -> str:
+    """Of the shipped kernel at that place, empty where there is none."""
+    path = paths.shipped_kernels() / f"{place}.json"
+    return msgspec.json.decode(path.read_bytes(), type=_Stored).kernel.digest if path.is_file() else ""
+
+
+def _page(stem: str) -> str:
+    return next(f"{stem}{end}" for end in (".md", ".json") if (FOLDER / f"{stem}{end}").is_file())
+
+
+def _compiler(result: Result) -> str:
+    return ", ".join(value for name, value in result.setting.items() if name.startswith("compiler"))
+
+
+def _command(result: Result) -> str:
+    return f"`{result.setting['command']}`"

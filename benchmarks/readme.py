@@ -1,0 +1,145 @@
+"""The README's tables of speed, from the published results: what stands between `<!-- NAME -->` and `<!-- end -->`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import published
+import report
+from published import Result
+
+from bitsynth.errors import SpecError
+
+PATH = Path(__file__).parent.parent / "README.md"
+WIDTHS = ("A1W1", "A2W1", "A2W2", "A3W3")
+LAYER_WIDTHS = WIDTHS[:3]
+_PART = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+Row = Sequence[str]
+
+
+def filled(text: str) -> str:
+    """The README with every table as the results have it; SpecError for one that is not known."""
+    return _PART.sub(lambda part: f"{part[1]}{table(part[2])}\n{part[3]}", text)
+
+
+def table(name: str) -> str:
+    """One table, in Markdown, and where it is from."""
+    if name not in TABLES:
+        raise SpecError(f"{PATH} wants the table {name!r}; known: {', '.join(TABLES)}")
+    stems, title, make = TABLES[name]
+    results = published.results(stems)
+    if not results:
+        return f"Not measured: {', '.join(f'`{stem}`' for stem in stems)}."
+    widths = LAYER_WIDTHS if make is not model and make is not kernels else WIDTHS
+    rows = report.markdown([title, *widths], [row for result in results for row in make(result)])
+    return f"{rows}\n\n{_sources(results)}"
+
+
+def _sources(results: Sequence[Result]) -> str:
+    """Where and by which commits they were measured, and which are older than their kernels."""
+    told = dict.fromkeys(f"{r.setting['processor']} at {r.setting['commit']}" for r in results)
+    stale = [f"{r.stem} is {r.age}" for r in results if r.stale]
+    names = ", ".join(f"`{r.stem}`" for r in results)
+    return "; ".join([f"{names}: {', '.join(told)}", *stale]) + "."
+
+
+def model(result: Result) -> Iterator[Row]:
+    """Cycles of the winners, a row a processor."""
+    for found in result.facts["maps"]:
+        cells = {f"A{c['act_bits']}W{c['w_bits']}": c for c in found["cells"]}
+        name = f"Cortex-{found['cpu'].upper()}" + (", dot products" if "dotprod" in found["isa"] else "")
+        yield [name, *(f"{cells[w]['cycles']:.3g} {cells[w]['winner']}" for w in WIDTHS)]
+
+
+def kernels(result: Result) -> Iterator[Row]:
+    """How many times faster than the baseline the fastest kernel of each width is."""
+    (found,) = result.facts["sets"]
+    rival = BASELINES[found["isa"]]
+    best = [max(_ratio(k, rival) for k in found["kernels"] if _config(k) == width) for width in WIDTHS]
+    yield [f"{found['isa']}, {_family(result)}, times {rival}", *(f"{x:.1f}" for x in best)]
+
+
+def resnet18(result: Result) -> Iterator[Row]:
+    """How many times faster than the fastest peer of each layer the sum is."""
+    (found,) = result.facts["reports"]
+    sums = {row["contender"]: row["against"] for row in found["rows"] if row["layer"] == "sum"}
+    for kind in ("fp32", "int8"):
+        yield [
+            f"{found['isa']}, times {kind} of {_peers(found, kind)}",
+            *(f"{sums[width][kind]['times']['median']:.1f}" for width in LAYER_WIDTHS),
+        ]
+
+
+def schedules(result: Result) -> Iterator[Row]:
+    """What is true of the sums of the layers."""
+    sums = {row["config"]: row for row in result.facts["rows"] if row["layer"] == "sum"}
+    isa = result.stem.rpartition("_")[2]
+    for what, key, form in SCHEDULES:
+        yield [f"{isa}, {what}", *(form.format(sums[width][key]["median"]) for width in LAYER_WIDTHS)]
+
+
+def emulated(result: Result) -> Iterator[Row]:
+    """Instructions and misses, for one of the paper's form."""
+    for what, key in EMULATED:
+        yield [what, *(" to ".join(_shares(result, width, key)) for width in LAYER_WIDTHS)]
+
+
+def _shares(result: Result, width: str, key: str) -> Iterator[str]:
+    """Of the sum, and of the layer with most."""
+    rows = [row for row in result.facts["rows"] if row["config"] == width]
+    share = {row["layer"]: row["bitsynth"][key] / row["paper"][key] for row in rows}
+    yield f"{share.pop('sum'):.2f}"
+    if key == "instructions":
+        yield f"{max(share.values()):.2f}"
+
+
+def _ratio(kernel: dict[str, Any], rival: str) -> float:
+    return float(kernel["ratios"][rival]["median"])
+
+
+def _config(kernel: dict[str, Any]) -> str:
+    return f"A{kernel['act_bits']}W{kernel['w_bits']}"
+
+
+def _family(result: Result) -> str:
+    return result.stem.rpartition("_")[2]
+
+
+def _peers(found: dict[str, Any], kind: str) -> str:
+    names = {row["contender"].rpartition(" ")[0] for row in found["rows"] if row["kind"] == kind}
+    return " and ".join(sorted(names))
+
+
+BASELINES = {"avx2": "fp32", "avx512": "int8_vnni"}
+SCHEDULES = (
+    ("two threads, times one", "gain_of_threads", "{:.2f}"),
+    ("default schedule, times the tuned one's time", "default_to_tuned", "{:.2f}"),
+    ("packing, of the whole", "packing", "{:.1%}"),
+)
+EMULATED = (
+    ("executed instructions, packing included: sum to most of a layer", "instructions"),
+    ("misses of a 32 KiB L1 data cache, sum", "l1_misses"),
+)
+Table = tuple[tuple[str, ...], str, Callable[[Result], Iterator[Row]]]
+TABLES: dict[str, Table] = {
+    "model": (
+        ("explore_neon", "explore_neon_dotprod"),
+        "cycles per 128 multiply-accumulates, by the model, K = 576",
+        model,
+    ),
+    "kernels": (
+        ("kernels_avx2_gcc", "kernels_avx2_clang", "kernels_avx512_gcc", "kernels_avx512_clang"),
+        "measured, one core, operands in L1, packing excluded, beside loops at their peak",
+        kernels,
+    ),
+    "resnet18": (
+        ("resnet18_avx2", "resnet18_avx512"),
+        "C2 to C12 of ResNet-18, one thread, packing included, beside the fastest peer of each layer in the same run",
+        resnet18,
+    ),
+    "schedules": (("layer_schedules_avx2", "layer_schedules_avx512"), "the same sum", schedules),
+    "emulated": (("arm_layers",), "layers C2 to C12 on NEON, emulated, of the paper's form", emulated),
+}

@@ -1,0 +1,121 @@
+"""Published results say what they were measured with, and are marked where kernels were solved anew since."""
+
+import importlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bitsynth.bench import setting
+from bitsynth.build import host
+from bitsynth.isa import load
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = next((name for name in load.names() if host.matches(load.load(name).table)), None)
+PLACE = "neon/bs_mm_a1u_w1b_s32_neon_12x8x64"
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """`module(name)`: one of the benchmarks."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module
+
+
+@pytest.fixture
+def published(module):
+    return module("published")
+
+
+def test_every_file_belongs_to_a_result_that_can_be_measured(published):
+    stems = {p.stem for p in published.FOLDER.iterdir()} - {Path(published.INDEX).stem}
+    assert stems <= set(published.COMMANDS)
+    assert stems == {r.stem for r in published.results()}
+
+
+def test_every_result_says_where_it_is_from(published):
+    for result in published.results():
+        said = result.setting
+        assert re.fullmatch("[0-9a-f]{12}", said["commit"]), f"{result.stem}: {said['commit']}"
+        assert said["processor"]
+        assert any(name.startswith("compiler") for name in said)
+        assert said["command"] == published.COMMANDS[result.stem]
+        page = published.FOLDER / f"{result.stem}.md"
+        assert not page.exists() or f"- commit: {said['commit']}\n" in page.read_text()
+
+
+def test_what_is_generated_is_up_to_date(published, module):
+    """Else `python benchmarks/remeasure.py --publish`."""
+    assert (published.FOLDER / published.INDEX).read_text() == published.index()
+    readme = module("readme")
+    assert readme.PATH.read_text() == readme.filled(readme.PATH.read_text())
+
+
+@pytest.fixture
+def results(published, tmp_path, monkeypatch):
+    """A folder with the result of emulated layers, as it is published but for the kernels."""
+    monkeypatch.setattr(published, "FOLDER", tmp_path)
+
+    def write(kernels):
+        found = {"commit": "0123456789ab", "processor": "A53", "command": "measure", "compiler": "cc 1"}
+        counts = {form: {"instructions": n, "l1_misses": n} for form, n in (("paper", 8), ("bitsynth", 2))}
+        rows = [{"config": c, "layer": x, **counts} for c in ("A1W1", "A2W1", "A2W2") for x in ("C2", "sum")]
+        text = json.dumps({"setting": found, "kernels": kernels, "rows": rows})
+        (tmp_path / "arm_layers.json").write_text(text)
+
+    return write
+
+
+def test_a_result_is_stale_when_a_kernel_was_solved_anew(published, module, results):
+    digests = setting.digests(["neon"], {(1, 1)}, layers=False)
+    assert PLACE in digests
+    table = module("readme").table
+    results(digests)
+    assert f"| A53 | 0123456789ab | cc 1 | {len(digests)} | `measure` |" in published.index()
+    assert table("emulated").endswith("`arm_layers`: A53 at 0123456789ab.")
+    results({**digests, PLACE: "0" * 32, "neon/gone": "1" * 32})
+    assert published.results()[0].stale == [PLACE, "neon/gone"]
+    said = f"**stale**: 2 of {len(digests) + 1} solved anew since"
+    assert f"| {said} |" in published.index()
+    assert table("emulated").endswith(f"; arm_layers is {said}.")
+    results({})
+    assert "| none |" in published.index()
+
+
+def test_a_table_of_results_that_are_not_there(module, results):
+    assert module("readme").table("emulated") == "Not measured: `arm_layers`."
+
+
+def test_digests_are_of_some_kernels():
+    every = setting.digests(["neon"])
+    layers = setting.digests(["neon"], layers=True)
+    assert set(layers) == {place for place in every if "-c64/" in place}
+    assert {**layers, **setting.digests(["neon"], layers=False)} == every
+    some = setting.digests(["neon"], {(2, 1)})
+    assert some == {place: digest for place, digest in every.items() if "_a2u_w1b_" in place}
+    assert 0 < len(some) < len(every)
+
+
+def test_a_setting_names_the_compiler_that_compiles(monkeypatch):
+    """Not the first one there is."""
+    if HERE is None:
+        pytest.skip("code needs a processor with a shipped instruction set; this one lacks it")
+    from bitsynth.build.toolchain import compilers
+
+    for compiler in compilers(load.load(HERE)):
+        monkeypatch.setenv("BITSYNTH_CC", " ".join(compiler.command))
+        told = setting.setting(isas=[HERE])
+        assert told[f"compiler ({HERE})"] == compiler.version
+        assert told["command"].startswith(("BITSYNTH_CC=", "'BITSYNTH_CC="))
+
+
+def test_a_commit_is_marked_where_files_changed(monkeypatch, tmp_path):
+    said = {"status": "", "rev-parse": "0123456789ab"}
+    monkeypatch.setattr(setting, "_git", lambda folder, command, *words: said[command])
+    monkeypatch.setattr(setting.paths, "shipped_kernels", lambda: tmp_path / "kernels_cache")
+    assert setting.commit() == "unknown"
+    (tmp_path / ".git").touch()
+    assert setting.commit() == "0123456789ab"
+    said["status"] = " M bitsynth/spec.py"
+    assert setting.commit() == "0123456789ab+changes"
