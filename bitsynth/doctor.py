@@ -14,14 +14,14 @@ import numpy as np
 from bitsynth import architecture, build, cache, paths
 from bitsynth.architecture import Qemu
 from bitsynth.build import host, qemu, toolchain
-from bitsynth.errors import BitsynthError
+from bitsynth.errors import INSTALL_Z3, BitsynthError
 from bitsynth.isa import load
 from bitsynth.isa.load import Isa
 
 _EMULATOR = "pip install 'bitsynth[emulator]'"
 _BENCH = "pip install 'bitsynth[bench]'"
 _PACKAGES = (
-    ("z3-solver", "finds and proves kernels", "pip install z3-solver"),
+    ("z3-solver", "finds and proves kernels", INSTALL_Z3),
     ("numpy", "reference results and arrays to call kernels with", "pip install numpy"),
     ("jinja2", "writes C", "pip install jinja2"),
     ("cffi", "calls kernels natively", "pip install cffi"),

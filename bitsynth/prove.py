@@ -12,13 +12,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, cast
 
-import z3
-
 from bitsynth.errors import Refuted
 from bitsynth.isa.domains.forms import Entry, Field, Form, Inexact, Payload, Pieces, as_form, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.domains.symbolic import SymbolicDomain
 from bitsynth.isa.load import Isa
+from bitsynth.require_z3 import z3
 from bitsynth.sketches.solver import Budget
 from bitsynth.uses import Lane, Operands, Use
 

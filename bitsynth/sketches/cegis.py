@@ -13,13 +13,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import z3
 
 from bitsynth.errors import NoKernel
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.domains.symbolic import SymbolicDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.types import VecType
+from bitsynth.require_z3 import z3
 from bitsynth.sketches.solver import Budget, Model
 
 Goal = Callable[[Sequence[Any]], Any]

@@ -14,14 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import z3
-
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.program import Acc, Loop, Pass, Planes, bit_tables
+from bitsynth.require_z3 import z3
 from bitsynth.sketches import cegis, reduce
 from bitsynth.sketches.cegis import Line
 from bitsynth.sketches.reduce import Constants, Plan

@@ -11,9 +11,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
-import z3
-
 from bitsynth.errors import Undecided
+from bitsynth.require_z3 import z3
 
 DEFAULT_RLIMIT = 400_000_000
 
