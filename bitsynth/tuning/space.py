@@ -101,7 +101,7 @@ def space(problem: Problem, fits: Fits | None = None) -> Space:
         tuple(n for n in BLOCKS if n < height * width),
         tuple(sorted({n for n in BANDS if n < height} | {p.band_rows for p in priors})),
         priors,
-        " ".join([*sorted(x.entry.digest[:12] for x in kernels.values()), str(priors[0])]),
+        " ".join([*sorted(x.entry.kernel.digest[:12] for x in kernels.values()), str(priors[0])]),
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from bitsynth.build import host
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-SETTING = {"machine", "processor", "python", "bitsynth", "z3-solver", "numpy", "command"}
+SETTING = {"machine", "processor", "python", "bitsynth", "z3-solver", "numpy", "commit", "command"}
 HAS_FMA = {"avx2", "fma"} <= host.features()
 
 
@@ -45,8 +45,8 @@ def test_figures(tmp_path):
     assert {row["what"]: row["value"] for row in answer["figures"]}["start-ups that import Z3"] == 0
     assert json.loads((tmp_path / "figures.json").read_text())["figures"] == answer["figures"]
     assert "| neon A1W1 |" in (tmp_path / "figures.md").read_text()
-    assert (tmp_path / "ops_per_128_mac.png").read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in (tmp_path / "ops_per_128_mac.svg").read_text()
+    assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "figures.svg").read_text()
 
 
 @pytest.mark.slow

@@ -114,6 +114,19 @@ def test_the_default_comes_first_and_every_kernel_is_tried(some):
     assert len(set(some.priors)) == len(some.priors)
 
 
+def test_a_study_is_of_the_kernels_programs(some, monkeypatch):
+    """It goes on where only the words of a certificate are others."""
+    load_entry = cache.load_entry
+
+    def told_otherwise(path):
+        entry = load_entry(path)
+        said = msgspec.structs.replace(entry.certificate, minimality=("other words",))
+        return msgspec.structs.replace(entry, certificate=said).sealed()
+
+    monkeypatch.setattr(cache, "load_entry", told_otherwise)
+    assert space(PROBLEM).seal == some.seal
+
+
 def test_narrower_words_are_tried_too(skip_isa):
     if host.missing(load("avx512").table):
         skip_isa("avx512", "this processor lacks it")
