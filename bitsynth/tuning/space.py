@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bitsynth.choice import Choice
 from bitsynth.layers.default import Candidate, Fits, Plan, plans
-from bitsynth.layers.tuned import Problem
+from bitsynth.layers.tuned import Problem, known_for
 from bitsynth.program import BIT_AXES
 from bitsynth.schedule.layer import GATHERS, LayerSchedule
 
@@ -40,7 +40,7 @@ class Space:
     blocks: tuple[int, ...]
     bands: tuple[int, ...]
     priors: tuple[LayerSchedule, ...]
-    """What to try first: the default, then the best plans of other kernels and gathers, by the cost model."""
+    """What to try first: the default, then what was tuned before or elsewhere, then the cost model's best plans."""
     seal: str
     """The kernels' digests and the default: times of others are not comparable."""
 
@@ -63,6 +63,13 @@ class Space:
             unroll=_choose(trial, _own("unroll", name), _unrolls(found)),
             bit_axis=_choose(trial, "bit_axis", BIT_AXES) if found.entry.kernel.bit_axes == BIT_AXES else "inner",
         )
+
+    def proposes(self, schedule: LayerSchedule) -> bool:
+        """Whether a trial may have the schedule."""
+        try:
+            return self.suggest(_Fixed(self.params(schedule))) == schedule
+        except LookupError:
+            return False
 
     def _direct(self, found: Candidate) -> Plan:
         return Plan(found, self.problem.geometry, *self.problem.image, "direct", found.entry.kernel.rows)
@@ -95,7 +102,7 @@ def space(problem: Problem, fits: Fits | None = None) -> Space:
     kernels = {_name(p.found): p.found for p in ranked}
     height, width = problem.geometry.output(*problem.image)
     priors = tuple(dict.fromkeys(s.among(problem.threads, height) for s in _priors(ranked)))
-    return Space(
+    found = Space(
         problem,
         dict(sorted(kernels.items())),
         tuple(n for n in BLOCKS if n < height * width),
@@ -103,6 +110,27 @@ def space(problem: Problem, fits: Fits | None = None) -> Space:
         priors,
         " ".join([*sorted(x.entry.kernel.digest[:12] for x in kernels.values()), str(priors[0])]),
     )
+    default, *others = priors
+    tuned = (known.schedule for known, _ in known_for(problem) if found.proposes(known.schedule))
+    return replace(found, priors=tuple(dict.fromkeys([default, *tuned, *others])))
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """A trial whose parameters are given; LookupError for what is no choice."""
+
+    params: Params
+
+    def suggest_categorical(self, name: str, choices: Any) -> Any:
+        return self._one_of(name, choices)
+
+    def suggest_int(self, name: str, low: int, high: int) -> int:
+        return int(self._one_of(name, range(low, high + 1)))
+
+    def _one_of(self, name: str, choices: Sequence[Any]) -> Any:
+        if self.params[name] not in choices:
+            raise LookupError(name)
+        return self.params[name]
 
 
 def _name(what: Candidate | LayerSchedule) -> str:

@@ -17,7 +17,7 @@ from bitsynth.build import host
 from bitsynth.errors import NoKernel, Refuted, SpecError, ToolError
 from bitsynth.isa.load import load
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.tuned import Problem
+from bitsynth.layers.tuned import Problem, Tuned, store, user_folder
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.tuning import space as spaces
 from bitsynth.tuning import study as studies
@@ -112,6 +112,21 @@ def test_the_default_comes_first_and_every_kernel_is_tried(some):
     assert {s.method for s in some.priors} == {"popcount", "lookup", "multiply"}
     assert {s.gather for s in some.priors} == {"direct", "im2col"}
     assert len(set(some.priors)) == len(some.priors)
+
+
+def test_what_was_tuned_before_is_tried_after_the_default(some):
+    """Were it on another processor or with other kernels; not where this space has no such schedule."""
+    changed = msgspec.structs.replace(some.priors[0], columns_first=True, block_rows=64)
+    odd = msgspec.structs.replace(changed, block_rows=65)
+    for kind, schedule in (("another", changed), ("a third", odd), ("a fourth", some.priors[3])):
+        digests = {"digest": "0" * 32, "default_digest": "0" * 32}
+        times = {"nanoseconds": 1.0, "default_nanoseconds": 2.0}
+        known = Tuned(PROBLEM, schedule, "k", default=changed, compiler="cc", processor=kind, **digests, **times)
+        store(known, user_folder())
+    default, *others = some.priors
+    others.remove(some.priors[3])
+    assert space(PROBLEM).priors == (default, some.priors[3], changed, *others)
+    assert space(PROBLEM).seal == some.seal
 
 
 def test_a_study_is_of_the_kernels_programs(some, monkeypatch):
