@@ -25,7 +25,7 @@ import report
 
 from bitsynth import cache
 from bitsynth.bench.setting import digests
-from bitsynth.cache import Entry
+from bitsynth.entry import Entry
 from bitsynth.errors import BitsynthError
 from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa, load
@@ -147,7 +147,7 @@ def _findings() -> list[Finding]:
     found: dict[str, Finding] = {}
     for path in cache.every():
         try:
-            entry = cache.load_entry(path)
+            entry = cache.load_entry(path).entry
         except BitsynthError as why:
             print(f"left out: {why}", file=sys.stderr)
             continue

@@ -68,7 +68,7 @@ def main() -> int:
         except NoKernel:
             print(f"{name} A{act_bits}W{w_bits} {choice.variant}: no kernel", flush=True)
             continue
-        cache.store(found.entry)
+        cache.store(found.sealed)
         took = time.perf_counter() - start
         print(f"{found.entry.name} {choice.variant} {found.entry.method} {took:.1f} s", flush=True)
     return 0

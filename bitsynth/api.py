@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth import cache
-from bitsynth.cache import Certificate, Entry
 from bitsynth.choice import Choice
 from bitsynth.emit.kernel import CSource
+from bitsynth.entry import Certificate, Entry, ProvedEntry, require_proved
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Requirements, load
 from bitsynth.names import KernelName
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 class MatmulKernel:
-    """A checked kernel under the encodings of `spec`.
+    """A proved kernel under the encodings of `spec`.
 
-    Attributes: `name`, `header`, `source` and `files` (C text), `certificate`, `cost`, `spec`,
-    `k_max` (the largest K it accepts).
+    Attributes: `sealed` (program and proof), `name`, `header`, `source` and `files` (C text), `certificate`,
+    `cost`, `spec`, `k_max` (the largest K it accepts).
     """
 
-    def __init__(self, entry: Entry, spec: MatmulSpec) -> None:
-        self.entry = entry
+    def __init__(self, found: ProvedEntry, spec: MatmulSpec) -> None:
+        self.sealed = require_proved(found)
         self.spec = spec
-        self.name = str(KernelName.of(entry.kernel, spec))
+        self.name = str(KernelName.of(self.entry.kernel, spec))
 
     def __repr__(self) -> str:
         return f"<bitsynth kernel {self.name}>"
@@ -49,30 +49,34 @@ class MatmulKernel:
         """The kernel for a tile of so many rows; SpecError for more than it has, which registers may not hold."""
         if type(rows) is not int or not 1 <= rows <= self.entry.kernel.rows:
             raise SpecError(f"rows of {self.name} can be 1 to {self.entry.kernel.rows}, not {rows!r}")
-        return self._remade(msgspec.structs.replace(self.entry.kernel, rows=rows))
+        return self._derived(msgspec.structs.replace(self.entry.kernel, rows=rows))
 
     def with_flushes(self, steps: int) -> MatmulKernel:
         """The kernel whose sums go to memory after every `steps` steps of K, or before that if its proof wants it."""
         if type(steps) is not int or steps < 1:
             raise SpecError(f"steps between flushes must be a whole number of at least 1, not {steps!r}")
         passes = tuple(flushed(loop, steps) for loop in self.entry.kernel.passes)
-        return self._remade(msgspec.structs.replace(self.entry.kernel, passes=passes))
+        return self._derived(msgspec.structs.replace(self.entry.kernel, passes=passes))
 
     def with_unroll(self, times: int) -> MatmulKernel:
         """The kernel whose innermost loop is unrolled `times` times, 0 for as often as the compiler likes."""
         if type(times) is not int or not 0 <= times <= MAX_UNROLL:
             raise SpecError(f"a loop can be unrolled 0 to {MAX_UNROLL} times, not {times!r}")
-        return self._remade(msgspec.structs.replace(self.entry.kernel, unroll=times))
+        return self._derived(msgspec.structs.replace(self.entry.kernel, unroll=times))
 
     def with_bit_axis(self, position: str) -> MatmulKernel:
         """The kernel whose planes lie where `position`, one of BIT_AXES, says; SpecError where it has no choice."""
         if position not in self.entry.kernel.bit_axes:
             known = " or ".join(self.entry.kernel.bit_axes)
             raise SpecError(f"the bit axis of {self.name} can be {known}, not {position!r}")
-        return self._remade(msgspec.structs.replace(self.entry.kernel, bit_axis=position))
+        return self._derived(msgspec.structs.replace(self.entry.kernel, bit_axis=position))
 
-    def _remade(self, kernel: Kernel) -> MatmulKernel:
-        return self if kernel == self.entry.kernel else MatmulKernel(cache.remade(self.entry, kernel), self.spec)
+    def _derived(self, kernel: Kernel) -> MatmulKernel:
+        return self if kernel == self.entry.kernel else MatmulKernel(self.sealed.derived(kernel), self.spec)
+
+    @property
+    def entry(self) -> Entry:
+        return self.sealed.entry
 
     @property
     def cost(self) -> Cost:

@@ -11,6 +11,10 @@ from bitsynth.schedule import cost
 METHODS = ("popcount", "lookup", "multiply", "dot")
 SKETCHES = ("exact", "paper")
 _OWN_MODEL = {"exact": "ops", "paper": "length"}
+INDEX_BITS = (6, 4)
+"""Positions of K a table lookup takes in at once, the most first."""
+DOT_POSITIONS = 4
+"""An instruction that sums so many products is a dot product."""
 
 
 @dataclass(frozen=True)
@@ -52,3 +56,17 @@ class Choice:
         cost.metric(name, self.model)
         isa = load(name)
         return isa.for_cpu(self.model) if self.model in isa.table.cpu else isa
+
+
+def scope(isa: Isa, method: str, sketch: str) -> str:
+    """The kernels a claim of minimality speaks of: what the sketch of `method` contains on this instruction set."""
+    if sketch == "paper":
+        return "shortest program for a plane pair in the paper's instruction list"
+    if method == "popcount":
+        return "fewest popcounts and gates on one bit position"
+    if method == "lookup":
+        most = next(bits for bits in INDEX_BITS if 1 << bits <= isa.word.lanes)
+        return f"cheapest of lookup sketches with at most {most} positions"
+    if method == "dot":
+        return f"cheapest of sketches whose instruction sums {DOT_POSITIONS} products"
+    return "cheapest of sketches whose instruction multiplies bytes"

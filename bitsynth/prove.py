@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, cast
 
 from bitsynth.errors import Refuted
-from bitsynth.isa.domains.forms import Entry, Field, Form, Inexact, Payload, Pieces, as_form, variable
-from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.domains.forms import Field, Inexact, Payload, Pieces, as_form
 from bitsynth.isa.domains.symbolic import SymbolicDomain
 from bitsynth.isa.load import Isa
+from bitsynth.proved import Discharge
 from bitsynth.require_z3 import z3
 from bitsynth.sketches.solver import Budget
-from bitsynth.uses import Lane, Operands, Use
+from bitsynth.uses import Lane, Operands, Use, believed
+
+
+def by_solver(budget: Budget) -> Discharge:
+    """What discharges obligations with Z3, within the budget."""
+    return partial(discharge, budget=budget)
 
 
 def discharge(isa: Isa, uses: Iterable[Use], budget: Budget) -> int:
@@ -33,10 +38,10 @@ def discharge(isa: Isa, uses: Iterable[Use], budget: Budget) -> int:
 def _prove(isa: Isa, use: Use, budget: Budget) -> None:
     instr = isa[use.op]
     given = _Given(use.operands)
-    believed = _believed(isa, use, given)
+    beliefs = _believed(isa, use)
     machine = instr(SymbolicDomain(), given.machine, use.imm)
     proved: set[Any] = set()
-    for n, (got, want) in enumerate(zip(machine, believed, strict=True)):
+    for n, (got, want) in enumerate(zip(machine, beliefs, strict=True)):
         term = _term(want, given, instr.out.bits)
         claim = _canonical(z3.simplify(got - term), given.names)
         if claim in proved:
@@ -47,71 +52,56 @@ def _prove(isa: Isa, use: Use, budget: Budget) -> None:
             raise Refuted(f"{use.statement}: lane {n} is not what the linear domain says: {model.values}")
 
 
-def _believed(isa: Isa, use: Use, given: _Given) -> list[Payload]:
+def _believed(isa: Isa, use: Use) -> list[Payload]:
     try:
-        return isa[use.op](LinearDomain(1 << len(use.operands)), given.linear, use.imm)
+        return believed(isa, use)
     except Inexact as why:
         raise Refuted(f"{use.statement}: {why}") from None
 
 
 class _Given:
-    """The operands of a use, once as bit-vectors and once as the linear domain's payloads."""
+    """The operands of a use as bit-vectors, and those that stand for the unknowns of `uses.payloads`."""
 
     def __init__(self, operands: Operands) -> None:
         self.operands = operands
         self.names: dict[str, Lane] = {}
         self.ranges: list[Any] = []
         self.values: dict[Hashable, tuple[Any, bool]] = {}
-        self._parts: dict[tuple[int, int], list[tuple[Any, Form]]] = {}
-        pairs = [[self._lane(k, n, x) for n, x in enumerate(lanes)] for k, lanes in enumerate(operands)]
-        self.machine = [[machine for machine, _ in lanes] for lanes in pairs]
-        self.linear = [[linear for _, linear in lanes] for lanes in pairs]
+        self._parts: dict[tuple[int, int], list[Any]] = {}
+        self.machine = [[self._lane(k, n, x) for n, x in enumerate(lanes)] for k, lanes in enumerate(operands)]
 
-    def _lane(self, k: int, n: int, lane: Lane) -> tuple[Any, Payload]:
-        """Operand k is a free boolean function of its own, lane n is column n."""
+    def _lane(self, k: int, n: int, lane: Lane) -> Any:
         if lane.kind == "entry":
-            parts = self._table(k, lane)
-            chosen = [value for i, (value, _) in enumerate(parts) if lane.low >> i & 1]
-            entry = Entry(tuple(form for _, form in parts), lane.low)
-            return sum(chosen, z3.BitVecVal(0, lane.bits)), entry
-        x = self._unknown(f"x{k}_{n}", lane)
-        return x, self._payload(x, (k, n), 0, lane)
+            chosen = [value for i, value in enumerate(self._table(k, lane)) if lane.low >> i & 1]
+            return sum(chosen, z3.BitVecVal(0, lane.bits))
+        return self._unknown(f"x{k}_{n}", lane, (k, n))
 
-    def _unknown(self, name: str, lane: Lane) -> Any:
+    def _unknown(self, name: str, lane: Lane, place: tuple[Hashable, ...]) -> Any:
+        x = z3.BitVec(name, lane.bits)
         self.names[name] = lane
-        return z3.BitVec(name, lane.bits)
+        self._bound(x, place, lane)
+        return x
 
-    def _table(self, k: int, lane: Lane) -> list[tuple[Any, Form]]:
-        """Value and payload of each part of the entry's table."""
-        key = k, lane.high
-        if key not in self._parts:
-            found = []
-            for i, part in enumerate(lane.pieces):
-                value = self._unknown(f"d{k}_{lane.high}_{i}", part)
-                payload = self._payload(value, (k, lane.high, "part", i), 0, part)
-                found.append((value, as_form(payload)))
-            self._parts[key] = found
-        return self._parts[key]
+    def _table(self, k: int, lane: Lane) -> list[Any]:
+        """The value of each part of the entry's table."""
+        number = lane.high
+        if (k, number) not in self._parts:
+            self._parts[k, number] = [
+                self._unknown(f"d{k}_{number}_{i}", part, (k, number, "part", i)) for i, part in enumerate(lane.pieces)
+            ]
+        return self._parts[k, number]
 
-    def _payload(self, x: Any, place: tuple[Hashable, ...], offset: int, lane: Lane) -> Payload:
-        """The lane, of which `x` is the value, `offset` bits up in lane place[1] of operand place[0]."""
-        k, n = place[0], place[1]
+    def _bound(self, x: Any, place: tuple[Hashable, ...], lane: Lane) -> None:
+        """Keep what is known of `x`, the value of `lane` at `place`."""
         if lane.kind == "pieces":
-            pieces: list[tuple[Payload, int]] = []
+            start = 0
             for i, piece in enumerate(lane.pieces):
-                start = sum(p.bits for p in lane.pieces[:i])
-                value = z3.Extract(start + piece.bits - 1, start, x)
-                pieces.append((self._payload(value, (*place, i), offset + start, piece), piece.bits))
-            return Pieces(tuple(pieces))
+                self._bound(z3.Extract(start + piece.bits - 1, start, x), (*place, i), piece)
+                start += piece.bits
+            return
         self.ranges += _range(x, lane)
-        if lane.kind == "const":
-            return lane.low
         if lane.kind == "sum":
             self.values["x", place] = x, lane.low < 0
-            return variable(("x", place), lane.low, lane.high)
-        operand, column = cast("tuple[int, int]", (k, n))
-        table = sum(1 << row for row in range(1 << len(self.operands)) if row >> operand & 1)
-        return Field(table, column, offset, lane.high & ~lane.low, lane.low)
 
     def function(self, tt: int, column: int, position: int) -> Any:
         """The boolean function `tt` of the operands' bits at one place, as one bit."""

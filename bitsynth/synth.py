@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bitsynth import cache, prove
-from bitsynth.cache import Entry, RunnerUp
+from bitsynth import prove
 from bitsynth.choice import METHODS, Choice
+from bitsynth.entry import Entry, ProvedEntry, RunnerUp, seal
 from bitsynth.errors import NoKernel, SpecError
-from bitsynth.isa.load import Isa, load
+from bitsynth.isa.load import Isa
 from bitsynth.program import Kernel
+from bitsynth.proved import Proved
 from bitsynth.schedule import cost, spread, tile
 from bitsynth.sketches import compute, paper, table
 from bitsynth.sketches.solver import DEFAULT_RLIMIT, Budget
@@ -36,8 +37,12 @@ class Stage:
 class Synthesis:
     """A proved kernel, ready to be cached, and the stages that led to it."""
 
-    entry: Entry
+    sealed: ProvedEntry
     stages: tuple[Stage, ...]
+
+    @property
+    def entry(self) -> Entry:
+        return self.sealed.entry
 
     @property
     def seconds(self) -> float:
@@ -73,10 +78,10 @@ def synthesize(
     best = found[0]
     progress("prove: lemmas and instruction uses")
     clock = _Clock()
-    entry, uses = cache.make_entry(best.kernel, spec, choice, best.method, best.claims, best.bound, others)
-    prove.discharge(load(spec.isa), uses, budget)
-    lemmas = len(entry.certificate.lemmas) + len(uses)
+    proved = Proved(best.kernel, prove.by_solver(budget))
+    lemmas = len(proved.lemmas) + len(proved.obligations)
     proof = clock.stage("prove", f"{lemmas} lemmas, K up to {spec.core.k_max:,}", "proved, checker agrees")
+    entry = seal(proved, choice, best.method, best.claims, best.bound, others)
     return Synthesis(entry, (*(s for c in found for s in c.stages), proof))
 
 
@@ -104,6 +109,8 @@ def candidates(
 
 def _across_methods(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
     """Sort key of kernels of different methods: the figure to a tenth, rounded up, then what they read.
+
+    `bitsynth synth` says so where a runner-up has the lower figure.
 
     Models leave loads out. The one case this decides is A1W1 of AVX-512, where the popcount
     kernel is measured to be as fast as the lookup one or faster.

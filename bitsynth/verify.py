@@ -1,7 +1,7 @@
 """The independent checker: does a microkernel compute the product, for every input?
 
 It runs the kernel's programs in the linear domain and composes them end to end: planes,
-tables, gates, counts, the nest of loops over K with its bounds, the int32 tile. It imports neither
+tables, gates, counts, the nest of loops over K with its bounds, the int32 tile, the encodings. It imports neither
 the synthesizer nor Z3; what it takes on trust is one lemma for each instruction use it
 lists, which `prove` discharges with Z3.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from bitsynth.encodings import encoding_lemma
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.growth import Growth, Sums, TraceFactory, anything, compose, pass_effect, step_growth
 from bitsynth.isa.check import require_tested
@@ -55,6 +56,7 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
         if carried is None:
             tile = [add_forms(have, compose(form, grown)) for have, form in zip(tile, effect.taken, strict=True)]
     lemmas += _check_product(kernel, tile)
+    lemmas.append(encoding_lemma(kernel.isa, kernel.act_bits, kernel.w_bits))
     check_used(isa, kernel)
     return Checked(tuple(lemmas))
 

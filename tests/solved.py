@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock
 
-from bitsynth import cache as store
 from bitsynth import synth
-from bitsynth.cache import Entry
 from bitsynth.choice import Choice
+from bitsynth.entry import Entry, ProvedEntry, seal
 from bitsynth.program import Kernel
+from bitsynth.proved import Proved, examine, on_record, statements
 from bitsynth.sketches.solver import Budget
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 
@@ -51,20 +51,27 @@ def spec_of(isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
     return MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
 
 
-@cache
 def entry(isa: str, method: str, act_bits: int, w_bits: int) -> Entry:
-    """A checked entry, as if it had been asked for by its method; its lemmas are not discharged."""
+    """The text of `sealed`."""
+    return sealed(isa, method, act_bits, w_bits).entry
+
+
+@cache
+def sealed(isa: str, method: str, act_bits: int, w_bits: int) -> ProvedEntry:
+    """A checked kernel, as if it had been asked for by its method and its lemmas were on record as discharged."""
     path = Path(os.environ["BITSYNTH_TEST_SOLVED"], f"{name((isa, method, act_bits, w_bits))}.json")
     with FileLock(f"{path}.lock"):
         if not path.exists():
             path.write_bytes(msgspec.json.encode(_solved(isa, method, act_bits, w_bits)))
-    return msgspec.json.decode(path.read_bytes(), type=Entry)
+    text = msgspec.json.decode(path.read_bytes(), type=Entry)
+    return ProvedEntry(Proved(text.kernel, on_record(text.certificate.instructions)), text)
 
 
 def _solved(isa: str, method: str, act_bits: int, w_bits: int) -> Entry:
     spec, choice = spec_of(isa, act_bits, w_bits), Choice(method)
     (best,), others = synth.candidates(choice.isa(isa), spec, choice, Budget())
-    return store.make_entry(best.kernel, spec, choice, method, best.claims, best.bound, others)[0]
+    recorded = on_record(statements(examine(best.kernel)[1]))
+    return seal(Proved(best.kernel, recorded), choice, method, best.claims, best.bound, others).entry
 
 
 def kernel(isa: str, method: str, act_bits: int, w_bits: int) -> Kernel:

@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth import cache
-from bitsynth.cache import Entry
 from bitsynth.cli import output
 from bitsynth.cli.options import Json
+from bitsynth.entry import Entry
 from bitsynth.errors import BitsynthError, SpecError
 
 Check = Annotated[bool, typer.Option("--check", help="Check every certificate again, not the seal alone.")]
@@ -31,6 +31,12 @@ class _Cached:
     problem: str
 
 
+_NOTES = (
+    "ops, bound and cycles are per 128 multiply-accumulates; loads are not in ops",
+    "bound and min are claims on record; `bitsynth verify NAME` solves them again",
+)
+
+
 def list_kernels(check: Check = False, as_json: Json = False) -> None:
     """List the cached kernels, the user's over the shipped ones."""
     found = sorted((_read(path, check) for path in cache.every()), key=lambda c: c.variant)
@@ -41,7 +47,7 @@ def list_kernels(check: Check = False, as_json: Json = False) -> None:
             rows = [c for c in found if _isa(c) == isa]
             cpus = list(dict.fromkeys(cpu for c in rows if c.entry for cpu in c.entry.cost.cycles))
             output.write(output.fitting(partial(_table, rows, cpus), partial(_table, rows, [])), "")
-        output.write(Text("ops, bound and cycles are per 128 multiply-accumulates; loads are not in ops", "dim"))
+        output.write(*(Text(line, "dim") for line in _NOTES))
     for c in found:
         if c.problem:
             output.warning(_one_line(c.problem))
@@ -54,7 +60,7 @@ def _read(path: Path, check: bool) -> _Cached:
     variant = "/".join(place[1:-1])
     origin = "user" if mine else "shipped"
     try:
-        entry = cache.load_entry(path) if check else cache.read_entry(path)
+        entry = cache.load_entry(path).entry if check else cache.read_entry(path)
         if entry.name != path.stem:
             raise SpecError(f"{path} holds {entry.name}; delete it or give it back its name")
     except BitsynthError as why:
@@ -89,7 +95,7 @@ def _table(found: list[_Cached], cpus: list[str], gap: int) -> Table:
             c.entry.method,
             f"{cost.ops_per_128_mac:.2f}",
             f"{cost.lower_bound:.3g}",
-            Text("yes", "green") if cost.minimal else "no",
+            "yes" if cost.minimal else "no",
             *(f"{cost.cycles[cpu]:.2f}" if cpu in cost.cycles else "-" for cpu in cpus),
             _rounded(c.entry.certificate.k_max),
             origin,
@@ -121,7 +127,7 @@ def _facts(c: _Cached) -> dict[str, Any]:
             "method": c.entry.method,
             "ops_per_128_mac": cost.ops_per_128_mac,
             "lower_bound": cost.lower_bound,
-            "minimal": cost.minimal,
+            "minimal": cost.minimal or None,
             "cycles": cost.cycles,
             "k_max": c.entry.certificate.k_max,
         }

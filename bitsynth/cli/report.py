@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from bitsynth.cache import Entry
 from bitsynth.cli import output
+from bitsynth.entry import Entry
 from bitsynth.isa.load import load
 from bitsynth.names import KernelName
+from bitsynth.schedule.cost import Cost
 from bitsynth.spec import MatmulSpec
 
 _LABEL = 9
@@ -39,6 +40,12 @@ def price_text(entry: Entry) -> str:
     paper = load(kernel.isa).table.paper
     theirs = paper.operations.get(f"a{kernel.act_bits}w{kernel.w_bits}") if paper else None
     return f"{entry.cost.ops_per_128_mac:.2f} ops per 128 MAC" + (f" (paper {theirs})" if theirs else "")
+
+
+def claim_line(price: Cost) -> Line:
+    """What a file claims of the steady loop: the least it takes, and in which sketch this kernel's takes no more."""
+    claim = price.minimal or "best found", f"steady loop of {price.lower_bound:g} ops or more"
+    return Line("claim", (*claim, "on record; `bitsynth verify` solves it again"), free=True)
 
 
 def print_lines(*lines: Line) -> None:

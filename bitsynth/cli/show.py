@@ -15,11 +15,11 @@ from rich.text import Text
 
 from bitsynth import cache
 from bitsynth.api import MatmulKernel
-from bitsynth.cache import Entry
 from bitsynth.cli import output
 from bitsynth.cli.options import Json, Name, Variant, locate
 from bitsynth.cli.planes import input_text, lane_text, plane_text
-from bitsynth.cli.report import price_text
+from bitsynth.cli.report import claim_line, price_text
+from bitsynth.entry import Entry
 from bitsynth.isa.load import Isa, load
 from bitsynth.names import KernelName
 from bitsynth.program import Build, Constant, Kernel, Loop, Pass, Planes, Step
@@ -30,9 +30,10 @@ _C = Annotated[bool, typer.Option("--c", help="Print the C source instead.")]
 def show(name: Name, c: _C = False, variant: Variant = None, as_json: Json = False) -> None:
     """Show a cached kernel: inputs, programs, lane meanings, cost, or its C."""
     parsed = KernelName.parse(name)
-    entry = cache.load_entry(locate(name, variant))
+    found = cache.load_entry(locate(name, variant))
+    entry = found.entry
     if c:
-        sys.stdout.write(MatmulKernel(entry, parsed.spec).source)
+        sys.stdout.write(MatmulKernel(found, parsed.spec).source)
     elif as_json:
         output.write_json(_facts(name, parsed, entry))
     else:
@@ -56,13 +57,12 @@ def _heading(text: str) -> Text:
 def _cost(entry: Entry) -> list[str]:
     price, certificate = entry.cost, entry.certificate
     cycles = ", ".join(f"{cpu} {x:.2f}" for cpu, x in price.cycles.items())
-    minimal = "minimal" if price.minimal else "best found"
     lemmas = len(certificate.lemmas) + len(certificate.instructions)
     return [
-        f"method    {entry.method}" + ("" if entry.asked else ", the cheapest of all"),
+        f"method    {entry.method}" + ("" if entry.asked else ", the cheapest of all to a tenth"),
         f"cost      {price_text(entry)}, {price.loads_per_128_mac:.2f} loads",
         f"cycles    {cycles} per 128 MAC" if cycles else "cycles    no processor of the tables has all instructions",
-        f"bound     steady loop, {price.lower_bound:g} ops or more: {minimal} in the {certificate.sketch} sketch",
+        f"claim     {', '.join(claim_line(price).cells)}",
         f"proof     {lemmas} lemmas, K up to {certificate.k_max:,}",
     ]
 

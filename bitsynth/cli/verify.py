@@ -11,111 +11,119 @@ from typing import Annotated, Any
 import typer
 
 from bitsynth import cache
-from bitsynth.cache import Entry
 from bitsynth.cli import output
-from bitsynth.cli.encodings import check_encoding
 from bitsynth.cli.options import Json, Name, Variant, locate
 from bitsynth.cli.report import Line, print_lines
+from bitsynth.entry import Entry, ProvedEntry, core_spec
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
 from bitsynth.names import KernelName
 from bitsynth.spec import MatmulSpec
-from bitsynth.uses import Use
 
-_NoZ3 = Annotated[bool, typer.Option("--no-z3", help="Leave the instruction lemmas to the stored certificate.")]
-_Minimality = Annotated[bool, typer.Option("--minimality", help="Solve the sketch again and compare the claims.")]
+_NoZ3 = Annotated[bool, typer.Option("--no-z3", help="Leave what takes the solver to the stored certificate.")]
+_NoMinimality = Annotated[bool, typer.Option("--no-minimality", help="Do not solve the sketch again.")]
 
 
 def verify(
     name: Name,
     no_z3: _NoZ3 = False,
-    minimality: _Minimality = False,
+    no_minimality: _NoMinimality = False,
     variant: Variant = None,
     as_json: Json = False,
 ) -> None:
-    """Check a cached kernel's certificate again: composition, instructions, encoding, minimality."""
+    """Check a cached kernel's certificate again: composition and instructions; and its claims, by solving anew."""
     spec = KernelName.parse(name).spec
     path = locate(name, variant)
+    solve_again = not (no_z3 or no_minimality)
     with output.progress("verify") as say:
         say("composition")
-        lines, entry, uses = _composition(path, spec)
-        lines.append(_instructions(entry, uses, no_z3, say))
-        lines.append(_minimality_line(entry, spec, minimality, say))
+        lines, found = _composition(path)
+        lines.append(_on_record(found) if no_z3 else _discharged(found, say))
+        lines.append(_solved_again(found.entry, say) if solve_again else _claims_on_record(found.entry))
     verdict = f"for every input, K up to {spec.k_max:,}"
     if no_z3:
         verdict += "; the instruction lemmas were not discharged again"
     if as_json:
-        output.write_json(_facts(name, spec, entry, lines, no_z3=no_z3, minimality=minimality))
+        output.write_json(_facts(name, spec, found.entry, lines, discharged=not no_z3, solved_again=solve_again))
         return
     print_lines(*lines, Line("proved", (verdict,), free=True))
 
 
-def _composition(path: Path, spec: MatmulSpec) -> tuple[list[Line], Entry, set[Use]]:
-    """The checker's lemmas by class, and the instruction uses they rest on."""
+def _composition(path: Path) -> tuple[list[Line], ProvedEntry]:
+    """The checker's lemmas by class."""
     start = time.perf_counter()
-    entry = cache.load_entry(path)
-    lemmas, uses = cache.examine(entry.kernel)
+    found = cache.load_entry(path)
     spent = time.perf_counter() - start
     classes: dict[str, list[str]] = defaultdict(list)
-    for lemma in lemmas:
+    for lemma in found.proved.lemmas:
         kind, _, statement = lemma.partition(": ")
         classes["passes" if kind.startswith("pass ") else kind].append(statement)
     lines = [
-        Line(kind, (output.count(len(found), "lemma"), "checked"), None if n else spent)
-        for n, (kind, found) in enumerate(classes.items())
+        Line(kind, (output.count(len(said), "lemma"), "checked"), None if n else spent)
+        for n, (kind, said) in enumerate(classes.items())
     ]
-    start = time.perf_counter()
-    pairs = check_encoding(spec)
-    lines.append(Line("encoding", (f"{pairs:,} code pairs", "checked"), time.perf_counter() - start))
-    return lines, entry, uses
+    return lines, found
 
 
-def _instructions(entry: Entry, uses: set[Use], no_z3: bool, say: Callable[[str], None]) -> Line:
-    found = output.count(len(uses), "instruction lemma")
-    if no_z3:
-        return Line("machine", (found, "as stored, not discharged"))
+def _on_record(found: ProvedEntry) -> Line:
+    lemmas = output.count(len(found.proved.obligations), "instruction lemma")
+    return Line("machine", (lemmas, "on record, not discharged"))
+
+
+def _discharged(found: ProvedEntry, say: Callable[[str], None]) -> Line:
+    lemmas = output.count(len(found.proved.obligations), "instruction lemma")
     say("starting the solver")
     start = time.perf_counter()
     from bitsynth import prove
     from bitsynth.sketches.solver import Budget
 
-    say(f"discharging {found}")
-    asked = prove.discharge(load(entry.kernel.isa), uses, Budget())
-    return Line("machine", (found, f"discharged by Z3, {output.count(asked, 'query')}"), time.perf_counter() - start)
+    say(f"discharging {lemmas}")
+    asked = prove.discharge(load(found.entry.kernel.isa), found.proved.obligations, Budget())
+    return Line("machine", (lemmas, f"discharged by Z3, {output.count(asked, 'query')}"), time.perf_counter() - start)
 
 
-def _minimality_line(entry: Entry, spec: MatmulSpec, again: bool, say: Callable[[str], None]) -> Line:
-    claims = output.count(len(entry.certificate.minimality), "claim")
-    if not again:
-        return Line("minimal", (f"{claims}, bound {entry.cost.lower_bound:g} ops", "as stored, not solved again"))
+def _claims(entry: Entry) -> str:
+    return f"{output.count(len(entry.certificate.minimality), 'claim')}, bound {entry.cost.lower_bound:g} ops"
+
+
+def _claims_on_record(entry: Entry) -> Line:
+    return Line("minimal", (_claims(entry), "on record, not solved again"))
+
+
+def _solved_again(entry: Entry, say: Callable[[str], None]) -> Line:
+    """The sketches solved from scratch, which must give what the file claims; Refuted otherwise."""
     start = time.perf_counter()
     from bitsynth import synth
-    from bitsynth.sketches import compute
 
-    compute.forget()
-    found = synth.synthesize(spec, entry.choice, progress=say).entry
-    if (found.certificate.minimality, found.cost.lower_bound) != (entry.certificate.minimality, entry.cost.lower_bound):
-        raise Refuted(f"{entry.name}: solved again, the sketch gives other claims of minimality than the certificate")
-    same = "same kernel" if found == entry else "another kernel of the same cost"
-    return Line(
-        "minimal",
-        (f"{claims}, bound {entry.cost.lower_bound:g} ops", f"solved again, {same}"),
-        time.perf_counter() - start,
-    )
+    synth.forget()
+    found = synth.synthesize(core_spec(entry.kernel), entry.choice, progress=say).entry
+    if wrong := [what for what, claimed in _CLAIMED.items() if claimed(found) != claimed(entry)]:
+        raise Refuted(f"{entry.name}: solved again, the sketches give other {' and '.join(wrong)} than the certificate")
+    same = "same kernel" if found.kernel == entry.kernel else "another kernel of the same cost"
+    return Line("minimal", (_claims(entry), f"solved again, {same}"), time.perf_counter() - start)
+
+
+_CLAIMED: dict[str, Callable[[Entry], object]] = {
+    "claims of minimality": lambda entry: entry.certificate.minimality,
+    "lower bound": lambda entry: entry.cost.lower_bound,
+    "cost": lambda entry: entry.cost,
+    "runners-up": lambda entry: entry.runners_up,
+}
+"""What a file says of a kernel that only the search for it can tell."""
 
 
 def _facts(
-    name: str, spec: MatmulSpec, entry: Entry, lines: list[Line], *, no_z3: bool, minimality: bool
+    name: str, spec: MatmulSpec, entry: Entry, lines: list[Line], *, discharged: bool, solved_again: bool
 ) -> dict[str, Any]:
     return {
         "name": name,
-        "proved": not no_z3,
+        "proved": discharged,
         "composition_checked": True,
-        "instructions_discharged": not no_z3,
-        "minimality_solved_again": minimality,
+        "instructions_discharged": discharged,
+        "minimality_solved_again": solved_again,
         "k_max": spec.k_max,
         "lower_bound": entry.cost.lower_bound,
-        "minimal": entry.cost.minimal,
+        "minimal": entry.cost.minimal or None,
         "checks": [
             {"name": x.label, "what": x.cells[0], "verdict": x.cells[1], "seconds": round(x.seconds or 0.0, 4)}
             for x in lines

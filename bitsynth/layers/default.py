@@ -10,8 +10,8 @@ import msgspec
 from bitsynth import cache
 from bitsynth.build import host
 from bitsynth.build.runners import runs_natively
-from bitsynth.cache import Entry
 from bitsynth.choice import METHODS, Choice
+from bitsynth.entry import Entry
 from bitsynth.errors import NoKernel
 from bitsynth.isa.load import Isa, load, names, narrower
 from bitsynth.isa.tables import CpuTable
@@ -87,7 +87,7 @@ def candidates(act: Operand, wgt: Operand, isa: str, fits: Fits | None = None) -
         for method in METHODS:
             for channels in CHANNELS:
                 path = cache.find(spec, Choice(method, channels=channels).variant)
-                if path is not None and (fits or runs)(entry := cache.load_entry(path)):
+                if path is not None and (fits or runs)(entry := cache.load_entry(path).entry):
                     yield Candidate(entry, method, channels)
 
 

@@ -16,8 +16,8 @@ import msgspec
 
 from bitsynth import cache, paths
 from bitsynth.build.runners import runs_natively
-from bitsynth.cache import Entry
 from bitsynth.choice import Choice
+from bitsynth.entry import Entry
 from bitsynth.errors import BitsynthWarning, NoKernel, SpecError
 from bitsynth.files import locked, read_file, replace_file, set_aside, unwritable
 from bitsynth.isa.load import load
@@ -154,7 +154,7 @@ def entry_of(problem: Problem, schedule: LayerSchedule) -> Entry:
     path = cache.find(spec, choice.variant)
     if path is None:
         raise NoKernel(f"the kernel of {schedule} is gone from the cache; tune again")
-    return cache.load_entry(path)
+    return cache.load_entry(path).entry
 
 
 def store(tuned: Tuned, folder: Path) -> Path:

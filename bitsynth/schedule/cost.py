@@ -24,13 +24,14 @@ SUSTAINED = 0.85
 class Cost(msgspec.Struct, frozen=True):
     """Per 128 multiply-accumulates, flushes amortised over K = 576, loads apart.
 
-    `lower_bound` is the least the steady loop of the sketch takes; `minimal` says that this
-    kernel's steady loop takes no more, and that its flush is the cheapest for that loop.
+    `lower_bound` is the least the steady loop of the sketch takes, as it was solved. Where this kernel's
+    steady loop takes no more, and its flush is the cheapest for that loop, `minimal` names the sketch;
+    else it is empty.
     """
 
     ops_per_128_mac: float
     lower_bound: float
-    minimal: bool
+    minimal: str
     loads_per_128_mac: float
     instructions: int
     cycles: dict[str, float]

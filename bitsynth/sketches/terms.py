@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 
+from bitsynth.choice import DOT_POSITIONS, INDEX_BITS
 from bitsynth.errors import NoKernel
 from bitsynth.isa.domains.forms import (
     Entry,
@@ -31,10 +32,7 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
 
-INDEX_BITS = (6, 4)
 _SLOT_BYTES = (1, 2, 4)
-DOT_POSITIONS = 4
-"""An instruction that sums so many products is a dot product."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 from bitsynth.build.runners import no_times
-from bitsynth.cache import Entry
 from bitsynth.device import Device
+from bitsynth.entry import Entry
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.load import load
 from bitsynth.wellformed import needs

@@ -5,7 +5,7 @@ from itertools import accumulate
 from operator import mul
 
 import numpy as np
-from solved import entry
+from solved import sealed
 
 from bitsynth import api
 from bitsynth.spec import Encoding, MatmulSpec, Operand
@@ -26,7 +26,7 @@ def kernel(isa, act_bits, w_bits, act="unsigned", wgt="bipolar"):
 def of_method(isa, method, act_bits, w_bits, act="unsigned", wgt="bipolar"):
     """The kernel of one method, compiled once."""
     spec = MatmulSpec(isa, Operand(act_bits, Encoding(act)), Operand(w_bits, Encoding(wgt)))
-    return api.MatmulKernel(entry(isa, method, act_bits, w_bits), spec)
+    return api.MatmulKernel(sealed(isa, method, act_bits, w_bits), spec)
 
 
 def encodings(act_bits, w_bits):

@@ -30,7 +30,7 @@ def solved(request, tmp_path_factory):
 @pytest.fixture
 def kernel(solved):
     """With a runner of its own."""
-    return MatmulKernel(solved.entry, solved.spec)
+    return MatmulKernel(solved.sealed, solved.spec)
 
 
 @pytest.mark.parametrize("runner", ["qemu", "unicorn"])

@@ -8,7 +8,7 @@ import pytest
 from reference import CORE, ISAS, PATTERNS, WIDTHS, check, encodings, kernel, of_method, operand, periods
 from solved import RUNNABLE, name
 
-from bitsynth import api, cache
+from bitsynth import api
 from bitsynth.errors import SpecError
 from bitsynth.schedule.loops import with_times
 
@@ -282,6 +282,6 @@ def test_planes_that_share_sums_flush_together(times):
     high, low = k.entry.kernel.passes
     for passes in ((with_times(high, 1, times), low), (high, with_times(low, 1, times))):
         uneven = msgspec.structs.replace(k.entry.kernel, passes=passes)
-        shorter = api.MatmulKernel(cache.remade(k.entry, uneven), k.spec)
+        shorter = api.MatmulKernel(k.sealed.derived(uneven), k.spec)
         for length in (1, 83, 84, 85, 84 * times + 5, 2000):
             check(shorter, 4, length, 70, ("random", "max"))

@@ -86,9 +86,10 @@ def test_a_method_that_lacks_an_instruction_says_so():
 @pytest.mark.parametrize("method", ["lookup", "multiply"])
 def test_a_method_asked_for(method, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    entry = synthesize(spec("avx2", 2, 3), Choice(method)).entry
+    found = synthesize(spec("avx2", 2, 3), Choice(method))
+    entry = found.entry
     assert (entry.method, entry.asked, entry.runners_up) == (method, method, ())
-    assert cache.load_entry(cache.store(entry)) == entry
+    assert cache.load_entry(cache.store(found.sealed)).entry == entry
     kernel = get_kernel("avx2", 2, 3, method=method)
     assert kernel.entry == entry
     act, wgt = np.full((3, 1000), 3), np.full((1000, 11), -7)
@@ -113,9 +114,9 @@ def test_choices_that_do_not_exist(fields, said):
 def test_the_papers_sketch_gives_right_kernels(bits, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     act_bits, w_bits = bits
-    entry = synthesize(spec("neon", *bits), Choice(sketch="paper")).entry
-    assert cache.load_entry(cache.store(entry)) == entry
-    kernel = MatmulKernel(entry, spec("neon", *bits))
+    found = synthesize(spec("neon", *bits), Choice(sketch="paper"))
+    assert cache.load_entry(cache.store(found.sealed)).entry == found.entry
+    kernel = MatmulKernel(found.sealed, spec("neon", *bits))
     act = np.full((2, 4608), (1 << act_bits) - 1)
     wgt = np.full((4608, 9), (1 << w_bits) - 1)
     assert (kernel.matmul(act, wgt) == act @ wgt).all()
@@ -125,10 +126,10 @@ def test_the_papers_sketch_gives_right_kernels(bits, tmp_path, monkeypatch):
 @pytest.mark.parametrize("model", quick(["a53"], of=["a53", "length"]))
 @pytest.mark.parametrize("act_bits", quick([1], of=[1, 2]))
 def test_other_costs_give_proved_kernels(act_bits, model):
-    entry = synthesize(spec("neon", act_bits, 1), Choice(model=model)).entry
-    assert entry.model == model
+    found = synthesize(spec("neon", act_bits, 1), Choice(model=model))
+    assert found.entry.model == model
     act, wgt = np.full((3, 1000), (1 << act_bits) - 1), np.ones((1000, 11), int)
-    assert (MatmulKernel(entry, spec("neon", act_bits, 1)).matmul(act, wgt) == act @ wgt).all()
+    assert (MatmulKernel(found.sealed, spec("neon", act_bits, 1)).matmul(act, wgt) == act @ wgt).all()
 
 
 def test_a_kernel_for_a_processor():

@@ -17,6 +17,7 @@ from suites import quick
 
 from bitsynth import cache, errors, paths, verify
 from bitsynth.cli import main
+from bitsynth.entry import Entry
 from bitsynth.isa import load
 from bitsynth.sketches import compute
 
@@ -149,9 +150,8 @@ def test_spent_budget_is_undecided(fails, user):
 def seal(facts):
     """Give an edited entry the digest it calls for: an edit that knows the format."""
     facts["digest"] = ""
-    import msgspec
 
-    entry = msgspec.convert(facts, cache.Entry)
+    entry = msgspec.convert(facts, Entry)
     facts["digest"] = entry.sealed_digest
     return facts
 
@@ -253,6 +253,46 @@ def test_an_edited_cache_file_is_refused(fails, stored, change, resealed):
     said = "does not check" if resealed else "was edited or damaged"
     for argv in (SYNTH, ["verify", shipped().stem], ["show", shipped().stem], ["show", shipped().stem, "--c"]):
         assert said in fails(2, *argv)
+
+
+def one_claim_more(facts):
+    facts["certificate"]["minimality"].append("1x1: no kernel on earth is cheaper: unsat")
+
+
+def lower_bound_met(facts):
+    """What makes a kernel that is not minimal look as if it were."""
+    facts["cost"]["lower_bound"] = round(facts["cost"]["lower_bound"] + 0.01, 2)
+
+
+def dearer_runner_up(facts):
+    priced = next(x for x in facts["runners_up"] if x["cost"] is not None)
+    priced["cost"] += 1
+
+
+FORGED = {
+    one_claim_more: "claims of minimality",
+    lower_bound_met: "lower bound and cost",
+    dearer_runner_up: "runners-up",
+}
+
+
+@pytest.mark.parametrize("change", quick([one_claim_more], of=list(FORGED)))
+def test_a_forged_claim_is_refuted_by_solving_again(fails, works, stored, change):
+    """The proof of the product stands, so the kernel can be used; what the file claims besides is not believed."""
+    edited(stored, change, resealed=True)
+    assert works(*SYNTH)["proved"]
+    said = fails(1, "verify", shipped().stem)
+    assert f"solved again, the sketches give other {FORGED[change]} than the certificate" in said
+
+
+def test_a_stored_sentence_is_not_told_as_a_fact(works, stored, capsys):
+    """What is minimal is said in the program's own words, and as a claim on record."""
+    edited(stored, one_claim_more, resealed=True)
+    for argv in (SYNTH, ["show", shipped().stem], ["verify", shipped().stem, "--no-minimality"]):
+        assert main(argv) == 0
+        out = capsys.readouterr().out
+        assert "no kernel on earth" not in out
+        assert "on record" in out
 
 
 @pytest.mark.parametrize("change", quick([cheaper], of=EDITS))
@@ -531,15 +571,12 @@ def test_two_processes_write_the_same_kernel(user, works):
 def test_processes_that_store_other_tiles_leave_one(user):
     """Each waits between writing its own file and removing what it saw of the others."""
     code = (
-        "import sys, time; from pathlib import Path; from bitsynth import cache\n"
+        "import msgspec, sys, time; from pathlib import Path; from bitsynth import cache\n"
         "seen = cache._files\n"
         "cache._files = lambda *a: (time.sleep(0.5), found := seen(*a), time.sleep(0.5))[1]\n"
-        "cache.store(cache.read_entry(Path(sys.argv[1])))"
+        "found = cache.load_entry(Path(sys.argv[1]))\n"
+        "cache.store(found.derived(msgspec.structs.replace(found.entry.kernel, rows=int(sys.argv[2]))))"
     )
-    other = user.parent / "other.json"
-    entry = cache.read_entry(shipped())
-    changed = msgspec.structs.replace(entry, name=f"{entry.name.rsplit('_', 1)[0]}_9x8x64").sealed()
-    other.write_bytes(msgspec.json.encode(changed))
-    both = [subprocess.Popen([sys.executable, "-c", code, str(path)]) for path in (shipped(), other)]
+    both = [subprocess.Popen([sys.executable, "-c", code, str(shipped()), rows]) for rows in ("1", "2")]
     assert [p.wait(timeout=60) for p in both] == [0, 0]
     assert len(list(user.rglob("*.json"))) == 1

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from solved import entry
+from solved import sealed
 from suites import quick
 
 import bitsynth
@@ -105,8 +105,10 @@ def test_synth_from_cache(run, user):
     out, err = run(*SYNTH)
     name = shipped(widths="a1u_w1b")
     lines = out.splitlines()
-    assert [line[:9].strip() for line in lines] == ["recheck", "bound", "method", "", "kernel", "wrote"]
+    assert [line[:9].strip() for line in lines] == ["recheck", "claim", "method", "", "kernel", "wrote"]
     assert re.match(r"recheck  \d+ lemmas, K up to [\d,]+ +certificate checks +\d+\.\d s$", lines[0])
+    assert lines[1].startswith("claim    fewest popcounts and gates on one bit position ")
+    assert lines[1].endswith("on record; `bitsynth verify` solves it again")
     assert re.match(
         r"method   popcount   next: lookup [\d.]+ ops per 128 MAC, multiply [\d.]+ ops per 128 MAC$", lines[2]
     )
@@ -226,13 +228,14 @@ def test_verify(run):
         "memory", "table", "passes", "bit", "padding", "loop", "encoding", "machine", "minimal", "proved"
     ]  # fmt: skip
     assert re.search(r"machine +\d+ instruction lemmas +discharged by Z3, \d+ quer", out)
-    assert "as stored, not solved again" in out
+    assert "1 lemma" in next(line for line in lines if line.startswith("encoding"))
+    assert "solved again, same kernel" in out
     assert lines[-1].startswith("proved   for every input, K up to ")
 
 
 def test_verify_without_solver_says_so(run):
     out, _ = run("verify", shipped(), "--no-z3")
-    assert "as stored, not discharged" in out
+    assert "on record, not discharged" in out
     assert out.splitlines()[-1].endswith("the instruction lemmas were not discharged again")
     facts, _ = run("verify", shipped(), "--no-z3", "--json")
     assert facts["composition_checked"]
@@ -240,17 +243,16 @@ def test_verify_without_solver_says_so(run):
     assert not facts["proved"]
 
 
-def test_verify_minimality(run):
-    facts, _ = run(*SYNTH, "--fresh", "--json")
-    out, _ = run("verify", facts["name"], "--minimality")
-    assert "solved again, same kernel" in out
+def test_verify_without_solving_again_says_so(run):
+    out, _ = run("verify", shipped(), "--no-minimality")
+    assert "on record, not solved again" in out
 
 
 def test_verify_names_the_encoding_asked_for(run):
     name = shipped(widths="a2u_w2b").replace("a2u_w2b", "a2s_w2t")
-    facts, _ = run("verify", name, "--json")
+    facts, _ = run("verify", name, "--json", "--no-minimality")
     assert facts["name"] == name
-    assert next(c for c in facts["checks"] if c["name"] == "encoding")["what"] == "12 code pairs"
+    assert any("16 pairs of encodings are exact on all 225 pairs of codes" in x for x in facts["lemmas"])
 
 
 SHOWN = {
@@ -269,9 +271,9 @@ SHOWN = {
 @pytest.fixture(params=SHOWN, ids=lambda c: "-".join(map(str, c)))
 def kept(request, user):
     """A kernel of each method in the user's cache."""
-    made = entry(*request.param)
+    made = sealed(*request.param)
     cache.store(made)
-    return request.param, made
+    return request.param, made.entry
 
 
 def programs(found):

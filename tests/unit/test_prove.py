@@ -6,7 +6,7 @@ import pytest
 from solved import REPRESENTATIVE, kernel, name
 from suites import quick
 
-from bitsynth import cache, paths, prove
+from bitsynth import cache, paths, prove, proved
 from bitsynth.errors import Refuted, Undecided
 from bitsynth.isa import load
 from bitsynth.isa.domains.forms import Entry, Field, Form, Pieces
@@ -26,7 +26,7 @@ SHIPPED = sorted(paths.shipped_kernels().glob("*/*.json"))
 
 
 def uses_of(*config):
-    return cache.examine(kernel(*config))[1]
+    return proved.examine(kernel(*config))[1]
 
 
 def bits(n, mask=0xFF, width=8):
@@ -67,14 +67,14 @@ def test_lemmas_of_all_representatives_hold(config):
 @pytest.mark.parametrize("path", quick(SHIPPED[::5], of=SHIPPED), ids=lambda p: p.stem)
 def test_shipped_kernels_list_their_lemmas(path):
     entry = cache.read_entry(path)
-    uses = cache.examine(entry.kernel)[1]
+    uses = proved.examine(entry.kernel)[1]
     assert tuple(sorted(u.statement for u in uses)) == entry.certificate.instructions
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED[::2], ids=lambda p: p.stem)
 def test_lemmas_of_shipped_kernels_hold(path):
-    uses = cache.examine(cache.read_entry(path).kernel)[1]
+    uses = proved.examine(cache.read_entry(path).kernel)[1]
     assert prove.discharge(load.load(path.parent.name), uses, Budget()) > 0
 
 

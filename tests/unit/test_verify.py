@@ -8,7 +8,7 @@ import pytest
 from solved import REPRESENTATIVE, kernel, name
 from suites import quick
 
-from bitsynth import cache, paths, verify
+from bitsynth import cache, paths, proved, verify
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa import check as isa_check
 from bitsynth.isa import load
@@ -42,7 +42,7 @@ def assert_composed(found, stored):
     kinds = [x.partition(":")[0] for x in lemmas]
     passes = [f"pass {i}" for i, p in enumerate(found.passes) for _ in range(2 + len(p.loops))]
     tables = ["table"] if found.build else []
-    assert kinds == ["memory", *tables, *passes, "bit", "padding", "loop"]
+    assert kinds == ["memory", *tables, *passes, "bit", "padding", "loop", "encoding"]
     assert lemmas == stored
 
 
@@ -80,7 +80,7 @@ def test_what_the_lemmas_of_mixed_sums_say():
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
 def test_a_recorder_changes_nothing(config):
     found = kernel(*config)
-    lemmas, uses = cache.examine(found)
+    lemmas, uses = proved.examine(found)
     assert lemmas == verify.check(found).lemmas
     programs = [program for p in found.passes for program in p.programs]
     build = found.build.steps if found.build else ()

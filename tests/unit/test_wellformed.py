@@ -12,7 +12,7 @@ import pytest
 from solved import kernel
 from suites import quick
 
-from bitsynth import cache, simulate, uses, verify
+from bitsynth import proved, simulate, uses, verify
 from bitsynth.errors import BitsynthError, Refuted, SpecError
 from bitsynth.isa import load
 from bitsynth.isa.domains.linear import LinearDomain
@@ -68,7 +68,7 @@ def refused(kernel, message, error=SpecError):
     with pytest.raises(error, match=message):
         verify.check(kernel)
     with pytest.raises(error, match=message):
-        cache.examine(kernel)
+        proved.examine(kernel)
     if error is SpecError:
         with pytest.raises(SpecError):
             simulate.product(kernel, *two_codes())
