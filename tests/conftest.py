@@ -1,7 +1,8 @@
 """Suite-wide rules of what may be skipped.
 
-Where `.ci/allowed_skips` is in force, any other skip is a failure. BITSYNTH_REQUIRE_ISA
-names instruction sets, a comma between them, whose tests must run.
+BITSYNTH_ALLOWED_SKIPS names files of regular expressions, a colon between them: a skip for a reason
+that none of them matches is a failure. BITSYNTH_REQUIRE_ISA names instruction sets, a comma between
+them, whose tests must run.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pytest
 from bitsynth.cli import main
 from bitsynth.isa import load
 
-ALLOWED = Path(__file__).parent.parent / ".ci" / "allowed_skips"
+ALLOWED = [Path(name).absolute() for name in os.environ.get("BITSYNTH_ALLOWED_SKIPS", "").split(os.pathsep) if name]
 REQUIRED = [name.strip() for name in os.environ.get("BITSYNTH_REQUIRE_ISA", "").split(",") if name.strip()]
 
 
@@ -74,23 +75,27 @@ def fails(ended: Callable[..., tuple[str, str]]) -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def models() -> Path:
-    """The folder of trained networks; skips where there is none, or fails with BITSYNTH_REQUIRE_MODELS=1."""
-    folder = Path(os.environ.get("BITSYNTH_MODELS") or Path(__file__).resolve().parents[2] / "shared" / "models")
+    """The folder of trained networks, BITSYNTH_MODELS or `tests/models`.
+
+    Skips where neither is there, or fails with BITSYNTH_REQUIRE_MODELS=1; a folder that is named must be one.
+    """
+    named = os.environ.get("BITSYNTH_MODELS")
+    folder = Path(named or Path(__file__).parent / "models")
     if not (folder / "SHA256SUMS").is_file():
-        reason = f"no trained networks in {folder}"
-        if os.environ.get("BITSYNTH_REQUIRE_MODELS") == "1":
-            pytest.fail(f"{reason}, and BITSYNTH_REQUIRE_MODELS=1")
-        pytest.skip(reason)
+        if named or os.environ.get("BITSYNTH_REQUIRE_MODELS") == "1":
+            pytest.fail(f"no trained networks in {folder}: name their folder in BITSYNTH_MODELS")
+        pytest.skip("BITSYNTH_MODELS names no folder of trained networks")
     return folder
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """In CI, fail on a skip whose reason no line of `.ci/allowed_skips` matches."""
+    """Fail on a skip whose reason no line of BITSYNTH_ALLOWED_SKIPS matches."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if os.environ.get("CI") != "true" or reporter is None or session.exitstatus not in (0, 5):
+    if not ALLOWED or reporter is None or session.exitstatus not in (0, 5):
         return
-    patterns = [line for line in ALLOWED.read_text().splitlines() if line and not line.startswith("#")]
+    lines = [line for path in ALLOWED for line in path.read_text(encoding="utf-8").splitlines()]
+    patterns = [line for line in lines if line and not line.startswith("#")]
     for report in reporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         if not any(re.search(p, reason) for p in patterns):

@@ -6,7 +6,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
 from suites import quick
+
+from bitsynth import build
+from bitsynth.isa import load
 
 LACKING = {
     "avx2": ("qemu-x86_64", "Nehalem", "avx2"),
@@ -23,6 +27,14 @@ HAVING = {"avx2": "max", "neon_dotprod": "max", "armv7_neon": "cortex-a8"}
 
 def emulator(isa: str) -> str | None:
     return shutil.which(LACKING[isa][0])
+
+
+def linker(isa: str) -> build.Compiler:
+    """The first compiler that links programs for `isa`, without building a libc first as zig does for minutes."""
+    found = [c for c in build.compilers(load.load(isa)) if c.family != "zig"]
+    if not found:
+        pytest.skip(f"no gcc or clang links programs for {load.load(isa).table.arch}")
+    return found[0]
 
 
 def run_on(isa: str, cpu: str, program: Path) -> subprocess.CompletedProcess[str]:

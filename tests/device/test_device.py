@@ -28,6 +28,8 @@ from bitsynth.layers.default import candidates
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.spec import Encoding, Operand
 
+pytestmark = pytest.mark.toolchains
+
 RNG = np.random.default_rng(6)
 
 

@@ -24,9 +24,10 @@ from bitsynth.layers import Conv2d
 from bitsynth.tuning.operands import Operands
 
 HERE = [name for name in load.names() if host.matches(load.load(name).table)]
-pytestmark = pytest.mark.skipif(
-    not HERE, reason="code needs a processor with a shipped instruction set; this one lacks it"
-)
+pytestmark = [
+    pytest.mark.toolchains,
+    pytest.mark.skipif(not HERE, reason="code needs a processor with a shipped instruction set; this one lacks it"),
+]
 SIZES = ["--in-channels", "5", "--out-channels", "70", "--image", "6x7", "--padding", "1"]
 MEASURED = '"values":['
 

@@ -13,6 +13,8 @@ from bitsynth.build import qemu
 from bitsynth.cli import main
 from bitsynth.isa import load
 
+pytestmark = pytest.mark.toolchains
+
 ISA = "armv7_neon"
 EMULATOR = architecture.named(load.load(ISA).table.arch).emulator
 
@@ -49,8 +51,10 @@ def test_products(kernel, runner, monkeypatch):
         assert (kernel.matmul(*most) == most[0] @ most[1]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solved", [(2, 1)], indirect=True, ids=str)
 def test_every_compiler_builds_its_program(kernel):
+    """Zig builds a libc first."""
     isa, program = load.load(ISA), qemu.find(EMULATOR.qemu)
     if program is None:
         pytest.skip("qemu is not on PATH")

@@ -21,6 +21,8 @@ from bitsynth.isa import load
 from bitsynth.program import Constant
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 
+pytestmark = pytest.mark.toolchains
+
 STRICT = ("-DBITSYNTH_NO_MAIN", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes")
 COMPILERS = [(isa, c) for isa in ISAS for c in build.compilers(load.load(isa))]
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g")

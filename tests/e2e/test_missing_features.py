@@ -11,6 +11,8 @@ from bitsynth import api, architecture, build
 from bitsynth.build import host
 from bitsynth.isa.load import load, names
 
+pytestmark = pytest.mark.toolchains
+
 STRICT = ("-O2", "-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wmissing-prototypes")
 HERE = [name for name in names() if load(name).table.arch == host.arch()]
 CASES = [
@@ -61,8 +63,7 @@ def test_without_asking_it_dies(isa, tmp_path):
     k = kernel(isa)
     blind = f'#include "{k.name}.h"\nconst char *{k.name}_missing_feature(void)\n{{\n    return NULL;\n}}\n'
     files = {**k.files, f"{k.name}_features.c": blind}
-    compiler = build.toolchain.preferred(load(isa))
-    done = lacking.run_on(isa, lacking.LACKING[isa][1], program(isa, compiler, tmp_path, files))
+    done = lacking.run_on(isa, lacking.LACKING[isa][1], program(isa, lacking.linker(isa), tmp_path, files))
     assert done.returncode in (-4, 132)
 
 

@@ -16,6 +16,8 @@ from bitsynth.build import host, image, qemu, toolchain
 from bitsynth.errors import ToolError
 from bitsynth.isa import check, harness, load
 
+pytestmark = pytest.mark.toolchains
+
 GOOD = {"a.c": "int a(void);\nint a(void) { return 1; }\n"}
 
 

@@ -17,6 +17,8 @@ from bitsynth.errors import SpecError
 from bitsynth.isa import load
 from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds
 
+pytestmark = pytest.mark.toolchains
+
 RNG = np.random.default_rng(4)
 STRICT = "-Wall -Wextra -Werror -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes"
 
@@ -150,7 +152,7 @@ def test_its_programs_say_what_a_processor_lacks(isa, tmp_path):
     if not (qemu := lacking.emulator(isa)):
         pytest.skip("qemu is not on PATH")
     Dense(RNG.choice([-1, 1], (9, 33)), 2, 1, isa=isa).emit(tmp_path / "c", "layer")
-    compiler, native = build.toolchain.preferred(load.load(isa)), load.load(isa).table.arch == arch()
+    compiler, native = lacking.linker(isa), load.load(isa).table.arch == arch()
     with_cmake(tmp_path / "built", tmp_path / "c", compiler, list(compiler.command), [] if native else [qemu])
     for name in ("layer_selftest", "layer_example"):
         lacking.check(isa, tmp_path / "built" / name, "layer")

@@ -13,6 +13,8 @@ from bitsynth.build import host
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.load import load
 
+pytestmark = pytest.mark.toolchains
+
 ONE = machine("neon", "lookup", 2, 1)
 OTHER = machine("armv7_neon", "lookup", 2, 1)
 MORE = [

@@ -9,6 +9,8 @@ from bitsynth.errors import ToolError
 from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d, Scale
 
+pytestmark = pytest.mark.toolchains
+
 FUSING = ("-O3", "-std=gnu11", "-ffp-contract=fast")
 SETS = {"avx2": ("-mfma",), "avx512": ("-mfma",), "neon": (), "armv7_neon": ("-mfpu=neon-vfpv4",)}
 """Instruction sets, and what gives them fused instructions."""

@@ -11,6 +11,8 @@ from bitsynth.cli import main
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa import check, load
 
+pytestmark = pytest.mark.toolchains
+
 SHIPPED = paths.isa_specs()
 
 

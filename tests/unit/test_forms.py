@@ -27,6 +27,7 @@ def size_of(kernel, compiler):
         return symbol["st_size"]
 
 
+@pytest.mark.toolchains
 @pytest.mark.parametrize(("isa", "compiler"), COMPILERS, ids=lambda x: getattr(x, "name", x))
 def test_compilers_unroll_as_often_as_asked(isa, compiler):
     once, *sizes = (size_of(popcount(isa).with_unroll(times), compiler) for times in (1, 2, 4, 8))

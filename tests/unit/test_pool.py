@@ -10,6 +10,8 @@ from bitsynth import architecture, build, paths
 from bitsynth.build import host, qemu
 from bitsynth.isa import load
 
+pytestmark = pytest.mark.toolchains
+
 STRICT = ("-Wpedantic", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes")
 FILES = {name: (paths.runtime() / name).read_text() for name in ("bs_pool.h", "bs_pool.c")}
 DRIVER = {**FILES, "pool_driver.c": (Path(__file__).parent / "pool_driver.c").read_text()}
