@@ -1,4 +1,4 @@
-"""Trained networks beside the checkout, and where kernels run them."""
+"""Trained networks, and where kernels run them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from bitsynth.isa.load import load
 
 
 def default_models() -> Path:
-    """BITSYNTH_MODELS, else the folder beside the checkout."""
-    beside = Path(__file__).resolve().parents[2] / "shared" / "models"
-    return Path(os.environ.get("BITSYNTH_MODELS") or beside)
+    """BITSYNTH_MODELS, else `tests/models`."""
+    return Path(os.environ.get("BITSYNTH_MODELS") or Path(__file__).resolve().parents[1] / "tests" / "models")
 
 
 def checksums(folder: Path, used: Iterable[str]) -> dict[str, str]:
