@@ -35,17 +35,17 @@ def wanted(given: argparse.Namespace) -> list[str]:
 
 
 def measure(stem: str) -> None:
-    """Run its command; ToolError where that fails."""
+    """Run its command; ToolError where that gives no result. Exit code 1 is of a figure that is not reached."""
     words = shlex.split(published.COMMANDS[stem])
     given = dict(word.split("=", 1) for word in words if word.startswith("BITSYNTH_"))
     called = words[len(given) :]
     program = [sys.executable, "-m", "bitsynth.cli"] if called[0] == "bitsynth" else [sys.executable]
-    start = time.monotonic()
+    start, file = time.time(), published.FOLDER / f"{stem}.json"
     print(f"{stem}: {published.COMMANDS[stem]}", flush=True)
     code = subprocess.run([*program, *called[1:]], cwd=ROOT, env={**os.environ, **given}, check=False).returncode
-    print(f"{stem}: exit code {code}, {time.monotonic() - start:.0f} s", flush=True)
-    if code not in (0, 1):
-        raise ToolError(f"{published.COMMANDS[stem]} ended with exit code {code}")
+    print(f"{stem}: exit code {code}, {time.time() - start:.0f} s", flush=True)
+    if code not in (0, 1) or not file.is_file() or file.stat().st_mtime < start:
+        raise ToolError(f"{published.COMMANDS[stem]} ended with exit code {code} and no new {file}")
 
 
 def publish() -> None:

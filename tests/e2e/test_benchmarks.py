@@ -119,6 +119,12 @@ def test_widths_that_do_not_exist():
     assert "'A9W1' is none of A1W1 to A4W4" in done.stderr
 
 
+def test_a_result_that_does_not_exist():
+    done = run("remeasure.py", "nothing")
+    assert done.returncode == 2
+    assert done.stderr.startswith("remeasure.py: unknown result 'nothing'; known: resnet18_avx2, ")
+
+
 def test_a_package_that_is_missing(tmp_path):
     (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('no', name='matplotlib')\n")
     results = tmp_path / "results"
