@@ -93,7 +93,12 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def probe_text(self) -> str:
         """C that asks the processor what it has."""
-        return (paths.architectures().parent / self.probe).read_text(encoding="utf-8")
+        return _text(paths.architectures().parent / self.probe)
+
+
+@lru_cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 @lru_cache

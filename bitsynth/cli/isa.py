@@ -141,7 +141,7 @@ def check(name: IsaName, bless: Bless = False, as_json: Json = False) -> None:
     else:
         _print_report(report)
         if record:
-            output.write(Text(f"wrote    {record}"))
+            output.write(Text(f"wrote       {record}"))
     if not report.passed:
         raise Refuted(
             f"{name}: {len(report.failures)} of {len(report.results)} forms are not as declared"
@@ -154,11 +154,23 @@ def _print_report(report: isa_check.CheckReport) -> None:
         output.write(Text(str(failure), "red"))
     cases, inputs = (sum(getattr(r, what) for r in report.results) for what in ("cases", "inputs"))
     passed = len(report.results) - len(report.failures)
+    for covered, forms in _by_coverage(report).items():
+        output.write(f"{covered}: {output.count(len(forms), 'form')}", f"  {', '.join(forms)}", "")
     output.write(
-        f"checked  {passed} of {output.count(len(report.results), 'form')} as declared, "
+        "landmarks   powers of two, their neighbours, and the negations of all these; "
+        "a wrong value outside of what is sampled is not found",
+        f"checked     {passed} of {output.count(len(report.results), 'form')} as declared, "
         f"{cases:,} immediates, {inputs:,} inputs",
-        f"by       {report.by}",
+        f"by          {report.by}",
     )
+
+
+def _by_coverage(report: isa_check.CheckReport) -> dict[str, list[str]]:
+    """The forms of each coverage, in words; the exhaustive ones first."""
+    found: dict[str, list[str]] = {}
+    for coverage, form in sorted((r.coverage, r.form) for r in report.results if r.coverage):
+        found.setdefault(str(coverage), []).append(form)
+    return found
 
 
 def _report_facts(report: isa_check.CheckReport, record: str | None) -> dict[str, Any]:
@@ -168,6 +180,7 @@ def _report_facts(report: isa_check.CheckReport, record: str | None) -> dict[str
         "by": report.by,
         "forms": len(report.results),
         "inputs": sum(r.inputs for r in report.results),
+        "coverage": _by_coverage(report),
         "failures": [
             {"form": f.form, "immediate": f.imm, "input": f.args, "got": f.got, "want": f.want} for f in report.failures
         ],

@@ -7,8 +7,9 @@ letter for letter, one that `check_isa` compared with the real instruction.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from bitsynth.isa.load import Isa
 if TYPE_CHECKING:
     from bitsynth.build import Compiler
     from bitsynth.isa.harness import Capture, Failure
+    from bitsynth.isa.inputs import Coverage
 
 Progress = Callable[[int, int], None]
 """Called with the number of cases done and of all; a case is one form with one immediate."""
@@ -31,13 +33,14 @@ RECORD = "checked.json"
 
 @dataclass(frozen=True)
 class FormResult:
-    """One form: how many immediates and inputs it was tried on, and the first failure."""
+    """One form: how many immediates and inputs it was tried on, what they cover at least, and the first failure."""
 
     form: str
     digest: str
-    cases: int
-    inputs: int
-    failure: Failure | None
+    cases: int = 0
+    inputs: int = 0
+    coverage: Coverage | None = None
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True)
@@ -77,24 +80,29 @@ def check_isa(
 
     instrs = [isa[name] for name in forms] if forms is not None else list(isa.instrs.values())
     by, found = captures(isa, instrs, compiler)
-    results = {i.name: FormResult(i.name, i.digest, 0, 0, None) for i in instrs}
+    results = {i.name: FormResult(i.name, i.digest) for i in instrs}
     total = sum(len(i.imms) for i in instrs)
-    for done, capture in enumerate(found, 1):
-        results[capture.form] = _add(results[capture.form], isa[capture.form], capture)
+    for done, ((form, _), batches) in enumerate(groupby(found, lambda c: (c.form, c.imm)), 1):
+        results[form] = _with_case(results[form], isa[form], batches)
         if progress:
             progress(done, total)
     return CheckReport(isa.name, by, tuple(results.values()))
 
 
-def _add(result: FormResult, instr: Instr, capture: Capture) -> FormResult:
+def _with_case(result: FormResult, instr: Instr, batches: Iterable[Capture]) -> FormResult:
+    """`result` with one more immediate, whose batches are looked at until one fails."""
     from bitsynth.isa.harness import differs
 
-    failure = result.failure or differs(instr, capture)
-    return FormResult(result.form, result.digest, result.cases + 1, result.inputs + capture.records, failure)
+    inputs, coverage, failure = result.inputs, result.coverage, result.failure
+    for batch in batches:
+        failure = failure or differs(instr, batch)
+        inputs += batch.records
+        coverage = batch.coverage if coverage is None else max(coverage, batch.coverage)
+    return replace(result, cases=result.cases + 1, inputs=inputs, coverage=coverage, failure=failure)
 
 
 def recheck(instr: Instr, captured: Iterable[Capture]) -> Failure | None:
-    """The first failure of `instr`'s meaning on what the machine gave before; nothing is run."""
+    """The first failure of `instr`'s meaning on what the machine gave; nothing is run once there is one."""
     from bitsynth.isa.harness import differs
 
     return next((f for c in captured if (f := differs(instr, c))), None)

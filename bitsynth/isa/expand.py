@@ -10,6 +10,7 @@ import keyword
 import math
 from collections.abc import Mapping, Sequence
 
+from bitsynth import architecture
 from bitsynth.errors import SpecError
 from bitsynth.isa import lane as lane_text
 from bitsynth.isa.bits import FUNCTIONS
@@ -157,6 +158,10 @@ def vector_type(where: str, text: str) -> VecType:
 
 
 def setting(isa: IsaTable, feature: str) -> str:
-    """What of `isa.toml` the C of a form depends on."""
-    flags = [*isa.cc_flags, *(isa.features[feature].cc_flags if feature else [])]
-    return repr((isa.header, flags, isa.cast, isa.pin, sorted(isa.ctype.items())))
+    """What of `isa.toml` the C of a form depends on, and how that asks for the features it needs."""
+    features = [isa.features[feature]] if feature else []
+    flags = [*isa.cc_flags, *(flag for f in features for flag in f.cc_flags)]
+    needed = [*isa.host_features, *(name for f in features for name in f.host)]
+    probes = [(name, isa.probes[name]) for name in needed]
+    asked = probes, architecture.named(isa.arch).probe_text()
+    return repr((isa.header, flags, isa.cast, isa.pin, sorted(isa.ctype.items()), asked))

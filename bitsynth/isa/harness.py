@@ -9,23 +9,31 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth import build
+from bitsynth import architecture, build
+from bitsynth.build.runners import runs_natively
 from bitsynth.build.toolchain import preferred
+from bitsynth.errors import Refuted
 from bitsynth.isa.domains.concrete import ConcreteDomain
-from bitsynth.isa.inputs import U64, inputs
+from bitsynth.isa.inputs import U64, Coverage, Trial
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
 
 _CHUNK = 400
+_RECORDS = 1 << 13
+"""Records compared at a time: their lanes fit in the first cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """What the machine made of `args`: uint64 arrays of shape (lanes, records)."""
+    """What the machine made of a batch of `args`: uint64 arrays of shape (lanes, records).
+
+    `coverage` is that of all batches of the form and the immediate.
+    """
 
     form: str
     imm: int
+    coverage: Coverage
     args: list[U64]
     out: U64
 
@@ -54,7 +62,10 @@ def _hex(lanes: Sequence[int]) -> str:
 
 
 def captures(isa: Isa, forms: Sequence[Instr], compiler: build.Compiler | None = None) -> tuple[str, Iterator[Capture]]:
-    """A description of compiler and machine, and what they give for every form and immediate."""
+    """A description of compiler and machine, and what they give, form by form, immediate by immediate, in batches.
+
+    Raises Refuted where a processor runs the forms, and a probe of theirs says that it cannot.
+    """
     compiler = compiler or preferred(isa)
     features = dict.fromkeys(form.feature for form in forms)
     groups = [_Group(isa, [form for form in forms if form.feature == f], compiler) for f in features]
@@ -68,20 +79,38 @@ class _Group:
     def __init__(self, isa: Isa, forms: Sequence[Instr], compiler: build.Compiler) -> None:
         self.jobs = [(form, imm) for form in forms for imm in form.imms]
         needs = isa.requirements(form.name for form in forms)
-        library = build.compile_for(isa, _sources(isa, self.jobs), needs=needs, flags=["-O1"], compiler=compiler)
+        asked = needs.host if runs_natively(isa.table) else ()
+        sources = {**_sources(isa, self.jobs), **({"probes.c": _probes(isa, asked)} if asked else {})}
+        library = build.compile_for(isa, sources, needs=needs, flags=["-O1"], compiler=compiler)
         self.runner = build.runner(isa, library, needs=needs)
+        _require_probes(isa, self.runner, asked)
+
+
+def _probes(isa: Isa, features: Sequence[str]) -> str:
+    """A function for each of `features`, which asks for it as emitted C does; not for emulators, without a system."""
+    probes = enumerate(isa.table.probes[f] for f in features)
+    asking = (f"int bs_has_{k}(void);\nint bs_has_{k}(void) {{ return {c}; }}\n" for k, c in probes)
+    return architecture.named(isa.table.arch).probe_text() + "".join(asking)
+
+
+def _require_probes(isa: Isa, runner: build.Runner, features: Sequence[str]) -> None:
+    for k, feature in enumerate(features):
+        if not runner.call(f"bs_has_{k}", bits=32):
+            raise Refuted(f"{isa.name}: this processor has {feature}, but {isa.table.probes[feature]} says it has not")
 
 
 def differs(instr: Instr, capture: Capture) -> Failure | None:
     """The first record of `capture` that `instr`'s lane expression does not give."""
-    lanes = instr(ConcreteDomain(), [list(a) for a in capture.args], capture.imm)
-    want = np.stack([np.broadcast_to(x, capture.records) for x in lanes])
-    wrong = np.flatnonzero((want != capture.out).any(axis=0))
-    if not wrong.size:
-        return None
-    at = int(wrong[0])
-    args = tuple(_record(a, at) for a in capture.args)
-    return Failure(instr.name, capture.imm, args, _record(capture.out, at), _record(want, at))
+    for start in range(0, capture.records, _RECORDS):
+        args, out = [a[:, start : start + _RECORDS] for a in capture.args], capture.out[:, start : start + _RECORDS]
+        lanes = instr(ConcreteDomain(), [list(a) for a in args], capture.imm)
+        want = np.stack([np.broadcast_to(x, out.shape[1]) for x in lanes])
+        wrong = np.flatnonzero((want != out).any(axis=0))
+        if wrong.size:
+            at = int(wrong[0])
+            given = tuple(_record(a, at) for a in args)
+            return Failure(instr.name, capture.imm, given, _record(out, at), _record(want, at))
+    return None
 
 
 def _record(lanes: U64, at: int) -> tuple[int, ...]:
@@ -91,18 +120,19 @@ def _record(lanes: U64, at: int) -> tuple[int, ...]:
 def _run_all(group: _Group) -> Iterator[Capture]:
     try:
         for k, (form, imm) in enumerate(group.jobs):
-            yield _run(group.runner, k, form, imm)
+            trial = Trial(form, imm)
+            for args in trial.batches():
+                yield Capture(form.name, imm, trial.coverage, args, _run(group.runner, k, form, args))
     finally:
         group.runner.close()
 
 
-def _run(runner: build.Runner, k: int, instr: Instr, imm: int) -> Capture:
-    args = inputs(instr, imm)
+def _run(runner: build.Runner, k: int, instr: Instr, args: Sequence[U64]) -> U64:
     count = args[0].shape[1]
     given = np.concatenate([_to_bytes(a, o.type) for a, o in zip(args, instr.operands, strict=True)], axis=1)
     out = np.zeros((count, instr.out.total_bits // 8), dtype=np.uint8)
     runner.call(f"t_{k}", given, out, count)
-    return Capture(instr.name, imm, args, _from_bytes(out, instr.out))
+    return _from_bytes(out, instr.out)
 
 
 def _to_bytes(lanes: U64, kind: VecType) -> NDArray[np.uint8]:

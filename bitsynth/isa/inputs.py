@@ -1,13 +1,19 @@
-"""What an instruction is tried on: everything where a lane sees 16 bits, else a sample.
+"""What an instruction is tried on: everything where an output lane depends on 16 bits, else families of values.
 
-An input set is one uint64 array of shape (lanes, records) an operand.
+Lanes of 8 and 16 bits take every value, wider ones every value of each byte and the `landmarks`, once with all other
+bits 0, once 1, once random; lanes that meet in an output lane take all pairs of landmarks. A wrong value of a sampled
+form that lies outside of these families is not found.
+
+A batch of inputs is one uint64 array of shape (lanes, records) an operand.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +25,96 @@ from bitsynth.isa.types import VecType
 U64 = NDArray[np.uint64]
 Piece = tuple[int, int]
 """An operand's number and one of its lanes."""
+Group = tuple[Piece, ...]
+"""Lanes of one width that take the values of a family in the same records, each from another start."""
+Fill = Callable[[np.random.Generator, int, tuple[int, ...]], U64]
+"""Makes an array of numbers of so many bits, of such a shape."""
 
 _EXHAUSTIVE_BITS = 16
 _RANDOM = 512
 _SMALL = 128
 _STEP = 37
+_MOST_RECORDS = 1 << 21
+"""Lanes are swept one by one if a form then has no more, all immediates counted."""
+_BATCH = 1 << 16
+"""Records a batch has at least, but for the first and the last."""
+
+
+@dataclass(frozen=True, order=True)
+class Coverage:
+    """How much is tried of the `bits` an output lane depends on: all values, or families over lanes of `widths`.
+
+    Lanes are swept one by one, or all lanes of an operand together. The greater of two covers less.
+    """
+
+    bits: int
+    widths: tuple[int, ...] = ()
+    one_by_one: bool = True
+
+    @property
+    def exhaustive(self) -> bool:
+        return not self.widths
+
+    def __str__(self) -> str:
+        if self.exhaustive:
+            return f"exhaustive  every value of the {self.bits} bits that a lane depends on"
+        each, pairs = ("each lane", "") if self.one_by_one else ("all lanes of an operand at once", " of two operands")
+        narrow, wide = ([w for w in self.widths if (w <= _EXHAUSTIVE_BITS) == small] for small in (True, False))
+        parts = [f"every value of {_or(narrow)} bits"] if narrow else []
+        parts += [f"of {_or(wide)} bits every value of each byte, and landmarks"] if wide else []
+        return f"sampled     {each}: {'; '.join(parts)}; all pairs of landmarks{pairs}; random ones"
+
+
+def _or(widths: Sequence[int]) -> str:
+    return " or ".join(map(str, widths))
+
+
+class Trial:
+    """The inputs that a form with one immediate is tried on, the same ones every time."""
+
+    def __init__(self, instr: Instr, imm: int) -> None:
+        self._instr, self._imm = instr, imm
+        self._types = tuple(o.type for o in instr.operands)
+        self._seen = tuple(reads(instr, imm))
+        self._places = exhaustive_places(self._types, self._seen)
+        self._groups = () if self._places is not None else groups(self._types, self._seen, len(instr.imms))
+
+    @property
+    def coverage(self) -> Coverage:
+        bits = max((sum(self._types[k].bits for k, _ in pieces) for pieces in self._seen), default=0)
+        widths = sorted({self._types[group[0][0]].bits for group in self._groups})
+        return Coverage(bits, tuple(widths), self._groups == apart(self._types, self._seen))
+
+    def batches(self) -> Iterator[list[U64]]:
+        """The inputs, a small batch first that finds most mistakes."""
+        rng = np.random.default_rng(zlib.crc32(f"{self._instr.isa} {self._instr.name} {self._imm}".encode()))
+        if first := list(self._few(rng)):
+            yield _joined(first)
+        waiting: list[list[U64]] = []
+        for made in self._families(rng):
+            waiting.append(made)
+            if sum(parts[0].shape[1] for parts in waiting) >= _BATCH:
+                yield _joined(waiting)
+                waiting = []
+        if waiting:
+            yield _joined(waiting)
+
+    def _few(self, rng: np.random.Generator) -> Iterator[list[U64]]:
+        if crosses_lanes(self._seen):
+            yield from _one_hot(self._types, rng)
+        if self._places is None:
+            yield _edges(self._types)
+            yield [_random(rng, t.bits, (t.lanes, _RANDOM)) for t in self._types]
+            yield [_random(rng, 5, (t.lanes, _SMALL)) for t in self._types]
+
+    def _families(self, rng: np.random.Generator) -> Iterator[list[U64]]:
+        if self._places is not None:
+            yield _exhaustive(self._types, self._places)
+            return
+        for group, fill in product(self._groups, FILLS):
+            yield _sweep(self._types, group, fill, rng)
+        for one, other in meetings(self._groups, self._seen):
+            yield _pairs(self._types, one, other, rng)
 
 
 def reads(instr: Instr, imm: int) -> list[frozenset[Piece]]:
@@ -35,28 +126,6 @@ def reads(instr: Instr, imm: int) -> list[frozenset[Piece]]:
 def crosses_lanes(seen: Sequence[frozenset[Piece]]) -> bool:
     """Whether an output lane sees an input lane of another number."""
     return any(lane != i for i, pieces in enumerate(seen) for _, lane in pieces)
-
-
-def inputs(instr: Instr, imm: int) -> list[U64]:
-    """The inputs `instr` is tried on: the same ones every time."""
-    rng = np.random.default_rng(zlib.crc32(f"{instr.isa} {instr.name} {imm}".encode()))
-    batches = list(_batches(instr, imm, rng))
-    return [np.concatenate(parts, axis=1) for parts in zip(*batches, strict=True)]
-
-
-def _batches(instr: Instr, imm: int, rng: np.random.Generator) -> Iterator[list[U64]]:
-    types = [o.type for o in instr.operands]
-    seen = reads(instr, imm)
-    places = exhaustive_places(types, seen)
-    if places is not None:
-        yield _exhaustive(types, places)
-    else:
-        yield _edges(types)
-        yield from _sweeps(types, rng)
-        yield _each(types, lambda t: _random(rng, t, _RANDOM))
-        yield _each(types, lambda t: _random(rng, VecType("u", 8, t.lanes), _SMALL) & np.uint64(31))
-    if crosses_lanes(seen):
-        yield from _one_hot(types, rng)
 
 
 def exhaustive_places(types: Sequence[VecType], seen: Sequence[frozenset[Piece]]) -> dict[Piece, int] | None:
@@ -78,19 +147,104 @@ def exhaustive_places(types: Sequence[VecType], seen: Sequence[frozenset[Piece]]
     return places
 
 
-def _exhaustive(types: Sequence[VecType], places: dict[Piece, int]) -> list[U64]:
-    """All values of a counter as wide as the placed lanes.
+def groups(types: tuple[VecType, ...], seen: tuple[frozenset[Piece], ...], cases: int) -> tuple[Group, ...]:
+    """The lanes that are swept together: as few as can be, all lanes of an operand where that is too much to try."""
+    alone = apart(types, seen)
+    if cases * _records(types, alone, seen) <= _MOST_RECORDS:
+        return alone
+    together = (tuple(p for group in alone for p in group if p[0] == k) for k in range(len(types)))
+    return tuple(group for group in together if group)
 
-    Each lane starts elsewhere, and no two operands at a constant distance.
-    """
+
+@lru_cache
+def apart(types: tuple[VecType, ...], seen: tuple[frozenset[Piece], ...]) -> tuple[Group, ...]:
+    """All lanes that are seen, in groups of one width no two of which an output lane sees."""
+    met: dict[Piece, set[Piece]] = {}
+    for pieces in seen:
+        for piece in pieces:
+            met.setdefault(piece, set()).update(pieces)
+    found: list[list[Piece]] = []
+    for piece, others in sorted(met.items()):
+        width = types[piece[0]].bits
+        fitting = (g for g in found if types[g[0][0]].bits == width and others.isdisjoint(g))
+        home = next(fitting, None)
+        if home is None:
+            found.append([piece])
+        else:
+            home.append(piece)
+    return tuple(map(tuple, found))
+
+
+def meetings(found: Sequence[Group], seen: Sequence[frozenset[Piece]]) -> list[tuple[Group, Group]]:
+    """The pairs of groups that some output lane sees lanes of."""
+    home = {piece: n for n, group in enumerate(found) for piece in group}
+    pairs = {pair for pieces in set(seen) for pair in combinations(sorted({home[p] for p in pieces}), 2)}
+    return [(found[x], found[y]) for x, y in sorted(pairs)]
+
+
+def _records(types: Sequence[VecType], found: Sequence[Group], seen: Sequence[frozenset[Piece]]) -> int:
+    """How many inputs the families of these groups are."""
+    bits = {group: types[group[0][0]].bits for group in found}
+    sweeps = sum(len(FILLS) * _swept_values(bits[g]) for g in found)
+    return sweeps + sum(len(landmarks(bits[x])) * len(landmarks(bits[y])) for x, y in meetings(found, seen))
+
+
+@lru_cache
+def landmarks(bits: int) -> U64:
+    """The powers of two of so many bits, their neighbours, and the negations of all these."""
+    near = {(1 << p) + d for p in range(bits) for d in (-1, 0, 1)}
+    return np.array(sorted({sign * x % (1 << bits) for x in near for sign in (1, -1)}), dtype=np.uint64)
+
+
+def _swept_values(bits: int) -> int:
+    return 1 << bits if bits <= _EXHAUSTIVE_BITS else bits // 8 * 256 + len(landmarks(bits))
+
+
+def _swept(bits: int, fill: Fill, rng: np.random.Generator) -> U64:
+    """Every value, or every value of each byte among others as `fill` makes them, and the landmarks."""
+    if bits <= _EXHAUSTIVE_BITS:
+        return np.arange(1 << bits, dtype=np.uint64)
+    parts = [landmarks(bits)]
+    for at in range(0, bits, 8):
+        others = fill(rng, bits, (256,)) & ~np.uint64(255 << at)
+        parts.append(others | np.arange(256, dtype=np.uint64) << np.uint64(at))
+    return np.concatenate(parts)
+
+
+def _sweep(types: Sequence[VecType], group: Group, fill: Fill, rng: np.random.Generator) -> list[U64]:
+    """The lanes of `group` take all values of their family, the others are as `fill` makes them."""
+    values = _swept(types[group[0][0]].bits, fill, rng)
+    out = [fill(rng, t.bits, (t.lanes, len(values))) for t in types]
+    for k, lane in group:
+        out[k][lane] = np.roll(values, -_start(k, lane))
+    return out
+
+
+def _pairs(types: Sequence[VecType], one: Group, other: Group, rng: np.random.Generator) -> list[U64]:
+    """Every lane of `one` meets every lane of `other` with all pairs of landmarks, the others are random."""
+    x, y = (landmarks(types[group[0][0]].bits) for group in (one, other))
+    row, column = np.divmod(np.arange(len(x) * len(y)), len(y))
+    out = [_random(rng, t.bits, (t.lanes, len(row))) for t in types]
+    for values, at, group in ((x, row, one), (y, column, other)):
+        for k, lane in group:
+            out[k][lane] = np.roll(values, -_start(k, lane))[at]
+    return out
+
+
+def _exhaustive(types: Sequence[VecType], places: dict[Piece, int]) -> list[U64]:
+    """All values of a counter as wide as the placed lanes."""
     bits = max((p + types[k].bits for (k, _), p in places.items()), default=1)
     counter = np.arange(1 << bits, dtype=np.uint64)
     out = []
     for k, t in enumerate(types):
-        starts = [np.uint64(_STEP * j * (2 * k + 1)) for j in range(t.lanes)]
-        lanes = [(counter >> np.uint64(places.get((k, j), 0))) + start for j, start in enumerate(starts)]
-        out.append(np.stack(lanes) & _mask(t))
+        lanes = [(counter >> np.uint64(places.get((k, j), 0))) + np.uint64(_start(k, j)) for j in range(t.lanes)]
+        out.append(np.stack(lanes) & _mask(t.bits))
     return out
+
+
+def _start(k: int, lane: int) -> int:
+    """Where a lane starts: each elsewhere, and no two operands at a constant distance."""
+    return _STEP * lane * (2 * k + 1)
 
 
 def _edges(types: Sequence[VecType]) -> list[U64]:
@@ -110,15 +264,6 @@ def _edge_values(t: VecType) -> list[int]:
     return sorted(v for v in values if v < 2 * sign)
 
 
-def _sweeps(types: Sequence[VecType], rng: np.random.Generator) -> Iterator[list[U64]]:
-    """All values of a byte in every lane of one operand, the others random."""
-    for swept in range(len(types)):
-        out = _each(types, lambda t: _random(rng, t, 256))
-        lanes = np.arange(types[swept].lanes, dtype=np.uint64)[:, None] * np.uint64(_STEP)
-        out[swept] = (np.arange(256, dtype=np.uint64)[None] + lanes) & np.uint64(255)
-        yield out
-
-
 def _one_hot(types: Sequence[VecType], rng: np.random.Generator) -> Iterator[list[U64]]:
     """One lane of all is set and the others are 0, or random while it alone is 0."""
     total = sum(t.lanes for t in types)
@@ -129,20 +274,31 @@ def _one_hot(types: Sequence[VecType], rng: np.random.Generator) -> Iterator[lis
         hot = np.zeros((t.lanes, total), dtype=np.uint64)
         hot[np.arange(t.lanes), first + np.arange(t.lanes)] = 1
         ones.append(hot)
-        holes.append(_random(rng, t, total) * (np.uint64(1) - hot))
+        holes.append(_random(rng, t.bits, (t.lanes, total)) * (np.uint64(1) - hot))
         first += t.lanes
     yield ones
-    yield [hot * _mask(t) for hot, t in zip(ones, types, strict=True)]
+    yield [hot * _mask(t.bits) for hot, t in zip(ones, types, strict=True)]
     yield holes
 
 
-def _each(types: Sequence[VecType], make: Callable[[VecType], U64]) -> list[U64]:
-    return [make(t) for t in types]
+def _joined(batches: Sequence[list[U64]]) -> list[U64]:
+    return [np.concatenate(parts, axis=1) for parts in zip(*batches, strict=True)]
 
 
-def _random(rng: np.random.Generator, t: VecType, records: int) -> U64:
-    return rng.integers(0, _mask(t), size=(t.lanes, records), dtype=np.uint64, endpoint=True)
+def _zeros(_: np.random.Generator, bits: int, shape: tuple[int, ...]) -> U64:
+    return np.zeros(shape, dtype=np.uint64)
 
 
-def _mask(t: VecType) -> np.uint64:
-    return np.uint64((1 << t.bits) - 1)
+def _all_ones(_: np.random.Generator, bits: int, shape: tuple[int, ...]) -> U64:
+    return np.full(shape, _mask(bits))
+
+
+def _random(rng: np.random.Generator, bits: int, shape: tuple[int, ...]) -> U64:
+    return rng.integers(0, _mask(bits), size=shape, dtype=np.uint64, endpoint=True)
+
+
+FILLS: tuple[Fill, ...] = (_zeros, _all_ones, _random)
+
+
+def _mask(bits: int) -> np.uint64:
+    return np.uint64((1 << bits) - 1)

@@ -97,7 +97,7 @@ class Instr:
     def digest(self) -> str:
         """A fingerprint of the declaration: what a differential test vouches for.
 
-        `setting` is what of `isa.toml` its C depends on: header, flags, casts, C types.
+        `setting` is what of `isa.toml` its C depends on: header, flags, casts, C types, probes of features.
         """
         parts = [
             self.setting,

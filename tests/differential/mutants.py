@@ -65,6 +65,35 @@ EQUIVALENT = {
     **{(table, "half as wide"): "the upper half is 0" for table in ("uxtl", "uxtl2", "cvtepu")},
 }
 
+VALUES = [
+    ("avx2", "add.u16x16", "eq(a[i], 0x1234)"),
+    ("avx2", "sub.u16x16", "eq(b[i], 0xbeef)"),
+    ("avx2", "mullo.s16x16", "eq(a[i] + b[i], 0x5555)"),
+    ("avx2", "madd.s16x16", "eq(b[2*i + 1], 0x0c0d)"),
+    ("avx2", "srl.u32x8", "eq(a[i], 0x80000001)"),
+    ("avx2", "add.u32x8", "eq(a[i], 0x00ffffff)"),
+    ("avx2", "add.u32x8", "eq(b[i], 0x00c30000)"),
+    ("avx2", "sub.u32x8", "eq(zext(a[i], 64) << 32 | zext(b[i], 64), 0x80000000fffffffe)"),
+    ("avx2", "mullo32.u32x8", "eq(zext(a[i], 64) << 32 | zext(b[i], 64), 0x0000ffff00010001)"),
+    ("avx2", "add.u64x4", "eq(a[i], 0xffff3cffffffffff)"),
+    ("avx2", "sll.u64x4", "eq(a[i], 0x0000000a00000000)"),
+    ("avx2", "permutevar8x32.u32x8", "eq(t[5], 0x7fffffff)"),
+    ("neon", "mla.u8x16", "eq(zext(a[i], 16) << 8 | zext(b[i], 16), 0x7f81)"),
+    ("neon", "uadalp.u16x8", "eq(a[2*i], 0x6789)"),
+    ("neon", "cnt.u8x16", "eq(a[i], 0xa5)"),
+]
+"""Sets, forms, and a value of theirs at which alone the meaning is wrong."""
+
+OUTSIDE = [
+    ("avx2", "add.u32x8", "eq(a[i], 0x12345678)"),
+    ("avx2", "add.u16x16", "eq(zext(a[i], 32) << 16 | zext(b[i], 32), 0x12345678)"),
+]
+
+
+def wrong_at(instr, where):
+    """`instr` with all bits of a lane inverted where the condition holds."""
+    return dataclasses.replace(instr, lane=f"ite({where}, ~({instr.lane}), {instr.lane})")
+
 
 def mutants(instr):
     """(name of the rule, mutated form) for every rule that changes the lane's text."""

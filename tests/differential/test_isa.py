@@ -1,19 +1,23 @@
 """Every declared meaning is the machine's, and the test of it notices wrong meanings."""
 
+import dataclasses
 import functools
 import os
 import subprocess
 import sys
 
+import msgspec
 import numpy as np
 import pytest
-from mutants import EQUIVALENT, RULES, mutants, representatives
+from mutants import EQUIVALENT, OUTSIDE, RULES, VALUES, mutants, representatives, wrong_at
 from suites import quick
 
 from bitsynth import architecture
-from bitsynth.build import runners, toolchain
-from bitsynth.errors import SpecError, ToolError
+from bitsynth.build import host, runners, toolchain
+from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa import check, harness, load
+from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.isa.inputs import Trial
 
 pytestmark = pytest.mark.toolchains
 
@@ -33,48 +37,77 @@ def unavailable(isa_name):
     return ""
 
 
-@pytest.fixture(params=quick(("avx2", "neon"), of=ISAS))
+def available(name, skip_isa):
+    if why := unavailable(name):
+        skip_isa(name, why)
+    return load.load(name)
+
+
+@pytest.fixture(params=ISAS)
 def isa(request, skip_isa):
-    if why := unavailable(request.param):
-        skip_isa(request.param, why)
-    return load.load(request.param)
+    return available(request.param, skip_isa)
 
 
-@pytest.fixture(scope="module", params=quick(("neon",), of=ISAS))
-def captured(request):
-    """An instruction set, and what the machine gave for its representatives, by form."""
-    if unavailable(request.param):
-        return request.param, None
-    forms = representatives(request.param)
-    found = {f.name: [] for f in forms}
-    for capture in harness.captures(load.load(request.param), forms)[1]:
-        found[capture.form].append(capture)
-    return request.param, found
+def as_declared(instr, imm):
+    """What a machine gives that does what the declaration says."""
+    tried = Trial(instr, imm)
+    for args in tried.batches():
+        lanes = instr(ConcreteDomain(), [list(a) for a in args], imm)
+        out = np.stack([np.broadcast_to(x, args[0].shape[1]) for x in lanes])
+        yield harness.Capture(instr.name, imm, tried.coverage, args, out)
 
 
-@pytest.fixture
-def study(captured, skip_isa):
-    name, found = captured
-    if found is None:
-        skip_isa(name, unavailable(name))
-    return load.load(name), found
+def noticed(mutant, instr):
+    """Whether `mutant` differs from `instr` with one of a few immediates."""
+    imms = sorted({instr.imms[0], *instr.try_imm, instr.imms[-1]})
+    return any(check.recheck(mutant, as_declared(instr, imm)) for imm in imms)
 
 
-def test_every_form_is_what_the_machine_does(isa):
+def wrong(mutant, instr):
+    """Whether `mutant` differs from `instr`, or has no meaning at all."""
+    try:
+        return noticed(mutant, instr)
+    except SpecError:
+        return True
+
+
+@pytest.mark.parametrize("name", ["avx2", "neon"])
+def test_forms_are_what_the_machine_does(name, skip_isa):
+    """A few of every set that the fast suite has: all are checked in the slow one."""
+    isa = available(name, skip_isa)
+    forms = [form for form in isa.instrs if form.startswith(("and.u8", "add.u16", "add.u32", "tbl.u8x16"))]
     steps = []
-    report = check.check_isa(isa, lambda done, total: steps.append((done, total)))
+    report = check.check_isa(isa, lambda done, total: steps.append((done, total)), forms=forms)
     assert report.failures == ()
-    assert [r.form for r in report.results] == list(isa.instrs)
+    assert [r.form for r in report.results] == forms
     assert steps == [(k + 1, len(steps)) for k in range(len(steps))]
     assert sum(r.cases for r in report.results) == len(steps)
+    assert {r.coverage.exhaustive for r in report.results} == {True, False}
+
+
+@pytest.mark.slow
+def test_every_form_is_what_the_machine_does(isa, monkeypatch):
+    """All of them anew, and what the record says was tested is what has passed now."""
+    with monkeypatch.context() as without:
+        without.setattr(check, "_digests", no_record)
+        report = check.check_isa(isa)
+    assert report.failures == ()
+    assert {r.form: r.cases for r in report.results} == {n: len(i.imms) for n, i in isa.instrs.items()}
+    assert all(r.inputs and r.coverage for r in report.results)
+    assert check._digests(isa.name) == {r.form: r.digest for r in report.results}
+
+
+def no_record(isa):
+    raise AssertionError(f"the record of {isa} was asked")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["qemu", "unicorn"])
 @pytest.mark.parametrize("name", EMULATED)
 def test_both_emulators_agree(name, kind, monkeypatch):
+    """On one form of every table."""
     monkeypatch.setenv("BITSYNTH_RUNNER", kind)
-    report = check.check_isa(load.load(name))
+    report = check.check_isa(load.load(name), forms=one_of_each_table(name))
     assert report.passed
     assert kind in report.by
 
@@ -82,8 +115,12 @@ def test_both_emulators_agree(name, kind, monkeypatch):
 @pytest.mark.slow
 def test_every_compiler_gives_the_same(isa):
     for compiler in toolchain.compilers(isa):
-        report = check.check_isa(isa, compiler=compiler)
+        report = check.check_isa(isa, forms=one_of_each_table(isa.name), compiler=compiler)
         assert report.failures == (), compiler.name
+
+
+def one_of_each_table(isa_name):
+    return list({f.name.rpartition(".")[0]: f.name for f in representatives(isa_name)}.values())
 
 
 OUTCOMES = [
@@ -99,7 +136,7 @@ def test_what_is_required_is_not_skipped(required, allowed, outcome):
     test = f"{__file__}::test_every_form_is_what_the_machine_does[neon]"
     settings = {"BITSYNTH_REQUIRE_ISA": required, "BITSYNTH_ALLOWED_SKIPS": allowed}
     env = {**os.environ, "BITSYNTH_CC_AARCH64": "false", **settings}
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", test]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "slow", "-n", "0", "-p", "no:cacheprovider", test]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert outcome in done.stdout + done.stderr
     assert (done.returncode == 0) == (outcome == "1 skipped")
@@ -110,31 +147,24 @@ def test_the_record_is_of_the_present_declarations(name):
     check.require_tested(load.load(name).instrs.values())
 
 
-def test_wrong_meanings_are_caught(study):
-    isa, found = study
+@pytest.mark.parametrize("name", quick(("neon",), of=ISAS))
+def test_wrong_meanings_are_caught(name):
     caught = {}
-    for instr in representatives(isa.name):
+    for instr in representatives(name):
         for rule, mutant in mutants(instr):
             if (instr.name.rpartition(".")[0], rule) not in EQUIVALENT:
-                assert wrong(mutant, found), f"{instr.name}: {rule} is not noticed: {mutant.lane}"
+                assert wrong(mutant, instr), f"{instr.name}: {rule} is not noticed: {mutant.lane}"
                 caught.setdefault(rule, []).append(mutant.lane)
     assert sum(len({*lanes}) for lanes in caught.values()) >= 100
     assert len(caught) >= len(RULES) // 2
 
 
-def wrong(mutant, found):
-    try:
-        return check.recheck(mutant, found[mutant.name]) is not None
-    except SpecError:
-        return True
-
-
-def test_equivalent_meanings_are_not_caught(study):
-    isa, found = study
-    for instr in representatives(isa.name):
+@pytest.mark.parametrize("name", quick((), of=ISAS))
+def test_equivalent_meanings_are_not_caught(name):
+    for instr in representatives(name):
         for rule, mutant in mutants(instr):
             reason = EQUIVALENT.get((instr.name.rpartition(".")[0], rule))
-            assert reason is None or not wrong(mutant, found), f"{instr.name}: {rule}, though {reason}"
+            assert reason is None or not wrong(mutant, instr), f"{instr.name}: {rule}, though {reason}"
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -142,16 +172,51 @@ def test_every_kind_of_mistake_applies_somewhere(rule):
     assert any(name == rule for isa in ISAS for f in representatives(isa) for name, _ in mutants(f))
 
 
-def test_one_lane_of_many_is_noticed(study):
+@pytest.mark.parametrize(("isa_name", "form", "where"), VALUES)
+def test_a_meaning_wrong_at_one_value_is_caught(isa_name, form, where):
+    instr = load.load(isa_name)[form]
+    assert noticed(wrong_at(instr, where), instr)
+
+
+@pytest.mark.parametrize(("isa_name", "form", "where"), OUTSIDE)
+def test_a_value_outside_of_what_is_sampled_is_not_claimed(isa_name, form, where):
+    instr = load.load(isa_name)[form]
+    assert not noticed(wrong_at(instr, where), instr)
+    assert not Trial(instr, instr.imms[0]).coverage.exhaustive
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({name for name, _, _ in VALUES}))
+def test_the_machine_refutes_a_meaning_wrong_at_one_value(name, skip_isa):
+    isa = available(name, skip_isa)
+    for form, where in ((form, where) for other, form, where in VALUES if other == name):
+        mutant = load.Isa(isa.table, {form: wrong_at(isa[form], where)})
+        assert [f.form for f in check.check_isa(mutant).failures] == [form], where
+
+
+def test_one_lane_of_many_is_noticed(skip_isa):
     """A machine that is wrong in one bit of one lane of one record."""
-    isa, found = study
-    for captures in found.values():
-        first = captures[0]
-        out = first.out.copy()
-        out[-1, -1] ^= np.uint64(1)
-        broken = harness.Capture(first.form, first.imm, first.args, out)
-        failure = harness.differs(isa[first.form], broken)
-        assert failure is not None
-        assert failure.got[:-1] == failure.want[:-1]
-        assert failure.got[-1] == failure.want[-1] ^ 1
-        assert first.form in str(failure)
+    isa = available("neon", skip_isa)
+    instr = isa["uadalp.u8x16"]
+    first = next(harness.captures(isa, [instr])[1])
+    assert harness.differs(instr, first) is None
+    out = first.out.copy()
+    out[-1, -1] ^= np.uint64(1)
+    failure = harness.differs(instr, dataclasses.replace(first, out=out))
+    assert failure is not None
+    assert failure.got[:-1] == failure.want[:-1]
+    assert failure.got[-1] == failure.want[-1] ^ 1
+    assert instr.name in str(failure)
+
+
+@pytest.mark.parametrize("name", [n for n in ISAS if load.load(n).table.arch == host.arch()][:1])
+def test_a_probe_that_denies_what_runs_is_refuted(name, skip_isa):
+    isa = available(name, skip_isa)
+    if not runners.runs_natively(isa.table):
+        pytest.skip(f"{name} code needs a processor with it; this one lacks it")
+    asked, form = isa.table.host_features[-1], next(iter(isa.instrs))
+    probes = {**isa.table.probes, asked: f"!{isa.table.probes[asked]}"}
+    lying = load.Isa(msgspec.structs.replace(isa.table, probes=probes), isa.instrs)
+    with pytest.raises(Refuted, match=f"this processor has {asked}, but !.* says it has not"):
+        check.check_isa(lying, forms=[form])
+    assert check.check_isa(isa, forms=[form]).passed

@@ -61,7 +61,7 @@ def test_a_set_can_be_blessed(specs, capsys):
         if path.name not in ("isa.toml", "bitwise.toml"):
             path.unlink()
     assert main(["isa", "check", "mine", "--bless"]) == 0
-    assert "checked  14 of 14 forms as declared" in capsys.readouterr().out
+    assert "checked     14 of 14 forms as declared" in capsys.readouterr().out
     check.require_tested(load.load("mine").instrs.values())
 
 

@@ -19,6 +19,7 @@ from bitsynth.isa import check as isa_check
 from bitsynth.isa import load
 from bitsynth.isa.check import CheckReport, FormResult
 from bitsynth.isa.harness import Failure
+from bitsynth.isa.inputs import Coverage
 from bitsynth.program import Planes, Step, Table
 
 CONTRACT = {"name", "isa", "act_bits", "w_bits", "method", "ops_per_128_mac", "instructions", "lower_bound"} | {
@@ -405,7 +406,10 @@ def test_isa_show_gives_types(run):
 
 def report(isa, *failures):
     wrong = {f.form: f for f in failures}
-    results = (FormResult(n, i.digest, len(i.imms), 5, wrong.get(n)) for n, i in isa.instrs.items())
+    results = (
+        FormResult(n, i.digest, len(i.imms), 5, Coverage(8, () if n[-1] == "2" else (8,)), wrong.get(n))
+        for n, i in isa.instrs.items()
+    )
     return CheckReport(isa.name, "a compiler, a machine", tuple(results))
 
 
@@ -422,10 +426,13 @@ def copied(tmp_path, monkeypatch):
 def test_isa_check_blesses_what_passed(run, copied, monkeypatch):
     monkeypatch.setattr(isa_check, "check_isa", lambda isa, progress: report(isa))
     out, _ = run("isa", "check", "avx2")
-    assert out.startswith("checked  ")
+    assert out.startswith("exhaustive  every value of the 8 bits that a lane depends on: ")
+    assert re.search(r"^sampled     each lane: every value of 8 bits; .*: \d+ forms\n  add\.", out, re.MULTILINE)
+    assert re.search(r"^checked     71 of 71 forms as declared", out, re.MULTILINE)
     assert not (copied / "checked.json").exists()
     facts, _ = run("isa", "check", "avx2", "--bless", "--json")
     assert facts["passed"]
+    assert sorted(form for forms in facts["coverage"].values() for form in forms) == sorted(load.load("avx2").instrs)
     assert facts["record"] == str(copied / "checked.json")
     assert (copied / "checked.json").exists()
 

@@ -27,7 +27,7 @@ def record(tmp_path, monkeypatch):
 
 
 def report(**changes):
-    results = tuple(FormResult(n, i.digest, len(i.imms), 1, None) for n, i in ISA.instrs.items())
+    results = tuple(FormResult(n, i.digest, len(i.imms), 1) for n, i in ISA.instrs.items())
     return dataclasses.replace(CheckReport("avx2", "a compiler, a machine", results), **changes)
 
 

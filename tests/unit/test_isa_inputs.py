@@ -1,69 +1,138 @@
 """What an instruction is tried on covers what it is said to cover."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from bitsynth.isa import inputs, load
+from bitsynth.isa.inputs import Trial
 from bitsynth.isa.types import VecType
 
-
-def base_of(isa):
-    """Names of the forms it has from the set that it extends."""
-    return load.load(isa.table.extends).instrs if isa.table.extends else ()
-
-
-OF_BASES = {(isa.name, name) for isa in map(load.load, load.names()) for name in base_of(isa)}
-CASES = [
-    pytest.param(isa.name, instr.name, imm, marks=pytest.mark.slow if (isa.name, instr.name) in OF_BASES else ())
-    for isa in map(load.load, load.names())
-    for instr in isa.instrs.values()
-    for imm in sorted({instr.imms[0], instr.imms[-1]})
+KINDS = [
+    ("avx2", "add.u8x32", 0),
+    ("avx2", "add.u16x16", 0),
+    ("avx2", "sll.u32x8", 31),
+    ("avx2", "add.u64x4", 0),
+    ("avx2", "maddubs.u8x32", 0),
+    ("avx2", "unpacklo.u16x16", 0),
+    ("avx512", "multishift.u8x64", 0),
+    ("avx512", "permutexvar.u32x16", 0),
+    ("neon", "sli.u8x16", 7),
+    ("neon", "uadalp.u16x4", 0),
 ]
+"""Cases of every kind: exhaustive, lanes of all widths, swept each alone and all of an operand."""
 
 
-def bits_seen(instr, pieces):
-    return sum(instr.operands[k].type.bits for k, _ in pieces)
+def trial(isa, name, imm):
+    return Trial(load.load(isa)[name], imm)
 
 
-@pytest.mark.parametrize(("isa", "name", "imm"), CASES)
+def whole(tried):
+    """All of its batches as one."""
+    return [np.concatenate(parts, axis=1) for parts in zip(*tried.batches(), strict=True)]
+
+
+@pytest.mark.parametrize(("isa", "name", "imm"), KINDS)
 def test_coverage(isa, name, imm):
-    instr = load.load(isa)[name]
-    args = inputs.inputs(instr, imm)
-    for a, o in zip(args, instr.operands, strict=True):
-        assert a.shape == (o.type.lanes, args[0].shape[1])
-        assert int(a.max()) < 1 << o.type.bits
-    if max(bits_seen(instr, p) for p in inputs.reads(instr, imm)) <= 16:
-        assert all(everything_occurs(instr, args, p) for p in inputs.reads(instr, imm))
-    if inputs.crosses_lanes(inputs.reads(instr, imm)):
-        assert one_hot_occurs(instr, args)
+    assert_covered(load.load(isa)[name], imm)
 
 
-def everything_occurs(instr, args, pieces):
+@pytest.mark.slow
+@pytest.mark.parametrize("name", load.names())
+def test_coverage_of_all_forms(name):
+    """One of those with the same types that see the same lanes stands for all."""
+    cases = ((i, imm) for i in load.load(name).instrs.values() for imm in {i.imms[0], i.imms[-1]})
+    kinds = {(tuple(o.type for o in i.operands), *inputs.reads(i, imm)): (i, imm) for i, imm in cases}
+    for instr, imm in kinds.values():
+        assert_covered(instr, imm)
+
+
+def assert_covered(instr, imm):
+    tried = Trial(instr, imm)
+    types, seen, args = [o.type for o in instr.operands], inputs.reads(instr, imm), whole(tried)
+    for a, t in zip(args, types, strict=True):
+        assert a.shape == (t.lanes, args[0].shape[1])
+        assert int(a.max()) < 1 << t.bits
+    if max(bits_seen(types, p) for p in seen) <= 16:
+        assert tried.coverage.exhaustive
+        assert all(everything_occurs(types, args, p) for p in seen)
+    else:
+        assert_families_occur(types, args, seen, tried.coverage)
+    if inputs.crosses_lanes(seen):
+        assert one_hot_occurs(types, args)
+
+
+def bits_seen(types, pieces):
+    return sum(types[k].bits for k, _ in pieces)
+
+
+def everything_occurs(types, args, pieces):
     """Every combination of the lanes in `pieces` is some record."""
     code, width = np.zeros(args[0].shape[1], dtype=np.uint64), 0
     for k, lane in sorted(pieces):
         code |= args[k][lane] << np.uint64(width)
-        width += instr.operands[k].type.bits
+        width += types[k].bits
     return bool(np.bincount(code.astype(np.intp), minlength=1 << width).all())
 
 
-def one_hot_occurs(instr, args):
+def assert_families_occur(types, args, seen, coverage):
+    """The first and the last output lane get what the coverage says, whatever lanes they see."""
+    assert not coverage.exhaustive
+    for pieces in {seen[0], seen[-1]}:
+        for piece in pieces:
+            for others in (0, 1):
+                rest = pieces - {piece} if coverage.one_by_one else set()
+                assert swept(types, args, piece, rest, others), f"{piece} of {pieces} among {others}"
+        for one, other in itertools.combinations(sorted(pieces), 2):
+            if coverage.one_by_one or one[0] != other[0]:
+                assert all_landmarks_meet(types, args, one, other), f"{one} and {other}"
+
+
+def swept(types, args, piece, rest, others):
+    """Whether it takes all values, or those of each byte, while all bits beside are `others`."""
+    k, lane = piece
+    beside = [args[n][j] == filled(types[n], others) for n, j in rest]
+    values = args[k][lane][np.logical_and.reduce(beside)] if beside else args[k][lane]
+    bits = types[k].bits
+    if bits <= 16:
+        return bool(np.bincount(values.astype(np.intp), minlength=1 << bits).all())
+    bytes_ = [filled(types[k], others) & ~(255 << at) | x << at for at in range(0, bits, 8) for x in range(256)]
+    return set(bytes_) <= set(values.tolist()) >= set(near_powers(bits))
+
+
+def filled(kind, others):
+    return (1 << kind.bits) - 1 if others else 0
+
+
+def near_powers(bits):
+    near = [(1 << p) + d for p in range(bits) for d in (-1, 0, 1)]
+    return sorted({x % (1 << bits) for y in near for x in (y, -y)})
+
+
+def all_landmarks_meet(types, args, one, other):
+    x, y = (args[k][lane] for k, lane in (one, other))
+    p, q = (np.array(near_powers(types[k].bits), dtype=np.uint64) for k, _ in (one, other))
+    at_x, at_y = np.searchsorted(p, x).clip(max=len(p) - 1), np.searchsorted(q, y).clip(max=len(q) - 1)
+    both = (p[at_x] == x) & (q[at_y] == y)
+    return bool(np.bincount((at_x * len(q) + at_y)[both], minlength=len(p) * len(q)).all())
+
+
+def one_hot_occurs(types, args):
     set_lanes = sum((a != 0).sum(axis=0) for a in args)
     alone = [{int(x) for x in a[j, (set_lanes == 1) & (a[j] != 0)]} for a in args for j in range(len(a))]
-    wide = [(1 << o.type.bits) - 1 for o in instr.operands for _ in range(o.type.lanes)]
+    wide = [(1 << t.bits) - 1 for t in types for _ in range(t.lanes)]
     return all({1, most} <= values for values, most in zip(alone, wide, strict=True))
 
 
 def test_inputs_are_the_same_every_time():
-    instr = load.load("avx2")["maddubs.u8x32"]
-    first, second = inputs.inputs(instr, 0), inputs.inputs(instr, 0)
+    first, second = (whole(trial("avx2", "maddubs.u8x32", 0)) for _ in range(2))
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_extremes_meet():
     """Saturation and wrapping need the largest of both operands in both lanes of a pair."""
-    instr = load.load("avx2")["maddubs.u8x32"]
-    a, b = inputs.inputs(instr, 0)
+    a, b = next(trial("avx2", "maddubs.u8x32", 0).batches())
     for x in (0, 255):
         for y in (0, 127, 128, 255):
             assert ((a[:2] == x).all(axis=0) & (b[:2] == y).all(axis=0)).any()
@@ -75,3 +144,15 @@ def test_lanes_that_cannot_be_placed_are_sampled():
     assert inputs.exhaustive_places([VecType("u", 8, 3)], pairs) is None
     assert inputs.exhaustive_places([VecType("u", 8, 3)], pairs[:2]) == {(0, 0): 0, (0, 1): 8, (0, 2): 0}
     assert inputs.exhaustive_places([VecType("u", 32, 1)], [frozenset({(0, 0)})]) is None
+
+
+def test_a_coverage_says_what_is_sampled():
+    assert str(trial("avx2", "add.u8x32", 0).coverage).startswith("exhaustive  every value of the 16 bits")
+    said = str(trial("avx2", "add.u16x16", 0).coverage)
+    assert said == "sampled     each lane: every value of 16 bits; all pairs of landmarks; random ones"
+    assert "of 32 bits every value of each byte, and landmarks" in str(trial("avx2", "add.u32x8", 0).coverage)
+    assert "all lanes of an operand at once" in str(trial("avx512", "permutexvar.u8x64", 0).coverage)
+
+
+def test_the_worst_case_speaks_for_a_form():
+    assert trial("avx2", "add.u8x32", 0).coverage < trial("avx2", "add.u16x16", 0).coverage

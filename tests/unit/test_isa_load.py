@@ -1,5 +1,6 @@
 """A wrong instruction-set folder gives one SpecError: which file, what is wanted, what came."""
 
+import re
 import shutil
 
 import pytest
@@ -226,6 +227,18 @@ def test_a_digest_covers_the_flags_of_the_feature(folder):
     other = load.load_folder(folder)
     assert isa["and.u8x8"].digest == other["and.u8x8"].digest
     assert isa["dot.u8x8"].digest != other["dot.u8x8"].digest
+
+
+def test_a_digest_covers_the_probes_of_the_features_needed(folder):
+    with_features(folder)
+    isa = read(folder, AND + owned(AND, "dot", "dotprod", "a76"))
+    for feature, changed in (("asimddp", ["dot.u8x8"]), ("asimd", ["and.u8x8", "dot.u8x8"]), ("aes", [])):
+        shutil.copy(paths.isa_specs() / "neon" / "isa.toml", folder)
+        with_features(folder)
+        path = folder / "isa.toml"
+        path.write_text(re.sub(rf"^{feature} = .*$", f'{feature} = "has(31)"', path.read_text(), flags=re.MULTILINE))
+        other = load.load_folder(folder)
+        assert [n for n in ("and.u8x8", "dot.u8x8") if isa[n].digest != other[n].digest] == changed
 
 
 @pytest.mark.parametrize(
