@@ -9,12 +9,14 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from solved import sealed
 from suites import quick
 
 import bitsynth
 from bitsynth import cache, doctor, paths
 from bitsynth.cli import main, output, planes
+from bitsynth.cli.app import app
 from bitsynth.isa import check as isa_check
 from bitsynth.isa import load
 from bitsynth.isa.check import CheckReport, FormResult
@@ -528,6 +530,21 @@ def test_a_reader_that_goes_away_is_no_error():
     assert done.stdout == "{\n"
     assert done.stderr == ""
     assert done.returncode in (0, output.BROKEN_PIPE)
+
+
+COMMANDS = [["--help"], [], ["--version"], ["list"], ["isa", "list"], ["isa", "show", "avx2"], ["show", "--help"]]
+COMMANDS += [[name, "--help"] for name in typer.main.get_command(app).commands]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_reader_that_goes_away_ends_any_command_alike(command, monkeypatch, capfd):
+    """Also where typer and rich print: with the code of SIGPIPE."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert main(command) == output.BROKEN_PIPE
+    assert capfd.readouterr().err == ""
 
 
 def test_output_that_cannot_be_spelled_does_not_fail(tmp_path):
