@@ -102,6 +102,10 @@ class Operand:
             raise SpecError(f"{name}{list(where)} is {array[where]}; {self} holds {low} to {high}{step}")
         return np.ascontiguousarray(shifted // self.scale, dtype=np.uint8)
 
+    def decode(self, codes: NDArray[np.uint8]) -> NDArray[np.int16]:
+        """The values `codes` stand for."""
+        return codes.astype(np.int16) * np.int16(self.scale) + np.int16(self.offset)
+
     def __str__(self) -> str:
         return f"{self.bits}-bit {self.encoding}"
 

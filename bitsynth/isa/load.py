@@ -112,6 +112,11 @@ def narrower(isa: Isa) -> list[str]:
     return [t.name for t in others if t.vector_bits < isa.table.vector_bits and _shared(t, isa.table)]
 
 
+def run_by(isa: Isa) -> list[str]:
+    """The instruction sets that processors of `isa` run: its own, the one it extends, narrower ones."""
+    return [isa.name, *([isa.table.extends] if isa.table.extends else []), *narrower(isa)]
+
+
 def _shared(one: IsaTable, other: IsaTable) -> bool:
     return one.arch == other.arch and not one.cpu.keys().isdisjoint(other.cpu)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,7 @@ from bitsynth.build.memory import aligned
 from bitsynth.emit.layer_files import LayerText
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import write_texts
+from bitsynth.isa.load import load, run_by
 from bitsynth.layers import forks
 from bitsynth.layers.constants import LAYOUTS, Constants, constants
 from bitsynth.layers.epilogue import Epilogue, Scale
@@ -30,6 +31,7 @@ from bitsynth.spec import Encoding, MatmulSpec, Operand, affine
 
 Array = NDArray[Any]
 Call = Callable[[], int]
+LayerT = TypeVar("LayerT", bound="Conv2d")
 PARTS = ("run", "pack")
 TYPICAL_IMAGE = (28, 28)
 """Height and width a default schedule is chosen for where none are given."""
@@ -44,13 +46,17 @@ class Conv2d:
     activations lie in memory, `out_layout` how results do: "NHWC", "NCHW" or "packed", words of
     64 channels (`packed_words`). `isa` is an instruction set, or "auto" for the best this
     processor has; `image`, (height, width), is what the schedule is chosen for: a tuned one where one is known
-    for these threads too, else the default.
+    for these threads too, else the default. A `schedule` of your own has an instruction set that the processors of
+    `isa` run; with "auto" it may have any.
 
     `threads` is how many run it: the one that calls, alone unless more are asked for. Of a number above 1 all layers
     in the process share one pool, which stays; a `Pool` is shared by the layers it is given to, and can be closed.
 
+    A layer keeps copies of what it is given. Copied or pickled, it is made anew of the same; one of a `Pool` is copied
+    with that, and cannot be pickled.
+
     Attributes: `schedule`, `origin` (where that is from, in words), `source` (C text of kernel and runtime), `spec`,
-    `geometry`, `kernel`.
+    `geometry`, `kernel`, `weight`.
     Raises SpecError for what does not fit together, ToolError where it cannot be compiled or run.
     """
 
@@ -83,19 +89,18 @@ class Conv2d:
         self.layout, self.out_layout = _layouts(layout, out_layout or layout, epilogue)
         self.epilogue, self.pool = epilogue, pool_of(threads)
         size = pair("image", image, 1) if image else _typical(self.geometry)
-        if not isinstance(schedule, LayerSchedule | None):
-            raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
+        _check_schedule(schedule, isa)
+        self._asked = {"isa": isa, "image": image, "schedule": schedule}
         self.schedule, self.origin = (
             (schedule, "as given")
             if schedule
             else schedule_for(self.act, self.wgt, self.geometry, size, isa, self.pool.threads)
         )
-        self.weight = values
         self.kernel = scheduled_kernel(self.schedule, self.act, self.wgt)
         self._check_depth()
-        codes = self.wgt.encode(values, "weight")
+        self._codes = self.wgt.encode(values, "weight")
         self._constants = self._with_epilogue(
-            constants(self.kernel.entry.kernel, self.spec, self.geometry, codes, self.schedule.gather)
+            constants(self.kernel.entry.kernel, self.spec, self.geometry, self._codes, self.schedule.gather)
         )
         self._numbers, self._bytes = self._constants.blob()
         self._arena, self._lock = np.zeros(0, np.uint8), Lock()
@@ -106,8 +111,39 @@ class Conv2d:
         """As if it did not run: the thread that ran it is not in a forked process."""
         self._lock = Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what the layer was made of: another process, or machine, makes it anew, its pool of threads included.
+
+        Raises TypeError for a layer of a `Pool`, whose threads are this process's.
+        """
+        return _remade, (type(self), self.weight, self._options())
+
+    def __copy__(self) -> Self:
+        """A layer of the same pool."""
+        return _remade(type(self), self.weight, self._options())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.__copy__()
+
+    def _options(self) -> dict[str, Any]:
+        g = self.geometry
+        window = {"stride": g.stride, "padding": g.padding, "dilation": g.dilation, "groups": g.groups}
+        operands = {
+            "act_bits": self.act.bits,
+            "w_bits": self.wgt.bits,
+            "act_encoding": self.act.encoding.value,
+            "weight_encoding": self.wgt.encoding.value,
+        }
+        made = {"layout": self.layout, "out_layout": self.out_layout, "epilogue": self.epilogue, "threads": self.pool}
+        return {**operands, **window, **made, **self._asked}
+
     def __repr__(self) -> str:
         return f"<bitsynth {type(self).__name__} {self.geometry}, {self.kernel.name}>"
+
+    @property
+    def weight(self) -> Array:
+        """The operand values (OC, IC / groups, KH, KW): a copy, as the layer has one of what it was given."""
+        return self.wgt.decode(self._codes)
 
     @property
     def spec(self) -> MatmulSpec:
@@ -256,8 +292,8 @@ class Conv2d:
 
     def files(self, name: str) -> dict[str, str]:
         """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
-        made, codes = self._constants, self.wgt.encode(self.weight, "weight")
-        return LayerText(name, self.kernel.entry.kernel, self.spec, made.numbers, made.arrays, codes).files()
+        made = self._constants
+        return LayerText(name, self.kernel.entry.kernel, self.spec, made.numbers, made.arrays, self._codes).files()
 
     def emit(self, folder: str | Path, name: str) -> list[Path]:
         """Write `files` into `folder`; their paths."""
@@ -308,6 +344,20 @@ class Dense(Conv2d):
     def _check_features(self, codes: Array) -> None:
         if codes.ndim != 2 or codes.shape[1] != self._in_elements:
             raise SpecError(f"want activations (N, {self._in_elements}), not {codes.shape}")
+
+
+def _remade(kind: type[LayerT], weight: Array, options: dict[str, Any]) -> LayerT:
+    layer = kind.__new__(kind)
+    Conv2d.__init__(layer, weight, **options)
+    return layer
+
+
+def _check_schedule(schedule: Any, isa: str) -> None:
+    """SpecError for what is not a schedule, or is one of an instruction set that the processors of `isa` do not run."""
+    if not isinstance(schedule, LayerSchedule | None):
+        raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
+    if schedule and isa != "auto" and schedule.isa not in (known := run_by(load(isa))):
+        raise SpecError(f"isa is {isa}, the schedule's {schedule.isa}; want a schedule of {' or '.join(known)}")
 
 
 def _geometry(weight: Array, stride: Any, padding: Any, dilation: Any, groups: Any) -> Geometry:

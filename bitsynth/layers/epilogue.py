@@ -24,6 +24,9 @@ class Scale:
     scale: ArrayLike
     bias: ArrayLike = 0.0
 
+    def __post_init__(self) -> None:
+        _keep(self, scale="scale", bias="bias")
+
     def constants(self, channels: int) -> tuple[dict[str, int], dict[str, Array]]:
         """The numbers and arrays of the C runtime."""
         arrays = {
@@ -40,6 +43,9 @@ class Requantize:
     multiplier: ArrayLike
     shift: int
     bits: int
+
+    def __post_init__(self) -> None:
+        _keep(self, multiplier="multiplier")
 
     def constants(self, channels: int) -> tuple[dict[str, int], dict[str, Array]]:
         """The numbers and arrays of the C runtime."""
@@ -59,12 +65,15 @@ class Thresholds:
 
     values: ArrayLike
 
+    def __post_init__(self) -> None:
+        _keep(self, values="thresholds")
+
     @property
     def bits(self) -> int:
         return max(1, int(self._levels().shape[1]).bit_length())
 
     def _levels(self) -> Array:
-        values = _plain("thresholds", self.values)
+        values = np.asarray(self.values)
         if values.ndim != 2 or values.dtype.kind not in "iu" or not 1 <= values.shape[1] < 1 << MAX_BITS:
             raise SpecError(f"thresholds must be integers (channels, 1 to 255), not {values.dtype} {values.shape}")
         return values
@@ -90,6 +99,14 @@ def _check_bits(bits: Any) -> None:
         raise SpecError(f"bits must be a whole number from 1 to {MAX_BITS}, not {bits!r}")
 
 
+def _keep(epilogue: Epilogue, **names: str) -> None:
+    """Put read-only copies, called so in errors, in the place of arrays that the caller may edit later."""
+    for attribute, name in names.items():
+        kept = _plain(name, getattr(epilogue, attribute)).copy()
+        kept.flags.writeable = False
+        object.__setattr__(epilogue, attribute, kept)
+
+
 def _plain(name: str, value: ArrayLike) -> Array:
     """`value` as an array; SpecError where some of it is masked or it is ragged."""
     if isinstance(value, np.ma.MaskedArray):
@@ -102,7 +119,7 @@ def _plain(name: str, value: ArrayLike) -> Array:
 
 def _channels(name: str, value: ArrayLike, channels: int, dtype: Any) -> Array:
     """One number a channel."""
-    given = _plain(name, value)
+    given = np.asarray(value)
     kinds = "iu" if np.dtype(dtype).kind == "i" else "iuf"
     if given.dtype.kind not in kinds or given.shape not in ((), (1,), (channels,)):
         raise SpecError(f"{name} must be one number or {channels} of them, not {given.dtype} {given.shape}")

@@ -40,8 +40,12 @@ class Pool:
     def __exit__(self, *reason: object) -> None:
         self.close()
 
-    def __copy__(self) -> Self:
-        raise TypeError("a Pool has threads of its own: share it, or make another")
+    def __reduce__(self) -> Any:
+        """Refuse copies and pickles, TypeError."""
+        raise TypeError(
+            "a Pool has threads of its own, which cannot be copied or pickled: share it, or make another; "
+            "a layer that is to be pickled takes threads as a number"
+        )
 
     def close(self) -> None:
         """End the threads, once no layer runs on them; layers of this pool then refuse to run.
@@ -100,6 +104,10 @@ class Pool:
 
 class _Shared(Pool):
     """One that layers share unasked, those made later included."""
+
+    def __reduce__(self) -> Any:
+        """Pickle the number of threads: every process has a pool of so many."""
+        return pool_of, (self.threads,)
 
     def close(self) -> None:
         raise SpecError(f"all layers of {self.threads} threads share this pool: give them a Pool of your own to close")
