@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import numpy as np
 from bitsynth import architecture, build, cache, paths
 from bitsynth.architecture import Qemu
 from bitsynth.build import host, qemu, toolchain
+from bitsynth.build.folder import trusted
 from bitsynth.errors import INSTALL_Z3, BitsynthError
 from bitsynth.isa import load
 from bitsynth.isa.load import Isa
@@ -85,7 +86,7 @@ def examine() -> Report:
         *(_compilers(arch) for arch in architecture.known()),
         *(_qemu(arch, table.emulator.qemu) for arch, table in architecture.known().items() if table.emulator),
         *(_features(isa) for isa in sets if not isinstance(isa, Verdict)),
-        _folder("build cache", build.cache_folder(), "keeps compiled kernels", "BITSYNTH_BUILD_CACHE"),
+        _build_cache(),
         _folder("kernel cache", cache.user_folder().absolute(), "keeps solved kernels", "BITSYNTH_CACHE"),
         _shipped(),
     ]
@@ -134,8 +135,17 @@ def _features(isa: Isa) -> Finding:
     return Finding(name, ", ".join([*(isa.table.host_features or [isa.table.arch]), *sets]), purpose, "")
 
 
+def _build_cache() -> Finding:
+    finding = _folder("build cache", build.cache_folder(), "keeps compiled kernels", "BITSYNTH_BUILD_CACHE")
+    try:
+        trusted(build.cache_folder(), make=False)
+    except OSError as error:
+        return replace(finding, found="", advice=f"{error.strerror}: set BITSYNTH_BUILD_CACHE to another folder")
+    return finding
+
+
 def _folder(name: str, folder: Path, purpose: str, variable: str) -> Finding:
-    nearest = next((p for p in (folder, *folder.parents) if p.exists()), folder)
+    nearest = next((p for p in (folder, *folder.parents) if os.path.exists(p)), folder)
     usable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
     advice = f"{folder} cannot be written: set {variable} to a folder that can"
     return Finding(name, str(folder) if usable else "", purpose, advice)

@@ -1,8 +1,15 @@
-"""Where compiled code is kept."""
+"""Where compiled code is kept, and who may have written it.
+
+Code is loaded into this process from there, as whoever runs it. So every folder on the way belongs to the user
+or to root, and nobody else may write in it, but for those above, like /tmp, where each may only remove their own.
+Nobody else can then put code there or swap it between a check and its use.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 from bitsynth import paths
@@ -12,3 +19,48 @@ def cache_folder() -> Path:
     """Where compiled libraries are kept: BITSYNTH_BUILD_CACHE, or the user's cache."""
     given = os.environ.get("BITSYNTH_BUILD_CACHE")
     return Path(given).absolute() if given else paths.user_cache() / "build"
+
+
+def trusted(folder: Path, *, make: bool = True) -> Path:
+    """`folder` without links, made if it is not there; PermissionError where others could change what is in it."""
+    path = Path(os.path.realpath(folder))
+    for place in (*reversed(path.parents), path):
+        try:
+            found = place.lstat()
+        except FileNotFoundError:
+            if not make:
+                break
+            place.mkdir(0o700, exist_ok=True)
+            found = place.lstat()
+        require_own(place, found, sticky=place != path)
+    return path
+
+
+def require_own(place: Path, found: os.stat_result, *, sticky: bool = False) -> None:
+    """PermissionError where anybody but the user and root owns `place` or may write it.
+
+    If `sticky`, others may write a folder where each can only remove their own. Whoever owns `/` counts as root,
+    who has another number in a user namespace.
+    """
+    if found.st_uid not in {os.geteuid(), 0, os.stat("/").st_uid}:
+        raise PermissionError(errno.EPERM, f"{place} belongs to another user, who could change the code in it")
+    if _others_write(found) and not (sticky and found.st_mode & stat.S_ISVTX):
+        raise PermissionError(errno.EPERM, f"other users may write {place}, and so change the code in it")
+
+
+def _others_write(found: os.stat_result) -> bool:
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    return bool(found.st_mode & stat.S_IWGRP) and not _alone_in(found.st_gid)
+
+
+def _alone_in(group: int) -> bool:
+    """Whether the user has a group to themselves, of their own name, as many systems make one for each."""
+    import grp
+    import pwd
+
+    try:
+        user, found = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
+    except KeyError:
+        return False
+    return found.gr_name == user and set(found.gr_mem) <= {user}

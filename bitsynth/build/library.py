@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import shlex
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bitsynth.build import host, process
-from bitsynth.build.folder import cache_folder
+from bitsynth.build.folder import cache_folder, require_own, trusted
 from bitsynth.build.runners import runs_natively
 from bitsynth.build.toolchain import Compiler, preferred
 from bitsynth.errors import SpecError, ToolError
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from bitsynth.isa.load import Isa, Requirements
 
 _FORMAT = "1"
+_DIGEST = "sha256"
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fdiagnostics-color=never")
 _SUPPORT = Path(__file__).parent / "support"
 
@@ -42,7 +46,10 @@ def compile_for(
     `sources` maps file names to text: `.c` files are compiled, `.h` files can be
     included. `needs` is what the code uses of `isa`, the base alone if not given. `flags`
     go to the compiler and to the linker. The same sources, flags and compiler give the
-    same path at once; a build that was interrupted leaves nothing.
+    same path at once; a build that was interrupted leaves nothing, and what is damaged since,
+    by the digest beside it, is compiled again. Nobody but the user and root can have written
+    what the path names, nor can write it until it is loaded (`folder.trusted`); where that
+    does not hold, or the cache cannot be written, ToolError says why.
     """
     for name in sources:
         if Path(name).name != name or Path(name).suffix not in {".c", ".h"}:
@@ -73,19 +80,38 @@ def _build(
     parts = [_FORMAT, compiler.identity, *compile_flags, "", *link_flags, name]
     parts += [f"{len(k)} {len(v)} {k} {v}" for k, v in sorted(files.items())]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
-    target = cache_folder() / key / name
-    if target.exists():
-        return target
-    with _locked(key):
-        if not target.exists():
-            _build_in_place(compiler, files, compile_flags, link_flags, target)
+    folder = cache_folder()
+    try:
+        target = trusted(folder) / key / name
+        if not _whole(target):
+            with _locked(target.parents[1], key):
+                if not _whole(target):
+                    _build_in_place(compiler, files, compile_flags, link_flags, target)
+    except OSError as error:
+        raise _unusable(folder, error) from error
     return target
 
 
+def _whole(product: Path) -> bool:
+    """Whether a library or program is what was compiled, by the digest beside it; PermissionError if it is not ours."""
+    digest = product.with_name(_DIGEST)
+    try:
+        found = [place.lstat() for place in (product.parent, product, digest)]
+        for place, status in zip((product.parent, product, digest), found, strict=True):
+            require_own(place, status)
+        return all(stat.S_ISREG(s.st_mode) for s in found[1:]) and digest.read_bytes() == _digest(product)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _digest(product: Path) -> bytes:
+    with product.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest().encode()
+
+
 @contextmanager
-def _locked(key: str) -> Iterator[None]:
-    folder = cache_folder()
-    with locked(folder / "locks" / f"{key[:2]}.lock", partial(_unwritable, folder)):
+def _locked(folder: Path, key: str) -> Iterator[None]:
+    with locked(folder / "locks" / f"{key[:2]}.lock", partial(_unusable, folder)):
         for stale in folder.glob(f"{key[:2]}*.part-*"):
             shutil.rmtree(stale, ignore_errors=True)
         yield
@@ -94,47 +120,54 @@ def _locked(key: str) -> Iterator[None]:
 def _build_in_place(
     compiler: Compiler, files: Mapping[str, str], compile_flags: Sequence[str], link_flags: Sequence[str], target: Path
 ) -> None:
-    folder = cache_folder()
-    try:
-        work = Path(tempfile.mkdtemp(prefix=f"{target.parent.name}.part-", dir=folder))
-    except OSError as error:
-        raise _unwritable(folder, error) from error
+    work = Path(tempfile.mkdtemp(prefix=f"{target.parent.name}.part-", dir=target.parents[1]))
     try:
         for name, text in files.items():
             (work / name).write_text(text, encoding="utf-8")
-        _run_compiler(compiler, files, compile_flags, link_flags, work, target.name)
-        if target.parent.exists():
+        product = work / target.name
+        _run_compiler(compiler, files, compile_flags, link_flags, product)
+        product.chmod(0o700)
+        product.with_name(_DIGEST).write_bytes(_digest(product))
+        product.with_name(_DIGEST).chmod(0o600)
+        if target.parent.is_dir():
             shutil.rmtree(target.parent)
+        target.parent.unlink(missing_ok=True)
         os.replace(work, target.parent)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
 def _run_compiler(
-    compiler: Compiler,
-    files: Mapping[str, str],
-    compile_flags: Sequence[str],
-    link_flags: Sequence[str],
-    work: Path,
-    name: str,
+    compiler: Compiler, files: Mapping[str, str], compile_flags: Sequence[str], link_flags: Sequence[str], product: Path
 ) -> None:
+    work = product.parent
     scratch = work / "scratch"
     scratch.mkdir()
     env = {"TMPDIR": str(scratch), **compiler.environment}
     objects = []
     for source in sorted(f for f in files if f.endswith(".c")):
-        objects.append(f"{source}.o")
-        process.run([*compiler.command, *compile_flags, "-c", source, "-o", objects[-1]], work, env)
-    process.run([*compiler.command, "-o", name, *objects, *link_flags], work, env)
+        objects.append(work / f"{source}.o")
+        _make(objects[-1], [*compiler.command, *compile_flags, "-c", source, "-o", objects[-1].name], env)
+    _make(product, [*compiler.command, "-o", product.name, *(o.name for o in objects), *link_flags], env)
     shutil.rmtree(scratch)
     for file in objects:
-        (work / file).unlink()
+        file.unlink()
 
 
-def _unwritable(folder: Path, error: OSError) -> ToolError:
+def _make(output: Path, command: Sequence[str], env: Mapping[str, str]) -> None:
+    """Run a command that is to write `output`; OSError where the disk was full, ToolError for any other failure."""
+    try:
+        process.run(command, output.parent, env)
+    except ToolError as error:
+        for full in (errno.ENOSPC, errno.EDQUOT):
+            if os.strerror(full) in str(error):
+                raise OSError(full, os.strerror(full)) from None
+        raise
+    if not output.is_file() or not output.stat().st_size:
+        raise ToolError(f"{shlex.join(command)} ended with exit code 0 but wrote nothing to {output.name}")
+
+
+def _unusable(folder: Path, error: OSError) -> ToolError:
     return ToolError(
-        f"cannot write to the build cache {folder}: {error.strerror or error}; "
-        "set BITSYNTH_BUILD_CACHE to a folder that can be written"
+        f"cannot use the build cache {folder}: {error.strerror or error}; set BITSYNTH_BUILD_CACHE to another folder"
     )

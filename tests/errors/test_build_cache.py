@@ -1,0 +1,268 @@
+"""Compiled code that somebody else may have written is not loaded; what is damaged is compiled again."""
+
+import errno
+import os
+import shutil
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bitsynth import build, doctor
+from bitsynth.build import host, toolchain
+from bitsynth.build.folder import cache_folder, trusted
+from bitsynth.errors import ToolError
+from bitsynth.isa import load
+
+GOOD = {"a.c": "int answer(void);\nint answer(void) { return 42; }\n"}
+NOBODY = 65534
+
+
+@pytest.fixture(scope="module")
+def isa():
+    found = [n for n in load.names() if host.matches(load.load(n).table) and any(toolchain.candidates(host.arch()))]
+    if not found:
+        pytest.skip("no compiler makes code that runs natively here")
+    return load.load(found[0])
+
+
+@pytest.fixture(scope="module")
+def built(isa, tmp_path_factory):
+    """A build cache with the library of `GOOD`."""
+    folder = tmp_path_factory.mktemp("built")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BITSYNTH_BUILD_CACHE", str(folder))
+        build.compile_for(isa, GOOD)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(built, tmp_path, monkeypatch):
+    """A copy of it for each test."""
+    folder = shutil.copytree(built, tmp_path / "cache")
+    monkeypatch.setenv("BITSYNTH_BUILD_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def give_away(monkeypatch):
+    """`give_away(path)` makes `path` another user's: root hands it over, others take themselves for another."""
+    given, me = [], os.geteuid()
+
+    def give(path):
+        if me:
+            monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+        else:
+            os.lchown(path, NOBODY, NOBODY)
+            given.append(path)
+
+    yield give
+    for path in given:
+        os.lchown(path, 0, 0)
+
+
+def fake(tmp_path, body, arch=None):
+    path = tmp_path / "fakecc"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return toolchain.Compiler("fake", "gcc", (str(path),), arch or host.arch(), "1")
+
+
+def answer(isa, **options):
+    return build.runner(isa, build.compile_for(isa, GOOD, **options)).call("answer", bits=32)
+
+
+def refused(isa, text):
+    with pytest.raises(ToolError) as caught:
+        build.compile_for(isa, GOOD)
+    assert "cannot use the build cache" in str(caught.value)
+    assert text in str(caught.value)
+    assert str(caught.value).endswith("set BITSYNTH_BUILD_CACHE to another folder")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def rewrite(path, data):
+    path.write_bytes(data)
+
+
+DAMAGE = {
+    "emptied": lambda p: rewrite(p, b""),
+    "truncated": lambda p: rewrite(p, p.read_bytes()[:5000]),
+    "one bit": lambda p: rewrite(p, p.read_bytes()[:-1] + bytes([p.read_bytes()[-1] ^ 1])),
+    "no library": Path.unlink,
+    "a folder": lambda p: (p.unlink(), p.mkdir()),
+    "a pipe": lambda p: (p.unlink(), os.mkfifo(p, 0o600)),
+    "no digest": lambda p: (p.parent / "sha256").unlink(),
+    "another digest": lambda p: rewrite(p.parent / "sha256", b"0" * 64),
+    "binary digest": lambda p: rewrite(p.parent / "sha256", b"\xff\xfe"),
+    "a file for the entry": lambda p: (shutil.rmtree(p.parent), rewrite(p.parent, b"")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_library_is_compiled_again(isa, damage):
+    path = build.compile_for(isa, GOOD)
+    DAMAGE[damage](path)
+    assert answer(isa) == 42
+    assert build.compile_for(isa, GOOD) == path
+    assert not list(path.parents[1].glob("*.part-*"))
+
+
+def test_what_others_own_is_refused(isa, give_away):
+    path = build.compile_for(isa, GOOD)
+    give_away(path)
+    refused(isa, "belongs to another user")
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_what_lies_in_a_folder_of_others_is_refused(isa, give_away, depth):
+    """The entry's, the cache's, and one above it."""
+    place = [*build.compile_for(isa, GOOD).parents][depth]
+    give_away(place)
+    refused(isa, "belongs to another user")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
+def test_a_cache_that_others_may_write_is_refused(isa, cache, mode):
+    build.compile_for(isa, GOOD)
+    cache.chmod(mode)
+    refused(isa, f"other users may write {cache}")
+    cache.chmod(0o700)
+    assert answer(isa) == 42
+
+
+def test_a_library_that_others_may_write_is_refused(isa):
+    path = build.compile_for(isa, GOOD)
+    path.chmod(0o722)
+    refused(isa, f"other users may write {path}")
+
+
+def test_folders_above_may_be_shared_if_each_removes_only_their_own(isa, cache):
+    build.compile_for(isa, GOOD)
+    cache.parent.chmod(0o1777)
+    assert answer(isa) == 42
+    cache.parent.chmod(0o777)
+    refused(isa, f"other users may write {cache.parent}")
+
+
+def test_a_group_of_more_than_the_user(isa, cache, monkeypatch):
+    grp, pwd = pytest.importorskip("grp"), pytest.importorskip("pwd")
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    build.compile_for(isa, GOOD)
+    cache.chmod(0o770)
+    for name, members, fine in [(me, [], True), (me, [me], True), (me, [me, "eve"], False), ("users", [], False)]:
+        monkeypatch.setattr(grp, "getgrgid", lambda gid, g=(name, members): grp.struct_group((g[0], "x", gid, g[1])))
+        if fine:
+            assert answer(isa) == 42
+        else:
+            refused(isa, f"other users may write {cache}")
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
+def test_what_is_made_is_the_users_alone(isa, cache, umask, monkeypatch):
+    monkeypatch.setenv("BITSYNTH_BUILD_CACHE", str(cache / "deeper" / "still"))
+    before = os.umask(umask)
+    try:
+        path = build.compile_for(isa, GOOD)
+    finally:
+        os.umask(before)
+    for place in (path, path.parent / "sha256", *list(path.parents)[:4]):
+        assert not place.stat().st_mode & 0o022
+    assert answer(isa) == 42
+
+
+def test_a_link_leads_to_where_the_code_is(isa, cache, tmp_path, monkeypatch):
+    """What is checked is what is used: the folder itself, whatever becomes of the link."""
+    (tmp_path / "link").symlink_to(cache)
+    monkeypatch.setenv("BITSYNTH_BUILD_CACHE", str(tmp_path / "link"))
+    assert build.compile_for(isa, GOOD).parents[1] == cache
+    assert answer(isa) == 42
+    cache.chmod(0o777)
+    refused(isa, f"other users may write {cache}")
+
+
+def test_planted_code_does_not_run(isa, cache, give_away, tmp_path):
+    """A library with a constructor, at the place of a good one in a folder that everybody may write."""
+    mark = tmp_path / "ran"
+    touch = f'__attribute__((constructor)) void f(void) {{ fclose(fopen("{mark}", "w")); }}'
+    evil = {"evil.c": f"#include <stdio.h>\nvoid f(void);\n{touch}\n"}
+    good, bad = build.compile_for(isa, GOOD), build.compile_for(isa, evil)
+    shutil.copytree(bad.parent, good.parent, dirs_exist_ok=True)
+    give_away(good)
+    for mode in (0o777, 0o700):
+        cache.chmod(mode)
+        with pytest.raises(ToolError):
+            answer(isa)
+        assert not mark.exists()
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root becomes another user")
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o777])
+def test_a_cache_of_another_user_is_one_message(isa, mode, monkeypatch):
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = Path(folder) / "theirs"
+        theirs.mkdir()
+        Path(folder).chmod(0o755)
+        os.chown(theirs, 12345, 12345)
+        theirs.chmod(mode)
+        monkeypatch.setenv("BITSYNTH_BUILD_CACHE", str(theirs / "build"))
+        os.seteuid(NOBODY)
+        try:
+            refused(isa, str(theirs))
+            finding = doctor._build_cache()
+        finally:
+            os.seteuid(0)
+    assert not finding.ok
+    assert finding.advice.endswith("set BITSYNTH_BUILD_CACHE to another folder")
+
+
+@pytest.mark.parametrize(
+    ("body", "output"),
+    [
+        ("exit 0", "a.c.o"),
+        (": > a.c.o", "a.c.o"),
+        ("touch library.so; echo > a.c.o", "library.so"),
+    ],
+)
+def test_a_compiler_that_writes_nothing_is_named(isa, cache, tmp_path, body, output):
+    before = sorted(p.name for p in cache.iterdir())
+    compiler = fake(tmp_path, body)
+    for _ in range(2):
+        with pytest.raises(ToolError, match=rf"fakecc .* ended with exit code 0 but wrote nothing to {output}$"):
+            build.compile_for(isa, GOOD, compiler=compiler)
+    assert sorted(p.name for p in cache.iterdir()) == before
+    fake(tmp_path, f'exec "{toolchain.preferred(isa).command[0]}" "$@"')
+    assert answer(isa, compiler=compiler) == 42
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_one_line(isa, tmp_path, number):
+    said = f"fatal error: error in backend: IO failure on output stream: {os.strerror(number)}"
+    compiler = fake(tmp_path, f"echo '{said}'; echo PLEASE submit a bug report; echo Stack dump:; exit 1")
+    with pytest.raises(ToolError) as caught:
+        build.compile_for(isa, GOOD, compiler=compiler)
+    why = f"cannot use the build cache {cache_folder()}: {os.strerror(number)}"
+    assert str(caught.value) == f"{why}; set BITSYNTH_BUILD_CACHE to another folder"
+
+
+def test_one_of_many_that_find_the_same_damage_compiles(isa, tmp_path):
+    log = tmp_path / "log"
+    compiler = fake(tmp_path, f'echo "$@" >> {log}; exec "{toolchain.preferred(isa).command[0]}" "$@"')
+    path = build.compile_for(isa, GOOD, compiler=compiler)
+    path.write_bytes(b"")
+    log.unlink()
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: build.compile_for(isa, GOOD, compiler=compiler), range(4)))
+    assert made == [path] * 4
+    assert len(log.read_text().splitlines()) == 2  # to an object, to a library
+    assert sorted(p.name for p in path.parent.iterdir()) == ["a.c", "library.so", "sha256"]
+    assert answer(isa, compiler=compiler) == 42
+
+
+def test_the_check_makes_nothing_unless_asked(cache):
+    wanted = cache / "deeper" / "still"
+    assert trusted(wanted, make=False) == wanted
+    assert not wanted.parent.exists()
+    assert doctor._build_cache().ok
