@@ -22,7 +22,7 @@ NEED_IT = (
     f"{SYNTH} --fresh",
     "synth --isa neon --act-bits 6 --w-bits 3",
     f"verify {NAME}",
-    f"verify {NAME} --minimality",
+    f"verify {NAME} --no-minimality",
     "explore --isa neon --act-bits 1 --w-bits 1 --jobs 1",
 )
 DO_WITHOUT = (SYNTH, f"show {NAME}", f"verify {NAME} --no-z3", "isa list")
