@@ -23,13 +23,12 @@ REQUIRED = [name.strip() for name in os.environ.get("BITSYNTH_REQUIRE_ISA", "").
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse names that are no instruction sets; make the folder where processes share solved kernels and bytecode."""
+    """Refuse names that are no instruction sets; make the folder where processes share solved kernels."""
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="bitsynth-solved-")
         config.add_cleanup(folder.cleanup)
         os.environ["BITSYNTH_TEST_SOLVED"] = folder.name
-        os.environ["PYTHONPYCACHEPREFIX"] = folder.name  # or each of hundreds of processes may compile everything again
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of hundreds of processes compiles everything again
     if unknown := sorted(set(REQUIRED) - set(load.names())):
         raise pytest.UsageError(f"BITSYNTH_REQUIRE_ISA: unknown {unknown}; known: {', '.join(load.names())}")
 

@@ -43,7 +43,7 @@ def test_a_compiler_was_found():
     assert {isa for isa, _ in COMPILERS} == set(ISAS)
 
 
-@pytest.mark.parametrize("case", [(1, 1), (2, 2, "ternary", "signed"), (3, 3)], ids=str)
+@pytest.mark.parametrize("case", [(2, 2, "ternary", "signed")], ids=str)
 @pytest.mark.parametrize(("isa", "compiler"), COMPILERS, ids=lambda x: getattr(x, "name", x))
 def test_clean_and_right_under_every_compiler(isa, compiler, case):
     assert selftest(isa, compiler, case) == 0

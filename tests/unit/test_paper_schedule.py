@@ -1,6 +1,7 @@
 """The paper's form of a layer: its own kernel, one pixel a call, sums through memory at every step."""
 
 import pytest
+from suites import quick
 
 from bitsynth import build, verify
 from bitsynth.api import get_kernel
@@ -30,10 +31,10 @@ def emulated(monkeypatch):
     monkeypatch.setenv("BITSYNTH_RUNNER", "unicorn")
 
 
-@pytest.mark.parametrize(("act_bits", "w_bits"), [(1, 1), (2, 1), (2, 2)])
-def test_the_papers_form_is_exact_and_executes_more(act_bits, w_bits):
-    ours, paper = executed(act_bits, w_bits, None), executed(act_bits, w_bits, PAPER)
-    assert ours < executed(act_bits, w_bits, LayerSchedule("neon", "popcount", 0, "direct", sketch="paper")) < paper
+@pytest.mark.parametrize("widths", quick([(2, 1)], of=[(1, 1), (2, 1), (2, 2)]), ids=str)
+def test_the_papers_form_is_exact_and_executes_more(widths):
+    ours, paper = executed(*widths, None), executed(*widths, PAPER)
+    assert ours < executed(*widths, LayerSchedule("neon", "popcount", 0, "direct", sketch="paper")) < paper
 
 
 @pytest.mark.parametrize(("act_bits", "w_bits"), [(1, 1), (2, 1), (2, 2)])
