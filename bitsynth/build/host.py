@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
@@ -10,9 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bitsynth import architecture
+from bitsynth.children import Child
 
 if TYPE_CHECKING:
     from bitsynth.isa.tables import IsaTable
+
+_SECONDS = 60
 
 
 def arch() -> str:
@@ -56,10 +58,11 @@ def _linux_features() -> frozenset[str]:
 
 def _darwin_features() -> frozenset[str]:
     keys = ["machdep.cpu.features", "machdep.cpu.leaf7_features", "hw.optional"]
-    done = subprocess.run(["sysctl", *keys], capture_output=True, text=True, check=False)
+    with Child(["sysctl", *keys]) as child:  # It fails where one is unknown, and says the others.
+        said = child.output(_SECONDS)[0].decode()
     table = architecture.known().get(arch())
     found = set(table.darwin_features if table else [])
-    for line in done.stdout.lower().splitlines():
+    for line in said.lower().splitlines():
         key, _, value = line.partition(":")
         if key.startswith("machdep"):
             found |= set(value.replace(".", "_").split())

@@ -1,17 +1,15 @@
-"""Run a child process that never outlives us."""
+"""Run a command to its end."""
 
 from __future__ import annotations
 
-import os
 import shlex
-import signal
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
+from bitsynth.children import MOST_BYTES, STDOUT, Child, TooLate, TooMuch
 from bitsynth.errors import ToolError
 
 _SECONDS = 600
@@ -29,42 +27,17 @@ def deadline(end: float) -> Iterator[None]:
 
 
 def run(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
-    """The output of `command`; ToolError shows the command and its output if it fails.
-
-    The child has its own process group, so that an interrupt kills all it started.
-    """
+    """The output of `command`; ToolError shows the command and its output if it fails."""
+    said, seconds = shlex.join(command), max(0.0, min(_SECONDS, _DEADLINE.get() - time.monotonic()))
     try:
-        child = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**os.environ, "LC_ALL": "C", **env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        )
+        with Child(command, folder=folder, env={"LC_ALL": "C", **env}, stderr=STDOUT) as child:
+            output = child.output(seconds)[0].decode(errors="replace")
     except OSError as error:
-        raise ToolError(f"cannot start {shlex.join(command)}: {error.strerror or error}") from None
-    seconds = max(0.0, min(_SECONDS, _DEADLINE.get() - time.monotonic()))
-    with child:
-        try:
-            output = child.communicate(timeout=seconds)[0]
-        except subprocess.TimeoutExpired:
-            _kill(child)
-            raise ToolError(f"{shlex.join(command)} did not end within {seconds:.0f} s") from None
-        except BaseException:
-            _kill(child)
-            raise
+        raise ToolError(f"cannot start {said}: {error.strerror or error}") from None
+    except TooLate:
+        raise ToolError(f"{said} did not end within {seconds:.0f} s") from None
+    except TooMuch:
+        raise ToolError(f"{said} wrote more than {MOST_BYTES:,} bytes and was ended") from None
     if child.returncode:
-        raise ToolError(f"{shlex.join(command)} failed with exit code {child.returncode}:\n{output.strip()}")
+        raise ToolError(f"{said} failed with exit code {child.returncode}:\n{output.strip()}")
     return output
-
-
-def _kill(child: subprocess.Popen[str]) -> None:
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        child.kill()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import shutil
 import struct
-import subprocess
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from bitsynth import architecture
 from bitsynth.architecture import Qemu
 from bitsynth.build.emulated import Fault
 from bitsynth.build.library import compile_for
+from bitsynth.children import PIPE, Child
 from bitsynth.errors import ToolError
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ _PROT = {"r": 1, "w": 2, "x": 4}
 _SIGNALS = {4: "illegal instruction", 5: "trap", 7: "bus error", 8: "arithmetic error", 11: "forbidden access"}
 _SUPPORT = Path(__file__).parent / "support"
 _SECONDS = 600
+_MOST_WORDS = 1 << 16
+"""Bytes, as many as a pipe holds."""
 
 
 def find(qemu: Qemu) -> str | None:
@@ -53,12 +55,10 @@ class QemuMachine:
         self.instructions: int | None = None
         self.description = f"emulated by {Path(command[0]).name}"
         try:
-            self._process = subprocess.Popen(
-                command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            )
+            self._process = Child(command, stdin=PIPE)
         except OSError as error:
             raise ToolError(f"cannot start {command[0]}: {error.strerror or error}") from None
-        self.close = weakref.finalize(self, _stop, self._process)
+        self.close = weakref.finalize(self, self._process.close)
         self._receive(1)
 
     def map(self, address: int, data: bytes | bytearray, access: str) -> None:
@@ -81,37 +81,23 @@ class QemuMachine:
         return int(value)
 
     def _send(self, op: int, *args: int, data: bytes | bytearray = b"") -> None:
-        pipe = self._process.stdin
-        assert pipe is not None
         message = memoryview(struct.pack("<10Q", op, *args, *[0] * (9 - len(args))) + data)
         try:
             while message:
-                message = message[pipe.write(message) or 0 :]
+                message = message[self._process.stdin.write(message) or 0 :]
         except BrokenPipeError:
             return  # Why it ended comes as the next answer.
 
     def _receive(self, size: int) -> bytes:
         pipe = self._process.stdout
-        assert pipe is not None
         parts, left = [], size
         while left:
             if not select.select([pipe], [], [], _SECONDS)[0]:
                 raise ToolError(f"did not end within {_SECONDS} s under qemu")
             part = pipe.read(left)
             if not part:
-                raise ToolError(f"qemu ended with exit code {self._process.wait()}: {self._said()}")
+                said = self._process.stderr.read(_MOST_WORDS).decode(errors="replace").strip()
+                raise ToolError(f"qemu ended with exit code {self._process.wait()}: {said}")
             parts.append(part)
             left -= len(part)
         return b"".join(parts)
-
-    def _said(self) -> str:
-        pipe = self._process.stderr
-        return pipe.read().decode(errors="replace").strip() if pipe is not None else ""
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
-    process.wait()

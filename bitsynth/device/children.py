@@ -1,11 +1,11 @@
-"""Child processes that another thread may end."""
+"""Children that another thread may end."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from threading import Lock
 
+from bitsynth.children import Child
 from bitsynth.errors import ToolError
 
 
@@ -13,20 +13,17 @@ class Children:
     """Those that run now."""
 
     def __init__(self) -> None:
-        self._lock, self._running, self._stopped = Lock(), set[subprocess.Popen[bytes]](), False
+        self._lock, self._running, self._stopped = Lock(), set[Child](), False
 
-    def start(self, command: Sequence[str], stdin: int) -> subprocess.Popen[bytes]:
-        """In a session of its own, so that an interrupt of the terminal's reaches us alone."""
+    def start(self, command: Sequence[str], stdin: int) -> Child:
         with self._lock:
             if self._stopped:
                 raise ToolError(f"{command[0]} is not started: its work was stopped")
-            child = subprocess.Popen(
-                command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-            )
+            child = Child(command, stdin=stdin)
             self._running.add(child)
             return child
 
-    def ended(self, child: subprocess.Popen[bytes]) -> None:
+    def ended(self, child: Child) -> None:
         with self._lock:
             self._running.discard(child)
 

@@ -21,7 +21,7 @@ from bitsynth.device.job import Sampling, Work
 from bitsynth.device.measured import LayerTimes, Measured
 from bitsynth.device.program import Program, Target, compile_program
 from bitsynth.device.session import ANSWER_SECONDS, Session
-from bitsynth.device.ssh import Done, Ssh, TimedOut
+from bitsynth.device.ssh import MOST_BYTES, Done, Ssh, TimedOut
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.load import Requirements, load, names
 from bitsynth.layers import Conv2d, Scale
@@ -29,6 +29,8 @@ from bitsynth.layers.pool import MOST_THREADS
 
 Layers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
 _RUNNER, _JOB = "runner", "job"
+_SAMPLE_BYTES = 64
+"""Of the runner's answer: a layer's time and that of the float convolution beside it."""
 _NO_THREADS = 13
 """The code with which the runner (`bs_board.c`) ends where it can have no threads."""
 
@@ -137,7 +139,8 @@ class Device:
             self._put = program.path
         sampling = replace(sampling, repeats=0) if self.emulated_by else sampling
         self._session.put(_JOB, job.pack(work, program, threads, sampling), self._left(end))
-        done = self._session.run(f"{self.emulator} ./{_RUNNER} {_JOB}", self._left(end))
+        most = MOST_BYTES + _SAMPLE_BYTES * sampling.repeats * len(work)
+        done = self._session.run(f"{self.emulator} ./{_RUNNER} {_JOB}", self._left(end), most)
         self._judge(done, program.target)
         return measured.read(done.output, tuple(w.name for w in work), self.host)
 

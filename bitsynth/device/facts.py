@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from bitsynth import architecture
+from bitsynth.children import Child, TooLate
 
+_SECONDS = 60
 SCRIPT = (Path(__file__).parent / "board" / "facts.sh").read_text(encoding="utf-8")
 _THROTTLED = ("under-voltage", "clock capped", "throttled", "at the soft temperature limit")
 _SINCE_BOOT = 16
@@ -97,8 +98,9 @@ class Facts:
 def here() -> Facts:
     """What the machine we run on says of itself."""
     try:
-        return Facts.parse(subprocess.run(["sh", "-c", SCRIPT], capture_output=True, text=True, check=False).stdout)
-    except OSError:
+        with Child(["sh", "-c", SCRIPT]) as child:
+            return Facts.parse(child.output(_SECONDS)[0].decode(errors="replace"))
+    except (OSError, TooLate):
         return Facts()
 
 

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from bitsynth.device.measured import parse
 from bitsynth.device.session import Session
+from bitsynth.device.ssh import MOST_BYTES
 from bitsynth.errors import ToolError
 from bitsynth.layers import Conv2d
 
 NAME = "onnxruntime"
 _SCRIPT = Path(__file__).parent / "board" / "time_onnx.py"
+_SAMPLE_BYTES = 32
 _OPSET, _IR = 13, 8
 """Old ones, which every version on boards reads."""
 
@@ -35,7 +37,11 @@ def measure(
     models = [f"{i}.onnx" for i in range(len(layers))]
     for file, (_, layer, codes) in zip(models, layers, strict=True):
         session.put(file, _model(layer, codes), seconds)
-    done = session.run(f"python3 {_SCRIPT.name} {threads} {repeats} {' '.join(models)}", seconds)
+    done = session.run(
+        f"python3 {_SCRIPT.name} {threads} {repeats} {' '.join(models)}",
+        seconds,
+        MOST_BYTES + _SAMPLE_BYTES * repeats * len(layers),
+    )
     if done.code:
         raise ToolError(f"{host}: onnxruntime failed with exit code {done.code}: {done.errors}")
     lines = parse(done.output, host)[1:]

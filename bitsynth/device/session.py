@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 import threading
 from contextlib import ExitStack
-from subprocess import Popen
-from typing import IO, Self, cast
+from typing import Self
 
+from bitsynth.children import Child
 from bitsynth.device.facts import SCRIPT
-from bitsynth.device.ssh import FAILED, Done, Ssh
+from bitsynth.device.ssh import FAILED, MOST_BYTES, Done, Ssh
 from bitsynth.errors import ToolError
 
 ANSWER_SECONDS = 60
@@ -46,18 +46,22 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self._lease.close()
 
-    def _read(self, lease: Popen[bytes]) -> None:
+    def _read(self, lease: Child) -> None:
         """Facts, then the folder; ToolError where they do not come."""
         timer = threading.Timer(ANSWER_SECONDS, lease.kill)
         timer.start()
         try:
-            for line in cast(IO[bytes], lease.stdout):
+            left = MOST_BYTES
+            while line := lease.stdout.readline(left):
+                left -= len(line)
                 text = line.decode(errors="replace").rstrip("\n")
                 if text.startswith(_READY):
                     self.folder = text.removeprefix(_READY)
                     return
                 self.facts += f"{text}\n"
-            raise self._failure(lease.wait(), cast(IO[bytes], lease.stderr).read().decode(errors="replace"))
+            if not left:
+                raise self.ssh.babbled(MOST_BYTES)
+            raise self._failure(lease.wait(), lease.stderr.read(MOST_BYTES).decode(errors="replace"))
         finally:
             timer.cancel()
 
@@ -80,6 +84,7 @@ class Session:
         if done.code:
             raise ToolError(f"{self.ssh.host}: cannot write {self.folder}/{name}: {done.errors}")
 
-    def run(self, command: str, seconds: float) -> Done:
-        """Run a command in the folder, its temporary files included."""
-        return self.ssh.run(f"cd {shlex.quote(self.folder)} && export TMPDIR=$PWD && {command}; exit", seconds)
+    def run(self, command: str, seconds: float, most: int = MOST_BYTES) -> Done:
+        """Run a command in the folder, its temporary files included, that says no more than `most` bytes."""
+        script = f"cd {shlex.quote(self.folder)} && export TMPDIR=$PWD && {command}; exit"
+        return self.ssh.run(script, seconds, most=most)

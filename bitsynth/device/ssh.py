@@ -6,19 +6,21 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO
 
+from bitsynth.children import Child, TooLate, TooMuch
 from bitsynth.device.children import Children
 from bitsynth.errors import SpecError, ToolError
 
 CONFIG = "BITSYNTH_SSH_CONFIG"
 """The variable of the environment that names another configuration than the user's own, for `ssh -F`."""
 FAILED = 255
+MOST_BYTES = 1 << 20
+"""Of what a board says."""
 _GRACE_SECONDS = 5
 _OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 _MEANINGS = (
@@ -69,20 +71,25 @@ class Ssh:
         options = [word for option in _OPTIONS for word in ("-o", option)]
         return ["ssh", "-T", *config, *options, "--", self.host, f"sh -c {shlex.quote(script)}"]
 
-    def run(self, script: str, seconds: float, *, data: bytes | None = None) -> Done:
-        """Run `script` with `data` as its input, or one that ends when we do; ToolError where ssh itself fails."""
+    def run(self, script: str, seconds: float, *, data: bytes | None = None, most: int = MOST_BYTES) -> Done:
+        """Run `script` with `data` as its input, or one that ends when we do.
+
+        ToolError where ssh itself fails, or the board sends more than `most` bytes; TimedOut after `seconds`.
+        """
         with _file(data) as file, self.started(script, file) as child:
             try:
-                output, errors = child.communicate(timeout=seconds)
-            except subprocess.TimeoutExpired:
+                output, errors = child.output(seconds, most)
+            except TooLate:
                 raise TimedOut(f"{self.host}: did not end within {seconds:.0f} s: {script}") from None
-        done = Done(child.returncode, output.decode(errors="replace"), errors.decode(errors="replace").strip())
+            except TooMuch:
+                raise self.babbled(most) from None
+        done = Done(child.wait(), output.decode(errors="replace"), errors.decode(errors="replace").strip())
         if done.code == FAILED:
             raise self.failure(done.errors)
         return done
 
     @contextmanager
-    def started(self, script: str, data: IO[bytes] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    def started(self, script: str, data: IO[bytes] | None = None) -> Iterator[Child]:
         """A running `script`. At the end its input ends, and soon after the script, if only with its connection."""
         reading, writing = os.pipe()
         try:
@@ -104,11 +111,15 @@ class Ssh:
         """End what runs, from another thread; nothing can be run afterwards."""
         self._children.stop()
 
-    def _start(self, script: str, stdin: int) -> subprocess.Popen[bytes]:
+    def _start(self, script: str, stdin: int) -> Child:
         try:
             return self._children.start(self.command(script), stdin)
         except OSError as error:
             raise ToolError(f"cannot start ssh: {error.strerror}; install OpenSSH's client") from None
+
+    def babbled(self, most: int) -> ToolError:
+        """That the board said more than `most` bytes."""
+        return ToolError(f"{self.host}: it sent more than {most:,} bytes, and was not read on: what runs there?")
 
     def failure(self, said: str) -> ToolError:
         """What ssh's own words mean for the user."""
@@ -129,10 +140,7 @@ def _file(data: bytes | None) -> Iterator[IO[bytes] | None]:
         yield file
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    try:
-        child.wait(_GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        pass
-    finally:
-        child.kill()
+def _end(child: Child) -> None:
+    """Give it time to end by itself, as its input has."""
+    with suppress(TooLate, TooMuch):
+        child.output(_GRACE_SECONDS, MOST_BYTES)

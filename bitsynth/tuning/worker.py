@@ -6,9 +6,7 @@ which it answers. Ends with its input.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterable
 
@@ -18,8 +16,6 @@ from bitsynth.errors import BitsynthError, Refuted
 from bitsynth.layers.tuned import Problem
 from bitsynth.schedule.layer import LayerSchedule
 from bitsynth.tuning.beside import Beside
-
-_PR_SET_PDEATHSIG = 1
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -65,8 +61,6 @@ def serve(lines: Iterable[bytes], answer: Callable[[bytes], object]) -> None:
 
 def _main() -> None:
     """What is printed on the way goes to stderr: stdout is for answers."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0) as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         serve(sys.stdin.buffer, answers.write)

@@ -45,7 +45,7 @@ import time
 from contextlib import ExitStack
 from bitsynth.bench.peers.start import start
 with ExitStack() as stack:
-    print(start(stack, ["{}"], "avx512", 1, ["C11"], str).peers[0].process.child.pid, flush=True)
+    print(start(stack, ["{}"], "avx512", 1, ["C11"], str).peers[0].process.worker.child.pid, flush=True)
     time.sleep(600)
 """
 

@@ -101,9 +101,9 @@ def test_a_worker_is_asked_and_stopped(fake):
     with process.started("torch", 1, {"CAP": "low"}) as found:
         for question in ("one", "two"):
             assert found.ask(question) == ["low", f'"{question}"\n']
-            os.waitpid(found.child.pid, os.WUNTRACED)
-        assert found.child.poll() is None
-    assert found.child.returncode == -9
+            os.waitpid(found.worker.child.pid, os.WUNTRACED)
+        assert found.worker.child.poll() is None
+    assert found.worker.child.returncode == -9
 
 
 def test_a_worker_that_ends_is_named_with_its_last_words(fake):
@@ -115,7 +115,7 @@ def test_a_worker_that_ends_is_named_with_its_last_words(fake):
         found.ask("anything")
     fake("")
     with process.started("torch", 1, {}) as found:
-        found.child.wait()
+        found.worker.child.wait()
         with pytest.raises(ToolError, match="torch ended with exit code 0: it said nothing"):
             found.ask("anything")
 

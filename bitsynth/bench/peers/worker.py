@@ -6,11 +6,9 @@ asked for: {"variant": ..., "layer": ..., "repeats": ...}. Ends with its input.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,7 +17,6 @@ from bitsynth.bench.burst import burst
 from bitsynth.bench.peers.operands import Operands
 from bitsynth.bench.resnet18 import LAYERS
 
-_PR_SET_PDEATHSIG = 1
 Calls = dict[tuple[str, str], Callable[[], object]]
 
 
@@ -57,7 +54,6 @@ def _checked(package: Any, variant: str, operands: Operands, threads: int) -> Ca
 
 def _main(name: str, threads: str) -> None:
     """What the package prints goes to stderr: stdout is for answers."""
-    _die_with_parent()
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
@@ -66,12 +62,6 @@ def _main(name: str, threads: str) -> None:
             answers.flush()
 
         serve(importlib.import_module(f"bitsynth.bench.peers.{name}_peer"), int(threads), sys.stdin, answer)
-
-
-def _die_with_parent() -> None:
-    """A worker that is stopped when the benchmark is killed would never see the end of its input."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,179 @@
+"""Child processes: nothing else starts any. Each ends with us, however we end, and so does all that it starts."""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import IO, Self
+
+DEVNULL, PIPE, STDOUT = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
+MOST_BYTES = 1 << 26
+"""Of what a child may say, unless its user says otherwise."""
+_SHELL = "/bin/sh"
+_WATCHED = '((read -r _; kill -KILL 0) <"/dev/fd/$1" >/dev/null 2>&1 &); shift; exec "$@"'
+"""A shell that becomes the command, having left another that kills their group when we hold its pipe no longer.
+
+The kernel's own signal at a parent's death (PR_SET_PDEATHSIG) reaches one process and none that it started, comes
+at the end of the thread that started it, and is Linux's.
+"""
+
+
+class TooLate(Exception):
+    """A child did not end in time."""
+
+
+class TooMuch(Exception):
+    """A child said more than it may."""
+
+
+class Child:
+    """A process in a session of its own, killed with all it started when its `with` block ends, or when we are gone.
+
+    `command` is looked for on PATH; OSError where it cannot be started. What it says is not buffered here.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: int = DEVNULL,
+        stdout: int | IO[bytes] = PIPE,
+        stderr: int | IO[bytes] = PIPE,
+    ) -> None:
+        _require(command[0])
+        lifeline = _LIFELINE.reading()
+        self._killing, self.killed = Lock(), False
+        self._process = subprocess.Popen(
+            [_SHELL, "-c", _WATCHED, _SHELL, str(lifeline), *command],
+            cwd=folder,
+            env={**os.environ, **(env or {})},
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            bufsize=0,
+            pass_fds=(lifeline,),
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def poll(self) -> int | None:
+        """Its exit code, or minus the signal that ended it; None where it has not ended."""
+        return self._process.poll()
+
+    def wait(self) -> int:
+        """The same, once it has ended."""
+        return self._process.wait()
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, and nothing that it started."""
+        self._process.send_signal(number)
+
+    @property
+    def returncode(self) -> int | None:
+        """What the last `poll`, `wait` or `output` found."""
+        return self._process.returncode
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        """The pipe it reads."""
+        assert self._process.stdin
+        return self._process.stdin
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        """The pipe of what it says."""
+        assert self._process.stdout
+        return self._process.stdout
+
+    @property
+    def stderr(self) -> IO[bytes]:
+        """The pipe of what it complains of."""
+        assert self._process.stderr
+        return self._process.stderr
+
+    def output(self, seconds: float, most: int = MOST_BYTES) -> tuple[bytes, bytes]:
+        """What it says and complains of until it ends; TooLate after `seconds`, TooMuch after `most` bytes."""
+        end, said = time.monotonic() + seconds, {"stdout": bytearray(), "stderr": bytearray()}
+        with selectors.DefaultSelector() as open_pipes:
+            for name in said:
+                if pipe := getattr(self._process, name):
+                    open_pipes.register(pipe, selectors.EVENT_READ, name)
+            while open_pipes.get_map():
+                ready = open_pipes.select(max(0.0, end - time.monotonic()))
+                if not ready and time.monotonic() >= end:
+                    raise TooLate
+                for key, _ in ready:
+                    if data := os.read(key.fd, 1 << 16):
+                        said[key.data] += data
+                    else:
+                        open_pipes.unregister(key.fileobj)
+                if sum(map(len, said.values())) > most:
+                    raise TooMuch
+        try:
+            self._process.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise TooLate from None
+        return bytes(said["stdout"]), bytes(said["stderr"])
+
+    def kill(self) -> None:
+        """End it and all it started, from any thread."""
+        with self._killing:
+            if not self.killed:
+                self.killed = True
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill it, and let go of its pipes."""
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe:
+                pipe.close()
+        self.wait()
+
+
+def _require(program: str) -> None:
+    """OSError unless the program is found: the shell would say so in its own words."""
+    if shutil.which(program) is None:
+        code = errno.EACCES if os.path.exists(program) else errno.ENOENT
+        raise OSError(code, os.strerror(code), program)
+
+
+class _Lifeline:
+    """A pipe that nobody else writes to, so that its end is ours."""
+
+    def __init__(self) -> None:
+        self._ends: tuple[int, int] | None = None
+        self._making = Lock()
+
+    def reading(self) -> int:
+        with self._making:
+            self._ends = self._ends or os.pipe()
+            return self._ends[0]
+
+    def forget(self) -> None:
+        """In a fork of ours, which has children of its own."""
+        for end in self._ends or ():
+            os.close(end)
+        self._ends, self._making = None, Lock()
+
+
+_LIFELINE = _Lifeline()
+os.register_at_fork(after_in_child=_LIFELINE.forget)

@@ -1,0 +1,148 @@
+"""Children end with who started them, say no more than they may, and leave nothing behind."""
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import bitsynth
+from bitsynth.children import PIPE, Child, TooLate, TooMuch
+from bitsynth.workers import Worker
+
+PACKAGE = Path(bitsynth.__file__).parent
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def gone(pid):
+    end = time.monotonic() + 10
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not alive(pid)
+
+
+def test_nothing_else_starts_processes():
+    """`explore` has a pool of its own, whose workers watch for its end."""
+    found = {
+        (path.relative_to(PACKAGE).as_posix(), name)
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in imported(node)
+        if name in {"subprocess", "multiprocessing", "pty"}
+    }
+    assert found == {("children.py", "subprocess"), ("explore.py", "multiprocessing")}
+
+
+def imported(node):
+    if isinstance(node, ast.Import):
+        return [alias.name.partition(".")[0] for alias in node.names]
+    return [(node.module or "").partition(".")[0]] if isinstance(node, ast.ImportFrom) else []
+
+
+def test_what_it_says():
+    with Child(["sh", "-c", "echo said; echo complained >&2; exit 3"]) as child:
+        assert child.output(30) == (b"said\n", b"complained\n")
+    assert child.returncode == 3
+
+
+def test_no_other_process_is_left_at_the_end():
+    with Child(["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"]) as child:
+        started = int(child.output(30)[0])
+    assert gone(started)
+    with pytest.raises(ProcessLookupError):
+        os.killpg(child.pid, 0)
+
+
+def test_a_command_sees_no_children_but_its_own():
+    """One that waits for all of them must not wait for what watches over it."""
+    code = "import os\ntry: print(os.wait())\nexcept ChildProcessError: print('none')"
+    with Child([sys.executable, "-c", code]) as child:
+        assert child.output(30)[0] == b"none\n"
+
+
+def test_one_that_takes_too_long():
+    with Child(["sleep", "60"]) as child, pytest.raises(TooLate):
+        child.output(0.05)
+    assert child.returncode == -signal.SIGKILL
+    with Child(["sh", "-c", "exec >&- 2>&-; exec sleep 60"]) as child, pytest.raises(TooLate):
+        child.output(0.2)
+
+
+@pytest.mark.parametrize("where", ["", ">&2"])
+def test_one_that_says_too_much(where):
+    with Child(["sh", "-c", f"yes {where}"]) as child, pytest.raises(TooMuch):
+        child.output(30, 1 << 20)
+    assert gone(child.pid)
+
+
+def test_one_that_cannot_be_started(tmp_path):
+    (tmp_path / "file").touch()
+    for command, error in (("no-such-command", FileNotFoundError), (str(tmp_path / "file"), PermissionError)):
+        with pytest.raises(error) as why:
+            Child([command])
+        assert why.value.filename == command
+
+
+def test_it_outlives_the_thread_that_started_it():
+    started = []
+    thread = threading.Thread(target=lambda: started.append(Child(["cat"], stdin=PIPE)))
+    thread.start()
+    thread.join()
+    with started[0] as child:
+        child.stdin.write(b"still there\n")
+        assert child.stdout.readline() == b"still there\n"
+
+
+FORKED = """
+import os, sys, time
+from bitsynth.children import PIPE, Child
+first = Child(["sleep", "60"])
+print(first.pid, flush=True)
+if os.fork() == 0:
+    print(Child(["sleep", "60"]).pid, flush=True)
+    time.sleep(60)
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_fork_has_children_of_its_own():
+    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", FORKED], stdout=subprocess.PIPE) as ours:
+        first = int(ours.stdout.readline())
+        both = {int(ours.stdout.readline()) for _ in range(2)}
+        (other,) = both - {ours.pid}
+        ours.kill()
+        assert gone(first)
+        assert alive(other)
+        os.kill(os.getpgid(other) and parent(other), signal.SIGKILL)
+        assert gone(other)
+
+
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_worker_that_babbles():
+    worker = Worker(["tr", "-d", "\\n"])
+    worker.tell(b"x" * 100)
+    worker.child.stdin.close()
+    assert worker.line() == b"x" * 100
+    worker.close()
+    worker = Worker(["cat", "/dev/zero"])
+    try:
+        assert not worker.line().endswith(b"\n")
+    finally:
+        worker.close()
+    assert worker.child.returncode == -signal.SIGKILL
