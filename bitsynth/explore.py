@@ -161,7 +161,7 @@ def _planned(jobs: Sequence[_Job], workers: int) -> Iterator[Plan]:
     with ExitStack() as stack:
         with _unheard():
             spawn = multiprocessing.get_context("spawn")
-            pool = stack.enter_context(spawn.Pool(min(workers, len(jobs)), _leave_interrupts))
+            pool = stack.enter_context(spawn.Pool(min(workers, len(jobs)), _serve_parent))
         yield from pool.imap_unordered(_plan, jobs)
 
 
@@ -189,9 +189,16 @@ def _alarms() -> bool:
     return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
 
 
-def _leave_interrupts() -> None:
-    """Interrupts are for the process that started this one, also where they cannot be held back."""
+def _serve_parent() -> None:
+    """Interrupts are for the process that started this one, also where they cannot be held back; its end is ours."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
 
 
 def _plan(job: _Job) -> Plan:
@@ -217,7 +224,7 @@ def _plan(job: _Job) -> Plan:
 def _limited(seconds: float) -> Iterator[None]:
     """TimeoutError after so many seconds, where there are alarms. They go off as interrupts, which stop a solver too.
 
-    An interrupt in a finalizer is lost, so the alarm goes off again each second.
+    An interrupt in a finalizer is lost, so the alarm goes off again each second; ctypes makes another exception of one.
     """
     if not _alarms():
         yield
@@ -234,7 +241,7 @@ def _limited(seconds: float) -> Iterator[None]:
     signal.setitimer(signal.ITIMER_REAL, seconds, 1)
     try:
         yield
-    except KeyboardInterrupt:
+    except BaseException:
         if not rung:
             raise
         raise TimeoutError from None

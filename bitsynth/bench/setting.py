@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import shlex
-import subprocess
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 
 from bitsynth import cache, paths
+from bitsynth.build import process
 from bitsynth.device.facts import here
 from bitsynth.errors import ToolError
 from bitsynth.isa.load import load
@@ -84,11 +84,7 @@ def _bits(path: Path) -> tuple[int, int]:
 
 
 def _git(folder: Path, *words: str) -> str:
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise ToolError(f"cannot tell the commit of {folder}: {error}") from None
-    return done.stdout.strip()
+    return process.run(["git", *words], folder, {}).strip()
 
 
 def _compiler(isa: str) -> str:

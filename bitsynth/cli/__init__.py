@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO, cast
+from typing import Any, NoReturn, TextIO, cast
 
 from bitsynth.cli import interrupts
 from bitsynth.errors import BitsynthError, BitsynthWarning, SpecError, ToolError
@@ -21,13 +22,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         _never_fail_to_encode(stream)
-    with interrupts.heeded(), _warnings_told():
-        try:
+    try:
+        with interrupts.heeded(), _warnings_told():
             code = _run(argv)
             sys.stdout.flush()
             return code
-        except (BitsynthError, OSError, KeyboardInterrupt) as error:
-            return _failed(error)
+    except (BitsynthError, OSError, KeyboardInterrupt) as error:
+        return _failed(error)
 
 
 @contextmanager
@@ -45,6 +46,14 @@ def _warnings_told() -> Iterator[None]:
 
         warnings.showwarning = cast(Any, show)
         yield
+
+
+def command() -> NoReturn:
+    """Run `bitsynth` as a process, which a signal no longer disturbs when its work is done."""
+    code = main()
+    for number in interrupts.SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -73,8 +82,8 @@ def _failed(error: BaseException) -> int:
 
     match error:
         case KeyboardInterrupt():
-            output.note("interrupted", style="red")
-            return INTERRUPTED
+            output.note(str(error) or "interrupted", style="red")
+            return getattr(error, "exit_code", INTERRUPTED)
         case BrokenPipeError():
             output.close_quietly()
             return output.BROKEN_PIPE

@@ -1,7 +1,5 @@
 """`python -m bitsynth.cli` is the command `bitsynth`."""
 
-import sys
+from bitsynth.cli import command
 
-from bitsynth.cli import main
-
-sys.exit(main())
+command()

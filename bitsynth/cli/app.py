@@ -11,7 +11,8 @@ from bitsynth.cli import bench, doctor, emit_layer, explore, isa, listing, show,
 
 _EPILOG = (
     "Exit codes: 0 done; 1 no such kernel exists, or one was refuted; 2 bad input, usage or cache file; "
-    "3 undecided: the solver's budget is spent; 4 a compiler, an emulator or the file system failed; 130 interrupted."
+    "3 undecided: the solver's budget is spent; 4 a compiler, an emulator or the file system failed; "
+    "130 interrupted, 143 terminated, 129 hung up."
     "\n\nBITSYNTH_CACHE is the folder of your own kernels, BITSYNTH_BUILD_CACHE that of compiled code."
 )
 

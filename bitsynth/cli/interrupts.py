@@ -1,7 +1,8 @@
-"""Interrupts that cannot get lost.
+"""Signals that end a command: none gets lost, and each ends it in the same way.
 
-Python forgets a KeyboardInterrupt raised in a finalizer, and solver terms have finalizers
-without number. So the handler remembers it, and `heed` raises it again.
+Python forgets a KeyboardInterrupt that is raised in a finalizer, and ctypes makes another exception of one that is
+raised as it converts an argument; solver terms do both without number. So the handler remembers the signal, `heed`
+raises it again, and whatever ends a command after a signal is that signal.
 """
 
 from __future__ import annotations
@@ -13,35 +14,56 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_seen = threading.Event()
+_MEANINGS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
+SIGNALS = tuple(_MEANINGS)
+_UNHANDLED = signal.SIG_DFL, signal.default_int_handler
+_seen: list[signal.Signals] = []
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal came that ends the command; its exit code is that of shells."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(_MEANINGS[signal.Signals(number)])
+        self.exit_code = 128 + number
 
 
 @contextmanager
 def heeded() -> Iterator[None]:
-    """Remember interrupts in this block, and be silent about finalizers they cut short."""
+    """Raise Stopped in this block where a signal comes, and at its end if it was lost or became something else.
+
+    Silent about finalizers that a signal cuts short. Signals that others handle or ignore stay theirs.
+    """
     _seen.clear()
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    before = {number: was for number in _MEANINGS if (was := signal.getsignal(number)) in _UNHANDLED}
     hook = sys.unraisablehook
-    signal.signal(signal.SIGINT, _interrupt)
-    sys.unraisablehook = lambda what: None if _seen.is_set() else hook(what)
+    for number in before:
+        signal.signal(number, _remember)
+    sys.unraisablehook = lambda what: None if _seen else hook(what)
     try:
         yield
+    except BaseException:
+        heed()
+        raise
     finally:
-        if not _seen.is_set():
+        if not _seen:
             sys.unraisablehook = hook
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            for number, was in before.items():
+                signal.signal(number, was)
+    heed()
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    if not _seen.is_set():
-        _seen.set()
-        raise KeyboardInterrupt
+def _remember(number: int, frame: FrameType | None) -> None:
+    """Others that follow are ignored: what the first one ends is being cleaned up."""
+    if not _seen:
+        _seen.append(signal.Signals(number))
+        heed()
 
 
 def heed() -> None:
-    """Raise KeyboardInterrupt where one was seen."""
-    if _seen.is_set():
-        raise KeyboardInterrupt
+    """Raise Stopped where a signal was seen."""
+    if _seen:
+        raise Stopped(_seen[0]) from None

@@ -16,6 +16,7 @@ from bitsynth.cli import output
 from bitsynth.cli.options import Json
 from bitsynth.entry import Entry
 from bitsynth.errors import BitsynthError, SpecError
+from bitsynth.printable import printable
 
 Check = Annotated[bool, typer.Option("--check", help="Check every certificate again, not the seal alone.")]
 
@@ -50,7 +51,7 @@ def list_kernels(check: Check = False, as_json: Json = False) -> None:
         output.write(*(Text(line, "dim") for line in _NOTES))
     for c in found:
         if c.problem:
-            output.warning(_one_line(c.problem))
+            output.warning(printable(c.problem, kept=""))
 
 
 def _read(path: Path, check: bool) -> _Cached:
@@ -68,11 +69,6 @@ def _read(path: Path, check: bool) -> _Cached:
     return _Cached(path, origin, variant, entry, "")
 
 
-def _one_line(text: str) -> str:
-    """The text with what cannot be printed, as the newline of a file name, escaped."""
-    return "".join(x if x.isprintable() else repr(x)[1:-1] for x in text)
-
-
 def _isa(c: _Cached) -> str:
     return c.entry.kernel.isa if c.entry else c.path.stem.split("_s32_")[-1].split("_")[0]
 
@@ -86,7 +82,7 @@ def _table(found: list[_Cached], cpus: list[str], gap: int) -> Table:
         origin = f"{c.origin}, {c.variant}" if c.variant else c.origin
         if c.entry is None:
             table.add_row(
-                Text(_one_line(c.path.stem), "red"), *["-"] * (5 + len(cpus)), Text(f"{origin}, broken", "red")
+                Text(printable(c.path.stem, kept=""), "red"), *["-"] * (5 + len(cpus)), Text(f"{origin}, broken", "red")
             )
             continue
         cost = c.entry.cost

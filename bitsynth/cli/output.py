@@ -13,21 +13,35 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol, TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import interrupts
+from bitsynth.printable import printable
 
 BROKEN_PIPE = 141
 _UNBOUNDED = 100_000
 _BAR = 24
 
 
+class _Console(Console):
+    """One that shows what boards, compilers and names of files say, and obeys none of it."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """As it will be shown, so that cells of tables have room for it."""
+        return super().render_str(printable(text), **options)
+
+
 def console(stream: TextIO) -> Console:
     """A console that adds nothing to what it is given, as wide as it takes where it is no terminal."""
     width = None if stream.isatty() else _UNBOUNDED
-    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+    return _Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
 
 def width() -> int:

@@ -7,8 +7,9 @@ query alone, not on what the process asked before, so the same input gives the s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from threading import Thread
 from typing import Any
 
 from bitsynth.errors import Undecided
@@ -73,15 +74,25 @@ def _check(solver: z3.Solver) -> z3.CheckSatResult:
     Z3's own handling of an interrupt loses those that come just before an answer.
     """
     solver.set("ctrl_c", False)
-    with ThreadPoolExecutor(1) as beside:
-        answer = beside.submit(solver.check)
+    answer = Future[z3.CheckSatResult]()
+    beside = Thread(target=_answer, args=(solver, answer))
+    try:
+        beside.start()
+        return answer.result()
+    except BaseException:
+        answer.cancel()
+        while answer.running():
+            solver.interrupt()
+            wait([answer], timeout=0.05)
+        raise
+
+
+def _answer(solver: z3.Solver, answer: Future[z3.CheckSatResult]) -> None:
+    if answer.set_running_or_notify_cancel():
         try:
-            return answer.result()
-        except KeyboardInterrupt:
-            while not answer.done():
-                solver.interrupt()
-                wait([answer], timeout=0.05)
-            raise
+            answer.set_result(solver.check())
+        except Exception as error:
+            answer.set_exception(error)
 
 
 def _model(model: z3.ModelRef) -> Model:

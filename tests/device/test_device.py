@@ -254,6 +254,34 @@ def test_no_folder_can_be_made(server):
         pass
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("where", ["", ">&2"])
+def test_a_runner_that_sends_without_end(server, where):
+    server.tool("babble", f"exec yes {where}")
+    with (
+        Device("board", emulator="babble") as board,
+        pytest.raises(ToolError, match=r"board: it sent more than [\d,]+ bytes, and was not read on"),
+    ):
+        board.measure(layers("auto")[:1])
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("what", ["yes", "cat /dev/zero"])
+def test_a_board_that_sends_without_end(server, what):
+    server.tool("sh", f"exec {what}")
+    with pytest.raises(ToolError, match=r"board: it sent more than [\d,]+ bytes, and was not read on"), Device("board"):
+        pass
+
+
+def test_what_a_board_says_is_shown_and_not_obeyed(server, capsys):
+    server.tool("uname", r"printf '\033]0;owned\007\033[2J\n'")
+    argv = ["bench", "resnet18", "--layers", "C12", "--act-bits", "1", "--w-bits", "1", "--device", "board"]
+    assert main([*argv, "--isa", "neon"]) == 4
+    said = "".join(capsys.readouterr())
+    assert r"board is \x1b]0;owned" in said
+    assert "\x1b" not in said
+
+
 def test_a_killed_runner(server):
     server.tool("killed", "kill -9 $$")
     with Device("board", emulator="killed") as board, pytest.raises(ToolError) as caught:

@@ -14,6 +14,7 @@ import pytest
 
 from bitsynth import cache
 from bitsynth.build import host
+from bitsynth.build.toolchain import preferred
 from bitsynth.cli import main
 from bitsynth.device.facts import here
 from bitsynth.errors import Refuted
@@ -73,6 +74,31 @@ def test_an_interrupt_keeps_what_was_measured(command, tmp_path):
     kept = study.read_text().count(MEASURED)
     assert main([*command, "--study", str(study), "--trials", str(kept)]) == 0
     assert study.read_text().count(MEASURED) == kept
+
+
+SLOW = """#!/bin/sh
+case "$*" in *.o*library.so*|*library.so*.o*|*probe.c*|*--version*|*-dumpmachine*) exec "{compiler}" "$@" ;; esac
+sleep 60 & echo $! > {mark}.part; mv {mark}.part {mark}; wait
+"""
+
+
+def test_an_interrupt_ends_the_workers_compiler(command, tmp_path, monkeypatch):
+    mark, slow = tmp_path / "started", tmp_path / "slow"
+    slow.write_text(SLOW.format(compiler=preferred(load.load(HERE[0])).command[0], mark=mark))
+    slow.chmod(0o755)
+    env = {**os.environ, "BITSYNTH_CC": str(slow), "BITSYNTH_BUILD_CACHE": str(tmp_path / "built")}
+    with subprocess.Popen([sys.executable, "-m", "bitsynth.cli", *command], env=env, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not mark.exists():
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60)[1] == b"interrupted\n"
+    assert process.returncode == 130
+    compiling = f"/proc/{mark.read_text().strip()}"
+    for _ in range(200):
+        if not os.path.exists(compiling):
+            break
+        time.sleep(0.05)
+    assert not os.path.exists(compiling)
 
 
 def test_other_results_are_refuted():

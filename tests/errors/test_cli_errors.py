@@ -1,9 +1,11 @@
 """Bad input, broken caches, full disks, interrupts: one clear message, its exit code, nothing half-written."""
 
+import ctypes
 import errno
 import json
 import os
 import pty
+import random
 import shutil
 import signal
 import subprocess
@@ -501,6 +503,36 @@ def test_an_interrupt_has_its_code(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "interrupted\n")
 
 
+class Converted:
+    """An argument of a foreign function, such as terms of Z3 are."""
+
+    @classmethod
+    def from_param(cls, value):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_that_became_another_exception(capsys, monkeypatch):
+    """Ctypes says ArgumentError where an argument's conversion is interrupted."""
+    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(lambda x: x)
+    function.argtypes = [Converted]
+    monkeypatch.setattr(verify, "check", lambda *args, **more: function(1))
+    assert main(SYNTH) == 130
+    assert capsys.readouterr() == ("", "interrupted\n")
+
+
+def test_an_interrupt_that_was_lost(capsys, monkeypatch):
+    """Python forgets one in a finalizer."""
+
+    class Finalized:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    checked = verify.check
+    monkeypatch.setattr(verify, "check", lambda *args, **more: (Finalized(), checked(*args, **more))[1])
+    assert main([*SYNTH, "--json"]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("module", ["numpy", "msgspec", "typer"])
 def test_an_interrupt_while_starting_up(tmp_path, module):
     text = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(10)"
@@ -532,11 +564,16 @@ def solving(*argv):
     return process, master
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.6])
-def test_an_interrupt_in_the_middle_of_a_solve(user, works, delay):
-    process, master = solving()
+SAID = {signal.SIGINT: b"interrupted", signal.SIGTERM: b"terminated", signal.SIGHUP: b"hung up"}
+FIRST = [(0.0, signal.SIGINT), (0.6, signal.SIGTERM), (0.3, signal.SIGHUP)]
+MORE = [(random.Random(n).uniform(0, 4), signal.SIGINT) for n in range(28)]
+
+
+@pytest.mark.parametrize("moment", quick(FIRST, of=[*FIRST, *MORE]), ids=lambda m: f"{m[1].name}-{m[0]:.2f}s")
+def test_a_signal_in_the_middle_of_a_solve(user, works, moment):
+    (delay, number), (process, master) = moment, solving()
     time.sleep(delay)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     seen = b""
     try:
         while more := os.read(master, 4096):
@@ -545,9 +582,9 @@ def test_an_interrupt_in_the_middle_of_a_solve(user, works, delay):
         pass
     out, _ = process.communicate(timeout=30)
     os.close(master)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert out == b""
-    assert b"interrupted" in seen
+    assert SAID[number] in seen
     assert b"Traceback" not in seen
     assert not files(user)
     assert works(*SYNTH)["cached"]

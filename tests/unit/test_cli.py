@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import typer
+from rich.text import Text
 from solved import sealed
 from suites import quick
 
@@ -474,7 +475,7 @@ def test_doctor_json(run, monkeypatch):
     assert "missing: install gcc" in run("doctor")[0]
 
 
-def terminal(*argv, columns=80, env=None):
+def terminal(*argv, columns=80, env=None, before=("-m", "bitsynth.cli")):
     """What a terminal of `columns` columns sees of stdout and stderr, and the exit code."""
     master, slave = pty.openpty()
     import fcntl
@@ -483,7 +484,7 @@ def terminal(*argv, columns=80, env=None):
 
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")}
-    command = [sys.executable, "-m", "bitsynth.cli", *argv]
+    command = [sys.executable, *before, *argv]
     process = subprocess.Popen(command, stdout=slave, stderr=slave, env={**clean, "TERM": "xterm", **(env or {})})
     os.close(slave)
     seen = b""
@@ -522,6 +523,29 @@ def test_colour_only_where_wanted():
     assert "\x1b[3" not in terminal(*command, env={"NO_COLOR": "1"})[0]
     assert "\x1b[" not in terminal(*command, env={"TERM": "dumb"})[0]
     assert "\x1b[" not in started(*command).stdout
+
+
+HOSTILE = "\x1b]0;owned\x1b[2J\x9b31m\u202egpj"
+SHOWN = r"\x1b]0;owned\x1b[2J\x9b31m\u202egpj"
+
+
+def test_what_others_say_is_shown_and_not_obeyed(capsys):
+    made = output.table("name")
+    made.add_row(HOSTILE)
+    output.write(made, HOSTILE, Text(HOSTILE))
+    output.error(HOSTILE)
+    output.warning(HOSTILE)
+    shown = capsys.readouterr()
+    assert (shown.out + shown.err).count(SHOWN) == 5
+    assert all(x.isprintable() or x == "\n" for x in shown.out + shown.err)
+
+
+def test_a_live_line_shows_and_does_not_obey():
+    show = f"with output.progress('t') as say: say({HOSTILE!r}); time.sleep(1)"
+    code = f"import time\nfrom bitsynth.cli import output\n{show}"
+    seen, _ = terminal(before=("-c", code))
+    assert r"\x1b]0;owned" in seen
+    assert "\x1b]" not in seen
 
 
 def test_a_reader_that_goes_away_is_no_error():
