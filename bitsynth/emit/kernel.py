@@ -5,7 +5,7 @@ The text depends on the kernel and its name alone, so it is the same on every ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from typing import Any
 import jinja2
 
 from bitsynth import architecture
-from bitsynth.emit.packing import SideText, blocks, order, row_text, slope
+from bitsynth.emit.packing import packing, row_affines, slope, word_text
 from bitsynth.emit.programs import chain_text, initial_tile
+from bitsynth.emit.sides import blocks
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
@@ -31,6 +32,10 @@ _ENVIRONMENT = jinja2.Environment(
     keep_trailing_newline=True,
     autoescape=False,
 )
+
+
+_SUMMED, _SUM_BYTES = 64, 8
+"""Codes whose sum C makes at once, and bytes of what it keeps of each vector's."""
 
 
 @cache
@@ -93,6 +98,7 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
     affine_terms = correction.act_terms, correction.wgt_terms
     rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
     columns = blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)
+    chosen = packing(kernel)
     return {
         "name": name,
         "guard": name.upper() + "_H",
@@ -114,21 +120,27 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
             for chain in kernel.chains
         ],
         "build": _build(isa, kernel.build) if kernel.build else None,
-        "order": order(kernel),
-        "row": row_text(kernel),
+        "packing": chosen,
+        "words": [word_text(x, kernel.k_step) for x in chosen.words],
         "row_scale": slope(kernel.row_terms),
-        "affine_scale": slope(affine_terms[kernel.swapped]),
+        "affine_scale": row_affines(kernel, spec),
         "term_bytes": 8 if correction.is_identity else 16,
-        "buffer": _selftest_words(kernel, rows.values(), columns.values()),
+        "selftest": _selftest(kernel),
         "act": spec.act,
         "wgt": spec.wgt,
     }
 
 
-def _selftest_words(kernel: Kernel, *sides: Iterable[SideText]) -> int:
-    """64-bit words that hold either packed operand of the self-test."""
-    tiles = 2 * max(kernel.rows, kernel.columns)
-    return tiles * (3 * max(-(-sum(block.bytes for block in side) // 8) for side in sides) + 2)
+def _selftest(kernel: Kernel) -> dict[str, int]:
+    """Depth of the self-test's product, steps of that, rows of whole tiles, 64-bit words of either packed operand."""
+    k = 2 * max(kernel.k_step, _SUMMED) + 5
+    steps = -(-k // kernel.k_step)
+    act, wgt = kernel.rows + 1, kernel.columns + 3
+    rows, columns = (wgt, act) if kernel.swapped else (act, wgt)
+    sides = (rows, kernel.rows, kernel.row_bytes), (columns, kernel.columns, kernel.column_bytes)
+    padded = [-(-count // unit) * unit for count, unit, _ in sides]
+    words = [n * (steps * size + 2 * _SUM_BYTES) // 8 + 1 for n, (_, _, size) in zip(padded, sides, strict=True)]
+    return {"k": k, "steps": steps, "padded": padded[0], "words": max(words)}
 
 
 def _arrays(constants: Sequence[Constant]) -> list[tuple[str, str, int, list[str]]]:

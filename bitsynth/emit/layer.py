@@ -8,10 +8,11 @@ from typing import Any
 
 from bitsynth import runtime
 from bitsynth.emit.kernel import render
+from bitsynth.emit.packing import row_affines
 from bitsynth.isa.load import load
 from bitsynth.names import KernelName
 from bitsynth.program import Kernel
-from bitsynth.spec import MatmulSpec, affine
+from bitsynth.spec import MatmulSpec
 
 NUMBERS: tuple[tuple[str, str], ...] = (
     *((name, "size_t") for name in ("groups", "in_channels", "out_channels", "kernel_h", "kernel_w")),
@@ -48,7 +49,7 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
         "slack": load(kernel.isa).word.lanes,
         "planes_apart": int(kernel.bit_axis == "outer"),
         "has_row_term": kernel.has_row_terms,
-        "has_row_affine": any(affine(spec).act_terms),
+        "has_row_affine": row_affines(kernel, spec) != 0,
     }
     return {f"{name}_layer.h": render("layer_kernel.h.j2", values)}
 

@@ -1,89 +1,119 @@
-"""How inputs are packed, as the template wants it: which bytes of which side, and their tables."""
+"""How a kernel's operands are packed: decided once, and compared with the packing that was proved.
+
+The proof reads codes by their position in a step and holds for any order of codes that is the same for rows and
+columns. What writes bytes for a kernel, in C or in numpy, takes that order and the way rows are packed from here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, reduce
+from typing import Literal
 
-from bitsynth.program import Input, Kernel, Planes, Table, bit_tables, number
+import numpy as np
+
+from bitsynth.errors import Refuted
+from bitsynth.pack import Codes, packed
+from bitsynth.program import Input, Kernel, Planes, Table, bit_tables
+from bitsynth.spec import MatmulSpec, affine
 
 WORD_BYTES = 8
 """Codes that are packed at once."""
 
+ROWS, STEPS = 8, 3
+"""Rows of random codes that are compared, and steps of each."""
+
+MOST = 1 << 14
+"""Rows with one code that is not 0 that are compared: of greater steps those of the last code alone."""
+
+Polynomial = tuple[tuple[int, ...], ...]
+"""A boolean function of a code's bits: exclusive ors of products of bits, () of none (its algebraic normal form)."""
+
 
 @dataclass(frozen=True)
-class RowText:
-    """How rows of codes that lie side by side are packed: a way of their inputs' own, or step by step.
+class Packing:
+    """The order of codes, and how rows of codes that lie side by side are packed.
 
-    `words`: C expressions of the planes of a step, over the words b0.. of the codes' bits.
+    `order[p]` is the code of a step that lies at position p. `words`: planes of a step, of eight codes at a time, for
+    kernels whose rows are packed so; "tables" and "bytes" take the codes one after the other, "steps" as columns are.
     """
 
-    kind: str
-    words: Sequence[str] = ()
+    rows: Literal["words", "tables", "bytes", "steps"]
+    order: tuple[int, ...]
+    words: tuple[Polynomial, ...] = ()
+
+    @property
+    def in_order(self) -> bool:
+        """Whether codes lie at their own positions."""
+        return self.order == tuple(range(len(self.order)))
 
 
-def order(kernel: Kernel) -> tuple[int, ...]:
-    """The code of a step that lies at each position, so that rows are packed with little work.
+@lru_cache(maxsize=256)
+def packing(kernel: Kernel) -> Packing:
+    """The quickest packing there is for the rows of `kernel`; Refuted where it is not what was proved."""
+    inputs = _row_inputs(kernel)
+    made = _as_words(kernel, inputs) or _as_tables(kernel, inputs) or _as_bytes(kernel, inputs)
+    made = made or Packing("steps", tuple(range(kernel.k_step)))
+    check(kernel, made)
+    return made
 
-    Where bits of consecutive positions share a byte, neighbours in a byte are a word of codes
-    apart: eight codes go to their places by one shift. Where a byte is a code, bytes are in
-    the order of codes.
+
+def _row_inputs(kernel: Kernel) -> list[Input]:
+    """The inputs of a row in the order they lie in; passes share what is the same."""
+    return [x for side in dict.fromkeys(p.rows for p in kernel.passes) for x in side]
+
+
+def _as_words(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
+    """Where bits of consecutive positions share a byte, neighbours in a byte are a word of codes apart.
+
+    Eight codes go to their places by one shift.
     """
-    inputs = [x for side in dict.fromkeys(p.rows for p in kernel.passes) for x in side]
-    if all(_in_words(kernel, x) for p in kernel.passes for x in (*p.rows, *p.columns)):
-        each = kernel.k_step // WORD_BYTES
-        return tuple(p % each * WORD_BYTES + p // each for p in range(kernel.k_step))
-    if all(_is_bytes(kernel, x) for x in inputs):
-        places = [p.start for x in inputs if isinstance(x, Planes) for p in map(x.positions, range(kernel.slot_bytes))]
-        if sorted(places) == list(range(kernel.k_step)):
-            return tuple(places.index(position) for position in range(kernel.k_step))
-    return tuple(range(kernel.k_step))
-
-
-def _in_words(kernel: Kernel, x: Input) -> bool:
     each = kernel.k_step // WORD_BYTES
-    return isinstance(x, Planes) and len(x.tables) == 1 and (x.first, x.stride, x.per_byte) == (0, each, each)
+    planes = [x for x in inputs if isinstance(x, Planes) and len(x.tables) == 1]
+    fits = all((x.first, x.stride, x.per_byte) == (0, each, each) for x in planes) and len(planes) == len(inputs)
+    if not fits or kernel.k_step not in (32, 64) or kernel.slot_bytes != WORD_BYTES:
+        return None
+    order = tuple(p % each * WORD_BYTES + p // each for p in range(kernel.k_step))
+    return Packing("words", order, tuple(_polynomial(x.tables[0], kernel.row_bits) for x in planes))
 
 
-def _is_bytes(kernel: Kernel, x: Input) -> bool:
-    """Whether each byte of a row's input is a code."""
-    return isinstance(x, Planes) and x.per_byte == 1 and x.tables == bit_tables(kernel.row_bits)
-
-
-def row_text(kernel: Kernel) -> RowText:
-    """The quickest way there is for the rows of `kernel`."""
-    inputs = [x for side in dict.fromkeys(p.rows for p in kernel.passes) for x in side]
-    if kernel.k_step in (32, 64) and all(_in_words(kernel, x) for x in inputs):
-        return RowText("words", [_polynomial(x.tables[0], kernel) for x in inputs if isinstance(x, Planes)])
+def _as_tables(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
+    """Where every code goes into one table, as it is."""
     tables = [x for x in inputs if isinstance(x, Table)]
-    if len(tables) == len(inputs) and kernel.build and kernel.build.in_order and _consecutive(kernel, tables):
-        return RowText("tables")
-    bytes_of_step = sum(kernel.slot_bytes for _ in inputs)
-    if bytes_of_step == kernel.k_step and all(_is_bytes(kernel, x) for x in inputs):
-        return RowText("bytes")
-    return RowText("steps")
-
-
-def _consecutive(kernel: Kernel, tables: Sequence[Table]) -> bool:
-    """Whether every code goes into one table, as it is."""
+    if len(tables) != len(inputs) or not kernel.build or not kernel.build.in_order:
+        return None
     firsts = [t.first for t in tables] == list(range(0, kernel.k_step, tables[0].bits))
-    return firsts and all(t.values == tuple(range(1 << kernel.row_bits)) for t in tables)
+    plain = all(t.values == tuple(range(1 << kernel.row_bits)) for t in tables)
+    return Packing("tables", tuple(range(kernel.k_step))) if firsts and plain else None
 
 
-def _polynomial(table: int, kernel: Kernel) -> str:
-    """The boolean function `table` of a code's bits as exclusive ors of products (its algebraic normal form)."""
-    size = 1 << kernel.row_bits
+def _as_bytes(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
+    """Where each byte is a code, bytes are in the order of codes."""
+    codes = bit_tables(kernel.row_bits)
+    planes = [x for x in inputs if isinstance(x, Planes) and x.per_byte == 1 and x.tables == codes]
+    places = [p for x in planes for b in range(kernel.slot_bytes) for p in x.positions(b)]
+    together = kernel.bit_axis == "inner" or len(inputs) == 1
+    if len(planes) != len(inputs) or sorted(places) != list(range(kernel.k_step)) or not together:
+        return None
+    return Packing("bytes", tuple(map(places.index, range(kernel.k_step))))
+
+
+def _polynomial(table: int, bits: int) -> Polynomial:
+    """The boolean function `table` of codes of `bits` bits."""
+    size = 1 << bits
     terms = [table >> code & 1 for code in range(size)]
-    for bit in range(kernel.row_bits):
+    for bit in range(bits):
         for code in range(size):
             if code >> bit & 1:
                 terms[code] ^= terms[code ^ 1 << bit]
-    full = f"UINT64_C({sum(((1 << kernel.k_step // WORD_BYTES) - 1) << 8 * b for b in range(WORD_BYTES))})"
-    products = [
-        " & ".join(f"b{j}" for j in range(kernel.row_bits) if code >> j & 1) or full
-        for code in range(size)
-        if terms[code]
-    ]
+    return tuple(tuple(j for j in range(bits) if code >> j & 1) for code in range(size) if terms[code])
+
+
+def word_text(polynomial: Polynomial, k_step: int) -> str:
+    """The C of a word of a plane, over the words b0.. of the codes' bits."""
+    full = f"UINT64_C({sum(((1 << k_step // WORD_BYTES) - 1) << 8 * b for b in range(WORD_BYTES))})"
+    products = [" & ".join(f"b{j}" for j in bits) or full for bits in polynomial]
     return " ^ ".join(f"({x})" if "&" in x else x for x in products) or "0"
 
 
@@ -93,53 +123,74 @@ def slope(terms: Sequence[int]) -> int | None:
     return step if all(term == step * code for code, term in enumerate(terms)) else None
 
 
-@dataclass(frozen=True)
-class SideText:
-    """How a block of one side's inputs is packed: bytes of a vector a step, one C initializer an input.
-
-    Passes with the same inputs share a block; `start` is how many bytes a step come before it.
-    """
-
-    start: int
-    bytes: int
-    table: str
-    inputs: Sequence[str]
-    values: Sequence[str]
-    tables: Sequence[Table]
+def row_affines(kernel: Kernel, spec: MatmulSpec) -> int:
+    """What the encodings of `spec` add to a row's sums for each unit of its codes; 0 where rows are weights."""
+    found = slope(affine(spec).act_terms)
+    assert found is not None, "terms of activations have no offset"
+    return 0 if kernel.swapped else found
 
 
-def blocks(kernel: Kernel, sides: Sequence[Sequence[Input]], bits: int) -> dict[Sequence[Input], SideText]:
-    """What is packed of one side, in order: inputs that several passes read are packed once."""
-    out: dict[Sequence[Input], SideText] = {}
-    for inputs in sides:
-        if inputs not in out:
-            out[inputs] = _side(kernel, inputs, bits, sum(block.bytes for block in out.values()))
-    return out
+def check(kernel: Kernel, made: Packing) -> None:
+    """Refuted where rows are packed otherwise than was proved: with one code that is not 0, and of several steps."""
+    last, size = (1 << kernel.row_bits) - 1, kernel.k_step
+    chosen = range(1, last + 1) if last * size <= MOST else [last]
+    every = np.kron(np.array(chosen, np.uint8)[:, None], np.eye(size, dtype=np.uint8))
+    several = np.random.default_rng(0).integers(0, last + 1, (ROWS, STEPS * size), dtype=np.uint8)
+    for codes in (every, several):
+        got, want = packed_rows(kernel, made, codes), proved_rows(kernel, made.order, codes)
+        wrong = (got != want).any(axis=1) if got.shape == want.shape else np.ones(len(codes), bool)
+        if wrong.any():
+            raise Refuted(
+                f"rows of a kernel of {size} positions a step would be packed as {made.rows}, but not as was proved: "
+                f"{wrong.sum()} of {len(wrong)} differ, the first one of codes {codes[wrong.argmax()].tolist()}"
+            )
 
 
-def _side(kernel: Kernel, inputs: Sequence[Input], bits: int, start: int) -> SideText:
-    planes = [x for x in inputs if isinstance(x, Planes)]
-    tables = [x for x in inputs if isinstance(x, Table)]
-    every = [t for x in planes for t in x.tables]
-    first_planes = [sum(len(x.tables) for x in planes[:i]) for i in range(len(planes))]
-    return SideText(
-        start=start,
-        bytes=side_bytes(kernel, inputs),
-        table=_plane_table(every, bits),
-        inputs=[
-            f"{{{plane}, {len(x.tables)}, {x.first}, {x.stride}, {x.per_byte}}}"
-            for plane, x in zip(first_planes, planes, strict=True)
-        ],
-        values=[", ".join(map(str, x.values)) for x in tables],
-        tables=tables,
-    )
+def proved_rows(kernel: Kernel, order: Sequence[int], codes: Codes) -> Codes:
+    """(R, bytes) of rows of codes (R, steps x k_step) in this order: the inputs as the proof binds them."""
+    steps = codes.reshape(len(codes), -1, kernel.k_step)[..., list(order)]
+    return _laid(kernel, [_input(kernel, x, steps) for x in _row_inputs(kernel)])
 
 
-def side_bytes(kernel: Kernel, inputs: Sequence[Input]) -> int:
-    """Bytes of memory a vector's inputs take in a step."""
-    return sum(kernel.input_bytes(x) for x in inputs)
+def packed_rows(kernel: Kernel, made: Packing, codes: Codes) -> Codes:
+    """(R, bytes) of rows of codes (R, steps x k_step): what the C function NAME_pack_row writes."""
+    steps = codes.reshape(len(codes), -1, kernel.k_step)
+    if made.rows == "words":
+        return _laid(kernel, list(_words(made.words, steps, kernel)))
+    if made.rows == "tables":
+        bits = next(x.bits for x in _row_inputs(kernel) if isinstance(x, Table))
+        return _sums(codes.reshape(len(codes), -1, bits)).reshape(len(codes), -1)
+    if made.rows == "bytes":
+        return codes
+    plain = steps[..., list(made.order)]
+    return _laid(kernel, [_input(kernel, x, steps if isinstance(x, Table) else plain) for x in _row_inputs(kernel)])
 
 
-def _plane_table(planes: Sequence[int], bits: int) -> str:
-    """For each code, the planes that are set: bit p for plane p."""
-    return ", ".join(f"UINT64_C({number(planes, code)})" for code in range(1 << bits))
+def _laid(kernel: Kernel, inputs: Sequence[Codes]) -> Codes:
+    """(R, bytes) of inputs (R, steps, bytes): those of a step together, or all steps of one before the next."""
+    together = inputs if kernel.bit_axis == "inner" else [x.reshape(len(x), 1, -1) for x in inputs]
+    return np.concatenate(together, axis=2).reshape(len(inputs[0]), -1)
+
+
+def _input(kernel: Kernel, x: Input, steps: Codes) -> Codes:
+    """(R, steps, bytes) of one input of codes by position (R, steps, k_step)."""
+    if isinstance(x, Planes):
+        return packed(x, steps, kernel.row_bits, kernel.slot_bytes)
+    return _sums(np.array(x.values, np.uint8)[steps[..., x.first : x.first + x.bits]])
+
+
+def _sums(values: Codes) -> Codes:
+    """(..., entries) partial sums of values (..., bits)."""
+    chosen = np.arange(1 << values.shape[-1])[:, None] >> np.arange(values.shape[-1]) & 1
+    return (values @ chosen.T.astype(np.uint8)).astype(np.uint8)
+
+
+def _words(words: Sequence[Polynomial], steps: Codes, kernel: Kernel) -> Iterator[Codes]:
+    """(R, steps, 8) bytes of each plane: bit q of byte b is that of code 8 q + b."""
+    eights = steps.reshape(*steps.shape[:2], -1, WORD_BYTES)
+    shifts = np.arange(eights.shape[2], dtype=np.uint8)[:, None]
+    bits = [((eights >> np.uint8(j) & 1) << shifts).sum(axis=2, dtype=np.uint8) for j in range(kernel.row_bits)]
+    full = np.uint8((1 << eights.shape[2]) - 1)
+    for polynomial in words:
+        products = (reduce(np.bitwise_and, [bits[j] for j in term], np.full_like(bits[0], full)) for term in polynomial)
+        yield reduce(np.bitwise_xor, products, np.zeros_like(bits[0]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from bitsynth.emit.packing import SideText, side_bytes
+from bitsynth.emit.sides import SideText, side_bytes
 from bitsynth.emit.statements import Rename, Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType

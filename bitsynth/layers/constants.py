@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.layer import ARRAYS, NUMBERS
-from bitsynth.emit.packing import order
+from bitsynth.emit.packing import packing
 from bitsynth.layers.geometry import Geometry
 from bitsynth.pack import Codes, tiles
 from bitsynth.program import Kernel
@@ -91,7 +91,7 @@ def _steps(kernel: Kernel, codes: Codes) -> Codes:
     count = -(-codes.shape[2] // kernel.k_step)
     out = np.zeros((*codes.shape[:2], count * kernel.k_step), np.uint8)
     out[:, :, : codes.shape[2]] = codes
-    return out.reshape(len(codes), -1, kernel.k_step)[..., list(order(kernel))]
+    return out.reshape(len(codes), -1, kernel.k_step)[..., list(packing(kernel).order)]
 
 
 def _of_codes(kernel: Kernel, per_tap: Codes, terms: tuple[int, ...]) -> NDArray[np.int32]:

@@ -12,7 +12,7 @@ from solved import RUNNABLE, name, sealed, spec_of
 
 from bitsynth import cache, paths
 from bitsynth.api import MatmulKernel
-from bitsynth.emit.packing import order
+from bitsynth.emit.packing import packing
 from bitsynth.entry import Entry
 from bitsynth.errors import SpecError
 from bitsynth.names import KernelName
@@ -54,8 +54,9 @@ def by_step(codes, count, shape):
     vectors, length = codes.shape
     out = np.zeros((count, -(-length // shape.k_step) * shape.k_step), int)
     out[:vectors, :length] = codes
-    assert sorted(order(shape)) == list(range(shape.k_step))
-    return out.reshape(count, -1, shape.k_step)[..., list(order(shape))].tolist()
+    order = list(packing(shape).order)
+    assert sorted(order) == list(range(shape.k_step))
+    return out.reshape(count, -1, shape.k_step)[..., order].tolist()
 
 
 def steps_of(inputs, steps, shape):

@@ -1,0 +1,60 @@
+"""How a side's inputs are packed, as the template wants it: which bytes, and their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bitsynth.program import Input, Kernel, Planes, Table, number
+
+
+@dataclass(frozen=True)
+class SideText:
+    """How a block of one side's inputs is packed: bytes of a vector a step, one C initializer an input.
+
+    Passes with the same inputs share a block; `start` is how many bytes a step come before it.
+    """
+
+    start: int
+    bytes: int
+    table: str
+    inputs: Sequence[str]
+    values: Sequence[str]
+    tables: Sequence[Table]
+
+
+def blocks(kernel: Kernel, sides: Sequence[Sequence[Input]], bits: int) -> dict[Sequence[Input], SideText]:
+    """What is packed of one side, in order: inputs that several passes read are packed once."""
+    out: dict[Sequence[Input], SideText] = {}
+    for inputs in sides:
+        if inputs not in out:
+            out[inputs] = _side(kernel, inputs, bits, sum(block.bytes for block in out.values()))
+    return out
+
+
+def _side(kernel: Kernel, inputs: Sequence[Input], bits: int, start: int) -> SideText:
+    planes = [x for x in inputs if isinstance(x, Planes)]
+    tables = [x for x in inputs if isinstance(x, Table)]
+    every = [t for x in planes for t in x.tables]
+    first_planes = [sum(len(x.tables) for x in planes[:i]) for i in range(len(planes))]
+    return SideText(
+        start=start,
+        bytes=side_bytes(kernel, inputs),
+        table=_plane_table(every, bits),
+        inputs=[
+            f"{{{plane}, {len(x.tables)}, {x.first}, {x.stride}, {x.per_byte}}}"
+            for plane, x in zip(first_planes, planes, strict=True)
+        ],
+        values=[", ".join(map(str, x.values)) for x in tables],
+        tables=tables,
+    )
+
+
+def side_bytes(kernel: Kernel, inputs: Sequence[Input]) -> int:
+    """Bytes of memory a vector's inputs take in a step."""
+    return sum(kernel.input_bytes(x) for x in inputs)
+
+
+def _plane_table(planes: Sequence[int], bits: int) -> str:
+    """For each code, the planes that are set: bit p for plane p."""
+    return ", ".join(f"UINT64_C({number(planes, code)})" for code in range(1 << bits))

@@ -1,0 +1,154 @@
+"""No mutant of what packs operands survives: of the decision, of the C template, of the numpy packers."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from solved import REPRESENTATIVE, kernel, name
+from suites import quick
+
+from bitsynth import build, pack
+from bitsynth.emit import kernel as rendering
+from bitsynth.emit import packing
+from bitsynth.emit.kernel import CSource
+from bitsynth.errors import Refuted
+from bitsynth.isa.load import load
+from bitsynth.layers import Dense, constants
+from bitsynth.program import number
+from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+
+WORDS, APART, LONG = ("avx2", "popcount", 2, 1), ("avx2", "popcount", 2, 2), ("neon", "popcount", 2, 2)
+TABLES, BYTES, STEPS, SIX = (
+    ("avx2", "lookup", 2, 2),
+    ("avx2", "multiply", 2, 2),
+    ("avx2", "lookup", 6, 1),
+    ("avx2", "multiply", 6, 1),
+)
+TEMPLATE = Path(rendering.__file__).parent / "templates" / "kernel.c.j2"
+MUTANTS = {
+    "sums of 6-bit codes in bytes": (SIX, "kernel.row_bits > 5", "kernel.row_bits > 6"),
+    "sums without the upper codes": (SIX, "(high & even) + (high >> 8 & even)", "(high & even) + (high & even)"),
+    "sums of the low half twice": (BYTES, "low + high;", "low + low;"),
+    "sums without the last codes": (BYTES, "for (; k > 0; --k)", "for (; k > 1; --k)"),
+    "sums of rows that lie elsewhere": (BYTES, "++row, codes += apart)\n        to", "++row, codes += k)\n        to"),
+    "codes of a step in another order": (WORDS, "return order[position];", "return position;"),
+    "another bit of the codes": (WORDS, "gathered(codes, {{ j }})", "gathered(codes, {{ j // 2 }})"),
+    "words in another order": (WORDS, "bits[1] << 1", "bits[1] << 2"),
+    "the second half beside the first": (LONG, "<< 4;", "<< 5;"),
+    "planes one over the other": (WORDS, "else 8 * loop.index0 }}", "else 8 }}"),
+    "planes apart one over the other": (APART, "'%d * apart' % loop.index0 if outer", "'0 * apart' if outer"),
+    "a rest without its last code": (WORDS, "memcpy(rest, codes, k);", "memcpy(rest, codes, k - 1);"),
+    "tables of codes behind the row": (TABLES, "stage &= UINT64_MAX >> (64 - 8 * left);", ""),
+    "tables of a rest that is short": (TABLES, "memcpy(&stage, codes, left);", "memcpy(&stage, codes, 1);"),
+    "bytes that are not cleared": (BYTES, "memset(packed + k, 0, ceiling(k, K_STEP) * K_STEP - k);", ""),
+    "codes behind the row": (STEPS, "pack_step(left_of(k, step), codes + step", "pack_step(K_STEP, codes + step"),
+    "the same codes in every step": (STEPS, "codes + step * K_STEP, 1,", "codes, 1,"),
+    "planes of a byte that overlap": (BYTES, "<< (q * in->width)", "<< q"),
+    "a byte of the first code alone": (WORDS, "b * in->apart + q)", "b * in->apart)"),
+    "columns in the order of slots": (
+        BYTES,
+        "const size_t column = tile + slots[slot];",
+        "const size_t column = tile + slot;",
+    ),
+    "terms of the first rows": (BYTES, "narrow(ROWS, row_sums_at + row, h);", "narrow(ROWS, row_sums_at, h);"),
+}
+"""What each is, the kernel that shows it, and a text of the template with what takes its place."""
+
+
+def selftest(config, bit_axis="inner"):
+    """What the self-test of the kernel says, as the template now renders it."""
+    isa, _, act_bits, w_bits = config
+    found = msgspec.structs.replace(kernel(*config), bit_axis=bit_axis)
+    c = CSource(found, MatmulSpec(isa, Operand(act_bits, Encoding.SIGNED), Operand(w_bits, Encoding.BIPOLAR)))
+    library = build.compile_for(load(isa), c.files, needs=c.needs, flags=("-DBITSYNTH_NO_MAIN", "-O1", "-Wno-unused"))
+    return build.runner(load(isa), library, needs=c.needs).call(f"{c.name}_selftest", bits=32)
+
+
+@pytest.mark.parametrize("config", quick([SIX], of=[WORDS, LONG, TABLES, BYTES, STEPS, SIX]), ids=name)
+def test_the_template_as_it_is(config):
+    assert selftest(config) == 0
+
+
+QUICK = ["sums of 6-bit codes in bytes", "codes of a step in another order", "bytes that are not cleared"]
+
+
+@pytest.mark.parametrize("mutant", quick(QUICK, of=MUTANTS))
+def test_no_mutant_of_the_template_survives(mutant, monkeypatch):
+    config, old, new = MUTANTS[mutant]
+    text, whole = TEMPLATE.read_text(encoding="utf-8"), rendering._template
+    assert text.count(old) == 1
+    changed = rendering._ENVIRONMENT.from_string(text.replace(old, new))
+    monkeypatch.setattr(rendering, "_template", lambda name: changed if name == TEMPLATE.name else whole(name))
+    assert selftest(config, "outer" if config is APART else "inner") > 0
+
+
+def changed_decisions(found):
+    """Packings of the kernel that would give wrong products."""
+    made = packing.packing(found)
+    if made.rows != "steps":
+        for where in ((0, 1), (0, len(made.order) - 1)):
+            order = list(made.order)
+            order[where[0]], order[where[1]] = order[where[1]], order[where[0]]
+            yield replace(made, order=tuple(order))
+        yield replace(made, order=(*made.order[1:], made.order[0]))
+    if made.rows == "words":
+        yield replace(made, rows="bytes")
+        for i, word in enumerate(made.words):
+            for other in (word[1:], (*word, ()), ((0,),) if word != ((0,),) else ((),)):
+                yield replace(made, words=(*made.words[:i], other, *made.words[i + 1 :]))
+        if len(set(made.words)) > 1:
+            yield replace(made, words=made.words[::-1])
+    elif made.rows != "bytes":
+        yield replace(made, rows="bytes")
+
+
+@pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
+def test_no_mutant_of_the_decision_survives(config):
+    """Each is refused before it is rendered."""
+    found = kernel(*config)
+    for mutant in changed_decisions(found):
+        with pytest.raises(Refuted, match="not as was proved"):
+            packing.check(found, mutant)
+
+
+def bits_that_overlap(planes, codes, bits, size):
+    """`pack.packed`, with a place of one bit for each code in a byte."""
+    out = np.zeros((*codes.shape[:-1], size), np.uint8)
+    numbers = np.array([number(planes.tables, code) for code in range(1 << bits)], np.uint8)
+    for b in range(size):
+        for q, position in enumerate(planes.positions(b)):
+            out[..., b] |= numbers[codes[..., position]] << np.uint8(q)
+    return out
+
+
+def slots_in_order(kernel, codes, real=pack.tiles):
+    """`pack.tiles`, with columns in the slots of their numbers."""
+    return real(msgspec.structs.replace(kernel, slots=tuple(range(kernel.columns))), codes)
+
+
+def codes_in_order(kernel):
+    """Another order for weights than for rows."""
+    return replace(packing.packing(kernel), order=tuple(range(kernel.k_step)))
+
+
+PACKERS = {
+    "bits that overlap": ("multiply", pack, "packed", bits_that_overlap),
+    "slots in order": ("multiply", constants, "tiles", slots_in_order),
+    "codes in order": ("popcount", constants, "packing", codes_in_order),
+}
+
+
+@pytest.mark.parametrize("mutant", quick(["codes in order"], of=PACKERS))
+def test_no_mutant_of_the_numpy_packers_survives(mutant, monkeypatch):
+    """The self-test of a layer sees it."""
+    method, module, function, wrong = PACKERS[mutant]
+    monkeypatch.setattr(module, function, wrong)
+    schedule = LayerSchedule(isa="avx2", method=method, channels=64, gather="im2col")
+    layer = Dense(np.random.default_rng(1).choice([-3, -1, 1, 3], (9, 70)), 2, 2, schedule=schedule)
+    files = {n: t for n, t in layer.files("layer").items() if n != "main.c" and n.endswith((".c", ".h"))}
+    flags = ("-pthread", "-DBITSYNTH_NO_MAIN", "-O1")
+    library = build.compile_for(load("avx2"), files, needs=layer.kernel.needs, flags=flags)
+    assert build.runner(load("avx2"), library).call("layer_selftest", bits=32) == 1

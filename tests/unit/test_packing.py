@@ -1,0 +1,89 @@
+"""What is rendered is what was proved: one packing a kernel, compared with the proof's before any C is written."""
+
+import msgspec
+import numpy as np
+import pytest
+from solved import REPRESENTATIVE, kernel, name, spec_of
+from suites import quick
+
+from bitsynth import build, verify
+from bitsynth.emit import packing
+from bitsynth.emit.kernel import CSource
+from bitsynth.emit.layer import call_source, kernel_header, runtime_files
+from bitsynth.isa.load import load
+from bitsynth.layers.constants import constants
+from bitsynth.layers.geometry import Geometry
+from bitsynth.program import BIT_AXES, Planes
+from bitsynth.spec import Encoding, MatmulSpec, Operand
+
+change = msgspec.structs.replace
+FORMS = [(c, axis) for c in REPRESENTATIVE for axis in BIT_AXES]
+
+
+def formed(config, axis):
+    found = kernel(*config)
+    return change(found, bit_axis=axis if axis in found.bit_axes else "inner")
+
+
+def with_a_cancelled_input():
+    """AVX2 A1W1 popcount with one more input of columns, of other positions, exclusive-ored with itself."""
+    found = kernel("avx2", "popcount", 1, 1)
+    (loop,) = found.passes
+    more = [f"t90{g} = xor.u8x32 w{g}_1 w{g}_1" for g in range(2)]
+    more += [f"t91{g} = add.u8x32 acc{g} t90{g}" for g in range(2)]
+    lines = (line.replace(" acc0 ", " t910 ").replace(" acc1 ", " t911 ") for line in loop.step.program)
+    accs = tuple(change(acc, start="") for acc in loop.step.accs)
+    step = change(loop.step, program=(*more, *lines), first=(), accs=accs)
+    columns = (*loop.columns, Planes((2,), 0, 1, 1))
+    return change(found, passes=(change(loop, columns=columns, loops=(step,)),))
+
+
+def dense(kernel, spec, weight, codes):
+    """The dense layer of codes `weight` (OC, IC) and `codes` (N, IC) around any kernel, through the C runtime."""
+    geometry = Geometry(*weight.shape[::-1], 1, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+    numbers, data = constants(kernel, spec, geometry, weight[..., None, None], "direct").blob()
+    numbers[-3:] = 1, 1, len(codes)
+    c, isa = CSource(kernel, spec), load(kernel.isa)
+    files = {**c.files, **kernel_header(kernel, spec), **call_source(c.name), **runtime_files(threads=True)}
+    runner = build.runner(isa, build.compile_for(isa, files, needs=c.needs, flags=("-DBITSYNTH_NO_MAIN",)))
+    assert runner.call(f"{c.name}_selftest", bits=32) == 0
+    arena = np.zeros(runner.call(f"{c.name}_layer_arena", numbers, data, 1), np.uint8)
+    out = np.zeros((len(codes), len(weight)), np.int32)
+    arguments = numbers, data, codes, out, arena, arena.size, None, 1
+    assert runner.call(f"{c.name}_layer_run", *arguments, bits=32) == 0
+    return out
+
+
+def check_dense(kernel, spec, seed=0):
+    """Random and greatest codes, and a K that ends no step."""
+    rng = np.random.default_rng(seed)
+    a, w = (np.array([x.value(c) for c in x.codes]) for x in (spec.act, spec.wgt))
+    codes, weight = rng.integers(0, len(a), (7, 203), np.uint8), rng.integers(0, len(w), (9, 203), np.uint8)
+    codes[0], weight[0] = len(a) - 1, len(w) - 1
+    assert (dense(kernel, spec, weight, codes) == a[codes] @ w[weight].T).all()
+
+
+def test_a_proved_kernel_whose_layer_was_wrong():
+    """Rows were packed as words, weights in the order of codes: 4 where -4 is right."""
+    odd, spec = with_a_cancelled_input(), spec_of("avx2", 1, 1)
+    verify.check(odd)
+    check_dense(odd, spec)
+
+
+WIDE = [("avx2", method, bits, 1) for bits in range(5, 9) for method in ("popcount", "lookup", "multiply")]
+
+
+@pytest.mark.parametrize("config", quick([("avx2", "multiply", 6, 1)], of=WIDE), ids=name)
+@pytest.mark.parametrize("encoding", quick([Encoding.UNSIGNED], of=[Encoding.UNSIGNED, Encoding.SIGNED]))
+def test_layers_of_5_to_8_bits(config, encoding):
+    """Their sums of codes no longer fit bytes: with more than 64 of them, and the greatest."""
+    isa, _, act_bits, w_bits = config
+    check_dense(kernel(*config), MatmulSpec(isa, Operand(act_bits, encoding), Operand(w_bits, Encoding.BIPOLAR)))
+
+
+@pytest.mark.parametrize(("config", "axis"), FORMS, ids=lambda x: x if isinstance(x, str) else name(x))
+def test_rows_are_packed_as_was_proved(config, axis):
+    found = formed(config, axis)
+    made = packing.packing(found)
+    assert sorted(made.order) == list(range(found.k_step))
+    packing.check(found, made)
