@@ -47,11 +47,11 @@ def _sources(results: Sequence[Result]) -> str:
 
 
 def model(result: Result) -> Iterator[Row]:
-    """Cycles of the winners, a row a processor."""
+    """Cycles of the best kernels, a row a processor."""
     for found in result.facts["maps"]:
-        cells = {f"A{c['act_bits']}W{c['w_bits']}": c for c in found["cells"]}
+        best = {_config(cell): cell["kernels"][0] for cell in found["cells"]}
         name = f"Cortex-{found['cpu'].upper()}" + (", dot products" if "dotprod" in found["isa"] else "")
-        yield [name, *(f"{cells[w]['cycles']:.3g} {cells[w]['winner']}" for w in WIDTHS)]
+        yield [name, *(f"{best[w]['cycles']:.3g} {best[w]['method']}" for w in WIDTHS)]
 
 
 def kernels(result: Result) -> Iterator[Row]:
@@ -100,8 +100,8 @@ def _ratio(kernel: dict[str, Any], rival: str) -> float:
     return float(kernel["ratios"][rival]["median"])
 
 
-def _config(kernel: dict[str, Any]) -> str:
-    return f"A{kernel['act_bits']}W{kernel['w_bits']}"
+def _config(row: dict[str, Any]) -> str:
+    return f"A{row['act_bits']}W{row['w_bits']}"
 
 
 def _family(result: Result) -> str:

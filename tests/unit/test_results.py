@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bitsynth import cache
 from bitsynth.bench import setting
 from bitsynth.build import host
+from bitsynth.choice import Choice
 from bitsynth.isa import load
+from bitsynth.spec import MatmulSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = next((name for name in load.names() if host.matches(load.load(name).table)), None)
@@ -50,6 +53,17 @@ def test_what_is_generated_is_up_to_date(published, module):
     assert (published.FOLDER / published.INDEX).read_text() == published.index()
     readme = module("readme")
     assert readme.PATH.read_text() == readme.filled(readme.PATH.read_text())
+
+
+def test_maps_have_the_shipped_kernels_of_each_processor(published):
+    """What wins at 1 to 4 bits was solved for it, at the cycles of the map."""
+    found = [m for r in published.results() if r.stem.startswith("explore_") for m in r.facts["maps"]]
+    assert found
+    for known, cell in ((m, c) for m in found for c in m["cells"] if c["act_bits"] < 5):
+        spec = MatmulSpec.plain(known["isa"], cell["act_bits"], cell["w_bits"])
+        if path := cache.find(spec, Choice(model=known["cpu"]).variant):
+            best = cell["kernels"][0]
+            assert cache.read_entry(path).cost.cycles[known["cpu"]] == pytest.approx(best["cycles"], abs=1e-3), path
 
 
 @pytest.fixture
