@@ -78,6 +78,6 @@ def _fastest(study: Study, measurer: Measurer, ranked: Ranked) -> tuple[LayerSch
         except TrialFailed as why:
             _require_default(study, schedule, why)
     best, timing = min(found[1:], key=lambda x: x[1].ratio, default=found[0])
-    if timing.ratio < 1:
+    if best != default and timing.ratio < 1:
         return best, timing
     return default, Timing(timing.default_nanoseconds, timing.default_nanoseconds)

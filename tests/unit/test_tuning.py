@@ -129,6 +129,17 @@ def test_what_was_tuned_before_is_tried_after_the_default(some):
     assert space(PROBLEM).seal == some.seal
 
 
+def test_the_default_is_not_faster_than_itself(reopen):
+    """Whatever noise says: with one trial nothing else was tried."""
+
+    class Noisy(Pretended):
+        def measure(self, schedule, rounds):
+            return Timing(900, 1000)
+
+    found = run(reopen(), Noisy(), 1)
+    assert (found.schedule, found.timing.ratio) == (PROBLEM.default(), 1)
+
+
 def test_a_study_is_of_the_kernels_programs(some, monkeypatch):
     """It goes on where only the words of a certificate are others."""
     load_entry = cache.load_entry
