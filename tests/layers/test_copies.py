@@ -5,10 +5,12 @@ import pickle
 import subprocess
 import sys
 
+import msgspec
 import numpy as np
 import pytest
 from cases import machine, usable
 
+from bitsynth import verify
 from bitsynth.errors import SpecError
 from bitsynth.layers import Conv2d, Dense, Pool, Requantize, Scale, Thresholds
 from bitsynth.schedule.layer import LayerSchedule
@@ -107,6 +109,15 @@ def test_another_process_makes_it_anew(tmp_path):
     code = "import pickle, numpy as np; y = pickle.load(open('layer', 'rb'))(np.load('x.npy')); np.save('y.npy', y)"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     assert np.array_equal(np.load(tmp_path / "y.npy"), layer(X))
+
+
+def test_a_derived_kernel_is_checked_for_the_first_layer_alone(monkeypatch):
+    """Whose rows, flushes and unrolling are another's than the cached one's."""
+    schedule = msgspec.structs.replace(SCHEDULE, rows=2, flush_steps=3, unroll=2)
+    layer = conv(schedule=schedule)
+    monkeypatch.setattr(verify, "check", lambda *_: pytest.fail("checked again"))
+    assert conv(schedule=schedule).kernel.sealed is layer.kernel.sealed
+    assert copy.deepcopy(layer).kernel.sealed is layer.kernel.sealed
 
 
 def test_a_layer_of_a_pool_is_copied_with_it_and_not_pickled():
