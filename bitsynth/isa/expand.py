@@ -33,7 +33,8 @@ def forms(where: str, isa: IsaTable, name: str, entry: InstrTable) -> list[Instr
     if len(lengths) != 1 or 0 in lengths:
         raise SpecError(f"{where}: want one or more forms, as many of each variable; got lists of {sorted(lengths)}")
     rows = [dict(zip(entry.forms, row, strict=True)) for row in zip(*entry.forms.values(), strict=True)]
-    return [_form(where, isa, name, entry, row) for row in rows]
+    needed = setting(isa, entry.feature)
+    return [_form(where, isa, name, entry, row, needed) for row in rows]
 
 
 def _check_lane(where: str, entry: InstrTable) -> None:
@@ -72,7 +73,7 @@ def _check_cost(where: str, isa: IsaTable, entry: InstrTable) -> None:
         raise SpecError(f"{where}: unknown cost source {entry.source!r}; known: {', '.join(isa.sources)}")
 
 
-def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[str, str | int]) -> Instr:
+def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[str, str | int], needed: str) -> Instr:
     types = {k: vector_type(where, v) for k, v in row.items() if isinstance(v, str)}
     numbers = {k: v for k, v in row.items() if isinstance(v, int)}
     if not types:
@@ -106,7 +107,7 @@ def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[
         high=entry.high,
         store=entry.store,
         names={**numbers, **sizes},
-        setting=setting(isa, entry.feature),
+        setting=needed,
         feature=entry.feature,
         instructions=entry.instructions,
     )

@@ -132,7 +132,7 @@ def load(name: str) -> Isa:
 def load_folder(folder: Path) -> Isa:
     """The instruction set declared in `folder`."""
     table, parent = _isa_table(folder)
-    instrs = {} if parent is None else {i.name: _inherited(i, table) for i in parent.instrs.values()}
+    instrs = {} if parent is None else _inherited(parent, table)
     for path in sorted(folder.glob("*.toml")):
         if path.name != "isa.toml":
             for name, entry in _decode(path, InstrFile).instr.items():
@@ -191,10 +191,18 @@ def _merged(base: Any, over: Any) -> Any:
     return {**base, **{k: _merged(base.get(k), v) for k, v in over.items()}}
 
 
-def _inherited(instr: Instr, isa: IsaTable) -> Instr:
-    """A form of the set that `isa` extends, as one of its own."""
-    cost = {cpu: c for cpu, c in instr.cost.items() if cpu in isa.cpu}
-    return replace(instr, isa=isa.name, cost=cost, setting=setting(isa, instr.feature))
+def _inherited(parent: Isa, isa: IsaTable) -> dict[str, Instr]:
+    """The forms of the set that `isa` extends, as its own."""
+    settings = {feature: setting(isa, feature) for feature in {i.feature for i in parent.instrs.values()}}
+    return {
+        name: replace(
+            instr,
+            isa=isa.name,
+            cost={cpu: c for cpu, c in instr.cost.items() if cpu in isa.cpu},
+            setting=settings[instr.feature],
+        )
+        for name, instr in parent.instrs.items()
+    }
 
 
 def _named(path: Path, what: str, names: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
