@@ -158,7 +158,11 @@ class MatmulKernel:
         self.runner.call(f"{self.name}_matmul", m, k, n, packed_act, packed_wgt, out, bits=32)
 
     def _buffer(self, symbol: str, *sizes: int) -> NDArray[np.uint64]:
-        return np.zeros(-(-self.runner.call(symbol, *sizes) // 8), np.uint64)
+        size = self.runner.call(symbol, *sizes)
+        if size < 0:
+            shape = " x ".join(map(str, sizes))
+            raise SpecError(f"{symbol}: no memory of {self.spec.isa} holds an operand of {shape}; split it")
+        return np.zeros(-(-size // 8), np.uint64)
 
 
 def get_kernel(

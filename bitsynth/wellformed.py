@@ -17,6 +17,7 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa, Requirements
 from bitsynth.isa.types import VecType
 from bitsynth.program import STAGE_BYTES, Build, Constant, Input, Kernel, Loop, Pass, Planes, Step, Table
+from bitsynth.spec import MatmulSpec
 
 MAX_TIMES = 1 << 24
 MAX_COLUMNS = 256
@@ -135,10 +136,12 @@ def _tables(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
     inputs = [(bits, x) for side in sides for bits, given in side for x in given]
     planes = [(1 << bits, x) for bits, x in inputs if isinstance(x, Planes)]
     tables = [(1 << bits, x) for bits, x in inputs if isinstance(x, Table)]
+    k_max = MatmulSpec.plain(isa.name, kernel.act_bits, kernel.w_bits).k_max
     yield {
         "one term a code": (len(kernel.row_terms), len(kernel.column_terms))
         == (1 << kernel.row_bits, 1 << kernel.column_bits),
         "terms of 32 bits": all(x in _INT32 for x in (*kernel.row_terms, *kernel.column_terms)),
+        "row terms whose sums fit 32 bits at any K": all(k_max * x in _INT32 for x in kernel.row_terms),
         "planes that are 0 on code 0": all(0 < t < 1 << n and not t & 1 for n, x in planes for t in x.tables),
         "1 to 64 planes a side": all(1 <= planes_of(side) <= 64 for p in kernel.passes for side in (p.rows, p.columns)),
         "values that are 0 for code 0": all(len(x.values) == n and x.values[0] == 0 for n, x in tables),

@@ -16,6 +16,7 @@ struct call {
     size_t band_rows, band_grid_rows, bands;
     size_t slots;                                 /* tasks at a time, each with its own scratch */
     size_t rows_bytes, sums_bytes, view_bytes, views;
+    size_t private_bytes, codes_bytes, arena_bytes; /* of views and scratch, of codes that become words, of all */
     size_t staged_lines, staged_bytes;            /* lines of the input that are staged at a time, and bytes of one */
     size_t pointers_bytes, terms_bytes, tile_bytes, held_bytes, taps_bytes, patch_bytes, scratch_bytes;
     uint8_t *arena, *codes;
@@ -62,9 +63,26 @@ static inline size_t ceiling(size_t x, size_t unit)
     return x / unit + (x % unit != 0);
 }
 
+/* Sizes are exact, or SIZE_MAX where they are greater than that. */
+static inline size_t times(size_t x, size_t y)
+{
+    size_t z;
+    return __builtin_mul_overflow(x, y, &z) ? SIZE_MAX : z;
+}
+
+static inline size_t plus(size_t x, size_t y)
+{
+    return x > SIZE_MAX - y ? SIZE_MAX : x + y;
+}
+
 static inline size_t aligned(size_t bytes)
 {
-    return ceiling(bytes, 64) * 64;
+    return times(ceiling(bytes, 64), 64);
+}
+
+static inline size_t out_bytes(enum bs_epilogue epilogue)
+{
+    return epilogue == BS_INT32 || epilogue == BS_FLOAT ? 4 : 1;
 }
 
 /* Eight channels from 8 * eighth on, a code a byte, of a packed pixel. */

@@ -4,11 +4,6 @@
 
 #include <string.h>
 
-static size_t out_bytes(enum bs_epilogue epilogue)
-{
-    return epilogue == BS_INT32 || epilogue == BS_FLOAT ? 4 : 1;
-}
-
 /* What the taps on padding add, where padding has no code of value 0. */
 static void add_padding(const struct call *c, size_t p, size_t column, size_t count, int32_t *sums)
 {

@@ -5,16 +5,16 @@
 
 static size_t out_size(size_t size, size_t padding, size_t kernel, size_t stride, size_t dilation)
 {
-    const size_t reach = dilation * (kernel - 1) + 1;
-    return size == 0 || size + padding < reach ? 0 : (size + padding - reach) / stride + 1;
+    const size_t reach = plus(times(dilation, kernel - 1), 1), whole = plus(size, padding);
+    return size == 0 || whole < reach ? 0 : (whole - reach) / stride + 1;
 }
 
 struct bs_shape bs_layer_output(const struct bs_layer *l, struct bs_shape in)
 {
     const struct bs_shape out = {
         in.batch,
-        out_size(in.height, l->pad_top + l->pad_bottom, l->kernel_h, l->stride_h, l->dilation_h),
-        out_size(in.width, l->pad_left + l->pad_right, l->kernel_w, l->stride_w, l->dilation_w),
+        out_size(in.height, plus(l->pad_top, l->pad_bottom), l->kernel_h, l->stride_h, l->dilation_h),
+        out_size(in.width, plus(l->pad_left, l->pad_right), l->kernel_w, l->stride_w, l->dilation_w),
     };
     return out;
 }
@@ -22,23 +22,23 @@ struct bs_shape bs_layer_output(const struct bs_layer *l, struct bs_shape in)
 static void plan_grid(struct call *c)
 {
     const struct bs_layer *l = c->layer;
-    const size_t taps = l->kernel_h * l->kernel_w, pixel_steps = ceiling(l->in_channels, l->kernel->k_step);
+    const size_t taps = times(l->kernel_h, l->kernel_w), pixel_steps = ceiling(l->in_channels, l->kernel->k_step);
     if (l->gather == BS_IM2COL) {
         c->grid_h = c->out.height;
         c->grid_w = c->out.width;
-        c->pixel_codes = taps * l->in_channels;
+        c->pixel_codes = times(taps, l->in_channels);
         c->segments = 1;
         c->segment_steps = ceiling(c->pixel_codes, l->kernel->k_step);
-        c->pixel_bytes = c->segment_steps * l->kernel->row_bytes;
+        c->pixel_bytes = times(c->segment_steps, l->kernel->row_bytes);
         return;
     }
     const int padded = l->gather == BS_DIRECT, joined = padded && l->dilation_w == 1 && !l->kernel->planes_apart;
-    c->grid_h = c->in.height + (padded ? l->pad_top + l->pad_bottom : 0);
-    c->grid_w = c->in.width + (padded ? l->pad_left + l->pad_right : 0);
+    c->grid_h = plus(c->in.height, padded ? plus(l->pad_top, l->pad_bottom) : 0);
+    c->grid_w = plus(c->in.width, padded ? plus(l->pad_left, l->pad_right) : 0);
     c->pixel_codes = l->in_channels;
     c->segments = joined ? l->kernel_h : taps;
-    c->segment_steps = joined ? l->kernel_w * pixel_steps : pixel_steps;
-    c->pixel_bytes = pixel_steps * l->kernel->row_bytes;
+    c->segment_steps = joined ? times(l->kernel_w, pixel_steps) : pixel_steps;
+    c->pixel_bytes = times(pixel_steps, l->kernel->row_bytes);
 }
 
 /* Grid lines that `rows` output rows read. */
@@ -49,28 +49,41 @@ static size_t grid_lines(const struct call *c, size_t rows)
         return rows;
     if (l->gather == BS_INDIRECT)
         return c->grid_h;
-    return (rows - 1) * l->stride_h + (l->kernel_h - 1) * l->dilation_h + 1;
+    return plus(plus(times(rows - 1, l->stride_h), times(l->kernel_h - 1, l->dilation_h)), 1);
 }
 
 /* A line of another layout is staged once: as many are kept as a window reaches over. */
 static void plan_staging(struct call *c)
 {
     const struct bs_layer *l = c->layer;
-    const size_t reach = (l->kernel_h - 1) * l->dilation_h + 1;
+    const size_t reach = plus(times(l->kernel_h - 1, l->dilation_h), 1);
     if (l->in_layout != BS_NHWC) {
         c->staged_lines = l->gather == BS_IM2COL ? least(reach, c->in.height) : 1;
-        c->staged_bytes = aligned(c->in.width * ceiling(l->in_channels + 7, 8) * 8 + 64); /* groups start anywhere in an eight */
+        const size_t codes = times(ceiling(plus(l->in_channels, 7), 8), 8); /* groups start anywhere in an eight */
+        c->staged_bytes = aligned(plus(times(c->in.width, codes), 64));
     }
-    c->held_bytes = aligned(c->staged_lines * sizeof(struct held));
-    c->taps_bytes = aligned(l->kernel_h * sizeof(struct line));
-    c->patch_bytes = aligned(c->pixel_codes + 64);
+    c->held_bytes = aligned(times(c->staged_lines, sizeof(struct held)));
+    c->taps_bytes = aligned(times(l->kernel_h, sizeof(struct line)));
+    c->patch_bytes = aligned(plus(c->pixel_codes, 64));
+}
+
+/* One task's scratch, after everything else is planned. */
+static size_t scratch_bytes(const struct call *c)
+{
+    const size_t parts[] = {c->pointers_bytes, c->terms_bytes, c->terms_bytes, c->tile_bytes, c->held_bytes, c->taps_bytes,
+        times(c->staged_lines, c->staged_bytes), c->patch_bytes, aligned(plus(c->pixel_bytes, c->layer->kernel->slack))};
+    size_t sum = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i)
+        sum = plus(sum, parts[i]);
+    return sum;
 }
 
 static void plan_arena(struct call *c, size_t threads)
 {
     const struct bs_layer *l = c->layer;
     const struct bs_kernel *k = l->kernel;
-    const size_t block = l->block_rows ? ceiling(l->block_rows, k->rows) * k->rows : c->out.height * c->out.width;
+    const size_t pixels = times(c->out.height, c->out.width);
+    const size_t block = l->block_rows ? times(ceiling(l->block_rows, k->rows), k->rows) : pixels;
     c->tiles = ceiling(l->out_channels, k->columns);
     c->slots = threads ? threads : 1;
     c->band_rows = l->band_rows && l->gather != BS_INDIRECT ? least(l->band_rows, c->out.height) : c->out.height;
@@ -79,31 +92,47 @@ static void plan_arena(struct call *c, size_t threads)
         c->grid_h = grid_lines(c, c->out.height);
     c->band_grid_rows = grid_lines(c, c->band_rows);
     c->views = c->bands > 1 ? c->slots : 1;
-    c->line_bytes = aligned(c->grid_w * c->pixel_bytes + k->slack);
-    c->rows_bytes = c->band_grid_rows * c->line_bytes;
-    c->sums_bytes = aligned(c->band_grid_rows * c->grid_w * sizeof(int32_t));
-    c->view_bytes = c->rows_bytes + 2 * c->sums_bytes;
-    c->pointers_bytes = aligned(c->segments * k->rows * sizeof(uint8_t *));
-    c->offsets_bytes = aligned(c->segments * sizeof(size_t));
-    c->terms_bytes = aligned((least(block, c->out.height * c->out.width) + k->rows) * sizeof(int32_t));
+    c->line_bytes = aligned(plus(times(c->grid_w, c->pixel_bytes), k->slack));
+    c->rows_bytes = times(c->band_grid_rows, c->line_bytes);
+    c->sums_bytes = aligned(times(times(c->band_grid_rows, c->grid_w), sizeof(int32_t)));
+    c->view_bytes = plus(c->rows_bytes, times(2, c->sums_bytes));
+    c->pointers_bytes = aligned(times(times(c->segments, k->rows), sizeof(uint8_t *)));
+    c->offsets_bytes = aligned(times(c->segments, sizeof(size_t)));
+    c->terms_bytes = aligned(times(plus(least(block, pixels), k->rows), sizeof(int32_t)));
     c->tile_bytes = aligned((k->rows + 1) * k->columns * sizeof(int32_t));
     plan_staging(c);
-    c->scratch_bytes = c->pointers_bytes + 2 * c->terms_bytes + c->tile_bytes + c->held_bytes + c->taps_bytes
-        + c->staged_lines * c->staged_bytes + c->patch_bytes + aligned(c->pixel_bytes + k->slack);
+    c->scratch_bytes = scratch_bytes(c);
+    c->private_bytes = plus(times(c->views, c->view_bytes), times(c->slots, c->scratch_bytes));
+    if (l->out_layout == BS_PACKED)
+        c->codes_bytes = aligned(plus(times(pixels, times(l->groups, l->out_channels)), 64));
+    c->arena_bytes = plus(c->private_bytes, plus(c->codes_bytes, c->offsets_bytes));
 }
 
-/* Whether the sizes below are none because products wrapped: reckoned with doubles, generously. */
-static int wraps(const struct call *c)
+/* Bytes of images of `shape`, whose elements of a pixel take `pixel` bytes. */
+static size_t image_bytes(struct bs_shape shape, size_t pixel)
+{
+    return times(times(shape.batch, times(shape.height, shape.width)), pixel);
+}
+
+/* Whether no memory could hold the arena, or what is read and written: then no offset below is what it should be. */
+static int too_large(const struct call *c)
 {
     const struct bs_layer *l = c->layer;
-    const double pixels = (double)c->out.height * (double)c->out.width, out_pixel = (double)l->groups * (double)l->out_channels;
-    const double view = ((double)c->band_grid_rows + 1) * ((double)c->grid_w + 1) * ((double)c->pixel_bytes + 256);
-    const double lines = (double)c->staged_lines * (double)c->in.width * ((double)l->in_channels + 256);
-    const double bytes = (double)c->views * view + (double)c->slots * (lines + 8 * pixels) + pixels * out_pixel;
-    return bytes > (double)(SIZE_MAX / 2);
+    const size_t in = times(l->groups, l->in_channels), out = times(l->groups, l->out_channels);
+    const size_t in_pixel = l->in_layout == BS_PACKED ? times(bs_packed_words(l->act_bits, in), 8) : in;
+    const size_t out_pixel = l->out_layout == BS_PACKED ? times(bs_packed_words(l->out_bits, out), 8)
+                                                        : times(out, out_bytes(l->epilogue));
+    const size_t tile = times(times(c->segments, c->segment_steps), l->kernel->columns * l->kernel->column_bytes);
+    const size_t sizes[] = {c->arena_bytes, image_bytes(c->in, in_pixel), image_bytes(c->out, out_pixel),
+        times(times(l->groups, c->tiles), tile), times(c->slots, c->slots), plus(c->in.height, plus(l->pad_top, l->pad_bottom)),
+        plus(c->in.width, plus(l->pad_left, l->pad_right))};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i)
+        if (sizes[i] > PTRDIFF_MAX)
+            return 1;
+    return 0;
 }
 
-/* BS_OK, BS_EMPTY, or BS_ARENA where no memory could hold the arena. */
+/* BS_OK, BS_EMPTY, or BS_ARENA where no memory could hold the arena, the input or the output. */
 static int plan(struct call *c, const struct bs_layer *layer, struct bs_shape in, size_t threads)
 {
     memset(c, 0, sizeof *c);
@@ -114,19 +143,7 @@ static int plan(struct call *c, const struct bs_layer *layer, struct bs_shape in
         return BS_EMPTY;
     plan_grid(c);
     plan_arena(c, threads);
-    return wraps(c) ? BS_ARENA : BS_OK;
-}
-
-static size_t codes_bytes(const struct call *c)
-{
-    const struct bs_layer *l = c->layer;
-    return l->out_layout == BS_PACKED ? aligned(c->out.height * c->out.width * l->groups * l->out_channels + 64) : 0;
-}
-
-/* Bytes of everything but the scratch of tasks and the views. */
-static size_t shared_bytes(const struct call *c)
-{
-    return codes_bytes(c) + c->offsets_bytes;
+    return too_large(c) ? BS_ARENA : BS_OK;
 }
 
 /* How far the segments lie from the first. */
@@ -144,7 +161,7 @@ size_t bs_layer_arena_bytes(const struct bs_layer *layer, struct bs_shape in, si
     const int status = plan(&c, layer, in, threads);
     if (status != BS_OK)
         return status == BS_EMPTY ? 0 : SIZE_MAX;
-    return c.views * c.view_bytes + c.slots * c.scratch_bytes + shared_bytes(&c);
+    return c.arena_bytes;
 }
 
 static struct view view_of(const struct call *c, size_t number, size_t first)
@@ -181,7 +198,8 @@ static struct scratch scratch_of(const struct call *c, size_t slot)
 /* Part i of n of 0..count, in whole units. */
 static size_t part(size_t count, size_t unit, size_t i, size_t n)
 {
-    return least(ceiling(count, unit) * i / n * unit, count);
+    const size_t units = ceiling(count, unit);
+    return least((units / n * i + units % n * i / n) * unit, count);
 }
 
 static void pack_task(void *argument, size_t slot)
@@ -258,14 +276,13 @@ static void run_image(struct call *c, struct bs_pool *pool)
 
 static int run(struct call *c, const void *input, void *output, void *arena, size_t arena_bytes, struct bs_pool *pool)
 {
-    const size_t private = c->views * c->view_bytes + c->slots * c->scratch_bytes;
-    if (arena_bytes < private + shared_bytes(c))
+    if (arena_bytes < c->arena_bytes)
         return BS_ARENA;
     c->input = input;
     c->output = output;
     c->arena = arena;
-    c->codes = c->arena + private;
-    c->segment_offsets = (size_t *)(void *)(c->codes + codes_bytes(c));
+    c->codes = c->arena + c->private_bytes;
+    c->segment_offsets = (size_t *)(void *)(c->codes + c->codes_bytes);
     set_offsets(c);
     for (c->image = 0; c->image < c->in.batch; ++c->image)
         run_image(c, pool);

@@ -7,7 +7,7 @@ static const uint64_t low_bits = UINT64_C(0x0101010101010101);
 
 size_t bs_packed_words(size_t bits, size_t channels)
 {
-    return ceiling(channels, 64) * bits;
+    return times(ceiling(channels, 64), bits);
 }
 
 void bs_pack_codes(size_t bits, size_t channels, const uint8_t *codes, uint64_t *words)

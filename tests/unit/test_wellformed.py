@@ -575,3 +575,15 @@ def test_kernels_are_plain_data():
         msgspec.convert(msgspec.to_builtins(AVX2) | {"more": 1}, Kernel)
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(msgspec.to_builtins(AVX2) | {"rows": True}, Kernel)
+
+
+def test_row_terms_fit_32_bits_at_any_k():
+    """Twice the codes of a row less in the sums, and more in its terms: C would multiply a sum beyond int32."""
+    found = steady(kernel("avx2", "popcount", 1, 1))
+    (loop,) = found.passes
+    lines = ["t900 = shuffle_epi8.u8x32 k0 a0"]
+    for g in range(2):
+        lines += [f"t91{g} = add.u8x32 acc{g} t900", f"t92{g} = add.u8x32 t91{g} t900"]
+    lines += [x.replace(" acc0 ", " t920 ").replace(" acc1 ", " t921 ") for x in loop.step.program]
+    changed = change(loop, loops=(change(loop.step, times=20, program=tuple(lines)),))
+    refused(change(found, passes=(changed,), row_terms=(0, 2)), "row terms whose sums fit 32 bits at any K")
