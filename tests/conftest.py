@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,8 @@ REQUIRED = [name.strip() for name in os.environ.get("BITSYNTH_REQUIRE_ISA", "").
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse names that are no instruction sets; make the folder where processes share solved kernels."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell: children would ignore it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="bitsynth-solved-")
         config.add_cleanup(folder.cleanup)

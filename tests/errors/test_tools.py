@@ -271,7 +271,10 @@ def test_an_interrupt_ends_an_emulated_call(monkeypatch, kind):
     assert child.stdout.readline() == "ready\n"
     time.sleep(0.1)
     child.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in child.communicate(timeout=20)[1]
+    try:
+        assert "KeyboardInterrupt" in child.communicate(timeout=20)[1]
+    finally:
+        child.kill()
 
 
 def test_a_killed_build_is_taken_up_again(cache, tmp_path):
