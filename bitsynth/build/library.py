@@ -96,10 +96,11 @@ def _whole(product: Path) -> bool:
     """Whether a library or program is what was compiled, by the digest beside it; PermissionError if it is not ours."""
     digest = product.with_name(_DIGEST)
     try:
-        found = [place.lstat() for place in (product.parent, product, digest)]
-        for place, status in zip((product.parent, product, digest), found, strict=True):
+        found = {place: place.lstat() for place in (product.parent, product, digest)}
+        for place, status in found.items():
             require_own(place, status)
-        return all(stat.S_ISREG(s.st_mode) for s in found[1:]) and digest.read_bytes() == _digest(product)
+        plain = stat.S_ISREG(found[product].st_mode) and stat.S_ISREG(found[digest].st_mode)
+        return plain and digest.read_bytes() == _digest(product)
     except (FileNotFoundError, NotADirectoryError):
         return False
 
