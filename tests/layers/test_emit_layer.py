@@ -49,7 +49,7 @@ def selftest(layer, files):
     kernel = layer.kernel.entry.kernel
     isa, needs = load.load(kernel.isa), CSource(kernel, layer.spec).needs
     sources = {n: t for n, t in files.items() if n.endswith((".c", ".h")) and n != "main.c"}
-    flags = ["-O1", "-pthread", "-DBITSYNTH_NO_MAIN"]
+    flags = ["-O0", "-pthread", "-DBITSYNTH_NO_MAIN"]
     library = build.compile_for(isa, sources, needs=needs, flags=flags)
     return build.runner(isa, library, needs=needs).call("layer_selftest", bits=32)
 
