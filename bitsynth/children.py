@@ -9,8 +9,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import IO, Self
@@ -110,27 +110,45 @@ class Child:
 
     def output(self, seconds: float, most: int = MOST_BYTES) -> tuple[bytes, bytes]:
         """What it says and complains of until it ends; TooLate after `seconds`, TooMuch after `most` bytes."""
-        end, said = time.monotonic() + seconds, {"stdout": bytearray(), "stderr": bytearray()}
-        with selectors.DefaultSelector() as open_pipes:
-            for name in said:
-                if pipe := getattr(self._process, name):
-                    open_pipes.register(pipe, selectors.EVENT_READ, name)
+        late, said = time.monotonic() + seconds, {"stdout": bytearray(), "stderr": bytearray()}
+        with self._listening() as open_pipes:
+            ended = False
             while open_pipes.get_map():
-                ready = open_pipes.select(max(0.0, end - time.monotonic()))
-                if not ready and time.monotonic() >= end:
+                ready = open_pipes.select(0 if ended else max(0.0, late - time.monotonic()))
+                if ended and not ready:
+                    break
+                if not ended and time.monotonic() >= late:
                     raise TooLate
                 for key, _ in ready:
-                    if data := os.read(key.fd, 1 << 16):
+                    if key.data is None:
+                        ended = True
+                        self.kill()  # What it started may hold the pipes.
+                    if key.data and (data := os.read(key.fd, 1 << 16)):
                         said[key.data] += data
                     else:
                         open_pipes.unregister(key.fileobj)
                 if sum(map(len, said.values())) > most:
                     raise TooMuch
         try:
-            self._process.wait(max(0.0, end - time.monotonic()))
+            self._process.wait(max(0.0, late - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise TooLate from None
         return bytes(said["stdout"]), bytes(said["stderr"])
+
+    @contextmanager
+    def _listening(self) -> Iterator[selectors.BaseSelector]:
+        """Its pipes by their names, and its end by none where the system tells it."""
+        with ExitStack() as stack:
+            found = stack.enter_context(selectors.DefaultSelector())
+            for name in ("stdout", "stderr"):
+                if pipe := getattr(self._process, name):
+                    found.register(pipe, selectors.EVENT_READ, name)
+            if hasattr(os, "pidfd_open") and self._process.returncode is None:
+                with suppress(OSError):
+                    end = os.pidfd_open(self.pid)
+                    stack.callback(os.close, end)
+                    found.register(end, selectors.EVENT_READ)
+            yield found
 
     def kill(self) -> None:
         """End it and all it started, from any thread."""

@@ -58,7 +58,7 @@ def test_what_it_says():
 
 
 def test_no_other_process_is_left_at_the_end():
-    with Child(["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"]) as child:
+    with Child(["sh", "-c", "sleep 60 & echo $!"]) as child:  # It keeps the pipes open.
         started = int(child.output(30)[0])
     assert gone(started)
     with pytest.raises(ProcessLookupError):
@@ -78,6 +78,18 @@ def test_one_that_takes_too_long():
     assert child.returncode == -signal.SIGKILL
     with Child(["sh", "-c", "exec >&- 2>&-; exec sleep 60"]) as child, pytest.raises(TooLate):
         child.output(0.2)
+
+
+@pytest.mark.timeout(60)
+def test_one_that_takes_too_long_and_talks():
+    with Child(["sh", "-c", "while :; do echo; sleep 0.01; done"]) as child, pytest.raises(TooLate):
+        child.output(0.5)
+
+
+@pytest.mark.timeout(60)
+def test_one_that_leaves_another_that_talks():
+    with Child(["sh", "-c", "while :; do echo; sleep 0.01; done & echo said"]) as child:
+        assert b"said\n" in child.output(30)[0]
 
 
 @pytest.mark.parametrize("where", ["", ">&2"])
