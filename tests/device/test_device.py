@@ -311,7 +311,7 @@ def test_a_runner_that_does_not_end(server):
     server.tool("hang", "exec cat")
     with (
         Device("board", emulator="hang", seconds=4) as board,
-        pytest.raises(ToolError, match=r"did not end within [34] s"),
+        pytest.raises(ToolError, match=r"did not end within [1-4] s"),
     ):
         board.measure(layers("auto")[:1])
 
