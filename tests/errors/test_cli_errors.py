@@ -566,7 +566,7 @@ def solving(*argv):
 
 SAID = {signal.SIGINT: b"interrupted", signal.SIGTERM: b"terminated", signal.SIGHUP: b"hung up"}
 FIRST = [(0.0, signal.SIGINT), (0.6, signal.SIGTERM), (0.3, signal.SIGHUP)]
-MORE = [(random.Random(n).uniform(0, 4), signal.SIGINT) for n in range(28)]
+MORE = [(random.Random(n).uniform(0, 4), signal.SIGINT) for n in range(12)]
 
 
 @pytest.mark.parametrize("moment", quick(FIRST[:2], of=[*FIRST, *MORE]), ids=lambda m: f"{m[1].name}-{m[0]:.2f}s")
