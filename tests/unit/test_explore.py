@@ -1,7 +1,10 @@
 """Which method wins where: plans, rivals, the map, its JSON and its plots."""
 
 import json
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -129,3 +132,23 @@ def test_bad_arguments(capsys, argv, code, said):
 def test_unknown_bits():
     with pytest.raises(SpecError):
         explore.survey("neon", "", [9], [1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")
+def test_workers_end_with_who_asks():
+    """Killed, not interrupted, in the middle of what they plan."""
+    command = [
+        sys.executable,
+        "-c",
+        "from bitsynth.explore import survey; survey('neon', '', [6, 7], [3, 4], methods=['popcount'], workers=2)",
+    ]
+    with subprocess.Popen(command) as process:
+        while len(found := Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()) < 3:
+            time.sleep(0.05)
+        time.sleep(3)
+        process.kill()
+    end = time.monotonic() + 10
+    while (left := [pid for pid in found if Path(f"/proc/{pid}").exists()]) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert left == []
