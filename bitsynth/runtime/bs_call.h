@@ -63,21 +63,22 @@ static inline size_t ceiling(size_t x, size_t unit)
     return x / unit + (x % unit != 0);
 }
 
-/* Sizes are exact, or SIZE_MAX where they are greater than that. */
+/* Sizes are exact, or beyond PTRDIFF_MAX where they do not fit. */
 static inline size_t times(size_t x, size_t y)
 {
     size_t z;
-    return __builtin_mul_overflow(x, y, &z) ? SIZE_MAX : z;
+    return __builtin_expect(__builtin_mul_overflow(x, y, &z), 0) ? SIZE_MAX : z;
 }
 
 static inline size_t plus(size_t x, size_t y)
 {
-    return x > SIZE_MAX - y ? SIZE_MAX : x + y;
+    size_t z;
+    return __builtin_expect(__builtin_add_overflow(x, y, &z), 0) ? SIZE_MAX : z;
 }
 
 static inline size_t aligned(size_t bytes)
 {
-    return times(ceiling(bytes, 64), 64);
+    return plus(bytes, 63) / 64 * 64;
 }
 
 static inline size_t out_bytes(enum bs_epilogue epilogue)

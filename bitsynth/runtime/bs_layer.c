@@ -70,12 +70,9 @@ static void plan_staging(struct call *c)
 /* One task's scratch, after everything else is planned. */
 static size_t scratch_bytes(const struct call *c)
 {
-    const size_t parts[] = {c->pointers_bytes, c->terms_bytes, c->terms_bytes, c->tile_bytes, c->held_bytes, c->taps_bytes,
-        times(c->staged_lines, c->staged_bytes), c->patch_bytes, aligned(plus(c->pixel_bytes, c->layer->kernel->slack))};
-    size_t sum = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i)
-        sum = plus(sum, parts[i]);
-    return sum;
+    const size_t rows = plus(c->pointers_bytes, plus(times(2, c->terms_bytes), c->tile_bytes));
+    const size_t lines = plus(plus(c->held_bytes, c->taps_bytes), times(c->staged_lines, c->staged_bytes));
+    return plus(plus(rows, lines), plus(c->patch_bytes, aligned(plus(c->pixel_bytes, c->layer->kernel->slack))));
 }
 
 static void plan_arena(struct call *c, size_t threads)
@@ -123,13 +120,9 @@ static int too_large(const struct call *c)
     const size_t out_pixel = l->out_layout == BS_PACKED ? times(bs_packed_words(l->out_bits, out), 8)
                                                         : times(out, out_bytes(l->epilogue));
     const size_t tile = times(times(c->segments, c->segment_steps), l->kernel->columns * l->kernel->column_bytes);
-    const size_t sizes[] = {c->arena_bytes, image_bytes(c->in, in_pixel), image_bytes(c->out, out_pixel),
-        times(times(l->groups, c->tiles), tile), times(c->slots, c->slots), plus(c->in.height, plus(l->pad_top, l->pad_bottom)),
-        plus(c->in.width, plus(l->pad_left, l->pad_right))};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i)
-        if (sizes[i] > PTRDIFF_MAX)
-            return 1;
-    return 0;
+    const size_t read = image_bytes(c->in, in_pixel) | times(times(l->groups, c->tiles), tile);
+    const size_t padded = plus(c->in.height, plus(l->pad_top, l->pad_bottom)) | plus(c->in.width, plus(l->pad_left, l->pad_right));
+    return (c->arena_bytes | read | image_bytes(c->out, out_pixel) | padded | times(c->slots, c->slots)) > PTRDIFF_MAX;
 }
 
 /* BS_OK, BS_EMPTY, or BS_ARENA where no memory could hold the arena, the input or the output. */
@@ -198,6 +191,8 @@ static struct scratch scratch_of(const struct call *c, size_t slot)
 /* Part i of n of 0..count, in whole units. */
 static size_t part(size_t count, size_t unit, size_t i, size_t n)
 {
+    if (i == 0 || i == n)
+        return i == 0 ? 0 : count;
     const size_t units = ceiling(count, unit);
     return least((units / n * i + units % n * i / n) * unit, count);
 }
