@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 import bitsynth
 from bitsynth import build
+from bitsynth.build.host import arch
 from bitsynth.emit.layer import ARRAYS, NUMBERS, call_source, kernel_header, runtime_files
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.load import load
 
-ISA, OTHER = "armv7_neon", "avx2"
+ISA, OTHER = "armv7_neon", {"x86_64": "avx2", "aarch64": "neon"}[arch()]
 MOST = (1 << 31) - 1
 """Bytes an object has at most there."""
 QUIET = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}
