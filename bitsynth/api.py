@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bitsynth import cache
 from bitsynth.choice import Choice
 from bitsynth.emit.kernel import CSource
-from bitsynth.entry import Certificate, Entry, ProvedEntry, require_proved
+from bitsynth.entry import Certificate, Entry, ProvedEntry, core_spec, require_proved
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Requirements, load
 from bitsynth.names import KernelName
@@ -40,6 +40,8 @@ class MatmulKernel:
     def __init__(self, found: ProvedEntry, spec: MatmulSpec) -> None:
         self.sealed = require_proved(found)
         self.spec = spec
+        if spec.core != (proved := core_spec(self.entry.kernel)):
+            raise SpecError(f"the proof is of {proved.act} x {proved.wgt} on {proved.isa}, not of {spec}")
         self.name = str(KernelName.of(self.entry.kernel, spec))
 
     def __repr__(self) -> str:
@@ -49,30 +51,30 @@ class MatmulKernel:
         """The kernel for a tile of so many rows; SpecError for more than it has, which registers may not hold."""
         if type(rows) is not int or not 1 <= rows <= self.entry.kernel.rows:
             raise SpecError(f"rows of {self.name} can be 1 to {self.entry.kernel.rows}, not {rows!r}")
-        return self._derived(msgspec.structs.replace(self.entry.kernel, rows=rows))
+        return self._form(msgspec.structs.replace(self.entry.kernel, rows=rows))
 
     def with_flushes(self, steps: int) -> MatmulKernel:
         """The kernel whose sums go to memory after every `steps` steps of K, or before that if its proof wants it."""
         if type(steps) is not int or steps < 1:
             raise SpecError(f"steps between flushes must be a whole number of at least 1, not {steps!r}")
         passes = tuple(flushed(loop, steps) for loop in self.entry.kernel.passes)
-        return self._derived(msgspec.structs.replace(self.entry.kernel, passes=passes))
+        return self._form(msgspec.structs.replace(self.entry.kernel, passes=passes))
 
     def with_unroll(self, times: int) -> MatmulKernel:
         """The kernel whose innermost loop is unrolled `times` times, 0 for as often as the compiler likes."""
         if type(times) is not int or not 0 <= times <= MAX_UNROLL:
             raise SpecError(f"a loop can be unrolled 0 to {MAX_UNROLL} times, not {times!r}")
-        return self._derived(msgspec.structs.replace(self.entry.kernel, unroll=times))
+        return self._form(msgspec.structs.replace(self.entry.kernel, unroll=times))
 
     def with_bit_axis(self, position: str) -> MatmulKernel:
         """The kernel whose planes lie where `position`, one of BIT_AXES, says; SpecError where it has no choice."""
         if position not in self.entry.kernel.bit_axes:
             known = " or ".join(self.entry.kernel.bit_axes)
             raise SpecError(f"the bit axis of {self.name} can be {known}, not {position!r}")
-        return self._derived(msgspec.structs.replace(self.entry.kernel, bit_axis=position))
+        return self._form(msgspec.structs.replace(self.entry.kernel, bit_axis=position))
 
-    def _derived(self, kernel: Kernel) -> MatmulKernel:
-        return self if kernel == self.entry.kernel else MatmulKernel(self.sealed.derived(kernel), self.spec)
+    def _form(self, kernel: Kernel) -> MatmulKernel:
+        return self if kernel == self.entry.kernel else MatmulKernel(self.sealed.form(kernel), self.spec)
 
     @property
     def entry(self) -> Entry:

@@ -6,7 +6,6 @@ is read is checked again (`load_entry`) before C is rendered from it.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,16 +16,13 @@ from pathlib import Path
 import msgspec
 
 from bitsynth import paths
-from bitsynth.choice import METHODS
-from bitsynth.entry import FORMAT, Entry, ProvedEntry, RunnerUp, core_spec, require_proved, seal
+from bitsynth.accept import accept
+from bitsynth.entry import FORMAT, Entry, ProvedEntry, require_proved
 from bitsynth.errors import BitsynthError, Refuted, SpecError, ToolError
 from bitsynth.files import ADVICE, locked, read_file, replace_file, unwritable
 from bitsynth.names import KernelName
 from bitsynth.program import Kernel
-from bitsynth.proved import Proved, on_record
 from bitsynth.spec import MatmulSpec
-
-MOST_REASON = 1000
 
 
 def user_folder() -> Path:
@@ -100,41 +96,15 @@ _REMEDY = "delete it, or run `bitsynth synth --fresh` for its configuration"
 
 @memoize
 def load_entry(path: Path) -> ProvedEntry:
-    """The entry in `path`, proved by the checker and its record of what Z3 discharged; SpecError where that fails."""
+    """The entry in `path`, accepted; SpecError says what of it does not check."""
     entry = read_entry(path)
-    certificate = entry.certificate
     try:
-        core = core_spec(entry.kernel)
-        entry.choice.isa(core.isa)
-        proved = Proved(entry.kernel, on_record(certificate.instructions))
-        claims, bound = certificate.minimality, entry.cost.lower_bound
-        again = seal(proved, entry.choice, entry.method, claims, bound, entry.runners_up).entry
+        found = accept(entry)
+        if path.stem != entry.name or path.parent.name != (entry.choice.variant or entry.kernel.isa):
+            raise SpecError("name, or sketch and cost model, differ from where it lies")
     except BitsynthError as why:
         raise SpecError(f"{path}: the certificate does not check: {_because(entry.kernel, why)}; {_REMEDY}") from None
-    facts = {
-        "method": entry.method == entry.kernel.method and entry.asked in ("", entry.method),
-        "channels": not entry.channels or (not entry.kernel.swapped and entry.kernel.columns <= entry.channels),
-        "runners-up": all(_plausible(x, entry.method) for x in entry.runners_up),
-        "sketch and cost model": path.parent.name == (entry.choice.variant or core.isa),
-        "minimality claims": all(c.isprintable() for c in certificate.minimality),
-        "lower bound": 0 <= bound <= entry.cost.ops_per_128_mac,
-        "name": entry.name == path.stem == again.name,
-        "lemmas": certificate.lemmas == again.certificate.lemmas,
-        "largest K": certificate.k_max == again.certificate.k_max,
-        "cost": entry.cost == again.cost,
-    }
-    if wrong := [what for what, holds in facts.items() if not holds]:
-        raise SpecError(f"{path}: the certificate does not check: {', '.join(wrong)} differ; {_REMEDY}")
-    return ProvedEntry(proved, entry)
-
-
-def _plausible(rival: RunnerUp, winner: str) -> bool:
-    """Whether it is another method, with a cost or with a reason of one line."""
-    if rival.method not in METHODS or rival.method == winner:
-        return False
-    if rival.cost is not None:
-        return 0 <= rival.cost < math.inf and not rival.why
-    return bool(rival.why) and rival.why.isprintable() and len(rival.why) < MOST_REASON
+    return found
 
 
 def _because(kernel: Kernel, why: BitsynthError) -> str:
@@ -147,11 +117,13 @@ def _because(kernel: Kernel, why: BitsynthError) -> str:
 
 
 def store(found: ProvedEntry) -> Path:
-    """Write a proved kernel's entry to the user's folder, in one step: readers see the old file or the new one.
+    """Write what was solved to the user's folder, in one step: readers see the old file or the new one.
 
     Files of the same widths with another tile go: one process at a time, or two would remove each other's.
     """
     entry = require_proved(found).entry
+    if found.base is not None:
+        raise SpecError(f"{entry.name} is made of {found.base.entry.name} where it is wanted, not stored")
     folder = user_folder() / entry.kernel.isa / entry.choice.variant
     path = folder / f"{entry.name}.json"
     with locked(user_folder() / "locks" / f"{entry.kernel.isa}.lock", partial(unwritable, path)):

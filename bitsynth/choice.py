@@ -58,15 +58,23 @@ class Choice:
         return isa.for_cpu(self.model) if self.model in isa.table.cpu else isa
 
 
-def scope(isa: Isa, method: str, sketch: str) -> str:
-    """The kernels a claim of minimality speaks of: what the sketch of `method` contains on this instruction set."""
-    if sketch == "paper":
+def scope(isa: Isa, method: str, choice: Choice) -> str:
+    """The kernels a claim of minimality speaks of: what the sketch of `method` contains where it was solved so."""
+    if choice.sketch == "paper":
         return "shortest program for a plane pair in the paper's instruction list"
-    if method == "popcount":
-        return "fewest popcounts and gates on one bit position"
-    if method == "lookup":
-        most = next(bits for bits in INDEX_BITS if 1 << bits <= isa.word.lanes)
-        return f"cheapest of lookup sketches with at most {most} positions"
-    if method == "dot":
-        return f"cheapest of sketches whose instruction sums {DOT_POSITIONS} products"
-    return "cheapest of sketches whose instruction multiplies bytes"
+    rows = f", rows of activations, at most {choice.channels} columns" if choice.channels else ""
+    cpu = f", on {choice.model}" if choice.model in isa.table.cpu else ""
+    return _sketch(isa, method) + rows + cpu
+
+
+def _sketch(isa: Isa, method: str) -> str:
+    match method:
+        case "popcount":
+            return "fewest popcounts and gates on one bit position"
+        case "lookup":
+            most = next(bits for bits in INDEX_BITS if 1 << bits <= isa.word.lanes)
+            return f"least steady loop of lookup sketches with at most {most} positions"
+        case "dot":
+            return f"least steady loop of sketches whose instruction sums {DOT_POSITIONS} products"
+        case _:
+            return "least steady loop of sketches whose instruction multiplies bytes"

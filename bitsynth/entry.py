@@ -1,13 +1,15 @@
 """What is kept of a solved kernel: its program, why it is right, what it costs, and what else was tried.
 
-A `ProvedEntry` is sealed from a `Proved` kernel alone; an `Entry` is its text, which anyone may write.
+A `ProvedEntry` is made of a `Proved` kernel alone; an `Entry` is its text, which anyone may write.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Any, final
 
 import msgspec
 
@@ -16,7 +18,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, load
 from bitsynth.names import KernelName
 from bitsynth.program import Kernel
-from bitsynth.proved import Proved, implied_by
+from bitsynth.proved import Proved
 from bitsynth.schedule import cost
 from bitsynth.schedule.cost import Cost
 from bitsynth.spec import MatmulSpec
@@ -26,10 +28,10 @@ FORMAT = 4
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why the kernel is right for every input, and why nothing in the sketch is cheaper.
+    """Why the kernel is right for every input, and what is claimed of its cost.
 
     `lemmas` compose end to end and rest on `instructions`, one Z3 lemma a use of an
-    instruction form; `minimality` lists what was UNSAT below the kernel found.
+    instruction form; `minimality` lists what was shown of the sketch, by UNSAT or by enumeration.
     """
 
     sketch: str
@@ -73,37 +75,81 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Choice(self.asked or None, self.certificate.sketch, self.model, self.channels)
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class ProvedEntry:
-    """A kernel that is proved, and its text; SpecError where the text is of another kernel or proof."""
+    """A proved kernel, and what was claimed of it when it was solved, as `choice` asked; `entry` is its text.
+
+    Nothing is claimed of a kernel that is a form of another, `base`.
+    """
 
     proved: Proved
-    entry: Entry
+    choice: Choice
+    claims: tuple[str, ...]
+    bound: float
+    runners_up: tuple[RunnerUp, ...] = ()
+    base: ProvedEntry | None = None
 
     def __post_init__(self) -> None:
         if type(self.proved) is not Proved:
             raise SpecError(f"a kernel is sealed by a proof, not by {type(self.proved).__name__}")
-        certificate, proved = self.entry.certificate, self.proved
-        facts = {
-            "kernel": self.entry.kernel == proved.kernel,
-            "lemmas": certificate.lemmas == proved.lemmas,
-            "instruction lemmas": certificate.instructions == proved.statements,
-            "seal": self.entry.digest == self.entry.sealed_digest,
-        }
-        if wrong := [what for what, holds in facts.items() if not holds]:
-            raise SpecError(f"{', '.join(wrong)} differ")
 
-    def derived(self, kernel: Kernel) -> ProvedEntry:
-        """The entry of another form of the kernel, whose obligations follow from this one's; Refuted otherwise."""
-        return self if kernel == self.entry.kernel else _derived(self, kernel)
+    @cached_property
+    def entry(self) -> Entry:
+        """The text, sealed by its digest."""
+        kernel = self.proved.kernel
+        core = core_spec(kernel)
+        certificate = Certificate(
+            self.choice.sketch, core.k_max, self.proved.lemmas, self.proved.statements, self.claims
+        )
+        entry = Entry(
+            format=FORMAT,
+            name=str(KernelName.of(kernel, core)),
+            method=kernel.method,
+            asked=self.choice.method or "",
+            model=self.choice.model,
+            channels=self.choice.channels,
+            runners_up=self.runners_up,
+            kernel=kernel,
+            cost=self._cost(),
+            certificate=certificate,
+            digest="",
+        )
+        return msgspec.structs.replace(entry, digest=entry.sealed_digest)
+
+    def _cost(self) -> Cost:
+        """The kernel's cost; minimal if it was solved for, and its steady loop meets the sketch's lower bound."""
+        kernel, isa = self.proved.kernel, load(self.proved.kernel.isa)
+        minimal = self.base is None and cost.loop_ops_per_128_mac(isa, kernel) <= self.bound
+        return Cost(
+            ops_per_128_mac=round(cost.ops_per_128_mac(isa, kernel), 4),
+            lower_bound=self.bound,
+            minimal=scope(isa, kernel.method, self.choice) if minimal else "",
+            loads_per_128_mac=round(cost.loads_per_128_mac(isa, kernel), 4),
+            instructions=cost.instructions(kernel),
+            cycles={cpu: round(cost.cycles_per_128_mac(isa, kernel, cpu), 4) for cpu in _able(isa, kernel)},
+        )
+
+    def form(self, kernel: Kernel) -> ProvedEntry:
+        """The entry of another form of the kernel, derived once a process; SpecError where `Proved.form` refuses it."""
+        return self if kernel == self.proved.kernel else _form(self, kernel)
+
+    def __reduce__(self) -> tuple[Callable[..., ProvedEntry], tuple[Any, ...]]:
+        """As text, which is checked again where it is read."""
+        if self.base is not None:
+            return _form_of_text, (self.base, msgspec.json.encode(self.proved.kernel))
+        from bitsynth.accept import accept_text
+
+        return accept_text, (msgspec.json.encode(self.entry),)
 
 
 @lru_cache(maxsize=1024)
-def _derived(found: ProvedEntry, kernel: Kernel) -> ProvedEntry:
-    entry = found.entry
-    proved = Proved(kernel, implied_by(found.proved))
-    claims, bound = entry.certificate.minimality, entry.cost.lower_bound
-    return seal(proved, entry.choice, entry.method, claims, bound, entry.runners_up)
+def _form(found: ProvedEntry, kernel: Kernel) -> ProvedEntry:
+    return ProvedEntry(found.proved.form(kernel), found.choice, (), found.bound, (), found)
+
+
+def _form_of_text(base: ProvedEntry, text: bytes) -> ProvedEntry:
+    return base.form(msgspec.json.decode(text, type=Kernel))
 
 
 def require_proved(found: object) -> ProvedEntry:
@@ -113,50 +159,9 @@ def require_proved(found: object) -> ProvedEntry:
     return found
 
 
-def seal(
-    proved: Proved,
-    choice: Choice,
-    method: str,
-    minimality: tuple[str, ...],
-    bound: float,
-    runners_up: tuple[RunnerUp, ...] = (),
-) -> ProvedEntry:
-    """The entry of a proved kernel of `method`, which `choice` asked for, with its cost and its digest."""
-    kernel = proved.kernel
-    core = core_spec(kernel)
-    entry = Entry(
-        format=FORMAT,
-        name=str(KernelName.of(kernel, core)),
-        method=method,
-        asked=choice.method or "",
-        model=choice.model,
-        channels=choice.channels,
-        runners_up=runners_up,
-        kernel=kernel,
-        cost=priced(kernel, choice.sketch, bound),
-        certificate=Certificate(choice.sketch, core.k_max, proved.lemmas, proved.statements, minimality),
-        digest="",
-    )
-    return ProvedEntry(proved, msgspec.structs.replace(entry, digest=entry.sealed_digest))
-
-
 def core_spec(kernel: Kernel) -> MatmulSpec:
     """The plain product of the kernel's widths."""
     return MatmulSpec.plain(kernel.isa, kernel.act_bits, kernel.w_bits)
-
-
-def priced(kernel: Kernel, sketch: str, bound: float) -> Cost:
-    """The kernel's cost; minimal in its sketch when its steady loop meets the sketch's lower bound."""
-    isa = load(kernel.isa)
-    minimal = cost.loop_ops_per_128_mac(isa, kernel) <= bound
-    return Cost(
-        ops_per_128_mac=round(cost.ops_per_128_mac(isa, kernel), 4),
-        lower_bound=bound,
-        minimal=scope(isa, kernel.method, sketch) if minimal else "",
-        loads_per_128_mac=round(cost.loads_per_128_mac(isa, kernel), 4),
-        instructions=cost.instructions(kernel),
-        cycles={cpu: round(cost.cycles_per_128_mac(isa, kernel, cpu), 4) for cpu in _able(isa, kernel)},
-    )
 
 
 def _able(isa: Isa, kernel: Kernel) -> list[str]:

@@ -9,22 +9,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, cast
 
 from bitsynth.errors import Refuted
 from bitsynth.isa.domains.forms import Field, Inexact, Payload, Pieces, as_form
 from bitsynth.isa.domains.symbolic import SymbolicDomain
 from bitsynth.isa.load import Isa
-from bitsynth.proved import Discharge
 from bitsynth.require_z3 import z3
 from bitsynth.sketches.solver import Budget
 from bitsynth.uses import Lane, Operands, Use, believed
-
-
-def by_solver(budget: Budget) -> Discharge:
-    """What discharges obligations with Z3, within the budget."""
-    return partial(discharge, budget=budget)
 
 
 def discharge(isa: Isa, uses: Iterable[Use], budget: Budget) -> int:

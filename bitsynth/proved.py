@@ -1,9 +1,9 @@
 """A kernel that is right for every input, as a type: to make one is to prove it.
 
 The checker composes the kernel's lemmas (`verify`) and lists the uses of instructions they
-rest on, its obligations. These are settled in one of three ways: Z3 discharges each (`prove`), a stored
-certificate says that Z3 did (`on_record`; `bitsynth verify` has it done again), or lemmas that were
-discharged for another form of the kernel say as much or more (`implied_by`).
+rest on, its obligations. These are settled in one of three ways, and there are no others: Z3 discharges
+each, a stored certificate says that Z3 did (`bitsynth verify` has it done again), or they follow from
+those of another form of the same kernel.
 """
 
 from __future__ import annotations
@@ -11,36 +11,73 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import NoReturn, final
+from typing import TYPE_CHECKING, Literal, NoReturn, final
+
+import msgspec
 
 from bitsynth import verify
-from bitsynth.errors import Refuted, SpecError
+from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, load
-from bitsynth.program import Kernel
+from bitsynth.program import BIT_AXES, Kernel
 from bitsynth.uses import Recorder, Use, implies
 
-Discharge = Callable[[Isa, Collection[Use]], object]
-"""Settles obligations: returns where all of them hold, raises where one does not or is not known to."""
+if TYPE_CHECKING:
+    from bitsynth.sketches.solver import Budget
+
+How = Literal["discharged", "on record", "derived"]
 
 
 @final
 @dataclass(frozen=True, init=False, eq=False, slots=True)
 class Proved:
-    """A kernel, the lemmas that compose into its correctness, and the obligations they rest on, all settled.
+    """A kernel, the lemmas that compose into its correctness, and the obligations they rest on, settled as `how` says.
 
-    There is no way to one but the checker and a `Discharge`; Refuted, Undecided or SpecError where either fails.
+    Made by `by_solver`, `on_record` and `form` alone.
     """
 
     kernel: Kernel
     lemmas: tuple[str, ...]
     obligations: frozenset[Use]
+    how: How
 
-    def __init__(self, kernel: Kernel, discharge: Discharge) -> None:
-        lemmas, obligations = examine(kernel)
-        discharge(load(kernel.isa), obligations)
-        object.__setattr__(self, "kernel", kernel)
-        object.__setattr__(self, "lemmas", lemmas)
-        object.__setattr__(self, "obligations", frozenset(obligations))
+    def __init__(self) -> None:
+        raise TypeError("a kernel is proved by Proved.by_solver, Proved.on_record or .form")
+
+    @staticmethod
+    def by_solver(kernel: Kernel, budget: Budget) -> Proved:
+        """The kernel, each obligation discharged by Z3; Refuted or Undecided otherwise."""
+        from bitsynth.prove import discharge
+
+        return _proved(kernel, "discharged", lambda isa, uses: discharge(isa, uses, budget))
+
+    @staticmethod
+    def on_record(kernel: Kernel, discharged: tuple[str, ...]) -> Proved:
+        """The kernel, whose obligations are those a certificate says were discharged; SpecError where they are not."""
+
+        def compare(_: Isa, obligations: Collection[Use]) -> None:
+            if statements(obligations) != discharged:
+                raise SpecError("the instruction lemmas differ")
+
+        return _proved(kernel, "on record", compare)
+
+    def form(self, kernel: Kernel) -> Proved:
+        """The same kernel with other rows, bounds of loops, unrolling or place of the bit axis.
+
+        SpecError for any other kernel, and where an obligation neither equals nor is narrower than one of this one's.
+        """
+        if _without_form(kernel) != _without_form(self.kernel):
+            raise SpecError("another kernel is not a form of this one: it wants a proof of its own")
+        return _proved(kernel, "derived", self._require_implied)
+
+    def _require_implied(self, isa: Isa, obligations: Collection[Use]) -> None:
+        known: dict[tuple[str, int], list[Use]] = defaultdict(list)
+        for use in self.obligations:
+            known[use.op, use.imm].append(use)
+        for use in sorted(set(obligations) - self.obligations, key=lambda u: u.statement):
+            if not any(implies(isa, wider, use) for wider in known[use.op, use.imm]):
+                raise SpecError(
+                    f"this form of the kernel does not follow from its proof ({use.statement}); take another"
+                )
 
     @property
     def statements(self) -> tuple[str, ...]:
@@ -54,7 +91,25 @@ class Proved:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a proved kernel is not pickled: store it, and load it where it is checked again")
+        raise TypeError("a proof is not pickled; pickle the kernel, which is checked again where it is read")
+
+
+def _proved(kernel: Kernel, how: How, settle: Callable[[Isa, Collection[Use]], object]) -> Proved:
+    """What the checker says of `kernel`, once `settle` has returned, which raises unless all obligations hold."""
+    lemmas, uses = examine(kernel)
+    obligations = frozenset(uses)
+    settle(load(kernel.isa), obligations)
+    made = object.__new__(Proved)
+    for name, value in (("kernel", kernel), ("lemmas", lemmas), ("obligations", obligations), ("how", how)):
+        object.__setattr__(made, name, value)
+    return made
+
+
+def _without_form(kernel: Kernel) -> Kernel:
+    """The kernel without what its forms differ in."""
+    change = msgspec.structs.replace
+    passes = tuple(change(p, loops=tuple(change(x, times=1) for x in p.loops)) for p in kernel.passes)
+    return change(kernel, rows=1, unroll=0, bit_axis=BIT_AXES[0], passes=passes)
 
 
 def examine(kernel: Kernel) -> tuple[tuple[str, ...], set[Use]]:
@@ -67,27 +122,3 @@ def examine(kernel: Kernel) -> tuple[tuple[str, ...], set[Use]]:
 def statements(uses: Collection[Use]) -> tuple[str, ...]:
     """The uses in words, sorted."""
     return tuple(sorted(u.statement for u in uses))
-
-
-def on_record(discharged: tuple[str, ...]) -> Discharge:
-    """What takes the word of a certificate: the obligations are those it says were discharged, no more and no fewer."""
-
-    def compare(_: Isa, obligations: Collection[Use]) -> None:
-        if statements(obligations) != discharged:
-            raise SpecError("the instruction lemmas differ")
-
-    return compare
-
-
-def implied_by(proved: Proved) -> Discharge:
-    """What settles obligations that equal, or are narrower than, those of `proved`; Refuted names another."""
-
-    def derive(isa: Isa, obligations: Collection[Use]) -> None:
-        known: dict[tuple[str, int], list[Use]] = defaultdict(list)
-        for use in proved.obligations:
-            known[use.op, use.imm].append(use)
-        for use in sorted(set(obligations) - proved.obligations, key=lambda u: u.statement):
-            if not any(implies(isa, wider, use) for wider in known[use.op, use.imm]):
-                raise Refuted(f"{use.statement}: follows from no lemma discharged for {proved.kernel.isa}'s kernel")
-
-    return derive

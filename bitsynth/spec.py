@@ -153,7 +153,7 @@ class Affine:
 
 
 def affine(spec: MatmulSpec) -> Affine:
-    """The correction from the core product to `spec`'s (`bitsynth verify` tries every pair of codes)."""
+    """The correction from the core product to `spec`'s (`encodings.encoding_lemma` tries every pair of codes)."""
     act, wgt = spec.act, spec.wgt
     core = spec.core.wgt
     shift = act.scale * wgt.scale % 2

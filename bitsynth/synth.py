@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bitsynth import prove
 from bitsynth.choice import METHODS, Choice
-from bitsynth.entry import Entry, ProvedEntry, RunnerUp, seal
-from bitsynth.errors import NoKernel, SpecError
-from bitsynth.isa.load import Isa
+from bitsynth.entry import Entry, ProvedEntry, RunnerUp, core_spec
+from bitsynth.errors import NoKernel, Refuted, SpecError
+from bitsynth.isa.load import Isa, load
 from bitsynth.program import Kernel
 from bitsynth.proved import Proved
 from bitsynth.schedule import cost, spread, tile
@@ -78,11 +77,31 @@ def synthesize(
     best = found[0]
     progress("prove: lemmas and instruction uses")
     clock = _Clock()
-    proved = Proved(best.kernel, prove.by_solver(budget))
+    proved = Proved.by_solver(best.kernel, budget)
     lemmas = len(proved.lemmas) + len(proved.obligations)
     proof = clock.stage("prove", f"{lemmas} lemmas, K up to {spec.core.k_max:,}", "proved, checker agrees")
-    entry = seal(proved, choice, best.method, best.claims, best.bound, others)
-    return Synthesis(entry, (*(s for c in found for s in c.stages), proof))
+    sealed = ProvedEntry(proved, choice, best.claims, best.bound, others)
+    return Synthesis(sealed, (*(s for c in found for s in c.stages), proof))
+
+
+def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progress = lambda what: None) -> Synthesis:
+    """The entry's sketches solved from scratch; Refuted where they do not give what the entry claims."""
+    forget()
+    found = synthesize(core_spec(entry.kernel), entry.choice, rlimit=rlimit, progress=progress)
+    again, isa = found.entry, load(entry.kernel.isa)
+    claimed = {
+        "method": again.method == entry.method,
+        "claims of minimality": again.certificate.minimality == entry.certificate.minimality,
+        "lower bound": again.cost.lower_bound == entry.cost.lower_bound,
+        "cost": len({cost.figure(isa, x.kernel, entry.model) for x in (again, entry)}) == 1,
+        "runners-up": again.runners_up == entry.runners_up,
+    }
+    if wrong := [what for what, same in claimed.items() if not same]:
+        raise Refuted(
+            f"{entry.name}: solved again, the sketches give other {' and '.join(wrong)} than the file claims. Its "
+            "proof is not in doubt; `bitsynth synth --fresh` writes it anew"
+        )
+    return found
 
 
 def candidates(

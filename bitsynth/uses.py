@@ -192,7 +192,7 @@ class Recorder(Trace):
         before = [self.registers.get(name) for name in step.args]
         dst = super().run(step)
         operands = tuple(self._shape(r, o.type) for r, o in zip(before, instr.operands, strict=True) if r)
-        self.seen.add(Use(step.op, step.imm, operands, instr.lane))
+        self.seen.add(Use(step.op, step.imm, operands, instr.meaning))
         return dst
 
     def _shape(self, register: Register, kind: VecType) -> tuple[Lane, ...]:

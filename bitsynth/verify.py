@@ -17,7 +17,6 @@ from bitsynth.growth import Growth, Sums, TraceFactory, anything, compose, pass_
 from bitsynth.isa.check import require_tested
 from bitsynth.isa.domains.forms import Form, Inexact, Payload, add_forms, as_form, is_plane, total, variable
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
@@ -39,7 +38,7 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
     isa = load(kernel.isa)
     check_shape(isa, kernel)
     require_tested(isa[op] for op in sorted(forms_used(isa, kernel)))
-    lemmas = [_check_memory(isa, kernel)]
+    lemmas = [_check_memory(isa, kernel, new_trace)]
     if kernel.build:
         lemmas.append(_check_build(isa, kernel, kernel.build, new_trace))
     tile: list[Form] = [Form(0, {}, 0, 0)] * kernel.columns
@@ -56,68 +55,70 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
         if carried is None:
             tile = [add_forms(have, compose(form, grown)) for have, form in zip(tile, effect.taken, strict=True)]
     lemmas += _check_product(kernel, tile)
-    lemmas.append(encoding_lemma(kernel.isa, kernel.act_bits, kernel.w_bits))
+    lemmas.append(encoding_lemma(kernel.act_bits, kernel.w_bits))
     check_used(isa, kernel)
     return Checked(tuple(lemmas))
 
 
-def _check_memory(isa: Isa, kernel: Kernel) -> str:
+def _check_memory(isa: Isa, kernel: Kernel, new_trace: TraceFactory) -> str:
     """The data-moving instructions put bytes, rows' inputs and int32 lanes where the layout says."""
     tile = isa.tile
     m = kernel.memory
+    moves = _Moves(isa, new_trace)
     row_bytes = kernel.input_bytes(kernel.passes[0].rows[0])
-    _check_load(isa[m.load], isa.word, list(range(isa.word.lanes)))
-    _check_load(isa[m.broadcast], isa.word, [k % row_bytes for k in range(isa.word.lanes)])
-    _check_load(isa[m.load_tile], tile, list(range(tile.lanes)))
-    _check_load(isa[m.broadcast_tile], tile, [0] * tile.lanes)
-    _check_store(isa[m.store_tile], tile)
-    x, y = ([anything((side, k), tile) for k in range(tile.lanes)] for side in "xy")
-    add = isa[m.add_tile]
-    if add.store or _moved(add, tile, [x, y]) != [add_forms(a, b) for a, b in zip(x, y, strict=True)]:
+    moves.check_load(m.load, isa.word, list(range(isa.word.lanes)))
+    moves.check_load(m.broadcast, isa.word, [k % row_bytes for k in range(isa.word.lanes)])
+    moves.check_load(m.load_tile, tile, list(range(tile.lanes)))
+    moves.check_load(m.broadcast_tile, tile, [0] * tile.lanes)
+    moves.check_store(m.store_tile, tile)
+    x, y = (Register(tile, tuple(anything((side, k), tile) for k in range(tile.lanes))) for side in "xy")
+    added = [add_forms(a, b) for a, b in zip(x.lanes, y.lanes, strict=True)]
+    if isa[m.add_tile].store or moves.result(m.add_tile, tile, x, y) != added:
         raise Refuted(f"{m.add_tile} does not add int32 lanes")
     return "memory: inputs and tiles are moved lane by lane; the tile starts at its row's term plus its column's"
 
 
-def _check_load(instr: Instr, kind: VecType, source: list[int]) -> None:
-    """It reads as many bytes as the layout has there, and puts them where `source` says."""
-    cells = max(source) + 1
-    memory = Register(VecType(kind.sign, kind.bits, cells), tuple(anything(k, kind) for k in range(cells)))
-    want = [memory.lanes[k] for k in source]
-    if not instr.is_load:
-        raise Refuted(f"{instr.name} is no plain load")
-    try:
-        domain = LinearDomain(1)
-        given = memory.viewed_as(domain, instr.operands[0].type).lanes
-        got = Register(instr.out, tuple(instr(domain, [given]))).viewed_as(domain, kind).lanes
-    except (Inexact, SpecError):
-        got = ()
-    if list(got) != want:
-        raise Refuted(f"{instr.name} does not load lanes {source[:8]}...")
+@dataclass(frozen=True)
+class _Moves:
+    """Single instructions, run in traces of their own: what they move is an obligation as any use is."""
 
+    isa: Isa
+    new_trace: TraceFactory
 
-def _check_store(instr: Instr, kind: VecType) -> None:
-    x = [anything(("x", k), kind) for k in range(kind.lanes)]
-    if not instr.store or _moved(instr, kind, [x]) != x:
-        raise Refuted(f"{instr.name} does not store {kind} lanes in order")
+    def result(self, op: str, kind: VecType, *args: Register) -> list[Payload] | None:
+        """The lanes of what `op` makes of `args`, as `kind`; None where it takes no such operands."""
+        if self.isa[op].imm:
+            return None
+        trace = self.new_trace(self.isa, LinearDomain(1))
+        names = [trace.bind(f"x{k}", x) for k, x in enumerate(args)]
+        try:
+            made = trace.registers[trace.apply(op, names, dst="y")]
+            return list(made.viewed_as(trace.domain, kind).lanes)
+        except (Inexact, SpecError):
+            return None
 
+    def check_load(self, op: str, kind: VecType, source: list[int]) -> None:
+        """It reads as many bytes as the layout has there, and puts them where `source` says."""
+        cells = max(source) + 1
+        memory = Register(VecType(kind.sign, kind.bits, cells), tuple(anything(k, kind) for k in range(cells)))
+        if not self.isa[op].is_load:
+            raise Refuted(f"{op} is not a plain load")
+        if self.result(op, kind, memory) != [memory.lanes[k] for k in source]:
+            raise Refuted(f"{op} does not load lanes {source[:8]}...")
 
-def _moved(instr: Instr, kind: VecType, args: list[list[Form]]) -> list[Payload] | None:
-    """What it makes of `args`; None where it wants others, or gives another type than `kind`."""
-    fits = [len(a) for a in args] == [o.type.lanes for o in instr.operands]
-    same = all(t.bits == kind.bits for t in (instr.out, *(o.type for o in instr.operands)))
-    if not fits or not same or instr.imm or instr.out.lanes != kind.lanes:
-        return None
-    try:
-        return instr(LinearDomain(1), args)
-    except Inexact:
-        return None
+    def check_store(self, op: str, kind: VecType) -> None:
+        """It stores the lanes of its operand in order."""
+        x = Register(kind, tuple(anything(("x", k), kind) for k in range(kind.lanes)))
+        if not self.isa[op].store or self.result(op, kind, x) != list(x.lanes):
+            raise Refuted(f"{op} does not store {kind} lanes in order")
 
 
 def _check_build(isa: Isa, kernel: Kernel, build: Build, new_trace: TraceFactory) -> str:
     """The table program gives every entry of every table the sum its number selects."""
     bits, most = _table_shape(kernel)
-    _check_load(isa[build.load], isa.word, [k % STAGE_BYTES for k in range(isa.word.lanes)])
-    _check_store(isa[build.store], isa.word)
+    moves = _Moves(isa, new_trace)
+    moves.check_load(build.load, isa.word, [k % STAGE_BYTES for k in range(isa.word.lanes)])
+    moves.check_store(build.store, isa.word)
     trace = new_trace(isa, LinearDomain(1))
     trace.bind_constants(build.constants)
     codes = [variable(("code", n), 0, most) for n in range(max(STAGE_BYTES, bits * build.tables))]

@@ -10,10 +10,11 @@ import msgspec
 from filelock import FileLock
 
 from bitsynth import synth
+from bitsynth.accept import accept
 from bitsynth.choice import Choice
-from bitsynth.entry import Entry, ProvedEntry, seal
+from bitsynth.entry import Entry, ProvedEntry
 from bitsynth.program import Kernel
-from bitsynth.proved import Proved, examine, on_record, statements
+from bitsynth.proved import Proved, examine, statements
 from bitsynth.sketches.solver import Budget
 from bitsynth.spec import Encoding, MatmulSpec, Operand
 
@@ -64,14 +65,14 @@ def sealed(isa: str, method: str, act_bits: int, w_bits: int) -> ProvedEntry:
         if not path.exists():
             path.write_bytes(msgspec.json.encode(_solved(isa, method, act_bits, w_bits)))
     text = msgspec.json.decode(path.read_bytes(), type=Entry)
-    return ProvedEntry(Proved(text.kernel, on_record(text.certificate.instructions)), text)
+    return accept(text)
 
 
 def _solved(isa: str, method: str, act_bits: int, w_bits: int) -> Entry:
     spec, choice = spec_of(isa, act_bits, w_bits), Choice(method)
     (best,), others = synth.candidates(choice.isa(isa), spec, choice, Budget())
-    recorded = on_record(statements(examine(best.kernel)[1]))
-    return seal(Proved(best.kernel, recorded), choice, method, best.claims, best.bound, others).entry
+    recorded = statements(examine(best.kernel)[1])
+    return ProvedEntry(Proved.on_record(best.kernel, recorded), choice, best.claims, best.bound, others).entry
 
 
 def kernel(isa: str, method: str, act_bits: int, w_bits: int) -> Kernel:

@@ -12,10 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth import cache
+from bitsynth.choice import scope
 from bitsynth.cli import output
 from bitsynth.cli.options import Json
 from bitsynth.entry import Entry
 from bitsynth.errors import BitsynthError, SpecError
+from bitsynth.isa.load import load
 from bitsynth.printable import printable
 
 Check = Annotated[bool, typer.Option("--check", help="Check every certificate again, not the seal alone.")]
@@ -34,7 +36,8 @@ class _Cached:
 
 _NOTES = (
     "ops, bound and cycles are per 128 multiply-accumulates; loads are not in ops",
-    "bound and min are claims on record; `bitsynth verify NAME` solves them again",
+    "figures are what files say; with --check they are computed anew",
+    "bound and min are claims, which `bitsynth verify` solves again",
 )
 
 
@@ -88,7 +91,7 @@ def _table(found: list[_Cached], cpus: list[str], gap: int) -> Table:
         cost = c.entry.cost
         table.add_row(
             c.entry.name,
-            c.entry.method,
+            c.entry.kernel.method,
             f"{cost.ops_per_128_mac:.2f}",
             f"{cost.lower_bound:.3g}",
             "yes" if cost.minimal else "no",
@@ -120,10 +123,10 @@ def _facts(c: _Cached) -> dict[str, Any]:
             "isa": kernel.isa,
             "act_bits": kernel.act_bits,
             "w_bits": kernel.w_bits,
-            "method": c.entry.method,
+            "method": kernel.method,
             "ops_per_128_mac": cost.ops_per_128_mac,
             "lower_bound": cost.lower_bound,
-            "minimal": cost.minimal or None,
+            "minimal": scope(load(kernel.isa), kernel.method, c.entry.choice) if cost.minimal else None,
             "cycles": cost.cycles,
             "k_max": c.entry.certificate.k_max,
         }

@@ -14,6 +14,9 @@ from bitsynth.names import KernelName
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and only JSON, on stdout.")]
 Name = Annotated[str, typer.Argument(help="A kernel's name, as `bitsynth list` prints it.", show_default=False)]
 IsaName = Annotated[str, typer.Argument(help="An instruction set.", show_default=False)]
+Rlimit = Annotated[
+    int | None, typer.Option("--rlimit", min=1, help="Budget of the solver, in its own units.", show_default=False)
+]
 Variant = Annotated[
     str | None,
     typer.Option("--variant", help="Of kernels with that name the one `list` says this of, such as paper-length."),

@@ -18,7 +18,7 @@ from bitsynth.api import MatmulKernel
 from bitsynth.cli import output
 from bitsynth.cli.options import Json, Name, Variant, locate
 from bitsynth.cli.planes import input_text, lane_text, plane_text
-from bitsynth.cli.report import claim_line, price_text
+from bitsynth.cli.report import ON_RECORD, claim_line, price_text
 from bitsynth.entry import Entry
 from bitsynth.isa.load import Isa, load
 from bitsynth.names import KernelName
@@ -58,11 +58,13 @@ def _cost(entry: Entry) -> list[str]:
     price, certificate = entry.cost, entry.certificate
     cycles = ", ".join(f"{cpu} {x:.2f}" for cpu, x in price.cycles.items())
     lemmas = len(certificate.lemmas) + len(certificate.instructions)
+    asked = "" if entry.asked else ", the cheapest of all methods, compared to a tenth"
     return [
-        f"method    {entry.method}" + ("" if entry.asked else ", the cheapest of all to a tenth"),
         f"cost      {price_text(entry)}, {price.loads_per_128_mac:.2f} loads",
         f"cycles    {cycles} per 128 MAC" if cycles else "cycles    no processor of the tables has all instructions",
-        f"claim     {', '.join(claim_line(price).cells)}",
+        f"method    {entry.method}{asked}",
+        f"claims    {', '.join(claim_line(price).cells)}",
+        f"          {ON_RECORD}",
         f"proof     {lemmas} lemmas, K up to {certificate.k_max:,}",
     ]
 

@@ -14,8 +14,8 @@ from bitsynth.api import MatmulKernel
 from bitsynth.choice import METHODS, SKETCHES, Choice
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
-from bitsynth.cli.options import Json
-from bitsynth.cli.report import Line, claim_line, kernel_line, print_lines
+from bitsynth.cli.options import Json, Rlimit
+from bitsynth.cli.report import ON_RECORD, Line, claim_line, kernel_line, print_lines
 from bitsynth.entry import Entry, ProvedEntry
 from bitsynth.errors import SpecError
 from bitsynth.files import write_texts
@@ -60,9 +60,6 @@ _Channels = Annotated[
         "--channels", min=0, help="For layers of so many output channels: activations in rows.", show_default=False
     ),
 ]
-_Rlimit = Annotated[
-    int | None, typer.Option("--rlimit", min=1, help="Budget of the solver, in its own units.", show_default=False)
-]
 _Fresh = Annotated[bool, typer.Option("--fresh", help="Solve anew, even where the kernel is cached.")]
 _To = Annotated[
     Path | None,
@@ -81,7 +78,7 @@ def synth(
     channels: _Channels = 0,
     sketch: _Sketch = "exact",
     model: _Cost = "",
-    rlimit: _Rlimit = None,
+    rlimit: Rlimit = None,
     fresh: _Fresh = False,
     to: _To = None,
     as_json: Json = False,
@@ -130,12 +127,14 @@ def _from_cache(spec: MatmulSpec, choice: Choice) -> _Answer | None:
     found = cache.load_entry(path)
     seconds = time.perf_counter() - start
     certificate = found.entry.certificate
-    lemmas = len(certificate.lemmas) + len(certificate.instructions)
+    proof = f"{len(certificate.lemmas)} lemmas checked, {len(certificate.instructions)} on record"
     lines = (
-        Line("recheck", (f"{lemmas} lemmas, K up to {spec.k_max:,}", "certificate checks"), seconds),
+        Line("proof", (proof, f"K up to {spec.k_max:,}"), seconds),
+        *_runners_up(found.entry),
         claim_line(found.entry.cost),
+        Line("", (ON_RECORD,), free=True),
     )
-    return _Answer(found, (*lines, *_runners_up(found.entry)), seconds, cached=True)
+    return _Answer(found, lines, seconds, cached=True)
 
 
 def _runners_up(entry: Entry) -> list[Line]:
@@ -191,10 +190,14 @@ def _facts(answer: _Answer, spec: MatmulSpec, files: list[Path]) -> dict[str, An
         "lower_bound": price.lower_bound,
         "minimal": price.minimal or None,
         "proved": True,
+        "instructions_discharged": answer.sealed.proved.how == "discharged",
+        "claims": "on record" if answer.cached else "solved",
         "cached": answer.cached,
         "seconds": round(answer.seconds, 4),
         "k_max": spec.k_max,
-        "runners_up": [{"method": x.method, "cost": x.cost, "why": x.why} for x in entry.runners_up],
+        "runners_up": [
+            {"method": x.method, "cost": x.cost, "why": None if answer.cached else x.why} for x in entry.runners_up
+        ],
         "stages": [
             {"name": x.label, "found": x.cells[0], "verdict": x.cells[1], "seconds": round(x.seconds or 0.0, 4)}
             for x in answer.lines

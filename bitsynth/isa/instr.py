@@ -94,6 +94,12 @@ class Instr:
         return range(self.imm[1], self.imm[2] + 1) if self.imm else range(1)
 
     @property
+    def meaning(self) -> str:
+        """All that its result depends on: types of operands, names, and what becomes of lane i."""
+        given = [f"{o.name}: {o.type}" for o in self.operands] + [f"{k} = {v}" for k, v in sorted(self.names.items())]
+        return f"({', '.join(given)}) -> {self.out}: {self.lane}"
+
+    @property
     def digest(self) -> str:
         """A fingerprint of the declaration: what a differential test vouches for.
 

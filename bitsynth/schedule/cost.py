@@ -24,9 +24,8 @@ SUSTAINED = 0.85
 class Cost(msgspec.Struct, frozen=True):
     """Per 128 multiply-accumulates, flushes amortised over K = 576, loads apart.
 
-    `lower_bound` is the least the steady loop of the sketch takes, as it was solved. Where this kernel's
-    steady loop takes no more, and its flush is the cheapest for that loop, `minimal` names the sketch;
-    else it is empty.
+    `lower_bound` is the least a steady loop of the sketch takes, on record since it was solved. Where this
+    kernel's takes no more, `minimal` names the sketch; else it is empty. `bitsynth verify` solves both again.
     """
 
     ops_per_128_mac: float

@@ -284,7 +284,7 @@ def test_a_forged_claim_is_refuted_by_solving_again(fails, works, stored, change
     edited(stored, change, resealed=True)
     assert works(*SYNTH)["proved"]
     said = fails(1, "verify", shipped().stem)
-    assert f"solved again, the sketches give other {FORGED[change]} than the certificate" in said
+    assert f"solved again, the sketches give other {FORGED[change]} than the file claims" in said
 
 
 def test_a_stored_sentence_is_not_told_as_a_fact(works, stored, capsys):
@@ -608,12 +608,13 @@ def test_two_processes_write_the_same_kernel(user, works):
 def test_processes_that_store_other_tiles_leave_one(user):
     """Each waits between writing its own file and removing what it saw of the others."""
     code = (
-        "import msgspec, sys, time; from pathlib import Path; from bitsynth import cache\n"
+        "import sys, time; from pathlib import Path; from bitsynth import cache\n"
         "seen = cache._files\n"
         "cache._files = lambda *a: (time.sleep(0.5), found := seen(*a), time.sleep(0.5))[1]\n"
-        "found = cache.load_entry(Path(sys.argv[1]))\n"
-        "cache.store(found.derived(msgspec.structs.replace(found.entry.kernel, rows=int(sys.argv[2]))))"
+        "from bitsynth.choice import Choice; from bitsynth.entry import ProvedEntry\n"
+        "cache.store(ProvedEntry(cache.load_entry(Path(sys.argv[1])).proved, Choice(), (), 0.0))"
     )
-    both = [subprocess.Popen([sys.executable, "-c", code, str(shipped()), rows]) for rows in ("1", "2")]
+    other = next((shipped().parent / "popcount-c64").glob(f"{shipped().stem.rsplit('_', 1)[0]}_*.json"))
+    both = [subprocess.Popen([sys.executable, "-c", code, str(path)]) for path in (shipped(), other)]
     assert [p.wait(timeout=60) for p in both] == [0, 0]
     assert len(list(user.rglob("*.json"))) == 1

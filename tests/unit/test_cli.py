@@ -109,16 +109,19 @@ def test_synth_from_cache(run, user):
     out, err = run(*SYNTH)
     name = shipped(widths="a1u_w1b")
     lines = out.splitlines()
-    assert [line[:9].strip() for line in lines] == ["recheck", "claim", "method", "", "kernel", "wrote"]
-    assert re.match(r"recheck  \d+ lemmas, K up to [\d,]+ +certificate checks +\d+\.\d s$", lines[0])
-    assert lines[1].startswith("claim    fewest popcounts and gates on one bit position ")
-    assert lines[1].endswith("on record; `bitsynth verify` solves it again")
-    assert re.match(
-        r"method   popcount   next: lookup [\d.]+ ops per 128 MAC, multiply [\d.]+ ops per 128 MAC$", lines[2]
+    assert [line[:9].strip() for line in lines] == ["proof", "method", "", "claims", "", "kernel", "wrote"]
+    checked = r"proof    \d+ lemmas checked, \d+ on record +K up to [\d,]+ +\d+\.\d s$"
+    assert re.match(checked, lines[0])
+    assert lines[3].startswith(
+        "claims   fewest popcounts and gates on one bit position   no steady loop takes less than "
     )
-    assert lines[3].strip() == "no kernel by dot"
-    assert re.match(rf"kernel   {name}   [\d.]+ ops per 128 MAC \(paper 5\)   a53 [\d.]+, .* cycles$", lines[4])
-    assert lines[5] == f"wrote    {user}/neon/{name}.c, .h, _features.c, _selftest.c   was cached"
+    assert lines[4].strip() == "claims are on record; `bitsynth verify` solves them again"
+    assert re.match(
+        r"method   popcount   next: lookup [\d.]+ ops per 128 MAC, multiply [\d.]+ ops per 128 MAC$", lines[1]
+    )
+    assert lines[2].strip() == "no kernel by dot"
+    assert re.match(rf"kernel   {name}   [\d.]+ ops per 128 MAC \(paper 5\)   a53 [\d.]+, .* cycles$", lines[5])
+    assert lines[6] == f"wrote    {user}/neon/{name}.c, .h, _features.c, _selftest.c   was cached"
     assert err == ""
     assert sorted(p.name for p in (user / "neon").iterdir()) == sorted(bitsynth.get_kernel("neon", 1, 1).files)
 
@@ -229,7 +232,7 @@ def test_verify(run):
     out, _ = run("verify", shipped())
     lines = out.splitlines()
     assert [line.split()[0] for line in lines] == [
-        "memory", "table", "passes", "bit", "padding", "loop", "encoding", "machine", "minimal", "proved"
+        "memory", "table", "passes", "bit", "padding", "loop", "encoding", "machine", "claims", "proved"
     ]  # fmt: skip
     assert re.search(r"machine +\d+ instruction lemmas +discharged by Z3, \d+ quer", out)
     assert "1 lemma" in next(line for line in lines if line.startswith("encoding"))

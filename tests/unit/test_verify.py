@@ -84,7 +84,9 @@ def test_a_recorder_changes_nothing(config):
     assert lemmas == verify.check(found).lemmas
     programs = [program for p in found.passes for program in p.programs]
     build = found.build.steps if found.build else ()
-    assert {u.op for u in uses} == {s.op for program in (*programs, build) for s in program}
+    moves = {getattr(found.memory, field) for field in found.memory.__struct_fields__}
+    moves |= {found.build.load, found.build.store} if found.build else set()
+    assert {u.op for u in uses} == {s.op for program in (*programs, build) for s in program} | moves
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
