@@ -91,6 +91,10 @@ class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
             raise SpecError(f"names are printable, not {unprintable[0]!r}")
 
 
+class _Damaged(SpecError):
+    """No version wrote the file so, or one that is no more."""
+
+
 class _Format(msgspec.Struct, frozen=True):
     format: int
 
@@ -216,10 +220,13 @@ def _has_form(kernel: Kernel, schedule: LayerSchedule) -> bool:
 
 
 def _kept(path: Path) -> tuple[Tuned, ...]:
-    """What a file has, none where it is damaged: then it is set aside, and the user told where."""
+    """What a file has, none where it is damaged: then it is set aside, and the user told where.
+
+    SpecError for one that cannot be read, or that a newer version wrote: these stay.
+    """
     try:
         return _read(path)
-    except SpecError as why:
+    except _Damaged as why:
         _warn(f"{why}; it is kept as {set_aside(path, 'damaged')}")
         return ()
 
@@ -232,12 +239,15 @@ def _read(path: Path) -> tuple[Tuned, ...]:
         return ()
     except OSError as error:
         raise SpecError(f"cannot read {path}: {error.strerror or error}") from None
+    except SpecError as why:
+        raise _Damaged(str(why)) from None
     try:
-        if (found := msgspec.json.decode(data, type=_Format).format) != FORMAT:
-            raise SpecError(f"format {found} is not {FORMAT}")
-        return msgspec.json.decode(data, type=_File).tuned
+        if (found := msgspec.json.decode(data, type=_Format).format) == FORMAT:
+            return msgspec.json.decode(data, type=_File).tuned
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, SpecError) as error:
-        raise SpecError(f"{path} has no tuned schedules of this version ({error})") from None
+        raise _Damaged(f"{path} has no tuned schedules of this version ({error})") from None
+    kind = SpecError if found > FORMAT else _Damaged
+    raise kind(f"{path} has no tuned schedules of this version (format {found} is not {FORMAT})")
 
 
 def _warn(what: str) -> None:

@@ -15,7 +15,7 @@ from bitsynth import cache, paths
 from bitsynth.bench.resnet18 import LAYERS
 from bitsynth.build import host
 from bitsynth.device import facts
-from bitsynth.errors import BitsynthWarning, ToolError
+from bitsynth.errors import BitsynthWarning, SpecError, ToolError
 from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d, tuned
 from bitsynth.layers.geometry import Geometry
@@ -270,6 +270,16 @@ def test_what_is_replaced_is_kept_beside(damage):
         assert find(PROBLEM) == result()
         path.unlink()
     assert {p.name for p in path.parent.iterdir()} == {"a2w1.json.damaged", "a2w1.json.damaged1"}
+
+
+def test_what_a_newer_version_wrote_stays():
+    path = tuned._path(user_folder(), PROBLEM)
+    path.parent.mkdir(parents=True)
+    path.write_text('{"format": 999, "more": 1}')
+    with pytest.raises(SpecError, match="format 999 is not"):
+        store(result(), user_folder())
+    assert path.read_text() == '{"format": 999, "more": 1}'
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
