@@ -116,9 +116,7 @@ def test_no_schedule_changes_a_bit(few, method, others, flushes, case):
 SHARED = [(isa, channels, steps) for isa in ("avx2", "avx512") for channels in (24, 64) for steps in (1, 2, 5, 7, 13)]
 
 
-@pytest.mark.parametrize(
-    "shared", quick([("avx2", 24, 5), ("avx2", 64, 13), ("avx512", 24, 7), ("avx512", 64, 2)], of=SHARED), ids=str
-)
+@pytest.mark.parametrize("shared", quick([("avx2", 24, 5), ("avx512", 64, 13)], of=SHARED), ids=str)
 def test_sums_that_planes_share_end_anywhere(shared, skip_isa):
     """Every plane of a block of K starts where the block does: at the start of a segment of taps, or inside one."""
     isa, channels, steps = shared
