@@ -290,10 +290,13 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_shipped_schedules(path):
-    """All layers of each kind of processor, and what is not taken there is stale."""
+    """All layers of each kind of processor, none older than its kernels: else `bitsynth tune -o tuned`, or drop it."""
     known = tuned._read(path)
     assert Counter(one.processor for one in known) == dict.fromkeys({one.processor for one in known}, len(LAYERS))
     assert len({(one.problem, one.processor) for one in known}) == len(known)
     for one in known:
         assert path.parts[-2:] == (one.problem.isa, f"a{one.problem.act_bits}w{one.problem.w_bits}.json")
         assert 0 < one.nanoseconds <= one.default_nanoseconds
+        kernels = [tuned._timed(one, schedule).kernel for schedule in (one.schedule, one.default)]
+        assert [kernel.digest for kernel in kernels] == [one.digest, one.default_digest], one.problem
+        assert tuned._has_form(kernels[0], one.schedule)
