@@ -94,7 +94,7 @@ class MatmulKernel:
 
     @cached_property
     def _c(self) -> CSource:
-        return CSource(self.entry.kernel, self.spec)
+        return CSource(self.sealed.proved, self.spec)
 
     @property
     def header(self) -> str:

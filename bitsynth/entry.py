@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 import msgspec
 
@@ -89,6 +89,9 @@ class ProvedEntry:
     bound: float
     runners_up: tuple[RunnerUp, ...] = ()
     base: ProvedEntry | None = None
+
+    def __init_subclass__(cls) -> NoReturn:
+        raise TypeError("what is proved has no other kinds")
 
     def __post_init__(self) -> None:
         if type(self.proved) is not Proved:

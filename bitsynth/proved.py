@@ -43,6 +43,9 @@ class Proved:
     def __init__(self) -> None:
         raise TypeError("a kernel is proved by Proved.by_solver, Proved.on_record or .form")
 
+    def __init_subclass__(cls) -> NoReturn:
+        raise TypeError("a proof has no other kinds")
+
     @staticmethod
     def by_solver(kernel: Kernel, budget: Budget) -> Proved:
         """The kernel, each obligation discharged by Z3; Refuted or Undecided otherwise."""
@@ -92,6 +95,9 @@ class Proved:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a proof is not pickled; pickle the kernel, which is checked again where it is read")
+
+    def __setstate__(self, state: object) -> NoReturn:
+        raise TypeError("a proof is not unpickled")
 
 
 def _proved(kernel: Kernel, how: How, settle: Callable[[Isa, Collection[Use]], object]) -> Proved:

@@ -21,6 +21,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
 from bitsynth.names import KernelName
 from bitsynth.program import Build, Constant, Kernel
+from bitsynth.proved import Proved
 from bitsynth.spec import MatmulSpec, affine
 from bitsynth.wellformed import constant_load, needs
 
@@ -49,9 +50,10 @@ def render(template: str, values: Mapping[str, Any]) -> str:
 
 
 class CSource:
-    """The files of `kernel` under the encodings of `spec`, each rendered when first asked for."""
+    """The files of a proved kernel under the encodings of `spec`, each rendered when first asked for."""
 
-    def __init__(self, kernel: Kernel, spec: MatmulSpec) -> None:
+    def __init__(self, proved: Proved, spec: MatmulSpec) -> None:
+        kernel = proved.kernel
         self.name = str(KernelName.of(kernel, spec))
         isa = load(kernel.isa)
         self.needs = needs(isa, kernel)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bitsynth.emit.kernel import CSource, render
 from bitsynth.emit.layer import ARRAYS, NUMBERS, kernel_header, runtime_files
 from bitsynth.errors import SpecError
-from bitsynth.program import Kernel
+from bitsynth.proved import Proved
 from bitsynth.spec import MatmulSpec
 
 Array = NDArray[Any]
@@ -39,13 +39,13 @@ _ENUMS = {
 
 @dataclass(frozen=True, eq=False)
 class LayerText:
-    """A layer called `name`: its kernel, numbers and arrays of `struct bs_layer`.
+    """A layer called `name`: its proved kernel, numbers and arrays of `struct bs_layer`.
 
     `weight` (OC, IC / groups, KH, KW) holds codes, for the self-test.
     """
 
     name: str
-    kernel: Kernel
+    proved: Proved
     spec: MatmulSpec
     numbers: Mapping[str, int]
     arrays: Mapping[str, Array]
@@ -61,13 +61,13 @@ class LayerText:
 
     def files(self) -> dict[str, str]:
         """File names and texts."""
-        kernel, runtime = CSource(self.kernel, self.spec), runtime_files(threads=True)
+        kernel, runtime = CSource(self.proved, self.spec), runtime_files(threads=True)
         values = self._values(kernel, runtime)
         shared = {
             f"{kernel.name}.h": kernel.header,
             f"{kernel.name}.c": kernel.source,
             f"{kernel.name}_features.c": kernel.features,
-            **kernel_header(self.kernel, self.spec),
+            **kernel_header(self.proved.kernel, self.spec),
             **runtime,
         }
         own = {

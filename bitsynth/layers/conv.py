@@ -293,7 +293,7 @@ class Conv2d:
     def files(self, name: str) -> dict[str, str]:
         """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
         made = self._constants
-        return LayerText(name, self.kernel.entry.kernel, self.spec, made.numbers, made.arrays, self._codes).files()
+        return LayerText(name, self.kernel.sealed.proved, self.spec, made.numbers, made.arrays, self._codes).files()
 
     def emit(self, folder: str | Path, name: str) -> list[Path]:
         """Write `files` into `folder`; their paths."""

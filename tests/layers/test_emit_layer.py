@@ -12,7 +12,6 @@ import pytest
 from bitsynth import architecture, build
 from bitsynth.build.host import arch
 from bitsynth.cli import main
-from bitsynth.emit.kernel import CSource
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
 from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds
@@ -46,8 +45,7 @@ def layers(isa):
 
 def selftest(layer, files):
     """What the self-test of these files returns."""
-    kernel = layer.kernel.entry.kernel
-    isa, needs = load.load(kernel.isa), CSource(kernel, layer.spec).needs
+    isa, needs = load.load(layer.spec.isa), layer.kernel.needs
     sources = {n: t for n, t in files.items() if n.endswith((".c", ".h")) and n != "main.c"}
     flags = ["-O0", "-pthread", "-DBITSYNTH_NO_MAIN"]
     library = build.compile_for(isa, sources, needs=needs, flags=flags)

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from solved import REPRESENTATIVE, kernel, name
+from solved import REPRESENTATIVE, kernel, name, on_record
 from suites import quick
 
 from bitsynth import build, pack
@@ -62,7 +62,9 @@ def selftest(config, bit_axis="inner"):
     """What the self-test of the kernel says, as the template now renders it."""
     isa, _, act_bits, w_bits = config
     found = msgspec.structs.replace(kernel(*config), bit_axis=bit_axis)
-    c = CSource(found, MatmulSpec(isa, Operand(act_bits, Encoding.SIGNED), Operand(w_bits, Encoding.BIPOLAR)))
+    c = CSource(
+        on_record(found), MatmulSpec(isa, Operand(act_bits, Encoding.SIGNED), Operand(w_bits, Encoding.BIPOLAR))
+    )
     library = build.compile_for(load(isa), c.files, needs=c.needs, flags=("-DBITSYNTH_NO_MAIN", "-O1", "-Wno-unused"))
     return build.runner(load(isa), library, needs=c.needs).call(f"{c.name}_selftest", bits=32)
 

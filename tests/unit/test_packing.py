@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 import pytest
-from solved import REPRESENTATIVE, kernel, name, spec_of
+from solved import REPRESENTATIVE, kernel, name, on_record, spec_of
 from suites import quick
 
 from bitsynth import build, verify
@@ -43,7 +43,7 @@ def dense(kernel, spec, weight, codes):
     geometry = Geometry(*weight.shape[::-1], 1, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
     numbers, data = constants(kernel, spec, geometry, weight[..., None, None], "direct").blob()
     numbers[-3:] = 1, 1, len(codes)
-    c, isa = CSource(kernel, spec), load(kernel.isa)
+    c, isa = CSource(on_record(kernel), spec), load(kernel.isa)
     files = {**c.files, **kernel_header(kernel, spec), **call_source(c.name), **runtime_files(threads=True)}
     runner = build.runner(isa, build.compile_for(isa, files, needs=c.needs, flags=("-DBITSYNTH_NO_MAIN",)))
     assert runner.call(f"{c.name}_selftest", bits=32) == 0

@@ -157,6 +157,11 @@ def test_a_proof_cannot_be_made_by_other_means(lookup):
         held.kernel = None
     with pytest.raises(TypeError, match="is not pickled"):
         pickle.dumps(held)
+    with pytest.raises(TypeError, match="is not unpickled"):
+        object.__new__(Proved).__setstate__([lookup.entry.kernel, held.lemmas, held.obligations, held.how])
+    for kind in (Proved, ProvedEntry):
+        with pytest.raises(TypeError, match="no other kinds"):
+            type("Other", (kind,), {})
     assert copy.copy(held) is held
     assert copy.deepcopy(held) is held
 
