@@ -53,10 +53,10 @@ def test_an_unrolled_kernel_takes_any_number_of_steps(times, depth, skip_isa):
 def test_what_is_unrolled_is_the_same_program():
     kernel = popcount()
     unrolled = kernel.with_unroll(4)
-    assert unrolled.certificate == kernel.certificate
+    assert unrolled.certificate == change(kernel.certificate, minimality=())
     assert change(unrolled.entry.kernel, unroll=0) == kernel.entry.kernel
     assert unrolled.name == f"{kernel.name}_u4"
-    assert unrolled.with_unroll(0).entry == kernel.entry
+    assert unrolled.with_unroll(0).entry.kernel == kernel.entry.kernel
     assert kernel.with_unroll(0) is kernel
 
 
@@ -89,10 +89,10 @@ def test_planes_apart_give_the_same_sums(case, depth, skip_isa):
 def test_planes_apart_are_the_same_program():
     kernel = popcount()
     apart = kernel.with_bit_axis("outer")
-    assert apart.certificate == kernel.certificate
+    assert apart.certificate == change(kernel.certificate, minimality=())
     assert change(apart.entry.kernel, bit_axis="inner") == kernel.entry.kernel
     assert apart.with_unroll(2).name == f"{kernel.name}_u2_outer"
-    assert apart.with_bit_axis("inner").entry == kernel.entry
+    assert apart.with_bit_axis("inner").entry.kernel == kernel.entry.kernel
 
 
 @pytest.mark.parametrize(
