@@ -68,6 +68,10 @@ class Result:
         return said
 
     @property
+    def compilers(self) -> list[str]:
+        return [what for name, what in self.setting.items() if name.startswith("compiler (")]
+
+    @property
     def stale(self) -> list[str]:
         """The kernels that it rests on and that were solved anew since, or are gone."""
         return [place for place, digest in self.facts["kernels"].items() if _digest(place) != digest]
@@ -88,7 +92,14 @@ def results(stems: Iterable[str] = COMMANDS) -> list[Result]:
 def index() -> str:
     """The page that lists them, stale ones marked."""
     rows = [
-        [f"[{r.stem}]({_page(r.stem)})", r.setting["processor"], r.setting["commit"], _compiler(r), r.age, _command(r)]
+        [
+            f"[{r.stem}]({_page(r.stem)})",
+            r.setting["processor"],
+            r.setting["commit"],
+            ", ".join(r.compilers) or "none is used",
+            r.age,
+            f"`{r.setting['command']}`",
+        ]
         for r in results()
     ]
     table = report.markdown(["result", "processor", "commit", "compiler", "kernels", "command"], rows)
@@ -113,11 +124,3 @@ def _digest(place: str) -> str:
 
 def _page(stem: str) -> str:
     return next(f"{stem}{end}" for end in (".md", ".json") if (FOLDER / f"{stem}{end}").is_file())
-
-
-def _compiler(result: Result) -> str:
-    return ", ".join(value for name, value in result.setting.items() if name.startswith("compiler"))
-
-
-def _command(result: Result) -> str:
-    return f"`{result.setting['command']}`"

@@ -39,11 +39,11 @@ def table(name: str) -> str:
 
 
 def _sources(results: Sequence[Result]) -> str:
-    """Where and by which commits they were measured, and which are older than their kernels."""
-    told = dict.fromkeys(f"{r.setting['processor']} at {r.setting['commit']}" for r in results)
+    """Where they were measured, with what and by which commits, and which are older than their kernels."""
+    told = dict.fromkeys(", ".join([r.setting["processor"], *r.compilers, r.setting["commit"]]) for r in results)
     stale = [f"{r.stem} is {r.age}" for r in results if r.stale]
     names = ", ".join(f"`{r.stem}`" for r in results)
-    return "; ".join([f"{names}: {', '.join(told)}", *stale]) + "."
+    return "; ".join([f"{names}: {' and '.join(told)}", *stale]) + "."
 
 
 def model(result: Result) -> Iterator[Row]:

@@ -73,7 +73,7 @@ def results(published, tmp_path, monkeypatch):
     monkeypatch.setattr(published, "FOLDER", tmp_path)
 
     def write(kernels):
-        found = {"commit": "0123456789ab", "processor": "A53", "command": "measure", "compiler": "cc 1"}
+        found = {"commit": "0123456789ab", "processor": "A53", "command": "measure", "compiler (neon)": "cc 1"}
         counts = {form: {"instructions": n, "l1_misses": n} for form, n in (("paper", 8), ("bitsynth", 2))}
         rows = [{"config": c, "layer": x, **counts} for c in ("A1W1", "A2W1", "A2W2") for x in ("C2", "sum")]
         text = json.dumps({"setting": found, "kernels": kernels, "rows": rows})
@@ -88,7 +88,7 @@ def test_a_result_is_stale_when_a_kernel_was_solved_anew(published, module, resu
     table = module("readme").table
     results(digests)
     assert f"| A53 | 0123456789ab | cc 1 | {len(digests)} | `measure` |" in published.index()
-    assert table("emulated").endswith("`arm_layers`: A53 at 0123456789ab.")
+    assert table("emulated").endswith("`arm_layers`: A53, cc 1, 0123456789ab.")
     results({**digests, PLACE: "0" * 32, "neon/gone": "1" * 32})
     assert published.results()[0].stale == [PLACE, "neon/gone"]
     said = f"**stale**: 2 of {len(digests) + 1} solved anew since"
