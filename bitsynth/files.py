@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
 ADVICE = "choose another folder with BITSYNTH_CACHE or -o"
+MARK = "Written by bitsynth, which replaces it: not to be edited."
+"""In the first line of every text that is emitted."""
 MOST_BYTES = 1 << 26
 """Of a file of text that is read whole."""
 _PREFIX, _SUFFIX = ".bitsynth-", ".part"
@@ -143,14 +145,35 @@ def locked(path: Path, failure: Callable[[OSError], ToolError]) -> Iterator[None
         lock.release()
 
 
-def write_texts(folder: Path, files: Mapping[str, str]) -> list[Path]:
-    """Write every file that is not there already, letter for letter; their paths."""
-    paths = [folder / name for name in files]
-    for path, text in zip(paths, files.values(), strict=True):
-        data = text.encode()
-        if not _holds(path, data):
-            replace_file(path, data)
-    return paths
+def marked(files: Mapping[str, str]) -> dict[str, str]:
+    """The texts of C, or of CMake, with MARK above each."""
+    return {name: f"{_comment(name)}\n{text}" for name, text in files.items()}
+
+
+def _comment(name: str) -> str:
+    return f"/* {MARK} */" if name.endswith((".c", ".h")) else f"# {MARK}"
+
+
+def write_texts(folder: Path, files: Mapping[str, str], *, ours: bool = False) -> list[Path]:
+    """Write every file that is not there already, letter for letter; their paths.
+
+    SpecError, and nothing is written, if a file without MARK lies where one is to go, unless the folder is `ours`.
+    """
+    texts = {folder / name: text.encode() for name, text in files.items()}
+    new = {path: data for path, data in texts.items() if not _holds(path, data)}
+    if not ours and (foreign := [path for path in new if os.path.lexists(path) and not _is_marked(path)]):
+        raise SpecError(f"{foreign[0]} was not written by bitsynth, so it is not replaced; choose another folder")
+    for path, data in new.items():
+        replace_file(path, data)
+    return list(texts)
+
+
+def _is_marked(path: Path) -> bool:
+    try:
+        with open_file(path, sys.maxsize) as file:
+            return MARK.encode() in file.readline(2 * len(MARK))
+    except (OSError, SpecError):
+        return False
 
 
 def _holds(path: Path, data: bytes) -> bool:

@@ -95,7 +95,7 @@ def synth(
     if answer is None:
         require_writable(folder)
         answer = _solve(spec, choice, rlimit)
-    files = write_texts(folder, MatmulKernel(answer.sealed, spec).files)
+    files = write_texts(folder, MatmulKernel(answer.sealed, spec).files, ours=to is None)
     if as_json:
         output.write_json(_facts(answer, spec, files))
         return

@@ -17,6 +17,7 @@ from bitsynth.emit.packing import packing, row_affines, slope, word_text
 from bitsynth.emit.programs import chain_text, initial_tile
 from bitsynth.emit.sides import blocks
 from bitsynth.emit.statements import Scope
+from bitsynth.files import marked
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
 from bitsynth.names import KernelName
@@ -85,13 +86,15 @@ class CSource:
 
     @property
     def files(self) -> dict[str, str]:
-        """File names and texts."""
-        return {
-            f"{self.name}.h": self.header,
-            f"{self.name}.c": self.source,
-            f"{self.name}_features.c": self.features,
-            f"{self.name}_selftest.c": self.selftest,
-        }
+        """File names and texts, marked as ours."""
+        return marked(
+            {
+                f"{self.name}.h": self.header,
+                f"{self.name}.c": self.source,
+                f"{self.name}_features.c": self.features,
+                f"{self.name}_selftest.c": self.selftest,
+            }
+        )
 
 
 def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, Any]:

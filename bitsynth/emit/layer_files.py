@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bitsynth.emit.kernel import CSource, render
 from bitsynth.emit.layer import ARRAYS, NUMBERS, kernel_header, runtime_files
 from bitsynth.errors import SpecError
+from bitsynth.files import marked
 from bitsynth.proved import Proved
 from bitsynth.spec import MatmulSpec
 
@@ -52,15 +53,14 @@ class LayerText:
     weight: NDArray[np.uint8]
 
     def __post_init__(self) -> None:
-        reserved = self.name in ("main", *_HEADERS) or self.name.startswith("bs_")
-        if reserved or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", self.name):
+        if not _can_name(self.name):
             raise SpecError(
                 f"a layer cannot be named {self.name!r}: want letters, digits and _, a letter first, "
                 "neither main, a system header's name, nor what starts with bs_"
             )
 
     def files(self) -> dict[str, str]:
-        """File names and texts."""
+        """File names and texts, marked as ours."""
         kernel, runtime = CSource(self.proved, self.spec), runtime_files(threads=True)
         values = self._values(kernel, runtime)
         shared = {
@@ -77,7 +77,7 @@ class LayerText:
             "main.c": render("layer_main.c.j2", values),
             "CMakeLists.txt": render("layer_cmake.j2", values),
         }
-        return own | shared | self._renamed(own | shared, kernel.name, _functions(shared))
+        return marked(own | shared | self._renamed(own | shared, kernel.name, _functions(shared)))
 
     def _renamed(self, files: Mapping[str, str], kernel: str, functions: Sequence[str]) -> dict[str, str]:
         """The C files with names of their own for what other layers in a program have too, compiled otherwise."""
@@ -116,6 +116,13 @@ class LayerText:
         edges = ("pad_top", "pad_bottom") if way == "h" else ("pad_left", "pad_right")
         reach = n[f"dilation_{way}"] * (n[f"kernel_{way}"] - 1) + 1
         return max(1, reach - sum(n[e] for e in edges)) + 4 * n[f"stride_{way}"]
+
+
+def _can_name(name: Any) -> bool:
+    """Whether a layer can be called so: an identifier that nothing else has."""
+    if not isinstance(name, str) or name in ("main", *_HEADERS) or name.startswith("bs_"):
+        return False
+    return re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name) is not None
 
 
 def _functions(files: Mapping[str, str]) -> list[str]:

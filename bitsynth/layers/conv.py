@@ -296,7 +296,7 @@ class Conv2d:
         return LayerText(name, self.kernel.sealed.proved, self.spec, made.numbers, made.arrays, self._codes).files()
 
     def emit(self, folder: str | Path, name: str) -> list[Path]:
-        """Write `files` into `folder`; their paths."""
+        """Write `files` into `folder`; their paths. SpecError, and none is written, if one would replace another's."""
         return write_texts(Path(folder), self.files(name))
 
     def explain(self) -> str:

@@ -13,6 +13,7 @@ from bitsynth import architecture, build
 from bitsynth.build.host import arch
 from bitsynth.cli import main
 from bitsynth.errors import SpecError
+from bitsynth.files import MARK
 from bitsynth.isa import load
 from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds
 
@@ -183,6 +184,22 @@ def test_the_command_writes_what_python_gives(weights, tmp_path, capsys):
         layer = Conv2d(WEIGHT, 2, 1, padding=(1, 0), stride=2, epilogue=Thresholds(arrays["thresholds"]))
     assert {p.name: p.read_text() for p in (tmp_path / "c").iterdir()} == layer.files("conv1")
     assert sorted(said["files"]) == sorted(str(tmp_path / "c" / name) for name in layer.files("conv1"))
+
+
+@pytest.mark.parametrize("name", ["main.c", "CMakeLists.txt"])
+def test_the_users_files_stay(weights, tmp_path, capsys, name):
+    """Of whoever emits into a project's folder; what was emitted before gives way."""
+    path = weights(weight=WEIGHT)
+    assert emit(path, tmp_path / "ours") == emit(path, tmp_path / "ours", "--padding", "1") == 0
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / name).write_text("mine\n")
+    capsys.readouterr()
+    assert emit(path, tmp_path / "c") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"error: {tmp_path}/c/{name} was not written by bitsynth" in err.replace("\n", " ")
+    assert {p.name: p.read_text() for p in (tmp_path / "c").iterdir()} == {name: "mine\n"}
+    assert all(MARK in text.partition("\n")[0] for text in Dense(WEIGHT[..., 0, 0], 2, 1).files("conv1").values())
 
 
 def test_a_dense_layer_from_a_npy_file(tmp_path, capsys):

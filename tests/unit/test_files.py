@@ -12,7 +12,7 @@ import bitsynth
 from bitsynth import architecture, cache
 from bitsynth.cli import main, weights
 from bitsynth.errors import SpecError
-from bitsynth.files import file_lock, replace_file, write_texts
+from bitsynth.files import MARK, file_lock, marked, replace_file, write_texts
 from bitsynth.isa import load
 from bitsynth.layers import tuned
 
@@ -61,10 +61,37 @@ def test_arrays_that_unpack_to_too_much(tmp_path, monkeypatch):
         weights.read(tmp_path / "w.npz")
 
 
-def test_a_pipe_in_the_place_of_what_is_written(tmp_path):
-    os.mkfifo(tmp_path / "a.c")
-    (path,) = write_texts(tmp_path, {"a.c": "int a;"})
-    assert path.read_text() == "int a;"
+OTHERS = {
+    "text": lambda path: path.write_text("int mine;"),
+    "empty": lambda path: path.touch(),
+    "binary": lambda path: path.write_bytes(bytes(range(256)) * 100),
+    "pipe": os.mkfifo,
+    "endless": endless,
+    "folder": os.mkdir,
+    "link to nothing": lambda path: path.symlink_to("nowhere"),
+    "mark further down": lambda path: path.write_text(f"int mine;\n/* {MARK} */\n"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_files_of_others_are_not_replaced_and_nothing_is_written(tmp_path, other):
+    OTHERS[other](tmp_path / "b.c")
+    before = (tmp_path / "b.c").lstat()
+    with pytest.raises(SpecError, match=rf"{tmp_path}/b\.c was not written by bitsynth.*; choose another folder$"):
+        write_texts(tmp_path, marked({"a.c": "int a;", "b.c": "int b;"}))
+    after = (tmp_path / "b.c").lstat()
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
+    assert [p.name for p in tmp_path.iterdir()] == ["b.c"]
+
+
+def test_what_we_wrote_is_replaced_and_what_is_there_already_is_left(tmp_path):
+    for text in ("int a;", "int b;", "int b;"):
+        files = marked({"a.c": text, "CMakeLists.txt": f"# {text}"})
+        assert {path.name: path.read_text() for path in write_texts(tmp_path, files)} == files
+    (tmp_path / "same.c").write_text("unmarked")
+    before = (tmp_path / "same.c").stat()
+    write_texts(tmp_path, {"same.c": "unmarked"})
+    assert (tmp_path / "same.c").stat().st_ino == before.st_ino
 
 
 WRITER = """
