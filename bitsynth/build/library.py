@@ -11,7 +11,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,13 +21,16 @@ from bitsynth.build.folder import cache_folder, require_own, trusted
 from bitsynth.build.runners import runs_natively
 from bitsynth.build.toolchain import Compiler, preferred
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.files import locked
+from bitsynth.files import file_lock, locked
 
 if TYPE_CHECKING:
     from bitsynth.isa.load import Isa, Requirements
 
 _FORMAT = "1"
 _DIGEST = "sha256"
+_KEY_DIGITS = 32
+_PARTS = f"{'[0-9a-f]' * _KEY_DIGITS}.part-*"
+"""Folders of compilations that have not ended, each made under the lock of its key."""
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fdiagnostics-color=never")
 _SUPPORT = Path(__file__).parent / "support"
 
@@ -79,7 +82,7 @@ def _build(
 ) -> Path:
     parts = [_FORMAT, compiler.identity, *compile_flags, "", *link_flags, name]
     parts += [f"{len(k)} {len(v)} {k} {v}" for k, v in sorted(files.items())]
-    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_KEY_DIGITS]
     folder = cache_folder()
     try:
         target = trusted(folder) / key / name
@@ -112,10 +115,21 @@ def _digest(product: Path) -> bytes:
 
 @contextmanager
 def _locked(folder: Path, key: str) -> Iterator[None]:
-    with locked(folder / "locks" / f"{key[:2]}.lock", partial(_unusable, folder)):
-        for stale in folder.glob(f"{key[:2]}*.part-*"):
-            shutil.rmtree(stale, ignore_errors=True)
+    with locked(_lock(folder, key), partial(_unusable, folder)):
+        _sweep(folder, key)
         yield
+
+
+def _sweep(folder: Path, key: str) -> None:
+    """Remove what killed compilations left: parts under locks that are free, or under that of `key`, which is ours."""
+    for part in folder.glob(_PARTS):
+        ours = part.name[:2] == key[:2]
+        with suppress(OSError, SpecError), nullcontext() if ours else file_lock(_lock(folder, part.name)).acquire(0):
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _lock(folder: Path, key: str) -> Path:
+    return folder / "locks" / f"{key[:2]}.lock"
 
 
 def _build_in_place(

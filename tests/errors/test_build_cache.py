@@ -13,6 +13,7 @@ from bitsynth import build, doctor
 from bitsynth.build import host, toolchain
 from bitsynth.build.folder import cache_folder, trusted
 from bitsynth.errors import ToolError
+from bitsynth.files import file_lock
 from bitsynth.isa import load
 
 GOOD = {"a.c": "int answer(void);\nint answer(void) { return 42; }\n"}
@@ -108,6 +109,23 @@ def test_a_damaged_library_is_compiled_again(isa, damage):
     assert answer(isa) == 42
     assert build.compile_for(isa, GOOD) == path
     assert not list(path.parents[1].glob("*.part-*"))
+
+
+def test_what_killed_compilations_left_is_swept_by_any_build_but_not_what_others_compile(isa, cache):
+    """Of whatever keys: one whose lock is held is in the making. Other names are none of ours."""
+    left, live = (cache / f"{digits * 16}.part-x1" for digits in ("ab", "cd"))
+    other = cache / "notes.part-1"
+    for folder in (left, live, other):
+        folder.mkdir()
+        (folder / "a.c").touch()
+    (cache / "locks").mkdir(exist_ok=True)
+    with file_lock(cache / "locks" / "cd.lock"):
+        build.compile_for(isa, {"a.c": GOOD["a.c"].replace("42", "43")})
+        assert not left.exists()
+        assert (live / "a.c").exists()
+    build.compile_for(isa, {"a.c": GOOD["a.c"].replace("42", "44")})
+    assert not live.exists()
+    assert (other / "a.c").exists()
 
 
 def test_what_others_own_is_refused(isa, give_away):
