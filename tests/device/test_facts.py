@@ -1,6 +1,8 @@
 """What boards say of themselves."""
 
+import shutil
 import subprocess
+from contextlib import suppress
 
 import pytest
 
@@ -74,13 +76,49 @@ def test_the_script_runs_in_a_plain_shell():
     assert Facts.parse(done.stdout).machine
 
 
-def told(machine, cpuinfo, tmp_path):
-    """What the script says of an emulator, on a machine with such files."""
+TOOLS = ("sh", "sed", "head", "tr", "uname", "grep", "getconf")
+
+
+def facts_of(machine, cpuinfo, tmp_path, lscpu=""):
+    """What the script says on a machine with such a file, and of tools only those that print what lscpu would."""
     (tmp_path / "cpuinfo").write_text(cpuinfo)
-    script = SCRIPT.replace("/proc/cpuinfo", str(tmp_path / "cpuinfo")).replace("systemd-detect-virt", "false")
+    tools = tmp_path / "bin"
+    tools.mkdir(exist_ok=True)
+    for name in TOOLS:
+        with suppress(FileExistsError):
+            (tools / name).symlink_to(shutil.which(name))
+    if lscpu:
+        (tools / "lscpu").write_text(f"#!/bin/sh\nprintf '%s' '{lscpu}'\n")
+        (tools / "lscpu").chmod(0o755)
+    script = SCRIPT.replace("/proc/cpuinfo", str(tmp_path / "cpuinfo"))
     fake = f'uname() {{ echo "{machine}"; }}\n'
-    done = subprocess.run(["sh", "-c", fake + script], capture_output=True, text=True, check=False)
-    return Facts.parse(done.stdout).emulator
+    command = ["sh", "-c", fake + script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": str(tools)})
+    return Facts.parse(done.stdout)
+
+
+def told(*machine):
+    """What it says of an emulator."""
+    return facts_of(*machine).emulator
+
+
+ZEN = "vendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n\n"
+LSCPU = "Vendor ID:   AuthenticAMD\nModel name:   AMD EPYC\nCPU family:   26\nModel:   2\n"
+A53 = "Vendor ID:   ARM\nModel name:   Cortex-A53\nModel:   4\n"
+
+
+@pytest.mark.parametrize(
+    ("machine", "cpuinfo", "lscpu", "kind"),
+    [
+        ("x86_64", ZEN * 2, "", "AuthenticAMD family 26 model 2"),
+        ("x86_64", ZEN, LSCPU, "AuthenticAMD family 26 model 2"),
+        ("x86_64", "", LSCPU, "AuthenticAMD family 26 model 2"),
+        ("aarch64", "CPU implementer\t: 0x41\n", A53, "Cortex-A53"),
+    ],
+)
+def test_a_kind_needs_no_lscpu(machine, cpuinfo, lscpu, kind, tmp_path):
+    """As machines without util-linux have none."""
+    assert facts_of(machine, cpuinfo, tmp_path, lscpu).kind == kind
 
 
 def test_a_system_whose_programs_are_emulated(tmp_path):

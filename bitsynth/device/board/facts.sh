@@ -5,6 +5,7 @@ cpu=/sys/devices/system/cpu/cpu0/cpufreq
 field() { sed -n "s/^$1[[:space:]]*: *//p" /proc/cpuinfo 2>/dev/null | head -n 1; }
 lscpu="$(LC_ALL=C lscpu 2>/dev/null || :)"
 lscpu_field() { printf '%s\n' "$lscpu" | sed -n "s/^$1: *//p" | head -n 1; }
+told() { told="$(field "$1")"; [ -n "$told" ] || told="$(lscpu_field "$2")"; printf '%s\n' "$told"; }
 emulator() {
     case "$(systemd-detect-virt 2>/dev/null)" in qemu) echo "qemu, a whole system"; return ;; esac
     case "$(uname -m)" in aarch64 | arm*) grep -q vendor_id /proc/cpuinfo 2>/dev/null && echo "an emulator of programs" ;; esac
@@ -14,9 +15,9 @@ say bits "$(getconf LONG_BIT 2>/dev/null)"
 say kernel "$(uname -sr)"
 say board "$(first /proc/device-tree/model)"
 say processor "$(lscpu_field 'Model name')"
-say vendor "$(lscpu_field 'Vendor ID')"
-say family "$(lscpu_field 'CPU family')"
-say model "$(lscpu_field Model)"
+say vendor "$(told vendor_id 'Vendor ID')"
+say family "$(told 'cpu family' 'CPU family')"
+say model "$(told model Model)"
 say cores "$(getconf _NPROCESSORS_ONLN 2>/dev/null)"
 say features "$(field Features)$(field flags)"
 say governor "$(first $cpu/scaling_governor)"
