@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bitsynth import cache
 from bitsynth.choice import Choice
@@ -23,7 +23,7 @@ from bitsynth.names import KernelName
 from bitsynth.program import Kernel
 from bitsynth.schedule.cost import Cost
 from bitsynth.schedule.loops import flushed
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.spec import Encoding, MatmulSpec, Operand, plain_array
 from bitsynth.wellformed import MAX_UNROLL
 
 if TYPE_CHECKING:
@@ -131,13 +131,14 @@ class MatmulKernel:
         library = build.compile_for(isa, sources, needs=needs, flags=("-DBITSYNTH_NO_MAIN",))
         return build.runner(isa, library, needs=needs, count=count)
 
-    def matmul(self, a: NDArray[Any], w: NDArray[Any]) -> NDArray[np.int32]:
+    def matmul(self, a: ArrayLike, w: ArrayLike) -> NDArray[np.int32]:
         """`a @ w` of operand values: `a` (M, K), `w` (K, N), any integer dtype; int32 (M, N).
 
         Raises SpecError for shapes that do not fit, values the encoding does not hold, or K
         beyond `k_max`; ToolError where the kernel cannot be compiled or run.
         """
-        m, k, n = self._shape(np.asanyarray(a), np.asanyarray(w))
+        a, w = plain_array(a, "a"), plain_array(w, "w")
+        m, k, n = self._shape(a, w)
         act, wgt = self.spec.act.encode(a, "a"), self.spec.wgt.encode(w, "w")
         out = np.zeros((m, n), np.int32)
         if out.size and k:

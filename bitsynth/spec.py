@@ -11,12 +11,23 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
 
 MAX_BITS = 8
 INT32_MAX = 2**31 - 1
+
+
+def plain_array(values: ArrayLike, name: str) -> NDArray[Any]:
+    """`values`, called `name` in errors, as an array; SpecError if some are masked or rows differ in length."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise SpecError(f"{name} is a masked array; fill its gaps first, with .filled()")
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        why = "rows of different lengths" if "inhomogeneous" in str(error) else error
+        raise SpecError(f"{name} is not an array: {why}") from None
 
 
 class Encoding(StrEnum):
@@ -83,11 +94,9 @@ class Operand:
     def max_abs(self) -> int:
         return max(abs(self.value(c)) for c in self.codes)
 
-    def encode(self, values: NDArray[Any], name: str) -> NDArray[np.uint8]:
+    def encode(self, values: ArrayLike, name: str) -> NDArray[np.uint8]:
         """Codes of operand values (integers of any dtype); SpecError names the first misfit."""
-        if isinstance(values, np.ma.MaskedArray):
-            raise SpecError(f"{name} is a masked array; fill its gaps first, with .filled()")
-        array = np.asarray(values)
+        array = plain_array(values, name)
         if array.dtype.kind not in "iub":
             raise SpecError(f"{name} must be an integer array, not {array.dtype}")
         low, high = self.value(0), self.value(self.codes[-1])

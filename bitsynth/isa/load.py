@@ -121,12 +121,22 @@ def _shared(one: IsaTable, other: IsaTable) -> bool:
     return one.arch == other.arch and not one.cpu.keys().isdisjoint(other.cpu)
 
 
-@lru_cache
 def load(name: str) -> Isa:
     """The instruction set `name`; SpecError names the file and what is wrong in it."""
+    if not isinstance(name, str):
+        raise _unknown(name)
+    return _load(name)
+
+
+@lru_cache
+def _load(name: str) -> Isa:
     if name not in names():
-        raise SpecError(f"unknown instruction set {name!r}; known: {', '.join(names())}")
+        raise _unknown(name)
     return load_folder(paths.isa_specs() / name)
+
+
+def _unknown(name: object) -> SpecError:
+    return SpecError(f"unknown instruction set {name!r}; known: {', '.join(names())}")
 
 
 def load_folder(folder: Path) -> Isa:

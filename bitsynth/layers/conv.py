@@ -27,7 +27,7 @@ from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.layers.tuned import schedule_for
 from bitsynth.layers.words import packed_words
 from bitsynth.schedule.layer import LayerSchedule
-from bitsynth.spec import Encoding, MatmulSpec, Operand, affine
+from bitsynth.spec import Encoding, MatmulSpec, Operand, affine, plain_array
 
 Array = NDArray[Any]
 Call = Callable[[], int]
@@ -80,7 +80,7 @@ class Conv2d:
         image: tuple[int, int] | None = None,
         schedule: LayerSchedule | None = None,
     ) -> None:
-        values = np.asanyarray(weight)
+        values = plain_array(weight, "weight")
         self.act, self.wgt = (
             Operand(act_bits, Encoding.parse(act_encoding)),
             Operand(w_bits, Encoding.parse(weight_encoding)),
@@ -142,8 +142,10 @@ class Conv2d:
 
     @property
     def weight(self) -> Array:
-        """The operand values (OC, IC / groups, KH, KW): a copy, as the layer has one of what it was given."""
-        return self.wgt.decode(self._codes)
+        """The operand values (OC, IC / groups, KH, KW): a copy, not to be written, as that would change nothing."""
+        values = self.wgt.decode(self._codes)
+        values.flags.writeable = False
+        return values
 
     @property
     def spec(self) -> MatmulSpec:
@@ -179,8 +181,8 @@ class Conv2d:
     def __call__(self, x: ArrayLike) -> Array:
         """The layer of values `x`, (N, H, W, C) or (N, C, H, W) of any integer type; of words where it is packed."""
         if self.layout == "packed":
-            return self.run(np.asanyarray(x))
-        return self._run(self.act.encode(np.asanyarray(x), "x"))
+            return self.run(plain_array(x, "x"))
+        return self._run(self.act.encode(x, "x"))
 
     def run(self, codes: Array) -> Array:
         """The layer of codes: uint8 in the layer's layout, or uint64 words where that is packed."""
@@ -320,7 +322,7 @@ class Dense(Conv2d):
     """
 
     def __init__(self, weight: ArrayLike, act_bits: int, w_bits: int, **options: Any) -> None:
-        values = np.asanyarray(weight)
+        values = plain_array(weight, "weight")
         if values.ndim != 2:
             raise SpecError(f"want a weight (out features, in features), not {values.shape}")
         if unfit := sorted({"stride", "padding", "dilation", "groups"} & set(options)):

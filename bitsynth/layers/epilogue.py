@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
-from bitsynth.spec import MAX_BITS
+from bitsynth.spec import MAX_BITS, plain_array
 
 Array = NDArray[Any]
 
@@ -102,19 +102,9 @@ def _check_bits(bits: Any) -> None:
 def _keep(epilogue: Epilogue, **names: str) -> None:
     """Put read-only copies, called so in errors, in the place of arrays that the caller may edit later."""
     for attribute, name in names.items():
-        kept = _plain(name, getattr(epilogue, attribute)).copy()
+        kept = plain_array(getattr(epilogue, attribute), name).copy()
         kept.flags.writeable = False
         object.__setattr__(epilogue, attribute, kept)
-
-
-def _plain(name: str, value: ArrayLike) -> Array:
-    """`value` as an array; SpecError where some of it is masked or it is ragged."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise SpecError(f"{name} is a masked array; fill its gaps first, with .filled()")
-    try:
-        return np.asarray(value)
-    except ValueError as error:
-        raise SpecError(f"{name} is no array: {error}") from None
 
 
 def _channels(name: str, value: ArrayLike, channels: int, dtype: Any) -> Array:

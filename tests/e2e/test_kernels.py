@@ -234,13 +234,15 @@ def test_k_beyond_the_proof():
         ([[1]], [["x"]], "w must be an integer array"),
         ([[1, 2]], [[1]], r"want a \(M, K\) and w \(K, N\)"),
         ([1], [[1]], r"want a \(M, K\) and w \(K, N\)"),
+        ([[1, 2], [3]], [[1]], r"^a is not an array: rows of different lengths$"),
+        ([[1]], [[1], [1, 1]], r"^w is not an array: rows of different lengths$"),
         (np.array([[2**64 - 1]], np.uint64), [[1]], "is 18446744073709551615"),
         (np.array([[-(2**63)]]), [[1]], "is -9223372036854775808"),
     ],
 )
 def test_bad_operands(a, w, message):
     with pytest.raises(SpecError, match=message):
-        kernel("avx2", 2, 2).matmul(np.asarray(a), np.asarray(w))
+        kernel("avx2", 2, 2).matmul(a, w)
 
 
 @pytest.mark.parametrize("config", RUNNABLE, ids=name)

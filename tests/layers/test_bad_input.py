@@ -29,6 +29,10 @@ CODES = np.ones((2, 5, 6, 3), np.uint8)
 LEVELS = np.zeros((4, 1), int)
 
 
+def nested(depth):
+    return [nested(depth - 1)] if depth else 1
+
+
 def conv(weight=W, **options):
     return Conv2d(weight, **{**BITS, **ISA, "schedule": SCHEDULE, **options})
 
@@ -48,6 +52,8 @@ REFUSED = {
     "weight without window": (lambda: conv(W[..., :0]), "a weight without elements"),
     "weight values": (lambda: conv(W * 2), "is 2; 2-bit signed holds -2 to 1"),
     "weight type": (lambda: conv(W * 1.0), "weight must be an integer array"),
+    "weight ragged": (lambda: conv([[[[1]], [[1, 1]]]]), "weight is not an array: rows of different lengths"),
+    "weight nested deeply": (lambda: conv(nested(99)), "weight is not an array: "),
     "weight masked": (lambda: conv(np.ma.masked_equal(W, 0)), "masked"),
     "groups": (lambda: conv(W, groups=3), "4 output channels cannot be shared by 3 groups"),
     "no groups": (lambda: conv(groups=0), "groups must be"),
@@ -61,6 +67,8 @@ REFUSED = {
     "out layout": (lambda: conv(out_layout="CHW"), "unknown layout 'CHW'"),
     "packed sums": (lambda: conv(out_layout="packed"), "only codes can be packed"),
     "packed floats": (lambda: conv(out_layout="packed", epilogue=Scale(1.0)), "only codes can be packed"),
+    "isa of a list": (lambda: conv(isa=["avx2"], schedule=None), "unknown instruction set ['avx2']"),
+    "isa of a tuple": (lambda: conv(isa=(["avx2"],), schedule=None), "unknown instruction set (['avx2'],)"),
     "isa": (lambda: conv(isa="mmx", schedule=None), "mmx"),
     "act encoding": (lambda: conv(act_encoding="float"), "unknown encoding 'float'"),
     "bits": (lambda: conv(w_bits=9), "bits must be"),
@@ -98,7 +106,7 @@ REFUSED = {
     "scale too great": (lambda: conv(epilogue=Scale(1e300)), "scale has numbers"),
     "scale shape": (lambda: conv(epilogue=Scale([1, 2])), "scale must be one number or 4"),
     "scale in words": (lambda: conv(epilogue=Scale("1")), "scale must be"),
-    "scale ragged": (lambda: conv(epilogue=Scale([[1], [1, 2]])), "scale is no array"),
+    "scale ragged": (lambda: conv(epilogue=Scale([[1], [1, 2]])), "scale is not an array: rows of different lengths"),
     "scale masked": (lambda: conv(epilogue=Scale(np.ma.masked_equal([1, 2, 3, 4], 2))), "masked"),
     "multiplier float": (lambda: conv(epilogue=Requantize(0.5, 1, 2)), "multiplier must be"),
     "multiplier too great": (lambda: conv(epilogue=Requantize(1 << 31, 1, 2)), "multiplier has numbers"),
@@ -112,6 +120,8 @@ REFUSED = {
     "thresholds masked": (lambda: conv(epilogue=Thresholds(np.ma.masked_less(LEVELS, 1))), "masked"),
     "input type": (lambda: conv()(X * 1.0), "x must be an integer array"),
     "input values": (lambda: conv()(X * 2), "is 2; 2-bit ternary holds -1 to 1"),
+    "input ragged": (lambda: conv()([[[[1]], [[1, 1]]]]), "x is not an array: rows of different lengths"),
+    "words ragged": (lambda: conv(layout="packed", out_layout="NHWC")([[1], [1, 1]]), "x is not an array: rows"),
     "input masked": (lambda: conv()(np.ma.masked_equal(X, 0)), "masked"),
     "input axes": (lambda: conv()(X[0]), "want activations (N, H, W, C) with C = 3"),
     "input channels": (lambda: conv()(X[..., :2]), "want activations (N, H, W, C) with C = 3"),
@@ -145,6 +155,8 @@ REFUSED = {
         lambda: LayerSchedule("avx2", "lookup", 64, "direct", columns_first=1),
         "columns_first of a schedule",
     ),
+    "dense weight ragged": (lambda: dense([[1], [1, 1]]), "weight is not an array: rows of different lengths"),
+    "name": (lambda: conv().emit("nowhere", None), "a layer cannot be named None"),
     "dense weight": (lambda: dense(W), "want a weight (out features, in features)"),
     "dense layout": (lambda: dense(layout="NCHW"), "layouts are NHWC and packed"),
     "dense out layout": (lambda: dense(out_layout="NCHW"), "layouts are NHWC and packed"),
