@@ -26,6 +26,7 @@ from bitsynth.bench.resnet18 import named
 from bitsynth.bench.statistics import Summary
 from bitsynth.build.runners import require_native
 from bitsynth.isa.load import load
+from bitsynth.layers.tuned import Problem
 from bitsynth.schedule.layer import LayerSchedule
 
 (LAYER,) = named("C6")
@@ -66,7 +67,12 @@ def forms(isa: str) -> Iterator[Form]:
 def measured(isa: str, act_bits: int, w_bits: int, rounds: int) -> list[Row]:
     """All steps of one configuration, in turn in every round."""
     steps = list(forms(isa))
-    ready = [checked(LAYER, isa, act_bits, w_bits, form.threads, form.schedule) for form in steps]
+    problems = [Problem(isa, act_bits, w_bits, LAYER.geometry, LAYER.image, form.threads) for form in steps]
+    schedules = [form.schedule or problem.default() for form, problem in zip(steps, problems, strict=True)]
+    ready = [
+        checked(LAYER, isa, act_bits, w_bits, form.threads, schedule)
+        for form, schedule in zip(steps, schedules, strict=True)
+    ]
     times: list[list[float]] = [[] for _ in steps]
     for _ in range(rounds):
         for form, (*_, call), mine in zip(steps, ready, times, strict=True):

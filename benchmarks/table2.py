@@ -19,7 +19,6 @@ from bitsynth import cache
 from bitsynth.bench.resnet18 import LAYERS, Layer
 from bitsynth.choice import Choice
 from bitsynth.layers.default import default_schedule
-from bitsynth.layers.geometry import Geometry
 from bitsynth.sketches import reduce
 from bitsynth.spec import MatmulSpec
 from bitsynth.synth import Synthesis, forget, synthesize
@@ -61,11 +60,8 @@ def cold(spec: MatmulSpec, choice: Choice) -> Synthesis:
 def schedule_seconds(spec: MatmulSpec, layer: Layer) -> float:
     """Seconds of choosing the layer's default schedule, certificates of its kernels checked again."""
     cache.load_entry.cache_clear()
-    square = (layer.kernel,) * 2
-    edges = (layer.padding,) * 4
-    geometry = Geometry(layer.in_channels, layer.out_channels, 1, square, (layer.stride,) * 2, edges, (1, 1))
     start = time.perf_counter()
-    default_schedule(spec.act, spec.wgt, geometry, (layer.height,) * 2, spec.isa)
+    default_schedule(spec.act, spec.wgt, layer.geometry, layer.image, spec.isa)
     return time.perf_counter() - start
 
 

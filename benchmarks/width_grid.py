@@ -25,6 +25,7 @@ from bitsynth.build.runners import require_native
 from bitsynth.choice import Choice
 from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d
+from bitsynth.layers.tuned import Problem
 from bitsynth.spec import MatmulSpec
 
 (LAYER,) = named("C2")
@@ -50,7 +51,8 @@ class Row:
 
 def measured(isa: str, widths: Sequence[tuple[int, int]], rounds: int) -> list[Row]:
     """Times of all widths, in turn in every round; then what finding each took."""
-    layers = [checked(LAYER, isa, *bits) for bits in widths]
+    defaults = [Problem(isa, *bits, LAYER.geometry, LAYER.image, 1).default() for bits in widths]
+    layers = [checked(LAYER, isa, *bits, 1, default) for bits, default in zip(widths, defaults, strict=True)]
     times: list[list[float]] = [[] for _ in widths]
     for _ in range(rounds):
         for (*_, call), mine in zip(layers, times, strict=True):

@@ -44,7 +44,7 @@ def layer_of(
         padding=layer.padding,
         isa=isa,
         threads=threads,
-        image=(layer.height, layer.height),
+        image=layer.image,
         schedule=schedule,
     )
 

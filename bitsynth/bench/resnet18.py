@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bitsynth.errors import SpecError
+from bitsynth.layers.geometry import Geometry, edges
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,15 @@ class Layer:
     @property
     def padding(self) -> int:
         return self.kernel // 2
+
+    @property
+    def image(self) -> tuple[int, int]:
+        return self.height, self.height
+
+    @property
+    def geometry(self) -> Geometry:
+        window = (self.kernel,) * 2, (self.stride,) * 2, edges(self.padding), (1, 1)
+        return Geometry(self.in_channels, self.out_channels, 1, *window)
 
     @property
     def out_height(self) -> int:

@@ -187,12 +187,5 @@ def _size(text: str) -> Size:
 def _resnet18(names: str | None) -> dict[str, tuple[Geometry, Size]]:
     """The layers named, all where none is."""
     from bitsynth.bench.resnet18 import LAYERS, named
-    from bitsynth.layers.geometry import Geometry, edges
 
-    return {
-        x.name: (
-            Geometry(x.in_channels, x.out_channels, 1, (x.kernel, x.kernel), (x.stride,) * 2, edges(x.padding), (1, 1)),
-            (x.height, x.height),
-        )
-        for x in (LAYERS if names is None else named(names))
-    }
+    return {x.name: (x.geometry, x.image) for x in (LAYERS if names is None else named(names))}
