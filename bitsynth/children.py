@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Timer
 from typing import IO, Self
 
 DEVNULL, PIPE, STDOUT = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
@@ -149,6 +149,17 @@ class Child:
                     stack.callback(os.close, end)
                     found.register(end, selectors.EVENT_READ)
             yield found
+
+    @contextmanager
+    def limited(self, seconds: float) -> Iterator[None]:
+        """Kill it if the `with` block takes longer than `seconds`; it is `killed` then."""
+        timer = Timer(seconds, self.kill)
+        timer.daemon = True  # An interrupt may come before it can be cancelled, and must not wait for it.
+        try:
+            timer.start()
+            yield
+        finally:
+            timer.cancel()
 
     def kill(self) -> None:
         """End it and all it started, from any thread."""

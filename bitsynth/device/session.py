@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import threading
 from contextlib import ExitStack
 from typing import Self
 
@@ -48,9 +47,7 @@ class Session:
 
     def _read(self, lease: Child) -> None:
         """Facts, then the folder; ToolError where they do not come."""
-        timer = threading.Timer(ANSWER_SECONDS, lease.kill)
-        timer.start()
-        try:
+        with lease.limited(ANSWER_SECONDS):
             left = MOST_BYTES
             while line := lease.stdout.readline(left):
                 left -= len(line)
@@ -62,8 +59,6 @@ class Session:
             if not left:
                 raise self.ssh.babbled(MOST_BYTES)
             raise self._failure(lease.wait(), lease.stderr.read(MOST_BYTES).decode(errors="replace"))
-        finally:
-            timer.cancel()
 
     def _failure(self, code: int, said: str) -> ToolError:
         if code == FAILED:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -59,14 +58,11 @@ class Process:
         if self._worker is None:
             self._worker = Worker(self.command)
             self._worker.tell(msgspec.json.encode(self.start))
-        worker, late = self._worker, threading.Timer(self.timeout_s, self._worker.child.kill)
-        late.start()
-        try:
+        worker = self._worker
+        with worker.child.limited(self.timeout_s):
             worker.tell(msgspec.json.encode(question))
             if (line := worker.line()).endswith(b"\n"):
                 return line
-        finally:
-            late.cancel()
         why = f"took longer than {self.timeout_s:g} s" if worker.child.killed else f"its worker {worker.ending()}"
         self.kill()
         raise TrialFailed(why)

@@ -80,6 +80,22 @@ def test_one_that_takes_too_long():
         child.output(0.2)
 
 
+INTERRUPTED = """
+import threading
+from bitsynth.children import Child
+def interrupted(timer):
+    raise KeyboardInterrupt
+threading.Timer.cancel = interrupted
+with Child(["sleep", "60"]) as child, child.limited(60):
+    pass
+"""
+
+
+def test_an_interrupt_before_its_time_is_cancelled_is_not_held_up():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, timeout=30, check=False)
+    assert done.stderr.endswith(b"KeyboardInterrupt\n")
+
+
 @pytest.mark.timeout(60)
 def test_one_that_takes_too_long_and_talks():
     with Child(["sh", "-c", "while :; do echo; sleep 0.01; done"]) as child, pytest.raises(TooLate):
