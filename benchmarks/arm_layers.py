@@ -26,7 +26,8 @@ from forced import forced
 from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
 from bitsynth.bench.resnet18 import LAYERS, Layer, named
-from bitsynth.bench.setting import digests
+from bitsynth.bench.setting import Basis, digests
+from bitsynth.layers.default import sets_of
 from bitsynth.schedule.layer import LayerSchedule
 
 ISA = "neon"
@@ -161,11 +162,12 @@ def main() -> int:
     parser.add_argument("--results", type=Path, help="where to write Markdown, JSON, PNG and SVG")
     given = parser.parse_args()
     configs = [given.only] if given.only else report.LAYER_WIDTHS
-    with forced("qemu"):
-        rows = list(with_sums([measured(layer, *config) for config in configs for layer in named(given.layers)]))
     rest = digests([ISA], configs, layers=False)
     theirs = {place: digest for place, digest in rest.items() if f"/{PAPER.sketch}-" in place}
-    facts = report.facts({**report.layer_kernels(ISA, configs), **theirs}, [ISA], rows=[asdict(row) for row in rows])
+    basis = Basis({**digests(sets_of(ISA), configs, layers=True), **theirs})
+    with forced("qemu"):
+        rows = list(with_sums([measured(layer, *config) for config in configs for layer in named(given.layers)]))
+    facts = report.facts(basis, [ISA], rows=[asdict(row) for row in rows])
     facts["setting"]["caches"] = MODEL
     if given.results:
         write(given.results, facts, rows)

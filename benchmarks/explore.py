@@ -15,7 +15,7 @@ from pathlib import Path
 import report
 
 from bitsynth import explore_plot
-from bitsynth.bench.setting import digests
+from bitsynth.bench.setting import Basis
 from bitsynth.cli import explore_report, output
 from bitsynth.explore import Map, survey
 from bitsynth.isa.load import load
@@ -30,8 +30,9 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="where results are written")
     given = parser.parse_args()
     for isa in given.sets:
+        basis = explore_report.basis([isa])
         maps = [_survey(isa, cpu) for cpu in load(isa).table.cpu]
-        write(given.results, isa, maps)
+        write(given.results, isa, maps, basis)
     return 0
 
 
@@ -42,10 +43,10 @@ def _survey(isa: str, cpu: str) -> Map:
     return found
 
 
-def write(folder: Path, isa: str, maps: Sequence[Map]) -> None:
+def write(folder: Path, isa: str, maps: Sequence[Map], basis: Basis) -> None:
     """Maps of every processor of the set, and the kernels that the same planner made."""
     stem = f"explore_{isa}"
-    facts = report.facts(digests([isa], layers=False), proved=False, maps=explore_report.facts(maps))
+    facts = report.facts(basis, proved=False, maps=explore_report.facts(maps))
     sections = (_section(found) for found in maps)
     plot = f"![maps and curves]({stem}.png)"
     report.write(folder, stem, f"{isa}: what wins where", __doc__ or "", facts, plot, *sections)

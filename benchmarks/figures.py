@@ -28,7 +28,7 @@ import report
 from report import WIDTHS, widths
 
 import bitsynth
-from bitsynth.bench.setting import digests
+from bitsynth.bench.setting import Basis, digests
 from bitsynth.errors import ToolError
 
 ISAS = ("neon", "avx2")
@@ -264,6 +264,7 @@ def to_reach(
 
 
 def measure(pairs: Sequence[tuple[int, int]], runs: int) -> Results:
+    basis = Basis(digests(ISAS, pairs, layers=False))
     configs = [(isa, x, y) for isa in ISAS for x, y in pairs]
     some = [c for c in STARTED if c[1:] in pairs] or configs
     starts = [started(c, runs) for c in some]
@@ -275,8 +276,8 @@ def measure(pairs: Sequence[tuple[int, int]], runs: int) -> Results:
     together, _ = solve(configs)
     ops = ops_rows(pairs)
     figures = to_reach(synthesis, ops, starts, count)
-    setting, kernels = report.setting("neon"), digests(ISAS, pairs, layers=False)
-    return Results(setting, kernels, figures, synthesis, together, ops, starts, runs)
+    told = report.facts(basis, ["neon"])
+    return Results(told["setting"], told["kernels"], figures, synthesis, together, ops, starts, runs)
 
 
 def as_facts(results: Results) -> dict[str, Any]:

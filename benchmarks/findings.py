@@ -24,7 +24,7 @@ import msgspec
 import report
 
 from bitsynth import cache
-from bitsynth.bench.setting import digests
+from bitsynth.bench.setting import Basis, digests
 from bitsynth.entry import Entry
 from bitsynth.errors import BitsynthError
 from bitsynth.isa.lane import is_bitwise
@@ -132,7 +132,7 @@ def main() -> int:
     isas = sorted({f.isa.name for f in findings})
     pages = [_page(isa, [f for f in findings if f.isa.name == isa]) for isa in isas]
     rows = [{"isa": f.isa.name, "kernel": f.name, **msgspec.to_builtins(f.entry.cost)} for f in findings]
-    facts = report.facts(digests(isas, layers=False), rows=rows)
+    facts = report.facts(Basis(digests(isas, layers=False)), rows=rows)
     pages = pages or ["No kernel is cached."]
     report.write(options.results, "findings", "What the search found", __doc__ or "", facts, UNITS, *pages)
     print(f"wrote {options.results}: {len(findings)} kernels of {', '.join(isas) or 'no set'}")

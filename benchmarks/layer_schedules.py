@@ -140,10 +140,11 @@ def main() -> int:
     given = parser.parse_args()
     require_native(load(given.isa).table)
     configs = [given.only] if given.only else report.LAYER_WIDTHS
+    basis = report.layers_basis(given.isa, configs)
     rows = [r for config in configs for r in measured(given.isa, *config, given.rounds, given.rest)]
     found = figures(rows)
     plain = {"rows": [asdict(r) for r in rows], "figures": [asdict(f) for f in found]}
-    facts = report.facts(report.layer_kernels(given.isa, configs), [given.isa], **plain)
+    facts = report.facts(basis, [given.isa], **plain)
     tables = (TITLES, [cells(r) for r in rows]), (FIGURE_TITLES, [figure_cells(f) for f in found])
     if given.results:
         text = [report.markdown(*table) for table in reversed(tables)]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import report
 
-from bitsynth.bench.setting import digests
+from bitsynth.bench.setting import Basis, digests
 from bitsynth.errors import Undecided
 from bitsynth.isa.load import load
 from bitsynth.sketches import compute, query
@@ -58,6 +58,8 @@ def main() -> int:
     parser.add_argument("rlimit", nargs="?", type=int, default=RLIMIT, help="budget of a query in resource units")
     parser.add_argument("--results", type=Path, help="the folder where results are written")
     given = parser.parse_args()
+    every = digests(SETS, layers=False)
+    basis = Basis({place: digest for place, digest in every.items() if "/popcount/" in place})
     rows, proved = [], dict[tuple[int, int], int]()
     for shape in SHAPES:
         used = covers(*shape)
@@ -67,9 +69,8 @@ def main() -> int:
         rows.append([f"{shape[0]}x{shape[1]}", proved[shape], fewer, *(f"{c.counts}, {c.bound}" for c in used)])
         print(report.columns(TITLES, rows[-1:]).splitlines()[-1], flush=True)
     if given.results:
-        popcount = {place: d for place, d in digests(SETS, layers=False).items() if "/popcount/" in place}
         table = report.markdown(TITLES, rows)
-        facts = report.facts(popcount, rows=rows)
+        facts = report.facts(basis, rows=rows)
         report.write(given.results, "popcount_bounds", "Popcounts of a block of planes", __doc__ or "", facts, table)
     return 0
 

@@ -14,11 +14,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import report
 
+from bitsynth import cache as store
 from bitsynth import paths
-from bitsynth.program import Kernel
 
 FOLDER = Path(__file__).parent / "results"
 INDEX = "README.md"
@@ -111,15 +110,11 @@ def index() -> str:
     )
 
 
-class _Stored(msgspec.Struct):
-    kernel: Kernel
-
-
 @cache
 def _digest(place: str) -> str:
     """Of the shipped kernel at that place, empty where there is none."""
     path = paths.shipped_kernels() / f"{place}.json"
-    return msgspec.json.decode(path.read_bytes(), type=_Stored).kernel.digest if path.is_file() else ""
+    return store.read_entry(path).kernel.digest if path.is_file() else ""
 
 
 def _page(stem: str) -> str:

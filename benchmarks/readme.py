@@ -1,4 +1,4 @@
-"""The README's tables of speed, from the published results: what stands between `<!-- NAME -->` and `<!-- end -->`."""
+"""The README's tables of speed, from the published results: between `<!-- table: NAME -->` and `<!-- end -->`."""
 
 from __future__ import annotations
 

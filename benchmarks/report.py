@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bitsynth.bench import setting as measured
+from bitsynth.bench.setting import Basis
 from bitsynth.errors import BitsynthError, ToolError
 from bitsynth.layers.default import sets_of
 
@@ -25,14 +26,14 @@ def setting(*isas: str) -> dict[str, str]:
     return measured.setting(PACKAGES, isas)
 
 
-def facts(kernels: Mapping[str, str], isas: Iterable[str] = (), **figures: Any) -> dict[str, Any]:
-    """What a result says: the setting, with the compilers for `isas`; digests of what it rests on; and figures."""
-    return {"setting": setting(*isas), "kernels": dict(kernels), **figures}
+def facts(basis: Basis, isas: Iterable[str] = (), **figures: Any) -> dict[str, Any]:
+    """What a result says (`bench.setting.facts`)."""
+    return measured.facts(basis, isas, PACKAGES, **figures)
 
 
-def layer_kernels(isa: str, widths: Sequence[tuple[int, int]]) -> dict[str, str]:
-    """Digests of the kernels that layers on `isa` choose from."""
-    return measured.digests(sets_of(isa), widths, layers=True)
+def layers_basis(isa: str, widths: Sequence[tuple[int, int]]) -> Basis:
+    """What figures of layers on `isa` rest on: the kernels that they choose from."""
+    return Basis(measured.digests(sets_of(isa), widths, layers=True))
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:

@@ -106,9 +106,9 @@ def main() -> int:
     given = report.timing_parser(__doc__, rounds=15).parse_args()
     require_native(load(given.isa).table)
     configs = [given.only] if given.only else report.LAYER_WIDTHS
+    basis = report.layers_basis(given.isa, configs)
     rows = [row for config in configs for row in measured(given.isa, *config, given.rounds)]
-    kernels = report.layer_kernels(given.isa, configs)
-    facts = report.facts(kernels, [given.isa], rows=[asdict(row) for row in rows])
+    facts = report.facts(basis, [given.isa], rows=[asdict(row) for row in rows])
     if given.results:
         write(given.results, facts, rows)
     if given.json:

@@ -89,8 +89,9 @@ def main() -> int:
     given = report.timing_parser(__doc__, rounds=11).parse_args()
     require_native(load(given.isa).table)
     widths = [given.only] if given.only else report.WIDTHS
+    basis = report.layers_basis(given.isa, widths)
     rows = measured(given.isa, widths, given.rounds)
-    facts = report.facts(report.layer_kernels(given.isa, widths), [given.isa], rows=[asdict(r) for r in rows])
+    facts = report.facts(basis, [given.isa], rows=[asdict(r) for r in rows])
     if given.results:
         table = report.markdown(TITLES, [cells(r) for r in rows])
         report.write(given.results, "width_grid", "C2 at every width", __doc__ or "", facts, table)

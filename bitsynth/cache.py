@@ -65,6 +65,12 @@ def every() -> Iterator[Path]:
                 yield path
 
 
+def place(path: Path) -> tuple[Path, Path]:
+    """The folder of kernels that a cached file is in, and where in it, its ending left out."""
+    folder = next(folder for folder in folders() if path.is_relative_to(folder))
+    return folder, path.relative_to(folder).with_suffix("")
+
+
 def _files(folder: Path, pattern: str) -> list[Path]:
     try:
         return sorted(folder.glob(pattern))

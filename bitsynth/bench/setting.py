@@ -6,26 +6,32 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Collection, Iterable, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from bitsynth import cache, paths
 from bitsynth.build import process
 from bitsynth.device.facts import here
-from bitsynth.errors import ToolError
+from bitsynth.entry import Entry
+from bitsynth.errors import BitsynthError, BitsynthWarning, ToolError
 from bitsynth.isa.load import load
 from bitsynth.names import KernelName
 
+PACKAGES = ("bitsynth", "numpy")
 CHANGED = "+changes"
 """Behind a commit whose files were changed when the figures were measured."""
 _GENERATED = ("benchmarks/results", "README.md", "CHANGELOG.md")
 """What no figure depends on."""
+_UNKNOWN = "unknown"
 _SAID = ("BITSYNTH_CC", "BITSYNTH_RUNNER")
 """Beginnings of variables that are part of a command."""
 
 
-def setting(packages: Sequence[str] = ("bitsynth", "numpy"), isas: Iterable[str] = ()) -> dict[str, str]:
+def setting(packages: Sequence[str] = PACKAGES, isas: Iterable[str] = ()) -> dict[str, str]:
     """Machine, processor, load, Python, the versions of `packages`, compilers for `isas`, commit and command."""
     rows = {"machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs", "processor": processor()}
     if hasattr(os, "getloadavg"):
@@ -41,18 +47,23 @@ def digests(
     """Digests of the cached kernels of `isas`, by their place in the cache (`Kernel.digest`).
 
     Only those of `widths`, bits of activations and weights, where some are given; only those for layers, or all
-    others, where `layers` says.
+    others, where `layers` says. What cannot be read is left out with a BitsynthWarning.
     """
-    found = {}
-    for isa in isas:
-        for path in cache.every():
-            folder = next(folder for folder in cache.folders() if path.is_relative_to(folder))
-            place = path.relative_to(folder)
-            if place.parts[0] == isa and (not widths or _bits(path) in widths):
-                entry = cache.read_entry(path)
-                if layers is None or layers == bool(entry.channels):
-                    found[place.with_suffix("").as_posix()] = entry.kernel.digest
-    return found
+    return {
+        place: entry.kernel.digest
+        for place, entry in _entries(set(isas), widths)
+        if layers is None or layers == bool(entry.channels)
+    }
+
+
+def _entries(isas: Collection[str], widths: Collection[tuple[int, int]]) -> Iterator[tuple[str, Entry]]:
+    for path in cache.every():
+        _, place = cache.place(path)
+        try:
+            if place.parts[0] in isas and _is_of(path, widths):
+                yield place.as_posix(), cache.read_entry(path)
+        except BitsynthError as why:
+            warnings.warn(f"left out: {why}", BitsynthWarning, stacklevel=3)
 
 
 def processor() -> str:
@@ -62,12 +73,28 @@ def processor() -> str:
 
 
 def commit() -> str:
-    """The commit of the checkout that runs, marked where its files differ; "unknown" in an installed package."""
+    """The commit of the checkout that runs, marked if its files differ; "unknown" if git does not tell."""
     folder = paths.shipped_kernels().parent
     if not (folder / ".git").exists():
-        return "unknown"
-    changed = _git(folder, "status", "--porcelain", "--", ".", *(f":!{name}" for name in _GENERATED))
-    return _git(folder, "rev-parse", "--short=12", "HEAD") + (CHANGED if changed else "")
+        return _UNKNOWN
+    try:
+        changed = _git(folder, "status", "--porcelain", "--", ".", *(f":!{name}" for name in _GENERATED))
+        return _git(folder, "rev-parse", "--short=12", "HEAD") + (CHANGED if changed else "")
+    except BitsynthError:
+        return _UNKNOWN
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What figures rest on, to be made before they are measured: digests of kernels by place, and the commit."""
+
+    kernels: dict[str, str] = field(default_factory=dict)
+    commit: str = field(default_factory=commit)
+
+
+def facts(basis: Basis, isas: Iterable[str] = (), packages: Sequence[str] = PACKAGES, **figures: Any) -> dict[str, Any]:
+    """What a result says: the setting, with the compilers for `isas`; digests of its kernels; and `figures`."""
+    return {"setting": setting(packages, isas) | {"commit": basis.commit}, "kernels": basis.kernels, **figures}
 
 
 def command() -> str:
@@ -78,9 +105,9 @@ def command() -> str:
     return shlex.join([*said, *called, *sys.argv[1:]])
 
 
-def _bits(path: Path) -> tuple[int, int]:
+def _is_of(path: Path, widths: Collection[tuple[int, int]]) -> bool:
     spec = KernelName.parse(path.stem).spec
-    return spec.act.bits, spec.wgt.bits
+    return not widths or (spec.act.bits, spec.wgt.bits) in widths
 
 
 def _git(folder: Path, *words: str) -> str:

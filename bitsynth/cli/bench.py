@@ -17,6 +17,7 @@ app = typer.Typer(invoke_without_command=True, help="Measure kernels and layers.
 
 if TYPE_CHECKING:
     from bitsynth.bench.layers import Report
+    from bitsynth.bench.setting import Basis
 
 _Widths = tuple[int, int]
 _Sets = Annotated[
@@ -100,13 +101,13 @@ def kernels(
     from bitsynth.bench.kernels import measure
 
     chosen = [found.find(name, *bits) for name in sets]
-    reports = []
+    basis, reports = bench_report.basis(chosen), []
     for some in chosen:
         with output.progress(f"bench {some.isa}", bar=True) as say:
             reports.append(measure(some, repeats, say))
         bench_report.show(reports[-1])
     if json_file:
-        figures.write(json_file, bench_report.as_json(reports))
+        figures.write(json_file, bench_report.as_json(reports, basis))
     if plot:
         from bitsynth.bench import plot as plotting
 
@@ -151,11 +152,13 @@ def resnet18(
 
     require_known(packages)
     if device is not None:
-        reports = _on_board(device, device_runner, isa, widths, threads, names, rounds, "onnxruntime" in packages)
+        reports, basis = _on_board(
+            device, device_runner, isa, widths, threads, names, rounds, "onnxruntime" in packages
+        )
     else:
-        reports = _here(isa, widths, threads, names, rounds, packages)
+        reports, basis = _here(isa, widths, threads, names, rounds, packages)
     if json_file:
-        figures.write(json_file, layers_report.as_json(reports, widths))
+        figures.write(json_file, layers_report.as_json(reports, basis))
     if csv_file:
         figures.write(csv_file, layers_report.as_csv(reports))
     if plot:
@@ -166,7 +169,7 @@ def resnet18(
 
 def _here(
     isa: str, widths: list[_Widths], threads: int, names: list[str], rounds: int, packages: list[str]
-) -> list[Report]:
+) -> tuple[list[Report], Basis]:
     """Measure beside peers on this machine, and show every report once it is there."""
     from bitsynth.bench import low_bit
     from bitsynth.bench.layers import beside_peers
@@ -176,13 +179,13 @@ def _here(
     sets = _sets(isa)
     for name in sets:
         require_native(load.load(name).table)
-    reports = []
+    basis, reports = layers_report.basis(sets, widths), []
     for name in sets:
         with output.progress(f"bench {name}", bar=True) as say:
             mine = [c for a, w in widths for c in low_bit.contenders(name, a, w, threads, names)]
             reports.append(beside_peers(name, threads, mine, packages, names, rounds, _REPEATS, say))
         layers_report.show(reports[-1])
-    return reports
+    return reports, basis
 
 
 def _on_board(
@@ -194,7 +197,7 @@ def _on_board(
     names: list[str],
     rounds: int,
     ort: bool,
-) -> list[Report]:
+) -> tuple[list[Report], Basis]:
     """Measure on a board and show what it answers."""
     from bitsynth.bench import on_device
     from bitsynth.cli import layers_report
@@ -202,7 +205,9 @@ def _on_board(
 
     reports = []
     with output.progress(f"bench {host}") as say, Device(host, emulator=runner) as board:
-        for name in isa.split(",") if isa else board.isas()[:1]:
+        sets = isa.split(",") if isa else board.isas()[:1]
+        basis = layers_report.basis(sets, widths)
+        for name in sets:
             say(f"{name}: compiling, copying, running")
             answer, report = on_device.measure(board, load.load(name).name, widths, threads, names, rounds, ort)
             if report is None:
@@ -211,7 +216,7 @@ def _on_board(
             else:
                 layers_report.show(report)
                 reports.append(report)
-    return reports
+    return reports, basis
 
 
 def _sets(text: str) -> list[str]:

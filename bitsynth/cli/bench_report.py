@@ -9,8 +9,9 @@ from functools import partial
 from rich.table import Table
 from rich.text import Text
 
+from bitsynth.bench.found import Found
 from bitsynth.bench.kernels import COUNT_MODEL, MACS, Report, Row
-from bitsynth.bench.setting import digests
+from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output
 
 _Column = tuple[str, Callable[[Row], str]]
@@ -35,12 +36,16 @@ def show(report: Report) -> None:
         output.warning(str(problem))
 
 
-def as_json(reports: Sequence[Report]) -> bytes:
+def basis(chosen: Sequence[Found]) -> Basis:
+    """What figures of these kernels rest on."""
+    specs = [kernel.spec for found in chosen for kernel, _ in found.kernels]
+    return Basis(digests([found.isa for found in chosen], {(spec.act.bits, spec.wgt.bits) for spec in specs}))
+
+
+def as_json(reports: Sequence[Report], basis: Basis) -> bytes:
     """The setting, the kernels, and every figure of `reports`."""
     sets = [{**asdict(r), "problems": [str(p) for p in r.problems]} for r in reports]
-    widths = {(row.act_bits, row.w_bits) for r in reports for row in r.kernels if row.act_bits and row.w_bits}
-    isas = [r.isa for r in reports]
-    return figures.as_json(isas, digests(isas, widths), sets=sets)
+    return figures.as_json(basis, [r.isa for r in reports], sets=sets)
 
 
 def _setting(report: Report) -> str:

@@ -47,10 +47,11 @@ def explore(
         def progress(done: int, total: int) -> None:
             say(f"{done} of {total} plans", done, total)
 
+        basis = explore_report.basis([isa])
         found = survey(isa, cpu, *bits, workers=jobs, progress=progress)
     explore_report.show(found)
     if json_file:
-        figures.write(json_file, explore_report.as_json([found]))
+        figures.write(json_file, explore_report.as_json([found], basis))
     if plot:
         from bitsynth import explore_plot
 

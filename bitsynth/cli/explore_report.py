@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.text import Text
 
-from bitsynth.bench.setting import digests
+from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output
 from bitsynth.explore import INT8, MACS, Cell, Map, Plan, Rival
 
@@ -51,10 +51,14 @@ def ratios(found: Map, cell: Cell) -> str:
     return " ".join(_times(cell.times(rival)) for rival in (found.int8, found.fp32))
 
 
-def as_json(maps: Sequence[Map]) -> bytes:
-    """The setting, every plan of `maps`, and the kernels that the same planner made."""
-    made = digests(dict.fromkeys(m.isa for m in maps), layers=False)
-    return figures.as_json(kernels=made, proved=False, maps=facts(maps))
+def basis(isas: Iterable[str]) -> Basis:
+    """The kernels that the same planner made."""
+    return Basis(digests(set(isas), layers=False))
+
+
+def as_json(maps: Sequence[Map], basis: Basis) -> bytes:
+    """The setting, the kernels, and the maps."""
+    return figures.as_json(basis, proved=False, maps=facts(maps))
 
 
 def facts(maps: Sequence[Map]) -> list[dict[str, Any]]:

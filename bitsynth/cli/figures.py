@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
 
-from bitsynth.bench.setting import setting
+from bitsynth.bench.setting import Basis, facts
 from bitsynth.cli.files import require_writable
 from bitsynth.errors import ToolError
 from bitsynth.files import replace_file
@@ -34,10 +33,9 @@ def require(*files: Path | None, plot: Path | None, packages: Sequence[str] = ()
             raise ToolError(f"{file} is a folder; {_ADVICE}")
 
 
-def as_json(isas: Iterable[str] = (), kernels: Mapping[str, str] = MappingProxyType({}), **facts: Any) -> bytes:
-    """The setting, with the compilers for `isas`; digests of the kernels that `facts` rest on, and the facts."""
-    told = {"setting": setting(isas=isas), "kernels": dict(kernels)}
-    return json.dumps({**told, **facts}, indent=1).encode() + b"\n"
+def as_json(basis: Basis, isas: Iterable[str] = (), **figures: Any) -> bytes:
+    """The facts of a result (`setting.facts`) as text."""
+    return json.dumps(facts(basis, isas, **figures), indent=1).encode() + b"\n"
 
 
 def write(file: Path, data: bytes) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.bench.layers import PEER_KINDS, SUM, Report, Row
-from bitsynth.bench.setting import digests
+from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output
 from bitsynth.layers.default import sets_of
 
@@ -34,11 +34,14 @@ def show(report: Report) -> None:
         output.warning(f"{report.isa}: no {name}: {why}")
 
 
-def as_json(reports: Sequence[Report], widths: Collection[tuple[int, int]]) -> bytes:
-    """The setting, the kernels that layers of these widths choose from, and every figure of `reports`."""
-    isas = [r.isa for r in reports]
-    rested_on = digests(dict.fromkeys(x for isa in isas for x in sets_of(isa)), widths, layers=True)
-    return figures.as_json(isas, rested_on, reports=[asdict(r) for r in reports])
+def basis(isas: Iterable[str], widths: Collection[tuple[int, int]]) -> Basis:
+    """What figures rest on: the kernels that layers of these widths choose from."""
+    return Basis(digests({x for isa in isas for x in sets_of(isa)}, widths, layers=True))
+
+
+def as_json(reports: Sequence[Report], basis: Basis) -> bytes:
+    """The setting, the kernels, and every figure of `reports`."""
+    return figures.as_json(basis, [r.isa for r in reports], reports=[asdict(r) for r in reports])
 
 
 def as_csv(reports: Sequence[Report]) -> bytes:

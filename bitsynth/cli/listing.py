@@ -58,11 +58,9 @@ def list_kernels(check: Check = False, as_json: Json = False) -> None:
 
 
 def _read(path: Path, check: bool) -> _Cached:
-    user = cache.user_folder()
-    mine = path.is_relative_to(user)
-    place = path.relative_to(user if mine else cache.folders()[1]).parts
-    variant = "/".join(place[1:-1])
-    origin = "user" if mine else "shipped"
+    folder, place = cache.place(path)
+    variant = "/".join(place.parts[1:-1])
+    origin = "user" if folder == cache.user_folder() else "shipped"
     try:
         entry = cache.load_entry(path).entry if check else cache.read_entry(path)
         if entry.name != path.stem:

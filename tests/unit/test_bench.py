@@ -11,6 +11,7 @@ from suites import quick
 from bitsynth import cache, paths
 from bitsynth.bench import baselines, found, loops, timing
 from bitsynth.bench.kernels import COUNT_MODEL, Report, Row
+from bitsynth.bench.setting import Basis
 from bitsynth.bench.statistics import Summary, rank_correlation
 from bitsynth.build import host
 from bitsynth.cli import bench_report
@@ -206,8 +207,9 @@ def test_counted_table_tells_no_time(capsys):
 
 
 def test_json():
-    answer = json.loads(bench_report.as_json([report()]))
+    answer = json.loads(bench_report.as_json([report()], Basis({}, "c0ffee")))
     assert answer["setting"].keys() >= {"machine", "processor", "python", "bitsynth", "command"}
+    assert answer["setting"]["commit"] == "c0ffee"
     (only,) = answer["sets"]
     assert only["problems"] == ["broken.json is broken"]
     assert only["kernels"][0]["gmac_per_second"] == {"median": 100.0, "low": 100.0, "high": 100.0, "samples": 1}

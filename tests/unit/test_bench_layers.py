@@ -124,7 +124,7 @@ def test_tables(capsys):
 
 
 def test_json():
-    answer = json.loads(layers_report.as_json([report()], [(2, 1)]))
+    answer = json.loads(layers_report.as_json([report()], layers_report.basis(["avx2"], [(2, 1)])))
     assert answer["setting"].keys() >= {"processor", "command"}
     (only,) = answer["reports"]
     assert only["about"]["torch"]["instructions"] == "AVX2"

@@ -11,6 +11,7 @@ from bitsynth import cache
 from bitsynth.bench import setting
 from bitsynth.build import host
 from bitsynth.choice import Choice
+from bitsynth.errors import BitsynthWarning
 from bitsynth.isa import load
 from bitsynth.spec import MatmulSpec
 
@@ -110,6 +111,45 @@ def test_digests_are_of_some_kernels():
     some = setting.digests(["neon"], {(2, 1)})
     assert some == {place: digest for place, digest in every.items() if "_a2u_w1b_" in place}
     assert 0 < len(some) < len(every)
+
+
+def test_what_cannot_be_read_is_left_out_of_digests_with_a_warning(tmp_path, monkeypatch):
+    """Long work is not lost to a broken or misnamed file in the user's cache."""
+    shipped = setting.digests(["neon"], {(1, 1)})
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
+    for name in (f"{PLACE}.json", "neon/bs_mm_odd.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{")
+    with pytest.warns(BitsynthWarning) as caught:
+        found = setting.digests(["neon"], {(1, 1)})
+    assert found == {place: digest for place, digest in shipped.items() if place != PLACE}
+    assert [str(w.message).partition(" ")[0] for w in caught] == ["left", "left"]
+    assert all(any(name in str(w.message) for w in caught) for name in (f"{PLACE}.json", "bs_mm_odd"))
+
+
+@pytest.mark.parametrize("git", ["", "echo 'fatal: detected dubious ownership' >&2; exit 128"])
+def test_a_commit_is_unknown_without_a_git_that_tells(monkeypatch, tmp_path, git):
+    monkeypatch.setattr(setting.paths, "shipped_kernels", lambda: tmp_path / "kernels_cache")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / ".git").touch()
+    if git:
+        (tmp_path / "git").write_text(f"#!/bin/sh\n{git}\n")
+        (tmp_path / "git").chmod(0o755)
+    assert setting.commit() == "unknown"
+
+
+def test_what_figures_rest_on_is_as_it_was_before_they_were_measured(monkeypatch):
+    monkeypatch.setattr(setting, "commit", lambda: "changed since")
+    told = setting.facts(setting.Basis({PLACE: "0" * 32}, "before"), rows=[1])
+    assert told.keys() == {"setting", "kernels", "rows"}
+    assert told["setting"]["commit"] == "before"
+    assert told["kernels"] == {PLACE: "0" * 32}
+
+
+def test_a_place_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
+    for folder in cache.folders():
+        assert cache.place(folder / f"{PLACE}.json") == (folder, Path(PLACE))
 
 
 def test_a_setting_names_the_compiler_that_compiles(monkeypatch):
