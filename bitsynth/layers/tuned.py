@@ -1,7 +1,7 @@
 """Tuned schedules as text: a JSON file for an instruction set and widths, a user's folder over the shipped one.
 
-A schedule changes speed and never results, so what a file says is taken as it is, as long as it was measured on this
-kind of processor and with the kernels that are cached. What is no such file is warned of and passed over.
+A schedule changes speed and never results, so what a file says is taken as it is if it was measured on this kind of
+processor and with the kernels that are cached. A file that is not of this form is passed over with a warning.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def _kept(path: Path) -> tuple[Tuned, ...]:
 
 
 def _read(path: Path) -> tuple[Tuned, ...]:
-    """What a file has, none where there is none; SpecError for what is no such file."""
+    """What a file has, none where there is none; SpecError if it is not such a file."""
     try:
         data = read_file(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -31,11 +31,11 @@ class _Operation(msgspec.Struct):
 
 @contextmanager
 def opened(path: Path) -> Iterator[JournalStorage]:
-    """The studies of the file, begun where there is none; in the block only we write to it.
+    """The studies of the file, begun if there is none; in the block only we write to it.
 
     An empty file is one without studies. A last line that was cut off as it was written is dropped.
     SpecError for any other file, which stays as it is, and for what the block finds wrong in the studies; ToolError
-    where the file cannot be written.
+    if the file cannot be written.
     """
     try:
         _whole_bytes(path)  # Before a lock is made beside it.
@@ -63,7 +63,7 @@ class _File(JournalFileBackend):
 
 
 def _whole_bytes(path: Path) -> int:
-    """Bytes up to the end of the last whole line; SpecError where a line is no operation, or the file is a link."""
+    """Bytes up to the end of the last whole line; SpecError if a line is not an operation, or the file is a link."""
     if path.is_symlink():
         raise SpecError(f"{path} is a link; name the file itself with --study")
     try:
@@ -87,4 +87,4 @@ def _refused(path: Path) -> Iterator[None]:
     except (OSError, ToolError):
         raise
     except Exception as error:
-        raise SpecError(f"{path} is no study ({type(error).__name__}: {error}); {ADVICE}") from None
+        raise SpecError(f"{path} is not a study ({type(error).__name__}: {error}); {ADVICE}") from None

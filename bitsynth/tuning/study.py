@@ -157,7 +157,7 @@ def _schedule(trial: FrozenTrial) -> LayerSchedule:
 def open_study(path: Path, problem: Problem, space: Space, seal: str) -> Study:
     """The study of `problem` in the file, which may hold those of others; begun where there is none.
 
-    SpecError where the file is no such file, or the study has another `seal`; ToolError where it cannot be written.
+    SpecError if the file is not such a file, or the study has another `seal`; ToolError if it cannot be written.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     name, about = msgspec.json.encode(problem).decode(), {"format": FORMAT, "seal": seal}

@@ -81,7 +81,7 @@ def test_a_study_that_is_no_file(fails, tmp_path):
 def test_a_file_of_the_users_is_left_as_it_is(fails, tmp_path, text):
     study = tmp_path / "notes"
     study.write_text(text)
-    assert "notes is no study" in fails(2, *COMMAND, "--study", str(study))
+    assert "notes is not a study" in fails(2, *COMMAND, "--study", str(study))
     assert study.read_text() == text
     assert not (tmp_path / "notes.lock").exists()
 
@@ -95,7 +95,7 @@ def test_a_lock_that_is_another_file_is_left_as_it_is(fails, tmp_path):
 
 def test_a_study_that_is_nested_deeply(fails, tmp_path):
     (tmp_path / "study").write_text('{"op_code":' + "[" * 200_000 + "\n")
-    assert "study is no study" in fails(2, *COMMAND, "--study", str(tmp_path / "study"))
+    assert "study is not a study" in fails(2, *COMMAND, "--study", str(tmp_path / "study"))
 
 
 def test_a_disk_that_is_full_in_a_study(fails, tmp_path, monkeypatch):
@@ -115,7 +115,7 @@ def test_a_study_where_no_file_can_be_made(fails):
 
 def test_a_file_that_is_no_study(fails, tmp_path):
     (tmp_path / "study").write_text("text\n")
-    assert "study is no study" in fails(2, *COMMAND, "--study", str(tmp_path / "study"))
+    assert "study is not a study" in fails(2, *COMMAND, "--study", str(tmp_path / "study"))
 
 
 def test_a_folder_of_results_that_cannot_be_written(fails, tmp_path):

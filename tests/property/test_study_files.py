@@ -1,4 +1,4 @@
-"""A file that is no study keeps its bytes, whatever they are; a study loses at most a line that was cut off."""
+"""A file that is not a study keeps its bytes, whatever they are; a study loses at most a line that was cut off."""
 
 import json
 

@@ -367,7 +367,7 @@ def test_a_line_that_was_cut_off_is_dropped(reopen, tmp_path):
 def test_another_file(reopen, tmp_path, text):
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "study").write_text(text)
-    with pytest.raises(SpecError, match=r"new/study is no study .*; name another file with --study"):
+    with pytest.raises(SpecError, match=r"new/study is not a study .*; name another file with --study"):
         reopen()
 
 
@@ -375,7 +375,7 @@ def test_a_file_that_was_edited(reopen, tmp_path):
     run(reopen(), Pretended(), 3)
     file = tmp_path / "new" / "study"
     file.write_text(file.read_text().replace('"gather":"direct"', '"gather":"nowhere"'))
-    with pytest.raises(SpecError, match=r"is no study .*unknown gather 'nowhere'"):
+    with pytest.raises(SpecError, match=r"is not a study .*unknown gather 'nowhere'"):
         reopen()
 
 
