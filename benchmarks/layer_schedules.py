@@ -6,7 +6,8 @@
 All take turns, layer by layer and round by round. A sample is the fastest of a few calls that run the layer, from C,
 as often as one thread does in a millisecond; ratios are of one round's samples, then their medians. All is timed by the
 clock on the wall, which others on the machine slow down, two threads the most. Some virtual machines are slowed down
-after seconds of work on all cores: few rounds, and a rest before each configuration, are for those.
+after seconds of work on all cores: few rounds, and a rest before each configuration, are for those. Where others use
+the cores, both threads may come to share one: `chrt -f 5` before the command keeps them apart.
 """
 
 from __future__ import annotations

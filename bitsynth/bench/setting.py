@@ -36,6 +36,8 @@ def setting(packages: Sequence[str] = PACKAGES, isas: Iterable[str] = ()) -> dic
     rows = {"machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs", "processor": processor()}
     if hasattr(os, "getloadavg"):
         rows |= {"load at the end": ", ".join(f"{x:.1f}" for x in os.getloadavg()) + " (1, 5, 15 minutes)"}
+    if said := _scheduling():
+        rows["scheduling"] = said
     compilers = {f"compiler ({isa})": _compiler(isa) for isa in isas} or {"compiler": "none is used"}
     versions = {"python": platform.python_version(), **{p: _version(p) for p in packages}}
     return {**rows, **versions, **compilers, "commit": commit(), "command": command()}
@@ -103,6 +105,14 @@ def command() -> str:
     called = ["python", f"benchmarks/{script.name}"] if script.parent.name == "benchmarks" else ["bitsynth"]
     said = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_SAID)]
     return shlex.join([*said, *called, *sys.argv[1:]])
+
+
+def _scheduling() -> str:
+    """How this process goes before others, as `chrt` or `nice` may have said; empty where it does not."""
+    if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
+        return f"real-time, priority {os.sched_getparam(0).sched_priority}"
+    niceness = os.nice(0)
+    return f"niceness {niceness}" if niceness < 0 else ""
 
 
 def _is_of(path: Path, widths: Collection[tuple[int, int]]) -> bool:

@@ -2,7 +2,9 @@
 
 import importlib
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -163,6 +165,18 @@ def test_a_setting_names_the_compiler_that_compiles(monkeypatch):
         told = setting.setting(isas=[HERE])
         assert told[f"compiler ({HERE})"] == compiler.version
         assert told["command"].startswith(("BITSYNTH_CC=", "'BITSYNTH_CC="))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these policies")
+def test_a_setting_says_how_it_goes_before_others(monkeypatch):
+    monkeypatch.setattr(os, "sched_getscheduler", lambda pid: os.SCHED_OTHER)
+    monkeypatch.setattr(os, "nice", lambda more: 5)
+    assert "scheduling" not in setting.setting()
+    monkeypatch.setattr(os, "nice", lambda more: -5)
+    assert setting.setting()["scheduling"] == "niceness -5"
+    monkeypatch.setattr(os, "sched_getscheduler", lambda pid: os.SCHED_FIFO)
+    monkeypatch.setattr(os, "sched_getparam", lambda pid: os.sched_param(7))
+    assert setting.setting()["scheduling"] == "real-time, priority 7"
 
 
 def test_a_commit_is_marked_where_files_changed(monkeypatch, tmp_path):
