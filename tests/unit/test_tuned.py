@@ -3,6 +3,7 @@
 import json
 import os
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -286,6 +287,11 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ToolError, match=r"cannot write .*a2w1\.json"):
         store(result(), tmp_path / "file")
+
+
+def test_schedules_are_shipped():
+    files = product(("avx2", "avx512"), ("a1w1.json", "a2w1.json", "a2w2.json"))
+    assert {path.parts[-2:] for path in SHIPPED} == set(files)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}-{path.stem}")
