@@ -10,6 +10,9 @@ from bitsynth.bench.bars import times_faster
 from bitsynth.bench.kernels import MACS, Report, Row
 from bitsynth.plots import COLORS, panels, plain, save
 
+MOST_LEVEL = 20
+"""Kernels whose names have room side by side."""
+
 
 def draw(reports: Sequence[Report], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
@@ -26,7 +29,10 @@ def _bars(axes: Any, report: Report) -> None:
     for n, baseline in enumerate(report.baselines):
         label = f"{baseline.name}: {baseline.what}, {_figure(baseline, report)}"
         times_faster(axes, [r.ratios[baseline.name] for r in rows], label, n, len(report.baselines))
-    axes.set_xticks(range(len(rows)), [_label(r, rows) for r in rows], rotation=45 if len(rows) > 20 else 0)
+    if len(rows) > MOST_LEVEL:
+        axes.set_xticks(range(len(rows)), [_label(r, rows, ", ") for r in rows], rotation=90, fontsize=7)
+    else:
+        axes.set_xticks(range(len(rows)), [_label(r, rows, "\n") for r in rows])
     axes.set_ylabel("times faster than" if report.clock_ghz else "times fewer instructions than")
     axes.set_title(f"{report.isa}, one tile, packing excluded: higher is better", loc="left")
     axes.legend(loc="upper right", frameon=False, fontsize=9)
@@ -58,8 +64,8 @@ def _figure(row: Row, report: Report) -> str:
     return f"{row.per_128_mac.median:.0f} {report.unit}"
 
 
-def _label(row: Row, rows: Sequence[Row]) -> str:
+def _label(row: Row, rows: Sequence[Row], between: str) -> str:
     """The widths; with the tile where several kernels have them."""
     widths = f"A{row.act_bits}W{row.w_bits}"
     alone = sum((r.act_bits, r.w_bits) == (row.act_bits, row.w_bits) for r in rows) == 1
-    return widths if alone else f"{widths}\n{row.what}\n{row.tile}"
+    return widths if alone else between.join((widths, row.what, row.tile))
