@@ -20,10 +20,10 @@ SHIPPED = paths.isa_specs()
 def specs(tmp_path, monkeypatch):
     """An empty folder of instruction sets in the place of the shipped one."""
     monkeypatch.setattr(paths, "isa_specs", lambda: tmp_path)
-    for cached in (load.load, check._digests):
+    for cached in (load._load, check._digests):
         cached.cache_clear()
     yield tmp_path
-    for cached in (load.load, check._digests):
+    for cached in (load._load, check._digests):
         cached.cache_clear()
 
 
