@@ -283,7 +283,7 @@ def test_the_rule_is_sound(pair):
 
 @pytest.mark.slow
 @given(pairs())
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_the_rule_is_sound_on_more(pair):
     isa, wider, use = pair
     sound(load.load(isa), wider, use)
