@@ -62,7 +62,7 @@ def make(root: Path) -> int:
 
 def run_in(root: Path, command: str) -> int:
     """The exit code of `command` in a copy of this checkout, in `root`."""
-    home = root / "root" / "bitsynth"
+    home = root / "srv" / "bitsynth"
     home.mkdir(parents=True, exist_ok=True)
     copy = f"git ls-files -co --exclude-standard -z | tar -c --null -T- | tar -x -C {shlex.quote(str(home))}"
     subprocess.run(copy, shell=True, cwd=CHECKOUT, check=True)
@@ -72,7 +72,7 @@ def run_in(root: Path, command: str) -> int:
     passed = [f"{k}={v}" for k, v in os.environ.items() if k.startswith("PIP_")]
     inside = ["env", "-i", "HOME=/root", "LANG=C.UTF-8", "PATH=/usr/bin:/bin:/usr/sbin:/sbin", *passed]
     ready = "for d in proc dev sys; do mount --rbind /$d $d; done; mount --bind cpuinfo proc/cpuinfo"
-    enter = shlex.join(["chroot", ".", *inside, "bash", "-c", f"cd /root/bitsynth && {command}"])
+    enter = shlex.join(["chroot", ".", *inside, "bash", "-c", f"cd /srv/bitsynth && {command}"])
     os.chdir(root)
     return run_emulated(["sh", "-c", f"{ready}; exec {enter}"])
 
