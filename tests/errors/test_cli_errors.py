@@ -273,7 +273,7 @@ def dearer_runner_up(facts):
 
 FORGED = {
     one_claim_more: "claims of minimality",
-    lower_bound_met: "lower bound and cost",
+    lower_bound_met: "lower bound",
     dearer_runner_up: "runners-up",
 }
 
