@@ -74,7 +74,8 @@ class MatmulKernel:
         return self._form(msgspec.structs.replace(self.entry.kernel, bit_axis=position))
 
     def _form(self, kernel: Kernel) -> MatmulKernel:
-        return self if kernel == self.entry.kernel else MatmulKernel(self.sealed.form(kernel), self.spec)
+        made = self.sealed.form(kernel)
+        return self if made is self.sealed else MatmulKernel(made, self.spec)
 
     @property
     def entry(self) -> Entry:

@@ -10,6 +10,7 @@ import time
 from importlib import metadata
 
 import pytest
+from processes import gone
 
 from bitsynth import architecture, build, doctor
 from bitsynth.build import host, image, qemu, toolchain
@@ -228,28 +229,13 @@ def interrupted(isa, compiler, mark, number):
     return child.communicate(timeout=20)
 
 
-def alive(process):
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def gone(process):
-    deadline = time.monotonic() + 5
-    while alive(process) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not alive(process)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_the_compiler_and_all_it_started_end_with_us(cache, tmp_path, number):
     isa = native_isa()
     mark = tmp_path / "started"
     compiler = fake_compiler(tmp_path, f"sleep 60 & echo $! > {mark}.part; mv {mark}.part {mark}; wait")
     _, errors = interrupted(isa, compiler, mark, number)
-    assert gone(int(mark.read_text()))
+    assert gone(int(mark.read_text()), 5)
     if number == signal.SIGINT:
         assert "KeyboardInterrupt" in errors
         assert [p.name for p in cache.iterdir()] == ["locks"]

@@ -6,31 +6,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
+from processes import alive, gone
 
 import bitsynth
 from bitsynth.children import PIPE, Child, TooLate, TooMuch
 from bitsynth.workers import Worker
 
 PACKAGE = Path(bitsynth.__file__).parent
-
-
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def gone(pid):
-    end = time.monotonic() + 10
-    while alive(pid) and time.monotonic() < end:
-        time.sleep(0.01)
-    return not alive(pid)
 
 
 def test_nothing_else_starts_processes():
@@ -60,7 +45,7 @@ def test_what_it_says():
 def test_no_other_process_is_left_at_the_end():
     with Child(["sh", "-c", "sleep 60 & echo $!"]) as child:  # It keeps the pipes open.
         started = int(child.output(30)[0])
-    assert gone(started)
+    assert gone(started, 10)
     with pytest.raises(ProcessLookupError):
         os.killpg(child.pid, 0)
 
@@ -112,7 +97,7 @@ def test_one_that_leaves_another_that_talks():
 def test_one_that_says_too_much(where):
     with Child(["sh", "-c", f"yes {where}"]) as child, pytest.raises(TooMuch):
         child.output(30, 1 << 20)
-    assert gone(child.pid)
+    assert gone(child.pid, 10)
 
 
 def test_one_that_cannot_be_started(tmp_path):
@@ -152,10 +137,10 @@ def test_a_fork_has_children_of_its_own():
         both = {int(ours.stdout.readline()) for _ in range(2)}
         (other,) = both - {ours.pid}
         ours.kill()
-        assert gone(first)
+        assert gone(first, 10)
         assert alive(other)
         os.kill(os.getpgid(other) and parent(other), signal.SIGKILL)
-        assert gone(other)
+        assert gone(other, 10)
 
 
 def parent(pid):
