@@ -28,7 +28,7 @@ from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
 from bitsynth.bench.resnet18 import LAYERS, Layer, named
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.layers.default import sets_of
-from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.layers.schedule import LayerSchedule
 
 ISA = "neon"
 KEPT = LayerSchedule(ISA, "popcount", 0, "direct", sketch="paper")

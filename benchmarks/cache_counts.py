@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bitsynth import architecture, build
-from bitsynth.api import MatmulKernel
-from bitsynth.build import Runner, host, qemu
-from bitsynth.build.emulated import EmulatedRunner
-from bitsynth.build.image import read_image
+from bitsynth import toolchain
 from bitsynth.errors import ToolError
-from bitsynth.isa import load
+from bitsynth.host import features
+from bitsynth.isa import architecture, load
 from bitsynth.layers.library import compiled
+from bitsynth.matmul import MatmulKernel
+from bitsynth.run import qemu
+from bitsynth.run.elf import read_image
+from bitsynth.run.emulated import EmulatedRunner
+from bitsynth.run.runner import Runner
 
 LINE_BYTES = 64
 CACHES = {"L1": (32 << 10, 4), "L2": (512 << 10, 16)}
@@ -43,14 +45,16 @@ class Counts:
 @cache
 def plugin() -> Path:
     """The compiled plugin."""
-    here = next((i for i in map(load.load, load.names()) if i.table.arch == host.arch()), None)
+    here = next((i for i in map(load.load, load.names()) if i.table.arch == features.arch()), None)
     if here is None:
-        raise ToolError(f"no instruction set of this processor, {host.arch()}, is known")
+        raise ToolError(f"no instruction set of this processor, {features.arch()}, is known")
     sets = {f"{name}_SETS": size // LINE_BYTES // ways for name, (size, ways) in CACHES.items()}
     ways = {f"{name}_WAYS": ways for name, (_, ways) in CACHES.items()}
     flags = [f"-D{name}={value}" for name, value in {**sets, **ways}.items()]
     source = Path(__file__).with_suffix(".c")
-    return build.compile_for(here, {source.name: source.read_text(encoding="utf-8")}, flags=["-D_GNU_SOURCE", *flags])
+    return toolchain.compile_for(
+        here, {source.name: source.read_text(encoding="utf-8")}, flags=["-D_GNU_SOURCE", *flags]
+    )
 
 
 class Counter:

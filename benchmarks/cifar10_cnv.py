@@ -25,8 +25,8 @@ import report
 from models import can_run, checksums, default_models, natively
 from numpy.typing import NDArray
 
-from bitsynth.build import host
 from bitsynth.errors import SpecError
+from bitsynth.host import features
 from bitsynth.layers import Conv2d, Dense, Thresholds
 
 Array = NDArray[Any]
@@ -195,7 +195,7 @@ def main() -> int:
     sums = checksums(given.models, [f"{n}.npz" for n in NETWORKS])
     isas = given.isa or [i for i in ISAS if can_run(i)]
     if not isas:
-        raise SpecError(f"this processor, {host.arch()}, runs none of {', '.join(ISAS)}")
+        raise SpecError(f"this processor, {features.arch()}, runs none of {', '.join(ISAS)}")
     rows = [evaluate(network, isa, given.models, given.threads) for isa in isas for network in NETWORKS]
     setting = report.setting(*isas)
     if given.json:

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import report
 
-from bitsynth import explore_plot
+from bitsynth.bench.plots import survey
 from bitsynth.bench.setting import Basis
 from bitsynth.cli import explore_report, output
-from bitsynth.explore import Map, survey
 from bitsynth.isa.load import load
+from bitsynth.synth import survey as surveys
+from bitsynth.synth.survey import Map
 
 ISAS = ("avx2", "avx512", "neon", "neon_dotprod", "armv7_neon")
 RESULTS = Path(__file__).parent / "results"
@@ -38,7 +39,7 @@ def main() -> int:
 
 def _survey(isa: str, cpu: str) -> Map:
     with output.progress(f"{isa} on {cpu}", bar=True) as say:
-        found = survey(isa, cpu, progress=lambda done, total: say(f"{done} of {total} plans", done, total))
+        found = surveys.survey(isa, cpu, progress=lambda done, total: say(f"{done} of {total} plans", done, total))
     explore_report.show(found)
     return found
 
@@ -50,7 +51,7 @@ def write(folder: Path, isa: str, maps: Sequence[Map], basis: Basis) -> None:
     sections = (_section(found) for found in maps)
     plot = f"![maps and curves]({stem}.png)"
     report.write(folder, stem, f"{isa}: what wins where", __doc__ or "", facts, plot, *sections)
-    explore_plot.draw(maps, folder / stem)
+    survey.draw(maps, folder / stem)
 
 
 def _section(found: Map) -> str:

@@ -38,11 +38,11 @@ THREE_POPCOUNTS = 10.5
 STARTED = [("neon", 2, 1), ("neon", 1, 1), ("neon", 4, 4), ("avx2", 2, 1), ("avx2", 4, 4)]
 SYNTHESIZE = """\
 import json, sys, time
-from bitsynth import synth
-from bitsynth.spec import MatmulSpec
+from bitsynth.synth import synthesize
+from bitsynth.spec.matmul import MatmulSpec
 found = []
 for isa, act, wgt in json.loads(sys.argv[1]):
-    done = synth.synthesize(MatmulSpec.plain(isa, act, wgt))
+    done = synthesize.synthesize(MatmulSpec.plain(isa, act, wgt))
     stages, name = {}, ""
     for stage in done.stages:
         name = stage.name or name

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.plots import panels, plain, save
+from bitsynth.bench.plots.panels import panels, plain, save
 
 BARS = {"neon": ("NEON", "#0072b2"), "avx2": ("AVX2", "#e69f00")}
 PAPER = "#8c8c8c"

@@ -23,16 +23,17 @@ from pathlib import Path
 import msgspec
 import report
 
-from bitsynth import cache
 from bitsynth.bench.setting import Basis, digests
-from bitsynth.entry import Entry
 from bitsynth.errors import BitsynthError
 from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa, load
-from bitsynth.program import Step, Table
+from bitsynth.isa.step import Step
+from bitsynth.kernel.program import Table
 from bitsynth.schedule import cost
-from bitsynth.sketches import counts
-from bitsynth.sketches.counts import Count
+from bitsynth.sketches.popcount import counts
+from bitsynth.sketches.popcount.counts import Count
+from bitsynth.store import kernels
+from bitsynth.store.entry import Entry
 
 RESULTS = Path(__file__).parent / "results"
 UNITS = "Operations are per 128 multiply-accumulates, loads apart; bounds are of the steady loop."
@@ -145,9 +146,9 @@ def _findings() -> list[Finding]:
     Those for layers, which are what the same sketches give for tiles of fewer columns, are left out.
     """
     found: dict[str, Finding] = {}
-    for path in cache.every():
+    for path in kernels.every():
         try:
-            entry = cache.load_entry(path).entry
+            entry = kernels.load_entry(path).entry
         except BitsynthError as why:
             print(f"left out: {why}", file=sys.stderr)
             continue

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 import report
 
-from bitsynth import build
+from bitsynth import toolchain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa, load
+from bitsynth.run.runner import runner_for
 
 OPS = 32
 LOOPS = 400
@@ -138,7 +139,7 @@ def measure(isa: Isa, forms: Sequence[Instr], rounds: int) -> dict[tuple[str, st
     named = dict(enumerate(jobs(isa, forms)))
     source = HEAD + "".join(function(isa, f"f{k}", body) for k, (_, body) in named.items())
     needs = isa.requirements(instr.name for instr in forms)
-    runner = build.runner(isa, build.compile_for(isa, {"costs.c": source}, needs=needs), needs=needs)
+    runner = runner_for(isa, toolchain.compile_for(isa, {"costs.c": source}, needs=needs), needs=needs)
     ticks: dict[int, list[float]] = {k: [] for k in named}
     for _ in range(rounds):
         for k in named:

@@ -26,7 +26,7 @@ from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit import checked
 from bitsynth.bench.resnet18 import LAYERS, Layer
 from bitsynth.bench.statistics import Summary
-from bitsynth.build.runners import require_native
+from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers.default import default_schedule
 

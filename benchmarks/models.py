@@ -11,10 +11,10 @@ from pathlib import Path
 
 from forced import VARIABLE, forced
 
-from bitsynth import architecture
-from bitsynth.build import host
-from bitsynth.build.runners import runs_natively
 from bitsynth.errors import SpecError
+from bitsynth.host import features
+from bitsynth.host.placement import runs_natively
+from bitsynth.isa import architecture
 from bitsynth.isa.load import load
 
 
@@ -40,14 +40,14 @@ def checksums(folder: Path, used: Iterable[str]) -> dict[str, str]:
 def natively(isa: str) -> Iterator[bool]:
     """Whether `isa` runs natively; a forced runner is for the emulated set alone."""
     table = load(isa).table
-    with forced("" if table.arch == host.arch() else os.environ.get(VARIABLE, "")):
+    with forced("" if table.arch == features.arch() else os.environ.get(VARIABLE, "")):
         yield runs_natively(table)
 
 
 def can_run(isa: str) -> bool:
     """Whether there is any way to run `isa` here; says so where there is none."""
     table = load(isa).table
-    if architecture.named(table.arch).emulator or host.matches(table):
+    if architecture.named(table.arch).emulator or features.matches(table):
         return True
     print(f"{isa} is left out: it is not emulated, and this processor does not have it", file=sys.stderr)
     return False

@@ -24,18 +24,20 @@ import report
 from forced import forced
 
 import bitsynth
-from bitsynth import build
-from bitsynth.build import Compiler, Runner, host
+from bitsynth import toolchain
 from bitsynth.emit.statements import Scope
 from bitsynth.errors import Refuted, SpecError, ToolError
+from bitsynth.host import features
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
-from bitsynth.program import Kernel
+from bitsynth.kernel.program import Kernel
+from bitsynth.run.runner import Runner, runner_for
+from bitsynth.toolchain.compiler import Compiler
 
 ISA, SYMBOL = "neon", "bs_8x8"
 TARGET, PAPER, TVM = 13, 24, 49
 COLUMNS, WORD_BYTES = 8, 8
-DISASSEMBLERS = ("aarch64-linux-gnu-objdump", "llvm-objdump", *(["objdump"] if host.arch() == "aarch64" else []))
+DISASSEMBLERS = ("aarch64-linux-gnu-objdump", "llvm-objdump", *(["objdump"] if features.arch() == "aarch64" else []))
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,8 @@ def count(isa: Isa, kernel: Kernel, compiler: Compiler) -> Count:
     """Check the sums, then count: a call of the kernel less a call of a function that only returns."""
     text = source(isa, kernel)
     with forced("unicorn"):  # It counts.
-        library = build.compile_for(isa, {"paper_8x8.c": text}, compiler=compiler)
-        runner = build.runner(isa, library, count=True)
+        library = toolchain.compile_for(isa, {"paper_8x8.c": text}, compiler=compiler)
+        runner = runner_for(isa, library, count=True)
         check(runner, kernel)
         executed = executed_by(runner, 1) - executed_by(runner, 0)
         runner.close()
@@ -165,7 +167,7 @@ def counts() -> list[Count]:
     """One count a compiler."""
     isa = load(ISA)
     kernel = bitsynth.get_kernel(ISA, 1, 1).entry.kernel
-    compilers = build.compilers(isa)
+    compilers = toolchain.compilers(isa)
     if not compilers:
         raise ToolError("no compiler for AArch64: `bitsynth doctor` says what to install")
     return [count(isa, kernel, compiler) for compiler in compilers]

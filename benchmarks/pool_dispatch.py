@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import report
 
-from bitsynth import build, paths
-from bitsynth.build import host, process
+from bitsynth import paths, toolchain
 from bitsynth.errors import ToolError
+from bitsynth.host import features
 from bitsynth.isa import load
 from bitsynth.isa.load import Isa
+from bitsynth.processes import tool
 
 ROUNDS = 20_000
 DRIVER = Path(__file__).with_suffix(".c")
@@ -28,7 +29,7 @@ SHARES = {"least": 0, "10 %": 10, "median": 50, "90 %": 90}
 
 def own_set() -> Isa:
     """An instruction set of this processor; ToolError where none is known."""
-    isa = next((i for i in map(load.load, load.names()) if host.matches(i.table)), None)
+    isa = next((i for i in map(load.load, load.names()) if features.matches(i.table)), None)
     if isa is None:
         raise ToolError("no instruction set of this processor is known")
     return isa
@@ -37,12 +38,12 @@ def own_set() -> Isa:
 def program() -> Path:
     """The compiled driver."""
     files = {p.name: p.read_text(encoding="utf-8") for p in (*paths.runtime().glob("bs_pool.[ch]"), DRIVER)}
-    return build.compile_for(own_set(), files, flags=["-pthread"], shared=False)
+    return toolchain.compile_for(own_set(), files, flags=["-pthread"], shared=False)
 
 
 def rows(threads: int, rounds: int) -> list[list[str]]:
     """One row for each kind of dispatch."""
-    lines = process.run([str(program()), str(threads), str(rounds)], Path.cwd(), {}).splitlines()
+    lines = tool.run([str(program()), str(threads), str(rounds)], Path.cwd(), {}).splitlines()
     return [row(threads, *line.split()) for line in lines]
 
 

@@ -18,9 +18,9 @@ import report
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.errors import Undecided
 from bitsynth.isa.load import load
-from bitsynth.sketches import compute, query
-from bitsynth.sketches.solver import Budget
-from bitsynth.spec import MatmulSpec
+from bitsynth.sketches.popcount import compute, query
+from bitsynth.solver.budget import Budget
+from bitsynth.spec.matmul import MatmulSpec
 
 SHAPES = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3), (4, 4))
 SETS = ("avx2", "neon", "avx512")

@@ -16,8 +16,8 @@ from typing import Any
 
 import report
 
-from bitsynth import cache as store
 from bitsynth import paths
+from bitsynth.store import kernels as store
 
 FOLDER = Path(__file__).parent / "results"
 INDEX = "README.md"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
-from bitsynth.spec import Encoding, Operand
+from bitsynth.spec.matmul import Encoding, Operand
 
 Array = NDArray[Any]
 Attributes = dict[str, Any]

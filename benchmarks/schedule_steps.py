@@ -24,10 +24,10 @@ from bitsynth.bench.burst import burst
 from bitsynth.bench.low_bit import checked
 from bitsynth.bench.resnet18 import named
 from bitsynth.bench.statistics import Summary
-from bitsynth.build.runners import require_native
+from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
+from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned import Problem
-from bitsynth.schedule.layer import LayerSchedule
 
 (LAYER,) = named("C6")
 REPEATS = 12

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.plots import COLORS, panels, plain, save
+from bitsynth.bench.plots.panels import COLORS, panels, plain, save
 
 
 def draw(rows: Sequence[Any], stem: Path) -> None:

@@ -19,12 +19,14 @@ from pathlib import Path
 
 import report
 
-from bitsynth import cache, paths, synth
-from bitsynth.choice import METHODS, Choice
+from bitsynth import paths
 from bitsynth.errors import NoKernel
 from bitsynth.isa import load
 from bitsynth.isa.tables import IsaTable
-from bitsynth.spec import MatmulSpec
+from bitsynth.spec.matmul import MatmulSpec
+from bitsynth.spec.options import METHODS, Choice
+from bitsynth.store import kernels
+from bitsynth.synth import synthesize
 
 PAPER = ((1, 1), (2, 1), (2, 2))
 HEADLINE = ((1, 1), (2, 1), (2, 2), (3, 3))
@@ -64,11 +66,11 @@ def main() -> int:
         spec = MatmulSpec.plain(name, act_bits, w_bits)
         start = time.perf_counter()
         try:
-            found = synth.synthesize(spec, choice)
+            found = synthesize.synthesize(spec, choice)
         except NoKernel:
             print(f"{name} A{act_bits}W{w_bits} {choice.variant}: no kernel", flush=True)
             continue
-        cache.store(found.sealed)
+        kernels.store(found.sealed)
         took = time.perf_counter() - start
         print(f"{found.entry.name} {choice.variant} {found.entry.method} {took:.1f} s", flush=True)
     return 0

@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass
 
 import report
 
-from bitsynth import cache
 from bitsynth.bench.resnet18 import LAYERS, Layer
-from bitsynth.choice import Choice
 from bitsynth.layers.default import default_schedule
-from bitsynth.sketches import reduce
-from bitsynth.spec import MatmulSpec
-from bitsynth.synth import Synthesis, forget, synthesize
+from bitsynth.sketches.reduction import plan
+from bitsynth.spec.matmul import MatmulSpec
+from bitsynth.spec.options import Choice
+from bitsynth.store import kernels
+from bitsynth.synth.synthesize import Synthesis, forget, synthesize
 
 PAPER = {
     (1, 1): (2.4, 9.0, 5.8, 17.2, 5),
@@ -53,13 +53,13 @@ class Row:
 def cold(spec: MatmulSpec, choice: Choice) -> Synthesis:
     """A synthesis that reuses nothing from the ones before."""
     forget()
-    reduce.plan.cache_clear()
+    plan.plan.cache_clear()
     return synthesize(spec, choice)
 
 
 def schedule_seconds(spec: MatmulSpec, layer: Layer) -> float:
     """Seconds of choosing the layer's default schedule, certificates of its kernels checked again."""
-    cache.load_entry.cache_clear()
+    kernels.load_entry.cache_clear()
     start = time.perf_counter()
     default_schedule(spec.act, spec.wgt, layer.geometry, layer.image, spec.isa)
     return time.perf_counter() - start

@@ -21,12 +21,12 @@ from bitsynth.bench.burst import burst
 from bitsynth.bench.low_bit import checked
 from bitsynth.bench.resnet18 import named
 from bitsynth.bench.statistics import Summary
-from bitsynth.build.runners import require_native
-from bitsynth.choice import Choice
+from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d
 from bitsynth.layers.tuned import Problem
-from bitsynth.spec import MatmulSpec
+from bitsynth.spec.matmul import MatmulSpec
+from bitsynth.spec.options import Choice
 
 (LAYER,) = named("C2")
 REPEATS = 5

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.bars import grouped
-from bitsynth.plots import panels, plain, save
+from bitsynth.bench.plots.bars import grouped
+from bitsynth.bench.plots.panels import panels, plain, save
 
 
 def draw(rows: Sequence[Any], stem: Path) -> None:

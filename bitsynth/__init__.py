@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from bitsynth.errors import BitsynthError, NoKernel, Refuted, SpecError, ToolError, Undecided
 
 if TYPE_CHECKING:
-    from bitsynth.api import MatmulKernel, get_kernel
     from bitsynth.layers import Conv2d, Dense, Pool, Requantize, Scale, Thresholds
-    from bitsynth.schedule.layer import LayerSchedule
+    from bitsynth.layers.schedule import LayerSchedule
+    from bitsynth.matmul import MatmulKernel, get_kernel
 
 __version__ = "0.1.0"
 
@@ -35,9 +35,9 @@ __all__ = [
 
 
 _KEPT_IN = {
-    "bitsynth.api": ("MatmulKernel", "get_kernel"),
+    "bitsynth.matmul": ("MatmulKernel", "get_kernel"),
     "bitsynth.layers": ("Conv2d", "Dense", "Pool", "Requantize", "Scale", "Thresholds"),
-    "bitsynth.schedule.layer": ("LayerSchedule",),
+    "bitsynth.layers.schedule": ("LayerSchedule",),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from suites import quick
 
-from bitsynth import build
+from bitsynth import toolchain
 from bitsynth.isa import load
 
 LACKING = {
@@ -29,9 +29,9 @@ def emulator(isa: str) -> str | None:
     return shutil.which(LACKING[isa][0])
 
 
-def linker(isa: str) -> build.Compiler:
+def linker(isa: str) -> toolchain.Compiler:
     """The first compiler that links programs for `isa`, without building a libc first as zig does for minutes."""
-    found = [c for c in build.compilers(load.load(isa)) if c.family != "zig"]
+    found = [c for c in toolchain.compilers(load.load(isa)) if c.family != "zig"]
     if not found:
         pytest.skip(f"no gcc or clang links programs for {load.load(isa).table.arch}")
     return found[0]

@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock
 
-from bitsynth import synth
-from bitsynth.accept import accept
-from bitsynth.choice import Choice
-from bitsynth.entry import Entry, ProvedEntry
-from bitsynth.program import Kernel
-from bitsynth.proved import Proved, examine, statements
-from bitsynth.sketches.solver import Budget
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.kernel.program import Kernel
+from bitsynth.proof.proved import Proved, examine, statements
+from bitsynth.solver.budget import Budget
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.options import Choice
+from bitsynth.store.accept import accept
+from bitsynth.store.entry import Entry, ProvedEntry
+from bitsynth.synth import synthesize
 
 Config = tuple[str, str, int, int]
 
@@ -70,7 +70,7 @@ def sealed(isa: str, method: str, act_bits: int, w_bits: int) -> ProvedEntry:
 
 def _solved(isa: str, method: str, act_bits: int, w_bits: int) -> Entry:
     spec, choice = spec_of(isa, act_bits, w_bits), Choice(method)
-    (best,), others = synth.candidates(choice.isa(isa), spec, choice, Budget())
+    (best,), others = synthesize.candidates(choice.isa(isa), spec, choice, Budget())
     return ProvedEntry(on_record(best.kernel), choice, best.claims, best.bound, others).entry
 
 

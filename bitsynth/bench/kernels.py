@@ -13,17 +13,18 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth import build
-from bitsynth.api import MatmulKernel
-from bitsynth.bench import baselines, timing
-from bitsynth.bench.found import Found
+from bitsynth.bench import timing
+from bitsynth.bench.cached import Found
 from bitsynth.bench.loops import Loop, baseline_loop, clock_loop, kernel_loop
 from bitsynth.bench.statistics import Summary, rank_correlation
-from bitsynth.build.runners import runs_natively
-from bitsynth.build.toolchain import preferred, probe
 from bitsynth.errors import BitsynthError, ToolError
+from bitsynth.host.placement import runs_natively
+from bitsynth.isa import baselines
 from bitsynth.isa.load import Isa, load
-from bitsynth.names import KernelName
+from bitsynth.kernel.names import KernelName
+from bitsynth.matmul import MatmulKernel
+from bitsynth.run.runner import runner_for
+from bitsynth.toolchain.compiler import preferred, probe
 
 MACS = 128
 COUNT_MODEL = "ops+loads"
@@ -104,7 +105,7 @@ def measure(found: Found, rounds: int, progress: Progress) -> Report:
     isa = load(found.isa)
     timed = runs_natively(isa.table)
     compiler = preferred(isa)
-    run = build.runner(isa, probe(isa, compiler), count=not timed).description
+    run = runner_for(isa, probe(isa, compiler), count=not timed).description
     rivals, left_out = _baselines(isa, not timed)
     mine, problems = _kernels(found, not timed, progress)
     if not mine:

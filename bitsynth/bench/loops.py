@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth import build
-from bitsynth.api import MatmulKernel
-from bitsynth.bench.baselines import Baseline
-from bitsynth.build import Runner
-from bitsynth.build.memory import aligned
+from bitsynth import toolchain
 from bitsynth.errors import Refuted, ToolError
+from bitsynth.isa.baselines import Baseline
 from bitsynth.isa.load import Isa
-from bitsynth.names import KernelName
+from bitsynth.kernel.names import KernelName
+from bitsynth.matmul import MatmulKernel
+from bitsynth.run.memory import aligned
+from bitsynth.run.runner import Runner, runner_for
 from bitsynth.schedule.cost import AMORTISED_K
-from bitsynth.spec import Operand
+from bitsynth.spec.matmul import Operand
 
 L1_SHARE = 5 / 6
 """How much of the L1 data cache operands may take; the tile and the stack have the rest."""
@@ -117,8 +117,8 @@ def baseline_loop(baseline: Baseline, *, count: bool = False) -> Loop:
     """A baseline on a tile of random numbers; Refuted where its product is wrong."""
     table, symbol = baseline.table, baseline.table.function
     sources = {**baseline.files, **_repeat(symbol, _BASELINE[symbol], "baseline.h")}
-    library = build.compile_for(baseline.isa, sources, flags=baseline.macros)
-    runner = build.runner(baseline.isa, library, count=count)
+    library = toolchain.compile_for(baseline.isa, sources, flags=baseline.macros)
+    runner = runner_for(baseline.isa, library, count=count)
     act, wgt, out = _OPERANDS[symbol]
     step_bytes = table.k_step * (table.rows * act.itemsize + table.columns * wgt.itemsize)
     steps = _fitting(AMORTISED_K // table.k_step, lambda n: n * step_bytes)
@@ -142,7 +142,7 @@ def baseline_loop(baseline: Baseline, *, count: bool = False) -> Loop:
 
 def clock_loop(isa: Isa) -> Callable[[int], int]:
     """A function of n that takes n * `CLOCK_CYCLES` core cycles."""
-    runner = build.runner(isa, build.compile_for(isa, {"bs_clock.c": _CLOCK.read_text(encoding="utf-8")}))
+    runner = runner_for(isa, toolchain.compile_for(isa, {"bs_clock.c": _CLOCK.read_text(encoding="utf-8")}))
     return lambda n: runner.call("bs_clock", n, 1)
 
 

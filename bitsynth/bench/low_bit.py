@@ -12,7 +12,7 @@ from bitsynth.bench.peers.operands import convolve
 from bitsynth.bench.resnet18 import LAYERS, Layer
 from bitsynth.errors import Refuted
 from bitsynth.layers import Conv2d
-from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.layers.schedule import LayerSchedule
 
 PACKING = " packing"
 _PACKINGS = 16

@@ -13,13 +13,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from bitsynth import cache, paths
-from bitsynth.build import process
-from bitsynth.device.facts import here
-from bitsynth.entry import Entry
+from bitsynth import paths
 from bitsynth.errors import BitsynthError, BitsynthWarning, ToolError
+from bitsynth.host.facts import here
 from bitsynth.isa.load import load
-from bitsynth.names import KernelName
+from bitsynth.kernel.names import KernelName
+from bitsynth.processes import tool
+from bitsynth.store import kernels as store
+from bitsynth.store.entry import Entry
 
 PACKAGES = ("bitsynth", "numpy")
 CHANGED = "+changes"
@@ -59,11 +60,11 @@ def digests(
 
 
 def _entries(isas: Collection[str], widths: Collection[tuple[int, int]]) -> Iterator[tuple[str, Entry]]:
-    for path in cache.every():
-        _, place = cache.place(path)
+    for path in store.every():
+        _, place = store.place(path)
         try:
             if place.parts[0] in isas and _is_of(path, widths):
-                yield place.as_posix(), cache.read_entry(path)
+                yield place.as_posix(), store.read_entry(path)
         except BitsynthError as why:
             warnings.warn(f"left out: {why}", BitsynthWarning, stacklevel=3)
 
@@ -121,11 +122,11 @@ def _is_of(path: Path, widths: Collection[tuple[int, int]]) -> bool:
 
 
 def _git(folder: Path, *words: str) -> str:
-    return process.run(["git", *words], folder, {}).strip()
+    return tool.run(["git", *words], folder, {}).strip()
 
 
 def _compiler(isa: str) -> str:
-    from bitsynth.build.toolchain import preferred
+    from bitsynth.toolchain.compiler import preferred
 
     try:
         return preferred(load(isa)).version

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bitsynth import cache
 from bitsynth.cli import bench_report, figures, output
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
+from bitsynth.store import kernels as store
 
 app = typer.Typer(invoke_without_command=True, help="Measure kernels and layers.")
 
@@ -97,10 +97,10 @@ def kernels(
     sets = _sets(isa)
     bits = _bits("--act-bits", act_bits) if act_bits else [], _bits("--w-bits", w_bits) if w_bits else []
     figures.require(json_file, plot=plot, packages=["scipy"])
-    from bitsynth.bench import found
+    from bitsynth.bench import cached as cached_kernels
     from bitsynth.bench.kernels import measure
 
-    chosen = [found.find(name, *bits) for name in sets]
+    chosen = [cached_kernels.find(name, *bits) for name in sets]
     basis, reports = bench_report.basis(chosen), []
     for some in chosen:
         with output.progress(f"bench {some.isa}", bar=True) as say:
@@ -109,7 +109,7 @@ def kernels(
     if json_file:
         figures.write(json_file, bench_report.as_json(reports, basis))
     if plot:
-        from bitsynth.bench import plot as plotting
+        from bitsynth.bench.plots import kernels as plotting
 
         plotting.draw(reports, plot)
     problems = [p for r in reports for p in r.problems]
@@ -162,7 +162,7 @@ def resnet18(
     if csv_file:
         figures.write(csv_file, layers_report.as_csv(reports))
     if plot:
-        from bitsynth.bench import layers_plot
+        from bitsynth.bench.plots import layers as layers_plot
 
         layers_plot.draw(reports, plot)
 
@@ -173,8 +173,8 @@ def _here(
     """Measure beside peers on this machine, and show every report once it is there."""
     from bitsynth.bench import low_bit
     from bitsynth.bench.layers import beside_peers
-    from bitsynth.build.runners import require_native
     from bitsynth.cli import layers_report
+    from bitsynth.host.placement import require_native
 
     sets = _sets(isa)
     for name in sets:
@@ -223,11 +223,11 @@ def _sets(text: str) -> list[str]:
     """The instruction sets named, or those with kernels that this processor runs; SpecError for others."""
     if text:
         return [load.load(name).name for name in dict.fromkeys(text.split(","))]
-    from bitsynth.build import host
+    from bitsynth.host import features
 
-    homes = cache.folders()
+    homes = store.folders()
     cached = [name for name in load.names() if any(any(home.glob(f"{name}/**/bs_mm_*.json")) for home in homes)]
-    here = [name for name in cached if host.matches(load.load(name).table)]
+    here = [name for name in cached if features.matches(load.load(name).table)]
     if not here:
         raise SpecError(f"this processor runs none of {', '.join(cached)}; name one to be emulated with --isa")
     return here

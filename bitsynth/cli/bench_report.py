@@ -9,7 +9,7 @@ from functools import partial
 from rich.table import Table
 from rich.text import Text
 
-from bitsynth.bench.found import Found
+from bitsynth.bench.cached import Found
 from bitsynth.bench.kernels import COUNT_MODEL, MACS, Report, Row
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output

@@ -12,7 +12,7 @@ from bitsynth.cli.options import Json
 
 def doctor(as_json: Json = False) -> None:
     """Say which tools were found, what is missing, and what can be run here."""
-    from bitsynth.doctor import examine
+    from bitsynth.cli.checks import examine
 
     with output.progress("doctor") as say:
         say("compiling and running a probe")

@@ -12,7 +12,7 @@ from bitsynth.cli.files import require_writable
 from bitsynth.cli.options import Json
 from bitsynth.errors import SpecError
 from bitsynth.files import write_texts
-from bitsynth.spec import Encoding
+from bitsynth.spec.matmul import Encoding
 
 _ADVICE = "choose another folder with -o"
 

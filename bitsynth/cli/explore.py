@@ -42,7 +42,7 @@ def explore(
     with output.progress(f"explore {isa}", bar=True) as say:
         say("starting the solver")
         from bitsynth.cli import explore_report
-        from bitsynth.explore import survey
+        from bitsynth.synth.survey import survey
 
         def progress(done: int, total: int) -> None:
             say(f"{done} of {total} plans", done, total)
@@ -53,9 +53,9 @@ def explore(
     if json_file:
         figures.write(json_file, explore_report.as_json([found], basis))
     if plot:
-        from bitsynth import explore_plot
+        from bitsynth.bench.plots.survey import draw
 
-        explore_plot.draw([found], plot)
+        draw([found], plot)
 
 
 def _bits(option: str, text: str) -> list[int]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output
-from bitsynth.explore import INT8, MACS, Cell, Map, Plan, Rival
+from bitsynth.synth.survey import INT8, MACS, Cell, Map, Plan, Rival
 
 STYLES = {"popcount": "cyan", "lookup": "green", "multiply": "yellow", "dot": "magenta", INT8: "reverse"}
 ONE_LINE = 120

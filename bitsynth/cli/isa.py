@@ -14,11 +14,12 @@ from bitsynth import paths
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.options import IsaName, Json
+from bitsynth.conformance import check as isa_check
 from bitsynth.errors import Refuted
-from bitsynth.isa import check as isa_check
 from bitsynth.isa import load
 from bitsynth.isa.instr import Instr, Operand
 from bitsynth.isa.load import Isa
+from bitsynth.isa.tested import is_tested
 
 app = typer.Typer(invoke_without_command=True, help="List, show and check instruction sets.")
 Bless = Annotated[bool, typer.Option("--bless", help="Record that every form passed, so that synthesis may use it.")]
@@ -55,7 +56,7 @@ def _facts(isa: Isa) -> dict[str, Any]:
         "cpus": list(isa.table.cpu),
         "features": list(isa.table.features),
         "forms": len(isa.instrs),
-        "tested": sum(map(isa_check.is_tested, isa.instrs.values())),
+        "tested": sum(map(is_tested, isa.instrs.values())),
     }
 
 
@@ -91,7 +92,7 @@ def form_facts(instr: Instr) -> dict[str, Any]:
         "lane": instr.lane,
         "c": instr.text,
         "cost": {c: {"latency": x.latency, "per_cycle": x.per_cycle, "port": x.port} for c, x in instr.cost.items()},
-        "tested": isa_check.is_tested(instr),
+        "tested": is_tested(instr),
     }
 
 
@@ -103,7 +104,7 @@ def _instruction(isa: Isa, forms: Sequence[Instr]) -> list[RenderableType]:
     for column, cpu in zip(table.columns[2:], cpus, strict=False):
         column.min_width = max(len(_price(i, cpu)) for i in every)
     for i in forms:
-        tested = Text("yes", "green") if isa_check.is_tested(i) else Text("no", "red")
+        tested = Text("yes", "green") if is_tested(i) else Text("no", "red")
         table.add_row(f"  {i.name}", signature(i), *(_price(i, cpu) for cpu in cpus), tested)
     name = forms[0].name.rpartition(".")[0]
     feature = f" [{forms[0].feature}]" if forms[0].feature else ""

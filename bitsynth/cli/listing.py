@@ -11,14 +11,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from bitsynth import cache
-from bitsynth.choice import scope
 from bitsynth.cli import output
 from bitsynth.cli.options import Json
-from bitsynth.entry import Entry
+from bitsynth.cli.printable import printable
 from bitsynth.errors import BitsynthError, SpecError
 from bitsynth.isa.load import load
-from bitsynth.printable import printable
+from bitsynth.spec.options import scope
+from bitsynth.store import kernels
+from bitsynth.store.entry import Entry
 
 Check = Annotated[bool, typer.Option("--check", help="Check every certificate again, not the seal alone.")]
 
@@ -43,7 +43,7 @@ _NOTES = (
 
 def list_kernels(check: Check = False, as_json: Json = False) -> None:
     """List the cached kernels, the user's over the shipped ones."""
-    found = sorted((_read(path, check) for path in cache.every()), key=lambda c: c.variant)
+    found = sorted((_read(path, check) for path in kernels.every()), key=lambda c: c.variant)
     if as_json:
         output.write_json([_facts(c) for c in found])
     else:
@@ -58,11 +58,11 @@ def list_kernels(check: Check = False, as_json: Json = False) -> None:
 
 
 def _read(path: Path, check: bool) -> _Cached:
-    folder, place = cache.place(path)
+    folder, place = kernels.place(path)
     variant = "/".join(place.parts[1:-1])
-    origin = "user" if folder == cache.user_folder() else "shipped"
+    origin = "user" if folder == kernels.user_folder() else "shipped"
     try:
-        entry = cache.load_entry(path).entry if check else cache.read_entry(path)
+        entry = kernels.load_entry(path).entry if check else kernels.read_entry(path)
         if entry.name != path.stem:
             raise SpecError(f"{path} holds {entry.name}; delete it or give it back its name")
     except BitsynthError as why:

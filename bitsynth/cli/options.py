@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from bitsynth import cache
 from bitsynth.errors import SpecError
-from bitsynth.names import KernelName
+from bitsynth.kernel.names import KernelName
+from bitsynth.store import kernels
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and only JSON, on stdout.")]
 Name = Annotated[str, typer.Argument(help="A kernel's name, as `bitsynth list` prints it.", show_default=False)]
@@ -25,11 +25,11 @@ Variant = Annotated[
 
 def locate(name: str, variant: str | None) -> Path:
     """The cached file of the kernel called `name`; SpecError where there is none."""
-    path = cache.named(name)
+    path = kernels.named(name)
     if variant is None:
         return path
     isa = KernelName.parse(name).spec.isa
-    found = (p for p in cache.every() if p.name == path.name and p.parts[-3:-1] == (isa, variant))
+    found = (p for p in kernels.every() if p.name == path.name and p.parts[-3:-1] == (isa, variant))
     if (chosen := next(found, None)) is None:
         raise SpecError(f"no kernel {name} of variant {variant!r} in the cache; `bitsynth list` shows what there is")
     return chosen

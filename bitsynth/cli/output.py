@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import interrupts
-from bitsynth.printable import printable
+from bitsynth.cli.printable import printable
 
 BROKEN_PIPE = 141
 _UNBOUNDED = 100_000

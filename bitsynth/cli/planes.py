@@ -9,7 +9,8 @@ from itertools import combinations
 from operator import xor
 
 from bitsynth.isa.instr import Instr
-from bitsynth.program import Input, Planes, Step
+from bitsynth.isa.step import Step
+from bitsynth.kernel.program import Input, Planes
 
 
 def plane_text(table: int, bits: int) -> str:

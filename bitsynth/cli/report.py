@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.entry import Entry
 from bitsynth.isa.load import load
-from bitsynth.names import KernelName
+from bitsynth.kernel.names import KernelName
 from bitsynth.schedule.cost import Cost
-from bitsynth.spec import MatmulSpec
+from bitsynth.spec.matmul import MatmulSpec
+from bitsynth.store.entry import Entry
 
 _LABEL = 9
 

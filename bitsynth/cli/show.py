@@ -13,16 +13,17 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bitsynth import cache
-from bitsynth.api import MatmulKernel
 from bitsynth.cli import output
 from bitsynth.cli.options import Json, Name, Variant, locate
 from bitsynth.cli.planes import input_text, lane_text, plane_text
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
-from bitsynth.entry import Entry
 from bitsynth.isa.load import Isa, load
-from bitsynth.names import KernelName
-from bitsynth.program import Build, Constant, Kernel, Loop, Pass, Planes, Step
+from bitsynth.isa.step import Constant, Step
+from bitsynth.kernel.names import KernelName
+from bitsynth.kernel.program import Build, Kernel, Loop, Pass, Planes
+from bitsynth.matmul import MatmulKernel
+from bitsynth.store import kernels
+from bitsynth.store.entry import Entry
 
 _C = Annotated[bool, typer.Option("--c", help="Print the C source instead.")]
 
@@ -30,7 +31,7 @@ _C = Annotated[bool, typer.Option("--c", help="Print the C source instead.")]
 def show(name: Name, c: _C = False, variant: Variant = None, as_json: Json = False) -> None:
     """Show a cached kernel: inputs, programs, lane meanings, cost, or its C."""
     parsed = KernelName.parse(name)
-    found = cache.load_entry(locate(name, variant))
+    found = kernels.load_entry(locate(name, variant))
     entry = found.entry
     if c:
         sys.stdout.write(MatmulKernel(found, parsed.spec).source)

@@ -9,18 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from bitsynth import cache
-from bitsynth.api import MatmulKernel
-from bitsynth.choice import METHODS, SKETCHES, Choice
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.options import Json, Rlimit
 from bitsynth.cli.report import ON_RECORD, Line, claim_line, kernel_line, print_lines
-from bitsynth.entry import Entry, ProvedEntry
 from bitsynth.errors import SpecError
 from bitsynth.files import write_texts
 from bitsynth.isa.load import load
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.matmul import MatmulKernel
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.options import METHODS, SKETCHES, Choice
+from bitsynth.store import kernels
+from bitsynth.store.entry import Entry, ProvedEntry
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def synth(
     load(isa)
     choice = _choice(isa, method, cpu, sketch, model, channels)
     spec = MatmulSpec(isa, Operand(act_bits, act_encoding), Operand(w_bits, weight_encoding))
-    folder = to or cache.user_folder() / isa / choice.variant
+    folder = to or kernels.user_folder() / isa / choice.variant
     answer = None if fresh else _from_cache(spec, choice)
     if answer is None:
         require_writable(folder)
@@ -121,10 +121,10 @@ def _choice(isa: str, method: str | None, cpu: str, sketch: str, model: str, cha
 def _from_cache(spec: MatmulSpec, choice: Choice) -> _Answer | None:
     """The cached kernel, its certificate checked again; None where there is none."""
     start = time.perf_counter()
-    path = cache.find(spec, choice.variant)
+    path = kernels.find(spec, choice.variant)
     if path is None:
         return None
-    found = cache.load_entry(path)
+    found = kernels.load_entry(path)
     seconds = time.perf_counter() - start
     certificate = found.entry.certificate
     proof = f"{len(certificate.lemmas)} lemmas checked, {len(certificate.instructions)} on record"
@@ -158,15 +158,15 @@ def _figure(entry: Entry) -> float:
 
 def _solve(spec: MatmulSpec, choice: Choice, rlimit: int | None) -> _Answer:
     """Synthesize, prove and cache; nothing is kept where any of that fails."""
-    require_writable(cache.user_folder() / spec.isa)
+    require_writable(kernels.user_folder() / spec.isa)
     title = f"{spec.isa} A{spec.act.bits}W{spec.wgt.bits}, {choice.sketch} sketch"
     with output.progress(title) as say:
         say("starting the solver")
-        from bitsynth import synth as line
+        from bitsynth.synth import synthesize as line
 
         budget = {} if rlimit is None else {"rlimit": rlimit}
         found = line.synthesize(spec, choice, progress=say, **budget)
-    cache.store(found.sealed)
+    kernels.store(found.sealed)
     lines = tuple(Line(s.name, (s.found, s.verdict), s.seconds) for s in found.stages)
     return _Answer(found.sealed, (*lines, *_runners_up(found.entry)), found.seconds, cached=False)
 

@@ -21,7 +21,7 @@ from bitsynth.isa import load
 if TYPE_CHECKING:
     from bitsynth.layers.geometry import Geometry
     from bitsynth.layers.tuned import Problem
-    from bitsynth.tuning.outcome import Outcome
+    from bitsynth.tune.outcome import Outcome
 
 Size = tuple[int, int]
 _OWN = "A layer of your own"
@@ -133,7 +133,7 @@ def _require(problem: Problem) -> None:
 def _workplace(hosts: list[str], runner: str, problems: list[Problem]) -> Iterator[Callable[..., Outcome]]:
     """What tunes a problem, here or on boards; an error where one of `problems` cannot be measured there."""
     if hosts:
-        from bitsynth.tuning import boards, remote
+        from bitsynth.tune import boards, remote
 
         with ExitStack() as stack:
             with output.progress("tune") as say:
@@ -143,7 +143,7 @@ def _workplace(hosts: list[str], runner: str, problems: list[Problem]) -> Iterat
                 remote.require(found, problem)
             yield partial(remote.tuned, found)
     else:
-        from bitsynth.tuning import local
+        from bitsynth.tune import local
 
         for problem in problems:
             local.require(problem)

@@ -11,7 +11,7 @@ import msgspec
 from bitsynth.cli import output
 
 if TYPE_CHECKING:
-    from bitsynth.tuning.outcome import Outcome, Share
+    from bitsynth.tune.outcome import Outcome, Share
 
 
 def show(outcomes: Mapping[str, Outcome], as_json: bool) -> None:

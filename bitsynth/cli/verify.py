@@ -10,14 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from bitsynth import cache
 from bitsynth.cli import output
 from bitsynth.cli.options import Json, Name, Rlimit, Variant, locate
 from bitsynth.cli.report import Line, print_lines
-from bitsynth.entry import Entry, ProvedEntry
 from bitsynth.isa.load import load
-from bitsynth.names import KernelName
-from bitsynth.spec import MatmulSpec
+from bitsynth.kernel.names import KernelName
+from bitsynth.spec.matmul import MatmulSpec
+from bitsynth.store import kernels
+from bitsynth.store.entry import Entry, ProvedEntry
 
 _NoZ3 = Annotated[bool, typer.Option("--no-z3", help="Leave what takes the solver to the stored certificate.")]
 _NoMinimality = Annotated[bool, typer.Option("--no-minimality", help="Do not solve the sketch again.")]
@@ -52,7 +52,7 @@ def verify(
 def _composition(path: Path) -> tuple[list[Line], ProvedEntry]:
     """The checker's lemmas by class."""
     start = time.perf_counter()
-    found = cache.load_entry(path)
+    found = kernels.load_entry(path)
     spent = time.perf_counter() - start
     classes: dict[str, list[str]] = defaultdict(list)
     for lemma in found.proved.lemmas:
@@ -74,11 +74,13 @@ def _discharged(found: ProvedEntry, rlimit: int | None, say: Callable[[str], Non
     lemmas = output.count(len(found.proved.obligations), "instruction lemma")
     say("starting the solver")
     start = time.perf_counter()
-    from bitsynth import prove
-    from bitsynth.sketches.solver import DEFAULT_RLIMIT, Budget
+    from bitsynth.proof import discharge
+    from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 
     say(f"discharging {lemmas}")
-    asked = prove.discharge(load(found.entry.kernel.isa), found.proved.obligations, Budget(rlimit or DEFAULT_RLIMIT))
+    asked = discharge.discharge(
+        load(found.entry.kernel.isa), found.proved.obligations, Budget(rlimit or DEFAULT_RLIMIT)
+    )
     return Line("machine", (lemmas, f"discharged by Z3, {output.count(asked, 'query')}"), time.perf_counter() - start)
 
 
@@ -93,10 +95,10 @@ def _claims_on_record(entry: Entry) -> Line:
 def _solved_again(entry: Entry, rlimit: int | None, say: Callable[[str], None]) -> Line:
     """The sketches solved from scratch, which must give what the file claims."""
     start = time.perf_counter()
-    from bitsynth import synth
+    from bitsynth.synth import synthesize
 
     budget = {} if rlimit is None else {"rlimit": rlimit}
-    found = synth.solved_again(entry, progress=say, **budget)
+    found = synthesize.solved_again(entry, progress=say, **budget)
     same = "same kernel" if found.entry.kernel == entry.kernel else "another kernel of the same cost"
     return Line("claims", (_claims(entry), f"solved again, {same}"), time.perf_counter() - start)
 

@@ -16,13 +16,13 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from bitsynth.device import job, measured, onnx_peer
-from bitsynth.device.facts import SCRIPT, Facts
 from bitsynth.device.job import Sampling, Work
 from bitsynth.device.measured import LayerTimes, Measured
 from bitsynth.device.program import Program, Target, compile_program
 from bitsynth.device.session import ANSWER_SECONDS, Session
 from bitsynth.device.ssh import MOST_BYTES, Done, Ssh, TimedOut
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.host.facts import SCRIPT, Facts
 from bitsynth.isa.load import Requirements, load, names
 from bitsynth.layers import Conv2d, Scale
 from bitsynth.layers.pool import MOST_THREADS

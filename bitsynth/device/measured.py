@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bitsynth.device.facts import Facts
 from bitsynth.errors import Refuted, ToolError
+from bitsynth.host.facts import Facts
 
 
 @dataclass(frozen=True)

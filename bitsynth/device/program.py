@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bitsynth import build
-from bitsynth.api import MatmulKernel
-from bitsynth.emit.layer import board_source
+from bitsynth import toolchain
+from bitsynth.emit.runtime_abi import board_source
 from bitsynth.isa.load import Requirements, load
+from bitsynth.kernel.wellformed import needs
 from bitsynth.layers import library
-from bitsynth.spec import MatmulSpec
-from bitsynth.wellformed import needs
+from bitsynth.matmul import MatmulKernel
+from bitsynth.spec.matmul import MatmulSpec
 
 _FOLDER = Path(__file__).parent / "board"
 _FLAGS = ("-O3", "-static", "-pthread")
@@ -61,7 +61,7 @@ def compile_program(kernels: Iterable[MatmulKernel]) -> Program:
     target = Target.of(*chosen)
     flags = _FLAGS + _FLOATS
     return Program(
-        target, build.compile_for(load(target.isa), files, needs=target.needs, flags=flags, shared=False), chosen
+        target, toolchain.compile_for(load(target.isa), files, needs=target.needs, flags=flags, shared=False), chosen
     )
 
 

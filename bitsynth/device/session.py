@@ -6,10 +6,10 @@ import shlex
 from contextlib import ExitStack
 from typing import Self
 
-from bitsynth.children import Child
-from bitsynth.device.facts import SCRIPT
 from bitsynth.device.ssh import FAILED, MOST_BYTES, Done, Ssh
 from bitsynth.errors import ToolError
+from bitsynth.host.facts import SCRIPT
+from bitsynth.processes.child import Child
 
 ANSWER_SECONDS = 60
 _READY = "ready "

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO
 
-from bitsynth.children import Child, TooLate, TooMuch
-from bitsynth.device.children import Children
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.processes.child import Child, TooLate, TooMuch
+from bitsynth.processes.group import Group
 
 CONFIG = "BITSYNTH_SSH_CONFIG"
 """The variable of the environment that names another configuration than the user's own, for `ssh -F`."""
@@ -59,7 +59,7 @@ class Ssh:
 
     host: str
     config: str = field(default_factory=lambda: os.environ.get(CONFIG, ""))
-    _children: Children = field(default_factory=Children, repr=False, compare=False)
+    _children: Group = field(default_factory=Group, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[^\s\-][^\s]*", self.host):

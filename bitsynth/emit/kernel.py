@@ -12,19 +12,20 @@ from typing import Any
 
 import jinja2
 
-from bitsynth import architecture
 from bitsynth.emit.packing import packing, row_affines, slope, word_text
 from bitsynth.emit.programs import chain_text, initial_tile
 from bitsynth.emit.sides import blocks
 from bitsynth.emit.statements import Scope
 from bitsynth.files import marked
+from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
+from bitsynth.isa.step import Constant
 from bitsynth.isa.types import VecType
-from bitsynth.names import KernelName
-from bitsynth.program import Build, Constant, Kernel
-from bitsynth.proved import Proved
-from bitsynth.spec import MatmulSpec, affine
-from bitsynth.wellformed import constant_load, needs
+from bitsynth.kernel.names import KernelName
+from bitsynth.kernel.program import Build, Kernel
+from bitsynth.kernel.wellformed import constant_load, needs
+from bitsynth.proof.proved import Proved
+from bitsynth.spec.matmul import MatmulSpec, affine
 
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),

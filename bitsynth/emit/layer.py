@@ -1,77 +1,171 @@
-"""C around a layer: the kernel as the runtime takes it, and calls described by numbers."""
+"""A layer as C files that need nothing else: constants, kernel, runtime, self-test, example, CMake."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from bitsynth import runtime
-from bitsynth.emit.kernel import render
-from bitsynth.emit.packing import row_affines
-from bitsynth.isa.load import load
-from bitsynth.names import KernelName
-from bitsynth.program import Kernel
-from bitsynth.spec import MatmulSpec
+import numpy as np
+from numpy.typing import NDArray
 
-NUMBERS: tuple[tuple[str, str], ...] = (
-    *((name, "size_t") for name in ("groups", "in_channels", "out_channels", "kernel_h", "kernel_w")),
-    *((name, "size_t") for name in ("stride_h", "stride_w", "dilation_h", "dilation_w")),
-    *((name, "size_t") for name in ("pad_top", "pad_left", "pad_bottom", "pad_right", "act_bits", "pad_code")),
-    *((name, "size_t") for name in ("factor", "shift", "multiplier_shift", "out_bits", "threshold_count")),
-    ("in_layout", "enum bs_layout"),
-    ("out_layout", "enum bs_layout"),
-    ("epilogue", "enum bs_epilogue"),
-    ("gather", "enum bs_gather"),
-    *((name, "size_t") for name in ("columns_first", "block_rows", "band_rows")),
-)
-"""The numbers of `struct bs_layer` and their C types."""
+from bitsynth.emit.kernel import CSource, render
+from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS, kernel_header, runtime_files
+from bitsynth.errors import SpecError
+from bitsynth.files import marked
+from bitsynth.proof.proved import Proved
+from bitsynth.spec.matmul import MatmulSpec
 
-ARRAYS: tuple[tuple[str, str], ...] = (
-    ("weights", "uint8_t"),
-    ("start", "int32_t"),
-    ("affine", "int32_t"),
-    ("padding", "int32_t"),
-    ("scale", "float"),
-    ("bias", "float"),
-    ("multiplier", "int32_t"),
-    ("thresholds", "int32_t"),
-)
-"""The arrays of `struct bs_layer` and their C types."""
+Array = NDArray[Any]
+_WORD_BITS = 64
+_POOL = "bs_pool.c"
+_HEADERS = {
+    "alloca", "assert", "complex", "ctype", "endian", "errno", "features", "fenv", "float", "immintrin",
+    "inttypes", "iso646", "libintl", "limits", "locale", "malloc", "math", "memory", "pthread", "sched",
+    "setjmp", "signal", "stdalign", "stdarg", "stdatomic", "stdbool", "stddef", "stdint", "stdio", "stdlib",
+    "stdnoreturn", "string", "strings", "tgmath", "threads", "time", "uchar", "unistd", "wchar", "wctype",
+    "x86intrin",
+}  # fmt: skip
+"""Headers of these names would hide the system's."""
+_A_LINE = {"uint64_t": 4, "float": 6}
+_ENUMS = {
+    "in_layout": ("BS_NHWC", "BS_NCHW", "BS_PACKED"),
+    "out_layout": ("BS_NHWC", "BS_NCHW", "BS_PACKED"),
+    "epilogue": ("BS_INT32", "BS_FLOAT", "BS_REQUANTIZE", "BS_THRESHOLDS"),
+    "gather": ("BS_DIRECT", "BS_INDIRECT", "BS_IM2COL"),
+}
 
 
-def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
-    """The header that says what `bs_layer` needs of a kernel."""
-    name = str(KernelName.of(kernel, spec))
-    values: dict[str, Any] = {
-        "name": name,
-        "column_bytes": kernel.column_bytes,
-        "slack": load(kernel.isa).word.lanes,
-        "planes_apart": int(kernel.bit_axis == "outer"),
-        "has_row_term": kernel.has_row_terms,
-        "has_row_affine": row_affines(kernel, spec) != 0,
-    }
-    return {f"{name}_layer.h": render("layer_kernel.h.j2", values)}
+@dataclass(frozen=True, eq=False)
+class LayerText:
+    """A layer called `name`: its proved kernel, numbers and arrays of `struct bs_layer`.
+
+    `weight` (OC, IC / groups, KH, KW) holds codes, for the self-test.
+    """
+
+    name: str
+    proved: Proved
+    spec: MatmulSpec
+    numbers: Mapping[str, int]
+    arrays: Mapping[str, Array]
+    weight: NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        if not _can_name(self.name):
+            raise SpecError(
+                f"a layer cannot be named {self.name!r}: want letters, digits and _, a letter first, "
+                "neither main, a system header's name, nor what starts with bs_"
+            )
+
+    def files(self) -> dict[str, str]:
+        """File names and texts, marked as ours."""
+        kernel, runtime = CSource(self.proved, self.spec), runtime_files(threads=True)
+        values = self._values(kernel, runtime)
+        shared = {
+            f"{kernel.name}.h": kernel.header,
+            f"{kernel.name}.c": kernel.source,
+            f"{kernel.name}_features.c": kernel.features,
+            **kernel_header(self.proved.kernel, self.spec),
+            **runtime,
+        }
+        own = {
+            f"{self.name}.h": render("layer.h.j2", values),
+            f"{self.name}.c": render("layer.c.j2", values),
+            f"{self.name}_selftest.c": render("layer_selftest.c.j2", values),
+            "main.c": render("layer_main.c.j2", values),
+            "CMakeLists.txt": render("layer_cmake.j2", values),
+        }
+        return marked(own | shared | self._renamed(own | shared, kernel.name, _functions(shared)))
+
+    def _renamed(self, files: Mapping[str, str], kernel: str, functions: Sequence[str]) -> dict[str, str]:
+        """The C files with names of their own for what other layers in a program have too, compiled otherwise."""
+        names = sorted({*functions, *re.findall(rf"\b{kernel}\w*", "".join(files.values()))})
+        header = f"{self.name}_names.h"
+        lines = [f"#define {name} {self.name}_{name}" for name in names]
+        top = f'#include "{header}"\n'
+        sources = {n: top + text for n, text in files.items() if n.endswith(".c") and n != _POOL}
+        about = "/* Names of this layer alone: include it before bs_layer.h. */"
+        return {header: "\n".join([about, *lines, ""]), **sources}
+
+    def _values(self, kernel: CSource, runtime: Iterable[str]) -> dict[str, Any]:
+        codes, per_word = _dense_codes(self.weight, self.spec.wgt.bits)
+        return {
+            "name": self.name,
+            "guard": f"{self.name.upper()}_H",
+            "kernel_name": kernel.name,
+            "spec": self.spec,
+            "n": {field: self.numbers.get(field, 0) for field, _ in NUMBERS},
+            "fields": [(field, _number(field, self.numbers.get(field, 0))) for field, _ in NUMBERS],
+            "arrays": [
+                (n, c, _stored(c), *_elements(self.arrays[n], _stored(c))) for n, c in ARRAYS if n in self.arrays
+            ],
+            "codes": _lines([_hex(x) for x in codes], 4),
+            "code_words": len(codes),
+            "codes_per_word": per_word,
+            "sources": sorted(f for f in runtime if f.endswith(".c") and f != _POOL),
+            "pool": _POOL,
+            "cc_flags": kernel.needs.cc_flags,
+            "image": [self._test_size(way) for way in ("h", "w")],
+        }
+
+    def _test_size(self, way: str) -> int:
+        """Pixels that make a few windows, at the edges and away from them."""
+        n = self.numbers
+        edges = ("pad_top", "pad_bottom") if way == "h" else ("pad_left", "pad_right")
+        reach = n[f"dilation_{way}"] * (n[f"kernel_{way}"] - 1) + 1
+        return max(1, reach - sum(n[e] for e in edges)) + 4 * n[f"stride_{way}"]
 
 
-def call_source(name: str) -> dict[str, str]:
-    """C that runs any layer around the kernel `name`, as an array of numbers describes it."""
-    values: dict[str, Any] = {
-        "name": name,
-        "numbers": [field for field, _ in NUMBERS],
-        "casts": NUMBERS,
-        "arrays": ARRAYS,
-    }
-    return {f"{name}_layer_call.c": render("layer_call.c.j2", values)}
+def _can_name(name: Any) -> bool:
+    """Whether a layer can be called so: an identifier that nothing else has."""
+    if not isinstance(name, str) or name in ("main", *_HEADERS) or name.startswith("bs_"):
+        return False
+    return re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name) is not None
 
 
-def board_source(names: Sequence[str]) -> dict[str, str]:
-    """The table of kernels of a board's runner."""
-    return {"bs_kernels.c": render("board_kernels.c.j2", {"names": names})}
+def _functions(files: Mapping[str, str]) -> list[str]:
+    """The runtime's functions but those of the pool, which layers share."""
+    headers = (text for n, text in files.items() if n.endswith(".h") and not n.startswith("bs_pool"))
+    return [name for text in headers for name in re.findall(r"\b(bs_\w+)\(", text)]
 
 
-def runtime_files(*, threads: bool) -> dict[str, str]:
-    """The runtime's own files; the pool only where there are `threads`."""
-    folder = Path(runtime.__file__).parent
-    files = sorted(p for p in folder.iterdir() if p.suffix in (".c", ".h"))
-    return {p.name: p.read_text(encoding="utf-8") for p in files if threads or p.name != "bs_pool.c"}
+def _dense_codes(weight: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint64], int]:
+    """Codes as the self-test keeps them: as many to a word as fit, the first lowest."""
+    count = _WORD_BITS // bits
+    flat = np.zeros(math.ceil(weight.size / count) * count, np.uint64)
+    flat[: weight.size] = weight.reshape(-1)
+    shifts = np.arange(count, dtype=np.uint64) * np.uint64(bits)
+    return np.bitwise_or.reduce(flat.reshape(-1, count) << shifts, axis=1), count
+
+
+def _stored(ctype: str) -> str:
+    """Bytes are written as words: fewer numbers for a compiler to read."""
+    return "uint64_t" if ctype == "uint8_t" else ctype
+
+
+def _elements(array: Array, ctype: str) -> tuple[int, list[str]]:
+    """How many, and lines of initializers."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if ctype == "uint64_t":
+        words = np.frombuffer(flat.tobytes().ljust(-(-flat.nbytes // 8) * 8, b"\0"), "<u8")
+        return len(words), _lines([_hex(x) for x in words], _A_LINE[ctype])
+    texts = [f"{float(x).hex()}f" for x in flat] if ctype == "float" else [_int32(int(x)) for x in flat]
+    return len(flat), _lines(texts, _A_LINE.get(ctype, 12))
+
+
+def _hex(x: Any) -> str:
+    return f"0x{int(x):016x}"
+
+
+def _int32(x: int) -> str:
+    return "INT32_MIN" if x == -(2**31) else str(x)
+
+
+def _lines(texts: list[str], a_line: int) -> list[str]:
+    return [", ".join(texts[i : i + a_line]) for i in range(0, len(texts), a_line)]
+
+
+def _number(field: str, value: int) -> str:
+    return _ENUMS[field][value] if field in _ENUMS else str(value)

@@ -14,9 +14,9 @@ from typing import Literal
 import numpy as np
 
 from bitsynth.errors import Refuted
-from bitsynth.pack import Codes, packed
-from bitsynth.program import Input, Kernel, Planes, Table, bit_tables
-from bitsynth.spec import MatmulSpec, affine
+from bitsynth.kernel.packing import Codes, packed
+from bitsynth.kernel.program import Input, Kernel, Planes, Table, bit_tables
+from bitsynth.spec.matmul import MatmulSpec, affine
 
 WORD_BYTES = 8
 """Codes that are packed at once."""

@@ -10,8 +10,9 @@ import msgspec
 from bitsynth.emit.sides import SideText, side_bytes
 from bitsynth.emit.statements import Rename, Scope
 from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
-from bitsynth.program import Acc, Kernel, Loop, Pass, Step, period, row_free
+from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, period, row_free
 
 
 @dataclass(frozen=True)

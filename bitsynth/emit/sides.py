@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bitsynth.program import Input, Kernel, Planes, Table, number
+from bitsynth.kernel.program import Input, Kernel, Planes, Table, number
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
-from bitsynth.program import Step
 
 Rename = Callable[[str], str]
 

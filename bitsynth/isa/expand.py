@@ -10,8 +10,8 @@ import keyword
 import math
 from collections.abc import Mapping, Sequence
 
-from bitsynth import architecture
 from bitsynth.errors import SpecError
+from bitsynth.isa import architecture
 from bitsynth.isa import lane as lane_text
 from bitsynth.isa.bits import FUNCTIONS
 from bitsynth.isa.instr import Cost, Instr, Operand

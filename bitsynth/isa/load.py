@@ -17,9 +17,10 @@ from typing import Any
 
 import msgspec
 
-from bitsynth import architecture, paths
+from bitsynth import paths
 from bitsynth.errors import SpecError
 from bitsynth.files import read_file
+from bitsynth.isa import architecture
 from bitsynth.isa import lane as lane_text
 from bitsynth.isa.expand import forms, setting, vector_type
 from bitsynth.isa.instr import Instr

@@ -9,8 +9,8 @@ from typing import Any
 from bitsynth.errors import SpecError
 from bitsynth.isa.bits import Domain
 from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
-from bitsynth.program import Constant, Step
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.layer import ARRAYS, NUMBERS
 from bitsynth.emit.packing import packing
+from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS
+from bitsynth.kernel.packing import Codes, tiles
+from bitsynth.kernel.program import Kernel
 from bitsynth.layers.geometry import Geometry
-from bitsynth.pack import Codes, tiles
-from bitsynth.program import Kernel
-from bitsynth.spec import Encoding, MatmulSpec, affine
+from bitsynth.spec.matmul import Encoding, MatmulSpec, affine
 
 Array = NDArray[Any]
 ALIGN = 64

@@ -11,23 +11,23 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitsynth.build import Runner
-from bitsynth.build.memory import aligned
-from bitsynth.emit.layer_files import LayerText
+from bitsynth.emit.layer import LayerText
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import write_texts
 from bitsynth.isa.load import load, run_by
-from bitsynth.layers import forks
+from bitsynth.layers import fork_safety
+from bitsynth.layers.bind import scheduled_kernel
 from bitsynth.layers.constants import LAYOUTS, Constants, constants
 from bitsynth.layers.epilogue import Epilogue, Scale
 from bitsynth.layers.geometry import Geometry, Pair, edges, pair
-from bitsynth.layers.kernel import scheduled_kernel
 from bitsynth.layers.library import library
 from bitsynth.layers.pool import Pool, pool_of
+from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned import schedule_for
 from bitsynth.layers.words import packed_words
-from bitsynth.schedule.layer import LayerSchedule
-from bitsynth.spec import Encoding, MatmulSpec, Operand, affine, plain_array
+from bitsynth.run.memory import aligned
+from bitsynth.run.runner import Runner
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand, affine, plain_array
 
 Array = NDArray[Any]
 Call = Callable[[], int]
@@ -105,7 +105,7 @@ class Conv2d:
         self._numbers, self._bytes = self._constants.blob()
         self._arena, self._lock = np.zeros(0, np.uint8), Lock()
         self._runner: Runner | None = None
-        forks.mended(self)
+        fork_safety.mended(self)
 
     def after_fork(self) -> None:
         """As if it did not run: the thread that ran it is not in a forked process."""

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 import msgspec
 
-from bitsynth import cache
-from bitsynth.build import host
-from bitsynth.build.runners import runs_natively
-from bitsynth.choice import METHODS, Choice
-from bitsynth.entry import Entry
 from bitsynth.errors import NoKernel
+from bitsynth.host import features
+from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Isa, load, names, narrower
 from bitsynth.isa.tables import CpuTable
+from bitsynth.kernel.program import Table
+from bitsynth.kernel.wellformed import needs
 from bitsynth.layers.geometry import Geometry
-from bitsynth.program import Table
+from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.schedule.cost import cycles_per_128_mac, stall_per_128_mac
-from bitsynth.schedule.layer import LayerSchedule
-from bitsynth.spec import MatmulSpec, Operand
-from bitsynth.wellformed import needs
+from bitsynth.spec.matmul import MatmulSpec, Operand
+from bitsynth.spec.options import METHODS, Choice
+from bitsynth.store import kernels
+from bitsynth.store.entry import Entry
 
 Fits = Callable[[Entry], bool]
 """Whether a processor has what a kernel needs."""
@@ -86,8 +86,8 @@ def candidates(act: Operand, wgt: Operand, isa: str, fits: Fits | None = None) -
         spec = MatmulSpec(name, act, wgt)
         for method in METHODS:
             for channels in CHANNELS:
-                path = cache.find(spec, Choice(method, channels=channels).variant)
-                if path is not None and (fits or runs)(entry := cache.load_entry(path).entry):
+                path = kernels.find(spec, Choice(method, channels=channels).variant)
+                if path is not None and (fits or runs)(entry := kernels.load_entry(path).entry):
                     yield Candidate(entry, method, channels)
 
 
@@ -110,13 +110,13 @@ def home_of(isa: str) -> str:
 
 
 def _sets() -> list[str]:
-    return [n for n in names() if load(n).table.arch == host.arch() and runs_natively(load(n).table)]
+    return [n for n in names() if load(n).table.arch == features.arch() and runs_natively(load(n).table)]
 
 
 def runs(entry: Entry) -> bool:
     """Whether this processor has what the kernel needs, or emulation runs it anyway."""
     isa = load(entry.kernel.isa)
-    return not runs_natively(isa.table) or not host.lacking(needs(isa, entry.kernel).host)
+    return not runs_natively(isa.table) or not features.lacking(needs(isa, entry.kernel).host)
 
 
 def _rows(most: int) -> range:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
-from bitsynth.spec import MAX_BITS, plain_array
+from bitsynth.spec.matmul import MAX_BITS, plain_array
 
 Array = NDArray[Any]
 

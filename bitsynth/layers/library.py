@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bitsynth import build
-from bitsynth.api import MatmulKernel
-from bitsynth.build import Runner
-from bitsynth.build.runners import runs_natively
-from bitsynth.emit.layer import call_source, kernel_header, runtime_files
+from bitsynth import toolchain
+from bitsynth.emit.runtime_abi import call_source, kernel_header, runtime_files
+from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
-from bitsynth.spec import MatmulSpec
+from bitsynth.matmul import MatmulKernel
+from bitsynth.run.runner import Runner, runner_for
+from bitsynth.spec.matmul import MatmulSpec
 
 FLAGS = ("-O3",)
 
@@ -23,7 +23,7 @@ def library(kernel: MatmulKernel) -> Runner:
     key = kernel.entry.digest, kernel.spec
     if key not in _made:
         isa, needs = load(kernel.spec.isa), kernel.needs
-        _made[key] = build.runner(isa, compiled(kernel), needs=needs)
+        _made[key] = runner_for(isa, compiled(kernel), needs=needs)
     return _made[key]
 
 
@@ -31,7 +31,7 @@ def compiled(kernel: MatmulKernel) -> Path:
     """The shared library of the kernel, the runtime and what calls it."""
     isa = load(kernel.spec.isa)
     sources = files(kernel, threads=runs_natively(isa.table))
-    return build.compile_for(isa, sources, needs=kernel.needs, flags=FLAGS)
+    return toolchain.compile_for(isa, sources, needs=kernel.needs, flags=FLAGS)
 
 
 def files(kernel: MatmulKernel, *, threads: bool) -> dict[str, str]:

@@ -9,9 +9,9 @@ from functools import cache
 from threading import Lock, get_ident
 from typing import Any, Self
 
-from bitsynth.build import Runner
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.layers import forks
+from bitsynth.layers import fork_safety
+from bitsynth.run.runner import Runner
 
 MOST_THREADS = 256
 
@@ -29,7 +29,7 @@ class Pool:
         self._turn, self._address, self._closed = Lock(), 0, False
         self._user: int | None = None
         self._end: weakref.finalize[..., Pool] | None = None
-        forks.mended(self)
+        fork_safety.mended(self)
 
     def __repr__(self) -> str:
         return f"<bitsynth Pool of {self.threads} threads{', closed' if self._closed else ''}>"

@@ -14,19 +14,20 @@ from pathlib import Path
 
 import msgspec
 
-from bitsynth import cache, paths
-from bitsynth.build.runners import runs_natively
-from bitsynth.choice import Choice
-from bitsynth.entry import Entry
+from bitsynth import paths
 from bitsynth.errors import BitsynthWarning, NoKernel, SpecError
 from bitsynth.files import locked, read_file, replace_file, set_aside, unwritable
+from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
+from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.wellformed import MAX_UNROLL
 from bitsynth.layers.default import default_schedule, home_of, runs, sets_of
 from bitsynth.layers.geometry import Geometry
-from bitsynth.program import Kernel
-from bitsynth.schedule.layer import LayerSchedule
-from bitsynth.spec import Encoding, MatmulSpec, Operand
-from bitsynth.wellformed import MAX_UNROLL
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.options import Choice
+from bitsynth.store import kernels
+from bitsynth.store.entry import Entry
 
 FORMAT = 2
 _LEAST_NS, _MOST_NS = 1.0, 1e15
@@ -155,10 +156,10 @@ def entry_of(problem: Problem, schedule: LayerSchedule) -> Entry:
     """The cached kernel that `schedule` runs, wherever that may be; NoKernel where there is none."""
     spec = msgspec.structs.replace(problem, isa=schedule.isa).spec()
     choice = Choice(schedule.method, schedule.sketch, channels=schedule.channels)
-    path = cache.find(spec, choice.variant)
+    path = kernels.find(spec, choice.variant)
     if path is None:
         raise NoKernel(f"the kernel of {schedule} is gone from the cache; tune again")
-    return cache.load_entry(path).entry
+    return kernels.load_entry(path).entry
 
 
 def store(tuned: Tuned, folder: Path) -> Path:
@@ -201,7 +202,7 @@ def _is_for_here(known: Tuned) -> bool:
     """Whether it was measured on the kind of processor that will run it; one that only emulates it is of no kind."""
     if not runs_natively(load(known.problem.isa).table):
         return True
-    from bitsynth.device.facts import here
+    from bitsynth.host.facts import here
 
     return known.processor == here().kind
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import pairwise
 
 import msgspec
 
-from bitsynth.errors import SpecError
-from bitsynth.isa.instr import Instr, Metric
-from bitsynth.isa.load import Isa, load
+from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Step
 from bitsynth.isa.tables import ANY_PORT
-from bitsynth.program import Kernel, Pass, Step, row_free
+from bitsynth.kernel.program import Kernel, Pass, row_free
 
 AMORTISED_K = 576
 """K over which flushes are spread where none is given: 3 x 3 x 64, layer C2 of ResNet-18."""
@@ -34,26 +32,6 @@ class Cost(msgspec.Struct, frozen=True):
     loads_per_128_mac: float
     instructions: int
     cycles: dict[str, float]
-
-
-def names(isa: Isa) -> list[str]:
-    """The models `--cost` takes."""
-    return ["ops", "length", *isa.table.cpu]
-
-
-@lru_cache
-def metric(isa_name: str, model: str) -> Metric:
-    """What one instruction costs under `model`: 1, or cycles of throughput on a CPU."""
-    isa = load(isa_name)
-    if model not in names(isa):
-        raise SpecError(f"unknown cost model {model!r}; {isa_name} knows {', '.join(names(isa))}")
-    if model in ("ops", "length"):
-        return _one
-    return lambda instr: 1.0 / min(instr.cost[model].per_cycle, isa.table.cpu[model].vector_per_cycle)
-
-
-def _one(instr: Instr) -> float:
-    return float(instr.instructions)
 
 
 def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[str]) -> int:

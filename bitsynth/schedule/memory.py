@@ -8,8 +8,8 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
-from bitsynth.program import Memory
-from bitsynth.sketches.terms import adder
+from bitsynth.kernel.program import Memory
+from bitsynth.sketches.lanes.terms import adder
 
 
 def memory(isa: Isa, row_bytes: int) -> Memory:

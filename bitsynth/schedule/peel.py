@@ -12,7 +12,8 @@ from bitsynth.isa.domains.forms import Inexact, Payload, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
-from bitsynth.program import Loop, Pass, Step
+from bitsynth.isa.step import Step
+from bitsynth.kernel.program import Loop, Pass
 
 MOST_STEPS = 256
 """A longer step, all rows counted, is not written twice: it would crowd the instruction cache."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from bitsynth.isa.load import Isa
-from bitsynth.program import Kernel, Pass, Step
+from bitsynth.isa.step import Step
+from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.schedule import cost
 
 

@@ -1,1 +1,1 @@
-"""What programs may look like: gates on one bit position, blocks of planes, reductions."""
+"""What programs may look like: bit counts, products in lanes, widening reductions, the paper's own."""

@@ -19,8 +19,8 @@ from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.domains.symbolic import SymbolicDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.types import VecType
-from bitsynth.require_z3 import z3
-from bitsynth.sketches.solver import Budget, Model
+from bitsynth.solver.budget import Budget, Model
+from bitsynth.solver.z3 import z3
 
 Goal = Callable[[Sequence[Any]], Any]
 

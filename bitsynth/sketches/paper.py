@@ -19,13 +19,14 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
-from bitsynth.program import Acc, Loop, Pass, Planes, bit_tables
-from bitsynth.require_z3 import z3
-from bitsynth.sketches import cegis, reduce
+from bitsynth.kernel.program import Acc, Loop, Pass, Planes, bit_tables
+from bitsynth.sketches import cegis
 from bitsynth.sketches.cegis import Line
-from bitsynth.sketches.reduce import Constants, Plan
-from bitsynth.sketches.solver import Budget
-from bitsynth.spec import MatmulSpec
+from bitsynth.sketches.reduction import plan as reduction
+from bitsynth.sketches.reduction.plan import Constants, Plan
+from bitsynth.solver.budget import Budget
+from bitsynth.solver.z3 import z3
+from bitsynth.spec.matmul import MatmulSpec
 
 MAX_PAIR = 6
 GROUPS = 4
@@ -76,7 +77,7 @@ def build(isa: Isa, spec: MatmulSpec, found: PaperCompute, metric: Metric) -> tu
             f"the paper's sketch has no kernel for A{spec.act.bits}W{spec.wgt.bits}: "
             f"a step adds up to {most} to a byte lane, and its compute phase has byte lanes only"
         )
-    plan = reduce.plan(isa, reduce.Counted(GROUPS, most, -most, menu=isa.table.paper.reduce), 1, metric)
+    plan = reduction.plan(isa, reduction.Counted(GROUPS, most, -most, menu=isa.table.paper.reduce), 1, metric)
     constants: Constants = {}
     step = Trace(isa, LinearDomain(1), constants=constants)
     blank = Register(isa.word, (0,) * isa.word.lanes)
@@ -87,7 +88,7 @@ def build(isa: Isa, spec: MatmulSpec, found: PaperCompute, metric: Metric) -> tu
     for level in plan.pre:
         sums = level.apply(step, sums)
     after = [step.apply(plan.accumulate, [acc, s]) for acc, s in zip(accs, sums, strict=True)]
-    flush, tile = reduce.flush_program(isa, plan, {1: accs}, constants, metric)
+    flush, tile = reduction.flush_program(isa, plan, {1: accs}, constants, metric)
     made = tuple(Acc(a, str(plan.acc_type), n) for a, n in zip(accs, after, strict=True))
     built = Pass(
         rows=tuple(Planes((t,), 0, 8, 8) for t in bit_tables(spec.act.bits)),

@@ -15,18 +15,17 @@ import pytest
 import ssh_server
 from suites import quick
 
-from bitsynth import architecture
-from bitsynth.build import host
 from bitsynth.cli import main
 from bitsynth.device import Device, Facts, job, program
 from bitsynth.device.device import RunFailed
 from bitsynth.device.ssh import TimedOut
 from bitsynth.errors import Refuted, SpecError, ToolError
-from bitsynth.isa import load
+from bitsynth.host import features
+from bitsynth.isa import architecture, load
 from bitsynth.layers import Conv2d, Dense, Scale, Thresholds
 from bitsynth.layers.default import candidates
-from bitsynth.schedule.layer import LayerSchedule
-from bitsynth.spec import Encoding, Operand
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.spec.matmul import Encoding, Operand
 
 pytestmark = pytest.mark.toolchains
 
@@ -102,7 +101,7 @@ def test_layers_are_timed_by_a_processor(server):
         again = board.measure(layers("auto")[:1], repeats=1)
     assert server.left() == []
     assert facts == got.before
-    assert got.after.machine == facts.machine in architecture.named(host.arch()).machines
+    assert got.after.machine == facts.machine in architecture.named(features.arch()).machines
     assert layers("auto")[0][1].kernel.spec.isa in sets
     assert [len(x.ns) for x in got.layers] == [4, 4, 4, 4]
     assert [len(x.fp32_ns) for x in got.layers] == [4, 0, 4, 4]
@@ -159,7 +158,7 @@ def test_layers_of_all_methods_take_turns_in_one_program(server, skip_isa):
 
 
 def test_kernels_of_one_name_take_turns(server, skip_isa):
-    if missing := host.missing(load.load("avxvnni").table):
+    if missing := features.missing(load.load("avxvnni").table):
         skip_isa("avxvnni", f"code needs a processor with {', '.join(missing)}; this one lacks it")
     assert len({x.kernel.name for x in two_schedules("avxvnni")[0]}) < len(two_schedules("avxvnni")[0])
     with Device("board") as board:
@@ -327,7 +326,7 @@ def test_copies_and_run_share_the_time(server):
 
 def elsewhere():
     """An instruction set of another architecture."""
-    return "avx2" if host.arch() == "aarch64" else "neon"
+    return "avx2" if features.arch() == "aarch64" else "neon"
 
 
 def test_a_board_of_another_architecture(server):

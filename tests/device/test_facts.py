@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from bitsynth.device.facts import SCRIPT, Facts
+from bitsynth.host.facts import SCRIPT, Facts
 
 PI = """\
 machine aarch64

@@ -15,15 +15,15 @@ import pytest
 from optuna.trial import TrialState
 from suites import quick
 
-from bitsynth import cache
-from bitsynth.build import host
 from bitsynth.cli import main
-from bitsynth.device.facts import here
+from bitsynth.host import features
+from bitsynth.host.facts import here
 from bitsynth.isa import load
 from bitsynth.layers import Conv2d
-from bitsynth.tuning.operands import Operands
+from bitsynth.store import kernels
+from bitsynth.tune.operands import Operands
 
-HERE = [name for name in load.names() if host.matches(load.load(name).table)]
+HERE = [name for name in load.names() if features.matches(load.load(name).table)]
 pytestmark = [
     pytest.mark.toolchains,
     pytest.mark.skipif(not HERE, reason="code needs a processor with a shipped instruction set; this one lacks it"),
@@ -50,7 +50,7 @@ CUT_OFF = """\
 @pytest.fixture(autouse=True)
 def user(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    cache.load_entry.cache_clear()
+    kernels.load_entry.cache_clear()
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def test_a_full_disk(server, command, fails, study, file):
 
 
 def test_another_architecture(server, command, fails):
-    elsewhere = "avx2" if host.arch() == "aarch64" else "neon"
+    elsewhere = "avx2" if features.arch() == "aarch64" else "neon"
     said = fails(4, *command, "--isa", elsewhere, *on("board"))
     assert f"error: board is {here().machine}, 64-bit: it does not run {elsewhere} code, which is for " in said
     assert HERE[0] in said

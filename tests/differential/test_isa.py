@@ -12,12 +12,15 @@ import pytest
 from mutants import EQUIVALENT, OUTSIDE, RULES, VALUES, mutants, representatives, wrong_at
 from suites import quick
 
-from bitsynth import architecture
-from bitsynth.build import host, runners, toolchain
+from bitsynth.conformance import check, harness
+from bitsynth.conformance.inputs import Trial
 from bitsynth.errors import Refuted, SpecError, ToolError
-from bitsynth.isa import check, harness, load
+from bitsynth.host import features
+from bitsynth.host.placement import runs_natively
+from bitsynth.isa import architecture, load, tested
 from bitsynth.isa.domains.concrete import ConcreteDomain
-from bitsynth.isa.inputs import Trial
+from bitsynth.run.runner import runner_for
+from bitsynth.toolchain import compiler as compilers
 
 pytestmark = pytest.mark.toolchains
 
@@ -30,8 +33,8 @@ def unavailable(isa_name):
     """Why nothing can be compiled or run for this instruction set; empty if it can."""
     isa = load.load(isa_name)
     try:
-        library = toolchain.probe(isa, toolchain.preferred(isa))
-        runners.runner(isa, library, needs=isa.requirements(isa.instrs)).close()
+        library = compilers.probe(isa, compilers.preferred(isa))
+        runner_for(isa, library, needs=isa.requirements(isa.instrs)).close()
     except ToolError as error:
         return str(error)
     return ""
@@ -89,12 +92,12 @@ def test_forms_are_what_the_machine_does(name, skip_isa):
 def test_every_form_is_what_the_machine_does(isa, monkeypatch):
     """All of them anew, and what the record says was tested is what has passed now."""
     with monkeypatch.context() as without:
-        without.setattr(check, "_digests", no_record)
+        without.setattr(tested, "_digests", no_record)
         report = check.check_isa(isa)
     assert report.failures == ()
     assert {r.form: r.cases for r in report.results} == {n: len(i.imms) for n, i in isa.instrs.items()}
     assert all(r.inputs and r.coverage for r in report.results)
-    assert check._digests(isa.name) == {r.form: r.digest for r in report.results}
+    assert tested._digests(isa.name) == {r.form: r.digest for r in report.results}
 
 
 def no_record(isa):
@@ -114,7 +117,7 @@ def test_both_emulators_agree(name, kind, monkeypatch):
 
 @pytest.mark.slow
 def test_every_compiler_gives_the_same(isa):
-    for compiler in toolchain.compilers(isa):
+    for compiler in compilers.compilers(isa):
         report = check.check_isa(isa, forms=one_of_each_table(isa.name), compiler=compiler)
         assert report.failures == (), compiler.name
 
@@ -144,7 +147,7 @@ def test_what_is_required_is_not_skipped(required, allowed, outcome):
 
 @pytest.mark.parametrize("name", ISAS)
 def test_the_record_is_of_the_present_declarations(name):
-    check.require_tested(load.load(name).instrs.values())
+    tested.require_tested(load.load(name).instrs.values())
 
 
 @pytest.mark.parametrize("name", quick(("neon",), of=ISAS))
@@ -209,10 +212,10 @@ def test_one_lane_of_many_is_noticed(skip_isa):
     assert instr.name in str(failure)
 
 
-@pytest.mark.parametrize("name", [n for n in ISAS if load.load(n).table.arch == host.arch()][:1])
+@pytest.mark.parametrize("name", [n for n in ISAS if load.load(n).table.arch == features.arch()][:1])
 def test_a_probe_that_denies_what_runs_is_refuted(name, skip_isa):
     isa = available(name, skip_isa)
-    if not runners.runs_natively(isa.table):
+    if not runs_natively(isa.table):
         pytest.skip(f"{name} code needs a processor with it; this one lacks it")
     asked, form = isa.table.host_features[-1], next(iter(isa.instrs))
     probes = {**isa.table.probes, asked: f"!{isa.table.probes[asked]}"}

@@ -7,8 +7,8 @@ from operator import mul
 import numpy as np
 from solved import sealed
 
-from bitsynth import api
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth import matmul
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
 
 ISAS = ("avx2", "neon")
 WIDTHS = [(a, w) for a in (1, 2, 3, 4) for w in (1, 2, 3, 4)]
@@ -19,14 +19,14 @@ PATTERNS = ("random", "zeros", "ones", "max", "min", "alternating")
 @cache
 def kernel(isa, act_bits, w_bits, act="unsigned", wgt="bipolar"):
     """The shipped kernel."""
-    return api.get_kernel(isa, act_bits, w_bits, act, wgt)
+    return matmul.get_kernel(isa, act_bits, w_bits, act, wgt)
 
 
 @cache
 def of_method(isa, method, act_bits, w_bits, act="unsigned", wgt="bipolar"):
     """The kernel of one method, compiled once."""
     spec = MatmulSpec(isa, Operand(act_bits, Encoding(act)), Operand(w_bits, Encoding(wgt)))
-    return api.MatmulKernel(sealed(isa, method, act_bits, w_bits), spec)
+    return matmul.MatmulKernel(sealed(isa, method, act_bits, w_bits), spec)
 
 
 def encodings(act_bits, w_bits):

@@ -7,11 +7,11 @@ import pytest
 from suites import quick
 
 import bitsynth
-from bitsynth import architecture, build
-from bitsynth.api import MatmulKernel
-from bitsynth.build import qemu
+from bitsynth import toolchain
 from bitsynth.cli import main
-from bitsynth.isa import load
+from bitsynth.isa import architecture, load
+from bitsynth.matmul import MatmulKernel
+from bitsynth.run import qemu
 
 pytestmark = pytest.mark.toolchains
 
@@ -58,8 +58,8 @@ def test_every_compiler_builds_its_program(kernel):
     isa, program = load.load(ISA), qemu.find(EMULATOR.qemu)
     if program is None:
         pytest.skip("qemu is not on PATH")
-    compilers = build.compilers(isa)
+    compilers = toolchain.compilers(isa)
     assert compilers
     for compiler in compilers:
-        path = build.compile_for(isa, kernel.files, shared=False, compiler=compiler)
+        path = toolchain.compile_for(isa, kernel.files, shared=False, compiler=compiler)
         assert subprocess.run([program, path], check=False).returncode == 0, compiler.name

@@ -5,20 +5,21 @@ import shutil
 
 import pytest
 
-from bitsynth import cache, paths
+from bitsynth import paths
 from bitsynth.bench import loops
-from bitsynth.build import host
 from bitsynth.cli import main
+from bitsynth.host import features
+from bitsynth.store import kernels
 
 pytestmark = pytest.mark.slow
-TIMED = pytest.mark.skipif(not {"avx2", "fma"} <= host.features(), reason="this processor lacks AVX2 or FMA")
+TIMED = pytest.mark.skipif(not {"avx2", "fma"} <= features.features(), reason="this processor lacks AVX2 or FMA")
 BITS = ["--act-bits", "1,2", "--w-bits", "1"]
 
 
 @pytest.fixture(autouse=True)
 def user(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    cache.load_entry.cache_clear()
+    kernels.load_entry.cache_clear()
     return tmp_path / "cache"
 
 
@@ -60,7 +61,7 @@ def test_a_broken_file_is_named_and_the_others_measured(tmp_path, user, capsys):
 
 
 def test_counted(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(host, "arch", lambda: "x86_64")
+    monkeypatch.setattr(features, "arch", lambda: "x86_64")
     answer = bench(tmp_path, "--isa", "neon", *BITS)
     assert (answer["isa"], answer["unit"], answer["clock_ghz"]) == ("neon", "instructions", None)
     assert {"fp32", "int8", "int8_sdot"} == {b["name"] for b in answer["baselines"]}

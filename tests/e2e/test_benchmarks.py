@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bitsynth.build import host
+from bitsynth.host import features
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 SETTING = {"machine", "processor", "python", "bitsynth", "z3-solver", "numpy", "commit", "command"}
-HAS_FMA = {"avx2", "fma"} <= host.features()
+HAS_FMA = {"avx2", "fma"} <= features.features()
 
 
 def run(script, *args):

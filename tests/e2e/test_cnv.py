@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bitsynth.build import host
+from bitsynth.host import features
 from bitsynth.isa.load import load
 from bitsynth.layers import pack, unpack
 
@@ -41,7 +41,7 @@ def test_the_maximum_of_packed_codes(functions, bits):
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", ["avx2", "avx512", "neon"])
 def test_logits(models, isa, skip_isa):
-    native = host.matches(load(isa).table)
+    native = features.matches(load(isa).table)
     if not native and load(isa).table.arch == "x86_64":
         skip_isa(isa, f"{isa} code needs a processor with it; this one lacks it")
     done = run("--models", models, "--isa", isa, "--json")

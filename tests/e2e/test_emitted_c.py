@@ -14,28 +14,30 @@ from reference import ISAS, WIDTHS, encodings, kernel, of_method
 from solved import REPRESENTATIVE, entry, name, on_record
 from suites import quick
 
-from bitsynth import api, build, verify
+from bitsynth import matmul, toolchain
 from bitsynth.emit.kernel import CSource
 from bitsynth.errors import ToolError
 from bitsynth.isa import load
-from bitsynth.program import Constant
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.isa.step import Constant
+from bitsynth.proof import checker
+from bitsynth.run.runner import runner_for
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
 
 pytestmark = pytest.mark.toolchains
 
 STRICT = ("-DBITSYNTH_NO_MAIN", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes")
-COMPILERS = [(isa, c) for isa in ISAS for c in build.compilers(load.load(isa))]
+COMPILERS = [(isa, c) for isa in ISAS for c in toolchain.compilers(load.load(isa))]
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g")
 DIRECTORY = Path(__file__).parent
 
 
 @cache
 def compiled(isa, compiler, case):
-    return build.compile_for(load.load(isa), kernel(isa, *case).files, flags=STRICT, compiler=compiler)
+    return toolchain.compile_for(load.load(isa), kernel(isa, *case).files, flags=STRICT, compiler=compiler)
 
 
 def selftest(isa, compiler, case):
-    runner = build.runner(load.load(isa), compiled(isa, compiler, case))
+    runner = runner_for(load.load(isa), compiled(isa, compiler, case))
     return runner.call(f"{kernel(isa, *case).name}_selftest", bits=32)
 
 
@@ -53,12 +55,12 @@ def test_clean_and_right_under_every_compiler(isa, compiler, case):
 def test_every_method_is_clean_under_a_compiler(config, skip_isa):
     """And right, where the machine runs or emulates the instruction set."""
     isa, k = load.load(config[0]), of_method(*config)
-    found = build.compilers(isa)
+    found = toolchain.compilers(isa)
     if not found:
         skip_isa(config[0], f"no compiler for {config[0]}")
-    library = build.compile_for(isa, k.files, flags=STRICT, compiler=found[0], needs=k._c.needs)
+    library = toolchain.compile_for(isa, k.files, flags=STRICT, compiler=found[0], needs=k._c.needs)
     try:
-        runner = build.runner(isa, library, needs=k._c.needs)
+        runner = runner_for(isa, library, needs=k._c.needs)
     except ToolError as why:
         skip_isa(config[0], str(why))
     assert runner.call(f"{k.name}_selftest", bits=32) == 0
@@ -87,13 +89,13 @@ def test_the_selftest_sees_a_wrong_kernel():
     right, wrong = (f"code_terms[] = {{ {', '.join(map(str, x))} }};" for x in (terms, (*terms[:-1], terms[-1] + 1)))
     files = {file: text.replace(right, wrong) for file, text in k.files.items()}
     assert files != k.files
-    library = build.compile_for(load.load("avx2"), files, flags=("-DBITSYNTH_NO_MAIN",))
-    assert build.runner(load.load("avx2"), library).call(f"{k.name}_selftest", bits=32) > 0
+    library = toolchain.compile_for(load.load("avx2"), files, flags=("-DBITSYNTH_NO_MAIN",))
+    assert runner_for(load.load("avx2"), library).call(f"{k.name}_selftest", bits=32) > 0
 
 
 def test_row_terms_are_added_from_aligned_zeros():
     """clang has `vld1.32 {d0[], d1[]}, [r0:32]` load an int32_t, which faults where bytes need no alignment."""
-    source = api.get_kernel("armv7_neon", 4, 4, cpu="a72").source
+    source = matmul.get_kernel("armv7_neon", 4, 4, cpu="a72").source
     assert "more_from = zero;" in source
     assert "static const int32_t zero[4]" in source
 
@@ -104,7 +106,7 @@ def test_constants_of_64_bits_are_numbers_of_their_type(monkeypatch):
     wide = Constant("k8", "u64x4", (2**64 - 1, 2**63, 2**63 - 1, 0))
     changed = msgspec.structs.replace(kernel_of, constants=(*kernel_of.constants, wide))
     spec = MatmulSpec("avx2", Operand(2, Encoding.UNSIGNED), Operand(2, Encoding.BIPOLAR))
-    monkeypatch.setattr(verify, "check_used", lambda *_: None)
+    monkeypatch.setattr(checker, "check_used", lambda *_: None)
     source = CSource(on_record(changed), spec).source
     assert "UINT64_C(18446744073709551615), UINT64_C(9223372036854775808), 9223372036854775807, 0" in source
 
@@ -222,16 +224,16 @@ SANITIZED = [
 def test_no_undefined_behaviour(case):
     """Exact buffers, every tail and tile edge, under AddressSanitizer and UBSan."""
     isa = load.load("avx2")
-    native = [c for c in build.compilers(isa) if c.family in ("gcc", "clang")]
+    native = [c for c in toolchain.compilers(isa) if c.family in ("gcc", "clang")]
     if not native:
         pytest.skip("neither gcc nor clang is installed for this machine")
     try:
-        build.compile_for(
+        toolchain.compile_for(
             isa, {"empty.c": "int main(void) { return 0; }\n"}, flags=SANITIZE, shared=False, compiler=native[0]
         )
     except ToolError:
         pytest.skip(f"{native[0].name} has no sanitizer runtime here")
-    program = build.compile_for(isa, driver(of_method(*case)), flags=SANITIZE, shared=False, compiler=native[0])
+    program = toolchain.compile_for(isa, driver(of_method(*case)), flags=SANITIZE, shared=False, compiler=native[0])
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

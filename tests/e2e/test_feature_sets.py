@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bitsynth import api, verify
-from bitsynth.build import host
-from bitsynth.choice import Choice
+from bitsynth import matmul
+from bitsynth.host import features
 from bitsynth.isa.load import load
-from bitsynth.spec import Encoding, MatmulSpec, Operand
-from bitsynth.synth import synthesize
+from bitsynth.proof import checker
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.options import Choice
+from bitsynth.synth.synthesize import synthesize
 
 WIDTHS = [(a, w) for a in (1, 2, 3, 4) for w in (1, 2, 3, 4)]
 QUICK = [(1, 1)]
@@ -19,7 +20,7 @@ MODELS = [("avx512", "ops"), ("avx512", "skylakex"), ("armv7_neon", "ops")]
 
 def solved(isa, model, act_bits, w_bits):
     spec = MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
-    return api.MatmulKernel(synthesize(spec, Choice(method="popcount", model=model)).sealed, spec)
+    return matmul.MatmulKernel(synthesize(spec, Choice(method="popcount", model=model)).sealed, spec)
 
 
 def check(kernel):
@@ -37,12 +38,12 @@ def check(kernel):
 def run(isa, model, widths):
     kernel = solved(isa, model, *widths)
     assert kernel.cost.minimal
-    used = load(isa).requirements(verify.forms_used(load(isa), kernel.entry.kernel))
+    used = load(isa).requirements(checker.forms_used(load(isa), kernel.entry.kernel))
     if model in load(isa).table.cpu:
         assert model in kernel.cost.cycles
     for flag in used.macros:
         assert flag in kernel.source
-    if load(isa).table.arch == host.arch() and host.lacking(used.host):
+    if load(isa).table.arch == features.arch() and features.lacking(used.host):
         pytest.skip("this processor lacks the features, and nothing emulates it")
     check(kernel)
 
@@ -64,4 +65,4 @@ def test_a_cpu_without_the_feature_has_no_cycles():
     kernel = solved("avx512", "ops", 1, 1)
     assert "skylakex" not in kernel.cost.cycles
     assert "__AVX512VPOPCNTDQ__" in kernel.source
-    assert "vpopcntdq" in {load("avx512")[op].feature for op in verify.forms_used(load("avx512"), kernel.entry.kernel)}
+    assert "vpopcntdq" in {load("avx512")[op].feature for op in checker.forms_used(load("avx512"), kernel.entry.kernel)}

@@ -10,9 +10,9 @@ import reference
 from reference import CORE, ISAS, PATTERNS, WIDTHS, check, encodings, kernel, operand, periods
 from solved import RUNNABLE, name
 
-from bitsynth import api
+from bitsynth import matmul
 from bitsynth.errors import SpecError
-from bitsynth.schedule.loops import with_times
+from bitsynth.schedule.flush import with_times
 
 ONE_TILE = """#include "NAME.h"
 
@@ -291,6 +291,6 @@ def test_planes_that_share_sums_flush_together(times):
     high, low = k.entry.kernel.passes
     for passes in ((with_times(high, 1, times), low), (high, with_times(low, 1, times))):
         uneven = msgspec.structs.replace(k.entry.kernel, passes=passes)
-        shorter = api.MatmulKernel(k.sealed.form(uneven), k.spec)
+        shorter = matmul.MatmulKernel(k.sealed.form(uneven), k.spec)
         for length in (1, 83, 84, 85, 84 * times + 5, 2000):
             check(shorter, 4, length, 70, ("random", "max"))

@@ -7,25 +7,27 @@ import subprocess
 import lacking
 import pytest
 
-from bitsynth import api, architecture, build
-from bitsynth.build import host
+from bitsynth import matmul, toolchain
+from bitsynth.host import features, placement
+from bitsynth.isa import architecture
 from bitsynth.isa.load import load, names
+from bitsynth.run.runner import runner_for
 
 pytestmark = pytest.mark.toolchains
 
 STRICT = ("-O2", "-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wmissing-prototypes")
-HERE = [name for name in names() if load(name).table.arch == host.arch()]
+HERE = [name for name in names() if load(name).table.arch == features.arch()]
 CASES = [
     pytest.param(isa, c, marks=pytest.mark.slow if n or isa not in ("avx2", "armv7_neon") else ())
     for isa in lacking.LACKING
-    for n, c in enumerate(c for c in build.compilers(load(isa)) if c.family != "zig")
+    for n, c in enumerate(c for c in toolchain.compilers(load(isa)) if c.family != "zig")
 ]
 """Zig would build a libc first; that its code asks rightly is seen in a library."""
 
 
 def kernel(isa):
     """One that uses what the set has over others of its architecture."""
-    return api.get_kernel(isa, 3, 3)
+    return matmul.get_kernel(isa, 3, 3)
 
 
 def program(isa, compiler, folder, files):
@@ -37,7 +39,9 @@ def program(isa, compiler, folder, files):
         flags = compiler.flags(k.needs.cc_flags if name == f"{k.name}.c" else [])
         run([*compiler.command, *flags, *STRICT, "-c", name], compiler, folder)
         built.append(name.replace(".c", ".o"))
-    run([*compiler.command, *([] if load(isa).table.arch == host.arch() else ["-static"]), *built], compiler, folder)
+    run(
+        [*compiler.command, *([] if load(isa).table.arch == features.arch() else ["-static"]), *built], compiler, folder
+    )
     return folder / "program"
 
 
@@ -70,14 +74,14 @@ def test_without_asking_it_dies(isa, tmp_path):
 @pytest.mark.parametrize("name", HERE)
 def test_every_probe_says_what_the_system_says(name):
     isa = load(name)
-    if not build.runners.runs_natively(isa.table):
+    if not placement.runs_natively(isa.table):
         pytest.skip(f"{name} code needs a processor with it; this one lacks it")
     asked = list(isa.table.probes)
     text = architecture.named(isa.table.arch).probe_text()
     text += "".join(f"int {f}(void);\nint {f}(void) {{ return {c}; }}\n" for f, c in isa.table.probes.items())
-    for compiler in build.compilers(isa):
-        runner = build.runner(isa, build.compile_for(isa, {"ask.c": text}, compiler=compiler))
-        assert [f for f in asked if not runner.call(f, bits=32)] == host.lacking(asked)
+    for compiler in toolchain.compilers(isa):
+        runner = runner_for(isa, toolchain.compile_for(isa, {"ask.c": text}, compiler=compiler))
+        assert [f for f in asked if not runner.call(f, bits=32)] == features.lacking(asked)
 
 
 @pytest.mark.parametrize(("system", "registers"), [("", 0xE6), ("#define __APPLE__ 1\n", 0x06)])
@@ -87,7 +91,7 @@ def test_macos_keeps_registers_that_it_does_not_list_yet(system, registers):
     text = "#undef __APPLE__\n" + system + architecture.named("x86_64").probe_text()
     text += "int zmm(void);\nint zmm(void) { return has(ZMM, 1, 0, EAX, 0) < 0 ? 0 : ZMM; }\n"
     isa = load("avx2")
-    runner = build.runner(isa, build.compile_for(isa, {"ask.c": text}))
+    runner = runner_for(isa, toolchain.compile_for(isa, {"ask.c": text}))
     assert runner.call("zmm", bits=32) == registers
 
 

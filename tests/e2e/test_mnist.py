@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bitsynth.build import host
+from bitsynth.host import features
 from bitsynth.isa.load import load
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks" / "mnist_tfc.py"
-NATIVE = "avx2" if host.matches(load("avx2").table) else "neon"
+NATIVE = "avx2" if features.matches(load("avx2").table) else "neon"
 FULL = {"TFC_1W2A": 94.74, "TFC_1W1A": 92.96}
 
 
@@ -48,7 +48,7 @@ def test_all_images(models):
 @pytest.mark.slow
 def test_200_images_under_the_emulator(models):
     rows = evaluated(models, "--isa", "neon", "--images", 200)
-    if host.arch() != "aarch64":
+    if features.arch() != "aarch64":
         assert all("emulated" in row["runs"] for row in rows.values())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bitsynth.bench.peers.start import NEEDS, start
-from bitsynth.build import host
+from bitsynth.host import features
 from bitsynth.isa.load import load
 
 pytestmark = pytest.mark.slow
@@ -78,7 +78,7 @@ def test_a_killed_benchmark_leaves_no_worker(package):
 
 
 def test_a_cap_reaches_the_package(package):
-    if not host.matches(load("avx2").table):
+    if not features.matches(load("avx2").table):
         pytest.skip("code needs a processor with avx2; this one lacks it")
     with ExitStack() as stack:
         found = start(stack, [package], "avx2", 1, ["C11"], lambda said: None)

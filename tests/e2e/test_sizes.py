@@ -6,11 +6,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import bitsynth
-from bitsynth import build
-from bitsynth.build.host import arch
-from bitsynth.emit.layer import ARRAYS, NUMBERS, call_source, kernel_header, runtime_files
+from bitsynth import toolchain
+from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS, call_source, kernel_header, runtime_files
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.host.features import arch
 from bitsynth.isa.load import load
+from bitsynth.run.runner import runner_for
 
 ISA, OTHER = "armv7_neon", {"x86_64": "avx2", "aarch64": "neon"}[arch()]
 MOST = (1 << 31) - 1
@@ -97,9 +98,9 @@ def runtimes(skip_isa):
         "stubs.c": STUBS.format(name=kernel.name),
     }
     for isa in (ISA, OTHER):
-        if not build.compilers(load(isa)):
+        if not toolchain.compilers(load(isa)):
             skip_isa(isa, f"no compiler for {isa}")
-    return kernel, *(build.runner(load(isa), build.compile_for(load(isa), sources)) for isa in (ISA, OTHER))
+    return kernel, *(runner_for(load(isa), toolchain.compile_for(load(isa), sources)) for isa in (ISA, OTHER))
 
 
 def layers():

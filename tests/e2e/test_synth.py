@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 from suites import quick
 
-from bitsynth import cache, paths
-from bitsynth.api import MatmulKernel, get_kernel
-from bitsynth.choice import METHODS, Choice
+from bitsynth import paths
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import names
-from bitsynth.spec import Encoding, MatmulSpec, Operand
-from bitsynth.synth import forget, solved_again, synthesize
+from bitsynth.matmul import MatmulKernel, get_kernel
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.options import METHODS, Choice
+from bitsynth.store import kernels
+from bitsynth.synth.synthesize import forget, solved_again, synthesize
 
 SHIPPED = sorted(paths.shipped_kernels().rglob("bs_mm_*.json"))
 
 CODE = """
 import sys
-from bitsynth import cache
-from bitsynth.spec import Encoding, MatmulSpec, Operand
-from bitsynth.synth import synthesize
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.synth.synthesize import synthesize
 for text in sys.argv[1:]:
     isa, act, wgt = text.split(",")
     spec = MatmulSpec(isa, Operand(int(act), Encoding.UNSIGNED), Operand(int(wgt), Encoding.BIPOLAR))
@@ -71,7 +71,7 @@ def test_configurations_are_solved_as_well_as_the_shipped_ones(isa):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED[::47], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_claims_of_shipped_kernels_are_what_solving_again_gives(path):
-    entry = cache.load_entry(path).entry
+    entry = kernels.load_entry(path).entry
     assert solved_again(entry).entry.kernel == entry.kernel
 
 
@@ -98,7 +98,7 @@ def test_a_method_asked_for(method, tmp_path, monkeypatch):
     found = synthesize(spec("avx2", 2, 3), Choice(method))
     entry = found.entry
     assert (entry.method, entry.asked, entry.runners_up) == (method, method, ())
-    assert cache.load_entry(cache.store(found.sealed)).entry == entry
+    assert kernels.load_entry(kernels.store(found.sealed)).entry == entry
     kernel = get_kernel("avx2", 2, 3, method=method)
     assert kernel.entry == entry
     act, wgt = np.full((3, 1000), 3), np.full((1000, 11), -7)
@@ -124,7 +124,7 @@ def test_the_papers_sketch_gives_right_kernels(bits, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     act_bits, w_bits = bits
     found = synthesize(spec("neon", *bits), Choice(sketch="paper"))
-    assert cache.load_entry(cache.store(found.sealed)).entry == found.entry
+    assert kernels.load_entry(kernels.store(found.sealed)).entry == found.entry
     kernel = MatmulKernel(found.sealed, spec("neon", *bits))
     act = np.full((2, 4608), (1 << act_bits) - 1)
     wgt = np.full((4608, 9), (1 << w_bits) - 1)
@@ -158,6 +158,6 @@ def test_a_kernel_for_a_processor():
 )
 def test_kernels_that_are_not_cached(options, said, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    monkeypatch.setattr(cache.paths, "shipped_kernels", lambda: tmp_path)
+    monkeypatch.setattr(kernels.paths, "shipped_kernels", lambda: tmp_path)
     with pytest.raises(SpecError, match=said):
         get_kernel("avx2", 4, 3, **options)

@@ -12,19 +12,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from bitsynth import cache
-from bitsynth.build import host
-from bitsynth.build.toolchain import preferred
 from bitsynth.cli import main
-from bitsynth.device.facts import here
 from bitsynth.errors import Refuted
+from bitsynth.host import features
+from bitsynth.host.facts import here
 from bitsynth.isa import load
 from bitsynth.layers import Conv2d
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.tuned import Problem
-from bitsynth.tuning.beside import Beside
+from bitsynth.store import kernels
+from bitsynth.toolchain.compiler import preferred
+from bitsynth.tune.local_measurer import Beside
 
-HERE = [name for name in load.names() if host.matches(load.load(name).table)]
+HERE = [name for name in load.names() if features.matches(load.load(name).table)]
 pytestmark = pytest.mark.skipif(
     not HERE, reason="code needs a processor with a shipped instruction set; this one lacks it"
 )
@@ -35,7 +35,7 @@ SIZES = ["--in-channels", "5", "--out-channels", "70", "--image", "6x7", "--padd
 @pytest.fixture(autouse=True)
 def user(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    cache.load_entry.cache_clear()
+    kernels.load_entry.cache_clear()
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 import pytest
 
-from bitsynth import cache
+from bitsynth.store import kernels
 
 
 @pytest.fixture
 def user(tmp_path, monkeypatch):
     """An empty user cache."""
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    cache.load_entry.cache_clear()
+    kernels.load_entry.cache_clear()
     return tmp_path / "cache"

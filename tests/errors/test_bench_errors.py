@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
-from bitsynth import cache
-from bitsynth.build import host
+from bitsynth.host import features
+from bitsynth.store import kernels
 
 KERNELS = ["bench", "kernels"]
 LAYERS = ["bench", "resnet18"]
@@ -46,23 +46,23 @@ def test_bad_arguments_of_layers(fails, argv, said):
 
 
 def test_layers_are_not_timed_under_an_emulator(fails):
-    other = "neon" if host.arch() == "x86_64" else "avx2"
+    other = "neon" if features.arch() == "x86_64" else "avx2"
     assert f"does not run {other}, and an emulator tells no time" in fails(2, *LAYERS, "--isa", other)
 
 
 def test_no_kernel_of_a_set(fails, monkeypatch, tmp_path):
-    monkeypatch.setattr(cache, "folders", lambda: [tmp_path])
+    monkeypatch.setattr(kernels, "folders", lambda: [tmp_path])
     assert "no cached kernel for avx2; `bitsynth synth --isa avx2` makes one" in fails(2, *KERNELS, "--isa", "avx2")
 
 
 def test_a_feature_that_is_missing_is_named(fails, monkeypatch):
-    monkeypatch.setattr(host, "arch", lambda: "x86_64")
-    monkeypatch.setattr(host, "features", frozenset)
+    monkeypatch.setattr(features, "arch", lambda: "x86_64")
+    monkeypatch.setattr(features, "features", frozenset)
     assert "avx2 code needs a processor with avx2; this one lacks it" in fails(4, *AVX2)
 
 
 def test_a_processor_that_runs_nothing(fails, monkeypatch):
-    monkeypatch.setattr(host, "features", frozenset)
+    monkeypatch.setattr(features, "features", frozenset)
     assert "name one to be emulated with --isa" in fails(2, *KERNELS)
 
 

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from bitsynth import build, doctor
-from bitsynth.build import host, toolchain
-from bitsynth.build.folder import cache_folder, trusted
+from bitsynth import toolchain
+from bitsynth.cli import checks
 from bitsynth.errors import ToolError
 from bitsynth.files import file_lock
+from bitsynth.host import features
 from bitsynth.isa import load
+from bitsynth.run.runner import runner_for
+from bitsynth.toolchain import compiler as compilers
+from bitsynth.toolchain.cache import cache_folder, trusted
 
 GOOD = {"a.c": "int answer(void);\nint answer(void) { return 42; }\n"}
 NOBODY = 65534
@@ -22,7 +25,9 @@ NOBODY = 65534
 
 @pytest.fixture(scope="module")
 def isa():
-    found = [n for n in load.names() if host.matches(load.load(n).table) and any(toolchain.candidates(host.arch()))]
+    found = [
+        n for n in load.names() if features.matches(load.load(n).table) and any(compilers.candidates(features.arch()))
+    ]
     if not found:
         pytest.skip("no compiler makes code that runs natively here")
     return load.load(found[0])
@@ -34,7 +39,7 @@ def built(isa, tmp_path_factory):
     folder = tmp_path_factory.mktemp("built")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BITSYNTH_BUILD_CACHE", str(folder))
-        build.compile_for(isa, GOOD)
+        toolchain.compile_for(isa, GOOD)
     return folder
 
 
@@ -67,16 +72,16 @@ def fake(tmp_path, body, arch=None):
     path = tmp_path / "fakecc"
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
-    return toolchain.Compiler("fake", "gcc", (str(path),), arch or host.arch(), "1")
+    return compilers.Compiler("fake", "gcc", (str(path),), arch or features.arch(), "1")
 
 
 def answer(isa, **options):
-    return build.runner(isa, build.compile_for(isa, GOOD, **options)).call("answer", bits=32)
+    return runner_for(isa, toolchain.compile_for(isa, GOOD, **options)).call("answer", bits=32)
 
 
 def refused(isa, text):
     with pytest.raises(ToolError) as caught:
-        build.compile_for(isa, GOOD)
+        toolchain.compile_for(isa, GOOD)
     assert "cannot use the build cache" in str(caught.value)
     assert text in str(caught.value)
     assert str(caught.value).endswith("set BITSYNTH_BUILD_CACHE to another folder")
@@ -104,10 +109,10 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_library_is_compiled_again(isa, damage):
-    path = build.compile_for(isa, GOOD)
+    path = toolchain.compile_for(isa, GOOD)
     DAMAGE[damage](path)
     assert answer(isa) == 42
-    assert build.compile_for(isa, GOOD) == path
+    assert toolchain.compile_for(isa, GOOD) == path
     assert not list(path.parents[1].glob("*.part-*"))
 
 
@@ -120,16 +125,16 @@ def test_what_killed_compilations_left_is_swept_by_any_build_but_not_what_others
         (folder / "a.c").touch()
     (cache / "locks").mkdir(exist_ok=True)
     with file_lock(cache / "locks" / "cd.lock"):
-        build.compile_for(isa, {"a.c": GOOD["a.c"].replace("42", "43")})
+        toolchain.compile_for(isa, {"a.c": GOOD["a.c"].replace("42", "43")})
         assert not left.exists()
         assert (live / "a.c").exists()
-    build.compile_for(isa, {"a.c": GOOD["a.c"].replace("42", "44")})
+    toolchain.compile_for(isa, {"a.c": GOOD["a.c"].replace("42", "44")})
     assert not live.exists()
     assert (other / "a.c").exists()
 
 
 def test_what_others_own_is_refused(isa, give_away):
-    path = build.compile_for(isa, GOOD)
+    path = toolchain.compile_for(isa, GOOD)
     give_away(path)
     refused(isa, "belongs to another user")
 
@@ -137,14 +142,14 @@ def test_what_others_own_is_refused(isa, give_away):
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_what_lies_in_a_folder_of_others_is_refused(isa, give_away, depth):
     """The entry's, the cache's, and one above it."""
-    place = [*build.compile_for(isa, GOOD).parents][depth]
+    place = [*toolchain.compile_for(isa, GOOD).parents][depth]
     give_away(place)
     refused(isa, "belongs to another user")
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
 def test_a_cache_that_others_may_write_is_refused(isa, cache, mode):
-    build.compile_for(isa, GOOD)
+    toolchain.compile_for(isa, GOOD)
     cache.chmod(mode)
     refused(isa, f"other users may write {cache}")
     cache.chmod(0o700)
@@ -152,13 +157,13 @@ def test_a_cache_that_others_may_write_is_refused(isa, cache, mode):
 
 
 def test_a_library_that_others_may_write_is_refused(isa):
-    path = build.compile_for(isa, GOOD)
+    path = toolchain.compile_for(isa, GOOD)
     path.chmod(0o722)
     refused(isa, f"other users may write {path}")
 
 
 def test_folders_above_may_be_shared_if_each_removes_only_their_own(isa, cache):
-    build.compile_for(isa, GOOD)
+    toolchain.compile_for(isa, GOOD)
     cache.parent.chmod(0o1777)
     assert answer(isa) == 42
     cache.parent.chmod(0o777)
@@ -168,7 +173,7 @@ def test_folders_above_may_be_shared_if_each_removes_only_their_own(isa, cache):
 def test_a_group_of_more_than_the_user(isa, cache, monkeypatch):
     grp, pwd = pytest.importorskip("grp"), pytest.importorskip("pwd")
     me = pwd.getpwuid(os.geteuid()).pw_name
-    build.compile_for(isa, GOOD)
+    toolchain.compile_for(isa, GOOD)
     cache.chmod(0o770)
     for name, members, fine in [(me, [], True), (me, [me], True), (me, [me, "eve"], False), ("users", [], False)]:
         monkeypatch.setattr(grp, "getgrgid", lambda gid, g=(name, members): grp.struct_group((g[0], "x", gid, g[1])))
@@ -183,7 +188,7 @@ def test_what_is_made_is_the_users_alone(isa, cache, umask, monkeypatch):
     monkeypatch.setenv("BITSYNTH_BUILD_CACHE", str(cache / "deeper" / "still"))
     before = os.umask(umask)
     try:
-        path = build.compile_for(isa, GOOD)
+        path = toolchain.compile_for(isa, GOOD)
     finally:
         os.umask(before)
     for place in (path, path.parent / "sha256", *list(path.parents)[:4]):
@@ -195,7 +200,7 @@ def test_a_link_leads_to_where_the_code_is(isa, cache, tmp_path, monkeypatch):
     """What is checked is what is used: the folder itself, whatever becomes of the link."""
     (tmp_path / "link").symlink_to(cache)
     monkeypatch.setenv("BITSYNTH_BUILD_CACHE", str(tmp_path / "link"))
-    assert build.compile_for(isa, GOOD).parents[1] == cache
+    assert toolchain.compile_for(isa, GOOD).parents[1] == cache
     assert answer(isa) == 42
     cache.chmod(0o777)
     refused(isa, f"other users may write {cache}")
@@ -206,7 +211,7 @@ def test_planted_code_does_not_run(isa, cache, give_away, tmp_path):
     mark = tmp_path / "ran"
     touch = f'__attribute__((constructor)) void f(void) {{ fclose(fopen("{mark}", "w")); }}'
     evil = {"evil.c": f"#include <stdio.h>\nvoid f(void);\n{touch}\n"}
-    good, bad = build.compile_for(isa, GOOD), build.compile_for(isa, evil)
+    good, bad = toolchain.compile_for(isa, GOOD), toolchain.compile_for(isa, evil)
     shutil.copytree(bad.parent, good.parent, dirs_exist_ok=True)
     give_away(good)
     for mode in (0o777, 0o700):
@@ -229,7 +234,7 @@ def test_a_cache_of_another_user_is_one_message(isa, mode, monkeypatch):
         os.seteuid(NOBODY)
         try:
             refused(isa, str(theirs))
-            finding = doctor._build_cache()
+            finding = checks._build_cache()
         finally:
             os.seteuid(0)
     assert not finding.ok
@@ -249,9 +254,9 @@ def test_a_compiler_that_writes_nothing_is_named(isa, cache, tmp_path, body, out
     compiler = fake(tmp_path, body)
     for _ in range(2):
         with pytest.raises(ToolError, match=rf"fakecc .* ended with exit code 0 but wrote nothing to {output}$"):
-            build.compile_for(isa, GOOD, compiler=compiler)
+            toolchain.compile_for(isa, GOOD, compiler=compiler)
     assert sorted(p.name for p in cache.iterdir()) == before
-    fake(tmp_path, f'exec "{toolchain.preferred(isa).command[0]}" "$@"')
+    fake(tmp_path, f'exec "{compilers.preferred(isa).command[0]}" "$@"')
     assert answer(isa, compiler=compiler) == 42
 
 
@@ -260,19 +265,19 @@ def test_a_full_disk_is_one_line(isa, tmp_path, number):
     said = f"fatal error: error in backend: IO failure on output stream: {os.strerror(number)}"
     compiler = fake(tmp_path, f"echo '{said}'; echo PLEASE submit a bug report; echo Stack dump:; exit 1")
     with pytest.raises(ToolError) as caught:
-        build.compile_for(isa, GOOD, compiler=compiler)
+        toolchain.compile_for(isa, GOOD, compiler=compiler)
     why = f"cannot use the build cache {cache_folder()}: {os.strerror(number)}"
     assert str(caught.value) == f"{why}; set BITSYNTH_BUILD_CACHE to another folder"
 
 
 def test_one_of_many_that_find_the_same_damage_compiles(isa, tmp_path):
     log = tmp_path / "log"
-    compiler = fake(tmp_path, f'echo "$@" >> {log}; exec "{toolchain.preferred(isa).command[0]}" "$@"')
-    path = build.compile_for(isa, GOOD, compiler=compiler)
+    compiler = fake(tmp_path, f'echo "$@" >> {log}; exec "{compilers.preferred(isa).command[0]}" "$@"')
+    path = toolchain.compile_for(isa, GOOD, compiler=compiler)
     path.write_bytes(b"")
     log.unlink()
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda _: build.compile_for(isa, GOOD, compiler=compiler), range(4)))
+        made = list(pool.map(lambda _: toolchain.compile_for(isa, GOOD, compiler=compiler), range(4)))
     assert made == [path] * 4
     assert len(log.read_text().splitlines()) == 2  # to an object, to a library
     assert sorted(p.name for p in path.parent.iterdir()) == ["a.c", "library.so", "sha256"]
@@ -283,4 +288,4 @@ def test_the_check_makes_nothing_unless_asked(cache):
     wanted = cache / "deeper" / "still"
     assert trusted(wanted, make=False) == wanted
     assert not wanted.parent.exists()
-    assert doctor._build_cache().ok
+    assert checks._build_cache().ok

@@ -17,11 +17,13 @@ import msgspec
 import pytest
 from suites import quick
 
-from bitsynth import cache, errors, paths, verify
+from bitsynth import errors, paths
 from bitsynth.cli import main
-from bitsynth.entry import Entry
 from bitsynth.isa import load
-from bitsynth.sketches import compute
+from bitsynth.proof import checker
+from bitsynth.sketches.popcount import compute
+from bitsynth.store import kernels
+from bitsynth.store.entry import Entry
 
 KNOWN = ", ".join(load.names())
 WIDTHS = ["--act-bits", "1", "--w-bits", "1"]
@@ -56,8 +58,8 @@ def stored(user):
 @pytest.fixture
 def few(user, monkeypatch):
     """`bitsynth list` lists the user's kernels and one that is shipped."""
-    every = cache.every
-    monkeypatch.setattr(cache, "every", lambda: (p for p in every() if p.is_relative_to(user) or p == shipped()))
+    every = kernels.every
+    monkeypatch.setattr(kernels, "every", lambda: (p for p in every() if p.is_relative_to(user) or p == shipped()))
 
 
 def files(folder):
@@ -315,7 +317,7 @@ def flipped(data):
 
 
 def of_another_version(data):
-    return data.replace(b'"format": %d' % cache.FORMAT, b'"format": 999')
+    return data.replace(b'"format": %d' % kernels.FORMAT, b'"format": 999')
 
 
 BROKEN = {
@@ -431,13 +433,13 @@ def test_a_full_disk(fails, works, user, monkeypatch, call):
 
 
 def test_a_full_disk_is_noticed_before_the_work(fails, monkeypatch):
-    from bitsynth import synth
+    from bitsynth.synth import synthesize
 
     def full(*args, **more):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    monkeypatch.setattr(synth, "synthesize", lambda *a, **k: pytest.fail("worked in vain"))
+    monkeypatch.setattr(synthesize, "synthesize", lambda *a, **k: pytest.fail("worked in vain"))
     assert "No space left on device" in fails(4, *SYNTH, "--fresh")
 
 
@@ -489,7 +491,7 @@ def test_every_error_has_its_code(fails, monkeypatch, raised, code):
     def raising(*args, **more):
         raise raised
 
-    monkeypatch.setattr(cache, "find", raising)
+    monkeypatch.setattr(kernels, "find", raising)
     said = fails(code, *SYNTH)
     assert "somewhere: Input/output error" in said if code == 4 and isinstance(raised, OSError) else str(raised) in said
 
@@ -498,7 +500,7 @@ def test_an_interrupt_has_its_code(capsys, monkeypatch):
     def raising(*args, **more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(verify, "check", raising)
+    monkeypatch.setattr(checker, "check", raising)
     assert main(SYNTH) == 130
     assert capsys.readouterr() == ("", "interrupted\n")
 
@@ -515,7 +517,7 @@ def test_an_interrupt_that_became_another_exception(capsys, monkeypatch):
     """Ctypes says ArgumentError where an argument's conversion is interrupted."""
     function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(lambda x: x)
     function.argtypes = [Converted]
-    monkeypatch.setattr(verify, "check", lambda *args, **more: function(1))
+    monkeypatch.setattr(checker, "check", lambda *args, **more: function(1))
     assert main(SYNTH) == 130
     assert capsys.readouterr() == ("", "interrupted\n")
 
@@ -527,8 +529,8 @@ def test_an_interrupt_that_was_lost(capsys, monkeypatch):
         def __del__(self):
             signal.raise_signal(signal.SIGINT)
 
-    checked = verify.check
-    monkeypatch.setattr(verify, "check", lambda *args, **more: (Finalized(), checked(*args, **more))[1])
+    checked = checker.check
+    monkeypatch.setattr(checker, "check", lambda *args, **more: (Finalized(), checked(*args, **more))[1])
     assert main([*SYNTH, "--json"]) == 130
     assert "interrupted" in capsys.readouterr().err
 
@@ -608,11 +610,11 @@ def test_two_processes_write_the_same_kernel(user, works):
 def test_processes_that_store_other_tiles_leave_one(user):
     """Each waits between writing its own file and removing what it saw of the others."""
     code = (
-        "import sys, time; from pathlib import Path; from bitsynth import cache\n"
-        "seen = cache._files\n"
-        "cache._files = lambda *a: (time.sleep(0.5), found := seen(*a), time.sleep(0.5))[1]\n"
-        "from bitsynth.choice import Choice; from bitsynth.entry import ProvedEntry\n"
-        "cache.store(ProvedEntry(cache.load_entry(Path(sys.argv[1])).proved, Choice(), (), 0.0))"
+        "import sys, time; from pathlib import Path; from bitsynth.store import kernels\n"
+        "seen = kernels._files\n"
+        "kernels._files = lambda *a: (time.sleep(0.5), found := seen(*a), time.sleep(0.5))[1]\n"
+        "from bitsynth.spec.options import Choice; from bitsynth.store.entry import ProvedEntry\n"
+        "kernels.store(ProvedEntry(kernels.load_entry(Path(sys.argv[1])).proved, Choice(), (), 0.0))"
     )
     other = next((shipped().parent / "popcount-c64").glob(f"{shipped().stem.rsplit('_', 1)[0]}_*.json"))
     both = [subprocess.Popen([sys.executable, "-c", code, str(path)]) for path in (shipped(), other)]

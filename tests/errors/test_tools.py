@@ -12,10 +12,15 @@ from importlib import metadata
 import pytest
 from processes import gone
 
-from bitsynth import architecture, build, doctor
-from bitsynth.build import host, image, qemu, toolchain
+from bitsynth import toolchain
+from bitsynth.cli import checks
+from bitsynth.conformance import check, harness
 from bitsynth.errors import ToolError
-from bitsynth.isa import check, harness, load
+from bitsynth.host import features
+from bitsynth.isa import architecture, load
+from bitsynth.run import elf, qemu
+from bitsynth.run.runner import runner_for
+from bitsynth.toolchain import compiler as compilers
 
 pytestmark = pytest.mark.toolchains
 
@@ -41,7 +46,7 @@ def bare(monkeypatch):
 
 
 def native_isa():
-    found = [n for n in load.names() if host.matches(load.load(n).table)]
+    found = [n for n in load.names() if features.matches(load.load(n).table)]
     if not found:
         pytest.skip("no instruction set runs natively here")
     return load.load(found[0])
@@ -58,35 +63,35 @@ def fake_compiler(tmp_path, body):
 @pytest.mark.parametrize("name", ["avx2", "neon"])
 def test_no_compiler(name):
     isa = load.load(name)
-    assert build.compilers(isa) == []
+    assert toolchain.compilers(isa) == []
     with pytest.raises(ToolError) as caught:
-        build.compile_for(isa, GOOD)
+        toolchain.compile_for(isa, GOOD)
     text = str(caught.value)
     assert text.startswith(f"no C compiler for {name}")
     assert "pip install 'bitsynth[emulator]'" in text
     assert f"BITSYNTH_CC_{isa.table.arch.upper()}" in text
-    assert ("gcc or clang" if isa.table.arch == host.arch() else "Debian's gcc-") in text
+    assert ("gcc or clang" if isa.table.arch == features.arch() else "Debian's gcc-") in text
 
 
 def test_no_emulator(monkeypatch, request):
     isa = load.load("neon")
     monkeypatch.setenv("BITSYNTH_RUNNER", "unicorn")
-    library = build.compile_for(isa, GOOD)
+    library = toolchain.compile_for(isa, GOOD)
     request.getfixturevalue("bare")
     with pytest.raises(ToolError, match=r"pyelftools: pip install 'bitsynth\[emulator\]'"):
-        build.runner(isa, library)
-    monkeypatch.setattr(image, "read_image", image.Image)
+        runner_for(isa, library)
+    monkeypatch.setattr(elf, "read_image", elf.Image)
     with pytest.raises(ToolError, match=r"unicorn emulator is not installed: pip install 'bitsynth\[emulator\]'"):
-        build.runner(isa, library)
+        runner_for(isa, library)
     monkeypatch.setenv("BITSYNTH_RUNNER", "qemu")
     with pytest.raises(ToolError, match="qemu-aarch64 is not on PATH: install Debian's qemu-user"):
-        build.runner(isa, library)
+        runner_for(isa, library)
 
 
 def test_a_failing_compile_shows_command_and_output():
     isa = native_isa()
     with pytest.raises(ToolError) as caught:
-        build.compile_for(isa, {"broken.c": "int f(void) { return oops; }\n"})
+        toolchain.compile_for(isa, {"broken.c": "int f(void) { return oops; }\n"})
     text = str(caught.value)
     assert "-std=c11 -O2 -Wall -Wextra -Werror" in text
     assert "failed with exit code" in text
@@ -96,15 +101,15 @@ def test_a_failing_compile_shows_command_and_output():
 
 def test_a_warning_fails():
     with pytest.raises(ToolError, match="unused"):
-        build.compile_for(native_isa(), {"a.c": "int f(int x);\nint f(int x) { return 1; }\n"})
+        toolchain.compile_for(native_isa(), {"a.c": "int f(int x);\nint f(int x) { return 1; }\n"})
 
 
 def test_a_failing_compile_leaves_nothing(cache):
     isa = native_isa()
-    compiler = toolchain.preferred(isa)
+    compiler = compilers.preferred(isa)
     before = sorted(p.name for p in cache.iterdir())
     with pytest.raises(ToolError):
-        build.compile_for(isa, {"broken.c": "?"}, compiler=compiler)
+        toolchain.compile_for(isa, {"broken.c": "?"}, compiler=compiler)
     assert sorted(p.name for p in cache.iterdir()) == before
 
 
@@ -114,7 +119,7 @@ def test_a_failing_compile_leaves_nothing(cache):
 def test_emulated_code_has_no_libc(monkeypatch, source, runner):
     monkeypatch.setenv("BITSYNTH_RUNNER", runner)
     with pytest.raises(ToolError, match="puts"):
-        build.compile_for(load.load("neon"), {"a.c": source})
+        toolchain.compile_for(load.load("neon"), {"a.c": source})
 
 
 def test_forced_compiler(monkeypatch, tmp_path):
@@ -122,51 +127,51 @@ def test_forced_compiler(monkeypatch, tmp_path):
     variable = f"BITSYNTH_CC_{isa.table.arch.upper()}"
     monkeypatch.setenv("BITSYNTH_CC", "no-such-compiler -x")
     with pytest.raises(ToolError, match=r"^BITSYNTH_CC: cannot start no-such-compiler"):
-        build.compile_for(isa, GOOD)
+        toolchain.compile_for(isa, GOOD)
     monkeypatch.setenv(variable, str(fake_compiler(tmp_path, "echo cannot do it; exit 3")))
     with pytest.raises(ToolError, match=r"(?s)no C compiler.*exit code 3:\ncannot do it"):
-        build.compile_for(isa, GOOD)
-    assert build.compilers(isa) == []
+        toolchain.compile_for(isa, GOOD)
+    assert toolchain.compilers(isa) == []
 
 
 def test_forced_runner(monkeypatch):
     isa = native_isa()
-    library = build.compile_for(isa, GOOD)
+    library = toolchain.compile_for(isa, GOOD)
     monkeypatch.setenv("BITSYNTH_RUNNER", "magic")
     with pytest.raises(ToolError, match="'magic'; it can be native, qemu, unicorn"):
-        build.runner(isa, library)
+        runner_for(isa, library)
 
 
 def test_runner_of_another_processor(monkeypatch, tmp_path):
-    other = load.load("neon" if host.arch() == "x86_64" else "avx2")
+    other = load.load("neon" if features.arch() == "x86_64" else "avx2")
     monkeypatch.setenv("BITSYNTH_RUNNER", "native")
-    with pytest.raises(ToolError, match=f"needs an {other.table.arch} processor; this one is {host.arch()}"):
-        build.runner(other, tmp_path / "x.so")
+    with pytest.raises(ToolError, match=f"needs an {other.table.arch} processor; this one is {features.arch()}"):
+        runner_for(other, tmp_path / "x.so")
 
 
 def test_missing_processor_feature_is_named(monkeypatch, tmp_path):
     isa = native_isa()
     monkeypatch.setenv("BITSYNTH_RUNNER", "native")
-    monkeypatch.setattr(host, "features", frozenset)
+    monkeypatch.setattr(features, "features", frozenset)
     if not isa.table.host_features:
         pytest.skip("needs no feature")
     with pytest.raises(ToolError, match=f"needs a processor with {isa.table.host_features[0]}"):
-        build.runner(isa, tmp_path / "x.so")
+        runner_for(isa, tmp_path / "x.so")
 
 
 def set_with_features():
     """A set of this processor's architecture that has feature sets, and a form of the last one."""
     for name in load.names():
         isa = load.load(name)
-        if isa.table.features and isa.table.arch == host.arch() and build.compilers(isa):
+        if isa.table.features and isa.table.arch == features.arch() and toolchain.compilers(isa):
             return isa, next(i for i in isa.instrs.values() if i.feature == list(isa.table.features)[-1])
-    return pytest.skip(f"code needs an x86_64 processor; this one is {host.arch()}")
+    return pytest.skip(f"code needs an x86_64 processor; this one is {features.arch()}")
 
 
 def test_a_form_of_a_feature_the_processor_lacks_is_not_run(monkeypatch):
     isa, form = set_with_features()
     wanted = isa.table.features[form.feature].host[0]
-    monkeypatch.setattr(host, "features", lambda: frozenset(isa.table.host_features))
+    monkeypatch.setattr(features, "features", lambda: frozenset(isa.table.host_features))
     with pytest.raises(ToolError, match=f"{isa.name} code needs a processor with {wanted}; this one lacks it"):
         check.check_isa(isa, forms=[form.name])
 
@@ -186,7 +191,7 @@ def test_no_library(monkeypatch, tmp_path, kind):
     bad = tmp_path / "bad.so"
     for _ in range(2):
         with pytest.raises(ToolError, match=r"cannot load .*bad\.so"):
-            build.runner(isa, bad)
+            runner_for(isa, bad)
         bad.write_bytes(b"not a library")
 
 
@@ -195,21 +200,21 @@ def test_no_library(monkeypatch, tmp_path, kind):
 def test_a_cache_folder_that_cannot_be_written(monkeypatch, folder):
     monkeypatch.setenv("BITSYNTH_BUILD_CACHE", folder)
     with pytest.raises(ToolError, match=f"cannot use the build cache {folder}.*set BITSYNTH_BUILD_CACHE"):
-        build.compile_for(native_isa(), GOOD)
+        toolchain.compile_for(native_isa(), GOOD)
     with pytest.raises(ToolError, match="set BITSYNTH_BUILD_CACHE"):
-        build.compilers(native_isa())
+        toolchain.compilers(native_isa())
 
 
 def test_a_read_only_cache_still_serves(cache):
     isa = native_isa()
-    path = build.compile_for(isa, GOOD)
+    path = toolchain.compile_for(isa, GOOD)
     cache.chmod(0o555)
     try:
         if os.access(cache, os.W_OK):
             pytest.skip("this user writes to read-only folders")
-        assert build.compile_for(isa, GOOD) == path
+        assert toolchain.compile_for(isa, GOOD) == path
         with pytest.raises(ToolError, match="set BITSYNTH_BUILD_CACHE"):
-            build.compile_for(isa, {"b.c": "int b;"})
+            toolchain.compile_for(isa, {"b.c": "int b;"})
     finally:
         cache.chmod(0o755)
 
@@ -217,9 +222,9 @@ def test_a_read_only_cache_still_serves(cache):
 def interrupted(isa, compiler, mark, number):
     """Start a compile in a child, send it a signal once `mark` exists; its exit code."""
     code = (
-        "import sys; from bitsynth import build; from bitsynth.isa import load; from bitsynth.build import toolchain\n"
+        "import sys; from bitsynth import toolchain; from bitsynth.isa import load\n"
         f"c = toolchain.Compiler('slow', 'gcc', ({str(compiler)!r},), {isa.table.arch!r}, '1')\n"
-        f"build.compile_for(load.load({isa.name!r}), {GOOD!r}, compiler=c)"
+        f"toolchain.compile_for(load.load({isa.name!r}), {GOOD!r}, compiler=c)"
     )
     child = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 20
@@ -247,9 +252,10 @@ def test_an_interrupt_ends_an_emulated_call(monkeypatch, kind):
         pytest.skip("qemu-aarch64 is not on PATH")
     monkeypatch.setenv("BITSYNTH_RUNNER", kind)
     code = (
-        "from bitsynth import build; from bitsynth.isa import load; isa = load.load('neon')\n"
+        "from bitsynth import toolchain; from bitsynth.isa import load\n"
+        "from bitsynth.run.runner import runner_for; isa = load.load('neon')\n"
         "source = 'void f(void);\\nvoid f(void) { for (;;) __asm__ volatile(\"\"); }\\n'\n"
-        "runner = build.runner(isa, build.compile_for(isa, {'f.c': source}))\n"
+        "runner = runner_for(isa, toolchain.compile_for(isa, {'f.c': source}))\n"
         "print('ready', flush=True); runner.call('f')"
     )
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -269,9 +275,9 @@ def test_a_killed_build_is_taken_up_again(cache, tmp_path):
     compiler = fake_compiler(tmp_path, f"echo $$ > {mark}.part; mv {mark}.part {mark}; exec sleep 60")
     interrupted(isa, compiler, mark, signal.SIGKILL)
     assert len(list(cache.glob("*.part-*"))) == 1
-    good = toolchain.Compiler("slow", "gcc", (str(compiler),), isa.table.arch, "1")
-    compiler.write_text(f'#!/bin/sh\nexec "{toolchain.preferred(isa).command[0]}" "$@"\n')
-    assert build.compile_for(isa, GOOD, compiler=good).exists()
+    good = compilers.Compiler("slow", "gcc", (str(compiler),), isa.table.arch, "1")
+    compiler.write_text(f'#!/bin/sh\nexec "{compilers.preferred(isa).command[0]}" "$@"\n')
+    assert toolchain.compile_for(isa, GOOD, compiler=good).exists()
     assert not list(cache.glob("*.part-*"))
 
 
@@ -282,13 +288,13 @@ def busy_seconds():
 
 def test_doctor_is_quick_and_sees_what_is_there():
     start = busy_seconds()
-    report = doctor.examine()
+    report = checks.examine()
     assert busy_seconds() - start < 5
     found = {f.name: f for f in report.findings}
     assert found["numpy"].found == metadata.version("numpy")
     assert {v.isa for v in report.verdicts} == set(load.names())
     for verdict in report.verdicts:
-        if host.matches(load.load(verdict.isa).table) and build.compilers(load.load(verdict.isa)):
+        if features.matches(load.load(verdict.isa).table) and toolchain.compilers(load.load(verdict.isa)):
             assert verdict.run == "natively"
     assert all(f.ok or f.advice for f in report.findings)
 
@@ -298,7 +304,7 @@ def test_doctor_on_a_bare_machine(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: (_ for _ in ()).throw(metadata.PackageNotFoundError(name)))
     monkeypatch.setenv("BITSYNTH_CACHE", "/dev/null/kernels")
     monkeypatch.setenv("BITSYNTH_RUNNER", "magic")
-    report = doctor.examine()
+    report = checks.examine()
     assert not report.ok
     missing = {f.name for f in report.findings if not f.ok}
     assert {"z3-solver", "ziglang", "unicorn", "qemu-aarch64", "kernel cache"} <= missing
@@ -312,5 +318,5 @@ def test_doctor_names_a_broken_instruction_set(monkeypatch):
         raise ToolError(f"{name} is broken")
 
     monkeypatch.setattr(load, "load", broken)
-    report = doctor.examine()
+    report = checks.examine()
     assert [v.why for v in report.verdicts] == [f"{v.isa} is broken" for v in report.verdicts]

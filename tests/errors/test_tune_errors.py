@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from optuna.storages.journal import JournalFileBackend
 
-from bitsynth.build import runners
+from bitsynth.host import placement
 from bitsynth.layers import tuned
-from bitsynth.tuning import local
-from bitsynth.tuning.measurer import Timing
+from bitsynth.tune import local
+from bitsynth.tune.measurer import Timing
 
 COMMAND = ["tune", "--isa", "avx2", "--act-bits", "2", "--w-bits", "1"]
 OWN = ["--in-channels", "8", "--out-channels", "8"]
@@ -22,7 +22,7 @@ OWN = ["--in-channels", "8", "--out-channels", "8"]
 @pytest.fixture(autouse=True)
 def idle(user, monkeypatch):
     monkeypatch.setattr(local, "started", lambda *args: pytest.fail("something is measured"))
-    monkeypatch.setattr(runners, "runs_natively", lambda table: True)
+    monkeypatch.setattr(placement, "runs_natively", lambda table: True)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_no_kernel(fails):
 
 
 def test_what_this_processor_does_not_run(fails, monkeypatch):
-    monkeypatch.setattr(runners, "runs_natively", lambda table: False)
+    monkeypatch.setattr(placement, "runs_natively", lambda table: False)
     assert "does not run avx2, and an emulator tells no time: name a board that runs it with --device" in fails(
         2, *COMMAND
     )

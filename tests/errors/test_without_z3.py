@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 import bitsynth
-from bitsynth import doctor
+from bitsynth.cli import checks
 from bitsynth.errors import INSTALL_Z3, ToolError
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,8 @@ import bitsynth
 from bitsynth.cli import main
 assert bitsynth.get_kernel("neon", 2, 1).source
 assert bitsynth.Conv2d and bitsynth.Dense
-import bitsynth.bench.kernels, bitsynth.bench.resnet18, bitsynth.doctor, bitsynth.isa.check, bitsynth.tuning.tune
+import bitsynth.bench.kernels, bitsynth.bench.resnet18, bitsynth.cli.checks
+import bitsynth.conformance.check, bitsynth.tune.loop
 done = {}
 for command in json.load(sys.stdin):
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
@@ -102,4 +103,4 @@ def test_pip_gets_z3_as_a_wheel():
     assert list(versions.filter(["4.15.3.0", "4.15.4.0", "4.15.8.0", "4.16.0.0", "5.4.0.0"])) == ["4.15.4.0"]
     for machine in ("armv6l", "armv7l", "armv8l"):
         assert wanted(platform_machine=machine) == []
-    assert INSTALL_Z3 in {advice for name, _, advice in doctor._PACKAGES if name == "z3-solver"}
+    assert INSTALL_Z3 in {advice for name, _, advice in checks._PACKAGES if name == "z3-solver"}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bitsynth.errors import ToolError
 from bitsynth.layers import Conv2d, Requantize, Scale, Thresholds
-from bitsynth.schedule.layer import GATHERS, LayerSchedule
-from bitsynth.spec import Encoding, Operand
+from bitsynth.layers.schedule import GATHERS, LayerSchedule
+from bitsynth.spec.matmul import Encoding, Operand
 
 LAYOUTS = ("NHWC", "NCHW", "packed")
 PATTERNS = ("random", "max", "min", "zero")

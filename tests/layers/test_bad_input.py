@@ -16,7 +16,7 @@ from bitsynth.errors import NoKernel, SpecError
 from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds, pack, packed_words, unpack
 from bitsynth.layers import conv as conv_module
 from bitsynth.layers.pool import MOST_THREADS
-from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.layers.schedule import LayerSchedule
 
 M = machine("avx2", "lookup", 2, 2, "ternary", "signed")
 ISA = {"isa": "avx2", "act_encoding": "ternary", "weight_encoding": "signed"}
@@ -305,7 +305,7 @@ def test_a_layer_does_not_wait_for_another_that_compiles(monkeypatch):
 FORK = """
 import os, numpy as np
 from bitsynth.layers import Conv2d
-from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.layers.schedule import LayerSchedule
 schedule = LayerSchedule("avx2", "lookup", 64, gather="direct")
 layer = Conv2d(np.ones((70, 64, 3, 3), int), 2, 1, schedule=schedule, threads=3)
 x = np.ones((1, 20, 20, 64), int)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from cases import machine, usable
 
-from bitsynth import verify
 from bitsynth.errors import SpecError
 from bitsynth.layers import Conv2d, Dense, Pool, Requantize, Scale, Thresholds
-from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.proof import checker
 
 M = machine("avx2", "lookup", 2, 2, "ternary", "signed")
 SCHEDULE = LayerSchedule("avx2", "lookup", 64, gather="direct", band_rows=2)
@@ -115,7 +115,7 @@ def test_a_derived_kernel_is_checked_for_the_first_layer_alone(monkeypatch):
     """Whose rows, flushes and unrolling are another's than the cached one's."""
     schedule = msgspec.structs.replace(SCHEDULE, rows=2, flush_steps=3, unroll=2)
     layer = conv(schedule=schedule)
-    monkeypatch.setattr(verify, "check", lambda *_: pytest.fail("checked again"))
+    monkeypatch.setattr(checker, "check", lambda *_: pytest.fail("checked again"))
     assert conv(schedule=schedule).kernel.sealed is layer.kernel.sealed
     assert copy.deepcopy(layer).kernel.sealed is layer.kernel.sealed
 

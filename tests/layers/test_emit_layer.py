@@ -9,13 +9,15 @@ import lacking
 import numpy as np
 import pytest
 
-from bitsynth import architecture, build
-from bitsynth.build.host import arch
+from bitsynth import toolchain
 from bitsynth.cli import main
 from bitsynth.errors import SpecError
 from bitsynth.files import MARK
-from bitsynth.isa import load
+from bitsynth.host import placement
+from bitsynth.host.features import arch
+from bitsynth.isa import architecture, load
 from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds
+from bitsynth.run.runner import runner_for
 
 pytestmark = pytest.mark.toolchains
 
@@ -49,8 +51,8 @@ def selftest(layer, files):
     isa, needs = load.load(layer.spec.isa), layer.kernel.needs
     sources = {n: t for n, t in files.items() if n.endswith((".c", ".h")) and n != "main.c"}
     flags = ["-O0", "-pthread", "-DBITSYNTH_NO_MAIN"]
-    library = build.compile_for(isa, sources, needs=needs, flags=flags)
-    return build.runner(isa, library, needs=needs).call("layer_selftest", bits=32)
+    library = toolchain.compile_for(isa, sources, needs=needs, flags=flags)
+    return runner_for(isa, library, needs=needs).call("layer_selftest", bits=32)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,7 @@ def test_two_layers_in_one_program(tmp_path):
     """Each with a kernel and a runtime of its own, though both are called alike; the pool is of both."""
     isa = {"x86_64": "avx2", "aarch64": "neon"}[arch()]
     layer = Conv2d(np.ones((4, 8, 1, 1), int), 2, 1, isa=isa)
-    compiler = build.compilers(load.load(isa))[0]
+    compiler = toolchain.compilers(load.load(isa))[0]
     command = [*compiler.command, *layer.kernel.needs.cc_flags, "-std=c11", "-Wall", "-Wextra", "-Werror"]
     for name in ("left", "right"):
         layer.emit(tmp_path / name, name)
@@ -109,7 +111,7 @@ def test_two_layers_in_one_program(tmp_path):
 def commands(name):
     """Compilers: what cmake is told, and what runs the result. Zig would build a whole libc to link one for Arm."""
     arm = architecture.named(load.load(name).table.arch)
-    for compiler in build.compilers(load.load(name)):
+    for compiler in toolchain.compilers(load.load(name)):
         command = list(compiler.command)
         emulator = [] if load.load(name).table.arch == arch() else [shutil.which(arm.emulator.qemu.programs[0])]
         if not emulator or compiler.family != "zig":
@@ -133,7 +135,7 @@ def with_cmake(folder, source, compiler, command, emulator):
 @pytest.mark.parametrize("isa", ["avx2", "neon", "armv7_neon"])
 def test_cmake_builds_and_tests_it_with_every_compiler(isa, tmp_path, skip_isa):
     found = [x for x in commands(isa) if x[2] != [None]]
-    if not found or (load.load(isa).table.arch == arch() and not build.runners.runs_natively(load.load(isa).table)):
+    if not found or (load.load(isa).table.arch == arch() and not placement.runs_natively(load.load(isa).table)):
         skip_isa(isa, f"no compiler and emulator for {isa}")
     for case in ("int32", "packed", "dense"):
         layers(isa)[case].emit(tmp_path / case, "layer")

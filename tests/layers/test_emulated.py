@@ -8,10 +8,11 @@ from cases import QUIET, Case, cases, check, machine, usable
 from hypothesis import given, settings
 
 import bitsynth.layers.library
-from bitsynth import Pool, build
-from bitsynth.build import host
+from bitsynth import Pool
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.host import features
 from bitsynth.isa.load import load
+from bitsynth.run.runner import runner_for
 
 pytestmark = pytest.mark.toolchains
 
@@ -56,7 +57,7 @@ def test_many_layers(m, skip_isa):
 @pytest.mark.slow
 @pytest.mark.parametrize("m", [ONE, MORE[5]], ids=str)
 def test_layers_in_the_other_emulator(m, skip_isa, monkeypatch):
-    if host.arch() == load(m.isa).table.arch or sys.platform == "darwin":
+    if features.arch() == load(m.isa).table.arch or sys.platform == "darwin":
         pytest.skip("this machine runs the code itself")
     monkeypatch.setenv("BITSYNTH_RUNNER", "unicorn")
     monkeypatch.setattr(bitsynth.layers.library, "_made", {})
@@ -67,7 +68,7 @@ def test_layers_in_the_other_emulator(m, skip_isa, monkeypatch):
 @pytest.mark.parametrize("threads", [2, Pool(2)], ids=["number", "pool"])
 def test_an_emulated_layer_has_one_thread(threads, skip_isa):
     usable(ONE, skip_isa)
-    if host.arch() == load(ONE.isa).table.arch:
+    if features.arch() == load(ONE.isa).table.arch:
         pytest.skip("this machine runs the code itself")
     layer, x, want = Case(ONE, 1, (1, 1), (1, 1), (1, 1), threads=Pool(1)).prepared()
     assert (layer(x) == want).all()
@@ -78,7 +79,7 @@ def test_an_emulated_layer_has_one_thread(threads, skip_isa):
 @pytest.mark.parametrize("threads", [2, Pool(2)], ids=["number", "pool"])
 def test_threads_of_a_native_layer_are_none_for_an_emulated_one(threads, skip_isa):
     """Their addresses would be of another machine's memory."""
-    natives = [m for m in (machine("avx2", "lookup", 2, 1), ONE) if host.matches(load(m.isa).table)]
+    natives = [m for m in (machine("avx2", "lookup", 2, 1), ONE) if features.matches(load(m.isa).table)]
     if not natives or natives == [ONE]:
         skip_isa(ONE.isa, "this machine runs the code itself, or nothing")
     for m in (ONE, natives[0]):
@@ -94,7 +95,7 @@ def packing(case, skip_isa):
     kernel = layer.kernel
     try:
         library = bitsynth.layers.library.compiled(kernel)
-        counted = build.runner(load(case.machine.isa), library, needs=kernel.needs, count=True)
+        counted = runner_for(load(case.machine.isa), library, needs=kernel.needs, count=True)
     except ToolError as why:
         skip_isa(case.machine.isa, str(why))
     layer._runner = counted
@@ -107,7 +108,7 @@ def packing(case, skip_isa):
 @pytest.mark.parametrize("layout", ["NCHW", "packed"])
 def test_a_line_of_the_input_is_staged_once(layout, gather, skip_isa):
     """However wide it is, and whatever groups and windows read it: packing is linear in pixels, and in channels."""
-    if host.arch() == load(ONE.isa).table.arch:
+    if features.arch() == load(ONE.isa).table.arch:
         pytest.skip("this machine runs the code itself")
     one = Case(ONE, 1, (6, 12), (8, 4), (3, 3), padding=(1, 1, 1, 1), layout=layout, gather=gather)
     count = packing(one, skip_isa)

@@ -10,9 +10,9 @@ import pytest
 from cases import QUIET, Case, cases, machine
 from hypothesis import given, settings
 
-from bitsynth import build
-from bitsynth.build import host
+from bitsynth import toolchain
 from bitsynth.errors import ToolError
+from bitsynth.host import features
 from bitsynth.isa.load import load, names
 from bitsynth.layers.library import FLAGS, files
 
@@ -35,7 +35,7 @@ ALL = [
     machine("armv7_neon", "popcount", 1, 1, "bipolar", "bipolar"),
     machine("armv7_neon", "multiply", 3, 2, "signed", "ternary"),
 ]
-COMPILERS = [(m, c) for m in ALL for c in build.compilers(load(m.isa))]
+COMPILERS = [(m, c) for m in ALL for c in toolchain.compilers(load(m.isa))]
 SMALL = Case(MACHINES[0], 1, (2, 2), (3, 3), (1, 1), gather="im2col")
 
 
@@ -44,18 +44,18 @@ def kernel(m):
 
 
 def native(m):
-    return next((c for c in build.compilers(load(m.isa)) if c.family in ("gcc", "clang")), None)
+    return next((c for c in toolchain.compilers(load(m.isa)) if c.family in ("gcc", "clang")), None)
 
 
 @cache
 def driver(m, flags=()):
     """The driver around the layers of a kernel; skips where this machine cannot run it."""
     isa, k, compiler = load(m.isa), kernel(m), native(m)
-    if not compiler or host.lacking(k._c.needs.host):
+    if not compiler or features.lacking(k._c.needs.host):
         pytest.skip(f"{m.isa} code needs a processor with it and gcc or clang; this one lacks it")
     sources = {**files(k, threads=True), "layer_driver.c": DRIVER.replace("NAME", k.name)}
     flags = (*STRICT, "-pthread", *flags)
-    return build.compile_for(isa, sources, needs=k._c.needs, flags=flags, shared=False, compiler=compiler)
+    return toolchain.compile_for(isa, sources, needs=k._c.needs, flags=flags, shared=False, compiler=compiler)
 
 
 def written(case, path, cut=0, change=0):
@@ -119,7 +119,7 @@ def test_no_undefined_behaviour_and_no_race(m, sanitizer, tmp_path):
     driver(m)
     try:
         empty = {"empty.c": "int main(void) { return 0; }\n"}
-        build.compile_for(load(m.isa), empty, flags=flags, shared=False, compiler=native(m))
+        toolchain.compile_for(load(m.isa), empty, flags=flags, shared=False, compiler=native(m))
     except ToolError:
         pytest.skip("the compiler has no sanitizer runtime here")
     assert run(driver(m, flags), *drawn(m, tmp_path, 150, threads=(4,) if sanitizer == "thread" else (1, 3))) == (0, "")
@@ -129,9 +129,9 @@ def test_no_undefined_behaviour_and_no_race(m, sanitizer, tmp_path):
 @pytest.mark.parametrize(("m", "compiler"), COMPILERS, ids=lambda x: getattr(x, "name", str(x)))
 def test_clean_under_every_compiler(m, compiler):
     k = kernel(m)
-    threads = host.arch() == load(m.isa).table.arch
+    threads = features.arch() == load(m.isa).table.arch
     sources = files(k, threads=threads)
-    build.compile_for(load(m.isa), sources, needs=k._c.needs, flags=(*STRICT, *FLAGS), compiler=compiler)
+    toolchain.compile_for(load(m.isa), sources, needs=k._c.needs, flags=(*STRICT, *FLAGS), compiler=compiler)
 
 
 def test_every_architecture_is_compiled_for():

@@ -9,10 +9,10 @@ from cases import QUIET, Case, cases, check, encodings, machine, usable
 from hypothesis import given, settings
 from suites import quick
 
-from bitsynth.choice import METHODS
 from bitsynth.errors import SpecError
-from bitsynth.schedule.layer import GATHERS
-from bitsynth.spec import Encoding
+from bitsynth.layers.schedule import GATHERS
+from bitsynth.spec.matmul import Encoding
+from bitsynth.spec.options import METHODS
 
 FEW = [
     machine("avx2", "lookup", 2, 1),

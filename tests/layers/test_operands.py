@@ -6,7 +6,7 @@ from cases import convolution
 
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.tuned import Problem
-from bitsynth.tuning.operands import Operands
+from bitsynth.tune.operands import Operands
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,19 @@
 import numpy as np
 import pytest
 
-from bitsynth import build
-from bitsynth.emit.layer import runtime_files
+from bitsynth import toolchain
+from bitsynth.emit.runtime_abi import runtime_files
 from bitsynth.errors import ToolError
 from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d, Scale
+from bitsynth.run.runner import runner_for
 
 pytestmark = pytest.mark.toolchains
 
 FUSING = ("-O3", "-std=gnu11", "-ffp-contract=fast")
 SETS = {"avx2": ("-mfma",), "avx512": ("-mfma",), "neon": (), "armv7_neon": ("-mfpu=neon-vfpv4",)}
 """Instruction sets, and what gives them fused instructions."""
-COMPILERS = [(isa, c) for isa in SETS for c in build.compilers(load(isa))]
+COMPILERS = [(isa, c) for isa in SETS for c in toolchain.compilers(load(isa))]
 HEADER = runtime_files(threads=False)["bs_scale.h"]
 SCALE = """#include "bs_scale.h"
 void scaled(size_t count, const int32_t *sums, const float *scale, const float *bias, float *to);
@@ -28,13 +29,13 @@ void scaled(size_t count, const int32_t *sums, const float *scale, const float *
 def compiled(isa, compiler, header=HEADER, flags=()):
     """`bs_scale`, compiled so that a multiplication and an addition are fused where they may be."""
     sources = {"bs_scale.h": header, "scale.c": SCALE}
-    return build.compile_for(load(isa), sources, flags=(*FUSING, *SETS[isa], *flags), compiler=compiler)
+    return toolchain.compile_for(load(isa), sources, flags=(*FUSING, *SETS[isa], *flags), compiler=compiler)
 
 
 def wrong(isa, library):
     """Counts of channels whose results are not numpy's; the greatest sums, and denormal products too."""
     try:
-        runner = build.runner(load(isa), library)
+        runner = runner_for(load(isa), library)
     except ToolError as why:
         pytest.skip(str(why))
     rng, out = np.random.default_rng(5), []
@@ -59,12 +60,12 @@ def test_without_its_barrier_it_is_fused(isa):
     """So that the test above may fail."""
     header = HEADER.replace("BS_ROUNDED(scaled);", "")
     assert header != HEADER
-    assert wrong(isa, compiled(isa, build.compilers(load(isa))[0], header))
+    assert wrong(isa, compiled(isa, toolchain.compilers(load(isa))[0], header))
 
 
 @pytest.mark.parametrize("isa", ["avx2", "neon"])
 def test_fast_math_is_refused(isa):
-    for compiler in build.compilers(load(isa)):
+    for compiler in toolchain.compilers(load(isa)):
         with pytest.raises(ToolError, match="compile it without -ffast-math"):
             compiled(isa, compiler, flags=("-ffast-math",))
 
@@ -74,13 +75,13 @@ def test_a_layer_that_fuses_fails_its_selftest():
     rng = np.random.default_rng(6)
     weight, scale, bias = rng.choice([-1, 1], (20, 9, 3, 3)), *rng.normal(size=(2, 20))
     layer = Conv2d(weight, 2, 1, padding=1, isa="avx2", epilogue=Scale(scale, bias))
-    isa, compiler = load("avx2"), build.compilers(load("avx2"))[0]
+    isa, compiler = load("avx2"), toolchain.compilers(load("avx2"))[0]
 
     def selftest(header):
         files = {n: t for n, t in layer.files("layer").items() if n.endswith((".c", ".h")) and n != "main.c"}
         flags = (*FUSING, *SETS["avx2"], "-pthread", "-DBITSYNTH_NO_MAIN")
-        library = build.compile_for(isa, {**files, "bs_scale.h": header}, flags=flags, compiler=compiler)
-        return build.runner(isa, library).call("layer_selftest", bits=32)
+        library = toolchain.compile_for(isa, {**files, "bs_scale.h": header}, flags=flags, compiler=compiler)
+        return runner_for(isa, library).call("layer_selftest", bits=32)
 
     assert selftest(HEADER) == 0
     assert selftest(HEADER.replace("BS_ROUNDED(scaled);", "")) == 1

@@ -12,8 +12,9 @@ from functools import cache
 import msgspec
 
 from bitsynth.isa import load
-from bitsynth.program import BIT_AXES, Constant, Kernel, Pass, Planes, Step, Table
-from bitsynth.schedule.loops import with_times
+from bitsynth.isa.step import Constant, Step
+from bitsynth.kernel.program import BIT_AXES, Kernel, Pass, Planes, Table
+from bitsynth.schedule.flush import with_times
 
 change = msgspec.structs.replace
 Mutants = Iterator[tuple[str, Kernel]]

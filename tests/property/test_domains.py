@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from suites import quick
 
-from bitsynth.isa import bits, inputs, load
+from bitsynth.conformance import inputs
+from bitsynth.isa import bits, load
 from bitsynth.isa.bits import Bits
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.domains.forms import (

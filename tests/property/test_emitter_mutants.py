@@ -9,16 +9,18 @@ import pytest
 from solved import REPRESENTATIVE, kernel, name, on_record
 from suites import quick
 
-from bitsynth import build, pack
+from bitsynth import toolchain
 from bitsynth.emit import kernel as rendering
 from bitsynth.emit import packing
 from bitsynth.emit.kernel import CSource
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
+from bitsynth.kernel import packing as pack
+from bitsynth.kernel.program import number
 from bitsynth.layers import Dense, constants
-from bitsynth.program import number
-from bitsynth.schedule.layer import LayerSchedule
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.run.runner import runner_for
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
 
 WORDS, APART, LONG = ("avx2", "popcount", 2, 1), ("avx2", "popcount", 2, 2), ("neon", "popcount", 2, 2)
 TABLES, BYTES, STEPS, SIX = (
@@ -65,8 +67,10 @@ def selftest(config, bit_axis="inner"):
     c = CSource(
         on_record(found), MatmulSpec(isa, Operand(act_bits, Encoding.SIGNED), Operand(w_bits, Encoding.BIPOLAR))
     )
-    library = build.compile_for(load(isa), c.files, needs=c.needs, flags=("-DBITSYNTH_NO_MAIN", "-O1", "-Wno-unused"))
-    return build.runner(load(isa), library, needs=c.needs).call(f"{c.name}_selftest", bits=32)
+    library = toolchain.compile_for(
+        load(isa), c.files, needs=c.needs, flags=("-DBITSYNTH_NO_MAIN", "-O1", "-Wno-unused")
+    )
+    return runner_for(load(isa), library, needs=c.needs).call(f"{c.name}_selftest", bits=32)
 
 
 @pytest.mark.parametrize("config", quick([SIX], of=[WORDS, LONG, TABLES, BYTES, STEPS, SIX]), ids=name)
@@ -152,5 +156,5 @@ def test_no_mutant_of_the_numpy_packers_survives(mutant, monkeypatch):
     layer = Dense(np.random.default_rng(1).choice([-3, -1, 1, 3], (9, 70)), 2, 2, schedule=schedule)
     files = {n: t for n, t in layer.files("layer").items() if n != "main.c" and n.endswith((".c", ".h"))}
     flags = ("-pthread", "-DBITSYNTH_NO_MAIN", "-O1")
-    library = build.compile_for(load("avx2"), files, needs=layer.kernel.needs, flags=flags)
-    assert build.runner(load("avx2"), library).call("layer_selftest", bits=32) == 1
+    library = toolchain.compile_for(load("avx2"), files, needs=layer.kernel.needs, flags=flags)
+    assert runner_for(load("avx2"), library).call("layer_selftest", bits=32) == 1

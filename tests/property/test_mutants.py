@@ -11,9 +11,11 @@ import pytest
 from solved import REPRESENTATIVE, kernel, name
 from suites import quick
 
-from bitsynth import cache, paths, simulate, verify
+from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.schedule.loops import with_times
+from bitsynth.proof import checker, counterexample
+from bitsynth.schedule.flush import with_times
+from bitsynth.store import kernels
 
 SHIPPED = sorted(paths.shipped_kernels().glob("*/*.json"))
 SEED = 2020
@@ -82,7 +84,7 @@ def totals(request):
 def outcome(mutant, wrong):
     """A verdict, and the message or counterexample behind it, where `wrong` searches for one."""
     try:
-        verify.check(mutant)
+        checker.check(mutant)
     except SpecError as why:
         return "malformed", str(why)
     except Refuted as why:
@@ -113,7 +115,7 @@ def reason(label, verdict):
 
 
 def judge(kernel, mutants, totals, *, thorough):
-    unknown, wrong = [], partial(simulate.counterexample, thorough=thorough)
+    unknown, wrong = [], partial(counterexample.counterexample, thorough=thorough)
     for label, mutant in mutants:
         verdict, text = outcome(mutant, wrong)
         if verdict == "accepted":
@@ -147,7 +149,7 @@ def test_no_mutant_of_many_survives(config, totals):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED[::16], ids=lambda p: p.stem)
 def test_no_mutant_of_a_shipped_kernel_survives(path, totals):
-    found = cache.read_entry(path).kernel
+    found = kernels.read_entry(path).kernel
     judge(found, kernel_mutants.sample(found, 1, SEED + 2), totals, thorough=False)
 
 
@@ -178,13 +180,13 @@ def test_mutants_are_the_same_on_every_run():
 
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
 def test_kernels_are_right_in_simulation(config):
-    assert simulate.counterexample(kernel(*config), thorough=False) is None
+    assert counterexample.counterexample(kernel(*config), thorough=False) is None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
 def test_kernels_are_right_in_the_whole_search(config):
-    assert simulate.counterexample(kernel(*config)) is None
+    assert counterexample.counterexample(kernel(*config)) is None
 
 
 SIMULATED = [*SHIPPED[::8], *(pytest.param(path, marks=pytest.mark.slow) for path in SHIPPED[4::8])]
@@ -192,7 +194,7 @@ SIMULATED = [*SHIPPED[::8], *(pytest.param(path, marks=pytest.mark.slow) for pat
 
 @pytest.mark.parametrize("path", SIMULATED, ids=lambda p: p.stem)
 def test_shipped_kernels_are_right_in_simulation(path):
-    assert simulate.counterexample(cache.read_entry(path).kernel, thorough=False) is None
+    assert counterexample.counterexample(kernels.read_entry(path).kernel, thorough=False) is None
 
 
 @pytest.mark.parametrize("config", quick([LOOKUP], of=[("neon", "popcount", 2, 2), LOOKUP]), ids=name)
@@ -205,10 +207,10 @@ def test_a_counterexample_says_all_that_is_needed(config):
     after = "flush" if len(loop.loops) == 1 else "loop 1"
     text = rf"(?s){after} .*\ncounterexample: K = \d+, {of_row} code . at .*{of_column} .* gives .*, want "
     with pytest.raises(Refuted, match=text) as why:
-        simulate.explain(mutant)
-    wrong = simulate.counterexample(mutant)
+        counterexample.explain(mutant)
+    wrong = counterexample.counterexample(mutant)
     assert str(wrong) in str(why.value)
-    again = simulate.product(mutant, wrong.row[None], wrong.tile)[0, wrong.column]
+    again = counterexample.product(mutant, wrong.row[None], wrong.tile)[0, wrong.column]
     row, column = wrong.row.astype(int), wrong.tile[:, wrong.column].astype(int)
     right = (2 * row - 3) @ column if found.swapped else row @ (2 * column - 3)
     assert (again, right) == (wrong.got, wrong.want)
@@ -223,25 +225,25 @@ def test_columns_that_change_places_at_the_end_of_a_period():
     loop = found.passes[0]
     flush = (msgspec.structs.replace(s, args=tuple(other.get(a, a) for a in s.args)) for s in loop.flush_steps)
     mutant = kernel_mutants.replaced(found, 0, flush=tuple(map(str, flush)))
-    wrong = simulate.counterexample(mutant)
+    wrong = counterexample.counterexample(mutant)
     assert wrong is not None
     assert wrong.k > loop.flush_every * found.k_step
 
 
 def test_simulated_sums_wrap_like_int32():
     rows, columns = np.ones((1, 7), np.uint8), np.ones((7, 1), np.uint8)
-    assert simulate.product(kernel(*LOOKUP), rows, columns).dtype == np.int32
+    assert counterexample.product(kernel(*LOOKUP), rows, columns).dtype == np.int32
 
 
 def one_by_one(found, rows, columns):
     """The same product with the runs of every loop done one after the other."""
-    from bitsynth import execute
+    from bitsynth.kernel import interpreter
 
-    before, execute._CHUNK = execute._CHUNK, 1
+    before, interpreter._CHUNK = interpreter._CHUNK, 1
     try:
-        return execute.product(found, rows, columns)
+        return interpreter.product(found, rows, columns)
     finally:
-        execute._CHUNK = before
+        interpreter._CHUNK = before
 
 
 @pytest.mark.parametrize("config", QUICK, ids=name)
@@ -257,6 +259,6 @@ def test_runs_side_by_side_are_runs_one_after_the_other(config, times):
     for k in (1, 5 * found.k_step - 1, 9 * found.k_step + 1):
         rows = rng.integers(0, 1 << found.row_bits, (2, k), dtype=np.uint8)
         columns = rng.integers(0, 1 << found.column_bits, (k, found.columns + 1), dtype=np.uint8)
-        got = simulate.product(found, rows, columns)
+        got = counterexample.product(found, rows, columns)
         assert (got == one_by_one(found, rows, columns)).all()
-        assert (got == simulate.wanted(found, rows, columns)).all()
+        assert (got == counterexample.wanted(found, rows, columns)).all()

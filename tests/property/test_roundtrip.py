@@ -10,14 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from solved import RUNNABLE, name, sealed, spec_of
 
-from bitsynth import cache, paths
-from bitsynth.api import MatmulKernel
+from bitsynth import paths
 from bitsynth.emit.packing import packing
-from bitsynth.entry import Entry
 from bitsynth.errors import SpecError
-from bitsynth.names import KernelName
-from bitsynth.program import BIT_AXES, Planes, Step
-from bitsynth.spec import Encoding, MatmulSpec, Operand, affine
+from bitsynth.isa.step import Step
+from bitsynth.kernel.names import KernelName
+from bitsynth.kernel.program import BIT_AXES, Planes
+from bitsynth.matmul import MatmulKernel
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand, affine
+from bitsynth.store import kernels
+from bitsynth.store.entry import Entry
 
 OPERANDS = [Operand(b, e) for b in range(1, 9) for e in Encoding if b == 2 or e is not Encoding.TERNARY]
 IDENTIFIER = st.from_regex(r"[a-z]{1,3}[0-9]{1,4}(_[0-9]{1,2})?", fullmatch=True)
@@ -182,7 +184,7 @@ def test_sizes_in_names_are_plain_numbers(tile):
 
 def test_shipped_programs_are_text_that_round_trips():
     for path in SHIPPED:
-        kernel = cache.read_entry(path).kernel
+        kernel = kernels.read_entry(path).kernel
         build = kernel.build.program if kernel.build else ()
         loops = [loop for p in kernel.passes for loop in p.loops]
         lines = [*build, *(x for p in kernel.passes for x in p.flush), *(x for n in loops for x in n.program + n.first)]
@@ -191,7 +193,7 @@ def test_shipped_programs_are_text_that_round_trips():
 
 def test_cache_files_round_trip():
     for path in SHIPPED:
-        found = cache.read_entry(path)
+        found = kernels.read_entry(path)
         assert msgspec.json.decode(msgspec.json.encode(found), type=Entry) == found
         assert found.sealed_digest == found.digest
         assert msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n" == path.read_bytes()
@@ -201,17 +203,17 @@ def test_cache_files_round_trip():
 def test_entries_of_every_method_round_trip(config, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     made = sealed(*config)
-    stored = cache.store(made)
+    stored = kernels.store(made)
     assert stored.parent.name == config[1]
-    assert cache.load_entry(stored).entry == made.entry
+    assert kernels.load_entry(stored).entry == made.entry
 
 
 def test_a_stored_kernel_is_the_same_file(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     path = next(paths.shipped_kernels().glob("neon/*a2u_w1b*.json"))
-    stored = cache.store(cache.load_entry(path))
+    stored = kernels.store(kernels.load_entry(path))
     assert stored.read_bytes() == path.read_bytes()
-    assert cache.load_entry(stored).entry == cache.read_entry(path)
+    assert kernels.load_entry(stored).entry == kernels.read_entry(path)
 
 
 @given(data=st.data())
@@ -233,7 +235,7 @@ def test_any_edit_of_a_cache_file_is_noticed(data, tmp_path_factory):
     edited = tmp_path_factory.mktemp("edited") / path.name
     edited.write_text(json.dumps(tree))
     with pytest.raises(SpecError, match=r"not a kernel of this version|edited or damaged|has format"):
-        cache.read_entry(edited)
+        kernels.read_entry(edited)
 
 
 @pytest.mark.parametrize("operand", OPERANDS, ids=str)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from bitsynth.errors import SpecError
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.tuned import Problem
-from bitsynth.tuning.measurer import Timing
-from bitsynth.tuning.space import space
-from bitsynth.tuning.study import open_study
+from bitsynth.tune.measurer import Timing
+from bitsynth.tune.space import space
+from bitsynth.tune.study import open_study
 
 PROBLEM = Problem("avx2", 2, 1, Geometry(1, 1, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (1, 1), 1)
 SPACE = space(PROBLEM)

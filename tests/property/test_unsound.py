@@ -8,10 +8,11 @@ import msgspec
 import pytest
 from solved import kernel
 
-from bitsynth import simulate, verify
 from bitsynth.errors import Refuted
-from bitsynth.program import Acc, Constant, Kernel, Loop, Pass, Step
-from bitsynth.schedule.loops import with_times
+from bitsynth.isa.step import Constant, Step
+from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
+from bitsynth.proof import checker, counterexample
+from bitsynth.schedule.flush import with_times
 
 replace = msgspec.structs.replace
 ONES = Constant("k7", "u8x32", (1,) * 32)
@@ -241,6 +242,6 @@ WRONG = [
 @pytest.mark.parametrize("made", WRONG)
 def test_it_is_refused_and_wrong(made):
     built = made()
-    assert simulate.counterexample(built) is not None
+    assert counterexample.counterexample(built) is not None
     with pytest.raises(Refuted):
-        verify.check(built)
+        checker.check(built)

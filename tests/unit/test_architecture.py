@@ -5,11 +5,13 @@ import shutil
 import pytest
 from suites import quick
 
-from bitsynth import architecture, paths
-from bitsynth.build import runners, toolchain
+from bitsynth import paths
 from bitsynth.cli import main
+from bitsynth.conformance import check
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.isa import check, load
+from bitsynth.isa import architecture, load, tested
+from bitsynth.run.runner import runner_for
+from bitsynth.toolchain import compiler as compilers
 
 pytestmark = pytest.mark.toolchains
 
@@ -20,10 +22,10 @@ SHIPPED = paths.isa_specs()
 def specs(tmp_path, monkeypatch):
     """An empty folder of instruction sets in the place of the shipped one."""
     monkeypatch.setattr(paths, "isa_specs", lambda: tmp_path)
-    for cached in (load._load, check._digests):
+    for cached in (load._load, tested._digests):
         cached.cache_clear()
     yield tmp_path
-    for cached in (load._load, check._digests):
+    for cached in (load._load, tested._digests):
         cached.cache_clear()
 
 
@@ -46,13 +48,13 @@ def test_a_new_set_takes_no_python(specs, name):
     isa = load.load("mine")
     assert list(isa.instrs) == list(old.instrs)
     try:
-        toolchain.probe(isa, toolchain.preferred(isa))
+        compilers.probe(isa, compilers.preferred(isa))
         tables = {n.rpartition(".")[0]: n for n, i in isa.instrs.items() if len(i.imms) <= 32}
         report = check.check_isa(isa, forms=list(tables.values()))
     except ToolError as error:
         pytest.skip(str(error))
     assert (report.isa, report.failures) == ("mine", ())
-    assert not any(map(check.is_tested, isa.instrs.values()))
+    assert not any(map(tested.is_tested, isa.instrs.values()))
 
 
 def test_a_set_can_be_blessed(specs, capsys):
@@ -62,7 +64,7 @@ def test_a_set_can_be_blessed(specs, capsys):
             path.unlink()
     assert main(["isa", "check", "mine", "--bless"]) == 0
     assert "checked     14 of 14 forms as declared" in capsys.readouterr().out
-    check.require_tested(load.load("mine").instrs.values())
+    tested.require_tested(load.load("mine").instrs.values())
 
 
 def test_an_unknown_architecture(specs, capsys):
@@ -80,7 +82,7 @@ def test_an_architecture_without_an_emulator(specs, monkeypatch, tmp_path):
     copied(specs, "avx2")
     monkeypatch.setenv("BITSYNTH_RUNNER", "qemu")
     with pytest.raises(ToolError, match=r"no emulator for mine \(x86_64\): unset BITSYNTH_RUNNER"):
-        runners.runner(load.load("mine"), tmp_path / "x.so")
+        runner_for(load.load("mine"), tmp_path / "x.so")
 
 
 def test_this_machine(monkeypatch):

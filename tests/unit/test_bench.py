@@ -8,24 +8,25 @@ import numpy as np
 import pytest
 from suites import quick
 
-from bitsynth import cache, paths
-from bitsynth.bench import baselines, found, loops, timing
+from bitsynth import paths
+from bitsynth.bench import cached, loops, timing
 from bitsynth.bench.kernels import COUNT_MODEL, Report, Row
 from bitsynth.bench.setting import Basis
 from bitsynth.bench.statistics import Summary, rank_correlation
-from bitsynth.build import host
 from bitsynth.cli import bench_report
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.isa import load
+from bitsynth.host import features
+from bitsynth.isa import baselines, load
+from bitsynth.store import kernels as store
 
-NATIVE = pytest.mark.skipif(not {"avx2", "fma"} <= host.features(), reason="this processor lacks AVX2 or FMA")
+NATIVE = pytest.mark.skipif(not {"avx2", "fma"} <= features.features(), reason="this processor lacks AVX2 or FMA")
 
 
 @pytest.fixture(autouse=True)
 def user(tmp_path, monkeypatch):
     """An empty user cache."""
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    cache.load_entry.cache_clear()
+    store.load_entry.cache_clear()
     return tmp_path / "cache"
 
 
@@ -45,17 +46,17 @@ def test_rank_correlation():
 
 @pytest.mark.parametrize("act_bits", quick([1], of=[1, "*"]))
 def test_every_kernel_is_found(act_bits):
-    kernels = found.find("avx2", () if act_bits == "*" else {act_bits}).kernels
+    kernels = cached.find("avx2", () if act_bits == "*" else {act_bits}).kernels
     files = {p.name for p in (paths.shipped_kernels() / "avx2").glob(f"**/bs_mm_a{act_bits}u_*.json")}
     assert {f"{k.name}.json" for k, _ in kernels} == files
     assert len({k.source for k, _ in kernels}) == len(kernels)
-    some = found.find("avx2", {1, 2}, {3}).kernels
+    some = cached.find("avx2", {1, 2}, {3}).kernels
     assert {(k.spec.act.bits, k.spec.wgt.bits) for k, _ in some} == {(1, 3), (2, 3)}
 
 
 def test_no_kernel_is_found():
     with pytest.raises(SpecError, match=r"no cached kernel A7W\* for avx2; `bitsynth synth --isa avx2` makes one"):
-        found.find("avx2", {7})
+        cached.find("avx2", {7})
 
 
 def test_variants_and_broken_files(user):
@@ -63,7 +64,7 @@ def test_variants_and_broken_files(user):
     shipped = next((paths.shipped_kernels() / "avx2").glob("bs_mm_a1u_w1b_*.json"))
     shutil.copy(shipped, user / "avx2" / "bs_mm_a2u_w1b_s32_avx2_9x8x32.json")
     (user / "avx2" / "exact-zen5" / "bs_mm_oddly.json").write_text("{}")
-    answer = found.find("avx2", {2}, {1})
+    answer = cached.find("avx2", {2}, {1})
     assert {k.spec.act.bits for k, _ in answer.kernels} == {2}
     assert len(answer.problems) == 2
     assert all(str(user) in str(p) for p in answer.problems)
@@ -98,7 +99,7 @@ def test_baseline_loop():
 
 @NATIVE
 def test_kernel_loop():
-    kernel, _ = found.find("avx2", {1}, {1}).kernels[0]
+    kernel, _ = cached.find("avx2", {1}, {1}).kernels[0]
     loop = loops.kernel_loop(kernel)
     assert loop.operand_bytes <= int(loops.L1_SHARE * loops.l1_bytes())
     assert loop.k == 576

@@ -9,10 +9,10 @@ import pytest
 from suites import quick
 
 from bitsynth.bench import burst as bursts
-from bitsynth.bench import layers_plot
 from bitsynth.bench.burst import burst
 from bitsynth.bench.contender import Local
 from bitsynth.bench.layers import SUM, Report, measure, rows
+from bitsynth.bench.plots import layers
 from bitsynth.bench.resnet18 import LAYERS
 from bitsynth.bench.statistics import Summary
 from bitsynth.cli import layers_report
@@ -144,9 +144,9 @@ def test_csv():
 
 @pytest.mark.parametrize("contenders", quick([CONTENDERS], of=[CONTENDERS, CONTENDERS[-1:]]), ids=["peers", "alone"])
 def test_plots(tmp_path, contenders):
-    layers_plot.draw([report(contenders), report()], tmp_path / "layers")
+    layers.draw([report(contenders), report()], tmp_path / "layers")
     assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
     drawn = (tmp_path / "layers.svg").read_text()
     assert "<svg" in drawn
-    layers_plot.draw([report(contenders), report()], tmp_path / "again")
+    layers.draw([report(contenders), report()], tmp_path / "again")
     assert (tmp_path / "again.svg").read_text() == drawn

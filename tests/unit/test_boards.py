@@ -10,11 +10,11 @@ from bitsynth.device.ssh import TimedOut
 from bitsynth.errors import NoKernel, Refuted, ToolError
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.tuned import Problem
-from bitsynth.tuning import board
-from bitsynth.tuning.boards import Boards
-from bitsynth.tuning.measurer import TrialFailed
-from bitsynth.tuning.operands import Operands
-from bitsynth.tuning.space import space
+from bitsynth.tune import board_measurer
+from bitsynth.tune.boards import Boards
+from bitsynth.tune.measurer import TrialFailed
+from bitsynth.tune.operands import Operands
+from bitsynth.tune.space import space
 
 
 class Pretended:
@@ -146,9 +146,11 @@ class Late(Pretended):
     [(False, TrialFailed, "late: took longer than 5 s"), (True, ToolError, "late: the connection was lost")],
 )
 def test_a_schedule_takes_too_long_only_on_a_board_that_is_there(gone, kind, said, monkeypatch):
-    monkeypatch.setattr(board, "compile_program", list)
+    monkeypatch.setattr(board_measurer, "compile_program", list)
     problem = Problem("avx2", 2, 1, Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (4, 4), 1)
     operands, default = Operands(problem), space(problem).priors[0]
     with pytest.raises(kind) as caught:
-        board.Board(Late(gone), operands, board.default_work(operands, default), 5).measure(default, 1)
+        board_measurer.Board(Late(gone), operands, board_measurer.default_work(operands, default), 5).measure(
+            default, 1
+        )
     assert str(caught.value) == said

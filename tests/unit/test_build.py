@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 from suites import quick
 
-from bitsynth import architecture, build
-from bitsynth.build import host, process, qemu
+from bitsynth import toolchain
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.isa import load
+from bitsynth.host import features
+from bitsynth.isa import architecture, load
+from bitsynth.processes import tool
+from bitsynth.run import qemu
+from bitsynth.run.runner import runner_for
 
 pytestmark = pytest.mark.toolchains
 
@@ -72,7 +75,7 @@ intptr_t recurse(intptr_t);
 """,
 }
 COMPILERS = ("gcc", "clang", "zig")
-NATIVE = [(name, "native") for name in load.names() if host.matches(load.load(name).table)]
+NATIVE = [(name, "native") for name in load.names() if features.matches(load.load(name).table)]
 EMULATED = [
     (name, kind)
     for name in load.names()
@@ -112,8 +115,8 @@ def library():
     @cache
     def made(name, kind, family):
         isa = load.load(name)
-        found = [c for c in build.compilers(isa) if c.family == family]
-        return build.compile_for(isa, SOURCES, compiler=found[0]) if found else None
+        found = [c for c in toolchain.compilers(isa) if c.family == family]
+        return toolchain.compile_for(isa, SOURCES, compiler=found[0]) if found else None
 
     return made
 
@@ -122,7 +125,7 @@ def library():
 def shared():
     """The runner of a library by the instruction set's name and the kind of runner, made once."""
     with ExitStack() as made:
-        yield cache(lambda name, kind, path: made.enter_context(closing(build.runner(load.load(name), path))))
+        yield cache(lambda name, kind, path: made.enter_context(closing(runner_for(load.load(name), path))))
 
 
 @pytest.fixture(params=quick([*product(QUICK, COMPILERS)], of=product(PLACES, COMPILERS)), ids=str)
@@ -142,7 +145,7 @@ def runner(compiled, shared):
 
 @pytest.fixture(params=EMULATED, ids="-".join)
 def guarded(request, monkeypatch, shared):
-    return shared(*request.param, build.compile_for(place(monkeypatch, *request.param), SOURCES))
+    return shared(*request.param, toolchain.compile_for(place(monkeypatch, *request.param), SOURCES))
 
 
 def test_integers(runner):
@@ -157,7 +160,7 @@ def test_integers(runner):
 
 def test_globals_relocations_and_null(compiled):
     name, _, path = compiled
-    runner = build.runner(load.load(name), path)
+    runner = runner_for(load.load(name), path)
     assert [runner.call("next_call") for _ in range(3)] == [41, 42, 43]
     assert "".join(chr(runner.call("letter", 2, j)) for j in range(3)) == "two"
     assert runner.call("is_null", None) == 1
@@ -264,7 +267,7 @@ def test_arrays_that_overlap_are_refused(guarded):
 
 def test_alignment(monkeypatch):
     isa = place(monkeypatch, "neon", "unicorn")
-    tight = build.runner(isa, build.compile_for(isa, SOURCES), align=1)
+    tight = runner_for(isa, toolchain.compile_for(isa, SOURCES), align=1)
     with pytest.raises(ToolError, match="offset 17 of argument 0"):
         tight.call("read_at", np.zeros(17, np.uint8), 17)
 
@@ -279,7 +282,7 @@ long none(long n) { return n; }
 long spin(long n);
 long spin(long n) { __asm__ volatile("1: subs %0, %0, #1\\n bne 1b" : "+r"(n) : : "cc"); return n; }
 """
-    counting = build.runner(isa, build.compile_for(isa, {"spin.c": source}), count=True)
+    counting = runner_for(isa, toolchain.compile_for(isa, {"spin.c": source}), count=True)
     assert counting.instructions is None
     assert counting.call("none", 5) == 5
     around = counting.instructions
@@ -293,7 +296,7 @@ long spin(long n) { __asm__ volatile("1: subs %0, %0, #1\\n bne 1b" : "+r"(n) : 
 def test_an_illegal_instruction(monkeypatch, name, kind):
     isa = place(monkeypatch, name, kind)
     source = "void bad(void);\nvoid bad(void) { __builtin_trap(); }\n"
-    made = build.runner(isa, build.compile_for(isa, {"bad.c": source}))
+    made = runner_for(isa, toolchain.compile_for(isa, {"bad.c": source}))
     with pytest.raises(ToolError, match=r"^bad did"):
         made.call("bad")
     made.close()
@@ -308,61 +311,62 @@ def test_a_stack_overflow(guarded):
 @pytest.mark.parametrize("script", ["exit 9", "echo no such cpu >&2; exit 1"])
 def test_a_qemu_that_does_not_work(monkeypatch, tmp_path, script):
     isa = place(monkeypatch, "neon", "qemu")
-    path = build.compile_for(isa, SOURCES)
+    path = toolchain.compile_for(isa, SOURCES)
     fake = tmp_path / "qemu-aarch64"
     fake.write_text(f"#!/bin/sh\n{script}\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(ToolError, match="qemu ended with exit code"):
-        build.runner(isa, path)
+        runner_for(isa, path)
     monkeypatch.delenv("BITSYNTH_RUNNER")
-    if not host.matches(isa.table):
-        assert "unicorn" in build.runner(isa, path).description
+    if not features.matches(isa.table):
+        assert "unicorn" in runner_for(isa, path).description
 
 
 def test_qemu_leaves_no_process(monkeypatch):
     isa = place(monkeypatch, "neon", "qemu")
-    made = build.runner(isa, build.compile_for(isa, SOURCES))
-    process = made._machine._process
-    assert process.poll() is None
+    made = runner_for(isa, toolchain.compile_for(isa, SOURCES))
+    tool = made._machine._process
+    assert tool.poll() is None
     del made
     gc.collect()
-    assert process.poll() is not None
+    assert tool.poll() is not None
 
 
 def test_the_same_sources_are_compiled_once():
-    isa = load.load(next(n for n in load.names() if build.compilers(load.load(n))))
+    isa = load.load(next(n for n in load.names() if toolchain.compilers(load.load(n))))
     source = {"a.c": "int a(void);\nint a(void) { return 1; }\n"}
-    path = build.compile_for(isa, source)
+    path = toolchain.compile_for(isa, source)
     stamp = path.stat().st_mtime_ns
-    assert build.compile_for(isa, source) == path
+    assert toolchain.compile_for(isa, source) == path
     assert path.stat().st_mtime_ns == stamp
-    assert build.compile_for(isa, source, flags=["-DX"]) != path
-    assert build.compile_for(isa, source | {"b.h": ""}) != path
+    assert toolchain.compile_for(isa, source, flags=["-DX"]) != path
+    assert toolchain.compile_for(isa, source | {"b.h": ""}) != path
     path.unlink()
-    assert build.compile_for(isa, source) == path
+    assert toolchain.compile_for(isa, source) == path
     assert path.exists()
 
 
 @pytest.mark.parametrize("name", ["../a.c", "a.s", "/a.c", "d/a.c", ""])
 def test_file_names(name):
     with pytest.raises(SpecError, match=r"no plain name of a \.c or \.h file"):
-        build.compile_for(load.load("neon"), {name: ""})
+        toolchain.compile_for(load.load("neon"), {name: ""})
 
 
 @pytest.mark.parametrize("name", dict(EMULATED))
 def test_a_static_program(monkeypatch, name):
     isa = place(monkeypatch, name, "qemu")
-    if not any(c.family == "gcc" for c in build.compilers(isa)):
+    if not any(c.family == "gcc" for c in toolchain.compilers(isa)):
         pytest.skip("no cross gcc")
-    path = build.compile_for(isa, {"m.c": "int main(void) { return 42; }\n"}, shared=False)
+    path = toolchain.compile_for(isa, {"m.c": "int main(void) { return 42; }\n"}, shared=False)
     program = qemu.find(architecture.named(isa.table.arch).emulator.qemu)
     assert subprocess.run([str(program), path], check=False).returncode == 42
 
 
 def test_importing_is_light():
     heavy = {"cffi", "unicorn", "elftools", "filelock", "z3", "matplotlib"}
-    code = f"import sys, bitsynth.build, bitsynth.doctor; print(sorted({heavy} & set(sys.modules)))"
+    modules = "bitsynth.toolchain, bitsynth.run.runner, bitsynth.cli.checks"
+    code = f"import sys, {modules}; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -370,19 +374,19 @@ def test_importing_is_light():
 def test_a_child_ends_by_the_deadline(tmp_path):
     """The earliest of those it has, and no longer than the block that sets it."""
     begun = time.monotonic()
-    with process.deadline(begun + 0.5), process.deadline(begun + 60), pytest.raises(ToolError, match="did not end"):
-        process.run(["sleep", "60"], tmp_path, {})
+    with tool.deadline(begun + 0.5), tool.deadline(begun + 60), pytest.raises(ToolError, match="did not end"):
+        tool.run(["sleep", "60"], tmp_path, {})
     assert 0.5 <= time.monotonic() - begun < 30
-    assert process.run(["echo", "more"], tmp_path, {}) == "more\n"
+    assert tool.run(["echo", "more"], tmp_path, {}) == "more\n"
 
 
 def test_two_processes_compile_the_same_source(tmp_path):
     code = (
-        "from bitsynth import build; from bitsynth.isa import load\n"
-        "print(build.compile_for(load.load('neon'), {'a.c': '#include <arm_neon.h>\\nint a;'}))"
+        "from bitsynth import toolchain; from bitsynth.isa import load\n"
+        "print(toolchain.compile_for(load.load('neon'), {'a.c': '#include <arm_neon.h>\\nint a;'}))"
     )
     env = {**os.environ, "BITSYNTH_BUILD_CACHE": str(tmp_path)}
-    if not build.compilers(load.load("neon")):
+    if not toolchain.compilers(load.load("neon")):
         pytest.skip("no compiler for neon")
     children = [
         subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True) for _ in range(3)

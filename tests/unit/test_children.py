@@ -12,8 +12,8 @@ import pytest
 from processes import alive, gone
 
 import bitsynth
-from bitsynth.children import PIPE, Child, TooLate, TooMuch
-from bitsynth.workers import Worker
+from bitsynth.processes.child import PIPE, Child, TooLate, TooMuch
+from bitsynth.processes.worker import Worker
 
 PACKAGE = Path(bitsynth.__file__).parent
 
@@ -67,7 +67,7 @@ def test_one_that_takes_too_long():
 
 INTERRUPTED = """
 import threading
-from bitsynth.children import Child
+from bitsynth.processes.child import Child
 def interrupted(timer):
     raise KeyboardInterrupt
 threading.Timer.cancel = interrupted
@@ -120,7 +120,7 @@ def test_it_outlives_the_thread_that_started_it():
 
 FORKED = """
 import os, sys, time
-from bitsynth.children import PIPE, Child
+from bitsynth.processes.child import PIPE, Child
 first = Child(["sleep", "60"])
 print(first.pid, flush=True)
 if os.fork() == 0:

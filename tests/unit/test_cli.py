@@ -15,15 +15,17 @@ from solved import sealed
 from suites import quick
 
 import bitsynth
-from bitsynth import cache, doctor, paths
-from bitsynth.cli import main, output, planes
+from bitsynth import paths
+from bitsynth.cli import checks, main, output, planes
 from bitsynth.cli.app import app
-from bitsynth.isa import check as isa_check
-from bitsynth.isa import load
-from bitsynth.isa.check import CheckReport, FormResult
-from bitsynth.isa.harness import Failure
-from bitsynth.isa.inputs import Coverage
-from bitsynth.program import Planes, Step, Table
+from bitsynth.conformance import check as isa_check
+from bitsynth.conformance.check import CheckReport, FormResult
+from bitsynth.conformance.harness import Failure
+from bitsynth.conformance.inputs import Coverage
+from bitsynth.isa import load, tested
+from bitsynth.isa.step import Step
+from bitsynth.kernel.program import Planes, Table
+from bitsynth.store import kernels
 
 CONTRACT = {"name", "isa", "act_bits", "w_bits", "method", "ops_per_128_mac", "instructions", "lower_bound"} | {
     "minimal", "proved", "seconds", "files", "act_encoding", "weight_encoding", "sketch", "cost_model", "k_max"
@@ -35,7 +37,7 @@ SYNTH = ["synth", "--isa", "neon", "--act-bits", "1", "--w-bits", "1"]
 def user(tmp_path, monkeypatch):
     """An empty user cache."""
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    cache.load_entry.cache_clear()
+    kernels.load_entry.cache_clear()
     return tmp_path / "cache"
 
 
@@ -56,7 +58,7 @@ def listed(run, user, monkeypatch):
 
     def call(*argv):
         with monkeypatch.context() as patch:
-            patch.setattr(cache, "every", lambda: iter(sorted(user.rglob("*.json"))))
+            patch.setattr(kernels, "every", lambda: iter(sorted(user.rglob("*.json"))))
             return run("list", *argv)[0]
 
     return call
@@ -221,8 +223,8 @@ def test_list(run):
 
 
 def test_list_check(run, monkeypatch):
-    some = [p for p in cache.every() if p.stem in (shipped(), shipped("avx2"))]
-    monkeypatch.setattr(cache, "every", lambda: iter(some))
+    some = [p for p in kernels.every() if p.stem in (shipped(), shipped("avx2"))]
+    monkeypatch.setattr(kernels, "every", lambda: iter(some))
     out, err = run("list", "--check")
     assert err == ""
     assert shipped() in out
@@ -279,7 +281,7 @@ SHOWN = {
 def kept(request, user):
     """A kernel of each method in the user's cache."""
     made = sealed(*request.param)
-    cache.store(made)
+    kernels.store(made)
     return request.param, made.entry
 
 
@@ -425,9 +427,9 @@ def copied(tmp_path, monkeypatch):
     """A copy of AVX2's declarations, without the record of their test."""
     shutil.copytree(paths.isa_specs() / "avx2", tmp_path / "isa" / "avx2", ignore=shutil.ignore_patterns("*.json"))
     monkeypatch.setattr(paths, "isa_specs", lambda: tmp_path / "isa")
-    isa_check._digests.cache_clear()
+    tested._digests.cache_clear()
     yield tmp_path / "isa" / "avx2"
-    isa_check._digests.cache_clear()
+    tested._digests.cache_clear()
 
 
 def test_isa_check_blesses_what_passed(run, copied, monkeypatch):
@@ -470,9 +472,9 @@ def test_doctor(run):
 
 
 def test_doctor_json(run, monkeypatch):
-    findings = (doctor.Finding("gcc", "", "compiles", "install gcc"), doctor.Finding("qemu", "7.2", "runs", ""))
-    given = doctor.Report(findings, (doctor.Verdict("neon", "cannot", "no compiler"),))
-    monkeypatch.setattr(doctor, "examine", lambda: given)
+    findings = (checks.Finding("gcc", "", "compiles", "install gcc"), checks.Finding("qemu", "7.2", "runs", ""))
+    given = checks.Report(findings, (checks.Verdict("neon", "cannot", "no compiler"),))
+    monkeypatch.setattr(checks, "examine", lambda: given)
     facts, _ = run("doctor", "--json")
     assert not facts["ok"]
     assert [f["ok"] for f in facts["findings"]] == [False, True]

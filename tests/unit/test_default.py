@@ -4,7 +4,7 @@ import pytest
 
 from bitsynth.layers.default import Plan, candidates
 from bitsynth.layers.geometry import Geometry
-from bitsynth.spec import Encoding, Operand
+from bitsynth.spec.matmul import Encoding, Operand
 
 ACT, WGT = Operand(2, Encoding.UNSIGNED), Operand(2, Encoding.BIPOLAR)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bitsynth import explore
 from bitsynth.cli import explore_report, main
 from bitsynth.errors import SpecError
-from bitsynth.explore import Cell, Map, Plan, Rival
+from bitsynth.synth import survey
+from bitsynth.synth.survey import Cell, Map, Plan, Rival
 
 SMALL = ["--isa", "avx2", "--act-bits", "1-2", "--w-bits", "1", "--jobs", "1"]
 
@@ -54,9 +54,9 @@ def test_an_unknown_peak_has_no_ratio():
 
 
 def test_rivals_are_the_fastest_of_the_processor():
-    found = explore.survey("neon", "a76", [1], [1], workers=1, methods=("dot",))
+    found = survey.survey("neon", "a76", [1], [1], workers=1, methods=("dot",))
     assert (found.int8.name, found.int8.peak, found.fp32.peak) == ("int8_sdot", 32, 8)
-    assert explore.survey("neon", "a53", [1], [1], workers=1, methods=("dot",)).int8.name == "int8"
+    assert survey.survey("neon", "a53", [1], [1], workers=1, methods=("dot",)).int8.name == "int8"
 
 
 def test_the_map_marks_where_int8_is_faster(capsys):
@@ -77,7 +77,7 @@ def test_small_map(capsys, tmp_path):
     for cell in only["cells"]:
         costs = [k["cycles"] for k in cell["kernels"]]
         assert costs == sorted(costs)
-        assert {k["method"] for k in cell["kernels"]} | cell["without_kernel"].keys() == set(explore.METHODS)
+        assert {k["method"] for k in cell["kernels"]} | cell["without_kernel"].keys() == set(survey.METHODS)
         assert cell["winner"] == cell["kernels"][0]["method"]
         assert cell["times_int8"] == pytest.approx(2.0 / costs[0], abs=1e-3)
     for suffix in ("png", "svg"):
@@ -85,23 +85,23 @@ def test_small_map(capsys, tmp_path):
 
 
 def test_no_kernel_by_any_method_is_a_cell():
-    found = explore.survey("avx2", "", [1], [1], workers=1, methods=("dot",))
+    found = survey.survey("avx2", "", [1], [1], workers=1, methods=("dot",))
     (cell,) = found.cells
     assert cell.plans[0].why == "avx2 has no instruction for the dot method"
 
 
 def test_a_method_that_takes_too_long_is_left_out(monkeypatch):
-    monkeypatch.setattr(explore, "LIMIT", 0.05)
-    monkeypatch.setattr(explore.synth, "candidates", lambda *args: time.sleep(20))
+    monkeypatch.setattr(survey, "LIMIT", 0.05)
+    monkeypatch.setattr(survey.synthesize, "candidates", lambda *args: time.sleep(20))
     start = time.perf_counter()
-    (cell,) = explore.survey("neon", "", [1], [1], workers=1, methods=("lookup",)).cells
+    (cell,) = survey.survey("neon", "", [1], [1], workers=1, methods=("lookup",)).cells
     assert cell.plans[0].why == "not planned within 0.05 s"
     assert time.perf_counter() - start < 10
 
 
 @pytest.mark.slow
 def test_workers_find_the_same():
-    alone, together = (explore.survey("avx2", "", [1, 2], [1], workers=n) for n in (1, 2))
+    alone, together = (survey.survey("avx2", "", [1, 2], [1], workers=n) for n in (1, 2))
     assert [[(p.method, p.cycles, p.tile, p.why) for p in c.plans] for c in alone.cells] == [
         [(p.method, p.cycles, p.tile, p.why) for p in c.plans] for c in together.cells
     ]
@@ -131,7 +131,7 @@ def test_bad_arguments(capsys, argv, code, said):
 
 def test_unknown_bits():
     with pytest.raises(SpecError):
-        explore.survey("neon", "", [9], [1])
+        survey.survey("neon", "", [9], [1])
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_workers_end_with_who_asks():
     command = [
         sys.executable,
         "-c",
-        "from bitsynth.explore import survey; survey('neon', '', [6, 7], [3, 4], methods=['popcount'], workers=2)",
+        "from bitsynth.synth.survey import survey; survey('neon', '', [6, 7], [3, 4], methods=['popcount'], workers=2)",
     ]
     with subprocess.Popen(command) as process:
         while len(found := Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()) < 3:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import bitsynth
-from bitsynth import architecture, cache
 from bitsynth.cli import main, weights
 from bitsynth.errors import SpecError
 from bitsynth.files import MARK, file_lock, marked, replace_file, write_texts
-from bitsynth.isa import load
+from bitsynth.isa import architecture, load
 from bitsynth.layers import tuned
+from bitsynth.store import kernels
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -29,7 +29,7 @@ def huge(path):
 
 
 KINDS = [os.mkfifo, endless, huge, os.mkdir]
-READERS = [cache.read_entry, load._toml, architecture.read, weights.read, lambda path: list(tuned._read(path))]
+READERS = [kernels.read_entry, load._toml, architecture.read, weights.read, lambda path: list(tuned._read(path))]
 REFUSED = r"is not a regular file|has [\d,]+ bytes, more than"
 
 
@@ -44,7 +44,7 @@ def test_what_is_no_file_to_be_read(tmp_path, make, read):
 @pytest.mark.parametrize("make", KINDS[:2])
 def test_a_cache_with_what_is_no_file(tmp_path, monkeypatch, capsys, make):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    shipped = cache.find(bitsynth.get_kernel("avx2", 2, 1).spec, "")
+    shipped = kernels.find(bitsynth.get_kernel("avx2", 2, 1).spec, "")
     mine = tmp_path / "avx2" / shipped.name
     mine.parent.mkdir()
     make(mine)

@@ -6,17 +6,18 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from suites import quick
 
-from bitsynth import build, verify
-from bitsynth.api import get_kernel
+from bitsynth import toolchain
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.load import load
-from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.matmul import get_kernel
+from bitsynth.proof import checker
 
 change = msgspec.structs.replace
 COMPILERS = [
     pytest.param(isa, c, marks=pytest.mark.slow if n else ())
     for n, isa in enumerate(("avx2", "neon"))
-    for c in build.compilers(load(isa))
+    for c in toolchain.compilers(load(isa))
 ]
 
 
@@ -27,7 +28,7 @@ def popcount(isa="avx2"):
 def size_of(kernel, compiler):
     """Bytes of the microkernel's machine code."""
     files = {f"{kernel.name}.h": kernel.header, f"{kernel.name}.c": kernel.source}
-    with build.compile_for(load(kernel.spec.isa), files, needs=kernel.needs, compiler=compiler).open("rb") as file:
+    with toolchain.compile_for(load(kernel.spec.isa), files, needs=kernel.needs, compiler=compiler).open("rb") as file:
         (symbol,) = ELFFile(file).get_section_by_name(".dynsym").get_symbol_by_name(kernel.name)
         return symbol["st_size"]
 
@@ -104,7 +105,7 @@ def test_only_planes_have_a_bit_axis(method, act_bits, w_bits):
     with pytest.raises(SpecError, match=rf"the bit axis of {kernel.name} can be inner, not 'outer'"):
         kernel.with_bit_axis("outer")
     with pytest.raises(SpecError, match="it lacks a bit axis that has its place"):
-        verify.check(change(kernel.entry.kernel, bit_axis="outer"))
+        checker.check(change(kernel.entry.kernel, bit_axis="outer"))
 
 
 def test_a_bit_axis_is_inner_or_outer():

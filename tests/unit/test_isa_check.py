@@ -9,9 +9,10 @@ import sys
 import pytest
 
 from bitsynth import paths
+from bitsynth.conformance import check
+from bitsynth.conformance.check import CheckReport, FormResult
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.isa import check, load
-from bitsynth.isa.check import CheckReport, FormResult
+from bitsynth.isa import load, tested
 
 ISA = load.load("avx2")
 
@@ -21,9 +22,9 @@ def record(tmp_path, monkeypatch):
     """The path of AVX2's record in a folder of its own."""
     shutil.copytree(paths.isa_specs() / "avx2", tmp_path / "avx2", ignore=shutil.ignore_patterns("*.json"))
     monkeypatch.setattr(paths, "isa_specs", lambda: tmp_path)
-    check._digests.cache_clear()
+    tested._digests.cache_clear()
     yield tmp_path / "avx2" / "checked.json"
-    check._digests.cache_clear()
+    tested._digests.cache_clear()
 
 
 def report(**changes):
@@ -40,14 +41,14 @@ def changed(instr):
 
 
 def test_nothing_is_tested_without_a_record(record):
-    assert not check.is_tested(ISA["and.u8x32"])
+    assert not tested.is_tested(ISA["and.u8x32"])
     with pytest.raises(SpecError, match=r"avx2: and.u8x32 is not differential-tested .* isa check avx2 --bless"):
-        check.require_tested([ISA["and.u8x32"]])
+        tested.require_tested([ISA["and.u8x32"]])
 
 
 def test_what_is_blessed_is_tested(record):
     assert check.bless(ISA, report(), report(by="another")) == record
-    check.require_tested(ISA.instrs.values())
+    tested.require_tested(ISA.instrs.values())
     assert json.loads(record.read_text())["by"] == "a compiler, a machine; another"
     assert list(json.loads(record.read_text())["digests"]) == sorted(ISA.instrs)
     assert [p.name for p in record.parent.glob("checked*")] == ["checked.json"]
@@ -64,10 +65,10 @@ def test_blessing_again_gives_the_same_bytes(record):
 def test_a_changed_declaration_is_not_tested(record):
     check.bless(ISA, report())
     instr = ISA["and.u8x32"]
-    assert check.is_tested(instr)
+    assert tested.is_tested(instr)
     for other in (changed(instr), dataclasses.replace(instr, text="f({a}, {b})"), dataclasses.replace(instr, name="x")):
-        assert not check.is_tested(other)
-    assert check.is_tested(dataclasses.replace(instr, doc="Words.", cost={}))
+        assert not tested.is_tested(other)
+    assert tested.is_tested(dataclasses.replace(instr, doc="Words.", cost={}))
 
 
 def test_an_incomplete_report_is_refused(record):
@@ -84,7 +85,7 @@ def test_an_incomplete_report_is_refused(record):
 
 
 def test_a_failure_is_refused(record):
-    from bitsynth.isa.harness import Failure
+    from bitsynth.conformance.harness import Failure
 
     failure = Failure("and.u8x32", 0, ((1, 2), (3, 4)), (1, 0), (0, 0))
     results = (dataclasses.replace(report().results[0], failure=failure), *report().results[1:])
@@ -100,7 +101,7 @@ def test_a_failure_is_refused(record):
 def test_a_broken_record_is_one_error(record, text):
     record.write_text(text)
     with pytest.raises(SpecError, match=r"checked\.json: .*run `bitsynth isa check avx2 --bless`"):
-        check.is_tested(ISA["and.u8x32"])
+        tested.is_tested(ISA["and.u8x32"])
 
 
 def test_a_folder_that_cannot_be_written_is_a_tool_error(record):
@@ -111,6 +112,6 @@ def test_a_folder_that_cannot_be_written_is_a_tool_error(record):
 
 
 def test_asking_is_cheap():
-    code = "import sys; from bitsynth.isa import check; print(sorted({'z3', 'cffi', 'unicorn'} & set(sys.modules)))"
+    code = "import sys; import bitsynth.conformance.check; print(sorted({'z3', 'cffi', 'unicorn'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

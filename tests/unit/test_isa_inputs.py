@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from bitsynth.isa import inputs, load
-from bitsynth.isa.inputs import Trial
+from bitsynth.conformance import inputs
+from bitsynth.conformance.inputs import Trial
+from bitsynth.isa import load
 from bitsynth.isa.types import VecType
 
 KINDS = [

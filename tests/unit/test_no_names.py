@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import bitsynth
-from bitsynth import architecture
-from bitsynth.isa import load
+from bitsynth.isa import architecture, load
 
 FILES = sorted(Path(bitsynth.__file__).parent.rglob("*.py"))
 NAMES = {*load.names(), *architecture.known(), *(m for a in architecture.known().values() for m in a.machines)}

@@ -6,15 +6,17 @@ import pytest
 from solved import REPRESENTATIVE, kernel, name, on_record, spec_of
 from suites import quick
 
-from bitsynth import build, verify
+from bitsynth import toolchain
 from bitsynth.emit import packing
 from bitsynth.emit.kernel import CSource
-from bitsynth.emit.layer import call_source, kernel_header, runtime_files
+from bitsynth.emit.runtime_abi import call_source, kernel_header, runtime_files
 from bitsynth.isa.load import load
+from bitsynth.kernel.program import BIT_AXES, Planes
 from bitsynth.layers.constants import constants
 from bitsynth.layers.geometry import Geometry
-from bitsynth.program import BIT_AXES, Planes
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.proof import checker
+from bitsynth.run.runner import runner_for
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
 
 change = msgspec.structs.replace
 FORMS = [(c, axis) for c in REPRESENTATIVE for axis in BIT_AXES]
@@ -45,7 +47,7 @@ def dense(kernel, spec, weight, codes):
     numbers[-3:] = 1, 1, len(codes)
     c, isa = CSource(on_record(kernel), spec), load(kernel.isa)
     files = {**c.files, **kernel_header(kernel, spec), **call_source(c.name), **runtime_files(threads=True)}
-    runner = build.runner(isa, build.compile_for(isa, files, needs=c.needs, flags=("-DBITSYNTH_NO_MAIN",)))
+    runner = runner_for(isa, toolchain.compile_for(isa, files, needs=c.needs, flags=("-DBITSYNTH_NO_MAIN",)))
     assert runner.call(f"{c.name}_selftest", bits=32) == 0
     arena = np.zeros(runner.call(f"{c.name}_layer_arena", numbers, data, 1), np.uint8)
     out = np.zeros((len(codes), len(weight)), np.int32)
@@ -66,7 +68,7 @@ def check_dense(kernel, spec, seed=0):
 def test_a_proved_kernel_whose_layer_was_wrong():
     """Rows were packed as words, weights in the order of codes: 4 where -4 is right."""
     odd, spec = with_a_cancelled_input(), spec_of("avx2", 1, 1)
-    verify.check(odd)
+    checker.check(odd)
     check_dense(odd, spec)
 
 

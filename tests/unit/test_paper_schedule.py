@@ -3,14 +3,15 @@
 import pytest
 from suites import quick
 
-from bitsynth import build, verify
-from bitsynth.api import get_kernel
 from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
 from bitsynth.bench.resnet18 import Layer
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
 from bitsynth.layers.library import compiled
-from bitsynth.schedule.layer import LayerSchedule
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.matmul import get_kernel
+from bitsynth.proof import checker
+from bitsynth.run.runner import runner_for
 
 SMALL = Layer("small", 5, 72, 20, 3, 1)
 PAPER = LayerSchedule("neon", "popcount", 0, "direct", sketch="paper", flush_steps=1)
@@ -19,7 +20,7 @@ PAPER = LayerSchedule("neon", "popcount", 0, "direct", sketch="paper", flush_ste
 def executed(act_bits, w_bits, schedule):
     """Instructions of the layer under unicorn, its sums checked."""
     made, codes = layer_of(SMALL, "neon", act_bits, w_bits, 1, schedule), codes_of(SMALL, act_bits)
-    made._runner = build.runner(load.load("neon"), compiled(made.kernel), needs=made.kernel.needs, count=True)
+    made._runner = runner_for(load.load("neon"), compiled(made.kernel), needs=made.kernel.needs, count=True)
     call, out = made.bound(codes)
     call()
     require_exact(SMALL, made, codes, out)
@@ -53,7 +54,7 @@ def test_five_operations_a_plane_pair(act_bits, w_bits):
 def test_sums_go_to_memory_as_often_as_asked(method, steps):
     kernel = get_kernel("neon", 2, 1, method=method, channels=64)
     flushed = kernel.with_flushes(steps).entry.kernel
-    assert verify.check(flushed)
+    assert checker.check(flushed)
     for loop, before in zip(flushed.passes, kernel.entry.kernel.passes, strict=True):
         most = 1
         for nested, whole in zip(loop.loops, before.loops, strict=True):

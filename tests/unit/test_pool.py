@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bitsynth import architecture, build, paths
-from bitsynth.build import host, qemu
-from bitsynth.isa import load
+from bitsynth import paths, toolchain
+from bitsynth.host import features
+from bitsynth.isa import architecture, load
+from bitsynth.run import qemu
 
 pytestmark = pytest.mark.toolchains
 
@@ -16,9 +17,9 @@ STRICT = ("-Wpedantic", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wmi
 FILES = {name: (paths.runtime() / name).read_text() for name in ("bs_pool.h", "bs_pool.c")}
 DRIVER = {**FILES, "pool_driver.c": (Path(__file__).parent / "pool_driver.c").read_text()}
 ALL = [load.load(name) for name in ("avx2", "neon", "armv7_neon")]
-NATIVE = [isa for isa in ALL if host.matches(isa.table)]
-COMPILERS = [(isa, c) for isa in NATIVE for c in build.compilers(isa)]
-EMULATED = [(isa, c) for isa in ALL if isa not in NATIVE for c in build.compilers(isa)[:1]]
+NATIVE = [isa for isa in ALL if features.matches(isa.table)]
+COMPILERS = [(isa, c) for isa in NATIVE for c in toolchain.compilers(isa)]
+EMULATED = [(isa, c) for isa in ALL if isa not in NATIVE for c in toolchain.compilers(isa)[:1]]
 SANITIZERS = ("thread", "address,undefined")
 CHECKS = ("sums", "serial", "parallel", "nested", "concurrent", "own", "lives")
 THREADS = (1, 2, 3, 8)
@@ -28,7 +29,7 @@ SECONDS = 120
 @cache
 def program(isa, compiler, flags=()):
     given = (*STRICT, "-pthread", *flags)
-    return build.compile_for(isa, DRIVER, flags=given, shared=False, compiler=compiler)
+    return toolchain.compile_for(isa, DRIVER, flags=given, shared=False, compiler=compiler)
 
 
 def check(*command):
@@ -65,7 +66,7 @@ def test_the_driver_refuses_an_unknown_check(native):
 
 @pytest.mark.parametrize(("isa", "compiler"), COMPILERS, ids=lambda x: x.name)
 def test_clean_under_every_compiler(isa, compiler):
-    build.compile_for(isa, FILES, flags=(*STRICT, "-pthread"), compiler=compiler)
+    toolchain.compile_for(isa, FILES, flags=(*STRICT, "-pthread"), compiler=compiler)
 
 
 @pytest.mark.slow

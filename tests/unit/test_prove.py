@@ -6,12 +6,14 @@ import pytest
 from solved import REPRESENTATIVE, kernel, name
 from suites import quick
 
-from bitsynth import cache, paths, prove, proved
+from bitsynth import paths
 from bitsynth.errors import Refuted, Undecided
 from bitsynth.isa import load
 from bitsynth.isa.domains.forms import Entry, Field, Form, Pieces
-from bitsynth.sketches.solver import Budget
-from bitsynth.uses import Lane, Use, shape
+from bitsynth.proof import discharge, proved
+from bitsynth.proof.obligations import Lane, Use, shape
+from bitsynth.solver.budget import Budget
+from bitsynth.store import kernels
 
 QUICK = [
     ("avx2", "popcount", 2, 1),
@@ -55,18 +57,18 @@ def two(n, low, high):
 @pytest.mark.parametrize("config", quick(QUICK[1::2], of=QUICK), ids=name)
 def test_lemmas_of_every_method_hold(config):
     uses = uses_of(*config)
-    assert prove.discharge(load.load(config[0]), uses, Budget()) > 0
+    assert discharge.discharge(load.load(config[0]), uses, Budget()) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
 def test_lemmas_of_all_representatives_hold(config):
-    assert prove.discharge(load.load(config[0]), uses_of(*config), Budget()) > 0
+    assert discharge.discharge(load.load(config[0]), uses_of(*config), Budget()) > 0
 
 
 @pytest.mark.parametrize("path", quick(SHIPPED[::5], of=SHIPPED), ids=lambda p: p.stem)
 def test_shipped_kernels_list_their_lemmas(path):
-    entry = cache.read_entry(path)
+    entry = kernels.read_entry(path)
     uses = proved.examine(entry.kernel)[1]
     assert tuple(sorted(u.statement for u in uses)) == entry.certificate.instructions
 
@@ -74,8 +76,8 @@ def test_shipped_kernels_list_their_lemmas(path):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED[::2], ids=lambda p: p.stem)
 def test_lemmas_of_shipped_kernels_hold(path):
-    uses = proved.examine(cache.read_entry(path).kernel)[1]
-    assert prove.discharge(load.load(path.parent.name), uses, Budget()) > 0
+    uses = proved.examine(kernels.read_entry(path).kernel)[1]
+    assert discharge.discharge(load.load(path.parent.name), uses, Budget()) > 0
 
 
 def test_statements_name_form_operands_and_meaning():
@@ -124,7 +126,7 @@ RIGHT = [
 
 @pytest.mark.parametrize(("isa", "use"), RIGHT, ids=lambda x: getattr(x, "op", x))
 def test_right_uses_are_proved(isa, use):
-    assert prove.discharge(load.load(isa), [use], Budget()) >= 1
+    assert discharge.discharge(load.load(isa), [use], Budget()) >= 1
 
 
 WRONG = [
@@ -151,7 +153,7 @@ WRONG = [
 def test_wrong_uses_are_refuted(isa, use):
     """Widening what may have wrapped, saturation, an index beyond the table, gates on sums."""
     with pytest.raises(Refuted, match=use.op):
-        prove.discharge(load.load(isa), [use], Budget())
+        discharge.discharge(load.load(isa), [use], Budget())
 
 
 class Lying:
@@ -188,7 +190,7 @@ def test_a_machine_that_does_something_else_is_caught(op, other, operands):
     """The linear domain believes `op`, the machine does `other`: a model of the difference is shown."""
     isa = load.load("avx2")
     with pytest.raises(Refuted, match=r"lane \d is not what the linear domain says"):
-        prove.discharge(Lying(isa, op, other), [Use(op, 0, operands, "")], Budget())
+        discharge.discharge(Lying(isa, op, other), [Use(op, 0, operands, "")], Budget())
 
 
 @pytest.mark.parametrize("config", QUICK[1:2], ids=name)
@@ -196,13 +198,13 @@ def test_a_machine_with_another_lookup_is_caught(config):
     """A whole kernel's lemmas, on a machine whose table lookup gives the bytes of an addition."""
     isa = Lying(load.load(config[0]), "shuffle_epi8.u8x32", "add.u8x32")
     with pytest.raises(Refuted, match="instruction: shuffle_epi8"):
-        prove.discharge(isa, uses_of(*config), Budget())
+        discharge.discharge(isa, uses_of(*config), Budget())
 
 
 @pytest.mark.parametrize("config", QUICK[:2], ids=name)
 def test_a_tiny_budget_is_undecided(config):
     with pytest.raises(Undecided, match="--rlimit"):
-        prove.discharge(load.load(config[0]), uses_of(*config), Budget(1))
+        discharge.discharge(load.load(config[0]), uses_of(*config), Budget(1))
 
 
 def test_uses_are_proved_in_an_order_of_their_own():
@@ -212,5 +214,5 @@ def test_uses_are_proved_in_an_order_of_their_own():
     asked = []
     for given in (uses, uses[::-1]):
         budget = Budget(progress=lambda what, into=asked: into.append(what))
-        prove.discharge(isa, given, budget)
+        discharge.discharge(isa, given, budget)
     assert asked[: len(asked) // 2] == asked[len(asked) // 2 :]

@@ -10,18 +10,20 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bitsynth import cache, encodings, paths, prove, proved
-from bitsynth.accept import accept
-from bitsynth.api import MatmulKernel, get_kernel
-from bitsynth.encodings import encoding_lemma
-from bitsynth.entry import ProvedEntry
+from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError, Undecided
 from bitsynth.isa import load
-from bitsynth.proved import Proved, examine, statements
-from bitsynth.schedule.loops import flushed
-from bitsynth.sketches.solver import Budget
-from bitsynth.spec import Encoding, MatmulSpec, Operand
-from bitsynth.uses import Lane, Use, implies
+from bitsynth.matmul import MatmulKernel, get_kernel
+from bitsynth.proof import discharge, encodings, proved
+from bitsynth.proof.encodings import encoding_lemma
+from bitsynth.proof.obligations import Lane, Use, implies
+from bitsynth.proof.proved import Proved, examine, statements
+from bitsynth.schedule.flush import flushed
+from bitsynth.solver.budget import Budget
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.store import kernels as store
+from bitsynth.store.accept import accept
+from bitsynth.store.entry import ProvedEntry
 
 AVX2 = load.load("avx2")
 SHIPPED = sorted(paths.shipped_kernels().rglob("bs_mm_*.json"))
@@ -47,18 +49,18 @@ def test_lemmas_that_were_not_discharged_follow_from_those_that_were(lookup):
     """Fewer steps between flushes: other lemmas, each of which Z3 would prove as well."""
     new = new_lemmas(lookup.sealed, more_flushes(lookup.sealed, 3))
     assert new
-    assert prove.discharge(AVX2, new, Budget()) > 0
+    assert discharge.discharge(AVX2, new, Budget()) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED[::13], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_every_form_of_a_shipped_kernel_follows_from_it(path):
-    found = cache.load_entry(path)
+    found = store.load_entry(path)
     longest = max(p.flush_every for p in found.entry.kernel.passes)
     kernels = [more_flushes(found, steps) for steps in {1, 2, 3, 17, 100, longest // 2 or 1, longest - 1 or 1}]
     kernels += [change(found.entry.kernel, **other) for other in ({"rows": 1}, {"unroll": 2})]
     new = set().union(*(new_lemmas(found, k) for k in kernels))
-    prove.discharge(load.load(found.entry.kernel.isa), new, Budget())
+    discharge.discharge(load.load(found.entry.kernel.isa), new, Budget())
 
 
 def test_what_does_not_follow_is_refused(lookup, monkeypatch):
@@ -89,7 +91,7 @@ def test_nothing_is_claimed_of_a_form(lookup, tmp_path, monkeypatch):
     assert (form.cost.minimal, form.certificate.minimality, form.entry.runners_up) == ("", (), ())
     assert form.cost.ops_per_128_mac > lookup.cost.ops_per_128_mac
     with pytest.raises(SpecError, match=f"is made of {lookup.entry.name} where it is wanted, not stored"):
-        cache.store(form.sealed)
+        store.store(form.sealed)
     assert not list(tmp_path.rglob("*.json"))
 
 
@@ -118,7 +120,7 @@ def test_how_a_kernel_was_proved_is_known(lookup):
 
 
 def test_a_kernel_the_checker_refuses_is_not_discharged(lookup, monkeypatch):
-    monkeypatch.setattr(prove, "discharge", lambda *_: pytest.fail("discharged"))
+    monkeypatch.setattr(discharge, "discharge", lambda *_: pytest.fail("discharged"))
     with pytest.raises(Refuted):
         Proved.by_solver(change(lookup.entry.kernel, row_terms=(1, 1, 1, 1)), Budget())
 
@@ -130,7 +132,7 @@ def test_nothing_but_what_is_proved_becomes_a_kernel(lookup, tmp_path, monkeypat
         with pytest.raises(SpecError, match=f"not of {type(other).__name__}"):
             MatmulKernel(other, lookup.spec)
         with pytest.raises(SpecError, match=f"not of {type(other).__name__}"):
-            cache.store(other)
+            store.store(other)
     assert not list(tmp_path.rglob("*.json"))
     with pytest.raises(SpecError, match="sealed by a proof, not by Kernel"):
         ProvedEntry(lookup.entry.kernel, lookup.sealed.choice, (), 0.0)
@@ -271,7 +273,7 @@ def sound(isa, wider, use):
     """What follows from a lemma that was discharged holds: Z3 agrees with the rule."""
     event("follows" if implies(isa, wider, use) else "does not")
     if implies(isa, wider, use) and wider != use:
-        prove.discharge(isa, [use], Budget())
+        discharge.discharge(isa, [use], Budget())
 
 
 @given(pairs())
@@ -291,7 +293,7 @@ def test_the_rule_is_sound_on_more(pair):
 
 def test_every_certificate_has_the_lemma_of_encodings():
     for path in SHIPPED:
-        entry = cache.read_entry(path)
+        entry = store.read_entry(path)
         lemma = encoding_lemma(entry.kernel.act_bits, entry.kernel.w_bits)
         assert entry.certificate.lemmas.count(lemma) == 1, path
 

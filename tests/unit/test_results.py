@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from bitsynth import cache
 from bitsynth.bench import setting
-from bitsynth.build import host
-from bitsynth.choice import Choice
 from bitsynth.errors import BitsynthWarning
+from bitsynth.host import features
 from bitsynth.isa import load
-from bitsynth.spec import MatmulSpec
+from bitsynth.spec.matmul import MatmulSpec
+from bitsynth.spec.options import Choice
+from bitsynth.store import kernels as store
 
 ROOT = Path(__file__).resolve().parents[2]
-HERE = next((name for name in load.names() if host.matches(load.load(name).table)), None)
+HERE = next((name for name in load.names() if features.matches(load.load(name).table)), None)
 PLACE = "neon/bs_mm_a1u_w1b_s32_neon_12x8x64"
 
 
@@ -72,8 +72,8 @@ def test_maps_have_the_shipped_kernels_of_each_processor(published):
     assert found
     for known, cell in ((m, c) for m in found for c in m["cells"] if c["act_bits"] < 5):
         spec = MatmulSpec.plain(known["isa"], cell["act_bits"], cell["w_bits"])
-        if path := cache.find(spec, Choice(model=known["cpu"]).variant):
-            entry = cache.read_entry(path)
+        if path := store.find(spec, Choice(model=known["cpu"]).variant):
+            entry = store.read_entry(path)
             planned = {plan["method"]: plan["cycles"] for plan in cell["kernels"]}
             assert entry.cost.cycles[known["cpu"]] == pytest.approx(planned[entry.method], abs=1e-3), path
 
@@ -158,15 +158,15 @@ def test_what_figures_rest_on_is_as_it_was_before_they_were_measured(monkeypatch
 
 def test_a_place_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    for folder in cache.folders():
-        assert cache.place(folder / f"{PLACE}.json") == (folder, Path(PLACE))
+    for folder in store.folders():
+        assert store.place(folder / f"{PLACE}.json") == (folder, Path(PLACE))
 
 
 def test_a_setting_names_the_compiler_that_compiles(monkeypatch):
     """Not the first one there is."""
     if HERE is None:
         pytest.skip("code needs a processor with a shipped instruction set; this one lacks it")
-    from bitsynth.build.toolchain import compilers
+    from bitsynth.toolchain.compiler import compilers
 
     for compiler in compilers(load.load(HERE)):
         monkeypatch.setenv("BITSYNTH_CC", " ".join(compiler.command))
@@ -194,5 +194,5 @@ def test_a_commit_is_marked_where_files_changed(monkeypatch, tmp_path):
     assert setting.commit() == "unknown"
     (tmp_path / ".git").touch()
     assert setting.commit() == "0123456789ab"
-    said["status"] = " M bitsynth/spec.py"
+    said["status"] = " M bitsynth/spec/matmul.py"
     assert setting.commit() == "0123456789ab+changes"

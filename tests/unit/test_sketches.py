@@ -9,15 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitsynth import synth
-from bitsynth.choice import Choice
 from bitsynth.errors import NoKernel, SpecError, Undecided
+from bitsynth.isa import cost_models
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
-from bitsynth.schedule import cost
-from bitsynth.sketches import blocks, compute, counts, gates, paper, query, reduce
-from bitsynth.sketches.solver import Budget
-from bitsynth.spec import Encoding, MatmulSpec, Operand
+from bitsynth.sketches import paper
+from bitsynth.sketches.popcount import compute, counts, gates, query
+from bitsynth.sketches.popcount import cover as covers
+from bitsynth.sketches.reduction import plan as reduction
+from bitsynth.solver.budget import Budget
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.options import Choice
+from bitsynth.synth import synthesize
 
 ISAS = ("neon", "avx2")
 
@@ -138,8 +141,8 @@ def partitions(free: frozenset[tuple[int, int]]) -> int:
 
 @pytest.mark.parametrize(("act_bits", "w_bits"), list(itertools.product(range(1, 5), range(1, 5))))
 def test_covers_are_partitions_of_the_least_cost(act_bits, w_bits):
-    forms = {s: FAKE[s] for s in blocks.shapes_within(act_bits, w_bits)}
-    cover = blocks.cheapest_cover(act_bits, w_bits, forms)
+    forms = {s: FAKE[s] for s in covers.shapes_within(act_bits, w_bits)}
+    cover = covers.cheapest_cover(act_bits, w_bits, forms)
     cells = [
         (b.act_low + i, b.wgt_low + j)
         for b in cover
@@ -162,14 +165,14 @@ def test_counting_instructions_are_found_by_what_they_do():
 def test_counts_of_wide_lanes_are_merged_before_they_are_added():
     """Two registers of 64-bit counts become one of 32-bit sums: half the accumulators, and no more instructions."""
     isa = load("avx512")
-    plan = reduce.plan(isa, reduce.Counted(2, 64, bits=64), 9, cost.metric("avx512", "ops"))
+    plan = reduction.plan(isa, reduction.Counted(2, 64, bits=64), 9, cost_models.metric("avx512", "ops"))
     assert (len(plan.pre), str(plan.acc_type), plan.accs) == (1, "u32x16", 1)
     assert sorted(plan.slots) == list(range(16))
     assert (plan.post, plan.flushes) == ((), 1)
 
 
 def test_neon_reduces_as_the_paper_does():
-    plan = reduce.plan(load("neon"), reduce.Counted(4, 8), 9, cost.metric("neon", "ops"))
+    plan = reduction.plan(load("neon"), reduction.Counted(4, 8), 9, cost_models.metric("neon", "ops"))
     assert [m.op for m in plan.pre] == ["addp.u8x16", "addp.u8x16"]
     assert plan.accumulate == "uadalp.u8x16"
     assert plan.slots == tuple(range(8))
@@ -178,7 +181,7 @@ def test_neon_reduces_as_the_paper_does():
 @pytest.mark.parametrize("isa", ISAS)
 def test_a_reduction_that_cannot_fill_the_tile_is_an_empty_sketch(isa):
     with pytest.raises(NoKernel, match="do not fill"):
-        reduce.plan(load(isa), reduce.Counted(1, 8), 9, cost.metric(isa, "ops"))
+        reduction.plan(load(isa), reduction.Counted(1, 8), 9, cost_models.metric(isa, "ops"))
 
 
 def test_the_papers_pair_takes_five_instructions():
@@ -191,7 +194,7 @@ def test_the_papers_pair_takes_five_instructions():
 def test_the_papers_sketch_lacks_what_the_paper_lacks(act_bits, w_bits):
     found = paper.PaperCompute((), ())
     with pytest.raises(NoKernel, match="byte lanes only"):
-        paper.build(load("neon"), spec("neon", act_bits, w_bits), found, cost.metric("neon", "length"))
+        paper.build(load("neon"), spec("neon", act_bits, w_bits), found, cost_models.metric("neon", "length"))
 
 
 def test_an_instruction_set_without_the_papers_list_is_refused():
@@ -203,5 +206,5 @@ def test_an_instruction_set_without_the_papers_list_is_refused():
 def test_bytes_that_are_signed_take_no_codes_of_8_bits(isa, cpu, method):
     choice = Choice(method, model=cpu)
     spec = MatmulSpec(isa, Operand(8, Encoding.UNSIGNED), Operand(4, Encoding.BIPOLAR))
-    found, _ = synth.candidates(choice.isa(isa), spec, choice, Budget())
+    found, _ = synthesize.candidates(choice.isa(isa), spec, choice, Budget())
     assert not found[0].kernel.swapped

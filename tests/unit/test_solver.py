@@ -4,8 +4,8 @@ import pytest
 import z3
 
 from bitsynth.errors import Undecided
-from bitsynth.sketches import solver
-from bitsynth.sketches.solver import Budget, Model
+from bitsynth.solver import budget as budgets
+from bitsynth.solver.budget import Budget, Model
 
 A, B = z3.BitVecs("a b", 16)
 
@@ -64,7 +64,7 @@ def test_the_same_query_spends_the_same():
 @pytest.mark.parametrize("answer", [z3.unknown])
 def test_unknown_never_passes(monkeypatch, answer):
     """Even where the claims are unsatisfiable, or satisfiable: no answer is no proof."""
-    monkeypatch.setattr(solver, "_check", lambda s: answer)
+    monkeypatch.setattr(budgets, "_check", lambda s: answer)
     for claims in ([z3.BoolVal(False)], [z3.BoolVal(True)]):
         with pytest.raises(Undecided, match="the solver gave up"):
             Budget().check("query", claims)

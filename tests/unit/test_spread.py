@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 from solved import REPRESENTATIVE, kernel, name
 
-from bitsynth import verify
 from bitsynth.errors import NoKernel, Refuted
-from bitsynth.execute import product, wanted
-from bitsynth.growth import step_growth
-from bitsynth.isa import load
+from bitsynth.isa import cost_models, load
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.kernel.interpreter import product, wanted
+from bitsynth.proof import checker
+from bitsynth.proof.accumulation import step_growth
 from bitsynth.schedule import cost, peel
 from bitsynth.schedule.memory import repeats, stores
-from bitsynth.sketches import fold, table, terms
-from bitsynth.sketches.solver import Budget
+from bitsynth.sketches.lanes import tables, terms
+from bitsynth.sketches.reduction import stages
+from bitsynth.solver.budget import Budget
 
 change = msgspec.structs.replace
 
@@ -106,7 +107,7 @@ def test_terms_on_numbers(isa, method):
 
 def looked_up(isa, term, rounds, codes):
     """The bytes a table program stores for staged values, by numpy."""
-    built = table.build(isa, term, repeats(isa, 8), stores(isa, isa.word), rounds)
+    built = tables.build(isa, term, repeats(isa, 8), stores(isa, isa.word), rounds)
     trace = Trace(isa, ConcreteDomain())
     trace.bind_constants(built.constants)
     staged = [*codes, *[255] * 8]
@@ -121,9 +122,9 @@ def looked_up(isa, term, rounds, codes):
 def test_tables_hold_every_sum(isa, bits):
     """In two rounds for 4 codes and in three for 6; the minimality claim is what was unsat."""
     term = next(t for t in terms.find(load.load(isa), "lookup") if t.positions == bits)
-    rounds = table.solve(bits, Budget())
+    rounds = tables.solve(bits, Budget())
     lookups = rounds.lookups[1:] if rounds.arranged else rounds.lookups
-    assert len(lookups) == table.rounds_needed(bits) == {4: 2, 6: 3}[bits]
+    assert len(lookups) == tables.rounds_needed(bits) == {4: 2, 6: 3}[bits]
     rng = np.random.default_rng(1)
     for _ in range(20):
         codes = rng.integers(0, 256 // bits, bits).tolist()
@@ -136,7 +137,7 @@ def test_an_index_that_leads_elsewhere_makes_another_table():
     """So that the test above can fail, and the checker with it."""
     isa = load.load("neon")
     (term,) = terms.find(isa, "lookup")
-    rounds = table.solve(4, Budget())
+    rounds = tables.solve(4, Budget())
     codes = [1, 2, 4, 8]
     right, _ = looked_up(isa, term, rounds, codes)
     last = rounds.lookups[-1]
@@ -146,10 +147,10 @@ def test_an_index_that_leads_elsewhere_makes_another_table():
             got, built = looked_up(isa, term, replace(rounds, lookups=lookups), codes)
             found = change(kernel("neon", "lookup", 2, 1), build=built)
             if got[:16] == right[:16]:
-                verify.check(found)
+                checker.check(found)
             else:
                 with pytest.raises(Refuted, match="table"):
-                    verify.check(found)
+                    checker.check(found)
 
 
 @pytest.mark.parametrize("isa", load.names())
@@ -157,7 +158,7 @@ def test_an_index_that_leads_elsewhere_makes_another_table():
 def test_ways_to_the_tile(isa, growth):
     """Each lane of the accumulators ends in one of the tile; no stage holds more than its lanes can."""
     start = load.load(isa).word
-    way = fold.cheapest(load.load(isa), start, growth, 144, -2, cost.metric(isa, "ops"), 2)
+    way = stages.cheapest(load.load(isa), start, growth, 144, -2, cost_models.metric(isa, "ops"), 2)
     assert sorted(way.order) == list(range(start.lanes))
     most, kind = growth, start
     for stage in way.stages:
@@ -173,14 +174,14 @@ def test_ways_to_the_tile(isa, growth):
 def test_low_lanes_stay_unmasked_where_that_is_cheaper(isa, folds, mixed):
     """Each fold saves a mask, the flush takes two more; widening adds need none."""
     start = load.load(isa).word
-    way = fold.cheapest(load.load(isa), start, 5, folds * 51, -2, cost.metric(isa, "ops"), 2)
+    way = stages.cheapest(load.load(isa), start, 5, folds * 51, -2, cost_models.metric(isa, "ops"), 2)
     assert way.runs == (folds, 1)
     assert [stage.unmix is not None for stage in way.stages] == [False, mixed]
 
 
 def test_no_way_where_a_step_already_overflows():
     with pytest.raises(NoKernel, match=r"no way from u8x?1?6? accumulators that grow by 256"):
-        fold.cheapest(load.load("neon"), load.load("neon").word, 256, 144, -2, cost.metric("neon", "ops"), 2)
+        stages.cheapest(load.load("neon"), load.load("neon").word, 256, 144, -2, cost_models.metric("neon", "ops"), 2)
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
@@ -188,7 +189,7 @@ def test_first_runs_leave_what_a_run_adds(config):
     """The kernel without them is right as well, and gives the same sums."""
     found = kernel(*config)
     steady = change(found, passes=tuple(without_first(p) for p in found.passes))
-    verify.check(steady)
+    checker.check(steady)
     rng = np.random.default_rng(2)
     for k in (1, found.k_step, 3 * found.k_step + 1):
         rows = rng.integers(0, 1 << found.row_bits, (3, k), dtype=np.uint8)
@@ -253,13 +254,13 @@ def test_one_instruction_takes_every_second_lane_to_a_tile_register():
         for lanes in ((2,) * len(constant.lanes), constant.lanes[1:] + constant.lanes[:1]):
             wrong = tuple(change(c, lanes=lanes) if c is constant else c for c in found.constants)
             with pytest.raises(Refuted):
-                verify.check(change(found, constants=wrong))
+                checker.check(change(found, constants=wrong))
 
 
 def test_adders_that_crowd_the_ports_of_lookups_lose():
     found = kernel("avx512", "lookup", 2, 1)
     anywhere = change(found, passes=tuple(with_add(p) for p in found.passes))
-    verify.check(anywhere)
+    checker.check(anywhere)
     isa = load.load("avx512")
     assert cost.cycles_per_128_mac(isa, anywhere, "zen5") == cost.cycles_per_128_mac(isa, found, "zen5")
     assert cost.crowding_per_128_mac(isa, anywhere, "zen5") > 1.2 * cost.crowding_per_128_mac(isa, found, "zen5")

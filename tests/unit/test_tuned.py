@@ -12,17 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bitsynth import cache, paths
+from bitsynth import paths
 from bitsynth.bench.resnet18 import LAYERS
-from bitsynth.build import host
-from bitsynth.device import facts
 from bitsynth.errors import BitsynthWarning, SpecError, ToolError
+from bitsynth.host import facts, features
 from bitsynth.isa.load import load
+from bitsynth.kernel.program import Kernel
 from bitsynth.layers import Conv2d, tuned
 from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.schedule import GATHERS, LayerSchedule
 from bitsynth.layers.tuned import Problem, Tuned, find, store, user_folder
-from bitsynth.program import Kernel
-from bitsynth.schedule.layer import GATHERS, LayerSchedule
+from bitsynth.store import kernels
 
 SHIPPED = sorted(paths.shipped_schedules().glob("*/*.json"))
 PROBLEM = Problem("avx2", 2, 1, Geometry(64, 128, 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), (14, 14), 1)
@@ -34,7 +34,7 @@ def shipped(tmp_path, monkeypatch):
     monkeypatch.setattr(facts, "here", lambda: facts.Facts(processor="Zen"))
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "user"))
     monkeypatch.setattr(paths, "shipped_schedules", lambda: tmp_path / "shipped")
-    cache.load_entry.cache_clear()
+    kernels.load_entry.cache_clear()
     return tmp_path / "shipped"
 
 
@@ -111,7 +111,7 @@ NARROW = LayerSchedule("avx2", "popcount", 64, "direct", unroll=2, bit_axis="out
 
 def test_a_kernel_of_narrower_words(skip_isa):
     """It is stored with the wider set's, and taken for it alone, or for the best set of this processor."""
-    if host.missing(load("avx512").table):
+    if features.missing(load("avx512").table):
         skip_isa("avx512", "this processor lacks it")
     store(result(WIDE, schedule=NARROW), user_folder())
     assert layer(isa="avx512").schedule == layer(isa="auto").schedule == NARROW

@@ -12,22 +12,22 @@ import msgspec
 import pytest
 from optuna.trial import TrialState
 
-from bitsynth import cache
-from bitsynth.build import host
-from bitsynth.entry import ProvedEntry
 from bitsynth.errors import NoKernel, Refuted, SpecError, ToolError
+from bitsynth.host import features
 from bitsynth.isa.load import load
 from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned import Problem, Tuned, store, user_folder
-from bitsynth.schedule.layer import LayerSchedule
-from bitsynth.tuning import space as spaces
-from bitsynth.tuning import study as studies
-from bitsynth.tuning.measurer import Timing, TrialFailed
-from bitsynth.tuning.outcome import study_file
-from bitsynth.tuning.process import started
-from bitsynth.tuning.space import space
-from bitsynth.tuning.study import open_study
-from bitsynth.tuning.tune import FINAL_ROUNDS, ROUNDS, explore, tune
+from bitsynth.store import kernels
+from bitsynth.store.entry import ProvedEntry
+from bitsynth.tune import space as spaces
+from bitsynth.tune import study as studies
+from bitsynth.tune.loop import FINAL_ROUNDS, ROUNDS, explore, tune
+from bitsynth.tune.measurer import Timing, TrialFailed
+from bitsynth.tune.outcome import study_file
+from bitsynth.tune.process import started
+from bitsynth.tune.space import space
+from bitsynth.tune.study import open_study
 
 WINDOW = 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)
 PROBLEM = Problem("avx2", 2, 1, Geometry(64, 128, *WINDOW), (14, 14), 1)
@@ -38,7 +38,7 @@ SECONDS = 60.0
 def user(tmp_path, monkeypatch):
     """A user without kernels or schedules."""
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    cache.load_entry.cache_clear()
+    kernels.load_entry.cache_clear()
 
 
 @pytest.fixture
@@ -143,18 +143,18 @@ def test_the_default_is_not_faster_than_itself(reopen):
 
 def test_a_study_is_of_the_kernels_programs(some, monkeypatch):
     """It goes on where only the words of a certificate are others."""
-    load_entry = cache.load_entry
+    load_entry = kernels.load_entry
 
     def told_otherwise(path):
         found = load_entry(path)
         return ProvedEntry(found.proved, found.choice, ("other words",), found.bound, found.runners_up)
 
-    monkeypatch.setattr(cache, "load_entry", told_otherwise)
+    monkeypatch.setattr(kernels, "load_entry", told_otherwise)
     assert space(PROBLEM).seal == some.seal
 
 
 def test_narrower_words_are_tried_too(skip_isa):
-    if host.missing(load("avx512").table):
+    if features.missing(load("avx512").table):
         skip_isa("avx512", "this processor lacks it")
     wide, narrow = space(msgspec.structs.replace(PROBLEM, isa="avx512")), space(PROBLEM)
     assert narrow.kernels.items() < wide.kernels.items()

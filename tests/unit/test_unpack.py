@@ -10,16 +10,16 @@ import pytest
 from solved import kernel
 from suites import quick
 
-from bitsynth import simulate, verify
 from bitsynth.errors import NoKernel, Refuted
-from bitsynth.execute import product, wanted
-from bitsynth.isa import load
+from bitsynth.isa import cost_models, load
 from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
-from bitsynth.program import Step
+from bitsynth.kernel.interpreter import product, wanted
+from bitsynth.proof import checker, counterexample
 from bitsynth.schedule import cost
 from bitsynth.schedule.registers import fits
-from bitsynth.sketches import unpack
+from bitsynth.sketches.lanes import unpack
 
 change = msgspec.structs.replace
 
@@ -47,16 +47,16 @@ def test_every_code_of_a_byte_is_found(isa, bits):
     per_byte = 8 // bits
     found = load.load(isa)
     numbers = np.random.default_rng(bits).integers(0, 1 << bits * per_byte, found.word.lanes).tolist()
-    ways = unpack.find(found, bits, per_byte, cost.metric(isa, "ops"))
+    ways = unpack.find(found, bits, per_byte, cost_models.metric(isa, "ops"))
     for number, got in enumerate(unpacked(found, ways, numbers)):
         assert got == [x >> number * bits & ((1 << bits) - 1) for x in numbers]
 
 
 def test_nothing_is_done_that_need_not_be():
     """A code alone in its byte is left there, and a shift of bytes leaves nothing beside the highest."""
-    ways = unpack.find(load.load("neon"), 2, 4, cost.metric("neon", "ops"))
+    ways = unpack.find(load.load("neon"), 2, 4, cost_models.metric("neon", "ops"))
     assert [(bool(w.shift), bool(w.keep)) for w in ways] == [(False, True), (True, True), (True, True), (True, False)]
-    (alone,) = unpack.find(load.load("neon"), 5, 1, cost.metric("neon", "ops"))
+    (alone,) = unpack.find(load.load("neon"), 5, 1, cost_models.metric("neon", "ops"))
     assert (alone.shift, alone.keep) == ("", "")
 
 
@@ -64,7 +64,7 @@ def test_a_set_without_masks_has_no_way():
     isa = load.load("neon")
     gates = {name: instr for name, instr in isa.instrs.items() if not name.startswith("and.")}
     with pytest.raises(NoKernel, match="neon has no instructions that take code 0 of 2 from a byte"):
-        unpack.find(replace(isa, instrs=gates), 4, 2, cost.metric("neon", "ops"))
+        unpack.find(replace(isa, instrs=gates), 4, 2, cost_models.metric("neon", "ops"))
 
 
 @pytest.mark.parametrize("config", PACKED, ids=str)
@@ -111,7 +111,7 @@ def test_what_is_unpacked_is_held(config):
 def test_sums_of_the_greatest_codes_long_and_short(config):
     found = kernel(*config)
     rng = np.random.default_rng(3)
-    for k in (1, found.k_step - 1, found.k_step, found.k_step + 1, simulate.REGRESSION_K + 5):
+    for k in (1, found.k_step - 1, found.k_step, found.k_step + 1, counterexample.REGRESSION_K + 5):
         rows = np.full((2, k), (1 << found.row_bits) - 1, np.uint8)
         columns = np.full((k, found.columns + 1), (1 << found.column_bits) - 1, np.uint8)
         rows[1] = rng.integers(0, 1 << found.row_bits, k)
@@ -145,7 +145,7 @@ def test_other_shifts_are_refused(config):
             wrong = with_step(found, n, Step(step.dst, step.op, step.args, imm))
             if imm in load.load(found.isa)[step.op].imms:
                 with pytest.raises(Refuted):
-                    verify.check(wrong)
+                    checker.check(wrong)
 
 
 @pytest.mark.parametrize("config", PACKED, ids=str)
@@ -158,4 +158,4 @@ def test_other_masks_are_refused(config):
         other = change(mask, lanes=(lane, *mask.lanes[1:]))
         constants = tuple(other if c is mask else c for c in found.constants)
         with pytest.raises(Refuted):
-            verify.check(change(found, constants=constants))
+            checker.check(change(found, constants=constants))

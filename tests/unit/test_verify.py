@@ -8,12 +8,13 @@ import pytest
 from solved import REPRESENTATIVE, kernel, name
 from suites import quick
 
-from bitsynth import cache, paths, proved, verify
+from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.isa import check as isa_check
-from bitsynth.isa import load
-from bitsynth.program import Build, Table
-from bitsynth.schedule.loops import longest_loops, with_times
+from bitsynth.isa import load, tested
+from bitsynth.kernel.program import Build, Table
+from bitsynth.proof import checker, proved
+from bitsynth.schedule.flush import longest_loops, with_times
+from bitsynth.store import kernels
 
 change = msgspec.structs.replace
 KERNELS = sorted(paths.shipped_kernels().glob("*/*.json"))
@@ -27,18 +28,18 @@ def with_pass(found, index=0, **fields):
 
 @pytest.mark.parametrize("path", quick(KERNELS[::5], of=KERNELS), ids=lambda p: p.stem)
 def test_the_lemmas_compose_end_to_end(path):
-    entry = cache.read_entry(path)
+    entry = kernels.read_entry(path)
     assert_composed(entry.kernel, entry.certificate.lemmas)
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
 def test_the_lemmas_of_every_method_compose(config):
     found = kernel(*config)
-    assert_composed(found, verify.check(found).lemmas)
+    assert_composed(found, checker.check(found).lemmas)
 
 
 def assert_composed(found, stored):
-    lemmas = verify.check(found).lemmas
+    lemmas = checker.check(found).lemmas
     kinds = [x.partition(":")[0] for x in lemmas]
     passes = [f"pass {i}" for i, p in enumerate(found.passes) for _ in range(2 + len(p.loops))]
     tables = ["table"] if found.build else []
@@ -49,7 +50,7 @@ def assert_composed(found, stored):
 def test_what_the_lemmas_say():
     found = kernel("neon", "popcount", 2, 2)
     loop = found.passes[0]
-    lemmas = verify.check(found).lemmas
+    lemmas = checker.check(found).lemmas
     lanes = sum(int(acc.type.split("x")[1]) for acc in loop.step.accs)
     assert any(f"a step adds to each of {lanes} accumulator lanes a sum of bits in [0, " in x for x in lemmas)
     assert any(f"{found.k_step} positions of K a step, {len(loop.step.program)} instructions" in x for x in lemmas)
@@ -60,7 +61,7 @@ def test_what_the_lemmas_say():
 def test_what_the_lemmas_of_a_lookup_say():
     found = kernel("neon", "lookup", 2, 1)
     inner, outer = found.passes[0].loops
-    lemmas = verify.check(found).lemmas
+    lemmas = checker.check(found).lemmas
     assert any("each of 16 entries is the sum of the values, up to 3, that its number selects" in x for x in lemmas)
     lanes = sum(int(acc.type.split("x")[1]) for acc in outer.accs)
     assert any(
@@ -71,7 +72,7 @@ def test_what_the_lemmas_of_a_lookup_say():
 def test_what_the_lemmas_of_mixed_sums_say():
     found = kernel("avx2", "lookup", 2, 1)
     inner, outer = found.passes[0].loops
-    (said,) = (x for x in verify.check(found).lemmas if "loop 1 adds" in x)
+    (said,) = (x for x in checker.check(found).lemmas if "loop 1 adds" in x)
     lanes = 16 * len(outer.accs)
     wrap = f"{lanes // 2} of which hold sums modulo 2**16"
     assert said.endswith(f"{inner.times} runs of the loop inside to {lanes} lanes, {wrap}")
@@ -81,7 +82,7 @@ def test_what_the_lemmas_of_mixed_sums_say():
 def test_a_recorder_changes_nothing(config):
     found = kernel(*config)
     lemmas, uses = proved.examine(found)
-    assert lemmas == verify.check(found).lemmas
+    assert lemmas == checker.check(found).lemmas
     programs = [program for p in found.passes for program in p.programs]
     build = found.build.steps if found.build else ()
     moves = {getattr(found.memory, field) for field in found.memory.__struct_fields__}
@@ -101,7 +102,7 @@ def test_the_longest_loops_are_where_proofs_end(config):
                 continue
             after = "the flush|what is carried" if level + 1 == len(chain[0].loops) else f"loop {level + 1}"
             with pytest.raises(Refuted, match=f"({after}|the step) cannot be shown exact"):
-                verify.check(with_chain(found, chain, level, nested.times + 1))
+                checker.check(with_chain(found, chain, level, nested.times + 1))
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE[:3], ids=name)
@@ -110,7 +111,7 @@ def test_shorter_loops_are_right_too(config):
     chain = found.chains[0]
     for level, nested in enumerate(chain[0].loops):
         for times in {1, 2, nested.times // 2, nested.times - 1} - {0}:
-            assert verify.check(with_chain(found, chain, level, times))
+            assert checker.check(with_chain(found, chain, level, times))
 
 
 def with_chain(found, chain, level, times):
@@ -128,21 +129,21 @@ def with_chain(found, chain, level, times):
 )
 def test_terms(fields, message):
     with pytest.raises(Refuted, match=message):
-        verify.check(change(kernel("avx2", "popcount", 2, 2), **fields))
+        checker.check(change(kernel("avx2", "popcount", 2, 2), **fields))
 
 
 def test_either_operand_in_rows():
     """A kernel is right for the operands it says are rows, and for no others."""
     found = kernel("avx2", "lookup", 2, 2)
     with pytest.raises(Refuted, match=r"act code . times wgt code . gives"):
-        verify.check(change(found, swapped=not found.swapped))
+        checker.check(change(found, swapped=not found.swapped))
 
 
 def test_columns_out_of_order():
     found = kernel("neon", "popcount", 1, 1)
     slots = (found.slots[1], found.slots[0], *found.slots[2:])
     with pytest.raises(Refuted, match=r"column 0 takes in column 1|column 1 takes in column 0"):
-        verify.check(change(found, slots=slots))
+        checker.check(change(found, slots=slots))
 
 
 def test_every_position_counts():
@@ -152,7 +153,7 @@ def test_every_position_counts():
     blind = tuple((lane % 16 & 7).bit_count() for lane in range(32))
     constants = (change(c, lanes=blind), *found.constants[1:])
     with pytest.raises(Refuted, match="does not count every position of K alike"):
-        verify.check(change(found, constants=constants))
+        checker.check(change(found, constants=constants))
 
 
 LOOKUP = ("neon", "lookup", 2, 1)
@@ -171,14 +172,14 @@ def test_a_table_with_one_wrong_entry(at):
 
 def assert_table_refused(found, build: Build):
     """Unless the entries are the same, which the simulation says of the bytes of a row."""
-    from bitsynth import simulate
+    from bitsynth.proof import counterexample
 
     changed = change(found, build=build)
-    if simulate.counterexample(changed, thorough=False) is None:
-        verify.check(changed)
+    if counterexample.counterexample(changed, thorough=False) is None:
+        checker.check(changed)
         return
     with pytest.raises(Refuted, match=r"entry \d+ is another sum|cannot be shown exact"):
-        verify.check(changed)
+        checker.check(changed)
 
 
 def test_two_codes_of_a_table_change_places():
@@ -186,14 +187,14 @@ def test_two_codes_of_a_table_change_places():
     other = {0: 1, 1: 0}
     stage = tuple(other.get(n, n) for n in found.build.stage)
     with pytest.raises(Refuted, match="is another sum"):
-        verify.check(change(found, build=change(found.build, stage=stage)))
+        checker.check(change(found, build=change(found.build, stage=stage)))
 
 
 def test_an_entry_of_another_round():
     found = kernel(*LOOKUP)
     for step in found.build.steps[:-1]:
         with pytest.raises((Refuted, SpecError), match=r"is another sum|cannot be shown exact"):
-            verify.check(change(found, build=change(found.build, table=step.dst)))
+            checker.check(change(found, build=change(found.build, table=step.dst)))
 
 
 def test_values_that_do_not_fit_a_byte():
@@ -203,7 +204,7 @@ def test_values_that_do_not_fit_a_byte():
         for p in found.passes
     )
     with pytest.raises(Refuted, match="sums of 4 values up to 64 do not fit the bytes of a table"):
-        verify.check(change(found, passes=passes))
+        checker.check(change(found, passes=passes))
 
 
 def test_a_lookup_takes_the_positions_of_its_table():
@@ -217,7 +218,7 @@ def test_a_lookup_takes_the_positions_of_its_table():
     else:
         wrong = with_pass(found, columns=loop.columns[::-1])
     with pytest.raises(Refuted, match=r"different positions of K|another position of K"):
-        verify.check(wrong)
+        checker.check(wrong)
 
 
 @pytest.mark.parametrize("config", [c for c in REPRESENTATIVE if c[1] in ("multiply", "dot")], ids=name)
@@ -227,7 +228,7 @@ def test_a_product_is_of_one_position(config):
     later = tuple(change(x, first=x.first + 1) for x in found.passes[0].rows)
     wrong = with_pass(change(found, k_step=found.k_step + 1), rows=later)
     with pytest.raises(Refuted, match="bits of different positions of K are multiplied"):
-        verify.check(wrong)
+        checker.check(wrong)
 
 
 def test_a_first_run_that_is_another():
@@ -238,25 +239,25 @@ def test_a_first_run_that_is_another():
     turned = tuple(change(a, start=b.start) for a, b in zip(accs, (*accs[1:], accs[0]), strict=True))
     step = change(loop.step, accs=turned)
     with pytest.raises(Refuted, match="the first run leaves in acc0 another sum than a run adds"):
-        verify.check(with_pass(found, loops=(step, *loop.loops[1:])))
+        checker.check(with_pass(found, loops=(step, *loop.loops[1:])))
 
 
 def test_untested_instructions_are_refused(monkeypatch):
-    monkeypatch.setattr(isa_check, "is_tested", lambda instr: instr.name != "xor.u8x32")
+    monkeypatch.setattr(tested, "is_tested", lambda instr: instr.name != "xor.u8x32")
     with pytest.raises(SpecError, match=r"xor\.u8x32 is not differential-tested"):
-        verify.check(kernel("avx2", "popcount", 1, 1))
+        checker.check(kernel("avx2", "popcount", 1, 1))
 
 
 def test_an_instruction_set_that_does_not_exist():
     with pytest.raises(SpecError, match="unknown instruction set 'sse9'"):
-        verify.check(change(kernel("avx2", "popcount", 1, 1), isa="sse9"))
+        checker.check(change(kernel("avx2", "popcount", 1, 1), isa="sse9"))
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
 def test_forms_used_are_all_that_c_will_contain(config):
     found = kernel(*config)
     isa = load.load(found.isa)
-    used = verify.forms_used(isa, found)
+    used = checker.forms_used(isa, found)
     assert {found.memory.load, found.memory.store_tile} <= used
     assert (found.memory.add_tile in used) >= found.has_row_terms
     assert all(op in isa.instrs for op in used)
@@ -266,7 +267,8 @@ def test_forms_used_are_all_that_c_will_contain(config):
 
 def test_the_checker_and_the_search_import_neither_solver_nor_synthesizer():
     text = (
-        "import sys; from bitsynth import verify, simulate, cache, api; api.get_kernel('neon', 2, 2).source; "
+        "import sys; import bitsynth, bitsynth.proof.checker, bitsynth.proof.counterexample, bitsynth.store.kernels\n"
+        "bitsynth.get_kernel('neon', 2, 2).source; "
         "print([m for m in sys.modules if m == 'z3' or m in ('bitsynth.synth', 'bitsynth.sketches')])"
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)

@@ -12,12 +12,13 @@ import pytest
 from solved import kernel
 from suites import quick
 
-from bitsynth import proved, simulate, uses, verify
 from bitsynth.errors import BitsynthError, Refuted, SpecError
 from bitsynth.isa import load
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.program import Acc, Constant, Kernel, Step, Table
-from bitsynth.wellformed import constant_load
+from bitsynth.isa.step import Constant, Step
+from bitsynth.kernel.program import Acc, Kernel, Table
+from bitsynth.kernel.wellformed import constant_load
+from bitsynth.proof import checker, counterexample, obligations, proved
 
 change = msgspec.structs.replace
 
@@ -66,12 +67,12 @@ def with_build(**fields):
 def refused(kernel, message, error=SpecError):
     """By the checker, with or without a record of uses, and by the simulator where it is malformed."""
     with pytest.raises(error, match=message):
-        verify.check(kernel)
+        checker.check(kernel)
     with pytest.raises(error, match=message):
         proved.examine(kernel)
     if error is SpecError:
         with pytest.raises(SpecError):
-            simulate.product(kernel, *two_codes())
+            counterexample.product(kernel, *two_codes())
 
 
 def two_codes():
@@ -389,7 +390,7 @@ def test_only_rows_are_tables():
 )
 def test_the_program_of_a_table(fields, message):
     with pytest.raises(SpecError, match=message):
-        verify.check(with_build(**fields))
+        checker.check(with_build(**fields))
 
 
 def test_values_of_a_table_are_used():
@@ -441,7 +442,7 @@ def test_memory_forms_have_their_roles(isa):
             if op == own or (field in ("add_tile", "broadcast_tile") and not found.has_row_terms):
                 continue
             try:
-                verify.check(mutant)
+                checker.check(mutant)
             except BitsynthError:
                 continue
             assert moves_the_same(isa, op, own), f"{isa}: {field} = {op} passes"
@@ -468,7 +469,7 @@ def test_unused_values_are_refused():
 
 def refused_late(kernel, message):
     with pytest.raises(SpecError, match=message):
-        verify.check(kernel)
+        checker.check(kernel)
 
 
 ZERO = next(c.name for c in AVX2.constants if not any(c.lanes))
@@ -522,7 +523,7 @@ def test_a_tile_register_cannot_be_used_twice():
     lines = tuple(line.replace("c1", "c0") for line in neon.passes[0].flush)
     assert lines != neon.passes[0].flush
     with pytest.raises(BitsynthError, match=r"not itself plus sums|takes in column|never used"):
-        verify.check(with_pass(neon, flush=lines))
+        checker.check(with_pass(neon, flush=lines))
 
 
 def test_columns_do_not_mix():
@@ -545,7 +546,7 @@ def test_sums_do_not_wrap_inside_a_step():
 
 
 def test_operand_counts_are_checked_before_uses_are_recorded():
-    trace = uses.Recorder(load.load("avx2"), LinearDomain(1))
+    trace = obligations.Recorder(load.load("avx2"), LinearDomain(1))
     with pytest.raises(SpecError, match="takes 2 operands"):
         trace.run(Step("t0", "xor.u8x32", ("a0",)))
     with pytest.raises(SpecError, match="a0 has no value yet"):
@@ -557,7 +558,7 @@ def test_constants_are_loaded_as_they_lie(isa):
     found = kernel(isa, "lookup", 1, 2)
     for c in (*found.constants, *found.build.constants):
         form = constant_load(load.load(isa), load.VecType.parse(c.type))
-        assert form.name in verify.forms_used(load.load(isa), found)
+        assert form.name in checker.forms_used(load.load(isa), found)
 
 
 def test_products_of_accumulators_are_refused():

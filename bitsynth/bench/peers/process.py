@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitsynth.errors import ToolError
-from bitsynth.workers import Worker
+from bitsynth.processes.worker import Worker
 
 WORKER = "bitsynth.bench.peers.worker"
 

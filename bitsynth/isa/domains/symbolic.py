@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-from bitsynth.require_z3 import z3
+from bitsynth.solver.z3 import z3
 
 
 class SymbolicDomain:

@@ -1,0 +1,63 @@
+"""The cached kernels a benchmark is about."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from bitsynth.errors import BitsynthError, SpecError
+from bitsynth.kernel.names import KernelName
+from bitsynth.matmul import MatmulKernel
+from bitsynth.store import kernels as store
+
+
+@dataclass(frozen=True)
+class Found:
+    """Kernels of one instruction set, each once with its variants, and why the other files hold none."""
+
+    isa: str
+    kernels: tuple[tuple[MatmulKernel, str], ...]
+    problems: tuple[BitsynthError, ...]
+
+
+def find(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = ()) -> Found:
+    """Every cached kernel of `isa`; of those widths only where some are given.
+
+    Each certificate is checked again. SpecError where there is not one file.
+    """
+    homes = [folder / isa for folder in store.folders()]
+    files = [p for p in store.every() if any(p.is_relative_to(home) for home in homes) and _wanted(p, act_bits, w_bits)]
+    if not files:
+        widths = f" A{_either(act_bits)}W{_either(w_bits)}" if act_bits or w_bits else ""
+        raise SpecError(f"no cached kernel{widths} for {isa}; `bitsynth synth --isa {isa}` makes one")
+    kernels: list[MatmulKernel] = []
+    variants: list[list[str]] = []
+    problems: list[BitsynthError] = []
+    for path in files:
+        try:
+            kernel = MatmulKernel(store.load_entry(path), KernelName.parse(path.stem).spec)
+        except BitsynthError as why:
+            problems.append(why)
+            continue
+        variant = [] if path.parent.name == isa else [path.parent.name]
+        same = next((k for k, have in enumerate(kernels) if have.entry.kernel == kernel.entry.kernel), None)
+        if same is None:
+            kernels.append(kernel)
+            variants.append(variant)
+        else:
+            variants[same] += variant
+    return Found(isa, tuple(zip(kernels, map(", ".join, variants), strict=True)), tuple(problems))
+
+
+def _wanted(path: Path, act_bits: Collection[int], w_bits: Collection[int]) -> bool:
+    """Whether the widths are those asked for; a file whose name says none is wanted, to be complained of."""
+    try:
+        spec = KernelName.parse(path.stem).spec
+    except SpecError:
+        return True
+    return (not act_bits or spec.act.bits in act_bits) and (not w_bits or spec.wgt.bits in w_bits)
+
+
+def _either(bits: Collection[int]) -> str:
+    return "|".join(map(str, sorted(bits))) or "*"

@@ -1,0 +1,71 @@
+"""Speed beside the baselines, and the model beside what was measured: one row of plots a set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bitsynth.bench.kernels import MACS, Report, Row
+from bitsynth.bench.plots.bars import times_faster
+from bitsynth.bench.plots.panels import COLORS, panels, plain, save
+
+MOST_LEVEL = 20
+"""Kernels whose names have room side by side."""
+
+
+def draw(reports: Sequence[Report], stem: Path) -> None:
+    """Write `stem`.png and `stem`.svg."""
+    figure, axes = panels(len(reports), 2, 14, 4.6 * len(reports), width_ratios=(2.2, 1))
+    for (left, right), report in zip(axes, reports, strict=True):
+        _bars(left, report)
+        _scatter(right, report)
+    save(figure, stem)
+
+
+def _bars(axes: Any, report: Report) -> None:
+    """How many times better than each baseline every kernel is: up from 1 where it is, down where it is not."""
+    rows = sorted(report.kernels, key=lambda r: r.per_128_mac.median)
+    for n, baseline in enumerate(report.baselines):
+        label = f"{baseline.name}: {baseline.what}, {_figure(baseline, report)}"
+        times_faster(axes, [r.ratios[baseline.name] for r in rows], label, n, len(report.baselines))
+    if len(rows) > MOST_LEVEL:
+        axes.set_xticks(range(len(rows)), [_label(r, rows, ", ") for r in rows], rotation=90, fontsize=7)
+    else:
+        axes.set_xticks(range(len(rows)), [_label(r, rows, "\n") for r in rows])
+    axes.set_ylabel("times faster than" if report.clock_ghz else "times fewer instructions than")
+    axes.set_title(f"{report.isa}, one tile, packing excluded: higher is better", loc="left")
+    axes.legend(loc="upper right", frameon=False, fontsize=9)
+    plain(axes)
+
+
+def _scatter(axes: Any, report: Report) -> None:
+    """A point a kernel and a model; on the line the two agree."""
+    for n, (model, rho) in enumerate(report.rank_correlation.items()):
+        xs = [r.model[model] for r in report.kernels]
+        ys = [r.per_128_mac for r in report.kernels]
+        label = f"{model}, rank correlation {'none' if rho is None else f'{rho:.3f}'}"
+        axes.scatter(xs, [y.median for y in ys], color=COLORS[n % len(COLORS)], label=label)
+    axes.axline((1, 1), (2, 2), color="#8c8c8c", linewidth=1, zorder=0)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel(f"modelled, per {MACS} multiply-accumulates")
+    axes.set_ylabel(f"{report.unit} {'measured' if report.clock_ghz else 'executed'}")
+    axes.set_title(f"{report.isa}: model and machine", loc="left")
+    axes.legend(loc="upper left", frameon=False, fontsize=9)
+    plain(axes)
+
+
+def _figure(row: Row, report: Report) -> str:
+    if row.gmac_per_second:
+        return f"{row.gmac_per_second.median:.0f} GMAC/s"
+    return f"{row.per_128_mac.median:.0f} {report.unit}"
+
+
+def _label(row: Row, rows: Sequence[Row], between: str) -> str:
+    """The widths; with the tile where several kernels have them."""
+    widths = f"A{row.act_bits}W{row.w_bits}"
+    alone = sum((r.act_bits, r.w_bits) == (row.act_bits, row.w_bits) for r in rows) == 1
+    return widths if alone else between.join((widths, row.what, row.tile))

@@ -1,0 +1,176 @@
+"""What of the tools bitsynth can use is here, and what to do about what is not."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from bitsynth import paths, toolchain
+from bitsynth.errors import INSTALL_Z3, BitsynthError
+from bitsynth.host import features
+from bitsynth.isa import architecture, load
+from bitsynth.isa.architecture import Qemu
+from bitsynth.isa.load import Isa
+from bitsynth.run import qemu
+from bitsynth.run.runner import runner_for
+from bitsynth.store import kernels
+from bitsynth.toolchain.cache import trusted
+from bitsynth.toolchain.compiler import candidates, package, preferred, probe
+
+_EMULATOR = "pip install 'bitsynth[emulator]'"
+_BENCH = "pip install 'bitsynth[bench]'"
+_PACKAGES = (
+    ("z3-solver", "finds and proves kernels", INSTALL_Z3),
+    ("numpy", "reference results and arrays to call kernels with", "pip install numpy"),
+    ("jinja2", "writes C", "pip install jinja2"),
+    ("cffi", "calls kernels natively", "pip install cffi"),
+    ("msgspec", "reads instruction sets and kernels", "pip install msgspec"),
+    ("filelock", "shares the caches between processes", "pip install filelock"),
+    ("ziglang", "a C compiler for this and for other processors", _EMULATOR),
+    ("unicorn", "runs and counts other processors' instructions", _EMULATOR),
+    ("pyelftools", "loads code into an emulator", _EMULATOR),
+    ("onnx", "reads and writes models", _BENCH),
+    ("scipy", "ranks the cost model against measurements", _BENCH),
+    ("matplotlib", "draws the published figures", _BENCH),
+    ("optuna", "finds faster schedules of layers", "pip install 'bitsynth[tune]'"),
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked for: its version or path, empty if missing, and what to do then."""
+
+    name: str
+    found: str
+    purpose: str
+    advice: str
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.found)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether code for an instruction set compiles and runs here: natively, emulated or not."""
+
+    isa: str
+    run: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.isa}: {'cannot' if self.run == 'cannot' else 'run'}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """All findings, and a verdict an instruction set."""
+
+    findings: tuple[Finding, ...]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every instruction set can be run."""
+        return bool(self.verdicts) and all(v.run != "cannot" for v in self.verdicts)
+
+
+def examine() -> Report:
+    """Look for everything. Each verdict comes from compiling and running a probe."""
+    sets = list(_isas())
+    findings = [
+        Finding("python", platform.python_version(), "runs bitsynth", ""),
+        *(Finding(name, _version(name), purpose, advice) for name, purpose, advice in _PACKAGES),
+        *(_compilers(arch) for arch in architecture.known()),
+        *(_qemu(arch, table.emulator.qemu) for arch, table in architecture.known().items() if table.emulator),
+        *(_features(isa) for isa in sets if not isinstance(isa, Verdict)),
+        _build_cache(),
+        _folder("kernel cache", kernels.user_folder().absolute(), "keeps solved kernels", "BITSYNTH_CACHE"),
+        _shipped(),
+    ]
+    return Report(tuple(findings), tuple(isa if isinstance(isa, Verdict) else _verdict(isa) for isa in sets))
+
+
+def _isas() -> Iterator[Isa | Verdict]:
+    """Every instruction set, or why it cannot be read."""
+    for name in load.names():
+        try:
+            yield load.load(name)
+        except BitsynthError as error:
+            yield Verdict(name, "cannot", str(error))
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _compilers(arch: str) -> Finding:
+    what = f"{'native' if arch == features.arch() else 'cross'} C compilers ({arch})"
+    purpose = f"compile kernels for {arch}"
+    try:
+        found = [f"{c.name}: {c.version}" for c in candidates(arch)]
+    except BitsynthError as error:
+        return Finding(what, "", purpose, str(error))
+    return Finding(what, "; ".join(found), purpose, f"install {package(arch)}, or {_EMULATOR}")
+
+
+def _qemu(arch: str, table: Qemu) -> Finding:
+    advice = f"install Debian's {table.package}"
+    return Finding(table.programs[0], qemu.find(table) or "", f"runs {arch} code fast", advice)
+
+
+def _features(isa: Isa) -> Finding:
+    name, purpose = f"processor features of {isa.name}", f"run {isa.name} kernels without an emulator"
+    advice = f"use an {isa.table.arch} machine that has {', '.join(isa.table.host_features) or 'it'}"
+    if isa.table.arch != features.arch():
+        return Finding(name, "", purpose, f"this processor is {features.arch()}; {advice}")
+    if absent := features.missing(isa.table):
+        return Finding(name, "", purpose, f"this processor lacks {', '.join(absent)}; {advice}")
+    sets = [f"no {name}" if features.lacking(f.host) else name for name, f in isa.table.features.items()]
+    return Finding(name, ", ".join([*(isa.table.host_features or [isa.table.arch]), *sets]), purpose, "")
+
+
+def _build_cache() -> Finding:
+    finding = _folder("build cache", toolchain.cache_folder(), "keeps compiled kernels", "BITSYNTH_BUILD_CACHE")
+    try:
+        trusted(toolchain.cache_folder(), make=False)
+    except OSError as error:
+        return replace(finding, found="", advice=f"{error.strerror}: set BITSYNTH_BUILD_CACHE to another folder")
+    return finding
+
+
+def _folder(name: str, folder: Path, purpose: str, variable: str) -> Finding:
+    nearest = next((p for p in (folder, *folder.parents) if os.path.exists(p)), folder)
+    usable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+    advice = f"{folder} cannot be written: set {variable} to a folder that can"
+    return Finding(name, str(folder) if usable else "", purpose, advice)
+
+
+def _shipped() -> Finding:
+    count = sum(1 for _ in paths.shipped_kernels().glob("*/*.json"))
+    found = f"{count} in {paths.shipped_kernels()}" if count else ""
+    return Finding("shipped kernels", found, "proved kernels that need no search", "reinstall bitsynth, or search anew")
+
+
+def _verdict(isa: Isa) -> Verdict:
+    try:
+        compiler = preferred(isa)
+        runner = runner_for(isa, probe(isa, compiler))
+        array = np.zeros(64, np.uint8)
+        result = runner.call("bs_probe", array, array.size)
+        runner.close()
+    except (ImportError, BitsynthError, OSError) as error:
+        return Verdict(isa.name, "cannot", str(error))
+    if result != 7 or not array.all():
+        return Verdict(isa.name, "cannot", f"a probe ran wrong, {runner.description}, compiled by {compiler.name}")
+    run = "natively" if runner.description.startswith("natively") else "emulated"
+    return Verdict(isa.name, run, f"{runner.description}, compiled by {compiler.name}")

@@ -1,0 +1,1 @@
+"""Instruction sets as declared, compared with the machine itself."""

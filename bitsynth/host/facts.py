@@ -1,0 +1,119 @@
+"""What a board is, as its runner's times depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bitsynth.isa import architecture
+from bitsynth.processes.child import Child, TooLate
+
+_SECONDS = 60
+SCRIPT = (Path(__file__).parent / "facts.sh").read_text(encoding="utf-8")
+_THROTTLED = ("under-voltage", "clock capped", "throttled", "at the soft temperature limit")
+_SINCE_BOOT = 16
+"""Bits of vcgencmd's word from here on say what happened since the board was started."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Empty or 0 where the board does not tell."""
+
+    machine: str = ""
+    bits: int = 0
+    kernel: str = ""
+    board: str = ""
+    processor: str = ""
+    vendor: str = ""
+    family: str = ""
+    model: str = ""
+    cores: int = 0
+    features: frozenset[str] = frozenset()
+    governor: str = ""
+    clock_mhz: int = 0
+    max_clock_mhz: int = 0
+    throttled: str = ""
+    temperature: str = ""
+    emulator: str = ""
+    boot: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Facts:
+        """The facts in what `facts.sh` printed."""
+        found = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+        return cls(
+            machine=found.get("machine", "").lower(),
+            bits=_number(found.get("bits")),
+            kernel=found.get("kernel", ""),
+            board=found.get("board", ""),
+            processor=found.get("processor", ""),
+            vendor=found.get("vendor", ""),
+            family=found.get("family", ""),
+            model=found.get("model", ""),
+            cores=_number(found.get("cores")),
+            features=frozenset(found.get("features", "").lower().split()),
+            governor=found.get("governor", ""),
+            clock_mhz=_number(found.get("clock_khz")) // 1000,
+            max_clock_mhz=_number(found.get("max_clock_khz")) // 1000,
+            throttled=_throttled(found.get("throttled", "")),
+            temperature=found.get("temperature", ""),
+            emulator=found.get("emulator", ""),
+            boot=found.get("boot", ""),
+        )
+
+    @property
+    def kind(self) -> str:
+        """What its processor is called, or else the board, or the machine: times of one kind are alike.
+
+        Where processors have families it is vendor, family and model: many are sold, or lent, under one name.
+        """
+        if self.family.strip("- "):
+            return f"{self.vendor} family {self.family} model {self.model}"
+        names = (self.processor, self.board, self.machine)
+        return next((name for name in names if name.strip("- ")), "unknown")
+
+    def runs(self, arch: str) -> bool:
+        """Whether programs for the architecture run there."""
+        return self.machine in architecture.named(arch).machines
+
+    def lacking(self, arch: str, wanted: Iterable[str]) -> list[str]:
+        """The features of `wanted` that its processor lacks."""
+        names = architecture.named(arch).feature_names
+        have = self.features | {names[f] for f in self.features if f in names}
+        return [f for f in wanted if f.lower() not in have]
+
+    def __str__(self) -> str:
+        clock = f"{self.clock_mhz} of {self.max_clock_mhz} MHz" if self.max_clock_mhz else ""
+        governor = f"governor {self.governor}" if self.governor else ""
+        state = f"throttling: {self.throttled}" if self.throttled else ""
+        word = f"{self.bits}-bit {self.machine}" if self.bits else self.machine
+        cores = f"{self.cores} cores" if self.cores else ""
+        said = (self.board, self.processor, cores, word, self.kernel, clock, governor, state, self.temperature)
+        return ", ".join(x for x in said if x)
+
+
+@cache
+def here() -> Facts:
+    """What the machine we run on says of itself."""
+    try:
+        with Child(["sh", "-c", SCRIPT]) as child:
+            return Facts.parse(child.output(_SECONDS)[0].decode(errors="replace"))
+    except (OSError, TooLate):
+        return Facts()
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.strip().isdecimal() else 0
+
+
+def _throttled(text: str) -> str:
+    """The word of `vcgencmd get_throttled` in words; empty where there is none."""
+    try:
+        word = int(text, 16)
+    except ValueError:
+        return ""
+    now = [name for i, name in enumerate(_THROTTLED) if word >> i & 1]
+    once = [f"{name} since boot" for i, name in enumerate(_THROTTLED) if word >> i + _SINCE_BOOT & 1]
+    return ", ".join([*now, *once]) or "none"

@@ -1,0 +1,39 @@
+"""Where code for an instruction set runs: on this processor itself, or under an emulator."""
+
+from __future__ import annotations
+
+import os
+
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.host import features
+from bitsynth.isa import architecture
+from bitsynth.isa.tables import IsaTable
+
+KINDS = ("native", "qemu", "unicorn")
+
+
+def forced() -> str:
+    """The runner BITSYNTH_RUNNER asks for, empty if it asks for none."""
+    kind = os.environ.get("BITSYNTH_RUNNER", "")
+    if kind and kind not in KINDS:
+        raise ToolError(f"BITSYNTH_RUNNER is {kind!r}; it can be {', '.join(KINDS)}")
+    return kind
+
+
+def runs_natively(isa: IsaTable) -> bool:
+    """Whether code for `isa` will run on this processor itself."""
+    if not architecture.named(isa.arch).emulator:
+        return True
+    kind = forced()
+    return kind == "native" or (not kind and features.matches(isa))
+
+
+def require_native(isa: IsaTable, advice: str = "") -> None:
+    """SpecError where this processor does not run code for `isa` itself, so that there are no times."""
+    if not runs_natively(isa):
+        raise no_times(f"this processor ({features.arch()}) does not run {isa.name}", advice)
+
+
+def no_times(why: str, advice: str = "") -> SpecError:
+    """What to raise where only an emulator would run what is to be timed."""
+    return SpecError(f"{why}, and an emulator tells no time{advice and ': '}{advice}")

@@ -1,0 +1,29 @@
+"""Cost models of one instruction: an operation, an instruction, or a processor's cycles."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.instr import Instr, Metric
+from bitsynth.isa.load import Isa, load
+
+
+def names(isa: Isa) -> list[str]:
+    """The models `--cost` takes."""
+    return ["ops", "length", *isa.table.cpu]
+
+
+@lru_cache
+def metric(isa_name: str, model: str) -> Metric:
+    """What one instruction costs under `model`: 1, or cycles of throughput on a CPU."""
+    isa = load(isa_name)
+    if model not in names(isa):
+        raise SpecError(f"unknown cost model {model!r}; {isa_name} knows {', '.join(names(isa))}")
+    if model in ("ops", "length"):
+        return _one
+    return lambda instr: 1.0 / min(instr.cost[model].per_cycle, isa.table.cpu[model].vector_per_cycle)
+
+
+def _one(instr: Instr) -> float:
+    return float(instr.instructions)

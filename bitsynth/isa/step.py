@@ -1,0 +1,46 @@
+"""One line of a program: an instruction form applied to named values; and the constants it may name."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import msgspec
+
+from bitsynth.errors import SpecError
+
+_LINE = re.compile(r"(\w+) = ([\w.]+)((?: \w+)*)(?: #(\d{1,6}))?", re.ASCII)
+
+
+class Step(msgspec.Struct, frozen=True):
+    """`dst = op(args)`, with an immediate where the instruction takes one."""
+
+    dst: str
+    op: str
+    args: tuple[str, ...]
+    imm: int = 0
+
+    def __str__(self) -> str:
+        return " ".join((self.dst, "=", self.op, *self.args)) + (f" #{self.imm}" if self.imm else "")
+
+    @staticmethod
+    def parse(line: str) -> Step:
+        """The step `line` spells; SpecError if it spells none."""
+        return _parsed(line)
+
+
+@lru_cache(maxsize=1 << 16)
+def _parsed(line: str) -> Step:
+    match = _LINE.fullmatch(line)
+    if not match:
+        raise SpecError(f"bad program line {line[:80]!r}: want 'dst = op arg ... #imm'")
+    dst, op, args, imm = match.groups()
+    return Step(dst, op, tuple(args.split()), int(imm or 0))
+
+
+class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A register that is the same in every step: lanes of vector type `type`."""
+
+    name: str
+    type: str
+    lanes: tuple[int, ...]

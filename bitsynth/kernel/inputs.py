@@ -1,0 +1,69 @@
+"""What lies in a step's registers: functions of codes, as payloads of the linear domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bitsynth.isa.domains.forms import Entry, Field, Form, Payload, side_by_side, total
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.kernel.program import Kernel, Pass, Planes, Table, bit_table
+
+
+def bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
+    """Constants, a row's inputs and columns' inputs."""
+    word, size = trace.isa.word, kernel.slot_bytes
+    trace.bind_constants(kernel.constants)
+    of_row, of_column = _Operand(kernel, True), _Operand(kernel, False)
+    for i, given in enumerate(loop.rows):
+        if isinstance(given, Table):
+            parts = of_row.parts(given)
+            lanes: list[Payload] = [Entry(parts, b % given.entries) for b in range(word.lanes)]
+        else:
+            lanes = [of_row.byte(given, b % size, None) for b in range(word.lanes)]
+        trace.bind(f"a{i}", Register(word, tuple(lanes)))
+    each = word.lanes // size
+    for i, planes in enumerate(loop.columns):
+        for g in range(len(kernel.slots) // each):
+            columns = kernel.slots[g * each : (g + 1) * each]
+            lanes = [of_column.byte(planes, b % size, columns[b // size]) for b in range(word.lanes)]
+            trace.bind(f"w{g}_{i}", Register(word, tuple(lanes)))
+
+
+class _Operand:
+    """Functions of one operand's code as tables over rows act + (wgt << act_bits)."""
+
+    def __init__(self, kernel: Kernel, of_rows: bool) -> None:
+        self.kernel = kernel
+        self.of_act = of_rows != kernel.swapped
+        self.expanded: dict[int, int] = {}
+
+    def __getitem__(self, table: int) -> int:
+        if table not in self.expanded:
+            self.expanded[table] = self._expand(table)
+        return self.expanded[table]
+
+    def _expand(self, table: int) -> int:
+        width, times = 1 << self.kernel.act_bits, 1 << self.kernel.w_bits
+        if self.of_act:
+            return sum(table << (w * width) for w in range(times))
+        return sum(((1 << width) - 1) << (w * width) for w in range(times) if table >> w & 1)
+
+    def byte(self, planes: Planes, byte: int, column: int | None) -> Payload:
+        """What byte `byte` of a row or column holds."""
+        positions, width = planes.positions(byte), len(planes.tables)
+        if width == 1:
+            return Field(self[planes.tables[0]], column, positions.start, (1 << planes.per_byte) - 1)
+        codes = [(self._number(planes.tables, p, column), width) for p in positions]
+        return side_by_side([*codes, (0, 8 - width * planes.per_byte)] if width * planes.per_byte < 8 else codes)
+
+    def _number(self, tables: Sequence[int], position: int, column: int | None) -> Form:
+        """sum(2**j * tables[j]) at one position."""
+        bits = (Form(0, {(self[table], column): {1 << j: 1 << position}}, 0, 1 << j) for j, table in enumerate(tables))
+        return total(bits)
+
+    def parts(self, table: Table) -> tuple[Form, ...]:
+        """What each bit of an index adds."""
+        most = max(table.values)
+        tables = [bit_table(table.values, j) for j in range(most.bit_length())]
+        forms = (self._number(tables, table.first + n, None) for n in range(table.bits))
+        return tuple(Form(0, f.atoms, 0, most) for f in forms)

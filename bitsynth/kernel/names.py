@@ -1,0 +1,61 @@
+"""Kernel names are a grammar: bs_mm_a2u_w1b_s32_neon_4x8x64.
+
+Operation, act and wgt operands with their encoding (u unsigned, s signed, b bipolar,
+t ternary), accumulator, instruction set, and MR x NR x K step; behind them _u4 where the loop is
+unrolled 4 times, _outer where the bit axis is the outer one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from bitsynth.errors import SpecError
+from bitsynth.kernel.program import Kernel
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+
+_SIZE = r"([1-9]\d{0,5})"
+_TILE = rf"{_SIZE}x{_SIZE}x{_SIZE}(?:_u{_SIZE})?(?:_(outer))?"
+_PATTERN = re.compile(rf"bs_mm_a(\d)([usbt])_w(\d)([usbt])_s32_([a-z][a-z0-9_]*?)_{_TILE}", re.ASCII)
+_LETTERS = {e.letter: e for e in Encoding}
+
+
+@dataclass(frozen=True)
+class KernelName:
+    """What a name says; `str` spells it, `parse` reads it back."""
+
+    spec: MatmulSpec
+    rows: int
+    columns: int
+    k_step: int
+    unroll: int = 0
+    bit_axis: str = "inner"
+
+    @classmethod
+    def of(cls, kernel: Kernel, spec: MatmulSpec) -> KernelName:
+        """The name of `kernel` used for `spec`."""
+        return cls(spec, kernel.rows, kernel.columns, kernel.k_step, kernel.unroll, kernel.bit_axis)
+
+    @classmethod
+    def parse(cls, text: str) -> KernelName:
+        """The parts of a name; SpecError for anything that is not exactly one."""
+        match = _PATTERN.fullmatch(text)
+        if not match:
+            raise SpecError(f"{text[:80]!r} is no kernel name; one looks like bs_mm_a2u_w1b_s32_neon_4x8x64")
+        act_bits, act, w_bits, wgt, isa, rows, columns, k_step, unroll, axis = match.groups()
+        spec = MatmulSpec(isa, Operand(int(act_bits), _LETTERS[act]), Operand(int(w_bits), _LETTERS[wgt]))
+        return cls(spec, int(rows), int(columns), int(k_step), int(unroll or 0), axis or "inner")
+
+    def __str__(self) -> str:
+        act, wgt = self.spec.act, self.spec.wgt
+        form = f"_u{self.unroll}" if self.unroll else ""
+        form += f"_{self.bit_axis}" if self.bit_axis != "inner" else ""
+        operands = f"a{act.bits}{act.encoding.letter}_w{wgt.bits}{wgt.encoding.letter}"
+        return f"bs_mm_{operands}_s32_{self.spec.isa}_{self.rows}x{self.columns}x{self.k_step}{form}"
+
+    def describe(self) -> str:
+        """The name in words."""
+        return (
+            f"int32 product of {self.spec.act} activations and {self.spec.wgt} weights on {self.spec.isa}: "
+            f"{self.rows} rows by {self.columns} columns, {self.k_step} positions of K a step"
+        )

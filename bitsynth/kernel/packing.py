@@ -1,0 +1,37 @@
+"""Codes as the bytes a microkernel reads."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.kernel.program import Kernel, Planes, number
+
+Codes = NDArray[np.uint8]
+
+
+def packed(planes: Planes, codes: Codes, bits: int, size: int) -> Codes:
+    """(..., size) bytes of the codes (..., k_step) of a step."""
+    width = len(planes.tables)
+    numbers = np.array([number(planes.tables, code) for code in range(1 << bits)], np.uint8)
+    out = np.zeros((*codes.shape[:-1], size), np.uint8)
+    for b in range(size):
+        for q, position in enumerate(planes.positions(b)):
+            out[..., b] |= numbers[codes[..., position]] << np.uint8(q * width)
+    return out
+
+
+def tiles(kernel: Kernel, codes: Codes) -> Codes:
+    """(tiles, bytes) of columns (tiles x columns, steps, k_step), as the microkernel reads a tile of them.
+
+    Inputs that passes share lie there once: all steps of the first, then of the next. Planes of a
+    step lie side by side, or apart where the bit axis is the outer one.
+    """
+    count, steps = len(codes) // kernel.columns, codes.shape[1]
+    blocks = []
+    for inputs in dict.fromkeys(p.columns for p in kernel.passes):
+        made = np.stack([packed(x, codes, kernel.column_bits, kernel.slot_bytes) for x in inputs], axis=1)
+        made = made.reshape(count, kernel.columns, len(inputs), steps, kernel.slot_bytes)[:, list(kernel.slots)]
+        inputs_and_steps = (2, 3) if kernel.bit_axis == "outer" else (3, 2)
+        blocks.append(made.transpose(0, *inputs_and_steps, 1, 4).reshape(count, -1))
+    return np.ascontiguousarray(np.concatenate(blocks, axis=1))

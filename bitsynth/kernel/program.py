@@ -1,0 +1,302 @@
+"""Straight-line programs over instruction forms, and the microkernel made of them.
+
+A microkernel computes one MR x NR tile: rows are activations and columns weights, or the
+other way round where it is `swapped`. A row's input is repeated over a register; a column
+has its own bytes of one. Each of its passes is a nest of loops over K with its own inputs and
+accumulators, whose sums a flush adds to the int32 tile. Passes run one after the other; those
+of a chain share the outermost accumulators and take turns, block by block of K. A program is
+written for one row and NR columns; MR rows are the same program on other inputs, but for what
+only columns and constants flow into, which is run once: packed codes are unpacked so.
+
+Names in a program: `a{i}` input i of the row, `w{g}_{j}` input j of column register g,
+`acc{i}` accumulators, `c{i}` registers of the int32 tile, `k{i}` constants, `t{i}` values,
+`x0` the staged codes of a table. A value is defined once, before its uses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from itertools import pairwise
+from math import prod
+
+import msgspec
+
+from bitsynth.isa.step import Constant, Step
+
+STAGE_BYTES = 8
+"""Bytes of codes a table is built from, zeros behind the last."""
+
+BIT_AXES = ("inner", "outer")
+"""In memory, a step's planes of bits lie side by side, or those of all steps of a plane do."""
+
+
+class Acc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A loop-carried accumulator: becomes the value `next` at each run, `start` at the first if that has its own."""
+
+    name: str
+    type: str
+    next: str
+    start: str = ""
+
+
+class Planes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="planes"):
+    """Bytes whose bits are functions of codes; `tables` are truth tables, bit c for code c.
+
+    Bit q * len(tables) + j of byte b, for q below `per_byte`, is tables[j] of the code at
+    position first + b * stride + q of the step.
+    """
+
+    tables: tuple[int, ...]
+    first: int
+    stride: int
+    per_byte: int
+
+    def positions(self, byte: int) -> range:
+        """The positions of K `byte` holds, lowest bits first."""
+        start = self.first + byte * self.stride
+        return range(start, start + self.per_byte)
+
+
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="table"):
+    """A table of partial sums: entry e is the sum of values[code] over the set bits of e.
+
+    Bit n of e stands for the code at position first + n of the step.
+    """
+
+    values: tuple[int, ...]
+    first: int
+    bits: int
+
+    @property
+    def entries(self) -> int:
+        return int(1 << self.bits)
+
+
+Input = Planes | Table
+
+
+class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How tables are made, `tables` at a time: `load` repeats staged values in `x0`, `program` gives `table`.
+
+    Byte p of the STAGE_BYTES is the value of code number stage[p], 0 where that is -1; each
+    table takes the next codes, and as many bytes of the register. Codes beyond are not used.
+    """
+
+    tables: int
+    load: str
+    stage: tuple[int, ...]
+    constants: tuple[Constant, ...]
+    program: tuple[str, ...]
+    table: str
+    store: str
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(map(Step.parse, self.program))
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the stage is the codes as they come, zeros behind them."""
+        codes = 1 + max(self.stage)
+        return self.stage == (*range(codes), *[-1] * (len(self.stage) - codes))
+
+
+class Loop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From accumulators at zero, or what another pass carried, `program` is run at most `times` times.
+
+    The innermost program is a step over K; the others take in the accumulators of the loop
+    inside them. Where the innermost loop has a `first` program, that is its first run: what
+    `program` does with accumulators at zero, without them.
+    """
+
+    times: int
+    program: tuple[str, ...]
+    accs: tuple[Acc, ...]
+    first: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(map(Step.parse, self.program))
+
+    @property
+    def first_steps(self) -> tuple[Step, ...]:
+        return tuple(map(Step.parse, self.first))
+
+
+class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One nest of loops over K, innermost first.
+
+    `flush` takes the accumulators of the outermost loop and the tile registers c0.. to those
+    named in `tile`. Where the pass `carries`, it takes the accumulators alone, and `tile` names
+    what those of the next pass start from, over the same steps of K.
+    """
+
+    rows: tuple[Input, ...]
+    columns: tuple[Planes, ...]
+    loops: tuple[Loop, ...]
+    flush: tuple[str, ...]
+    tile: tuple[str, ...]
+    carries: bool = False
+
+    @property
+    def step(self) -> Loop:
+        return self.loops[0]
+
+    @property
+    def flush_steps(self) -> tuple[Step, ...]:
+        return tuple(map(Step.parse, self.flush))
+
+    @property
+    def carried(self) -> Loop:
+        """The flush of a pass that carries, as one run of a loop with the outermost accumulators."""
+        accs = self.loops[-1].accs
+        becoming = tuple(msgspec.structs.replace(a, next=n) for a, n in zip(accs, self.tile, strict=True))
+        return Loop(1, self.flush, becoming)
+
+    @property
+    def flush_every(self) -> int:
+        """Steps between two flushes, at most."""
+        return prod(loop.times for loop in self.loops)
+
+    @property
+    def programs(self) -> tuple[tuple[Step, ...], ...]:
+        """Every program of the pass, the flush last."""
+        return (self.step.first_steps, *(loop.steps for loop in self.loops), self.flush_steps)
+
+
+class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The instruction forms that move data: whole registers, a row's input, int32 tiles."""
+
+    load: str
+    broadcast: str
+    load_tile: str
+    store_tile: str
+    add_tile: str
+    broadcast_tile: str
+
+
+class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A microkernel for unsigned act codes times bipolar wgt codes.
+
+    A column has `slot_bytes` bytes of a register; `slots[s]` is the column in slot s. The tile
+    starts at row + column, the sums of `row_terms` and `column_terms` over their codes. The
+    innermost loop is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis`
+    (one of BIT_AXES) is where planes lie in memory.
+    """
+
+    isa: str
+    act_bits: int
+    w_bits: int
+    swapped: bool
+    rows: int
+    columns: int
+    k_step: int
+    slot_bytes: int
+    slots: tuple[int, ...]
+    memory: Memory
+    constants: tuple[Constant, ...]
+    build: Build | None
+    passes: tuple[Pass, ...]
+    row_terms: tuple[int, ...]
+    column_terms: tuple[int, ...]
+    unroll: int = 0
+    bit_axis: str = "inner"
+
+    @property
+    def digest(self) -> str:
+        """Half of the SHA-256 of the kernel as it is stored: what was measured with one is not true of another."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:32]
+
+    @property
+    def row_bits(self) -> int:
+        """Bits of the operand whose vectors are rows of the tile."""
+        return self.w_bits if self.swapped else self.act_bits
+
+    @property
+    def column_bits(self) -> int:
+        """Bits of the operand whose vectors are columns of the tile."""
+        return self.act_bits if self.swapped else self.w_bits
+
+    @property
+    def method(self) -> str:
+        """How it multiplies, as its inputs tell."""
+        if self.build is not None:
+            return "lookup"
+        return {8: "popcount", 4: "dot"}.get(self.slot_bytes, "multiply")
+
+    @property
+    def bit_axes(self) -> tuple[str, ...]:
+        """Where planes may lie: there is a choice if each input is one, of the codes all of its side are of."""
+        sides = [inputs for p in self.passes for inputs in (p.rows, p.columns)]
+        return BIT_AXES if max(map(len, sides)) > 1 and all(map(_planes_of_the_same, sides)) else BIT_AXES[:1]
+
+    @property
+    def chains(self) -> tuple[tuple[Pass, ...], ...]:
+        """The passes between two flushes to the tile: the last of each goes there, all before it carry."""
+        ends = [k + 1 for k, p in enumerate(self.passes) if not p.carries]
+        return tuple(self.passes[start:end] for start, end in pairwise([0, *ends]))
+
+    @property
+    def has_row_terms(self) -> bool:
+        return any(self.row_terms)
+
+    def tile_registers(self, vector_bits: int) -> int:
+        """Registers one row of the int32 tile takes."""
+        return self.columns * 32 // vector_bits
+
+    def column_registers(self, vector_bits: int) -> int:
+        """Registers one input of the columns takes in a step."""
+        return self.columns * self.slot_bytes * 8 // vector_bits
+
+    def input_bytes(self, of_row: Input) -> int:
+        """Bytes a row's input takes in memory."""
+        return of_row.entries if isinstance(of_row, Table) else self.slot_bytes
+
+    def _side_bytes(self, sides: Iterable[tuple[Input, ...]]) -> int:
+        """Bytes of inputs in a step; passes share what is the same."""
+        return sum(self.input_bytes(x) for inputs in dict.fromkeys(sides) for x in inputs)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of memory a row takes in a step, over all passes."""
+        return self._side_bytes(p.rows for p in self.passes)
+
+    @property
+    def column_bytes(self) -> int:
+        """Bytes of memory a column takes in a step, over all passes."""
+        return self._side_bytes(p.columns for p in self.passes)
+
+
+def period(chain: Iterable[Pass]) -> int:
+    """Steps between two flushes of passes that share accumulators, at most."""
+    return min(p.flush_every for p in chain)
+
+
+def _planes_of_the_same(inputs: tuple[Input, ...]) -> bool:
+    planes = [x for x in inputs if isinstance(x, Planes) and len(x.tables) == 1]
+    return len(planes) == len(inputs) and len({(x.first, x.stride, x.per_byte) for x in planes}) == 1
+
+
+def bit_table(values: Iterable[int], bit: int) -> int:
+    """Truth table of one bit of values[code]."""
+    return sum((value >> bit & 1) << code for code, value in enumerate(values))
+
+
+def bit_tables(bits: int) -> tuple[int, ...]:
+    """Truth tables of the bits of `bits`-bit codes."""
+    return tuple(bit_table(range(1 << bits), bit) for bit in range(bits))
+
+
+def number(tables: Iterable[int], code: int) -> int:
+    """The number whose bit j is tables[j] of `code`."""
+    return sum((table >> code & 1) << j for j, table in enumerate(tables))
+
+
+def row_free(program: Iterable[Step]) -> set[str]:
+    """Values into which only columns and constants flow: one computation serves every row."""
+    free: set[str] = set()
+    for step in program:
+        if all(a[0] in "wk" or a in free for a in step.args):
+            free.add(step.dst)
+    return free

@@ -1,0 +1,285 @@
+"""What must hold of a kernel before its programs mean anything: sizes, names, types.
+
+C is written from kernels that passed these checks, so they also keep foreign text out of
+it: every name follows one pattern, is defined once, and clashes with nothing the templates
+declare; every instruction works on registers; every constant fits the array it is kept in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.domains.forms import variable
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.load import Isa, Requirements
+from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.program import STAGE_BYTES, Build, Input, Kernel, Loop, Pass, Planes, Table
+from bitsynth.spec.matmul import MatmulSpec
+
+MAX_TIMES = 1 << 24
+MAX_COLUMNS = 256
+MAX_STEP = 1 << 12
+MAX_LOOPS = 3
+MAX_UNROLL = 16
+_INT32 = range(-(1 << 31), 1 << 31)
+_VALUE, _CONSTANT, _ACCUMULATOR = (re.compile(rf"{start}\d{{1,6}}", re.ASCII) for start in ("t", "k", "acc"))
+
+
+def check_shape(isa: Isa, kernel: Kernel) -> None:
+    """SpecError names what is off; no program is run for it."""
+    _require(_sizes(isa, kernel))
+    _require(_tables(isa, kernel))
+    _check_constants(isa, kernel.constants)
+    if kernel.build:
+        _check_build(isa, kernel, kernel.build)
+    for number, loop in enumerate(kernel.passes):
+        try:
+            _check_pass(isa, kernel, loop)
+        except SpecError as why:
+            raise SpecError(f"malformed kernel: pass {number}: {why}") from None
+    _require(_chains(kernel))
+
+
+def check_used(isa: Isa, kernel: Kernel) -> None:
+    """SpecError where a value is never used: C compilers warn of it, and no kernel needs it."""
+    read = {a for p in kernel.passes for program in p.programs for s in program for a in s.args}
+    unused = [c.name for c in kernel.constants if c.name not in read]
+    if kernel.build:
+        reads = {a for s in kernel.build.steps for a in s.args} | {kernel.build.table}
+        names = ["x0", *(c.name for c in kernel.build.constants), *(s.dst for s in kernel.build.steps)]
+        unused += [f"{name} of the table" for name in names if name not in reads]
+    for number, loop in enumerate(kernel.passes):
+        inputs = _inputs(isa, kernel, loop)
+        for level, nested in enumerate(loop.loops):
+            reads = {a for s in nested.steps for a in s.args} | {acc.next for acc in nested.accs}
+            names = [*inputs, *(s.dst for s in nested.steps)]
+            unused += [f"{name} of loop {level} of pass {number}" for name in names if name not in reads]
+            if nested.first:
+                reads = {a for s in nested.first_steps for a in s.args} | {acc.start for acc in nested.accs}
+                names = [*inputs, *(s.dst for s in nested.first_steps)]
+                unused += [f"{name} of the first run of pass {number}" for name in names if name not in reads]
+            inputs = [acc.name for acc in nested.accs]
+        reads = {a for s in loop.flush_steps for a in s.args} | set(loop.tile)
+        names = [*inputs, *(s.dst for s in loop.flush_steps)]
+        unused += [f"{name} of flush {number}" for name in names if name not in reads]
+    if unused:
+        raise SpecError(f"malformed kernel: never used: {', '.join(unused[:8])}")
+
+
+def constant_load(isa: Isa, kind: VecType) -> Instr:
+    """The form that loads a constant of type `kind` as it lies in memory."""
+    domain = LinearDomain(1)
+    lanes = [variable(k, 0, 0) for k in range(kind.lanes)]
+    for instr in isa.instrs.values():
+        if instr.is_load and instr.out == instr.operands[0].type == kind and instr(domain, [lanes]) == lanes:
+            return instr
+    raise SpecError(f"{isa.name} has no instruction that loads a {kind}")
+
+
+def forms_used(isa: Isa, kernel: Kernel) -> set[str]:
+    """Every instruction form the kernel's C text will contain."""
+    memory, build = kernel.memory, kernel.build
+    moving = {memory.load, memory.broadcast, memory.load_tile, memory.store_tile}
+    row_terms = {memory.add_tile, memory.broadcast_tile} if kernel.has_row_terms else set()
+    programs = {s.op for p in kernel.passes for program in p.programs for s in program}
+    building = {build.load, build.store, *(s.op for s in build.steps)} if build else set()
+    constants = (*kernel.constants, *(build.constants if build else ()))
+    loads = {constant_load(isa, VecType.parse(c.type)).name for c in constants}
+    return moving | row_terms | programs | building | loads
+
+
+def needs(isa: Isa, *kernels: Kernel) -> Requirements:
+    """What the forms of all `kernels` take of a processor and a compiler."""
+    return isa.requirements(sorted(set().union(*(forms_used(isa, k) for k in kernels))))
+
+
+Facts = dict[str, bool]
+
+
+def _require(facts: Iterator[Facts]) -> None:
+    """Facts come in groups: a later group is looked at only where the earlier ones hold."""
+    for group in facts:
+        if wrong := [fact for fact, holds in group.items() if not holds]:
+            raise SpecError(f"malformed kernel: it lacks {', '.join(wrong)}")
+
+
+def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
+    slots = len(kernel.slots)
+    yield {
+        "1 to 8 bits on both sides": 1 <= kernel.act_bits <= 8 and 1 <= kernel.w_bits <= 8,
+        "1 to 24 rows": 1 <= kernel.rows <= 24,
+        f"1 to {MAX_COLUMNS} columns": 1 <= kernel.columns <= MAX_COLUMNS,
+        f"1 to {MAX_STEP} positions of K a step": 1 <= kernel.k_step <= MAX_STEP,
+        "1, 2, 4 or 8 bytes a column": kernel.slot_bytes in (1, 2, 4, 8),
+        f"an innermost loop unrolled at most {MAX_UNROLL} times": 0 <= kernel.unroll <= MAX_UNROLL,
+        "at least one pass": bool(kernel.passes),
+        f"1 to {MAX_LOOPS} loops a pass": all(1 <= len(p.loops) <= MAX_LOOPS for p in kernel.passes),
+        "1 to 64 inputs a side": all(1 <= len(side) <= 64 for p in kernel.passes for side in (p.rows, p.columns)),
+    }
+    loops = [loop for p in kernel.passes for loop in p.loops]
+    yield {
+        "accumulators": all(loop.accs for loop in loops),
+        "a bound on every loop": all(1 <= loop.times <= MAX_TIMES for loop in loops),
+        "a bound on steps between flushes": all(p.flush_every <= MAX_TIMES for p in kernel.passes),
+        "whole tile registers": kernel.columns * 32 % isa.table.vector_bits == 0,
+        "whole column registers": slots > 0 and slots * kernel.slot_bytes * 8 % isa.table.vector_bits == 0,
+        "one slot a column": sorted(kernel.slots) == list(range(kernel.columns)),
+        "a bit axis that has its place": kernel.bit_axis in kernel.bit_axes,
+    }
+
+
+def _tables(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
+    sides = [(kernel.row_bits, p.rows) for p in kernel.passes], [(kernel.column_bits, p.columns) for p in kernel.passes]
+    inputs = [(bits, x) for side in sides for bits, given in side for x in given]
+    planes = [(1 << bits, x) for bits, x in inputs if isinstance(x, Planes)]
+    tables = [(1 << bits, x) for bits, x in inputs if isinstance(x, Table)]
+    k_max = MatmulSpec.plain(isa.name, kernel.act_bits, kernel.w_bits).k_max
+    yield {
+        "one term a code": (len(kernel.row_terms), len(kernel.column_terms))
+        == (1 << kernel.row_bits, 1 << kernel.column_bits),
+        "terms of 32 bits": all(x in _INT32 for x in (*kernel.row_terms, *kernel.column_terms)),
+        "row terms whose sums fit 32 bits at any K": all(k_max * x in _INT32 for x in kernel.row_terms),
+        "planes that are 0 on code 0": all(0 < t < 1 << n and not t & 1 for n, x in planes for t in x.tables),
+        "1 to 64 planes a side": all(1 <= planes_of(side) <= 64 for p in kernel.passes for side in (p.rows, p.columns)),
+        "values that are 0 for code 0": all(len(x.values) == n and x.values[0] == 0 for n, x in tables),
+        "values of a byte": all(0 <= v < 256 for _, x in tables for v in x.values),
+        "tables for all rows or for none": len(tables) in (0, sum(len(p.rows) for p in kernel.passes)),
+        "a way to build its tables": (kernel.build is not None) == bool(tables),
+        "tables of one size": len({x.bits for _, x in tables}) <= 1,
+    }
+    yield {
+        "bytes that hold their bits": all(x.per_byte >= 1 and x.per_byte * len(x.tables) <= 8 for _, x in planes),
+        "positions inside the step": all(_inside(kernel, x) for _, x in inputs),
+        "a value in every table": all(any(x.values) for _, x in tables),
+        "tables that fill no more than a register": all(x.entries <= isa.word.lanes for _, x in tables),
+    }
+
+
+def _chains(kernel: Kernel) -> Iterator[Facts]:
+    """Of passes that carry what is true of those they carry to."""
+    yield {"a last pass that flushes to the tile": not kernel.passes[-1].carries}
+    chains = [chain for chain in kernel.chains if len(chain) > 1]
+    outermost = [[[(acc.name, acc.type) for acc in p.loops[-1].accs] for p in chain] for chain in chains]
+    yield {
+        "loops inside those whose sums are carried": all(len(p.loops) > 1 for chain in chains for p in chain),
+        "the same accumulators in passes that carry": all(x == accs[0] for accs in outermost for x in accs),
+    }
+
+
+def planes_of(inputs: Iterable[Input]) -> int:
+    """Truth tables of all inputs of a side; a table of values counts as one."""
+    return sum(len(x.tables) if isinstance(x, Planes) else 1 for x in inputs)
+
+
+def _inside(kernel: Kernel, x: Input) -> bool:
+    if isinstance(x, Table):
+        return x.first >= 0 and 1 <= x.bits <= STAGE_BYTES - 1 and x.first + x.bits <= kernel.k_step
+    last = x.first + (kernel.slot_bytes - 1) * x.stride + x.per_byte
+    return x.first >= 0 and 0 <= x.stride <= kernel.k_step and last <= kernel.k_step
+
+
+def _register(isa: Isa, text: str) -> VecType:
+    """The type `text`, which must fill a register and have a name in C."""
+    kind = VecType.parse(text)
+    if str(kind) not in isa.table.ctype or kind.total_bits != isa.table.vector_bits:
+        raise SpecError(f"{text} is no type of a full register of {isa.name}")
+    return kind
+
+
+def _check_constants(isa: Isa, constants: tuple[Constant, ...]) -> None:
+    _check_names("constant", _CONSTANT, (c.name for c in constants))
+    for c in constants:
+        kind = _register(isa, c.type)
+        low = -(1 << (kind.bits - 1)) if kind.sign == "s" else 0
+        if len(c.lanes) != kind.lanes or not all(low <= x < low + (1 << kind.bits) for x in c.lanes):
+            raise SpecError(f"malformed kernel: constant {c.name} must hold {kind.lanes} numbers of {kind.short}")
+        constant_load(isa, kind)
+
+
+def _check_names(what: str, pattern: re.Pattern[str], names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not pattern.fullmatch(name):
+            raise SpecError(f"{name[:40]!r} is no name of a {what}: want one like {pattern.pattern.split(chr(92))[0]}0")
+        if name in seen:
+            raise SpecError(f"{what} {name} is defined twice")
+        seen.add(name)
+
+
+def _inputs(isa: Isa, kernel: Kernel, loop: Pass) -> list[str]:
+    """The names a step finds its inputs under."""
+    registers = kernel.column_registers(isa.table.vector_bits)
+    rows = [f"a{i}" for i in range(len(loop.rows))]
+    return rows + [f"w{g}_{i}" for i in range(len(loop.columns)) for g in range(registers)]
+
+
+def _check_build(isa: Isa, kernel: Kernel, build: Build) -> None:
+    bits = min(x.bits for p in kernel.passes for x in p.rows if isinstance(x, Table))
+    if not 1 <= build.tables <= min(STAGE_BYTES // bits, isa.word.lanes >> bits):
+        raise SpecError(f"malformed kernel: {build.tables} tables of {bits} codes do not fit a stage and a register")
+    if len(build.stage) != STAGE_BYTES or not all(-1 <= n < STAGE_BYTES for n in build.stage):
+        raise SpecError(f"malformed kernel: the stage of a table must name {STAGE_BYTES} codes below {STAGE_BYTES}")
+    _check_constants(isa, build.constants)
+    _check_program(isa, build.steps, {"x0", *(c.name for c in build.constants)})
+    if build.table not in {s.dst for s in build.steps}:
+        raise SpecError(f"malformed kernel: the table is {build.table[:40]!r}, which no step defines")
+
+
+def _check_pass(isa: Isa, kernel: Kernel, loop: Pass) -> None:
+    _check_names("accumulator", _ACCUMULATOR, (acc.name for nested in loop.loops for acc in nested.accs))
+    constants = [c.name for c in kernel.constants]
+    inputs = _inputs(isa, kernel, loop)
+    for level, nested in enumerate(loop.loops):
+        _check_loop(isa, nested, level, {*constants, *inputs})
+        inputs = [acc.name for acc in nested.accs]
+    tile = [f"c{r}" for r in range(kernel.tile_registers(isa.table.vector_bits))]
+    flush, kept = loop.flush_steps, [] if loop.carries else tile
+    _check_program(isa, flush, {*constants, *inputs, *kept})
+    count, what = (len(inputs), "accumulators") if loop.carries else (len(tile), "tile registers")
+    if len(loop.tile) != count:
+        raise SpecError(f"a flush must give {count} {what}, not {len(loop.tile)}")
+    if unknown := set(loop.tile) - {s.dst for s in flush} - set(kept):
+        raise SpecError(f"a flush gives {min(unknown)[:40]!r}, which no step of it defines")
+
+
+def _check_loop(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
+    for acc in loop.accs:
+        _register(isa, acc.type)
+    _check_program(isa, loop.steps, known | {acc.name for acc in loop.accs})
+    for acc in loop.accs:
+        if acc.next not in {s.dst for s in loop.steps}:
+            raise SpecError(f"accumulator {acc.name} becomes {acc.next[:40]!r}, which no step of loop {level} defines")
+    _check_first(isa, loop, level, known)
+
+
+def _check_first(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
+    if loop.first and level:
+        raise SpecError("only the innermost loop may have a first run of its own")
+    _check_program(isa, loop.first_steps, known)
+    for acc in loop.accs:
+        if bool(acc.start) != bool(loop.first) or (acc.start and acc.start not in {s.dst for s in loop.first_steps}):
+            raise SpecError(
+                f"accumulator {acc.name} starts as {acc.start[:40]!r}, which no step of the first run defines"
+            )
+
+
+def _check_program(isa: Isa, program: Iterable[Step], inputs: set[str]) -> None:
+    """Every value has one definition, before its uses, by an instruction on registers."""
+    program = list(program)
+    _check_names("value", _VALUE, (s.dst for s in program))
+    known = set(inputs)
+    for s in program:
+        instr = isa[s.op]
+        if not instr.on_registers:
+            raise SpecError(f"{s}: {s.op} moves data from or to memory, which a program may not")
+        if len(s.args) != len(instr.operands):
+            raise SpecError(f"{s}: {s.op} takes {len(instr.operands)} operands")
+        if s.imm not in instr.imms:
+            raise SpecError(f"{s}: immediate {s.imm} is outside {instr.imms.start}..{instr.imms.stop - 1}")
+        if missing := [a for a in s.args if a not in known]:
+            raise SpecError(f"{s}: {missing[0]} has no value yet")
+        known.add(s.dst)

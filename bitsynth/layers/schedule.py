@@ -1,0 +1,91 @@
+"""How a layer is run: which kernel, where its rows come from, in which order. No schedule changes a result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bitsynth.errors import SpecError
+from bitsynth.kernel.program import BIT_AXES
+from bitsynth.spec.options import METHODS, SKETCHES
+
+GATHERS = ("direct", "indirect", "im2col")
+"""Rows of the microkernel read the padded image, the image and one pixel of padding, or copied patches."""
+
+
+class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A point of the schedule space.
+
+    `method` packs K into lanes (popcount) or output channels (the others); `channels` names the
+    tile (`Choice.channels`), `rows` how many of its rows are used, 0 for all. Tiles go over all
+    pixels of a block (`block_rows` pixels, 0 for all) for the same output channels if
+    `columns_first`, else over the channels first. Bands of `band_rows` output rows (0 for all)
+    are packed and computed one after the other. `sketch` is the kernel's (`Choice.sketch`); its sums
+    go to memory after `flush_steps` steps of K, 0 for as rarely as its proof allows; its loop over
+    K is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis` is where the planes
+    of activations and weights lie, for methods that read planes.
+    """
+
+    isa: str
+    method: str
+    channels: int
+    gather: str
+    rows: int = 0
+    columns_first: bool = False
+    block_rows: int = 0
+    band_rows: int = 0
+    sketch: str = "exact"
+    flush_steps: int = 0
+    unroll: int = 0
+    bit_axis: str = "inner"
+
+    def __post_init__(self) -> None:
+        _one_of("method", self.method, METHODS)
+        _one_of("gather", self.gather, GATHERS)
+        _one_of("sketch", self.sketch, SKETCHES)
+        _one_of("bit axis", self.bit_axis, BIT_AXES)
+        if type(self.columns_first) is not bool:
+            raise SpecError(f"columns_first of a schedule must be True or False, not {self.columns_first!r}")
+        for name in ("channels", "rows", "block_rows", "band_rows", "flush_steps", "unroll"):
+            value = getattr(self, name)
+            if type(value) is not int or not 0 <= value < 1 << 24:
+                raise SpecError(f"{name} of a schedule must be a whole number from 0 to {(1 << 24) - 1}, not {value!r}")
+
+    def among(self, threads: int, rows: int) -> LayerSchedule:
+        """The schedule in bands of the `rows` output rows, so that every thread packs what it computes with.
+
+        Only where all threads have as much to do, or where each input is packed for one output (im2col) and at
+        least seven eighths as much: else threads pack together, then compute together.
+        """
+        share = -(-rows // threads)
+        idle = share * threads - rows
+        if threads == 1 or self.gather == "indirect" or idle > (share * threads // 8 if self.gather == "im2col" else 0):
+            return self
+        return msgspec.structs.replace(self, band_rows=min(share, self.band_rows or share))
+
+    def numbers(self) -> dict[str, int]:
+        """The numbers of the C runtime."""
+        return {
+            "gather": GATHERS.index(self.gather),
+            "columns_first": int(self.columns_first),
+            "block_rows": self.block_rows,
+            "band_rows": self.band_rows,
+        }
+
+    def __str__(self) -> str:
+        order = "columns first" if self.columns_first else "pixels first"
+        blocks = f", blocks of {self.block_rows} pixels" if self.block_rows else ""
+        bands = f", bands of {self.band_rows} rows" if self.band_rows else ""
+        rows = f", {self.rows} rows" if self.rows else ""
+        sketch = f" of the {self.sketch} sketch" if self.sketch != "exact" else ""
+        flushes = f", a flush every {self.flush_steps} steps" if self.flush_steps else ""
+        unrolled = f", unrolled {self.unroll} times" if self.unroll else ""
+        planes = f", {self.bit_axis} bit axis" if self.bit_axis != "inner" else ""
+        kernel = f"{self.isa} {self.method}{sketch}{rows}{flushes}{unrolled}{planes}"
+        return f"{kernel}, {self.gather}, {order}{blocks}{bands}"
+
+
+def _one_of(what: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise SpecError(f"unknown {what} {value!r} of a schedule; known: {', '.join(known)}")

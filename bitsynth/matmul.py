@@ -1,0 +1,207 @@
+"""The Python API: fetch a proved kernel, read its C, multiply with it.
+
+Nothing here imports Z3: cached kernels are checked by `verify` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitsynth.emit.kernel import CSource
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import Requirements, load
+from bitsynth.kernel.names import KernelName
+from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.wellformed import MAX_UNROLL
+from bitsynth.schedule.cost import Cost
+from bitsynth.schedule.flush import flushed
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand, plain_array
+from bitsynth.spec.options import Choice
+from bitsynth.store import kernels
+from bitsynth.store.entry import Certificate, Entry, ProvedEntry, core_spec, require_proved
+
+if TYPE_CHECKING:
+    from bitsynth.run.runner import Runner
+
+
+class MatmulKernel:
+    """A proved kernel under the encodings of `spec`.
+
+    Attributes: `sealed` (program and proof), `name`, `header`, `source` and `files` (C text), `certificate`,
+    `cost`, `spec`, `k_max` (the largest K it accepts).
+    """
+
+    def __init__(self, found: ProvedEntry, spec: MatmulSpec) -> None:
+        self.sealed = require_proved(found)
+        self.spec = spec
+        if spec.core != (proved := core_spec(self.entry.kernel)):
+            raise SpecError(f"the proof is of {proved.act} x {proved.wgt} on {proved.isa}, not of {spec}")
+        self.name = str(KernelName.of(self.entry.kernel, spec))
+
+    def __repr__(self) -> str:
+        return f"<bitsynth kernel {self.name}>"
+
+    def with_rows(self, rows: int) -> MatmulKernel:
+        """The kernel for a tile of so many rows; SpecError for more than it has, which registers may not hold."""
+        if type(rows) is not int or not 1 <= rows <= self.entry.kernel.rows:
+            raise SpecError(f"rows of {self.name} can be 1 to {self.entry.kernel.rows}, not {rows!r}")
+        return self._form(msgspec.structs.replace(self.entry.kernel, rows=rows))
+
+    def with_flushes(self, steps: int) -> MatmulKernel:
+        """The kernel whose sums go to memory after every `steps` steps of K, or before that if its proof wants it."""
+        if type(steps) is not int or steps < 1:
+            raise SpecError(f"steps between flushes must be a whole number of at least 1, not {steps!r}")
+        passes = tuple(flushed(loop, steps) for loop in self.entry.kernel.passes)
+        return self._form(msgspec.structs.replace(self.entry.kernel, passes=passes))
+
+    def with_unroll(self, times: int) -> MatmulKernel:
+        """The kernel whose innermost loop is unrolled `times` times, 0 for as often as the compiler likes."""
+        if type(times) is not int or not 0 <= times <= MAX_UNROLL:
+            raise SpecError(f"a loop can be unrolled 0 to {MAX_UNROLL} times, not {times!r}")
+        return self._form(msgspec.structs.replace(self.entry.kernel, unroll=times))
+
+    def with_bit_axis(self, position: str) -> MatmulKernel:
+        """The kernel whose planes lie where `position`, one of BIT_AXES, says; SpecError where it has no choice."""
+        if position not in self.entry.kernel.bit_axes:
+            known = " or ".join(self.entry.kernel.bit_axes)
+            raise SpecError(f"the bit axis of {self.name} can be {known}, not {position!r}")
+        return self._form(msgspec.structs.replace(self.entry.kernel, bit_axis=position))
+
+    def _form(self, kernel: Kernel) -> MatmulKernel:
+        made = self.sealed.form(kernel)
+        return self if made is self.sealed else MatmulKernel(made, self.spec)
+
+    @property
+    def entry(self) -> Entry:
+        return self.sealed.entry
+
+    @property
+    def cost(self) -> Cost:
+        return self.entry.cost
+
+    @property
+    def certificate(self) -> Certificate:
+        return self.entry.certificate
+
+    @property
+    def k_max(self) -> int:
+        return self.spec.k_max
+
+    @cached_property
+    def _c(self) -> CSource:
+        return CSource(self.sealed.proved, self.spec)
+
+    @property
+    def header(self) -> str:
+        return self._c.header
+
+    @property
+    def source(self) -> str:
+        return self._c.source
+
+    @property
+    def needs(self) -> Requirements:
+        """What the kernel uses of its instruction set."""
+        return self._c.needs
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """File names and texts: header, source, what it needs of a processor, self-test."""
+        return self._c.files
+
+    @cached_property
+    def runner(self) -> Runner:
+        """The compiled kernel, native where the host can run it, else emulated.
+
+        Raises ToolError where no compiler or no way to run it is found.
+        """
+        return self.compile()
+
+    def compile(self, more: Mapping[str, str] | None = None, *, count: bool = False) -> Runner:
+        """The kernel compiled together with the C files `more`; `count` asks for instruction counts."""
+        from bitsynth import toolchain
+        from bitsynth.run.runner import runner_for
+
+        isa, needs = load(self.spec.isa), self.needs
+        sources = {**self.files, **(more or {})}
+        library = toolchain.compile_for(isa, sources, needs=needs, flags=("-DBITSYNTH_NO_MAIN",))
+        return runner_for(isa, library, needs=needs, count=count)
+
+    def matmul(self, a: ArrayLike, w: ArrayLike) -> NDArray[np.int32]:
+        """`a @ w` of operand values: `a` (M, K), `w` (K, N), any integer dtype; int32 (M, N).
+
+        Raises SpecError for shapes that do not fit, values the encoding does not hold, or K
+        beyond `k_max`; ToolError where the kernel cannot be compiled or run.
+        """
+        a, w = plain_array(a, "a"), plain_array(w, "w")
+        m, k, n = self._shape(a, w)
+        act, wgt = self.spec.act.encode(a, "a"), self.spec.wgt.encode(w, "w")
+        out = np.zeros((m, n), np.int32)
+        if out.size and k:
+            self._multiply(act, wgt, out)
+        return out
+
+    def _shape(self, a: NDArray[Any], w: NDArray[Any]) -> tuple[int, int, int]:
+        if a.ndim != 2 or w.ndim != 2 or a.shape[1] != w.shape[0]:
+            raise SpecError(f"want a (M, K) and w (K, N), not {a.shape} and {w.shape}")
+        if a.shape[1] > self.k_max:
+            raise SpecError(f"K is {a.shape[1]}, but sums over more than {self.k_max} may leave int32; split K")
+        return a.shape[0], a.shape[1], w.shape[1]
+
+    def _multiply(self, act: NDArray[np.uint8], wgt: NDArray[np.uint8], out: NDArray[np.int32]) -> None:
+        (m, k), n = act.shape, wgt.shape[1]
+        packed_act = self._buffer(f"{self.name}_act_bytes", m, k)
+        packed_wgt = self._buffer(f"{self.name}_wgt_bytes", k, n)
+        self.runner.call(f"{self.name}_pack_act", m, k, act, packed_act)
+        self.runner.call(f"{self.name}_pack_wgt", k, n, wgt, packed_wgt)
+        self.runner.call(f"{self.name}_matmul", m, k, n, packed_act, packed_wgt, out, bits=32)
+
+    def _buffer(self, symbol: str, *sizes: int) -> NDArray[np.uint64]:
+        size = self.runner.call(symbol, *sizes)
+        if size < 0:
+            shape = " x ".join(map(str, sizes))
+            raise SpecError(f"{symbol}: no memory of {self.spec.isa} holds an operand of {shape}; split it")
+        return np.zeros(-(-size // 8), np.uint64)
+
+
+def get_kernel(
+    isa: str,
+    act_bits: int,
+    w_bits: int,
+    act_encoding: str = "unsigned",
+    weight_encoding: str = "bipolar",
+    *,
+    method: str | None = None,
+    cpu: str = "",
+    channels: int = 0,
+    sketch: str = "exact",
+) -> MatmulKernel:
+    """The cached kernel for these widths and encodings, its certificate checked again.
+
+    By default the one of fewest operations among all methods, compared to a tenth, then by the bytes they
+    read; `method` wants the cheapest of popcount, lookup, multiply or dot, `cpu` the one of fewest cycles
+    on that processor, `channels` one for layers of so many output channels, `sketch` one of the paper's (`Choice`).
+    Raises SpecError for widths, encodings or instruction sets that do not exist, for a
+    configuration that is not cached, and for a cache file that does not check.
+    """
+    load(isa)
+    spec = MatmulSpec(
+        isa, Operand(act_bits, Encoding.parse(act_encoding)), Operand(w_bits, Encoding.parse(weight_encoding))
+    )
+    choice = Choice(method, sketch, cpu, channels)
+    choice.isa(isa)
+    path = kernels.find(spec, choice.variant)
+    if path is None:
+        asked = {"method": method, "cpu": cpu, "channels": channels, "sketch": "" if sketch == "exact" else sketch}
+        options = "".join(f" --{name} {value}" for name, value in asked.items() if value)
+        raise SpecError(
+            f"A{act_bits}W{w_bits} on {isa}{', ' + choice.variant if choice.variant else ''} is not cached; "
+            f"run `bitsynth synth --isa {isa} --act-bits {act_bits} --w-bits {w_bits}{options}`"
+        )
+    return MatmulKernel(kernels.load_entry(path), spec)

@@ -1,0 +1,1 @@
+"""Other processes: started here alone, supervised, and ended with us."""

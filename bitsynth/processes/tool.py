@@ -1,0 +1,43 @@
+"""Run a command to its end."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+from bitsynth.errors import ToolError
+from bitsynth.processes.child import MOST_BYTES, STDOUT, Child, TooLate, TooMuch
+
+_SECONDS = 600
+_DEADLINE = ContextVar("_DEADLINE", default=float("inf"))
+
+
+@contextmanager
+def deadline(end: float) -> Iterator[None]:
+    """Inside, no child of this thread's runs on after `end`, by `time.monotonic`."""
+    before = _DEADLINE.set(min(end, _DEADLINE.get()))
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(before)
+
+
+def run(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
+    """The output of `command`; ToolError shows the command and its output if it fails."""
+    said, seconds = shlex.join(command), max(0.0, min(_SECONDS, _DEADLINE.get() - time.monotonic()))
+    try:
+        with Child(command, folder=folder, env={"LC_ALL": "C", **env}, stderr=STDOUT) as child:
+            output = child.output(seconds)[0].decode(errors="replace")
+    except OSError as error:
+        raise ToolError(f"cannot start {said}: {error.strerror or error}") from None
+    except TooLate:
+        raise ToolError(f"{said} did not end within {seconds:.0f} s") from None
+    except TooMuch:
+        raise ToolError(f"{said} wrote more than {MOST_BYTES:,} bytes and was ended") from None
+    if child.returncode:
+        raise ToolError(f"{said} failed with exit code {child.returncode}:\n{output.strip()}")
+    return output

@@ -1,0 +1,267 @@
+"""What a kernel's loops add to accumulators, and its flushes to the tile, in the linear domain.
+
+Nothing here is assumed: a program whose effect cannot be shown exact is Refuted. The checker
+composes these effects (`verify`), the scheduler asks how long loops may run (`schedule.loops`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from bitsynth.errors import Refuted, SpecError
+from bitsynth.isa.domains.forms import Form, Inexact, Ranges, add_forms, as_form, is_plane, ranged, tightened, variable
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.load import Isa
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.inputs import bind_inputs
+from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
+
+TraceFactory = Callable[[Isa, LinearDomain], Trace]
+Growth = Mapping[Hashable, Form]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a run of a loop adds to each lane of its accumulators: sums of what steps add to innermost lanes.
+
+    `ranges` are those of the innermost lanes' sums in a whole run. Lanes that wrap differ from
+    their sums by a multiple of 2**w; what is left when some are taken from others may fit again.
+    """
+
+    lanes: Growth
+    ranges: Ranges
+
+    @staticmethod
+    def of_step(grown: Growth, number: int = 0) -> Sums:
+        """A step of pass `number` adds to every innermost lane what it adds to it."""
+        ranges: Ranges = {("sum", number, key): (form.lo, form.hi) for key, form in grown.items()}
+        return Sums({key: variable(("sum", number, key), form.lo, form.hi) for key, form in grown.items()}, ranges)
+
+    def after(self, times: int, before: Sums | None = None) -> Sums:
+        """The same after any number of runs up to `times` that start from `before`, or from zero."""
+        ranges = {key: (min(0, lo * times), max(0, hi * times)) for key, (lo, hi) in self.ranges.items()}
+        lanes = self.lanes
+        if before is not None:
+            ranges |= before.ranges
+            lanes = {key: add_forms(before.lanes[key], form) for key, form in lanes.items()}
+        return Sums({key: ranged(form, ranges) for key, form in lanes.items()}, ranges)
+
+
+def anything(key: Hashable, kind: VecType) -> Form:
+    """A lane of which nothing is known: any value of its width."""
+    return variable(key, 0, (1 << kind.bits) - 1)
+
+
+def step_growth(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory = Trace) -> dict[Hashable, Form]:
+    """What one step adds to each accumulator lane of the innermost loop, keyed ("acc", name, lane)."""
+    rows = 1 << (kernel.act_bits + kernel.w_bits)
+    domain = LinearDomain(rows)
+    trace = new_trace(isa, domain)
+    bind_inputs(trace, kernel, loop)
+    try:
+        grown = _grown(trace, loop.step, domain)
+        if loop.step.first:
+            first = new_trace(isa, domain)
+            bind_inputs(first, kernel, loop)
+            _check_first(first, loop.step, grown)
+    except Inexact as why:
+        raise Refuted(f"the step cannot be shown exact: {why}") from None
+    return grown
+
+
+def _check_first(trace: Trace, loop: Loop, grown: Growth) -> None:
+    """The first run leaves in the accumulators what a run adds to them."""
+    for step in loop.first_steps:
+        trace.run(step)
+    for acc in loop.accs:
+        kind = VecType.parse(acc.type)
+        lanes = trace.registers[acc.start].viewed_as(trace.domain, kind).lanes
+        for key, x in zip(_keys(acc, kind), lanes, strict=True):
+            if ((form := as_form(x)).const, form.atoms) != (grown[key].const, grown[key].atoms):
+                raise Inexact(f"the first run leaves in {acc.name} another sum than a run adds")
+
+
+@dataclass(frozen=True)
+class Effect:
+    """`held[n]`: what accumulators hold when loop n after the first asked for ends.
+
+    Then what the next pass starts from, or the tile takes.
+    """
+
+    held: tuple[Sums, ...]
+    carried: Sums | None = None
+    taken: tuple[Form, ...] = ()
+
+
+def pass_effect(
+    isa: Isa,
+    kernel: Kernel,
+    loop: Pass,
+    sums: Sums,
+    carried: Sums | None = None,
+    new_trace: TraceFactory = Trace,
+    level: int = 0,
+) -> Effect:
+    """What a pass comes to whose loop `level` adds `sums` a run: the loops around it, then the carry or the flush.
+
+    Accumulators start from zero, those of the outermost loop from what another pass `carried`.
+    """
+    outermost = len(loop.loops) - 1
+    held: list[Sums] = []
+    for n in range(level, len(loop.loops)):
+        start = carried if n == outermost else None
+        if held:
+            sums = fold_growth(isa, kernel, loop, n, held[-1], start is not None, new_trace)
+        held.append(sums.after(loop.loops[n].times, start))
+    if loop.carries:
+        return Effect(tuple(held), carried=_carried(isa, kernel, loop, held[-1], new_trace))
+    return Effect(tuple(held), taken=_flushed(isa, kernel, loop, held[-1], new_trace))
+
+
+def fold_growth(
+    isa: Isa, kernel: Kernel, loop: Pass, level: int, held: Sums, carried: bool = False, new_trace: TraceFactory = Trace
+) -> Sums:
+    """What one run adds to each lane of loop `level` when the accumulators of the loop inside it have `held`.
+
+    `carried` says that its own start from what another pass left.
+    """
+    domain = LinearDomain(1, held.ranges)
+    trace = new_trace(isa, domain)
+    trace.bind_constants(kernel.constants)
+    _bind(trace, loop.loops[level - 1], held.lanes)
+    try:
+        grown = _grown(trace, loop.loops[level], domain, carried=carried)
+    except Inexact as why:
+        raise Refuted(f"loop {level} cannot be shown exact: {why}") from None
+    for form in grown.values():
+        if form.const:
+            raise Refuted(f"loop {level}: a lane gets {form.const} a run, however many steps it ends")
+    return Sums(grown, held.ranges)
+
+
+def _grown(trace: Trace, loop: Loop, domain: LinearDomain, *, carried: bool = False) -> dict[Hashable, Form]:
+    """What one run of the loop's program adds to each lane of its accumulators: planes, or sums of innermost lanes.
+
+    Most programs add the same to whatever the accumulators hold. One that saturates does so
+    to what the runs before leave in them, which is not known where the first starts from what was `carried`.
+    """
+    keys = {key: VecType.parse(acc.type) for acc in loop.accs for key in _keys(acc, VecType.parse(acc.type))}
+    try:
+        return _added(trace, loop, domain, {key: anything(key, kind) for key, kind in keys.items()})
+    except Inexact:
+        if carried:
+            raise
+        grown = _added(trace, loop, domain, {key: variable(key, 0, 0) for key in keys})
+        full = {key: _filled(key, form, loop.times - 1) for key, form in grown.items()}
+        if _added(trace, loop, domain, full) != grown:
+            raise Inexact("what a run adds depends on the runs before") from None
+        return grown
+
+
+def _added(trace: Trace, loop: Loop, domain: LinearDomain, before: Growth) -> dict[Hashable, Form]:
+    """What a run adds to accumulators that hold `before`."""
+    _bind(trace, loop, before)
+    for step in loop.steps:
+        trace.run(step)
+    return {key: form for acc in loop.accs for key, form in _growth_of(trace, acc, before, domain)}
+
+
+def _growth_of(trace: Trace, acc: Acc, before: Growth, domain: LinearDomain) -> list[tuple[Hashable, Form]]:
+    kind = VecType.parse(acc.type)
+    if acc.next not in trace.registers:
+        raise SpecError(f"accumulator {acc.name} becomes {acc.next}, which has no value")
+    register = trace.registers[acc.next].viewed_as(trace.domain, kind)
+    out: list[tuple[Hashable, Form]] = []
+    for i, (key, x) in enumerate(zip(_keys(acc, kind), register.lanes, strict=True)):
+        form = as_form(x)
+        rest = dict(form.atoms)
+        if rest.pop(key, None) != {1: 1} or not all(is_plane(k) or k in domain.ranges for k in rest):
+            raise Inexact(f"{acc.name} lane {i} is not itself plus what the step adds")
+        grown = Form(form.const, rest, form.lo - before[key].lo, form.hi - before[key].hi)
+        out.append((key, tightened(grown, domain.rows) if grown.lo < 0 else grown))
+    return out
+
+
+def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFactory) -> Sums:
+    """What the next pass starts from, over innermost lanes: accumulators are as full as they may be."""
+    trace = _ended(isa, kernel, loop, held, new_trace)
+    lanes: dict[Hashable, Form] = {}
+    try:
+        for step in loop.flush_steps:
+            trace.run(step)
+        for acc in loop.carried.accs:
+            kind = VecType.parse(acc.type)
+            made = trace.registers[acc.next].viewed_as(trace.domain, kind).lanes
+            lanes |= {key: as_form(x) for key, x in zip(_keys(acc, kind), made, strict=True)}
+    except Inexact as why:
+        raise Refuted(f"what is carried cannot be shown exact after {loop.flush_every} steps: {why}") from None
+    if any(form.const or not form.atoms.keys() <= held.ranges.keys() for form in lanes.values()):
+        raise Refuted("what is carried is more than sums")
+    return Sums({key: ranged(form, held.ranges) for key, form in lanes.items()}, held.ranges)
+
+
+def _ended(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFactory) -> Trace:
+    """Where a flush begins: the outermost accumulators hold all sums."""
+    trace = new_trace(isa, LinearDomain(1, held.ranges))
+    trace.bind_constants(kernel.constants)
+    _bind(trace, loop.loops[-1], held.lanes)
+    return trace
+
+
+def _flushed(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFactory) -> tuple[Form, ...]:
+    """What a flush adds to each column of the tile, over innermost lanes: accumulators are as full as they may be."""
+    trace = _ended(isa, kernel, loop, held, new_trace)
+    tile = isa.tile
+    count = kernel.tile_registers(isa.table.vector_bits)
+    for r in range(count):
+        trace.bind(f"c{r}", Register(tile, tuple(anything(("c", r, i), tile) for i in range(tile.lanes))))
+    if len(loop.tile) != count:
+        raise SpecError(f"a flush must give {count} tile registers, not {len(loop.tile)}")
+    try:
+        for step in loop.flush_steps:
+            trace.run(step)
+        return tuple(x for r, name in enumerate(loop.tile) for x in _tile_lanes(trace, name, r, tile, held.ranges))
+    except Inexact as why:
+        raise Refuted(f"the flush cannot be shown exact after {loop.flush_every} steps: {why}") from None
+
+
+def _bind(trace: Trace, loop: Loop, lanes: Growth) -> None:
+    """The loop's accumulators, holding `lanes`."""
+    for acc in loop.accs:
+        kind = VecType.parse(acc.type)
+        trace.bind(acc.name, Register(kind, tuple(lanes[key] for key in _keys(acc, kind))))
+
+
+def _keys(acc: Acc, kind: VecType) -> list[Hashable]:
+    return [("acc", acc.name, i) for i in range(kind.lanes)]
+
+
+def _filled(key: Hashable, form: Form, period: int) -> Form:
+    return variable(key, min(0, form.lo * period), max(0, form.hi * period))
+
+
+def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, sums: Ranges) -> list[Form]:
+    if name not in trace.registers:
+        raise SpecError(f"the tile becomes {name}, which has no value")
+    out = []
+    for i, x in enumerate(trace.registers[name].viewed_as(trace.domain, kind).lanes):
+        rest = dict(as_form(x).atoms)
+        if rest.pop(("c", r, i), None) != {1: 1} or not rest.keys() <= sums.keys():
+            raise Inexact(f"tile lane {r * kind.lanes + i} is not itself plus sums")
+        if (extra := as_form(x).const) != 0:
+            raise Inexact(f"tile lane {r * kind.lanes + i} gets {extra} a flush, however many steps it ends")
+        out.append(Form(0, rest, 0, 0))
+    return out
+
+
+def compose(taken: Form, grown: Sequence[Growth]) -> Form:
+    """What is taken, with the sum of each innermost lane of pass n replaced by what a step adds to it: grown[n]."""
+    total = Form(0, {}, 0, 0)
+    for lane, by in taken.atoms.items():
+        _, number, key = cast("tuple[str, int, Hashable]", lane)
+        for coef in by:
+            total = add_forms(total, grown[number][key].scaled(coef))
+    return total

@@ -1,0 +1,212 @@
+"""The independent checker: does a microkernel compute the product, for every input?
+
+It runs the kernel's programs in the linear domain and composes them end to end: planes,
+tables, gates, counts, the nest of loops over K with its bounds, the int32 tile, the encodings. It imports neither
+the synthesizer nor Z3; what it takes on trust is one lemma for each instruction use it
+lists, which `prove` discharges with Z3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bitsynth.errors import Refuted, SpecError
+from bitsynth.isa.domains.forms import Form, Inexact, Payload, add_forms, as_form, is_plane, total, variable
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.load import Isa, load
+from bitsynth.isa.tested import require_tested
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.program import STAGE_BYTES, Build, Kernel, Pass, Table
+from bitsynth.kernel.wellformed import check_shape, check_used, forms_used
+from bitsynth.proof.accumulation import Growth, Sums, TraceFactory, anything, compose, pass_effect, step_growth
+from bitsynth.proof.encodings import encoding_lemma
+
+BYTE_MAX = 255
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was shown: the lemmas in order, each resting on those before it."""
+
+    lemmas: tuple[str, ...]
+
+
+def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
+    """The lemmas that compose into the kernel's correctness; Refuted or SpecError otherwise."""
+    isa = load(kernel.isa)
+    check_shape(isa, kernel)
+    require_tested(isa[op] for op in sorted(forms_used(isa, kernel)))
+    lemmas = [_check_memory(isa, kernel, new_trace)]
+    if kernel.build:
+        lemmas.append(_check_build(isa, kernel, kernel.build, new_trace))
+    tile: list[Form] = [Form(0, {}, 0, 0)] * kernel.columns
+    grown: list[Growth] = []
+    carried: Sums | None = None
+    for index, loop in enumerate(kernel.passes):
+        where = f"pass {index}"
+        grown.append(step_growth(isa, kernel, loop, new_trace))
+        lemmas += _step_lemmas(where, kernel, loop, grown[-1])
+        effect = pass_effect(isa, kernel, loop, Sums.of_step(grown[-1], index), carried, new_trace)
+        lemmas += [_fold_lemma(where, loop, level, effect.held[level]) for level in range(1, len(loop.loops))]
+        lemmas.append(_end_lemma(where, loop))
+        carried = effect.carried
+        if carried is None:
+            tile = [add_forms(have, compose(form, grown)) for have, form in zip(tile, effect.taken, strict=True)]
+    lemmas += _check_product(kernel, tile)
+    lemmas.append(encoding_lemma(kernel.act_bits, kernel.w_bits))
+    check_used(isa, kernel)
+    return Checked(tuple(lemmas))
+
+
+def _check_memory(isa: Isa, kernel: Kernel, new_trace: TraceFactory) -> str:
+    """The data-moving instructions put bytes, rows' inputs and int32 lanes where the layout says."""
+    tile = isa.tile
+    m = kernel.memory
+    moves = _Moves(isa, new_trace)
+    row_bytes = kernel.input_bytes(kernel.passes[0].rows[0])
+    moves.check_load(m.load, isa.word, list(range(isa.word.lanes)))
+    moves.check_load(m.broadcast, isa.word, [k % row_bytes for k in range(isa.word.lanes)])
+    moves.check_load(m.load_tile, tile, list(range(tile.lanes)))
+    moves.check_load(m.broadcast_tile, tile, [0] * tile.lanes)
+    moves.check_store(m.store_tile, tile)
+    x, y = (Register(tile, tuple(anything((side, k), tile) for k in range(tile.lanes))) for side in "xy")
+    added = [add_forms(a, b) for a, b in zip(x.lanes, y.lanes, strict=True)]
+    if isa[m.add_tile].store or moves.result(m.add_tile, tile, x, y) != added:
+        raise Refuted(f"{m.add_tile} does not add int32 lanes")
+    return "memory: inputs and tiles are moved lane by lane; the tile starts at its row's term plus its column's"
+
+
+@dataclass(frozen=True)
+class _Moves:
+    """Single instructions, run in traces of their own: what they move is an obligation as any use is."""
+
+    isa: Isa
+    new_trace: TraceFactory
+
+    def result(self, op: str, kind: VecType, *args: Register) -> list[Payload] | None:
+        """The lanes of what `op` makes of `args`, as `kind`; None where it takes no such operands."""
+        if self.isa[op].imm:
+            return None
+        trace = self.new_trace(self.isa, LinearDomain(1))
+        names = [trace.bind(f"x{k}", x) for k, x in enumerate(args)]
+        try:
+            made = trace.registers[trace.apply(op, names, dst="y")]
+            return list(made.viewed_as(trace.domain, kind).lanes)
+        except (Inexact, SpecError):
+            return None
+
+    def check_load(self, op: str, kind: VecType, source: list[int]) -> None:
+        """It reads as many bytes as the layout has there, and puts them where `source` says."""
+        cells = max(source) + 1
+        memory = Register(VecType(kind.sign, kind.bits, cells), tuple(anything(k, kind) for k in range(cells)))
+        if not self.isa[op].is_load:
+            raise Refuted(f"{op} is not a plain load")
+        if self.result(op, kind, memory) != [memory.lanes[k] for k in source]:
+            raise Refuted(f"{op} does not load lanes {source[:8]}...")
+
+    def check_store(self, op: str, kind: VecType) -> None:
+        """It stores the lanes of its operand in order."""
+        x = Register(kind, tuple(anything(("x", k), kind) for k in range(kind.lanes)))
+        if not self.isa[op].store or self.result(op, kind, x) != list(x.lanes):
+            raise Refuted(f"{op} does not store {kind} lanes in order")
+
+
+def _check_build(isa: Isa, kernel: Kernel, build: Build, new_trace: TraceFactory) -> str:
+    """The table program gives every entry of every table the sum its number selects."""
+    bits, most = _table_shape(kernel)
+    moves = _Moves(isa, new_trace)
+    moves.check_load(build.load, isa.word, [k % STAGE_BYTES for k in range(isa.word.lanes)])
+    moves.check_store(build.store, isa.word)
+    trace = new_trace(isa, LinearDomain(1))
+    trace.bind_constants(build.constants)
+    codes = [variable(("code", n), 0, most) for n in range(max(STAGE_BYTES, bits * build.tables))]
+    stage: list[Payload] = [codes[n] if n >= 0 else 0 for n in build.stage]
+    trace.bind("x0", Register(isa.word, tuple(stage[b % STAGE_BYTES] for b in range(isa.word.lanes))))
+    try:
+        for step in build.steps:
+            trace.run(step)
+        table = trace.registers[build.table].viewed_as(trace.domain, isa.word).lanes
+        for b in range(build.tables << bits):
+            number, e = b >> bits, b % (1 << bits)
+            have, want = as_form(table[b]), total(codes[number * bits + n] for n in range(bits) if e >> n & 1)
+            if (have.const, have.atoms) != (0, want.atoms):
+                raise Inexact(f"entry {e} of table {number} is another sum")
+    except Inexact as why:
+        raise Refuted(f"the table cannot be shown exact: {why}") from None
+    if most * bits > BYTE_MAX:
+        raise Refuted(f"sums of {bits} values up to {most} do not fit the bytes of a table")
+    return f"table: each of {1 << bits} entries is the sum of the values, up to {most}, that its number selects"
+
+
+def _table_shape(kernel: Kernel) -> tuple[int, int]:
+    """Bits of an index and the greatest value, the same of every table."""
+    tables = [x for p in kernel.passes for x in p.rows if isinstance(x, Table)]
+    return tables[0].bits, max(max(t.values) for t in tables)
+
+
+def _check_product(kernel: Kernel, tile: list[Form]) -> list[str]:
+    """Each column's sum is the product at each position of K, by truth table: the bit lemma."""
+    everywhere = (1 << kernel.k_step) - 1
+    rows = 1 << (kernel.act_bits + kernel.w_bits)
+    for column, form in enumerate(tile):
+        if form.const:
+            raise Refuted(f"column {column} is off by {form.const} every step")
+        value = [0] * rows
+        for key, by in form.atoms.items():
+            if not is_plane(key):
+                raise Refuted(f"column {column} takes in what is no product of codes")
+            table, where = key
+            if where not in (None, column):
+                raise Refuted(f"column {column} takes in column {where}")
+            if any(mask != everywhere for mask in by.values()):
+                raise Refuted(f"column {column} does not count every position of K alike")
+            for row in _set_bits(table):
+                value[row] += sum(by)
+        _check_rows(kernel, column, value)
+    if kernel.row_terms[0] or kernel.column_terms[0]:
+        raise Refuted("zero padding would count: the corrections of code 0 are not 0")
+    return [
+        f"bit: act * bipolar(wgt) == row term + column term + sum on all {rows} rows, in every column and position",
+        "padding: code 0 on both sides adds 0",
+        "loop: by induction the tile is its terms plus the sums of all steps, whatever the number of steps",
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _set_bits(table: int) -> list[int]:
+    return [k for k, bit in enumerate(reversed(f"{table:b}")) if bit == "1"]
+
+
+def _check_rows(kernel: Kernel, column: int, value: list[int]) -> None:
+    for row, got in enumerate(value):
+        act, wgt = row & ((1 << kernel.act_bits) - 1), row >> kernel.act_bits
+        want = act * (2 * wgt - (1 << kernel.w_bits) + 1)
+        of_row, of_column = (wgt, act) if kernel.swapped else (act, wgt)
+        have = got + kernel.row_terms[of_row] + kernel.column_terms[of_column]
+        if have != want:
+            raise Refuted(f"column {column}: act code {act} times wgt code {wgt} gives {have}, want {want}")
+
+
+def _step_lemmas(where: str, kernel: Kernel, loop: Pass, grown: Growth) -> list[str]:
+    most = max(form.hi for form in grown.values())
+    least = min(form.lo for form in grown.values())
+    return [
+        f"{where}: a step adds to each of {len(grown)} accumulator lanes a sum of bits in [{least}, {most}]",
+        f"{where}: {kernel.k_step} positions of K a step, {len(loop.step.program)} instructions, no lane overflows",
+    ]
+
+
+def _fold_lemma(where: str, loop: Pass, level: int, held: Sums) -> str:
+    inner, nested, lanes = loop.loops[level - 1], loop.loops[level], held.lanes.values()
+    bits = min(VecType.parse(acc.type).bits for acc in nested.accs)
+    wrap = sum(form.hi - form.lo >> bits > 0 for form in lanes)
+    rest = f"{wrap} of which hold sums modulo 2**{bits}" if wrap else "none overflows"
+    return f"{where}: loop {level} adds {inner.times} runs of the loop inside to {len(lanes)} lanes, {rest}"
+
+
+def _end_lemma(where: str, loop: Pass) -> str:
+    if loop.carries:
+        return f"{where}: every {loop.flush_every} steps the next pass starts from its sums, over the same steps"
+    return f"{where}: a flush every {loop.flush_every} steps moves every lane to its column, none overflows"

@@ -1,0 +1,225 @@
+"""Search for inputs on which a kernel's sum is wrong, and explain a refusal with one.
+
+Inputs that break kernels come first: every pair of codes everywhere, alone at one position
+and alone in one column, tails, K about the flush periods, codes that change where a period
+ends, all-ones at K = 4608; then seeded random ones. Finding nothing proves nothing: that is `verify`'s part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, chain, groupby
+from operator import mul
+
+import numpy as np
+
+from bitsynth.errors import Refuted, SpecError
+from bitsynth.kernel.interpreter import product, wanted
+from bitsynth.kernel.packing import Codes
+from bitsynth.kernel.program import Kernel, Pass
+from bitsynth.proof import checker
+
+__all__ = ["Counterexample", "counterexample", "explain", "product", "wanted"]
+
+REGRESSION_K = 4608
+"""All-ones of this length overflow the 8-bit sums of CGO 2020's A2W2 kernel."""
+MOST_STEPS = 1 << 13
+"""Steps of the longest period tried: more than 8-bit sums have that are added up in 16 bits."""
+MANY_STEPS = 1 << 11
+"""Steps of the longest input tried with every pair of codes."""
+_BLOCK = 1 << 12
+_SEED = 2020
+
+
+@dataclass(frozen=True, eq=False)
+class Counterexample:
+    """Codes of one row and of one tile of columns, and a column whose sum is wrong."""
+
+    swapped: bool
+    row: Codes
+    tile: Codes
+    column: int
+    got: int
+    want: int
+
+    @property
+    def k(self) -> int:
+        return len(self.row)
+
+    def __str__(self) -> str:
+        of_row, of_column = ("wgt", "act") if self.swapped else ("act", "wgt")
+        others = np.delete(self.tile, self.column, axis=1)
+        if (self.tile == self.tile[:, :1]).all():
+            tile = f"{of_column} {_text(self.tile[:, 0])} in every column"
+        elif not others.any():
+            tile = f"{of_column} {_text(self.tile[:, self.column])} in column {self.column}, 0 in the others"
+        else:
+            columns = enumerate(self.tile.T)
+            tile = f"{of_column} " + "; ".join(f"{_text(codes)} in column {n}" for n, codes in columns)
+        return (
+            f"counterexample: K = {self.k}, {of_row} {_text(self.row)}, {tile}: "
+            f"column {self.column} gives {self.got}, want {self.want}"
+        )
+
+
+def _text(codes: Codes) -> str:
+    """Codes in words, every one of them."""
+    where = np.flatnonzero(codes)
+    if (codes == codes[0]).all():
+        return f"code {codes[0]} at every position"
+    if len(where) == 1:
+        return f"code {codes[where[0]]} at position {where[0]}, 0 at the others"
+    runs = [(code, len(list(same))) for code, same in groupby(codes.tolist())]
+    return "codes " + " ".join(f"{code}" if times == 1 else f"{code}*{times}" for code, times in runs)
+
+
+def explain(kernel: Kernel) -> checker.Checked:
+    """`verify.check`, with a counterexample in the message of a Refuted wherever one is found."""
+    try:
+        return checker.check(kernel)
+    except Refuted as why:
+        raise Refuted(f"{why}\n{evidence(kernel)}") from None
+
+
+def evidence(kernel: Kernel) -> str:
+    """An input on which the kernel is wrong, or that none was found."""
+    try:
+        found = counterexample(kernel)
+    except SpecError as why:
+        return f"its programs cannot be run, so there is no sum to compare: {why}"
+    if found is None:
+        return "no counterexample among the inputs tried: it may be right, but it is not proved, so it is refused"
+    return str(found)
+
+
+def counterexample(kernel: Kernel, *, thorough: bool = True) -> Counterexample | None:
+    """The first input of the search on which a sum is wrong; None where all are right.
+
+    Only a `thorough` search goes on to inputs of whole flush periods.
+    """
+    for rows, columns in chain(_short(kernel), _long(kernel) if thorough else ()):
+        if found := _first_wrong(kernel, rows, columns):
+            return found
+    return None
+
+
+def _first_wrong(kernel: Kernel, rows: Codes, columns: Codes) -> Counterexample | None:
+    """In blocks of rows, so that memory stays small."""
+    each = kernel.columns
+    block = max(1, _BLOCK // -(-columns.shape[1] // each))
+    for first in range(0, len(rows), block):
+        some = rows[first : first + block]
+        wrong = np.argwhere(product(kernel, some, columns) != wanted(kernel, some, columns))
+        if len(wrong):
+            m, n = (int(x) for x in wrong[0])
+            return _simplest(kernel, some[m], columns[:, n // each * each : (n // each + 1) * each], n % each)
+    return None
+
+
+def _simplest(kernel: Kernel, row: Codes, tile: Codes, column: int) -> Counterexample:
+    """With the other columns at 0, where the sum is wrong even so."""
+    alone = np.zeros_like(tile)
+    alone[:, column] = tile[:, column]
+    both = [_at(kernel, row, t, column) for t in (alone, tile)]
+    return both[0] if both[0].got != both[0].want else both[1]
+
+
+def _at(kernel: Kernel, row: Codes, tile: Codes, column: int) -> Counterexample:
+    got, want = (f(kernel, row[None], tile)[0, column] for f in (product, wanted))
+    return Counterexample(kernel.swapped, row, tile, column, int(got), int(want))
+
+
+Input = tuple[Codes, Codes]
+
+
+def _short(kernel: Kernel) -> Iterator[Input]:
+    """Pairs of (R, K) row codes and (K, C) column codes of a few steps, likely ones first."""
+    k, rng = kernel.k_step, np.random.default_rng(_SEED)
+    yield _everywhere(kernel, k)
+    yield _one_column(kernel, k)
+    yield _one_position(kernel.row_bits, k), _tiles(kernel, _uniform(kernel.column_bits, k))
+    yield _uniform(kernel.row_bits, k), _tiles(kernel, _one_position(kernel.column_bits, k))
+    for length in sorted({1, max(1, k - 1), k + 1}):
+        yield _everywhere(kernel, length)
+    for length in (k, 2 * k + 5):
+        yield _alternating(kernel, length)
+        yield _random(kernel, rng, 32, length, 8)
+
+
+def _long(kernel: Kernel) -> Iterator[Input]:
+    """Inputs about the ends of the loops' periods, the greatest codes first."""
+    k, rng = kernel.k_step, np.random.default_rng(_SEED)
+    periods = {x for p in kernel.passes for x in _periods(p) if x <= MOST_STEPS}
+    for steps in sorted(periods):
+        yield _greatest(kernel, steps * k)
+        yield _across(kernel, steps * k, k)
+    for steps in sorted({min(x, MANY_STEPS) for x in periods}):
+        yield _everywhere(kernel, steps * k + 1)
+        yield _random(kernel, rng, 4, max(1, steps * k - 1), 2)
+        yield _greatest(kernel, (2 * steps + 1) * k)
+    yield _greatest(kernel, REGRESSION_K)
+
+
+def _periods(loop: Pass) -> Iterator[int]:
+    """Steps in a whole run of each loop, innermost first."""
+    return accumulate((nested.times for nested in loop.loops), mul)
+
+
+def _greatest(kernel: Kernel, k: int) -> Input:
+    """0 and the greatest code, in every pair, at every position."""
+    rows, columns = _everywhere(kernel, k)
+    return rows[[0, -1]], columns[:, np.r_[: kernel.columns, -kernel.columns : 0]]
+
+
+def _across(kernel: Kernel, end: int, more: int) -> Input:
+    """The greatest code before position `end` or in the `more` after it, 0 in the others.
+
+    Of any two columns there is a tile in which they take different sides.
+    """
+    columns = np.arange(kernel.columns)
+    late = np.stack([columns >> bit & 1 for bit in range((kernel.columns - 1).bit_length() + 1)])
+    sides = np.concatenate([late, 1 - late]).reshape(1, -1)
+    after = (np.arange(end + more) >= end).astype(int)
+    rows = np.stack([after, 1 - after]) * ((1 << kernel.row_bits) - 1)
+    return rows.astype(np.uint8), ((after[:, None] == sides) * ((1 << kernel.column_bits) - 1)).astype(np.uint8)
+
+
+def _uniform(bits: int, k: int) -> Codes:
+    """One row a code, the code at every position."""
+    return np.repeat(np.arange(1 << bits, dtype=np.uint8)[:, None], k, axis=1)
+
+
+def _one_position(bits: int, k: int) -> Codes:
+    """One row a code and position: the code there, 0 elsewhere."""
+    codes = np.arange(1, 1 << bits, dtype=np.uint8)
+    return (np.eye(k, dtype=np.uint8)[None] * codes[:, None, None]).reshape(-1, k)
+
+
+def _tiles(kernel: Kernel, columns: Codes) -> Codes:
+    """One tile a row of `columns`: the row in every column."""
+    return np.ascontiguousarray(np.repeat(columns, kernel.columns, axis=0).T)
+
+
+def _everywhere(kernel: Kernel, k: int) -> Input:
+    """Every pair of codes, at every position of every column."""
+    return _uniform(kernel.row_bits, k), _tiles(kernel, _uniform(kernel.column_bits, k))
+
+
+def _one_column(kernel: Kernel, k: int) -> Input:
+    """Every pair of codes, in one column of a tile that is 0 otherwise."""
+    tiles = _one_position(kernel.column_bits, kernel.columns).reshape(1, -1)
+    return _uniform(kernel.row_bits, k), np.repeat(tiles, k, axis=0)
+
+
+def _alternating(kernel: Kernel, k: int) -> Input:
+    """The greatest code at every second position, on either side, in every second column."""
+    at = np.arange(k)
+    act = np.stack([(at % 2), (at + 1) % 2]) * ((1 << kernel.row_bits) - 1)
+    wgt = (at[:, None] + np.arange(2 * kernel.columns)) % 2 * ((1 << kernel.column_bits) - 1)
+    return act.astype(np.uint8), wgt.astype(np.uint8)
+
+
+def _random(kernel: Kernel, rng: np.random.Generator, rows: int, k: int, tiles: int) -> Input:
+    act = rng.integers(0, 1 << kernel.row_bits, (rows, k), dtype=np.uint8)
+    return act, rng.integers(0, 1 << kernel.column_bits, (k, tiles * kernel.columns), dtype=np.uint8)

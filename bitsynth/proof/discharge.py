@@ -1,0 +1,181 @@
+"""Discharge the instruction lemmas with Z3.
+
+For each use the instruction is run twice on the same unknowns: in the linear domain,
+which says what the checker believed, and symbolically, which is what the machine does.
+They must agree, modulo 2**width, for every value the operands may have.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Any, cast
+
+from bitsynth.errors import Refuted
+from bitsynth.isa.domains.forms import Field, Inexact, Payload, Pieces, as_form
+from bitsynth.isa.domains.symbolic import SymbolicDomain
+from bitsynth.isa.load import Isa
+from bitsynth.proof.obligations import Lane, Operands, Use, believed
+from bitsynth.solver.budget import Budget
+from bitsynth.solver.z3 import z3
+
+
+def discharge(isa: Isa, uses: Iterable[Use], budget: Budget) -> int:
+    """Prove every use; the number of solver calls. Refuted or Undecided otherwise."""
+    before = budget.asked
+    for use in sorted(uses, key=lambda u: u.statement):
+        _prove(isa, use, budget)
+    return budget.asked - before
+
+
+def _prove(isa: Isa, use: Use, budget: Budget) -> None:
+    instr = isa[use.op]
+    given = _Given(use.operands)
+    beliefs = _believed(isa, use)
+    machine = instr(SymbolicDomain(), given.machine, use.imm)
+    proved: set[Any] = set()
+    for n, (got, want) in enumerate(zip(machine, beliefs, strict=True)):
+        term = _term(want, given, instr.out.bits)
+        claim = _canonical(z3.simplify(got - term), given.names)
+        if claim in proved:
+            continue
+        proved.add(claim)
+        model = budget.check(use.statement, [*given.ranges, got != term])
+        if model is not None:
+            raise Refuted(f"{use.statement}: lane {n} is not what the linear domain says: {model.values}")
+
+
+def _believed(isa: Isa, use: Use) -> list[Payload]:
+    try:
+        return believed(isa, use)
+    except Inexact as why:
+        raise Refuted(f"{use.statement}: {why}") from None
+
+
+class _Given:
+    """The operands of a use as bit-vectors, and those that stand for the unknowns of `uses.payloads`."""
+
+    def __init__(self, operands: Operands) -> None:
+        self.operands = operands
+        self.names: dict[str, Lane] = {}
+        self.ranges: list[Any] = []
+        self.values: dict[Hashable, tuple[Any, bool]] = {}
+        self._parts: dict[tuple[int, int], list[Any]] = {}
+        self.machine = [[self._lane(k, n, x) for n, x in enumerate(lanes)] for k, lanes in enumerate(operands)]
+
+    def _lane(self, k: int, n: int, lane: Lane) -> Any:
+        if lane.kind == "entry":
+            chosen = [value for i, value in enumerate(self._table(k, lane)) if lane.low >> i & 1]
+            return sum(chosen, z3.BitVecVal(0, lane.bits))
+        return self._unknown(f"x{k}_{n}", lane, (k, n))
+
+    def _unknown(self, name: str, lane: Lane, place: tuple[Hashable, ...]) -> Any:
+        x = z3.BitVec(name, lane.bits)
+        self.names[name] = lane
+        self._bound(x, place, lane)
+        return x
+
+    def _table(self, k: int, lane: Lane) -> list[Any]:
+        """The value of each part of the entry's table."""
+        number = lane.high
+        if (k, number) not in self._parts:
+            self._parts[k, number] = [
+                self._unknown(f"d{k}_{number}_{i}", part, (k, number, "part", i)) for i, part in enumerate(lane.pieces)
+            ]
+        return self._parts[k, number]
+
+    def _bound(self, x: Any, place: tuple[Hashable, ...], lane: Lane) -> None:
+        """Keep what is known of `x`, the value of `lane` at `place`."""
+        if lane.kind == "pieces":
+            start = 0
+            for i, piece in enumerate(lane.pieces):
+                self._bound(z3.Extract(start + piece.bits - 1, start, x), (*place, i), piece)
+                start += piece.bits
+            return
+        self.ranges += _range(x, lane)
+        if lane.kind == "sum":
+            self.values["x", place] = x, lane.low < 0
+
+    def function(self, tt: int, column: int, position: int) -> Any:
+        """The boolean function `tt` of the operands' bits at one place, as one bit."""
+        rows = range(1 << len(self.operands))
+        free = [k for k in range(len(self.operands)) if any((tt >> r ^ tt >> (r ^ 1 << k)) & 1 for r in rows)]
+        free = [k for k in free if self.operands[k][column].kind in ("bits", "pieces")]
+        out = z3.BitVecVal(0, 1)
+        for row in rows:
+            if tt >> row & 1 and all(k in free or not row >> k & 1 for k in range(len(self.operands))):
+                bits = [z3.Extract(position, position, self.machine[k][column]) for k in free]
+                same = [b if row >> k & 1 else ~b for k, b in zip(free, bits, strict=True)]
+                out = out | reduce(operator.and_, same, z3.BitVecVal(1, 1))
+        return out
+
+    def atom(self, key: Any, position: int, width: int) -> Any:
+        """An atom of a sum as a bit-vector."""
+        if key[0] == "x":
+            return _resize(*self.values[key], width)
+        if key[0] == "product":
+            return self.atom(key[1], 0, width) * self.atom(key[2], 0, width)
+        if key[0] == "gated":
+            _, tt, column, at, inner = key
+            bit = self.function(tt, column, at)
+            return z3.If(bit == 1, self.atom(inner, 0, width), z3.BitVecVal(0, width))
+        return z3.ZeroExt(width - 1, self.function(key[0], key[1], position))
+
+
+def _range(x: Any, lane: Lane) -> list[Any]:
+    """What is known of the value of a lane."""
+    if lane.kind == "const":
+        return [x == lane.low]
+    if lane.kind == "bits":
+        return [x & ~lane.high == 0, x & lane.low == lane.low]
+    return _within(x, lane.low, lane.high)
+
+
+def _within(x: Any, low: int, high: int) -> list[Any]:
+    """The lane holds a number of [low, high], modulo its width."""
+    size = 1 << x.size()
+    if high - low >= size - 1:
+        return []
+    return [z3.ULE(x - z3.BitVecVal(low, x.size()), z3.BitVecVal(high - low, x.size()))]
+
+
+def _term(want: Payload, given: _Given, width: int) -> Any:
+    """The linear domain's belief as a bit-vector of the output's width."""
+    if isinstance(want, int):
+        return z3.BitVecVal(want, width)
+    if isinstance(want, Pieces):
+        parts = [_term(piece, given, bits) for piece, bits in want.pieces]
+        return z3.Concat(*reversed(parts))
+    if isinstance(want, Field):
+        bits = [_bit(want, n, given) for n in range(width)]
+        return z3.Concat(*reversed(bits)) if width > 1 else bits[0]
+    form = as_form(want)
+    total = z3.BitVecVal(form.const, width)
+    for key, by in form.atoms.items():
+        for coef, mask in by.items():
+            for position in range(mask.bit_length()):
+                if mask >> position & 1:
+                    total = total + coef * given.atom(key, position, width)
+    return total
+
+
+def _bit(want: Field, n: int, given: _Given) -> Any:
+    if not want.mask >> n & 1:
+        return z3.BitVecVal(want.ones >> n & 1, 1)
+    return given.function(want.tt, cast(int, want.column), want.position + n)
+
+
+def _resize(x: Any, signed: bool, width: int) -> Any:
+    have = x.size()
+    if have >= width:
+        return z3.Extract(width - 1, 0, x)
+    return z3.SignExt(width - have, x) if signed else z3.ZeroExt(width - have, x)
+
+
+def _canonical(claim: Any, names: Mapping[str, Lane]) -> tuple[str, Sequence[Lane]]:
+    """The claim with its unknowns renamed in order of first use, and their shapes."""
+    words = str(claim.sexpr()).replace("(", " ( ").replace(")", " ) ").split()
+    order = list(dict.fromkeys(w for w in words if w in names))
+    renamed = {name: f"y{i}" for i, name in enumerate(order)}
+    return " ".join(renamed.get(w, w) for w in words), tuple(names[name] for name in order)

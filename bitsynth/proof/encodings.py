@@ -1,0 +1,43 @@
+"""The step from the core product to every encoding of the same widths, over all pairs of codes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+
+from bitsynth.errors import Refuted
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand, affine
+
+
+@lru_cache
+def encoding_lemma(act_bits: int, w_bits: int) -> str:
+    """The lemma that `affine` is exact for every pair of encodings these widths have; Refuted where it is not."""
+    specs = [MatmulSpec("", act, wgt) for act, wgt in product(_operands(act_bits), _operands(w_bits))]
+    pairs = sum(_check(spec) for spec in specs)
+    return f"encoding: the corrections of {len(specs)} pairs of encodings are exact on all {pairs:,} pairs of codes"
+
+
+def _operands(bits: int) -> list[Operand]:
+    """Operands of that many bits under every encoding that has the width."""
+    return [Operand(bits, e) for e in Encoding if e is not Encoding.TERNARY or bits == 2]
+
+
+def _check(spec: MatmulSpec) -> int:
+    """The number of pairs of codes in use, on each of which the correction was found exact."""
+    correction, core = affine(spec), spec.core
+    acts, wgts = list(spec.act.codes), list(spec.wgt.codes)
+    want = np.outer(_values(spec.act), _values(spec.wgt)) << correction.shift
+    product_of_codes = np.outer([core.act.value(a) for a in acts], [core.wgt.value(w) for w in wgts])
+    act_terms = np.array(correction.act_terms)[acts, None]
+    wgt_terms = np.array(correction.wgt_terms)[None, wgts]
+    wrong = np.argwhere(correction.factor * product_of_codes + act_terms + wgt_terms != want)
+    if len(wrong):
+        a, w = wrong[0]
+        raise Refuted(f"{spec.act} code {acts[a]} times {spec.wgt} code {wgts[w]}: the correction is off")
+    return want.size
+
+
+def _values(operand: Operand) -> list[int]:
+    return [operand.value(code) for code in operand.codes]

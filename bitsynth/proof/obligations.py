@@ -1,0 +1,216 @@
+"""The instruction lemmas a kernel rests on: each distinct use of an instruction form.
+
+A use is a form, its immediate, and what the linear domain knew of every operand lane:
+which bits may be set, or the range of a sum, or the constant. `prove` shows for each use
+that the machine's result equals the linear one for all such operands, and `implies` when
+that was shown already by a wider one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from bitsynth.isa.domains.forms import Entry, Field, Form, Inexact, Payload, Pieces, as_form, tightened, variable
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Step
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.types import VecType
+
+
+class Lane(NamedTuple):
+    """Bits that may be set (`low` always, `high` at most), or a sum in [low, high].
+
+    "pieces" are lanes side by side, lowest first. An "entry" of table number `high` is the
+    sum of those of the table's `pieces` that the set bits of `low` select.
+    """
+
+    kind: Literal["bits", "sum", "const", "pieces", "entry"]
+    low: int
+    high: int
+    bits: int
+    pieces: tuple[Lane, ...] = ()
+
+
+Operands = tuple[tuple[Lane, ...], ...]
+
+
+@dataclass(frozen=True)
+class Use:
+    """One lemma: `op` with immediate `imm` on operands of these shapes."""
+
+    op: str
+    imm: int
+    operands: Operands
+    meaning: str
+
+    @property
+    def statement(self) -> str:
+        """One line, with a fingerprint of the whole."""
+        shapes = "; ".join(_summary(lanes) for lanes in self.operands)
+        text = f"{self.op} #{self.imm} {self.operands!r} {self.meaning}"
+        return f"instruction: {self.op} #{self.imm} on {shapes} [{hashlib.sha256(text.encode()).hexdigest()[:12]}]"
+
+
+def _summary(lanes: tuple[Lane, ...]) -> str:
+    distinct = sorted({(x.kind, x.low, x.high) for x in lanes})
+    kind, low, high = distinct[0]
+    if len(distinct) > 1:
+        same = len({k for k, _, _ in distinct}) == 1
+        return f"{len(distinct)} kinds of {kind if same else 'operand'} lanes"
+    return {
+        "bits": f"bits in {high:#x}",
+        "sum": f"sums in [{low}, {high}]",
+        "const": f"constant {low}",
+        "pieces": "narrower lanes",
+        "entry": "entries of a table",
+    }[kind]
+
+
+def shape(x: Payload, bits: int, rows: int) -> Lane:
+    """What is known of a lane `bits` wide; a sum that may wrap may be anything."""
+    match x:
+        case Field():
+            return Lane("bits", x.ones, x.mask | x.ones, bits)
+        case Pieces():
+            return Lane("pieces", 0, 0, bits, tuple(shape(piece, width, rows) for piece, width in x.pieces))
+        case Entry():
+            return Lane("entry", x.chosen, 0, bits, tuple(shape(part, bits, rows) for part in x.parts))
+        case Form():
+            x = tightened(x, rows) if x.lo < 0 else x
+            if x.hi - x.lo >= (1 << bits) - 1:
+                return Lane("sum", 0, (1 << bits) - 1, bits)
+            return Lane("sum", x.lo, x.hi, bits)
+        case _:
+            return Lane("const", x, x, bits)
+
+
+def believed(isa: Isa, use: Use) -> list[Payload]:
+    """The linear domain's result for operands of the use's shapes, lane by lane; Inexact where it has none."""
+    return isa[use.op](LinearDomain(1 << len(use.operands)), payloads(use.operands), use.imm)
+
+
+def payloads(operands: Operands) -> list[list[Payload]]:
+    """Operands of these shapes: bits of operand k are a free boolean function of its own, lane n is column n.
+
+    The sum in a lane is the unknown ("x", place), place being operand, lane and the pieces on the way.
+    """
+    rows = 1 << len(operands)
+    return [[_given(lane, k, n, rows) for n, lane in enumerate(lanes)] for k, lanes in enumerate(operands)]
+
+
+def _given(lane: Lane, k: int, n: int, rows: int) -> Payload:
+    if lane.kind != "entry":
+        return _payload(lane, (k, n), 0, rows)
+    parts = (_payload(part, (k, lane.high, "part", i), 0, rows) for i, part in enumerate(lane.pieces))
+    return Entry(tuple(as_form(part) for part in parts), lane.low)
+
+
+def _payload(lane: Lane, place: tuple[Any, ...], offset: int, rows: int) -> Payload:
+    """The lane, `offset` bits up in lane place[1] of operand place[0]."""
+    match lane.kind:
+        case "pieces":
+            starts = [offset + sum(p.bits for p in lane.pieces[:i]) for i in range(len(lane.pieces))]
+            made = (_payload(p, (*place, i), starts[i], rows) for i, p in enumerate(lane.pieces))
+            return Pieces(tuple((x, p.bits) for x, p in zip(made, lane.pieces, strict=True)))
+        case "const":
+            return lane.low
+        case "sum":
+            return variable(("x", place), lane.low, lane.high)
+        case _:
+            table = sum(1 << row for row in range(rows) if row >> place[0] & 1)
+            return Field(table, place[1], offset, lane.high & ~lane.low, lane.low)
+
+
+def implies(isa: Isa, wider: Use, use: Use) -> bool:
+    """Whether the lemma `wider` contains `use`: the same instruction and belief, on operands that hold no more.
+
+    Beliefs are compared as terms. Where they are the same term, what the machine does to all of the
+    wider operands it does to the narrower ones among them.
+    """
+    if (use.op, use.imm, use.meaning) != (wider.op, wider.imm, wider.meaning):
+        return False
+    width = isa[use.op].out.bits
+    pairs = zip(use.operands, wider.operands, strict=True)
+    if not all(_within(x, y, width) for ours, theirs in pairs for x, y in zip(ours, theirs, strict=True)):
+        return False
+    try:
+        return _terms(isa, use) == _terms(isa, wider)
+    except Inexact:
+        return False
+
+
+def _within(lane: Lane, other: Lane, width: int) -> bool:
+    """Whether every value of `lane` is one of `other`, of the same sign where it is extended to `width` bits."""
+    if lane == other:
+        return True
+    if (lane.kind, lane.bits, len(lane.pieces)) != (other.kind, other.bits, len(other.pieces)):
+        return False
+    if lane.kind in ("pieces", "entry"):
+        same = (lane.low, lane.high) == (other.low, other.high)
+        return same and all(_within(x, y, width) for x, y in zip(lane.pieces, other.pieces, strict=True))
+    if lane.kind != "sum":
+        return False
+    extended_alike = width <= lane.bits or (lane.low < 0) == (other.low < 0)
+    anything = other.high - other.low >= (1 << lane.bits) - 1
+    return extended_alike and (anything or other.low <= lane.low <= lane.high <= other.high)
+
+
+@lru_cache(maxsize=4096)
+def _terms(isa: Isa, use: Use) -> tuple[Hashable, ...]:
+    """What is believed, without what is known of ranges."""
+    return tuple(_term(x) for x in believed(isa, use))
+
+
+def _term(x: Payload) -> Hashable:
+    match x:
+        case Form():
+            return x.const, frozenset((key, frozenset(by.items())) for key, by in x.atoms.items())
+        case Pieces():
+            return tuple((_term(piece), bits) for piece, bits in x.pieces)
+        case Entry():
+            return tuple(_term(part) for part in x.parts), x.chosen
+        case _:
+            return x
+
+
+@dataclass
+class Recorder(Trace):
+    """A trace that keeps the uses of the programs it runs."""
+
+    seen: set[Use] = field(default_factory=set)
+    shapes: dict[tuple[int, VecType], tuple[Lane, ...]] = field(default_factory=dict)
+    kept: list[Register] = field(default_factory=list)
+
+    def run(self, step: Step) -> str:
+        instr: Instr = self.isa[step.op]
+        before = [self.registers.get(name) for name in step.args]
+        dst = super().run(step)
+        operands = tuple(self._shape(r, o.type) for r, o in zip(before, instr.operands, strict=True) if r)
+        self.seen.add(Use(step.op, step.imm, operands, instr.meaning))
+        return dst
+
+    def _shape(self, register: Register, kind: VecType) -> tuple[Lane, ...]:
+        """What is known of a register's lanes, viewed as `kind`; worked out once a register."""
+        key = id(register), kind
+        if key not in self.shapes:
+            rows = self.domain.rows if isinstance(self.domain, LinearDomain) else 1
+            lanes = register.viewed_as(self.domain, kind).lanes
+            tables: list[tuple[Form, ...]] = []
+            self.shapes[key] = tuple(_numbered(shape(x, kind.bits, rows), x, tables) for x in lanes)
+            self.kept.append(register)
+        return self.shapes[key]
+
+
+def _numbered(lane: Lane, x: Payload, tables: list[tuple[Form, ...]]) -> Lane:
+    """Entries say which of the register's tables they are of."""
+    if not isinstance(x, Entry):
+        return lane
+    if x.parts not in tables:
+        tables.append(x.parts)
+    return lane._replace(high=tables.index(x.parts))

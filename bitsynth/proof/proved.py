@@ -1,0 +1,130 @@
+"""A kernel that is right for every input, as a type: to make one is to prove it.
+
+The checker composes the kernel's lemmas (`verify`) and lists the uses of instructions they
+rest on, its obligations. These are settled in one of three ways, and there are no others: Z3 discharges
+each, a stored certificate says that Z3 did (`bitsynth verify` has it done again), or they follow from
+those of another form of the same kernel.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NoReturn, final
+
+import msgspec
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import Isa, load
+from bitsynth.kernel.program import BIT_AXES, Kernel
+from bitsynth.proof import checker
+from bitsynth.proof.obligations import Recorder, Use, implies
+
+if TYPE_CHECKING:
+    from bitsynth.solver.budget import Budget
+
+How = Literal["discharged", "on record", "derived"]
+
+
+@final
+@dataclass(frozen=True, init=False, eq=False, slots=True)
+class Proved:
+    """A kernel, the lemmas that compose into its correctness, and the obligations they rest on, settled as `how` says.
+
+    Made by `by_solver`, `on_record` and `form` alone.
+    """
+
+    kernel: Kernel
+    lemmas: tuple[str, ...]
+    obligations: frozenset[Use]
+    how: How
+
+    def __init__(self) -> None:
+        raise TypeError("a kernel is proved by Proved.by_solver, Proved.on_record or .form")
+
+    def __init_subclass__(cls) -> NoReturn:
+        raise TypeError("a proof has no other kinds")
+
+    @staticmethod
+    def by_solver(kernel: Kernel, budget: Budget) -> Proved:
+        """The kernel, each obligation discharged by Z3; Refuted or Undecided otherwise."""
+        from bitsynth.proof.discharge import discharge
+
+        return _proved(kernel, "discharged", lambda isa, uses: discharge(isa, uses, budget))
+
+    @staticmethod
+    def on_record(kernel: Kernel, discharged: tuple[str, ...]) -> Proved:
+        """The kernel, whose obligations are those a certificate says were discharged; SpecError where they are not."""
+
+        def compare(_: Isa, obligations: Collection[Use]) -> None:
+            if statements(obligations) != discharged:
+                raise SpecError("the instruction lemmas differ")
+
+        return _proved(kernel, "on record", compare)
+
+    def form(self, kernel: Kernel) -> Proved:
+        """The same kernel with other rows, bounds of loops, unrolling or place of the bit axis.
+
+        SpecError for any other kernel, and where an obligation neither equals nor is narrower than one of this one's.
+        """
+        if _without_form(kernel) != _without_form(self.kernel):
+            raise SpecError("another kernel is not a form of this one: it wants a proof of its own")
+        return _proved(kernel, "derived", self._require_implied)
+
+    def _require_implied(self, isa: Isa, obligations: Collection[Use]) -> None:
+        known: dict[tuple[str, int], list[Use]] = defaultdict(list)
+        for use in self.obligations:
+            known[use.op, use.imm].append(use)
+        for use in sorted(set(obligations) - self.obligations, key=lambda u: u.statement):
+            if not any(implies(isa, wider, use) for wider in known[use.op, use.imm]):
+                raise SpecError(
+                    f"this form of the kernel does not follow from its proof ({use.statement}); take another"
+                )
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """The obligations in words, sorted."""
+        return statements(self.obligations)
+
+    def __copy__(self) -> Proved:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Proved:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a proof is not pickled; pickle the kernel, which is checked again where it is read")
+
+    def __setstate__(self, state: object) -> NoReturn:
+        raise TypeError("a proof is not unpickled")
+
+
+def _proved(kernel: Kernel, how: How, settle: Callable[[Isa, Collection[Use]], object]) -> Proved:
+    """What the checker says of `kernel`, once `settle` has returned, which raises unless all obligations hold."""
+    lemmas, uses = examine(kernel)
+    obligations = frozenset(uses)
+    settle(load(kernel.isa), obligations)
+    made = object.__new__(Proved)
+    for name, value in (("kernel", kernel), ("lemmas", lemmas), ("obligations", obligations), ("how", how)):
+        object.__setattr__(made, name, value)
+    return made
+
+
+def _without_form(kernel: Kernel) -> Kernel:
+    """The kernel without what its forms differ in."""
+    change = msgspec.structs.replace
+    passes = tuple(change(p, loops=tuple(change(x, times=1) for x in p.loops)) for p in kernel.passes)
+    return change(kernel, rows=1, unroll=0, bit_axis=BIT_AXES[0], passes=passes)
+
+
+def examine(kernel: Kernel) -> tuple[tuple[str, ...], set[Use]]:
+    """The checker's lemmas, and the instruction uses they rest on; Refuted or SpecError where it finds none."""
+    uses: set[Use] = set()
+    checked = checker.check(kernel, lambda isa, domain: Recorder(isa, domain, seen=uses))
+    return checked.lemmas, uses
+
+
+def statements(uses: Collection[Use]) -> tuple[str, ...]:
+    """The uses in words, sorted."""
+    return tuple(sorted(u.statement for u in uses))

@@ -1,0 +1,63 @@
+"""Runs a library in this process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cffi
+import numpy as np
+
+from bitsynth.errors import ToolError
+from bitsynth.host import features
+from bitsynth.run import arguments
+
+_WORD = sys.maxsize.bit_length() + 1
+
+
+class NativeRunner:
+    """Calls functions of a library this processor runs. Nothing guards its memory."""
+
+    def __init__(self, library: Path) -> None:
+        self.description = f"natively on {features.arch()}"
+        self.instructions: int | None = None
+        self._ffi = cffi.FFI()
+        self._path = library
+        try:
+            self._library = self._ffi.dlopen(str(library), self._ffi.RTLD_NOW)
+        except OSError as error:
+            raise ToolError(f"cannot load {library}: {error}") from None
+        self._address, self._function = cache(self._find), cache(self._cast)
+
+    def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
+        values = arguments.check(symbol, args, _WORD)
+        function = self._function(symbol, len(values))
+        words = [v.ctypes.data if isinstance(v, np.ndarray) else v for v in values]
+        return arguments.signed(int(function(*words)), bits or _WORD)
+
+    def bind(self, symbol: str, *args: object) -> Callable[[], int]:
+        values = arguments.check(symbol, args, _WORD)
+        function = self._function(symbol, len(values))
+        words = [v.ctypes.data if isinstance(v, np.ndarray) else v for v in values]
+
+        def call(kept: object = values) -> int:
+            return arguments.signed(int(function(*words)), 32)
+
+        return call
+
+    def close(self) -> None:
+        """Nothing to do: an open library stays usable, and Python frees it."""
+
+    def _cast(self, symbol: str, count: int) -> Any:
+        parameters = ", ".join(["uintptr_t"] * count) or "void"
+        return self._ffi.cast(f"uintptr_t (*)({parameters})", self._address(symbol))
+
+    def _find(self, symbol: str) -> Any:
+        try:
+            self._ffi.cdef(f"extern char {symbol}[];")
+            return self._ffi.addressof(self._library, symbol)
+        except (AttributeError, cffi.CDefError):
+            raise ToolError(f"{self._path} has no function {symbol!r}") from None

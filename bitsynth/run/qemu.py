@@ -1,0 +1,102 @@
+"""A machine in a process of qemu-user, driven through pipes."""
+
+from __future__ import annotations
+
+import select
+import shutil
+import struct
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bitsynth.errors import ToolError
+from bitsynth.isa import architecture
+from bitsynth.isa.architecture import Qemu
+from bitsynth.processes.child import PIPE, Child
+from bitsynth.run.emulated import Fault
+from bitsynth.toolchain.library import SUPPORT, compile_for
+
+if TYPE_CHECKING:
+    from bitsynth.isa.load import Isa
+
+_MAP, _UNMAP, _READ, _CALL = range(4)
+_PROT = {"r": 1, "w": 2, "x": 4}
+_SIGNALS = {4: "illegal instruction", 5: "trap", 7: "bus error", 8: "arithmetic error", 11: "forbidden access"}
+_SECONDS = 600
+_MOST_WORDS = 1 << 16
+"""Bytes, as many as a pipe holds."""
+
+
+def find(qemu: Qemu) -> str | None:
+    """The path of qemu's user-mode emulator, None where there is none."""
+    return next((path for p in qemu.programs if (path := shutil.which(p))), None)
+
+
+def start(isa: Isa, qemu: Qemu, flags: Sequence[str], options: Sequence[str] = ()) -> QemuMachine:
+    """A fresh machine for code compiled with `flags`; ToolError says what to install if it cannot be had.
+
+    `options` go to qemu.
+    """
+    path = find(qemu)
+    if path is None:
+        raise ToolError(f"{qemu.programs[0]} is not on PATH: install Debian's {qemu.package}")
+    sources = {n: (SUPPORT / n).read_text(encoding="utf-8") for n in ("driver.c", "runtime.c")}
+    sources["system.h"] = "".join(f"#define {name} {value}\n" for name, value in qemu.macros.items())
+    driver = compile_for(isa, sources, shared=False, flags=["-nostdlib"])
+    return QemuMachine([path, "-cpu", architecture.emulated_cpu(qemu.cpu, flags), *options, str(driver)])
+
+
+class QemuMachine:
+    """The other end of `support/driver.c`."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.instructions: int | None = None
+        self.description = f"emulated by {Path(command[0]).name}"
+        try:
+            self._process = Child(command, stdin=PIPE)
+        except OSError as error:
+            raise ToolError(f"cannot start {command[0]}: {error.strerror or error}") from None
+        self.close = weakref.finalize(self, self._process.close)
+        self._receive(1)
+
+    def map(self, address: int, data: bytes | bytearray, access: str) -> None:
+        self._send(_MAP, address, len(data), sum(_PROT[c] for c in access), data=data)
+
+    def unmap(self, address: int, size: int) -> None:
+        self._send(_UNMAP, address, size)
+
+    def read(self, address: int, size: int) -> bytes:
+        self._send(_READ, address, size)
+        return self._receive(size)
+
+    def call(self, function: int, words: Sequence[int]) -> int:
+        self._send(_CALL, function, *words)
+        signal, value = struct.unpack("<QQ", self._receive(16))
+        if signal == 255:
+            raise ToolError("did not start: qemu has no memory free where it is needed")
+        if signal:
+            raise Fault(f"did a{'n' if signal == 4 else ''} {_SIGNALS.get(signal, f'signal {signal}')}", value)
+        return int(value)
+
+    def _send(self, op: int, *args: int, data: bytes | bytearray = b"") -> None:
+        message = memoryview(struct.pack("<10Q", op, *args, *[0] * (9 - len(args))) + data)
+        try:
+            while message:
+                message = message[self._process.stdin.write(message) or 0 :]
+        except BrokenPipeError:
+            return  # Why it ended comes as the next answer.
+
+    def _receive(self, size: int) -> bytes:
+        pipe = self._process.stdout
+        parts, left = [], size
+        while left:
+            if not select.select([pipe], [], [], _SECONDS)[0]:
+                raise ToolError(f"did not end within {_SECONDS} s under qemu")
+            part = pipe.read(left)
+            if not part:
+                said = self._process.stderr.read(_MOST_WORDS).decode(errors="replace").strip()
+                raise ToolError(f"qemu ended with exit code {self._process.wait()}: {said}")
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)

@@ -1,0 +1,104 @@
+"""Calling functions of a compiled library, wherever its code can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from bitsynth.errors import ToolError
+from bitsynth.host import features
+from bitsynth.host.placement import forced, runs_natively
+from bitsynth.isa import architecture
+from bitsynth.isa.architecture import Emulator
+
+if TYPE_CHECKING:
+    from bitsynth.isa.load import Isa, Requirements
+
+
+class Runner(Protocol):
+    """Calls functions of one library."""
+
+    @property
+    def description(self) -> str:
+        """Where the code runs, in words."""
+
+    @property
+    def instructions(self) -> int | None:
+        """Instructions the last call executed, where they are counted."""
+
+    def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
+        """Call `symbol` with at most 8 integers, numpy arrays and None (a null pointer).
+
+        Integers go as words, as `size_t` does; a 64-bit one cannot be passed to 32-bit code.
+        An array must be C-contiguous and goes as a pointer; what the function writes is in
+        the array afterwards. The result is a word as a signed number, or its low 32 bits with
+        `bits=32`, which a function that returns `int` needs: the upper half is then undefined.
+        """
+
+    def bind(self, symbol: str, *args: object) -> Callable[[], int]:
+        """The call of `symbol` with these arguments, checked once; what the arrays hold is read at each call.
+
+        Its result is a status: an int.
+        """
+
+    def close(self) -> None:
+        """Free what the runner holds."""
+
+
+def runner_for(
+    isa: Isa, library: Path, *, needs: Requirements | None = None, count: bool = False, align: int = 16
+) -> Runner:
+    """A runner for `library`, which `compile_for` built for `isa` and `needs`.
+
+    Natively if the processor can, else under qemu-user, else under unicorn;
+    BITSYNTH_RUNNER forces one. `count` asks for instruction counts, which unicorn has.
+    Emulators place each array so that it ends at an unmapped page, `align` allowing.
+    """
+    kind, needs, emulator = forced(), needs or isa.requirements(), architecture.named(isa.table.arch).emulator
+    if not kind and count and emulator:
+        kind = "unicorn"
+    if kind == "native" or (not kind and runs_natively(isa.table)):
+        return _native(isa, library, needs)
+    if emulator is None:
+        raise ToolError(f"no emulator for {isa.name} ({isa.table.arch}): unset BITSYNTH_RUNNER, or set it to native")
+    kinds = [kind] if kind else ["qemu", "unicorn"]
+    return _first([partial(_emulated, isa, library, emulator, needs.cc_flags, k, count, align) for k in kinds])
+
+
+def _first(makers: list[Callable[[], Runner]]) -> Runner:
+    problems = []
+    for make in makers:
+        try:
+            return make()
+        except ToolError as error:
+            problems.append(str(error))
+    raise ToolError("\n".join(dict.fromkeys(problems)))
+
+
+def _native(isa: Isa, library: Path, needs: Requirements) -> Runner:
+    from bitsynth.run.native import NativeRunner
+
+    if isa.table.arch != features.arch():
+        raise ToolError(f"{isa.name} code needs an {isa.table.arch} processor; this one is {features.arch()}")
+    if absent := features.lacking(needs.host):
+        raise ToolError(f"{isa.name} code needs a processor with {', '.join(absent)}; this one lacks it")
+    return NativeRunner(library)
+
+
+def _emulated(
+    isa: Isa, library: Path, emulator: Emulator, flags: Sequence[str], kind: str, count: bool, align: int
+) -> Runner:
+    from bitsynth.run.elf import read_image
+    from bitsynth.run.emulated import EmulatedRunner
+
+    image = read_image(library, architecture.named(isa.table.arch).bits, emulator)
+    if kind == "qemu":
+        from bitsynth.run.qemu import start
+
+        return EmulatedRunner(image, lambda: start(isa, emulator.qemu, flags), align)
+    from bitsynth.run.unicorn import UnicornMachine
+
+    cpu = architecture.emulated_cpu(emulator.unicorn.cpu, flags)
+    return EmulatedRunner(image, lambda: UnicornMachine(image, emulator.unicorn, cpu, count), align)

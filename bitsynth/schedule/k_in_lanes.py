@@ -1,0 +1,217 @@
+"""Choose the tile: rows, wgt registers a plane, passes, and how terms share accumulators.
+
+Every candidate within the register file is built, and the first by `cost.price` wins. The
+reduction of each is minimal inside its sketch (`reduce`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import msgspec
+
+from bitsynth.errors import BitsynthError, NoKernel
+from bitsynth.isa import cost_models
+from bitsynth.isa.load import Isa
+from bitsynth.kernel.program import Kernel, Pass
+from bitsynth.schedule import cost
+from bitsynth.schedule.flush import longest_loops, with_times
+from bitsynth.schedule.memory import memory
+from bitsynth.schedule.passes import PassBuilder, growth
+from bitsynth.schedule.peel import peeled
+from bitsynth.schedule.registers import fits
+from bitsynth.sketches.popcount import counts
+from bitsynth.sketches.popcount.cover import PlacedBlock
+from bitsynth.sketches.reduction import plan as reduction
+from bitsynth.sketches.reduction.plan import Constants, Plan
+from bitsynth.spec.matmul import MatmulSpec
+
+ROWS = (1, 2, 3, 4, 6, 8, 12)
+GROUPS = (2, 4)
+MAX_FUSED = 6
+WORD_BYTES = 8
+"""Bytes of a column in a register: what counts sum up to."""
+
+Fused = tuple[tuple[PlacedBlock, ...], ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Choices all passes share."""
+
+    groups: int
+    count: counts.Count
+    weighted: bool
+
+
+def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str, channels: int = 0) -> Kernel:
+    """The cheapest kernel for `cover` under cost model `model`; NoKernel if none fits.
+
+    With `channels` a tile has at most so many columns.
+    """
+    best: tuple[tuple[float, ...], Kernel] | None = None
+    for layout in layouts(isa):
+        try:
+            kernel = _best_in(isa, spec, cover, layout, model, channels)
+        except NoKernel:
+            continue
+        key = cost.price(isa, kernel, model, in_layer=channels > 0)
+        if kernel.columns <= (channels or kernel.columns) and (best is None or key < best[0]):
+            best = (key, kernel)
+    if best is None:
+        raise NoKernel(f"{isa.name}: no tile for {spec.act} x {spec.wgt} fits {isa.table.registers} registers")
+    return flushed_rarely(isa, best[1])
+
+
+def flushed_rarely(isa: Isa, kernel: Kernel) -> Kernel:
+    """The same kernel with loops as long as the proof allows, and first runs of their own."""
+    longest = (peeled(isa, p, kernel.rows) for c in kernel.chains for p in longest_loops(isa, kernel, c))
+    return msgspec.structs.replace(kernel, passes=tuple(longest))
+
+
+def layouts(isa: Isa) -> Iterator[Layout]:
+    """Every counting instruction, with and without coefficients in its table."""
+    for count in counts.find(isa):
+        for groups in GROUPS:
+            for weighted in (False, True) if count.table is not None else (False,):
+                yield Layout(groups, count, weighted)
+
+
+def _best_in(
+    isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], layout: Layout, model: str, channels: int
+) -> Kernel:
+    builder = _Builder(isa, spec, layout, model)
+    best: tuple[tuple[float, ...], Kernel] | None = None
+    for rows in ROWS:
+        passes = _partition(builder, cover, rows)
+        if passes is None:
+            continue
+        kernel = builder.kernel(rows, passes)
+        key = cost.price(isa, kernel, model, in_layer=channels > 0)
+        if best is None or key < best[0]:
+            best = (key, kernel)
+    if best is None:
+        raise NoKernel(f"{isa.name}: no tile fits")
+    return best[1]
+
+
+def _partition(builder: _Builder, cover: Sequence[PlacedBlock], rows: int) -> Fused | None:
+    """Consecutive blocks fused into passes: least cost, each within the register file."""
+
+    @cache
+    def best(start: int) -> tuple[tuple[float, ...], Fused] | None:
+        if start == len(cover):
+            return (0.0, 0.0), ()
+        options = []
+        for end in range(start + 1, min(len(cover), start + MAX_FUSED) + 1):
+            blocks = tuple(cover[start:end])
+            tail, here = best(end), builder.price_pass(blocks, rows)
+            if tail is not None and here is not None:
+                total = tuple(round(a + b, 6) for a, b in zip(here, tail[0], strict=True))
+                options.append((total, (blocks, *tail[1])))
+        return min(options, key=lambda o: o[0]) if options else None
+
+    found = best(0)
+    return found[1] if found else None
+
+
+class _Builder:
+    """Builds and prices passes of one layout, each once."""
+
+    def __init__(self, isa: Isa, spec: MatmulSpec, layout: Layout, model: str) -> None:
+        self.isa, self.spec, self.layout, self.model = isa, spec, layout, model
+        self.metric = cost_models.metric(isa.name, model)
+        self.slots: tuple[int, ...] = ()
+        self._single: dict[tuple[PlacedBlock, ...], Kernel | None] = {}
+
+    def kernel(self, rows: int, passes: Sequence[Sequence[PlacedBlock]]) -> Kernel:
+        """A kernel of these passes, flushed as often as their plans say."""
+        constants: Constants = {}
+        built = tuple(self._pass(blocks, constants) for blocks in passes)
+        blocks = [b for p in passes for b in p]
+        return _kernel(
+            self.isa,
+            self.spec,
+            rows,
+            self.layout.count.bits_per_byte,
+            self.slots,
+            constants,
+            built,
+            (_table(blocks, self.spec.wgt.bits, "wgt"), _table(blocks, self.spec.act.bits, "act")),
+        )
+
+    def _pass(self, blocks: Sequence[PlacedBlock], constants: Constants) -> Pass:
+        layout = self.layout
+        most = growth(blocks, layout.weighted, layout.count.most)
+        steps = -(-cost.AMORTISED_K // (WORD_BYTES * layout.count.bits_per_byte))
+        given = reduction.Counted(layout.groups, most, bits=layout.count.kind.bits)
+        plan = reduction.plan(self.isa, given, steps, self.metric)
+        if self.slots not in ((), plan.slots):
+            raise NoKernel(f"{self.isa.name}: passes disagree on the order of columns")
+        self.slots = plan.slots
+        bits = self.spec.act.bits, self.spec.wgt.bits
+        builder = PassBuilder(self.isa, *bits, blocks, layout.count, layout.weighted, plan, constants)
+        return with_times(builder.build(self.metric), 0, -(-steps // plan.flushes))
+
+    def price_pass(self, blocks: tuple[PlacedBlock, ...], rows: int) -> tuple[float, ...] | None:
+        """(figure, loads) of a pass on its own, None where it does not fit the registers."""
+        if blocks not in self._single:
+            try:
+                self._single[blocks] = self.kernel(1, [blocks])
+            except BitsynthError:
+                self._single[blocks] = None
+        alone = self._single[blocks]
+        if alone is None:
+            return None
+        kernel = msgspec.structs.replace(alone, rows=rows)
+        if not fits(self.isa, kernel, kernel.passes[0]):
+            return None
+        return cost.figure(self.isa, kernel, self.model), cost.loads_per_128_mac(self.isa, kernel)
+
+
+def _kernel(
+    isa: Isa,
+    spec: MatmulSpec,
+    rows: int,
+    bits_per_byte: int,
+    slots: tuple[int, ...],
+    constants: Constants,
+    passes: tuple[Pass, ...],
+    tables: tuple[tuple[int, ...], tuple[int, ...]],
+) -> Kernel:
+    return Kernel(
+        isa=isa.name,
+        act_bits=spec.act.bits,
+        w_bits=spec.wgt.bits,
+        rows=rows,
+        swapped=False,
+        columns=len(slots),
+        k_step=WORD_BYTES * bits_per_byte,
+        slot_bytes=WORD_BYTES,
+        slots=slots,
+        memory=memory(isa, WORD_BYTES),
+        constants=tuple(constants.values()),
+        build=None,
+        passes=passes,
+        column_terms=tables[0],
+        row_terms=tables[1],
+    )
+
+
+def around(isa: Isa, spec: MatmulSpec, built: tuple[Pass, Plan, Constants]) -> Kernel:
+    """One row around a single pass without corrections, flushed as rarely as the proof allows."""
+    loop, plan, constants = built
+    tables = (0,) * (1 << spec.wgt.bits), (0,) * (1 << spec.act.bits)
+    return flushed_rarely(isa, _kernel(isa, spec, 1, 8, plan.slots, constants, (loop,), tables))
+
+
+def _table(blocks: Sequence[PlacedBlock], bits: int, side: str) -> tuple[int, ...]:
+    """The corrections of all blocks, summed, as a table over codes."""
+    out = [0] * (1 << bits)
+    for block in blocks:
+        table, low = (block.form.g, block.wgt_low) if side == "wgt" else (block.form.h, block.act_low)
+        for code in range(1 << bits):
+            out[code] += block.scale * table[code >> low & (len(table) - 1)]
+    return tuple(out)

@@ -1,0 +1,331 @@
+"""Columns in lanes: kernels of the lookup, multiply and dot methods.
+
+Candidates differ in which operand's vectors are columns, how the row's codes are cut into
+digits, how many positions a step covers, columns and rows of the tile. They are built from
+the cheapest steady loop on, until none can be cheaper; the first by `cost.price` wins.
+
+Weights that are multiplied lie as many in a byte as fit: they are columns, so that all rows
+share what unpacks them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+
+from bitsynth.errors import NoKernel
+from bitsynth.isa import cost_models
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.instr import Metric
+from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Step
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.kernel.program import STAGE_BYTES, Acc, Input, Kernel, Loop, Pass, Planes, Table, bit_tables
+from bitsynth.schedule import cost
+from bitsynth.schedule.k_in_lanes import ROWS as FEW_ROWS
+from bitsynth.schedule.k_in_lanes import flushed_rarely
+from bitsynth.schedule.memory import memory, repeats, stores
+from bitsynth.schedule.registers import fits
+from bitsynth.sketches.lanes import tables, terms, unpack
+from bitsynth.sketches.lanes.terms import Term
+from bitsynth.sketches.lanes.unpack import Unpack
+from bitsynth.sketches.reduction import stages
+from bitsynth.sketches.reduction.plan import Constants
+from bitsynth.sketches.reduction.stages import Way
+from bitsynth.solver.budget import Budget
+from bitsynth.spec.matmul import MatmulSpec
+
+ROWS = (*FEW_ROWS, 16, 24)
+"""Rows of a tile: the more share what unpacks their columns, the less it takes."""
+REGISTERS = (1, 2, 3, 4)
+"""Column registers of a tile."""
+UNROLL = (1, 2, 4)
+"""Inputs a step takes for every column, of no more terms than the last but where one input has more."""
+BYTE = 255
+
+
+@dataclass(frozen=True)
+class Digit:
+    """Bits low .. low + bits - 1 of the row's codes, times one plane of the columns or (None) all of them."""
+
+    low: int
+    bits: int
+    plane: int | None
+
+    @property
+    def weight(self) -> int:
+        """The power of two its products count."""
+        return self.low + (self.plane or 0)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One candidate, but for its rows."""
+
+    term: Term
+    swapped: bool
+    digits: tuple[Digit, ...]
+    per_byte: int
+    unroll: int
+    registers: int
+
+    @property
+    def terms(self) -> int:
+        """Terms a step takes for every column."""
+        return self.unroll * self.per_byte
+
+    @property
+    def k_step(self) -> int:
+        return self.terms * self.term.positions
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The kernel chosen, and why nothing in the sketch is cheaper."""
+
+    kernel: Kernel
+    term: Term
+    claims: tuple[str, ...]
+    bound: float
+
+
+def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, channels: int = 0) -> Spread:
+    """The cheapest kernel of `method` under cost model `model`; NoKernel if none fits.
+
+    With `channels` rows are activations, and a tile has at most so many columns.
+    """
+    best: tuple[tuple[float, ...], Shape, Kernel] | None = None
+    bound = float("inf")
+    found = terms.find(isa, method)
+    for least, shape in sorted(_shapes(isa, spec, found, model), key=lambda x: x[0]):
+        if best is not None and least > best[0][0]:
+            break
+        kernel = _kernel(isa, spec, shape, model) if not (channels and shape.swapped) else None
+        if kernel is None or kernel.columns > (channels or kernel.columns):
+            continue
+        for rows in ROWS:
+            tiled = msgspec.structs.replace(kernel, rows=rows)
+            if all(fits(isa, tiled, p) for p in tiled.passes):
+                bound = min(bound, cost.loop_ops_per_128_mac(isa, tiled))
+                key = cost.price(isa, tiled, model, in_layer=channels > 0)
+                if best is None or key < best[0]:
+                    best = key, shape, tiled
+    if best is None:
+        raise NoKernel(f"{isa.name}: no tile of the {method} method for {spec.act} x {spec.wgt} fits")
+    shape, kernel = best[1:]
+    claims = [f"{method}: no tile of {', '.join(map(str, found))} is cheaper"]
+    if method == "lookup":
+        rounds = tables.solve(shape.term.positions, budget)
+        made = tables.build(isa, shape.term, repeats(isa, STAGE_BYTES), stores(isa, isa.word), rounds)
+        kernel = msgspec.structs.replace(kernel, build=made)
+        claims += rounds.claims
+    return Spread(flushed_rarely(isa, kernel), shape.term, tuple(claims), bound)
+
+
+def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[Term], model: str) -> Iterator[tuple[float, Shape]]:
+    """Every candidate, with the least its steady loop can cost under the model."""
+    for term in found:
+        per_byte = 1 if term.method == "lookup" else 8 // spec.wgt.bits
+        for swapped in (False, True) if per_byte == 1 else (False,):
+            bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
+            for digits in _digits(term, *bits) if _holds(isa, term, *bits) else ():
+                least = round(len(digits) * _loop_cost(isa, term, model), 6)
+                for registers in REGISTERS:
+                    for unroll in UNROLL:
+                        if unroll == 1 or unroll * per_byte <= UNROLL[-1]:
+                            yield least, Shape(term, swapped, digits, per_byte, unroll, registers)
+
+
+def _holds(isa: Isa, term: Term, row_bits: int, column_bits: int) -> bool:
+    """Whether codes fit the operands that multiply them: a signed byte has one bit less."""
+    operands = isa[term.op].operands
+    given = ((term.row, row_bits), (term.column, column_bits))
+    return term.method == "lookup" or all(bits < 8 or operands[k].type.sign == "u" for k, bits in given)
+
+
+def _loop_cost(isa: Isa, term: Term, model: str) -> float:
+    """What 128 multiply-accumulates of one pass take at least: every instruction on all ports, or the busiest port."""
+    ops = [isa[op] for op in (*term.halves, *([term.add] * len(term.halves) if term.add else []))]
+    least = float(sum(instr.instructions for instr in ops))
+    if model in isa.table.cpu:
+        busy: defaultdict[str, float] = defaultdict(float)
+        for instr in ops:
+            busy[instr.cost[model].port] += 1 / instr.cost[model].per_cycle
+        least = max(least / isa.table.cpu[model].vector_per_cycle, *busy.values())
+    return 128 * least * term.slot_bytes / (isa.word.lanes * term.positions)
+
+
+def _digits(term: Term, row_bits: int, column_bits: int) -> list[tuple[Digit, ...]]:
+    """How a product is cut into passes: lookups take a plane of the columns and a digit of the row each."""
+    if term.method != "lookup":
+        return [(Digit(0, row_bits, None),)]
+    out = []
+    for parts in range(1, row_bits + 1):
+        cuts = [row_bits * k // parts for k in range(parts + 1)]
+        widths = [(low, high - low) for low, high in pairwise(cuts)]
+        if all(term.positions * ((1 << width) - 1) <= BYTE for _, width in widths):
+            out.append(tuple(Digit(low, width, j) for j in range(column_bits) for low, width in widths))
+    return out
+
+
+def _kernel(isa: Isa, spec: MatmulSpec, shape: Shape, model: str) -> Kernel | None:
+    """One row of the candidate, without its table program; None where it has no way to the tile."""
+    constants: Constants = {}
+    metric = cost_models.metric(isa.name, model)
+    bits = (spec.wgt.bits, spec.act.bits) if shape.swapped else (spec.act.bits, spec.wgt.bits)
+    try:
+        moving = memory(isa, _row_bytes(shape.term))
+        to_and_fro = metric(isa[moving.load_tile]) + metric(isa[moving.store_tile])
+        step = _step(isa, shape, unpack.find(isa, bits[1], shape.per_byte, metric), constants)
+        chains = _chains(isa, shape, bits[1], metric, to_and_fro)
+    except NoKernel:
+        return None
+    orders = {_slots(way.order, len(step.accs)) for way, _ in chains}
+    if len(orders) > 1:
+        return None
+    slots = orders.pop()
+    passes = [
+        _pass(isa, shape, bits, way, number, digit, step, constants)
+        for way, digits in chains
+        for number, digit in enumerate(digits)
+    ]
+    row_terms, column_terms = _terms(spec, shape.swapped)
+    return Kernel(
+        isa=isa.name,
+        act_bits=spec.act.bits,
+        w_bits=spec.wgt.bits,
+        swapped=shape.swapped,
+        rows=1,
+        columns=len(slots),
+        k_step=shape.k_step,
+        slot_bytes=shape.term.slot_bytes,
+        slots=slots,
+        memory=moving,
+        constants=tuple(constants.values()),
+        build=None,
+        passes=tuple(passes),
+        row_terms=row_terms,
+        column_terms=column_terms,
+    )
+
+
+def _row_bytes(term: Term) -> int:
+    return 1 << term.positions if term.method == "lookup" else term.slot_bytes
+
+
+def _terms(spec: MatmulSpec, swapped: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of rows and columns: act * bipolar(wgt) = 2 * act * wgt - (2**w_bits - 1) * act on codes."""
+    act = tuple(-((1 << spec.wgt.bits) - 1) * code for code in range(1 << spec.act.bits))
+    wgt = (0,) * (1 << spec.wgt.bits)
+    return (wgt, act) if swapped else (act, wgt)
+
+
+Chain = tuple[Way, tuple[Digit, ...]]
+"""Digits whose passes share accumulators, the greatest first, and how their sums go to the tile."""
+
+
+def _chains(isa: Isa, shape: Shape, column_bits: int, metric: Metric, moving: float) -> list[Chain]:
+    """Passes that share accumulators, as many at a time as is cheapest; NoKernel where sums have no way to the tile."""
+    steps = -(-cost.AMORTISED_K // shape.k_step)
+
+    def chain(digits: tuple[Digit, ...]) -> Chain:
+        growth = shape.terms * max(_growth(shape.term, digit, column_bits) for digit in digits)
+        doublings = tuple(more.weight - less.weight for more, less in pairwise(digits))
+        coef = -(2 << digits[-1].weight)
+        way = stages.cheapest(isa, shape.term.acc_type, growth, steps, coef, metric, moving, doublings)
+        return way, digits
+
+    best: list[Chain] = []
+    for groups in _groups(shape.digits):
+        try:
+            chains = [chain(digits) for digits in groups]
+        except NoKernel:
+            continue
+        if not best or sum(way.cost for way, _ in chains) < sum(way.cost for way, _ in best):
+            best = chains
+    if not best:
+        raise NoKernel(f"{isa.name}: sums of {shape.term} have no way to the tile")
+    return best
+
+
+def _groups(digits: Sequence[Digit]) -> Iterator[list[tuple[Digit, ...]]]:
+    """Each digit alone; then those next to each other in weight, two and more at a time, if all are as wide."""
+    yield [(digit,) for digit in digits]
+    if len({d.bits for d in digits}) == 1 and len({d.weight for d in digits}) == len(digits):
+        ordered = sorted(digits, key=lambda d: -d.weight)
+        for size in range(2, len(digits) + 1):
+            yield [tuple(ordered[k : k + size]) for k in range(0, len(ordered), size)]
+
+
+def _pass(
+    isa: Isa,
+    shape: Shape,
+    bits: tuple[int, int],
+    way: Way,
+    number: int,
+    digit: Digit,
+    step: Loop,
+    constants: Constants,
+) -> Pass:
+    """The pass of digit `number` of those that share accumulators."""
+    loops, flush, given = stages.nest(isa, way, step, constants, number)
+    rows = tuple(_row_input(shape, digit, bits[0], n) for n in range(shape.terms))
+    columns = tuple(_column_input(shape, digit, bits[1], u) for u in range(shape.unroll))
+    return Pass(rows, columns, loops, flush, given, carries=number < len(way.doublings))
+
+
+def _growth(term: Term, digit: Digit, column_bits: int) -> int:
+    """The most one term adds to a lane."""
+    most = (1 << digit.bits) - 1
+    return term.positions * (most if digit.plane is not None else most * ((1 << column_bits) - 1))
+
+
+def _slots(order: tuple[int, ...], accs: int) -> tuple[int, ...]:
+    """The column in every slot: accumulators lie one behind the other."""
+    return tuple(k * len(order) + place for k in range(accs) for place in order)
+
+
+def _row_input(shape: Shape, digit: Digit, bits: int, n: int) -> Input:
+    """What term `n` of the step multiplies: a code of every byte of the columns, or of all."""
+    term = shape.term
+    if term.method == "lookup":
+        mask = (1 << digit.bits) - 1
+        return Table(tuple(code >> digit.low & mask for code in range(1 << bits)), n * term.positions, term.positions)
+    u, number = divmod(n, shape.per_byte)
+    return Planes(bit_tables(bits), u * term.positions * shape.per_byte + number, shape.per_byte, 1)
+
+
+def _column_input(shape: Shape, digit: Digit, bits: int, u: int) -> Planes:
+    first = u * shape.term.positions * shape.per_byte
+    if digit.plane is not None:
+        return Planes((bit_tables(bits)[digit.plane],), first, 0, shape.term.positions)
+    return Planes(bit_tables(bits), first, shape.per_byte, shape.per_byte)
+
+
+def _step(isa: Isa, shape: Shape, parts: Sequence[Unpack], constants: Constants) -> Loop:
+    """Every term of a step added to the accumulators of its columns."""
+    term = shape.term
+    halves = term.halves
+    names = [f"acc{k}" for k in range(shape.registers * len(halves))]
+    current = dict(zip(names, names, strict=True))
+    trace = Trace(isa, LinearDomain(1), constants=constants)
+
+    def run(op: str, args: tuple[str, ...]) -> str:
+        trace.steps.append(Step(trace.fresh(), op, args))
+        return trace.steps[-1].dst
+
+    for n in range(shape.terms):
+        u, number = divmod(n, shape.per_byte)
+        for g in range(shape.registers):
+            packed = trace.bind(f"w{g}_{u}", Register(isa.word, (0,) * isa.word.lanes))
+            codes = parts[number].apply(trace, packed)
+            for h, op in enumerate(halves):
+                name = names[g * len(halves) + h]
+                made = run(op, term.arguments(f"a{n}", codes, current[name]))
+                current[name] = run(term.add, (current[name], made)) if term.add else made
+    accs = tuple(Acc(name, str(term.acc_type), current[name]) for name in names)
+    return Loop(1, tuple(map(str, trace.steps)), accs)

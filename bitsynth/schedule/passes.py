@@ -1,0 +1,135 @@
+"""Put solved pieces together: blocks into passes, passes into a microkernel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.instr import Metric
+from bitsynth.isa.load import Isa
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.kernel.program import Acc, Loop, Pass, Planes
+from bitsynth.sketches.popcount.counts import Count
+from bitsynth.sketches.popcount.cover import PlacedBlock
+from bitsynth.sketches.reduction import plan as reduction
+from bitsynth.sketches.reduction.plan import Constants, Plan
+
+
+@dataclass(frozen=True)
+class Term:
+    """One counted node of a block: it adds `weight` * count to accumulator class `coef`."""
+
+    block: int
+    node: int
+    coef: int
+    weight: int
+
+
+def terms(blocks: Sequence[PlacedBlock], weighted: bool) -> list[Term]:
+    """The counted nodes; `weighted` counts carry the coefficient, up to the block's scale."""
+    return [
+        Term(b, node, placed.scale if weighted else placed.scale * coef, coef if weighted else 1)
+        for b, placed in enumerate(blocks)
+        for coef, node in placed.form.terms
+    ]
+
+
+def growth(blocks: Sequence[PlacedBlock], weighted: bool, most: int) -> int:
+    """How much a lane of the fullest accumulator may grow in one step, by counts of `most` or less."""
+    by_class: Counter[int] = Counter()
+    for term in terms(blocks, weighted):
+        by_class[term.coef] += term.weight * most
+    return max(by_class.values())
+
+
+def full_table(table: int, bits: int, low: int, width: int) -> int:
+    """A truth table over `bits`-bit codes of a function of planes low .. low + width - 1."""
+    return sum((table >> (code >> low & ((1 << width) - 1)) & 1) << code for code in range(1 << bits))
+
+
+@dataclass
+class PassBuilder:
+    """Writes the step and flush programs of one pass."""
+
+    isa: Isa
+    act_bits: int
+    w_bits: int
+    blocks: Sequence[PlacedBlock]
+    count: Count
+    weighted: bool
+    plan: Plan
+    constants: Constants
+    act_planes: list[int] = field(default_factory=list)
+    wgt_planes: list[int] = field(default_factory=list)
+
+    def build(self, metric: Metric) -> Pass:
+        """The pass, its loop still one step long."""
+        wanted = terms(self.blocks, self.weighted)
+        classes = sorted({t.coef for t in wanted})
+        leaves = [self._leaves(b) for b in self.blocks]
+        step = Trace(self.isa, LinearDomain(1), constants=self.constants)
+        accs = {c: [f"acc{i * self.plan.accs + r}" for r in range(self.plan.accs)] for i, c in enumerate(classes)}
+        current = {name: name for names in accs.values() for name in names}
+        values: dict[tuple[int, int, int], str] = {}
+        blank = Register(self.isa.word, (0,) * self.isa.word.lanes)
+        for g in range(self.plan.given.groups):
+            for b, names in enumerate(leaves):
+                for n, name in enumerate(names):
+                    values[b, g, n] = step.bind(name.format(g=g), blank)
+        for name in current:
+            step.bind(name, Register(self.plan.acc_type, (0,) * self.plan.acc_type.lanes))
+        for term in wanted:
+            for r, name in enumerate(accs[term.coef]):
+                total = self._tree(step, values, term, len(self.plan.pre), r)
+                current[name] = step.apply(self.plan.accumulate, [current[name], total])
+        kind = str(self.plan.acc_type)
+        flush, tile = reduction.flush_program(self.isa, self.plan, accs, self.constants, metric)
+        made = tuple(Acc(name, kind, current[name]) for names in accs.values() for name in names)
+        bits = self.count.bits_per_byte
+        return Pass(
+            rows=tuple(Planes((t,), 0, bits, bits) for t in self.act_planes),
+            columns=tuple(Planes((t,), 0, bits, bits) for t in self.wgt_planes),
+            loops=(Loop(1, tuple(map(str, step.steps)), made),),
+            flush=flush,
+            tile=tile,
+        )
+
+    def _leaves(self, placed: PlacedBlock) -> list[str]:
+        """Plane names of a block; `{g}` stands for the wgt register."""
+        form = placed.form
+        act_width = (len(form.h) - 1).bit_length()
+        wgt_width = (len(form.g) - 1).bit_length()
+        acts = [full_table(t, self.act_bits, placed.act_low, act_width) for t in form.act_planes]
+        wgts = [full_table(t, self.w_bits, placed.wgt_low, wgt_width) for t in form.wgt_planes]
+        return [f"a{_index(self.act_planes, t)}" for t in acts] + [f"w{{g}}_{_index(self.wgt_planes, t)}" for t in wgts]
+
+    def _tree(self, step: Trace, values: dict[tuple[int, int, int], str], term: Term, level: int, place: int) -> str:
+        """Register `place` after `level` in-loop levels: a pair of the level below, or a count."""
+        if level == 0:
+            return self._counted(step, self._node(step, values, term.block, place, term.node), term.weight)
+        pair = [self._tree(step, values, term, level - 1, 2 * place + k) for k in (0, 1)]
+        return self.plan.pre[level - 1].apply(step, pair)[0]
+
+    def _node(self, step: Trace, values: dict[tuple[int, int, int], str], block: int, g: int, node: int) -> str:
+        """A node's value. Gates are run in the order of the form, which tells what each may overwrite."""
+        form = self.blocks[block].form
+        for n, gate in enumerate(form.gates[: node + 1 - form.planes], form.planes):
+            if (block, g, n) not in values:
+                args = [values[block, g, k] for k in gate.args]
+                values[block, g, n] = step.apply(gate.op, args, gate.imm)
+        return values[block, g, node]
+
+    def _counted(self, step: Trace, name: str, weight: int) -> str:
+        if self.count.table is None:
+            return step.apply(self.count.op, [name])
+        table = step.constant(self.isa.word, self.count.table_lanes(self.isa, weight))
+        args = [table, name] if self.count.table == 0 else [name, table]
+        return step.apply(self.count.op, args)
+
+
+def _index(planes: list[int], table: int) -> int:
+    if table not in planes:
+        planes.append(table)
+    return planes.index(table)

@@ -1,0 +1,170 @@
+"""Instructions that multiply in lanes: table lookups, products and dot products.
+
+A column has `slot_bytes` bytes of a register, a row's input is repeated over it. A term is an
+instruction, or one for each half, that adds some positions of K of every column: found by
+what it does to unknowns in the linear domain, never by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import permutations
+
+from bitsynth.errors import NoKernel
+from bitsynth.isa.domains.forms import (
+    Entry,
+    Field,
+    Form,
+    Inexact,
+    Payload,
+    add_forms,
+    as_form,
+    gated,
+    product,
+    total,
+    variable,
+)
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.load import Isa
+from bitsynth.isa.types import VecType
+from bitsynth.spec.options import DOT_POSITIONS, INDEX_BITS
+
+_SLOT_BYTES = (1, 2, 4)
+
+
+@dataclass(frozen=True)
+class Term:
+    """`op` on operands `row` and `column`, and `acc` where it accumulates; `add` where it does not.
+
+    It covers `positions` of K; `high` does the upper half of the columns.
+    """
+
+    method: str
+    op: str
+    high: str | None
+    row: int
+    column: int
+    acc: int | None
+    slot_bytes: int
+    positions: int
+    acc_type: VecType
+    add: str | None
+
+    @property
+    def halves(self) -> tuple[str, ...]:
+        """The instructions one column register takes."""
+        return (self.op, self.high) if self.high else (self.op,)
+
+    def arguments(self, row: str, column: str, acc: str) -> tuple[str, ...]:
+        """The operands in the instruction's order."""
+        places = {self.row: row, self.column: column} | ({self.acc: acc} if self.acc is not None else {})
+        return tuple(places[k] for k in range(len(places)))
+
+    def __str__(self) -> str:
+        return " + ".join((*self.halves, *([self.add] if self.add else [])))
+
+
+@lru_cache
+def find(isa: Isa, method: str) -> tuple[Term, ...]:
+    """The terms of a method, in the order of the instruction tables; NoKernel says what lacks."""
+    every = tuple(t for instr in _candidates(isa) for t in (*_lookups(isa, instr), *_products(isa, instr)))
+    found = tuple(t for t in every if t.method == method)
+    if not found:
+        raise NoKernel(f"{isa.name} has no instruction for the {method} method")
+    return found
+
+
+def _candidates(isa: Isa) -> Iterator[Instr]:
+    for instr in isa.instrs.values():
+        full = instr.on_registers and instr.out.total_bits == isa.table.vector_bits
+        if full and not instr.imm and len(instr.operands) in (2, 3):
+            yield instr
+
+
+def _lookups(isa: Isa, instr: Instr) -> Iterator[Term]:
+    if instr.out != isa.word or [o.type for o in instr.operands] != [isa.word] * 2:
+        return
+    for bits in INDEX_BITS:
+        for table in (0, 1):
+            if 1 << bits <= isa.word.lanes and _selects(isa, instr, bits, table):
+                for add in adders(isa, isa.word):
+                    yield Term("lookup", instr.name, None, table, 1 - table, None, 1, bits, isa.word, add)
+
+
+def _selects(isa: Isa, instr: Instr, bits: int, table: int) -> bool:
+    """Whether it gives each lane the parts that the bits of its index select."""
+    parts = tuple(variable(("part", n), 0, 1) for n in range(bits))
+    lanes = range(isa.word.lanes)
+    index = [Field(0b10, b, 0, (1 << bits) - 1) for b in lanes]
+    args: list[Sequence[Payload]] = [index, index]
+    args[table] = [Entry(parts, b % (1 << bits)) for b in lanes]
+    want = [total(gated(part, index[b], n) for n, part in enumerate(parts)) for b in lanes]
+    return _gives(instr, 2, args, want)
+
+
+def _gives(instr: Instr, rows: int, args: Sequence[Sequence[Payload]], want: Sequence[Form]) -> bool:
+    try:
+        got = instr(LinearDomain(rows), args)
+        return all((f.const, f.atoms) == (w.const, w.atoms) for f, w in zip(map(as_form, got), want, strict=True))
+    except Inexact:
+        return False
+
+
+def _products(isa: Isa, instr: Instr) -> Iterator[Term]:
+    types = [o.type for o in instr.operands]
+    bytes_ = [k for k, t in enumerate(types) if (t.bits, t.lanes) == (8, isa.word.lanes)]
+    high = isa.high_half(instr)
+    for row, column in permutations(bytes_, 2):
+        rest = [k for k in range(len(types)) if k not in (row, column)]
+        if any(types[k] != instr.out for k in rest):
+            continue
+        for size in _SLOT_BYTES:
+            slots = isa.word.lanes // size
+            halves = [instr.name, *([high] if high else [])] if slots == 2 * instr.out.lanes else [instr.name]
+            if slots != len(halves) * instr.out.lanes:
+                continue
+            acc = rest[0] if rest else None
+            if all(_multiplies(isa, isa[op], row, column, acc, size, h) for h, op in enumerate(halves)):
+                method = "dot" if size == DOT_POSITIONS else "multiply"
+                add = None if rest else adder(isa, instr.out)
+                upper = halves[1] if len(halves) == 2 else None
+                yield Term(method, instr.name, upper, row, column, acc, size, size, instr.out, add)
+
+
+def _multiplies(isa: Isa, instr: Instr, row: int, column: int, acc: int | None, size: int, half: int) -> bool:
+    """Whether lane i is the sum of the products of slot i's bytes, and the accumulator."""
+    rows = [variable(("r", b % size), 0, 1) for b in range(isa.word.lanes)]
+    columns = [variable(("c", b), 0, 1) for b in range(isa.word.lanes)]
+    before = [variable(("acc", i), 0, 0) for i in range(instr.out.lanes)]
+    args: list[Sequence[Payload]] = [[]] * len(instr.operands)
+    args[row], args[column] = rows, columns
+    if acc is not None:
+        args[acc] = before
+    first = half * instr.out.lanes * size
+    want = []
+    for i in range(instr.out.lanes):
+        slot = range(first + i * size, first + (i + 1) * size)
+        summed = total(product(rows[b], columns[b]) for b in slot)
+        want.append(summed if acc is None else add_forms(before[i], summed))
+    return _gives(instr, 1, args, want)
+
+
+def adder(isa: Isa, kind: VecType) -> str:
+    """The first form that adds lanes of `kind`; NoKernel if there is none."""
+    return adders(isa, kind)[0]
+
+
+@lru_cache
+def adders(isa: Isa, kind: VecType) -> tuple[str, ...]:
+    """The forms that add lanes of `kind`, if only where the sum fits; NoKernel if there is none."""
+    x = [variable(("x", i), 0, 1) for i in range(kind.lanes)]
+    y = [variable(("y", i), 0, 1) for i in range(kind.lanes)]
+    want = [add_forms(a, b) for a, b in zip(x, y, strict=True)]
+    fit = (i for i in _candidates(isa) if i.out == kind and [o.type for o in i.operands] == [kind] * 2)
+    found = tuple(i.name for i in fit if _gives(i, 1, [x, y], want))
+    if not found:
+        raise NoKernel(f"{isa.name} has no instruction that adds lanes of {kind}")
+    return found

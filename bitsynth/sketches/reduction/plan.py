@@ -1,0 +1,346 @@
+"""The reduction sketch: from counts to int32 columns.
+
+A plan has up to `PRE` levels inside the loop, one accumulating instruction, and when the
+accumulators are flushed up to `POST` levels and a finish that takes coef * sum from the
+int32 tile. Every plan of the sketch is enumerated cheapest first (uniform-cost search
+over what the lanes hold), so the plan found is minimal inside it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import count as counter
+
+from bitsynth.errors import NoKernel
+from bitsynth.isa.domains.forms import Form, Inexact, variable
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.instr import Instr, Metric
+from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.types import VecType
+from bitsynth.sketches.reduction.moves import ILLEGAL, AnyMove, Move, Signature, all_moves, arithmetic, atoms, signature
+from bitsynth.sketches.reduction.writeback import Finish, bind_tile, finish, take_from_tile
+
+PRE = 3
+POST = 3
+_GENERAL_COEF = 6
+"""Neither 1 nor a power of two: a plan is priced by the finish that takes any multiple of its sums."""
+_ROUNDING = 1e-9
+Flush = tuple[float, tuple[AnyMove, ...], tuple[int, ...], Finish]
+Constants = dict[tuple[VecType, tuple[int, ...]], Constant]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A reduction of `given`, found by `plan`."""
+
+    given: Counted
+    pre: tuple[Move, ...]
+    accumulate: str
+    accs: int
+    acc_type: VecType
+    post: tuple[AnyMove, ...]
+    slots: tuple[int, ...]
+    in_loop: float
+    per_flush: float
+    flushes: int
+
+    @property
+    def cost(self) -> float:
+        """What the flushes cost one column block, in the metric."""
+        return self.per_flush * self.flushes
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What is reduced: `groups` registers of lanes `bits` wide, each in [least, most].
+
+    The instructions are those of `menu`, or any.
+    """
+
+    groups: int
+    most: int
+    least: int = 0
+    bits: int = 8
+    menu: tuple[str, ...] | None = None
+
+    def allows(self, op: str) -> bool:
+        return self.menu is None or op.split(".", maxsplit=1)[0] in self.menu
+
+
+def start(isa: Isa, given: Counted) -> tuple[Trace, list[str]]:
+    """Registers of counts: lane b of those in a 64-bit slot is an atom."""
+    trace = Trace(isa, LinearDomain(1))
+    kind = VecType("u", given.bits, isa.table.vector_bits // given.bits)
+    each = 64 // given.bits
+    names = []
+    for g in range(given.groups):
+        places = [(g * kind.lanes // each + b // each, b % each) for b in range(kind.lanes)]
+        lanes = tuple(variable((slot, b, 0), given.least, given.most) for slot, b in places)
+        names.append(trace.bind(f"n{g}", Register(kind, lanes)))
+    return trace, names
+
+
+@lru_cache
+def plan(isa: Isa, given: Counted, steps: int, metric: Metric) -> Plan:
+    """The cheapest plan when an accumulator's lane grows within `given`'s range, for `steps` steps."""
+    if given.groups * isa.word.lanes // 8 % isa.tile.lanes:
+        raise NoKernel(f"{isa.name}: {given.groups} registers do not fill the int32 tile")
+    best: Plan | None = None
+    for bound, pre, instr, lanes in _loops(isa, given, steps, metric):
+        most = _key(best, steps)[0] if best else float("inf")
+        if bound >= most:
+            break
+        for candidate in _plans(isa, given, pre, instr, lanes, steps, metric, most):
+            if best is None or _key(candidate, steps) < _key(best, steps):
+                best = candidate
+    if best is None:
+        raise NoKernel(f"{isa.name}: no reduction of {given.groups} registers in the sketch")
+    return best
+
+
+def _key(p: Plan, steps: int) -> tuple[float, int]:
+    return p.in_loop * steps + p.cost, p.accs
+
+
+def _pre_levels(isa: Isa, given: Counted) -> Iterator[tuple[Move, ...]]:
+    """Legal in-loop sequences of pair levels, the same instruction names in the same order."""
+    stack: list[tuple[Move, ...]] = [()]
+    while stack:
+        levels = stack.pop()
+        yield levels
+        if len(levels) < PRE and given.groups >> (len(levels) + 1):
+            extended = [(*levels, m) for m in all_moves(isa) if m.kind == "pair" and given.allows(m.op)]
+            stack += [s for s in reversed(extended) if _legal(isa, given, s)]
+
+
+def _legal(isa: Isa, given: Counted, levels: Sequence[Move]) -> bool:
+    trace, names = start(isa, given)
+    whole = atoms(signature(trace, names))
+    try:
+        for level in levels:
+            names = level.apply(trace, names)
+        return atoms(signature(trace, names)) == whole
+    except ILLEGAL:
+        return False
+
+
+Lanes = tuple[Form | int, ...]
+_Loop = tuple[float, tuple[Move, ...], Instr, list[Lanes]]
+
+
+def _loops(isa: Isa, given: Counted, steps: int, metric: Metric) -> list[_Loop]:
+    """In-loop parts with a lower bound on the whole plan's cost, lowest first."""
+    out: list[_Loop] = []
+    for pre in _pre_levels(isa, given):
+        trace, names = start(isa, given)
+        for level in pre:
+            names = level.apply(trace, names)
+        before = sum(metric(isa[s.op]) for s in trace.steps)
+        for instr in arithmetic(isa):
+            lanes = _accumulated(trace, names, instr) if _may_accumulate(given, trace, names, instr) else None
+            if lanes is not None:
+                loop = before + len(names) * metric(instr)
+                out.append((loop * steps + len(names) * metric(isa.gate), pre, instr, lanes))
+    return sorted(out, key=lambda x: x[0])
+
+
+def _may_accumulate(given: Counted, trace: Trace, names: Sequence[str], instr: Instr) -> bool:
+    sign = "s" if given.least < 0 else "u"
+    plain = instr.out.sign == sign and len(instr.operands) == 2 and not instr.imm and given.allows(instr.name)
+    same = instr.operands[0].type == instr.out
+    return plain and same and instr.operands[1].type.bits == trace.registers[names[0]].type.bits
+
+
+def _plans(
+    isa: Isa,
+    given: Counted,
+    pre: tuple[Move, ...],
+    instr: Instr,
+    lanes: list[Lanes],
+    steps: int,
+    metric: Metric,
+    most: float,
+) -> Iterator[Plan]:
+    """Cheaper and cheaper plans with this loop, for all that may cost no more than `most`."""
+    in_loop = len(lanes) * metric(instr)
+    count = len(lanes)
+    for level in reversed(pre):
+        in_loop += count * metric(isa[level.op])
+        count *= 2
+    zeroing = len(lanes) * metric(isa.gate)
+    tile_registers = count * isa.word.lanes // 8 // isa.tile.lanes
+    least = zeroing + tile_registers * min(metric(i) for i in arithmetic(isa))
+    best = most - in_loop * steps + _ROUNDING
+    for flushes in _flush_counts(steps):
+        if flushes * least >= best:
+            return
+        found = _flush(isa, lanes, instr.out, -(-steps // flushes), metric, best / flushes - zeroing + _ROUNDING)
+        if found and (found[0] + zeroing) * flushes < best:
+            cost, post, slots, _ = found
+            best = (cost + zeroing) * flushes
+            accs, per_flush = len(lanes), cost + zeroing
+            yield Plan(given, pre, instr.name, accs, instr.out, post, slots, in_loop, per_flush, flushes)
+
+
+def _flush_counts(steps: int) -> list[int]:
+    """1, 2, 3, ... as far as they give different flush periods."""
+    return sorted({-(-steps // period) for period in range(1, steps + 1)})
+
+
+def _accumulated(trace: Trace, names: Sequence[str], instr: Instr) -> list[Lanes] | None:
+    """What one step adds to each accumulator lane; None if `instr` does not accumulate."""
+    out = []
+    try:
+        for r, name in enumerate(names):
+            probe = Trace(trace.isa, trace.domain, dict(trace.registers))
+            start_lanes = tuple(variable(("acc", i), 0, 0) for i in range(instr.out.lanes))
+            probe.bind("acc", Register(instr.out, start_lanes))
+            lanes = probe.registers[probe.apply(instr.name, ["acc", name])].lanes
+            added = tuple(_without(x, ("acc", i)) for i, x in enumerate(lanes))
+            out.append(added)
+            trace.bind(f"added{r}", Register(instr.out, added))
+        whole = atoms(signature(trace, names))
+        return out if atoms(signature(trace, [f"added{r}" for r in range(len(names))])) == whole else None
+    except ILLEGAL:
+        return None
+
+
+def _without(x: object, key: tuple[str, int]) -> Form | int:
+    if not isinstance(x, Form) or x.atoms.get(key) != {1: 1}:
+        raise Inexact("not an accumulation")
+    rest = {k: v for k, v in x.atoms.items() if k != key}
+    return Form(x.const, rest, x.lo, x.hi) if rest else x.const
+
+
+def _flush(
+    isa: Isa, added: Sequence[Lanes], kind: VecType, period: int, metric: Metric, ceiling: float
+) -> Flush | None:
+    """The cheapest flush of accumulators filled for `period` steps, if it is cheaper than `ceiling`."""
+    return cheapest_flush(*after_loop(isa, added, kind, period), _GENERAL_COEF, metric, isa.tile, ceiling)
+
+
+def cheapest_flush(
+    trace: Trace, names: list[str], coef: int, metric: Metric, target: VecType, ceiling: float = float("inf")
+) -> Flush | None:
+    """The cheapest way to take coef * sums from registers of type `target`: cost, levels, slot order, finish.
+
+    Only what is cheaper than `ceiling` need be found.
+    """
+    isa = trace.isa
+    whole = atoms(signature(trace, names))
+    ties = counter()
+    queue: list[tuple[float, int, tuple[AnyMove, ...], Trace, list[str]]] = [(0.0, next(ties), (), trace, names)]
+    seen: set[Signature] = set()
+    goal: Flush | None = None
+    while queue:
+        cost, _, levels, trace, names = heapq.heappop(queue)
+        if cost >= ceiling:
+            return goal
+        sig = signature(trace, names)
+        if sig in seen:
+            continue
+        seen.add(sig)
+        finished = finish(trace, names, coef, metric, target)
+        if finished and (goal is None or cost + finished[0] < goal[0]):
+            goal = (cost + finished[0], levels, finished[2], finished[1])
+            ceiling = min(ceiling, goal[0])
+        if len(levels) < POST:
+            for move in all_moves(isa):
+                grown = cost + sum(metric(isa[op]) for op in move.ops(len(names)))
+                if grown < ceiling and move.fits(trace, names) and (step := _step(trace, names, move, whole)):
+                    heapq.heappush(queue, (grown, next(ties), (*levels, move), *step))
+    return goal
+
+
+def after_loop(isa: Isa, added: Sequence[Lanes], kind: VecType, period: int) -> tuple[Trace, list[str]]:
+    """Accumulators after `period` steps, one atom a lane."""
+    trace = Trace(isa, LinearDomain(1))
+    names = []
+    for r, lanes in enumerate(added):
+        held = tuple(_total(x, (r, i), period) for i, x in enumerate(lanes))
+        names.append(trace.bind(f"acc{r}", Register(kind, held)))
+    return trace, names
+
+
+def flush_trace(isa: Isa, plan: Plan, names: Sequence[str], constants: Constants, first: int) -> Trace:
+    """A trace in which `names` hold what the plan's accumulators hold when they are flushed."""
+    trace, counted = start(isa, replace(plan.given, most=1, least=min(0, plan.given.least)))
+    for level in plan.pre:
+        counted = level.apply(trace, counted)
+    added = _accumulated(trace, counted, isa[plan.accumulate])
+    if added is None:
+        raise NoKernel(f"{isa.name}: {plan.accumulate} does not accumulate")
+    flush = Trace(isa, LinearDomain(1), constants=constants, first=first)
+    for r, (name, lanes) in enumerate(zip(names, added, strict=True)):
+        flush.bind(name, Register(plan.acc_type, tuple(_total(x, (r, i), 1) for i, x in enumerate(lanes))))
+    bind_tile(flush, isa.tile)
+    return flush
+
+
+def _total(x: Form | int, place: tuple[int, int], period: int) -> Form | int:
+    if isinstance(x, int):
+        return x * period
+    slot = next(iter(x.atoms))[0]  # type: ignore[index]
+    return variable((slot, *place), x.lo * period, x.hi * period)
+
+
+def _step(trace: Trace, names: Sequence[str], move: AnyMove, whole: int) -> tuple[Trace, list[str]] | None:
+    grown = Trace(trace.isa, trace.domain, dict(trace.registers), list(trace.steps), dict(trace.constants))
+    try:
+        after = move.apply(grown, names)
+        sig = signature(grown, after)
+        if atoms(sig) != whole or not _progress(sig, signature(trace, names)):
+            return None
+    except ILLEGAL:
+        return None
+    return grown, after
+
+
+def _progress(after: Signature, before: Signature) -> bool:
+    """Sums were merged, or as many brought into fewer registers or wider lanes; a mere permutation is no level."""
+    fewer, same = _held(after) < _held(before), _held(after) == _held(before)
+    return fewer or (same and (len(after) < len(before) or _width(after) > _width(before)))
+
+
+def _held(sig: Signature) -> int:
+    """Lanes that hold something."""
+    return sum(lane is not None for _, lanes in sig for lane in lanes)
+
+
+def _width(sig: Signature) -> int:
+    return VecType.parse(sig[0][0]).bits
+
+
+def flush_program(
+    isa: Isa, plan: Plan, classes: Mapping[int, Sequence[str]], constants: Constants, metric: Metric
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Program lines and final tile registers: per class of accumulators, coef * sum taken from the tile."""
+    tile = [f"c{r}" for r in range(len(plan.slots) // isa.tile.lanes)]
+    program: list[Step] = []
+    for coef, names in classes.items():
+        trace = flush_trace(isa, plan, names, constants, len(program))
+        for k, name in enumerate(tile):
+            trace.registers[name] = trace.registers[f"c{k}"]
+        sums: Sequence[str] = names
+        for level in plan.post:
+            sums = level.apply(trace, sums)
+        tile = take_from_tile(trace, _best_finish(isa, plan, coef, metric), sums, coef, tile)
+        program += trace.steps
+    return tuple(map(str, program)), tuple(tile)
+
+
+@lru_cache
+def _best_finish(isa: Isa, plan: Plan, coef: int, metric: Metric) -> Finish:
+    """The cheapest finish of the plan's sums for `coef`."""
+    trace = flush_trace(isa, plan, [f"acc{r}" for r in range(plan.accs)], {}, 0)
+    sums: Sequence[str] = [f"acc{r}" for r in range(plan.accs)]
+    for level in plan.post:
+        sums = level.apply(trace, sums)
+    if (best := finish(trace, sums, coef, metric, isa.tile)) is None:
+        raise NoKernel(f"{isa.name}: no instruction takes {coef} times a sum from the tile")
+    return best[1]

@@ -1,0 +1,80 @@
+"""Which kernel is wanted, besides its widths: method, sketch, and what it is to be cheap in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bitsynth.errors import SpecError
+from bitsynth.isa import cost_models
+from bitsynth.isa.load import Isa, load
+
+METHODS = ("popcount", "lookup", "multiply", "dot")
+SKETCHES = ("exact", "paper")
+_OWN_MODEL = {"exact": "ops", "paper": "length"}
+INDEX_BITS = (6, 4)
+"""Positions of K a table lookup takes in at once, the most first."""
+DOT_POSITIONS = 4
+"""An instruction that sums so many products is a dot product."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method, or None for the cheapest of all; a sketch; a cost model, "" for the sketch's own.
+
+    The name of a processor is a model too: its cycles, with the instructions it has. Where
+    `channels` is not 0 the kernel is for layers of so many output channels: its rows are
+    activations, and a tile has no more columns.
+    """
+
+    method: str | None = None
+    sketch: str = "exact"
+    model: str = ""
+    channels: int = 0
+
+    def __post_init__(self) -> None:
+        for what, value, known in (("method", self.method, (None, *METHODS)), ("sketch", self.sketch, SKETCHES)):
+            if value not in known:
+                raise SpecError(f"unknown {what} {value!r}; known: {', '.join(x for x in known if x)}")
+        if type(self.channels) is not int or self.channels < 0 or (self.channels and self.sketch != "exact"):
+            raise SpecError(f"channels must be a whole number, 0 for any, and fit the exact sketch: {self.channels!r}")
+        own = _OWN_MODEL[self.sketch]
+        if self.sketch == "paper" and (self.model not in ("", own) or self.method not in (None, "popcount")):
+            raise SpecError(f"the paper's sketch counts bits and minimizes {own}; leave out the method and the cost")
+        object.__setattr__(self, "model", self.model or own)
+
+    @property
+    def variant(self) -> str:
+        """The sub-folder its kernels are kept in; "" for the default choice."""
+        sketch = self.sketch if self.sketch != "exact" else ""
+        method = (self.method or "") if self.sketch == "exact" else ""
+        model = self.model if self.model != _OWN_MODEL["exact"] else ""
+        channels = f"c{self.channels}" if self.channels else ""
+        return "-".join(part for part in (method, sketch, model, channels) if part)
+
+    def isa(self, name: str) -> Isa:
+        """The instruction set, as far as the processor has it; SpecError for a model it does not know."""
+        cost_models.metric(name, self.model)
+        isa = load(name)
+        return isa.for_cpu(self.model) if self.model in isa.table.cpu else isa
+
+
+def scope(isa: Isa, method: str, choice: Choice) -> str:
+    """The kernels a claim of minimality speaks of: what the sketch of `method` contains where it was solved so."""
+    if choice.sketch == "paper":
+        return "shortest program for a plane pair in the paper's instruction list"
+    rows = f", rows of activations, at most {choice.channels} columns" if choice.channels else ""
+    cpu = f", on {choice.model}" if choice.model in isa.table.cpu else ""
+    return _sketch(isa, method) + rows + cpu
+
+
+def _sketch(isa: Isa, method: str) -> str:
+    match method:
+        case "popcount":
+            return "fewest popcounts and gates on one bit position"
+        case "lookup":
+            most = next(bits for bits in INDEX_BITS if 1 << bits <= isa.word.lanes)
+            return f"least steady loop of lookup sketches with at most {most} positions"
+        case "dot":
+            return f"least steady loop of sketches whose instruction sums {DOT_POSITIONS} products"
+        case _:
+            return "least steady loop of sketches whose instruction multiplies bytes"

@@ -1,0 +1,51 @@
+"""What becomes of an entry that anybody may have written: checked again, or refused."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from bitsynth.errors import SpecError
+from bitsynth.proof.proved import Proved
+from bitsynth.spec.options import METHODS
+from bitsynth.store.entry import Entry, ProvedEntry, RunnerUp
+
+_MOST_REASON = 1000
+
+
+def accept(entry: Entry) -> ProvedEntry:
+    """The entry, proved by the checker and by its record of what Z3 discharged; SpecError says what does not hold."""
+    certificate, kernel = entry.certificate, entry.kernel
+    entry.choice.isa(kernel.isa)
+    proved = Proved.on_record(kernel, certificate.instructions)
+    found = ProvedEntry(proved, entry.choice, certificate.minimality, entry.cost.lower_bound, entry.runners_up)
+    again = found.entry
+    facts = {
+        "method": entry.method == again.method and entry.asked in ("", entry.method),
+        "channels": not entry.channels or (not kernel.swapped and kernel.columns <= entry.channels),
+        "runners-up": all(_plausible(x, entry.method) for x in entry.runners_up),
+        "minimality claims": all(c.isprintable() for c in certificate.minimality),
+        "lower bound": 0 <= entry.cost.lower_bound <= entry.cost.ops_per_128_mac,
+        "name": entry.name == again.name,
+        "lemmas": certificate.lemmas == again.certificate.lemmas,
+        "largest K": certificate.k_max == again.certificate.k_max,
+        "cost": entry.cost == again.cost,
+    }
+    if wrong := [what for what, holds in facts.items() if not holds]:
+        raise SpecError(f"{', '.join(wrong)} differ")
+    return found
+
+
+def accept_text(text: bytes) -> ProvedEntry:
+    """The same of an entry as JSON, such as a pickled kernel has."""
+    return accept(msgspec.json.decode(text, type=Entry))
+
+
+def _plausible(rival: RunnerUp, winner: str) -> bool:
+    """Whether it is another method, with a cost or with a reason of one line."""
+    if rival.method not in METHODS or rival.method == winner:
+        return False
+    if rival.cost is not None:
+        return 0 <= rival.cost < math.inf and not rival.why
+    return bool(rival.why) and rival.why.isprintable() and len(rival.why) < _MOST_REASON

@@ -1,0 +1,173 @@
+"""What is kept of a solved kernel: its program, why it is right, what it costs, and what else was tried.
+
+A `ProvedEntry` is made of a `Proved` kernel alone; an `Entry` is its text, which anyone may write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, NoReturn, final
+
+import msgspec
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import Isa, load
+from bitsynth.kernel.names import KernelName
+from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.wellformed import forms_used
+from bitsynth.proof.proved import Proved
+from bitsynth.schedule import cost
+from bitsynth.schedule.cost import Cost
+from bitsynth.spec.matmul import MatmulSpec
+from bitsynth.spec.options import Choice, scope
+
+FORMAT = 4
+
+
+class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why the kernel is right for every input, and what is claimed of its cost.
+
+    `lemmas` compose end to end and rest on `instructions`, one Z3 lemma a use of an
+    instruction form; `minimality` lists what was shown of the sketch, by UNSAT or by enumeration.
+    """
+
+    sketch: str
+    k_max: int
+    lemmas: tuple[str, ...]
+    instructions: tuple[str, ...]
+    minimality: tuple[str, ...]
+
+
+class RunnerUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A method that was tried too: its kernel's cost in the entry's model, or None and why it has none."""
+
+    method: str
+    cost: float | None
+    why: str
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One cached kernel of `method`, which was `asked` for or ("") the cheapest. `digest` covers everything else."""
+
+    format: int
+    name: str
+    method: str
+    asked: str
+    model: str
+    channels: int
+    runners_up: tuple[RunnerUp, ...]
+    kernel: Kernel
+    cost: Cost
+    certificate: Certificate
+    digest: str
+
+    @property
+    def sealed_digest(self) -> str:
+        """The digest the other fields call for."""
+        return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(self, digest=""))).hexdigest()
+
+    @property
+    def choice(self) -> Choice:
+        """What was asked for; SpecError where no such choice exists."""
+        return Choice(self.asked or None, self.certificate.sketch, self.model, self.channels)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ProvedEntry:
+    """A proved kernel, and what was claimed of it when it was solved, as `choice` asked; `entry` is its text.
+
+    Nothing is claimed of a kernel that is a form of another, `base`.
+    """
+
+    proved: Proved
+    choice: Choice
+    claims: tuple[str, ...]
+    bound: float
+    runners_up: tuple[RunnerUp, ...] = ()
+    base: ProvedEntry | None = None
+
+    def __init_subclass__(cls) -> NoReturn:
+        raise TypeError("what is proved has no other kinds")
+
+    def __post_init__(self) -> None:
+        if type(self.proved) is not Proved:
+            raise SpecError(f"a kernel is sealed by a proof, not by {type(self.proved).__name__}")
+
+    @cached_property
+    def entry(self) -> Entry:
+        """The text, sealed by its digest."""
+        kernel = self.proved.kernel
+        core = core_spec(kernel)
+        certificate = Certificate(
+            self.choice.sketch, core.k_max, self.proved.lemmas, self.proved.statements, self.claims
+        )
+        entry = Entry(
+            format=FORMAT,
+            name=str(KernelName.of(kernel, core)),
+            method=kernel.method,
+            asked=self.choice.method or "",
+            model=self.choice.model,
+            channels=self.choice.channels,
+            runners_up=self.runners_up,
+            kernel=kernel,
+            cost=self._cost(),
+            certificate=certificate,
+            digest="",
+        )
+        return msgspec.structs.replace(entry, digest=entry.sealed_digest)
+
+    def _cost(self) -> Cost:
+        """The kernel's cost; minimal if it was solved for, and its steady loop meets the sketch's lower bound."""
+        kernel, isa = self.proved.kernel, load(self.proved.kernel.isa)
+        minimal = self.base is None and cost.loop_ops_per_128_mac(isa, kernel) <= self.bound
+        return Cost(
+            ops_per_128_mac=round(cost.ops_per_128_mac(isa, kernel), 4),
+            lower_bound=self.bound,
+            minimal=scope(isa, kernel.method, self.choice) if minimal else "",
+            loads_per_128_mac=round(cost.loads_per_128_mac(isa, kernel), 4),
+            instructions=cost.instructions(kernel),
+            cycles={cpu: round(cost.cycles_per_128_mac(isa, kernel, cpu), 4) for cpu in _able(isa, kernel)},
+        )
+
+    def form(self, kernel: Kernel) -> ProvedEntry:
+        """The entry of another form of the kernel, derived once a process; SpecError where `Proved.form` refuses it."""
+        return self if kernel == self.proved.kernel else _form(self, kernel)
+
+    def __reduce__(self) -> tuple[Callable[..., ProvedEntry], tuple[Any, ...]]:
+        """As text, which is checked again where it is read."""
+        if self.base is not None:
+            return _form_of_text, (self.base, msgspec.json.encode(self.proved.kernel))
+        from bitsynth.store.accept import accept_text
+
+        return accept_text, (msgspec.json.encode(self.entry),)
+
+
+@lru_cache(maxsize=1024)
+def _form(found: ProvedEntry, kernel: Kernel) -> ProvedEntry:
+    return ProvedEntry(found.proved.form(kernel), found.choice, (), found.bound, (), found)
+
+
+def _form_of_text(base: ProvedEntry, text: bytes) -> ProvedEntry:
+    return base.form(msgspec.json.decode(text, type=Kernel))
+
+
+def require_proved(found: object) -> ProvedEntry:
+    """What was given, where that is proved; SpecError otherwise."""
+    if not isinstance(found, ProvedEntry):
+        raise SpecError(f"a kernel is made of what is proved, as `get_kernel` gives, not of {type(found).__name__}")
+    return found
+
+
+def core_spec(kernel: Kernel) -> MatmulSpec:
+    """The plain product of the kernel's widths."""
+    return MatmulSpec.plain(kernel.isa, kernel.act_bits, kernel.w_bits)
+
+
+def _able(isa: Isa, kernel: Kernel) -> list[str]:
+    """The CPUs that have every instruction of the kernel."""
+    used = forms_used(isa, kernel)
+    return [cpu for cpu in isa.table.cpu if used <= isa.for_cpu(cpu).instrs.keys()]

@@ -1,0 +1,141 @@
+"""Solved kernels as text: one JSON file a kernel, a user's folder over the shipped one.
+
+A file holds the program, its certificate and its cost; never C, never a pickle. Whatever
+is read is checked again (`load_entry`) before C is rendered from it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache as memoize
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from bitsynth import paths
+from bitsynth.errors import BitsynthError, Refuted, SpecError, ToolError
+from bitsynth.files import ADVICE, locked, read_file, replace_file, unwritable
+from bitsynth.kernel.names import KernelName
+from bitsynth.kernel.program import Kernel
+from bitsynth.spec.matmul import MatmulSpec
+from bitsynth.store.accept import accept
+from bitsynth.store.entry import FORMAT, Entry, ProvedEntry, require_proved
+
+
+def user_folder() -> Path:
+    """BITSYNTH_CACHE, else the platform's cache folder."""
+    if chosen := os.environ.get("BITSYNTH_CACHE"):
+        return Path(chosen)
+    return paths.user_cache() / "kernels"
+
+
+def folders() -> list[Path]:
+    """Where kernels are looked for: the user's first."""
+    return [user_folder(), paths.shipped_kernels()]
+
+
+def find(spec: MatmulSpec, variant: str) -> Path | None:
+    """The file of the kernel of `variant` (`Choice.variant`) for `spec`'s widths, None where it is not cached."""
+    core = spec.core
+    pattern = f"bs_mm_a{core.act.bits}u_w{core.wgt.bits}b_s32_{core.isa}_*.json"
+    return next((p for folder in folders() for p in _files(folder / core.isa / variant, pattern)), None)
+
+
+def named(name: str) -> Path:
+    """The file of the kernel called `name`, whatever its encodings; SpecError if there is none."""
+    wanted = KernelName.parse(name)
+    core = replace(wanted, spec=wanted.spec.core)
+    for folder in folders():
+        for where in (folder / core.spec.isa, *_subfolders(folder / core.spec.isa)):
+            if (path := where / f"{core}.json").is_file():
+                return path
+    raise SpecError(f"no kernel {name} in the cache; `bitsynth list` shows what there is, `bitsynth synth` makes one")
+
+
+def every() -> Iterator[Path]:
+    """All cached files, the user's over the shipped ones of the same place and name."""
+    seen: set[Path] = set()
+    for folder in folders():
+        for path in sorted(folder.glob("*/**/bs_mm_*.json")):
+            if (place := path.relative_to(folder)) not in seen:
+                seen.add(place)
+                yield path
+
+
+def place(path: Path) -> tuple[Path, Path]:
+    """The folder of kernels that a cached file is in, and where in it, its ending left out."""
+    folder = next(folder for folder in folders() if path.is_relative_to(folder))
+    return folder, path.relative_to(folder).with_suffix("")
+
+
+def _files(folder: Path, pattern: str) -> list[Path]:
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError as error:
+        raise ToolError(f"cannot read {folder}: {error.strerror or error}; {ADVICE}") from None
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.glob("*") if p.is_dir())
+
+
+def read_entry(path: Path) -> Entry:
+    """Decode a file and check its seal; SpecError says what is wrong and what to do."""
+    try:
+        entry = msgspec.json.decode(read_file(path), type=Entry)
+    except OSError as error:
+        raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SpecError(f"{path} is not a kernel of this version ({error}); {_REMEDY}") from None
+    if entry.format != FORMAT:
+        raise SpecError(f"{path} has format {entry.format}, this version reads {FORMAT}; {_REMEDY}")
+    if entry.digest != entry.sealed_digest:
+        raise SpecError(f"{path} was edited or damaged: its digest does not match; {_REMEDY}")
+    return entry
+
+
+_REMEDY = "delete it, or run `bitsynth synth --fresh` for its configuration"
+
+
+@memoize
+def load_entry(path: Path) -> ProvedEntry:
+    """The entry in `path`, accepted; SpecError says what of it does not check."""
+    entry = read_entry(path)
+    try:
+        found = accept(entry)
+        if path.stem != entry.name or path.parent.name != (entry.choice.variant or entry.kernel.isa):
+            raise SpecError("name, or sketch and cost model, differ from where it lies")
+    except BitsynthError as why:
+        raise SpecError(f"{path}: the certificate does not check: {_because(entry.kernel, why)}; {_REMEDY}") from None
+    return found
+
+
+def _because(kernel: Kernel, why: BitsynthError) -> str:
+    """Why the checker refuses a kernel, with an input it is wrong on where one is found."""
+    if not isinstance(why, Refuted):
+        return str(why)
+    from bitsynth.proof import counterexample
+
+    return f"{why}; {' '.join(counterexample.evidence(kernel).split())}"
+
+
+def store(found: ProvedEntry) -> Path:
+    """Write what was solved to the user's folder, in one step: readers see the old file or the new one.
+
+    Files of the same widths with another tile go: one process at a time, or two would remove each other's.
+    """
+    entry = require_proved(found).entry
+    if found.base is not None:
+        raise SpecError(f"{entry.name} is made of {found.base.entry.name} where it is wanted, not stored")
+    folder = user_folder() / entry.kernel.isa / entry.choice.variant
+    path = folder / f"{entry.name}.json"
+    with locked(user_folder() / "locks" / f"{entry.kernel.isa}.lock", partial(unwritable, path)):
+        replace_file(path, msgspec.json.format(msgspec.json.encode(entry), indent=1) + b"\n")
+        for old in _files(folder, f"{entry.name.rsplit('_', 1)[0]}_*.json"):
+            if old != path:
+                old.unlink(missing_ok=True)
+    load_entry.cache_clear()
+    return path

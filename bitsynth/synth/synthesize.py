@@ -1,0 +1,210 @@
+"""The line: spec -> sketches -> program -> proof, and what was found along the way."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bitsynth.errors import NoKernel, Refuted, SpecError
+from bitsynth.isa import cost_models
+from bitsynth.isa.load import Isa, load
+from bitsynth.kernel.program import Kernel
+from bitsynth.proof.proved import Proved
+from bitsynth.schedule import cost, k_in_lanes, n_in_lanes
+from bitsynth.sketches import paper
+from bitsynth.sketches.lanes import tables
+from bitsynth.sketches.popcount import compute
+from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
+from bitsynth.spec.matmul import MatmulSpec
+from bitsynth.spec.options import METHODS, Choice
+from bitsynth.store.entry import Entry, ProvedEntry, RunnerUp, core_spec
+
+ANY = Choice()
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One line of the report: what was done, what came out, and how long it took."""
+
+    name: str
+    found: str
+    verdict: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """A proved kernel, ready to be cached, and the stages that led to it."""
+
+    sealed: ProvedEntry
+    stages: tuple[Stage, ...]
+
+    @property
+    def entry(self) -> Entry:
+        return self.sealed.entry
+
+    @property
+    def seconds(self) -> float:
+        return sum(s.seconds for s in self.stages)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The cheapest kernel of one method, not proved yet; `claims` say why nothing in its sketch is cheaper."""
+
+    method: str
+    kernel: Kernel
+    claims: tuple[str, ...]
+    bound: float
+    stages: tuple[Stage, ...]
+
+
+def synthesize(
+    spec: MatmulSpec,
+    choice: Choice = ANY,
+    *,
+    rlimit: int = DEFAULT_RLIMIT,
+    progress: Progress = lambda what: None,
+) -> Synthesis:
+    """The cheapest kernel for `spec`'s widths among the methods of `choice`, proved for every input.
+
+    Raises NoKernel where the sketches are empty, Undecided where the budget is spent.
+    """
+    if rlimit < 1:
+        raise SpecError(f"the budget must be at least 1 resource unit, not {rlimit}")
+    isa, budget = choice.isa(spec.isa), Budget(rlimit, progress)
+    found, others = candidates(isa, spec.core, choice, budget, progress)
+    best = found[0]
+    progress("prove: lemmas and instruction uses")
+    clock = _Clock()
+    proved = Proved.by_solver(best.kernel, budget)
+    lemmas = len(proved.lemmas) + len(proved.obligations)
+    proof = clock.stage("prove", f"{lemmas} lemmas, K up to {spec.core.k_max:,}", "proved, checker agrees")
+    sealed = ProvedEntry(proved, choice, best.claims, best.bound, others)
+    return Synthesis(sealed, (*(s for c in found for s in c.stages), proof))
+
+
+def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progress = lambda what: None) -> Synthesis:
+    """The entry's sketches solved from scratch; Refuted where they do not give what the entry claims."""
+    forget()
+    found = synthesize(core_spec(entry.kernel), entry.choice, rlimit=rlimit, progress=progress)
+    again, isa = found.entry, load(entry.kernel.isa)
+    claimed = {
+        "method": again.method == entry.method,
+        "claims of minimality": again.certificate.minimality == entry.certificate.minimality,
+        "lower bound": again.cost.lower_bound == entry.cost.lower_bound,
+        "cost": len({cost.figure(isa, x.kernel, entry.model) for x in (again, entry)}) == 1,
+        "runners-up": again.runners_up == entry.runners_up,
+    }
+    if wrong := [what for what, same in claimed.items() if not same]:
+        raise Refuted(
+            f"{entry.name}: solved again, the sketches give other {' and '.join(wrong)} than the file claims. Its "
+            "proof is not in doubt; `bitsynth synth --fresh` writes it anew"
+        )
+    return found
+
+
+def candidates(
+    isa: Isa, spec: MatmulSpec, choice: Choice, budget: Budget, progress: Progress = lambda what: None
+) -> tuple[list[Candidate], tuple[RunnerUp, ...]]:
+    """A kernel of every method that has one, cheapest first, and what became of the other methods.
+
+    Raises NoKernel, saying why for each method, where there is none.
+    """
+    found: list[Candidate] = []
+    lacking: list[RunnerUp] = []
+    for method in (choice.method,) if choice.method else METHODS if choice.sketch == "exact" else ("popcount",):
+        progress(f"{method}: looking for kernels")
+        try:
+            found.append(_candidate(isa, spec, choice, method, budget, progress))
+        except NoKernel as why:
+            lacking.append(RunnerUp(method, None, str(why)))
+    if not found:
+        raise NoKernel("; ".join(x.why for x in lacking))
+    found.sort(key=lambda c: _across_methods(isa, c.kernel, choice.model))
+    rivals = (RunnerUp(c.method, round(cost.figure(isa, c.kernel, choice.model), 4), "") for c in found[1:])
+    return found, (*rivals, *lacking)
+
+
+def _across_methods(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
+    """Sort key of kernels of different methods: the figure to a tenth, rounded up, then what they read.
+
+    `bitsynth synth` says so where a runner-up has the lower figure.
+
+    Models leave loads out. The one case this decides is A1W1 of AVX-512, where the popcount
+    kernel is measured to be as fast as the lookup one or faster.
+    """
+    return math.ceil(round(10 * cost.figure(isa, kernel, model), 6)), cost.bytes_per_128_mac(kernel)
+
+
+def forget() -> None:
+    """Drop everything solved, so that the next synthesis is cold."""
+    compute.forget()
+    tables.forget()
+
+
+def _candidate(
+    isa: Isa, spec: MatmulSpec, choice: Choice, method: str, budget: Budget, progress: Progress
+) -> Candidate:
+    if choice.sketch == "paper":
+        return _paper(isa, spec, budget, progress)
+    if method == "popcount":
+        return _popcount(isa, spec, choice, budget, progress)
+    return _spread(isa, spec, method, choice, budget)
+
+
+def _popcount(isa: Isa, spec: MatmulSpec, choice: Choice, budget: Budget, progress: Progress) -> Candidate:
+    clock = _Clock()
+    solved = compute.solve(isa, spec, budget, progress)
+    found = f"{_many(solved.counts, 'popcount')}, {_many(solved.gates, 'gate')} a step"
+    first = clock.stage("popcount", found, f"minimal: {len(solved.claims)} claims, all unsat")
+    progress("popcount: reductions and tiles")
+    kernel = k_in_lanes.choose(isa, spec, solved.cover, choice.model, choice.channels)
+    scale = 128 / (isa.word.lanes * kernel.k_step // kernel.slot_bytes)
+    second = clock.stage("", _reduction(kernel), "minimal")
+    return Candidate("popcount", kernel, solved.claims, solved.bound * scale, (first, second))
+
+
+def _spread(isa: Isa, spec: MatmulSpec, method: str, choice: Choice, budget: Budget) -> Candidate:
+    clock = _Clock()
+    found = n_in_lanes.choose(isa, spec, method, choice.model, budget, choice.channels)
+    stage = clock.stage(method, f"{found.term}; {_reduction(found.kernel)}", "minimal")
+    return Candidate(method, found.kernel, found.claims, found.bound, (stage,))
+
+
+def _paper(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress) -> Candidate:
+    """CGO 2020's two sketches with its cost, program length (`sketches.paper`)."""
+    clock = _Clock()
+    found = paper.solve(isa, budget, progress)
+    first = clock.stage("compute", f"{len(found.pair)} instructions a plane pair", "minimal, shorter ones unsat")
+    progress("reduce: trees of the paper's instruction list")
+    kernel = k_in_lanes.around(isa, spec, paper.build(isa, spec, found, cost_models.metric(isa.name, "length")))
+    second = clock.stage("reduce", _reduction(kernel), "minimal")
+    bound = float(paper.lower_bound(spec, found.pair))
+    return Candidate("popcount", kernel, found.claims, bound, (first, second))
+
+
+class _Clock:
+    """Stages from the time between calls."""
+
+    def __init__(self) -> None:
+        self.last = time.perf_counter()
+
+    def stage(self, name: str, found: str, verdict: str) -> Stage:
+        before, self.last = self.last, time.perf_counter()
+        return Stage(name, found, verdict, self.last - before)
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def _reduction(kernel: Kernel) -> str:
+    """The accumulators' types, innermost first, and how often each is emptied."""
+    nests = {
+        " -> ".join(f"{loop.accs[0].type.split('x')[0]} x{loop.times:,}" for loop in p.loops) for p in kernel.passes
+    }
+    return " or ".join(sorted(nests)) + " -> s32"

@@ -1,0 +1,196 @@
+"""Which C compilers there are for an instruction set, and how each is spoken to."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bitsynth.errors import ToolError
+from bitsynth.host import features
+from bitsynth.isa import architecture
+from bitsynth.processes import tool
+from bitsynth.toolchain.cache import cache_folder
+
+if TYPE_CHECKING:
+    from bitsynth.isa.load import Isa
+    from bitsynth.isa.tables import IsaTable
+
+_PROBE = """\
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+size_t bs_probe(uint8_t *a, size_t n);
+size_t bs_probe(uint8_t *a, size_t n) { memset(a, 1, n); return 7; }
+"""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler for one architecture."""
+
+    name: str
+    family: str
+    command: tuple[str, ...]
+    arch: str
+    version: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables it must run with: zig keeps its caches in ours, HOME may be read-only."""
+        return _environment(self.family)
+
+    @property
+    def identity(self) -> str:
+        """What a cached library depends on."""
+        return f"{shlex.join(self.command)} {self.version}"
+
+    def flags(self, given: Sequence[str]) -> list[str]:
+        """`given` in this compiler's spelling."""
+        if self.family != "zig":
+            return list(given)
+        rest = [f for f in given if not f.startswith("-march=")]
+        march = [f.removeprefix("-march=") for f in given if f.startswith("-march=")]
+        return [f"-mcpu={_zig_cpu(self.arch, march[-1]) if march else 'baseline'}", *rest]
+
+
+def compilers(isa: Isa) -> list[Compiler]:
+    """Every compiler that builds code for `isa`, the preferred one first."""
+    return [c for c in candidates(isa.table.arch) if not problem(isa, c)]
+
+
+def preferred(isa: Isa) -> Compiler:
+    """The first compiler that works; ToolError says what to install if none does."""
+    tried = []
+    for compiler in candidates(isa.table.arch):
+        trouble = problem(isa, compiler)
+        if not trouble:
+            return compiler
+        tried.append(f"{compiler.name}: {trouble}")
+    raise ToolError("\n".join([f"no C compiler for {isa.name} ({isa.table.arch}): {advice(isa.table)}", *tried]))
+
+
+def advice(isa: IsaTable) -> str:
+    """What to install in order to compile for `isa`."""
+    return (
+        f"install {package(isa.arch)}, or `pip install 'bitsynth[emulator]'` for the compiler in ziglang, "
+        f"or name a compiler in {_variable(isa.arch)}"
+    )
+
+
+def package(arch: str) -> str:
+    """What to install for a compiler for `arch`, in words."""
+    return "gcc or clang" if arch == features.arch() else f"Debian's {architecture.named(arch).package}"
+
+
+def problem(isa: Isa, compiler: Compiler) -> str:
+    """Why `compiler` does not build a small library for `isa`; empty if it does."""
+    try:
+        probe(isa, compiler)
+    except ToolError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        return str(error)
+    return ""
+
+
+def probe(isa: Isa, compiler: Compiler) -> Path:
+    """A small library for `isa`: `bs_probe(array, n)` fills `n` bytes with 1 and returns 7."""
+    from bitsynth.toolchain.library import compile_for
+
+    return compile_for(isa, {"probe.c": f"#include <{isa.table.header}>\n{_PROBE}"}, compiler=compiler)
+
+
+def candidates(arch: str) -> Iterator[Compiler]:
+    """The compilers found for `arch`, tried or not."""
+    if forced := _forced(arch):
+        variable, command = forced
+        try:
+            yield _identify(shlex.join(command), command, arch)
+        except ToolError as error:
+            raise ToolError(f"{variable}: {error}") from None
+        return
+    for name, command in _found(arch):
+        try:
+            yield _identify(name, command, arch)
+        except ToolError:
+            continue
+
+
+def zig() -> tuple[str, ...]:
+    """The command of the zig compiler that pip installs, empty if it is not there."""
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None:
+        return ()
+    folders = list(spec.submodule_search_locations or [])
+    own = Path(folders[0]) / "zig" if folders else Path()
+    return (str(own),) if own.is_file() else (sys.executable, "-m", "ziglang")
+
+
+def _forced(arch: str) -> tuple[str, tuple[str, ...]] | None:
+    """The variable of the environment that names a compiler for `arch`, and its command."""
+    for variable in (_variable(arch), *(["BITSYNTH_CC"] if arch == features.arch() else [])):
+        try:
+            words = shlex.split(os.environ.get(variable, ""))
+        except ValueError as error:
+            raise ToolError(f"{variable} names no command: {error}") from None
+        if words:
+            path = shutil.which(words[0])
+            return variable, (os.path.abspath(path) if path else words[0], *words[1:])
+    return None
+
+
+def _variable(arch: str) -> str:
+    return "BITSYNTH_CC_" + arch.upper()
+
+
+def _found(arch: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    native = arch == features.arch() and not (sys.platform != "linux" and _emulated())
+    table = architecture.named(arch)
+    if not native:
+        for name in table.gcc:
+            if path := shutil.which(name):
+                yield name, (path,)
+        if path := shutil.which("clang"):
+            yield "clang", (path, *table.clang)
+    else:
+        named = [n for n in ("gcc", "clang", "cc") if shutil.which(n)]
+        for name in named if len(named) == 1 else [n for n in named if n != "cc"]:
+            yield name, (str(shutil.which(name)),)
+    if command := zig():
+        yield "zig", (*command, "cc", *([] if native else table.zig))
+
+
+def _emulated() -> bool:
+    """Whether the environment asks for an emulator, which runs Linux's file format."""
+    return os.environ.get("BITSYNTH_RUNNER", "native") != "native"
+
+
+@lru_cache
+def _identify(name: str, command: tuple[str, ...], arch: str) -> Compiler:
+    zig_words = next((i for i, word in enumerate(command) if Path(word).stem in {"zig", "ziglang"}), -1) + 1
+    if zig_words:
+        number = tool.run([*command[:zig_words], "version"], Path("/"), _environment("zig"))
+        return Compiler(name, "zig", command, arch, f"zig {number.strip()}")
+    text = tool.run([*command, "--version"], Path("/"), {})
+    family = "clang" if "clang" in text.lower() else "gcc"
+    return Compiler(name, family, command, arch, text.partition("\n")[0].strip())
+
+
+def _environment(family: str) -> dict[str, str]:
+    if family != "zig":
+        return {}
+    own = str(cache_folder() / "zig")
+    return {k: os.environ.get(k, own) for k in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
+
+
+def _zig_cpu(arch: str, march: str) -> str:
+    base, *extras = march.split("+")
+    return "+".join([architecture.named(arch).zig_cpu.get(base, base.replace("-", "_")), *extras])

@@ -1,0 +1,190 @@
+"""Shared libraries from C text, kept in a content-addressed cache."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shlex
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.files import file_lock, locked
+from bitsynth.host import features
+from bitsynth.host.placement import runs_natively
+from bitsynth.processes import tool
+from bitsynth.toolchain.cache import cache_folder, require_own, trusted
+from bitsynth.toolchain.compiler import Compiler, preferred
+
+if TYPE_CHECKING:
+    from bitsynth.isa.load import Isa, Requirements
+
+_FORMAT = "1"
+_DIGEST = "sha256"
+_KEY_DIGITS = 32
+_PARTS = f"{'[0-9a-f]' * _KEY_DIGITS}.part-*"
+"""Folders of compilations that have not ended, each made under the lock of its key."""
+_FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fdiagnostics-color=never")
+SUPPORT = Path(__file__).parent / "support"
+"""What freestanding code is linked with, and what drives it under qemu."""
+
+
+def compile_for(
+    isa: Isa,
+    sources: Mapping[str, str],
+    *,
+    needs: Requirements | None = None,
+    flags: Sequence[str] = (),
+    shared: bool = True,
+    compiler: Compiler | None = None,
+) -> Path:
+    """Compile C files for `isa`; the path of the shared library, or of the executable.
+
+    `sources` maps file names to text: `.c` files are compiled, `.h` files can be
+    included. `needs` is what the code uses of `isa`, the base alone if not given. `flags`
+    go to the compiler and to the linker. The same sources, flags and compiler give the
+    same path at once; a build that was interrupted leaves nothing, and what is damaged since,
+    by the digest beside it, is compiled again. Nobody but the user and root can have written
+    what the path names, nor can write it until it is loaded (`folder.trusted`); where that
+    does not hold, or the cache cannot be written, ToolError says why.
+    """
+    for name in sources:
+        if Path(name).name != name or Path(name).suffix not in {".c", ".h"}:
+            raise SpecError(f"{name!r} is no plain name of a .c or .h file")
+    compiler = compiler or preferred(isa)
+    hosted = runs_natively(isa.table)
+    files = dict(sources)
+    if shared and not hosted:
+        files["bs_support.c"] = (SUPPORT / "runtime.c").read_text(encoding="utf-8")
+    chosen = compiler.flags([*(needs or isa.requirements()).cc_flags, *flags])
+    compile_flags = [*_FLAGS, *chosen]
+    link_flags = [*_link_flags(compiler, shared, hosted), *chosen]
+    return _build(compiler, files, compile_flags, link_flags, "library.so" if shared else "program")
+
+
+def _link_flags(compiler: Compiler, shared: bool, hosted: bool) -> list[str]:
+    if not shared:
+        return [] if compiler.arch == features.arch() else ["-static"]
+    if not hosted:
+        return ["-shared", "-nostdlib", "-Wl,-z,defs"]
+    # Linking zig's own libc takes it seconds; the process that loads the library has one.
+    return ["-shared", "-nostdlib"] if compiler.family == "zig" and sys.platform == "linux" else ["-shared"]
+
+
+def _build(
+    compiler: Compiler, files: Mapping[str, str], compile_flags: Sequence[str], link_flags: Sequence[str], name: str
+) -> Path:
+    parts = [_FORMAT, compiler.identity, *compile_flags, "", *link_flags, name]
+    parts += [f"{len(k)} {len(v)} {k} {v}" for k, v in sorted(files.items())]
+    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_KEY_DIGITS]
+    folder = cache_folder()
+    try:
+        target = trusted(folder) / key / name
+        if not _whole(target):
+            with _locked(target.parents[1], key):
+                if not _whole(target):
+                    _build_in_place(compiler, files, compile_flags, link_flags, target)
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    return target
+
+
+def _whole(product: Path) -> bool:
+    """Whether a library or program is what was compiled, by the digest beside it; PermissionError if it is not ours."""
+    digest = product.with_name(_DIGEST)
+    try:
+        found = {place: place.lstat() for place in (product.parent, product, digest)}
+        for place, status in found.items():
+            require_own(place, status)
+        plain = stat.S_ISREG(found[product].st_mode) and stat.S_ISREG(found[digest].st_mode)
+        return plain and digest.read_bytes() == _digest(product)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _digest(product: Path) -> bytes:
+    with product.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest().encode()
+
+
+@contextmanager
+def _locked(folder: Path, key: str) -> Iterator[None]:
+    with locked(_lock(folder, key), partial(_unusable, folder)):
+        _sweep(folder, key)
+        yield
+
+
+def _sweep(folder: Path, key: str) -> None:
+    """Remove what killed compilations left: parts under locks that are free, or under that of `key`, which is ours."""
+    for part in folder.glob(_PARTS):
+        ours = part.name[:2] == key[:2]
+        with suppress(OSError, SpecError), nullcontext() if ours else file_lock(_lock(folder, part.name)).acquire(0):
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _lock(folder: Path, key: str) -> Path:
+    return folder / "locks" / f"{key[:2]}.lock"
+
+
+def _build_in_place(
+    compiler: Compiler, files: Mapping[str, str], compile_flags: Sequence[str], link_flags: Sequence[str], target: Path
+) -> None:
+    work = Path(tempfile.mkdtemp(prefix=f"{target.parent.name}.part-", dir=target.parents[1]))
+    try:
+        for name, text in files.items():
+            (work / name).write_text(text, encoding="utf-8")
+        product = work / target.name
+        _run_compiler(compiler, files, compile_flags, link_flags, product)
+        product.chmod(0o700)
+        product.with_name(_DIGEST).write_bytes(_digest(product))
+        product.with_name(_DIGEST).chmod(0o600)
+        if target.parent.is_dir():
+            shutil.rmtree(target.parent)
+        target.parent.unlink(missing_ok=True)
+        os.replace(work, target.parent)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _run_compiler(
+    compiler: Compiler, files: Mapping[str, str], compile_flags: Sequence[str], link_flags: Sequence[str], product: Path
+) -> None:
+    work = product.parent
+    scratch = work / "scratch"
+    scratch.mkdir()
+    env = {"TMPDIR": str(scratch), **compiler.environment}
+    objects = []
+    for source in sorted(f for f in files if f.endswith(".c")):
+        objects.append(work / f"{source}.o")
+        _make(objects[-1], [*compiler.command, *compile_flags, "-c", source, "-o", objects[-1].name], env)
+    _make(product, [*compiler.command, "-o", product.name, *(o.name for o in objects), *link_flags], env)
+    shutil.rmtree(scratch)
+    for file in objects:
+        file.unlink()
+
+
+def _make(output: Path, command: Sequence[str], env: Mapping[str, str]) -> None:
+    """Run a command that is to write `output`; OSError where the disk was full, ToolError for any other failure."""
+    try:
+        tool.run(command, output.parent, env)
+    except ToolError as error:
+        for full in (errno.ENOSPC, errno.EDQUOT):
+            if os.strerror(full) in str(error):
+                raise OSError(full, os.strerror(full)) from None
+        raise
+    if not output.is_file() or not output.stat().st_size:
+        raise ToolError(f"{shlex.join(command)} ended with exit code 0 but wrote nothing to {output.name}")
+
+
+def _unusable(folder: Path, error: OSError) -> ToolError:
+    return ToolError(
+        f"cannot use the build cache {folder}: {error.strerror or error}; set BITSYNTH_BUILD_CACHE to another folder"
+    )

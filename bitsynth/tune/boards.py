@@ -1,0 +1,120 @@
+"""Several boards at work, a thread each: one that fails is left out, and the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
+from typing import TypeVar
+
+from bitsynth.device import Device
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.host.placement import no_times
+from bitsynth.isa.load import load
+from bitsynth.kernel.wellformed import needs
+from bitsynth.store.entry import Entry
+
+T = TypeVar("T")
+Tell = Callable[[str], object]
+
+
+class Boards:
+    """Boards of one kind; `lost` says why those are that failed, `tell` is told at once if others go on."""
+
+    def __init__(self, devices: Sequence[Device], tell: Tell) -> None:
+        self.devices, self.lost, self._tell = tuple(devices), dict[Device, str](), tell
+        self.kind = _kind(self.devices)
+
+    @property
+    def left(self) -> list[Device]:
+        return [d for d in self.devices if d not in self.lost]
+
+    def have(self, entry: Entry) -> bool:
+        """Whether all have what the kernel needs."""
+        isa = load(entry.kernel.isa)
+        wanted = needs(isa, entry.kernel).host
+        return not any(d.facts().lacking(isa.table.arch, wanted) for d in self.devices)
+
+    def each(self, work: Callable[[Device], object]) -> None:
+        """Do `work` with every board that is left, at once; ToolError where then none is.
+
+        A board whose work ends in a ToolError is lost; any other exception ends the work of all.
+        """
+        with ThreadPoolExecutor(len(self.left)) as threads:
+            working = {threads.submit(work, device): device for device in self.left}
+            try:
+                for done in as_completed(working):
+                    self._note(working[done], done)
+            except BaseException:
+                self._stop()
+                raise
+        if not self.left:
+            raise self._none_left()
+
+    def one(self, work: Callable[[Device], T]) -> T:
+        """Do `work` with a board that is left, with the next where that one is lost; ToolError where all are."""
+        for device in self.left:
+            try:
+                return work(device)
+            except ToolError as why:
+                self._lose(device, why)
+        raise self._none_left()
+
+    def _stop(self) -> None:
+        for device in self.devices:
+            device.stop()
+
+    def _note(self, device: Device, done: Future[object]) -> None:
+        try:
+            done.result()
+        except ToolError as why:
+            self._lose(device, why)
+
+    def _lose(self, device: Device, why: ToolError) -> None:
+        self.lost[device] = str(why)
+        if self.left:
+            self._tell(str(why))
+
+    def _none_left(self) -> ToolError:
+        reasons = dict.fromkeys(self.lost.values())
+        return ToolError(f"{'no board is left: ' if len(reasons) > 1 else ''}{'; '.join(reasons)}")
+
+
+@contextmanager
+def opened(hosts: Sequence[str], isa: str, tell: Tell, emulator: str = "") -> Iterator[Boards]:
+    """Boards that run `isa`; ToolError where one cannot be reached or does not, SpecError where times are no use."""
+    with ExitStack() as stack:
+        devices = [stack.enter_context(Device(host, emulator=emulator)) for host in dict.fromkeys(hosts)]
+        for device in devices:
+            if device.emulated_by:
+                raise no_times(
+                    f"{device.host} runs programs by {device.emulated_by}",
+                    f"name a board whose own processor runs {isa}",
+                )
+            device.require(isa, load(isa).requirements())
+        _require_apart(devices)
+        yield Boards(devices, tell)
+
+
+def _require_apart(devices: Sequence[Device]) -> None:
+    """SpecError where two are one, by what a system says of its start: no other has the same."""
+    first = dict[str, Device]()
+    for device in devices:
+        boot = device.facts().boot
+        if boot and (other := first.setdefault(boot, device)) is not device:
+            raise SpecError(
+                f"{other.host} and {device.host} are one board: what runs for one makes the other's times useless; "
+                "name it once"
+            )
+
+
+def _kind(devices: Sequence[Device]) -> str:
+    """What processor they have; SpecError where they differ."""
+    first = devices[0].facts().kind
+    for other in devices[1:]:
+        if (kind := other.facts().kind) != first:
+            raise SpecError(
+                f"{devices[0].host} has {first}, {other.host} {kind}: what is fast on one need not be on the other; "
+                "tune them one after the other"
+            )
+    return first

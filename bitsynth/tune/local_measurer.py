@@ -1,0 +1,54 @@
+"""A schedule beside the default one, in this process: same bits, and how long each takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.bench.burst import burst
+from bitsynth.errors import Refuted
+from bitsynth.layers import Conv2d
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.layers.tuned import Problem
+from bitsynth.tune.measurer import Timing
+from bitsynth.tune.operands import Operands
+
+BURST = 3
+SAMPLE_NS = 1_000_000
+
+
+class Beside:
+    """The layer of a problem by the `default` schedule, and others beside it."""
+
+    def __init__(self, problem: Problem, default: LayerSchedule) -> None:
+        self.operands = Operands(problem)
+        self.codes, self.threads = self.operands.codes, problem.threads
+        self.default = self.operands.layer(default)
+        self.expected = self.default.run(self.codes)
+        self.calls = self._calls()
+
+    def _calls(self) -> int:
+        """How many calls take about SAMPLE_NS."""
+        return max(1, round(SAMPLE_NS / self._time(self.default, 1)))
+
+    def _time(self, layer: Conv2d, calls: int) -> float:
+        out = np.empty_like(self.expected)
+        return min(burst(lambda: layer._call(self.codes, out, calls), BURST, self.threads)) / calls
+
+    def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
+        """The fastest of `rounds` bursts of each, in turn: what others do to the machine is no part of it."""
+        layer = self.operands.layer(schedule)
+        self._check(schedule, layer.run(self.codes))
+        times = [[self._time(x, self.calls) for x in (self.default, layer)] for _ in range(rounds)]
+        default, mine = np.min(times, axis=0)
+        return Timing(float(mine), float(default))
+
+    def _check(self, schedule: LayerSchedule, got: NDArray[Any]) -> None:
+        if wrong := int((got != self.expected).sum()):
+            where = tuple(int(i) for i in np.argwhere(got != self.expected)[0])
+            raise Refuted(
+                f"{schedule} gives other results than {self.default.schedule} in {wrong:,} of {got.size:,} sums: "
+                f"{got[where]}, not {self.expected[where]}, at {where} of {self.operands.problem}"
+            )

@@ -1,0 +1,83 @@
+"""Tune one problem: trials until the study has enough, then its best beside the default once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bitsynth.errors import ToolError
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.tune.measurer import Measurer, Timing, TrialFailed
+from bitsynth.tune.study import Study
+
+ROUNDS = 15
+FINAL_ROUNDS = 45
+FINALISTS = 3
+Progress = Callable[[str, int, int], object]
+Ranked = list[tuple[LayerSchedule, Timing]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The schedule to take, its times; the trials of the study, and why those failed that did."""
+
+    schedule: LayerSchedule
+    timing: Timing
+    trials: int
+    failures: tuple[str, ...]
+
+
+def tune(study: Study, measurer: Measurer, trials: int, progress: Progress) -> Result:
+    """Measure until `study` has `trials`, and choose; ToolError where the default schedule cannot be measured.
+
+    Refuted, at once, where a schedule gives other results than it should.
+    """
+    study.enqueue_priors()
+    explore(study, measurer, trials, progress)
+    return choose(study, measurer, trials, progress)
+
+
+def explore(study: Study, measurer: Measurer, trials: int, progress: Progress) -> None:
+    """Measure until `study` has `trials`; several threads may at once, each with a measurer of its own."""
+    while True:
+        done, ranked = study.finished, study.ranked()
+        with study.trial(trials, measurer.longest_s) as running:
+            if running is None:
+                return
+            progress(f"{done + 1} of {trials}{_best(ranked)}, now {running.schedule}", done, trials)
+            try:
+                running.done(measurer.measure(running.schedule, ROUNDS))
+            except TrialFailed as why:
+                _require_default(study, running.schedule, why)
+                running.failed(str(why))
+
+
+def _best(ranked: Ranked) -> str:
+    return f", best {ranked[0][1].nanoseconds / 1e6:.4f} ms, {ranked[0][1].ratio:.2f} of default" if ranked else ""
+
+
+def _require_default(study: Study, schedule: LayerSchedule, why: TrialFailed) -> None:
+    if schedule == study.space.priors[0]:
+        raise ToolError(f"the default schedule, {schedule}, cannot be measured: {why}") from None
+
+
+def choose(study: Study, measurer: Measurer, trials: int, progress: Progress) -> Result:
+    """The fastest of the best few, measured anew; the default where none is faster: noise chose them too."""
+    ranked = study.ranked()
+    progress(f"the best once more{_best(ranked)}", trials, trials)
+    schedule, timing = _fastest(study, measurer, ranked)
+    return Result(schedule, timing, study.finished, tuple(study.failures))
+
+
+def _fastest(study: Study, measurer: Measurer, ranked: Ranked) -> tuple[LayerSchedule, Timing]:
+    default = study.space.priors[0]
+    found = []
+    for schedule in dict.fromkeys([default, *(s for s, _ in ranked[:FINALISTS])]):
+        try:
+            found.append((schedule, measurer.measure(schedule, FINAL_ROUNDS)))
+        except TrialFailed as why:
+            _require_default(study, schedule, why)
+    best, timing = min(found[1:], key=lambda x: x[1].ratio, default=found[0])
+    if best != default and timing.ratio < 1:
+        return best, timing
+    return default, Timing(timing.default_nanoseconds, timing.default_nanoseconds)

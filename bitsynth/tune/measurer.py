@@ -1,0 +1,41 @@
+"""What measures a schedule: a process of this machine (`process.py`), or anything that keeps this promise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from bitsynth.layers.schedule import LayerSchedule
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Nanoseconds a call, of a schedule and of the default one beside it."""
+
+    nanoseconds: float
+    default_nanoseconds: float
+
+    @property
+    def ratio(self) -> float:
+        """Below 1 is faster than the default; what studies compare, for it holds across machines and loads."""
+        return self.nanoseconds / self.default_nanoseconds
+
+
+class TrialFailed(Exception):
+    """A schedule was not measured, and why: it is lost, the study goes on."""
+
+
+class Measurer(Protocol):
+    """Measures schedules of one problem."""
+
+    @property
+    def longest_s(self) -> float:
+        """Seconds after which `measure` is through, but for what it takes to end what it started."""
+        ...
+
+    def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
+        """The default and `schedule` in turn, `rounds` times each; TrialFailed where that was not to be had.
+
+        Refuted where its results are not those of the default schedule, to the bit.
+        """
+        ...

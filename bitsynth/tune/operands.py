@@ -1,0 +1,58 @@
+"""What schedules of a problem are measured on: seeded random weights and activations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.layers import Conv2d
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.layers.tuned import Problem
+
+
+class Operands:
+    """Weights (OC, IC / groups, KH, KW) and codes of one image, channels last."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, g = problem, problem.geometry
+        rng, spec = np.random.default_rng(0), problem.spec()
+        shape = g.out_channels, g.in_channels // g.groups, *g.kernel
+        self.weight = rng.choice([spec.wgt.value(c) for c in spec.wgt.codes], shape)
+        self.codes = rng.integers(0, 1 << problem.act_bits, (1, *problem.image, g.in_channels), np.uint8)
+
+    def layer(self, schedule: LayerSchedule) -> Conv2d:
+        """The layer by `schedule`."""
+        p, g = self.problem, self.problem.geometry
+        return Conv2d(
+            self.weight,
+            p.act_bits,
+            p.w_bits,
+            stride=g.stride,
+            padding=g.padding,
+            dilation=g.dilation,
+            groups=g.groups,
+            isa=p.isa,
+            threads=p.threads,
+            schedule=schedule,
+        )
+
+    def exact(self) -> NDArray[Any]:
+        """The layer's sums by numpy, tap by tap, in doubles: they hold every int32."""
+        g = self.problem.geometry
+        top, left, bottom, right = g.padding
+        padded = np.pad(self.codes[0].astype(float), ((top, bottom), (left, right), (0, 0)))
+        sums = np.zeros((g.groups, *g.output(*self.problem.image), g.out_channels // g.groups))
+        weight = self.weight.astype(float).reshape(g.groups, -1, *self.weight.shape[1:])
+        for tap in np.ndindex(g.kernel):
+            seen = padded[tuple(map(_seen, tap, g.stride, g.dilation, sums.shape[1:3]))]
+            by_group = seen.reshape(*seen.shape[:2], g.groups, -1).transpose(2, 0, 1, 3)
+            sums += by_group @ weight[..., *tap].transpose(0, 2, 1)[:, None]
+        return sums.transpose(1, 2, 0, 3).reshape(1, *sums.shape[1:3], -1).astype(np.int32)
+
+
+def _seen(tap: int, stride: int, dilation: int, outputs: int) -> slice:
+    """Where outputs find what one tap multiplies, along one axis."""
+    first = tap * dilation
+    return slice(first, first + stride * (outputs - 1) + 1, stride)

@@ -1,0 +1,71 @@
+"""What tuning came to: the result where layers look for it, the study's file, and the boards' shares."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bitsynth.host.facts import Facts
+from bitsynth.isa.load import load
+from bitsynth.layers import tuned as store
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.layers.tuned import Problem, Tuned
+from bitsynth.toolchain.compiler import preferred
+from bitsynth.tune.loop import Result
+
+
+@dataclass
+class Share:
+    """What a board did of a study, what it was like before and after if it said so, and why it was lost if it was."""
+
+    host: str
+    before: Facts = field(default_factory=Facts)
+    after: Facts = field(default_factory=Facts)
+    trials: int = 0
+    lost: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was found, what is stored of it and where, and the study's file; who measured, unless this machine did."""
+
+    tuned: Tuned
+    result: Result
+    stored: Path
+    study: Path
+    shares: tuple[Share, ...] = ()
+
+
+def compiler(problem: Problem) -> str:
+    """What trials are compiled with."""
+    return preferred(load(problem.isa)).version
+
+
+def study_file(problem: Problem, processor: str) -> Path:
+    """Where trials are kept unless told otherwise: a file an instruction set, widths and kind of `processor`."""
+    kind = re.sub(r"[^a-z0-9]+", "-", f"-{processor}".lower()).rstrip("-")
+    return store.user_folder() / "studies" / f"{problem.isa}-a{problem.act_bits}w{problem.w_bits}{kind}.journal"
+
+
+def best(problem: Problem, result: Result, default: LayerSchedule, processor: str, board: str = "") -> Tuned:
+    """The result as it is stored; NoKernel where a kernel is gone."""
+    mine, compared = (store.entry_of(problem, schedule) for schedule in (result.schedule, default))
+    return Tuned(
+        problem,
+        result.schedule,
+        mine.name,
+        mine.kernel.digest,
+        result.timing.nanoseconds,
+        default,
+        compared.kernel.digest,
+        result.timing.default_nanoseconds,
+        compiler(problem),
+        processor,
+        board,
+    )
+
+
+def stored(tuned: Tuned, folder: Path | None) -> Path:
+    """Store it in `folder`, the user's by default."""
+    return store.store(tuned, folder or store.user_folder())

@@ -1,0 +1,74 @@
+"""A measurer in a process of its own, which may crash or hang: it is killed, and the next trial starts another."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from bitsynth.errors import Refuted
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.layers.tuned import Problem
+from bitsynth.processes.worker import Worker
+from bitsynth.tune.measurer import Timing, TrialFailed
+from bitsynth.tune.worker import Answer, Question, Start
+
+COMMAND = (sys.executable, "-P", "-m", "bitsynth.tune.worker")
+
+
+@contextmanager
+def started(
+    problem: Problem, default: LayerSchedule, timeout_s: float, command: Sequence[str] = COMMAND
+) -> Iterator[Process]:
+    """A measurer of `problem`, whose process is killed in the end."""
+    process = Process(Start(problem, default), timeout_s, command)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+class Process:
+    """Asks `command` for times, no longer than `timeout_s` at a time."""
+
+    def __init__(self, start: Start, timeout_s: float, command: Sequence[str]) -> None:
+        self.start, self.timeout_s, self.command = start, timeout_s, command
+        self._worker: Worker | None = None
+
+    @property
+    def longest_s(self) -> float:
+        return self.timeout_s
+
+    def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
+        try:
+            said = msgspec.json.decode(self._ask(Question(schedule, rounds)), type=Answer)
+        except msgspec.DecodeError as error:
+            self.kill()
+            raise TrialFailed(f"its worker gave no answer: {error}") from None
+        if said.refuted:
+            raise Refuted(said.refuted)
+        if said.failed:
+            raise TrialFailed(said.failed)
+        return Timing(said.nanoseconds, said.default_nanoseconds)
+
+    def _ask(self, question: Question) -> bytes:
+        """The line that answers; TrialFailed where the worker ends or takes too long, which ends it."""
+        if self._worker is None:
+            self._worker = Worker(self.command)
+            self._worker.tell(msgspec.json.encode(self.start))
+        worker = self._worker
+        with worker.child.limited(self.timeout_s):
+            worker.tell(msgspec.json.encode(question))
+            if (line := worker.line()).endswith(b"\n"):
+                return line
+        why = f"took longer than {self.timeout_s:g} s" if worker.child.killed else f"its worker {worker.ending()}"
+        self.kill()
+        raise TrialFailed(why)
+
+    def kill(self) -> None:
+        """End the worker and what it started."""
+        if self._worker:
+            self._worker.close()
+        self._worker = None

@@ -1,0 +1,78 @@
+"""Tune on boards: a study in a file that all of them work on, and the result where layers look for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from bitsynth.device import Device, Facts
+from bitsynth.layers.tuned import Problem
+from bitsynth.tune.board_measurer import Board, default_work
+from bitsynth.tune.boards import Boards
+from bitsynth.tune.loop import Progress, Result, choose, explore
+from bitsynth.tune.operands import Operands
+from bitsynth.tune.outcome import Outcome, Share, best, compiler, stored, study_file
+from bitsynth.tune.space import space
+from bitsynth.tune.study import Study, open_study
+
+
+def require(boards: Boards, problem: Problem) -> None:
+    """NoKernel where no kernel is for all of `boards`."""
+    space(problem, boards.have)
+
+
+def tuned(
+    boards: Boards,
+    problem: Problem,
+    trials: int,
+    timeout_s: float,
+    study: Path | None,
+    folder: Path | None,
+    progress: Progress,
+) -> Outcome:
+    """Work on the study of `problem` until it has `trials`, and store its best in `folder`, the user's by default.
+
+    The study is of one kind of processor. A board that disappears loses its trial; ToolError where none is left.
+    """
+    found, path = space(problem, boards.have), study or study_file(problem, boards.kind)
+    opened = open_study(path, problem, found, f"{found.seal} {compiler(problem)} {boards.kind}")
+    opened.enqueue_priors()
+    work = _Work(opened, Operands(problem), trials, timeout_s, progress)
+    boards.each(work.explore)
+    result, facts = boards.one(work.choose)
+    mine = best(problem, result, found.priors[0], boards.kind, str(facts))
+    return Outcome(mine, result, stored(mine, folder), path, work.shares(boards.lost))
+
+
+class _Work:
+    """What every board does, in a thread of its own."""
+
+    def __init__(self, study: Study, operands: Operands, trials: int, timeout_s: float, progress: Progress) -> None:
+        self.study, self.operands, self.trials, self.timeout_s = study, operands, trials, timeout_s
+        self.progress, self._shares = progress, dict[Device, Share]()
+        self._default = default_work(operands, study.space.priors[0])
+
+    def explore(self, device: Device) -> None:
+        """Trials until there are enough."""
+        share = self._shares[device] = Share(device.host)
+        share.before = share.after = device.facts_now()
+        measurer = self._measurer(device)
+        try:
+            explore(self.study, measurer, self.trials, self._told_by(device))
+        finally:
+            share.trials = measurer.measured
+        share.after = device.facts_now()
+
+    def choose(self, device: Device) -> tuple[Result, Facts]:
+        """The result, and what the board was like after it."""
+        return choose(self.study, self._measurer(device), self.trials, self._told_by(device)), device.facts_now()
+
+    def shares(self, lost: Mapping[Device, str]) -> tuple[Share, ...]:
+        return tuple(replace(share, lost=lost.get(device, "")) for device, share in self._shares.items())
+
+    def _measurer(self, device: Device) -> Board:
+        return Board(device, self.operands, self._default, self.timeout_s)
+
+    def _told_by(self, device: Device) -> Progress:
+        return lambda message, done, total: self.progress(f"{device.host}: {message}", done, total)

@@ -1,0 +1,160 @@
+"""The schedules that are tried: every cached kernel for layers, in words of any width, and every way to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from bitsynth.kernel.program import BIT_AXES
+from bitsynth.layers.default import Candidate, Fits, Plan, plans
+from bitsynth.layers.schedule import GATHERS, LayerSchedule
+from bitsynth.layers.tuned import Problem, known_for
+from bitsynth.spec.options import Choice
+
+Params = dict[str, Any]
+BLOCKS = (0, 32, 64, 128, 256, 512, 1024)
+"""Pixels of a block."""
+BANDS = (0, 1, 2, 4, 7, 14, 28)
+"""Output rows of a band."""
+UNROLLS = (0, 2, 4, 8)
+"""Times a kernel's loop is unrolled; compilers left to themselves do not unroll it."""
+FLUSHES = (2, 4)
+"""Parts of the steps there may be between flushes: inputs that passes share are still near after fewer."""
+_PRIORS = 8
+
+
+class Trial(Protocol):
+    """As optuna's."""
+
+    def suggest_categorical(self, name: str, choices: Any) -> Any: ...
+    def suggest_int(self, name: str, low: int, high: int) -> int: ...
+
+
+@dataclass(frozen=True)
+class Space:
+    """What may be chosen for a problem: kernels by instruction set and variant, and more."""
+
+    problem: Problem
+    kernels: Mapping[str, Candidate]
+    blocks: tuple[int, ...]
+    bands: tuple[int, ...]
+    priors: tuple[LayerSchedule, ...]
+    """What to try first: the default, then what was tuned before or elsewhere, then the cost model's best plans."""
+    seal: str
+    """The kernels' digests and the default: times of others are not comparable."""
+
+    def suggest(self, trial: Trial) -> LayerSchedule:
+        """The schedule of a trial: what makes no difference is not asked for."""
+        name, gather = _choose(trial, "kernel", tuple(self.kernels)), _choose(trial, "gather", GATHERS)
+        found = self.kernels[name]
+        most = found.entry.kernel.rows
+        rows = trial.suggest_int(_own("rows", name), 1, most) if most > 1 else 1
+        return LayerSchedule(
+            found.isa,
+            found.method,
+            found.channels,
+            gather,
+            rows if rows < most else 0,
+            _choose(trial, "columns_first", (False, True)) if self._direct(found).column_tiles > 1 else False,
+            _choose(trial, "block_rows", self.blocks),
+            _choose(trial, "band_rows", self.bands) if gather != "indirect" else 0,
+            flush_steps=_choose(trial, _own("flush", name), (0, *self._flushes(found))),
+            unroll=_choose(trial, _own("unroll", name), _unrolls(found)),
+            bit_axis=_choose(trial, "bit_axis", BIT_AXES) if found.entry.kernel.bit_axes == BIT_AXES else "inner",
+        )
+
+    def proposes(self, schedule: LayerSchedule) -> bool:
+        """Whether a trial may have the schedule."""
+        try:
+            return self.suggest(_Fixed(self.params(schedule))) == schedule
+        except LookupError:
+            return False
+
+    def _direct(self, found: Candidate) -> Plan:
+        return Plan(found, self.problem.geometry, *self.problem.image, "direct", found.entry.kernel.rows)
+
+    def _flushes(self, found: Candidate) -> tuple[int, ...]:
+        """Steps between flushes, fewer than the proof allows and than the layer has where it has most."""
+        most = min(self._direct(found).steps, max(p.flush_every for p in found.entry.kernel.passes))
+        return tuple(most // n for n in FLUSHES if n <= most)
+
+    def params(self, schedule: LayerSchedule) -> Params:
+        """What makes `suggest` give `schedule`."""
+        name = _name(schedule)
+        return {
+            "kernel": name,
+            "gather": schedule.gather,
+            _own("rows", name): schedule.rows or self.kernels[name].entry.kernel.rows,
+            "columns_first": schedule.columns_first,
+            "block_rows": schedule.block_rows,
+            "band_rows": schedule.band_rows,
+            _own("flush", name): schedule.flush_steps,
+            _own("unroll", name): schedule.unroll,
+            "bit_axis": schedule.bit_axis,
+        }
+
+
+def space(problem: Problem, fits: Fits | None = None) -> Space:
+    """All that can be chosen of kernels that `fits`, by default that run here; NoKernel where none is cached."""
+    spec = problem.spec()
+    ranked = plans(spec.act, spec.wgt, problem.geometry, problem.image, problem.isa, fits)
+    kernels = {_name(p.found): p.found for p in ranked}
+    height, width = problem.geometry.output(*problem.image)
+    priors = tuple(dict.fromkeys(s.among(problem.threads, height) for s in _priors(ranked)))
+    found = Space(
+        problem,
+        dict(sorted(kernels.items())),
+        tuple(n for n in BLOCKS if n < height * width),
+        tuple(sorted({n for n in BANDS if n < height} | {p.band_rows for p in priors})),
+        priors,
+        " ".join([*sorted(x.entry.kernel.digest[:12] for x in kernels.values()), str(priors[0])]),
+    )
+    default, *others = priors
+    tuned = (known.schedule for known, _ in known_for(problem) if found.proposes(known.schedule))
+    return replace(found, priors=tuple(dict.fromkeys([default, *tuned, *others])))
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """A trial whose parameters are given; LookupError for what is no choice."""
+
+    params: Params
+
+    def suggest_categorical(self, name: str, choices: Any) -> Any:
+        return self._one_of(name, choices)
+
+    def suggest_int(self, name: str, low: int, high: int) -> int:
+        return int(self._one_of(name, range(low, high + 1)))
+
+    def _one_of(self, name: str, choices: Sequence[Any]) -> Any:
+        if self.params[name] not in choices:
+            raise LookupError(name)
+        return self.params[name]
+
+
+def _name(what: Candidate | LayerSchedule) -> str:
+    """The kernel's instruction set and variant."""
+    return f"{what.isa} {Choice(what.method, channels=what.channels).variant}"
+
+
+def _own(what: str, name: str) -> str:
+    """A parameter that is the kernel's own."""
+    return f"{what} of {name}"
+
+
+def _unrolls(found: Candidate) -> tuple[int, ...]:
+    """Times that its innermost loop can be unrolled: it may be short."""
+    most = max(p.step.times for p in found.entry.kernel.passes)
+    return tuple(n for n in UNROLLS if n <= most)
+
+
+def _priors(ranked: list[Plan]) -> tuple[LayerSchedule, ...]:
+    """The first of each kernel and gather, then what comes next by the model."""
+    first = {(_name(p.found), p.gather): p for p in reversed(ranked)}
+    heads = sorted(first.values(), key=lambda p: p.cycles)
+    return tuple(dict.fromkeys(p.schedule for p in (*heads, *ranked)))[:_PRIORS]
+
+
+def _choose(trial: Trial, name: str, choices: tuple[Any, ...]) -> Any:
+    return trial.suggest_categorical(name, choices)

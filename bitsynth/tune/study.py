@@ -1,0 +1,177 @@
+"""A study: trials of schedules in a file of text, which several processes may work on and any may leave.
+
+optuna keeps the file and proposes the schedules. Every trial says until when it may take; one that still runs
+after that was left alone by its process, and failed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Condition
+from typing import Any
+
+import msgspec
+import optuna
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.samplers import RandomSampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState
+
+from bitsynth.errors import SpecError
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.layers.tuned import Problem
+from bitsynth.tune import journal
+from bitsynth.tune.measurer import Timing
+from bitsynth.tune.space import Space
+
+FORMAT = 3
+SEED = 2020
+GRACE_S = 30
+"""For a trial that takes the longest to end what it started."""
+_DRAWS = 64
+"""Schedules drawn in a row that were tried before, the latter half at random, until there is nothing left to try."""
+_EI_CANDIDATES = 4
+"""Few, or the sampler draws its favourite again and again: the space is small, and no schedule is tried twice."""
+_SCHEDULE, _TIMING, _WHY, _UNTIL = "schedule", "timing", "why", "until"
+
+
+class Study:
+    """The trials of one problem: `finished` of them so far, the best first in `ranked`. Threads may share it."""
+
+    def __init__(self, study: optuna.Study, space: Space) -> None:
+        self._study, self.space = study, space
+        seed = SEED + len(study.get_trials(deepcopy=False))
+        self._turn, self._running = Condition(), 0
+        self._samplers = TPESampler(seed=seed, n_ei_candidates=_EI_CANDIDATES), RandomSampler(seed)
+
+    @property
+    def finished(self) -> int:
+        """Trials that were measured, or failed."""
+        return sum(_is_finished(t) for t in self._study.get_trials(deepcopy=False))
+
+    @property
+    def failures(self) -> list[str]:
+        """Why trials failed."""
+        return [t.user_attrs[_WHY] for t in self._study.get_trials(deepcopy=False) if _WHY in t.user_attrs]
+
+    def ranked(self) -> list[tuple[LayerSchedule, Timing]]:
+        """What was measured, the least ratio to the default first."""
+        done = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return [(_schedule(t), Timing(*t.user_attrs[_TIMING])) for t in sorted(done, key=lambda t: t.value or 0.0)]
+
+    def enqueue_priors(self) -> None:
+        """What the cost model would try first, as far as no trial has."""
+        self._fail_stale()
+        tried = {_schedule(t) for t in self._study.get_trials(deepcopy=False) if _is_taken(t)}
+        waiting = [t.system_attrs.get("fixed_params") for t in self._study.get_trials(False, (TrialState.WAITING,))]
+        for schedule in self.space.priors:
+            params = self.space.params(schedule)
+            if schedule not in tried and params not in waiting:
+                self._study.enqueue_trial(params)
+
+    @contextmanager
+    def trial(self, most: int, longest_s: float) -> Iterator[Running | None]:
+        """A trial of a schedule that no other trial has, None where `most` are finished or nothing is left.
+
+        It failed unless it is `done`. Threads wait for one another where all that are wanted run; processes do not,
+        as one that was killed would be waited for, so that each may end a trial after `most`.
+        """
+        with self._turn:
+            self._turn.wait_for(lambda: not self.finished < most <= self.finished + self._running)
+            running = self._begun(longest_s) if self.finished < most else None
+            self._running += 1
+        try:
+            yield running
+        finally:
+            with self._turn:
+                if running and not running.told:
+                    running.drop()
+                    self.enqueue_priors()
+                self._running -= 1
+                self._turn.notify_all()
+
+    def _begun(self, longest_s: float) -> Running | None:
+        self._fail_stale()
+        return self._ask(time.time() + longest_s + GRACE_S)
+
+    def _ask(self, until: float) -> Running | None:
+        for draw in range(_DRAWS):
+            self._study.sampler = self._samplers[draw >= _DRAWS // 2]
+            trial = self._study.ask()
+            schedule = self.space.suggest(trial)
+            trial.set_user_attr(_UNTIL, until)
+            trial.set_user_attr(_SCHEDULE, msgspec.to_builtins(schedule))
+            running = Running(self._study, trial, schedule)
+            others = (t for t in self._study.get_trials(deepcopy=False) if t.number != trial.number and _is_taken(t))
+            if schedule not in {_schedule(t) for t in others}:
+                return running
+            running.drop()
+        return None
+
+    def _fail_stale(self) -> None:
+        for left in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            begun = left.datetime_start.timestamp() if left.datetime_start else 0.0
+            if left.user_attrs.get(_UNTIL, begun + GRACE_S) < time.time():
+                self._study.tell(left.number, state=TrialState.FAIL, skip_if_finished=True)
+
+
+class Running:
+    """A trial that is to be measured."""
+
+    def __init__(self, study: optuna.Study, trial: optuna.Trial, schedule: LayerSchedule) -> None:
+        self._study, self._trial, self.schedule, self.told = study, trial, schedule, False
+
+    def done(self, timing: Timing) -> None:
+        self._end(timing.ratio, _TIMING, [timing.nanoseconds, timing.default_nanoseconds])
+
+    def failed(self, why: str) -> None:
+        self._end(None, _WHY, why)
+
+    def drop(self) -> None:
+        """Fail without a reason: it may be tried again."""
+        self._end(None)
+
+    def _end(self, ratio: float | None, attribute: str = "", value: Any = None) -> None:
+        """Tell the study, unless others thought that this trial was left alone."""
+        with suppress(UpdateFinishedTrialError):
+            if attribute:
+                self._trial.set_user_attr(attribute, value)
+            self._study.tell(self._trial, ratio, None if ratio else TrialState.FAIL, skip_if_finished=True)
+        self.told = True
+
+
+def _is_finished(trial: FrozenTrial) -> bool:
+    return trial.state is TrialState.COMPLETE or _WHY in trial.user_attrs
+
+
+def _is_taken(trial: FrozenTrial) -> bool:
+    return _SCHEDULE in trial.user_attrs and (_is_finished(trial) or trial.state is TrialState.RUNNING)
+
+
+def _schedule(trial: FrozenTrial) -> LayerSchedule:
+    return msgspec.convert(trial.user_attrs[_SCHEDULE], LayerSchedule)
+
+
+def open_study(path: Path, problem: Problem, space: Space, seal: str) -> Study:
+    """The study of `problem` in the file, which may hold those of others; begun where there is none.
+
+    SpecError if the file is not such a file, or the study has another `seal`; ToolError if it cannot be written.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    name, about = msgspec.json.encode(problem).decode(), {"format": FORMAT, "seal": seal}
+    with journal.opened(path) as storage:
+        known = name in {s.study_name for s in storage.get_all_studies()}
+        found = (optuna.load_study if known else optuna.create_study)(study_name=name, storage=storage)
+        study = Study(found, space)
+        study.ranked()
+        if found.user_attrs.items() <= about.items():
+            for key in about.keys() - found.user_attrs.keys():
+                found.set_user_attr(key, about[key])
+    if found.user_attrs != about:
+        raise SpecError(
+            f"{path} has a study of this layer made with another compiler, other kernels, another processor or "
+            f"another version; {journal.ADVICE}"
+        )
+    return study

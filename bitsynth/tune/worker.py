@@ -1,0 +1,70 @@
+"""A process that measures: `python -m bitsynth.tune.worker`.
+
+A line of JSON each way. The first line it reads is what is tuned (`Start`), every other one a `Question`,
+which it answers. Ends with its input.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from bitsynth.errors import BitsynthError, Refuted
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.layers.tuned import Problem
+from bitsynth.tune.local_measurer import Beside
+
+
+class Start(msgspec.Struct, frozen=True):
+    """What is tuned, and the schedule all others are compared with."""
+
+    problem: Problem
+    default: LayerSchedule
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A schedule to be measured."""
+
+    schedule: LayerSchedule
+    rounds: int
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Both times, or why there are none."""
+
+    nanoseconds: float = 0
+    default_nanoseconds: float = 0
+    failed: str = ""
+    refuted: str = ""
+
+
+def serve(lines: Iterable[bytes], answer: Callable[[bytes], object]) -> None:
+    """Answer every line after the first."""
+    lines = iter(lines)
+    start = msgspec.json.decode(next(lines), type=Start)
+    beside: Beside | None = None
+    for line in lines:
+        asked = msgspec.json.decode(line, type=Question)
+        try:
+            beside = beside or Beside(start.problem, start.default)
+            timing = beside.measure(asked.schedule, asked.rounds)
+            said = Answer(timing.nanoseconds, timing.default_nanoseconds)
+        except Refuted as error:
+            said = Answer(refuted=str(error))
+        except BitsynthError as error:
+            said = Answer(failed=str(error))
+        answer(msgspec.json.encode(said) + b"\n")
+
+
+def _main() -> None:
+    """What is printed on the way goes to stderr: stdout is for answers."""
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0) as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        serve(sys.stdin.buffer, answers.write)
+
+
+if __name__ == "__main__":
+    _main()
