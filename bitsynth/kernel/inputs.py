@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bitsynth.isa.domains.forms import Entry, Field, Form, Payload, side_by_side, total
+from bitsynth.isa.domains.forms import BitField, LinearForm, Payload, TableEntry, side_by_side, total
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.kernel.program import Kernel, Pass, Planes, Table, bit_table
 
@@ -17,7 +17,7 @@ def bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
     for i, given in enumerate(loop.rows):
         if isinstance(given, Table):
             parts = of_row.parts(given)
-            lanes: list[Payload] = [Entry(parts, b % given.entries) for b in range(word.lanes)]
+            lanes: list[Payload] = [TableEntry(parts, b % given.entries) for b in range(word.lanes)]
         else:
             lanes = [of_row.byte(given, b % size, None) for b in range(word.lanes)]
         trace.bind(f"a{i}", Register(word, tuple(lanes)))
@@ -52,18 +52,20 @@ class _Operand:
         """What byte `byte` of a row or column holds."""
         positions, width = planes.positions(byte), len(planes.tables)
         if width == 1:
-            return Field(self[planes.tables[0]], column, positions.start, (1 << planes.per_byte) - 1)
+            return BitField(self[planes.tables[0]], column, positions.start, (1 << planes.per_byte) - 1)
         codes = [(self._number(planes.tables, p, column), width) for p in positions]
         return side_by_side([*codes, (0, 8 - width * planes.per_byte)] if width * planes.per_byte < 8 else codes)
 
-    def _number(self, tables: Sequence[int], position: int, column: int | None) -> Form:
+    def _number(self, tables: Sequence[int], position: int, column: int | None) -> LinearForm:
         """sum(2**j * tables[j]) at one position."""
-        bits = (Form(0, {(self[table], column): {1 << j: 1 << position}}, 0, 1 << j) for j, table in enumerate(tables))
+        bits = (
+            LinearForm(0, {(self[table], column): {1 << j: 1 << position}}, 0, 1 << j) for j, table in enumerate(tables)
+        )
         return total(bits)
 
-    def parts(self, table: Table) -> tuple[Form, ...]:
+    def parts(self, table: Table) -> tuple[LinearForm, ...]:
         """What each bit of an index adds."""
         most = max(table.values)
         tables = [bit_table(table.values, j) for j in range(most.bit_length())]
         forms = (self._number(tables, table.first + n, None) for n in range(table.bits))
-        return tuple(Form(0, f.atoms, 0, most) for f in forms)
+        return tuple(LinearForm(0, f.atoms, 0, most) for f in forms)

@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from typing import cast
 
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.isa.domains.forms import Form, Inexact, Ranges, add_forms, as_form, is_plane, ranged, tightened, variable
+from bitsynth.isa.domains.forms import (
+    Inexact,
+    LinearForm,
+    Ranges,
+    add_forms,
+    as_form,
+    is_plane,
+    ranged,
+    tightened,
+    variable,
+)
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
@@ -20,7 +30,7 @@ from bitsynth.kernel.inputs import bind_inputs
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
 
 TraceFactory = Callable[[Isa, LinearDomain], Trace]
-Growth = Mapping[Hashable, Form]
+Growth = Mapping[Hashable, LinearForm]
 
 
 @dataclass(frozen=True)
@@ -50,12 +60,12 @@ class Sums:
         return Sums({key: ranged(form, ranges) for key, form in lanes.items()}, ranges)
 
 
-def anything(key: Hashable, kind: VecType) -> Form:
+def anything(key: Hashable, kind: VecType) -> LinearForm:
     """A lane of which nothing is known: any value of its width."""
     return variable(key, 0, (1 << kind.bits) - 1)
 
 
-def step_growth(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory = Trace) -> dict[Hashable, Form]:
+def step_growth(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory = Trace) -> dict[Hashable, LinearForm]:
     """What one step adds to each accumulator lane of the innermost loop, keyed ("acc", name, lane)."""
     rows = 1 << (kernel.act_bits + kernel.w_bits)
     domain = LinearDomain(rows)
@@ -93,7 +103,7 @@ class Effect:
 
     held: tuple[Sums, ...]
     carried: Sums | None = None
-    taken: tuple[Form, ...] = ()
+    taken: tuple[LinearForm, ...] = ()
 
 
 def pass_effect(
@@ -142,7 +152,7 @@ def fold_growth(
     return Sums(grown, held.ranges)
 
 
-def _grown(trace: Trace, loop: Loop, domain: LinearDomain, *, carried: bool = False) -> dict[Hashable, Form]:
+def _grown(trace: Trace, loop: Loop, domain: LinearDomain, *, carried: bool = False) -> dict[Hashable, LinearForm]:
     """What one run of the loop's program adds to each lane of its accumulators: planes, or sums of innermost lanes.
 
     Most programs add the same to whatever the accumulators hold. One that saturates does so
@@ -161,7 +171,7 @@ def _grown(trace: Trace, loop: Loop, domain: LinearDomain, *, carried: bool = Fa
         return grown
 
 
-def _added(trace: Trace, loop: Loop, domain: LinearDomain, before: Growth) -> dict[Hashable, Form]:
+def _added(trace: Trace, loop: Loop, domain: LinearDomain, before: Growth) -> dict[Hashable, LinearForm]:
     """What a run adds to accumulators that hold `before`."""
     _bind(trace, loop, before)
     for step in loop.steps:
@@ -169,18 +179,18 @@ def _added(trace: Trace, loop: Loop, domain: LinearDomain, before: Growth) -> di
     return {key: form for acc in loop.accs for key, form in _growth_of(trace, acc, before, domain)}
 
 
-def _growth_of(trace: Trace, acc: Acc, before: Growth, domain: LinearDomain) -> list[tuple[Hashable, Form]]:
+def _growth_of(trace: Trace, acc: Acc, before: Growth, domain: LinearDomain) -> list[tuple[Hashable, LinearForm]]:
     kind = VecType.parse(acc.type)
     if acc.next not in trace.registers:
         raise SpecError(f"accumulator {acc.name} becomes {acc.next}, which has no value")
     register = trace.registers[acc.next].viewed_as(trace.domain, kind)
-    out: list[tuple[Hashable, Form]] = []
+    out: list[tuple[Hashable, LinearForm]] = []
     for i, (key, x) in enumerate(zip(_keys(acc, kind), register.lanes, strict=True)):
         form = as_form(x)
         rest = dict(form.atoms)
         if rest.pop(key, None) != {1: 1} or not all(is_plane(k) or k in domain.ranges for k in rest):
             raise Inexact(f"{acc.name} lane {i} is not itself plus what the step adds")
-        grown = Form(form.const, rest, form.lo - before[key].lo, form.hi - before[key].hi)
+        grown = LinearForm(form.const, rest, form.lo - before[key].lo, form.hi - before[key].hi)
         out.append((key, tightened(grown, domain.rows) if grown.lo < 0 else grown))
     return out
 
@@ -188,7 +198,7 @@ def _growth_of(trace: Trace, acc: Acc, before: Growth, domain: LinearDomain) -> 
 def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFactory) -> Sums:
     """What the next pass starts from, over innermost lanes: accumulators are as full as they may be."""
     trace = _ended(isa, kernel, loop, held, new_trace)
-    lanes: dict[Hashable, Form] = {}
+    lanes: dict[Hashable, LinearForm] = {}
     try:
         for step in loop.flush_steps:
             trace.run(step)
@@ -211,7 +221,7 @@ def _ended(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFac
     return trace
 
 
-def _flushed(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFactory) -> tuple[Form, ...]:
+def _flushed(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFactory) -> tuple[LinearForm, ...]:
     """What a flush adds to each column of the tile, over innermost lanes: accumulators are as full as they may be."""
     trace = _ended(isa, kernel, loop, held, new_trace)
     tile = isa.tile
@@ -239,11 +249,11 @@ def _keys(acc: Acc, kind: VecType) -> list[Hashable]:
     return [("acc", acc.name, i) for i in range(kind.lanes)]
 
 
-def _filled(key: Hashable, form: Form, period: int) -> Form:
+def _filled(key: Hashable, form: LinearForm, period: int) -> LinearForm:
     return variable(key, min(0, form.lo * period), max(0, form.hi * period))
 
 
-def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, sums: Ranges) -> list[Form]:
+def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, sums: Ranges) -> list[LinearForm]:
     if name not in trace.registers:
         raise SpecError(f"the tile becomes {name}, which has no value")
     out = []
@@ -253,13 +263,13 @@ def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, sums: Ranges) ->
             raise Inexact(f"tile lane {r * kind.lanes + i} is not itself plus sums")
         if (extra := as_form(x).const) != 0:
             raise Inexact(f"tile lane {r * kind.lanes + i} gets {extra} a flush, however many steps it ends")
-        out.append(Form(0, rest, 0, 0))
+        out.append(LinearForm(0, rest, 0, 0))
     return out
 
 
-def compose(taken: Form, grown: Sequence[Growth]) -> Form:
+def compose(taken: LinearForm, grown: Sequence[Growth]) -> LinearForm:
     """What is taken, with the sum of each innermost lane of pass n replaced by what a step adds to it: grown[n]."""
-    total = Form(0, {}, 0, 0)
+    total = LinearForm(0, {}, 0, 0)
     for lane, by in taken.atoms.items():
         _, number, key = cast("tuple[str, int, Hashable]", lane)
         for coef in by:

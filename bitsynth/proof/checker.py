@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.isa.domains.forms import Form, Inexact, Payload, add_forms, as_form, is_plane, total, variable
+from bitsynth.isa.domains.forms import Inexact, LinearForm, Payload, add_forms, as_form, is_plane, total, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tested import require_tested
@@ -41,7 +41,7 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
     lemmas = [_check_memory(isa, kernel, new_trace)]
     if kernel.build:
         lemmas.append(_check_build(isa, kernel, kernel.build, new_trace))
-    tile: list[Form] = [Form(0, {}, 0, 0)] * kernel.columns
+    tile: list[LinearForm] = [LinearForm(0, {}, 0, 0)] * kernel.columns
     grown: list[Growth] = []
     carried: Sums | None = None
     for index, loop in enumerate(kernel.passes):
@@ -146,7 +146,7 @@ def _table_shape(kernel: Kernel) -> tuple[int, int]:
     return tables[0].bits, max(max(t.values) for t in tables)
 
 
-def _check_product(kernel: Kernel, tile: list[Form]) -> list[str]:
+def _check_product(kernel: Kernel, tile: list[LinearForm]) -> list[str]:
     """Each column's sum is the product at each position of K, by truth table: the bit lemma."""
     everywhere = (1 << kernel.k_step) - 1
     rows = 1 << (kernel.act_bits + kernel.w_bits)

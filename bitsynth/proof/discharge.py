@@ -13,7 +13,7 @@ from functools import reduce
 from typing import Any, cast
 
 from bitsynth.errors import Refuted
-from bitsynth.isa.domains.forms import Field, Inexact, Payload, Pieces, as_form
+from bitsynth.isa.domains.forms import BitField, Concat, Inexact, Payload, as_form
 from bitsynth.isa.domains.symbolic import SymbolicDomain
 from bitsynth.isa.load import Isa
 from bitsynth.proof.obligations import Lane, Operands, Use, believed
@@ -144,10 +144,10 @@ def _term(want: Payload, given: _Given, width: int) -> Any:
     """The linear domain's belief as a bit-vector of the output's width."""
     if isinstance(want, int):
         return z3.BitVecVal(want, width)
-    if isinstance(want, Pieces):
+    if isinstance(want, Concat):
         parts = [_term(piece, given, bits) for piece, bits in want.pieces]
         return z3.Concat(*reversed(parts))
-    if isinstance(want, Field):
+    if isinstance(want, BitField):
         bits = [_bit(want, n, given) for n in range(width)]
         return z3.Concat(*reversed(bits)) if width > 1 else bits[0]
     form = as_form(want)
@@ -160,7 +160,7 @@ def _term(want: Payload, given: _Given, width: int) -> Any:
     return total
 
 
-def _bit(want: Field, n: int, given: _Given) -> Any:
+def _bit(want: BitField, n: int, given: _Given) -> Any:
     if not want.mask >> n & 1:
         return z3.BitVecVal(want.ones >> n & 1, 1)
     return given.function(want.tt, cast(int, want.column), want.position + n)

@@ -14,7 +14,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from bitsynth.isa.domains.forms import Entry, Field, Form, Inexact, Payload, Pieces, as_form, tightened, variable
+from bitsynth.isa.domains.forms import (
+    BitField,
+    Concat,
+    Inexact,
+    LinearForm,
+    Payload,
+    TableEntry,
+    as_form,
+    tightened,
+    variable,
+)
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
@@ -75,13 +85,13 @@ def _summary(lanes: tuple[Lane, ...]) -> str:
 def shape(x: Payload, bits: int, rows: int) -> Lane:
     """What is known of a lane `bits` wide; a sum that may wrap may be anything."""
     match x:
-        case Field():
+        case BitField():
             return Lane("bits", x.ones, x.mask | x.ones, bits)
-        case Pieces():
+        case Concat():
             return Lane("pieces", 0, 0, bits, tuple(shape(piece, width, rows) for piece, width in x.pieces))
-        case Entry():
+        case TableEntry():
             return Lane("entry", x.chosen, 0, bits, tuple(shape(part, bits, rows) for part in x.parts))
-        case Form():
+        case LinearForm():
             x = tightened(x, rows) if x.lo < 0 else x
             if x.hi - x.lo >= (1 << bits) - 1:
                 return Lane("sum", 0, (1 << bits) - 1, bits)
@@ -108,7 +118,7 @@ def _given(lane: Lane, k: int, n: int, rows: int) -> Payload:
     if lane.kind != "entry":
         return _payload(lane, (k, n), 0, rows)
     parts = (_payload(part, (k, lane.high, "part", i), 0, rows) for i, part in enumerate(lane.pieces))
-    return Entry(tuple(as_form(part) for part in parts), lane.low)
+    return TableEntry(tuple(as_form(part) for part in parts), lane.low)
 
 
 def _payload(lane: Lane, place: tuple[Any, ...], offset: int, rows: int) -> Payload:
@@ -117,14 +127,14 @@ def _payload(lane: Lane, place: tuple[Any, ...], offset: int, rows: int) -> Payl
         case "pieces":
             starts = [offset + sum(p.bits for p in lane.pieces[:i]) for i in range(len(lane.pieces))]
             made = (_payload(p, (*place, i), starts[i], rows) for i, p in enumerate(lane.pieces))
-            return Pieces(tuple((x, p.bits) for x, p in zip(made, lane.pieces, strict=True)))
+            return Concat(tuple((x, p.bits) for x, p in zip(made, lane.pieces, strict=True)))
         case "const":
             return lane.low
         case "sum":
             return variable(("x", place), lane.low, lane.high)
         case _:
             table = sum(1 << row for row in range(rows) if row >> place[0] & 1)
-            return Field(table, place[1], offset, lane.high & ~lane.low, lane.low)
+            return BitField(table, place[1], offset, lane.high & ~lane.low, lane.low)
 
 
 def implies(isa: Isa, wider: Use, use: Use) -> bool:
@@ -169,11 +179,11 @@ def _terms(isa: Isa, use: Use) -> tuple[Hashable, ...]:
 
 def _term(x: Payload) -> Hashable:
     match x:
-        case Form():
+        case LinearForm():
             return x.const, frozenset((key, frozenset(by.items())) for key, by in x.atoms.items())
-        case Pieces():
+        case Concat():
             return tuple((_term(piece), bits) for piece, bits in x.pieces)
-        case Entry():
+        case TableEntry():
             return tuple(_term(part) for part in x.parts), x.chosen
         case _:
             return x
@@ -201,15 +211,15 @@ class Recorder(Trace):
         if key not in self.shapes:
             rows = self.domain.rows if isinstance(self.domain, LinearDomain) else 1
             lanes = register.viewed_as(self.domain, kind).lanes
-            tables: list[tuple[Form, ...]] = []
+            tables: list[tuple[LinearForm, ...]] = []
             self.shapes[key] = tuple(_numbered(shape(x, kind.bits, rows), x, tables) for x in lanes)
             self.kept.append(register)
         return self.shapes[key]
 
 
-def _numbered(lane: Lane, x: Payload, tables: list[tuple[Form, ...]]) -> Lane:
+def _numbered(lane: Lane, x: Payload, tables: list[tuple[LinearForm, ...]]) -> Lane:
     """Entries say which of the register's tables they are of."""
-    if not isinstance(x, Entry):
+    if not isinstance(x, TableEntry):
         return lane
     if x.parts not in tables:
         tables.append(x.parts)

@@ -15,11 +15,11 @@ from bitsynth.isa import bits, load
 from bitsynth.isa.bits import Bits
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.domains.forms import (
-    Entry,
-    Field,
-    Form,
+    BitField,
+    Concat,
     Inexact,
-    Pieces,
+    LinearForm,
+    TableEntry,
     add_forms,
     as_form,
     cut,
@@ -219,13 +219,13 @@ class World:
         match payload:
             case int():
                 return payload
-            case Field():
+            case BitField():
                 return self.field(payload)
-            case Form():
+            case LinearForm():
                 return self.form(payload)
-            case Entry():
+            case TableEntry():
                 return sum(self.form(part) for n, part in enumerate(payload.parts) if payload.chosen >> n & 1)
-            case Pieces():
+            case Concat():
                 assert sum(bits_ for _, bits_ in payload.pieces) == w
                 out = at = 0
                 for piece, bits_ in payload.pieces:
@@ -251,7 +251,7 @@ def fields(draw, w):
     if column is None:
         table = sum((table & ((1 << act_rows) - 1)) << k for k in range(0, ROWS, act_rows))
     held = draw(words(w))
-    return Field(table, column, draw(st.sampled_from([0, w])), held, draw(words(w)) & ~held)
+    return BitField(table, column, draw(st.sampled_from([0, w])), held, draw(words(w)) & ~held)
 
 
 @st.composite
@@ -384,13 +384,13 @@ def test_linear_lookup(data):
     base = data.draw(st.integers(90, 120))
     table = [base + sum(v for n, v in enumerate(weights) if k >> n & 1) for k in range(16)]
     index = data.draw(fields(8))
-    index = Field(index.tt, index.column, index.position, index.mask & 15, index.ones & 15)
+    index = BitField(index.tt, index.column, index.position, index.mask & 15, index.ones & 15)
     holds(known, LINEAR.lookup(table, index, 8), table[known.field(index)], 8)
     table[15] += 1
     if index.mask == 15:
         with pytest.raises(Inexact):
             LINEAR.lookup(table, index, 8)
-    assert isinstance(LINEAR.popcount(index, 8), Form)
+    assert isinstance(LINEAR.popcount(index, 8), LinearForm)
 
 
 NAMES = 4
@@ -402,8 +402,8 @@ LIMITS = (3, 60, 200, 400)
 def sums(draw, known):
     """A sum of unknowns and bits, some of which may leave its lane."""
     forms = [variable(("x", k), 0, LIMITS[k]) for k in range(NAMES)]
-    forms += [as_form(draw(fields(8))), Form(draw(st.integers(0, 9)), {}, 0, 9)]
-    forms[-1] = Form(forms[-1].const, {}, forms[-1].const, forms[-1].const)
+    forms += [as_form(draw(fields(8))), LinearForm(draw(st.integers(0, 9)), {}, 0, 9)]
+    forms[-1] = LinearForm(forms[-1].const, {}, forms[-1].const, forms[-1].const)
     for key, most in zip([("x", k) for k in range(NAMES)], LIMITS, strict=True):
         known.unknowns.setdefault(key, draw(st.integers(0, most)))
     out = draw(st.sampled_from(forms))
@@ -418,7 +418,7 @@ def bytes_(draw, known):
     parts = tuple(variable(("x", k), 0, LIMITS[k]) for k in range(2))
     for k in range(2):
         known.unknowns.setdefault(("x", k), draw(st.integers(0, LIMITS[k])))
-    table = st.integers(0, 3).map(lambda chosen: Entry(parts, chosen))
+    table = st.integers(0, 3).map(lambda chosen: TableEntry(parts, chosen))
     return draw(st.one_of(fields(8), words(8), sums(known), table))
 
 
@@ -502,7 +502,7 @@ def test_products_of_sums(data):
 
 
 def plane(table, position, column=None):
-    return Form(0, {(table, column): {1: 1 << position}}, 0, 1)
+    return LinearForm(0, {(table, column): {1: 1 << position}}, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -510,8 +510,8 @@ def plane(table, position, column=None):
     [
         (plane(0b10101010, 0), plane(0b11001100, 1), "different positions of K"),
         (plane(0b10101010, 0, 0), plane(0b11110000, 0, 1), "two columns are multiplied"),
-        (as_form(Field(0b10101010, None, 0, 3)), plane(0b11110000, 0, 1), "positions of K"),
-        (as_form(Field(0b10101010, None, 0, 3)), as_form(Field(0b11110000, 1, 0, 3)), "positions of K"),
+        (as_form(BitField(0b10101010, None, 0, 3)), plane(0b11110000, 0, 1), "positions of K"),
+        (as_form(BitField(0b10101010, None, 0, 3)), as_form(BitField(0b11110000, 1, 0, 3)), "positions of K"),
     ],
     ids=str,
 )
@@ -532,9 +532,9 @@ def test_equal_planes_add_up(data, tables):
     known = data.draw(worlds)
     position = data.draw(st.integers(0, 5))
     number = total(plane(t, position).scaled(1 << j) for j, t in enumerate(tables))
-    index = Field(data.draw(st.sampled_from(tables)), 0, position, 1)
+    index = BitField(data.draw(st.sampled_from(tables)), 0, position, 1)
     for form in (number, gated(number, index, 0), product(number, number)):
-        out, want = Form(0, {}, 0, 0), 0
+        out, want = LinearForm(0, {}, 0, 0), 0
         for factor in data.draw(st.lists(st.sampled_from([1, 2, -1, -2, 3]), max_size=5)):
             out, want = add_forms(out, form.scaled(factor)), want + factor * known.form(form)
         assert known.form(out) == want
@@ -543,8 +543,8 @@ def test_equal_planes_add_up(data, tables):
 
 
 PARTS = tuple(variable(("x", k), 0, 9) for k in range(4))
-TABLE = [Entry(PARTS, e) for e in range(16)]
-INDEX = Field(0b11110000, 1, 0, 15)
+TABLE = [TableEntry(PARTS, e) for e in range(16)]
+INDEX = BitField(0b11110000, 1, 0, 15)
 
 
 @settings(max_examples=100, deadline=None)
@@ -554,7 +554,7 @@ def test_lookups_in_a_table_of_sums(data):
     known = data.draw(worlds)
     known.unknowns = {("x", k): data.draw(st.integers(0, 9)) for k in range(4)}
     held = data.draw(st.integers(0, 15))
-    index = Field(data.draw(st.integers(1, (1 << ROWS) - 1)), 1, 0, held, data.draw(st.integers(0, 15)) & ~held)
+    index = BitField(data.draw(st.integers(1, (1 << ROWS) - 1)), 1, 0, held, data.draw(st.integers(0, 15)) & ~held)
     got = LINEAR.lookup(TABLE, index, 8)
     chosen = known.field(index)
     holds(known, got, sum(known.unknowns["x", k] for k in range(4) if chosen >> k & 1), 8)
@@ -572,17 +572,17 @@ OTHER = tuple(variable(("x", k), 0, 9) for k in (1, 0, 2, 3))
     [
         (turned(TABLE), INDEX, "entry 0 of the table is not the sum its number selects"),
         ([*TABLE[:5], TABLE[6], TABLE[5], *TABLE[7:]], INDEX, "entry 5 of the table"),
-        ([*TABLE[:15], Entry(OTHER, 15)], INDEX, "entry 15 of the table"),
-        ([Entry(OTHER, 0), *TABLE[1:]], INDEX, "entry 1 of the table"),
+        ([*TABLE[:15], TableEntry(OTHER, 15)], INDEX, "entry 15 of the table"),
+        ([TableEntry(OTHER, 0), *TABLE[1:]], INDEX, "entry 1 of the table"),
         ([*TABLE[:15], 0], INDEX, "entry 15 of the table"),
         ([0, *TABLE[1:]], INDEX, "a table of unknown values"),
         ([as_form(e) for e in TABLE], INDEX, "a table of unknown values"),
-        (TABLE, Field(0b11110000, 1, 0, 31), "an index beyond the table"),
-        (TABLE, Field(0b11110000, 1, 0, 15, 16), "an index beyond the table"),
+        (TABLE, BitField(0b11110000, 1, 0, 31), "an index beyond the table"),
+        (TABLE, BitField(0b11110000, 1, 0, 15, 16), "an index beyond the table"),
         (TABLE[:8], INDEX, "an index beyond the table"),
         (TABLE, as_form(INDEX), "a sum is used as an index"),
-        (TABLE, Entry(PARTS, 1), "a sum is used as an index"),
-        (TABLE, Pieces(((INDEX, 4), (variable(("x", 0), 0, 9), 4))), "a sum is used as an index"),
+        (TABLE, TableEntry(PARTS, 1), "a sum is used as an index"),
+        (TABLE, Concat(((INDEX, 4), (variable(("x", 0), 0, 9), 4))), "a sum is used as an index"),
     ],
 )
 def test_lookups_that_are_refused(table, index, why):
@@ -593,11 +593,11 @@ def test_lookups_that_are_refused(table, index, why):
 
 def test_a_lookup_in_a_table_of_planes_takes_its_own_positions():
     parts = tuple(plane(0b10101010, n) for n in range(4))
-    table = [Entry(parts, e) for e in range(16)]
+    table = [TableEntry(parts, e) for e in range(16)]
     assert LINEAR.lookup(table, INDEX, 8).atoms == {(0b10100000, 1): {1: 15}}
     for position in (1, 4):
         with pytest.raises(Inexact, match=r"positions? of K"):
-            LINEAR.lookup(table, Field(0b11110000, 1, position, 15), 8)
+            LINEAR.lookup(table, BitField(0b11110000, 1, position, 15), 8)
 
 
 def test_what_leaves_its_lane_is_not_shifted_out_of_it():
@@ -612,4 +612,4 @@ def test_what_leaves_its_lane_is_not_shifted_out_of_it():
 
 def test_pieces_fill_the_lane_they_are_put_beside_another_in():
     with pytest.raises(Inexact, match="not filled"):
-        side_by_side([(Pieces(((1, 8), (variable(("x", 0), 0, 3), 8))), 32), (1, 32)])
+        side_by_side([(Concat(((1, 8), (variable(("x", 0), 0, 3), 8))), 32), (1, 32)])

@@ -7,7 +7,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa import lane, load
 from bitsynth.isa.bits import Bits, indices, sext, trunc, zext
 from bitsynth.isa.domains.concrete import ConcreteDomain
-from bitsynth.isa.domains.forms import Field, Inexact
+from bitsynth.isa.domains.forms import BitField, Inexact
 from bitsynth.isa.domains.linear import LinearDomain
 
 REFUSED = {
@@ -133,16 +133,16 @@ def test_shape(text, bitwise):
 def test_any_function_of_three_bits():
     """`ternarylogic` in the linear domain stays a gate, for every immediate."""
     instr = load.load("avx512")["ternarylogic.u8x64"]
-    planes = [[Field(table, 0, 0, 255)] * 64 for table in (0b11110000, 0b11001100, 0b10101010)]
+    planes = [[BitField(table, 0, 0, 255)] * 64 for table in (0b11110000, 0b11001100, 0b10101010)]
     for imm in instr.imms:
-        want = {0: 0, 255: 255}.get(imm, Field(imm, 0, 0, 255))
+        want = {0: 0, 255: 255}.get(imm, BitField(imm, 0, 0, 255))
         assert set(map(repr, instr(LinearDomain(8), planes, imm))) == {repr(want)}
 
 
 def test_a_computed_table_is_computed_as_far_as_it_is_needed():
     """A field that wraps around has no linear meaning; one that does not is that field, shifted."""
     instr = load.load("avx512")["multishift.u8x64"]
-    word = Field(0b10, 0, 0, (1 << 64) - 1)
+    word = BitField(0b10, 0, 0, (1 << 64) - 1)
     shifted = instr(LinearDomain(2), [[n % 57 for n in range(64)], [word] * 8])
     assert [(x.mask, x.position) for x in shifted] == [(255, n % 57) for n in range(64)]
     with pytest.raises(Inexact):

@@ -9,7 +9,7 @@ from suites import quick
 from bitsynth import paths
 from bitsynth.errors import Refuted, Undecided
 from bitsynth.isa import load
-from bitsynth.isa.domains.forms import Entry, Field, Form, Pieces
+from bitsynth.isa.domains.forms import BitField, Concat, LinearForm, TableEntry
 from bitsynth.proof import discharge, proved
 from bitsynth.proof.obligations import Lane, Use, shape
 from bitsynth.solver.budget import Budget
@@ -96,13 +96,13 @@ def test_statements_name_form_operands_and_meaning():
 
 def test_shapes_of_lanes():
     assert shape(5, 8, 1) == Lane("const", 5, 5, 8)
-    assert shape(Field(0b10, 0, 0, 0x0F, 0x10), 8, 2) == Lane("bits", 0x10, 0x1F, 8)
-    assert shape(Form(3, {}, 3, 9), 8, 1) == Lane("sum", 3, 9, 8)
-    assert shape(Form(0, {("x", 0, 0): {1: 1}}, 0, 300), 8, 1) == Lane("sum", 0, 255, 8)
-    assert shape(Form(0, {("x", 0, 0): {1: 1}}, -1, 254), 8, 1) == Lane("sum", 0, 255, 8)
-    byte = Form(0, {("x", 0, 0): {1: 1}}, 0, 9)
-    assert shape(Pieces(((byte, 8), (0, 8))), 16, 1).pieces == (Lane("sum", 0, 9, 8), Lane("const", 0, 0, 8))
-    assert shape(Entry((byte, byte), 2), 8, 1) == Lane("entry", 2, 0, 8, (Lane("sum", 0, 9, 8),) * 2)
+    assert shape(BitField(0b10, 0, 0, 0x0F, 0x10), 8, 2) == Lane("bits", 0x10, 0x1F, 8)
+    assert shape(LinearForm(3, {}, 3, 9), 8, 1) == Lane("sum", 3, 9, 8)
+    assert shape(LinearForm(0, {("x", 0, 0): {1: 1}}, 0, 300), 8, 1) == Lane("sum", 0, 255, 8)
+    assert shape(LinearForm(0, {("x", 0, 0): {1: 1}}, -1, 254), 8, 1) == Lane("sum", 0, 255, 8)
+    byte = LinearForm(0, {("x", 0, 0): {1: 1}}, 0, 9)
+    assert shape(Concat(((byte, 8), (0, 8))), 16, 1).pieces == (Lane("sum", 0, 9, 8), Lane("const", 0, 0, 8))
+    assert shape(TableEntry((byte, byte), 2), 8, 1) == Lane("entry", 2, 0, 8, (Lane("sum", 0, 9, 8),) * 2)
 
 
 RIGHT = [

@@ -2,12 +2,12 @@
 
 A payload is one of
 - an int: a constant;
-- a `Field`: some bits are one boolean function `tt` of the planes at consecutive
+- a `BitField`: some bits are one boolean function `tt` of the planes at consecutive
   positions, the others are constants. Gates act on it, counting turns it into
-- a `Form`: const + sum of coefficient * atom, equal to the lane modulo 2**w, with an
+- a `LinearForm`: const + sum of coefficient * atom, equal to the lane modulo 2**w, with an
   interval [lo, hi] that holds for the integer value of the combination;
-- `Pieces`: narrower payloads side by side, lowest first, as in a lane seen wider than made;
-- an `Entry` of a table: the sum of those of the table's parts that its index selects.
+- `Concat`: narrower payloads side by side, lowest first, as in a lane seen wider than made;
+- an `TableEntry` of a table: the sum of those of the table's parts that its index selects.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Inexact(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class BitField:
     """Bit n is `tt` at (column, position + n) where `mask` has bit n, else bit n of `ones`.
 
     `tt` is a truth table, one bit per row (act code + wgt code << act_bits). `column`
@@ -42,7 +42,7 @@ class Field:
 
 
 @dataclass(slots=True)
-class Form:
+class LinearForm:
     """const + sum(coef * atom); `atoms[key][coef]` is a bit mask of positions, each under one coefficient.
 
     Not frozen, as `Bits`: sums make one for every term.
@@ -53,36 +53,36 @@ class Form:
     lo: int
     hi: int
 
-    def shifted(self, delta: int) -> Form:
-        return Form(self.const + delta, self.atoms, self.lo + delta, self.hi + delta)
+    def shifted(self, delta: int) -> LinearForm:
+        return LinearForm(self.const + delta, self.atoms, self.lo + delta, self.hi + delta)
 
-    def scaled(self, factor: int) -> Form:
+    def scaled(self, factor: int) -> LinearForm:
         atoms = {k: {c * factor: m for c, m in by.items()} for k, by in self.atoms.items()} if factor else {}
         low, high = sorted((self.lo * factor, self.hi * factor))
-        return Form(self.const * factor, atoms, low, high)
+        return LinearForm(self.const * factor, atoms, low, high)
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class Concat:
     """(payload, bits) pairs that fill a lane from its lowest bit up to its highest."""
 
     pieces: tuple[tuple[Payload, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TableEntry:
     """The sum of parts[n] over the set bits n of `chosen`; parts[n] is what bit n of an index adds."""
 
-    parts: tuple[Form, ...]
+    parts: tuple[LinearForm, ...]
     chosen: int
 
 
-Payload = int | Field | Form | Pieces | Entry
+Payload = int | BitField | LinearForm | Concat | TableEntry
 
 
-def variable(key: Hashable, lo: int, hi: int) -> Form:
+def variable(key: Hashable, lo: int, hi: int) -> LinearForm:
     """An opaque integer between lo and hi, such as a loop-carried accumulator lane."""
-    return Form(0, {key: {1: 1}}, lo, hi)
+    return LinearForm(0, {key: {1: 1}}, lo, hi)
 
 
 def _merge(a: Mapping[int, int], b: Mapping[int, int]) -> dict[int, int]:
@@ -99,7 +99,7 @@ def _merge(a: Mapping[int, int], b: Mapping[int, int]) -> dict[int, int]:
     return {c: m for c, m in out.items() if c and m}
 
 
-def add_forms(a: Form, b: Form) -> Form:
+def add_forms(a: LinearForm, b: LinearForm) -> LinearForm:
     """The sum of two combinations."""
     atoms = dict(a.atoms)
     for key, by in b.atoms.items():
@@ -108,26 +108,26 @@ def add_forms(a: Form, b: Form) -> Form:
             atoms[key] = merged
         else:
             del atoms[key]
-    return Form(a.const + b.const, atoms, a.lo + b.lo, a.hi + b.hi)
+    return LinearForm(a.const + b.const, atoms, a.lo + b.lo, a.hi + b.hi)
 
 
-def as_form(x: Payload) -> Form:
+def as_form(x: Payload) -> LinearForm:
     """Any payload as a combination; Inexact where a piece may leave its place."""
-    if isinstance(x, Form):
+    if isinstance(x, LinearForm):
         return x
     if isinstance(x, int):
-        return Form(x, {}, x, x)
-    if isinstance(x, Entry):
+        return LinearForm(x, {}, x, x)
+    if isinstance(x, TableEntry):
         return total(part for n, part in enumerate(x.parts) if x.chosen >> n & 1)
-    if isinstance(x, Pieces):
+    if isinstance(x, Concat):
         return _form_of_pieces(x)
     bits = [n for n in range(x.mask.bit_length()) if x.mask >> n & 1]
     atoms: dict[Hashable, Mapping[int, int]] = {(x.tt, x.column): {1 << n: 1 << (x.position + n) for n in bits}}
-    return Form(x.ones, atoms if bits else {}, x.ones, x.ones + x.mask)
+    return LinearForm(x.ones, atoms if bits else {}, x.ones, x.ones + x.mask)
 
 
-def _form_of_pieces(x: Pieces) -> Form:
-    out, offset = Form(0, {}, 0, 0), 0
+def _form_of_pieces(x: Concat) -> LinearForm:
+    out, offset = LinearForm(0, {}, 0, 0), 0
     for k, (piece, bits) in enumerate(x.pieces):
         form = as_form(piece)
         if k + 1 < len(x.pieces):
@@ -136,9 +136,9 @@ def _form_of_pieces(x: Pieces) -> Form:
     return out
 
 
-def total(forms: Iterable[Form]) -> Form:
+def total(forms: Iterable[LinearForm]) -> LinearForm:
     """The sum of combinations."""
-    return reduce(add_forms, forms, Form(0, {}, 0, 0))
+    return reduce(add_forms, forms, LinearForm(0, {}, 0, 0))
 
 
 def side_by_side(pieces: Iterable[tuple[Payload, int]]) -> Payload:
@@ -150,13 +150,13 @@ def side_by_side(pieces: Iterable[tuple[Payload, int]]) -> Payload:
             merged.append((piece, bits))
         else:
             merged[-1] = last
-    return merged[0][0] if len(merged) == 1 else Pieces(tuple(merged))
+    return merged[0][0] if len(merged) == 1 else Concat(tuple(merged))
 
 
 def _flat(pieces: Iterable[tuple[Payload, int]]) -> Iterator[tuple[Payload, int]]:
     """The pieces of pieces: as many bits in all as were said, or what follows would lie elsewhere."""
     for piece, bits in pieces:
-        if isinstance(piece, Pieces):
+        if isinstance(piece, Concat):
             require(sum(b for _, b in piece.pieces) == bits, "a lane that is not filled is put beside another")
             yield from piece.pieces
         else:
@@ -168,21 +168,21 @@ def _joined(low: Payload, bits: int, high: Payload, more: int) -> tuple[Payload,
     if isinstance(high, int) and (isinstance(low, int) or high == 0):
         if isinstance(low, int):
             return low | high << bits, bits + more
-        fits = isinstance(low, Field) or (isinstance(low, Form) and 0 <= low.lo and low.hi < 1 << bits)
+        fits = isinstance(low, BitField) or (isinstance(low, LinearForm) and 0 <= low.lo and low.hi < 1 << bits)
         return (low, bits + more) if fits else None
-    if not isinstance(high, Field):
+    if not isinstance(high, BitField):
         return None
     if low == 0:
-        return Field(high.tt, high.column, high.position - bits, high.mask << bits, high.ones << bits), bits + more
-    if isinstance(low, Field) and (low.tt, low.column, low.position + bits) == (high.tt, high.column, high.position):
+        return BitField(high.tt, high.column, high.position - bits, high.mask << bits, high.ones << bits), bits + more
+    if isinstance(low, BitField) and (low.tt, low.column, low.position + bits) == (high.tt, high.column, high.position):
         mask, ones = low.mask | high.mask << bits, low.ones | high.ones << bits
-        return Field(low.tt, low.column, low.position, mask, ones), bits + more
+        return BitField(low.tt, low.column, low.position, mask, ones), bits + more
     return None
 
 
 def cut(x: Payload, first: int, last: int) -> Payload:
     """Bits first .. last - 1 of a lane; Inexact where a sum would be cut in two."""
-    if isinstance(x, Pieces):
+    if isinstance(x, Concat):
         out: list[tuple[Payload, int]] = []
         offset = 0
         for piece, bits in x.pieces:
@@ -194,9 +194,9 @@ def cut(x: Payload, first: int, last: int) -> Payload:
     every = (1 << (last - first)) - 1
     if isinstance(x, int):
         return x >> first & every
-    if isinstance(x, Field):
+    if isinstance(x, BitField):
         mask, ones = x.mask >> first & every, x.ones >> first & every
-        return Field(x.tt, x.column, x.position + first, mask, ones) if mask else ones
+        return BitField(x.tt, x.column, x.position + first, mask, ones) if mask else ones
     form = as_form(x)
     if first == 0:
         return form
@@ -204,20 +204,20 @@ def cut(x: Payload, first: int, last: int) -> Payload:
     return 0
 
 
-def product(a: Form, b: Form) -> Form:
+def product(a: LinearForm, b: LinearForm) -> LinearForm:
     """The product of two sums: bits of one position meet in a gate, a bit selects an unknown, unknowns multiply."""
-    terms = [Form(a.const * b.const, {}, 0, 0)]
-    terms += [Form(0, x.atoms, 0, 0).scaled(y.const) for x, y in ((a, b), (b, a)) if y.const]
+    terms = [LinearForm(a.const * b.const, {}, 0, 0)]
+    terms += [LinearForm(0, x.atoms, 0, 0).scaled(y.const) for x, y in ((a, b), (b, a)) if y.const]
     for left, (coef, mask) in _terms(a):
         for right, (times, where) in _terms(b):
             met = _meet(left, mask, right, where)
-            terms.append(Form(0, {} if met is None else {met[0]: {coef * times: met[1]}}, 0, 0))
+            terms.append(LinearForm(0, {} if met is None else {met[0]: {coef * times: met[1]}}, 0, 0))
     corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
     whole = total(terms)
-    return Form(whole.const, whole.atoms, min(corners), max(corners))
+    return LinearForm(whole.const, whole.atoms, min(corners), max(corners))
 
 
-def _terms(x: Form) -> list[tuple[Hashable, tuple[int, int]]]:
+def _terms(x: LinearForm) -> list[tuple[Hashable, tuple[int, int]]]:
     return [(key, term) for key, by in x.atoms.items() for term in by.items()]
 
 
@@ -242,14 +242,14 @@ def _meet(a: Hashable, mask: int, b: Hashable, where: int) -> tuple[Hashable, in
     return ((left & right, there if here is None else here), mask) if left & right else None
 
 
-def gated(x: Form, index: Field, n: int) -> Form:
+def gated(x: LinearForm, index: BitField, n: int) -> LinearForm:
     """`x` where bit n of `index` is set, else 0."""
     require(x.const == 0, "a constant is selected")
-    bit = Form(0, {(index.tt, index.column): {1: 1 << (index.position + n)}}, 0, 1)
+    bit = LinearForm(0, {(index.tt, index.column): {1: 1 << (index.position + n)}}, 0, 1)
     return product(x, bit)
 
 
-def tightened(x: Form, rows: int) -> Form:
+def tightened(x: LinearForm, rows: int) -> LinearForm:
     """The same combination with the exact range of its bits, where they are of one column.
 
     Bits at one position are functions of the same codes, so their greatest joint sum may
@@ -264,18 +264,18 @@ def tightened(x: Form, rows: int) -> Form:
     for here, times in Counter(tuple((tt, c) for tt, c, m in bits if m >> p & 1) for p in positions).items():
         sums = [sum(c for tt, c in here if tt >> row & 1) for row in range(rows)]
         lo, hi = lo + times * min(sums), hi + times * max(sums)
-    return Form(x.const, x.atoms, max(lo, x.lo), min(hi, x.hi))
+    return LinearForm(x.const, x.atoms, max(lo, x.lo), min(hi, x.hi))
 
 
-def ranged(x: Form, ranges: Ranges) -> Form:
+def ranged(x: LinearForm, ranges: Ranges) -> LinearForm:
     """The same combination of unknowns with the range that follows from theirs."""
     ends = [sorted((c * ranges[key][0], c * ranges[key][1])) for key, by in x.atoms.items() for c in by]
-    return Form(x.const, x.atoms, x.const + sum(lo for lo, _ in ends), x.const + sum(hi for _, hi in ends))
+    return LinearForm(x.const, x.atoms, x.const + sum(lo for lo, _ in ends), x.const + sum(hi for _, hi in ends))
 
 
 def interval(x: Payload) -> tuple[int, int]:
     """The least and the greatest value of a payload, as far as is known."""
-    form = x if isinstance(x, Form) else as_form(x)
+    form = x if isinstance(x, LinearForm) else as_form(x)
     return form.lo, form.hi
 
 

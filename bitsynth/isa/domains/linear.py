@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from bitsynth.isa.domains.forms import (
-    Entry,
-    Field,
-    Form,
+    BitField,
+    Concat,
+    LinearForm,
     Payload,
-    Pieces,
     Ranges,
+    TableEntry,
     add_forms,
     as_form,
     cut,
@@ -55,7 +55,7 @@ class LinearDomain:
             return (a + b) & ((1 << w) - 1)
         return self._known(add_forms(as_form(a), as_form(b)))
 
-    def _known(self, x: Form) -> Form:
+    def _known(self, x: LinearForm) -> LinearForm:
         """A difference, whose terms may have cancelled, with the range it has."""
         return ranged(x, self.ranges) if x.lo < 0 and x.atoms.keys() <= self.ranges.keys() else x
 
@@ -79,11 +79,11 @@ class LinearDomain:
     def and_(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(a, int) and isinstance(b, int):
             return a & b
-        if not isinstance(a, int | Field) or not isinstance(b, int | Field):
+        if not isinstance(a, int | BitField) or not isinstance(b, int | BitField):
             x, m = (a, b) if isinstance(b, int) else (b, a)
             if m == 0:
                 return 0
-            if isinstance(x, Pieces) and isinstance(m, int):
+            if isinstance(x, Concat) and isinstance(m, int):
                 return self._masked(x, m)
             require(isinstance(m, int) and m & (m + 1) == 0, "and of two sums is not linear")
             assert isinstance(m, int)
@@ -94,14 +94,14 @@ class LinearDomain:
             return x
         return self._gate(_field(a, w), _field(b, w))
 
-    def _masked(self, x: Pieces, mask: int) -> Payload:
+    def _masked(self, x: Concat, mask: int) -> Payload:
         out: list[tuple[Payload, int]] = []
         for piece, bits in x.pieces:
             out.append((self.and_(piece, mask & ((1 << bits) - 1), bits), bits))
             mask >>= bits
         return side_by_side(out)
 
-    def _gate(self, a: Field, b: Field) -> Payload:
+    def _gate(self, a: BitField, b: BitField) -> Payload:
         """The conjunction of two fields."""
         both, only_a, only_b = a.mask & b.mask, a.mask & b.ones, b.mask & a.ones
         tables = {t for t, m in ((a.tt & b.tt, both), (a.tt, only_a), (b.tt, only_b)) if m}
@@ -113,20 +113,20 @@ class LinearDomain:
         require(len(tables) == 1, "bits of one lane follow different functions")
         like = a if a.mask else b
         column = b.column if a.column is None and b.mask else a.column
-        return Field(tables.pop(), column if a.mask and b.mask else like.column, like.position, mask, ones)
+        return BitField(tables.pop(), column if a.mask and b.mask else like.column, like.position, mask, ones)
 
     def not_(self, a: Payload, w: int) -> Payload:
         every = (1 << w) - 1
         if isinstance(a, int):
             return ~a & every
-        if not isinstance(a, Field):
+        if not isinstance(a, BitField):
             return as_form(a).scaled(-1).shifted(-1)
-        return Field(self.full & ~a.tt, a.column, a.position, a.mask, every & ~a.mask & ~a.ones)
+        return BitField(self.full & ~a.tt, a.column, a.position, a.mask, every & ~a.mask & ~a.ones)
 
     def or_(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(a, int) and isinstance(b, int):
             return a | b
-        if isinstance(a, int | Field) and isinstance(b, int | Field):
+        if isinstance(a, int | BitField) and isinstance(b, int | BitField):
             return self.not_(self.and_(self.not_(a, w), self.not_(b, w), w), w)
         low, high = sorted((as_form(a), as_form(b)), key=_trailing_zeros)
         zeros = _trailing_zeros(high)
@@ -138,15 +138,15 @@ class LinearDomain:
             return a ^ b
         if isinstance(a, int):
             a, b = b, a
-        if not isinstance(a, Field):
+        if not isinstance(a, BitField):
             require(b in (0, 1 << (w - 1)), "xor of two sums is not linear")
             assert isinstance(b, int)
             return as_form(a).shifted(b)
-        require(isinstance(b, int | Field), "xor of two sums is not linear")
-        if isinstance(b, Field) and a.mask == b.mask and not a.ones and not b.ones:
+        require(isinstance(b, int | BitField), "xor of two sums is not linear")
+        if isinstance(b, BitField) and a.mask == b.mask and not a.ones and not b.ones:
             _require_meeting(a, b)
             column = b.column if a.column is None else a.column
-            return Field(a.tt ^ b.tt, column, a.position, a.mask) if a.tt != b.tt else 0
+            return BitField(a.tt ^ b.tt, column, a.position, a.mask) if a.tt != b.tt else 0
         left = self.and_(a, self.not_(b, w), w)
         right = self.and_(self.not_(a, w), b, w)
         return self.or_(left, right, w)
@@ -156,10 +156,10 @@ class LinearDomain:
             return 0
         if isinstance(a, int):
             return (a << n) & ((1 << w) - 1)
-        if not isinstance(a, Field):
+        if not isinstance(a, BitField):
             return cut(side_by_side([(0, n), (a, w)]), 0, w)
         every = (1 << w) - 1
-        return Field(a.tt, a.column, a.position - n, (a.mask << n) & every, (a.ones << n) & every)
+        return BitField(a.tt, a.column, a.position - n, (a.mask << n) & every, (a.ones << n) & every)
 
     def lshr(self, a: Payload, n: int, w: int) -> Payload:
         if n >= w:
@@ -180,9 +180,9 @@ class LinearDomain:
         return a if cond else b
 
     def zext(self, a: Payload, w: int, to: int) -> Payload:
-        if isinstance(a, Pieces):
+        if isinstance(a, Concat):
             return side_by_side([(a, w), (0, to - w)]) if to > w else a
-        if isinstance(a, Form):
+        if isinstance(a, LinearForm):
             a = a if 0 <= a.lo and a.hi < 1 << w else tightened(a, self.rows)
             require(0 <= a.lo and a.hi < 1 << w, f"a {w}-bit lane is widened but may hold [{a.lo}, {a.hi}]")
         return a
@@ -191,9 +191,9 @@ class LinearDomain:
         half = 1 << (w - 1)
         if isinstance(a, int):
             return ((a ^ half) - half) & ((1 << to) - 1)
-        if isinstance(a, Pieces | Entry):
+        if isinstance(a, Concat | TableEntry):
             a = as_form(a)
-        if isinstance(a, Form) and not (-half <= a.lo and a.hi < half):
+        if isinstance(a, LinearForm) and not (-half <= a.lo and a.hi < half):
             a = tightened(a, self.rows)
         lo, hi = interval(a)
         require(-half <= lo and hi < half, f"a signed {w}-bit lane is widened but may hold [{lo}, {hi}]")
@@ -205,20 +205,20 @@ class LinearDomain:
     def popcount(self, a: Payload, w: int) -> Payload:
         if isinstance(a, int):
             return a.bit_count()
-        require(isinstance(a, Field), "a count of the bits of a sum is not linear")
-        assert isinstance(a, Field)
+        require(isinstance(a, BitField), "a count of the bits of a sum is not linear")
+        assert isinstance(a, BitField)
         n = a.mask.bit_count()
         const = a.ones.bit_count()
-        return Form(const, {(a.tt, a.column): {1: _at(a.mask, a.position)}}, const, const + n)
+        return LinearForm(const, {(a.tt, a.column): {1: _at(a.mask, a.position)}}, const, const + n)
 
     def lookup(self, table: Sequence[Payload], index: Payload, w: int) -> Payload:
         size = len(table)
         if isinstance(index, int):
             return table[index % size]
-        require(isinstance(index, Field), "a sum is used as an index")
-        assert isinstance(index, Field)
+        require(isinstance(index, BitField), "a sum is used as an index")
+        assert isinstance(index, BitField)
         require((index.mask | index.ones) < size, "an index beyond the table")
-        if isinstance(table[0], Entry):
+        if isinstance(table[0], TableEntry):
             return _selected(table, table[0].parts, index)
         entries = [e for e in table if isinstance(e, int)]
         require(len(entries) == size, "a table of unknown values")
@@ -228,32 +228,32 @@ class LinearDomain:
         return side_by_side([(part, w) for part in parts])
 
     def split(self, a: Payload, w: int, to: int) -> list[Payload]:
-        if isinstance(a, Form | Entry):
+        if isinstance(a, LinearForm | TableEntry):
             form = as_form(a)
             require(0 <= form.lo and form.hi < 1 << to, f"a lane in [{form.lo}, {form.hi}] is split at bit {to}")
             return [form, *[0] * (w // to - 1)]
         return [cut(a, k, k + to) for k in range(0, w, to)]
 
 
-def _selected(table: Sequence[Payload], parts: tuple[Form, ...], index: Field) -> Form:
+def _selected(table: Sequence[Payload], parts: tuple[LinearForm, ...], index: BitField) -> LinearForm:
     """The lookup lemma for a table of partial sums: the parts the index's bits select."""
     for e, entry in enumerate(table):
-        sums = isinstance(entry, Entry) and entry.chosen == e and (entry.parts is parts or entry.parts == parts)
+        sums = isinstance(entry, TableEntry) and entry.chosen == e and (entry.parts is parts or entry.parts == parts)
         require(sums, f"entry {e} of the table is not the sum its number selects")
     fixed = [part for n, part in enumerate(parts) if index.ones >> n & 1]
     return total([*fixed, *(gated(part, index, n) for n, part in enumerate(parts) if index.mask >> n & 1)])
 
 
-def _require_meeting(a: Field, b: Field) -> None:
+def _require_meeting(a: BitField, b: BitField) -> None:
     """A gate joins bits of one position and one column."""
     require(a.position == b.position, f"bits {a.position} and {b.position} of K meet in a gate")
     require(None in (a.column, b.column) or a.column == b.column, "two columns meet in a gate")
 
 
-def _field(x: Payload, w: int) -> Field:
+def _field(x: Payload, w: int) -> BitField:
     if isinstance(x, int):
-        return Field(0, None, 0, 0, x)
-    assert isinstance(x, Field)
+        return BitField(0, None, 0, 0, x)
+    assert isinstance(x, BitField)
     return x
 
 
@@ -261,16 +261,16 @@ def _at(mask: int, position: int) -> int:
     return mask << position if position >= 0 else mask >> -position
 
 
-def _trailing_zeros(x: Form) -> int:
+def _trailing_zeros(x: LinearForm) -> int:
     values = [c for by in x.atoms.values() for c in by] + [x.const]
     return min(((v & -v).bit_length() - 1 for v in values if v), default=64)
 
 
-def _affine_lookup(table: Sequence[int], index: Field) -> Form:
+def _affine_lookup(table: Sequence[int], index: BitField) -> LinearForm:
     """The lookup lemma: the entry is table[ones] plus one fixed amount per set bit."""
     base, weights, lo, hi = _weights(tuple(table), index.mask, index.ones)
     by = {coef: _at(bits, index.position) for coef, bits in weights}
-    return Form(base, {(index.tt, index.column): by} if by else {}, lo, hi)
+    return LinearForm(base, {(index.tt, index.column): by} if by else {}, lo, hi)
 
 
 @lru_cache(maxsize=256)

@@ -14,11 +14,11 @@ from itertools import permutations
 
 from bitsynth.errors import NoKernel
 from bitsynth.isa.domains.forms import (
-    Entry,
-    Field,
-    Form,
+    BitField,
     Inexact,
+    LinearForm,
     Payload,
+    TableEntry,
     add_forms,
     as_form,
     gated,
@@ -98,14 +98,14 @@ def _selects(isa: Isa, instr: Instr, bits: int, table: int) -> bool:
     """Whether it gives each lane the parts that the bits of its index select."""
     parts = tuple(variable(("part", n), 0, 1) for n in range(bits))
     lanes = range(isa.word.lanes)
-    index = [Field(0b10, b, 0, (1 << bits) - 1) for b in lanes]
+    index = [BitField(0b10, b, 0, (1 << bits) - 1) for b in lanes]
     args: list[Sequence[Payload]] = [index, index]
-    args[table] = [Entry(parts, b % (1 << bits)) for b in lanes]
+    args[table] = [TableEntry(parts, b % (1 << bits)) for b in lanes]
     want = [total(gated(part, index[b], n) for n, part in enumerate(parts)) for b in lanes]
     return _gives(instr, 2, args, want)
 
 
-def _gives(instr: Instr, rows: int, args: Sequence[Sequence[Payload]], want: Sequence[Form]) -> bool:
+def _gives(instr: Instr, rows: int, args: Sequence[Sequence[Payload]], want: Sequence[LinearForm]) -> bool:
     try:
         got = instr(LinearDomain(rows), args)
         return all((f.const, f.atoms) == (w.const, w.atoms) for f, w in zip(map(as_form, got), want, strict=True))

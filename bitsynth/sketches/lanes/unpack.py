@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from bitsynth.errors import NoKernel, SpecError
-from bitsynth.isa.domains.forms import Form, Inexact, Payload, side_by_side, variable
+from bitsynth.isa.domains.forms import Inexact, LinearForm, Payload, side_by_side, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr, Metric
 from bitsynth.isa.load import Isa
@@ -83,11 +83,11 @@ def _gives(isa: Isa, way: Unpack, per_byte: int, number: int) -> bool:
     return list(got) == [of_byte[number] for of_byte in codes]
 
 
-def _code(bits: int, byte: int, number: int) -> Form:
+def _code(bits: int, byte: int, number: int) -> LinearForm:
     return variable((byte, number), 0, (1 << bits) - 1)
 
 
-def _packed(codes: list[Form], bits: int) -> Payload:
+def _packed(codes: list[LinearForm], bits: int) -> Payload:
     """Codes side by side in a byte, zeros above."""
     rest = 8 - bits * len(codes)
     return side_by_side([*((code, bits) for code in codes), *([(0, rest)] if rest else [])])

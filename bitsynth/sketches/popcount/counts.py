@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bitsynth.isa.domains.forms import Field, Form, Inexact
+from bitsynth.isa.domains.forms import BitField, Inexact, LinearForm
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
@@ -61,10 +61,10 @@ def _candidates(isa: Isa, instr: Instr, bits_per_byte: int) -> Iterator[Count]:
 def _counts(isa: Isa, count: Count) -> bool:
     instr, lanes = isa[count.op], count.kind.lanes
     mask = sum(((1 << count.bits_per_byte) - 1) << 8 * k for k in range(count.kind.bits // 8))
-    args: list[list[Field | int]] = [[Field(0b10, 0, 0, mask)] * lanes for _ in instr.operands]
+    args: list[list[BitField | int]] = [[BitField(0b10, 0, 0, mask)] * lanes for _ in instr.operands]
     if count.table is not None:
         args[count.table] = list(count.table_lanes(isa, 1))
-    want = Form(0, {(0b10, 0): {1: mask}}, 0, count.most)
+    want = LinearForm(0, {(0b10, 0): {1: mask}}, 0, count.most)
     try:
         return all(lane == want for lane in instr(LinearDomain(2), args))
     except Inexact:

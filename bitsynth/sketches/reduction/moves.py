@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Literal
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.domains.forms import Form, Inexact, Pieces, as_form, variable
+from bitsynth.isa.domains.forms import Concat, Inexact, LinearForm, as_form, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.lane import is_bitwise
@@ -195,9 +195,9 @@ def signature(trace: Trace, names: Sequence[str]) -> Signature:
 def _lane(x: object) -> tuple[int, int] | None:
     if x == 0:
         return None
-    if isinstance(x, Pieces):
+    if isinstance(x, Concat):
         x = as_form(x)
-    if not isinstance(x, Form) or x.const or any(by != {1: 1} for by in x.atoms.values()):
+    if not isinstance(x, LinearForm) or x.const or any(by != {1: 1} for by in x.atoms.values()):
         raise Inexact("a lane is not a plain partial sum")
     slots = {key[0] for key in x.atoms if isinstance(key, tuple)}
     if len(slots) != 1:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import count as counter
 
 from bitsynth.errors import NoKernel
-from bitsynth.isa.domains.forms import Form, Inexact, variable
+from bitsynth.isa.domains.forms import Inexact, LinearForm, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr, Metric
 from bitsynth.isa.load import Isa
@@ -129,7 +129,7 @@ def _legal(isa: Isa, given: Counted, levels: Sequence[Move]) -> bool:
         return False
 
 
-Lanes = tuple[Form | int, ...]
+Lanes = tuple[LinearForm | int, ...]
 _Loop = tuple[float, tuple[Move, ...], Instr, list[Lanes]]
 
 
@@ -210,11 +210,11 @@ def _accumulated(trace: Trace, names: Sequence[str], instr: Instr) -> list[Lanes
         return None
 
 
-def _without(x: object, key: tuple[str, int]) -> Form | int:
-    if not isinstance(x, Form) or x.atoms.get(key) != {1: 1}:
+def _without(x: object, key: tuple[str, int]) -> LinearForm | int:
+    if not isinstance(x, LinearForm) or x.atoms.get(key) != {1: 1}:
         raise Inexact("not an accumulation")
     rest = {k: v for k, v in x.atoms.items() if k != key}
-    return Form(x.const, rest, x.lo, x.hi) if rest else x.const
+    return LinearForm(x.const, rest, x.lo, x.hi) if rest else x.const
 
 
 def _flush(
@@ -282,7 +282,7 @@ def flush_trace(isa: Isa, plan: Plan, names: Sequence[str], constants: Constants
     return flush
 
 
-def _total(x: Form | int, place: tuple[int, int], period: int) -> Form | int:
+def _total(x: LinearForm | int, place: tuple[int, int], period: int) -> LinearForm | int:
     if isinstance(x, int):
         return x * period
     slot = next(iter(x.atoms))[0]  # type: ignore[index]

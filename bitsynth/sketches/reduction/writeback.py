@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.domains.forms import Form, Inexact, variable
+from bitsynth.isa.domains.forms import Inexact, LinearForm, variable
 from bitsynth.isa.instr import Instr, Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
@@ -141,7 +141,7 @@ def _columns(trace: Trace, tile: Sequence[str], coef: int) -> tuple[int, ...]:
     for r, name in enumerate(tile):
         register = trace.registers[name]
         for i, x in enumerate(register.lanes):
-            if not isinstance(x, Form) or x.atoms.get(("c", r, i)) != {1: 1} or x.const:
+            if not isinstance(x, LinearForm) or x.atoms.get(("c", r, i)) != {1: 1} or x.const:
                 raise Inexact("the tile is not kept")
             rest = {k: by for k, by in x.atoms.items() if k != ("c", r, i)}
             slots = {k[0] for k in rest if isinstance(k, tuple)}
