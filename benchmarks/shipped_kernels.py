@@ -24,7 +24,7 @@ from bitsynth.errors import NoKernel
 from bitsynth.isa import load
 from bitsynth.isa.tables import IsaTable
 from bitsynth.spec.matmul import MatmulSpec
-from bitsynth.spec.options import METHODS, Choice
+from bitsynth.spec.options import METHODS, KernelOptions
 from bitsynth.store import kernels
 from bitsynth.synth import synthesize
 
@@ -35,44 +35,44 @@ IMAGE = (8, 1)
 EVERY = tuple((a, w) for a in range(1, 5) for w in range(1, 5))
 
 
-def wanted() -> Iterator[tuple[str, tuple[int, int], Choice]]:
+def wanted() -> Iterator[tuple[str, tuple[int, int], KernelOptions]]:
     """Instruction set, widths and choice of every shipped kernel."""
     for name in load.names():
         table = load.load(name).table
         for widths in EVERY:
-            yield name, widths, Choice()
+            yield name, widths, KernelOptions()
         if table.arch != "x86_64":
-            yield from ((name, widths, Choice(model=cpu)) for cpu in table.cpu for widths in EVERY)
+            yield from ((name, widths, KernelOptions(model=cpu)) for cpu in table.cpu for widths in EVERY)
         else:
-            yield from ((name, widths, Choice(method)) for method in METHODS for widths in HEADLINE)
-        yield from ((name, widths, choice) for choice in for_layers(table) for widths in (*EVERY, IMAGE))
+            yield from ((name, widths, KernelOptions(method)) for method in METHODS for widths in HEADLINE)
+        yield from ((name, widths, options) for options in for_layers(table) for widths in (*EVERY, IMAGE))
         if table.paper is not None and table.vector_bits == 128 and table.arch == "aarch64":
-            yield from ((name, widths, Choice(sketch="paper")) for widths in PAPER)
+            yield from ((name, widths, KernelOptions(sketch="paper")) for widths in PAPER)
 
 
-def for_layers(table: IsaTable) -> Iterator[Choice]:
+def for_layers(table: IsaTable) -> Iterator[KernelOptions]:
     """Every method, with more columns only where a register has more bytes than 32."""
     for method in METHODS:
-        yield Choice(method, channels=64)
+        yield KernelOptions(method, channels=64)
         if table.vector_bits > 256 and method == "lookup":
-            yield Choice(method, channels=128)
+            yield KernelOptions(method, channels=128)
 
 
 def main() -> int:
     """Solve, prove and store each, one line a kernel."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else paths.shipped_kernels()
     os.environ["BITSYNTH_CACHE"] = str(folder)
-    for name, (act_bits, w_bits), choice in wanted():
+    for name, (act_bits, w_bits), options in wanted():
         spec = MatmulSpec.plain(name, act_bits, w_bits)
         start = time.perf_counter()
         try:
-            found = synthesize.synthesize(spec, choice)
+            found = synthesize.synthesize(spec, options)
         except NoKernel:
-            print(f"{name} A{act_bits}W{w_bits} {choice.variant}: no kernel", flush=True)
+            print(f"{name} A{act_bits}W{w_bits} {options.variant}: no kernel", flush=True)
             continue
         kernels.store(found.sealed)
         took = time.perf_counter() - start
-        print(f"{found.entry.name} {choice.variant} {found.entry.method} {took:.1f} s", flush=True)
+        print(f"{found.entry.name} {options.variant} {found.entry.method} {took:.1f} s", flush=True)
     return 0
 
 

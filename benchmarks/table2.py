@@ -19,7 +19,7 @@ from bitsynth.bench.resnet18 import LAYERS, Layer
 from bitsynth.layers.default import default_schedule
 from bitsynth.sketches.reduction import plan
 from bitsynth.spec.matmul import MatmulSpec
-from bitsynth.spec.options import Choice
+from bitsynth.spec.options import KernelOptions
 from bitsynth.store import kernels
 from bitsynth.synth.synthesize import Synthesis, forget, synthesize
 
@@ -50,11 +50,11 @@ class Row:
     scheduling: float
 
 
-def cold(spec: MatmulSpec, choice: Choice) -> Synthesis:
+def cold(spec: MatmulSpec, options: KernelOptions) -> Synthesis:
     """A synthesis that reuses nothing from the ones before."""
     forget()
     plan.plan.cache_clear()
-    return synthesize(spec, choice)
+    return synthesize(spec, options)
 
 
 def schedule_seconds(spec: MatmulSpec, layer: Layer) -> float:
@@ -68,7 +68,7 @@ def schedule_seconds(spec: MatmulSpec, layer: Layer) -> float:
 def measure(act_bits: int, w_bits: int) -> Row:
     """Both sketches, cold."""
     spec = MatmulSpec.plain("neon", act_bits, w_bits)
-    paper, exact = cold(spec, Choice(sketch="paper")), cold(spec, Choice())
+    paper, exact = cold(spec, KernelOptions(sketch="paper")), cold(spec, KernelOptions())
     seconds = [stage.seconds for stage in paper.stages]
     return Row(
         f"A{act_bits}W{w_bits}",

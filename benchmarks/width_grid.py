@@ -26,7 +26,7 @@ from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d
 from bitsynth.layers.tuned import Problem
 from bitsynth.spec.matmul import MatmulSpec
-from bitsynth.spec.options import Choice
+from bitsynth.spec.options import KernelOptions
 
 (LAYER,) = named("C2")
 REPEATS = 5
@@ -64,7 +64,7 @@ def measured(isa: str, widths: Sequence[tuple[int, int]], rounds: int) -> list[R
 
 def row(isa: str, act_bits: int, w_bits: int, made: Conv2d, microseconds: Summary) -> Row:
     spec = MatmulSpec.plain(isa, act_bits, w_bits)
-    seconds = cold(spec, Choice(channels=64)).seconds
+    seconds = cold(spec, KernelOptions(channels=64)).seconds
     speed = LAYER.macs / microseconds.median / 1000
     return Row(act_bits, w_bits, str(made.schedule), microseconds, speed, seconds, schedule_seconds(spec, LAYER))
 

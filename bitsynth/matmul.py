@@ -22,7 +22,7 @@ from bitsynth.kernel.wellformed import MAX_UNROLL
 from bitsynth.schedule.cost import Cost
 from bitsynth.schedule.flush import flushed
 from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand, plain_array
-from bitsynth.spec.options import Choice
+from bitsynth.spec.options import KernelOptions
 from bitsynth.store import kernels
 from bitsynth.store.entry import Certificate, Entry, ProvedEntry, core_spec, require_proved
 
@@ -186,7 +186,8 @@ def get_kernel(
 
     By default the one of fewest operations among all methods, compared to a tenth, then by the bytes they
     read; `method` wants the cheapest of popcount, lookup, multiply or dot, `cpu` the one of fewest cycles
-    on that processor, `channels` one for layers of so many output channels, `sketch` one of the paper's (`Choice`).
+    on that processor, `channels` one for layers of so many output channels, `sketch` one of the paper's
+    (`KernelOptions`).
     Raises SpecError for widths, encodings or instruction sets that do not exist, for a
     configuration that is not cached, and for a cache file that does not check.
     """
@@ -194,14 +195,14 @@ def get_kernel(
     spec = MatmulSpec(
         isa, Operand(act_bits, Encoding.parse(act_encoding)), Operand(w_bits, Encoding.parse(weight_encoding))
     )
-    choice = Choice(method, sketch, cpu, channels)
-    choice.isa(isa)
-    path = kernels.find(spec, choice.variant)
+    options = KernelOptions(method, sketch, cpu, channels)
+    options.isa(isa)
+    path = kernels.find(spec, options.variant)
     if path is None:
         asked = {"method": method, "cpu": cpu, "channels": channels, "sketch": "" if sketch == "exact" else sketch}
-        options = "".join(f" --{name} {value}" for name, value in asked.items() if value)
+        given = "".join(f" --{name} {value}" for name, value in asked.items() if value)
         raise SpecError(
-            f"A{act_bits}W{w_bits} on {isa}{', ' + choice.variant if choice.variant else ''} is not cached; "
-            f"run `bitsynth synth --isa {isa} --act-bits {act_bits} --w-bits {w_bits}{options}`"
+            f"A{act_bits}W{w_bits} on {isa}{', ' + options.variant if options.variant else ''} is not cached; "
+            f"run `bitsynth synth --isa {isa} --act-bits {act_bits} --w-bits {w_bits}{given}`"
         )
     return MatmulKernel(kernels.load_entry(path), spec)

@@ -13,7 +13,7 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.proof.proved import Proved, examine, statements
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
-from bitsynth.spec.options import Choice
+from bitsynth.spec.options import KernelOptions
 from bitsynth.store.accept import accept
 from bitsynth.store.entry import Entry, ProvedEntry
 from bitsynth.synth import synthesize
@@ -69,9 +69,9 @@ def sealed(isa: str, method: str, act_bits: int, w_bits: int) -> ProvedEntry:
 
 
 def _solved(isa: str, method: str, act_bits: int, w_bits: int) -> Entry:
-    spec, choice = spec_of(isa, act_bits, w_bits), Choice(method)
-    (best,), others = synthesize.candidates(choice.isa(isa), spec, choice, Budget())
-    return ProvedEntry(on_record(best.kernel), choice, best.claims, best.bound, others).entry
+    spec, options = spec_of(isa, act_bits, w_bits), KernelOptions(method)
+    (best,), others = synthesize.candidates(options.isa(isa), spec, options, Budget())
+    return ProvedEntry(on_record(best.kernel), options, best.claims, best.bound, others).entry
 
 
 def on_record(found: Kernel) -> Proved:

@@ -124,7 +124,7 @@ def _facts(c: _Cached) -> dict[str, Any]:
             "method": kernel.method,
             "ops_per_128_mac": cost.ops_per_128_mac,
             "lower_bound": cost.lower_bound,
-            "minimal": scope(load(kernel.isa), kernel.method, c.entry.choice) if cost.minimal else None,
+            "minimal": scope(load(kernel.isa), kernel.method, c.entry.options) if cost.minimal else None,
             "cycles": cost.cycles,
             "k_max": c.entry.certificate.k_max,
         }

@@ -18,7 +18,7 @@ from bitsynth.files import write_texts
 from bitsynth.isa.load import load
 from bitsynth.matmul import MatmulKernel
 from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
-from bitsynth.spec.options import METHODS, SKETCHES, Choice
+from bitsynth.spec.options import METHODS, SKETCHES, KernelOptions
 from bitsynth.store import kernels
 from bitsynth.store.entry import Entry, ProvedEntry
 
@@ -88,13 +88,13 @@ def synth(
     A configuration in the cache answers at once, its certificate checked again.
     """
     load(isa)
-    choice = _choice(isa, method, cpu, sketch, model, channels)
+    options = _options(isa, method, cpu, sketch, model, channels)
     spec = MatmulSpec(isa, Operand(act_bits, act_encoding), Operand(w_bits, weight_encoding))
-    folder = to or kernels.user_folder() / isa / choice.variant
-    answer = None if fresh else _from_cache(spec, choice)
+    folder = to or kernels.user_folder() / isa / options.variant
+    answer = None if fresh else _from_cache(spec, options)
     if answer is None:
         require_writable(folder)
-        answer = _solve(spec, choice, rlimit)
+        answer = _solve(spec, options, rlimit)
     files = write_texts(folder, MatmulKernel(answer.sealed, spec).files, ours=to is None)
     if as_json:
         output.write_json(_facts(answer, spec, files))
@@ -104,7 +104,7 @@ def synth(
     print_lines(*answer.lines, kernel_line(answer.entry, spec), Line("wrote", (wrote, kept), free=True))
 
 
-def _choice(isa: str, method: str | None, cpu: str, sketch: str, model: str, channels: int) -> Choice:
+def _options(isa: str, method: str | None, cpu: str, sketch: str, model: str, channels: int) -> KernelOptions:
     """What is asked for; SpecError where the options do not go together."""
     cpus = list(load(isa).table.cpu)
     if cpu and model:
@@ -113,15 +113,15 @@ def _choice(isa: str, method: str | None, cpu: str, sketch: str, model: str, cha
         raise SpecError(f"unknown cpu {cpu!r}; {isa} knows {', '.join(cpus)}")
     if model and model not in ("ops", "length"):
         raise SpecError(f"--cost is ops or length, not {model!r}; for the cycles of a processor use --cpu")
-    choice = Choice(method, sketch, cpu or model, channels)
-    choice.isa(isa)
-    return choice
+    options = KernelOptions(method, sketch, cpu or model, channels)
+    options.isa(isa)
+    return options
 
 
-def _from_cache(spec: MatmulSpec, choice: Choice) -> _Answer | None:
+def _from_cache(spec: MatmulSpec, options: KernelOptions) -> _Answer | None:
     """The cached kernel, its certificate checked again; None where there is none."""
     start = time.perf_counter()
-    path = kernels.find(spec, choice.variant)
+    path = kernels.find(spec, options.variant)
     if path is None:
         return None
     found = kernels.load_entry(path)
@@ -156,16 +156,16 @@ def _figure(entry: Entry) -> float:
     return {"ops": price.ops_per_128_mac, "length": price.instructions, **price.cycles}[entry.model]
 
 
-def _solve(spec: MatmulSpec, choice: Choice, rlimit: int | None) -> _Answer:
+def _solve(spec: MatmulSpec, options: KernelOptions, rlimit: int | None) -> _Answer:
     """Synthesize, prove and cache; nothing is kept where any of that fails."""
     require_writable(kernels.user_folder() / spec.isa)
-    title = f"{spec.isa} A{spec.act.bits}W{spec.wgt.bits}, {choice.sketch} sketch"
+    title = f"{spec.isa} A{spec.act.bits}W{spec.wgt.bits}, {options.sketch} sketch"
     with output.progress(title) as say:
         say("starting the solver")
         from bitsynth.synth import synthesize as line
 
         budget = {} if rlimit is None else {"rlimit": rlimit}
-        found = line.synthesize(spec, choice, progress=say, **budget)
+        found = line.synthesize(spec, options, progress=say, **budget)
     kernels.store(found.sealed)
     lines = tuple(Line(s.name, (s.found, s.verdict), s.seconds) for s in found.stages)
     return _Answer(found.sealed, (*lines, *_runners_up(found.entry)), found.seconds, cached=False)

@@ -18,7 +18,7 @@ from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.schedule.cost import cycles_per_128_mac, stall_per_128_mac
 from bitsynth.spec.matmul import MatmulSpec, Operand
-from bitsynth.spec.options import METHODS, Choice
+from bitsynth.spec.options import METHODS, KernelOptions
 from bitsynth.store import kernels
 from bitsynth.store.entry import Entry
 
@@ -86,7 +86,7 @@ def candidates(act: Operand, wgt: Operand, isa: str, fits: Fits | None = None) -
         spec = MatmulSpec(name, act, wgt)
         for method in METHODS:
             for channels in CHANNELS:
-                path = kernels.find(spec, Choice(method, channels=channels).variant)
+                path = kernels.find(spec, KernelOptions(method, channels=channels).variant)
                 if path is not None and (fits or runs)(entry := kernels.load_entry(path).entry):
                     yield Candidate(entry, method, channels)
 

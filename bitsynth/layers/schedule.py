@@ -18,10 +18,10 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A point of the schedule space.
 
     `method` packs K into lanes (popcount) or output channels (the others); `channels` names the
-    tile (`Choice.channels`), `rows` how many of its rows are used, 0 for all. Tiles go over all
+    tile (`KernelOptions.channels`), `rows` how many of its rows are used, 0 for all. Tiles go over all
     pixels of a block (`block_rows` pixels, 0 for all) for the same output channels if
     `columns_first`, else over the channels first. Bands of `band_rows` output rows (0 for all)
-    are packed and computed one after the other. `sketch` is the kernel's (`Choice.sketch`); its sums
+    are packed and computed one after the other. `sketch` is the kernel's (`KernelOptions.sketch`); its sums
     go to memory after `flush_steps` steps of K, 0 for as rarely as its proof allows; its loop over
     K is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis` is where the planes
     of activations and weights lie, for methods that read planes.

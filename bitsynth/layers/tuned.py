@@ -25,7 +25,7 @@ from bitsynth.layers.default import default_schedule, home_of, runs, sets_of
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
-from bitsynth.spec.options import Choice
+from bitsynth.spec.options import KernelOptions
 from bitsynth.store import kernels
 from bitsynth.store.entry import Entry
 
@@ -155,8 +155,8 @@ def known_for(problem: Problem) -> Iterator[tuple[Tuned, str]]:
 def entry_of(problem: Problem, schedule: LayerSchedule) -> Entry:
     """The cached kernel that `schedule` runs, wherever that may be; NoKernel where there is none."""
     spec = msgspec.structs.replace(problem, isa=schedule.isa).spec()
-    choice = Choice(schedule.method, schedule.sketch, channels=schedule.channels)
-    path = kernels.find(spec, choice.variant)
+    options = KernelOptions(schedule.method, schedule.sketch, channels=schedule.channels)
+    path = kernels.find(spec, options.variant)
     if path is None:
         raise NoKernel(f"the kernel of {schedule} is gone from the cache; tune again")
     return kernels.load_entry(path).entry

@@ -35,7 +35,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Component:
     """An instruction a line may be, narrowed to one lane."""
 
     instr: Instr
@@ -60,13 +60,13 @@ def one_lane(instr: Instr) -> Instr:
     return replace(instr, operands=operands, out=narrow(instr.out), names=sizes)
 
 
-def choices(instrs: Sequence[Instr], imms: Sequence[int]) -> list[Choice]:
+def components(instrs: Sequence[Instr], imms: Sequence[int]) -> list[Component]:
     """Each instruction, and where it takes an immediate each of `imms` it allows."""
-    return [Choice(one_lane(i), n) for i in instrs for n in ((m for m in imms if m in i.imms) if i.imm else (0,))]
+    return [Component(one_lane(i), n) for i in instrs for n in ((m for m in imms if m in i.imms) if i.imm else (0,))]
 
 
 def shortest(
-    what: str, inputs: int, width: int, menu: Sequence[Choice], goal: Goal, most: int, budget: Budget
+    what: str, inputs: int, width: int, menu: Sequence[Component], goal: Goal, most: int, budget: Budget
 ) -> tuple[tuple[Line, ...], tuple[str, ...]]:
     """The shortest program for `goal` and the lengths shown to have none; NoKernel beyond `most`."""
     names = [z3.BitVec(f"in{k}", width) for k in range(inputs)]
@@ -85,7 +85,7 @@ def _of_length(
     what: str,
     length: int,
     names: Sequence[Any],
-    menu: Sequence[Choice],
+    menu: Sequence[Component],
     goal: Goal,
     examples: list[list[int]],
     budget: Budget,
@@ -106,7 +106,7 @@ def _of_length(
         examples.append([wrong.unsigned(n) for n in names])
 
 
-def run(program: Sequence[Line], menu: Sequence[Choice], inputs: Sequence[Any]) -> Any:
+def run(program: Sequence[Line], menu: Sequence[Component], inputs: Sequence[Any]) -> Any:
     """The last value of `program`."""
     known = {(c.instr.name, c.imm): c for c in menu}
     values = list(inputs)
@@ -118,7 +118,7 @@ def run(program: Sequence[Line], menu: Sequence[Choice], inputs: Sequence[Any]) 
 class _Sketch:
     """Selectors of a program of `length` lines."""
 
-    def __init__(self, length: int, inputs: int, menu: Sequence[Choice]) -> None:
+    def __init__(self, length: int, inputs: int, menu: Sequence[Component]) -> None:
         self.length, self.inputs, self.menu = length, inputs, menu
         self.op = [[z3.Bool(f"op{i}_{k}") for k in range(len(menu))] for i in range(length)]
         self.args = [[[z3.Bool(f"arg{i}_{s}_{n}") for n in range(inputs + i)] for s in range(2)] for i in range(length)]
@@ -127,10 +127,10 @@ class _Sketch:
     def _line(self, i: int) -> list[Any]:
         """One instruction, one value an operand, no idle operand, no idle line."""
         out = [z3.PbEq([(x, 1) for x in pick], 1) for pick in (self.op[i], *self.args[i])]
-        for chosen, choice in zip(self.op[i], self.menu, strict=True):
-            if choice.arity == 1:
+        for chosen, component in zip(self.op[i], self.menu, strict=True):
+            if component.arity == 1:
                 out.append(z3.Implies(chosen, self.args[i][1][0]))
-            elif _commutes(choice):
+            elif _commutes(component):
                 out += [
                     z3.Not(z3.And(chosen, x, y))
                     for m, x in enumerate(self.args[i][0])
@@ -163,15 +163,15 @@ class _Sketch:
 
         lines = []
         for i in range(self.length):
-            choice = self.menu[chosen(self.op[i])]
-            args = tuple(chosen(pick) for pick in self.args[i][: choice.arity])
-            lines.append(Line(choice.instr.name, choice.imm, args))
+            component = self.menu[chosen(self.op[i])]
+            args = tuple(chosen(pick) for pick in self.args[i][: component.arity])
+            lines.append(Line(component.instr.name, component.imm, args))
         return tuple(lines)
 
 
 @cache
-def _commutes(choice: Choice) -> bool:
+def _commutes(component: Component) -> bool:
     """Whether swapping the operands changes nothing, on every pair of bytes."""
     x, y = (g.ravel().astype(np.uint64) for g in np.meshgrid(np.arange(256), np.arange(256)))
-    one, other = (choice.instr(ConcreteDomain(), [[p], [q]], choice.imm)[0] for p, q in ((x, y), (y, x)))
+    one, other = (component.instr(ConcreteDomain(), [[p], [q]], component.imm)[0] for p, q in ((x, y), (y, x)))
     return bool(np.array_equal(one, other))

@@ -50,9 +50,9 @@ def solve(isa: Isa, budget: Budget, progress: Callable[[str], None] = lambda wha
     return PaperCompute(pair, claims)
 
 
-def _menu(isa: Isa) -> list[cegis.Choice]:
+def _menu(isa: Isa) -> list[cegis.Component]:
     assert isa.table.paper is not None
-    return cegis.choices([isa[f"{name}.{isa.word!s}"] for name in isa.table.paper.compute], (1, 2, 3))
+    return cegis.components([isa[f"{name}.{isa.word!s}"] for name in isa.table.paper.compute], (1, 2, 3))
 
 
 def _goal(inputs: Sequence[z3.BitVecRef]) -> z3.BitVecRef:

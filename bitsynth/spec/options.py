@@ -18,7 +18,7 @@ DOT_POSITIONS = 4
 
 
 @dataclass(frozen=True)
-class Choice:
+class KernelOptions:
     """A method, or None for the cheapest of all; a sketch; a cost model, "" for the sketch's own.
 
     The name of a processor is a model too: its cycles, with the instructions it has. Where
@@ -58,12 +58,12 @@ class Choice:
         return isa.for_cpu(self.model) if self.model in isa.table.cpu else isa
 
 
-def scope(isa: Isa, method: str, choice: Choice) -> str:
+def scope(isa: Isa, method: str, options: KernelOptions) -> str:
     """The kernels a claim of minimality speaks of: what the sketch of `method` contains where it was solved so."""
-    if choice.sketch == "paper":
+    if options.sketch == "paper":
         return "shortest program for a plane pair in the paper's instruction list"
-    rows = f", rows of activations, at most {choice.channels} columns" if choice.channels else ""
-    cpu = f", on {choice.model}" if choice.model in isa.table.cpu else ""
+    rows = f", rows of activations, at most {options.channels} columns" if options.channels else ""
+    cpu = f", on {options.model}" if options.model in isa.table.cpu else ""
     return _sketch(isa, method) + rows + cpu
 
 

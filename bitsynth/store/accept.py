@@ -17,9 +17,9 @@ _MOST_REASON = 1000
 def accept(entry: Entry) -> ProvedEntry:
     """The entry, proved by the checker and by its record of what Z3 discharged; SpecError says what does not hold."""
     certificate, kernel = entry.certificate, entry.kernel
-    entry.choice.isa(kernel.isa)
+    entry.options.isa(kernel.isa)
     proved = Proved.on_record(kernel, certificate.instructions)
-    found = ProvedEntry(proved, entry.choice, certificate.minimality, entry.cost.lower_bound, entry.runners_up)
+    found = ProvedEntry(proved, entry.options, certificate.minimality, entry.cost.lower_bound, entry.runners_up)
     again = found.entry
     facts = {
         "method": entry.method == again.method and entry.asked in ("", entry.method),

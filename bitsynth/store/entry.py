@@ -22,7 +22,7 @@ from bitsynth.proof.proved import Proved
 from bitsynth.schedule import cost
 from bitsynth.schedule.cost import Cost
 from bitsynth.spec.matmul import MatmulSpec
-from bitsynth.spec.options import Choice, scope
+from bitsynth.spec.options import KernelOptions, scope
 
 FORMAT = 4
 
@@ -70,21 +70,21 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(self, digest=""))).hexdigest()
 
     @property
-    def choice(self) -> Choice:
-        """What was asked for; SpecError where no such choice exists."""
-        return Choice(self.asked or None, self.certificate.sketch, self.model, self.channels)
+    def options(self) -> KernelOptions:
+        """What was asked for; SpecError where no such options exist."""
+        return KernelOptions(self.asked or None, self.certificate.sketch, self.model, self.channels)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ProvedEntry:
-    """A proved kernel, and what was claimed of it when it was solved, as `choice` asked; `entry` is its text.
+    """A proved kernel, and what was claimed of it when it was solved, as `options` asked; `entry` is its text.
 
     Nothing is claimed of a kernel that is a form of another, `base`.
     """
 
     proved: Proved
-    choice: Choice
+    options: KernelOptions
     claims: tuple[str, ...]
     bound: float
     runners_up: tuple[RunnerUp, ...] = ()
@@ -103,15 +103,15 @@ class ProvedEntry:
         kernel = self.proved.kernel
         core = core_spec(kernel)
         certificate = Certificate(
-            self.choice.sketch, core.k_max, self.proved.lemmas, self.proved.statements, self.claims
+            self.options.sketch, core.k_max, self.proved.lemmas, self.proved.statements, self.claims
         )
         entry = Entry(
             format=FORMAT,
             name=str(KernelName.of(kernel, core)),
             method=kernel.method,
-            asked=self.choice.method or "",
-            model=self.choice.model,
-            channels=self.choice.channels,
+            asked=self.options.method or "",
+            model=self.options.model,
+            channels=self.options.channels,
             runners_up=self.runners_up,
             kernel=kernel,
             cost=self._cost(),
@@ -127,7 +127,7 @@ class ProvedEntry:
         return Cost(
             ops_per_128_mac=round(cost.ops_per_128_mac(isa, kernel), 4),
             lower_bound=self.bound,
-            minimal=scope(isa, kernel.method, self.choice) if minimal else "",
+            minimal=scope(isa, kernel.method, self.options) if minimal else "",
             loads_per_128_mac=round(cost.loads_per_128_mac(isa, kernel), 4),
             instructions=cost.instructions(kernel),
             cycles={cpu: round(cost.cycles_per_128_mac(isa, kernel, cpu), 4) for cpu in _able(isa, kernel)},
@@ -148,7 +148,7 @@ class ProvedEntry:
 
 @lru_cache(maxsize=1024)
 def _form(found: ProvedEntry, kernel: Kernel) -> ProvedEntry:
-    return ProvedEntry(found.proved.form(kernel), found.choice, (), found.bound, (), found)
+    return ProvedEntry(found.proved.form(kernel), found.options, (), found.bound, (), found)
 
 
 def _form_of_text(base: ProvedEntry, text: bytes) -> ProvedEntry:

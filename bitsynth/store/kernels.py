@@ -38,7 +38,7 @@ def folders() -> list[Path]:
 
 
 def find(spec: MatmulSpec, variant: str) -> Path | None:
-    """The file of the kernel of `variant` (`Choice.variant`) for `spec`'s widths, None where it is not cached."""
+    """The file of the kernel of a `KernelOptions.variant` for `spec`'s widths, None if it is not cached."""
     core = spec.core
     pattern = f"bs_mm_a{core.act.bits}u_w{core.wgt.bits}b_s32_{core.isa}_*.json"
     return next((p for folder in folders() for p in _files(folder / core.isa / variant, pattern)), None)
@@ -106,7 +106,7 @@ def load_entry(path: Path) -> ProvedEntry:
     entry = read_entry(path)
     try:
         found = accept(entry)
-        if path.stem != entry.name or path.parent.name != (entry.choice.variant or entry.kernel.isa):
+        if path.stem != entry.name or path.parent.name != (entry.options.variant or entry.kernel.isa):
             raise SpecError("name, or sketch and cost model, differ from where it lies")
     except BitsynthError as why:
         raise SpecError(f"{path}: the certificate does not check: {_because(entry.kernel, why)}; {_REMEDY}") from None
@@ -130,7 +130,7 @@ def store(found: ProvedEntry) -> Path:
     entry = require_proved(found).entry
     if found.base is not None:
         raise SpecError(f"{entry.name} is made of {found.base.entry.name} where it is wanted, not stored")
-    folder = user_folder() / entry.kernel.isa / entry.choice.variant
+    folder = user_folder() / entry.kernel.isa / entry.options.variant
     path = folder / f"{entry.name}.json"
     with locked(user_folder() / "locks" / f"{entry.kernel.isa}.lock", partial(unwritable, path)):
         replace_file(path, msgspec.json.format(msgspec.json.encode(entry), indent=1) + b"\n")

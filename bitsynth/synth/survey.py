@@ -24,7 +24,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.schedule import cost
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import MatmulSpec
-from bitsynth.spec.options import METHODS, Choice
+from bitsynth.spec.options import METHODS, KernelOptions
 from bitsynth.synth import synthesize
 
 MACS = 128
@@ -204,14 +204,14 @@ def _end_with_parent() -> None:
 def _plan(job: _Job) -> Plan:
     """The cheapest kernel of one method for one pair of widths."""
     isa, cpu, act_bits, w_bits, method = job
-    choice = Choice(method, model=cpu)
+    options = KernelOptions(method, model=cpu)
     start = time.perf_counter()
     cycles, size, why = None, "", ""
     try:
         with _limited(LIMIT):
-            found, _ = synthesize.candidates(choice.isa(isa), _spec(job), choice, Budget())
+            found, _ = synthesize.candidates(options.isa(isa), _spec(job), options, Budget())
         kernel = found[0].kernel
-        cycles = cost.figure(choice.isa(isa), kernel, cpu)
+        cycles = cost.figure(options.isa(isa), kernel, cpu)
         size = f"{kernel.rows}x{kernel.columns}x{kernel.k_step}"
     except BitsynthError as error:
         why = str(error)

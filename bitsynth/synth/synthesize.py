@@ -18,10 +18,10 @@ from bitsynth.sketches.lanes import tables
 from bitsynth.sketches.popcount import compute
 from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 from bitsynth.spec.matmul import MatmulSpec
-from bitsynth.spec.options import METHODS, Choice
+from bitsynth.spec.options import METHODS, KernelOptions
 from bitsynth.store.entry import Entry, ProvedEntry, RunnerUp, core_spec
 
-ANY = Choice()
+ANY = KernelOptions()
 Progress = Callable[[str], None]
 
 
@@ -64,33 +64,33 @@ class Candidate:
 
 def synthesize(
     spec: MatmulSpec,
-    choice: Choice = ANY,
+    options: KernelOptions = ANY,
     *,
     rlimit: int = DEFAULT_RLIMIT,
     progress: Progress = lambda what: None,
 ) -> Synthesis:
-    """The cheapest kernel for `spec`'s widths among the methods of `choice`, proved for every input.
+    """The cheapest kernel for `spec`'s widths among the methods of `options`, proved for every input.
 
     Raises NoKernel where the sketches are empty, Undecided where the budget is spent.
     """
     if rlimit < 1:
         raise SpecError(f"the budget must be at least 1 resource unit, not {rlimit}")
-    isa, budget = choice.isa(spec.isa), Budget(rlimit, progress)
-    found, others = candidates(isa, spec.core, choice, budget, progress)
+    isa, budget = options.isa(spec.isa), Budget(rlimit, progress)
+    found, others = candidates(isa, spec.core, options, budget, progress)
     best = found[0]
     progress("prove: lemmas and instruction uses")
     clock = _Clock()
     proved = Proved.by_solver(best.kernel, budget)
     lemmas = len(proved.lemmas) + len(proved.obligations)
     proof = clock.stage("prove", f"{lemmas} lemmas, K up to {spec.core.k_max:,}", "proved, checker agrees")
-    sealed = ProvedEntry(proved, choice, best.claims, best.bound, others)
+    sealed = ProvedEntry(proved, options, best.claims, best.bound, others)
     return Synthesis(sealed, (*(s for c in found for s in c.stages), proof))
 
 
 def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progress = lambda what: None) -> Synthesis:
     """The entry's sketches solved from scratch; Refuted where they do not give what the entry claims."""
     forget()
-    found = synthesize(core_spec(entry.kernel), entry.choice, rlimit=rlimit, progress=progress)
+    found = synthesize(core_spec(entry.kernel), entry.options, rlimit=rlimit, progress=progress)
     again, isa = found.entry, load(entry.kernel.isa)
     claimed = {
         "method": again.method == entry.method,
@@ -108,7 +108,7 @@ def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progre
 
 
 def candidates(
-    isa: Isa, spec: MatmulSpec, choice: Choice, budget: Budget, progress: Progress = lambda what: None
+    isa: Isa, spec: MatmulSpec, options: KernelOptions, budget: Budget, progress: Progress = lambda what: None
 ) -> tuple[list[Candidate], tuple[RunnerUp, ...]]:
     """A kernel of every method that has one, cheapest first, and what became of the other methods.
 
@@ -116,16 +116,16 @@ def candidates(
     """
     found: list[Candidate] = []
     lacking: list[RunnerUp] = []
-    for method in (choice.method,) if choice.method else METHODS if choice.sketch == "exact" else ("popcount",):
+    for method in (options.method,) if options.method else METHODS if options.sketch == "exact" else ("popcount",):
         progress(f"{method}: looking for kernels")
         try:
-            found.append(_candidate(isa, spec, choice, method, budget, progress))
+            found.append(_candidate(isa, spec, options, method, budget, progress))
         except NoKernel as why:
             lacking.append(RunnerUp(method, None, str(why)))
     if not found:
         raise NoKernel("; ".join(x.why for x in lacking))
-    found.sort(key=lambda c: _across_methods(isa, c.kernel, choice.model))
-    rivals = (RunnerUp(c.method, round(cost.figure(isa, c.kernel, choice.model), 4), "") for c in found[1:])
+    found.sort(key=lambda c: _across_methods(isa, c.kernel, options.model))
+    rivals = (RunnerUp(c.method, round(cost.figure(isa, c.kernel, options.model), 4), "") for c in found[1:])
     return found, (*rivals, *lacking)
 
 
@@ -147,30 +147,30 @@ def forget() -> None:
 
 
 def _candidate(
-    isa: Isa, spec: MatmulSpec, choice: Choice, method: str, budget: Budget, progress: Progress
+    isa: Isa, spec: MatmulSpec, options: KernelOptions, method: str, budget: Budget, progress: Progress
 ) -> Candidate:
-    if choice.sketch == "paper":
+    if options.sketch == "paper":
         return _paper(isa, spec, budget, progress)
     if method == "popcount":
-        return _popcount(isa, spec, choice, budget, progress)
-    return _spread(isa, spec, method, choice, budget)
+        return _popcount(isa, spec, options, budget, progress)
+    return _spread(isa, spec, method, options, budget)
 
 
-def _popcount(isa: Isa, spec: MatmulSpec, choice: Choice, budget: Budget, progress: Progress) -> Candidate:
+def _popcount(isa: Isa, spec: MatmulSpec, options: KernelOptions, budget: Budget, progress: Progress) -> Candidate:
     clock = _Clock()
     solved = compute.solve(isa, spec, budget, progress)
     found = f"{_many(solved.counts, 'popcount')}, {_many(solved.gates, 'gate')} a step"
     first = clock.stage("popcount", found, f"minimal: {len(solved.claims)} claims, all unsat")
     progress("popcount: reductions and tiles")
-    kernel = k_in_lanes.choose(isa, spec, solved.cover, choice.model, choice.channels)
+    kernel = k_in_lanes.choose(isa, spec, solved.cover, options.model, options.channels)
     scale = 128 / (isa.word.lanes * kernel.k_step // kernel.slot_bytes)
     second = clock.stage("", _reduction(kernel), "minimal")
     return Candidate("popcount", kernel, solved.claims, solved.bound * scale, (first, second))
 
 
-def _spread(isa: Isa, spec: MatmulSpec, method: str, choice: Choice, budget: Budget) -> Candidate:
+def _spread(isa: Isa, spec: MatmulSpec, method: str, options: KernelOptions, budget: Budget) -> Candidate:
     clock = _Clock()
-    found = n_in_lanes.choose(isa, spec, method, choice.model, budget, choice.channels)
+    found = n_in_lanes.choose(isa, spec, method, options.model, budget, options.channels)
     stage = clock.stage(method, f"{found.term}; {_reduction(found.kernel)}", "minimal")
     return Candidate(method, found.kernel, found.claims, found.bound, (stage,))
 

@@ -10,7 +10,7 @@ from bitsynth.kernel.program import BIT_AXES
 from bitsynth.layers.default import Candidate, Fits, Plan, plans
 from bitsynth.layers.schedule import GATHERS, LayerSchedule
 from bitsynth.layers.tuned import Problem, known_for
-from bitsynth.spec.options import Choice
+from bitsynth.spec.options import KernelOptions
 
 Params = dict[str, Any]
 BLOCKS = (0, 32, 64, 128, 256, 512, 1024)
@@ -135,7 +135,7 @@ class _Fixed:
 
 def _name(what: Candidate | LayerSchedule) -> str:
     """The kernel's instruction set and variant."""
-    return f"{what.isa} {Choice(what.method, channels=what.channels).variant}"
+    return f"{what.isa} {KernelOptions(what.method, channels=what.channels).variant}"
 
 
 def _own(what: str, name: str) -> str:

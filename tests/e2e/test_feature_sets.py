@@ -10,7 +10,7 @@ from bitsynth.host import features
 from bitsynth.isa.load import load
 from bitsynth.proof import checker
 from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
-from bitsynth.spec.options import Choice
+from bitsynth.spec.options import KernelOptions
 from bitsynth.synth.synthesize import synthesize
 
 WIDTHS = [(a, w) for a in (1, 2, 3, 4) for w in (1, 2, 3, 4)]
@@ -20,7 +20,7 @@ MODELS = [("avx512", "ops"), ("avx512", "skylakex"), ("armv7_neon", "ops")]
 
 def solved(isa, model, act_bits, w_bits):
     spec = MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
-    return matmul.MatmulKernel(synthesize(spec, Choice(method="popcount", model=model)).sealed, spec)
+    return matmul.MatmulKernel(synthesize(spec, KernelOptions(method="popcount", model=model)).sealed, spec)
 
 
 def check(kernel):

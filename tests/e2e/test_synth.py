@@ -15,7 +15,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import names
 from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
-from bitsynth.spec.options import METHODS, Choice
+from bitsynth.spec.options import METHODS, KernelOptions
 from bitsynth.store import kernels
 from bitsynth.synth.synthesize import forget, solved_again, synthesize
 
@@ -95,7 +95,7 @@ def test_a_method_that_lacks_an_instruction_says_so():
 @pytest.mark.parametrize("method", ["lookup", "multiply"])
 def test_a_method_asked_for(method, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    found = synthesize(spec("avx2", 2, 3), Choice(method))
+    found = synthesize(spec("avx2", 2, 3), KernelOptions(method))
     entry = found.entry
     assert (entry.method, entry.asked, entry.runners_up) == (method, method, ())
     assert kernels.load_entry(kernels.store(found.sealed)).entry == entry
@@ -116,14 +116,14 @@ def test_a_method_asked_for(method, tmp_path, monkeypatch):
 )
 def test_choices_that_do_not_exist(fields, said):
     with pytest.raises(SpecError, match=said):
-        Choice(**fields)
+        KernelOptions(**fields)
 
 
 @pytest.mark.parametrize("bits", quick([(1, 1)], of=[(1, 1), (2, 2), (3, 1)]), ids=str)
 def test_the_papers_sketch_gives_right_kernels(bits, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     act_bits, w_bits = bits
-    found = synthesize(spec("neon", *bits), Choice(sketch="paper"))
+    found = synthesize(spec("neon", *bits), KernelOptions(sketch="paper"))
     assert kernels.load_entry(kernels.store(found.sealed)).entry == found.entry
     kernel = MatmulKernel(found.sealed, spec("neon", *bits))
     act = np.full((2, 4608), (1 << act_bits) - 1)
@@ -135,7 +135,7 @@ def test_the_papers_sketch_gives_right_kernels(bits, tmp_path, monkeypatch):
 @pytest.mark.parametrize("model", quick(["a53"], of=["a53", "length"]))
 @pytest.mark.parametrize("act_bits", quick([1], of=[1, 2]))
 def test_other_costs_give_proved_kernels(act_bits, model):
-    found = synthesize(spec("neon", act_bits, 1), Choice(model=model))
+    found = synthesize(spec("neon", act_bits, 1), KernelOptions(model=model))
     assert found.entry.model == model
     act, wgt = np.full((3, 1000), (1 << act_bits) - 1), np.ones((1000, 11), int)
     assert (MatmulKernel(found.sealed, spec("neon", act_bits, 1)).matmul(act, wgt) == act @ wgt).all()

@@ -613,8 +613,8 @@ def test_processes_that_store_other_tiles_leave_one(user):
         "import sys, time; from pathlib import Path; from bitsynth.store import kernels\n"
         "seen = kernels._files\n"
         "kernels._files = lambda *a: (time.sleep(0.5), found := seen(*a), time.sleep(0.5))[1]\n"
-        "from bitsynth.spec.options import Choice; from bitsynth.store.entry import ProvedEntry\n"
-        "kernels.store(ProvedEntry(kernels.load_entry(Path(sys.argv[1])).proved, Choice(), (), 0.0))"
+        "from bitsynth.spec.options import KernelOptions; from bitsynth.store.entry import ProvedEntry\n"
+        "kernels.store(ProvedEntry(kernels.load_entry(Path(sys.argv[1])).proved, KernelOptions(), (), 0.0))"
     )
     other = next((shipped().parent / "popcount-c64").glob(f"{shipped().stem.rsplit('_', 1)[0]}_*.json"))
     both = [subprocess.Popen([sys.executable, "-c", code, str(path)]) for path in (shipped(), other)]

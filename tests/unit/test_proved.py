@@ -135,7 +135,7 @@ def test_nothing_but_what_is_proved_becomes_a_kernel(lookup, tmp_path, monkeypat
             store.store(other)
     assert not list(tmp_path.rglob("*.json"))
     with pytest.raises(SpecError, match="sealed by a proof, not by Kernel"):
-        ProvedEntry(lookup.entry.kernel, lookup.sealed.choice, (), 0.0)
+        ProvedEntry(lookup.entry.kernel, lookup.sealed.options, (), 0.0)
     for spec in (MatmulSpec.plain("avx2", 3, 1), MatmulSpec.plain("neon", 2, 1)):
         with pytest.raises(SpecError, match="the proof is of 2-bit unsigned x 1-bit bipolar on avx2"):
             MatmulKernel(lookup.sealed, spec)

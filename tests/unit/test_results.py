@@ -14,7 +14,7 @@ from bitsynth.errors import BitsynthWarning
 from bitsynth.host import features
 from bitsynth.isa import load
 from bitsynth.spec.matmul import MatmulSpec
-from bitsynth.spec.options import Choice
+from bitsynth.spec.options import KernelOptions
 from bitsynth.store import kernels as store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +72,7 @@ def test_maps_have_the_shipped_kernels_of_each_processor(published):
     assert found
     for known, cell in ((m, c) for m in found for c in m["cells"] if c["act_bits"] < 5):
         spec = MatmulSpec.plain(known["isa"], cell["act_bits"], cell["w_bits"])
-        if path := store.find(spec, Choice(model=known["cpu"]).variant):
+        if path := store.find(spec, KernelOptions(model=known["cpu"]).variant):
             entry = store.read_entry(path)
             planned = {plan["method"]: plan["cycles"] for plan in cell["kernels"]}
             assert entry.cost.cycles[known["cpu"]] == pytest.approx(planned[entry.method], abs=1e-3), path

@@ -19,7 +19,7 @@ from bitsynth.sketches.popcount import cover as covers
 from bitsynth.sketches.reduction import plan as reduction
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
-from bitsynth.spec.options import Choice
+from bitsynth.spec.options import KernelOptions
 from bitsynth.synth import synthesize
 
 ISAS = ("neon", "avx2")
@@ -204,7 +204,7 @@ def test_an_instruction_set_without_the_papers_list_is_refused():
 
 @pytest.mark.parametrize(("isa", "cpu", "method"), [("avx2", "zen5", "multiply"), ("avx512", "icelake", "dot")])
 def test_bytes_that_are_signed_take_no_codes_of_8_bits(isa, cpu, method):
-    choice = Choice(method, model=cpu)
+    options = KernelOptions(method, model=cpu)
     spec = MatmulSpec(isa, Operand(8, Encoding.UNSIGNED), Operand(4, Encoding.BIPOLAR))
-    found, _ = synthesize.candidates(choice.isa(isa), spec, choice, Budget())
+    found, _ = synthesize.candidates(options.isa(isa), spec, options, Budget())
     assert not found[0].kernel.swapped

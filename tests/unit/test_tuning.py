@@ -147,7 +147,7 @@ def test_a_study_is_of_the_kernels_programs(some, monkeypatch):
 
     def told_otherwise(path):
         found = load_entry(path)
-        return ProvedEntry(found.proved, found.choice, ("other words",), found.bound, found.runners_up)
+        return ProvedEntry(found.proved, found.options, ("other words",), found.bound, found.runners_up)
 
     monkeypatch.setattr(kernels, "load_entry", told_otherwise)
     assert space(PROBLEM).seal == some.seal
