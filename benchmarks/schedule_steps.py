@@ -27,7 +27,7 @@ from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned import Problem
+from bitsynth.layers.tuned import TuningTask
 
 (LAYER,) = named("C6")
 REPEATS = 12
@@ -67,8 +67,8 @@ def forms(isa: str) -> Iterator[Form]:
 def measured(isa: str, act_bits: int, w_bits: int, rounds: int) -> list[Row]:
     """All steps of one configuration, in turn in every round."""
     steps = list(forms(isa))
-    problems = [Problem(isa, act_bits, w_bits, LAYER.geometry, LAYER.image, form.threads) for form in steps]
-    schedules = [form.schedule or problem.default() for form, problem in zip(steps, problems, strict=True)]
+    tasks = [TuningTask(isa, act_bits, w_bits, LAYER.geometry, LAYER.image, form.threads) for form in steps]
+    schedules = [form.schedule or task.default() for form, task in zip(steps, tasks, strict=True)]
     ready = [
         checked(LAYER, isa, act_bits, w_bits, form.threads, schedule)
         for form, schedule in zip(steps, schedules, strict=True)

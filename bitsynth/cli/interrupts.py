@@ -1,8 +1,8 @@
 """Signals that end a command: none gets lost, and each ends it in the same way.
 
 Python forgets a KeyboardInterrupt that is raised in a finalizer, and ctypes makes another exception of one that is
-raised as it converts an argument; solver terms do both without number. So the handler remembers the signal, `heed`
-raises it again, and whatever ends a command after a signal is that signal.
+raised as it converts an argument; solver terms do both without number. So the handler remembers the signal,
+`raise_pending` raises it again, and whatever ends a command after a signal is that signal.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ def heeded() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        heed()
+        raise_pending()
         raise
     finally:
         if not _seen:
             sys.unraisablehook = hook
             for number, was in before.items():
                 signal.signal(number, was)
-    heed()
+    raise_pending()
 
 
 def _remember(number: int, frame: FrameType | None) -> None:
     """Others that follow are ignored: what the first one ends is being cleaned up."""
     if not _seen:
         _seen.append(signal.Signals(number))
-        heed()
+        raise_pending()
 
 
-def heed() -> None:
+def raise_pending() -> None:
     """Raise Stopped where a signal was seen."""
     if _seen:
         raise Stopped(_seen[0]) from None

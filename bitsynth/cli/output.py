@@ -142,11 +142,11 @@ def progress(title: str, *, bar: bool = False) -> Iterator[Say]:
     with _live(target, title, bar) if seen else nullcontext(_say_nothing) as show:
 
         def say(message: str, done: float = 0, total: float | None = None) -> None:
-            interrupts.heed()
+            interrupts.raise_pending()
             show(message, done, total)
 
         yield say
-    interrupts.heed()
+    interrupts.raise_pending()
 
 
 def _say_nothing(message: str, done: float = 0, total: float | None = None) -> None:

@@ -20,8 +20,8 @@ from bitsynth.isa import load
 
 if TYPE_CHECKING:
     from bitsynth.layers.geometry import Geometry
-    from bitsynth.layers.tuned import Problem
-    from bitsynth.tune.outcome import Outcome
+    from bitsynth.layers.tuned import TuningTask
+    from bitsynth.tune.outcome import TuningRun
 
 Size = tuple[int, int]
 _OWN = "A layer of your own"
@@ -107,46 +107,46 @@ def tune(
     if own and layers is not None:
         raise SpecError("give --layers or the channels of a layer of your own, not both")
     chosen = {"own": (own, _size(image))} if own else _resnet18(layers)
-    from bitsynth.layers.tuned import Problem
+    from bitsynth.layers.tuned import TuningTask
 
     if out:
         require_writable(out, "name another folder with -o")
-    problems = {n: Problem(isa, act_bits, w_bits, g, size, threads) for n, (g, size) in chosen.items()}
-    for problem in problems.values():
-        _require(problem)
+    tasks = {n: TuningTask(isa, act_bits, w_bits, g, size, threads) for n, (g, size) in chosen.items()}
+    for task in tasks.values():
+        _require(task)
     results = {}
-    with _workplace(device or [], device_runner, list(problems.values())) as tuned:
-        for name, problem in problems.items():
+    with _workplace(device or [], device_runner, list(tasks.values())) as tuned:
+        for name, task in tasks.items():
             with output.progress(f"tune {name}") as say:
-                results[name] = tuned(problem, trials, timeout_s, study, out, say)
+                results[name] = tuned(task, trials, timeout_s, study, out, say)
     tune_report.show(results, json)
 
 
-def _require(problem: Problem) -> None:
-    """SpecError where the problem makes no sense."""
-    load.load(problem.isa)
-    problem.spec()
-    problem.geometry.output(*problem.image)
+def _require(task: TuningTask) -> None:
+    """SpecError where the task makes no sense."""
+    load.load(task.isa)
+    task.spec()
+    task.geometry.output(*task.image)
 
 
 @contextmanager
-def _workplace(hosts: list[str], runner: str, problems: list[Problem]) -> Iterator[Callable[..., Outcome]]:
-    """What tunes a problem, here or on boards; an error where one of `problems` cannot be measured there."""
+def _workplace(hosts: list[str], runner: str, tasks: list[TuningTask]) -> Iterator[Callable[..., TuningRun]]:
+    """What tunes a task, here or on boards; an error where one of `tasks` cannot be measured there."""
     if hosts:
         from bitsynth.tune import boards, remote
 
         with ExitStack() as stack:
             with output.progress("tune") as say:
                 say(f"connecting to {', '.join(hosts)}")
-                found = stack.enter_context(boards.opened(hosts, problems[0].isa, _lost, runner))
-            for problem in problems:
-                remote.require(found, problem)
+                found = stack.enter_context(boards.opened(hosts, tasks[0].isa, _lost, runner))
+            for task in tasks:
+                remote.require(found, task)
             yield partial(remote.tuned, found)
     else:
         from bitsynth.tune import local
 
-        for problem in problems:
-            local.require(problem)
+        for task in tasks:
+            local.require(task)
         yield local.tuned
 
 

@@ -11,10 +11,10 @@ import msgspec
 from bitsynth.cli import output
 
 if TYPE_CHECKING:
-    from bitsynth.tune.outcome import Outcome, Share
+    from bitsynth.tune.outcome import Share, TuningRun
 
 
-def show(outcomes: Mapping[str, Outcome], as_json: bool) -> None:
+def show(outcomes: Mapping[str, TuningRun], as_json: bool) -> None:
     """Print a table, or (`as_json`) a list of objects."""
     if as_json:
         output.write_json([{"layer": name, **_fields(x)} for name, x in outcomes.items()])
@@ -43,7 +43,7 @@ def _show_share(name: str, share: Share) -> None:
         output.warning(f"{name}: {share.host} was held back: {share.after.throttled}")
 
 
-def _fields(x: Outcome) -> dict[str, Any]:
+def _fields(x: TuningRun) -> dict[str, Any]:
     built: dict[str, Any] = msgspec.to_builtins(x.tuned)
     told = {"ratio": x.result.timing.ratio, "trials": x.result.trials, "failures": x.result.failures}
     boards = [{**asdict(s), "before": str(s.before), "after": str(s.after)} for s in x.shares]

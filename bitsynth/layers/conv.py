@@ -105,7 +105,7 @@ class Conv2d:
         self._numbers, self._bytes = self._constants.blob()
         self._arena, self._lock = np.zeros(0, np.uint8), Lock()
         self._runner: Runner | None = None
-        fork_safety.mended(self)
+        fork_safety.register(self)
 
     def after_fork(self) -> None:
         """As if it did not run: the thread that ran it is not in a forked process."""
@@ -212,7 +212,7 @@ class Conv2d:
 
     def _call(self, codes: Array, out: Array, calls: int) -> None:
         """Run `calls` times from C; one thread of Python at a time, which has the scratch memory."""
-        with self._lock, self.pool.lent(self.runner) as pool:
+        with self._lock, self.pool.acquire(self.runner) as pool:
             arguments = self._arguments(codes, out, pool, calls)
             self._check(self.runner.call(f"{self.kernel.name}_layer_run", *arguments, bits=32))
 
@@ -230,7 +230,7 @@ class Conv2d:
         out = aligned(math.prod(shape), self._out_type).reshape(shape)
         if not out.size:
             return lambda: 0, out
-        with self.pool.lent(self.runner) as pool:
+        with self.pool.acquire(self.runner) as pool:
             arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, pool, times)
         call = self.runner.bind(f"{self.kernel.name}_layer_{part}", *arguments)
         return call, out

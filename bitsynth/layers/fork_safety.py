@@ -1,4 +1,4 @@
-"""What a forked process mends: none of its parent's threads is there, and none will let go of what it held."""
+"""Reset of locks and thread pools in a forked child: none of its parent's threads is there to let go of them."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Protocol
 
 
 class Forked(Protocol):
-    """What may be in use by another thread when this process forks."""
+    """An object that another thread may be using when this process forks."""
 
     def after_fork(self) -> None:
-        """Be as if nobody used it."""
+        """Reset to the state in which nobody uses it."""
 
 
 _living: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
-def mended(thing: Forked) -> None:
-    """Have `thing`, while it lives, mended in every process forked from now on."""
+def register(thing: Forked) -> None:
+    """Reset `thing`, while it lives, in every process forked from now on."""
     _living.add(thing)
 
 
-def _mend_all() -> None:
+def _reset_all() -> None:
     for thing in _living:
         thing.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_mend_all)
+    os.register_at_fork(after_in_child=_reset_all)

@@ -29,7 +29,7 @@ class Pool:
         self._turn, self._address, self._closed = Lock(), 0, False
         self._user: int | None = None
         self._end: weakref.finalize[..., Pool] | None = None
-        fork_safety.mended(self)
+        fork_safety.register(self)
 
     def __repr__(self) -> str:
         return f"<bitsynth Pool of {self.threads} threads{', closed' if self._closed else ''}>"
@@ -66,7 +66,7 @@ class Pool:
         return self
 
     @contextmanager
-    def lent(self, runner: Runner) -> Iterator[int]:
+    def acquire(self, runner: Runner) -> Iterator[int]:
         """The address of `struct bs_pool` for a call of a layer, 0 for one thread; nobody else has it meanwhile."""
         if self.threads == 1:
             self.require_open()

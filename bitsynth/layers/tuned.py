@@ -34,7 +34,7 @@ _LEAST_NS, _MOST_NS = 1.0, 1e15
 _REMEDY = "`bitsynth tune` makes it anew"
 
 
-class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TuningTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a schedule is tuned for; encodings make no difference."""
 
     isa: str
@@ -59,14 +59,14 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.geometry.output(*self.image)[0]
 
 
-class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class TuningRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The best schedule found on a kind of `processor`, and its time and the default one's in one run.
 
     `kernel` is the name of its kernel; `digest` and `default_digest` are of the kernels that were timed
     (`Kernel.digest`), which others must not pass for. Where a board was measured, `board` is what it was like.
     """
 
-    problem: Problem
+    task: TuningTask = msgspec.field(name="problem")
     schedule: LayerSchedule
     kernel: str
     digest: str
@@ -87,7 +87,7 @@ class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         times = self.nanoseconds, self.default_nanoseconds
         if not all(_LEAST_NS <= t <= _MOST_NS for t in times):
             raise SpecError(f"times of a call in nanoseconds are {_LEAST_NS:g} to {_MOST_NS:g}, not {times}")
-        words = self.problem.isa, self.kernel, self.compiler, self.processor
+        words = self.task.isa, self.kernel, self.compiler, self.processor
         if unprintable := [word for word in words if not word.isprintable()]:
             raise SpecError(f"names are printable, not {unprintable[0]!r}")
 
@@ -102,7 +102,7 @@ class _Format(msgspec.Struct, frozen=True):
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: int
-    tuned: tuple[Tuned, ...]
+    tuned: tuple[TuningRecord, ...]
 
 
 def user_folder() -> Path:
@@ -117,44 +117,44 @@ def schedule_for(
     """The tuned schedule where one is known, else that of one thread, else the default; which and why, in words."""
     default = default_schedule(act, wgt, geometry, image, isa)
     here = home_of(default.isa) if isa == "auto" else isa
-    problem = Problem(here, act.bits, wgt.bits, geometry, image, threads)
+    task = TuningTask(here, act.bits, wgt.bits, geometry, image, threads)
     passed_over: dict[str, None] = {}
     for n in dict.fromkeys((threads, 1)):
-        for known, why_not in known_for(msgspec.structs.replace(problem, threads=n)):
+        for known, why_not in known_for(msgspec.structs.replace(task, threads=n)):
             if why_not:
                 passed_over[f"what was tuned on {known.processor} {why_not}"] = None
                 continue
             said = f"tuned on {known.processor}, {known.ratio:.2f} of the default's time"
             if n == threads:
                 return known.schedule, said
-            return known.schedule.among(threads, problem.out_rows), f"{said} with one thread"
-    return default.among(threads, problem.out_rows), "; ".join(["default", *passed_over])
+            return known.schedule.among(threads, task.out_rows), f"{said} with one thread"
+    return default.among(threads, task.out_rows), "; ".join(["default", *passed_over])
 
 
-def find(problem: Problem) -> Tuned | None:
-    """The user's or the shipped result for `problem` that a layer takes, None where it takes the default schedule."""
-    return next((known for known, why_not in known_for(problem) if not why_not), None)
+def find(task: TuningTask) -> TuningRecord | None:
+    """The user's or the shipped result for `task` that a layer takes, None where it takes the default schedule."""
+    return next((known for known, why_not in known_for(task) if not why_not), None)
 
 
-def known_for(problem: Problem) -> Iterator[tuple[Tuned, str]]:
-    """The user's and the shipped results for `problem`, the newest first, each with why it is not taken, or "".
+def known_for(task: TuningTask) -> Iterator[tuple[TuningRecord, str]]:
+    """The user's and the shipped results for `task`, the newest first, each with why it is not taken, or "".
 
     Where this processor runs the instruction set, only those of its own kind are: what is fast on one need not be on
     another. Warns of what is damaged.
     """
     for folder in (user_folder(), paths.shipped_schedules()):
-        path = _path(folder, problem)
+        path = _path(folder, task)
         try:
             found = _read(path)
         except SpecError as why:
             _warn(f"{why}; {_REMEDY}")
             continue
-        yield from ((known, _why_not(path, known)) for known in found if known.problem == problem)
+        yield from ((known, _why_not(path, known)) for known in found if known.task == task)
 
 
-def entry_of(problem: Problem, schedule: LayerSchedule) -> Entry:
+def entry_of(task: TuningTask, schedule: LayerSchedule) -> Entry:
     """The cached kernel that `schedule` runs, wherever that may be; NoKernel where there is none."""
-    spec = msgspec.structs.replace(problem, isa=schedule.isa).spec()
+    spec = msgspec.structs.replace(task, isa=schedule.isa).spec()
     options = KernelOptions(schedule.method, schedule.sketch, channels=schedule.channels)
     path = kernels.find(spec, options.variant)
     if path is None:
@@ -162,25 +162,25 @@ def entry_of(problem: Problem, schedule: LayerSchedule) -> Entry:
     return kernels.load_entry(path).entry
 
 
-def store(tuned: Tuned, folder: Path) -> Path:
+def store(tuned: TuningRecord, folder: Path) -> Path:
     """Write one result, in one step and beside those of other processes; ToolError where that fails.
 
-    It replaces that of the same problem and kind of processor, and comes before those of other kinds.
+    It replaces that of the same task and kind of processor, and comes before those of other kinds.
     """
-    path = _path(folder, tuned.problem)
+    path = _path(folder, tuned.task)
     with locked(user_folder() / "locks" / f"{path.parent.name}-{path.stem}.lock", partial(unwritable, path)):
-        mine = tuned.problem, tuned.processor
-        others = [known for known in _kept(path) if (known.problem, known.processor) != mine]
-        content = _File(FORMAT, tuple(sorted([tuned, *others], key=lambda known: msgspec.json.encode(known.problem))))
+        mine = tuned.task, tuned.processor
+        others = [known for known in _kept(path) if (known.task, known.processor) != mine]
+        content = _File(FORMAT, tuple(sorted([tuned, *others], key=lambda known: msgspec.json.encode(known.task))))
         replace_file(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
     return path
 
 
-def _path(folder: Path, problem: Problem) -> Path:
-    return folder / problem.isa / f"a{problem.act_bits}w{problem.w_bits}.json"
+def _path(folder: Path, task: TuningTask) -> Path:
+    return folder / task.isa / f"a{task.act_bits}w{task.w_bits}.json"
 
 
-def _why_not(path: Path, known: Tuned) -> str:
+def _why_not(path: Path, known: TuningRecord) -> str:
     """Why the result is not taken, in words, or ""."""
     if not _is_for_here(known):
         return "is for that alone"
@@ -198,20 +198,20 @@ def _why_not(path: Path, known: Tuned) -> str:
     return "" if runs(mine) else "needs what this processor lacks"
 
 
-def _is_for_here(known: Tuned) -> bool:
+def _is_for_here(known: TuningRecord) -> bool:
     """Whether it was measured on the kind of processor that will run it; one that only emulates it is of no kind."""
-    if not runs_natively(load(known.problem.isa).table):
+    if not runs_natively(load(known.task.isa).table):
         return True
     from bitsynth.host.facts import here
 
     return known.processor == here().kind
 
 
-def _timed(known: Tuned, schedule: LayerSchedule) -> Entry:
+def _timed(known: TuningRecord, schedule: LayerSchedule) -> Entry:
     """The cached kernel of a schedule that was timed; NoKernel where there is none, SpecError where none can be."""
-    if schedule.isa not in sets_of(known.problem.isa):
-        raise SpecError(f"{known.problem.isa} has no kernels of {schedule.isa}")
-    return entry_of(known.problem, schedule)
+    if schedule.isa not in sets_of(known.task.isa):
+        raise SpecError(f"{known.task.isa} has no kernels of {schedule.isa}")
+    return entry_of(known.task, schedule)
 
 
 def _has_form(kernel: Kernel, schedule: LayerSchedule) -> bool:
@@ -220,7 +220,7 @@ def _has_form(kernel: Kernel, schedule: LayerSchedule) -> bool:
     return fits and schedule.bit_axis in kernel.bit_axes
 
 
-def _kept(path: Path) -> tuple[Tuned, ...]:
+def _kept(path: Path) -> tuple[TuningRecord, ...]:
     """What a file has, none where it is damaged: then it is set aside, and the user told where.
 
     SpecError for one that cannot be read, or that a newer version wrote: these stay.
@@ -232,7 +232,7 @@ def _kept(path: Path) -> tuple[Tuned, ...]:
         return ()
 
 
-def _read(path: Path) -> tuple[Tuned, ...]:
+def _read(path: Path) -> tuple[TuningRecord, ...]:
     """What a file has, none where there is none; SpecError if it is not such a file."""
     try:
         data = read_file(path)

@@ -52,7 +52,7 @@ class Board:
 
     def _run(self, program: Program, work: Sequence[Work], rounds: int, end: float) -> list[LayerTimes]:
         sampling = Sampling(rounds, together=len(work), burst_ns=BURST_NS, beside_float=False)
-        return self.device.run(program, work, self.operands.problem.threads, sampling, end)
+        return self.device.run(program, work, self.operands.task.threads, sampling, end)
 
     def _compiled(self, schedule: LayerSchedule, end: float) -> tuple[Sequence[Work], Program]:
         try:

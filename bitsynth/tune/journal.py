@@ -14,7 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import file_lock, read_file, unwritable
-from bitsynth.layers.tuned import Problem
+from bitsynth.layers.tuned import TuningTask
 
 ADVICE = "name another file with --study"
 _MOST_BYTES = 1 << 30
@@ -44,7 +44,7 @@ def opened(path: Path) -> Iterator[JournalStorage]:
             with _refused(path):
                 storage = JournalStorage(_File(str(path), cast(Any, lock)))
                 for study in storage.get_all_studies():
-                    msgspec.json.decode(study.study_name, type=Problem)
+                    msgspec.json.decode(study.study_name, type=TuningTask)
                 if os.path.getsize(path) > whole:
                     os.truncate(path, whole)
                 yield storage

@@ -11,7 +11,7 @@ from bitsynth.bench.burst import burst
 from bitsynth.errors import Refuted
 from bitsynth.layers import Conv2d
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned import Problem
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.tune.measurer import Timing
 from bitsynth.tune.operands import Operands
 
@@ -20,11 +20,11 @@ SAMPLE_NS = 1_000_000
 
 
 class Beside:
-    """The layer of a problem by the `default` schedule, and others beside it."""
+    """The layer of a task by the `default` schedule, and others beside it."""
 
-    def __init__(self, problem: Problem, default: LayerSchedule) -> None:
-        self.operands = Operands(problem)
-        self.codes, self.threads = self.operands.codes, problem.threads
+    def __init__(self, task: TuningTask, default: LayerSchedule) -> None:
+        self.operands = Operands(task)
+        self.codes, self.threads = self.operands.codes, task.threads
         self.default = self.operands.layer(default)
         self.expected = self.default.run(self.codes)
         self.calls = self._calls()
@@ -50,5 +50,5 @@ class Beside:
             where = tuple(int(i) for i in np.argwhere(got != self.expected)[0])
             raise Refuted(
                 f"{schedule} gives other results than {self.default.schedule} in {wrong:,} of {got.size:,} sums: "
-                f"{got[where]}, not {self.expected[where]}, at {where} of {self.operands.problem}"
+                f"{got[where]}, not {self.expected[where]}, at {where} of {self.operands.task}"
             )

@@ -1,4 +1,4 @@
-"""Tune one problem: trials until the study has enough, then its best beside the default once more."""
+"""Tune one task: trials until the study has enough, then its best beside the default once more."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class TrialFailed(Exception):
 
 
 class Measurer(Protocol):
-    """Measures schedules of one problem."""
+    """Measures schedules of one task."""
 
     @property
     def longest_s(self) -> float:

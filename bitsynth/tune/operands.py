@@ -1,4 +1,4 @@
-"""What schedules of a problem are measured on: seeded random weights and activations."""
+"""What schedules of a task are measured on: seeded random weights and activations."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from numpy.typing import NDArray
 
 from bitsynth.layers import Conv2d
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned import Problem
+from bitsynth.layers.tuned import TuningTask
 
 
 class Operands:
     """Weights (OC, IC / groups, KH, KW) and codes of one image, channels last."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem, g = problem, problem.geometry
-        rng, spec = np.random.default_rng(0), problem.spec()
+    def __init__(self, task: TuningTask) -> None:
+        self.task, g = task, task.geometry
+        rng, spec = np.random.default_rng(0), task.spec()
         shape = g.out_channels, g.in_channels // g.groups, *g.kernel
         self.weight = rng.choice([spec.wgt.value(c) for c in spec.wgt.codes], shape)
-        self.codes = rng.integers(0, 1 << problem.act_bits, (1, *problem.image, g.in_channels), np.uint8)
+        self.codes = rng.integers(0, 1 << task.act_bits, (1, *task.image, g.in_channels), np.uint8)
 
     def layer(self, schedule: LayerSchedule) -> Conv2d:
         """The layer by `schedule`."""
-        p, g = self.problem, self.problem.geometry
+        p, g = self.task, self.task.geometry
         return Conv2d(
             self.weight,
             p.act_bits,
@@ -40,10 +40,10 @@ class Operands:
 
     def exact(self) -> NDArray[Any]:
         """The layer's sums by numpy, tap by tap, in doubles: they hold every int32."""
-        g = self.problem.geometry
+        g = self.task.geometry
         top, left, bottom, right = g.padding
         padded = np.pad(self.codes[0].astype(float), ((top, bottom), (left, right), (0, 0)))
-        sums = np.zeros((g.groups, *g.output(*self.problem.image), g.out_channels // g.groups))
+        sums = np.zeros((g.groups, *g.output(*self.task.image), g.out_channels // g.groups))
         weight = self.weight.astype(float).reshape(g.groups, -1, *self.weight.shape[1:])
         for tap in np.ndindex(g.kernel):
             seen = padded[tuple(map(_seen, tap, g.stride, g.dilation, sums.shape[1:3]))]

@@ -10,7 +10,7 @@ from bitsynth.host.facts import Facts
 from bitsynth.isa.load import load
 from bitsynth.layers import tuned as store
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned import Problem, Tuned
+from bitsynth.layers.tuned import TuningRecord, TuningTask
 from bitsynth.toolchain.compiler import preferred
 from bitsynth.tune.loop import Result
 
@@ -27,32 +27,32 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TuningRun:
     """What was found, what is stored of it and where, and the study's file; who measured, unless this machine did."""
 
-    tuned: Tuned
+    tuned: TuningRecord
     result: Result
     stored: Path
     study: Path
     shares: tuple[Share, ...] = ()
 
 
-def compiler(problem: Problem) -> str:
+def compiler(task: TuningTask) -> str:
     """What trials are compiled with."""
-    return preferred(load(problem.isa)).version
+    return preferred(load(task.isa)).version
 
 
-def study_file(problem: Problem, processor: str) -> Path:
+def study_file(task: TuningTask, processor: str) -> Path:
     """Where trials are kept unless told otherwise: a file an instruction set, widths and kind of `processor`."""
     kind = re.sub(r"[^a-z0-9]+", "-", f"-{processor}".lower()).rstrip("-")
-    return store.user_folder() / "studies" / f"{problem.isa}-a{problem.act_bits}w{problem.w_bits}{kind}.journal"
+    return store.user_folder() / "studies" / f"{task.isa}-a{task.act_bits}w{task.w_bits}{kind}.journal"
 
 
-def best(problem: Problem, result: Result, default: LayerSchedule, processor: str, board: str = "") -> Tuned:
+def best(task: TuningTask, result: Result, default: LayerSchedule, processor: str, board: str = "") -> TuningRecord:
     """The result as it is stored; NoKernel where a kernel is gone."""
-    mine, compared = (store.entry_of(problem, schedule) for schedule in (result.schedule, default))
-    return Tuned(
-        problem,
+    mine, compared = (store.entry_of(task, schedule) for schedule in (result.schedule, default))
+    return TuningRecord(
+        task,
         result.schedule,
         mine.name,
         mine.kernel.digest,
@@ -60,12 +60,12 @@ def best(problem: Problem, result: Result, default: LayerSchedule, processor: st
         default,
         compared.kernel.digest,
         result.timing.default_nanoseconds,
-        compiler(problem),
+        compiler(task),
         processor,
         board,
     )
 
 
-def stored(tuned: Tuned, folder: Path | None) -> Path:
+def stored(tuned: TuningRecord, folder: Path | None) -> Path:
     """Store it in `folder`, the user's by default."""
     return store.store(tuned, folder or store.user_folder())

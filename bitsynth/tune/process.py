@@ -10,7 +10,7 @@ import msgspec
 
 from bitsynth.errors import Refuted
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned import Problem
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.processes.worker import Worker
 from bitsynth.tune.measurer import Timing, TrialFailed
 from bitsynth.tune.worker import Answer, Question, Start
@@ -20,10 +20,10 @@ COMMAND = (sys.executable, "-P", "-m", "bitsynth.tune.worker")
 
 @contextmanager
 def started(
-    problem: Problem, default: LayerSchedule, timeout_s: float, command: Sequence[str] = COMMAND
+    task: TuningTask, default: LayerSchedule, timeout_s: float, command: Sequence[str] = COMMAND
 ) -> Iterator[Process]:
-    """A measurer of `problem`, whose process is killed in the end."""
-    process = Process(Start(problem, default), timeout_s, command)
+    """A measurer of `task`, whose process is killed in the end."""
+    process = Process(Start(task, default), timeout_s, command)
     try:
         yield process
     finally:

@@ -7,42 +7,42 @@ from dataclasses import replace
 from pathlib import Path
 
 from bitsynth.device import Device, Facts
-from bitsynth.layers.tuned import Problem
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.tune.board_measurer import Board, default_work
 from bitsynth.tune.boards import Boards
 from bitsynth.tune.loop import Progress, Result, choose, explore
 from bitsynth.tune.operands import Operands
-from bitsynth.tune.outcome import Outcome, Share, best, compiler, stored, study_file
+from bitsynth.tune.outcome import Share, TuningRun, best, compiler, stored, study_file
 from bitsynth.tune.space import space
 from bitsynth.tune.study import Study, open_study
 
 
-def require(boards: Boards, problem: Problem) -> None:
+def require(boards: Boards, task: TuningTask) -> None:
     """NoKernel where no kernel is for all of `boards`."""
-    space(problem, boards.have)
+    space(task, boards.have)
 
 
 def tuned(
     boards: Boards,
-    problem: Problem,
+    task: TuningTask,
     trials: int,
     timeout_s: float,
     study: Path | None,
     folder: Path | None,
     progress: Progress,
-) -> Outcome:
-    """Work on the study of `problem` until it has `trials`, and store its best in `folder`, the user's by default.
+) -> TuningRun:
+    """Work on the study of `task` until it has `trials`, and store its best in `folder`, the user's by default.
 
     The study is of one kind of processor. A board that disappears loses its trial; ToolError where none is left.
     """
-    found, path = space(problem, boards.have), study or study_file(problem, boards.kind)
-    opened = open_study(path, problem, found, f"{found.seal} {compiler(problem)} {boards.kind}")
+    found, path = space(task, boards.have), study or study_file(task, boards.kind)
+    opened = open_study(path, task, found, f"{found.seal} {compiler(task)} {boards.kind}")
     opened.enqueue_priors()
-    work = _Work(opened, Operands(problem), trials, timeout_s, progress)
+    work = _Work(opened, Operands(task), trials, timeout_s, progress)
     boards.each(work.explore)
     result, facts = boards.one(work.choose)
-    mine = best(problem, result, found.priors[0], boards.kind, str(facts))
-    return Outcome(mine, result, stored(mine, folder), path, work.shares(boards.lost))
+    mine = best(task, result, found.priors[0], boards.kind, str(facts))
+    return TuningRun(mine, result, stored(mine, folder), path, work.shares(boards.lost))
 
 
 class _Work:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from bitsynth.kernel.program import BIT_AXES
 from bitsynth.layers.default import Candidate, Fits, Plan, plans
 from bitsynth.layers.schedule import GATHERS, LayerSchedule
-from bitsynth.layers.tuned import Problem, known_for
+from bitsynth.layers.tuned import TuningTask, known_for
 from bitsynth.spec.options import KernelOptions
 
 Params = dict[str, Any]
@@ -33,9 +33,9 @@ class Trial(Protocol):
 
 @dataclass(frozen=True)
 class Space:
-    """What may be chosen for a problem: kernels by instruction set and variant, and more."""
+    """What may be chosen for a task: kernels by instruction set and variant, and more."""
 
-    problem: Problem
+    task: TuningTask
     kernels: Mapping[str, Candidate]
     blocks: tuple[int, ...]
     bands: tuple[int, ...]
@@ -72,7 +72,7 @@ class Space:
             return False
 
     def _direct(self, found: Candidate) -> Plan:
-        return Plan(found, self.problem.geometry, *self.problem.image, "direct", found.entry.kernel.rows)
+        return Plan(found, self.task.geometry, *self.task.image, "direct", found.entry.kernel.rows)
 
     def _flushes(self, found: Candidate) -> tuple[int, ...]:
         """Steps between flushes, fewer than the proof allows and than the layer has where it has most."""
@@ -95,15 +95,15 @@ class Space:
         }
 
 
-def space(problem: Problem, fits: Fits | None = None) -> Space:
+def space(task: TuningTask, fits: Fits | None = None) -> Space:
     """All that can be chosen of kernels that `fits`, by default that run here; NoKernel where none is cached."""
-    spec = problem.spec()
-    ranked = plans(spec.act, spec.wgt, problem.geometry, problem.image, problem.isa, fits)
+    spec = task.spec()
+    ranked = plans(spec.act, spec.wgt, task.geometry, task.image, task.isa, fits)
     kernels = {_name(p.found): p.found for p in ranked}
-    height, width = problem.geometry.output(*problem.image)
-    priors = tuple(dict.fromkeys(s.among(problem.threads, height) for s in _priors(ranked)))
+    height, width = task.geometry.output(*task.image)
+    priors = tuple(dict.fromkeys(s.among(task.threads, height) for s in _priors(ranked)))
     found = Space(
-        problem,
+        task,
         dict(sorted(kernels.items())),
         tuple(n for n in BLOCKS if n < height * width),
         tuple(sorted({n for n in BANDS if n < height} | {p.band_rows for p in priors})),
@@ -111,7 +111,7 @@ def space(problem: Problem, fits: Fits | None = None) -> Space:
         " ".join([*sorted(x.entry.kernel.digest[:12] for x in kernels.values()), str(priors[0])]),
     )
     default, *others = priors
-    tuned = (known.schedule for known, _ in known_for(problem) if found.proposes(known.schedule))
+    tuned = (known.schedule for known, _ in known_for(task) if found.proposes(known.schedule))
     return replace(found, priors=tuple(dict.fromkeys([default, *tuned, *others])))
 
 

@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned import Problem
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.tune import journal
 from bitsynth.tune.measurer import Timing
 from bitsynth.tune.space import Space
@@ -38,7 +38,7 @@ _SCHEDULE, _TIMING, _WHY, _UNTIL = "schedule", "timing", "why", "until"
 
 
 class Study:
-    """The trials of one problem: `finished` of them so far, the best first in `ranked`. Threads may share it."""
+    """The trials of one task: `finished` of them so far, the best first in `ranked`. Threads may share it."""
 
     def __init__(self, study: optuna.Study, space: Space) -> None:
         self._study, self.space = study, space
@@ -154,13 +154,13 @@ def _schedule(trial: FrozenTrial) -> LayerSchedule:
     return msgspec.convert(trial.user_attrs[_SCHEDULE], LayerSchedule)
 
 
-def open_study(path: Path, problem: Problem, space: Space, seal: str) -> Study:
-    """The study of `problem` in the file, which may hold those of others; begun where there is none.
+def open_study(path: Path, task: TuningTask, space: Space, seal: str) -> Study:
+    """The study of `task` in the file, which may hold those of others; begun where there is none.
 
     SpecError if the file is not such a file, or the study has another `seal`; ToolError if it cannot be written.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    name, about = msgspec.json.encode(problem).decode(), {"format": FORMAT, "seal": seal}
+    name, about = msgspec.json.encode(task).decode(), {"format": FORMAT, "seal": seal}
     with journal.opened(path) as storage:
         known = name in {s.study_name for s in storage.get_all_studies()}
         found = (optuna.load_study if known else optuna.create_study)(study_name=name, storage=storage)

@@ -14,14 +14,14 @@ import msgspec
 
 from bitsynth.errors import BitsynthError, Refuted
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned import Problem
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.tune.local_measurer import Beside
 
 
 class Start(msgspec.Struct, frozen=True):
     """What is tuned, and the schedule all others are compared with."""
 
-    problem: Problem
+    task: TuningTask
     default: LayerSchedule
 
 
@@ -49,7 +49,7 @@ def serve(lines: Iterable[bytes], answer: Callable[[bytes], object]) -> None:
     for line in lines:
         asked = msgspec.json.decode(line, type=Question)
         try:
-            beside = beside or Beside(start.problem, start.default)
+            beside = beside or Beside(start.task, start.default)
             timing = beside.measure(asked.schedule, asked.rounds)
             said = Answer(timing.nanoseconds, timing.default_nanoseconds)
         except Refuted as error:

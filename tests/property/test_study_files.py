@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.tuned import Problem
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.tune.measurer import Timing
 from bitsynth.tune.space import space
 from bitsynth.tune.study import open_study
 
-PROBLEM = Problem("avx2", 2, 1, Geometry(1, 1, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (1, 1), 1)
-SPACE = space(PROBLEM)
+TASK = TuningTask("avx2", 2, 1, Geometry(1, 1, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (1, 1), 1)
+SPACE = space(TASK)
 START = b'{"op_code":'
 
 
@@ -22,7 +22,7 @@ START = b'{"op_code":'
 def study(tmp_path_factory):
     """The bytes of a study with two trials."""
     path = tmp_path_factory.mktemp("study") / "study"
-    opened = open_study(path, PROBLEM, SPACE, "seal")
+    opened = open_study(path, TASK, SPACE, "seal")
     opened.enqueue_priors()
     for _ in range(2):
         with opened.trial(2, 60) as running:
@@ -71,7 +71,7 @@ def test_a_file_of_any_content(study, tmp_path, data):
     path = tmp_path / "file"
     path.write_bytes(content)
     try:
-        open_study(path, PROBLEM, SPACE, "seal")
+        open_study(path, TASK, SPACE, "seal")
     except SpecError:
         kept = content[: content.rfind(b"\n") + 1] if may_be_changed(content) else content
         assert path.read_bytes() in (content, kept)

@@ -9,7 +9,7 @@ from bitsynth.device import Facts
 from bitsynth.device.ssh import TimedOut
 from bitsynth.errors import NoKernel, Refuted, ToolError
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.tuned import Problem
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.tune import board_measurer
 from bitsynth.tune.boards import Boards
 from bitsynth.tune.measurer import TrialFailed
@@ -110,13 +110,13 @@ def test_anything_else_ends_the_work_of_all(boards, error):
 def test_kernels_are_those_that_all_boards_have(tmp_path, monkeypatch):
     """Whatever this machine has."""
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    problem = Problem("avx512", 2, 1, Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (4, 4), 1)
+    task = TuningTask("avx512", 2, 1, Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (4, 4), 1)
     base, more = ["avx512f", "avx512bw"], ["avx512_vnni", "avx512vbmi"]
     counting, tables = Pretended("left", [*base, "avx512_vpopcntdq"]), Pretended("right", [*base, *more])
     both = Pretended("both", [*base, *more, "avx512_vpopcntdq"])
 
     def methods(*boards):
-        return {schedule.method for schedule in space(problem, Boards(boards, pytest.fail).have).priors}
+        return {schedule.method for schedule in space(task, Boards(boards, pytest.fail).have).priors}
 
     assert methods(both) == {"popcount", "lookup", "multiply", "dot"}
     assert methods(both, counting) == {"popcount"}
@@ -147,8 +147,8 @@ class Late(Pretended):
 )
 def test_a_schedule_takes_too_long_only_on_a_board_that_is_there(gone, kind, said, monkeypatch):
     monkeypatch.setattr(board_measurer, "compile_program", list)
-    problem = Problem("avx2", 2, 1, Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (4, 4), 1)
-    operands, default = Operands(problem), space(problem).priors[0]
+    task = TuningTask("avx2", 2, 1, Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (4, 4), 1)
+    operands, default = Operands(task), space(task).priors[0]
     with pytest.raises(kind) as caught:
         board_measurer.Board(Late(gone), operands, board_measurer.default_work(operands, default), 5).measure(
             default, 1

@@ -21,11 +21,11 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.layers import Conv2d, tuned
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import GATHERS, LayerSchedule
-from bitsynth.layers.tuned import Problem, Tuned, find, store, user_folder
+from bitsynth.layers.tuned import TuningRecord, TuningTask, find, store, user_folder
 from bitsynth.store import kernels
 
 SHIPPED = sorted(paths.shipped_schedules().glob("*/*.json"))
-PROBLEM = Problem("avx2", 2, 1, Geometry(64, 128, 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), (14, 14), 1)
+TASK = TuningTask("avx2", 2, 1, Geometry(64, 128, 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), (14, 14), 1)
 
 
 @pytest.fixture(autouse=True)
@@ -38,14 +38,14 @@ def shipped(tmp_path, monkeypatch):
     return tmp_path / "shipped"
 
 
-def result(problem=PROBLEM, processor="Zen", schedule=None, **changes):
+def result(task=TASK, processor="Zen", schedule=None, **changes):
     """A result of this processor's kind, unless told otherwise, with the kernels that are cached."""
-    default = problem.default()
+    default = task.default()
     schedule = schedule or msgspec.structs.replace(default, **{"block_rows": 77, **changes})
-    mine, other = (tuned.entry_of(problem, s) for s in (schedule, default))
+    mine, other = (tuned.entry_of(task, s) for s in (schedule, default))
     digests = {"digest": mine.kernel.digest, "default_digest": other.kernel.digest}
-    return Tuned(
-        problem,
+    return TuningRecord(
+        task,
         schedule,
         mine.name,
         default=default,
@@ -67,14 +67,14 @@ def test_a_layer_takes_what_was_tuned_for_it():
     store(result(), user_folder())
     assert layer().schedule == result().schedule
     assert "blocks of 77 pixels (tuned on Zen, 0.50 of the default's time)" in layer().explain()
-    assert "pixels first (as given)" in layer(schedule=PROBLEM.default()).explain()
+    assert "pixels first (as given)" in layer(schedule=TASK.default()).explain()
 
 
 def test_threads_take_what_was_tuned_for_one_in_bands_of_their_own():
     store(result(), user_folder())
     assert layer(threads=2).schedule == result(band_rows=7).schedule
     assert "(tuned on Zen, 0.50 of the default's time with one thread)" in layer(threads=2).explain()
-    both = msgspec.structs.replace(PROBLEM, threads=2)
+    both = msgspec.structs.replace(TASK, threads=2)
     store(result(both, block_rows=5, band_rows=0), user_folder())
     assert layer(threads=2).schedule == result(block_rows=5).schedule
 
@@ -105,7 +105,7 @@ def test_encodings_make_no_difference():
     assert layer(act_encoding="signed").schedule == result().schedule
 
 
-WIDE = msgspec.structs.replace(PROBLEM, isa="avx512")
+WIDE = msgspec.structs.replace(TASK, isa="avx512")
 NARROW = LayerSchedule("avx2", "popcount", 64, "direct", unroll=2, bit_axis="outer")
 
 
@@ -115,7 +115,7 @@ def test_a_kernel_of_narrower_words(skip_isa):
         skip_isa("avx512", "this processor lacks it")
     store(result(WIDE, schedule=NARROW), user_folder())
     assert layer(isa="avx512").schedule == layer(isa="auto").schedule == NARROW
-    assert layer(isa="avx2").schedule == PROBLEM.default()
+    assert layer(isa="avx2").schedule == TASK.default()
     said = layer(isa="avx512").explain()
     assert "avx2 popcount, unrolled 2 times, outer bit axis, direct, pixels first (tuned on Zen, 0.50 of" in said
     assert "kernel    bs_mm_a2u_w1b_s32_avx2_4x8x32_u2_outer: " in said
@@ -125,20 +125,20 @@ def test_a_kernel_of_wider_words_cannot_be_run():
     wide = LayerSchedule("avx512", "lookup", 64, "direct")
     path = store(msgspec.structs.replace(result(), schedule=wide), user_folder())
     with pytest.warns(BitsynthWarning, match=rf"{path}: bs_mm_.* cannot be run as avx512 lookup, direct"):
-        assert layer().schedule == PROBLEM.default()
+        assert layer().schedule == TASK.default()
 
 
 def test_the_users_win(shipped):
     store(result(block_rows=1), shipped)
-    assert find(PROBLEM).schedule.block_rows == 1
+    assert find(TASK).schedule.block_rows == 1
     store(result(block_rows=2), user_folder())
-    assert find(PROBLEM).schedule.block_rows == 2
+    assert find(TASK).schedule.block_rows == 2
 
 
 def test_a_file_has_each_problem_once_in_an_order():
-    others = [msgspec.structs.replace(PROBLEM, threads=n) for n in (3, 2)]
-    for problem in (*others, PROBLEM, PROBLEM):
-        path = store(result(problem), user_folder())
+    others = [msgspec.structs.replace(TASK, threads=n) for n in (3, 2)]
+    for task in (*others, TASK, TASK):
+        path = store(result(task), user_folder())
     assert path == user_folder() / "avx2" / "a2w1.json"
     threads = [known["problem"]["threads"] for known in json.loads(path.read_text())["tuned"]]
     assert threads == [1, 2, 3]
@@ -159,12 +159,12 @@ def runs_here(monkeypatch):
 def test_a_layer_that_runs_here_takes_what_was_tuned_on_its_kind_of_processor(shipped, runs_here):
     runs_here(True)
     store(on("A72", 1), user_folder())
-    assert find(PROBLEM) is None
+    assert find(TASK) is None
     assert "(default; what was tuned on A72 is for that alone)" in layer().explain()
     store(result(processor="A53", block_rows=2), shipped)
-    assert find(PROBLEM) == result(processor="A53", block_rows=2)
+    assert find(TASK) == result(processor="A53", block_rows=2)
     store(on("A53", 3), user_folder())
-    assert find(PROBLEM) == on("A53", 3)
+    assert find(TASK) == on("A53", 3)
     assert "(tuned on A53, 0.50 of the default's time)" in layer().explain()
 
 
@@ -172,9 +172,9 @@ def test_a_layer_that_does_not_run_here_takes_the_newest_of_any_board(runs_here)
     runs_here(False)
     for known in (on("A53", 1), on("A72", 2)):
         store(known, user_folder())
-        assert find(PROBLEM) == known
+        assert find(TASK) == known
     path = store(on("A53", 3), user_folder())
-    assert find(PROBLEM) == on("A53", 3)
+    assert find(TASK) == on("A53", 3)
     assert list(tuned._read(path)) == [on("A53", 3), on("A72", 2)]
 
 
@@ -182,14 +182,14 @@ def test_a_layer_that_does_not_run_here_takes_the_newest_of_any_board(runs_here)
 def test_a_result_of_another_kernel_is_stale(whose):
     """Whether it is the schedule's own or the one that it was compared with."""
     store(msgspec.structs.replace(result(), **{whose: "0" * 32}), user_folder())
-    assert find(PROBLEM) is None
-    assert layer().schedule == PROBLEM.default()
+    assert find(TASK) is None
+    assert layer().schedule == TASK.default()
     assert "(default; what was tuned on Zen is older than its kernels)" in layer().explain()
 
 
 def test_a_digest_is_of_the_program_alone():
     """Not of the certificate or the cost, which are said in words that may change."""
-    entry = tuned.entry_of(PROBLEM, PROBLEM.default())
+    entry = tuned.entry_of(TASK, TASK.default())
     said = msgspec.structs.replace(entry.certificate, minimality=("other words",))
     assert msgspec.structs.replace(entry, certificate=said).kernel.digest == entry.kernel.digest
     assert msgspec.structs.replace(entry.kernel, unroll=2).digest != entry.kernel.digest
@@ -203,7 +203,7 @@ def test_a_digest_is_of_the_program_alone():
         {"nanoseconds": -3.0},
         {"nanoseconds": 1e308},
         {"kernel": "a\nb"},
-        {"problem": {"geometry": {**msgspec.to_builtins(PROBLEM.geometry), "groups": 0}}},
+        {"problem": {"geometry": {**msgspec.to_builtins(TASK.geometry), "groups": 0}}},
         {"schedule": {"method": "popcount", "sketch": "paper"}},
     ],
 )
@@ -216,14 +216,14 @@ def test_results_that_make_no_sense(changes):
         known[name] = {**known[name], **value} if isinstance(value, dict) else value
     path.write_text(json.dumps(file))
     with pytest.warns(BitsynthWarning, match=r"a2w1\.json.*; `bitsynth tune` makes it anew$"):
-        assert layer().schedule == PROBLEM.default()
+        assert layer().schedule == TASK.default()
 
 
 def test_a_kernel_that_is_not_cached_any_more(shipped):
     store(result(block_rows=3), shipped)
     other = msgspec.structs.replace(result(), schedule=LayerSchedule("avx2", "lookup", 12, "direct"))
     store(other, user_folder())
-    assert find(PROBLEM).schedule.block_rows == 3
+    assert find(TASK).schedule.block_rows == 3
     assert layer(isa="avx2", act_encoding="unsigned").schedule.block_rows == 3
 
 
@@ -253,7 +253,7 @@ def test_a_broken_file_is_named_and_passed_over(shipped, whose, changed, message
     path = store(result(), broken)
     path.write_text(changed(path.read_text()))
     with pytest.warns(BitsynthWarning, match=message) as caught:
-        taken = [known for known, why_not in tuned.known_for(PROBLEM) if not why_not]
+        taken = [known for known, why_not in tuned.known_for(TASK) if not why_not]
     assert taken == [result(block_rows=3)]
     (said,) = (str(w.message) for w in caught)
     assert str(path) in said
@@ -262,19 +262,19 @@ def test_a_broken_file_is_named_and_passed_over(shipped, whose, changed, message
 
 @pytest.mark.parametrize("damage", [Path.mkdir, os.mkfifo, lambda path: path.write_text("{")])
 def test_what_is_replaced_is_kept_beside(damage):
-    path = tuned._path(user_folder(), PROBLEM)
+    path = tuned._path(user_folder(), TASK)
     path.parent.mkdir(parents=True)
     for n in range(2):
         damage(path)
         with pytest.warns(BitsynthWarning, match=rf"it is kept as {path}\.damaged{n or ''}$"):
             store(result(), user_folder())
-        assert find(PROBLEM) == result()
+        assert find(TASK) == result()
         path.unlink()
     assert {p.name for p in path.parent.iterdir()} == {"a2w1.json.damaged", "a2w1.json.damaged1"}
 
 
 def test_what_a_newer_version_wrote_stays():
-    path = tuned._path(user_folder(), PROBLEM)
+    path = tuned._path(user_folder(), TASK)
     path.parent.mkdir(parents=True)
     path.write_text('{"format": 999, "more": 1}')
     with pytest.raises(SpecError, match="format 999 is not"):
@@ -299,10 +299,10 @@ def test_shipped_schedules(path):
     """All layers of each kind of processor, none older than its kernels: else `bitsynth tune -o tuned`, or drop it."""
     known = tuned._read(path)
     assert Counter(one.processor for one in known) == dict.fromkeys({one.processor for one in known}, len(LAYERS))
-    assert len({(one.problem, one.processor) for one in known}) == len(known)
+    assert len({(one.task, one.processor) for one in known}) == len(known)
     for one in known:
-        assert path.parts[-2:] == (one.problem.isa, f"a{one.problem.act_bits}w{one.problem.w_bits}.json")
+        assert path.parts[-2:] == (one.task.isa, f"a{one.task.act_bits}w{one.task.w_bits}.json")
         assert 0 < one.nanoseconds <= one.default_nanoseconds
         kernels = [tuned._timed(one, schedule).kernel for schedule in (one.schedule, one.default)]
-        assert [kernel.digest for kernel in kernels] == [one.digest, one.default_digest], one.problem
+        assert [kernel.digest for kernel in kernels] == [one.digest, one.default_digest], one.task
         assert tuned._has_form(kernels[0], one.schedule)

@@ -17,7 +17,7 @@ from bitsynth.host import features
 from bitsynth.isa.load import load
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned import Problem, Tuned, store, user_folder
+from bitsynth.layers.tuned import TuningRecord, TuningTask, store, user_folder
 from bitsynth.store import kernels
 from bitsynth.store.entry import ProvedEntry
 from bitsynth.tune import space as spaces
@@ -30,7 +30,7 @@ from bitsynth.tune.space import space
 from bitsynth.tune.study import open_study
 
 WINDOW = 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)
-PROBLEM = Problem("avx2", 2, 1, Geometry(64, 128, *WINDOW), (14, 14), 1)
+TASK = TuningTask("avx2", 2, 1, Geometry(64, 128, *WINDOW), (14, 14), 1)
 SECONDS = 60.0
 
 
@@ -43,12 +43,12 @@ def user(tmp_path, monkeypatch):
 
 @pytest.fixture
 def some():
-    return space(PROBLEM)
+    return space(TASK)
 
 
 @pytest.fixture
 def reopen(tmp_path, some):
-    return lambda seal="seal": open_study(tmp_path / "new" / "study", PROBLEM, some, seal)
+    return lambda seal="seal": open_study(tmp_path / "new" / "study", TASK, some, seal)
 
 
 class Pretended:
@@ -102,14 +102,14 @@ def test_flushes_are_parts_of_what_the_kernel_and_the_layer_allow(some):
     """That is 18 steps of 32 codes, and 144 of 4; of the former a proof allows 21."""
     flushes = {found.method: some._flushes(found) for found in some.kernels.values() if found.channels == 64}
     assert (flushes["popcount"], flushes["lookup"]) == ((9, 4), (72, 36))
-    deep = space(msgspec.structs.replace(PROBLEM, geometry=Geometry(512, 64, *WINDOW)))
+    deep = space(msgspec.structs.replace(TASK, geometry=Geometry(512, 64, *WINDOW)))
     assert {deep._flushes(x) for x in deep.kernels.values() if x.method == "popcount"} == {(10, 5)}
-    few = space(msgspec.structs.replace(PROBLEM, geometry=Geometry(3, 64, *WINDOW)))
+    few = space(msgspec.structs.replace(TASK, geometry=Geometry(3, 64, *WINDOW)))
     assert {few._flushes(x) for x in few.kernels.values()} == {(4, 2)}, "nine taps, each a step"
 
 
 def test_the_default_comes_first_and_every_kernel_is_tried(some):
-    assert some.priors[0] == PROBLEM.default()
+    assert some.priors[0] == TASK.default()
     assert {s.method for s in some.priors} == {"popcount", "lookup", "multiply"}
     assert {s.gather for s in some.priors} == {"direct", "im2col"}
     assert len(set(some.priors)) == len(some.priors)
@@ -122,12 +122,12 @@ def test_what_was_tuned_before_is_tried_after_the_default(some):
     for kind, schedule in (("another", changed), ("a third", odd), ("a fourth", some.priors[3])):
         digests = {"digest": "0" * 32, "default_digest": "0" * 32}
         times = {"nanoseconds": 1.0, "default_nanoseconds": 2.0}
-        known = Tuned(PROBLEM, schedule, "k", default=changed, compiler="cc", processor=kind, **digests, **times)
+        known = TuningRecord(TASK, schedule, "k", default=changed, compiler="cc", processor=kind, **digests, **times)
         store(known, user_folder())
     default, *others = some.priors
     others.remove(some.priors[3])
-    assert space(PROBLEM).priors == (default, some.priors[3], changed, *others)
-    assert space(PROBLEM).seal == some.seal
+    assert space(TASK).priors == (default, some.priors[3], changed, *others)
+    assert space(TASK).seal == some.seal
 
 
 def test_the_default_is_not_faster_than_itself(reopen):
@@ -138,7 +138,7 @@ def test_the_default_is_not_faster_than_itself(reopen):
             return Timing(900, 1000)
 
     found = run(reopen(), Noisy(), 1)
-    assert (found.schedule, found.timing.ratio) == (PROBLEM.default(), 1)
+    assert (found.schedule, found.timing.ratio) == (TASK.default(), 1)
 
 
 def test_a_study_is_of_the_kernels_programs(some, monkeypatch):
@@ -150,13 +150,13 @@ def test_a_study_is_of_the_kernels_programs(some, monkeypatch):
         return ProvedEntry(found.proved, found.options, ("other words",), found.bound, found.runners_up)
 
     monkeypatch.setattr(kernels, "load_entry", told_otherwise)
-    assert space(PROBLEM).seal == some.seal
+    assert space(TASK).seal == some.seal
 
 
 def test_narrower_words_are_tried_too(skip_isa):
     if features.missing(load("avx512").table):
         skip_isa("avx512", "this processor lacks it")
-    wide, narrow = space(msgspec.structs.replace(PROBLEM, isa="avx512")), space(PROBLEM)
+    wide, narrow = space(msgspec.structs.replace(TASK, isa="avx512")), space(TASK)
     assert narrow.kernels.items() < wide.kernels.items()
     assert {found.isa for found in narrow.kernels.values()} == {"avx2"}
     for schedule in narrow.priors:
@@ -165,7 +165,7 @@ def test_narrower_words_are_tried_too(skip_isa):
 
 def test_no_kernel():
     with pytest.raises(NoKernel, match="no kernel of 7-bit unsigned"):
-        space(msgspec.structs.replace(PROBLEM, act_bits=7))
+        space(msgspec.structs.replace(TASK, act_bits=7))
 
 
 def test_a_study_improves(reopen):
@@ -185,14 +185,14 @@ def test_the_default_stays_where_nothing_is_faster(reopen):
             return Timing(900 if rounds == ROUNDS else 1100, 1000)
 
     result = run(reopen(), Slow(), 10)
-    assert result.schedule == PROBLEM.default()
+    assert result.schedule == TASK.default()
     assert result.timing == Timing(1000, 1000)
 
 
 def test_progress_tells_the_best_and_what_is_tried(reopen):
     told = []
     tune(reopen(), Pretended(), 12, lambda *what: told.append(what))
-    assert told[0] == (f"1 of 12, now {PROBLEM.default()}", 0, 12)
+    assert told[0] == (f"1 of 12, now {TASK.default()}", 0, 12)
     assert told[1][0].startswith("2 of 12, best 0.0010 ms, 1.00 of default, now avx2 ")
     assert told[12][0].startswith("the best once more, best 0.00")
     assert [(done, total) for _, done, total in told] == [(n, 12) for n in range(13)]
@@ -201,7 +201,7 @@ def test_progress_tells_the_best_and_what_is_tried(reopen):
 def test_a_small_space_is_exhausted(tmp_path, monkeypatch):
     monkeypatch.setattr(studies, "_DRAWS", 8)
     monkeypatch.setattr(spaces, "UNROLLS", (0,))
-    tiny = Problem("avx2", 2, 1, Geometry(1, 1, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (1, 1), 1)
+    tiny = TuningTask("avx2", 2, 1, Geometry(1, 1, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (1, 1), 1)
     measurer = Pretended()
     result = run(open_study(tmp_path / "study", tiny, space(tiny), ""), measurer, 1000)
     assert len(measurer.seen) == result.trials < 3 * (3 + 2 * 4 + 6) + 1
@@ -249,7 +249,7 @@ def test_a_default_that_fails_ends_it(reopen):
 
 def test_other_results_end_it(reopen):
     def refute(schedule):
-        if schedule != PROBLEM.default():
+        if schedule != TASK.default():
             raise Refuted("other bits")
 
     with pytest.raises(Refuted, match="other bits"):
@@ -275,8 +275,8 @@ TWO = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from test_tuning import PROBLEM, Pretended, open_study, run, space
-study = open_study(Path(sys.argv[1]), PROBLEM, space(PROBLEM), "seal")
+from test_tuning import TASK, Pretended, open_study, run, space
+study = open_study(Path(sys.argv[1]), TASK, space(TASK), "seal")
 measurer = Pretended(lambda schedule: time.sleep(0.02))
 run(study, measurer, 24)
 print(len(measurer.seen))
@@ -349,7 +349,7 @@ def test_a_trial_is_given_what_its_measurer_may_take(reopen, monkeypatch):
 
 
 def test_a_study_file_is_of_a_kind_of_processor(tmp_path):
-    names = [study_file(PROBLEM, kind) for kind in ("", "Cortex-A53", "Intel(R) Xeon(R)")]
+    names = [study_file(TASK, kind) for kind in ("", "Cortex-A53", "Intel(R) Xeon(R)")]
     assert names[0] == tmp_path / "cache" / "tuned" / "studies" / "avx2-a2w1.journal"
     assert [p.name for p in names[1:]] == ["avx2-a2w1-cortex-a53.journal", "avx2-a2w1-intel-r-xeon-r.journal"]
 
@@ -389,7 +389,7 @@ def test_another_version(reopen):
 
 def test_a_file_of_several_layers(reopen, tmp_path):
     run(reopen(), Pretended(), 3)
-    other = msgspec.structs.replace(PROBLEM, threads=2)
+    other = msgspec.structs.replace(TASK, threads=2)
     assert open_study(tmp_path / "new" / "study", other, space(other), "seal").finished == 0
     assert reopen().finished == 3
 
@@ -397,13 +397,13 @@ def test_a_file_of_several_layers(reopen, tmp_path):
 def test_a_folder_that_cannot_be_written(tmp_path, some):
     (tmp_path / "file").touch()
     with pytest.raises(ToolError, match=r"cannot write .*; name another file with --study"):
-        open_study(tmp_path / "file" / "study", PROBLEM, some, "")
+        open_study(tmp_path / "file" / "study", TASK, some, "")
 
 
 WORKER = """
 import json, os, signal, sys, time
 start = json.loads(sys.stdin.readline())
-assert start["problem"]["act_bits"] == 2 and start["default"]["gather"] == "direct"
+assert start["task"]["act_bits"] == 2 and start["default"]["gather"] == "direct"
 for line in sys.stdin:
     asked = json.loads(line)["schedule"]
     kind = asked["block_rows"]
@@ -425,7 +425,7 @@ def schedule(kind):
 @pytest.fixture
 def worker(tmp_path):
     def start(timeout_s=SECONDS):
-        return started(PROBLEM, PROBLEM.default(), timeout_s, (sys.executable, "-c", WORKER, str(tmp_path / "pids")))
+        return started(TASK, TASK.default(), timeout_s, (sys.executable, "-c", WORKER, str(tmp_path / "pids")))
 
     return start
 
@@ -483,7 +483,7 @@ def test_a_worker_that_refuses_lives_on(worker, tmp_path):
 
 def test_a_worker_that_cannot_start(tmp_path):
     with (
-        started(PROBLEM, PROBLEM.default(), SECONDS, (sys.executable, "-c", "raise SystemExit('no room')")) as process,
+        started(TASK, TASK.default(), SECONDS, (sys.executable, "-c", "raise SystemExit('no room')")) as process,
         pytest.raises(TrialFailed, match="exit code 1: no room"),
     ):
         process.measure(schedule(0), 1)
