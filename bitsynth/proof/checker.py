@@ -2,8 +2,8 @@
 
 It runs the kernel's programs in the linear domain and composes them end to end: planes,
 tables, gates, counts, the nest of loops over K with its bounds, the int32 tile, the encodings. It imports neither
-the synthesizer nor Z3; what it takes on trust is one lemma for each instruction use it
-lists, which `prove` discharges with Z3.
+the synthesizer nor Z3; what it takes on trust is the proof obligations it
+lists, one for each use of an instruction, which `discharge` settles with Z3.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _check_memory(isa: Isa, kernel: Kernel, new_trace: TraceFactory) -> str:
 
 @dataclass(frozen=True)
 class _Moves:
-    """Single instructions, run in traces of their own: what they move is an obligation as any use is."""
+    """Single instructions, run in traces of their own: what they move is an obligation too."""
 
     isa: Isa
     new_trace: TraceFactory

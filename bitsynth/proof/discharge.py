@@ -1,6 +1,6 @@
-"""Discharge the instruction lemmas with Z3.
+"""Discharge proof obligations with Z3.
 
-For each use the instruction is run twice on the same unknowns: in the linear domain,
+For each obligation the instruction is run twice on the same unknowns: in the linear domain,
 which says what the checker believed, and symbolically, which is what the machine does.
 They must agree, modulo 2**width, for every value the operands may have.
 """
@@ -16,24 +16,24 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.domains.forms import BitField, Concat, Inexact, Payload, as_form
 from bitsynth.isa.domains.symbolic import SymbolicDomain
 from bitsynth.isa.load import Isa
-from bitsynth.proof.obligations import Lane, Operands, Use, believed
+from bitsynth.proof.obligations import Lane, LaneShapes, Obligation, believed
 from bitsynth.solver.budget import Budget
 from bitsynth.solver.z3 import z3
 
 
-def discharge(isa: Isa, uses: Iterable[Use], budget: Budget) -> int:
-    """Prove every use; the number of solver calls. Refuted or Undecided otherwise."""
+def discharge(isa: Isa, obligations: Iterable[Obligation], budget: Budget) -> int:
+    """Prove every obligation; the number of solver calls. Refuted or Undecided otherwise."""
     before = budget.asked
-    for use in sorted(uses, key=lambda u: u.statement):
-        _prove(isa, use, budget)
+    for obligation in sorted(obligations, key=lambda u: u.statement):
+        _prove(isa, obligation, budget)
     return budget.asked - before
 
 
-def _prove(isa: Isa, use: Use, budget: Budget) -> None:
-    instr = isa[use.op]
-    given = _Given(use.operands)
-    beliefs = _believed(isa, use)
-    machine = instr(SymbolicDomain(), given.machine, use.imm)
+def _prove(isa: Isa, obligation: Obligation, budget: Budget) -> None:
+    instr = isa[obligation.op]
+    given = _Given(obligation.operands)
+    beliefs = _believed(isa, obligation)
+    machine = instr(SymbolicDomain(), given.machine, obligation.imm)
     proved: set[Any] = set()
     for n, (got, want) in enumerate(zip(machine, beliefs, strict=True)):
         term = _term(want, given, instr.out.bits)
@@ -41,22 +41,22 @@ def _prove(isa: Isa, use: Use, budget: Budget) -> None:
         if claim in proved:
             continue
         proved.add(claim)
-        model = budget.check(use.statement, [*given.ranges, got != term])
+        model = budget.check(obligation.statement, [*given.ranges, got != term])
         if model is not None:
-            raise Refuted(f"{use.statement}: lane {n} is not what the linear domain says: {model.values}")
+            raise Refuted(f"{obligation.statement}: lane {n} is not what the linear domain says: {model.values}")
 
 
-def _believed(isa: Isa, use: Use) -> list[Payload]:
+def _believed(isa: Isa, obligation: Obligation) -> list[Payload]:
     try:
-        return believed(isa, use)
+        return believed(isa, obligation)
     except Inexact as why:
-        raise Refuted(f"{use.statement}: {why}") from None
+        raise Refuted(f"{obligation.statement}: {why}") from None
 
 
 class _Given:
-    """The operands of a use as bit-vectors, and those that stand for the unknowns of `uses.payloads`."""
+    """The operands of an obligation as bit-vectors, and those that stand for the unknowns of `obligations.payloads`."""
 
-    def __init__(self, operands: Operands) -> None:
+    def __init__(self, operands: LaneShapes) -> None:
         self.operands = operands
         self.names: dict[str, Lane] = {}
         self.ranges: list[Any] = []

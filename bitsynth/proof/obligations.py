@@ -1,7 +1,7 @@
-"""The instruction lemmas a kernel rests on: each distinct use of an instruction form.
+"""Proof obligations: the instruction lemmas a kernel rests on, one for each distinct use of an instruction form.
 
-A use is a form, its immediate, and what the linear domain knew of every operand lane:
-which bits may be set, or the range of a sum, or the constant. `prove` shows for each use
+An obligation is a form, its immediate, and what the linear domain knew of every operand lane:
+which bits may be set, or the range of a sum, or the constant. `discharge` shows for each
 that the machine's result equals the linear one for all such operands, and `implies` when
 that was shown already by a wider one.
 """
@@ -47,16 +47,16 @@ class Lane(NamedTuple):
     pieces: tuple[Lane, ...] = ()
 
 
-Operands = tuple[tuple[Lane, ...], ...]
+LaneShapes = tuple[tuple[Lane, ...], ...]
 
 
 @dataclass(frozen=True)
-class Use:
-    """One lemma: `op` with immediate `imm` on operands of these shapes."""
+class Obligation:
+    """One instruction lemma: `op` with immediate `imm` on operands of these shapes."""
 
     op: str
     imm: int
-    operands: Operands
+    operands: LaneShapes
     meaning: str
 
     @property
@@ -100,12 +100,14 @@ def shape(x: Payload, bits: int, rows: int) -> Lane:
             return Lane("const", x, x, bits)
 
 
-def believed(isa: Isa, use: Use) -> list[Payload]:
-    """The linear domain's result for operands of the use's shapes, lane by lane; Inexact where it has none."""
-    return isa[use.op](LinearDomain(1 << len(use.operands)), payloads(use.operands), use.imm)
+def believed(isa: Isa, obligation: Obligation) -> list[Payload]:
+    """The linear domain's result for operands of the obligation's shapes, lane by lane; Inexact where it has none."""
+    return isa[obligation.op](
+        LinearDomain(1 << len(obligation.operands)), payloads(obligation.operands), obligation.imm
+    )
 
 
-def payloads(operands: Operands) -> list[list[Payload]]:
+def payloads(operands: LaneShapes) -> list[list[Payload]]:
     """Operands of these shapes: bits of operand k are a free boolean function of its own, lane n is column n.
 
     The sum in a lane is the unknown ("x", place), place being operand, lane and the pieces on the way.
@@ -137,20 +139,20 @@ def _payload(lane: Lane, place: tuple[Any, ...], offset: int, rows: int) -> Payl
             return BitField(table, place[1], offset, lane.high & ~lane.low, lane.low)
 
 
-def implies(isa: Isa, wider: Use, use: Use) -> bool:
-    """Whether the lemma `wider` contains `use`: the same instruction and belief, on operands that hold no more.
+def implies(isa: Isa, wider: Obligation, obligation: Obligation) -> bool:
+    """Whether the lemma `wider` contains `obligation`: the same instruction and belief, on operands that hold no more.
 
     Beliefs are compared as terms. Where they are the same term, what the machine does to all of the
     wider operands it does to the narrower ones among them.
     """
-    if (use.op, use.imm, use.meaning) != (wider.op, wider.imm, wider.meaning):
+    if (obligation.op, obligation.imm, obligation.meaning) != (wider.op, wider.imm, wider.meaning):
         return False
-    width = isa[use.op].out.bits
-    pairs = zip(use.operands, wider.operands, strict=True)
+    width = isa[obligation.op].out.bits
+    pairs = zip(obligation.operands, wider.operands, strict=True)
     if not all(_within(x, y, width) for ours, theirs in pairs for x, y in zip(ours, theirs, strict=True)):
         return False
     try:
-        return _terms(isa, use) == _terms(isa, wider)
+        return _terms(isa, obligation) == _terms(isa, wider)
     except Inexact:
         return False
 
@@ -172,9 +174,9 @@ def _within(lane: Lane, other: Lane, width: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _terms(isa: Isa, use: Use) -> tuple[Hashable, ...]:
+def _terms(isa: Isa, obligation: Obligation) -> tuple[Hashable, ...]:
     """What is believed, without what is known of ranges."""
-    return tuple(_term(x) for x in believed(isa, use))
+    return tuple(_term(x) for x in believed(isa, obligation))
 
 
 def _term(x: Payload) -> Hashable:
@@ -190,10 +192,10 @@ def _term(x: Payload) -> Hashable:
 
 
 @dataclass
-class Recorder(Trace):
-    """A trace that keeps the uses of the programs it runs."""
+class ObligationRecorder(Trace):
+    """A trace that records the obligations of the programs it runs."""
 
-    seen: set[Use] = field(default_factory=set)
+    seen: set[Obligation] = field(default_factory=set)
     shapes: dict[tuple[int, VecType], tuple[Lane, ...]] = field(default_factory=dict)
     kept: list[Register] = field(default_factory=list)
 
@@ -202,7 +204,7 @@ class Recorder(Trace):
         before = [self.registers.get(name) for name in step.args]
         dst = super().run(step)
         operands = tuple(self._shape(r, o.type) for r, o in zip(before, instr.operands, strict=True) if r)
-        self.seen.add(Use(step.op, step.imm, operands, instr.meaning))
+        self.seen.add(Obligation(step.op, step.imm, operands, instr.meaning))
         return dst
 
     def _shape(self, register: Register, kind: VecType) -> tuple[Lane, ...]:

@@ -1,7 +1,7 @@
 """A kernel that is right for every input, as a type: to make one is to prove it.
 
-The checker composes the kernel's lemmas (`verify`) and lists the uses of instructions they
-rest on, its obligations. These are settled in one of three ways, and there are no others: Z3 discharges
+The checker composes the kernel's lemmas (`checker`) and lists the obligations they rest on, one
+for each use of an instruction. These are settled in one of three ways, and there are no others: Z3 discharges
 each, a stored certificate says that Z3 did (`bitsynth verify` has it done again), or they follow from
 those of another form of the same kernel.
 """
@@ -19,7 +19,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.program import BIT_AXES, Kernel
 from bitsynth.proof import checker
-from bitsynth.proof.obligations import Recorder, Use, implies
+from bitsynth.proof.obligations import Obligation, ObligationRecorder, implies
 
 if TYPE_CHECKING:
     from bitsynth.solver.budget import Budget
@@ -37,7 +37,7 @@ class Proved:
 
     kernel: Kernel
     lemmas: tuple[str, ...]
-    obligations: frozenset[Use]
+    obligations: frozenset[Obligation]
     how: How
 
     def __init__(self) -> None:
@@ -51,13 +51,13 @@ class Proved:
         """The kernel, each obligation discharged by Z3; Refuted or Undecided otherwise."""
         from bitsynth.proof.discharge import discharge
 
-        return _proved(kernel, "discharged", lambda isa, uses: discharge(isa, uses, budget))
+        return _proved(kernel, "discharged", lambda isa, obligations: discharge(isa, obligations, budget))
 
     @staticmethod
     def on_record(kernel: Kernel, discharged: tuple[str, ...]) -> Proved:
         """The kernel, whose obligations are those a certificate says were discharged; SpecError where they are not."""
 
-        def compare(_: Isa, obligations: Collection[Use]) -> None:
+        def compare(_: Isa, obligations: Collection[Obligation]) -> None:
             if statements(obligations) != discharged:
                 raise SpecError("the instruction lemmas differ")
 
@@ -72,14 +72,14 @@ class Proved:
             raise SpecError("another kernel is not a form of this one: it wants a proof of its own")
         return _proved(kernel, "derived", self._require_implied)
 
-    def _require_implied(self, isa: Isa, obligations: Collection[Use]) -> None:
-        known: dict[tuple[str, int], list[Use]] = defaultdict(list)
-        for use in self.obligations:
-            known[use.op, use.imm].append(use)
-        for use in sorted(set(obligations) - self.obligations, key=lambda u: u.statement):
-            if not any(implies(isa, wider, use) for wider in known[use.op, use.imm]):
+    def _require_implied(self, isa: Isa, obligations: Collection[Obligation]) -> None:
+        known: dict[tuple[str, int], list[Obligation]] = defaultdict(list)
+        for obligation in self.obligations:
+            known[obligation.op, obligation.imm].append(obligation)
+        for wanted in sorted(set(obligations) - self.obligations, key=lambda u: u.statement):
+            if not any(implies(isa, wider, wanted) for wider in known[wanted.op, wanted.imm]):
                 raise SpecError(
-                    f"this form of the kernel does not follow from its proof ({use.statement}); take another"
+                    f"this form of the kernel does not follow from its proof ({wanted.statement}); take another"
                 )
 
     @property
@@ -100,10 +100,9 @@ class Proved:
         raise TypeError("a proof is not unpickled")
 
 
-def _proved(kernel: Kernel, how: How, settle: Callable[[Isa, Collection[Use]], object]) -> Proved:
+def _proved(kernel: Kernel, how: How, settle: Callable[[Isa, Collection[Obligation]], object]) -> Proved:
     """What the checker says of `kernel`, once `settle` has returned, which raises unless all obligations hold."""
-    lemmas, uses = examine(kernel)
-    obligations = frozenset(uses)
+    lemmas, obligations = examine(kernel)
     settle(load(kernel.isa), obligations)
     made = object.__new__(Proved)
     for name, value in (("kernel", kernel), ("lemmas", lemmas), ("obligations", obligations), ("how", how)):
@@ -118,13 +117,13 @@ def _without_form(kernel: Kernel) -> Kernel:
     return change(kernel, rows=1, unroll=0, bit_axis=BIT_AXES[0], passes=passes)
 
 
-def examine(kernel: Kernel) -> tuple[tuple[str, ...], set[Use]]:
-    """The checker's lemmas, and the instruction uses they rest on; Refuted or SpecError where it finds none."""
-    uses: set[Use] = set()
-    checked = checker.check(kernel, lambda isa, domain: Recorder(isa, domain, seen=uses))
-    return checked.lemmas, uses
+def examine(kernel: Kernel) -> tuple[tuple[str, ...], frozenset[Obligation]]:
+    """The checker's lemmas, and the obligations they rest on; Refuted or SpecError where it finds none."""
+    obligations: set[Obligation] = set()
+    checked = checker.check(kernel, lambda isa, domain: ObligationRecorder(isa, domain, seen=obligations))
+    return checked.lemmas, frozenset(obligations)
 
 
-def statements(uses: Collection[Use]) -> tuple[str, ...]:
-    """The uses in words, sorted."""
-    return tuple(sorted(u.statement for u in uses))
+def statements(obligations: Collection[Obligation]) -> tuple[str, ...]:
+    """The obligations in words, sorted."""
+    return tuple(sorted(o.statement for o in obligations))

@@ -30,7 +30,7 @@ FORMAT = 4
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why the kernel is right for every input, and what is claimed of its cost.
 
-    `lemmas` compose end to end and rest on `instructions`, one Z3 lemma a use of an
+    `lemmas` compose end to end and rest on `instructions`, the proof obligations, one Z3 lemma a use of an
     instruction form; `minimality` lists what was shown of the sketch, by UNSAT or by enumeration.
     """
 

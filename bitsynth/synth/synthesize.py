@@ -78,7 +78,7 @@ def synthesize(
     isa, budget = options.isa(spec.isa), Budget(rlimit, progress)
     found, others = candidates(isa, spec.core, options, budget, progress)
     best = found[0]
-    progress("prove: lemmas and instruction uses")
+    progress("prove: lemmas and obligations")
     clock = _Clock()
     proved = Proved.by_solver(best.kernel, budget)
     lemmas = len(proved.lemmas) + len(proved.obligations)

@@ -11,7 +11,7 @@ from bitsynth.errors import Refuted, Undecided
 from bitsynth.isa import load
 from bitsynth.isa.domains.forms import BitField, Concat, LinearForm, TableEntry
 from bitsynth.proof import discharge, proved
-from bitsynth.proof.obligations import Lane, Use, shape
+from bitsynth.proof.obligations import Lane, Obligation, shape
 from bitsynth.solver.budget import Budget
 from bitsynth.store import kernels
 
@@ -27,7 +27,7 @@ QUICK = [
 SHIPPED = sorted(paths.shipped_kernels().glob("*/*.json"))
 
 
-def uses_of(*config):
+def obligations_of(*config):
     return proved.examine(kernel(*config))[1]
 
 
@@ -56,42 +56,42 @@ def two(n, low, high):
 
 @pytest.mark.parametrize("config", quick(QUICK[1::2], of=QUICK), ids=name)
 def test_lemmas_of_every_method_hold(config):
-    uses = uses_of(*config)
-    assert discharge.discharge(load.load(config[0]), uses, Budget()) > 0
+    obligations = obligations_of(*config)
+    assert discharge.discharge(load.load(config[0]), obligations, Budget()) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
 def test_lemmas_of_all_representatives_hold(config):
-    assert discharge.discharge(load.load(config[0]), uses_of(*config), Budget()) > 0
+    assert discharge.discharge(load.load(config[0]), obligations_of(*config), Budget()) > 0
 
 
 @pytest.mark.parametrize("path", quick(SHIPPED[::5], of=SHIPPED), ids=lambda p: p.stem)
 def test_shipped_kernels_list_their_lemmas(path):
     entry = kernels.read_entry(path)
-    uses = proved.examine(entry.kernel)[1]
-    assert tuple(sorted(u.statement for u in uses)) == entry.certificate.instructions
+    obligations = proved.examine(entry.kernel)[1]
+    assert tuple(sorted(u.statement for u in obligations)) == entry.certificate.instructions
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED[::2], ids=lambda p: p.stem)
 def test_lemmas_of_shipped_kernels_hold(path):
-    uses = proved.examine(kernels.read_entry(path).kernel)[1]
-    assert discharge.discharge(load.load(path.parent.name), uses, Budget()) > 0
+    obligations = proved.examine(kernels.read_entry(path).kernel)[1]
+    assert discharge.discharge(load.load(path.parent.name), obligations, Budget()) > 0
 
 
 def test_statements_name_form_operands_and_meaning():
-    use = Use("cnt.u8x16", 0, (bits(16),), "popcount(a[i])")
-    assert use.statement.startswith("instruction: cnt.u8x16 #0 on bits in 0xff [")
-    assert use.statement != replace(use, meaning="popcount(a[i]) + 1").statement
-    assert use.statement != replace(use, operands=(bits(16, 0x0F),)).statement
-    assert use.statement != replace(use, imm=1).statement
-    mixed = Use("add.u8x16", 0, (sums(16, 0, 8), (*sums(15, 0, 8), *consts([3]))), "a[i] + b[i]")
+    obligation = Obligation("cnt.u8x16", 0, (bits(16),), "popcount(a[i])")
+    assert obligation.statement.startswith("instruction: cnt.u8x16 #0 on bits in 0xff [")
+    assert obligation.statement != replace(obligation, meaning="popcount(a[i]) + 1").statement
+    assert obligation.statement != replace(obligation, operands=(bits(16, 0x0F),)).statement
+    assert obligation.statement != replace(obligation, imm=1).statement
+    mixed = Obligation("add.u8x16", 0, (sums(16, 0, 8), (*sums(15, 0, 8), *consts([3]))), "a[i] + b[i]")
     assert "on sums in [0, 8]; 2 kinds of operand lanes" in mixed.statement
-    table = Use("tbl.u8x16", 0, (entries(16, 16), bits(16, 15)), "lookup")
+    table = Obligation("tbl.u8x16", 0, (entries(16, 16), bits(16, 15)), "lookup")
     assert "on 16 kinds of entry lanes; bits in 0xf" in table.statement
     assert table.statement != replace(table, operands=(entries(16, 16, 4), bits(16, 15))).statement
-    assert "on narrower lanes [" in Use("ushr.u16x8", 8, (two(8, 0, 255),), "a[i] >> n").statement
+    assert "on narrower lanes [" in Obligation("ushr.u16x8", 8, (two(8, 0, 255),), "a[i] >> n").statement
 
 
 def test_shapes_of_lanes():
@@ -106,54 +106,57 @@ def test_shapes_of_lanes():
 
 
 RIGHT = [
-    ("avx2", Use("xor.u8x32", 0, (bits(32), bits(32)), "")),
-    ("avx2", Use("shuffle_epi8.u8x32", 0, (consts([k.bit_count() for k in range(16)] * 2), bits(32, 0x0F)), "")),
-    ("avx2", Use("sad_epu8.u8x32", 0, (sums(32, 0, 255), consts([0] * 32)), "")),
-    ("avx2", Use("madd.s16x16", 0, (sums(16, 0, 32767, 16), consts([1] * 16, 16)), "")),
-    ("neon", Use("cnt.u8x16", 0, (bits(16),), "")),
-    ("neon", Use("uadalp.u8x16", 0, (sums(8, 0, 65535, 16), sums(16, 0, 255)), "")),
-    ("neon", Use("umlsl.u16x8", 0, (sums(4, 0, 2**32 - 1, 32), sums(8, 0, 65535, 16), consts([3] * 8, 16)), "")),
-    ("neon", Use("saddlp.s8x16", 0, (sums(16, -8, 8),), "")),
-    ("neon", Use("tbl.u8x16", 0, (entries(16, 16), bits(16, 15)), "")),
-    ("avx2", Use("shuffle_epi8.u8x32", 0, (entries(32, 16), bits(32, 15)), "")),
-    ("avx2", Use("maddubs.u8x32", 0, (sums(32, 0, 15), sums(32, 0, 15)), "")),
-    ("avx2", Use("srl.u16x16", 8, (two(16, 0, 200),), "")),
-    ("neon", Use("mul.u8x16", 0, (sums(16, 0, 3), sums(16, 0, 3)), "")),
-    ("neon", Use("mla.u8x16", 0, (sums(16, 0, 255), sums(16, 0, 3), sums(16, 0, 3)), "")),
-    ("neon", Use("shl.u16x8", 3, (sums(8, 0, 100, 16),), "")),
+    ("avx2", Obligation("xor.u8x32", 0, (bits(32), bits(32)), "")),
+    ("avx2", Obligation("shuffle_epi8.u8x32", 0, (consts([k.bit_count() for k in range(16)] * 2), bits(32, 0x0F)), "")),
+    ("avx2", Obligation("sad_epu8.u8x32", 0, (sums(32, 0, 255), consts([0] * 32)), "")),
+    ("avx2", Obligation("madd.s16x16", 0, (sums(16, 0, 32767, 16), consts([1] * 16, 16)), "")),
+    ("neon", Obligation("cnt.u8x16", 0, (bits(16),), "")),
+    ("neon", Obligation("uadalp.u8x16", 0, (sums(8, 0, 65535, 16), sums(16, 0, 255)), "")),
+    ("neon", Obligation("umlsl.u16x8", 0, (sums(4, 0, 2**32 - 1, 32), sums(8, 0, 65535, 16), consts([3] * 8, 16)), "")),
+    ("neon", Obligation("saddlp.s8x16", 0, (sums(16, -8, 8),), "")),
+    ("neon", Obligation("tbl.u8x16", 0, (entries(16, 16), bits(16, 15)), "")),
+    ("avx2", Obligation("shuffle_epi8.u8x32", 0, (entries(32, 16), bits(32, 15)), "")),
+    ("avx2", Obligation("maddubs.u8x32", 0, (sums(32, 0, 15), sums(32, 0, 15)), "")),
+    ("avx2", Obligation("srl.u16x16", 8, (two(16, 0, 200),), "")),
+    ("neon", Obligation("mul.u8x16", 0, (sums(16, 0, 3), sums(16, 0, 3)), "")),
+    ("neon", Obligation("mla.u8x16", 0, (sums(16, 0, 255), sums(16, 0, 3), sums(16, 0, 3)), "")),
+    ("neon", Obligation("shl.u16x8", 3, (sums(8, 0, 100, 16),), "")),
 ]
 
 
-@pytest.mark.parametrize(("isa", "use"), RIGHT, ids=lambda x: getattr(x, "op", x))
-def test_right_uses_are_proved(isa, use):
-    assert discharge.discharge(load.load(isa), [use], Budget()) >= 1
+@pytest.mark.parametrize(("isa", "obligation"), RIGHT, ids=lambda x: getattr(x, "op", x))
+def test_right_obligations_are_proved(isa, obligation):
+    assert discharge.discharge(load.load(isa), [obligation], Budget()) >= 1
 
 
 WRONG = [
-    ("avx2", Use("sad_epu8.u8x32", 0, (sums(32, -1, 200), consts([0] * 32)), "")),
-    ("avx2", Use("madd.s16x16", 0, (sums(16, 0, 32768, 16), consts([1] * 16, 16)), "")),
-    ("avx2", Use("shuffle_epi8.u8x32", 0, (consts([k.bit_count() for k in range(16)] * 2), bits(32)), "")),
-    ("avx2", Use("shuffle_epi8.u8x32", 0, (consts([*range(15), 14] * 2), bits(32, 0x0F)), "")),
-    ("avx2", Use("maddubs.u8x32", 0, (sums(32, 0, 255), consts([127] * 32)), "")),
-    ("neon", Use("tbl.u8x16", 0, (entries(16, 16), bits(16, 31)), "")),
-    ("neon", Use("tbl.u8x16", 0, (entries(16, 8), bits(16, 15)), "")),
-    ("neon", Use("tbl.u8x16", 0, (entries(16, 16), sums(16, 0, 15)), "")),
-    ("neon", Use("tbl.u8x16", 0, ((*entries(16, 16)[:15], Lane("entry", 15, 1, 8, sums(4, 0, 3))), bits(16, 15)), "")),
-    ("neon", Use("tbl.u8x16", 0, ((*entries(16, 16)[1:], entries(1, 16)[0]), bits(16, 15)), "")),
-    ("avx2", Use("maddubs.u8x32", 0, (sums(32, 0, 255), sums(32, 0, 127)), "")),
-    ("avx2", Use("srl.u16x16", 4, (two(16, 0, 200),), "")),
-    ("neon", Use("uaddlp.u8x16", 0, (sums(16, -1, 100),), "")),
-    ("neon", Use("cnt.u8x16", 0, (sums(16, 0, 8),), "")),
-    ("neon", Use("ushr.u16x8", 1, (sums(8, 0, 8, 16),), "")),
-    ("neon", Use("and.u8x16", 0, (sums(16, 0, 8), sums(16, 0, 8)), "")),
+    ("avx2", Obligation("sad_epu8.u8x32", 0, (sums(32, -1, 200), consts([0] * 32)), "")),
+    ("avx2", Obligation("madd.s16x16", 0, (sums(16, 0, 32768, 16), consts([1] * 16, 16)), "")),
+    ("avx2", Obligation("shuffle_epi8.u8x32", 0, (consts([k.bit_count() for k in range(16)] * 2), bits(32)), "")),
+    ("avx2", Obligation("shuffle_epi8.u8x32", 0, (consts([*range(15), 14] * 2), bits(32, 0x0F)), "")),
+    ("avx2", Obligation("maddubs.u8x32", 0, (sums(32, 0, 255), consts([127] * 32)), "")),
+    ("neon", Obligation("tbl.u8x16", 0, (entries(16, 16), bits(16, 31)), "")),
+    ("neon", Obligation("tbl.u8x16", 0, (entries(16, 8), bits(16, 15)), "")),
+    ("neon", Obligation("tbl.u8x16", 0, (entries(16, 16), sums(16, 0, 15)), "")),
+    (
+        "neon",
+        Obligation("tbl.u8x16", 0, ((*entries(16, 16)[:15], Lane("entry", 15, 1, 8, sums(4, 0, 3))), bits(16, 15)), ""),
+    ),
+    ("neon", Obligation("tbl.u8x16", 0, ((*entries(16, 16)[1:], entries(1, 16)[0]), bits(16, 15)), "")),
+    ("avx2", Obligation("maddubs.u8x32", 0, (sums(32, 0, 255), sums(32, 0, 127)), "")),
+    ("avx2", Obligation("srl.u16x16", 4, (two(16, 0, 200),), "")),
+    ("neon", Obligation("uaddlp.u8x16", 0, (sums(16, -1, 100),), "")),
+    ("neon", Obligation("cnt.u8x16", 0, (sums(16, 0, 8),), "")),
+    ("neon", Obligation("ushr.u16x8", 1, (sums(8, 0, 8, 16),), "")),
+    ("neon", Obligation("and.u8x16", 0, (sums(16, 0, 8), sums(16, 0, 8)), "")),
 ]
 
 
-@pytest.mark.parametrize(("isa", "use"), WRONG, ids=lambda x: getattr(x, "op", x))
-def test_wrong_uses_are_refuted(isa, use):
+@pytest.mark.parametrize(("isa", "obligation"), WRONG, ids=lambda x: getattr(x, "op", x))
+def test_wrong_obligations_are_refuted(isa, obligation):
     """Widening what may have wrapped, saturation, an index beyond the table, gates on sums."""
-    with pytest.raises(Refuted, match=use.op):
-        discharge.discharge(load.load(isa), [use], Budget())
+    with pytest.raises(Refuted, match=obligation.op):
+        discharge.discharge(load.load(isa), [obligation], Budget())
 
 
 class Lying:
@@ -190,7 +193,7 @@ def test_a_machine_that_does_something_else_is_caught(op, other, operands):
     """The linear domain believes `op`, the machine does `other`: a model of the difference is shown."""
     isa = load.load("avx2")
     with pytest.raises(Refuted, match=r"lane \d is not what the linear domain says"):
-        discharge.discharge(Lying(isa, op, other), [Use(op, 0, operands, "")], Budget())
+        discharge.discharge(Lying(isa, op, other), [Obligation(op, 0, operands, "")], Budget())
 
 
 @pytest.mark.parametrize("config", QUICK[1:2], ids=name)
@@ -198,21 +201,21 @@ def test_a_machine_with_another_lookup_is_caught(config):
     """A whole kernel's lemmas, on a machine whose table lookup gives the bytes of an addition."""
     isa = Lying(load.load(config[0]), "shuffle_epi8.u8x32", "add.u8x32")
     with pytest.raises(Refuted, match="instruction: shuffle_epi8"):
-        discharge.discharge(isa, uses_of(*config), Budget())
+        discharge.discharge(isa, obligations_of(*config), Budget())
 
 
 @pytest.mark.parametrize("config", QUICK[:2], ids=name)
 def test_a_tiny_budget_is_undecided(config):
     with pytest.raises(Undecided, match="--rlimit"):
-        discharge.discharge(load.load(config[0]), uses_of(*config), Budget(1))
+        discharge.discharge(load.load(config[0]), obligations_of(*config), Budget(1))
 
 
-def test_uses_are_proved_in_an_order_of_their_own():
+def test_obligations_are_proved_in_an_order_of_their_own():
     """The same questions in the same order, whatever the order of the set."""
     isa = load.load("avx2")
-    uses = sorted(uses_of("avx2", "popcount", 2, 1), key=lambda u: u.statement)
+    obligations = sorted(obligations_of("avx2", "popcount", 2, 1), key=lambda u: u.statement)
     asked = []
-    for given in (uses, uses[::-1]):
+    for given in (obligations, obligations[::-1]):
         budget = Budget(progress=lambda what, into=asked: into.append(what))
         discharge.discharge(isa, given, budget)
     assert asked[: len(asked) // 2] == asked[len(asked) // 2 :]

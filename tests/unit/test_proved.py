@@ -16,7 +16,7 @@ from bitsynth.isa import load
 from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.proof import discharge, encodings, proved
 from bitsynth.proof.encodings import encoding_lemma
-from bitsynth.proof.obligations import Lane, Use, implies
+from bitsynth.proof.obligations import Lane, Obligation, implies
 from bitsynth.proof.proved import Proved, examine, statements
 from bitsynth.schedule.flush import flushed
 from bitsynth.solver.budget import Budget
@@ -183,7 +183,7 @@ def test_forms_that_move_data_are_lemmas_too(lookup):
     kernel = lookup.entry.kernel
     moved = {getattr(kernel.memory, field) for field in kernel.memory.__struct_fields__}
     moved |= {kernel.build.load, kernel.build.store}
-    assert moved <= {use.op for use in lookup.sealed.proved.obligations}
+    assert moved <= {obligation.op for obligation in lookup.sealed.proved.obligations}
 
 
 def sums(low, high, n=32, width=8):
@@ -191,11 +191,11 @@ def sums(low, high, n=32, width=8):
 
 
 def add(left, right):
-    return Use("add.u8x32", 0, (left, right), AVX2["add.u8x32"].meaning)
+    return Obligation("add.u8x32", 0, (left, right), AVX2["add.u8x32"].meaning)
 
 
 @pytest.mark.parametrize(
-    ("wider", "use", "follows"),
+    ("wider", "obligation", "follows"),
     [
         (add(sums(0, 9), sums(0, 9)), add(sums(0, 9), sums(3, 8)), True),
         (add(sums(0, 255), sums(0, 9)), add(sums(-5, 5), sums(0, 9)), True),
@@ -207,15 +207,15 @@ def add(left, right):
         (add(sums(0, 9), sums(0, 9)), add(sums(0, 9), (Lane("bits", 0, 7, 8),) * 32), False),
     ],
 )
-def test_which_lemmas_follow(wider, use, follows):
-    assert implies(AVX2, wider, use) is follows
+def test_which_lemmas_follow(wider, obligation, follows):
+    assert implies(AVX2, wider, obligation) is follows
 
 
 def test_a_sign_is_not_taken_for_a_number():
     """In a wider result -1 and 255 are different, so bytes that may be either are not bytes of one kind."""
 
     def mad(*lanes):
-        return Use("madd.s16x16", 0, lanes, AVX2["madd.s16x16"].meaning)
+        return Obligation("madd.s16x16", 0, lanes, AVX2["madd.s16x16"].meaning)
 
     ones = (Lane("const", 1, 1, 16),) * 16
     wide, narrow = sums(-100, 100, 16, 16), sums(3, 100, 16, 16)
@@ -231,15 +231,19 @@ OF += [("neon", 1, 1, None), ("neon_dotprod", 3, 3, None), ("avx512", 2, 1, "loo
 def obligations():
     """What kernels of every method rest on: sums, bits, constants, halves of lanes, entries of tables."""
     made = [(isa, get_kernel(isa, act, wgt, method=method).sealed.proved) for isa, act, wgt, method in OF]
-    return [(isa, use) for isa, proof in made for use in sorted(proof.obligations, key=lambda use: use.statement)]
+    return [
+        (isa, obligation)
+        for isa, proof in made
+        for obligation in sorted(proof.obligations, key=lambda obligation: obligation.statement)
+    ]
 
 
 @st.composite
 def pairs(draw):
     """An obligation, and the same with other ranges: most of them within the first, lanes alike or each its own."""
-    isa, use = draw(st.sampled_from(obligations()))
-    operands = tuple(draw(changed(lanes)) for lanes in use.operands)
-    return isa, use, replace(use, operands=operands)
+    isa, obligation = draw(st.sampled_from(obligations()))
+    operands = tuple(draw(changed(lanes)) for lanes in obligation.operands)
+    return isa, obligation, replace(obligation, operands=operands)
 
 
 @st.composite
@@ -269,26 +273,26 @@ def other_range(draw, lane):
     return lane._replace(low=low, high=draw(st.integers(low, lane.high)))
 
 
-def sound(isa, wider, use):
+def sound(isa, wider, obligation):
     """What follows from a lemma that was discharged holds: Z3 agrees with the rule."""
-    event("follows" if implies(isa, wider, use) else "does not")
-    if implies(isa, wider, use) and wider != use:
-        discharge.discharge(isa, [use], Budget())
+    event("follows" if implies(isa, wider, obligation) else "does not")
+    if implies(isa, wider, obligation) and wider != obligation:
+        discharge.discharge(isa, [obligation], Budget())
 
 
 @given(pairs())
 @settings(max_examples=25, deadline=None)
 def test_the_rule_is_sound(pair):
-    isa, wider, use = pair
-    sound(load.load(isa), wider, use)
+    isa, wider, obligation = pair
+    sound(load.load(isa), wider, obligation)
 
 
 @pytest.mark.slow
 @given(pairs())
 @settings(max_examples=400, deadline=None)
 def test_the_rule_is_sound_on_more(pair):
-    isa, wider, use = pair
-    sound(load.load(isa), wider, use)
+    isa, wider, obligation = pair
+    sound(load.load(isa), wider, obligation)
 
 
 def test_every_certificate_has_the_lemma_of_encodings():

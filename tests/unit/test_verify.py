@@ -81,13 +81,13 @@ def test_what_the_lemmas_of_mixed_sums_say():
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
 def test_a_recorder_changes_nothing(config):
     found = kernel(*config)
-    lemmas, uses = proved.examine(found)
+    lemmas, obligations = proved.examine(found)
     assert lemmas == checker.check(found).lemmas
     programs = [program for p in found.passes for program in p.programs]
     build = found.build.steps if found.build else ()
     moves = {getattr(found.memory, field) for field in found.memory.__struct_fields__}
     moves |= {found.build.load, found.build.store} if found.build else set()
-    assert {u.op for u in uses} == {s.op for program in (*programs, build) for s in program} | moves
+    assert {u.op for u in obligations} == {s.op for program in (*programs, build) for s in program} | moves
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)

@@ -65,7 +65,7 @@ def with_build(**fields):
 
 
 def refused(kernel, message, error=SpecError):
-    """By the checker, with or without a record of uses, and by the simulator where it is malformed."""
+    """By the checker, with or without a record of obligations, and by the interpreter where it is malformed."""
     with pytest.raises(error, match=message):
         checker.check(kernel)
     with pytest.raises(error, match=message):
@@ -545,8 +545,8 @@ def test_sums_do_not_wrap_inside_a_step():
     refused(with_pass(found, program=tuple(step)), r"shown exact|column|off by", Refuted)
 
 
-def test_operand_counts_are_checked_before_uses_are_recorded():
-    trace = obligations.Recorder(load.load("avx2"), LinearDomain(1))
+def test_operand_counts_are_checked_before_obligations_are_recorded():
+    trace = obligations.ObligationRecorder(load.load("avx2"), LinearDomain(1))
     with pytest.raises(SpecError, match="takes 2 operands"):
         trace.run(Step("t0", "xor.u8x32", ("a0",)))
     with pytest.raises(SpecError, match="a0 has no value yet"):
