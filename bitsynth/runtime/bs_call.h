@@ -10,15 +10,18 @@ struct call {
     const uint8_t *input;
     uint8_t *output;
     struct bs_shape in, out;
-    size_t grid_h, grid_w;                        /* pixels that are packed */
-    size_t pixel_codes, pixel_bytes, line_bytes;  /* of the packed pixels */
+    size_t grid_h, grid_w;                       /* pixels that are packed */
+    size_t pixel_codes, pixel_bytes, line_bytes; /* of the packed pixels */
     size_t segments, segment_steps, tiles;
     size_t band_rows, band_grid_rows, bands;
-    size_t slots;                                 /* tasks at a time, each with its own scratch */
+    size_t slots; /* tasks at a time, each with its own scratch */
     size_t rows_bytes, sums_bytes, view_bytes, views;
-    size_t private_bytes, codes_bytes, arena_bytes; /* of views and scratch, of codes that become words, of all */
-    size_t staged_lines, staged_bytes;            /* lines of the input that are staged at a time, and bytes of one */
-    size_t pointers_bytes, terms_bytes, tile_bytes, held_bytes, taps_bytes, patch_bytes, scratch_bytes;
+    /* Of views and scratch, of codes that become words, of all. */
+    size_t private_bytes, codes_bytes, arena_bytes;
+    /* Lines of the input that are staged at a time, and bytes of one. */
+    size_t staged_lines, staged_bytes;
+    size_t pointers_bytes, terms_bytes, tile_bytes, held_bytes, taps_bytes, patch_bytes;
+    size_t scratch_bytes;
     uint8_t *arena, *codes;
     size_t *segment_offsets;
     size_t offsets_bytes;
@@ -33,7 +36,8 @@ struct view {
     size_t first;
 };
 
-/* Codes of a line of the input, channels last: the group's first pixel, and how many bytes can be read there. */
+/* Codes of a line of the input, channels last: the group's first pixel, and how many bytes can be
+ * read there. */
 struct line {
     const uint8_t *codes;
     size_t apart, readable;
@@ -91,12 +95,14 @@ static inline uint64_t bs_eight_codes(size_t bits, const uint64_t *words, size_t
 {
     uint64_t codes = 0;
     for (size_t bit = 0; bit < bits; ++bit)
-        codes |= (words[eighth / 8 * bits + bit] >> eighth % 8 & UINT64_C(0x0101010101010101)) << bit;
+        codes |= (words[eighth / 8 * bits + bit] >> eighth % 8 & UINT64_C(0x0101010101010101))
+            << bit;
     return codes;
 }
 
 /* A tap of an output pixel: whether it lies in the image, and where. */
-static inline int bs_inside(const struct call *c, size_t oy, size_t ox, size_t ky, size_t kx, size_t *y, size_t *x)
+static inline int bs_inside(
+    const struct call *c, size_t oy, size_t ox, size_t ky, size_t kx, size_t *y, size_t *x)
 {
     const struct bs_layer *l = c->layer;
     *y = oy * l->stride_h + ky * l->dilation_h - l->pad_top;
@@ -105,19 +111,28 @@ static inline int bs_inside(const struct call *c, size_t oy, size_t ox, size_t k
 }
 
 /* Pack grid lines from..to into the view. */
-void bs_pack_lines(const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s);
+void bs_pack_lines(
+    const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s);
 
 /* A pixel of padding, packed into the scratch; its sums go to place 0 of the view. */
 void bs_pack_padding(const struct call *c, struct view view, const struct scratch *s);
 
 /* Output pixels from..to of the image, tiles tile_from..tile_to of the columns. */
-void bs_compute(const struct call *c, struct view view, size_t from, size_t to, size_t tile_from, size_t tile_to,
+void bs_compute(
+    const struct call *c,
+    struct view view,
+    size_t from,
+    size_t to,
+    size_t tile_from,
+    size_t tile_to,
     const struct scratch *s);
 
 /* Where a pixel's results go, from a channel on. */
 uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t channel);
 
-/* From the sums of pixel p, columns of a tile from `column` on, to results in their place; `staged` has room for them. */
-void bs_finish_row(const struct call *c, size_t p, int32_t affine, size_t column, int32_t *sums, void *staged);
+/* From the sums of pixel p, columns of a tile from `column` on, to results in their place; `staged`
+ * has room for them. */
+void bs_finish_row(
+    const struct call *c, size_t p, int32_t affine, size_t column, int32_t *sums, void *staged);
 
 #endif

@@ -9,24 +9,28 @@ static void add_padding(const struct call *c, size_t p, size_t column, size_t co
 {
     const struct bs_layer *l = c->layer;
     const size_t width = c->tiles * l->kernel->columns, taps = l->kernel_h * l->kernel_w;
+    const size_t oy = p / c->out.width, ox = p % c->out.width;
     const int32_t *terms = l->padding + c->group * taps * width + column;
     for (size_t tap = 0; tap < taps; ++tap, terms += width) {
         size_t y, x;
-        if (bs_inside(c, p / c->out.width, p % c->out.width, tap / l->kernel_w, tap % l->kernel_w, &y, &x))
+        if (bs_inside(c, oy, ox, tap / l->kernel_w, tap % l->kernel_w, &y, &x))
             continue;
         for (size_t j = 0; j < count; ++j)
             sums[j] += terms[j];
     }
 }
 
-/* From the microkernel's sums to sums of values. Unsigned arithmetic may wrap, the result does not. */
-static void make_values(const struct call *c, size_t p, int32_t affine, size_t column, size_t count, int32_t *sums)
+/* From the microkernel's sums to sums of values. Unsigned arithmetic may wrap, the result does
+ * not. */
+static void make_values(
+    const struct call *c, size_t p, int32_t affine, size_t column, size_t count, int32_t *sums)
 {
     const struct bs_layer *l = c->layer;
     if (l->affine) {
         const int32_t *more = l->affine + c->group * c->tiles * l->kernel->columns + column;
         for (size_t j = 0; j < count; ++j) {
-            const uint32_t whole = (uint32_t)l->factor * (uint32_t)sums[j] + (uint32_t)affine + (uint32_t)more[j];
+            const uint32_t whole =
+                (uint32_t)l->factor * (uint32_t)sums[j] + (uint32_t)affine + (uint32_t)more[j];
             sums[j] = (int32_t)whole >> l->shift;
         }
     }
@@ -42,7 +46,8 @@ static uint8_t requantized(const struct bs_layer *l, size_t channel, int32_t sum
     return (uint8_t)(code < 0 ? 0 : code > most ? most : code);
 }
 
-static void count_thresholds(const struct bs_layer *l, size_t channel, size_t count, const int32_t *sums, uint8_t *to)
+static void count_thresholds(
+    const struct bs_layer *l, size_t channel, size_t count, const int32_t *sums, uint8_t *to)
 {
     memset(to, 0, count);
     const int32_t *thresholds = l->thresholds + channel;
@@ -52,7 +57,8 @@ static void count_thresholds(const struct bs_layer *l, size_t channel, size_t co
 }
 
 /* The epilogue of neighbouring channels of a pixel. */
-static void finish(const struct bs_layer *l, size_t channel, size_t count, const int32_t *sums, void *to)
+static void finish(
+    const struct bs_layer *l, size_t channel, size_t count, const int32_t *sums, void *to)
 {
     switch (l->epilogue) {
     case BS_INT32:
@@ -71,7 +77,8 @@ static void finish(const struct bs_layer *l, size_t channel, size_t count, const
     }
 }
 
-static void store_channels_first(const struct call *c, size_t p, size_t channel, size_t count, const void *from)
+static void store_channels_first(
+    const struct call *c, size_t p, size_t channel, size_t count, const void *from)
 {
     const struct bs_layer *l = c->layer;
     const size_t plane = c->out.height * c->out.width, bytes = out_bytes(l->epilogue);
@@ -88,10 +95,13 @@ uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t channel)
     const size_t channels = l->groups * l->out_channels;
     if (l->out_layout == BS_PACKED)
         return c->codes + p * channels + channel;
-    return c->output + ((c->image * c->out.height * c->out.width + p) * channels + channel) * out_bytes(l->epilogue);
+    return c->output
+        + ((c->image * c->out.height * c->out.width + p) * channels + channel)
+        * out_bytes(l->epilogue);
 }
 
-void bs_finish_row(const struct call *c, size_t p, int32_t affine, size_t column, int32_t *sums, void *staged)
+void bs_finish_row(
+    const struct call *c, size_t p, int32_t affine, size_t column, int32_t *sums, void *staged)
 {
     const struct bs_layer *l = c->layer;
     const size_t count = least(l->kernel->columns, l->out_channels - column);

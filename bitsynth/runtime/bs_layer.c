@@ -13,8 +13,10 @@ struct bs_shape bs_layer_output(const struct bs_layer *l, struct bs_shape in)
 {
     const struct bs_shape out = {
         in.batch,
-        out_size(in.height, plus(l->pad_top, l->pad_bottom), l->kernel_h, l->stride_h, l->dilation_h),
-        out_size(in.width, plus(l->pad_left, l->pad_right), l->kernel_w, l->stride_w, l->dilation_w),
+        out_size(
+            in.height, plus(l->pad_top, l->pad_bottom), l->kernel_h, l->stride_h, l->dilation_h),
+        out_size(
+            in.width, plus(l->pad_left, l->pad_right), l->kernel_w, l->stride_w, l->dilation_w),
     };
     return out;
 }
@@ -22,7 +24,8 @@ struct bs_shape bs_layer_output(const struct bs_layer *l, struct bs_shape in)
 static void plan_grid(struct call *c)
 {
     const struct bs_layer *l = c->layer;
-    const size_t taps = times(l->kernel_h, l->kernel_w), pixel_steps = ceiling(l->in_channels, l->kernel->k_step);
+    const size_t taps = times(l->kernel_h, l->kernel_w),
+                 pixel_steps = ceiling(l->in_channels, l->kernel->k_step);
     if (l->gather == BS_IM2COL) {
         c->grid_h = c->out.height;
         c->grid_w = c->out.width;
@@ -32,7 +35,8 @@ static void plan_grid(struct call *c)
         c->pixel_bytes = times(c->segment_steps, l->kernel->row_bytes);
         return;
     }
-    const int padded = l->gather == BS_DIRECT, joined = padded && l->dilation_w == 1 && !l->kernel->planes_apart;
+    const int padded = l->gather == BS_DIRECT,
+              joined = padded && l->dilation_w == 1 && !l->kernel->planes_apart;
     c->grid_h = plus(c->in.height, padded ? plus(l->pad_top, l->pad_bottom) : 0);
     c->grid_w = plus(c->in.width, padded ? plus(l->pad_left, l->pad_right) : 0);
     c->pixel_codes = l->in_channels;
@@ -59,7 +63,8 @@ static void plan_staging(struct call *c)
     const size_t reach = plus(times(l->kernel_h - 1, l->dilation_h), 1);
     if (l->in_layout != BS_NHWC) {
         c->staged_lines = l->gather == BS_IM2COL ? least(reach, c->in.height) : 1;
-        const size_t codes = times(ceiling(plus(l->in_channels, 7), 8), 8); /* groups start anywhere in an eight */
+        /* Groups start anywhere in an eight. */
+        const size_t codes = times(ceiling(plus(l->in_channels, 7), 8), 8);
         c->staged_bytes = aligned(plus(times(c->in.width, codes), 64));
     }
     c->held_bytes = aligned(times(c->staged_lines, sizeof(struct held)));
@@ -71,8 +76,11 @@ static void plan_staging(struct call *c)
 static size_t scratch_bytes(const struct call *c)
 {
     const size_t rows = plus(c->pointers_bytes, plus(times(2, c->terms_bytes), c->tile_bytes));
-    const size_t lines = plus(plus(c->held_bytes, c->taps_bytes), times(c->staged_lines, c->staged_bytes));
-    return plus(plus(rows, lines), plus(c->patch_bytes, aligned(plus(c->pixel_bytes, c->layer->kernel->slack))));
+    const size_t lines =
+        plus(plus(c->held_bytes, c->taps_bytes), times(c->staged_lines, c->staged_bytes));
+    return plus(
+        plus(rows, lines),
+        plus(c->patch_bytes, aligned(plus(c->pixel_bytes, c->layer->kernel->slack))));
 }
 
 static void plan_arena(struct call *c, size_t threads)
@@ -83,7 +91,8 @@ static void plan_arena(struct call *c, size_t threads)
     const size_t block = l->block_rows ? times(ceiling(l->block_rows, k->rows), k->rows) : pixels;
     c->tiles = ceiling(l->out_channels, k->columns);
     c->slots = threads ? threads : 1;
-    c->band_rows = l->band_rows && l->gather != BS_INDIRECT ? least(l->band_rows, c->out.height) : c->out.height;
+    c->band_rows = l->band_rows && l->gather != BS_INDIRECT ? least(l->band_rows, c->out.height)
+                                                            : c->out.height;
     c->bands = ceiling(c->out.height, c->band_rows);
     if (l->gather == BS_DIRECT)
         c->grid_h = grid_lines(c, c->out.height);
@@ -111,18 +120,25 @@ static size_t image_bytes(struct bs_shape shape, size_t pixel)
     return times(times(shape.batch, times(shape.height, shape.width)), pixel);
 }
 
-/* Whether no memory could hold the arena, or what is read and written: then no offset below is what it should be. */
+/* Whether no memory could hold the arena, or what is read and written: then no offset below is what
+ * it should be. */
 static int too_large(const struct call *c)
 {
     const struct bs_layer *l = c->layer;
     const size_t in = times(l->groups, l->in_channels), out = times(l->groups, l->out_channels);
-    const size_t in_pixel = l->in_layout == BS_PACKED ? times(bs_packed_words(l->act_bits, in), 8) : in;
-    const size_t out_pixel = l->out_layout == BS_PACKED ? times(bs_packed_words(l->out_bits, out), 8)
-                                                        : times(out, out_bytes(l->epilogue));
-    const size_t tile = times(times(c->segments, c->segment_steps), l->kernel->columns * l->kernel->column_bytes);
+    const size_t in_pixel =
+        l->in_layout == BS_PACKED ? times(bs_packed_words(l->act_bits, in), 8) : in;
+    const size_t out_pixel = l->out_layout == BS_PACKED
+        ? times(bs_packed_words(l->out_bits, out), 8)
+        : times(out, out_bytes(l->epilogue));
+    const size_t tile =
+        times(times(c->segments, c->segment_steps), l->kernel->columns * l->kernel->column_bytes);
     const size_t read = image_bytes(c->in, in_pixel) | times(times(l->groups, c->tiles), tile);
-    const size_t padded = plus(c->in.height, plus(l->pad_top, l->pad_bottom)) | plus(c->in.width, plus(l->pad_left, l->pad_right));
-    return (c->arena_bytes | read | image_bytes(c->out, out_pixel) | padded | times(c->slots, c->slots)) > PTRDIFF_MAX;
+    const size_t padded = plus(c->in.height, plus(l->pad_top, l->pad_bottom))
+        | plus(c->in.width, plus(l->pad_left, l->pad_right));
+    return (c->arena_bytes | read | image_bytes(c->out, out_pixel) | padded
+            | times(c->slots, c->slots))
+        > PTRDIFF_MAX;
 }
 
 /* BS_OK, BS_EMPTY, or BS_ARENA where no memory could hold the arena, the input or the output. */
@@ -145,7 +161,8 @@ static void set_offsets(struct call *c)
     const struct bs_layer *l = c->layer;
     const size_t across = c->segments / l->kernel_h ? c->segments / l->kernel_h : 1;
     for (size_t i = 0; i < c->segments; ++i)
-        c->segment_offsets[i] = i / across * l->dilation_h * c->line_bytes + i % across * l->dilation_w * c->pixel_bytes;
+        c->segment_offsets[i] = i / across * l->dilation_h * c->line_bytes
+            + i % across * l->dilation_w * c->pixel_bytes;
 }
 
 size_t bs_layer_arena_bytes(const struct bs_layer *layer, struct bs_shape in, size_t threads)
@@ -161,7 +178,10 @@ static struct view view_of(const struct call *c, size_t number, size_t first)
 {
     uint8_t *at = c->arena + number * c->view_bytes;
     const struct view view = {
-        at, (int32_t *)(void *)(at + c->rows_bytes), (int32_t *)(void *)(at + c->rows_bytes + c->sums_bytes), first};
+        at,
+        (int32_t *)(void *)(at + c->rows_bytes),
+        (int32_t *)(void *)(at + c->rows_bytes + c->sums_bytes),
+        first};
     return view;
 }
 
@@ -201,7 +221,12 @@ static void pack_task(void *argument, size_t slot)
 {
     const struct call *c = argument;
     const struct scratch s = scratch_of(c, slot);
-    bs_pack_lines(c, view_of(c, 0, 0), part(c->grid_h, 1, slot, c->slots), part(c->grid_h, 1, slot + 1, c->slots), &s);
+    bs_pack_lines(
+        c,
+        view_of(c, 0, 0),
+        part(c->grid_h, 1, slot, c->slots),
+        part(c->grid_h, 1, slot + 1, c->slots),
+        &s);
 }
 
 /* How many of n slots share the columns, so that the fullest slot has least to do. */
@@ -224,10 +249,17 @@ static void compute_task(void *argument, size_t slot)
 {
     const struct call *c = argument;
     const struct scratch s = scratch_of(c, slot);
-    const size_t across = column_slots(c), down = c->slots / across, i = slot / across, j = slot % across;
+    const size_t across = column_slots(c), down = c->slots / across, i = slot / across,
+                 j = slot % across;
     const size_t pixels = c->out.height * c->out.width, rows = c->layer->kernel->rows;
-    bs_compute(c, view_of(c, 0, 0), part(pixels, rows, i, down), part(pixels, rows, i + 1, down),
-        part(c->tiles, 1, j, across), part(c->tiles, 1, j + 1, across), &s);
+    bs_compute(
+        c,
+        view_of(c, 0, 0),
+        part(pixels, rows, i, down),
+        part(pixels, rows, i + 1, down),
+        part(c->tiles, 1, j, across),
+        part(c->tiles, 1, j + 1, across),
+        &s);
 }
 
 static void band_task(void *argument, size_t slot)
@@ -235,7 +267,9 @@ static void band_task(void *argument, size_t slot)
     const struct call *c = argument;
     const struct scratch s = scratch_of(c, slot);
     const size_t stride = c->layer->gather == BS_IM2COL ? 1 : c->layer->stride_h;
-    for (size_t band = part(c->bands, 1, slot, c->slots); band < part(c->bands, 1, slot + 1, c->slots); ++band) {
+    for (size_t band = part(c->bands, 1, slot, c->slots);
+         band < part(c->bands, 1, slot + 1, c->slots);
+         ++band) {
         const size_t from = band * c->band_rows, to = least(from + c->band_rows, c->out.height);
         const struct view view = view_of(c, slot, from * stride);
         bs_pack_lines(c, view, view.first, view.first + grid_lines(c, to - from), &s);
@@ -248,7 +282,8 @@ static void words_task(void *argument, size_t slot)
 {
     const struct call *c = argument;
     const struct bs_layer *l = c->layer;
-    const size_t channels = l->groups * l->out_channels, words = bs_packed_words(l->out_bits, channels);
+    const size_t channels = l->groups * l->out_channels,
+                 words = bs_packed_words(l->out_bits, channels);
     const size_t pixels = c->out.height * c->out.width;
     uint64_t *to = (uint64_t *)(void *)c->output + c->image * pixels * words;
     for (size_t p = part(pixels, 1, slot, c->slots); p < part(pixels, 1, slot + 1, c->slots); ++p)
@@ -269,7 +304,13 @@ static void run_image(struct call *c, struct bs_pool *pool)
         bs_run(pool, words_task, c, c->slots);
 }
 
-static int run(struct call *c, const void *input, void *output, void *arena, size_t arena_bytes, struct bs_pool *pool)
+static int run(
+    struct call *c,
+    const void *input,
+    void *output,
+    void *arena,
+    size_t arena_bytes,
+    struct bs_pool *pool)
 {
     if (arena_bytes < c->arena_bytes)
         return BS_ARENA;
@@ -284,15 +325,26 @@ static int run(struct call *c, const void *input, void *output, void *arena, siz
     return BS_OK;
 }
 
-int bs_layer_run(const struct bs_layer *layer, struct bs_shape in, const void *input, void *output, void *arena,
-    size_t arena_bytes, struct bs_pool *pool)
+int bs_layer_run(
+    const struct bs_layer *layer,
+    struct bs_shape in,
+    const void *input,
+    void *output,
+    void *arena,
+    size_t arena_bytes,
+    struct bs_pool *pool)
 {
     struct call c;
     const int status = plan(&c, layer, in, pool ? pool->threads : 1);
     return status == BS_OK ? run(&c, input, output, arena, arena_bytes, pool) : status;
 }
 
-int bs_layer_pack(const struct bs_layer *layer, struct bs_shape in, const void *input, void *arena, size_t arena_bytes,
+int bs_layer_pack(
+    const struct bs_layer *layer,
+    struct bs_shape in,
+    const void *input,
+    void *arena,
+    size_t arena_bytes,
     struct bs_pool *pool)
 {
     struct call c;

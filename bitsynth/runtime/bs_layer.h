@@ -1,4 +1,5 @@
-/* Convolutions and dense layers around a bitsynth microkernel. Nothing is allocated and no state is kept. */
+/* Convolutions and dense layers around a bitsynth microkernel. Nothing is allocated and no state is
+ * kept. */
 #ifndef BS_LAYER_H
 #define BS_LAYER_H
 
@@ -15,27 +16,37 @@ extern "C" {
 struct bs_kernel {
     size_t rows, columns, k_step, row_bytes, column_bytes;
     size_t slack; /* bytes pack_row may write behind a row */
-    size_t planes_apart; /* 1: a row has all steps of a plane before the next plane, so rows in line are no long row */
-    void (*run)(size_t segments, size_t steps, const uint8_t *const *a, const uint8_t *w, const int32_t *g,
-        const int32_t *h, int32_t *c, size_t ldc);
+    /* 1: a row has all steps of a plane before the next plane, so rows in line are no long row. */
+    size_t planes_apart;
+    void (*run)(
+        size_t segments,
+        size_t steps,
+        const uint8_t *const *a,
+        const uint8_t *w,
+        const int32_t *g,
+        const int32_t *h,
+        int32_t *c,
+        size_t ldc);
     void (*pack_row)(size_t k, const uint8_t *codes, size_t readable, uint8_t *packed);
-    /* Terms of `count` rows of k codes, `apart` bytes from each other: NULL where there are none. */
+    /* Terms of `count` rows of k codes, `apart` bytes from each other, or NULL. */
     void (*row_terms)(size_t count, size_t k, const uint8_t *codes, size_t apart, int32_t *to);
     void (*row_affines)(size_t count, size_t k, const uint8_t *codes, size_t apart, int32_t *to);
 };
 
-/* How activations lie in memory: channels last, channels first, or bits of 64 channels a word (bs_pack_codes). */
+/* How activations lie in memory: channels last, channels first, or bits of 64 channels a word
+ * (bs_pack_codes). */
 enum bs_layout { BS_NHWC, BS_NCHW, BS_PACKED };
 
-/* Where a row of the microkernel comes from: the padded image, the image and one pixel of padding, or copied patches. */
+/* Where a row of the microkernel comes from: the padded image, the image and one pixel of padding,
+ * or copied patches. */
 enum bs_gather { BS_DIRECT, BS_INDIRECT, BS_IM2COL };
 
-/* What becomes of a sum: int32; scale * sum + bias as float; (sum * multiplier + half) >> shift, clamped to a code;
- * the number of thresholds below it, as a code. */
+/* What becomes of a sum: int32; scale * sum + bias as float; (sum * multiplier + half) >> shift,
+ * clamped to a code; the number of thresholds below it, as a code. */
 enum bs_epilogue { BS_INT32, BS_FLOAT, BS_REQUANTIZE, BS_THRESHOLDS };
 
-/* A layer. Channels are those of one group; arrays over output channels run over all groups, but for `weights`,
- * `start`, `affine` and `padding`, which have room for whole tiles in every group. */
+/* A layer. Channels are those of one group; arrays over output channels run over all groups, but
+ * `weights`, `start`, `affine` and `padding` have room for whole tiles in every group. */
 struct bs_layer {
     const struct bs_kernel *kernel;
     size_t groups, in_channels, out_channels;
@@ -44,8 +55,8 @@ struct bs_layer {
     size_t act_bits;
     size_t pad_code; /* the code of padding */
     const uint8_t *weights;
-    const int32_t *start;   /* where a column's sum starts */
-    const int32_t *affine;  /* NULL, or what a column adds to factor * sum, which is then shifted */
+    const int32_t *start;  /* where a column's sum starts */
+    const int32_t *affine; /* NULL, or what a column adds to factor * sum, which is then shifted */
     size_t factor, shift;
     const int32_t *padding; /* NULL, or what a column adds for every tap on padding */
     enum bs_layout in_layout, out_layout;
@@ -71,20 +82,33 @@ enum { BS_OK = 0, BS_EMPTY = -1, BS_ARENA = -2 };
 /* Height and width of the output; 0 where there is none. */
 struct bs_shape bs_layer_output(const struct bs_layer *layer, struct bs_shape in);
 
-/* Bytes of scratch memory a call takes; SIZE_MAX where no object can have so many, or as many as input or output have. */
+/* Bytes of scratch memory a call takes; SIZE_MAX where no object can have so many, or as many as
+ * input or output have. */
 size_t bs_layer_arena_bytes(const struct bs_layer *layer, struct bs_shape in, size_t threads);
 
-/* Codes (or bs_pack_codes words) in, int32, float, codes or words out, by the layer's layouts. `arena` and words must be aligned
- * to 8 bytes, the arena better to 64. Returns BS_OK, BS_EMPTY where the output has no element, BS_ARENA where the arena is too small,
- * as any is where bs_layer_arena_bytes is SIZE_MAX; nothing is written but by BS_OK. */
-int bs_layer_run(const struct bs_layer *layer, struct bs_shape in, const void *input, void *output, void *arena,
-    size_t arena_bytes, struct bs_pool *pool);
-
-/* The packing of activations alone: what of a call it takes is measured with it. */
-int bs_layer_pack(const struct bs_layer *layer, struct bs_shape in, const void *input, void *arena, size_t arena_bytes,
+/* Codes (or bs_pack_codes words) in, int32, float, codes or words out, by the layer's layouts.
+ * `arena` and words must be aligned to 8 bytes, the arena better to 64. Returns BS_OK, BS_EMPTY
+ * where the output has no element, BS_ARENA where the arena is too small, as any is where
+ * bs_layer_arena_bytes is SIZE_MAX; nothing is written but by BS_OK. */
+int bs_layer_run(
+    const struct bs_layer *layer,
+    struct bs_shape in,
+    const void *input,
+    void *output,
+    void *arena,
+    size_t arena_bytes,
     struct bs_pool *pool);
 
-/* Words of one pixel: for every 64 channels one word a bit; bit 8b + q of a word is channel 8q + b. */
+/* The packing of activations alone: what of a call it takes is measured with it. */
+int bs_layer_pack(
+    const struct bs_layer *layer,
+    struct bs_shape in,
+    const void *input,
+    void *arena,
+    size_t arena_bytes,
+    struct bs_pool *pool);
+
+/* Words of one pixel: for every 64 channels one word a bit; bit 8b + q of it is channel 8q + b. */
 size_t bs_packed_words(size_t bits, size_t channels);
 void bs_pack_codes(size_t bits, size_t channels, const uint8_t *codes, uint64_t *words);
 void bs_unpack_codes(size_t bits, size_t channels, const uint64_t *words, uint8_t *codes);

@@ -9,13 +9,14 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* The state of a pool is one word: how many of its threads are inside the current job, whether the pool
- * ends, and a turn that goes up when a job opens and when it closes, so that odd turns are open.
+/* The state of a pool is one word: how many of its threads are inside the current job, whether the
+ * pool ends, and a turn that goes up when a job opens and when it closes, so that odd turns are
+ * open.
  *
- * A thread enters an open job, takes indices until there are none, and leaves. The caller closes the job
- * when all indices are taken: who has not entered by then stays out, and the job is done when the last
- * one has left. A job changes only while it is closed and empty, and no thread has to be waited for
- * that slept through it. */
+ * A thread enters an open job, takes indices until there are none, and leaves. The caller closes
+ * the job when all indices are taken: who has not entered by then stays out, and the job is done
+ * when the last one has left. A job changes only while it is closed and empty, and no thread has to
+ * be waited for that slept through it. */
 enum { INSIDE = 0x7fff, STOP = 0x8000, TURN = 0x10000, THREADS_MAX = INSIDE };
 #define TURNS (~(unsigned)(INSIDE | STOP))
 
@@ -71,7 +72,7 @@ static void relax(void)
 
 static long long nanoseconds(void)
 {
-    struct timespec now = { 0, 0 };
+    struct timespec now = {0, 0};
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (long long)now.tv_sec * 1000000000 + now.tv_nsec;
 }
@@ -82,7 +83,8 @@ static bool spin(struct pool *pool, test *done, unsigned turn)
     const long long start = nanoseconds();
     do {
         for (int i = 0; i < PAUSES; ++i) {
-            if (done(atomic_load(&pool->state), turn)) return true;
+            if (done(atomic_load(&pool->state), turn))
+                return true;
             relax();
         }
         sched_yield(); /* The thread that is waited for may need this core. */
@@ -90,20 +92,22 @@ static bool spin(struct pool *pool, test *done, unsigned turn)
     return false;
 }
 
-/* Sleepers are counted before the state is looked at, and wake() is called after it changed: one sees the other.
- * Locks and waits do not fail on locks of the default kind that were made. */
+/* Sleepers are counted before the state is looked at, and wake() is called after it changed: one
+ * sees the other. Locks and waits do not fail on locks of the default kind that were made. */
 static void doze(struct pool *pool, test *done, unsigned turn, struct bench *bench)
 {
     pthread_mutex_lock(&pool->bed);
     atomic_fetch_add(&bench->sleepers, 1);
-    while (!done(atomic_load(&pool->state), turn)) pthread_cond_wait(&bench->wake, &pool->bed);
+    while (!done(atomic_load(&pool->state), turn))
+        pthread_cond_wait(&bench->wake, &pool->bed);
     atomic_fetch_sub(&bench->sleepers, 1);
     pthread_mutex_unlock(&pool->bed);
 }
 
 static void wake(struct pool *pool, struct bench *bench)
 {
-    if (atomic_load(&bench->sleepers) == 0) return;
+    if (atomic_load(&bench->sleepers) == 0)
+        return;
     pthread_mutex_lock(&pool->bed); /* Who has looked at the state before now waits. */
     pthread_mutex_unlock(&pool->bed);
     pthread_cond_broadcast(&bench->wake);
@@ -111,14 +115,16 @@ static void wake(struct pool *pool, struct bench *bench)
 
 static void await(struct pool *pool, test *done, unsigned turn, struct bench *bench)
 {
-    if (!done(atomic_load(&pool->state), turn) && !spin(pool, done, turn)) doze(pool, done, turn, bench);
+    if (!done(atomic_load(&pool->state), turn) && !spin(pool, done, turn))
+        doze(pool, done, turn, bench);
 }
 
 static bool enter(struct pool *pool, unsigned turn)
 {
     unsigned state = atomic_load(&pool->state);
     while ((state & TURN) && (state & TURNS) == turn) {
-        if (atomic_compare_exchange_weak(&pool->state, &state, state + 1)) return true;
+        if (atomic_compare_exchange_weak(&pool->state, &state, state + 1))
+            return true;
     }
     return false;
 }
@@ -126,7 +132,8 @@ static bool enter(struct pool *pool, unsigned turn)
 static void leave(struct pool *pool)
 {
     const unsigned before = atomic_fetch_sub(&pool->state, 1);
-    if (!(before & TURN) && (before & INSIDE) == 1) wake(pool, &pool->caller);
+    if (!(before & TURN) && (before & INSIDE) == 1)
+        wake(pool, &pool->caller);
 }
 
 static void take(struct pool *pool)
@@ -145,7 +152,8 @@ static void *work(void *argument)
     for (;;) {
         await(pool, job_opened, last, &pool->idle);
         const unsigned state = atomic_load(&pool->state);
-        if (state & STOP) return NULL;
+        if (state & STOP)
+            return NULL;
         last = state & TURNS;
         if (enter(pool, last)) {
             take(pool);
@@ -157,7 +165,8 @@ static void *work(void *argument)
 static bool is_mine(const struct pool *pool, pthread_t thread)
 {
     for (size_t i = 0; i < pool->started; ++i) {
-        if (pthread_equal(pool->thread[i], thread)) return true;
+        if (pthread_equal(pool->thread[i], thread))
+            return true;
     }
     return false;
 }
@@ -170,7 +179,7 @@ static void run(struct bs_pool *shared, void (*task)(void *, size_t), void *argu
         bs_run(NULL, task, argument, count);
         return;
     }
-    pool->job = (struct job){ task, argument, count };
+    pool->job = (struct job){task, argument, count};
     atomic_store(&pool->next, 0);
     atomic_fetch_add(&pool->state, TURN);
     wake(pool, &pool->idle);
@@ -183,9 +192,10 @@ static void run(struct bs_pool *shared, void (*task)(void *, size_t), void *argu
 static bool make_turns(pthread_mutex_t *turns)
 {
     pthread_mutexattr_t kind;
-    if (pthread_mutexattr_init(&kind) != 0) return false;
-    const bool made =
-        pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ERRORCHECK) == 0 && pthread_mutex_init(turns, &kind) == 0;
+    if (pthread_mutexattr_init(&kind) != 0)
+        return false;
+    const bool made = pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ERRORCHECK) == 0
+        && pthread_mutex_init(turns, &kind) == 0;
     pthread_mutexattr_destroy(&kind);
     return made;
 }
@@ -198,10 +208,12 @@ static bool make_bench(struct bench *bench)
 
 static bool make_locks(struct pool *pool)
 {
-    if (!make_turns(&pool->turns)) return false;
+    if (!make_turns(&pool->turns))
+        return false;
     if (pthread_mutex_init(&pool->bed, NULL) == 0) {
         if (make_bench(&pool->idle)) {
-            if (make_bench(&pool->caller)) return true;
+            if (make_bench(&pool->caller))
+                return true;
             pthread_cond_destroy(&pool->idle.wake);
         }
         pthread_mutex_destroy(&pool->bed);
@@ -212,10 +224,12 @@ static bool make_locks(struct pool *pool)
 
 struct bs_pool *bs_pool_create(size_t threads)
 {
-    if (threads == 0 || threads > THREADS_MAX) return NULL;
+    if (threads == 0 || threads > THREADS_MAX)
+        return NULL;
     struct pool *pool = malloc(sizeof *pool + (threads - 1) * sizeof pool->thread[0]);
-    if (!pool) return NULL;
-    pool->shared = (struct bs_pool){ threads, run };
+    if (!pool)
+        return NULL;
+    pool->shared = (struct bs_pool){threads, run};
     atomic_init(&pool->state, 0);
     atomic_init(&pool->next, 0);
     pool->started = 0;
@@ -235,10 +249,12 @@ struct bs_pool *bs_pool_create(size_t threads)
 void bs_pool_destroy(struct bs_pool *shared)
 {
     struct pool *pool = (struct pool *)shared;
-    if (!pool) return;
+    if (!pool)
+        return;
     atomic_fetch_or(&pool->state, STOP);
     wake(pool, &pool->idle);
-    for (size_t i = 0; i < pool->started; ++i) pthread_join(pool->thread[i], NULL);
+    for (size_t i = 0; i < pool->started; ++i)
+        pthread_join(pool->thread[i], NULL);
     pthread_cond_destroy(&pool->caller.wake);
     pthread_cond_destroy(&pool->idle.wake);
     pthread_mutex_destroy(&pool->bed);

@@ -1,4 +1,5 @@
-/* scale * sum + bias in float: each operation is rounded once, under any flags short of -ffast-math. Not for callers. */
+/* scale * sum + bias in float: each operation is rounded once, under any flags short of
+ * -ffast-math. Not for callers. */
 #ifndef BS_SCALE_H
 #define BS_SCALE_H
 
@@ -9,10 +10,12 @@
 #ifdef __FAST_MATH__
 #error "floats of a layer are exact: compile it without -ffast-math and -Ofast"
 #elif FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
-#error "floats of a layer are exact: compile it for arithmetic of float in float, without -mfpmath=387"
+#error \
+    "floats of a layer are exact: compile it for arithmetic of float in float, without -mfpmath=387"
 #endif
 
-/* Compilers fuse a multiplication with an addition behind it, by default or as flags say; not what an asm may change. */
+/* Compilers fuse a multiplication with an addition behind it, by default or as flags say; not what
+ * an asm may change. */
 #if defined(__x86_64__)
 #define BS_ROUNDED(x) __asm__("" : "+x"(x))
 #elif defined(__aarch64__) || defined(__arm__)
@@ -35,16 +38,19 @@ typedef float bs_floats __attribute__((vector_size(4 * BS_FLOATS)));
 typedef float bs_floats_at __attribute__((vector_size(4 * BS_FLOATS), aligned(4), may_alias));
 typedef int32_t bs_sums_at __attribute__((vector_size(4 * BS_FLOATS), aligned(4), may_alias));
 
-static inline void bs_scale_register(const int32_t *sums, const float *scale, const float *bias, float *to)
+static inline void bs_scale_register(
+    const int32_t *sums, const float *scale, const float *bias, float *to)
 {
-    bs_floats scaled = __builtin_convertvector(*(const bs_sums_at *)sums, bs_floats) * *(const bs_floats_at *)scale;
+    bs_floats scaled = __builtin_convertvector(*(const bs_sums_at *)sums, bs_floats)
+        * *(const bs_floats_at *)scale;
     BS_ROUNDED(scaled);
     *(bs_floats_at *)to = scaled + *(const bs_floats_at *)bias;
 }
 #endif
 
 /* `count` neighbouring channels; `to` does not overlap what is read. */
-static inline void bs_scale(size_t count, const int32_t *sums, const float *scale, const float *bias, float *to)
+static inline void bs_scale(
+    size_t count, const int32_t *sums, const float *scale, const float *bias, float *to)
 {
     size_t j = 0;
 #ifdef BS_FLOATS
