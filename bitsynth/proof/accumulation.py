@@ -1,7 +1,7 @@
-"""What a kernel's loops add to accumulators, and its flushes to the tile, in the linear domain.
+"""Loop summaries: what a kernel's loops add to accumulators, and its flushes to the tile, in the linear domain.
 
-Nothing here is assumed: a program whose effect cannot be shown exact is Refuted. The checker
-composes these effects (`verify`), the scheduler asks how long loops may run (`schedule.loops`).
+Nothing here is assumed: a program whose effect cannot be shown exact is Refuted. The checker composes
+these summaries (`checker`), the scheduler asks how many trips a loop may make (`schedule.flush`).
 """
 
 from __future__ import annotations
@@ -30,34 +30,37 @@ from bitsynth.kernel.inputs import bind_inputs
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
 
 TraceFactory = Callable[[Isa, LinearDomain], Trace]
-Growth = Mapping[Hashable, LinearForm]
+LaneForms = Mapping[Hashable, LinearForm]
+"""A linear form for each lane of a loop's accumulators, keyed ("acc", name, lane)."""
 
 
 @dataclass(frozen=True)
-class Sums:
-    """What a run of a loop adds to each lane of its accumulators: sums of what steps add to innermost lanes.
+class LoopSummary:
+    """What a loop adds to each lane of its accumulators: sums of what steps add to innermost lanes.
 
     `ranges` are those of the innermost lanes' sums in a whole run. Lanes that wrap differ from
     their sums by a multiple of 2**w; what is left when some are taken from others may fit again.
     """
 
-    lanes: Growth
+    lanes: LaneForms
     ranges: Ranges
 
     @staticmethod
-    def of_step(grown: Growth, number: int = 0) -> Sums:
+    def of_step(added: LaneForms, number: int = 0) -> LoopSummary:
         """A step of pass `number` adds to every innermost lane what it adds to it."""
-        ranges: Ranges = {("sum", number, key): (form.lo, form.hi) for key, form in grown.items()}
-        return Sums({key: variable(("sum", number, key), form.lo, form.hi) for key, form in grown.items()}, ranges)
+        ranges: Ranges = {("sum", number, key): (form.lo, form.hi) for key, form in added.items()}
+        return LoopSummary(
+            {key: variable(("sum", number, key), form.lo, form.hi) for key, form in added.items()}, ranges
+        )
 
-    def after(self, times: int, before: Sums | None = None) -> Sums:
+    def after(self, times: int, before: LoopSummary | None = None) -> LoopSummary:
         """The same after any number of runs up to `times` that start from `before`, or from zero."""
         ranges = {key: (min(0, lo * times), max(0, hi * times)) for key, (lo, hi) in self.ranges.items()}
         lanes = self.lanes
         if before is not None:
             ranges |= before.ranges
             lanes = {key: add_forms(before.lanes[key], form) for key, form in lanes.items()}
-        return Sums({key: ranged(form, ranges) for key, form in lanes.items()}, ranges)
+        return LoopSummary({key: ranged(form, ranges) for key, form in lanes.items()}, ranges)
 
 
 def anything(key: Hashable, kind: VecType) -> LinearForm:
@@ -65,24 +68,24 @@ def anything(key: Hashable, kind: VecType) -> LinearForm:
     return variable(key, 0, (1 << kind.bits) - 1)
 
 
-def step_growth(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory = Trace) -> dict[Hashable, LinearForm]:
+def step_summary(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory = Trace) -> dict[Hashable, LinearForm]:
     """What one step adds to each accumulator lane of the innermost loop, keyed ("acc", name, lane)."""
     rows = 1 << (kernel.act_bits + kernel.w_bits)
     domain = LinearDomain(rows)
     trace = new_trace(isa, domain)
     bind_inputs(trace, kernel, loop)
     try:
-        grown = _grown(trace, loop.step, domain)
+        increments = _increments(trace, loop.step, domain)
         if loop.step.first:
             first = new_trace(isa, domain)
             bind_inputs(first, kernel, loop)
-            _check_first(first, loop.step, grown)
+            _check_first(first, loop.step, increments)
     except Inexact as why:
         raise Refuted(f"the step cannot be shown exact: {why}") from None
-    return grown
+    return increments
 
 
-def _check_first(trace: Trace, loop: Loop, grown: Growth) -> None:
+def _check_first(trace: Trace, loop: Loop, increments: LaneForms) -> None:
     """The first run leaves in the accumulators what a run adds to them."""
     for step in loop.first_steps:
         trace.run(step)
@@ -90,51 +93,57 @@ def _check_first(trace: Trace, loop: Loop, grown: Growth) -> None:
         kind = VecType.parse(acc.type)
         lanes = trace.registers[acc.start].viewed_as(trace.domain, kind).lanes
         for key, x in zip(_keys(acc, kind), lanes, strict=True):
-            if ((form := as_form(x)).const, form.atoms) != (grown[key].const, grown[key].atoms):
+            if ((form := as_form(x)).const, form.atoms) != (increments[key].const, increments[key].atoms):
                 raise Inexact(f"the first run leaves in {acc.name} another sum than a run adds")
 
 
 @dataclass(frozen=True)
-class Effect:
-    """`held[n]`: what accumulators hold when loop n after the first asked for ends.
+class PassSummary:
+    """What accumulators hold when loop n after the first asked for ends: `held[n]`.
 
-    Then what the next pass starts from, or the tile takes.
+    Then what the next pass starts from, or what the tile takes.
     """
 
-    held: tuple[Sums, ...]
-    carried: Sums | None = None
+    held: tuple[LoopSummary, ...]
+    carried: LoopSummary | None = None
     taken: tuple[LinearForm, ...] = ()
 
 
-def pass_effect(
+def pass_summary(
     isa: Isa,
     kernel: Kernel,
     loop: Pass,
-    sums: Sums,
-    carried: Sums | None = None,
+    sums: LoopSummary,
+    carried: LoopSummary | None = None,
     new_trace: TraceFactory = Trace,
     level: int = 0,
-) -> Effect:
-    """What a pass comes to whose loop `level` adds `sums` a run: the loops around it, then the carry or the flush.
+) -> PassSummary:
+    """Summary of a pass whose loop `level` adds `sums` a run: the loops around it, then the carry or the flush.
 
     Accumulators start from zero, those of the outermost loop from what another pass `carried`.
     """
     outermost = len(loop.loops) - 1
-    held: list[Sums] = []
+    held: list[LoopSummary] = []
     for n in range(level, len(loop.loops)):
         start = carried if n == outermost else None
         if held:
-            sums = fold_growth(isa, kernel, loop, n, held[-1], start is not None, new_trace)
+            sums = loop_summary(isa, kernel, loop, n, held[-1], start is not None, new_trace)
         held.append(sums.after(loop.loops[n].times, start))
     if loop.carries:
-        return Effect(tuple(held), carried=_carried(isa, kernel, loop, held[-1], new_trace))
-    return Effect(tuple(held), taken=_flushed(isa, kernel, loop, held[-1], new_trace))
+        return PassSummary(tuple(held), carried=_carried(isa, kernel, loop, held[-1], new_trace))
+    return PassSummary(tuple(held), taken=_flushed(isa, kernel, loop, held[-1], new_trace))
 
 
-def fold_growth(
-    isa: Isa, kernel: Kernel, loop: Pass, level: int, held: Sums, carried: bool = False, new_trace: TraceFactory = Trace
-) -> Sums:
-    """What one run adds to each lane of loop `level` when the accumulators of the loop inside it have `held`.
+def loop_summary(
+    isa: Isa,
+    kernel: Kernel,
+    loop: Pass,
+    level: int,
+    held: LoopSummary,
+    carried: bool = False,
+    new_trace: TraceFactory = Trace,
+) -> LoopSummary:
+    """Summary of one run of loop `level`, whose inner loop's accumulators have `held`.
 
     `carried` says that its own start from what another pass left.
     """
@@ -143,16 +152,16 @@ def fold_growth(
     trace.bind_constants(kernel.constants)
     _bind(trace, loop.loops[level - 1], held.lanes)
     try:
-        grown = _grown(trace, loop.loops[level], domain, carried=carried)
+        increments = _increments(trace, loop.loops[level], domain, carried=carried)
     except Inexact as why:
         raise Refuted(f"loop {level} cannot be shown exact: {why}") from None
-    for form in grown.values():
+    for form in increments.values():
         if form.const:
             raise Refuted(f"loop {level}: a lane gets {form.const} a run, however many steps it ends")
-    return Sums(grown, held.ranges)
+    return LoopSummary(increments, held.ranges)
 
 
-def _grown(trace: Trace, loop: Loop, domain: LinearDomain, *, carried: bool = False) -> dict[Hashable, LinearForm]:
+def _increments(trace: Trace, loop: Loop, domain: LinearDomain, *, carried: bool = False) -> dict[Hashable, LinearForm]:
     """What one run of the loop's program adds to each lane of its accumulators: planes, or sums of innermost lanes.
 
     Most programs add the same to whatever the accumulators hold. One that saturates does so
@@ -160,26 +169,28 @@ def _grown(trace: Trace, loop: Loop, domain: LinearDomain, *, carried: bool = Fa
     """
     keys = {key: VecType.parse(acc.type) for acc in loop.accs for key in _keys(acc, VecType.parse(acc.type))}
     try:
-        return _added(trace, loop, domain, {key: anything(key, kind) for key, kind in keys.items()})
+        return _run_once(trace, loop, domain, {key: anything(key, kind) for key, kind in keys.items()})
     except Inexact:
         if carried:
             raise
-        grown = _added(trace, loop, domain, {key: variable(key, 0, 0) for key in keys})
-        full = {key: _filled(key, form, loop.times - 1) for key, form in grown.items()}
-        if _added(trace, loop, domain, full) != grown:
+        increments = _run_once(trace, loop, domain, {key: variable(key, 0, 0) for key in keys})
+        full = {key: _filled(key, form, loop.times - 1) for key, form in increments.items()}
+        if _run_once(trace, loop, domain, full) != increments:
             raise Inexact("what a run adds depends on the runs before") from None
-        return grown
+        return increments
 
 
-def _added(trace: Trace, loop: Loop, domain: LinearDomain, before: Growth) -> dict[Hashable, LinearForm]:
+def _run_once(trace: Trace, loop: Loop, domain: LinearDomain, before: LaneForms) -> dict[Hashable, LinearForm]:
     """What a run adds to accumulators that hold `before`."""
     _bind(trace, loop, before)
     for step in loop.steps:
         trace.run(step)
-    return {key: form for acc in loop.accs for key, form in _growth_of(trace, acc, before, domain)}
+    return {key: form for acc in loop.accs for key, form in _increments_of_acc(trace, acc, before, domain)}
 
 
-def _growth_of(trace: Trace, acc: Acc, before: Growth, domain: LinearDomain) -> list[tuple[Hashable, LinearForm]]:
+def _increments_of_acc(
+    trace: Trace, acc: Acc, before: LaneForms, domain: LinearDomain
+) -> list[tuple[Hashable, LinearForm]]:
     kind = VecType.parse(acc.type)
     if acc.next not in trace.registers:
         raise SpecError(f"accumulator {acc.name} becomes {acc.next}, which has no value")
@@ -190,12 +201,12 @@ def _growth_of(trace: Trace, acc: Acc, before: Growth, domain: LinearDomain) -> 
         rest = dict(form.atoms)
         if rest.pop(key, None) != {1: 1} or not all(is_plane(k) or k in domain.ranges for k in rest):
             raise Inexact(f"{acc.name} lane {i} is not itself plus what the step adds")
-        grown = LinearForm(form.const, rest, form.lo - before[key].lo, form.hi - before[key].hi)
-        out.append((key, tightened(grown, domain.rows) if grown.lo < 0 else grown))
+        increment = LinearForm(form.const, rest, form.lo - before[key].lo, form.hi - before[key].hi)
+        out.append((key, tightened(increment, domain.rows) if increment.lo < 0 else increment))
     return out
 
 
-def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFactory) -> Sums:
+def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> LoopSummary:
     """What the next pass starts from, over innermost lanes: accumulators are as full as they may be."""
     trace = _ended(isa, kernel, loop, held, new_trace)
     lanes: dict[Hashable, LinearForm] = {}
@@ -210,10 +221,10 @@ def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceF
         raise Refuted(f"what is carried cannot be shown exact after {loop.flush_every} steps: {why}") from None
     if any(form.const or not form.atoms.keys() <= held.ranges.keys() for form in lanes.values()):
         raise Refuted("what is carried is more than sums")
-    return Sums({key: ranged(form, held.ranges) for key, form in lanes.items()}, held.ranges)
+    return LoopSummary({key: ranged(form, held.ranges) for key, form in lanes.items()}, held.ranges)
 
 
-def _ended(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFactory) -> Trace:
+def _ended(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> Trace:
     """Where a flush begins: the outermost accumulators hold all sums."""
     trace = new_trace(isa, LinearDomain(1, held.ranges))
     trace.bind_constants(kernel.constants)
@@ -221,7 +232,9 @@ def _ended(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFac
     return trace
 
 
-def _flushed(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceFactory) -> tuple[LinearForm, ...]:
+def _flushed(
+    isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory
+) -> tuple[LinearForm, ...]:
     """What a flush adds to each column of the tile, over innermost lanes: accumulators are as full as they may be."""
     trace = _ended(isa, kernel, loop, held, new_trace)
     tile = isa.tile
@@ -238,7 +251,7 @@ def _flushed(isa: Isa, kernel: Kernel, loop: Pass, held: Sums, new_trace: TraceF
         raise Refuted(f"the flush cannot be shown exact after {loop.flush_every} steps: {why}") from None
 
 
-def _bind(trace: Trace, loop: Loop, lanes: Growth) -> None:
+def _bind(trace: Trace, loop: Loop, lanes: LaneForms) -> None:
     """The loop's accumulators, holding `lanes`."""
     for acc in loop.accs:
         kind = VecType.parse(acc.type)
@@ -267,11 +280,11 @@ def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, sums: Ranges) ->
     return out
 
 
-def compose(taken: LinearForm, grown: Sequence[Growth]) -> LinearForm:
-    """What is taken, with the sum of each innermost lane of pass n replaced by what a step adds to it: grown[n]."""
+def compose(taken: LinearForm, increments: Sequence[LaneForms]) -> LinearForm:
+    """What is taken, with the sum of each innermost lane of pass n replaced by what a step adds: increments[n]."""
     total = LinearForm(0, {}, 0, 0)
     for lane, by in taken.atoms.items():
         _, number, key = cast("tuple[str, int, Hashable]", lane)
         for coef in by:
-            total = add_forms(total, grown[number][key].scaled(coef))
+            total = add_forms(total, increments[number][key].scaled(coef))
     return total

@@ -20,7 +20,15 @@ from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.program import STAGE_BYTES, Build, Kernel, Pass, Table
 from bitsynth.kernel.wellformed import check_shape, check_used, forms_used
-from bitsynth.proof.accumulation import Growth, Sums, TraceFactory, anything, compose, pass_effect, step_growth
+from bitsynth.proof.accumulation import (
+    LaneForms,
+    LoopSummary,
+    TraceFactory,
+    anything,
+    compose,
+    pass_summary,
+    step_summary,
+)
 from bitsynth.proof.encodings import encoding_lemma
 
 BYTE_MAX = 255
@@ -42,18 +50,18 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
     if kernel.build:
         lemmas.append(_check_build(isa, kernel, kernel.build, new_trace))
     tile: list[LinearForm] = [LinearForm(0, {}, 0, 0)] * kernel.columns
-    grown: list[Growth] = []
-    carried: Sums | None = None
+    increments: list[LaneForms] = []
+    carried: LoopSummary | None = None
     for index, loop in enumerate(kernel.passes):
         where = f"pass {index}"
-        grown.append(step_growth(isa, kernel, loop, new_trace))
-        lemmas += _step_lemmas(where, kernel, loop, grown[-1])
-        effect = pass_effect(isa, kernel, loop, Sums.of_step(grown[-1], index), carried, new_trace)
-        lemmas += [_fold_lemma(where, loop, level, effect.held[level]) for level in range(1, len(loop.loops))]
+        increments.append(step_summary(isa, kernel, loop, new_trace))
+        lemmas += _step_lemmas(where, kernel, loop, increments[-1])
+        summary = pass_summary(isa, kernel, loop, LoopSummary.of_step(increments[-1], index), carried, new_trace)
+        lemmas += [_loop_lemma(where, loop, level, summary.held[level]) for level in range(1, len(loop.loops))]
         lemmas.append(_end_lemma(where, loop))
-        carried = effect.carried
+        carried = summary.carried
         if carried is None:
-            tile = [add_forms(have, compose(form, grown)) for have, form in zip(tile, effect.taken, strict=True)]
+            tile = [add_forms(have, compose(form, increments)) for have, form in zip(tile, summary.taken, strict=True)]
     lemmas += _check_product(kernel, tile)
     lemmas.append(encoding_lemma(kernel.act_bits, kernel.w_bits))
     check_used(isa, kernel)
@@ -189,16 +197,16 @@ def _check_rows(kernel: Kernel, column: int, value: list[int]) -> None:
             raise Refuted(f"column {column}: act code {act} times wgt code {wgt} gives {have}, want {want}")
 
 
-def _step_lemmas(where: str, kernel: Kernel, loop: Pass, grown: Growth) -> list[str]:
-    most = max(form.hi for form in grown.values())
-    least = min(form.lo for form in grown.values())
+def _step_lemmas(where: str, kernel: Kernel, loop: Pass, increments: LaneForms) -> list[str]:
+    most = max(form.hi for form in increments.values())
+    least = min(form.lo for form in increments.values())
     return [
-        f"{where}: a step adds to each of {len(grown)} accumulator lanes a sum of bits in [{least}, {most}]",
+        f"{where}: a step adds to each of {len(increments)} accumulator lanes a sum of bits in [{least}, {most}]",
         f"{where}: {kernel.k_step} positions of K a step, {len(loop.step.program)} instructions, no lane overflows",
     ]
 
 
-def _fold_lemma(where: str, loop: Pass, level: int, held: Sums) -> str:
+def _loop_lemma(where: str, loop: Pass, level: int, held: LoopSummary) -> str:
     inner, nested, lanes = loop.loops[level - 1], loop.loops[level], held.lanes.values()
     bits = min(VecType.parse(acc.type).bits for acc in nested.accs)
     wrap = sum(form.hi - form.lo >> bits > 0 for form in lanes)

@@ -11,7 +11,7 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.kernel.wellformed import MAX_TIMES
-from bitsynth.proof.accumulation import Sums, fold_growth, pass_effect, step_growth
+from bitsynth.proof.accumulation import LoopSummary, loop_summary, pass_summary, step_summary
 
 
 def longest_loops(isa: Isa, kernel: Kernel, chain: Sequence[Pass]) -> list[Pass]:
@@ -26,25 +26,25 @@ def longest_loops(isa: Isa, kernel: Kernel, chain: Sequence[Pass]) -> list[Pass]
     return [_outermost(loop, times) for loop, _ in made]
 
 
-def _longest_inside(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[Pass, Sums]:
+def _longest_inside(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[Pass, LoopSummary]:
     """The pass with all loops but the outermost as long as those around take their sums, and what these are."""
-    sums = Sums.of_step(step_growth(isa, kernel, loop), number)
+    sums = LoopSummary.of_step(step_summary(isa, kernel, loop), number)
     for level in range(len(loop.loops) - 1):
 
-        def holds(times: int, level: int = level, loop: Pass = loop, sums: Sums = sums) -> bool:
-            return _exact(lambda: fold_growth(isa, kernel, loop, level + 1, sums.after(times)))
+        def holds(times: int, level: int = level, loop: Pass = loop, sums: LoopSummary = sums) -> bool:
+            return _exact(lambda: loop_summary(isa, kernel, loop, level + 1, sums.after(times)))
 
         loop = with_times(loop, level, _longest(holds, MAX_TIMES))
         if level + 2 < len(loop.loops):
-            sums = fold_growth(isa, kernel, loop, level + 1, sums.after(loop.loops[level].times))
+            sums = loop_summary(isa, kernel, loop, level + 1, sums.after(loop.loops[level].times))
     return loop, sums
 
 
-def _flushed(isa: Isa, kernel: Kernel, chain: Sequence[tuple[Pass, Sums]]) -> None:
+def _flushed(isa: Isa, kernel: Kernel, chain: Sequence[tuple[Pass, LoopSummary]]) -> None:
     """Refuted unless the outermost loops, and the flush, take all sums exactly: what runs of the loops inside add."""
-    carried: Sums | None = None
+    carried: LoopSummary | None = None
     for loop, sums in chain:
-        carried = pass_effect(isa, kernel, loop, sums, carried, level=max(0, len(loop.loops) - 2)).carried
+        carried = pass_summary(isa, kernel, loop, sums, carried, level=max(0, len(loop.loops) - 2)).carried
 
 
 def _outermost(loop: Pass, times: int) -> Pass:

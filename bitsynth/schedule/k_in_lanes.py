@@ -19,7 +19,7 @@ from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.schedule import cost
 from bitsynth.schedule.flush import longest_loops, with_times
 from bitsynth.schedule.memory import memory
-from bitsynth.schedule.passes import PassBuilder, growth
+from bitsynth.schedule.passes import PassBuilder, max_increment
 from bitsynth.schedule.peel import peeled
 from bitsynth.schedule.registers import fits
 from bitsynth.sketches.popcount import counts
@@ -144,7 +144,7 @@ class _Builder:
 
     def _pass(self, blocks: Sequence[PlacedBlock], constants: Constants) -> Pass:
         layout = self.layout
-        most = growth(blocks, layout.weighted, layout.count.most)
+        most = max_increment(blocks, layout.weighted, layout.count.most)
         steps = -(-cost.AMORTISED_K // (WORD_BYTES * layout.count.bits_per_byte))
         given = reduction.Counted(layout.groups, most, bits=layout.count.kind.bits)
         plan = reduction.plan(self.isa, given, steps, self.metric)

@@ -233,10 +233,10 @@ def _chains(isa: Isa, shape: Shape, column_bits: int, metric: Metric, moving: fl
     steps = -(-cost.AMORTISED_K // shape.k_step)
 
     def chain(digits: tuple[Digit, ...]) -> Chain:
-        growth = shape.terms * max(_growth(shape.term, digit, column_bits) for digit in digits)
+        increment = shape.terms * max(_max_increment(shape.term, digit, column_bits) for digit in digits)
         doublings = tuple(more.weight - less.weight for more, less in pairwise(digits))
         coef = -(2 << digits[-1].weight)
-        way = stages.cheapest(isa, shape.term.acc_type, growth, steps, coef, metric, moving, doublings)
+        way = stages.cheapest(isa, shape.term.acc_type, increment, steps, coef, metric, moving, doublings)
         return way, digits
 
     best: list[Chain] = []
@@ -278,7 +278,7 @@ def _pass(
     return Pass(rows, columns, loops, flush, given, carries=number < len(way.doublings))
 
 
-def _growth(term: Term, digit: Digit, column_bits: int) -> int:
+def _max_increment(term: Term, digit: Digit, column_bits: int) -> int:
     """The most one term adds to a lane."""
     most = (1 << digit.bits) - 1
     return term.positions * (most if digit.plane is not None else most * ((1 << column_bits) - 1))

@@ -36,8 +36,8 @@ def terms(blocks: Sequence[PlacedBlock], weighted: bool) -> list[Term]:
     ]
 
 
-def growth(blocks: Sequence[PlacedBlock], weighted: bool, most: int) -> int:
-    """How much a lane of the fullest accumulator may grow in one step, by counts of `most` or less."""
+def max_increment(blocks: Sequence[PlacedBlock], weighted: bool, most: int) -> int:
+    """The most one step adds to a lane of the fullest accumulator, by counts of `most` or less."""
     by_class: Counter[int] = Counter()
     for term in terms(blocks, weighted):
         by_class[term.coef] += term.weight * most

@@ -16,7 +16,7 @@ from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.interpreter import product, wanted
 from bitsynth.proof import checker
-from bitsynth.proof.accumulation import step_growth
+from bitsynth.proof.accumulation import step_summary
 from bitsynth.schedule import cost, peel
 from bitsynth.schedule.memory import repeats, stores
 from bitsynth.sketches.lanes import tables, terms
@@ -154,13 +154,13 @@ def test_an_index_that_leads_elsewhere_makes_another_table():
 
 
 @pytest.mark.parametrize("isa", load.names())
-@pytest.mark.parametrize("growth", [4, 12, 60])
-def test_ways_to_the_tile(isa, growth):
+@pytest.mark.parametrize("increment", [4, 12, 60])
+def test_ways_to_the_tile(isa, increment):
     """Each lane of the accumulators ends in one of the tile; no stage holds more than its lanes can."""
     start = load.load(isa).word
-    way = stages.cheapest(load.load(isa), start, growth, 144, -2, cost_models.metric(isa, "ops"), 2)
+    way = stages.cheapest(load.load(isa), start, increment, 144, -2, cost_models.metric(isa, "ops"), 2)
     assert sorted(way.order) == list(range(start.lanes))
-    most, kind = growth, start
+    most, kind = increment, start
     for stage in way.stages:
         most *= stage.times
         assert most < 1 << kind.bits
@@ -240,7 +240,7 @@ def test_a_saturating_sum_is_exact_while_it_fits():
     assert loop.step.times == 255 // (6 * 3)
     longer = change(loop, loops=(change(loop.step, times=loop.step.times + 1), *loop.loops[1:]))
     with pytest.raises(Refuted, match="the step cannot be shown exact"):
-        step_growth(load.load("avx512"), found, longer)
+        step_summary(load.load("avx512"), found, longer)
 
 
 def test_one_instruction_takes_every_second_lane_to_a_tile_register():

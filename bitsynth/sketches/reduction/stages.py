@@ -80,23 +80,23 @@ class Way:
 def cheapest(
     isa: Isa,
     start: VecType,
-    growth: int,
+    increment: int,
     steps: int,
     coef: int,
     metric: Metric,
     moving: float,
     doublings: tuple[int, ...] = (),
 ) -> Way:
-    """The cheaper way when a step adds up to `growth` to a lane; NoKernel if there is none.
+    """The cheaper way when a step adds up to `increment` to a lane; NoKernel if there is none.
 
     What is summed is taken `coef` times from the tile, of which a register costs `moving` to load and store.
     With `doublings` passes share accumulators, the last of them what goes to the tile.
     """
-    found = (_way(isa, start, kinds, growth, steps, coef, metric, moving, doublings) for kinds in _kinds(isa, start))
+    found = (_way(isa, start, kinds, increment, steps, coef, metric, moving, doublings) for kinds in _kinds(isa, start))
     plain = [way for way in found if way]
     ways = [*plain, *(mixed for way in plain if (mixed := _mixed(isa, way, metric)))]
     if not ways:
-        raise NoKernel(f"{isa.name}: no way from {start} accumulators that grow by {growth} to the tile")
+        raise NoKernel(f"{isa.name}: no way from {start} accumulators that grow by {increment} to the tile")
     return min(ways, key=lambda w: (w.cost, len(w.stages)))
 
 
@@ -110,7 +110,7 @@ def _way(
     isa: Isa,
     start: VecType,
     kinds: Sequence[VecType],
-    growth: int,
+    increment: int,
     steps: int,
     coef: int,
     metric: Metric,
@@ -121,7 +121,7 @@ def _way(
         return None
     stages: list[Stage] = []
     counts: list[int] = []
-    have, most, runs, registers, cost = start, growth, steps, 1, 0.0
+    have, most, runs, registers, cost = start, increment, steps, 1, 0.0
     for kind in kinds:
         last = kind == isa.tile
         most *= _held_after(doublings) if last else 1
