@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from bitsynth.host.placement import runs_natively
 from bitsynth.isa import architecture
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.instr import Instr
-from bitsynth.isa.load import Isa
+from bitsynth.isa.load import Isa, Requirements
 from bitsynth.isa.types import VecType
 from bitsynth.run.runner import Runner, runner_for
 from bitsynth.toolchain.compiler import preferred
@@ -70,24 +71,46 @@ def captures(
 
     Raises Refuted where a processor runs the forms, and a probe of theirs says that it cannot.
     """
+    groups = [(group, _started(isa, group)) for group in compiled(isa, forms, compiler)]
+    by = f"{groups[0][0].compiler.version}, {groups[0][1].description}"
+    return by, chain.from_iterable(_run_all(group, runner) for group, runner in groups)
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A library of forms of one feature set, compiled with its flags alone: a form of another does not compile.
+
+    Function `t_K` runs the form and the immediate of `jobs[K]`, `bs_has_K` asks for the feature `asked[K]`.
+    """
+
+    library: Path
+    compiler: toolchain.Compiler
+    jobs: tuple[tuple[Instr, int], ...]
+    needs: Requirements
+    asked: tuple[str, ...]
+
+
+def compiled(isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler | None = None) -> list[Compiled]:
+    """The libraries that test `forms`, one a feature set, by `compiler` or the preferred one."""
     compiler = compiler or preferred(isa)
     features = dict.fromkeys(form.feature for form in forms)
-    groups = [_Group(isa, [form for form in forms if form.feature == f], compiler) for f in features]
-    by = f"{compiler.version}, {groups[0].runner.description}"
-    return by, chain.from_iterable(_run_all(group) for group in groups)
+    return [_compiled(isa, [form for form in forms if form.feature == f], compiler) for f in features]
 
 
-class _Group:
-    """Forms of one feature set, compiled with its flags alone: a form of another does not compile."""
+def _compiled(isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler) -> Compiled:
+    jobs = tuple((form, imm) for form in forms for imm in form.imms)
+    needs = isa.requirements(form.name for form in forms)
+    asked = needs.host if runs_natively(isa.table) else ()
+    sources = {**_sources(isa, jobs), **({"probes.c": _probes(isa, asked)} if asked else {})}
+    library = toolchain.compile_for(isa, sources, needs=needs, flags=["-O1"], compiler=compiler)
+    return Compiled(library, compiler, jobs, needs, asked)
 
-    def __init__(self, isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler) -> None:
-        self.jobs = [(form, imm) for form in forms for imm in form.imms]
-        needs = isa.requirements(form.name for form in forms)
-        asked = needs.host if runs_natively(isa.table) else ()
-        sources = {**_sources(isa, self.jobs), **({"probes.c": _probes(isa, asked)} if asked else {})}
-        library = toolchain.compile_for(isa, sources, needs=needs, flags=["-O1"], compiler=compiler)
-        self.runner = runner_for(isa, library, needs=needs)
-        _require_probes(isa, self.runner, asked)
+
+def _started(isa: Isa, group: Compiled) -> Runner:
+    """What runs the group's functions; Refuted where a probe denies what the processor has."""
+    runner = runner_for(isa, group.library, needs=group.needs)
+    _require_probes(isa, runner, group.asked)
+    return runner
 
 
 def _probes(isa: Isa, features: Sequence[str]) -> str:
@@ -121,14 +144,14 @@ def _record(lanes: U64, at: int) -> tuple[int, ...]:
     return tuple(int(x) for x in lanes[:, at])
 
 
-def _run_all(group: _Group) -> Iterator[Capture]:
+def _run_all(group: Compiled, runner: Runner) -> Iterator[Capture]:
     try:
         for k, (form, imm) in enumerate(group.jobs):
             trial = Trial(form, imm)
             for args in trial.batches():
-                yield Capture(form.name, imm, trial.coverage, args, _run(group.runner, k, form, args))
+                yield Capture(form.name, imm, trial.coverage, args, _run(runner, k, form, args))
     finally:
-        group.runner.close()
+        runner.close()
 
 
 def _run(runner: Runner, k: int, instr: Instr, args: Sequence[U64]) -> U64:

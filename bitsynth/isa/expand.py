@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import keyword
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 from bitsynth.errors import SpecError
@@ -18,6 +19,8 @@ from bitsynth.isa.instr import Cost, Instr, Operand
 from bitsynth.isa.tables import ANY_PORT, InstrTable, IsaTable
 from bitsynth.isa.types import VecType
 
+_OR = " | "
+_MNEMONIC = re.compile(r"[a-z][a-z0-9]*( \| [a-z][a-z0-9]*)*")
 _RESERVED = {"i", "to", *FUNCTIONS, *keyword.kwlist}
 
 
@@ -34,7 +37,18 @@ def forms(where: str, isa: IsaTable, name: str, entry: InstrTable) -> list[Instr
         raise SpecError(f"{where}: want one or more forms, as many of each variable; got lists of {sorted(lengths)}")
     rows = [dict(zip(entry.forms, row, strict=True)) for row in zip(*entry.forms.values(), strict=True)]
     needed = setting(isa, entry.feature)
-    return [_form(where, isa, name, entry, row, needed) for row in rows]
+    spelled = _mnemonics(where, entry, len(rows))
+    return [_form(where, isa, name, entry, row, needed, m) for row, m in zip(rows, spelled, strict=True)]
+
+
+def _mnemonics(where: str, entry: InstrTable, count: int) -> list[tuple[str, ...]]:
+    """What each of `count` forms compiles to: one of these."""
+    given = [entry.mnemonic] * count if isinstance(entry.mnemonic, str) else entry.mnemonic
+    if len(given) != count:
+        raise SpecError(f"{where}: mnemonic: want one for all forms or a list of {count}, one a form; got {len(given)}")
+    if bad := next((text for text in given if not _MNEMONIC.fullmatch(text)), None):
+        raise SpecError(f"{where}: mnemonic: want small letters and digits, and ' | ' between choices, not {bad!r}")
+    return [tuple(text.split(_OR)) for text in given]
 
 
 def _check_lane(where: str, entry: InstrTable) -> None:
@@ -73,7 +87,15 @@ def _check_cost(where: str, isa: IsaTable, entry: InstrTable) -> None:
         raise SpecError(f"{where}: unknown cost source {entry.source!r}; known: {', '.join(isa.sources)}")
 
 
-def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[str, str | int], needed: str) -> Instr:
+def _form(
+    where: str,
+    isa: IsaTable,
+    name: str,
+    entry: InstrTable,
+    row: Mapping[str, str | int],
+    needed: str,
+    mnemonics: tuple[str, ...],
+) -> Instr:
     types = {k: vector_type(where, v) for k, v in row.items() if isinstance(v, str)}
     numbers = {k: v for k, v in row.items() if isinstance(v, int)}
     if not types:
@@ -102,6 +124,7 @@ def _form(where: str, isa: IsaTable, name: str, entry: InstrTable, row: Mapping[
         out=out,
         lane=entry.lane,
         text=text,
+        mnemonics=mnemonics,
         cost=_costs(isa, entry, narrow),
         tied=tuple(entry.tied),
         high=entry.high,

@@ -40,7 +40,8 @@ class Operand:
 class Instr:
     """One form of an instruction, such as `addp.u8x16`.
 
-    `feature` names the feature set that has it, "" the base; it is `instructions` of the machine's.
+    It compiles to one of `mnemonics`. `feature` names the feature set that has it, "" the base; it is `instructions`
+    of the machine's.
     """
 
     isa: str
@@ -52,6 +53,7 @@ class Instr:
     out: VecType
     lane: str
     text: str
+    mnemonics: tuple[str, ...]
     cost: Mapping[str, Cost]
     tied: tuple[str, ...]
     high: str | None

@@ -17,11 +17,16 @@ class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One `[instr.NAME]` table."""
+    """One `[instr.NAME]` table.
+
+    `mnemonic` is what its C compiles to, as disassemblers spell it, of all forms or a list of one a form; with " | "
+    between those that a compiler may choose from.
+    """
 
     doc: str
     lane: str
     c: str
+    mnemonic: str | list[str]
     out: str
     source: str
     cost: dict[str, CostTable]

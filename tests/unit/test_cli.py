@@ -413,6 +413,22 @@ def test_isa_show_gives_types(run):
     assert re.search(r"^  uadalp.u8x16 +acc u16x8, a u8x16 -> u16x8 +2 \(4\) .* yes$", out, re.MULTILINE)
 
 
+def test_isa_show_finds_a_mnemonic_in_every_set(run):
+    found, _ = run("isa", "show", "vpshufb", "--json")
+    assert {(f["isa"], f["name"]) for f in found} >= {("avx2", "shuffle_epi8.u8x32"), ("avx512", "shuffle_epi8.u8x64")}
+    assert all("vpshufb" in f["mnemonics"] for f in found)
+    out, _ = run("isa", "show", "VPSHUFB")
+    assert re.search(r"^avx2 +shuffle_epi8.u8x32 .*_mm256_shuffle_epi8\(\{t\}, \{x\}\) +vpshufb$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("name", "forms"), [("uzp1", 7), ("uzp1.u32x2", 1)])
+def test_isa_show_of_one_instruction(run, name, forms):
+    out, _ = run("isa", "show", "neon", name)
+    assert re.search(r"^  uzp1.u32x2 +vuzp1_u32\(\{a\}, \{b\}\) +uzp1 \| zip1$", out, re.MULTILINE)
+    assert len(re.findall(r"^  uzp1\.", out, re.MULTILINE)) == 2 * forms
+    assert "uzp2" not in out
+
+
 def report(isa, *failures):
     wrong = {f.form: f for f in failures}
     results = (

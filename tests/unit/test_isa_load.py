@@ -17,6 +17,7 @@ in = { a = "T", b = "T" }
 out = "T"
 lane = "a[i] & b[i]"
 c = "vand{T.q}_{T}({a}, {b})"
+mnemonic = "and"
 forms = { T = ["u8x8", "u8x16"] }
 cost = { a53 = { lat = 1, per_cycle = 1.0 }, a72 = { lat = 3, per_cycle = 1.5 }, a76 = { lat = 2, per_cycle = 2.0 } }
 source = "insn_bench"
@@ -29,6 +30,7 @@ out = "T"
 imm = { n = [0, "last"] }
 lane = "a[i] << n"
 c = "vshl{T.q}_n_{T}({a}, {n})"
+mnemonic = ["shl", "shl | add"]
 forms = { T = ["u8x8", "u8x16"], last = [7, 7] }
 cost = { a53 = { lat = 2, per_cycle = 1.0 }, a72 = { lat = 3, per_cycle = 1.0 }, a76 = { lat = 2, per_cycle = 1.0 } }
 source = "insn_bench"
@@ -54,6 +56,7 @@ def test_what_is_right_is_read(folder):
     assert list(isa.instrs) == ["and.u8x8", "and.u8x16", "shl.u8x8", "shl.u8x16"]
     assert isa["and.u8x16"].render(["x", "y"]) == "vandq_u8(x, y)"
     assert isa["shl.u8x8"].render(["x"], 3) == "vshl_n_u8(x, 3)"
+    assert [i.mnemonics for i in isa.instrs.values()] == [("and",), ("and",), ("shl",), ("shl", "add")]
     assert (isa["shl.u8x8"].imms, isa["and.u8x8"].imms) == (range(8), range(1))
     assert isa["and.u8x8"].cost["a53"].per_cycle == 2 * isa["and.u8x16"].cost["a53"].per_cycle
     assert isa["and.u8x8"].cost["a72"] == isa["and.u8x16"].cost["a72"]
@@ -82,6 +85,10 @@ BROKEN = {
     ('{ T = ["u8x8", "u8x16"] }', "{}"): "want one or more forms",
     ('"u8x16"] }', '"u8x16"], n = [1] }'): "lists of [1, 2]",
     ('["u8x8", "u8x16"]', "[8, 16]"): "no type variable",
+    ('mnemonic = "and"\n', ""): "missing required field `mnemonic`",
+    ('mnemonic = "and"', 'mnemonic = ["and"]'): "mnemonic: want one for all forms or a list of 2, one a form; got 1",
+    ('mnemonic = "and"', 'mnemonic = "AND"'): "mnemonic: want small letters and digits, and ' | ' between choices",
+    ('mnemonic = "and"', 'mnemonic = "and|bic"'): "not 'and|bic'",
     ('"u8x16"', '"u8x16q"'): "bad vector type 'u8x16q'",
     ('"u8x16"', '"u9x16"'): "bad vector type 'u9x16'",
     ('"u8x16"', '"u8x32"'): "no ctype for u8x32",

@@ -1,0 +1,155 @@
+"""`bitsynth isa show`: an instruction set, one of its instructions, or what compiles to a mnemonic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from bitsynth.cli import output
+from bitsynth.cli.options import Json
+from bitsynth.errors import SpecError
+from bitsynth.isa import load
+from bitsynth.isa.instr import Instr, Operand
+from bitsynth.isa.load import Isa
+from bitsynth.isa.tested import is_tested
+
+_Name = Annotated[
+    str, typer.Argument(metavar="SET|MNEMONIC", help="An instruction set, or a mnemonic of any.", show_default=False)
+]
+_Instruction = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="Only this instruction or form of the set.", show_default=False),
+]
+
+
+def show(name: _Name, instruction: _Instruction = None, as_json: Json = False) -> None:
+    """Show every instruction form: types, what a lane becomes, cost, and whether it is tested.
+
+    Of a set, of one of its instructions (which also shows C text and mnemonics), or of all that compile to a mnemonic
+    such as vpshufb, whatever their set.
+    """
+    if name not in load.names() and instruction is None:
+        _show_mnemonic(name, as_json)
+        return
+    isa = load.load(name)
+    chosen = _named(isa, instruction) if instruction else list(isa.instrs.values())
+    if as_json:
+        output.write_json({**set_facts(isa), "instructions": [form_facts(i) for i in chosen]})
+        return
+    output.write(f"{isa.name}: {isa.table.doc}", *_cpus(isa), "cpu columns below: cycles of throughput (latency)")
+    for _, forms in groupby(chosen, _stem):
+        output.write("", *_page(isa, list(forms), whole=bool(instruction)))
+
+
+def _stem(instr: Instr) -> str:
+    """The name its forms share."""
+    return instr.name.rpartition(".")[0]
+
+
+def _named(isa: Isa, name: str) -> list[Instr]:
+    """The form, or all forms of the instruction; SpecError where there is none."""
+    return [i for i in isa.instrs.values() if name in (i.name, _stem(i))] or [isa[name]]
+
+
+def _show_mnemonic(mnemonic: str, as_json: bool) -> None:
+    """The forms of all sets that compile to it; SpecError where there is none."""
+    found = [i for name in load.names() for i in load.load(name).instrs.values() if mnemonic.lower() in i.mnemonics]
+    if not found:
+        known = ", ".join(load.names())
+        raise SpecError(
+            f"unknown instruction set or mnemonic {mnemonic!r}; known sets: {known}; `bitsynth isa show SET` lists "
+            "instructions, with NAME of one their mnemonics"
+        )
+    if as_json:
+        output.write_json([{"isa": i.isa, **form_facts(i)} for i in found])
+        return
+    table = output.table("set", "form", "types", "C", "compiles to", whole=["set", "form"])
+    for i in found:
+        table.add_row(i.isa, i.name, signature(i), i.text, " | ".join(i.mnemonics))
+    output.write(table)
+
+
+def set_facts(isa: Isa) -> dict[str, Any]:
+    """An instruction set, for JSON."""
+    return {
+        "name": isa.name,
+        "doc": isa.table.doc,
+        "vector_bits": isa.table.vector_bits,
+        "registers": isa.table.registers,
+        "cpus": list(isa.table.cpu),
+        "features": list(isa.table.features),
+        "forms": len(isa.instrs),
+        "tested": sum(map(is_tested, isa.instrs.values())),
+    }
+
+
+def form_facts(instr: Instr) -> dict[str, Any]:
+    """One form, for JSON."""
+    return {
+        "name": instr.name,
+        "doc": instr.doc,
+        "feature": instr.feature or None,
+        "instructions": instr.instructions,
+        "in": {o.name: _operand(o) for o in instr.operands},
+        "out": str(instr.out),
+        "immediate": list(instr.imm) if instr.imm else None,
+        "lane": instr.lane,
+        "c": instr.text,
+        "mnemonics": list(instr.mnemonics),
+        "cost": {c: {"latency": x.latency, "per_cycle": x.per_cycle, "port": x.port} for c, x in instr.cost.items()},
+        "tested": is_tested(instr),
+    }
+
+
+def _cpus(isa: Isa) -> list[str]:
+    return [
+        *(f"  {name}: {cpu.doc}" for name, cpu in isa.table.cpu.items()),
+        *(f"  [{name}]: {feature.doc}" for name, feature in isa.table.features.items()),
+    ]
+
+
+def _page(isa: Isa, forms: Sequence[Instr], whole: bool) -> Iterator[RenderableType]:
+    """An instruction and its forms, in columns that are the same for all of the set; C text too where `whole`."""
+    every, cpus = list(isa.instrs.values()), list(isa.table.cpu)
+    table = output.table("  form", "types", *cpus, "tested", right=cpus, whole=["  form", "tested"])
+    table.columns[0].min_width = 2 + max(len(i.name) for i in every)
+    for column, cpu in zip(table.columns[2:], cpus, strict=False):
+        column.min_width = max(len(_price(i, cpu)) for i in every)
+    for i in forms:
+        tested = Text("yes", "green") if is_tested(i) else Text("no", "red")
+        table.add_row(f"  {i.name}", signature(i), *(_price(i, cpu) for cpu in cpus), tested)
+    feature = f" [{forms[0].feature}]" if forms[0].feature else ""
+    yield Text.assemble((_stem(forms[0]), "bold"), f"{feature}  {forms[0].doc}")
+    yield f"  lane i is {forms[0].lane}"
+    yield table
+    if whole:
+        yield from _spelled(forms)
+
+
+def _spelled(forms: Sequence[Instr]) -> Iterator[RenderableType]:
+    """What the forms are in C, and what that compiles to."""
+    table = output.table("  form", "C", "compiles to", whole=["  form"])
+    for i in forms:
+        table.add_row(f"  {i.name}", i.text, " | ".join(i.mnemonics))
+    yield from ("", table)
+
+
+def _price(instr: Instr, cpu: str) -> str:
+    cost = instr.cost.get(cpu)
+    return f"{1 / cost.per_cycle:.3g} ({cost.latency:g})" if cost else "none"
+
+
+def _operand(operand: Operand) -> str:
+    return f"*{operand.type!s}" if operand.memory else str(operand.type)
+
+
+def signature(instr: Instr) -> str:
+    """Operand types and result, `acc u16x8, a u8x16 -> u16x8`."""
+    operands = [f"{o.name} {_operand(o)}" for o in instr.operands]
+    immediate = [f"#{instr.imm[0]} {instr.imm[1]}..{instr.imm[2]}"] if instr.imm else []
+    return f"{', '.join(operands + immediate)} -> {'memory' if instr.store else instr.out!s}"

@@ -1,0 +1,41 @@
+"""The machine's instructions in a compiled library, function by function."""
+
+import re
+
+import capstone
+from elftools.elf.elffile import ELFFile
+
+MODES = {
+    "x64": (capstone.CS_ARCH_X86, capstone.CS_MODE_64),
+    "AArch64": (capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM),
+    "ARM": (capstone.CS_ARCH_ARM, capstone.CS_MODE_ARM),
+}
+VECTOR = re.compile(r"\b(?:[vqds]|[xyz]mm)\d+")
+"""A vector register; a mnemonic such as `add` is a scalar instruction's too."""
+
+
+def vector_mnemonics(library):
+    """By the name of every function of an ELF file, the mnemonics of its instructions on vector registers.
+
+    Without what follows a point, as the types of `vadd.i8`.
+    """
+    with library.open("rb") as file:
+        elf = ELFFile(file)
+        symbols = [s for s in elf.get_section_by_name(".symtab").iter_symbols() if s["st_info"]["type"] == "STT_FUNC"]
+        return {s.name: set(_mnemonics(elf, s)) for s in symbols if s["st_size"]}
+
+
+def _mnemonics(elf, symbol):
+    arch, mode = MODES[elf.get_machine_arch()]
+    thumb = arch == capstone.CS_ARCH_ARM and symbol["st_value"] & 1
+    decoder = capstone.Cs(arch, capstone.CS_MODE_THUMB if thumb else mode)
+    decoder.skipdata = True
+    for _, _, mnemonic, operands in decoder.disasm_lite(_code(elf, symbol, thumb), 0):
+        if VECTOR.search(operands):
+            yield mnemonic.partition(".")[0]
+
+
+def _code(elf, symbol, thumb):
+    section = elf.get_section(symbol["st_shndx"])
+    start = symbol["st_value"] - thumb - section["sh_addr"]
+    return section.data()[start : start + symbol["st_size"]]
