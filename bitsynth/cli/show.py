@@ -133,7 +133,7 @@ def _pass_page(isa: Isa, kernel: Kernel, loop: Pass, where: str) -> list[Rendera
         out += _steps_page(isa, title, loop.step.first_steps, starts)
     for level, (inner, outer) in enumerate(pairwise(loop.loops), 1):
         inside = f"loop {level - 1}" if level > 1 else "the step"
-        title = f"{where}loop {level}: after at most {inner.times:,} runs of {inside}"
+        title = f"{where}loop {level}: after at most {inner.trip_count:,} runs of {inside}"
         out += _steps_page(isa, title, outer.steps, _becoming(outer))
     title = f"{where}{'carry' if loop.carries else 'flush'}: every {loop.flush_every:,} steps"
     into = "the next pass starts from" if loop.carries else "the tile becomes"

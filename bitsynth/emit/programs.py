@@ -69,7 +69,7 @@ def _pass_text(
         rows=rows,
         columns=columns,
         loops=[
-            LoopText(n.times, z, [] if k else first, p)
+            LoopText(n.trip_count, z, [] if k else first, p)
             for k, (n, z, p) in enumerate(zip(loop.loops, [*start, []], programs, strict=True))
         ],
         flush=_fold(isa, kernel, loop.carried, scope) if loop.carries else _flush(isa, kernel, loop, scope),

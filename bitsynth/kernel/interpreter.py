@@ -174,7 +174,7 @@ class _Run:
         """
         if level == 0:
             return self._innermost(loop.step, rows, columns, runs)
-        nested, inner = loop.loops[level], prod(x.times for x in loop.loops[:level])
+        nested, inner = loop.loops[level], prod(x.trip_count for x in loop.loops[:level])
         accs = start or self._zeros(nested, len(runs.starts))
         count = len(runs.starts)
         for some in _blocks(range(-(-runs.length // inner)), max(1, _CHUNK // (self._elements * count))):
@@ -318,7 +318,7 @@ def _starts(steps: int, length: int) -> NDArray[np.int64]:
 
 
 def _span(x: Any, runs: Runs, times: range) -> Any:
-    """What is read in each of `times` of every run: (times, runs, ...)."""
+    """What is read in each of `trip_count` of every run: (times, runs, ...)."""
     return x[runs.starts + np.arange(times.start, times.stop)[:, None]].astype(np.uint64)
 
 

@@ -103,14 +103,14 @@ class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Loop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """From accumulators at zero, or what another pass carried, `program` is run at most `times` times.
+    """From accumulators at zero, or what another pass carried, `program` is run at most `trip_count` times.
 
     The innermost program is a step over K; the others take in the accumulators of the loop
     inside them. Where the innermost loop has a `first` program, that is its first run: what
     `program` does with accumulators at zero, without them.
     """
 
-    times: int
+    trip_count: int = msgspec.field(name="times")
     program: tuple[str, ...]
     accs: tuple[Acc, ...]
     first: tuple[str, ...] = ()
@@ -157,7 +157,7 @@ class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     @property
     def flush_every(self) -> int:
         """Steps between two flushes, at most."""
-        return prod(loop.times for loop in self.loops)
+        return prod(loop.trip_count for loop in self.loops)
 
     @property
     def programs(self) -> tuple[tuple[Step, ...], ...]:

@@ -20,7 +20,7 @@ from bitsynth.isa.types import VecType
 from bitsynth.kernel.program import STAGE_BYTES, Build, Input, Kernel, Loop, Pass, Planes, Table
 from bitsynth.spec.matmul import MatmulSpec
 
-MAX_TIMES = 1 << 24
+MAX_TRIP_COUNT = 1 << 24
 MAX_COLUMNS = 256
 MAX_STEP = 1 << 12
 MAX_LOOPS = 3
@@ -123,8 +123,8 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
     loops = [loop for p in kernel.passes for loop in p.loops]
     yield {
         "accumulators": all(loop.accs for loop in loops),
-        "a bound on every loop": all(1 <= loop.times <= MAX_TIMES for loop in loops),
-        "a bound on steps between flushes": all(p.flush_every <= MAX_TIMES for p in kernel.passes),
+        "a bound on every loop": all(1 <= loop.trip_count <= MAX_TRIP_COUNT for loop in loops),
+        "a bound on steps between flushes": all(p.flush_every <= MAX_TRIP_COUNT for p in kernel.passes),
         "whole tile registers": kernel.columns * 32 % isa.table.vector_bits == 0,
         "whole column registers": slots > 0 and slots * kernel.slot_bytes * 8 % isa.table.vector_bits == 0,
         "one slot a column": sorted(kernel.slots) == list(range(kernel.columns)),

@@ -54,7 +54,7 @@ class LoopSummary:
         )
 
     def after(self, times: int, before: LoopSummary | None = None) -> LoopSummary:
-        """The same after any number of runs up to `times` that start from `before`, or from zero."""
+        """The same after any number of runs up to `trip_count` that start from `before`, or from zero."""
         ranges = {key: (min(0, lo * times), max(0, hi * times)) for key, (lo, hi) in self.ranges.items()}
         lanes = self.lanes
         if before is not None:
@@ -128,7 +128,7 @@ def pass_summary(
         start = carried if n == outermost else None
         if held:
             sums = loop_summary(isa, kernel, loop, n, held[-1], start is not None, new_trace)
-        held.append(sums.after(loop.loops[n].times, start))
+        held.append(sums.after(loop.loops[n].trip_count, start))
     if loop.carries:
         return PassSummary(tuple(held), carried=_carried(isa, kernel, loop, held[-1], new_trace))
     return PassSummary(tuple(held), taken=_flushed(isa, kernel, loop, held[-1], new_trace))
@@ -174,7 +174,7 @@ def _increments(trace: Trace, loop: Loop, domain: LinearDomain, *, carried: bool
         if carried:
             raise
         increments = _run_once(trace, loop, domain, {key: variable(key, 0, 0) for key in keys})
-        full = {key: _filled(key, form, loop.times - 1) for key, form in increments.items()}
+        full = {key: _filled(key, form, loop.trip_count - 1) for key, form in increments.items()}
         if _run_once(trace, loop, domain, full) != increments:
             raise Inexact("what a run adds depends on the runs before") from None
         return increments

@@ -211,7 +211,7 @@ def _loop_lemma(where: str, loop: Pass, level: int, held: LoopSummary) -> str:
     bits = min(VecType.parse(acc.type).bits for acc in nested.accs)
     wrap = sum(form.hi - form.lo >> bits > 0 for form in lanes)
     rest = f"{wrap} of which hold sums modulo 2**{bits}" if wrap else "none overflows"
-    return f"{where}: loop {level} adds {inner.times} runs of the loop inside to {len(lanes)} lanes, {rest}"
+    return f"{where}: loop {level} adds {inner.trip_count} runs of the loop inside to {len(lanes)} lanes, {rest}"
 
 
 def _end_lemma(where: str, loop: Pass) -> str:

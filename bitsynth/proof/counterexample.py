@@ -163,7 +163,7 @@ def _long(kernel: Kernel) -> Iterator[Input]:
 
 def _periods(loop: Pass) -> Iterator[int]:
     """Steps in a whole run of each loop, innermost first."""
-    return accumulate((nested.times for nested in loop.loops), mul)
+    return accumulate((nested.trip_count for nested in loop.loops), mul)
 
 
 def _greatest(kernel: Kernel, k: int) -> Input:

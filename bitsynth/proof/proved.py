@@ -113,7 +113,7 @@ def _proved(kernel: Kernel, how: How, settle: Callable[[Isa, Collection[Obligati
 def _without_form(kernel: Kernel) -> Kernel:
     """The kernel without what its forms differ in."""
     change = msgspec.structs.replace
-    passes = tuple(change(p, loops=tuple(change(x, times=1) for x in p.loops)) for p in kernel.passes)
+    passes = tuple(change(p, loops=tuple(change(x, trip_count=1) for x in p.loops)) for p in kernel.passes)
     return change(kernel, rows=1, unroll=0, bit_axis=BIT_AXES[0], passes=passes)
 
 

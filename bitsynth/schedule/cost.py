@@ -57,7 +57,7 @@ def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str
     for loop, carried in ((p, k > 0) for chain in kernel.chains for k, p in enumerate(chain)):
         runs = steps
         for nested in loop.loops:
-            entered = -(-runs // nested.times)
+            entered = -(-runs // nested.trip_count)
             again = runs - entered if nested.first else runs
             for program, times in ((nested.steps, again), (nested.first_steps, entered)):
                 shared = row_free(program) if nested is loop.step else set()
@@ -149,13 +149,13 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED
         runs = steps
         total += runs * beyond(len(row_program(loop)) * kernel.rows, inputs, 0)
         for inner, outer in pairwise(loop.loops):
-            runs = -(-runs // inner.times)
+            runs = -(-runs // inner.trip_count)
             wanted = len(outer.accs) * kernel.rows
             free = isa.table.registers - len(inner.accs) * kernel.rows - len(held_for_rows(loop)) - 2
             spilled = min(wanted, max(0, wanted - free))
             total += runs * spilled * (1 / load + 1 / store) / 2
         if not loop.carries:
-            total += -(-runs // loop.loops[-1].times) * beyond(len(loop.flush) * kernel.rows, tile, tile)
+            total += -(-runs // loop.loops[-1].trip_count) * beyond(len(loop.flush) * kernel.rows, tile, tile)
     return round(total / (units(kernel, depth) * kernel.rows), 6)
 
 

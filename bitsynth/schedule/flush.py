@@ -10,48 +10,50 @@ import msgspec
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.program import Kernel, Pass
-from bitsynth.kernel.wellformed import MAX_TIMES
+from bitsynth.kernel.wellformed import MAX_TRIP_COUNT
 from bitsynth.proof.accumulation import LoopSummary, loop_summary, pass_summary, step_summary
 
 
-def longest_loops(isa: Isa, kernel: Kernel, chain: Sequence[Pass]) -> list[Pass]:
+def max_trip_counts(isa: Isa, kernel: Kernel, chain: Sequence[Pass]) -> list[Pass]:
     """The passes between two flushes with every loop as long as the proof allows, innermost first, by bisection."""
-    made = [_longest_inside(isa, kernel, loop, number) for number, loop in enumerate(chain)]
-    inside = max(prod(nested.times for nested in loop.loops[:-1]) for loop, _ in made)
+    made = [_maximize_inner(isa, kernel, loop, number) for number, loop in enumerate(chain)]
+    inside = max(prod(nested.trip_count for nested in loop.loops[:-1]) for loop, _ in made)
 
-    def holds(times: int) -> bool:
-        return _exact(lambda: _flushed(isa, kernel, [(_outermost(loop, times), sums) for loop, sums in made]))
+    def holds(trip_count: int) -> bool:
+        return _succeeds(
+            lambda: _check_flush(isa, kernel, [(_outermost(loop, trip_count), sums) for loop, sums in made])
+        )
 
-    times = _longest(holds, MAX_TIMES // inside)
-    return [_outermost(loop, times) for loop, _ in made]
+    trip_count = _greatest(holds, MAX_TRIP_COUNT // inside)
+    return [_outermost(loop, trip_count) for loop, _ in made]
 
 
-def _longest_inside(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[Pass, LoopSummary]:
+def _maximize_inner(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[Pass, LoopSummary]:
     """The pass with all loops but the outermost as long as those around take their sums, and what these are."""
     sums = LoopSummary.of_step(step_summary(isa, kernel, loop), number)
     for level in range(len(loop.loops) - 1):
 
-        def holds(times: int, level: int = level, loop: Pass = loop, sums: LoopSummary = sums) -> bool:
-            return _exact(lambda: loop_summary(isa, kernel, loop, level + 1, sums.after(times)))
+        def holds(trip_count: int, level: int = level, loop: Pass = loop, sums: LoopSummary = sums) -> bool:
+            return _succeeds(lambda: loop_summary(isa, kernel, loop, level + 1, sums.after(trip_count)))
 
-        loop = with_times(loop, level, _longest(holds, MAX_TIMES))
+        loop = with_trip_count(loop, level, _greatest(holds, MAX_TRIP_COUNT))
         if level + 2 < len(loop.loops):
-            sums = loop_summary(isa, kernel, loop, level + 1, sums.after(loop.loops[level].times))
+            sums = loop_summary(isa, kernel, loop, level + 1, sums.after(loop.loops[level].trip_count))
     return loop, sums
 
 
-def _flushed(isa: Isa, kernel: Kernel, chain: Sequence[tuple[Pass, LoopSummary]]) -> None:
+def _check_flush(isa: Isa, kernel: Kernel, chain: Sequence[tuple[Pass, LoopSummary]]) -> None:
     """Refuted unless the outermost loops, and the flush, take all sums exactly: what runs of the loops inside add."""
     carried: LoopSummary | None = None
     for loop, sums in chain:
         carried = pass_summary(isa, kernel, loop, sums, carried, level=max(0, len(loop.loops) - 2)).carried
 
 
-def _outermost(loop: Pass, times: int) -> Pass:
-    return with_times(loop, len(loop.loops) - 1, times)
+def _outermost(loop: Pass, trip_count: int) -> Pass:
+    return with_trip_count(loop, len(loop.loops) - 1, trip_count)
 
 
-def _exact(run: Callable[[], object]) -> bool:
+def _succeeds(run: Callable[[], object]) -> bool:
     try:
         run()
     except Refuted:
@@ -59,21 +61,21 @@ def _exact(run: Callable[[], object]) -> bool:
     return True
 
 
-def with_times(loop: Pass, level: int, times: int) -> Pass:
+def with_trip_count(loop: Pass, level: int, trip_count: int) -> Pass:
     """The pass with another bound on the runs of one loop."""
-    changed = msgspec.structs.replace(loop.loops[level], times=times)
+    changed = msgspec.structs.replace(loop.loops[level], trip_count=trip_count)
     return msgspec.structs.replace(loop, loops=(*loop.loops[:level], changed, *loop.loops[level + 1 :]))
 
 
 def flushed(loop: Pass, steps: int) -> Pass:
     """The pass flushed after at most `steps` steps, or after fewer where it already is."""
     for level, nested in enumerate(loop.loops):
-        times = min(nested.times, steps)
-        loop, steps = with_times(loop, level, times), max(1, steps // times)
+        trip_count = min(nested.trip_count, steps)
+        loop, steps = with_trip_count(loop, level, trip_count), max(1, steps // trip_count)
     return loop
 
 
-def _longest(holds: Callable[[int], bool], most: int) -> int:
+def _greatest(holds: Callable[[int], bool], most: int) -> int:
     """The greatest number up to `most` that holds, by doubling, then bisection: most loops are short."""
     if not holds(1):
         raise Refuted("a flush after every single step already overflows")

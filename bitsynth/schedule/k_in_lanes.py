@@ -17,7 +17,7 @@ from bitsynth.isa import cost_models
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.schedule import cost
-from bitsynth.schedule.flush import longest_loops, with_times
+from bitsynth.schedule.flush import max_trip_counts, with_trip_count
 from bitsynth.schedule.memory import memory
 from bitsynth.schedule.passes import PassBuilder, max_increment
 from bitsynth.schedule.peel import peeled
@@ -62,13 +62,13 @@ def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str,
             best = (key, kernel)
     if best is None:
         raise NoKernel(f"{isa.name}: no tile for {spec.act} x {spec.wgt} fits {isa.table.registers} registers")
-    return flushed_rarely(isa, best[1])
+    return maximize_flush_period(isa, best[1])
 
 
-def flushed_rarely(isa: Isa, kernel: Kernel) -> Kernel:
+def maximize_flush_period(isa: Isa, kernel: Kernel) -> Kernel:
     """The same kernel with loops as long as the proof allows, and first runs of their own."""
-    longest = (peeled(isa, p, kernel.rows) for c in kernel.chains for p in longest_loops(isa, kernel, c))
-    return msgspec.structs.replace(kernel, passes=tuple(longest))
+    passes = (peeled(isa, p, kernel.rows) for c in kernel.chains for p in max_trip_counts(isa, kernel, c))
+    return msgspec.structs.replace(kernel, passes=tuple(passes))
 
 
 def layouts(isa: Isa) -> Iterator[Layout]:
@@ -153,7 +153,7 @@ class _Builder:
         self.slots = plan.slots
         bits = self.spec.act.bits, self.spec.wgt.bits
         builder = PassBuilder(self.isa, *bits, blocks, layout.count, layout.weighted, plan, constants)
-        return with_times(builder.build(self.metric), 0, -(-steps // plan.flushes))
+        return with_trip_count(builder.build(self.metric), 0, -(-steps // plan.flushes))
 
     def price_pass(self, blocks: tuple[PlacedBlock, ...], rows: int) -> tuple[float, ...] | None:
         """(figure, loads) of a pass on its own, None where it does not fit the registers."""
@@ -204,7 +204,7 @@ def around(isa: Isa, spec: MatmulSpec, built: tuple[Pass, Plan, Constants]) -> K
     """One row around a single pass without corrections, flushed as rarely as the proof allows."""
     loop, plan, constants = built
     tables = (0,) * (1 << spec.wgt.bits), (0,) * (1 << spec.act.bits)
-    return flushed_rarely(isa, _kernel(isa, spec, 1, 8, plan.slots, constants, (loop,), tables))
+    return maximize_flush_period(isa, _kernel(isa, spec, 1, 8, plan.slots, constants, (loop,), tables))
 
 
 def _table(blocks: Sequence[PlacedBlock], bits: int, side: str) -> tuple[int, ...]:

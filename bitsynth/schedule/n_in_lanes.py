@@ -27,7 +27,7 @@ from bitsynth.isa.trace import Register, Trace
 from bitsynth.kernel.program import STAGE_BYTES, Acc, Input, Kernel, Loop, Pass, Planes, Table, bit_tables
 from bitsynth.schedule import cost
 from bitsynth.schedule.k_in_lanes import ROWS as FEW_ROWS
-from bitsynth.schedule.k_in_lanes import flushed_rarely
+from bitsynth.schedule.k_in_lanes import maximize_flush_period
 from bitsynth.schedule.memory import memory, repeats, stores
 from bitsynth.schedule.registers import fits
 from bitsynth.sketches.lanes import tables, terms, unpack
@@ -123,7 +123,7 @@ def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, 
         made = tables.build(isa, shape.term, repeats(isa, STAGE_BYTES), stores(isa, isa.word), rounds)
         kernel = msgspec.structs.replace(kernel, build=made)
         claims += rounds.claims
-    return Spread(flushed_rarely(isa, kernel), shape.term, tuple(claims), bound)
+    return Spread(maximize_flush_period(isa, kernel), shape.term, tuple(claims), bound)
 
 
 def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[Term], model: str) -> Iterator[tuple[float, Shape]]:

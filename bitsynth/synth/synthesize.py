@@ -205,6 +205,7 @@ def _many(n: int, what: str) -> str:
 def _reduction(kernel: Kernel) -> str:
     """The accumulators' types, innermost first, and how often each is emptied."""
     nests = {
-        " -> ".join(f"{loop.accs[0].type.split('x')[0]} x{loop.times:,}" for loop in p.loops) for p in kernel.passes
+        " -> ".join(f"{loop.accs[0].type.split('x')[0]} x{loop.trip_count:,}" for loop in p.loops)
+        for p in kernel.passes
     }
     return " or ".join(sorted(nests)) + " -> s32"

@@ -145,7 +145,7 @@ def _own(what: str, name: str) -> str:
 
 def _unrolls(found: Candidate) -> tuple[int, ...]:
     """Times that its innermost loop can be unrolled: it may be short."""
-    most = max(p.step.times for p in found.entry.kernel.passes)
+    most = max(p.step.trip_count for p in found.entry.kernel.passes)
     return tuple(n for n in UNROLLS if n <= most)
 
 

@@ -75,5 +75,5 @@ def check(k, m, length, n, patterns=PATTERNS, seed=0):
 
 def periods(k, most=1 << 16):
     """Periods of every loop in positions of K, up to a length that can be tried."""
-    loops = [list(accumulate((n.times for n in p.loops), mul)) for p in k.entry.kernel.passes]
+    loops = [list(accumulate((n.trip_count for n in p.loops), mul)) for p in k.entry.kernel.passes]
     return sorted({k.entry.kernel.k_step * x for periods_ in loops for x in periods_ if x <= most})

@@ -12,7 +12,7 @@ from solved import RUNNABLE, name
 
 from bitsynth import matmul
 from bitsynth.errors import SpecError
-from bitsynth.schedule.flush import with_times
+from bitsynth.schedule.flush import with_trip_count
 
 ONE_TILE = """#include "NAME.h"
 
@@ -289,7 +289,7 @@ def test_planes_that_share_sums_flush_together(times):
     """However long each could go on by itself."""
     k = of_method("avx2", "lookup", 2, 2)
     high, low = k.entry.kernel.passes
-    for passes in ((with_times(high, 1, times), low), (high, with_times(low, 1, times))):
+    for passes in ((with_trip_count(high, 1, times), low), (high, with_trip_count(low, 1, times))):
         uneven = msgspec.structs.replace(k.entry.kernel, passes=passes)
         shorter = matmul.MatmulKernel(k.sealed.form(uneven), k.spec)
         for length in (1, 83, 84, 85, 84 * times + 5, 2000):

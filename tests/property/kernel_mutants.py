@@ -14,7 +14,7 @@ import msgspec
 from bitsynth.isa import load
 from bitsynth.isa.step import Constant, Step
 from bitsynth.kernel.program import BIT_AXES, Kernel, Pass, Planes, Table
-from bitsynth.schedule.flush import with_times
+from bitsynth.schedule.flush import with_trip_count
 
 change = msgspec.structs.replace
 Mutants = Iterator[tuple[str, Kernel]]
@@ -196,10 +196,10 @@ def _changed_input(x: Planes | Table, bits: int) -> Iterator[tuple[str, Planes |
 def _of_loops(kernel: Kernel, index: int) -> Mutants:
     loop = kernel.passes[index]
     for level, nested in enumerate(loop.loops):
-        for times in (nested.times + 1, 2 * nested.times, max(1, nested.times // 2)):
+        for times in (nested.trip_count + 1, 2 * nested.trip_count, max(1, nested.trip_count // 2)):
             yield (
                 f"times: {times} of loop {level} in pass {index}",
-                with_pass(kernel, index, with_times(loop, level, times)),
+                with_pass(kernel, index, with_trip_count(loop, level, times)),
             )
         for i, acc in enumerate(nested.accs):
             for name in [acc.name, *(s.dst for s in nested.steps)]:

@@ -14,7 +14,7 @@ from suites import quick
 from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.proof import checker, counterexample
-from bitsynth.schedule.flush import with_times
+from bitsynth.schedule.flush import with_trip_count
 from bitsynth.store import kernels
 
 SHIPPED = sorted(paths.shipped_kernels().glob("*/*.json"))
@@ -201,7 +201,7 @@ def test_shipped_kernels_are_right_in_simulation(path):
 def test_a_counterexample_says_all_that_is_needed(config):
     found = kernel(*config)
     loop = found.passes[0]
-    longer = tuple(with_times(p, 0, 2 * p.step.times) for p in found.passes)
+    longer = tuple(with_trip_count(p, 0, 2 * p.step.trip_count) for p in found.passes)
     mutant = msgspec.structs.replace(found, passes=longer)
     of_row, of_column = ("wgt", "act") if found.swapped else ("act", "wgt")
     after = "flush" if len(loop.loops) == 1 else "loop 1"
@@ -253,7 +253,7 @@ def test_runs_side_by_side_are_runs_one_after_the_other(config, times):
     found = kernel(*config)
     for index, loop in enumerate(found.passes):
         for level in range(len(loop.loops)):
-            loop = with_times(loop, level, times[level])
+            loop = with_trip_count(loop, level, times[level])
         found = kernel_mutants.with_pass(found, index, loop)
     rng = np.random.default_rng(1)
     for k in (1, 5 * found.k_step - 1, 9 * found.k_step + 1):

@@ -12,7 +12,7 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.step import Constant, Step
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
 from bitsynth.proof import checker, counterexample
-from bitsynth.schedule.flush import with_times
+from bitsynth.schedule.flush import with_trip_count
 
 replace = msgspec.structs.replace
 ONES = Constant("k7", "u8x32", (1,) * 32)
@@ -59,7 +59,7 @@ def a_constant_a_step_against_one_a_flush() -> Kernel:
     found, loop = base()
     step = before_the_first_count(loop, total=f"acc0 {ONES.name}")
     flush = (*loop.flush, f"t920 = add.u32x8 {loop.tile[0]} {EIGHTS.name}")
-    changed = replace(with_step(loop, step, times=20), flush=flush, tile=("t920",))
+    changed = replace(with_step(loop, step, trip_count=20), flush=flush, tile=("t920",))
     return replace(found, constants=(*found.constants, ONES, EIGHTS), passes=(changed,))
 
 
@@ -68,9 +68,9 @@ def two_passes_whose_flushes_cancel() -> Kernel:
 
     def flushing(op: str, times: int) -> Pass:
         flush = (*loop.flush, f"t920 = {op}.u32x8 {loop.tile[0]} {ONE_EACH.name}")
-        return replace(with_times(loop, 0, times), flush=flush, tile=("t920",))
+        return replace(with_trip_count(loop, 0, times), flush=flush, tile=("t920",))
 
-    passes = flushing("add", loop.step.times), flushing("sub", 7)
+    passes = flushing("add", loop.step.trip_count), flushing("sub", 7)
     return replace(found, constants=(*found.constants, ONE_EACH), passes=passes)
 
 
@@ -90,7 +90,7 @@ def planes_of_a_table_that_are_the_same() -> Kernel:
             lines.append(f"t{n + 2 + k} = {op}.u8x16 {value} t{n + what}")
             value = f"t{n + 2 + k}"
         accs.append(Acc(acc.name, acc.type, value))
-    inner = Loop(step.times, tuple(lines), tuple(accs))
+    inner = Loop(step.trip_count, tuple(lines), tuple(accs))
     return replace(found, passes=(replace(loop, rows=(three, one), loops=(inner, *loop.loops[1:])),))
 
 
@@ -105,8 +105,8 @@ def bytes_that_wrap_are_shifted_out() -> Kernel:
             step = replace(step, args=(step.args[0], low))
         out.append(step)
     assert len(out) > len(outer.steps)
-    inner = replace(loop.step, times=200)
-    nested = inner, replace(outer, times=50, program=tuple(map(str, out)))
+    inner = replace(loop.step, trip_count=200)
+    nested = inner, replace(outer, trip_count=50, program=tuple(map(str, out)))
     return replace(found, passes=(replace(loop, loops=nested, flush=never_unmixed(loop)),))
 
 
@@ -156,12 +156,12 @@ def high_sums_are_added_once_more() -> Kernel:
 def low_sums_wrap_too() -> Kernel:
     """Mixed sums may wrap; what is left of them may not, a run beyond the last that is proved."""
     found, loop = folding()
-    return replace(found, passes=(with_times(loop, 1, loop.loops[1].times + 1),))
+    return replace(found, passes=(with_trip_count(loop, 1, loop.loops[1].trip_count + 1),))
 
 
 def bytes_wrap_below_mixed_sums() -> Kernel:
     found, loop = folding()
-    return replace(found, passes=(with_times(loop, 0, loop.step.times + 1),))
+    return replace(found, passes=(with_trip_count(loop, 0, loop.step.trip_count + 1),))
 
 
 def one_more_pass_of_mixed_sums() -> Kernel:
@@ -213,7 +213,7 @@ def shared_sums_are_those_of_the_lower_plane() -> Kernel:
 def shared_sums_last_as_long_as_those_of_a_pass() -> Kernel:
     """They hold three times what a pass adds."""
     found, high, low = sharing()
-    longer = (with_times(p, 1, 3 * p.loops[1].times) for p in (high, low))
+    longer = (with_trip_count(p, 1, 3 * p.loops[1].trip_count) for p in (high, low))
     return replace(found, passes=tuple(longer))
 
 

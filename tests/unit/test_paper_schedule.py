@@ -58,8 +58,8 @@ def test_sums_go_to_memory_as_often_as_asked(method, steps):
     for loop, before in zip(flushed.passes, kernel.entry.kernel.passes, strict=True):
         most = 1
         for nested, whole in zip(loop.loops, before.loops, strict=True):
-            assert nested.times <= whole.times
-            most *= nested.times
+            assert nested.trip_count <= whole.trip_count
+            most *= nested.trip_count
         assert most <= steps
 
 

@@ -162,7 +162,7 @@ def test_ways_to_the_tile(isa, increment):
     assert sorted(way.order) == list(range(start.lanes))
     most, kind = increment, start
     for stage in way.stages:
-        most *= stage.times
+        most *= stage.trip_count
         assert most < 1 << kind.bits
         kind = stage.kind
     assert kind == load.load(isa).tile
@@ -237,8 +237,8 @@ def test_a_saturating_sum_is_exact_while_it_fits():
     found = kernel("avx512", "lookup", 2, 1)
     assert all(step.op == "adds.u8x64" for p in found.passes for step in p.step.steps if "acc" in " ".join(step.args))
     (loop,) = found.passes
-    assert loop.step.times == 255 // (6 * 3)
-    longer = change(loop, loops=(change(loop.step, times=loop.step.times + 1), *loop.loops[1:]))
+    assert loop.step.trip_count == 255 // (6 * 3)
+    longer = change(loop, loops=(change(loop.step, trip_count=loop.step.trip_count + 1), *loop.loops[1:]))
     with pytest.raises(Refuted, match="the step cannot be shown exact"):
         step_summary(load.load("avx512"), found, longer)
 

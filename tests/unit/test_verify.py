@@ -13,7 +13,7 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa import load, tested
 from bitsynth.kernel.program import Build, Table
 from bitsynth.proof import checker, proved
-from bitsynth.schedule.flush import longest_loops, with_times
+from bitsynth.schedule.flush import max_trip_counts, with_trip_count
 from bitsynth.store import kernels
 
 change = msgspec.structs.replace
@@ -65,7 +65,7 @@ def test_what_the_lemmas_of_a_lookup_say():
     assert any("each of 16 entries is the sum of the values, up to 3, that its number selects" in x for x in lemmas)
     lanes = sum(int(acc.type.split("x")[1]) for acc in outer.accs)
     assert any(
-        f"loop 1 adds {inner.times} runs of the loop inside to {lanes} lanes, none overflows" in x for x in lemmas
+        f"loop 1 adds {inner.trip_count} runs of the loop inside to {lanes} lanes, none overflows" in x for x in lemmas
     )
 
 
@@ -75,7 +75,7 @@ def test_what_the_lemmas_of_mixed_sums_say():
     (said,) = (x for x in checker.check(found).lemmas if "loop 1 adds" in x)
     lanes = 16 * len(outer.accs)
     wrap = f"{lanes // 2} of which hold sums modulo 2**16"
-    assert said.endswith(f"{inner.times} runs of the loop inside to {lanes} lanes, {wrap}")
+    assert said.endswith(f"{inner.trip_count} runs of the loop inside to {lanes} lanes, {wrap}")
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
@@ -91,18 +91,18 @@ def test_a_recorder_changes_nothing(config):
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
-def test_the_longest_loops_are_where_proofs_end(config):
+def test_max_trip_counts_are_where_proofs_end(config):
     found = kernel(*config)
     isa = load.load(found.isa)
     for chain in found.chains:
-        longest = longest_loops(isa, found, chain)
-        assert [[x.times for x in p.loops] for p in chain] == [[x.times for x in p.loops] for p in longest]
+        longest = max_trip_counts(isa, found, chain)
+        assert [[x.trip_count for x in p.loops] for p in chain] == [[x.trip_count for x in p.loops] for p in longest]
         for level, nested in enumerate(chain[0].loops):
-            if nested.times >= 1 << 24:
+            if nested.trip_count >= 1 << 24:
                 continue
             after = "the flush|what is carried" if level + 1 == len(chain[0].loops) else f"loop {level + 1}"
             with pytest.raises(Refuted, match=f"({after}|the step) cannot be shown exact"):
-                checker.check(with_chain(found, chain, level, nested.times + 1))
+                checker.check(with_chain(found, chain, level, nested.trip_count + 1))
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE[:3], ids=name)
@@ -110,13 +110,13 @@ def test_shorter_loops_are_right_too(config):
     found = kernel(*config)
     chain = found.chains[0]
     for level, nested in enumerate(chain[0].loops):
-        for times in {1, 2, nested.times // 2, nested.times - 1} - {0}:
+        for times in {1, 2, nested.trip_count // 2, nested.trip_count - 1} - {0}:
             assert checker.check(with_chain(found, chain, level, times))
 
 
 def with_chain(found, chain, level, times):
     """The kernel with another bound on the runs of one loop of every pass of the chain."""
-    return change(found, passes=tuple(with_times(p, level, times) if p in chain else p for p in found.passes))
+    return change(found, passes=tuple(with_trip_count(p, level, times) if p in chain else p for p in found.passes))
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def steady(found):
 AVX2 = steady(kernel("avx2", "popcount", 2, 2))
 LOOKUP = kernel("avx2", "lookup", 2, 2)
 ONE = AVX2.passes[0]
-LOOP_FIELDS = {"program", "accs", "times", "first"}
+LOOP_FIELDS = {"program", "accs", "trip_count", "first"}
 
 
 def with_pass(kernel=AVX2, level=0, **fields):
@@ -207,7 +207,7 @@ def test_the_tile_becomes_values(tile):
 
 
 def test_steps_between_flushes_fit_a_number_of_c():
-    loops = tuple(change(x, times=1 << 20) for x in LOOKUP.passes[0].loops)
+    loops = tuple(change(x, trip_count=1 << 20) for x in LOOKUP.passes[0].loops)
     refused(
         change(LOOKUP, passes=(change(LOOKUP.passes[0], loops=loops), *LOOKUP.passes[1:])),
         "it lacks a bound on steps between flushes",
@@ -284,9 +284,9 @@ def planes(**fields):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"times": 0},
-        {"times": -1},
-        {"times": 10**30},
+        {"trip_count": 0},
+        {"trip_count": -1},
+        {"trip_count": 10**30},
         {"loops": ()},
         {"loops": ONE.loops * 4},
         {"rows": ()},
@@ -586,5 +586,5 @@ def test_row_terms_fit_32_bits_at_any_k():
     for g in range(2):
         lines += [f"t91{g} = add.u8x32 acc{g} t900", f"t92{g} = add.u8x32 t91{g} t900"]
     lines += [x.replace(" acc0 ", " t920 ").replace(" acc1 ", " t921 ") for x in loop.step.program]
-    changed = change(loop, loops=(change(loop.step, times=20, program=tuple(lines)),))
+    changed = change(loop, loops=(change(loop.step, trip_count=20, program=tuple(lines)),))
     refused(change(found, passes=(changed,), row_terms=(0, 2)), "row terms whose sums fit 32 bits at any K")

@@ -31,13 +31,13 @@ from bitsynth.sketches.reduction.writeback import Finish, finish, take_from_tile
 
 @dataclass(frozen=True)
 class Stage:
-    """What is done with accumulators filled by `times` runs: moves, then a finish into registers of `kind`.
+    """What is done with accumulators filled by `trip_count` runs: moves, then a finish into registers of `kind`.
 
     Before that `unmix` takes every second accumulator's lanes, shifted up, from those of the one before.
     Lane i of the accumulator ends in lane order[i] of those, counted on through the registers.
     """
 
-    times: int
+    trip_count: int
     moves: tuple[AnyMove, ...]
     finish: Finish
     kind: VecType
@@ -202,7 +202,7 @@ Nest = tuple[tuple[Loop, ...], tuple[str, ...], tuple[str, ...]]
 
 def nest(isa: Isa, way: Way, step: Loop, constants: Constants, number: int = 0) -> Nest:
     """The loops around `step`, the flush and what it gives, of pass `number` of those that share accumulators."""
-    loops = [Loop(way.stages[0].times, step.program, step.accs)]
+    loops = [Loop(way.stages[0].trip_count, step.program, step.accs)]
     names = [acc.name for acc in step.accs]
     have = way.start
     for stage in way.stages[:-1]:
@@ -210,7 +210,7 @@ def nest(isa: Isa, way: Way, step: Loop, constants: Constants, number: int = 0) 
         wider = [f"acc{len(names) + k}" for k in range(count)]
         lines, after = _take(isa, stage, have, names, wider, constants)
         accs = tuple(Acc(w, str(stage.kind), a) for w, a in zip(wider, after, strict=True))
-        times = way.stages[len(loops)].times
+        times = way.stages[len(loops)].trip_count
         loops.append(Loop(times, lines, accs))
         names, have = wider, stage.kind
     if number < len(way.doublings):
@@ -224,7 +224,7 @@ def nest(isa: Isa, way: Way, step: Loop, constants: Constants, number: int = 0) 
 def _doubled(
     isa: Isa, way: Way, names: Sequence[str], times: int, constants: Constants
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Shared accumulators `names`, each doubled `times` times: program lines, and what they become."""
+    """Shared accumulators `names`, each doubled `trip_count` times: program lines, and what they become."""
     kind = way.stages[0].kind
     trace = Trace(isa, LinearDomain(1), constants=constants)
     for name in names:
