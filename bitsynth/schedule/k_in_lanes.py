@@ -1,7 +1,8 @@
-"""Choose the tile: rows, wgt registers a plane, passes, and how terms share accumulators.
+"""K in lanes: kernels of the popcount method.
 
-Every candidate within the register file is built, and the first by `cost.price` wins. The
-reduction of each is minimal inside its sketch (`reduce`).
+Candidates differ in the rows of the tile, wgt registers a plane, passes, and how terms share accumulators. Every one
+within the register file is built, and the first by `cost.price` wins. The reduction of each is minimal inside
+its sketch (`reduction.plan`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from bitsynth.schedule.registers import fits
 from bitsynth.sketches.popcount import counts
 from bitsynth.sketches.popcount.cover import PlacedBlock
 from bitsynth.sketches.reduction import plan as reduction
-from bitsynth.sketches.reduction.plan import Constants, Plan
+from bitsynth.sketches.reduction.plan import ConstantPool, ReductionPlan
 from bitsynth.spec.matmul import MatmulSpec
 
 ROWS = (1, 2, 3, 4, 6, 8, 12)
@@ -128,7 +129,7 @@ class _Builder:
 
     def kernel(self, rows: int, passes: Sequence[Sequence[PlacedBlock]]) -> Kernel:
         """A kernel of these passes, flushed as often as their plans say."""
-        constants: Constants = {}
+        constants: ConstantPool = {}
         built = tuple(self._pass(blocks, constants) for blocks in passes)
         blocks = [b for p in passes for b in p]
         return _kernel(
@@ -142,7 +143,7 @@ class _Builder:
             (_table(blocks, self.spec.wgt.bits, "wgt"), _table(blocks, self.spec.act.bits, "act")),
         )
 
-    def _pass(self, blocks: Sequence[PlacedBlock], constants: Constants) -> Pass:
+    def _pass(self, blocks: Sequence[PlacedBlock], constants: ConstantPool) -> Pass:
         layout = self.layout
         most = max_increment(blocks, layout.weighted, layout.count.most)
         steps = -(-cost.AMORTISED_K // (WORD_BYTES * layout.count.bits_per_byte))
@@ -177,7 +178,7 @@ def _kernel(
     rows: int,
     bits_per_byte: int,
     slots: tuple[int, ...],
-    constants: Constants,
+    constants: ConstantPool,
     passes: tuple[Pass, ...],
     tables: tuple[tuple[int, ...], tuple[int, ...]],
 ) -> Kernel:
@@ -200,7 +201,7 @@ def _kernel(
     )
 
 
-def around(isa: Isa, spec: MatmulSpec, built: tuple[Pass, Plan, Constants]) -> Kernel:
+def single_pass_kernel(isa: Isa, spec: MatmulSpec, built: tuple[Pass, ReductionPlan, ConstantPool]) -> Kernel:
     """One row around a single pass without corrections, flushed as rarely as the proof allows."""
     loop, plan, constants = built
     tables = (0,) * (1 << spec.wgt.bits), (0,) * (1 << spec.act.bits)

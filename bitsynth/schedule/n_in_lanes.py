@@ -1,4 +1,4 @@
-"""Columns in lanes: kernels of the lookup, multiply and dot methods.
+"""Output channels (columns of the tile) in lanes: kernels of the lookup, multiply and dot methods.
 
 Candidates differ in which operand's vectors are columns, how the row's codes are cut into
 digits, how many positions a step covers, columns and rows of the tile. They are built from
@@ -31,11 +31,11 @@ from bitsynth.schedule.k_in_lanes import maximize_flush_period
 from bitsynth.schedule.memory import memory, repeats, stores
 from bitsynth.schedule.registers import fits
 from bitsynth.sketches.lanes import tables, terms, unpack
-from bitsynth.sketches.lanes.terms import Term
+from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.sketches.lanes.unpack import Unpack
 from bitsynth.sketches.reduction import stages
-from bitsynth.sketches.reduction.plan import Constants
-from bitsynth.sketches.reduction.stages import Way
+from bitsynth.sketches.reduction.plan import ConstantPool
+from bitsynth.sketches.reduction.stages import WideningPath
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import MatmulSpec
 
@@ -63,10 +63,10 @@ class Digit:
 
 
 @dataclass(frozen=True)
-class Shape:
+class TileShape:
     """One candidate, but for its rows."""
 
-    term: Term
+    term: ProductTerm
     swapped: bool
     digits: tuple[Digit, ...]
     per_byte: int
@@ -84,21 +84,21 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Spread:
+class ScheduledKernel:
     """The kernel chosen, and why nothing in the sketch is cheaper."""
 
     kernel: Kernel
-    term: Term
+    term: ProductTerm
     claims: tuple[str, ...]
     bound: float
 
 
-def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, channels: int = 0) -> Spread:
+def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, channels: int = 0) -> ScheduledKernel:
     """The cheapest kernel of `method` under cost model `model`; NoKernel if none fits.
 
     With `channels` rows are activations, and a tile has at most so many columns.
     """
-    best: tuple[tuple[float, ...], Shape, Kernel] | None = None
+    best: tuple[tuple[float, ...], TileShape, Kernel] | None = None
     bound = float("inf")
     found = terms.find(isa, method)
     for least, shape in sorted(_shapes(isa, spec, found, model), key=lambda x: x[0]):
@@ -123,10 +123,10 @@ def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, 
         made = tables.build(isa, shape.term, repeats(isa, STAGE_BYTES), stores(isa, isa.word), rounds)
         kernel = msgspec.structs.replace(kernel, build=made)
         claims += rounds.claims
-    return Spread(maximize_flush_period(isa, kernel), shape.term, tuple(claims), bound)
+    return ScheduledKernel(maximize_flush_period(isa, kernel), shape.term, tuple(claims), bound)
 
 
-def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[Term], model: str) -> Iterator[tuple[float, Shape]]:
+def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[ProductTerm], model: str) -> Iterator[tuple[float, TileShape]]:
     """Every candidate, with the least its steady loop can cost under the model."""
     for term in found:
         per_byte = 1 if term.method == "lookup" else 8 // spec.wgt.bits
@@ -137,17 +137,17 @@ def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[Term], model: str) -> It
                 for registers in REGISTERS:
                     for unroll in UNROLL:
                         if unroll == 1 or unroll * per_byte <= UNROLL[-1]:
-                            yield least, Shape(term, swapped, digits, per_byte, unroll, registers)
+                            yield least, TileShape(term, swapped, digits, per_byte, unroll, registers)
 
 
-def _holds(isa: Isa, term: Term, row_bits: int, column_bits: int) -> bool:
+def _holds(isa: Isa, term: ProductTerm, row_bits: int, column_bits: int) -> bool:
     """Whether codes fit the operands that multiply them: a signed byte has one bit less."""
     operands = isa[term.op].operands
     given = ((term.row, row_bits), (term.column, column_bits))
     return term.method == "lookup" or all(bits < 8 or operands[k].type.sign == "u" for k, bits in given)
 
 
-def _loop_cost(isa: Isa, term: Term, model: str) -> float:
+def _loop_cost(isa: Isa, term: ProductTerm, model: str) -> float:
     """What 128 multiply-accumulates of one pass take at least: every instruction on all ports, or the busiest port."""
     ops = [isa[op] for op in (*term.halves, *([term.add] * len(term.halves) if term.add else []))]
     least = float(sum(instr.instructions for instr in ops))
@@ -159,7 +159,7 @@ def _loop_cost(isa: Isa, term: Term, model: str) -> float:
     return 128 * least * term.slot_bytes / (isa.word.lanes * term.positions)
 
 
-def _digits(term: Term, row_bits: int, column_bits: int) -> list[tuple[Digit, ...]]:
+def _digits(term: ProductTerm, row_bits: int, column_bits: int) -> list[tuple[Digit, ...]]:
     """How a product is cut into passes: lookups take a plane of the columns and a digit of the row each."""
     if term.method != "lookup":
         return [(Digit(0, row_bits, None),)]
@@ -172,9 +172,9 @@ def _digits(term: Term, row_bits: int, column_bits: int) -> list[tuple[Digit, ..
     return out
 
 
-def _kernel(isa: Isa, spec: MatmulSpec, shape: Shape, model: str) -> Kernel | None:
+def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel | None:
     """One row of the candidate, without its table program; None where it has no way to the tile."""
-    constants: Constants = {}
+    constants: ConstantPool = {}
     metric = cost_models.metric(isa.name, model)
     bits = (spec.wgt.bits, spec.act.bits) if shape.swapped else (spec.act.bits, spec.wgt.bits)
     try:
@@ -184,13 +184,13 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: Shape, model: str) -> Kernel | No
         chains = _chains(isa, shape, bits[1], metric, to_and_fro)
     except NoKernel:
         return None
-    orders = {_slots(way.order, len(step.accs)) for way, _ in chains}
+    orders = {_slots(path.order, len(step.accs)) for path, _ in chains}
     if len(orders) > 1:
         return None
     slots = orders.pop()
     passes = [
-        _pass(isa, shape, bits, way, number, digit, step, constants)
-        for way, digits in chains
+        _pass(isa, shape, bits, path, number, digit, step, constants)
+        for path, digits in chains
         for number, digit in enumerate(digits)
     ]
     row_terms, column_terms = _terms(spec, shape.swapped)
@@ -213,7 +213,7 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: Shape, model: str) -> Kernel | No
     )
 
 
-def _row_bytes(term: Term) -> int:
+def _row_bytes(term: ProductTerm) -> int:
     return 1 << term.positions if term.method == "lookup" else term.slot_bytes
 
 
@@ -224,28 +224,28 @@ def _terms(spec: MatmulSpec, swapped: bool) -> tuple[tuple[int, ...], tuple[int,
     return (wgt, act) if swapped else (act, wgt)
 
 
-Chain = tuple[Way, tuple[Digit, ...]]
+PassChain = tuple[WideningPath, tuple[Digit, ...]]
 """Digits whose passes share accumulators, the greatest first, and how their sums go to the tile."""
 
 
-def _chains(isa: Isa, shape: Shape, column_bits: int, metric: Metric, moving: float) -> list[Chain]:
+def _chains(isa: Isa, shape: TileShape, column_bits: int, metric: Metric, moving: float) -> list[PassChain]:
     """Passes that share accumulators, as many at a time as is cheapest; NoKernel where sums have no way to the tile."""
     steps = -(-cost.AMORTISED_K // shape.k_step)
 
-    def chain(digits: tuple[Digit, ...]) -> Chain:
+    def chain(digits: tuple[Digit, ...]) -> PassChain:
         increment = shape.terms * max(_max_increment(shape.term, digit, column_bits) for digit in digits)
-        doublings = tuple(more.weight - less.weight for more, less in pairwise(digits))
+        shifts = tuple(more.weight - less.weight for more, less in pairwise(digits))
         coef = -(2 << digits[-1].weight)
-        way = stages.cheapest(isa, shape.term.acc_type, increment, steps, coef, metric, moving, doublings)
-        return way, digits
+        path = stages.cheapest(isa, shape.term.acc_type, increment, steps, coef, metric, moving, shifts)
+        return path, digits
 
-    best: list[Chain] = []
+    best: list[PassChain] = []
     for groups in _groups(shape.digits):
         try:
             chains = [chain(digits) for digits in groups]
         except NoKernel:
             continue
-        if not best or sum(way.cost for way, _ in chains) < sum(way.cost for way, _ in best):
+        if not best or sum(path.cost for path, _ in chains) < sum(path.cost for path, _ in best):
             best = chains
     if not best:
         raise NoKernel(f"{isa.name}: sums of {shape.term} have no way to the tile")
@@ -263,22 +263,22 @@ def _groups(digits: Sequence[Digit]) -> Iterator[list[tuple[Digit, ...]]]:
 
 def _pass(
     isa: Isa,
-    shape: Shape,
+    shape: TileShape,
     bits: tuple[int, int],
-    way: Way,
+    path: WideningPath,
     number: int,
     digit: Digit,
     step: Loop,
-    constants: Constants,
+    constants: ConstantPool,
 ) -> Pass:
     """The pass of digit `number` of those that share accumulators."""
-    loops, flush, given = stages.nest(isa, way, step, constants, number)
+    loops, flush, given = stages.nest(isa, path, step, constants, number)
     rows = tuple(_row_input(shape, digit, bits[0], n) for n in range(shape.terms))
     columns = tuple(_column_input(shape, digit, bits[1], u) for u in range(shape.unroll))
-    return Pass(rows, columns, loops, flush, given, carries=number < len(way.doublings))
+    return Pass(rows, columns, loops, flush, given, carries=number < len(path.shifts))
 
 
-def _max_increment(term: Term, digit: Digit, column_bits: int) -> int:
+def _max_increment(term: ProductTerm, digit: Digit, column_bits: int) -> int:
     """The most one term adds to a lane."""
     most = (1 << digit.bits) - 1
     return term.positions * (most if digit.plane is not None else most * ((1 << column_bits) - 1))
@@ -289,7 +289,7 @@ def _slots(order: tuple[int, ...], accs: int) -> tuple[int, ...]:
     return tuple(k * len(order) + place for k in range(accs) for place in order)
 
 
-def _row_input(shape: Shape, digit: Digit, bits: int, n: int) -> Input:
+def _row_input(shape: TileShape, digit: Digit, bits: int, n: int) -> Input:
     """What term `n` of the step multiplies: a code of every byte of the columns, or of all."""
     term = shape.term
     if term.method == "lookup":
@@ -299,14 +299,14 @@ def _row_input(shape: Shape, digit: Digit, bits: int, n: int) -> Input:
     return Planes(bit_tables(bits), u * term.positions * shape.per_byte + number, shape.per_byte, 1)
 
 
-def _column_input(shape: Shape, digit: Digit, bits: int, u: int) -> Planes:
+def _column_input(shape: TileShape, digit: Digit, bits: int, u: int) -> Planes:
     first = u * shape.term.positions * shape.per_byte
     if digit.plane is not None:
         return Planes((bit_tables(bits)[digit.plane],), first, 0, shape.term.positions)
     return Planes(bit_tables(bits), first, shape.per_byte, shape.per_byte)
 
 
-def _step(isa: Isa, shape: Shape, parts: Sequence[Unpack], constants: Constants) -> Loop:
+def _step(isa: Isa, shape: TileShape, parts: Sequence[Unpack], constants: ConstantPool) -> Loop:
     """Every term of a step added to the accumulators of its columns."""
     term = shape.term
     halves = term.halves

@@ -14,11 +14,11 @@ from bitsynth.kernel.program import Acc, Loop, Pass, Planes
 from bitsynth.sketches.popcount.counts import Count
 from bitsynth.sketches.popcount.cover import PlacedBlock
 from bitsynth.sketches.reduction import plan as reduction
-from bitsynth.sketches.reduction.plan import Constants, Plan
+from bitsynth.sketches.reduction.plan import ConstantPool, ReductionPlan
 
 
 @dataclass(frozen=True)
-class Term:
+class CountTerm:
     """One counted node of a block: it adds `weight` * count to accumulator class `coef`."""
 
     block: int
@@ -27,10 +27,10 @@ class Term:
     weight: int
 
 
-def terms(blocks: Sequence[PlacedBlock], weighted: bool) -> list[Term]:
+def terms(blocks: Sequence[PlacedBlock], weighted: bool) -> list[CountTerm]:
     """The counted nodes; `weighted` counts carry the coefficient, up to the block's scale."""
     return [
-        Term(b, node, placed.scale if weighted else placed.scale * coef, coef if weighted else 1)
+        CountTerm(b, node, placed.scale if weighted else placed.scale * coef, coef if weighted else 1)
         for b, placed in enumerate(blocks)
         for coef, node in placed.form.terms
     ]
@@ -59,8 +59,8 @@ class PassBuilder:
     blocks: Sequence[PlacedBlock]
     count: Count
     weighted: bool
-    plan: Plan
-    constants: Constants
+    plan: ReductionPlan
+    constants: ConstantPool
     act_planes: list[int] = field(default_factory=list)
     wgt_planes: list[int] = field(default_factory=list)
 
@@ -105,7 +105,9 @@ class PassBuilder:
         wgts = [full_table(t, self.w_bits, placed.wgt_low, wgt_width) for t in form.wgt_planes]
         return [f"a{_index(self.act_planes, t)}" for t in acts] + [f"w{{g}}_{_index(self.wgt_planes, t)}" for t in wgts]
 
-    def _tree(self, step: Trace, values: dict[tuple[int, int, int], str], term: Term, level: int, place: int) -> str:
+    def _tree(
+        self, step: Trace, values: dict[tuple[int, int, int], str], term: CountTerm, level: int, place: int
+    ) -> str:
         """Register `place` after `level` in-loop levels: a pair of the level below, or a count."""
         if level == 0:
             return self._counted(step, self._node(step, values, term.block, place, term.node), term.weight)

@@ -26,7 +26,7 @@ Goal = Callable[[Sequence[Any]], Any]
 
 
 @dataclass(frozen=True)
-class Line:
+class ProgramLine:
     """`op` with immediate `imm` on values: 0.. are inputs, then earlier lines."""
 
     op: str
@@ -67,7 +67,7 @@ def components(instrs: Sequence[Instr], imms: Sequence[int]) -> list[Component]:
 
 def shortest(
     what: str, inputs: int, width: int, menu: Sequence[Component], goal: Goal, most: int, budget: Budget
-) -> tuple[tuple[Line, ...], tuple[str, ...]]:
+) -> tuple[tuple[ProgramLine, ...], tuple[str, ...]]:
     """The shortest program for `goal` and the lengths shown to have none; NoKernel beyond `most`."""
     names = [z3.BitVec(f"in{k}", width) for k in range(inputs)]
     full = (1 << width) - 1
@@ -89,7 +89,7 @@ def _of_length(
     goal: Goal,
     examples: list[list[int]],
     budget: Budget,
-) -> tuple[Line, ...] | None:
+) -> tuple[ProgramLine, ...] | None:
     sketch = _Sketch(length, len(names), menu)
     while True:
         system = list(sketch.wellformed)
@@ -106,7 +106,7 @@ def _of_length(
         examples.append([wrong.unsigned(n) for n in names])
 
 
-def run(program: Sequence[Line], menu: Sequence[Component], inputs: Sequence[Any]) -> Any:
+def run(program: Sequence[ProgramLine], menu: Sequence[Component], inputs: Sequence[Any]) -> Any:
     """The last value of `program`."""
     known = {(c.instr.name, c.imm): c for c in menu}
     values = list(inputs)
@@ -157,7 +157,7 @@ class _Sketch:
             values.append(result)
         return [*out, values[-1] == want]
 
-    def decode(self, model: Model) -> tuple[Line, ...]:
+    def decode(self, model: Model) -> tuple[ProgramLine, ...]:
         def chosen(pick: Sequence[Any]) -> int:
             return next(k for k, x in enumerate(pick) if model.true(x))
 
@@ -165,7 +165,7 @@ class _Sketch:
         for i in range(self.length):
             component = self.menu[chosen(self.op[i])]
             args = tuple(chosen(pick) for pick in self.args[i][: component.arity])
-            lines.append(Line(component.instr.name, component.imm, args))
+            lines.append(ProgramLine(component.instr.name, component.imm, args))
         return tuple(lines)
 
 

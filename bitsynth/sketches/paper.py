@@ -21,9 +21,9 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.kernel.program import Acc, Loop, Pass, Planes, bit_tables
 from bitsynth.sketches import cegis
-from bitsynth.sketches.cegis import Line
+from bitsynth.sketches.cegis import ProgramLine
 from bitsynth.sketches.reduction import plan as reduction
-from bitsynth.sketches.reduction.plan import Constants, Plan
+from bitsynth.sketches.reduction.plan import ConstantPool, ReductionPlan
 from bitsynth.solver.budget import Budget
 from bitsynth.solver.z3 import z3
 from bitsynth.spec.matmul import MatmulSpec
@@ -36,7 +36,7 @@ GROUPS = 4
 class PaperCompute:
     """The program of one plane pair (inputs: wgt plane, act plane) and why none is shorter."""
 
-    pair: tuple[Line, ...]
+    pair: tuple[ProgramLine, ...]
     claims: tuple[str, ...]
 
 
@@ -68,7 +68,7 @@ def _popcount(x: z3.BitVecRef) -> z3.BitVecRef:
     return total
 
 
-def build(isa: Isa, spec: MatmulSpec, found: PaperCompute, metric: Metric) -> tuple[Pass, Plan, Constants]:
+def build(isa: Isa, spec: MatmulSpec, found: PaperCompute, metric: Metric) -> tuple[Pass, ReductionPlan, ConstantPool]:
     """The pass of the paper's kernel: one row, 8 columns of 64 bits, as in its Figure 6."""
     assert isa.table.paper is not None
     most = 8 * ((1 << spec.act.bits) - 1) * ((1 << spec.wgt.bits) - 1)
@@ -78,7 +78,7 @@ def build(isa: Isa, spec: MatmulSpec, found: PaperCompute, metric: Metric) -> tu
             f"a step adds up to {most} to a byte lane, and its compute phase has byte lanes only"
         )
     plan = reduction.plan(isa, reduction.Counted(GROUPS, most, -most, menu=isa.table.paper.reduce), 1, metric)
-    constants: Constants = {}
+    constants: ConstantPool = {}
     step = Trace(isa, LinearDomain(1), constants=constants)
     blank = Register(isa.word, (0,) * isa.word.lanes)
     accs = [f"acc{r}" for r in range(plan.accs)]
@@ -106,7 +106,7 @@ def _form(isa: Isa, role: Literal["shift", "add"]) -> str:
     return f"{getattr(isa.table.paper, role)}.{isa.word!s}"
 
 
-def _step_sum(step: Trace, spec: MatmulSpec, pair: Sequence[Line], g: int, blank: Register) -> str:
+def _step_sum(step: Trace, spec: MatmulSpec, pair: Sequence[ProgramLine], g: int, blank: Register) -> str:
     """Sum of 2**(i+j) * pair(w_j, a_i) over the plane pairs, by Horner's rule on i + j."""
     total: str | None = None
     for weight in reversed(range(spec.act.bits + spec.wgt.bits - 1)):
@@ -121,14 +121,14 @@ def _step_sum(step: Trace, spec: MatmulSpec, pair: Sequence[Line], g: int, blank
     return total
 
 
-def _pair(step: Trace, pair: Sequence[Line], inputs: list[str]) -> str:
+def _pair(step: Trace, pair: Sequence[ProgramLine], inputs: list[str]) -> str:
     values = list(inputs)
     for line in pair:
         values.append(step.apply(line.op, [values[a] for a in line.args], line.imm))
     return values[-1]
 
 
-def lower_bound(spec: MatmulSpec, pair: Sequence[Line]) -> int:
+def lower_bound(spec: MatmulSpec, pair: Sequence[ProgramLine]) -> int:
     """Instructions a step takes at least: every pair computed, merged and accumulated."""
     pairs = spec.act.bits * spec.wgt.bits
     return pairs * len(pair) + pairs

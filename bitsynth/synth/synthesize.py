@@ -26,7 +26,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Stage:
+class SynthesisStage:
     """One line of the report: what was done, what came out, and how long it took."""
 
     name: str
@@ -40,7 +40,7 @@ class Synthesis:
     """A proved kernel, ready to be cached, and the stages that led to it."""
 
     sealed: ProvedEntry
-    stages: tuple[Stage, ...]
+    stages: tuple[SynthesisStage, ...]
 
     @property
     def entry(self) -> Entry:
@@ -52,14 +52,14 @@ class Synthesis:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class MethodResult:
     """The cheapest kernel of one method, not proved yet; `claims` say why nothing in its sketch is cheaper."""
 
     method: str
     kernel: Kernel
     claims: tuple[str, ...]
     bound: float
-    stages: tuple[Stage, ...]
+    stages: tuple[SynthesisStage, ...]
 
 
 def synthesize(
@@ -109,12 +109,12 @@ def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progre
 
 def candidates(
     isa: Isa, spec: MatmulSpec, options: KernelOptions, budget: Budget, progress: Progress = lambda what: None
-) -> tuple[list[Candidate], tuple[RunnerUp, ...]]:
+) -> tuple[list[MethodResult], tuple[RunnerUp, ...]]:
     """A kernel of every method that has one, cheapest first, and what became of the other methods.
 
     Raises NoKernel, saying why for each method, where there is none.
     """
-    found: list[Candidate] = []
+    found: list[MethodResult] = []
     lacking: list[RunnerUp] = []
     for method in (options.method,) if options.method else METHODS if options.sketch == "exact" else ("popcount",):
         progress(f"{method}: looking for kernels")
@@ -148,15 +148,15 @@ def forget() -> None:
 
 def _candidate(
     isa: Isa, spec: MatmulSpec, options: KernelOptions, method: str, budget: Budget, progress: Progress
-) -> Candidate:
+) -> MethodResult:
     if options.sketch == "paper":
-        return _paper(isa, spec, budget, progress)
+        return _paper_sketch(isa, spec, budget, progress)
     if method == "popcount":
-        return _popcount(isa, spec, options, budget, progress)
-    return _spread(isa, spec, method, options, budget)
+        return _k_in_lanes(isa, spec, options, budget, progress)
+    return _n_in_lanes(isa, spec, method, options, budget)
 
 
-def _popcount(isa: Isa, spec: MatmulSpec, options: KernelOptions, budget: Budget, progress: Progress) -> Candidate:
+def _k_in_lanes(isa: Isa, spec: MatmulSpec, options: KernelOptions, budget: Budget, progress: Progress) -> MethodResult:
     clock = _Clock()
     solved = compute.solve(isa, spec, budget, progress)
     found = f"{_many(solved.counts, 'popcount')}, {_many(solved.gates, 'gate')} a step"
@@ -165,26 +165,28 @@ def _popcount(isa: Isa, spec: MatmulSpec, options: KernelOptions, budget: Budget
     kernel = k_in_lanes.choose(isa, spec, solved.cover, options.model, options.channels)
     scale = 128 / (isa.word.lanes * kernel.k_step // kernel.slot_bytes)
     second = clock.stage("", _reduction(kernel), "minimal")
-    return Candidate("popcount", kernel, solved.claims, solved.bound * scale, (first, second))
+    return MethodResult("popcount", kernel, solved.claims, solved.bound * scale, (first, second))
 
 
-def _spread(isa: Isa, spec: MatmulSpec, method: str, options: KernelOptions, budget: Budget) -> Candidate:
+def _n_in_lanes(isa: Isa, spec: MatmulSpec, method: str, options: KernelOptions, budget: Budget) -> MethodResult:
     clock = _Clock()
     found = n_in_lanes.choose(isa, spec, method, options.model, budget, options.channels)
     stage = clock.stage(method, f"{found.term}; {_reduction(found.kernel)}", "minimal")
-    return Candidate(method, found.kernel, found.claims, found.bound, (stage,))
+    return MethodResult(method, found.kernel, found.claims, found.bound, (stage,))
 
 
-def _paper(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress) -> Candidate:
+def _paper_sketch(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress) -> MethodResult:
     """CGO 2020's two sketches with its cost, program length (`sketches.paper`)."""
     clock = _Clock()
     found = paper.solve(isa, budget, progress)
     first = clock.stage("compute", f"{len(found.pair)} instructions a plane pair", "minimal, shorter ones unsat")
     progress("reduce: trees of the paper's instruction list")
-    kernel = k_in_lanes.around(isa, spec, paper.build(isa, spec, found, cost_models.metric(isa.name, "length")))
+    kernel = k_in_lanes.single_pass_kernel(
+        isa, spec, paper.build(isa, spec, found, cost_models.metric(isa.name, "length"))
+    )
     second = clock.stage("reduce", _reduction(kernel), "minimal")
     bound = float(paper.lower_bound(spec, found.pair))
-    return Candidate("popcount", kernel, found.claims, bound, (first, second))
+    return MethodResult("popcount", kernel, found.claims, bound, (first, second))
 
 
 class _Clock:
@@ -193,9 +195,9 @@ class _Clock:
     def __init__(self) -> None:
         self.last = time.perf_counter()
 
-    def stage(self, name: str, found: str, verdict: str) -> Stage:
+    def stage(self, name: str, found: str, verdict: str) -> SynthesisStage:
         before, self.last = self.last, time.perf_counter()
-        return Stage(name, found, verdict, self.last - before)
+        return SynthesisStage(name, found, verdict, self.last - before)
 
 
 def _many(n: int, what: str) -> str:

@@ -295,7 +295,7 @@ def places(kernel: Kernel) -> list[Place]:
     out = [Place("build")] if kernel.build else []
     for index, loop in enumerate(kernel.passes):
         out += [Place("first", index)] if loop.step.first else []
-        out += [Place("step" if level == 0 else "fold", index, level) for level in range(len(loop.loops))]
+        out += [Place("step" if level == 0 else "widening", index, level) for level in range(len(loop.loops))]
         out.append(Place("flush", index))
     return out
 

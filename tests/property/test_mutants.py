@@ -158,7 +158,7 @@ def test_there_are_hundreds():
 
 
 LOOKUP = ("avx2", "lookup", 2, 2)
-PLACES = ("build", "first", "step", "fold", "flush")
+PLACES = ("build", "first", "step", "widening", "flush")
 EVERY_FIELD = {
     *("swapped", "act_bits", "w_bits", "rows", "columns", "k_step", "slot_bytes", "slots", "memory", "constant"),
     *("row_terms", "column_terms", "terms", "build", "build constant", "stage", "build load", "build store"),

@@ -111,7 +111,7 @@ def bytes_that_wrap_are_shifted_out() -> Kernel:
 
 
 def folding() -> tuple[Kernel, Pass]:
-    """A kernel of one pass whose folds leave low lanes below the high ones."""
+    """A kernel of one pass whose widenings leave low lanes below the high ones."""
     found = kernel("avx2", "lookup", 2, 1)
     (loop,) = found.passes
     assert any(taken(step) for step in loop.flush_steps)

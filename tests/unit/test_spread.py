@@ -1,4 +1,4 @@
-"""Lookup, multiply and dot: terms found by what they do, tables built, ways to the tile, first runs."""
+"""Lookup, multiply and dot: terms found by what they do, tables built, paths to the tile, first runs."""
 
 from __future__ import annotations
 
@@ -155,28 +155,28 @@ def test_an_index_that_leads_elsewhere_makes_another_table():
 
 @pytest.mark.parametrize("isa", load.names())
 @pytest.mark.parametrize("increment", [4, 12, 60])
-def test_ways_to_the_tile(isa, increment):
+def test_paths_to_the_tile(isa, increment):
     """Each lane of the accumulators ends in one of the tile; no stage holds more than its lanes can."""
     start = load.load(isa).word
-    way = stages.cheapest(load.load(isa), start, increment, 144, -2, cost_models.metric(isa, "ops"), 2)
-    assert sorted(way.order) == list(range(start.lanes))
+    path = stages.cheapest(load.load(isa), start, increment, 144, -2, cost_models.metric(isa, "ops"), 2)
+    assert sorted(path.order) == list(range(start.lanes))
     most, kind = increment, start
-    for stage in way.stages:
+    for stage in path.stages:
         most *= stage.trip_count
         assert most < 1 << kind.bits
         kind = stage.kind
     assert kind == load.load(isa).tile
-    assert [s.coef for s in way.stages[:-1]] == [-1] * (len(way.stages) - 1)
-    assert way.stages[-1].coef == -2
+    assert [s.coef for s in path.stages[:-1]] == [-1] * (len(path.stages) - 1)
+    assert path.stages[-1].coef == -2
 
 
-@pytest.mark.parametrize(("isa", "folds", "mixed"), [("avx2", 2, False), ("avx2", 3, True), ("neon", 100, False)])
-def test_low_lanes_stay_unmasked_where_that_is_cheaper(isa, folds, mixed):
-    """Each fold saves a mask, the flush takes two more; widening adds need none."""
+@pytest.mark.parametrize(("isa", "widenings", "mixed"), [("avx2", 2, False), ("avx2", 3, True), ("neon", 100, False)])
+def test_low_lanes_stay_unmasked_where_that_is_cheaper(isa, widenings, mixed):
+    """Each widening saves a mask, the flush takes two more; widening adds need none."""
     start = load.load(isa).word
-    way = stages.cheapest(load.load(isa), start, 5, folds * 51, -2, cost_models.metric(isa, "ops"), 2)
-    assert way.runs == (folds, 1)
-    assert [stage.unmix is not None for stage in way.stages] == [False, mixed]
+    path = stages.cheapest(load.load(isa), start, 5, widenings * 51, -2, cost_models.metric(isa, "ops"), 2)
+    assert path.runs == (widenings, 1)
+    assert [stage.unmix is not None for stage in path.stages] == [False, mixed]
 
 
 def test_no_way_where_a_step_already_overflows():

@@ -18,8 +18,8 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.kernel.program import STAGE_BYTES, Build
-from bitsynth.sketches.lanes.terms import Term
-from bitsynth.sketches.reduction.plan import Constants
+from bitsynth.sketches.lanes.terms import ProductTerm
+from bitsynth.sketches.reduction.plan import ConstantPool
 from bitsynth.solver.budget import Budget, Model
 from bitsynth.solver.smt import System, both, constant, either, equal
 
@@ -39,9 +39,9 @@ class Rounds:
     claims: tuple[str, ...]
 
 
-def build(isa: Isa, term: Term, load: str, store: str, rounds: Rounds) -> Build:
+def build(isa: Isa, term: ProductTerm, load: str, store: str, rounds: Rounds) -> Build:
     """The program that makes the tables `term` looks up in."""
-    constants: Constants = {}
+    constants: ConstantPool = {}
     trace = Trace(isa, LinearDomain(1), constants=constants)
     blank = Register(isa.word, (0,) * isa.word.lanes)
     table = trace.bind("x0", blank)
@@ -65,7 +65,7 @@ def _in_order(codes: int) -> tuple[int, ...]:
     return tuple(p if p < codes else -1 for p in range(STAGE_BYTES))
 
 
-def _index_of_zero(isa: Isa, term: Term) -> int | None:
+def _index_of_zero(isa: Isa, term: ProductTerm) -> int | None:
     """The greatest index, if a lookup gives 0 for it whatever the table holds."""
     greatest = (1 << isa.word.bits) - 1
     args: dict[int, list[Payload]] = {

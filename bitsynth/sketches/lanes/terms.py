@@ -36,7 +36,7 @@ _SLOT_BYTES = (1, 2, 4)
 
 
 @dataclass(frozen=True)
-class Term:
+class ProductTerm:
     """`op` on operands `row` and `column`, and `acc` where it accumulates; `add` where it does not.
 
     It covers `positions` of K; `high` does the upper half of the columns.
@@ -68,7 +68,7 @@ class Term:
 
 
 @lru_cache
-def find(isa: Isa, method: str) -> tuple[Term, ...]:
+def find(isa: Isa, method: str) -> tuple[ProductTerm, ...]:
     """The terms of a method, in the order of the instruction tables; NoKernel says what lacks."""
     every = tuple(t for instr in _candidates(isa) for t in (*_lookups(isa, instr), *_products(isa, instr)))
     found = tuple(t for t in every if t.method == method)
@@ -84,14 +84,14 @@ def _candidates(isa: Isa) -> Iterator[Instr]:
             yield instr
 
 
-def _lookups(isa: Isa, instr: Instr) -> Iterator[Term]:
+def _lookups(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
     if instr.out != isa.word or [o.type for o in instr.operands] != [isa.word] * 2:
         return
     for bits in INDEX_BITS:
         for table in (0, 1):
             if 1 << bits <= isa.word.lanes and _selects(isa, instr, bits, table):
                 for add in adders(isa, isa.word):
-                    yield Term("lookup", instr.name, None, table, 1 - table, None, 1, bits, isa.word, add)
+                    yield ProductTerm("lookup", instr.name, None, table, 1 - table, None, 1, bits, isa.word, add)
 
 
 def _selects(isa: Isa, instr: Instr, bits: int, table: int) -> bool:
@@ -113,7 +113,7 @@ def _gives(instr: Instr, rows: int, args: Sequence[Sequence[Payload]], want: Seq
         return False
 
 
-def _products(isa: Isa, instr: Instr) -> Iterator[Term]:
+def _products(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
     types = [o.type for o in instr.operands]
     bytes_ = [k for k, t in enumerate(types) if (t.bits, t.lanes) == (8, isa.word.lanes)]
     high = isa.high_half(instr)
@@ -131,7 +131,7 @@ def _products(isa: Isa, instr: Instr) -> Iterator[Term]:
                 method = "dot" if size == DOT_POSITIONS else "multiply"
                 add = None if rest else adder(isa, instr.out)
                 upper = halves[1] if len(halves) == 2 else None
-                yield Term(method, instr.name, upper, row, column, acc, size, size, instr.out, add)
+                yield ProductTerm(method, instr.name, upper, row, column, acc, size, size, instr.out, add)
 
 
 def _multiplies(isa: Isa, instr: Instr, row: int, column: int, acc: int | None, size: int, half: int) -> bool:

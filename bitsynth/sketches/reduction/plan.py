@@ -1,7 +1,7 @@
 """The reduction sketch: from counts to int32 columns.
 
 A plan has up to `PRE` levels inside the loop, one accumulating instruction, and when the
-accumulators are flushed up to `POST` levels and a finish that takes coef * sum from the
+accumulators are flushed up to `POST` levels and a write-back that takes coef * sum from the
 int32 tile. Every plan of the sketch is enumerated cheapest first (uniform-cost search
 over what the lanes hold), so the plan found is minimal inside it.
 """
@@ -23,19 +23,19 @@ from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.sketches.reduction.moves import ILLEGAL, AnyMove, Move, Signature, all_moves, arithmetic, atoms, signature
-from bitsynth.sketches.reduction.writeback import Finish, bind_tile, finish, take_from_tile
+from bitsynth.sketches.reduction.writeback import WriteBack, bind_tile, cheapest_write_back, take_from_tile
 
 PRE = 3
 POST = 3
 _GENERAL_COEF = 6
-"""Neither 1 nor a power of two: a plan is priced by the finish that takes any multiple of its sums."""
+"""Neither 1 nor a power of two: a plan is priced by the write-back that takes any multiple of its sums."""
 _ROUNDING = 1e-9
-Flush = tuple[float, tuple[AnyMove, ...], tuple[int, ...], Finish]
-Constants = dict[tuple[VecType, tuple[int, ...]], Constant]
+Flush = tuple[float, tuple[AnyMove, ...], tuple[int, ...], WriteBack]
+ConstantPool = dict[tuple[VecType, tuple[int, ...]], Constant]
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReductionPlan:
     """A reduction of `given`, found by `plan`."""
 
     given: Counted
@@ -86,11 +86,11 @@ def start(isa: Isa, given: Counted) -> tuple[Trace, list[str]]:
 
 
 @lru_cache
-def plan(isa: Isa, given: Counted, steps: int, metric: Metric) -> Plan:
+def plan(isa: Isa, given: Counted, steps: int, metric: Metric) -> ReductionPlan:
     """The cheapest plan when an accumulator's lane grows within `given`'s range, for `steps` steps."""
     if given.groups * isa.word.lanes // 8 % isa.tile.lanes:
         raise NoKernel(f"{isa.name}: {given.groups} registers do not fill the int32 tile")
-    best: Plan | None = None
+    best: ReductionPlan | None = None
     for bound, pre, instr, lanes in _loops(isa, given, steps, metric):
         most = _key(best, steps)[0] if best else float("inf")
         if bound >= most:
@@ -103,7 +103,7 @@ def plan(isa: Isa, given: Counted, steps: int, metric: Metric) -> Plan:
     return best
 
 
-def _key(p: Plan, steps: int) -> tuple[float, int]:
+def _key(p: ReductionPlan, steps: int) -> tuple[float, int]:
     return p.in_loop * steps + p.cost, p.accs
 
 
@@ -165,7 +165,7 @@ def _plans(
     steps: int,
     metric: Metric,
     most: float,
-) -> Iterator[Plan]:
+) -> Iterator[ReductionPlan]:
     """Cheaper and cheaper plans with this loop, for all that may cost no more than `most`."""
     in_loop = len(lanes) * metric(instr)
     count = len(lanes)
@@ -184,7 +184,7 @@ def _plans(
             cost, post, slots, _ = found
             best = (cost + zeroing) * flushes
             accs, per_flush = len(lanes), cost + zeroing
-            yield Plan(given, pre, instr.name, accs, instr.out, post, slots, in_loop, per_flush, flushes)
+            yield ReductionPlan(given, pre, instr.name, accs, instr.out, post, slots, in_loop, per_flush, flushes)
 
 
 def _flush_counts(steps: int) -> list[int]:
@@ -227,7 +227,7 @@ def _flush(
 def cheapest_flush(
     trace: Trace, names: list[str], coef: int, metric: Metric, target: VecType, ceiling: float = float("inf")
 ) -> Flush | None:
-    """The cheapest way to take coef * sums from registers of type `target`: cost, levels, slot order, finish.
+    """The cheapest way to take coef * sums from registers of type `target`: cost, levels, slot order, write-back.
 
     Only what is cheaper than `ceiling` need be found.
     """
@@ -245,9 +245,9 @@ def cheapest_flush(
         if sig in seen:
             continue
         seen.add(sig)
-        finished = finish(trace, names, coef, metric, target)
-        if finished and (goal is None or cost + finished[0] < goal[0]):
-            goal = (cost + finished[0], levels, finished[2], finished[1])
+        found = cheapest_write_back(trace, names, coef, metric, target)
+        if found and (goal is None or cost + found[0] < goal[0]):
+            goal = (cost + found[0], levels, found[2], found[1])
             ceiling = min(ceiling, goal[0])
         if len(levels) < POST:
             for move in all_moves(isa):
@@ -267,7 +267,7 @@ def after_loop(isa: Isa, added: Sequence[Lanes], kind: VecType, period: int) -> 
     return trace, names
 
 
-def flush_trace(isa: Isa, plan: Plan, names: Sequence[str], constants: Constants, first: int) -> Trace:
+def flush_trace(isa: Isa, plan: ReductionPlan, names: Sequence[str], constants: ConstantPool, first: int) -> Trace:
     """A trace in which `names` hold what the plan's accumulators hold when they are flushed."""
     trace, counted = start(isa, replace(plan.given, most=1, least=min(0, plan.given.least)))
     for level in plan.pre:
@@ -317,7 +317,7 @@ def _width(sig: Signature) -> int:
 
 
 def flush_program(
-    isa: Isa, plan: Plan, classes: Mapping[int, Sequence[str]], constants: Constants, metric: Metric
+    isa: Isa, plan: ReductionPlan, classes: Mapping[int, Sequence[str]], constants: ConstantPool, metric: Metric
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Program lines and final tile registers: per class of accumulators, coef * sum taken from the tile."""
     tile = [f"c{r}" for r in range(len(plan.slots) // isa.tile.lanes)]
@@ -329,18 +329,18 @@ def flush_program(
         sums: Sequence[str] = names
         for level in plan.post:
             sums = level.apply(trace, sums)
-        tile = take_from_tile(trace, _best_finish(isa, plan, coef, metric), sums, coef, tile)
+        tile = take_from_tile(trace, _best_write_back(isa, plan, coef, metric), sums, coef, tile)
         program += trace.steps
     return tuple(map(str, program)), tuple(tile)
 
 
 @lru_cache
-def _best_finish(isa: Isa, plan: Plan, coef: int, metric: Metric) -> Finish:
-    """The cheapest finish of the plan's sums for `coef`."""
+def _best_write_back(isa: Isa, plan: ReductionPlan, coef: int, metric: Metric) -> WriteBack:
+    """The cheapest write-back of the plan's sums for `coef`."""
     trace = flush_trace(isa, plan, [f"acc{r}" for r in range(plan.accs)], {}, 0)
     sums: Sequence[str] = [f"acc{r}" for r in range(plan.accs)]
     for level in plan.post:
         sums = level.apply(trace, sums)
-    if (best := finish(trace, sums, coef, metric, isa.tile)) is None:
+    if (best := cheapest_write_back(trace, sums, coef, metric, isa.tile)) is None:
         raise NoKernel(f"{isa.name}: no instruction takes {coef} times a sum from the tile")
     return best[1]

@@ -1,4 +1,4 @@
-"""The last step of a flush: coef * sum taken from the int32 tile, or from wider accumulators, lane by lane.
+"""The write-back that ends a flush: coef * sum taken from the int32 tile, or from wider accumulators, lane by lane.
 
 A negative coefficient adds.
 """
@@ -21,7 +21,7 @@ _MOST_REGISTERS = 8
 
 
 @dataclass(frozen=True)
-class Finish:
+class WriteBack:
     """tile - coef * sum: an optional scaling instruction, then one that subtracts.
 
     A `fused` one multiplies. Where it adds up `parts` products of narrower lanes, it is run
@@ -35,15 +35,15 @@ class Finish:
     parts: int = 1
 
 
-def finish(
+def cheapest_write_back(
     trace: Trace, names: Sequence[str], coef: int, metric: Metric, kind: VecType
-) -> tuple[float, Finish, tuple[int, ...]] | None:
+) -> tuple[float, WriteBack, tuple[int, ...]] | None:
     """The cheapest way to take coef * sum from registers of `kind`; None unless every lane is a whole column."""
     held = [lane for _, lanes in signature(trace, names) for lane in lanes if lane]
     if len(held) != len({slot for slot, _ in held}):
         return None
-    best: tuple[float, Finish, tuple[int, ...]] | None = None
-    for option in finishes(trace.isa, coef, kind):
+    best: tuple[float, WriteBack, tuple[int, ...]] | None = None
+    for option in write_backs(trace.isa, coef, kind):
         if trace.isa[option.op].operands[1].type.bits != trace.registers[names[0]].type.bits:
             continue
         cost = _cost(trace.isa, option, len(names), metric)
@@ -60,8 +60,8 @@ def finish(
     return best
 
 
-def _cost(isa: Isa, option: Finish, registers: int, metric: Metric) -> float:
-    """What the finish of `registers` sums costs."""
+def _cost(isa: Isa, option: WriteBack, registers: int, metric: Metric) -> float:
+    """What the write-back of `registers` sums costs."""
     ops = [op for op in (option.scale, option.op, option.high) if op]
     return registers * option.parts * sum(metric(isa[op]) for op in ops)
 
@@ -75,10 +75,10 @@ def bind_tile(trace: Trace, kind: VecType) -> list[str]:
 
 
 @lru_cache
-def finishes(isa: Isa, coef: int, kind: VecType) -> tuple[Finish, ...]:
-    """Candidate finishes for `coef`: fused multiplication, or scaling first."""
+def write_backs(isa: Isa, coef: int, kind: VecType) -> tuple[WriteBack, ...]:
+    """Candidate write-backs for `coef`: fused multiplication, or scaling first."""
     size = abs(coef)
-    out: list[Finish] = []
+    out: list[WriteBack] = []
     scales = [None] if size == 1 else [i.name for i in arithmetic(isa) if i.out == kind and _scales(i, size)]
     for instr in arithmetic(isa):
         if not _alike(instr.out, kind) or instr.imm or not _alike(instr.operands[0].type, kind):
@@ -86,9 +86,9 @@ def finishes(isa: Isa, coef: int, kind: VecType) -> tuple[Finish, ...]:
         high = isa.high_half(instr)
         if len(instr.operands) == 3:
             ratio = instr.operands[1].type.lanes // kind.lanes
-            out += [Finish(None, instr.name, high, True, parts) for parts in sorted({1, ratio})]
+            out += [WriteBack(None, instr.name, high, True, parts) for parts in sorted({1, ratio})]
         elif len(instr.operands) == 2:
-            out += [Finish(scale, instr.name, high, False) for scale in scales]
+            out += [WriteBack(scale, instr.name, high, False) for scale in scales]
     unique = {(*(op and isa[op].lane for op in (f.scale, f.op)), f.parts): f for f in reversed(out)}
     return tuple(f for f in out if f in unique.values())
 
@@ -105,8 +105,8 @@ def _scales(instr: Instr, coef: int) -> bool:
     return len(instr.operands) == 2 and all(o.type == instr.out for o in instr.operands)
 
 
-def take_from_tile(trace: Trace, option: Finish, names: Sequence[str], coef: int, tile: Sequence[str]) -> list[str]:
-    """Run the finish; returns the new tile registers."""
+def take_from_tile(trace: Trace, option: WriteBack, names: Sequence[str], coef: int, tile: Sequence[str]) -> list[str]:
+    """Run the write-back; returns the new tile registers."""
     out: list[str] = []
     free = iter(tile)
     for name in names:
@@ -120,8 +120,8 @@ def take_from_tile(trace: Trace, option: Finish, names: Sequence[str], coef: int
     return out
 
 
-def _factors(trace: Trace, option: Finish, op: str, part: int, coef: int) -> list[str]:
-    """The constant a fused finish multiplies by: the coefficient where lanes are of `part`."""
+def _factors(trace: Trace, option: WriteBack, op: str, part: int, coef: int) -> list[str]:
+    """The constant a fused write-back multiplies by: the coefficient where lanes are of `part`."""
     if not option.fused:
         return []
     kind = trace.isa[op].operands[-1].type
