@@ -92,8 +92,10 @@ def with_sums(rows: Sequence[Row]) -> Iterator[Row]:
     for config in dict.fromkeys(row.config for row in rows):
         some = [row for row in rows if row.config == config]
         yield from some
-        forms = [[getattr(row, form) for row in some] for form in ("paper", "kept", "bitsynth", "packing")]
-        yield Row(config, SUM, "", *map(total, forms), sum(row.floor for row in some))
+        counts = {
+            form: total([getattr(row, form) for row in some]) for form in ("paper", "kept", "bitsynth", "packing")
+        }
+        yield Row(config, SUM, "", **counts, floor=sum(row.floor for row in some))
 
 
 def total(counts: Sequence[Counts]) -> Counts:

@@ -142,7 +142,7 @@ def main() -> int:
     require_native(load(given.isa).table)
     configs = [given.only] if given.only else report.LAYER_WIDTHS
     basis = report.layers_basis(given.isa, configs)
-    rows = [r for config in configs for r in measured(given.isa, *config, given.rounds, given.rest)]
+    rows = [r for a, w in configs for r in measured(given.isa, a, w, given.rounds, given.rest)]
     found = figures(rows)
     plain = {"rows": [asdict(r) for r in rows], "figures": [asdict(f) for f in found]}
     facts = report.facts(basis, [given.isa], **plain)

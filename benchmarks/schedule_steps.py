@@ -107,7 +107,7 @@ def main() -> int:
     require_native(load(given.isa).table)
     configs = [given.only] if given.only else report.LAYER_WIDTHS
     basis = report.layers_basis(given.isa, configs)
-    rows = [row for config in configs for row in measured(given.isa, *config, given.rounds)]
+    rows = [row for a, w in configs for row in measured(given.isa, a, w, given.rounds)]
     facts = report.facts(basis, [given.isa], rows=[asdict(row) for row in rows])
     if given.results:
         write(given.results, facts, rows)

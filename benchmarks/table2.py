@@ -69,10 +69,12 @@ def measure(act_bits: int, w_bits: int) -> Row:
     """Both sketches, cold."""
     spec = MatmulSpec.plain("neon", act_bits, w_bits)
     paper, exact = cold(spec, KernelOptions(sketch="paper")), cold(spec, KernelOptions())
-    seconds = [stage.seconds for stage in paper.stages]
+    compute, reduction, verify = (stage.seconds for stage in paper.stages)
     return Row(
         f"A{act_bits}W{w_bits}",
-        *seconds,
+        compute,
+        reduction,
+        verify,
         paper.seconds,
         PAPER[act_bits, w_bits][3],
         paper.entry.cost.ops_per_128_mac,

@@ -8,7 +8,7 @@ import pytest
 from bitsynth import matmul
 from bitsynth.host import features
 from bitsynth.isa.load import load
-from bitsynth.proof import checker
+from bitsynth.kernel.wellformed import forms_used
 from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
 from bitsynth.spec.options import KernelOptions
 from bitsynth.synth.synthesize import synthesize
@@ -38,7 +38,7 @@ def check(kernel):
 def run(isa, model, widths):
     kernel = solved(isa, model, *widths)
     assert kernel.cost.minimal
-    used = load(isa).requirements(checker.forms_used(load(isa), kernel.entry.kernel))
+    used = load(isa).requirements(forms_used(load(isa), kernel.entry.kernel))
     if model in load(isa).table.cpu:
         assert model in kernel.cost.cycles
     for flag in used.macros:
@@ -65,4 +65,4 @@ def test_a_cpu_without_the_feature_has_no_cycles():
     kernel = solved("avx512", "ops", 1, 1)
     assert "skylakex" not in kernel.cost.cycles
     assert "__AVX512VPOPCNTDQ__" in kernel.source
-    assert "vpopcntdq" in {load("avx512")[op].feature for op in checker.forms_used(load("avx512"), kernel.entry.kernel)}
+    assert "vpopcntdq" in {load("avx512")[op].feature for op in forms_used(load("avx512"), kernel.entry.kernel)}

@@ -1,5 +1,7 @@
 """Sizes that 32-bit code cannot hold: each is told, refused, and nothing is written."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -16,7 +18,12 @@ from bitsynth.run.runner import runner_for
 ISA, OTHER = "armv7_neon", {"x86_64": "avx2", "aarch64": "neon"}[arch()]
 MOST = (1 << 31) - 1
 """Bytes an object has at most there."""
-QUIET = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}
+QUIET: dict[str, Any] = {
+    "deadline": None,
+    "derandomize": True,
+    "database": None,
+    "suppress_health_check": list(HealthCheck),
+}
 SIZE = st.integers(0, 31).flatmap(lambda bits: st.integers(1 << bits, (2 << bits) - 1))
 KERNELS = [
     bitsynth.get_kernel(ISA, 2, 1),

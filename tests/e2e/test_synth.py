@@ -158,6 +158,6 @@ def test_a_kernel_for_a_processor():
 )
 def test_kernels_that_are_not_cached(options, said, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    monkeypatch.setattr(kernels.paths, "shipped_kernels", lambda: tmp_path)
+    monkeypatch.setattr(paths, "shipped_kernels", lambda: tmp_path)
     with pytest.raises(SpecError, match=said):
         get_kernel("avx2", 4, 3, **options)

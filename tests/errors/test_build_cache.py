@@ -93,17 +93,27 @@ def rewrite(path, data):
     path.write_bytes(data)
 
 
+def replace_by_pipe(path):
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+def replace_folder_by_file(path):
+    shutil.rmtree(path)
+    rewrite(path, b"")
+
+
 DAMAGE = {
     "emptied": lambda p: rewrite(p, b""),
     "truncated": lambda p: rewrite(p, p.read_bytes()[:5000]),
     "one bit": lambda p: rewrite(p, p.read_bytes()[:-1] + bytes([p.read_bytes()[-1] ^ 1])),
     "no library": Path.unlink,
     "a folder": lambda p: (p.unlink(), p.mkdir()),
-    "a pipe": lambda p: (p.unlink(), os.mkfifo(p, 0o600)),
+    "a pipe": replace_by_pipe,
     "no digest": lambda p: (p.parent / "sha256").unlink(),
     "another digest": lambda p: rewrite(p.parent / "sha256", b"0" * 64),
     "binary digest": lambda p: rewrite(p.parent / "sha256", b"\xff\xfe"),
-    "a file for the entry": lambda p: (shutil.rmtree(p.parent), rewrite(p.parent, b"")),
+    "a file for the entry": lambda p: replace_folder_by_file(p.parent),
 }
 
 

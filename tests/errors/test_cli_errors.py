@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,7 +24,7 @@ from bitsynth.isa import load
 from bitsynth.proof import checker
 from bitsynth.sketches.popcount import compute
 from bitsynth.store import kernels
-from bitsynth.store.entry import Entry
+from bitsynth.store.entry import FORMAT, Entry
 
 KNOWN = ", ".join(load.names())
 WIDTHS = ["--act-bits", "1", "--w-bits", "1"]
@@ -317,7 +318,7 @@ def flipped(data):
 
 
 def of_another_version(data):
-    return data.replace(b'"format": %d' % kernels.FORMAT, b'"format": 999')
+    return data.replace(b'"format": %d' % FORMAT, b'"format": 999')
 
 
 BROKEN = {
@@ -516,7 +517,8 @@ class Converted:
 def test_an_interrupt_that_became_another_exception(capsys, monkeypatch):
     """Ctypes says ArgumentError where an argument's conversion is interrupted."""
     function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(lambda x: x)
-    function.argtypes = [Converted]
+    convert: Any = Converted
+    function.argtypes = [convert]
     monkeypatch.setattr(checker, "check", lambda *args, **more: function(1))
     assert main(SYNTH) == 130
     assert capsys.readouterr() == ("", "interrupted\n")

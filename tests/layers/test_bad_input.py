@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds, pack, packed_words, unpack
 from bitsynth.layers import conv as conv_module
+from bitsynth.layers.library import library as compile_library
 from bitsynth.layers.pool import MOST_THREADS
 from bitsynth.layers.schedule import LayerSchedule
 
@@ -93,7 +95,10 @@ REFUSED = {
         lambda: conv(schedule=msgspec.structs.replace(SCHEDULE, bit_axis="outer")),
         "can be inner, not 'outer'",
     ),
-    "schedule block": (lambda: LayerSchedule("avx2", "lookup", 64, gather="direct", block_rows=0.5), "block_rows"),
+    "schedule block": (
+        lambda: LayerSchedule("avx2", "lookup", 64, gather="direct", block_rows=0.5),  # type: ignore[arg-type]
+        "block_rows",
+    ),
     "schedule of no kernel": (
         lambda: conv(schedule=LayerSchedule("avx2", "dot", 64, gather="direct")),
         "is not cached",
@@ -152,7 +157,7 @@ REFUSED = {
     "bound type": (lambda: conv().bound(CODES.astype(np.int64)), "want uint8 codes, not int64"),
     "bound features": (lambda: dense().bound(CODES), "want activations (N, 3)"),
     "schedule order": (
-        lambda: LayerSchedule("avx2", "lookup", 64, "direct", columns_first=1),
+        lambda: LayerSchedule("avx2", "lookup", 64, "direct", columns_first=1),  # type: ignore[arg-type]
         "columns_first of a schedule",
     ),
     "dense weight ragged": (lambda: dense([[1], [1, 1]]), "weight is not an array: rows of different lengths"),
@@ -269,7 +274,8 @@ def test_packed_codes_come_back(bits, channels, seed):
 def test_threads_of_python_share_a_layer():
     rng = np.random.default_rng(2)
     layer, inputs = conv(rng.integers(-2, 2, (64, 64, 3, 3))), rng.integers(-1, 2, (4, 1, 30, 30, 64))
-    want, wrong = [layer(x) for x in inputs], []
+    want = [layer(x) for x in inputs]
+    wrong: list[Any] = []
 
     def repeat(i):
         wrong.extend(i for _ in range(20) if (layer(inputs[i]) != want[i]).any())
@@ -285,13 +291,12 @@ def test_threads_of_python_share_a_layer():
 def test_a_layer_does_not_wait_for_another_that_compiles(monkeypatch):
     compiling, go_on = threading.Event(), threading.Event()
     slow, quick = conv(), conv(W[:2])
-    real = conv_module.library
 
     def library(kernel):
         if threading.current_thread() is not threading.main_thread():
             compiling.set()
             assert go_on.wait(60)
-        return real(kernel)
+        return compile_library(kernel)
 
     monkeypatch.setattr(conv_module, "library", library)
     thread = threading.Thread(target=slow, args=(X,))
@@ -305,6 +310,7 @@ def test_a_layer_does_not_wait_for_another_that_compiles(monkeypatch):
 FORK = """
 import os, numpy as np
 from bitsynth.layers import Conv2d
+from bitsynth.layers.library import library as compile_library
 from bitsynth.layers.schedule import LayerSchedule
 schedule = LayerSchedule("avx2", "lookup", 64, gather="direct")
 layer = Conv2d(np.ones((70, 64, 3, 3), int), 2, 1, schedule=schedule, threads=3)

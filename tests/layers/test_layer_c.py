@@ -4,6 +4,7 @@ import subprocess
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def written(case, path, cut=0, change=0):
 
 def drawn(m, folder, count, threads=(1, 2, 3, 4)):
     """Files of `count` cases."""
-    made = []
+    made: list[Any] = []
 
     @settings(max_examples=count, **QUIET)
     @given(case=cases([m]))

@@ -8,6 +8,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -160,7 +161,7 @@ def test_the_pool_of_a_number_cannot_be_closed(threads):
 def test_threads_of_python_take_turns(shared):
     rng = np.random.default_rng(0)
     layers = [replace(SMALL, machine=m, threads=shared).prepared() for m in KERNELS for _ in range(2)]
-    wrong = []
+    wrong: list[int] = []
 
     def repeat(i):
         layer, x, want = layers[i % len(layers)]
@@ -176,7 +177,8 @@ def test_threads_of_python_take_turns(shared):
 
 def test_closing_waits_for_the_layer_that_runs():
     """Whoever comes later is told."""
-    pool, ends = Pool(3), []
+    pool = Pool(3)
+    ends: list[Any] = []
     layer, x, want = replace(SMALL, image=(40, 40), threads=pool).prepared()
 
     def repeat():
@@ -214,13 +216,16 @@ REFUSED = {
     "none": (lambda: Pool(0), "threads must be a whole number from 1 to"),
     "many": (lambda: Pool(MOST_THREADS + 1), "threads must be"),
     "true": (lambda: Pool(True), "threads must be"),
-    "words": (lambda: Pool("2"), "threads must be"),
-    "a pool": (lambda: Pool(Pool(2)), "threads must be"),
+    "words": (lambda: Pool("2"), "threads must be"),  # type: ignore[arg-type]
+    "a pool": (lambda: Pool(Pool(2)), "threads must be"),  # type: ignore[arg-type]
     "a closed pool entered": (lambda: closed().__enter__(), "closed> runs no layer"),
     "a layer of a closed pool": (lambda: replace(SMALL, threads=closed()).prepared(), "closed> runs no layer"),
     "a layer whose pool was closed": (lambda: ran_before(3), "closed> runs no layer"),
     "a layer whose pool of one was closed": (lambda: ran_before(1), "closed> runs no layer"),
-    "a layer of the class": (lambda: replace(SMALL, threads=Pool).prepared(), "or a layer's Pool, not <class"),
+    "a layer of the class": (
+        lambda: replace(SMALL, threads=Pool).prepared(),  # type: ignore[arg-type]
+        "or a layer's Pool, not <class",
+    ),
     "a layer of None": (lambda: replace(SMALL, threads=None).prepared(), "or a layer's Pool, not None"),
 }
 

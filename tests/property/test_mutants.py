@@ -74,7 +74,7 @@ REFUSED = {
 @pytest.fixture(scope="module")
 def totals(request):
     """What became of the mutants, printed when the last one is done."""
-    counts = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     yield counts
     lines = [f"mutants: {isa}: {n} {verdict}" for (isa, verdict), n in sorted(counts.items())]
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -123,7 +124,7 @@ def test_rounds_are_interleaved(monkeypatch):
 
         return run
 
-    monkeypatch.setattr(timing.time, "thread_time_ns", lambda: now[0])
+    monkeypatch.setattr(time, "thread_time_ns", lambda: now[0])
     a, b = (loops.Loop(n, n, (), 1, 1, 1, None) for n in "ab")
     monkeypatch.setattr(loops.Loop, "repeat", lambda self, calls: job(self.name, {"a": 10, "b": 20}[self.name])(calls))
     samples = timing.interleaved([a, b], job("clock", 16), 3, lambda *done: heard.append(done))
@@ -139,7 +140,8 @@ def row(name, bits, cycles, speed):
     return Row(
         name,
         "popcount",
-        *bits,
+        bits[0],
+        bits[1],
         "4x8x32",
         576,
         12800,

@@ -3,12 +3,13 @@
 import csv
 import io
 import json
+import time
+from typing import Any
 
 import numpy as np
 import pytest
 from suites import quick
 
-from bitsynth.bench import burst as bursts
 from bitsynth.bench.burst import burst
 from bitsynth.bench.contender import Local
 from bitsynth.bench.layers import SUM, Report, measure, rows
@@ -46,14 +47,15 @@ def test_layers_are_the_papers():
 
 @pytest.mark.parametrize(("threads", "clock", "first"), [(1, "thread_time_ns", 30), (2, "perf_counter_ns", 1010)])
 def test_every_call_is_timed_by_its_clock(monkeypatch, threads, clock, first):
-    now, calls = [0], []
+    now = [0]
+    calls: list[int] = []
 
     def call():
         calls.append(len(calls))
         now[0] += 10 * len(calls)
 
     for name in ("thread_time_ns", "perf_counter_ns"):
-        monkeypatch.setattr(bursts.time, name, (lambda: now[0]) if name == clock else None)
+        monkeypatch.setattr(time, name, (lambda: now[0]) if name == clock else None)
     assert burst(call, 3, threads) == [first, first + 10, first + 20]
 
 
@@ -69,7 +71,7 @@ def test_contenders_take_turns():
             return [next(self.times), 1000]
 
     heard = []
-    some = [Fake("a", "fp32", (8, 6, 8, 6)), Fake("b", "bitsynth", (4, 2, 2, 1))]
+    some: list[Any] = [Fake("a", "fp32", (8, 6, 8, 6)), Fake("b", "bitsynth", (4, 2, 2, 1))]
     found = measure(some, ["C2", "C3"], 2, 5, lambda *done: heard.append(done))
     assert order == [(n, layer, 5) for layer in ("C2", "C3") for n in "ab"] * 2
     assert heard == [("measuring, rounds", 1, 2), ("measuring, rounds", 2, 2)]

@@ -4,6 +4,7 @@ import json
 import os
 from contextlib import ExitStack
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ def test_a_worker_prepares_and_times():
     variants = {"good": "fp32", "wrong": "fp32", "broken": "int8"}
     package = SimpleNamespace(VARIANTS=variants, start=lambda threads: {"threads": threads}, prepare=prepare)
     asked = [["C12"], {"variant": "good", "layer": "C12", "repeats": 3}]
-    said = []
+    said: list[Any] = []
     worker.serve(package, 2, map(json.dumps, asked), said.append)
     first, times = said
     assert first["about"] == {"threads": 2}
@@ -149,7 +150,7 @@ for line in sys.stdin:
 def test_a_report_beside_peers(fake, monkeypatch):
     fake(TIMED)
     monkeypatch.setattr(start, "_missing", lambda package: "")
-    mine = SimpleNamespace(name="A1W1", kind="bitsynth", time=lambda layer, repeats: [10] * repeats)
+    mine: Any = SimpleNamespace(name="A1W1", kind="bitsynth", time=lambda layer, repeats: [10] * repeats)
     heard = []
     found = beside_peers(
         "avx2", 1, [mine], ["torch", "onnxruntime"], ["C11", "C12"], 2, 3, lambda *said: heard.append(said)

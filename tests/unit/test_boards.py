@@ -2,6 +2,7 @@
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,8 @@ def told():
 
 @pytest.fixture
 def boards(told):
-    return Boards([Pretended("left"), Pretended("right")], told.append)
+    pretended: list[Any] = [Pretended("left"), Pretended("right")]
+    return Boards(pretended, told.append)
 
 
 def failing(*hosts):
@@ -88,8 +90,9 @@ def test_none_is_left(boards, way):
 
 
 def test_a_single_board_speaks_for_itself():
+    alone: list[Any] = [Pretended("left")]
     with pytest.raises(ToolError, match=r"^left is gone$"):
-        Boards([Pretended("left")], pytest.fail).each(failing("left"))
+        Boards(alone, pytest.fail).each(failing("left"))
 
 
 @pytest.mark.parametrize("error", [Refuted, KeyboardInterrupt])
@@ -149,8 +152,7 @@ def test_a_schedule_takes_too_long_only_on_a_board_that_is_there(gone, kind, sai
     monkeypatch.setattr(board_measurer, "compile_program", list)
     task = TuningTask("avx2", 2, 1, Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (4, 4), 1)
     operands, default = Operands(task), space(task).priors[0]
+    late: Any = Late(gone)
     with pytest.raises(kind) as caught:
-        board_measurer.Board(Late(gone), operands, board_measurer.default_work(operands, default), 5).measure(
-            default, 1
-        )
+        board_measurer.Board(late, operands, board_measurer.default_work(operands, default), 5).measure(default, 1)
     assert str(caught.value) == said

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -325,7 +326,7 @@ def test_a_qemu_that_does_not_work(monkeypatch, tmp_path, script):
 
 def test_qemu_leaves_no_process(monkeypatch):
     isa = place(monkeypatch, "neon", "qemu")
-    made = runner_for(isa, toolchain.compile_for(isa, SOURCES))
+    made: Any = runner_for(isa, toolchain.compile_for(isa, SOURCES))
     tool = made._machine._process
     assert tool.poll() is None
     del made

@@ -13,7 +13,7 @@ CLANG_FORMAT = Path(sysconfig.get_path("scripts")) / "clang-format"
 def changes(files):
     """What clang-format would change in these C files."""
     style = f"--style=file:{ROOT / '.clang-format'}"
-    command = [CLANG_FORMAT, style, "--dry-run", *map(str, files)]
+    command = [str(CLANG_FORMAT), style, "--dry-run", *map(str, files)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
 

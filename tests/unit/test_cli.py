@@ -579,7 +579,7 @@ def test_a_reader_that_goes_away_is_no_error():
 
 
 COMMANDS = [["--help"], [], ["--version"], ["list"], ["isa", "list"], ["isa", "show", "avx2"], ["show", "--help"]]
-COMMANDS += [[name, "--help"] for name in typer.main.get_command(app).commands]
+COMMANDS += [[name, "--help"] for name in typer.main.get_group(app).commands]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

@@ -10,14 +10,15 @@ import pytest
 
 from bitsynth.cli import explore_report, main
 from bitsynth.errors import SpecError
-from bitsynth.synth import survey
+from bitsynth.spec.options import METHODS
+from bitsynth.synth import survey, synthesize
 from bitsynth.synth.survey import Cell, Map, Plan, Rival
 
 SMALL = ["--isa", "avx2", "--act-bits", "1-2", "--w-bits", "1", "--jobs", "1"]
 
 
 def plan(method, cycles, why="", bits=(1, 1)):
-    return Plan(*bits, method, cycles, "4x8x64" if cycles else "", why, 0.5)
+    return Plan(bits[0], bits[1], method, cycles, "4x8x64" if cycles else "", why, 0.5)
 
 
 def rival(peak):
@@ -77,7 +78,7 @@ def test_small_map(capsys, tmp_path):
     for cell in only["cells"]:
         costs = [k["cycles"] for k in cell["kernels"]]
         assert costs == sorted(costs)
-        assert {k["method"] for k in cell["kernels"]} | cell["without_kernel"].keys() == set(survey.METHODS)
+        assert {k["method"] for k in cell["kernels"]} | cell["without_kernel"].keys() == set(METHODS)
         assert cell["winner"] == cell["kernels"][0]["method"]
         assert cell["times_int8"] == pytest.approx(2.0 / costs[0], abs=1e-3)
     for suffix in ("png", "svg"):
@@ -92,7 +93,7 @@ def test_no_kernel_by_any_method_is_a_cell():
 
 def test_a_method_that_takes_too_long_is_left_out(monkeypatch):
     monkeypatch.setattr(survey, "LIMIT", 0.05)
-    monkeypatch.setattr(survey.synthesize, "candidates", lambda *args: time.sleep(20))
+    monkeypatch.setattr(synthesize, "candidates", lambda *args: time.sleep(20))
     start = time.perf_counter()
     (cell,) = survey.survey("neon", "", [1], [1], workers=1, methods=("lookup",)).cells
     assert cell.plans[0].why == "not planned within 0.05 s"

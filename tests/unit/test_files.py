@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,7 +124,8 @@ def test_a_file_that_was_taken_for_left_behind_is_written_again(tmp_path, monkey
     """A sweeper may come between the making of a file and its lock."""
     from bitsynth import files
 
-    real, swept = files._is_ours, []
+    real = files._is_ours
+    swept: list[Any] = []
 
     def sweep_first(file):
         if not swept:

@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 from suites import quick
 
 from bitsynth import toolchain
@@ -29,7 +30,9 @@ def size_of(kernel, compiler):
     """Bytes of the microkernel's machine code."""
     files = {f"{kernel.name}.h": kernel.header, f"{kernel.name}.c": kernel.source}
     with toolchain.compile_for(load(kernel.spec.isa), files, needs=kernel.needs, compiler=compiler).open("rb") as file:
-        (symbol,) = ELFFile(file).get_section_by_name(".dynsym").get_symbol_by_name(kernel.name)
+        table = ELFFile(file).get_section_by_name(".dynsym")
+        assert isinstance(table, SymbolTableSection)
+        (symbol,) = table.get_symbol_by_name(kernel.name)
         return symbol["st_size"]
 
 

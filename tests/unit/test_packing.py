@@ -42,7 +42,7 @@ def with_a_cancelled_input():
 
 def dense(kernel, spec, weight, codes):
     """The dense layer of codes `weight` (OC, IC) and `codes` (N, IC) around any kernel, through the C runtime."""
-    geometry = Geometry(*weight.shape[::-1], 1, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+    geometry = Geometry(weight.shape[1], weight.shape[0], 1, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
     numbers, data = constants(kernel, spec, geometry, weight[..., None, None], "direct").blob()
     numbers[-3:] = 1, 1, len(codes)
     c, isa = CSource(on_record(kernel), spec), load(kernel.isa)

@@ -17,8 +17,9 @@ SMALL = Layer("small", 5, 72, 20, 3, 1)
 PAPER = LayerSchedule("neon", "popcount", 0, "direct", sketch="paper", flush_steps=1)
 
 
-def executed(act_bits, w_bits, schedule):
+def executed(widths, schedule):
     """Instructions of the layer under unicorn, its sums checked."""
+    act_bits, w_bits = widths
     made, codes = layer_of(SMALL, "neon", act_bits, w_bits, 1, schedule), codes_of(SMALL, act_bits)
     made._runner = runner_for(load.load("neon"), compiled(made.kernel), needs=made.kernel.needs, count=True)
     call, out = made.bound(codes)
@@ -34,8 +35,8 @@ def emulated(monkeypatch):
 
 @pytest.mark.parametrize("widths", quick([(2, 1)], of=[(1, 1), (2, 1), (2, 2)]), ids=str)
 def test_the_papers_form_is_exact_and_executes_more(widths):
-    ours, paper = executed(*widths, None), executed(*widths, PAPER)
-    assert ours < executed(*widths, LayerSchedule("neon", "popcount", 0, "direct", sketch="paper")) < paper
+    ours, paper = executed(widths, None), executed(widths, PAPER)
+    assert ours < executed(widths, LayerSchedule("neon", "popcount", 0, "direct", sketch="paper")) < paper
 
 
 @pytest.mark.parametrize(("act_bits", "w_bits"), [(1, 1), (2, 1), (2, 2)])

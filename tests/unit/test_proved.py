@@ -20,7 +20,7 @@ from bitsynth.proof.obligations import Lane, Obligation, implies
 from bitsynth.proof.proved import Proved, examine, statements
 from bitsynth.schedule.flush import flushed
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand, affine
 from bitsynth.store import kernels as store
 from bitsynth.store.accept import accept
 from bitsynth.store.entry import ProvedEntry
@@ -305,7 +305,7 @@ def test_every_certificate_has_the_lemma_of_encodings():
 @pytest.mark.parametrize("bits", [(1, 1), (2, 2), (8, 8)])
 def test_a_wrong_correction_is_refuted(bits, monkeypatch):
     """One term of one code of one pair of encodings is off by one."""
-    right = encodings.affine
+    right = affine
 
     def wrong(spec):
         made = right(spec)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bitsynth import paths
 from bitsynth.bench import setting
 from bitsynth.errors import BitsynthWarning
 from bitsynth.host import features
@@ -139,7 +140,7 @@ def test_what_cannot_be_read_is_left_out_of_digests_with_a_warning(tmp_path, mon
 
 @pytest.mark.parametrize("git", ["", "echo 'fatal: detected dubious ownership' >&2; exit 128"])
 def test_a_commit_is_unknown_without_a_git_that_tells(monkeypatch, tmp_path, git):
-    monkeypatch.setattr(setting.paths, "shipped_kernels", lambda: tmp_path / "kernels_cache")
+    monkeypatch.setattr(paths, "shipped_kernels", lambda: tmp_path / "kernels_cache")
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / ".git").touch()
     if git:
@@ -190,7 +191,7 @@ def test_a_setting_says_how_it_goes_before_others(monkeypatch):
 def test_a_commit_is_marked_where_files_changed(monkeypatch, tmp_path):
     said = {"status": "", "rev-parse": "0123456789ab"}
     monkeypatch.setattr(setting, "_git", lambda folder, command, *words: said[command])
-    monkeypatch.setattr(setting.paths, "shipped_kernels", lambda: tmp_path / "kernels_cache")
+    monkeypatch.setattr(paths, "shipped_kernels", lambda: tmp_path / "kernels_cache")
     assert setting.commit() == "unknown"
     (tmp_path / ".git").touch()
     assert setting.commit() == "0123456789ab"

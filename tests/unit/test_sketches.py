@@ -54,8 +54,9 @@ SHAPES = [
 
 @pytest.mark.parametrize(("isa", "shape"), SHAPES)
 def test_blocks_are_exact_and_as_cheap_as_known(isa, shape):
+    act_bits, w_bits = shape
     ops = gates.gate_ops(load(isa))
-    solved = compute.solve_block(ops, *shape, Budget())
+    solved = compute.solve_block(ops, act_bits, w_bits, Budget())
     assert solved.form.cost == PRICES[isa][shape]
     assert solved.form.cost == len(solved.form.gates) + copies(solved.form, ops) + 2 * len(solved.form.terms)
     by_name = {op.name: op for op in ops}

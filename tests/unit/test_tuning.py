@@ -120,9 +120,18 @@ def test_what_was_tuned_before_is_tried_after_the_default(some):
     changed = msgspec.structs.replace(some.priors[0], columns_first=True, block_rows=64)
     odd = msgspec.structs.replace(changed, block_rows=65)
     for kind, schedule in (("another", changed), ("a third", odd), ("a fourth", some.priors[3])):
-        digests = {"digest": "0" * 32, "default_digest": "0" * 32}
-        times = {"nanoseconds": 1.0, "default_nanoseconds": 2.0}
-        known = TuningRecord(TASK, schedule, "k", default=changed, compiler="cc", processor=kind, **digests, **times)
+        known = TuningRecord(
+            TASK,
+            schedule,
+            "k",
+            digest="0" * 32,
+            default=changed,
+            default_digest="0" * 32,
+            nanoseconds=1.0,
+            default_nanoseconds=2.0,
+            compiler="cc",
+            processor=kind,
+        )
         store(known, user_folder())
     default, *others = some.priors
     others.remove(some.priors[3])

@@ -12,6 +12,7 @@ from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa import load, tested
 from bitsynth.kernel.program import Build, Table
+from bitsynth.kernel.wellformed import forms_used
 from bitsynth.proof import checker, proved
 from bitsynth.schedule.flush import max_trip_counts, with_trip_count
 from bitsynth.store import kernels
@@ -257,7 +258,7 @@ def test_an_instruction_set_that_does_not_exist():
 def test_forms_used_are_all_that_c_will_contain(config):
     found = kernel(*config)
     isa = load.load(found.isa)
-    used = checker.forms_used(isa, found)
+    used = forms_used(isa, found)
     assert {found.memory.load, found.memory.store_tile} <= used
     assert (found.memory.add_tile in used) >= found.has_row_terms
     assert all(op in isa.instrs for op in used)

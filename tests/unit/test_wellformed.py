@@ -16,8 +16,9 @@ from bitsynth.errors import BitsynthError, Refuted, SpecError
 from bitsynth.isa import load
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.types import VecType
 from bitsynth.kernel.program import Acc, Kernel, Table
-from bitsynth.kernel.wellformed import constant_load
+from bitsynth.kernel.wellformed import constant_load, forms_used
 from bitsynth.proof import checker, counterexample, obligations, proved
 
 change = msgspec.structs.replace
@@ -557,8 +558,8 @@ def test_operand_counts_are_checked_before_obligations_are_recorded():
 def test_constants_are_loaded_as_they_lie(isa):
     found = kernel(isa, "lookup", 1, 2)
     for c in (*found.constants, *found.build.constants):
-        form = constant_load(load.load(isa), load.VecType.parse(c.type))
-        assert form.name in checker.forms_used(load.load(isa), found)
+        form = constant_load(load.load(isa), VecType.parse(c.type))
+        assert form.name in forms_used(load.load(isa), found)
 
 
 def test_products_of_accumulators_are_refused():

@@ -2,13 +2,15 @@
 
 import dataclasses
 import re
+from collections.abc import Callable, Iterator
 
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
+from bitsynth.isa.instr import Instr
 
 SWAP = {"a[": "b[", "b[": "a[", "t[": "x[", "x[": "t[", "a,": "b,", "b)": "a)"}
 
-RULES = {
+RULES: dict[str, Callable[[str], str]] = {
     "wrong sign": lambda t: re.sub(r"\b([zs])ext", lambda m: "sext" if m[1] == "z" else "zext", t),
     "one sign wrong": lambda t: re.sub(r"zext|sext", lambda m: "sext" if m[0] == "zext" else "zext", t, count=1),
     "swapped operands": lambda t: re.sub(r"\b(a\[|b\[|a,|b\))", lambda m: SWAP[m[0]], t),
@@ -90,12 +92,12 @@ OUTSIDE = [
 ]
 
 
-def wrong_at(instr, where):
+def wrong_at(instr: Instr, where: str) -> Instr:
     """`instr` with all bits of a lane inverted where the condition holds."""
     return dataclasses.replace(instr, lane=f"ite({where}, ~({instr.lane}), {instr.lane})")
 
 
-def mutants(instr):
+def mutants(instr: Instr) -> Iterator[tuple[str, Instr]]:
     """(name of the rule, mutated form) for every rule that changes the lane's text."""
     lane = instr.lane
     for name, rule in RULES.items():
@@ -106,17 +108,17 @@ def mutants(instr):
                 yield name, mutant
 
 
-def _parses(instr):
+def _parses(instr: Instr) -> bool:
     try:
         return bool(instr.tree)
     except SpecError:
         return False
 
 
-def representatives(isa_name):
+def representatives(isa_name: str) -> list[Instr]:
     """The first and the last form of every table."""
     isa = load.load(isa_name)
-    tables = {}
+    tables: dict[str, list[Instr]] = {}
     for name, instr in isa.instrs.items():
         tables.setdefault(name.rpartition(".")[0], []).append(instr)
     return [f for forms in tables.values() for f in dict.fromkeys((forms[0], forms[-1]))]

@@ -8,12 +8,15 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import msgspec
 
 from bitsynth.isa import load
+from bitsynth.isa.instr import Instr
 from bitsynth.isa.step import Constant, Step
-from bitsynth.kernel.program import BIT_AXES, Kernel, Pass, Planes, Table
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.program import BIT_AXES, Build, Kernel, Pass, Planes, Table
 from bitsynth.schedule.flush import with_trip_count
 
 change = msgspec.structs.replace
@@ -22,7 +25,7 @@ Mutants = Iterator[tuple[str, Kernel]]
 
 def mutants(kernel: Kernel) -> list[tuple[str, Kernel]]:
     """Every mutation of every kind, without the kernel itself and without repeats."""
-    found = {}
+    found: dict[bytes, tuple[str, Kernel]] = {}
     for label, mutant in [
         *_of_sizes(kernel),
         *_of_layout(kernel),
@@ -39,7 +42,7 @@ def mutants(kernel: Kernel) -> list[tuple[str, Kernel]]:
 
 def sample(kernel: Kernel, per_kind: int, seed: int) -> list[tuple[str, Kernel]]:
     """At most `per_kind` mutants of each kind, chosen by `seed`."""
-    kinds = {}
+    kinds: dict[str, list[tuple[str, Kernel]]] = {}
     for label, mutant in mutants(kernel):
         kinds.setdefault(label.split(":")[0], []).append((label, mutant))
     rng = random.Random(seed)
@@ -56,7 +59,7 @@ def replaced(kernel: Kernel, index: int, **fields: object) -> Kernel:
     return with_pass(kernel, index, change(kernel.passes[index], **fields))
 
 
-def _set(items: tuple, at: int, value: object) -> tuple:
+def _set(items: tuple[Any, ...], at: int, value: object) -> tuple[Any, ...]:
     return (*items[:at], value, *items[at + 1 :])
 
 
@@ -130,8 +133,8 @@ def _of_build(kernel: Kernel) -> Mutants:
                 stage = _set(build.stage, p, other)
                 yield f"stage: byte {p} = {other}", change(kernel, build=change(build, stage=stage))
     for field in ("load", "store"):
-        for other in _moving(kernel.isa):
-            yield f"build {field}: {other}", change(kernel, build=change(build, **{field: other}))
+        for op in _moving(kernel.isa):
+            yield f"build {field}: {op}", change(kernel, build=change(build, **{field: op}))
     for step in build.steps:
         yield f"build table: {step.dst}", change(kernel, build=change(build, table=step.dst))
 
@@ -177,7 +180,7 @@ def _changed_input(x: Planes | Table, bits: int) -> Iterator[tuple[str, Planes |
             for by in (1, -1):
                 yield f"values code {code} by {by}", change(x, values=_set(x.values, code, value + by))
         yield "values reversed", change(x, values=(0, *x.values[:0:-1]))
-        numbers = ("first", "bits")
+        numbers: tuple[str, ...] = ("first", "bits")
     else:
         for p, table in enumerate(x.tables):
             for code in range(1 << bits):
@@ -230,7 +233,7 @@ def _kinds(isa_name: str, text: str) -> tuple[str, ...]:
     """Other types of a full register."""
     isa = load.load(isa_name)
     bits = isa.table.vector_bits
-    return tuple(k for k in isa.table.ctype if k != text and load.VecType.parse(k).total_bits == bits)
+    return tuple(k for k in isa.table.ctype if k != text and VecType.parse(k).total_bits == bits)
 
 
 def _with_loop(kernel: Kernel, index: int, level: int, **fields: object) -> Kernel:
@@ -246,9 +249,14 @@ class Place:
     index: int = 0
     level: int = 0
 
+    @staticmethod
+    def build(kernel: Kernel) -> Build:
+        assert kernel.build
+        return kernel.build
+
     def lines(self, kernel: Kernel) -> tuple[str, ...]:
         if self.name == "build":
-            return kernel.build.program
+            return self.build(kernel).program
         loop = kernel.passes[self.index]
         if self.name == "flush":
             return loop.flush
@@ -257,7 +265,7 @@ class Place:
     def inputs(self, kernel: Kernel) -> list[str]:
         """What its steps may read but their own values."""
         if self.name == "build":
-            return ["x0", *(c.name for c in kernel.build.constants)]
+            return ["x0", *(c.name for c in self.build(kernel).constants)]
         loop, constants = kernel.passes[self.index], [c.name for c in kernel.constants]
         inside = loop.loops[self.level - 1] if self.name != "flush" else loop.loops[-1]
         accs = [acc.name for acc in inside.accs]
@@ -277,7 +285,8 @@ class Place:
             return renamed.get(old, old)
 
         if self.name == "build":
-            build = change(kernel.build, program=lines, table=name(kernel.build.table))
+            build = self.build(kernel)
+            build = change(build, program=lines, table=name(build.table))
             return change(kernel, build=build)
         loop = kernel.passes[self.index]
         if self.name == "flush":
@@ -333,7 +342,7 @@ def _alike(isa_name: str, op: str) -> tuple[str, ...]:
     isa = load.load(isa_name)
     mine = isa[op]
 
-    def sizes(instr):
+    def sizes(instr: Instr) -> tuple[list[int], int, bool]:
         return [o.type.total_bits for o in instr.operands], instr.out.total_bits, bool(instr.imm)
 
     plain = [i for i in isa.instrs.values() if not i.store and not i.reads_memory]

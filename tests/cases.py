@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from hypothesis import HealthCheck
 from hypothesis import strategies as st
+from numpy.random import Generator
+from numpy.typing import NDArray
 
 from bitsynth.errors import ToolError
-from bitsynth.layers import Conv2d, Requantize, Scale, Thresholds
+from bitsynth.layers import Conv2d, Pool, Requantize, Scale, Thresholds
 from bitsynth.layers.schedule import GATHERS, LayerSchedule
+from bitsynth.run.runner import Runner
 from bitsynth.spec.matmul import Encoding, Operand
 
 LAYOUTS = ("NHWC", "NCHW", "packed")
 PATTERNS = ("random", "max", "min", "zero")
 EPILOGUES = ("none", "scale", "requantize", "thresholds")
-QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "derandomize": True}
+QUIET: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": list(HealthCheck),
+    "database": None,
+    "derandomize": True,
+}
 """Settings of every property test here: the same cases in every run."""
 INT32 = np.iinfo(np.int32)
+
+Values = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -41,11 +52,13 @@ class Machine:
         return ", ".join((f"{self.isa} {self.method} {self.act} x {self.wgt}", *form))
 
 
-def machine(isa, method, act_bits, w_bits, act="unsigned", wgt="bipolar", **form):
+def machine(
+    isa: str, method: str, act_bits: int, w_bits: int, act: str = "unsigned", wgt: str = "bipolar", **form: Any
+) -> Machine:
     return Machine(isa, method, Operand(act_bits, Encoding(act)), Operand(w_bits, Encoding(wgt)), **form)
 
 
-def encodings(bits):
+def encodings(bits: int) -> list[str]:
     return [e.value for e in Encoding if bits == 2 or e is not Encoding.TERNARY]
 
 
@@ -72,12 +85,12 @@ class Case:
     block_rows: int = 0
     band_rows: int = 0
     flush_steps: int = 0
-    threads: int = 1
+    threads: int | Pool = 1
     patterns: tuple[str, str] = ("random", "random")
     seed: int = 0
 
     @property
-    def schedule(self):
+    def schedule(self) -> LayerSchedule:
         m = self.machine
         return LayerSchedule(
             isa=m.isa,
@@ -93,13 +106,13 @@ class Case:
             flush_steps=self.flush_steps,
         )
 
-    def operands(self):
+    def operands(self) -> tuple[Values, Values]:
         """Activations (N, H, W, C) and weights."""
         rng, (ic, oc) = np.random.default_rng(self.seed), self.channels
         x = operand(rng, self.machine.act, (self.batch, *self.image, self.groups * ic), self.patterns[0])
         return x, operand(rng, self.machine.wgt, (self.groups * oc, ic, *self.window), self.patterns[1])
 
-    def made(self, w, epilogue=None):
+    def made(self, w: Values, epilogue: Any = None) -> Conv2d:
         """The layer."""
         m = self.machine
         return Conv2d(
@@ -119,7 +132,7 @@ class Case:
             schedule=self.schedule,
         )
 
-    def prepared(self):
+    def prepared(self) -> tuple[Conv2d, Values, Values]:
         """The layer, its input as it lies in memory, and the output it must give."""
         x, w = self.operands()
         sums = convolution(x, w, stride=self.stride, padding=self.padding, dilation=self.dilation, groups=self.groups)
@@ -127,13 +140,13 @@ class Case:
         bits = getattr(epilogue, "bits", 0)
         return self.made(w, epilogue), given(self, x), laid(want, self.out_layout, bits)
 
-    def run_once(self):
+    def run_once(self) -> Values:
         """What the layer gives."""
         layer, x, _ = self.prepared()
         return layer(x)
 
 
-def operand(rng, what, shape, pattern):
+def operand(rng: Generator, what: Operand, shape: tuple[int, ...], pattern: str) -> Values:
     """Values of an operand: any, or the greatest, the least or the one nearest 0 everywhere."""
     values = np.array([what.value(c) for c in what.codes])
     if pattern == "random":
@@ -141,30 +154,38 @@ def operand(rng, what, shape, pattern):
     return np.full(shape, {"max": values[-1], "min": values[0], "zero": min(values, key=abs)}[pattern])
 
 
-def given(case, x):
+def given(case: Case, x: Values) -> Values:
     """Values, or words where the layer reads those."""
     act = case.machine.act
     return words(act.encode(x, "x"), act.bits) if case.layout == "packed" else laid(x, case.layout, 0)
 
 
-def laid(x, layout, bits):
+def laid(x: Values, layout: str, bits: int) -> Values:
     """`x` (N, H, W, C) as a layout has it."""
     if layout == "packed":
         return words(x, bits)
     return np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if layout == "NCHW" else x
 
 
-def words(codes, bits):
+def words(codes: Values, bits: int) -> Values:
     """For every 64 channels a word a bit; bit 8 b + q is channel 8 q + b."""
     channels = codes.shape[-1]
     codes = np.concatenate([codes, np.zeros((*codes.shape[:-1], -channels % 64), codes.dtype)], axis=-1)
     codes = codes.reshape(*codes.shape[:-1], -1, 1, 8, 8).swapaxes(-1, -2).reshape(*codes.shape[:-1], -1, 1, 64)
     planes = codes.astype(np.uint64) >> np.arange(bits, dtype=np.uint64)[:, None] & np.uint64(1)
-    out = (planes << np.arange(64, dtype=np.uint64)).sum(axis=-1, dtype=np.uint64)
+    out: Values = (planes << np.arange(64, dtype=np.uint64)).sum(axis=-1, dtype=np.uint64)
     return out.reshape(*out.shape[:-2], -1)
 
 
-def convolution(x, w, *, stride, padding, dilation, groups):
+def convolution(
+    x: Values,
+    w: Values,
+    *,
+    stride: tuple[int, int],
+    padding: tuple[int, int, int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> Values:
     """int64 sums of values `x` (N, H, W, C) and `w` (OC, C / groups, KH, KW); padding is 0."""
     top, left, bottom, right = padding
     x = np.pad(x.astype(np.int64), ((0, 0), (top, bottom), (left, right), (0, 0)))
@@ -183,7 +204,7 @@ def convolution(x, w, *, stride, padding, dilation, groups):
     return out.reshape(n, oh, ow, oc)
 
 
-def finished(case, sums) -> tuple[Any, np.ndarray]:
+def finished(case: Case, sums: Values) -> tuple[Any, Values]:
     """An epilogue that the sums make hard, and what it must make of them."""
     rng, channels = np.random.default_rng(case.seed + 1), sums.shape[-1]
     if case.epilogue == "scale":
@@ -201,7 +222,7 @@ def finished(case, sums) -> tuple[Any, np.ndarray]:
     return None, sums
 
 
-def thresholds(rng, sums, count):
+def thresholds(rng: Generator, sums: Values, count: int) -> Values:
     """Levels on sums that occur, beside them, and at the ends of int32."""
     channels = sums.shape[-1]
     some = rng.choice(sums.reshape(-1), (channels, count)) + rng.integers(-1, 2, (channels, count))
@@ -209,7 +230,7 @@ def thresholds(rng, sums, count):
     return np.where(rng.integers(0, 4, (channels, count)) > 0, some, ends)
 
 
-def check(case):
+def check(case: Case) -> None:
     """The layer gives what it must, to the bit."""
     layer, x, want = case.prepared()
     got = layer(x)
@@ -217,12 +238,12 @@ def check(case):
     np.testing.assert_array_equal(got, want, strict=False)
 
 
-def pairs(values):
+def pairs(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, Any]]:
     return st.tuples(values, values)
 
 
 @st.composite
-def cases(draw, machines, *, most=9, threads=4, deep=80):
+def cases(draw: st.DrawFn, machines: Sequence[Machine], *, most: int = 9, threads: int = 4, deep: int = 80) -> Case:
     """Any layer around one of `machines`."""
     m = draw(st.sampled_from(machines))
     epilogue = draw(st.sampled_from(EPILOGUES))
@@ -257,9 +278,10 @@ def cases(draw, machines, *, most=9, threads=4, deep=80):
     )
 
 
-def usable(m, skip_isa):
+def usable(m: Machine, skip_isa: Callable[[str, str], None]) -> Runner | None:
     """The layers of `m` are compiled, or the test is skipped where nothing runs them."""
     try:
         return Case(m, 1, (1, 1), (1, 1), (1, 1)).prepared()[0].runner
     except ToolError as why:
-        return skip_isa(m.isa, str(why))
+        skip_isa(m.isa, str(why))
+        return None

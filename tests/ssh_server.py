@@ -47,16 +47,17 @@ Host * !stranger
 """
 
 
-def free_port():
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        port: int = probe.getsockname()[1]
+        return port
 
 
 class Server:
     """Runs until `stop`. Commands in `bin` come first on the server's PATH, `tmp` is where its folders go."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path) -> None:
         self.folder, self.bin, self.tmp = folder, folder / "bin", folder / "tmp"
         self.bin.mkdir()
         self.tmp.mkdir()
@@ -71,7 +72,7 @@ class Server:
         self._write()
         self._process = self._start()
 
-    def _write(self):
+    def _write(self) -> None:
         known = f"[127.0.0.1]:{self.port} "
         (self.folder / "known").write_text(known + (self.folder / "host.pub").read_text())
         (self.folder / "changed").write_text(known + (self.folder / "other.pub").read_text())
@@ -80,10 +81,10 @@ class Server:
         ports = {"closed": self.closed.getsockname()[1], "silent": self.silent.getsockname()[1]}
         self.config.write_text(CLIENT.format(**values, **ports))
 
-    def _start(self):
+    def _start(self) -> subprocess.Popen[bytes]:
         if os.geteuid() == 0:
             PRIVILEGE_SEPARATION.mkdir(exist_ok=True)
-        process = subprocess.Popen([SSHD, "-D", "-f", self.folder / "sshd_config", "-E", self.folder / "log"])
+        process = subprocess.Popen([str(SSHD), "-D", "-f", self.folder / "sshd_config", "-E", self.folder / "log"])
         for _ in range(200):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0 and process.poll() is None:
@@ -93,36 +94,36 @@ class Server:
         process.wait()
         raise RuntimeError((self.folder / "log").read_text())
 
-    def stop(self):
+    def stop(self) -> None:
         self.silent.close()
         self.closed.close()
         self._process.terminate()
         self._process.wait()
 
-    def tool(self, name, script):
+    def tool(self, name: str, script: str) -> None:
         """A command of the server's."""
         path = self.bin / name
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
-    def processor(self, script):
+    def processor(self, script: str) -> None:
         """Make the server's processor one without a family, whose name the script prints."""
         self.tool("lscpu", script)
         fields = "'s/^vendor_id'* | 's/^cpu family'* | 's/^model['*"
         self.tool("sed", f'case "$2" in {fields}) exit ;; esac\nexec {shutil.which("sed")} "$@"')
 
-    def left(self, seconds=0.0):
+    def left(self, seconds: float = 0.0) -> list[Path]:
         """What is left in `tmp`, after waiting for it to go."""
         end = time.monotonic() + seconds
         while (found := self._found()) and time.monotonic() < end:
             time.sleep(0.05)
         return found
 
-    def _found(self):
+    def _found(self) -> list[Path]:
         """Folders that go meanwhile are no error to `os.walk`."""
         return [Path(at, name) for at, folders, files in os.walk(self.tmp) for name in (*folders, *files)]
 
 
-def tool_of(*argv):
+def tool_of(*argv: object) -> str:
     """A script that is another name for a command."""
     return f'exec {shlex.join(map(str, argv))} "$@"'

@@ -1,9 +1,12 @@
 """The machine's instructions in a compiled library, function by function."""
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import capstone
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import Symbol, SymbolTableSection
 
 MODES = {
     "x64": (capstone.CS_ARCH_X86, capstone.CS_MODE_64),
@@ -14,18 +17,20 @@ VECTOR = re.compile(r"\b(?:[vqds]|[xyz]mm)\d+")
 """A vector register; a mnemonic such as `add` is a scalar instruction's too."""
 
 
-def vector_mnemonics(library):
+def vector_mnemonics(library: Path) -> dict[str, set[str]]:
     """By the name of every function of an ELF file, the mnemonics of its instructions on vector registers.
 
     Without what follows a point, as the types of `vadd.i8`.
     """
     with library.open("rb") as file:
         elf = ELFFile(file)
-        symbols = [s for s in elf.get_section_by_name(".symtab").iter_symbols() if s["st_info"]["type"] == "STT_FUNC"]
+        table = elf.get_section_by_name(".symtab")
+        assert isinstance(table, SymbolTableSection)
+        symbols = [s for s in table.iter_symbols() if s["st_info"]["type"] == "STT_FUNC"]
         return {s.name: set(_mnemonics(elf, s)) for s in symbols if s["st_size"]}
 
 
-def _mnemonics(elf, symbol):
+def _mnemonics(elf: ELFFile, symbol: Symbol) -> Iterator[str]:
     arch, mode = MODES[elf.get_machine_arch()]
     thumb = arch == capstone.CS_ARCH_ARM and symbol["st_value"] & 1
     decoder = capstone.Cs(arch, capstone.CS_MODE_THUMB if thumb else mode)
@@ -35,7 +40,7 @@ def _mnemonics(elf, symbol):
             yield mnemonic.partition(".")[0]
 
 
-def _code(elf, symbol, thumb):
+def _code(elf: ELFFile, symbol: Symbol, thumb: int) -> bytes:
     section = elf.get_section(symbol["st_shndx"])
     start = symbol["st_value"] - thumb - section["sh_addr"]
     return section.data()[start : start + symbol["st_size"]]
