@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from bitsynth.cli import bench, doctor, emit_layer, explore, isa, listing, show, synth, tune, verify
+from bitsynth.cli.options import Version
 
 _EPILOG = (
     "Exit codes: 0 done; 1 no such kernel exists, or one was refuted; 2 bad input, usage or cache file; "
@@ -40,7 +41,7 @@ app = typer.Typer(
 @app.callback()
 def start(
     ctx: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    version: Version = False,
 ) -> None:
     """Synthesize, prove and emit 1- to 8-bit kernels and layers for NEON, AVX2 and AVX-512."""
     if version:

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from bitsynth.cli import bench_report, figures, output
+from bitsynth.cli.options import (
+    Baselines,
+    CsvFile,
+    Device,
+    DeviceRunner,
+    Isas,
+    JsonFile,
+    Layers,
+    ManyActBits,
+    ManyWBits,
+    Plot,
+    Repeats,
+    Rounds,
+    Threads,
+)
+from bitsynth.cli.parse import bits
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
 from bitsynth.store import kernels as store
@@ -20,51 +36,6 @@ if TYPE_CHECKING:
     from bitsynth.bench.setting import Basis
 
 _Widths = tuple[int, int]
-_Sets = Annotated[
-    str,
-    typer.Option(
-        "--isa", metavar="SETS", help="Instruction sets, such as avx2,neon.", show_default="all that run here"
-    ),
-]
-_ActBits = Annotated[
-    str, typer.Option("--act-bits", metavar="BITS", help="Only these bits, such as 1,2.", show_default="all")
-]
-_WBits = Annotated[
-    str, typer.Option("--w-bits", metavar="BITS", help="Only these bits, such as 1,2.", show_default="all")
-]
-_JsonFile = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write every figure to FILE.", show_default=False)
-]
-_Repeats = Annotated[int, typer.Option("--repeats", min=1, help="Samples of every kernel and baseline.")]
-
-
-_LayerSets = Annotated[
-    str,
-    typer.Option(
-        "--isa",
-        metavar="SETS",
-        help="Instruction sets, such as avx2.",
-        show_default="all that run here; of a board its first",
-    ),
-]
-_LayerActBits = Annotated[str, typer.Option("--act-bits", metavar="BITS", help="Bits of activations, such as 1,2.")]
-_LayerWBits = Annotated[str, typer.Option("--w-bits", metavar="BITS", help="Bits of weights, such as 1,2.")]
-_Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of a layer and of every peer.")]
-_Baselines = Annotated[str, typer.Option("--baseline", metavar="PACKAGES", help="Packages to measure against.")]
-_Layers = Annotated[
-    str | None, typer.Option("--layers", metavar="NAMES", help="Only these layers, such as C2,C6.", show_default="all")
-]
-_Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Samples of every layer.")]
-_CsvFile = Annotated[
-    Path | None, typer.Option("--csv", metavar="FILE", help="Write a line a figure to FILE.", show_default=False)
-]
-_Device = Annotated[
-    str | None,
-    typer.Option(
-        "--device", metavar="HOST", help="Measure on this host, by ssh, such as pi@board.", show_default=False
-    ),
-]
-_DeviceRunner = Annotated[str, typer.Option("--device-runner", hidden=True, help="What runs programs there.")]
 _REPEATS = 5
 """Calls of a burst, of which the fastest counts."""
 
@@ -78,12 +49,12 @@ def start(ctx: typer.Context) -> None:
 
 @app.command("kernels")
 def kernels(
-    isa: _Sets = "",
-    act_bits: _ActBits = "",
-    w_bits: _WBits = "",
-    json_file: _JsonFile = None,
-    plot: figures.Plot = None,
-    repeats: _Repeats = 31,
+    isa: Isas = "",
+    act_bits: ManyActBits = "",
+    w_bits: ManyWBits = "",
+    json_file: JsonFile = None,
+    plot: Plot = None,
+    repeats: Repeats = 31,
 ) -> None:
     """Measure every cached kernel beside hand-written fp32 and int8 loops.
 
@@ -95,12 +66,12 @@ def kernels(
     Exit code 2 where a cached file is broken, 4 where a kernel cannot be compiled or run; the others are measured.
     """
     sets = _sets(isa)
-    bits = _bits("--act-bits", act_bits) if act_bits else [], _bits("--w-bits", w_bits) if w_bits else []
+    widths = [bits(name, text) if text else [] for name, text in (("--act-bits", act_bits), ("--w-bits", w_bits))]
     figures.require(json_file, plot=plot, packages=["scipy"])
     from bitsynth.bench import cached as cached_kernels
     from bitsynth.bench.kernels import measure
 
-    chosen = [cached_kernels.find(name, *bits) for name in sets]
+    chosen = [cached_kernels.find(name, *widths) for name in sets]
     basis, reports = bench_report.basis(chosen), []
     for some in chosen:
         with output.progress(f"bench {some.isa}", bar=True) as say:
@@ -119,18 +90,18 @@ def kernels(
 
 @app.command("resnet18")
 def resnet18(
-    isa: _LayerSets = "",
-    act_bits: _LayerActBits = "1,2",
-    w_bits: _LayerWBits = "1",
-    threads: _Threads = 1,
-    baseline: _Baselines = "torch,onnxruntime",
-    layers: _Layers = None,
-    rounds: _Rounds = 11,
-    json_file: _JsonFile = None,
-    csv_file: _CsvFile = None,
-    plot: figures.Plot = None,
-    device: _Device = None,
-    device_runner: _DeviceRunner = "",
+    isa: Isas = "",
+    act_bits: ManyActBits = "1,2",
+    w_bits: ManyWBits = "1",
+    threads: Threads = 1,
+    baseline: Baselines = "torch,onnxruntime",
+    layers: Layers = None,
+    rounds: Rounds = 11,
+    json_file: JsonFile = None,
+    csv_file: CsvFile = None,
+    plot: Plot = None,
+    device: Device = None,
+    device_runner: DeviceRunner = "",
 ) -> None:
     """Measure the convolutions of ResNet-18 beside fp32 and int8 of PyTorch and ONNX Runtime.
 
@@ -144,19 +115,14 @@ def resnet18(
     from bitsynth.bench.resnet18 import LAYERS, named
 
     names = [layer.name for layer in (LAYERS if layers is None else named(layers))]
-    widths = list(product(_bits("--act-bits", act_bits), _bits("--w-bits", w_bits)))
-    packages = baseline.split(",") if baseline else []
+    widths = list(product(bits("--act-bits", act_bits), bits("--w-bits", w_bits)))
+    wanted = _Wanted(isa, widths, threads, names, rounds, baseline.split(",") if baseline else [])
     figures.require(json_file, csv_file, plot=plot)
     from bitsynth.bench.peers.start import require_known
     from bitsynth.cli import layers_report
 
-    require_known(packages)
-    if device is not None:
-        reports, basis = _on_board(
-            device, device_runner, isa, widths, threads, names, rounds, "onnxruntime" in packages
-        )
-    else:
-        reports, basis = _here(isa, widths, threads, names, rounds, packages)
+    require_known(wanted.packages)
+    reports, basis = _here(wanted) if device is None else _on_board(device, device_runner, wanted)
     if json_file:
         figures.write(json_file, layers_report.as_json(reports, basis))
     if csv_file:
@@ -167,49 +133,57 @@ def resnet18(
         layers_plot.draw(reports, plot)
 
 
-def _here(
-    isa: str, widths: list[_Widths], threads: int, names: list[str], rounds: int, packages: list[str]
-) -> tuple[list[Report], Basis]:
+@dataclass(frozen=True)
+class _Wanted:
+    """Which layers are measured: of which sets and widths, on how many threads, how often, beside which packages."""
+
+    isa: str
+    widths: list[_Widths]
+    threads: int
+    names: list[str]
+    rounds: int
+    packages: list[str]
+
+
+def _here(wanted: _Wanted) -> tuple[list[Report], Basis]:
     """Measure beside peers on this machine, and show every report once it is there."""
-    from bitsynth.bench import low_bit
-    from bitsynth.bench.layers import beside_peers
     from bitsynth.cli import layers_report
     from bitsynth.host.placement import require_native
 
-    sets = _sets(isa)
+    sets = _sets(wanted.isa)
     for name in sets:
         require_native(load.load(name).table)
-    basis, reports = layers_report.basis(sets, widths), []
+    basis, reports = layers_report.basis(sets, wanted.widths), []
     for name in sets:
-        with output.progress(f"bench {name}", bar=True) as say:
-            mine = [c for a, w in widths for c in low_bit.contenders(name, a, w, threads, names)]
-            reports.append(beside_peers(name, threads, mine, packages, names, rounds, _REPEATS, say))
+        reports.append(_beside_peers(name, wanted))
         layers_report.show(reports[-1])
     return reports, basis
 
 
-def _on_board(
-    host: str,
-    runner: str,
-    isa: str,
-    widths: list[_Widths],
-    threads: int,
-    names: list[str],
-    rounds: int,
-    ort: bool,
-) -> tuple[list[Report], Basis]:
+def _beside_peers(isa: str, wanted: _Wanted) -> Report:
+    from bitsynth.bench import low_bit
+    from bitsynth.bench.layers import beside_peers
+
+    threads, names = wanted.threads, wanted.names
+    with output.progress(f"bench {isa}", bar=True) as say:
+        mine = [c for a, w in wanted.widths for c in low_bit.contenders(isa, a, w, threads, names)]
+        return beside_peers(isa, threads, mine, wanted.packages, names, wanted.rounds, _REPEATS, say)
+
+
+def _on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[Report], Basis]:
     """Measure on a board and show what it answers."""
     from bitsynth.bench import on_device
     from bitsynth.cli import layers_report
     from bitsynth.device import Device
 
-    reports = []
+    reports, ort = [], "onnxruntime" in wanted.packages
     with output.progress(f"bench {host}") as say, Device(host, emulator=runner) as board:
-        sets = isa.split(",") if isa else board.isas()[:1]
-        basis = layers_report.basis(sets, widths)
+        sets = wanted.isa.split(",") if wanted.isa else board.isas()[:1]
+        basis = layers_report.basis(sets, wanted.widths)
         for name in sets:
             say(f"{name}: compiling, copying, running")
-            answer, report = on_device.measure(board, load.load(name).name, widths, threads, names, rounds, ort)
+            isa, threads, names = load.load(name).name, wanted.threads, wanted.names
+            answer, report = on_device.measure(board, isa, wanted.widths, threads, names, wanted.rounds, ort)
             if report is None:
                 checked = output.count(len(answer.layers), "layer")
                 output.write(f"{name}: {checked} right on {answer.before}; run by {answer.emulator}, so no times")
@@ -231,11 +205,3 @@ def _sets(text: str) -> list[str]:
     if not here:
         raise SpecError(f"this processor runs none of {', '.join(cached)}; name one to be emulated with --isa")
     return here
-
-
-def _bits(option: str, text: str) -> list[int]:
-    """The numbers in `1,2`, each once; SpecError for anything but 1 to 8."""
-    parts = text.split(",")
-    if not all(p in "12345678" and len(p) == 1 for p in parts):
-        raise SpecError(f"{option}: want bits from 1 to 8, such as 1,2, not {text!r}")
-    return sorted(set(map(int, parts)))

@@ -6,18 +6,13 @@ import importlib.util
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from bitsynth.bench.setting import Basis, facts
 from bitsynth.cli.files import require_writable
 from bitsynth.errors import ToolError
 from bitsynth.files import replace_file
 
-Plot = Annotated[
-    Path | None, typer.Option("--plot", metavar="PREFIX", help="Write PREFIX.png and PREFIX.svg.", show_default=False)
-]
 _ADVICE = "name another file"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.text import Text
@@ -11,13 +11,12 @@ from bitsynth import paths
 from bitsynth.cli import isa_show, output
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.isa_show import set_facts
-from bitsynth.cli.options import IsaName, Json
+from bitsynth.cli.options import Bless, Json, SetArgument
 from bitsynth.conformance import check as isa_check
 from bitsynth.errors import Refuted
 from bitsynth.isa import load
 
 app = typer.Typer(invoke_without_command=True, help="List, show and check instruction sets.")
-Bless = Annotated[bool, typer.Option("--bless", help="Record that every form passed, so that synthesis may use it.")]
 
 
 @app.callback()
@@ -46,7 +45,7 @@ app.command("show")(isa_show.show)
 
 
 @app.command("check")
-def check(name: IsaName, bless: Bless = False, as_json: Json = False) -> None:
+def check(name: SetArgument, bless: Bless = False, as_json: Json = False) -> None:
     """Compare every form with the instruction itself, natively or under emulation."""
     isa = load.load(name)
     if bless:

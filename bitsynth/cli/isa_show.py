@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import RenderableType
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.options import Json
+from bitsynth.cli.options import InstructionArgument, Json, SetOrMnemonic
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
 from bitsynth.isa.instr import Instr, Operand
 from bitsynth.isa.load import Isa
 from bitsynth.isa.tested import is_tested
 
-_Name = Annotated[
-    str, typer.Argument(metavar="SET|MNEMONIC", help="An instruction set, or a mnemonic of any.", show_default=False)
-]
-_Instruction = Annotated[
-    str | None,
-    typer.Argument(metavar="NAME", help="Only this instruction or form of the set.", show_default=False),
-]
 
-
-def show(name: _Name, instruction: _Instruction = None, as_json: Json = False) -> None:
+def show(name: SetOrMnemonic, instruction: InstructionArgument = None, as_json: Json = False) -> None:
     """Show every instruction form: types, what a lane becomes, cost, and whether it is tested.
 
     Of a set, of one of its instructions (which also shows C text and mnemonics), or of all that compile to a mnemonic
@@ -62,7 +53,7 @@ def _show_mnemonic(mnemonic: str, as_json: bool) -> None:
     if not found:
         known = ", ".join(load.names())
         raise SpecError(
-            f"unknown instruction set or mnemonic {mnemonic!r}; known sets: {known}; `bitsynth isa show SET` lists "
+            f"unknown instruction set or mnemonic {mnemonic!r}; known: {known}; `bitsynth isa show SET` lists "
             "instructions, with NAME of one their mnemonics"
         )
     if as_json:

@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.options import Json
+from bitsynth.cli.options import Check, Json
 from bitsynth.cli.printable import printable
 from bitsynth.errors import BitsynthError, SpecError
 from bitsynth.isa.load import load
 from bitsynth.spec.options import scope
 from bitsynth.store import kernels
 from bitsynth.store.entry import Entry
-
-Check = Annotated[bool, typer.Option("--check", help="Check every certificate again, not the seal alone.")]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Arguments and options several commands take."""
+"""Every argument and option of the commands, once: its name, what it takes, what its help says."""
 
 from __future__ import annotations
 
@@ -7,29 +7,191 @@ from typing import Annotated
 
 import typer
 
-from bitsynth.errors import SpecError
-from bitsynth.kernel.names import KernelName
-from bitsynth.store import kernels
+from bitsynth.spec.matmul import Encoding
+from bitsynth.spec.options import METHODS, SKETCHES
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, and only JSON, on stdout.")]
-Name = Annotated[str, typer.Argument(help="A kernel's name, as `bitsynth list` prints it.", show_default=False)]
-IsaName = Annotated[str, typer.Argument(help="An instruction set.", show_default=False)]
-Rlimit = Annotated[
-    int | None, typer.Option("--rlimit", min=1, help="Budget of the solver, in its own units.", show_default=False)
+_LAYER = "The layer"
+_MOST_CHANNELS = 1 << 16
+_MOST_THREADS = 256
+
+# What is asked about.
+KernelArgument = Annotated[
+    str, typer.Argument(help="A kernel's name, as `bitsynth list` prints it.", show_default=False)
+]
+SetArgument = Annotated[str, typer.Argument(metavar="SET", help="An instruction set.", show_default=False)]
+SetOrMnemonic = Annotated[
+    str, typer.Argument(metavar="SET|MNEMONIC", help="An instruction set, or a mnemonic of any.", show_default=False)
+]
+InstructionArgument = Annotated[
+    str | None, typer.Argument(metavar="NAME", help="Only this instruction or form of the set.", show_default=False)
+]
+WeightsArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="WEIGHTS",
+        help="A .npy file of operand values, (OC, IC / groups, KH, KW) or, for a dense layer, (out, in); or a .npz "
+        "file with such an array `weight`, and an epilogue: scale and bias; thresholds (OC, levels); or multiplier, "
+        "shift and bits.",
+        show_default=False,
+    ),
+]
+
+# Kernels: one, or those of several sets and widths.
+Isa = Annotated[str, typer.Option("--isa", help="Instruction set; `bitsynth isa list` shows them.")]
+IsaOrAuto = Annotated[str, typer.Option("--isa", help="Instruction set; auto is the best this processor has.")]
+Isas = Annotated[
+    str,
+    typer.Option(
+        "--isa",
+        metavar="SETS",
+        help="Instruction sets, such as avx2,neon.",
+        show_default="all that run here, or a board's first",
+    ),
+]
+ActBits = Annotated[int, typer.Option("--act-bits", help="Bits of an activation, 1 to 8.")]
+WBits = Annotated[int, typer.Option("--w-bits", help="Bits of a weight, 1 to 8.")]
+ManyActBits = Annotated[
+    str, typer.Option("--act-bits", metavar="BITS", help="Bits of activations, such as 1-4 or 1,2.")
+]
+ManyWBits = Annotated[str, typer.Option("--w-bits", metavar="BITS", help="Bits of weights, such as 1-4 or 1,2.")]
+ActEncoding = Annotated[Encoding, typer.Option("--act-encoding", help="What activation codes stand for.")]
+WeightEncoding = Annotated[Encoding, typer.Option("--weight-encoding", help="What weight codes stand for.")]
+Method = Annotated[
+    str | None, typer.Option("--method", help=f"One of {', '.join(METHODS)}.", show_default="the cheapest of all")
+]
+Sketch = Annotated[str, typer.Option("--sketch", help=f"What programs may look like: {' or '.join(SKETCHES)}.")]
+CostModel = Annotated[
+    str, typer.Option("--cost", metavar="MODEL", help="What to minimize: ops or length.", show_default="ops")
+]
+Cpu = Annotated[
+    str,
+    typer.Option("--cpu", help="In cycles of this processor, with the instructions it has.", show_default=False),
+]
+Channels = Annotated[
+    int,
+    typer.Option(
+        "--channels", min=0, help="For layers of so many output channels: activations in rows.", show_default=False
+    ),
 ]
 Variant = Annotated[
     str | None,
     typer.Option("--variant", help="Of kernels with that name the one `list` says this of, such as paper-length."),
 ]
 
+# The solver.
+Fresh = Annotated[bool, typer.Option("--fresh", help="Solve anew, even where the kernel is cached.")]
+Rlimit = Annotated[
+    int | None, typer.Option("--rlimit", min=1, help="Budget of the solver, in its own units.", show_default=False)
+]
+NoZ3 = Annotated[bool, typer.Option("--no-z3", help="Leave what takes the solver to the stored certificate.")]
+NoMinimality = Annotated[bool, typer.Option("--no-minimality", help="Do not solve the sketch again.")]
+Check = Annotated[bool, typer.Option("--check", help="Check every certificate again, not the seal alone.")]
+Bless = Annotated[bool, typer.Option("--bless", help="Record that every form passed, so that synthesis may use it.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes to plan in.", show_default="one a core")]
 
-def locate(name: str, variant: str | None) -> Path:
-    """The cached file of the kernel called `name`; SpecError where there is none."""
-    path = kernels.named(name)
-    if variant is None:
-        return path
-    isa = KernelName.parse(name).spec.isa
-    found = (p for p in kernels.every() if p.name == path.name and p.parts[-3:-1] == (isa, variant))
-    if (chosen := next(found, None)) is None:
-        raise SpecError(f"no kernel {name} of variant {variant!r} in the cache; `bitsynth list` shows what there is")
-    return chosen
+# A layer.
+LayerName = Annotated[str, typer.Option("--name", help="What the layer is called in C.")]
+InChannels = Annotated[
+    int | None,
+    typer.Option("--in-channels", min=1, max=_MOST_CHANNELS, rich_help_panel=_LAYER, show_default=False),
+]
+OutChannels = Annotated[
+    int | None,
+    typer.Option("--out-channels", min=1, max=_MOST_CHANNELS, rich_help_panel=_LAYER, show_default=False),
+]
+Window = Annotated[
+    str, typer.Option("--kernel", metavar="N[,N]", help="Pixels, or height,width.", rich_help_panel=_LAYER)
+]
+Stride = Annotated[
+    str, typer.Option("--stride", metavar="N[,N]", help="Pixels, or down,right.", rich_help_panel=_LAYER)
+]
+Padding = Annotated[
+    str,
+    typer.Option(
+        "--padding",
+        metavar="N[,N[,N,N]]",
+        help="Pixels, or height,width, or top,left,bottom,right.",
+        rich_help_panel=_LAYER,
+    ),
+]
+Dilation = Annotated[
+    str, typer.Option("--dilation", metavar="N[,N]", help="Pixels, or down,right.", rich_help_panel=_LAYER)
+]
+Groups = Annotated[int, typer.Option("--groups", min=1, help="Groups of channels.", rich_help_panel=_LAYER)]
+Image = Annotated[
+    str,
+    typer.Option(
+        "--image",
+        metavar="HxW",
+        help="Height and width of the input that the schedule is chosen for.",
+        show_default="28x28",
+        rich_help_panel=_LAYER,
+    ),
+]
+Layout = Annotated[
+    str, typer.Option("--layout", help="How activations lie: NHWC, NCHW or packed.", rich_help_panel=_LAYER)
+]
+OutLayout = Annotated[
+    str,
+    typer.Option(
+        "--out-layout",
+        help="How results lie: NHWC, NCHW or packed.",
+        show_default="as activations",
+        rich_help_panel=_LAYER,
+    ),
+]
+
+# Measuring.
+Layers = Annotated[
+    str | None,
+    typer.Option("--layers", metavar="NAMES", help="Layers of ResNet-18, such as C2,C6.", show_default="all eleven"),
+]
+Threads = Annotated[int, typer.Option("--threads", min=1, max=_MOST_THREADS, help="Threads of a layer.")]
+Repeats = Annotated[int, typer.Option("--repeats", min=1, help="Samples of every kernel and baseline.")]
+Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Samples of every layer.")]
+Baselines = Annotated[str, typer.Option("--baseline", metavar="PACKAGES", help="Packages to measure against.")]
+Trials = Annotated[int, typer.Option("--trials", min=1, help="Trials of a layer's study, earlier ones included.")]
+Timeout = Annotated[
+    float, typer.Option("--timeout-s", help="Seconds a trial may take, compiling included; then it failed.")
+]
+StudyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--study", metavar="FILE", help="Where trials are kept, of all layers.", show_default="in the user's cache"
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="HOST", help="Measure on this host, by ssh, such as pi@board.", show_default=False
+    ),
+]
+Devices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device",
+        metavar="HOST",
+        help="Measure on this host, by ssh, such as pi@board; once for each that shares the work.",
+        show_default=False,
+    ),
+]
+DeviceRunner = Annotated[str, typer.Option("--device-runner", hidden=True, help="What runs programs there.")]
+
+# What is written.
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and only JSON, on stdout.")]
+CSource = Annotated[bool, typer.Option("--c", help="Print the C source instead.")]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write every figure to FILE.", show_default=False)
+]
+CsvFile = Annotated[
+    Path | None, typer.Option("--csv", metavar="FILE", help="Write a line a figure to FILE.", show_default=False)
+]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", metavar="PREFIX", help="Write PREFIX.png and PREFIX.svg.", show_default=False)
+]
+Folder = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where the files go.")]
+OptionalFolder = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="DIR", help="Where the files go.", show_default="the user's cache"),
+]
+Version = Annotated[bool, typer.Option("--version", help="Print the version and exit.")]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-import typer
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.options import Json, Name, Variant, locate
+from bitsynth.cli.locate import locate
+from bitsynth.cli.options import CSource, Json, KernelArgument, Variant
 from bitsynth.cli.planes import input_text, lane_text, plane_text
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
 from bitsynth.isa.load import Isa, load
@@ -25,10 +25,8 @@ from bitsynth.matmul import MatmulKernel
 from bitsynth.store import kernels
 from bitsynth.store.entry import Entry
 
-_C = Annotated[bool, typer.Option("--c", help="Print the C source instead.")]
 
-
-def show(name: Name, c: _C = False, variant: Variant = None, as_json: Json = False) -> None:
+def show(name: KernelArgument, c: CSource = False, variant: Variant = None, as_json: Json = False) -> None:
     """Show a cached kernel: inputs, programs, lane meanings, cost, or its C."""
     parsed = KernelName.parse(name)
     found = kernels.load_entry(locate(name, variant))

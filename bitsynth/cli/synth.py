@@ -5,20 +5,33 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
-from bitsynth.cli.options import Json, Rlimit
+from bitsynth.cli.options import (
+    ActBits,
+    ActEncoding,
+    Channels,
+    CostModel,
+    Cpu,
+    Fresh,
+    Isa,
+    Json,
+    Method,
+    OptionalFolder,
+    Rlimit,
+    Sketch,
+    WBits,
+    WeightEncoding,
+)
 from bitsynth.cli.report import ON_RECORD, Line, claim_line, kernel_line, print_lines
 from bitsynth.errors import SpecError
 from bitsynth.files import write_texts
 from bitsynth.isa.load import load
 from bitsynth.matmul import MatmulKernel
 from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
-from bitsynth.spec.options import METHODS, SKETCHES, KernelOptions
+from bitsynth.spec.options import KernelOptions
 from bitsynth.store import kernels
 from bitsynth.store.entry import Entry, ProvedEntry
 
@@ -37,50 +50,20 @@ class _Answer:
         return self.sealed.entry
 
 
-_Isa = Annotated[str, typer.Option("--isa", help="Instruction set; `bitsynth isa list` shows them.")]
-_ActBits = Annotated[int, typer.Option("--act-bits", help="Bits of an activation, 1 to 8.")]
-_WBits = Annotated[int, typer.Option("--w-bits", help="Bits of a weight, 1 to 8.")]
-_ActEncoding = Annotated[Encoding, typer.Option("--act-encoding", help="What activation codes stand for.")]
-_WgtEncoding = Annotated[Encoding, typer.Option("--weight-encoding", help="What weight codes stand for.")]
-_Method = Annotated[
-    str | None,
-    typer.Option("--method", help=f"One of {', '.join(METHODS)}.", show_default="the cheapest of all"),
-]
-_Sketch = Annotated[str, typer.Option("--sketch", help=f"What programs may look like: {' or '.join(SKETCHES)}.")]
-_Cost = Annotated[
-    str, typer.Option("--cost", metavar="MODEL", help="What to minimize: ops or length.", show_default="ops")
-]
-_Cpu = Annotated[
-    str,
-    typer.Option("--cpu", help="Minimize cycles on this processor, with the instructions it has.", show_default=False),
-]
-_Channels = Annotated[
-    int,
-    typer.Option(
-        "--channels", min=0, help="For layers of so many output channels: activations in rows.", show_default=False
-    ),
-]
-_Fresh = Annotated[bool, typer.Option("--fresh", help="Solve anew, even where the kernel is cached.")]
-_To = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", metavar="DIR", help="Where the C goes; by default the cache.", show_default=False),
-]
-
-
 def synth(
-    isa: _Isa,
-    act_bits: _ActBits,
-    w_bits: _WBits,
-    act_encoding: _ActEncoding = Encoding.UNSIGNED,
-    weight_encoding: _WgtEncoding = Encoding.BIPOLAR,
-    method: _Method = None,
-    cpu: _Cpu = "",
-    channels: _Channels = 0,
-    sketch: _Sketch = "exact",
-    model: _Cost = "",
+    isa: Isa,
+    act_bits: ActBits,
+    w_bits: WBits,
+    act_encoding: ActEncoding = Encoding.UNSIGNED,
+    weight_encoding: WeightEncoding = Encoding.BIPOLAR,
+    method: Method = None,
+    cpu: Cpu = "",
+    channels: Channels = 0,
+    sketch: Sketch = "exact",
+    model: CostModel = "",
     rlimit: Rlimit = None,
-    fresh: _Fresh = False,
-    to: _To = None,
+    fresh: Fresh = False,
+    to: OptionalFolder = None,
     as_json: Json = False,
 ) -> None:
     """Find the cheapest kernel, prove it for every input, write C and keep it in the cache.

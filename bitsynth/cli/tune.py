@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import importlib.util
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from bitsynth.cli import output, tune_report
 from bitsynth.cli.files import require_writable
-from bitsynth.cli.options import Json
+from bitsynth.cli.options import (
+    ActBits,
+    DeviceRunner,
+    Devices,
+    Dilation,
+    Groups,
+    Image,
+    InChannels,
+    Isa,
+    Json,
+    Layers,
+    OptionalFolder,
+    OutChannels,
+    Padding,
+    Stride,
+    StudyFile,
+    Threads,
+    Timeout,
+    Trials,
+    WBits,
+    Window,
+)
+from bitsynth.cli.parse import numbers, size
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa import load
 
@@ -24,68 +43,29 @@ if TYPE_CHECKING:
     from bitsynth.tune.outcome import TuningRun
 
 Size = tuple[int, int]
-_OWN = "A layer of your own"
-_Isa = Annotated[str, typer.Option("--isa", help="Instruction set; this processor, or every board, must have it.")]
-_ActBits = Annotated[int, typer.Option("--act-bits", help="Bits of an activation, 1 to 8.")]
-_WBits = Annotated[int, typer.Option("--w-bits", help="Bits of a weight, 1 to 8.")]
-_Layers = Annotated[
-    str | None,
-    typer.Option("--layers", metavar="NAMES", help="Of ResNet-18, such as C2,C6.", show_default="all eleven"),
-]
-_Threads = Annotated[int, typer.Option("--threads", min=1, max=256, help="Threads of a layer.")]
-_Trials = Annotated[int, typer.Option("--trials", min=1, help="Trials of a layer's study, earlier ones included.")]
-_Timeout = Annotated[
-    float, typer.Option("--timeout-s", help="Seconds a trial may take, compiling included; then it failed.")
-]
-_StudyFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--study", metavar="FILE", help="Where trials are kept, of all layers.", show_default="in the user's cache"
-    ),
-]
-_Out = Annotated[
-    Path | None,
-    typer.Option("-o", metavar="FOLDER", help="Where results go.", show_default="the user's cache"),
-]
-_Devices = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--device",
-        metavar="HOST",
-        help="Measure on this host, by ssh, such as pi@board; once for each that shares the work.",
-        show_default=False,
-    ),
-]
-_DeviceRunner = Annotated[str, typer.Option("--device-runner", hidden=True, help="What runs programs there.")]
-_Channels = Annotated[int | None, typer.Option(min=1, max=1 << 16, rich_help_panel=_OWN, show_default=False)]
-_Count = Annotated[int, typer.Option(min=1, rich_help_panel=_OWN)]
-_Padding = Annotated[int, typer.Option("--padding", min=0, rich_help_panel=_OWN)]
-_Image = Annotated[
-    str, typer.Option("--image", metavar="HxW", help="Height and width of the input.", rich_help_panel=_OWN)
-]
 
 
 def tune(
-    isa: _Isa,
-    act_bits: _ActBits,
-    w_bits: _WBits,
-    layers: _Layers = None,
-    threads: _Threads = 1,
-    trials: _Trials = 60,
-    timeout_s: _Timeout = 60,
-    study: _StudyFile = None,
-    out: _Out = None,
+    isa: Isa,
+    act_bits: ActBits,
+    w_bits: WBits,
+    layers: Layers = None,
+    threads: Threads = 1,
+    trials: Trials = 60,
+    timeout_s: Timeout = 60,
+    study: StudyFile = None,
+    out: OptionalFolder = None,
     json: Json = False,
-    in_channels: _Channels = None,
-    out_channels: _Channels = None,
-    kernel: _Count = 3,
-    stride: _Count = 1,
-    padding: _Padding = 0,
-    dilation: _Count = 1,
-    groups: _Count = 1,
-    image: _Image = "28x28",
-    device: _Devices = None,
-    device_runner: _DeviceRunner = "",
+    in_channels: InChannels = None,
+    out_channels: OutChannels = None,
+    kernel: Window = "3",
+    stride: Stride = "1",
+    padding: Padding = "0",
+    dilation: Dilation = "1",
+    groups: Groups = 1,
+    image: Image = "28x28",
+    device: Devices = None,
+    device_runner: DeviceRunner = "",
 ) -> None:
     """Find faster schedules of layers by measuring, for layers of ResNet-18 or one of your own.
 
@@ -103,15 +83,16 @@ def tune(
         raise ToolError("the package optuna is not installed: pip install 'bitsynth[tune]'")
     if not 1 <= timeout_s < threading.TIMEOUT_MAX:
         raise SpecError(f"--timeout-s: want a number of seconds from 1 on, not {timeout_s}")
-    own = _own(in_channels, out_channels, kernel, stride, padding, dilation, groups)
+    window = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+    own = _own(in_channels, out_channels, groups, window)
     if own and layers is not None:
         raise SpecError("give --layers or the channels of a layer of your own, not both")
-    chosen = {"own": (own, _size(image))} if own else _resnet18(layers)
+    chosen = {"own": (own, size("--image", image))} if own else _resnet18(layers)
     from bitsynth.layers.tuned import TuningTask
 
     if out:
         require_writable(out, "name another folder with -o")
-    tasks = {n: TuningTask(isa, act_bits, w_bits, g, size, threads) for n, (g, size) in chosen.items()}
+    tasks = {n: TuningTask(isa, act_bits, w_bits, g, of, threads) for n, (g, of) in chosen.items()}
     for task in tasks.values():
         _require(task)
     results = {}
@@ -154,16 +135,8 @@ def _lost(why: str) -> None:
     output.warning(f"a board was lost: {why}")
 
 
-def _own(
-    in_channels: int | None,
-    out_channels: int | None,
-    kernel: int,
-    stride: int,
-    padding: int,
-    dilation: int,
-    groups: int,
-) -> Geometry | None:
-    """The layer whose channels are given; SpecError for half of them."""
+def _own(in_channels: int | None, out_channels: int | None, groups: int, window: Mapping[str, str]) -> Geometry | None:
+    """The layer whose channels are given, with the window as its options spell it; SpecError for half of them."""
     from bitsynth.layers.geometry import Geometry, edges, pair
 
     if in_channels is None and out_channels is None:
@@ -172,16 +145,11 @@ def _own(
         raise SpecError("a layer of your own takes both --in-channels and --out-channels")
     if in_channels % groups:
         raise SpecError(f"{in_channels} input channels cannot be shared by {groups} groups")
-    window = pair("kernel", kernel, 1), pair("stride", stride, 1), edges(padding), pair("dilation", dilation, 1)
-    return Geometry(in_channels, out_channels, groups, *window)
-
-
-def _size(text: str) -> Size:
-    """Height and width of `28x28` or `28`."""
-    parts = text.split("x") if "x" in text else [text, text]
-    if len(parts) != 2 or not all(p.isascii() and p.isdigit() and 0 < int(p) < 1 << 15 for p in parts):
-        raise SpecError(f"--image: want height and width, such as 28x28, not {text!r}")
-    return int(parts[0]), int(parts[1])
+    given = {
+        name: numbers(f"--{name}", text, 1, 2, *([4] if name == "padding" else [])) for name, text in window.items()
+    }
+    kernel, stride, dilation = (pair(name, given[name], 1) for name in ("kernel", "stride", "dilation"))
+    return Geometry(in_channels, out_channels, groups, kernel, stride, edges(given["padding"]), dilation)
 
 
 def _resnet18(names: str | None) -> dict[str, tuple[Geometry, Size]]:

@@ -6,12 +6,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from bitsynth.cli import output
-from bitsynth.cli.options import Json, Name, Rlimit, Variant, locate
+from bitsynth.cli.locate import locate
+from bitsynth.cli.options import Json, KernelArgument, NoMinimality, NoZ3, Rlimit, Variant
 from bitsynth.cli.report import Line, print_lines
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
@@ -19,14 +18,11 @@ from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.store import kernels
 from bitsynth.store.entry import Entry, ProvedEntry
 
-_NoZ3 = Annotated[bool, typer.Option("--no-z3", help="Leave what takes the solver to the stored certificate.")]
-_NoMinimality = Annotated[bool, typer.Option("--no-minimality", help="Do not solve the sketch again.")]
-
 
 def verify(
-    name: Name,
-    no_z3: _NoZ3 = False,
-    no_minimality: _NoMinimality = False,
+    name: KernelArgument,
+    no_z3: NoZ3 = False,
+    no_minimality: NoMinimality = False,
     rlimit: Rlimit = None,
     variant: Variant = None,
     as_json: Json = False,

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("user")
     [
         (["--isa", "sparc"], "unknown instruction set 'sparc'"),
         (["--isa", "avx2,"], "unknown instruction set ''"),
-        (["--isa", "avx2", "--act-bits", "9"], "--act-bits: want bits from 1 to 8, such as 1,2, not '9'"),
+        (["--isa", "avx2", "--act-bits", "9"], "--act-bits: want bits from 1 to 8, such as 1-4 or 1,2, not '9'"),
         (["--isa", "avx2", "--w-bits", "1,"], "--w-bits: want bits from 1 to 8"),
         (["--isa", "avx2", "--w-bits", "two"], "--w-bits: want bits from 1 to 8"),
         (["--isa", "avx2", "--w-bits", "12"], "--w-bits: want bits from 1 to 8"),

@@ -231,7 +231,7 @@ def test_a_dense_layer_from_a_npy_file(tmp_path, capsys):
         ({"weight": WEIGHT}, ["--stride", "1,2,3"], "--stride: want 1 or 2 whole numbers"),
         ({"weight": WEIGHT}, ["--stride", "0"], "stride must be a whole number of at least 1"),
         ({"weight": WEIGHT}, ["--padding", "-1"], "--padding: want 1 or 2 or 4 whole numbers"),
-        ({"weight": WEIGHT}, ["--image", "9"], "--image: want 2 whole numbers"),
+        ({"weight": WEIGHT}, ["--image", "9x"], "--image: want height and width, such as 28x28, not '9x'"),
         ({"weight": WEIGHT}, ["--groups", "3"], "4 output channels cannot be shared by 3 groups"),
         ({"weight": WEIGHT}, ["--isa", "sparc"], "unknown instruction set 'sparc'"),
         ({"weight": WEIGHT}, ["--layout", "CHWN"], "CHWN"),

@@ -1,0 +1,21 @@
+"""The cached kernel that a command is asked about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bitsynth.errors import SpecError
+from bitsynth.kernel.names import KernelName
+from bitsynth.store import kernels
+
+
+def locate(name: str, variant: str | None) -> Path:
+    """The cached file of the kernel called `name`; SpecError where there is none."""
+    path = kernels.named(name)
+    if variant is None:
+        return path
+    isa = KernelName.parse(name).spec.isa
+    found = (p for p in kernels.every() if p.name == path.name and p.parts[-3:-1] == (isa, variant))
+    if (chosen := next(found, None)) is None:
+        raise SpecError(f"no kernel {name} of variant {variant!r} in the cache; `bitsynth list` shows what there is")
+    return chosen

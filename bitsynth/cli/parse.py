@@ -1,0 +1,36 @@
+"""Lists and sizes, as options spell them."""
+
+from __future__ import annotations
+
+import re
+
+from bitsynth.errors import SpecError
+
+_MOST_PIXELS = (1 << 15) - 1
+
+
+def bits(option: str, text: str) -> list[int]:
+    """The numbers in `1-4` or `1,2`, each once; SpecError for anything but 1 to 8."""
+    out: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"([1-8])(?:-([1-8]))?", part, re.ASCII)
+        if not match or int(match[1]) > int(match[2] or 8):
+            raise SpecError(f"{option}: want bits from 1 to 8, such as 1-4 or 1,2, not {text!r}")
+        out |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return sorted(out)
+
+
+def numbers(option: str, text: str, *counts: int) -> int | tuple[int, ...]:
+    """The number in `2`, or the numbers in `2,1`; SpecError unless there are as many as may be."""
+    parts = text.split(",")
+    if len(parts) not in counts or not all(p.isascii() and p.isdigit() for p in parts):
+        raise SpecError(f"{option}: want {' or '.join(map(str, counts))} whole numbers with commas, not {text!r}")
+    return int(text) if len(parts) == 1 else tuple(map(int, parts))
+
+
+def size(option: str, text: str) -> tuple[int, int]:
+    """Height and width of `28x28`, `28,28` or `28`."""
+    parts = re.split("[x,]", text) if re.search("[x,]", text) else [text, text]
+    if len(parts) != 2 or not all(p.isascii() and p.isdigit() and 0 < int(p) <= _MOST_PIXELS for p in parts):
+        raise SpecError(f"{option}: want height and width, such as 28x28, not {text!r}")
+    return int(parts[0]), int(parts[1])
