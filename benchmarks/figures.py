@@ -211,8 +211,8 @@ def _ops(o: dict[str, Any]) -> list[str]:
 
 def popcount_ops(kernel: bitsynth.MatmulKernel) -> float | None:
     """What the popcount method costs, be it the cheapest or not."""
-    rivals = {x.method: x.cost for x in kernel.entry.runners_up}
-    return kernel.cost.ops_per_128_mac if kernel.entry.method == "popcount" else rivals.get("popcount")
+    others = {x.method: x.cost for x in kernel.entry.runners_up}
+    return kernel.cost.ops_per_128_mac if kernel.entry.method == "popcount" else others.get("popcount")
 
 
 def ops_rows(pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ def immediates(instr: Instr) -> Sequence[int]:
     return instr.try_imm or [instr.imms[len(instr.imms) // 2]]
 
 
-def rivals(isa: Isa) -> dict[str, Instr]:
+def co_issued(isa: Isa) -> dict[str, Instr]:
     """The form that stands for each of `CLASSES`."""
     return {c: isa[f"{name}.u{bits}x{isa.table.vector_bits // bits}"] for c, (name, bits) in CLASSES.items()}
 
@@ -129,8 +129,8 @@ def jobs(isa: Isa, forms: Sequence[Instr]) -> Iterator[tuple[tuple[str, str, str
             yield (instr.name, "per_cycle", str(imm)), throughput(isa, (instr, imm))
             for k in range(0 if instr.store else len(instr.operands)):
                 yield (instr.name, "latency", f"{imm} {k}"), latency(isa, instr, imm, k)
-        for name, rival in rivals(isa).items():
-            mix = throughput(isa, (instr, immediates(instr)[0]), (rival, immediates(rival)[0]))
+        for name, other in co_issued(isa).items():
+            mix = throughput(isa, (instr, immediates(instr)[0]), (other, immediates(other)[0]))
             yield (instr.name, "mix", name), mix
 
 
@@ -181,7 +181,7 @@ def main() -> int:
     parser.add_argument("--toml", action="store_true", help="print what goes into isa_specs")
     given = parser.parse_args()
     isa = load(given.isa)
-    wanted = {*given.forms, *(i.name for i in rivals(isa).values())} if given.forms else set(isa.instrs)
+    wanted = {*given.forms, *(i.name for i in co_issued(isa).values())} if given.forms else set(isa.instrs)
     forms = [i for n, i in isa.instrs.items() if n in wanted]
     cost = measure(isa, forms, given.rounds)
     rows = {i.name: figures(i, cost) for i in forms}

@@ -21,10 +21,10 @@ import numpy as np
 import report
 from numpy.typing import NDArray
 
-from bitsynth.bench.burst import timed
 from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit import checked
 from bitsynth.bench.resnet18 import LAYERS, Layer
+from bitsynth.bench.sampling import time_calls
 from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
@@ -79,7 +79,7 @@ def spent(call: Callable[[], int], times: int) -> float:
     warm = perf_counter_ns() + WARM_NS
     while perf_counter_ns() < warm:
         call()
-    return min(timed(call, CALLS, perf_counter_ns)) / times
+    return min(time_calls(call, CALLS, perf_counter_ns)) / times
 
 
 def measured(isa: str, act_bits: int, w_bits: int, rounds: int, rest: float) -> list[Row]:

@@ -57,9 +57,9 @@ def model(result: Result) -> Iterator[Row]:
 def kernels(result: Result) -> Iterator[Row]:
     """How many times faster than the baseline the fastest kernel of each width is."""
     (found,) = result.facts["sets"]
-    rival = BASELINES[found["isa"]]
-    best = [max(_ratio(k, rival) for k in found["kernels"] if _config(k) == width) for width in WIDTHS]
-    yield [f"{found['isa']}, {_family(result)}, times {rival}", *(f"{x:.1f}" for x in best)]
+    baseline = BASELINES[found["isa"]]
+    best = [max(_ratio(k, baseline) for k in found["kernels"] if _config(k) == width) for width in WIDTHS]
+    yield [f"{found['isa']}, {_family(result)}, times {baseline}", *(f"{x:.1f}" for x in best)]
 
 
 def resnet18(result: Result) -> Iterator[Row]:
@@ -96,8 +96,8 @@ def _shares(result: Result, width: str, key: str) -> Iterator[str]:
         yield f"{max(share.values()):.2f}"
 
 
-def _ratio(kernel: dict[str, Any], rival: str) -> float:
-    return float(kernel["ratios"][rival]["median"])
+def _ratio(kernel: dict[str, Any], baseline: str) -> float:
+    return float(kernel["ratios"][baseline]["median"])
 
 
 def _config(row: dict[str, Any]) -> str:

@@ -20,9 +20,9 @@ from typing import Any
 import report
 import schedule_steps_plot
 
-from bitsynth.bench.burst import burst
 from bitsynth.bench.low_bit import checked
 from bitsynth.bench.resnet18 import named
+from bitsynth.bench.sampling import sample_calls
 from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
@@ -76,7 +76,7 @@ def measured(isa: str, act_bits: int, w_bits: int, rounds: int) -> list[Row]:
     times: list[list[float]] = [[] for _ in steps]
     for _ in range(rounds):
         for form, (*_, call), mine in zip(steps, ready, times, strict=True):
-            mine.append(min(burst(call, REPEATS, form.threads)) / 1000)
+            mine.append(min(sample_calls(call, REPEATS, form.threads)) / 1000)
     gains = [[first / t for first, t in zip(times[0], mine, strict=True)] for mine in times]
     return [
         Row(f"A{act_bits}W{w_bits}", form.step, str(made.schedule), Summary.of(mine), Summary.of(gain))

@@ -17,9 +17,9 @@ import report
 import width_grid_plot
 from table2 import cold, schedule_seconds
 
-from bitsynth.bench.burst import burst
 from bitsynth.bench.low_bit import checked
 from bitsynth.bench.resnet18 import named
+from bitsynth.bench.sampling import sample_calls
 from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
@@ -56,7 +56,7 @@ def measured(isa: str, widths: Sequence[tuple[int, int]], rounds: int) -> list[R
     times: list[list[float]] = [[] for _ in widths]
     for _ in range(rounds):
         for (*_, call), mine in zip(layers, times, strict=True):
-            mine.append(min(burst(call, REPEATS, 1)) / 1000)
+            mine.append(min(sample_calls(call, REPEATS, 1)) / 1000)
     return [
         row(isa, *bits, made, Summary.of(mine)) for bits, (made, *_), mine in zip(widths, layers, times, strict=True)
     ]

@@ -13,7 +13,7 @@ from bitsynth.store import kernels as store
 
 
 @dataclass(frozen=True)
-class Found:
+class CachedKernels:
     """Kernels of one instruction set, each once with its variants, and why the other files hold none."""
 
     isa: str
@@ -21,7 +21,7 @@ class Found:
     problems: tuple[BitsynthError, ...]
 
 
-def find(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = ()) -> Found:
+def find(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = ()) -> CachedKernels:
     """Every cached kernel of `isa`; of those widths only where some are given.
 
     Each certificate is checked again. SpecError where there is not one file.
@@ -47,7 +47,7 @@ def find(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = ())
             variants.append(variant)
         else:
             variants[same] += variant
-    return Found(isa, tuple(zip(kernels, map(", ".join, variants), strict=True)), tuple(problems))
+    return CachedKernels(isa, tuple(zip(kernels, map(", ".join, variants), strict=True)), tuple(problems))
 
 
 def _wanted(path: Path, act_bits: Collection[int], w_bits: Collection[int]) -> bool:

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.bench import timing
-from bitsynth.bench.cached import Found
+from bitsynth.bench.cached import CachedKernels
 from bitsynth.bench.loops import Loop, baseline_loop, clock_loop, kernel_loop
 from bitsynth.bench.statistics import Summary, rank_correlation
 from bitsynth.errors import BitsynthError, ToolError
 from bitsynth.host.placement import runs_natively
-from bitsynth.isa import baselines
+from bitsynth.isa import baseline_loops
 from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.names import KernelName
 from bitsynth.matmul import MatmulKernel
@@ -97,7 +97,7 @@ class _Result:
     clock_ghz: Summary | None = None
 
 
-def measure(found: Found, rounds: int, progress: Progress) -> Report:
+def measure(found: CachedKernels, rounds: int, progress: Progress) -> Report:
     """Time the kernels where this processor runs the set, else count their instructions.
 
     Raises ToolError where they can be neither timed nor counted, or not compiled.
@@ -106,14 +106,14 @@ def measure(found: Found, rounds: int, progress: Progress) -> Report:
     timed = runs_natively(isa.table)
     compiler = preferred(isa)
     run = runner_for(isa, probe(isa, compiler), count=not timed).description
-    rivals, left_out = _baselines(isa, not timed)
+    baselines, left_out = _baselines(isa, not timed)
     mine, problems = _kernels(found, not timed, progress)
     if not mine:
         raise (*found.problems, *problems)[0]
-    loops = [job.loop for job in (*rivals, *mine)]
+    loops = [job.loop for job in (*baselines, *mine)]
     result = _time(isa, loops, rounds, progress) if timed else _count(loops, progress)
-    rows = _rows([*rivals, *mine], len(rivals), result)
-    kernels = tuple(rows[len(rivals) :])
+    rows = _rows([*baselines, *mine], len(baselines), result)
+    kernels = tuple(rows[len(baselines) :])
     models = [m for m in isa.table.cpu if all(m in r.model for r in kernels)] if timed else [COUNT_MODEL]
     return Report(
         isa.name,
@@ -121,7 +121,7 @@ def measure(found: Found, rounds: int, progress: Progress) -> Report:
         run,
         compiler.version,
         result.clock_ghz,
-        tuple(rows[: len(rivals)]),
+        tuple(rows[: len(baselines)]),
         kernels,
         {m: _ranked([r for r in kernels if m in r.model], m) for m in models},
         left_out,
@@ -138,7 +138,7 @@ def _baselines(isa: Isa, count: bool) -> tuple[list[_Job], dict[str, str]]:
     """The baselines that run, and why the others do not."""
     jobs: list[_Job] = []
     left_out: dict[str, str] = {}
-    for b in baselines.load(isa):
+    for b in baseline_loops.load(isa):
         try:
             jobs.append(_Job(baseline_loop(b, count=count), b.table.doc, b.tile, peak=b.table.peak))
         except ToolError as why:
@@ -146,7 +146,7 @@ def _baselines(isa: Isa, count: bool) -> tuple[list[_Job], dict[str, str]]:
     return jobs, left_out
 
 
-def _kernels(found: Found, count: bool, progress: Progress) -> tuple[list[_Job], list[BitsynthError]]:
+def _kernels(found: CachedKernels, count: bool, progress: Progress) -> tuple[list[_Job], list[BitsynthError]]:
     """The kernels that run, and what is wrong with the others."""
     jobs: list[_Job] = []
     problems: list[BitsynthError] = []
@@ -183,8 +183,8 @@ def _count(loops: Sequence[Loop], progress: Progress) -> _Result:
     return _Result(np.array(counts, float))
 
 
-def _rows(jobs: Sequence[_Job], rivals: int, result: _Result) -> list[Row]:
-    """A row a job, each compared with the first `rivals` of them sample by sample."""
+def _rows(jobs: Sequence[_Job], baselines: int, result: _Result) -> list[Row]:
+    """A row a job, each compared with the first `baselines` of them sample by sample."""
     macs = np.array([[job.loop.macs] for job in jobs])
     costs = result.per_call / macs * MACS
     speeds = None if result.nanoseconds is None else macs / result.nanoseconds
@@ -200,7 +200,7 @@ def _rows(jobs: Sequence[_Job], rivals: int, result: _Result) -> list[Row]:
             operand_bytes=job.loop.operand_bytes,
             per_128_mac=Summary.of(costs[n]),
             gmac_per_second=None if speeds is None else Summary.of(speeds[n]),
-            ratios={jobs[r].loop.name: Summary.of(costs[r] / costs[n]) for r in range(rivals)},
+            ratios={jobs[r].loop.name: Summary.of(costs[r] / costs[n]) for r in range(baselines)},
             model=job.model,
             peak=job.peak,
         )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bitsynth import toolchain
 from bitsynth.errors import Refuted, ToolError
-from bitsynth.isa.baselines import Baseline
+from bitsynth.isa.baseline_loops import BaselineLoop
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.names import KernelName
 from bitsynth.matmul import MatmulKernel
@@ -113,7 +113,7 @@ void {_TILE}({_KERNEL})
     return {f"{_TILE}.h": header, f"{_TILE}.c": body}
 
 
-def baseline_loop(baseline: Baseline, *, count: bool = False) -> Loop:
+def baseline_loop(baseline: BaselineLoop, *, count: bool = False) -> Loop:
     """A baseline on a tile of random numbers; Refuted where its product is wrong."""
     table, symbol = baseline.table, baseline.table.function
     sources = {**baseline.files, **_repeat(symbol, _BASELINE[symbol], "baseline.h")}

@@ -1,4 +1,4 @@
-"""bitsynth's own layers as contenders: the whole call, and of it the packing of activations."""
+"""bitsynth's own layers as subjects: the whole call, and of it the packing of activations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.bench.contender import Contender, Local
-from bitsynth.bench.peers.operands import convolve
+from bitsynth.bench.baselines.operands import convolve
 from bitsynth.bench.resnet18 import LAYERS, Layer
+from bitsynth.bench.subject import LocalSubject, TimedSubject
 from bitsynth.errors import Refuted
 from bitsynth.layers import Conv2d
 from bitsynth.layers.schedule import LayerSchedule
@@ -19,7 +19,7 @@ _PACKINGS = 16
 """Packings of one call: with one, what Python takes for it would count as packing."""
 
 
-def contenders(isa: str, act_bits: int, w_bits: int, threads: int, names: Sequence[str]) -> list[Contender]:
+def subjects(isa: str, act_bits: int, w_bits: int, threads: int, names: Sequence[str]) -> list[TimedSubject]:
     """The layers called `names` with seeded random weights, each checked once; Refuted where one is wrong."""
     whole: dict[str, Callable[[], object]] = {}
     packing: dict[str, Callable[[], object]] = {}
@@ -27,7 +27,10 @@ def contenders(isa: str, act_bits: int, w_bits: int, threads: int, names: Sequen
         if layer.name in names:
             whole[layer.name], packing[layer.name] = _calls(layer, isa, act_bits, w_bits, threads)
     name = f"A{act_bits}W{w_bits}"
-    return [Local(name, "bitsynth", whole, threads), Local(name + PACKING, "packing", packing, threads, _PACKINGS)]
+    return [
+        LocalSubject(name, "bitsynth", whole, threads),
+        LocalSubject(name + PACKING, "packing", packing, threads, _PACKINGS),
+    ]
 
 
 def layer_of(

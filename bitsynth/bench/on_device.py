@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bitsynth.bench.contender import Named
 from bitsynth.bench.layers import Report, rows
 from bitsynth.bench.low_bit import codes_of, layer_of
 from bitsynth.bench.resnet18 import LAYERS
+from bitsynth.bench.subject import Subject
 from bitsynth.device import Device, Measured
 
 
@@ -37,12 +37,12 @@ def _report(answer: Measured, isa: str, widths: Sequence[tuple[int, int]], threa
     """Baselines do not depend on widths: those beside the first are shown."""
     found = {x.name: x for x in answer.layers}
     first = f"A{widths[0][0]}W{widths[0][1]}"
-    by_contender: dict[Named, list[Sequence[float]]] = {
-        Named("bitsynth fp32", "fp32"): [found[f"{first} {n}"].fp32_ns for n in names],
-        Named("onnxruntime fp32", "fp32"): [found[f"{first} {n}"].onnxruntime_ns for n in names],
+    by_contender: dict[Subject, list[Sequence[float]]] = {
+        Subject("bitsynth fp32", "fp32"): [found[f"{first} {n}"].fp32_ns for n in names],
+        Subject("onnxruntime fp32", "fp32"): [found[f"{first} {n}"].onnxruntime_ns for n in names],
     }
     for a, w in widths:
-        by_contender[Named(f"A{a}W{w}", "bitsynth")] = [found[f"A{a}W{w} {n}"].ns for n in names]
+        by_contender[Subject(f"A{a}W{w}", "bitsynth")] = [found[f"A{a}W{w} {n}"].ns for n in names]
     timed = {who: times for who, times in by_contender.items() if all(times)}
     samples = min(len(t) for times in timed.values() for t in times)
     array = np.array([[t[:samples] for t in times] for times in timed.values()], float)

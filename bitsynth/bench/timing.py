@@ -40,26 +40,26 @@ class Samples:
 def interleaved(loops: Sequence[Loop], clock: Callable[[int], Any], rounds: int, progress: Progress) -> Samples:
     """Measure every loop once in each of `rounds` rounds."""
     jobs = [clock, *(loop.repeat for loop in loops)]
-    calls = [_enough(job) for job in jobs]
+    calls = [calibrate_calls(job) for job in jobs]
     times = np.empty((len(jobs), rounds))
     for i in range(rounds):
         for j, (job, n) in enumerate(zip(jobs, calls, strict=True)):
             job(n // _WARM_SHARE + 1)
-            times[j, i] = _timed(job, n) / n
+            times[j, i] = _time_calls(job, n) / n
         progress(i + 1, rounds)
     return Samples(times[1:], CLOCK_CYCLES / times[0])
 
 
-def _enough(job: Callable[[int], Any]) -> int:
+def calibrate_calls(job: Callable[[int], Any]) -> int:
     """How many calls take about SAMPLE_NS, after one that binds the function."""
     job(1)
     n = _FIRST_CALLS
-    while (spent := _timed(job, n)) < SAMPLE_NS / 4:
+    while (spent := _time_calls(job, n)) < SAMPLE_NS / 4:
         n *= 2
     return max(1, round(n * SAMPLE_NS / spent))
 
 
-def _timed(job: Callable[[int], Any], n: int) -> int:
+def _time_calls(job: Callable[[int], Any], n: int) -> int:
     start = time.thread_time_ns()
     job(n)
     return time.thread_time_ns() - start

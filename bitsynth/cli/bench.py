@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _Widths = tuple[int, int]
 _REPEATS = 5
-"""Calls of a burst, of which the fastest counts."""
+"""Calls in a row, of which the fastest counts."""
 
 
 @app.callback()
@@ -107,7 +107,8 @@ def resnet18(
 
     The eleven layers of CGO 2020's Table 1, batch 1, seeded random weights, packing of activations included and
     also shown by itself. All take turns, layer by layer and round by round, on as many threads each; a ratio is the
-    median of the rounds' ratios. On avx2 the peers are kept from wider instructions, or left out where they cannot be.
+    median of the rounds' ratios. On avx2 the baselines are kept from wider instructions, or left out if they cannot
+    be.
 
     With --device the layers are compiled here, checked and timed there, beside a float convolution of bitsynth's own
     and ONNX Runtime where it is installed.
@@ -118,7 +119,7 @@ def resnet18(
     widths = list(product(bits("--act-bits", act_bits), bits("--w-bits", w_bits)))
     wanted = _Wanted(isa, widths, threads, names, rounds, baseline.split(",") if baseline else [])
     figures.require(json_file, csv_file, plot=plot)
-    from bitsynth.bench.peers.start import require_known
+    from bitsynth.bench.baselines.start import require_known
     from bitsynth.cli import layers_report
 
     require_known(wanted.packages)
@@ -146,7 +147,7 @@ class _Wanted:
 
 
 def _here(wanted: _Wanted) -> tuple[list[Report], Basis]:
-    """Measure beside peers on this machine, and show every report once it is there."""
+    """Measure against baselines on this machine, and show every report once it is there."""
     from bitsynth.cli import layers_report
     from bitsynth.host.placement import require_native
 
@@ -155,19 +156,19 @@ def _here(wanted: _Wanted) -> tuple[list[Report], Basis]:
         require_native(load.load(name).table)
     basis, reports = layers_report.basis(sets, wanted.widths), []
     for name in sets:
-        reports.append(_beside_peers(name, wanted))
+        reports.append(_against_baselines(name, wanted))
         layers_report.show(reports[-1])
     return reports, basis
 
 
-def _beside_peers(isa: str, wanted: _Wanted) -> Report:
+def _against_baselines(isa: str, wanted: _Wanted) -> Report:
     from bitsynth.bench import low_bit
-    from bitsynth.bench.layers import beside_peers
+    from bitsynth.bench.layers import against_baselines
 
     threads, names = wanted.threads, wanted.names
     with output.progress(f"bench {isa}", bar=True) as say:
-        mine = [c for a, w in wanted.widths for c in low_bit.contenders(isa, a, w, threads, names)]
-        return beside_peers(isa, threads, mine, wanted.packages, names, wanted.rounds, _REPEATS, say)
+        mine = [c for a, w in wanted.widths for c in low_bit.subjects(isa, a, w, threads, names)]
+        return against_baselines(isa, threads, mine, wanted.packages, names, wanted.rounds, _REPEATS, say)
 
 
 def _on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[Report], Basis]:

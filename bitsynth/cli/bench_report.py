@@ -9,7 +9,7 @@ from functools import partial
 from rich.table import Table
 from rich.text import Text
 
-from bitsynth.bench.cached import Found
+from bitsynth.bench.cached import CachedKernels
 from bitsynth.bench.kernels import COUNT_MODEL, MACS, Report, Row
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output
@@ -36,7 +36,7 @@ def show(report: Report) -> None:
         output.warning(str(problem))
 
 
-def basis(chosen: Sequence[Found]) -> Basis:
+def basis(chosen: Sequence[CachedKernels]) -> Basis:
     """What figures of these kernels rest on."""
     specs = [kernel.spec for found in chosen for kernel, _ in found.kernels]
     return Basis(digests([found.isa for found in chosen], {(spec.act.bits, spec.wgt.bits) for spec in specs}))

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output
-from bitsynth.synth.survey import INT8, MACS, Cell, Map, Plan, Rival
+from bitsynth.synth.survey import INT8, MACS, Cell, Map, PeakBaseline, Plan
 
 STYLES = {"popcount": "cyan", "lookup": "green", "multiply": "yellow", "dot": "magenta", INT8: "reverse"}
 ONE_LINE = 120
@@ -30,8 +30,8 @@ def show(found: Map) -> None:
 
 def legend(found: Map) -> list[str]:
     """What a cell says, what it is compared with, and how much of it is proved."""
-    rivals = [r for r in (found.int8, found.fp32) if r]
-    compared = ", ".join(f"{r.name} ({r.what}) at {r.peak:g}" for r in rivals) or "nothing: no peak is known here"
+    baselines = [r for r in (found.int8, found.fp32) if r]
+    compared = ", ".join(f"{r.name} ({r.what}) at {r.peak:g}" for r in baselines) or "nothing: no peak is known here"
     return [
         f"A: bits of unsigned activations; W: bits of bipolar weights. Winner, its cycles per {MACS}"
         " multiply-accumulates, and how many times faster the best kernel is than int8 and than fp32.",
@@ -48,7 +48,7 @@ def winner(found: Map, cell: Cell) -> str:
 
 def ratios(found: Map, cell: Cell) -> str:
     """How many times faster than int8 and than fp32 the best kernel is."""
-    return " ".join(_times(cell.times(rival)) for rival in (found.int8, found.fp32))
+    return " ".join(_times(cell.times(baseline)) for baseline in (found.int8, found.fp32))
 
 
 def basis(isas: Iterable[str]) -> Basis:
@@ -82,8 +82,8 @@ def _facts(found: Map) -> dict[str, Any]:
     return {
         "isa": found.isa,
         "cpu": found.cpu,
-        "int8": _rival(found.int8),
-        "fp32": _rival(found.fp32),
+        "int8": _baseline(found.int8),
+        "fp32": _baseline(found.fp32),
         "cells": [
             {
                 "act_bits": c.act_bits,
@@ -100,8 +100,8 @@ def _facts(found: Map) -> dict[str, Any]:
     }
 
 
-def _rival(rival: Rival | None) -> dict[str, Any] | None:
-    return {**asdict(rival), "cycles": rival.cycles} if rival else None
+def _baseline(baseline: PeakBaseline | None) -> dict[str, Any] | None:
+    return {**asdict(baseline), "cycles": baseline.cycles} if baseline else None
 
 
 def _plan(plan: Plan) -> dict[str, Any]:

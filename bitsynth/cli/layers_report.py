@@ -11,7 +11,7 @@ from functools import partial
 from rich.table import Table
 from rich.text import Text
 
-from bitsynth.bench.layers import PEER_KINDS, SUM, Report, Row
+from bitsynth.bench.layers import BASELINE_KINDS, SUM, Report, Row
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output
 from bitsynth.layers.default import sets_of
@@ -20,7 +20,7 @@ _COLUMNS = ["isa", "threads", "contender", "kind", "layer", "median_ns", "low_ns
 
 
 def show(report: Report) -> None:
-    """Print the times of every contender, and how many times faster than peers bitsynth is."""
+    """Print the times of every subject, and how many times faster than baselines bitsynth is."""
     samples = output.count(report.rows[0].nanoseconds.samples, "sample")
     clock = "CPU time" if report.threads == 1 else "wall time"
     head = f"  {output.count(report.threads, 'thread')}; medians of {samples}, {clock}; IQR of the sum"
@@ -45,18 +45,18 @@ def as_json(reports: Sequence[Report], basis: Basis) -> bytes:
 
 
 def as_csv(reports: Sequence[Report]) -> bytes:
-    """A line a contender and layer."""
+    """A line a subject and layer."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow([*_COLUMNS, *(title for k in PEER_KINDS for title in (f"{k}_peer", f"times_{k}"))])
+    lines.writerow([*_COLUMNS, *(title for k in BASELINE_KINDS for title in (f"{k}_peer", f"times_{k}"))])
     lines.writerows(_line(report, row) for report in reports for row in report.rows)
     return text.getvalue().encode()
 
 
 def _line(report: Report, row: Row) -> list[object]:
     took = row.nanoseconds
-    rivals = [row.against.get(kind) for kind in PEER_KINDS]
-    against = [part for a in rivals for part in ((a.peer, a.times.median) if a else ("", ""))]
+    baselines = [row.against.get(kind) for kind in BASELINE_KINDS]
+    against = [part for a in baselines for part in ((a.peer, a.times.median) if a else ("", ""))]
     figures = [took.median, took.low, took.high, took.samples]
     return [report.isa, report.threads, row.contender, row.kind, row.layer, *figures, *against]
 

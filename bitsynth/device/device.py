@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from bitsynth.device import job, measured, onnx_peer
+from bitsynth.device import job, measured, onnx_baseline
 from bitsynth.device.job import Sampling, Work
 from bitsynth.device.measured import LayerTimes, Measured
 from bitsynth.device.program import Program, Target, compile_program
@@ -99,9 +99,9 @@ class Device:
         times = {t.name: t for some in groups.values() for t in self._measure(some, threads, sampling)}
         left_out: dict[str, str] = {}
         if onnxruntime and emulator:
-            left_out = {onnx_peer.NAME: "an emulator tells no times"}
+            left_out = {onnx_baseline.NAME: "an emulator tells no times"}
         elif onnxruntime:
-            found, left_out = onnx_peer.measure(self._session, layers, threads, repeats, self.seconds)
+            found, left_out = onnx_baseline.measure(self._session, layers, threads, repeats, self.seconds)
             times = {name: replace(t, onnxruntime_ns=found.get(name, ())) for name, t in times.items()}
         in_order = tuple(times[name] for name, _, _ in layers)
         return Measured(in_order, threads, self._facts, self.facts_now(), emulator, left_out)

@@ -42,10 +42,10 @@ def accept_text(text: bytes) -> ProvedEntry:
     return accept(msgspec.json.decode(text, type=Entry))
 
 
-def _plausible(rival: RunnerUp, winner: str) -> bool:
+def _plausible(other: RunnerUp, winner: str) -> bool:
     """Whether it is another method, with a cost or with a reason of one line."""
-    if rival.method not in METHODS or rival.method == winner:
+    if other.method not in METHODS or other.method == winner:
         return False
-    if rival.cost is not None:
-        return 0 <= rival.cost < math.inf and not rival.why
-    return bool(rival.why) and rival.why.isprintable() and len(rival.why) < _MOST_REASON
+    if other.cost is not None:
+        return 0 <= other.cost < math.inf and not other.why
+    return bool(other.why) and other.why.isprintable() and len(other.why) < _MOST_REASON

@@ -19,7 +19,7 @@ from multiprocessing import resource_tracker
 from typing import Any
 
 from bitsynth.errors import BitsynthError, SpecError
-from bitsynth.isa import baselines
+from bitsynth.isa import baseline_loops
 from bitsynth.isa.load import Isa, load
 from bitsynth.schedule import cost
 from bitsynth.solver.budget import Budget
@@ -35,7 +35,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Rival:
+class PeakBaseline:
     """The fastest loop of a kind on the processor, at its peak of `peak` multiply-accumulates a cycle."""
 
     name: str
@@ -74,10 +74,10 @@ class Cell:
     def best(self) -> Plan | None:
         return next((p for p in self.plans if p.cycles is not None), None)
 
-    def times(self, rival: Rival | None) -> float | None:
-        """How many times faster than the rival the best kernel is, where both are known."""
+    def times(self, baseline: PeakBaseline | None) -> float | None:
+        """How many times faster than the baseline the best kernel is, where both are known."""
         best = self.best
-        return rival.cycles / best.cycles if rival and best and best.cycles else None
+        return baseline.cycles / best.cycles if baseline and best and best.cycles else None
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Map:
 
     isa: str
     cpu: str
-    int8: Rival | None
-    fp32: Rival | None
+    int8: PeakBaseline | None
+    fp32: PeakBaseline | None
     cells: tuple[Cell, ...]
 
     def winner(self, cell: Cell) -> tuple[str, float] | None:
@@ -127,7 +127,7 @@ def survey(
     for plan in _planned(jobs, workers or len(_cores())):
         plans.append(plan)
         progress(len(plans), len(jobs))
-    return Map(isa_name, cpu, _rival(isa, cpu, "int8"), _rival(isa, cpu, "fp32"), _cells(plans))
+    return Map(isa_name, cpu, _baseline(isa, cpu, "int8"), _baseline(isa, cpu, "fp32"), _cells(plans))
 
 
 def _spec(job: _Job) -> MatmulSpec:
@@ -135,11 +135,11 @@ def _spec(job: _Job) -> MatmulSpec:
     return MatmulSpec.plain(isa, act_bits, w_bits)
 
 
-def _rival(isa: Isa, cpu: str, function: str) -> Rival | None:
+def _baseline(isa: Isa, cpu: str, function: str) -> PeakBaseline | None:
     """The fastest baseline of a kind among those that have a peak on the processor."""
-    known = [b for b in baselines.load(isa) if b.table.function == function and cpu in b.table.peak]
+    known = [b for b in baseline_loops.load(isa) if b.table.function == function and cpu in b.table.peak]
     best = max(known, key=lambda b: b.table.peak[cpu], default=None)
-    return Rival(best.name, best.table.doc, best.table.peak[cpu], best.table.source) if best else None
+    return PeakBaseline(best.name, best.table.doc, best.table.peak[cpu], best.table.source) if best else None
 
 
 def _cells(plans: Sequence[Plan]) -> tuple[Cell, ...]:

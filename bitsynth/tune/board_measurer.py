@@ -17,7 +17,7 @@ from bitsynth.processes.tool import deadline
 from bitsynth.tune.measurer import Timing, TrialFailed
 from bitsynth.tune.operands import Operands
 
-BURST_NS = 1_000_000
+SAMPLE_NS = 1_000_000
 
 
 def default_work(operands: Operands, schedule: LayerSchedule) -> Work:
@@ -25,7 +25,7 @@ def default_work(operands: Operands, schedule: LayerSchedule) -> Work:
     return Work("the default schedule", operands.layer(schedule), operands.codes, operands.exact())
 
 
-class Board:
+class BoardMeasurer:
     """Measures on `device`; `measured` counts the schedules. ToolError where the board is at fault."""
 
     def __init__(self, device: Device, operands: Operands, default: Work, timeout_s: float) -> None:
@@ -37,7 +37,7 @@ class Board:
         return self.timeout_s + ANSWER_SECONDS
 
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
-        """The fastest of `rounds` bursts of each, in turn: what others do to the board is no part of it."""
+        """The fastest of `rounds` samples of each, in turn: what others do to the board is no part of it."""
         end = time.monotonic() + self.timeout_s
         work, program = self._compiled(schedule, end)
         try:
@@ -51,7 +51,7 @@ class Board:
         return Timing(min(mine.ns), min(default.ns))
 
     def _run(self, program: Program, work: Sequence[Work], rounds: int, end: float) -> list[LayerTimes]:
-        sampling = Sampling(rounds, together=len(work), burst_ns=BURST_NS, beside_float=False)
+        sampling = Sampling(rounds, together=len(work), burst_ns=SAMPLE_NS, beside_float=False)
         return self.device.run(program, work, self.operands.task.threads, sampling, end)
 
     def _compiled(self, schedule: LayerSchedule, end: float) -> tuple[Sequence[Work], Program]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.bench.burst import burst
+from bitsynth.bench.sampling import sample_calls
 from bitsynth.errors import Refuted
 from bitsynth.layers import Conv2d
 from bitsynth.layers.schedule import LayerSchedule
@@ -15,11 +15,11 @@ from bitsynth.layers.tuned import TuningTask
 from bitsynth.tune.measurer import Timing
 from bitsynth.tune.operands import Operands
 
-BURST = 3
+SAMPLES = 3
 SAMPLE_NS = 1_000_000
 
 
-class Beside:
+class LocalMeasurer:
     """The layer of a task by the `default` schedule, and others beside it."""
 
     def __init__(self, task: TuningTask, default: LayerSchedule) -> None:
@@ -27,18 +27,18 @@ class Beside:
         self.codes, self.threads = self.operands.codes, task.threads
         self.default = self.operands.layer(default)
         self.expected = self.default.run(self.codes)
-        self.calls = self._calls()
+        self.calls = self._calibrate_calls()
 
-    def _calls(self) -> int:
+    def _calibrate_calls(self) -> int:
         """How many calls take about SAMPLE_NS."""
         return max(1, round(SAMPLE_NS / self._time(self.default, 1)))
 
     def _time(self, layer: Conv2d, calls: int) -> float:
         out = np.empty_like(self.expected)
-        return min(burst(lambda: layer._call(self.codes, out, calls), BURST, self.threads)) / calls
+        return min(sample_calls(lambda: layer._call(self.codes, out, calls), SAMPLES, self.threads)) / calls
 
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
-        """The fastest of `rounds` bursts of each, in turn: what others do to the machine is no part of it."""
+        """The fastest of `rounds` samples of each, in turn: what others do to the machine is no part of it."""
         layer = self.operands.layer(schedule)
         self._check(schedule, layer.run(self.codes))
         times = [[self._time(x, self.calls) for x in (self.default, layer)] for _ in range(rounds)]

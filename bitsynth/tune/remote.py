@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bitsynth.device import Device, Facts
 from bitsynth.layers.tuned import TuningTask
-from bitsynth.tune.board_measurer import Board, default_work
+from bitsynth.tune.board_measurer import BoardMeasurer, default_work
 from bitsynth.tune.boards import Boards
 from bitsynth.tune.loop import Progress, Result, choose, explore
 from bitsynth.tune.operands import Operands
@@ -71,8 +71,8 @@ class _Work:
     def shares(self, lost: Mapping[Device, str]) -> tuple[Share, ...]:
         return tuple(replace(share, lost=lost.get(device, "")) for device, share in self._shares.items())
 
-    def _measurer(self, device: Device) -> Board:
-        return Board(device, self.operands, self._default, self.timeout_s)
+    def _measurer(self, device: Device) -> BoardMeasurer:
+        return BoardMeasurer(device, self.operands, self._default, self.timeout_s)
 
     def _told_by(self, device: Device) -> Progress:
         return lambda message, done, total: self.progress(f"{device.host}: {message}", done, total)

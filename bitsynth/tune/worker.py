@@ -15,7 +15,7 @@ import msgspec
 from bitsynth.errors import BitsynthError, Refuted
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned import TuningTask
-from bitsynth.tune.local_measurer import Beside
+from bitsynth.tune.local_measurer import LocalMeasurer
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -45,12 +45,12 @@ def serve(lines: Iterable[bytes], answer: Callable[[bytes], object]) -> None:
     """Answer every line after the first."""
     lines = iter(lines)
     start = msgspec.json.decode(next(lines), type=Start)
-    beside: Beside | None = None
+    measurer: LocalMeasurer | None = None
     for line in lines:
         asked = msgspec.json.decode(line, type=Question)
         try:
-            beside = beside or Beside(start.task, start.default)
-            timing = beside.measure(asked.schedule, asked.rounds)
+            measurer = measurer or LocalMeasurer(start.task, start.default)
+            timing = measurer.measure(asked.schedule, asked.rounds)
             said = Answer(timing.nanoseconds, timing.default_nanoseconds)
         except Refuted as error:
             said = Answer(refuted=str(error))

@@ -22,7 +22,7 @@ from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.tuned import TuningTask
 from bitsynth.store import kernels
 from bitsynth.toolchain.compiler import preferred
-from bitsynth.tune.local_measurer import Beside
+from bitsynth.tune.local_measurer import LocalMeasurer
 
 HERE = [name for name in load.names() if features.matches(load.load(name).table)]
 pytestmark = pytest.mark.skipif(
@@ -103,11 +103,11 @@ def test_an_interrupt_ends_the_workers_compiler(command, tmp_path, monkeypatch):
 
 def test_other_results_are_refuted():
     task = TuningTask(HERE[0], 2, 1, Geometry(5, 7, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (2, 3), 1)
-    beside = Beside(task, task.default())
-    assert beside.measure(task.default(), 1).ratio > 0
-    beside.expected[0, 1, 2, 3] += 1
+    measurer = LocalMeasurer(task, task.default())
+    assert measurer.measure(task.default(), 1).ratio > 0
+    measurer.expected[0, 1, 2, 3] += 1
     with pytest.raises(Refuted, match=r"in 1 of 42 sums: -?\d+, not -?\d+, at \(0, 1, 2, 3\)"):
-        beside.measure(task.default(), 1)
+        measurer.measure(task.default(), 1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")

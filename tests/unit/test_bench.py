@@ -17,7 +17,7 @@ from bitsynth.bench.statistics import Summary, rank_correlation
 from bitsynth.cli import bench_report
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.host import features
-from bitsynth.isa import baselines, load
+from bitsynth.isa import baseline_loops, load
 from bitsynth.store import kernels as store
 
 NATIVE = pytest.mark.skipif(not {"avx2", "fma"} <= features.features(), reason="this processor lacks AVX2 or FMA")
@@ -73,7 +73,7 @@ def test_variants_and_broken_files(user):
 
 @pytest.mark.parametrize("isa", load.names())
 def test_baselines_are_declared(isa):
-    tables = {b.name: b.table for b in baselines.load(load.load(isa))}
+    tables = {b.name: b.table for b in baseline_loops.load(load.load(isa))}
     assert {t.function for t in tables.values()} == {"fp32", "int8"}
     assert all(t.rows * t.columns * t.k_step > 0 for t in tables.values())
 
@@ -84,12 +84,12 @@ def test_a_wrong_baseline_table(tmp_path, monkeypatch):
     (tmp_path / "avx2" / "baselines" / "baselines.toml").write_text("[fp64]\nrows = 'two'\n")
     monkeypatch.setattr(paths, "isa_specs", lambda: tmp_path)
     with pytest.raises(SpecError, match=r"baselines\.toml: "):
-        baselines.load(isa)
+        baseline_loops.load(isa)
 
 
 @NATIVE
 def test_baseline_loop():
-    baseline = next(b for b in baselines.load(load.load("avx2")) if b.name == "fp32")
+    baseline = next(b for b in baseline_loops.load(load.load("avx2")) if b.name == "fp32")
     loop = loops.baseline_loop(baseline)
     assert loop.operand_bytes <= int(loops.L1_SHARE * loops.l1_bytes())
     assert loop.macs == baseline.table.rows * baseline.table.columns * loop.k

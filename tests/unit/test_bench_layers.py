@@ -1,4 +1,4 @@
-"""The benchmark of layers with contenders that only pretend: order, ratios, sums, what is shown. No time is judged."""
+"""The benchmark of layers with subjects that only pretend: order, ratios, sums, what is shown. No time is judged."""
 
 import csv
 import io
@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from suites import quick
 
-from bitsynth.bench.burst import burst
-from bitsynth.bench.contender import Local
 from bitsynth.bench.layers import SUM, Report, measure, rows
 from bitsynth.bench.plots import layers
 from bitsynth.bench.resnet18 import LAYERS
+from bitsynth.bench.sampling import sample_calls
 from bitsynth.bench.statistics import Summary
+from bitsynth.bench.subject import LocalSubject
 from bitsynth.cli import layers_report
 
-CONTENDERS = [
-    Local("torch fp32", "fp32", {}, 1),
-    Local("ort fp32", "fp32", {}, 1),
-    Local("torch int8", "int8", {}, 1),
-    Local("A1W1", "bitsynth", {}, 1),
+SUBJECTS = [
+    LocalSubject("torch fp32", "fp32", {}, 1),
+    LocalSubject("ort fp32", "fp32", {}, 1),
+    LocalSubject("torch int8", "int8", {}, 1),
+    LocalSubject("A1W1", "bitsynth", {}, 1),
 ]
 TIMES = {
     "torch fp32": (80_000, 120_000),
@@ -32,10 +32,10 @@ TIMES = {
 }
 
 
-def report(contenders=CONTENDERS, left_out=None):
-    times = np.array([[[t, t, 2 * t] for t in TIMES[c.name]] for c in contenders], float)
+def report(subjects=SUBJECTS, left_out=None):
+    times = np.array([[[t, t, 2 * t] for t in TIMES[c.name]] for c in subjects], float)
     about = {"torch": {"version": "2", "instructions": "AVX2"}}
-    return Report("avx2", 1, rows(contenders, ["C2", "C3"], times), about, left_out or {})
+    return Report("avx2", 1, rows(subjects, ["C2", "C3"], times), about, left_out or {})
 
 
 def test_layers_are_the_papers():
@@ -56,10 +56,10 @@ def test_every_call_is_timed_by_its_clock(monkeypatch, threads, clock, first):
 
     for name in ("thread_time_ns", "perf_counter_ns"):
         monkeypatch.setattr(time, name, (lambda: now[0]) if name == clock else None)
-    assert burst(call, 3, threads) == [first, first + 10, first + 20]
+    assert sample_calls(call, 3, threads) == [first, first + 10, first + 20]
 
 
-def test_contenders_take_turns():
+def test_subjects_take_turns():
     order = []
 
     class Fake:
@@ -81,7 +81,7 @@ def test_contenders_take_turns():
 
 def test_a_contender_of_this_process_is_timed():
     calls = []
-    local = Local("mine", "bitsynth", {"C2": lambda: calls.append("C2"), "C3": lambda: calls.append("C3")}, 1)
+    local = LocalSubject("mine", "bitsynth", {"C2": lambda: calls.append("C2"), "C3": lambda: calls.append("C3")}, 1)
     assert len(local.time("C3", 4)) == 4
     assert set(calls) == {"C3"}
 
@@ -98,9 +98,9 @@ def test_the_fastest_peer_of_every_layer_counts():
 
 
 def test_without_peers_of_a_kind():
-    found = report([c for c in CONTENDERS if c.kind != "int8"])
+    found = report([c for c in SUBJECTS if c.kind != "int8"])
     assert found.row("A1W1", SUM).against.keys() == {"fp32"}
-    assert report([CONTENDERS[-1]]).row("A1W1", "C2").against == {}
+    assert report([SUBJECTS[-1]]).row("A1W1", "C2").against == {}
 
 
 def test_tables(capsys):
@@ -137,18 +137,18 @@ def test_json():
 
 def test_csv():
     lines = list(csv.DictReader(io.StringIO(layers_report.as_csv([report()]).decode())))
-    assert len(lines) == len(CONTENDERS) * 3
+    assert len(lines) == len(SUBJECTS) * 3
     assert lines[0]["fp32_peer"] == lines[0]["times_int8"] == ""
     last = lines[-1]
     assert (last["contender"], last["layer"], last["median_ns"]) == ("A1W1", SUM, "30000.0")
     assert (last["fp32_peer"], float(last["times_int8"])) == ("the fastest of each layer", 2)
 
 
-@pytest.mark.parametrize("contenders", quick([CONTENDERS], of=[CONTENDERS, CONTENDERS[-1:]]), ids=["peers", "alone"])
-def test_plots(tmp_path, contenders):
-    layers.draw([report(contenders), report()], tmp_path / "layers")
+@pytest.mark.parametrize("subjects", quick([SUBJECTS], of=[SUBJECTS, SUBJECTS[-1:]]), ids=["baselines", "alone"])
+def test_plots(tmp_path, subjects):
+    layers.draw([report(subjects), report()], tmp_path / "layers")
     assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
     drawn = (tmp_path / "layers.svg").read_text()
     assert "<svg" in drawn
-    layers.draw([report(contenders), report()], tmp_path / "again")
+    layers.draw([report(subjects), report()], tmp_path / "again")
     assert (tmp_path / "again.svg").read_text() == drawn

@@ -154,5 +154,7 @@ def test_a_schedule_takes_too_long_only_on_a_board_that_is_there(gone, kind, sai
     operands, default = Operands(task), space(task).priors[0]
     late: Any = Late(gone)
     with pytest.raises(kind) as caught:
-        board_measurer.Board(late, operands, board_measurer.default_work(operands, default), 5).measure(default, 1)
+        board_measurer.BoardMeasurer(late, operands, board_measurer.default_work(operands, default), 5).measure(
+            default, 1
+        )
     assert str(caught.value) == said

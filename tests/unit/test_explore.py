@@ -1,4 +1,4 @@
-"""Which method wins where: plans, rivals, the map, its JSON and its plots."""
+"""Which method wins where: plans, baselines, the map, its JSON and its plots."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from bitsynth.cli import explore_report, main
 from bitsynth.errors import SpecError
 from bitsynth.spec.options import METHODS
 from bitsynth.synth import survey, synthesize
-from bitsynth.synth.survey import Cell, Map, Plan, Rival
+from bitsynth.synth.survey import Cell, Map, PeakBaseline, Plan
 
 SMALL = ["--isa", "avx2", "--act-bits", "1-2", "--w-bits", "1", "--jobs", "1"]
 
@@ -21,8 +21,8 @@ def plan(method, cycles, why="", bits=(1, 1)):
     return Plan(bits[0], bits[1], method, cycles, "4x8x64" if cycles else "", why, 0.5)
 
 
-def rival(peak):
-    return Rival("int8", "by hand", peak, "a test")
+def baseline(peak):
+    return PeakBaseline("int8", "by hand", peak, "a test")
 
 
 def made(*cells, int8=None, fp32=None):
@@ -33,24 +33,24 @@ def test_the_cheapest_kernel_wins_unless_int8_is_faster():
     cell = Cell(1, 1, (plan("lookup", 4.0), plan("popcount", 5.0), plan("dot", None, "lacks")))
     assert cell.best.method == "lookup"
     assert made(cell).winner(cell) == ("lookup", 4.0)
-    assert made(cell, int8=rival(16)).winner(cell) == ("lookup", 4.0)
-    assert made(cell, int8=rival(32)).winner(cell) == ("lookup", 4.0)
-    assert made(cell, int8=rival(64)).winner(cell) == ("int8", 2.0)
-    assert cell.times(rival(64)) == pytest.approx(0.5)
+    assert made(cell, int8=baseline(16)).winner(cell) == ("lookup", 4.0)
+    assert made(cell, int8=baseline(32)).winner(cell) == ("lookup", 4.0)
+    assert made(cell, int8=baseline(64)).winner(cell) == ("int8", 2.0)
+    assert cell.times(baseline(64)) == pytest.approx(0.5)
 
 
 def test_a_cell_without_kernels():
     cell = Cell(8, 4, (plan("dot", None, "lacks"),))
     assert cell.best is None
-    assert cell.times(rival(8)) is None
+    assert cell.times(baseline(8)) is None
     assert made(cell).winner(cell) is None
     assert explore_report.winner(made(cell), cell) == "-"
-    assert made(cell, int8=rival(8)).winner(cell) == ("int8", 16.0)
+    assert made(cell, int8=baseline(8)).winner(cell) == ("int8", 16.0)
 
 
 def test_an_unknown_peak_has_no_ratio():
     cell = Cell(1, 1, (plan("lookup", 4.0),))
-    assert explore_report.ratios(made(cell, fp32=rival(4)), cell) == "- 8.00x"
+    assert explore_report.ratios(made(cell, fp32=baseline(4)), cell) == "- 8.00x"
     assert "no peak is known" in " ".join(explore_report.legend(made(cell)))
 
 
@@ -62,7 +62,7 @@ def test_rivals_are_the_fastest_of_the_processor():
 
 def test_the_map_marks_where_int8_is_faster(capsys):
     cells = Cell(1, 1, (plan("lookup", 4.0),)), Cell(2, 1, (plan("lookup", 10.0, bits=(2, 1)),))
-    explore_report.show(made(*cells, int8=rival(16), fp32=rival(4)))
+    explore_report.show(made(*cells, int8=baseline(16), fp32=baseline(4)))
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[:5] == ["neon on a72", "", "W1", "A1 lookup 4.00 2.00x 8.00x", "A2 int8 8.00 * 0.80x 3.20x"]
     assert "* int8 is faster than every kernel here." in "\n".join(lines)

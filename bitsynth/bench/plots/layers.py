@@ -1,4 +1,4 @@
-"""Speed of every layer beside the fastest fp32 and int8 peers (Figures 9 and 10 of CGO 2020): a row a report."""
+"""Speed of every layer against the fastest fp32 and int8 baselines (Figures 9 and 10 of CGO 2020): a row a report."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.contender import Kind
-from bitsynth.bench.layers import PEER_KINDS, SUM, Report
+from bitsynth.bench.layers import BASELINE_KINDS, SUM, Report
 from bitsynth.bench.plots.bars import times_faster
 from bitsynth.bench.plots.panels import panels, plain, save
+from bitsynth.bench.subject import Kind
 
 MOST_ACROSS = 3
 """Names of a legend side by side."""
@@ -17,15 +17,15 @@ MOST_ACROSS = 3
 
 def draw(reports: Sequence[Report], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    figure, axes = panels(len(reports), len(PEER_KINDS), 14, 4.6 * len(reports))
+    figure, axes = panels(len(reports), len(BASELINE_KINDS), 14, 4.6 * len(reports))
     for row, report in zip(axes, reports, strict=True):
-        for panel, kind in zip(row, PEER_KINDS, strict=True):
+        for panel, kind in zip(row, BASELINE_KINDS, strict=True):
             _panel(panel, report, kind)
     save(figure, stem)
 
 
 def _panel(axes: Any, report: Report, kind: Kind) -> None:
-    """A group of bars a layer, the sum last; the title alone where there is no peer of the kind."""
+    """A group of bars a layer, the sum last; the title alone where there is no baseline of the kind."""
     axes.set_title(f"{report.isa}, threads: {report.threads}, beside the fastest {kind} of each layer", loc="left")
     names = [name for name in report.contenders if kind in report.row(name, SUM).against]
     for n, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""Start the peers that are installed, and say why others take no part."""
+"""Start the baselines whose packages are installed, and say why others take no part."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from bitsynth.bench.contender import Contender
-from bitsynth.bench.peers.caps import Cap, caps
-from bitsynth.bench.peers.process import Process, started
+from bitsynth.bench.baselines.caps import Cap, caps
+from bitsynth.bench.baselines.process import Process, started
+from bitsynth.bench.subject import TimedSubject
 from bitsynth.errors import SpecError, ToolError
 
 NEEDS = {"torch": ("torch",), "onnxruntime": ("onnxruntime", "onnx")}
 
 
 @dataclass(frozen=True, eq=False)
-class Peer(Contender):
+class PackageBaseline(TimedSubject):
     """One variant of a package, such as `torch int8_onednn`."""
 
     variant: str
@@ -28,16 +28,16 @@ class Peer(Contender):
 
 
 @dataclass(frozen=True, eq=False)
-class Peers:
-    """The peers that run, what their packages say of themselves, and why the others do not run."""
+class PackageBaselines:
+    """The baselines that run, what their packages say of themselves, and why the others do not run."""
 
-    peers: list[Peer] = field(default_factory=list)
+    baselines: list[PackageBaseline] = field(default_factory=list)
     about: dict[str, Mapping[str, str]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
 
 
 def require_known(packages: Sequence[str]) -> None:
-    """SpecError for a package that is no peer."""
+    """SpecError for a package that is not a baseline."""
     if unknown := [p for p in packages if p not in NEEDS]:
         raise SpecError(f"--baseline: unknown {unknown[0]!r}; known: {', '.join(NEEDS)}")
 
@@ -49,10 +49,10 @@ def start(
     threads: int,
     layers: Sequence[str],
     progress: Callable[[str], object],
-) -> Peers:
+) -> PackageBaselines:
     """Start what `packages` have for `isa`, every one of `layers` checked; they end with `stack`."""
     require_known(packages)
-    found, known = Peers(), caps(isa)
+    found, known = PackageBaselines(), caps(isa)
     for package in packages:
         cap = known.get(package, Cap())
         if why := cap.left_out or _missing(package):
@@ -66,10 +66,10 @@ def start(
     return found
 
 
-def _add(found: Peers, process: Process, cap: Cap, layers: Sequence[str]) -> None:
+def _add(found: PackageBaselines, process: Process, cap: Cap, layers: Sequence[str]) -> None:
     said, package = process.ask(list(layers)), process.package
     found.about[package] = {**said["about"], **cap.env}
-    found.peers.extend(Peer(f"{package} {v}", kind, v, process) for v, kind in said["variants"].items())
+    found.baselines.extend(PackageBaseline(f"{package} {v}", kind, v, process) for v, kind in said["variants"].items())
     found.left_out.update({f"{package} {v}": why for v, why in said["problems"].items()})
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bitsynth.bench.peers.start import NEEDS, start
+from bitsynth.bench.baselines.start import NEEDS, start
 from bitsynth.host import features
 from bitsynth.isa.load import load
 
@@ -31,10 +31,10 @@ def test_every_variant_is_right_and_timed(package, threads):
     with ExitStack() as stack:
         found = start(stack, [package], "avx512", threads, LAYERS, lambda said: None)
         assert found.left_out == {}
-        assert {p.variant for p in found.peers} == VARIANTS[package]
-        for peer in found.peers:
+        assert {p.variant for p in found.baselines} == VARIANTS[package]
+        for baseline in found.baselines:
             for layer in LAYERS:
-                times = peer.time(layer, 3)
+                times = baseline.time(layer, 3)
                 assert len(times) == 3
                 assert min(times) > 0
     assert found.about[package]["version"]
@@ -43,9 +43,9 @@ def test_every_variant_is_right_and_timed(package, threads):
 HARNESS = """
 import time
 from contextlib import ExitStack
-from bitsynth.bench.peers.start import start
+from bitsynth.bench.baselines.start import start
 with ExitStack() as stack:
-    print(start(stack, ["{}"], "avx512", 1, ["C11"], str).peers[0].process.worker.child.pid, flush=True)
+    print(start(stack, ["{}"], "avx512", 1, ["C11"], str).baselines[0].process.worker.child.pid, flush=True)
     time.sleep(600)
 """
 

@@ -1,6 +1,6 @@
-"""The process of a peer, seen from the benchmark: it runs while it is asked, and is stopped else.
+"""The process of a package baseline, seen from the benchmark: it runs while it is asked, and is stopped else.
 
-A stopped process disturbs nobody: threads that spin while they wait for work do so only in their own bursts,
+A stopped process disturbs nobody: threads that spin while they wait for work do so only in their own turns,
 where it makes them fastest.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from bitsynth.errors import ToolError
 from bitsynth.processes.worker import Worker
 
-WORKER = "bitsynth.bench.peers.worker"
+WORKER = "bitsynth.bench.baselines.worker"
 
 
 @dataclass(frozen=True, eq=False)

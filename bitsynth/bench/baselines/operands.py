@@ -1,4 +1,4 @@
-"""One convolution's operands and its exact result, and what a peer makes of them."""
+"""One convolution's operands and its exact result, and what a baseline makes of them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class BaselineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, eq=False)
-class Baseline:
+class BaselineLoop:
     """One hand-written loop and the machine it is for: `isa` with the loop's own flags and features."""
 
     name: str
@@ -56,7 +56,7 @@ class Baseline:
         return [f"-D{name}={size}" for name, size in sizes.items()]
 
 
-def load(isa: Isa) -> list[Baseline]:
+def load(isa: Isa) -> list[BaselineLoop]:
     """The baselines of `isa`, or of the set it extends where it declares none; SpecError where a file is wrong."""
     names = [name for name in (isa.name, isa.table.extends) if name]
     files = [paths.isa_specs() / name / "baselines" / "baselines.toml" for name in names]
@@ -70,7 +70,7 @@ def load(isa: Isa) -> list[Baseline]:
         raise SpecError(f"{file}: {error}") from None
 
 
-def _baseline(isa: Isa, name: str, table: BaselineTable, source: Path) -> Baseline:
+def _baseline(isa: Isa, name: str, table: BaselineTable, source: Path) -> BaselineLoop:
     needs = msgspec.structs.replace(isa.table, cc_flags=table.cc_flags, host_features=table.host_features)
     files = {p.name: p.read_text(encoding="utf-8") for p in (_HEADER, source)}
-    return Baseline(name, table, Isa(needs, isa.instrs), files)
+    return BaselineLoop(name, table, Isa(needs, isa.instrs), files)

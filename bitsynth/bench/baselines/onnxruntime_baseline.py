@@ -16,7 +16,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from bitsynth.bench.peers.operands import Operands, Prepared
+from bitsynth.bench.baselines.operands import Operands, Prepared
 from bitsynth.errors import Refuted, ToolError
 
 VARIANTS = {"fp32": "fp32", "fp32_blocked": "fp32", "int8": "int8"}

@@ -7,20 +7,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from bitsynth.bench.burst import burst
+from bitsynth.bench.sampling import sample_calls
 
 Kind = Literal["fp32", "int8", "bitsynth", "packing"]
 
 
 @dataclass(frozen=True, eq=False)
-class Named:
+class Subject:
     """Whom times belong to."""
 
     name: str
     kind: Kind
 
 
-class Contender(Named, ABC):
+class TimedSubject(Subject, ABC):
     """A way to compute every layer, by the layer's name."""
 
     @abstractmethod
@@ -29,8 +29,8 @@ class Contender(Named, ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Local(Contender):
-    """A contender of this process: a call a layer, on `threads` threads that must not spin between calls.
+class LocalSubject(TimedSubject):
+    """A subject of this process: a call a layer, on `threads` threads that must not spin between calls.
 
     A call that does its work `each` times counts as so many: what Python takes for it is then no part of the time.
     """
@@ -40,4 +40,4 @@ class Local(Contender):
     each: int = 1
 
     def time(self, layer: str, repeats: int) -> list[int]:
-        return [t // self.each for t in burst(self.calls[layer], repeats, self.threads)]
+        return [t // self.each for t in sample_calls(self.calls[layer], repeats, self.threads)]

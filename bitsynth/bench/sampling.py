@@ -14,15 +14,15 @@ _UNTIMED_OF_THREADS = 100
 """Until sleeping threads are awake, and on cores of their own."""
 
 
-def burst(call: Callable[[], object], repeats: int, threads: int) -> list[int]:
+def sample_calls(call: Callable[[], object], repeats: int, threads: int) -> list[int]:
     """Nanoseconds of every one of `repeats` calls, after untimed ones that bring operands back into caches."""
     clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
     for _ in range(_UNTIMED if threads == 1 else _UNTIMED_OF_THREADS):
         call()
-    return timed(call, repeats, clock)
+    return time_calls(call, repeats, clock)
 
 
-def timed(call: Callable[[], object], repeats: int, clock: Callable[[], int]) -> list[int]:
+def time_calls(call: Callable[[], object], repeats: int, clock: Callable[[], int]) -> list[int]:
     """Nanoseconds of every one of `repeats` calls by `clock`."""
     times = []
     for _ in range(repeats):

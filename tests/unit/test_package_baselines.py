@@ -1,4 +1,4 @@
-"""Peers: operands, results that are checked, workers and their ends, caps, packages that are missing."""
+"""Baselines of other packages: operands, checked results, workers and their ends, caps, missing packages."""
 
 import json
 import os
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from bitsynth import paths
-from bitsynth.bench.layers import SUM, beside_peers
-from bitsynth.bench.peers import process, start, worker
-from bitsynth.bench.peers.caps import caps
-from bitsynth.bench.peers.operands import Operands, Prepared, convolve
+from bitsynth.bench.baselines import process, start, worker
+from bitsynth.bench.baselines.caps import caps
+from bitsynth.bench.baselines.operands import Operands, Prepared, convolve
+from bitsynth.bench.layers import SUM, against_baselines
 from bitsynth.bench.resnet18 import LAYERS, Layer
 from bitsynth.bench.statistics import Summary
 from bitsynth.errors import Refuted, SpecError, ToolError
@@ -133,7 +133,7 @@ def test_peers_are_named_and_those_that_fail_too(fake, monkeypatch):
     )
     monkeypatch.setattr(start, "_missing", lambda package: "")
     found = begun(["torch", "onnxruntime"])
-    assert [(p.name, p.kind) for p in found.peers] == [("torch fp32", "fp32")]
+    assert [(p.name, p.kind) for p in found.baselines] == [("torch fp32", "fp32")]
     assert found.about == {"torch": {"version": "1"}}
     assert found.left_out == {"torch int8": "no", "onnxruntime": "onnxruntime ended with exit code 0: it said nothing"}
 
@@ -147,12 +147,12 @@ for line in sys.stdin:
 """
 
 
-def test_a_report_beside_peers(fake, monkeypatch):
+def test_a_report_against_baselines(fake, monkeypatch):
     fake(TIMED)
     monkeypatch.setattr(start, "_missing", lambda package: "")
     mine: Any = SimpleNamespace(name="A1W1", kind="bitsynth", time=lambda layer, repeats: [10] * repeats)
     heard = []
-    found = beside_peers(
+    found = against_baselines(
         "avx2", 1, [mine], ["torch", "onnxruntime"], ["C11", "C12"], 2, 3, lambda *said: heard.append(said)
     )
     assert found.contenders == ["torch fp32", "A1W1"]

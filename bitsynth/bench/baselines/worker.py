@@ -1,4 +1,4 @@
-"""A peer's process: `python -m bitsynth.bench.peers.worker PACKAGE THREADS`.
+"""A package baseline's process: `python -m bitsynth.bench.baselines.worker PACKAGE THREADS`.
 
 A line of JSON each way. The first answer says what is there, every other one gives the times of what was
 asked for: {"variant": ..., "layer": ..., "repeats": ...}. Ends with its input.
@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bitsynth.bench.burst import burst
-from bitsynth.bench.peers.operands import Operands
+from bitsynth.bench.baselines.operands import Operands
 from bitsynth.bench.resnet18 import LAYERS
+from bitsynth.bench.sampling import sample_calls
 
 Calls = dict[tuple[str, str], Callable[[], object]]
 
@@ -29,7 +29,7 @@ def serve(package: Any, threads: int, questions: Iterable[str], answer: Callable
     answer({"about": about, "variants": variants, "problems": problems})
     for line in questions:
         asked = json.loads(line)
-        answer(burst(calls[asked["variant"], asked["layer"]], asked["repeats"], threads))
+        answer(sample_calls(calls[asked["variant"], asked["layer"]], asked["repeats"], threads))
 
 
 def _prepare(package: Any, threads: int, names: list[str]) -> tuple[Calls, dict[str, str]]:
@@ -61,7 +61,7 @@ def _main(name: str, threads: str) -> None:
             answers.write(json.dumps(value) + "\n")
             answers.flush()
 
-        serve(importlib.import_module(f"bitsynth.bench.peers.{name}_peer"), int(threads), sys.stdin, answer)
+        serve(importlib.import_module(f"bitsynth.bench.baselines.{name}_baseline"), int(threads), sys.stdin, answer)
 
 
 if __name__ == "__main__":
