@@ -1,4 +1,4 @@
-"""Every failure a user can meet, each with its exit code.
+"""The errors a user can meet, each with its exit code.
 
 A message says where, what was wanted, what came and what to do next. The command
 line prints it and exits with `exit_code`; the Python API raises it.
@@ -17,7 +17,7 @@ class BitsynthError(Exception):
 
 
 class BitsynthWarning(UserWarning):
-    """What is wrong without being in the way."""
+    """A fault that does not stop the work."""
 
 
 class SpecError(BitsynthError):
@@ -27,19 +27,19 @@ class SpecError(BitsynthError):
 
 
 class NoKernel(BitsynthError):
-    """The sketch is proved empty: no program in it meets the specification."""
+    """A sketch proved empty: no program in it meets the specification."""
 
     exit_code = 1
 
 
 class Refuted(BitsynthError):
-    """A program is wrong; the message carries inputs, what came and what was wanted."""
+    """A wrong program; the message carries inputs, the result that came and the one wanted."""
 
     exit_code = 1
 
 
 class Undecided(BitsynthError):
-    """The solver's budget is spent, or it answered `unknown`: never a pass."""
+    """A spent solver budget, or the solver's answer `unknown`: never a pass."""
 
     exit_code = 3
 

@@ -29,9 +29,9 @@ _PREFIX, _SUFFIX = ".bitsynth-", ".part"
 
 @contextmanager
 def open_file(path: Path, most: int) -> Iterator[IO[bytes]]:
-    """The file to be read; SpecError unless it is a regular one of at most `most` bytes: no pipe is waited for.
+    """The file at `path`, opened to read; SpecError unless it is a regular one of at most `most` bytes.
 
-    OSError where it cannot be opened.
+    A pipe is not waited for. OSError if the file cannot be opened.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -47,7 +47,7 @@ def open_file(path: Path, most: int) -> Iterator[IO[bytes]]:
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The bytes of a file that anybody may have written; raises as `open_file` does."""
+    """The bytes of a file that anybody may have written, at most `most`; raises as `open_file` does."""
     with open_file(path, most) as file:
         return file.read(most)
 
@@ -82,7 +82,7 @@ def _temporary(folder: Path) -> Iterator[IO[bytes]]:
 
 
 def _is_ours(file: IO[bytes]) -> bool:
-    """Whether we have its lock, and had it before a sweeper. Where a file system has no locks nobody sweeps."""
+    """Whether we have its lock, and had it before a sweeper. In a file system without locks nobody sweeps."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -93,7 +93,7 @@ def _is_ours(file: IO[bytes]) -> bool:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed writers left: files that nobody holds locked."""
+    """Remove the files that killed writers left: those that nobody holds locked."""
     for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         with suppress(OSError, SpecError), open_file(path, sys.maxsize) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,7 +101,7 @@ def _sweep(folder: Path) -> None:
 
 
 def set_aside(path: Path, why: str, advice: str = ADVICE) -> Path:
-    """Rename what cannot stay where it lies, so that nothing of it is lost; the new path, which ends in `why`."""
+    """Rename a file that cannot stay in its place, so that nothing of it is lost; the new path, which ends in `why`."""
     names = (path.with_name(f"{path.name}.{why}{n or ''}") for n in count())
     aside = next(name for name in names if not os.path.lexists(name))
     try:
@@ -111,14 +111,15 @@ def set_aside(path: Path, why: str, advice: str = ADVICE) -> Path:
 
 
 def unwritable(path: Path, error: OSError, advice: str = ADVICE) -> ToolError:
-    """Why `path` cannot be written, and `advice`."""
+    """The error that says why `path` cannot be written, with `advice`."""
     return ToolError(f"cannot write {path}: {error.strerror or error}; {advice}")
 
 
 def file_lock(path: Path) -> FileLock:
-    """The lock of `path`, an empty file that stays; OSError where it cannot be made: filelock would try for ever.
+    """The lock of `path`, an empty file that stays.
 
-    SpecError where another file lies there, which filelock would empty.
+    OSError if it cannot be made, which filelock would try for ever; SpecError if another file lies there, which
+    filelock would empty.
     """
     from filelock import FileLock
 
@@ -133,7 +134,7 @@ def file_lock(path: Path) -> FileLock:
 
 @contextmanager
 def locked(path: Path, failure: Callable[[OSError], ToolError]) -> Iterator[None]:
-    """One process at a time holds the lock file `path`, which stays; `failure` says why it cannot be had."""
+    """Hold the lock file `path`, which stays, as the only process; `failure` makes the error if it cannot be had."""
     try:
         lock = file_lock(path)
         lock.acquire()
@@ -146,7 +147,7 @@ def locked(path: Path, failure: Callable[[OSError], ToolError]) -> Iterator[None
 
 
 def marked(files: Mapping[str, str]) -> dict[str, str]:
-    """The texts of C, or of CMake, with MARK above each."""
+    """The texts of C or CMake `files`, with MARK above each."""
     return {name: f"{_comment(name)}\n{text}" for name, text in files.items()}
 
 
@@ -155,9 +156,9 @@ def _comment(name: str) -> str:
 
 
 def write_texts(folder: Path, files: Mapping[str, str], *, ours: bool = False) -> list[Path]:
-    """Write every file that is not there already, letter for letter; their paths.
+    """Write the files that are not there already, letter for letter, into `folder`; their paths.
 
-    SpecError, and nothing is written, if a file without MARK lies where one is to go, unless the folder is `ours`.
+    SpecError, and nothing is written, if a file without MARK lies in the place of one, unless the folder is `ours`.
     """
     texts = {folder / name: text.encode() for name, text in files.items()}
     new = {path: data for path, data in texts.items() if not _holds(path, data)}

@@ -1,4 +1,4 @@
-"""Where data lives: what ships, inside the wheel or beside the package in a checkout, and the user's cache."""
+"""Places of data: what ships, inside the wheel or beside the package in a checkout, and the user's cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processor architectures are data: `isa_specs/architectures.toml`, one table each."""
+"""Processor architectures as data: `isa_specs/architectures.toml`, one table each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REGIONS = 16
 
 
 class Qemu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """qemu's user mode: its names, the Debian package, the `macros` of `support/driver.c`.
+    """qemu's user mode: its programs, the Debian package, the `macros` of `support/driver.c`.
 
     `cpu` maps a compiler flag to the processor that has no more than the flag allows, ""
     to the one for any other code.
@@ -54,7 +54,7 @@ class Unicorn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Emulator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How to load and run a library elsewhere.
+    """How to load and run a library under an emulator.
 
     Code, stack, arrays and the address a call returns to lie at multiples of `region`.
     `machine` is the ELF header's; `absolute`, `slots` and `relative` are the types of
@@ -92,7 +92,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     emulator: Emulator | None = None
 
     def probe_text(self) -> str:
-        """C that asks the processor what it has."""
+        """The C text that asks the processor which features it has."""
         return _text(paths.architectures().parent / self.probe)
 
 
@@ -103,7 +103,7 @@ def _text(path: Path) -> str:
 
 @lru_cache
 def known() -> Mapping[str, Architecture]:
-    """The architectures by the name `arch` of an `isa.toml` has."""
+    """The architectures by name, as the `arch` of an `isa.toml` spells it."""
     return read(paths.architectures())
 
 
@@ -117,13 +117,13 @@ def named(name: str) -> Architecture:
 
 @lru_cache
 def here() -> str:
-    """The name of this process's architecture; the system's own where it is none of those known."""
+    """The name of this process's architecture, or the system's own name for it if it is not a known one."""
     machine, bits = platform.machine().lower(), sys.maxsize.bit_length() + 1
     return next((name for name, a in known().items() if machine in a.machines and a.bits == bits), machine)
 
 
 def emulated_cpu(cpus: Mapping[str, str], flags: Iterable[str]) -> str:
-    """The processor to emulate for code compiled with `flags`; a later flag outdoes an earlier one of its name."""
+    """The processor to emulate for code compiled with `flags`; of flags of one name the last counts."""
     last = {f.partition("=")[0]: f for f in flags}
     return next((cpus[f] for f in last.values() if f in cpus), cpus[""])
 

@@ -1,4 +1,4 @@
-"""Hand-written inner loops: what `isa_specs/<isa>/baselines` declares, as instruction sets of their own.
+"""Hand-written inner loops, declared in `isa_specs/<isa>/baselines`, as instruction sets of their own.
 
 `baselines.toml` has a table a baseline; the C of [NAME] is NAME.c, on `baseline.h`.
 """
@@ -20,7 +20,7 @@ _HEADER = Path(__file__).parent / "baseline.h"
 
 
 class BaselineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One table: the C function, its tile, what compiler and processor must have.
+    """One table: the C function, its tile, requirements of compiler and processor.
 
     `peak` is the multiply-accumulates a cycle that a CPU's multipliers allow; `source` says how that is known.
     """
@@ -47,6 +47,7 @@ class BaselineLoop:
 
     @property
     def tile(self) -> str:
+        """The tile and K step, as `4x8x32`."""
         return f"{self.table.rows}x{self.table.columns}x{self.table.k_step}"
 
     @property
@@ -57,7 +58,7 @@ class BaselineLoop:
 
 
 def load(isa: Isa) -> list[BaselineLoop]:
-    """The baselines of `isa`, or of the set it extends where it declares none; SpecError where a file is wrong."""
+    """The baselines of `isa`, or if it declares none of the set it extends; SpecError if a file is wrong."""
     names = [name for name in (isa.name, isa.table.extends) if name]
     files = [paths.isa_specs() / name / "baselines" / "baselines.toml" for name in names]
     file = next((f for f in files if f.is_file()), None)

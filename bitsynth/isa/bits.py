@@ -18,28 +18,67 @@ _MOST_INDICES = 4096
 
 
 class Domain(Protocol):
-    """Primitives on payloads of `w` bits. Results are reduced modulo 2**w."""
+    """Primitives on payloads of `w` bits, at most 64. Results are reduced modulo 2**w."""
 
-    def const(self, value: int, w: int) -> Any: ...
-    def add(self, a: Any, b: Any, w: int) -> Any: ...
-    def sub(self, a: Any, b: Any, w: int) -> Any: ...
-    def mul(self, a: Any, b: Any, w: int) -> Any: ...
-    def and_(self, a: Any, b: Any, w: int) -> Any: ...
-    def or_(self, a: Any, b: Any, w: int) -> Any: ...
-    def xor(self, a: Any, b: Any, w: int) -> Any: ...
-    def not_(self, a: Any, w: int) -> Any: ...
-    def shl(self, a: Any, n: int, w: int) -> Any: ...
-    def lshr(self, a: Any, n: int, w: int) -> Any: ...
-    def eq(self, a: Any, b: Any, w: int) -> Any: ...
-    def ult(self, a: Any, b: Any, w: int) -> Any: ...
-    def ite(self, cond: Any, a: Any, b: Any, w: int) -> Any: ...
-    def zext(self, a: Any, w: int, to: int) -> Any: ...
-    def sext(self, a: Any, w: int, to: int) -> Any: ...
-    def trunc(self, a: Any, w: int, to: int) -> Any: ...
-    def popcount(self, a: Any, w: int) -> Any: ...
-    def lookup(self, table: Sequence[Any], index: Any, w: int) -> Any: ...
-    def join(self, parts: Sequence[Any], w: int) -> Any: ...
-    def split(self, a: Any, w: int, to: int) -> list[Any]: ...
+    def const(self, value: int, w: int) -> Any:
+        """The constant `value`."""
+
+    def add(self, a: Any, b: Any, w: int) -> Any:
+        """a + b."""
+
+    def sub(self, a: Any, b: Any, w: int) -> Any:
+        """a - b."""
+
+    def mul(self, a: Any, b: Any, w: int) -> Any:
+        """a * b."""
+
+    def and_(self, a: Any, b: Any, w: int) -> Any:
+        """Bitwise a & b."""
+
+    def or_(self, a: Any, b: Any, w: int) -> Any:
+        """Bitwise a | b."""
+
+    def xor(self, a: Any, b: Any, w: int) -> Any:
+        """Bitwise a ^ b."""
+
+    def not_(self, a: Any, w: int) -> Any:
+        """Bitwise ~a."""
+
+    def shl(self, a: Any, n: int, w: int) -> Any:
+        """`a` shifted left by `n` bits."""
+
+    def lshr(self, a: Any, n: int, w: int) -> Any:
+        """`a` shifted right by `n` bits, zeros shifted in."""
+
+    def eq(self, a: Any, b: Any, w: int) -> Any:
+        """The truth value of a == b."""
+
+    def ult(self, a: Any, b: Any, w: int) -> Any:
+        """The truth value of a < b, without signs."""
+
+    def ite(self, cond: Any, a: Any, b: Any, w: int) -> Any:
+        """`a` if `cond` holds, else `b`."""
+
+    def zext(self, a: Any, w: int, to: int) -> Any:
+        """`a` of `w` bits widened with zeros to `to` bits."""
+
+    def sext(self, a: Any, w: int, to: int) -> Any:
+        """`a` of `w` bits widened with its sign to `to` bits."""
+
+    def trunc(self, a: Any, w: int, to: int) -> Any:
+        """The low `to` bits of `a`."""
+
+    def popcount(self, a: Any, w: int) -> Any:
+        """The number of set bits of `a`."""
+
+    def lookup(self, table: Sequence[Any], index: Any, w: int) -> Any:
+        """`table[index]`; `index` is below the length of the table."""
+
+    def join(self, parts: Sequence[Any], w: int) -> Any:
+        """The lane of `parts`, `w` bits each, lowest first."""
+
+    def split(self, a: Any, w: int, to: int) -> list[Any]:
+        """The parts of `a`, `to` bits each, lowest first."""
 
 
 @dataclass(eq=False, slots=True)
@@ -51,6 +90,7 @@ class Bits:
     v: Any
 
     def lift(self, other: Bits | int) -> Bits:
+        """`other` as bits of the same width; a number becomes a constant."""
         if not isinstance(other, Bits):
             return Bits(self.d, self.w, self.d.const(other, self.w))
         if other.w != self.w:
@@ -144,7 +184,7 @@ def eq(a: Bits, b: Bits | int) -> Cond:
 
 
 def ite(cond: Cond, a: Bits | int, b: Bits | int) -> Bits:
-    """`a` where `cond` holds, else `b`."""
+    """`a` if `cond` holds, else `b`."""
     like = a if isinstance(a, Bits) else b
     if not isinstance(like, Bits):
         raise TypeError("ite wants at least one bit-vector branch")
@@ -157,7 +197,7 @@ def absdiff(a: Bits, b: Bits) -> Bits:
 
 
 def popcount(x: Bits) -> Bits:
-    """Number of set bits, as wide as `x`."""
+    """The number of set bits, as wide as `x`."""
     return Bits(x.d, x.w, x.d.popcount(x.v, x.w))
 
 
@@ -184,7 +224,7 @@ def uclamp(x: Bits, to: int) -> Bits:
 def lookup(table: Iterable[Bits], index: Bits) -> Bits:
     """`table[index]`; the index is below the table's length.
 
-    Of a table that is computed, a known index needs no entry beyond it to have a meaning.
+    In a computed table, entries beyond a known index need no meaning.
     """
     if isinstance(table, Iterator) and isinstance(index.v, int):
         table = islice(table, index.v + 1)
@@ -198,7 +238,7 @@ def concat(a: Sequence[Bits], b: Sequence[Bits]) -> tuple[Bits, ...]:
 
 
 def indices(*ends: int) -> range:
-    """Python's `range`, of a length a register could have."""
+    """Python's `range`, no longer than a register could be."""
     out = range(*ends)
     if len(out) > _MOST_INDICES:
         raise ValueError(f"a range of {len(out)} indices")

@@ -1,4 +1,4 @@
-"""Cost models of one instruction: an operation, an instruction, or a processor's cycles."""
+"""Cost models of one instruction: one operation each, or cycles of a processor."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from bitsynth.isa.load import Isa, load
 
 
 def names(isa: Isa) -> list[str]:
-    """The models `--cost` takes."""
+    """The names of the cost models of `isa`, as `--cost` takes them."""
     return ["ops", "length", *isa.table.cpu]
 
 
 @lru_cache
 def metric(isa_name: str, model: str) -> Metric:
-    """What one instruction costs under `model`: 1, or cycles of throughput on a CPU."""
+    """The cost of one instruction under `model`: 1, or cycles of throughput on a CPU."""
     isa = load(isa_name)
     if model not in names(isa):
         raise SpecError(f"unknown cost model {model!r}; {isa_name} knows {', '.join(names(isa))}")

@@ -1,6 +1,6 @@
-"""Expand an `[instr.NAME]` table into its forms, checked against the `[isa]` table.
+"""Expansion of an `[instr.NAME]` table into its forms, checked against the `[isa]` table.
 
-`forms` of the table lists what its type and number variables stand for, so that one table
+`forms` of the table lists the values of its type and number variables, so that one table
 covers every lane width it exists in; form `k` is named NAME.<first variable>.
 """
 
@@ -25,7 +25,7 @@ _RESERVED = {"i", "to", *FUNCTIONS, *keyword.kwlist}
 
 
 def forms(where: str, isa: IsaTable, name: str, entry: InstrTable) -> list[Instr]:
-    """The forms of the table NAME; SpecError says `where` and what is wrong."""
+    """The forms of the table NAME, read from `where` (a file); SpecError names `where` and what is wrong."""
     if entry.feature and entry.feature not in isa.features:
         raise SpecError(f"{where}: unknown feature {entry.feature!r}; known: {', '.join(isa.features)}")
     if entry.instructions < 1:
@@ -42,7 +42,7 @@ def forms(where: str, isa: IsaTable, name: str, entry: InstrTable) -> list[Instr
 
 
 def _mnemonics(where: str, entry: InstrTable, count: int) -> list[tuple[str, ...]]:
-    """What each of `count` forms compiles to: one of these."""
+    """The mnemonics that each of `count` forms may compile to."""
     given = [entry.mnemonic] * count if isinstance(entry.mnemonic, str) else entry.mnemonic
     if len(given) != count:
         raise SpecError(f"{where}: mnemonic: want one for all forms or a list of {count}, one a form; got {len(given)}")
@@ -139,7 +139,7 @@ def _form(
 
 
 def _costs(isa: IsaTable, entry: InstrTable, narrow: bool) -> dict[str, Cost]:
-    """By CPU; some start more of those whose operands are all `narrow`."""
+    """Costs by CPU; some CPUs start more instructions a cycle if all operands are `narrow`."""
     return {
         cpu: Cost(c.lat, c.per_cycle * (isa.cpu[cpu].half_width_speedup if narrow else 1.0), c.port)
         for cpu, c in entry.cost.items()
@@ -174,7 +174,7 @@ def _imm(where: str, entry: InstrTable, numbers: Mapping[str, int]) -> tuple[str
 
 
 def vector_type(where: str, text: str) -> VecType:
-    """The type `text` spells; SpecError names `where` if it spells none."""
+    """The type that `text` spells; SpecError names `where` if it does not spell one."""
     try:
         return VecType.parse(text)
     except SpecError as error:
@@ -182,7 +182,7 @@ def vector_type(where: str, text: str) -> VecType:
 
 
 def setting(isa: IsaTable, feature: str) -> str:
-    """What of `isa.toml` the C of a form depends on, and how that asks for the features it needs."""
+    """The facts of `isa.toml` that the C of a form depends on, with the probe of the features it needs, as one text."""
     features = [isa.features[feature]] if feature else []
     flags = [*isa.cc_flags, *(flag for f in features for flag in f.cc_flags)]
     needed = [*isa.host_features, *(name for f in features for name in f.host)]

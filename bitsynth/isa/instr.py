@@ -1,4 +1,4 @@
-"""One instruction form: types, meaning, C text and cost, as declared in `isa_specs/`."""
+"""An instruction form: types, meaning, C text and cost, as declared in `isa_specs/`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Operand:
-    """A register operand, or where `memory` the bytes its pointer points at."""
+    """A register operand, or with `memory` the bytes its pointer points at."""
 
     name: str
     type: VecType
@@ -40,8 +40,8 @@ class Operand:
 class Instr:
     """One form of an instruction, such as `addp.u8x16`.
 
-    It compiles to one of `mnemonics`. `feature` names the feature set that has it, "" the base; it is `instructions`
-    of the machine's.
+    It compiles to one of `mnemonics`. `feature` names the feature set that has it, "" the base; it counts as
+    `instructions` of the machine's.
     """
 
     isa: str
@@ -70,6 +70,7 @@ class Instr:
 
     @cached_property
     def tree(self) -> ast.Expression:
+        """The syntax tree of the lane expression; SpecError if it is not a valid one."""
         return lane_text.parse(f"{self.isa}: {self.name}", self.lane, self._parameters)
 
     @cached_property
@@ -78,6 +79,7 @@ class Instr:
 
     @property
     def reads_memory(self) -> bool:
+        """Whether an operand is memory."""
         return any(o.memory for o in self.operands)
 
     @property
@@ -97,15 +99,15 @@ class Instr:
 
     @property
     def meaning(self) -> str:
-        """All that its result depends on: types of operands, names, and what becomes of lane i."""
+        """The facts its result depends on: types of operands, names, and the expression of lane i."""
         given = [f"{o.name}: {o.type}" for o in self.operands] + [f"{k} = {v}" for k, v in sorted(self.names.items())]
         return f"({', '.join(given)}) -> {self.out}: {self.lane}"
 
     @property
     def digest(self) -> str:
-        """A fingerprint of the declaration: what a differential test vouches for.
+        """The fingerprint of the declaration: what a differential test vouches for.
 
-        `setting` is what of `isa.toml` its C depends on: header, flags, casts, C types, probes of features.
+        `setting` is the part of `isa.toml` that its C depends on: header, flags, casts, C types, probes of features.
         """
         parts = [
             self.setting,
@@ -139,7 +141,7 @@ class Instr:
         return x.v if x.w == self.out.bits else trunc(x, self.out.bits).v
 
     def render(self, args: Sequence[str], imm: int = 0, to: str = "") -> str:
-        """The C expression for operands `args`; a store writes to the pointer `to`."""
+        """The C expression for operands `args` and immediate `imm`; a store writes to the pointer `to`."""
         holes: dict[str, object] = dict(zip((o.name for o in self.operands), args, strict=True))
         if self.store:
             holes["to"] = to

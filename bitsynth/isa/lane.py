@@ -33,7 +33,7 @@ Evaluate = Callable[..., list[Any]]
 
 
 def parse(where: str, text: str, names: Collection[str]) -> ast.Expression:
-    """The checked syntax tree of `text`; SpecError names `where` and the offence."""
+    """The checked syntax tree of `text`, which may use `names`; SpecError names `where` and the offence."""
     tree = _syntax(where, text)
     bound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     known = {*names, *FUNCTIONS, *bound, "i"}
@@ -59,7 +59,7 @@ def _syntax(where: str, text: str) -> ast.Expression:
 
 
 def is_bitwise(tree: ast.Expression) -> bool:
-    """True when lane `i` is built from the operands' lanes `i` by and, or, xor, not alone.
+    """Whether lane `i` is made of the operands' lanes `i` by and, or, xor and not alone.
 
     A bit of the immediate, as `-(n >> 3 & 1)`, is all bits or none.
     """
@@ -78,7 +78,7 @@ def _without_immediates(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def truth_table(tree: ast.Expression, operands: Sequence[str], numbers: Mapping[str, int]) -> int | None:
-    """The function of bits that lane `i` is of the operands' lanes `i`, None where it is no such function.
+    """The truth table of lane `i` as a function of bits of the operands' lanes `i`; None if it is not such a function.
 
     Bit x of the table is its value on inputs x, the first operand lowest; `numbers` are the
     immediate and other names the expression may use.

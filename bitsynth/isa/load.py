@@ -1,8 +1,8 @@
-"""Read `isa_specs/<isa>/*.toml` into an `Isa`.
+"""Reading of `isa_specs/<isa>/*.toml` into an `Isa`.
 
 A table `[instr.NAME]` declares one instruction and its forms (`expand`). Costs are per CPU
-of `isa.toml`. A set that `extends` another has that one's instructions too, and what its
-`isa.toml` leaves out.
+of `isa.toml`. A set that `extends` another has that one's instructions too, and takes from its
+`isa.toml` the facts that it leaves out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _VECTOR_BITS = (64, 128, 256, 512)
 
 @dataclass(frozen=True)
 class Requirements:
-    """What compiler and processor must have, the base of the instruction set first.
+    """Requirements of compiler and processor, the base of the instruction set first.
 
     Macros the compiler defines, flags it is given, features of Linux's /proc/cpuinfo.
     """
@@ -51,6 +51,7 @@ class Isa:
 
     @property
     def name(self) -> str:
+        """The name of the instruction set."""
         return self.table.name
 
     @cached_property
@@ -75,16 +76,16 @@ class Isa:
         return next(i for i in self.full_forms if i.out == self.word and lane_text.is_bitwise(i.tree))
 
     def high_half(self, instr: Instr) -> str | None:
-        """The form that does to the high halves what `instr` does to the low ones, if it names one."""
+        """The form that does to the high halves what `instr` does to the low ones; None if `instr` names none."""
         name = f"{instr.high}.{instr.name.rpartition('.')[2]}"
         return name if name in self.instrs else None
 
     def for_cpu(self, cpu: str) -> Isa:
-        """This set without the forms `cpu` lacks; the same object for the same CPU."""
+        """This set without the forms that `cpu` lacks; the same object for the same CPU."""
         return _for_cpu(self, cpu)
 
     def requirements(self, ops: Iterable[str] = ()) -> Requirements:
-        """What the forms named need; the base alone if none is named."""
+        """The requirements of the forms named `ops`; those of the base alone if none is named."""
         used = {self[op].feature for op in ops}
         sets = [f for name, f in self.table.features.items() if name in used]
         return Requirements(
@@ -103,7 +104,7 @@ class Isa:
 
 
 def names() -> list[str]:
-    """The instruction sets that have a folder."""
+    """The names of the instruction sets: their folders."""
     return sorted(p.parent.name for p in paths.isa_specs().glob("*/isa.toml"))
 
 
@@ -179,7 +180,7 @@ def _isa_table(folder: Path) -> tuple[IsaTable, Isa | None]:
 
 
 def _parent(path: Path, raw: Mapping[str, Any]) -> Isa | None:
-    """The set that the one in `path` extends, if it does."""
+    """The set that the one in `path` extends, or None."""
     own = raw.get("isa")
     if not isinstance(own, dict) or not {"extends", "cpus"} & set(own):
         return None

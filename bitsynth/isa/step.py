@@ -1,4 +1,4 @@
-"""One line of a program: an instruction form applied to named values; and the constants it may name."""
+"""A step of a program, one instruction form applied to named values, and the constants it may name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LINE = re.compile(r"(\w+) = ([\w.]+)((?: \w+)*)(?: #(\d{1,6}))?", re.ASCII)
 
 
 class Step(msgspec.Struct, frozen=True):
-    """`dst = op(args)`, with an immediate where the instruction takes one."""
+    """`dst = op(args)`, with an immediate if the instruction takes one."""
 
     dst: str
     op: str
@@ -25,7 +25,7 @@ class Step(msgspec.Struct, frozen=True):
 
     @staticmethod
     def parse(line: str) -> Step:
-        """The step `line` spells; SpecError if it spells none."""
+        """The step that `line` spells; SpecError if it does not spell one."""
         return _parsed(line)
 
 

@@ -1,4 +1,4 @@
-"""The tables of `isa_specs/<isa>/*.toml`, as they stand there."""
+"""The tables of `isa_specs/<isa>/*.toml`, field by field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ANY_PORT = "vector"
 
 
 class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`lat` cycles of latency, `per_cycle` instructions a cycle, at most, on `port`."""
+    """Costs: `lat` cycles of latency, at most `per_cycle` instructions a cycle, on `port`."""
 
     lat: float
     per_cycle: float
@@ -19,8 +19,8 @@ class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One `[instr.NAME]` table.
 
-    `mnemonic` is what its C compiles to, as disassemblers spell it, of all forms or a list of one a form; with " | "
-    between those that a compiler may choose from.
+    `mnemonic` is what its C compiles to, as disassemblers spell it: one for all forms, or a list of one a form. " | "
+    separates those that a compiler may choose from.
     """
 
     doc: str
@@ -57,11 +57,11 @@ class FeatureTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A processor: how many vector instructions it can start a cycle, at most.
 
-    Where no operand is wider than half a register, `half_width_speedup` times as many
-    start; stores are as many as ever. Where `loads_block`, nothing starts beside a load of a
-    whole register. `features` are the feature sets it has; all if unsaid. `near_bytes` stay in its
-    first cache from one tile of a layer to the next, `outer_bytes` in its second, from which it reads
-    `far_bytes_per_cycle`; a tile takes `call_cycles` beside its sums. If unsaid they are Zen 5's, measured.
+    If no operand is wider than half a register, `half_width_speedup` times as many start; stores are as
+    many as ever. With `loads_block`, nothing starts beside a load of a whole register. `features` are the feature
+    sets it has; all if unsaid. `near_bytes` stay in its first cache from one tile of a layer to the next,
+    `outer_bytes` in its second, from which it reads `far_bytes_per_cycle`; a tile takes `call_cycles` beside its
+    sums. The defaults are Zen 5's, measured.
     """
 
     doc: str
@@ -75,7 +75,7 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     call_cycles: float = 30.0
 
     def has(self, feature: str) -> bool:
-        """Whether it has the feature set; the base of the instruction set is ""."""
+        """Whether the processor has the feature set; "" is the base of the instruction set."""
         return not feature or self.features is None or feature in self.features
 
 
@@ -97,7 +97,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `cast` views a register as another type; `pin` is a statement that keeps compilers from
     mixing the rows of a tile, which makes them spill; accumulators of a step whose first run
-    is peeled go without where `pin_peeled` is false, as compilers copy those. `probes` are C expressions that ask
+    is peeled go without it if `pin_peeled` is false, as compilers copy those. `probes` are C expressions that ask
     for each feature of the host, after the architecture's `probe`. `cpus` names those of the set it
     `extends` that it keeps; all if it names none.
     """
@@ -125,12 +125,12 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class IsaFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`isa.toml`."""
+    """The file `isa.toml`."""
 
     isa: IsaTable
 
 
 class InstrFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Any other file of the folder."""
+    """Any other file of the folder: tables of instructions."""
 
     instr: dict[str, InstrTable]

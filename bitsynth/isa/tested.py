@@ -1,7 +1,7 @@
 """The record of instruction forms whose declared meaning was compared with the machine's.
 
-The synthesizer may use what `is_tested` says yes to: forms whose declaration is, letter for letter, one that
-`bitsynth isa check` compared with the real instruction.
+The synthesizer may only use forms for which `is_tested` holds: those whose declaration is, letter for letter, one
+that `bitsynth isa check` compared with the real instruction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def record(isa: str, by: str, digests: Mapping[str, str]) -> Path:
-    """Keep that forms of these digests passed, as `by` tested them; the path of the record."""
+    """Store that the forms with these digests passed, tested by the machine `by`; the path of the record."""
     path = paths.isa_specs() / isa / RECORD
     text = msgspec.json.encode(_Record(by, dict(digests)))
     replace_file(path, msgspec.json.format(text, indent=1) + b"\n")
@@ -51,7 +51,7 @@ def is_tested(instr: Instr) -> bool:
 
 
 def require_tested(instrs: Iterable[Instr]) -> None:
-    """Raise SpecError, naming them, unless every one of `instrs` is tested."""
+    """SpecError, naming the untested forms, unless all of `instrs` are tested."""
     unknown = [i for i in instrs if not is_tested(i)]
     if unknown:
         named = ", ".join(sorted({i.name for i in unknown})[:5])

@@ -1,4 +1,4 @@
-"""Run instruction forms over registers of one domain, keeping the program that was run."""
+"""Execution of instruction forms over registers of one domain, with a record of the program that was run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Register:
     lanes: tuple[Any, ...]
 
     def viewed_as(self, domain: Domain, want: VecType) -> Register:
-        """The same bits with other lanes; SpecError where the sizes differ."""
+        """The same bits as lanes of type `want`; SpecError if the sizes differ."""
         if want.total_bits != self.type.total_bits:
             raise SpecError(f"a {self.type} register where a {want} is wanted")
         have = self.type.bits
@@ -45,7 +45,7 @@ class Trace:
     first: int = 0
 
     def constant(self, kind: VecType, lanes: Sequence[int]) -> str:
-        """The name of the constant register that holds `lanes`; equal ones are one."""
+        """The name of the constant register that holds `lanes`; equal constants share one."""
         key = (kind, tuple(lanes))
         if key not in self.constants:
             self.constants[key] = Constant(f"k{len(self.constants)}", str(kind), tuple(lanes))
@@ -53,12 +53,12 @@ class Trace:
         return self.constants[key].name
 
     def bind(self, name: str, register: Register) -> str:
-        """An input: a plane, an accumulator, a constant."""
+        """Give the name `name` to an input: a plane, an accumulator, a constant."""
         self.registers[name] = register
         return name
 
     def bind_constants(self, constants: Iterable[Constant]) -> None:
-        """Constant registers, lane by lane."""
+        """Bind constant registers, lane by lane."""
         for c in constants:
             kind = VecType.parse(c.type)
             self.bind(c.name, Register(kind, tuple(self.domain.const(v, kind.bits) for v in c.lanes)))
@@ -68,11 +68,11 @@ class Trace:
         return f"t{self.first + len(self.steps)}"
 
     def apply(self, op: str, args: Sequence[str], imm: int = 0, dst: str | None = None) -> str:
-        """`dst = op(args)`; SpecError for unknown names or operands that do not fit."""
+        """Run `dst = op(args)` and return `dst`; SpecError for unknown names or operands that do not fit."""
         return self.run(Step(dst or self.fresh(), op, tuple(args), imm))
 
     def run(self, step: Step) -> str:
-        """Execute one step."""
+        """Run one step and return its `dst`."""
         instr = self.isa[step.op]
         if len(step.args) != len(instr.operands):
             raise SpecError(f"{step}: {step.op} takes {len(instr.operands)} operands")

@@ -20,6 +20,7 @@ class VecType:
 
     @classmethod
     def parse(cls, text: str) -> VecType:
+        """The type that `text` spells, such as `u8x16`; SpecError if it does not spell one."""
         match = _PATTERN.fullmatch(text)
         if not match:
             raise SpecError(f"bad vector type {text!r}: want for example 'u8x16'")
@@ -27,6 +28,7 @@ class VecType:
 
     @property
     def total_bits(self) -> int:
+        """Bits of the whole vector."""
         return self.bits * self.lanes
 
     @property
@@ -36,7 +38,7 @@ class VecType:
 
     @property
     def q(self) -> str:
-        """The letter NEON intrinsics of 128 bits carry."""
+        """The letter that NEON intrinsics of 128 bits carry."""
         return "q" if self.total_bits == 128 else ""
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What lies in a step's registers: functions of codes, as payloads of the linear domain."""
+"""The contents of a step's registers: functions of codes, as payloads of the linear domain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bitsynth.kernel.program import Kernel, Pass, Planes, Table, bit_table
 
 
 def bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
-    """Constants, a row's inputs and columns' inputs."""
+    """Bind constants, a row's inputs and columns' inputs in `trace`."""
     word, size = trace.isa.word, kernel.slot_bytes
     trace.bind_constants(kernel.constants)
     of_row, of_column = _Operand(kernel, True), _Operand(kernel, False)
@@ -49,7 +49,7 @@ class _Operand:
         return sum(((1 << width) - 1) << (w * width) for w in range(times) if table >> w & 1)
 
     def byte(self, planes: Planes, byte: int, column: int | None) -> Payload:
-        """What byte `byte` of a row or column holds."""
+        """The payload of byte `byte` of a row or column."""
         positions, width = planes.positions(byte), len(planes.tables)
         if width == 1:
             return BitField(self[planes.tables[0]], column, positions.start, (1 << planes.per_byte) - 1)
@@ -64,7 +64,7 @@ class _Operand:
         return total(bits)
 
     def parts(self, table: Table) -> tuple[LinearForm, ...]:
-        """What each bit of an index adds."""
+        """What each bit of an index adds to an entry of the table."""
         most = max(table.values)
         tables = [bit_table(table.values, j) for j in range(most.bit_length())]
         forms = (self._number(tables, table.first + n, None) for n in range(table.bits))

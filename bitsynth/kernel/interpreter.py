@@ -1,9 +1,9 @@
-"""Run a microkernel on concrete codes, step by step, as its C text does.
+"""Execution of a microkernel on concrete codes, step by step, as its C text does.
 
 The machine's meaning of every instruction comes from the numpy domain; passes, flush
 periods, tile starts and padding follow `emit/templates/kernel.c.j2`. Nothing is assumed
-about the kernel beyond its being well formed, so a wrong one gives its wrong sums: that is
-what counterexamples are made of. Z3 is not imported.
+about the kernel beyond its being well formed, so a wrong one gives its wrong sums: from
+those counterexamples are made. Z3 is not imported.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _CHUNK = 1 << 14
 
 
 def product(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
-    """What the kernel computes for codes `rows` (R, K) and `columns` (K, C); SpecError if it is malformed.
+    """The sums the kernel computes for codes `rows` (R, K) and `columns` (K, C); SpecError if it is malformed.
 
-    Rows are activations and columns weights, or the other way round where it is swapped.
+    Rows are activations and columns weights, or the other way round if it is swapped.
     """
     check_shape(load(kernel.isa), kernel)
     with np.errstate(over="ignore"):
@@ -43,7 +43,7 @@ def product(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
 
 
 def wanted(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
-    """What it should compute: unsigned act codes times bipolar wgt codes, modulo 2**32."""
+    """The sums it should compute: unsigned act codes times bipolar wgt codes, modulo 2**32."""
     most = (1 << kernel.w_bits) - 1
     left, right = rows.astype(np.int64), columns.astype(np.int64)
     return _int32((2 * left - most) @ right if kernel.swapped else left @ (2 * right - most))

@@ -1,8 +1,8 @@
-"""Kernel names are a grammar: bs_mm_a2u_w1b_s32_neon_4x8x64.
+"""The grammar of kernel names: bs_mm_a2u_w1b_s32_neon_4x8x64.
 
 Operation, act and wgt operands with their encoding (u unsigned, s signed, b bipolar,
-t ternary), accumulator, instruction set, and MR x NR x K step; behind them _u4 where the loop is
-unrolled 4 times, _outer where the bit axis is the outer one.
+t ternary), accumulator, instruction set, and MR x NR x K step; behind them _u4 if the loop is
+unrolled 4 times, _outer if the bit axis is the outer one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LETTERS = {e.letter: e for e in Encoding}
 
 @dataclass(frozen=True)
 class KernelName:
-    """What a name says; `str` spells it, `parse` reads it back."""
+    """The parts of a name; `str` spells it, `parse` reads it back."""
 
     spec: MatmulSpec
     rows: int
@@ -38,7 +38,7 @@ class KernelName:
 
     @classmethod
     def parse(cls, text: str) -> KernelName:
-        """The parts of a name; SpecError for anything that is not exactly one."""
+        """The parts of the name `text`; SpecError for anything that is not exactly one."""
         match = _PATTERN.fullmatch(text)
         if not match:
             raise SpecError(f"{text[:80]!r} is no kernel name; one looks like bs_mm_a2u_w1b_s32_neon_4x8x64")

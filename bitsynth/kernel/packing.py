@@ -22,10 +22,10 @@ def packed(planes: Planes, codes: Codes, bits: int, size: int) -> Codes:
 
 
 def tiles(kernel: Kernel, codes: Codes) -> Codes:
-    """(tiles, bytes) of columns (tiles x columns, steps, k_step), as the microkernel reads a tile of them.
+    """The bytes (tiles, bytes) of columns (tiles x columns, steps, k_step), as the microkernel reads a tile of them.
 
     Inputs that passes share lie there once: all steps of the first, then of the next. Planes of a
-    step lie side by side, or apart where the bit axis is the outer one.
+    step lie side by side, or apart if the bit axis is the outer one.
     """
     count, steps = len(codes) // kernel.columns, codes.shape[1]
     blocks = []

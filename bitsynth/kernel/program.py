@@ -32,7 +32,7 @@ BIT_AXES = ("inner", "outer")
 
 
 class Acc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A loop-carried accumulator: becomes the value `next` at each run, `start` at the first if that has its own."""
+    """A loop-carried accumulator: the value `next` after each run, `start` after the first if that has its own."""
 
     name: str
     type: str
@@ -70,6 +70,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="table"
 
     @property
     def entries(self) -> int:
+        """The number of entries."""
         return int(1 << self.bits)
 
 
@@ -93,6 +94,7 @@ class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def steps(self) -> tuple[Step, ...]:
+        """The steps of `program`."""
         return tuple(map(Step.parse, self.program))
 
     @property
@@ -103,10 +105,10 @@ class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Loop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """From accumulators at zero, or what another pass carried, `program` is run at most `trip_count` times.
+    """A loop: from accumulators at zero, or carried from another pass, `program` is run at most `trip_count` times.
 
     The innermost program is a step over K; the others take in the accumulators of the loop
-    inside them. Where the innermost loop has a `first` program, that is its first run: what
+    inside them. If the innermost loop has a `first` program, that is its first run: what
     `program` does with accumulators at zero, without them.
     """
 
@@ -117,10 +119,12 @@ class Loop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def steps(self) -> tuple[Step, ...]:
+        """The steps of `program`."""
         return tuple(map(Step.parse, self.program))
 
     @property
     def first_steps(self) -> tuple[Step, ...]:
+        """The steps of `first`."""
         return tuple(map(Step.parse, self.first))
 
 
@@ -128,7 +132,7 @@ class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """One nest of loops over K, innermost first.
 
     `flush` takes the accumulators of the outermost loop and the tile registers c0.. to those
-    named in `tile`. Where the pass `carries`, it takes the accumulators alone, and `tile` names
+    named in `tile`. If the pass `carries`, it takes the accumulators alone, and `tile` names
     what those of the next pass start from, over the same steps of K.
     """
 
@@ -141,10 +145,12 @@ class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     @property
     def step(self) -> Loop:
+        """The innermost loop, a step over K."""
         return self.loops[0]
 
     @property
     def flush_steps(self) -> tuple[Step, ...]:
+        """The steps of `flush`."""
         return tuple(map(Step.parse, self.flush))
 
     @property
@@ -220,14 +226,14 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     @property
     def method(self) -> str:
-        """How it multiplies, as its inputs tell."""
+        """The method of multiplication, as its inputs tell."""
         if self.build is not None:
             return "lookup"
         return {8: "popcount", 4: "dot"}.get(self.slot_bytes, "multiply")
 
     @property
     def bit_axes(self) -> tuple[str, ...]:
-        """Where planes may lie: there is a choice if each input is one, of the codes all of its side are of."""
+        """The places planes may lie at: there is a choice if each input is one, of the codes all of its side are of."""
         sides = [inputs for p in self.passes for inputs in (p.rows, p.columns)]
         return BIT_AXES if max(map(len, sides)) > 1 and all(map(_planes_of_the_same, sides)) else BIT_AXES[:1]
 
@@ -239,14 +245,15 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     @property
     def has_row_terms(self) -> bool:
+        """Whether a row adds terms of its codes to the tile."""
         return any(self.row_terms)
 
     def tile_registers(self, vector_bits: int) -> int:
-        """Registers one row of the int32 tile takes."""
+        """Registers that one row of the int32 tile takes, of `vector_bits` bits each."""
         return self.columns * 32 // vector_bits
 
     def column_registers(self, vector_bits: int) -> int:
-        """Registers one input of the columns takes in a step."""
+        """Registers that one input of the columns takes in a step, of `vector_bits` bits each."""
         return self.columns * self.slot_bytes * 8 // vector_bits
 
     def input_bytes(self, of_row: Input) -> int:

@@ -1,4 +1,4 @@
-"""What must hold of a kernel before its programs mean anything: sizes, names, types.
+"""The conditions under which a kernel's programs have a meaning: sizes, names, types.
 
 C is written from kernels that passed these checks, so they also keep foreign text out of
 it: every name follows one pattern, is defined once, and clashes with nothing the templates
@@ -45,7 +45,7 @@ def check_shape(isa: Isa, kernel: Kernel) -> None:
 
 
 def check_used(isa: Isa, kernel: Kernel) -> None:
-    """SpecError where a value is never used: C compilers warn of it, and no kernel needs it."""
+    """SpecError if a value is never used: C compilers warn of it, and no kernel needs it."""
     read = {a for p in kernel.passes for program in p.programs for s in program for a in s.args}
     unused = [c.name for c in kernel.constants if c.name not in read]
     if kernel.build:
@@ -93,7 +93,7 @@ def forms_used(isa: Isa, kernel: Kernel) -> set[str]:
 
 
 def needs(isa: Isa, *kernels: Kernel) -> Requirements:
-    """What the forms of all `kernels` take of a processor and a compiler."""
+    """The requirements of the forms of all `kernels` on a processor and a compiler."""
     return isa.requirements(sorted(set().union(*(forms_used(isa, k) for k in kernels))))
 
 
@@ -101,7 +101,7 @@ Facts = dict[str, bool]
 
 
 def _require(facts: Iterator[Facts]) -> None:
-    """Facts come in groups: a later group is looked at only where the earlier ones hold."""
+    """SpecError for the first fact that does not hold; a later group is looked at only if the earlier ones hold."""
     for group in facts:
         if wrong := [fact for fact, holds in group.items() if not holds]:
             raise SpecError(f"malformed kernel: it lacks {', '.join(wrong)}")
@@ -160,7 +160,7 @@ def _tables(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
 
 
 def _chains(kernel: Kernel) -> Iterator[Facts]:
-    """Of passes that carry what is true of those they carry to."""
+    """Facts of passes that carry, about those they carry to."""
     yield {"a last pass that flushes to the tile": not kernel.passes[-1].carries}
     chains = [chain for chain in kernel.chains if len(chain) > 1]
     outermost = [[[(acc.name, acc.type) for acc in p.loops[-1].accs] for p in chain] for chain in chains]
@@ -171,7 +171,7 @@ def _chains(kernel: Kernel) -> Iterator[Facts]:
 
 
 def planes_of(inputs: Iterable[Input]) -> int:
-    """Truth tables of all inputs of a side; a table of values counts as one."""
+    """The number of truth tables of all inputs of a side; a table of values counts as one."""
     return sum(len(x.tables) if isinstance(x, Planes) else 1 for x in inputs)
 
 

@@ -1,4 +1,4 @@
-"""One place to call Z3: a budget in resource units, and no `unknown` that passes.
+"""The one place that calls Z3: a budget in resource units, and no `unknown` that passes.
 
 Each query is solved in a context of its own, from its text: an answer depends on the
 query alone, not on what the process asked before, so the same input gives the same kernel.
@@ -47,13 +47,13 @@ class Budget:
     asked: int = field(default=0, init=False)
 
     def check(self, what: str, claims: Iterable[Any]) -> Model | None:
-        """A model of the Z3 terms `claims`, None where there is none; Undecided when the budget is spent."""
+        """A model of the Z3 terms `claims`, None if there is none; Undecided if the budget is spent."""
         solver = z3.Solver()
         solver.add(*claims)
         return self.ask(what, solver.to_smt2())
 
     def ask(self, what: str, text: str) -> Model | None:
-        """The same for SMT-LIB text."""
+        """A model of the SMT-LIB `text`, None if there is none; Undecided if the budget is spent."""
         if self.left <= 0:
             raise Undecided(f"{what}: the solver's budget is spent; raise it with --rlimit")
         self.progress(what)

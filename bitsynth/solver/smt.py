@@ -23,7 +23,7 @@ def equal(a: str, b: str) -> str:
 
 
 def ite(cond: str, a: str, b: str) -> str:
-    """`a` where `cond`, else `b`."""
+    """`a` if `cond` holds, else `b`."""
     return a if a == b else f"(ite {cond} {a} {b})"
 
 
@@ -33,7 +33,7 @@ def both(*xs: str) -> str:
 
 
 def either(*xs: str) -> str:
-    """Some of `xs`."""
+    """At least one of `xs`."""
     return f"(or {' '.join(xs)})" if len(xs) > 1 else xs[0]
 
 
@@ -43,19 +43,19 @@ def no(x: str) -> str:
 
 
 def exactly_one(xs: Sequence[str]) -> str:
-    """One of `xs`."""
+    """Exactly one of `xs`."""
     return f"((_ pbeq 1{' 1' * len(xs)}) {' '.join(xs)})"
 
 
 def at_most(limit: int, priced: Sequence[tuple[str, int]]) -> str:
-    """The prices of those that hold add up to `limit` at most."""
+    """The prices of the terms that hold add up to `limit` at most."""
     prices = " ".join(str(price) for _, price in priced)
     return f"((_ pble {limit} {prices}) {' '.join(x for x, _ in priced)})"
 
 
 @dataclass
 class System:
-    """Declarations and assertions."""
+    """Declarations and assertions of an SMT-LIB system."""
 
     lines: list[str] = field(default_factory=list)
 
@@ -75,7 +75,7 @@ class System:
 
     @property
     def text(self) -> str:
-        """The whole system."""
+        """The whole system as SMT-LIB text."""
         return "\n".join(self.lines)
 
 

@@ -1,1 +1,1 @@
-"""What is wanted: widths, encodings, and the method, sketch and cost model of a kernel."""
+"""What is wanted of a kernel: widths, encodings, method, sketch and cost model."""

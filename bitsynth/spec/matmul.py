@@ -1,4 +1,4 @@
-"""What is to be multiplied: operands, their encodings, and the target.
+"""The product to compute: operands, their encodings, and the target.
 
 An operand is stored as unsigned *codes* of `bits` bits; its encoding says which value
 a code stands for. Every encoding is affine: value = scale * code + offset.
@@ -31,7 +31,7 @@ def plain_array(values: ArrayLike, name: str) -> NDArray[Any]:
 
 
 class Encoding(StrEnum):
-    """How codes stand for values (CGO 2020, section 2; ternary is narrow signed)."""
+    """The values that codes stand for (CGO 2020, section 2; ternary is narrow signed)."""
 
     UNSIGNED = "unsigned"
     SIGNED = "signed"
@@ -40,12 +40,12 @@ class Encoding(StrEnum):
 
     @property
     def letter(self) -> str:
-        """The letter a kernel name carries."""
+        """The letter of the encoding in a kernel's name."""
         return self.value[0]
 
     @classmethod
     def parse(cls, text: str) -> Encoding:
-        """The encoding called `text`; SpecError lists what exists."""
+        """The encoding called `text`; SpecError lists those that exist."""
         try:
             return cls(text)
         except ValueError:
@@ -54,7 +54,7 @@ class Encoding(StrEnum):
 
 @dataclass(frozen=True)
 class Operand:
-    """`bits` wide codes under `encoding`."""
+    """Codes of `bits` bits under `encoding`; SpecError for a width that the encoding does not have."""
 
     bits: int
     encoding: Encoding
@@ -67,10 +67,12 @@ class Operand:
 
     @property
     def scale(self) -> int:
+        """The difference of the values of two neighbouring codes."""
         return 2 if self.encoding is Encoding.BIPOLAR else 1
 
     @property
     def offset(self) -> int:
+        """The value of code 0."""
         match self.encoding:
             case Encoding.SIGNED:
                 return -(1 << (self.bits - 1))
@@ -92,10 +94,11 @@ class Operand:
 
     @property
     def max_abs(self) -> int:
+        """The greatest absolute value."""
         return max(abs(self.value(c)) for c in self.codes)
 
     def encode(self, values: ArrayLike, name: str) -> NDArray[np.uint8]:
-        """Codes of operand values (integers of any dtype); SpecError names the first misfit."""
+        """The codes of operand values (integers of any dtype, any shape); SpecError names the first misfit."""
         array = plain_array(values, name)
         if array.dtype.kind not in "iub":
             raise SpecError(f"{name} must be an integer array, not {array.dtype}")
@@ -134,7 +137,7 @@ class MatmulSpec:
 
     @property
     def core(self) -> MatmulSpec:
-        """The plain product of the same widths, which every encoding is built around."""
+        """The plain product of the same widths, around which that of every encoding is built."""
         return self.plain(self.isa, self.act.bits, self.wgt.bits)
 
     @property
@@ -158,11 +161,12 @@ class Affine:
 
     @property
     def is_identity(self) -> bool:
+        """Whether the core's sum is the result itself."""
         return (self.shift, self.factor) == (0, 1) and not any(self.act_terms) and not any(self.wgt_terms)
 
 
 def affine(spec: MatmulSpec) -> Affine:
-    """The correction from the core product to `spec`'s (`encodings.encoding_lemma` tries every pair of codes)."""
+    """The correction from the core product to that of `spec` (`encodings.encoding_lemma` tries every pair of codes)."""
     act, wgt = spec.act, spec.wgt
     core = spec.core.wgt
     shift = act.scale * wgt.scale % 2

@@ -1,4 +1,4 @@
-"""Which kernel is wanted, besides its widths: method, sketch, and what it is to be cheap in."""
+"""The kernel wanted, besides its widths: method, sketch, and the model it is to be cheap in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOT_POSITIONS = 4
 class KernelOptions:
     """A method, or None for the cheapest of all; a sketch; a cost model, "" for the sketch's own.
 
-    The name of a processor is a model too: its cycles, with the instructions it has. Where
+    The name of a processor is a model too: its cycles, with the instructions it has. If
     `channels` is not 0 the kernel is for layers of so many output channels: its rows are
     activations, and a tile has no more columns.
     """
@@ -44,7 +44,7 @@ class KernelOptions:
 
     @property
     def variant(self) -> str:
-        """The sub-folder its kernels are kept in; "" for the default choice."""
+        """The sub-folder of its kernels in the cache; "" for the default options."""
         sketch = self.sketch if self.sketch != "exact" else ""
         method = (self.method or "") if self.sketch == "exact" else ""
         model = self.model if self.model != _OWN_MODEL["exact"] else ""
@@ -52,14 +52,14 @@ class KernelOptions:
         return "-".join(part for part in (method, sketch, model, channels) if part)
 
     def isa(self, name: str) -> Isa:
-        """The instruction set, as far as the processor has it; SpecError for a model it does not know."""
+        """The instruction set `name`, as far as the processor has it; SpecError for a model it does not know."""
         cost_models.metric(name, self.model)
         isa = load(name)
         return isa.for_cpu(self.model) if self.model in isa.table.cpu else isa
 
 
 def scope(isa: Isa, method: str, options: KernelOptions) -> str:
-    """The kernels a claim of minimality speaks of: what the sketch of `method` contains where it was solved so."""
+    """The kernels that a claim of minimality speaks of: those in the sketch of `method`, solved with `options`."""
     if options.sketch == "paper":
         return "shortest program for a plane pair in the paper's instruction list"
     rows = f", rows of activations, at most {options.channels} columns" if options.channels else ""

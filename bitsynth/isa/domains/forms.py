@@ -6,8 +6,8 @@ A payload is one of
   positions, the others are constants. Gates act on it, counting turns it into
 - a `LinearForm`: const + sum of coefficient * atom, equal to the lane modulo 2**w, with an
   interval [lo, hi] that holds for the integer value of the combination;
-- `Concat`: narrower payloads side by side, lowest first, as in a lane seen wider than made;
-- an `TableEntry` of a table: the sum of those of the table's parts that its index selects.
+- a `Concat`: narrower payloads side by side, lowest first, as in a lane seen wider than made;
+- a `TableEntry`: the sum of those of a table's parts that its index selects.
 """
 
 from __future__ import annotations
@@ -54,9 +54,11 @@ class LinearForm:
     hi: int
 
     def shifted(self, delta: int) -> LinearForm:
+        """The form plus `delta`."""
         return LinearForm(self.const + delta, self.atoms, self.lo + delta, self.hi + delta)
 
     def scaled(self, factor: int) -> LinearForm:
+        """The form times `factor`."""
         atoms = {k: {c * factor: m for c, m in by.items()} for k, by in self.atoms.items()} if factor else {}
         low, high = sorted((self.lo * factor, self.hi * factor))
         return LinearForm(self.const * factor, atoms, low, high)
@@ -112,7 +114,7 @@ def add_forms(a: LinearForm, b: LinearForm) -> LinearForm:
 
 
 def as_form(x: Payload) -> LinearForm:
-    """Any payload as a combination; Inexact where a piece may leave its place."""
+    """Any payload as a combination; Inexact if a piece may leave its place."""
     if isinstance(x, LinearForm):
         return x
     if isinstance(x, int):
@@ -154,7 +156,7 @@ def side_by_side(pieces: Iterable[tuple[Payload, int]]) -> Payload:
 
 
 def _flat(pieces: Iterable[tuple[Payload, int]]) -> Iterator[tuple[Payload, int]]:
-    """The pieces of pieces: as many bits in all as were said, or what follows would lie elsewhere."""
+    """The pieces of pieces; they must have as many bits in all as were said, or the next piece would lie elsewhere."""
     for piece, bits in pieces:
         if isinstance(piece, Concat):
             require(sum(b for _, b in piece.pieces) == bits, "a lane that is not filled is put beside another")
@@ -164,7 +166,7 @@ def _flat(pieces: Iterable[tuple[Payload, int]]) -> Iterator[tuple[Payload, int]
 
 
 def _joined(low: Payload, bits: int, high: Payload, more: int) -> tuple[Payload, int] | None:
-    """Two neighbours as one piece, where one payload can say both."""
+    """Two neighbours as one piece; None if no single payload can say both."""
     if isinstance(high, int) and (isinstance(low, int) or high == 0):
         if isinstance(low, int):
             return low | high << bits, bits + more
@@ -181,7 +183,7 @@ def _joined(low: Payload, bits: int, high: Payload, more: int) -> tuple[Payload,
 
 
 def cut(x: Payload, first: int, last: int) -> Payload:
-    """Bits first .. last - 1 of a lane; Inexact where a sum would be cut in two."""
+    """Bits first .. last - 1 of a lane; Inexact if a sum would be cut in two."""
     if isinstance(x, Concat):
         out: list[tuple[Payload, int]] = []
         offset = 0
@@ -227,7 +229,7 @@ def is_plane(key: Hashable) -> TypeGuard[tuple[int, int | None]]:
 
 
 def _meet(a: Hashable, mask: int, b: Hashable, where: int) -> tuple[Hashable, int] | None:
-    """The atom that is the product of two, and its positions; None where it is always 0."""
+    """The atom that is the product of two, and its positions; None if it is always 0."""
     if not is_plane(a) and not is_plane(b):
         return ("product", a, b), 1
     if not is_plane(a):
@@ -243,14 +245,14 @@ def _meet(a: Hashable, mask: int, b: Hashable, where: int) -> tuple[Hashable, in
 
 
 def gated(x: LinearForm, index: BitField, n: int) -> LinearForm:
-    """`x` where bit n of `index` is set, else 0."""
+    """`x` if bit n of `index` is set, else 0."""
     require(x.const == 0, "a constant is selected")
     bit = LinearForm(0, {(index.tt, index.column): {1: 1 << (index.position + n)}}, 0, 1)
     return product(x, bit)
 
 
 def tightened(x: LinearForm, rows: int) -> LinearForm:
-    """The same combination with the exact range of its bits, where they are of one column.
+    """The same combination with the exact range of its bits, if they are of one column.
 
     Bits at one position are functions of the same codes, so their greatest joint sum may
     be less than the sum of their greatest values.
@@ -280,6 +282,6 @@ def interval(x: Payload) -> tuple[int, int]:
 
 
 def require(holds: bool, why: str) -> None:
-    """Raise Inexact, saying why, unless a side condition holds."""
+    """Inexact, with the reason `why`, unless the side condition `holds`."""
     if not holds:
         raise Inexact(why)

@@ -35,9 +35,9 @@ from bitsynth.isa.domains.forms import (
 
 @dataclass
 class LinearDomain:
-    """Truth tables have `rows` rows; `full` is the table that is true everywhere.
+    """Linear forms over truth tables of `rows` rows; `full` is the table that is true everywhere.
 
-    Unknowns of known `ranges` may cancel, and what is left be in a smaller range than what was added.
+    Unknowns of known `ranges` may cancel; the range of what is left may be smaller than that of the terms.
     """
 
     rows: int
@@ -56,7 +56,7 @@ class LinearDomain:
         return self._known(add_forms(as_form(a), as_form(b)))
 
     def _known(self, x: LinearForm) -> LinearForm:
-        """A difference, whose terms may have cancelled, with the range it has."""
+        """A difference with its exact range, as terms may have cancelled."""
         return ranged(x, self.ranges) if x.lo < 0 and x.atoms.keys() <= self.ranges.keys() else x
 
     def sub(self, a: Payload, b: Payload, w: int) -> Payload:
