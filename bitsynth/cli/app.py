@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from bitsynth.cli import bench, doctor, emit_layer, explore, isa, listing, show, synth, tune, verify
 from bitsynth.cli.options import Version
+from bitsynth.cli.register import command
 
 _EPILOG = (
     "Exit codes: 0 done; 1 no such kernel exists, or one was refuted; 2 bad input, usage or cache file; "
@@ -52,13 +53,13 @@ def start(
         typer.echo(ctx.get_help())
 
 
-app.command("synth")(synth.synth)
-app.command("verify")(verify.verify)
-app.command("show")(show.show)
-app.command("list")(listing.list_kernels)
-app.command("emit-layer")(emit_layer.emit_layer)
-app.command("explore")(explore.explore)
+command(app, "synth")(synth.synth)
+command(app, "verify")(verify.verify)
+command(app, "show")(show.show)
+command(app, "list")(listing.list_kernels)
+command(app, "emit-layer")(emit_layer.emit_layer)
+command(app, "explore")(explore.explore)
 app.add_typer(isa.app, name="isa")
 app.add_typer(bench.app, name="bench")
-app.command("tune")(tune.tune)
-app.command("doctor")(doctor.doctor)
+command(app, "tune")(tune.tune)
+command(app, "doctor")(doctor.doctor)

@@ -25,6 +25,7 @@ from bitsynth.cli.options import (
     Threads,
 )
 from bitsynth.cli.parse import bits
+from bitsynth.cli.register import command
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
 from bitsynth.store import kernels as store
@@ -47,7 +48,7 @@ def start(ctx: typer.Context) -> None:
         typer.echo(ctx.get_help())
 
 
-@app.command("kernels")
+@command(app, "kernels")
 def kernels(
     isa: Isas = "",
     act_bits: ManyActBits = "",
@@ -63,7 +64,8 @@ def kernels(
     a set it is emulated and its instructions are counted, which tells no time. Cycles and instructions are per 128
     multiply-accumulates, beside what the cost model says.
 
-    Exit code 2 where a cached file is broken, 4 where a kernel cannot be compiled or run; the others are measured.
+    Without --isa all sets are measured that run here. Exit code 2 where a cached file is broken, 4 where a kernel
+    cannot be compiled or run; the others are measured.
     """
     sets = _sets(isa)
     widths = [bits(name, text) if text else [] for name, text in (("--act-bits", act_bits), ("--w-bits", w_bits))]
@@ -88,7 +90,7 @@ def kernels(
         raise type(problems[0])(f"left out {output.count(len(problems), 'kernel')}: {problems[0]}")
 
 
-@app.command("resnet18")
+@command(app, "resnet18")
 def resnet18(
     isa: Isas = "",
     act_bits: ManyActBits = "1,2",
@@ -110,8 +112,8 @@ def resnet18(
     median of the rounds' ratios. On avx2 the baselines are kept from wider instructions, or left out if they cannot
     be.
 
-    With --device the layers are compiled here, checked and timed there, beside a float convolution of bitsynth's own
-    and ONNX Runtime where it is installed.
+    Without --isa all sets are measured that run here, or a board's first. With --device the layers are compiled here,
+    checked and timed there, beside a float convolution of bitsynth's own and ONNX Runtime where it is installed.
     """
     from bitsynth.bench.resnet18 import LAYERS, named
 

@@ -12,6 +12,7 @@ from bitsynth.cli import isa_show, output
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.isa_show import set_facts
 from bitsynth.cli.options import Bless, Json, SetArgument
+from bitsynth.cli.register import command
 from bitsynth.conformance import check as isa_check
 from bitsynth.errors import Refuted
 from bitsynth.isa import load
@@ -26,7 +27,7 @@ def start(ctx: typer.Context) -> None:
         typer.echo(ctx.get_help())
 
 
-@app.command("list")
+@command(app, "list")
 def list_sets(as_json: Json = False) -> None:
     """List the instruction sets."""
     found = [set_facts(load.load(name)) for name in load.names()]
@@ -41,10 +42,10 @@ def list_sets(as_json: Json = False) -> None:
     output.write(table)
 
 
-app.command("show")(isa_show.show)
+command(app, "show")(isa_show.show)
 
 
-@app.command("check")
+@command(app, "check")
 def check(name: SetArgument, bless: Bless = False, as_json: Json = False) -> None:
     """Compare every form with the instruction itself, natively or under emulation."""
     isa = load.load(name)

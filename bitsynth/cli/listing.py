@@ -11,11 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.options import Check, Json
+from bitsynth.cli.options import All, Check, Isas, Json, ManyActBits, ManyWBits, Method, Variants
+from bitsynth.cli.parse import bits
 from bitsynth.cli.printable import printable
 from bitsynth.errors import BitsynthError, SpecError
 from bitsynth.isa.load import load
-from bitsynth.spec.options import scope
+from bitsynth.kernel.names import KernelName
+from bitsynth.spec.options import KernelOptions, scope
 from bitsynth.store import kernels
 from bitsynth.store.entry import Entry
 
@@ -31,6 +33,11 @@ class _Cached:
     problem: str
 
 
+_HINTS = (
+    "`bitsynth list --isa neon --act-bits 2` lists those of a set and of widths",
+    "`bitsynth list --all` lists every one",
+    "a53: fewest cycles there; lookup: by that method; c64: for 64 output channels",
+)
 _NOTES = (
     "ops, bound and cycles are per 128 multiply-accumulates; loads are not in ops",
     "figures are what files say; with --check they are computed anew",
@@ -38,20 +45,85 @@ _NOTES = (
 )
 
 
-def list_kernels(check: Check = False, as_json: Json = False) -> None:
-    """List the cached kernels, the user's over the shipped ones."""
-    found = sorted((_read(path, check) for path in kernels.every()), key=lambda c: c.variant)
+def list_kernels(
+    isa: Isas = "",
+    act_bits: ManyActBits = "",
+    w_bits: ManyWBits = "",
+    method: Method = None,
+    variant: Variants = "",
+    every: All = False,
+    check: Check = False,
+    as_json: Json = False,
+) -> None:
+    """List the cached kernels, the user's over the shipped ones.
+
+    All that fit the options, a line each; without any, a terminal gets a line for each instruction set.
+    """
+    wanted = _Wanted.of(isa, act_bits, w_bits, method, variant)
+    found = sorted((c for p in kernels.every() if wanted.has(p) and wanted.takes(c := _read(p, check))), key=_variant)
     if as_json:
         output.write_json([_facts(c) for c in found])
+    elif every or check or wanted != _Wanted() or not output.on_terminal():
+        _write_all(found)
     else:
-        for isa in sorted({_isa(c) for c in found}):
-            rows = [c for c in found if _isa(c) == isa]
-            cpus = list(dict.fromkeys(cpu for c in rows if c.entry for cpu in c.entry.cost.cycles))
-            output.write(output.fitting(partial(_table, rows, cpus), partial(_table, rows, [])), "")
-        output.write(*(Text(line, "dim") for line in _NOTES))
+        output.write(_summary(found), "", *(Text(line, "dim") for line in _HINTS))
     for c in found:
         if c.problem:
             output.warning(printable(c.problem, kept=""))
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Which kernels are listed: of these sets, bits, method and variant; of any where none is given."""
+
+    isas: frozenset[str] = frozenset()
+    act_bits: frozenset[int] = frozenset()
+    w_bits: frozenset[int] = frozenset()
+    method: str | None = None
+    variant: str = ""
+
+    @classmethod
+    def of(cls, isa: str, act_bits: str, w_bits: str, method: str | None, variant: str) -> _Wanted:
+        """What the options say; SpecError for what no kernel can be."""
+        isas = (load(name).name for name in isa.split(",")) if isa else ()
+        KernelOptions(method)
+        act, wgt = (bits(o, x) if x else [] for o, x in (("--act-bits", act_bits), ("--w-bits", w_bits)))
+        return cls(frozenset(isas), frozenset(act), frozenset(wgt), method, variant)
+
+    def has(self, path: Path) -> bool:
+        """Whether it may be one, by its place; a file whose name is none of a kernel is one of any widths."""
+        place = kernels.place(path)[1]
+        if (self.isas and place.parts[0] not in self.isas) or self.variant not in ("", "/".join(place.parts[1:-1])):
+            return False
+        try:
+            spec = KernelName.parse(path.stem).spec
+        except SpecError:
+            return True
+        asked = (self.act_bits, spec.act.bits), (self.w_bits, spec.wgt.bits)
+        return all(not some or one in some for some, one in asked)
+
+    def takes(self, c: _Cached) -> bool:
+        """Whether it is one, by what it holds; what cannot be read is told of."""
+        return self.method is None or c.entry is None or c.entry.kernel.method == self.method
+
+
+def _write_all(found: list[_Cached]) -> None:
+    for isa in sorted({_isa(c) for c in found}):
+        rows = [c for c in found if _isa(c) == isa]
+        cpus = list(dict.fromkeys(cpu for c in rows if c.entry for cpu in c.entry.cost.cycles))
+        output.write(output.fitting(partial(_table, rows, cpus), partial(_table, rows, [])), "")
+    output.write(*(Text(line, "dim") for line in _NOTES if found), *(["no kernel is like that"] if not found else []))
+
+
+def _summary(found: list[_Cached]) -> Table:
+    """A row for each instruction set: how many kernels, how many of them the user's, and of which variants."""
+    numbers = ("kernels", "yours")
+    table = output.table("set", *numbers, "variants, beside the cheapest in operations", right=numbers, whole=["set"])
+    for isa in sorted({_isa(c) for c in found}):
+        rows = [c for c in found if _isa(c) == isa]
+        yours = sum(c.origin == "user" for c in rows)
+        table.add_row(isa, str(len(rows)), str(yours or "-"), ", ".join(sorted({c.variant for c in rows} - {""})))
+    return table
 
 
 def _read(path: Path, check: bool) -> _Cached:
@@ -65,6 +137,10 @@ def _read(path: Path, check: bool) -> _Cached:
     except BitsynthError as why:
         return _Cached(path, origin, variant, None, str(why))
     return _Cached(path, origin, variant, entry, "")
+
+
+def _variant(c: _Cached) -> str:
+    return c.variant
 
 
 def _isa(c: _Cached) -> str:

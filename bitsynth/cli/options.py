@@ -11,6 +11,7 @@ from bitsynth.spec.matmul import Encoding
 from bitsynth.spec.options import METHODS, SKETCHES
 
 _LAYER = "The layer"
+_ENCODINGS = ", ".join(e.value for e in Encoding)
 _MOST_CHANNELS = 1 << 16
 _MOST_THREADS = 256
 
@@ -37,67 +38,96 @@ WeightsArgument = Annotated[
 ]
 
 # Kernels: one, or those of several sets and widths.
-Isa = Annotated[str, typer.Option("--isa", help="Instruction set; `bitsynth isa list` shows them.")]
-IsaOrAuto = Annotated[str, typer.Option("--isa", help="Instruction set; auto is the best this processor has.")]
-Isas = Annotated[
-    str,
-    typer.Option(
-        "--isa",
-        metavar="SETS",
-        help="Instruction sets, such as avx2,neon.",
-        show_default="all that run here, or a board's first",
-    ),
+Isa = Annotated[str, typer.Option("--isa", metavar="SET", help="Instruction set; `bitsynth isa list` shows them.")]
+IsaOrAuto = Annotated[
+    str, typer.Option("--isa", metavar="SET", help="Instruction set; auto is the best this processor has.")
 ]
-ActBits = Annotated[int, typer.Option("--act-bits", help="Bits of an activation, 1 to 8.")]
-WBits = Annotated[int, typer.Option("--w-bits", help="Bits of a weight, 1 to 8.")]
+Isas = Annotated[str, typer.Option("--isa", metavar="SETS", help="Only these instruction sets, such as avx2,neon.")]
+ActBits = Annotated[int, typer.Option("--act-bits", metavar="N", help="Bits of an activation, 1 to 8.")]
+WBits = Annotated[int, typer.Option("--w-bits", metavar="N", help="Bits of a weight, 1 to 8.")]
 ManyActBits = Annotated[
     str, typer.Option("--act-bits", metavar="BITS", help="Bits of activations, such as 1-4 or 1,2.")
 ]
 ManyWBits = Annotated[str, typer.Option("--w-bits", metavar="BITS", help="Bits of weights, such as 1-4 or 1,2.")]
-ActEncoding = Annotated[Encoding, typer.Option("--act-encoding", help="What activation codes stand for.")]
-WeightEncoding = Annotated[Encoding, typer.Option("--weight-encoding", help="What weight codes stand for.")]
-Method = Annotated[
-    str | None, typer.Option("--method", help=f"One of {', '.join(METHODS)}.", show_default="the cheapest of all")
+ActEncoding = Annotated[
+    Encoding, typer.Option("--act-encoding", metavar="ENCODING", help=f"What activation codes stand for: {_ENCODINGS}.")
 ]
-Sketch = Annotated[str, typer.Option("--sketch", help=f"What programs may look like: {' or '.join(SKETCHES)}.")]
+WeightEncoding = Annotated[
+    Encoding, typer.Option("--weight-encoding", metavar="ENCODING", help=f"What weight codes stand for: {_ENCODINGS}.")
+]
+Method = Annotated[str | None, typer.Option("--method", metavar="METHOD", help=f"Only by one of {', '.join(METHODS)}.")]
+Sketch = Annotated[
+    str, typer.Option("--sketch", metavar="SKETCH", help=f"What programs may look like: {' or '.join(SKETCHES)}.")
+]
 CostModel = Annotated[
     str, typer.Option("--cost", metavar="MODEL", help="What to minimize: ops or length.", show_default="ops")
 ]
 Cpu = Annotated[
     str,
-    typer.Option("--cpu", help="In cycles of this processor, with the instructions it has.", show_default=False),
+    typer.Option(
+        "--cpu", metavar="NAME", help="In cycles of this processor, with the instructions it has.", show_default=False
+    ),
 ]
 Channels = Annotated[
     int,
     typer.Option(
-        "--channels", min=0, help="For layers of so many output channels: activations in rows.", show_default=False
+        "--channels",
+        metavar="N",
+        min=0,
+        help="For layers of so many output channels: activations in rows.",
+        show_default=False,
     ),
 ]
 Variant = Annotated[
     str | None,
-    typer.Option("--variant", help="Of kernels with that name the one `list` says this of, such as paper-length."),
+    typer.Option(
+        "--variant", metavar="NAME", help="Of kernels with that name the one `list` says this of, such as paper-length."
+    ),
 ]
+
+Variants = Annotated[
+    str,
+    typer.Option("--variant", metavar="NAME", help="Of this variant, such as a53, lookup-c64 or paper-length."),
+]
+All = Annotated[bool, typer.Option("--all", help="Every kernel, a line each, on a terminal too.")]
 
 # The solver.
 Fresh = Annotated[bool, typer.Option("--fresh", help="Solve anew, even where the kernel is cached.")]
 Rlimit = Annotated[
-    int | None, typer.Option("--rlimit", min=1, help="Budget of the solver, in its own units.", show_default=False)
+    int | None,
+    typer.Option("--rlimit", metavar="N", min=1, help="Budget of the solver, in its own units.", show_default=False),
 ]
 NoZ3 = Annotated[bool, typer.Option("--no-z3", help="Leave what takes the solver to the stored certificate.")]
 NoMinimality = Annotated[bool, typer.Option("--no-minimality", help="Do not solve the sketch again.")]
 Check = Annotated[bool, typer.Option("--check", help="Check every certificate again, not the seal alone.")]
 Bless = Annotated[bool, typer.Option("--bless", help="Record that every form passed, so that synthesis may use it.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes to plan in.", show_default="one a core")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes to plan in.", show_default="one a core")
+]
 
 # A layer.
-LayerName = Annotated[str, typer.Option("--name", help="What the layer is called in C.")]
+LayerName = Annotated[str, typer.Option("--name", metavar="NAME", help="What the layer is called in C.")]
 InChannels = Annotated[
     int | None,
-    typer.Option("--in-channels", min=1, max=_MOST_CHANNELS, rich_help_panel=_LAYER, show_default=False),
+    typer.Option(
+        "--in-channels",
+        metavar="N",
+        help="Channels of its input, of all groups.",
+        min=1,
+        max=_MOST_CHANNELS,
+        rich_help_panel=_LAYER,
+    ),
 ]
 OutChannels = Annotated[
     int | None,
-    typer.Option("--out-channels", min=1, max=_MOST_CHANNELS, rich_help_panel=_LAYER, show_default=False),
+    typer.Option(
+        "--out-channels",
+        metavar="N",
+        help="Channels of its output, of all groups.",
+        min=1,
+        max=_MOST_CHANNELS,
+        rich_help_panel=_LAYER,
+    ),
 ]
 Window = Annotated[
     str, typer.Option("--kernel", metavar="N[,N]", help="Pixels, or height,width.", rich_help_panel=_LAYER)
@@ -117,7 +147,9 @@ Padding = Annotated[
 Dilation = Annotated[
     str, typer.Option("--dilation", metavar="N[,N]", help="Pixels, or down,right.", rich_help_panel=_LAYER)
 ]
-Groups = Annotated[int, typer.Option("--groups", min=1, help="Groups of channels.", rich_help_panel=_LAYER)]
+Groups = Annotated[
+    int, typer.Option("--groups", metavar="N", min=1, help="Groups of channels.", rich_help_panel=_LAYER)
+]
 Image = Annotated[
     str,
     typer.Option(
@@ -129,12 +161,16 @@ Image = Annotated[
     ),
 ]
 Layout = Annotated[
-    str, typer.Option("--layout", help="How activations lie: NHWC, NCHW or packed.", rich_help_panel=_LAYER)
+    str,
+    typer.Option(
+        "--layout", metavar="LAYOUT", help="How activations lie: NHWC, NCHW or packed.", rich_help_panel=_LAYER
+    ),
 ]
 OutLayout = Annotated[
     str,
     typer.Option(
         "--out-layout",
+        metavar="LAYOUT",
         help="How results lie: NHWC, NCHW or packed.",
         show_default="as activations",
         rich_help_panel=_LAYER,
@@ -146,13 +182,18 @@ Layers = Annotated[
     str | None,
     typer.Option("--layers", metavar="NAMES", help="Layers of ResNet-18, such as C2,C6.", show_default="all eleven"),
 ]
-Threads = Annotated[int, typer.Option("--threads", min=1, max=_MOST_THREADS, help="Threads of a layer.")]
-Repeats = Annotated[int, typer.Option("--repeats", min=1, help="Samples of every kernel and baseline.")]
-Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Samples of every layer.")]
+Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, max=_MOST_THREADS, help="Threads of a layer.")]
+Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=1, help="Samples of every kernel and baseline.")]
+Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=1, help="Samples of every layer.")]
 Baselines = Annotated[str, typer.Option("--baseline", metavar="PACKAGES", help="Packages to measure against.")]
-Trials = Annotated[int, typer.Option("--trials", min=1, help="Trials of a layer's study, earlier ones included.")]
+Trials = Annotated[
+    int, typer.Option("--trials", metavar="N", min=1, help="Trials of a layer's study, earlier ones included.")
+]
 Timeout = Annotated[
-    float, typer.Option("--timeout-s", help="Seconds a trial may take, compiling included; then it failed.")
+    float,
+    typer.Option(
+        "--timeout-s", metavar="SECONDS", help="Seconds a trial may take, compiling included; then it failed."
+    ),
 ]
 StudyFile = Annotated[
     Path | None,

@@ -44,6 +44,11 @@ def console(stream: TextIO) -> Console:
     return _Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
 
+def on_terminal() -> bool:
+    """Whether somebody looks at what is printed."""
+    return sys.stdout.isatty()
+
+
 def width() -> int:
     """Columns a line may take."""
     return console(sys.stdout).width

@@ -1,5 +1,6 @@
 """Every command of the command line: what it prints, and that `--json` prints nothing else."""
 
+import itertools
 import json
 import os
 import pty
@@ -220,6 +221,25 @@ def test_list(run):
     assert all(r["problem"] is None for r in rows)
     assert {r["method"] for r in rows} == {"popcount", "lookup", "multiply", "dot"}
     assert {"name", "ops_per_128_mac", "lower_bound", "minimal", "cycles", "k_max", "from", "variant"} <= rows[0].keys()
+
+
+def test_list_takes_what_fits_its_options(run):
+    options = ["--isa", "neon,avx2", "--act-bits", "1-2", "--w-bits", "1", "--method", "lookup"]
+    some, _ = run("list", *options, "--json")
+    every, _ = run("list", "--json")
+    wanted = [
+        r
+        for r in every
+        if r["isa"] in ("neon", "avx2") and r["act_bits"] < 3 and r["w_bits"] == 1 and r["method"] == "lookup"
+    ]
+    assert some == wanted != []
+    assert {r["variant"] for r in run("list", "--variant", "a53", "--isa", "neon", "--json")[0]} == {"a53"}
+    assert run("list", *options, "--variant", "a99") == ("no kernel is like that\n", "")
+
+
+@pytest.mark.parametrize("option", [["--isa", "z80"], ["--method", "magic"], ["--act-bits", "9"]])
+def test_list_of_what_cannot_be(fails, option):
+    assert option[1] in fails(2, "list", *option)
 
 
 def test_list_check(run, monkeypatch):
@@ -519,6 +539,24 @@ def terminal(*argv, columns=80, env=None, before=("-m", "bitsynth.cli")):
         seen += more
     os.close(master)
     return seen.decode(), process.wait(timeout=60)
+
+
+def test_a_list_of_all_is_a_page_on_a_terminal():
+    out, code = terminal("list")
+    assert code == 0
+    assert "bs_mm_" not in out
+    assert len(out.splitlines()) <= 24
+    assert all(re.search(rf"^{name} +\d+ ", out, re.MULTILINE) for name in load.names())
+
+
+def test_help_is_wrapped_to_the_terminal():
+    """Every line of a paragraph but the last is full: the next word does not fit."""
+    lines = [line.strip() for line in terminal("tune", "--help", columns=100)[0].splitlines()]
+    start = next(k for k, line in enumerate(lines) if line.startswith("Every trial"))
+    said = list(itertools.takewhile(bool, lines[start:]))
+    assert len(said) > 2
+    for line, after in itertools.pairwise(said):
+        assert len(line) + 1 + len(after.split()[0]) > 97
 
 
 def test_progress_line_ticks_in_a_terminal():
