@@ -27,7 +27,8 @@ from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
 from bitsynth.bench.resnet18 import LAYERS, Layer, named
 from bitsynth.bench.setting import Basis, digests
-from bitsynth.layers.default import sets_of
+from bitsynth.layers.candidates import sets_of
+from bitsynth.layers.layer import Layer as Compiled
 from bitsynth.layers.schedule import LayerSchedule
 
 ISA = "neon"
@@ -61,8 +62,9 @@ class Row:
 def count(layer: Layer, act_bits: int, w_bits: int, schedule: LayerSchedule | None) -> tuple[str, Counts, Counts]:
     """The schedule, the counts of a call, and of its packing alone; Refuted where a sum is wrong."""
     made, codes = layer_of(layer, ISA, act_bits, w_bits, 1, schedule), codes_of(layer, act_bits)
-    with watched(made.kernel) as (made._runner, counter):
-        (whole, out), (packing, _) = made.bound(codes), made.bound(codes, part="pack")
+    with watched(made.kernel) as (runner, counter):
+        compiled = Compiled(made.packed, runner, made.pool)
+        (whole, out), (packing, _) = compiled.bound(codes), compiled.bound(codes, part="pack")
         found = []
         for call in (whole, packing):
             counter.clear()

@@ -28,7 +28,7 @@ from bitsynth.bench.sampling import time_calls
 from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
-from bitsynth.layers.default import default_schedule
+from bitsynth.layers.plan import default_schedule
 
 FORMS = ("default", "tuned", "two threads", "packing")
 CALLS = 3
@@ -66,7 +66,7 @@ class Figure:
 def calls_of(layer: Layer, isa: str, act_bits: int, w_bits: int) -> tuple[str, int, list[Callable[[], int]]]:
     """What the schedule is, and a call of each form that runs it so many times; Refuted where one is wrong."""
     tuned, codes, _ = checked(layer, isa, act_bits, w_bits)
-    plain = default_schedule(tuned.act, tuned.wgt, tuned.geometry, layer.image, isa)
+    plain = default_schedule(tuned.plan.spec, isa)
     default = checked(layer, isa, act_bits, w_bits, 1, plain)[0]
     two_threads = checked(layer, isa, act_bits, w_bits, 2)[0]
     times = max(1, round(SAMPLE_NS / spent(tuned.bound(codes)[0], 1)))

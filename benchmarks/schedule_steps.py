@@ -26,8 +26,9 @@ from bitsynth.bench.sampling import sample_calls
 from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
+from bitsynth.layers.plan import default_of
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned import TuningTask
+from bitsynth.layers.tuned.record import TuningTask
 
 (LAYER,) = named("C6")
 REPEATS = 12
@@ -68,7 +69,7 @@ def measured(isa: str, act_bits: int, w_bits: int, rounds: int) -> list[Row]:
     """All steps of one configuration, in turn in every round."""
     steps = list(forms(isa))
     tasks = [TuningTask(isa, act_bits, w_bits, LAYER.geometry, LAYER.image, form.threads) for form in steps]
-    schedules = [form.schedule or task.default() for form, task in zip(steps, tasks, strict=True)]
+    schedules = [form.schedule or default_of(task) for form, task in zip(steps, tasks, strict=True)]
     ready = [
         checked(LAYER, isa, act_bits, w_bits, form.threads, schedule)
         for form, schedule in zip(steps, schedules, strict=True)

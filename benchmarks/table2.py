@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 import report
 
 from bitsynth.bench.resnet18 import LAYERS, Layer
-from bitsynth.layers.default import default_schedule
+from bitsynth.layers.plan import default_schedule
+from bitsynth.layers.spec import LayerSpec
 from bitsynth.sketches.reduction import plan
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import KernelOptions
@@ -61,7 +62,7 @@ def schedule_seconds(spec: MatmulSpec, layer: Layer) -> float:
     """Seconds of choosing the layer's default schedule, certificates of its kernels checked again."""
     kernels.load_entry.cache_clear()
     start = time.perf_counter()
-    default_schedule(spec.act, spec.wgt, layer.geometry, layer.image, spec.isa)
+    default_schedule(LayerSpec(spec.act, spec.wgt, layer.geometry, image=layer.image), spec.isa)
     return time.perf_counter() - start
 
 

@@ -24,7 +24,8 @@ from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d
-from bitsynth.layers.tuned import TuningTask
+from bitsynth.layers.plan import default_of
+from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import KernelOptions
 
@@ -51,7 +52,7 @@ class Row:
 
 def measured(isa: str, widths: Sequence[tuple[int, int]], rounds: int) -> list[Row]:
     """Times of all widths, in turn in every round; then what finding each took."""
-    defaults = [TuningTask(isa, *bits, LAYER.geometry, LAYER.image, 1).default() for bits in widths]
+    defaults = [default_of(TuningTask(isa, *bits, LAYER.geometry, LAYER.image, 1)) for bits in widths]
     layers = [checked(LAYER, isa, *bits, 1, default) for bits, default in zip(widths, defaults, strict=True)]
     times: list[list[float]] = [[] for _ in widths]
     for _ in range(rounds):

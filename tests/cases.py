@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bitsynth.errors import ToolError
 from bitsynth.layers import Conv2d, Pool, Requantize, Scale, Thresholds
-from bitsynth.layers.schedule import GATHERS, LayerSchedule
+from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
 from bitsynth.run.runner import Runner
 from bitsynth.spec.matmul import Encoding, Operand
 
@@ -268,7 +268,7 @@ def cases(draw: st.DrawFn, machines: Sequence[Machine], *, most: int = 9, thread
         out_layout=draw(st.sampled_from(LAYOUTS if codes else LAYOUTS[:2])),
         epilogue=epilogue,
         levels=draw(st.sampled_from((1, 2, 3, 7, 15, 255))),
-        gather=draw(st.sampled_from(GATHERS)),
+        gather=draw(st.sampled_from(CONV_ALGORITHMS)),
         columns_first=draw(st.booleans()),
         block_rows=draw(st.sampled_from((0, 0, 1, 7, 1 << 20))),
         band_rows=draw(st.sampled_from((0, 0, 1, 2, 5))),

@@ -14,7 +14,7 @@ from rich.text import Text
 from bitsynth.bench.layers import BASELINE_KINDS, SUM, Report, Row
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output
-from bitsynth.layers.default import sets_of
+from bitsynth.layers.candidates import sets_of
 
 _COLUMNS = ["isa", "threads", "contender", "kind", "layer", "median_ns", "low_ns", "high_ns", "samples"]
 

@@ -31,8 +31,6 @@ Layers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
 _RUNNER, _JOB = "runner", "job"
 _SAMPLE_BYTES = 64
 """Of the runner's answer: a layer's time and that of the float convolution beside it."""
-_NO_THREADS = 13
-"""The code with which the runner (`bs_board.c`) ends where it can have no threads."""
 
 
 class RunFailed(ToolError):
@@ -155,7 +153,7 @@ class Device:
         if done.killed_by:
             why = ", perhaps for want of memory" if done.killed_by == "SIGKILL" else ""
             raise RunFailed(f"{self.host}: the runner was killed by {done.killed_by}{why}")
-        if done.code == _NO_THREADS:
+        if done.code == job.NO_THREADS:
             raise ToolError(f"{self.host}: {done.errors}")
         if not done.output.startswith("{"):
             said = done.errors or done.output.strip() or f"exit code {done.code}"

@@ -1,10 +1,8 @@
 """What a runner is given, as one file.
 
-Little-endian 64-bit words. The head: the bytes "bsjob 2" and a zero, the file's size, threads, repeats (0: check
-only), layers, words of a row, how many layers in a row are timed in turn, nanoseconds of a burst. Then a row a layer:
-number of the kernel; where constants and input start in the file; bytes and CRC-32 of the right output; 1 if a float
-convolution is to be timed beside it; its sizes (`struct bs_fp32`); the layer's numbers (`emit.layer`). Constants and
-inputs follow, each at a multiple of 64 bytes.
+Little-endian 64-bit words: a head (`HEAD`), then a row a layer (`ROW`, the sizes `FP32`, the layer's numbers as
+`runtime_abi.described` has them). Constants and inputs follow, each at a multiple of 64 bytes. `board/bs_board.c` reads
+it with structs of the same fields, which a test compares.
 """
 
 from __future__ import annotations
@@ -18,13 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.device.program import Program
+from bitsynth.emit.runtime_abi import shape_of
 from bitsynth.layers import Conv2d
 
-_MAGIC = b"bsjob 2\0"
+MAGIC = b"bsjob 2\0"
+HEAD = ("magic", "size", "threads", "repeats", "layers", "row_words", "together", "burst_ns")
+"""`size` of the file in bytes; `repeats` 0: check only; `together` layers in a row are timed in turn."""
+ROW = ("kernel", "constants_at", "input_at", "output_bytes", "crc", "with_fp32")
+"""Number of the kernel, two places in the file, the right output, and 1 for a float convolution timed beside it."""
+FP32 = (
+    *("height", "width", "in_channels", "out_channels", "kernel_h", "kernel_w", "stride_h", "stride_w"),
+    *("dilation_h", "dilation_w", "pad_top", "pad_left", "pad_bottom", "pad_right"),
+)
+"""Sizes of that convolution (`struct bs_fp32`)."""
+NO_THREADS = 13
+"""The code with which the runner ends where it can have no threads."""
 _ALIGN = 64
-_HEAD_WORDS = 8
-_OWN_WORDS = 3
-"""Of a row: number of the kernel and two starts."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,10 @@ class Sampling:
     together: int = 1
     burst_ns: int = 0
     beside_float: bool = True
+
+    def numbers(self) -> dict[str, int]:
+        """Its fields of the head."""
+        return {"repeats": self.repeats, "together": self.together, "burst_ns": self.burst_ns}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,17 +70,18 @@ class Work:
 def pack(work: Sequence[Work], program: Program, threads: int, sampling: Sampling) -> bytes:
     """The file for `work`, whose kernels are the program's."""
     blobs: list[NDArray[Any]] = [x for w in work for x in (w.layer.described(w.codes)[1], w.codes)]
-    tails = [_tail(w, sampling.beside_float) for w in work]
-    row_words = _OWN_WORDS + len(tails[0])
-    at = _aligned(8 * (_HEAD_WORDS + len(work) * row_words))
+    row_words = len(ROW) + len(FP32) + len(work[0].layer.described(work[0].codes)[0])
+    at = _aligned(8 * (len(HEAD) + len(work) * row_words))
     starts = []
     for blob in blobs:
         starts.append(at)
         at += _aligned(blob.nbytes)
-    words = [at, threads, sampling.repeats, len(work), row_words, sampling.together, sampling.burst_ns]
-    for i, (w, tail) in enumerate(zip(work, tails, strict=True)):
-        words += [program.number(w.layer.kernel), *starts[2 * i : 2 * i + 2], *tail]
-    parts = [_MAGIC + np.array(words, "<i8").tobytes(), *(b.tobytes() for b in blobs)]
+    head = {"size": at, "threads": threads, "layers": len(work), "row_words": row_words, **sampling.numbers()}
+    words = [head[field] for field in HEAD[1:]]
+    for w, constants_at, input_at in zip(work, starts[::2], starts[1::2], strict=True):
+        own = {"kernel": program.number(w.layer.kernel), "constants_at": constants_at, "input_at": input_at}
+        words += _row(w, own, sampling.beside_float)
+    parts = [MAGIC + np.array(words, "<i8").tobytes(), *(b.tobytes() for b in blobs)]
     return b"".join(part.ljust(_aligned(len(part)), b"\0") for part in parts)
 
 
@@ -77,11 +89,13 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN
 
 
-def _tail(w: Work, beside_float: bool) -> list[int]:
-    """A row from its output on."""
+def _row(w: Work, own: dict[str, int], beside_float: bool) -> list[int]:
+    """A row, whose `own` fields say where the layer's kernel, constants and input are."""
     g, (numbers, _) = w.layer.geometry, w.layer.described(w.codes)
-    batch, height, width = (int(n) for n in numbers[-3:])
-    sizes = [height, width, g.in_channels, g.out_channels, *g.kernel, *g.stride, *g.dilation, *g.padding]
+    batch, height, width = shape_of(numbers)
     output = w.output.tobytes()
     has_float = int(beside_float and g.groups == batch == 1)
-    return [len(output), zlib.crc32(output), has_float, *sizes, *(int(n) for n in numbers)]
+    fields = {**own, "output_bytes": len(output), "crc": zlib.crc32(output), "with_fp32": has_float}
+    channels = {"in_channels": g.in_channels, "out_channels": g.out_channels}
+    fp32 = {"height": height, "width": width, **channels, **g.window()}
+    return [*(fields[f] for f in ROW), *(fp32[f] for f in FP32), *(int(n) for n in numbers)]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bitsynth.device.measured import parse
 from bitsynth.device.session import Session
 from bitsynth.device.ssh import MOST_BYTES
+from bitsynth.emit.runtime_abi import shape_of
 from bitsynth.errors import ToolError
 from bitsynth.layers import Conv2d
 
@@ -54,8 +55,7 @@ def _model(layer: Conv2d, codes: NDArray[Any]) -> bytes:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError:
         raise ToolError("the package onnx is not installed: pip install 'bitsynth[bench]'") from None
-    g, (numbers, _) = layer.geometry, layer.described(codes)
-    batch, height, width = (int(n) for n in numbers[-3:])
+    g, (batch, height, width) = layer.geometry, shape_of(layer.described(codes)[0])
     weight = np.ones((g.out_channels, g.in_channels // g.groups, *g.kernel), np.float32)
     window: dict[str, Any] = {"strides": g.stride, "pads": g.padding, "dilations": g.dilation, "group": g.groups}
     graph = helper.make_graph(

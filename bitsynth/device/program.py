@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bitsynth import toolchain
-from bitsynth.emit.runtime_abi import board_source
+from bitsynth.emit.runtime_files import board_source
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.wellformed import needs
 from bitsynth.layers import library

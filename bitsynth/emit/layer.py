@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.kernel import CSource, render
-from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS, kernel_header, runtime_files
+from bitsynth.emit.runtime_abi import ARRAYS, OUTPUT_CTYPES, Number, c_value, complete
+from bitsynth.emit.runtime_files import kernel_header, runtime_files
 from bitsynth.errors import SpecError
 from bitsynth.files import marked
 from bitsynth.proof.proved import Proved
@@ -30,12 +31,6 @@ _HEADERS = {
 }  # fmt: skip
 """Headers of these names would hide the system's."""
 _A_LINE = {"uint64_t": 4, "float": 6}
-_ENUMS = {
-    "in_layout": ("BS_NHWC", "BS_NCHW", "BS_PACKED"),
-    "out_layout": ("BS_NHWC", "BS_NCHW", "BS_PACKED"),
-    "epilogue": ("BS_INT32", "BS_FLOAT", "BS_REQUANTIZE", "BS_THRESHOLDS"),
-    "gather": ("BS_DIRECT", "BS_INDIRECT", "BS_IM2COL"),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +43,7 @@ class LayerText:
     name: str
     proved: Proved
     spec: MatmulSpec
-    numbers: Mapping[str, int]
+    numbers: Mapping[str, Number]
     arrays: Mapping[str, Array]
     weight: NDArray[np.uint8]
 
@@ -91,13 +86,15 @@ class LayerText:
 
     def _values(self, kernel: CSource, runtime: Iterable[str]) -> dict[str, Any]:
         codes, per_word = _dense_codes(self.weight, self.spec.wgt.bits)
+        numbers = complete(self.numbers)
         return {
             "name": self.name,
             "guard": f"{self.name.upper()}_H",
             "kernel_name": kernel.name,
             "spec": self.spec,
-            "n": {field: self.numbers.get(field, 0) for field, _ in NUMBERS},
-            "fields": [(field, _number(field, self.numbers.get(field, 0))) for field, _ in NUMBERS],
+            "n": numbers,
+            "result_ctype": OUTPUT_CTYPES[str(numbers["epilogue"])],
+            "fields": [(field, c_value(field, value)) for field, value in numbers.items()],
             "arrays": [
                 (n, c, _stored(c), *_elements(self.arrays[n], _stored(c))) for n, c in ARRAYS if n in self.arrays
             ],
@@ -112,10 +109,10 @@ class LayerText:
 
     def _test_size(self, way: str) -> int:
         """Pixels that make a few windows, at the edges and away from them."""
-        n = self.numbers
         edges = ("pad_top", "pad_bottom") if way == "h" else ("pad_left", "pad_right")
-        reach = n[f"dilation_{way}"] * (n[f"kernel_{way}"] - 1) + 1
-        return max(1, reach - sum(n[e] for e in edges)) + 4 * n[f"stride_{way}"]
+        names = *(f"{field}_{way}" for field in ("kernel", "dilation", "stride")), *edges
+        kernel, dilation, stride, before, behind = (int(self.numbers[name]) for name in names)
+        return max(1, dilation * (kernel - 1) + 1 - before - behind) + 4 * stride
 
 
 def _can_name(name: Any) -> bool:
@@ -165,7 +162,3 @@ def _int32(x: int) -> str:
 
 def _lines(texts: list[str], a_line: int) -> list[str]:
     return [", ".join(texts[i : i + a_line]) for i in range(0, len(texts), a_line)]
-
-
-def _number(field: str, value: int) -> str:
-    return _ENUMS[field][value] if field in _ENUMS else str(value)

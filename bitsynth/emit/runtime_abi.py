@@ -1,33 +1,63 @@
-"""C around a layer: the kernel as the runtime takes it, and calls described by numbers."""
+"""Numbers and fields that Python shares with the C runtime (`runtime/bs_layer.h`).
+
+Whatever fills, calls or prints a `struct bs_layer` takes names, types and numbers from here; a test compares them with
+the header.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from bitsynth import runtime
-from bitsynth.emit.kernel import render
-from bitsynth.emit.packing import row_affines
-from bitsynth.isa.load import load
-from bitsynth.kernel.names import KernelName
-from bitsynth.kernel.program import Kernel
-from bitsynth.spec.matmul import MatmulSpec
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-NUMBERS: tuple[tuple[str, str], ...] = (
-    *((name, "size_t") for name in ("groups", "in_channels", "out_channels", "kernel_h", "kernel_w")),
-    *((name, "size_t") for name in ("stride_h", "stride_w", "dilation_h", "dilation_w")),
-    *((name, "size_t") for name in ("pad_top", "pad_left", "pad_bottom", "pad_right", "act_bits", "pad_code")),
-    *((name, "size_t") for name in ("factor", "shift", "multiplier_shift", "out_bits", "threshold_count")),
-    ("in_layout", "enum bs_layout"),
-    ("out_layout", "enum bs_layout"),
-    ("epilogue", "enum bs_epilogue"),
-    ("gather", "enum bs_gather"),
-    *((name, "size_t") for name in ("columns_first", "block_rows", "band_rows")),
+Number = int | str
+"""A size, or the word of an enumerator."""
+
+
+@dataclass(frozen=True)
+class CEnum:
+    """A C enum: its type, and its enumerators by Python's words for them, numbered from 0 on in this order."""
+
+    ctype: str
+    enumerators: Mapping[str, str]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Python's words, in the order of their numbers."""
+        return tuple(self.enumerators)
+
+    def number(self, word: str) -> int:
+        """The number of the enumerator that `word` stands for."""
+        return self.words.index(word)
+
+
+LAYOUT = CEnum("enum bs_layout", {"NHWC": "BS_NHWC", "NCHW": "BS_NCHW", "packed": "BS_PACKED"})
+"""How activations lie in memory: channels last, channels first, or bits of 64 channels a word."""
+CONV_ALGORITHM = CEnum("enum bs_gather", {"direct": "BS_DIRECT", "indirect": "BS_INDIRECT", "im2col": "BS_IM2COL"})
+"""Where rows of the microkernel are read: the padded image, the image and one pixel of padding, or copied patches."""
+EPILOGUE = CEnum(
+    "enum bs_epilogue",
+    {"int32": "BS_INT32", "scale": "BS_FLOAT", "requantize": "BS_REQUANTIZE", "thresholds": "BS_THRESHOLDS"},
 )
-"""The numbers of `struct bs_layer` and their C types."""
+"""What becomes of sums."""
+OUTPUT_CTYPES = {"int32": "int32_t", "scale": "float", "requantize": "uint8_t", "thresholds": "uint8_t"}
+"""The C type of an epilogue's results, unless they are packed."""
 
-ARRAYS: tuple[tuple[str, str], ...] = (
+ENUMS = {"in_layout": LAYOUT, "out_layout": LAYOUT, "epilogue": EPILOGUE, "gather": CONV_ALGORITHM}
+"""The fields of `struct bs_layer` that are enums."""
+_FIELDS = (
+    *("groups", "in_channels", "out_channels", "kernel_h", "kernel_w", "stride_h", "stride_w"),
+    *("dilation_h", "dilation_w", "pad_top", "pad_left", "pad_bottom", "pad_right", "act_bits", "pad_code"),
+    *("factor", "shift", "multiplier_shift", "out_bits", "threshold_count"),
+    *("in_layout", "out_layout", "epilogue", "gather", "columns_first", "block_rows", "band_rows"),
+)
+NUMBERS = tuple((name, ENUMS[name].ctype if name in ENUMS else "size_t") for name in _FIELDS)
+"""The numbers of `struct bs_layer` and their C types."""
+ARRAYS = (
     ("weights", "uint8_t"),
     ("start", "int32_t"),
     ("affine", "int32_t"),
@@ -37,41 +67,38 @@ ARRAYS: tuple[tuple[str, str], ...] = (
     ("multiplier", "int32_t"),
     ("thresholds", "int32_t"),
 )
-"""The arrays of `struct bs_layer` and their C types."""
+"""The arrays of `struct bs_layer` and the C types of their elements."""
+SHAPE = ("batch", "height", "width")
+"""The numbers of `struct bs_shape`, all of them `size_t`."""
+_UNSAID: dict[str, Number] = {name: ENUMS[name].words[0] if name in ENUMS else 0 for name, _ in NUMBERS}
 
 
-def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
-    """The header that says what `bs_layer` needs of a kernel."""
-    name = str(KernelName.of(kernel, spec))
-    values: dict[str, Any] = {
-        "name": name,
-        "column_bytes": kernel.column_bytes,
-        "slack": load(kernel.isa).word.lanes,
-        "planes_apart": int(kernel.bit_axis == "outer"),
-        "has_row_term": kernel.has_row_terms,
-        "has_row_affine": row_affines(kernel, spec) != 0,
-    }
-    return {f"{name}_layer.h": render("layer_kernel.h.j2", values)}
+def symbol(kernel: str, what: str) -> str:
+    """The C function that runs ("run") or packs ("pack") any layer around `kernel`, or sizes its "arena"."""
+    return f"{kernel}_layer_{what}"
 
 
-def call_source(name: str) -> dict[str, str]:
-    """C that runs any layer around the kernel `name`, as an array of numbers describes it."""
-    values: dict[str, Any] = {
-        "name": name,
-        "numbers": [field for field, _ in NUMBERS],
-        "casts": NUMBERS,
-        "arrays": ARRAYS,
-    }
-    return {f"{name}_layer_call.c": render("layer_call.c.j2", values)}
+def complete(numbers: Mapping[str, Number]) -> dict[str, Number]:
+    """All numbers of a layer: those that are not given are 0, or the first word."""
+    return _UNSAID | dict(numbers)
 
 
-def board_source(names: Sequence[str]) -> dict[str, str]:
-    """The table of kernels of a board's runner."""
-    return {"bs_kernels.c": render("board_kernels.c.j2", {"names": names})}
+def described(numbers: Mapping[str, Number], starts: Mapping[str, int]) -> list[int]:
+    """The array of numbers that tells `symbol`'s functions of a layer; its last three are the input's shape, here 0.
+
+    `starts` has where each array begins among the constants, in bytes; those it lacks are NULL.
+    """
+    given = complete(numbers)
+    sizes = [ENUMS[name].number(str(given[name])) if name in ENUMS else int(given[name]) for name, _ in NUMBERS]
+    return [*sizes, *(starts.get(name, -1) for name, _ in ARRAYS), *(0 for _ in SHAPE)]
 
 
-def runtime_files(*, threads: bool) -> dict[str, str]:
-    """The runtime's own files; the pool only where there are `threads`."""
-    folder = Path(runtime.__file__).parent
-    files = sorted(p for p in folder.iterdir() if p.suffix in (".c", ".h"))
-    return {p.name: p.read_text(encoding="utf-8") for p in files if threads or p.name != "bs_pool.c"}
+def shape_of(description: NDArray[np.int64]) -> tuple[int, int, int]:
+    """Batch, height and width in what `described` made."""
+    batch, height, width = description[-len(SHAPE) :]
+    return int(batch), int(height), int(width)
+
+
+def c_value(field: str, value: Number) -> str:
+    """A number of `struct bs_layer` as C text."""
+    return ENUMS[field].enumerators[str(value)] if field in ENUMS else str(value)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.packing import packing
-from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS
+from bitsynth.emit.runtime_abi import ARRAYS, Number, described
 from bitsynth.kernel.packing import Codes, tiles
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.geometry import Geometry
@@ -18,35 +18,32 @@ from bitsynth.spec.matmul import Encoding, MatmulSpec, affine
 
 Array = NDArray[Any]
 ALIGN = 64
-LAYOUTS = ("NHWC", "NCHW", "packed")
 
 
 @dataclass(frozen=True, eq=False)
 class Constants:
     """Numbers and arrays of `struct bs_layer`, by name."""
 
-    numbers: Mapping[str, int]
+    numbers: Mapping[str, Number]
     arrays: Mapping[str, Array]
 
     def blob(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """All numbers, where each array starts (-1: there is none), room for a shape; then the arrays' bytes."""
-        starts, parts, size = [], [], 0
-        for name, _ in ARRAYS:
-            array = self.arrays.get(name)
-            starts.append(-1 if array is None else size)
-            if array is not None:
-                parts.append(np.frombuffer(array.tobytes().ljust(-(-array.nbytes // ALIGN) * ALIGN, b"\0"), np.uint8))
-                size += parts[-1].size
-        numbers = [self.numbers.get(name, 0) for name, _ in NUMBERS]
-        return np.array([*numbers, *starts, 0, 0, 0], np.int64), np.concatenate(parts)
+        """The numbers that describe the layer (`runtime_abi.described`), int64; then the arrays' bytes, uint8."""
+        starts: dict[str, int] = {}
+        parts, size = [], 0
+        for name in (name for name, _ in ARRAYS if name in self.arrays):
+            array, starts[name] = self.arrays[name], size
+            parts.append(np.frombuffer(array.tobytes().ljust(-(-array.nbytes // ALIGN) * ALIGN, b"\0"), np.uint8))
+            size += parts[-1].size
+        return np.array(described(self.numbers, starts), np.int64), np.concatenate(parts)
 
 
-def constants(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, gather: str) -> Constants:
+def constants(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, conv_algorithm: str) -> Constants:
     """What does not depend on epilogue and schedule; `weight` (OC, IC / groups, KH, KW) holds codes."""
     g = geometry
     per_tap = _by_group(g, weight.transpose(0, 2, 3, 1))
     taps = g.kernel[0] * g.kernel[1]
-    runs = per_tap.reshape(*per_tap.shape[:2], 1, -1) if gather == "im2col" else per_tap
+    runs = per_tap.reshape(*per_tap.shape[:2], 1, -1) if conv_algorithm == "im2col" else per_tap
     arrays: dict[str, Array] = {
         "weights": np.concatenate([tiles(kernel, _steps(kernel, _whole_tiles(kernel, x))) for x in runs]),
         "start": _of_codes(kernel, per_tap, kernel.column_terms),
@@ -56,17 +53,11 @@ def constants(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Code
         arrays["affine"] = _of_codes(kernel, per_tap, correction.wgt_terms)
     if spec.act.encoding is Encoding.BIPOLAR and any(g.padding):
         arrays["padding"] = _padding(kernel, spec, per_tap)
-    numbers = {
+    numbers: dict[str, Number] = {
         "groups": g.groups,
         "in_channels": g.in_channels // g.groups,
         "out_channels": g.out_channels // g.groups,
-        "kernel_h": g.kernel[0],
-        "kernel_w": g.kernel[1],
-        "stride_h": g.stride[0],
-        "stride_w": g.stride[1],
-        "dilation_h": g.dilation[0],
-        "dilation_w": g.dilation[1],
-        **dict(zip(("pad_top", "pad_left", "pad_bottom", "pad_right"), g.padding, strict=True)),
+        **g.window(),
         "act_bits": spec.act.bits,
         "pad_code": 0 if spec.act.encoding is Encoding.BIPOLAR else -spec.act.offset,
         "factor": correction.factor,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError
 from bitsynth.spec.matmul import MAX_BITS, plain_array
 
@@ -27,13 +28,13 @@ class Scale:
     def __post_init__(self) -> None:
         _keep(self, scale="scale", bias="bias")
 
-    def constants(self, channels: int) -> tuple[dict[str, int], dict[str, Array]]:
+    def constants(self, channels: int) -> tuple[dict[str, Number], dict[str, Array]]:
         """The numbers and arrays of the C runtime."""
         arrays = {
             "scale": _channels("scale", self.scale, channels, np.float32),
             "bias": _channels("bias", self.bias, channels, np.float32),
         }
-        return {"epilogue": 1}, arrays
+        return {"epilogue": "scale"}, arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +48,13 @@ class Requantize:
     def __post_init__(self) -> None:
         _keep(self, multiplier="multiplier")
 
-    def constants(self, channels: int) -> tuple[dict[str, int], dict[str, Array]]:
+    def constants(self, channels: int) -> tuple[dict[str, Number], dict[str, Array]]:
         """The numbers and arrays of the C runtime."""
         _check_bits(self.bits)
         if type(self.shift) is not int or not 0 <= self.shift <= 62:
             raise SpecError(f"shift must be a whole number from 0 to 62, not {self.shift!r}")
         arrays = {"multiplier": _channels("multiplier", self.multiplier, channels, np.int32)}
-        return {"epilogue": 2, "multiplier_shift": self.shift, "out_bits": self.bits}, arrays
+        return {"epilogue": "requantize", "multiplier_shift": self.shift, "out_bits": self.bits}, arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +79,7 @@ class Thresholds:
             raise SpecError(f"thresholds must be integers (channels, 1 to 255), not {values.dtype} {values.shape}")
         return values
 
-    def constants(self, channels: int) -> tuple[dict[str, int], dict[str, Array]]:
+    def constants(self, channels: int) -> tuple[dict[str, Number], dict[str, Array]]:
         """The numbers and arrays of the C runtime."""
         levels = self._levels()
         if len(levels) != channels:
@@ -87,11 +88,20 @@ class Thresholds:
         if levels.dtype.kind == "u":
             levels = np.minimum(levels.astype(np.uint64), np.uint64(info.max))
         clipped = levels.astype(np.int64).clip(info.min, info.max).astype(np.int32)
-        numbers = {"epilogue": 3, "threshold_count": levels.shape[1], "out_bits": self.bits}
+        count = levels.shape[1]
+        numbers: dict[str, Number] = {"epilogue": "thresholds", "threshold_count": count, "out_bits": self.bits}
         return numbers, {"thresholds": np.ascontiguousarray(clipped.T)}
 
 
 Epilogue = Scale | Requantize | Thresholds
+
+
+def check_epilogue(epilogue: Any, out_layout: str) -> None:
+    """Raise SpecError for what is no epilogue, or one whose results cannot lie as `out_layout` says."""
+    if epilogue is not None and not isinstance(epilogue, Epilogue):
+        raise SpecError(f"an epilogue is Scale, Requantize or Thresholds, not {epilogue!r}")
+    if out_layout == "packed" and (epilogue is None or isinstance(epilogue, Scale)):
+        raise SpecError("only codes can be packed: give Thresholds or Requantize, or another out_layout")
 
 
 def _check_bits(bits: Any) -> None:

@@ -38,6 +38,17 @@ class Geometry:
         return f"{self.in_channels} -> {self.out_channels} channels, {self.kernel[0]} x {self.kernel[1]}"
 
     @property
+    def weight_shape(self) -> tuple[int, int, int, int]:
+        """(OC, IC / groups, KH, KW)."""
+        return self.out_channels, self.in_channels // self.groups, *self.kernel
+
+    def window(self) -> dict[str, int]:
+        """Sizes of the window in pixels, by the names that C gives them (`struct bs_layer`)."""
+        sizes = {"kernel": self.kernel, "stride": self.stride, "dilation": self.dilation}
+        both = {f"{name}_{way}": n for name, pair in sizes.items() for way, n in zip("hw", pair, strict=True)}
+        return both | dict(zip(("pad_top", "pad_left", "pad_bottom", "pad_right"), self.padding, strict=True))
+
+    @property
     def depth(self) -> int:
         """Products in a sum."""
         return self.in_channels // self.groups * self.kernel[0] * self.kernel[1]
@@ -65,6 +76,24 @@ class Geometry:
         """Multiply-accumulates for an input of one image."""
         oh, ow = self.output(height, width)
         return oh * ow * self.out_channels * self.depth
+
+
+def geometry_of(shape: tuple[int, ...], *, stride: Any, padding: Any, dilation: Any, groups: Any) -> Geometry:
+    """The window of a weight of `shape` (OC, IC / groups, KH, KW); SpecError for what does not fit together."""
+    if len(shape) != 4:
+        raise SpecError(f"want a weight (OC, IC / groups, KH, KW), not {shape}")
+    if type(groups) is not int or groups < 1:
+        raise SpecError(f"groups must be a whole number of at least 1, not {groups!r}")
+    out_channels, in_channels, high, wide = shape
+    return Geometry(
+        in_channels * groups,
+        out_channels,
+        groups,
+        (high, wide),
+        pair("stride", stride, 1),
+        edges(padding),
+        pair("dilation", dilation, 1),
+    )
 
 
 def pair(name: str, value: Any, least: int) -> tuple[int, int]:

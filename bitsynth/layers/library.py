@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bitsynth import toolchain
-from bitsynth.emit.runtime_abi import call_source, kernel_header, runtime_files
+from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_files
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
 from bitsynth.matmul import MatmulKernel
@@ -15,16 +15,16 @@ from bitsynth.spec.matmul import MatmulSpec
 FLAGS = ("-O3",)
 
 
-_made: dict[tuple[str, MatmulSpec], Runner] = {}
+_runners: dict[tuple[str, MatmulSpec], Runner] = {}
 
 
 def library(kernel: MatmulKernel) -> Runner:
     """The kernel, the runtime and what calls it, compiled once; ToolError where that or running it cannot be."""
     key = kernel.entry.digest, kernel.spec
-    if key not in _made:
+    if key not in _runners:
         isa, needs = load(kernel.spec.isa), kernel.needs
-        _made[key] = runner_for(isa, compiled(kernel), needs=needs)
-    return _made[key]
+        _runners[key] = runner_for(isa, compiled(kernel), needs=needs)
+    return _runners[key]
 
 
 def compiled(kernel: MatmulKernel) -> Path:

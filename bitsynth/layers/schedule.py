@@ -6,25 +6,26 @@ from typing import Any
 
 import msgspec
 
+from bitsynth.emit.runtime_abi import CONV_ALGORITHM, Number
 from bitsynth.errors import SpecError
 from bitsynth.kernel.program import BIT_AXES
 from bitsynth.spec.options import METHODS, SKETCHES
 
-GATHERS = ("direct", "indirect", "im2col")
-"""Rows of the microkernel read the padded image, the image and one pixel of padding, or copied patches."""
+CONV_ALGORITHMS = CONV_ALGORITHM.words
 
 
 class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A point of the schedule space.
 
-    `method` packs K into lanes (popcount) or output channels (the others); `channels` names the
-    tile (`KernelOptions.channels`), `rows` how many of its rows are used, 0 for all. Tiles go over all
-    pixels of a block (`block_rows` pixels, 0 for all) for the same output channels if
-    `columns_first`, else over the channels first. Bands of `band_rows` output rows (0 for all)
-    are packed and computed one after the other. `sketch` is the kernel's (`KernelOptions.sketch`); its sums
-    go to memory after `flush_steps` steps of K, 0 for as rarely as its proof allows; its loop over
-    K is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis` is where the planes
-    of activations and weights lie, for methods that read planes.
+    `method` packs K into lanes (popcount) or output channels (the others); `channels` names the tile
+    (`KernelOptions.channels`), `rows` how many of its rows are used, 0 for all. `gather` is the convolution's
+    algorithm: rows are read from the padded image (direct), from the image and one pixel of padding (indirect) or
+    from copied patches (im2col). Tiles go over all pixels of a block (`block_rows` pixels, 0 for all) for the same
+    output channels if `columns_first`, else over the channels first. Bands of `band_rows` output rows (0 for all)
+    are packed and computed one after the other. `sketch` is the kernel's (`KernelOptions.sketch`); its sums go to
+    memory after `flush_steps` steps of K, 0 for as rarely as its proof allows; its loop over K is unrolled `unroll`
+    times, 0 for as often as the compiler likes. `bit_axis` is where the planes of activations and weights lie, for
+    methods that read planes.
     """
 
     isa: str
@@ -42,7 +43,7 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         _one_of("method", self.method, METHODS)
-        _one_of("gather", self.gather, GATHERS)
+        _one_of("gather", self.gather, CONV_ALGORITHMS)
         _one_of("sketch", self.sketch, SKETCHES)
         _one_of("bit axis", self.bit_axis, BIT_AXES)
         if type(self.columns_first) is not bool:
@@ -64,10 +65,10 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return self
         return msgspec.structs.replace(self, band_rows=min(share, self.band_rows or share))
 
-    def numbers(self) -> dict[str, int]:
+    def numbers(self) -> dict[str, Number]:
         """The numbers of the C runtime."""
         return {
-            "gather": GATHERS.index(self.gather),
+            "gather": self.gather,
             "columns_first": int(self.columns_first),
             "block_rows": self.block_rows,
             "band_rows": self.band_rows,

@@ -7,7 +7,8 @@ from pathlib import Path
 from bitsynth.host.facts import here
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
-from bitsynth.layers.tuned import TuningTask
+from bitsynth.layers.plan import default_of
+from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.tune.loop import Progress, tune
 from bitsynth.tune.outcome import TuningRun, best, compiler, stored, study_file
 from bitsynth.tune.process import started
@@ -18,7 +19,7 @@ from bitsynth.tune.study import open_study
 def require(task: TuningTask) -> None:
     """SpecError or NoKernel where this processor cannot time the task."""
     require_native(load(task.isa).table, "name a board that runs it with --device")
-    task.default()
+    default_of(task)
 
 
 def tuned(

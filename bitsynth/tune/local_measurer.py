@@ -11,7 +11,7 @@ from bitsynth.bench.sampling import sample_calls
 from bitsynth.errors import Refuted
 from bitsynth.layers import Conv2d
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned import TuningTask
+from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.tune.measurer import Timing
 from bitsynth.tune.operands import Operands
 
@@ -35,7 +35,8 @@ class LocalMeasurer:
 
     def _time(self, layer: Conv2d, calls: int) -> float:
         out = np.empty_like(self.expected)
-        return min(sample_calls(lambda: layer._call(self.codes, out, calls), SAMPLES, self.threads)) / calls
+        run = layer.compiled.run_into
+        return min(sample_calls(lambda: run(self.codes, out, calls), SAMPLES, self.threads)) / calls
 
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
         """The fastest of `rounds` samples of each, in turn: what others do to the machine is no part of it."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from bitsynth.host.facts import Facts
 from bitsynth.isa.load import load
-from bitsynth.layers import tuned as store
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned import TuningRecord, TuningTask
+from bitsynth.layers.tuned.files import store, user_folder
+from bitsynth.layers.tuned.record import TuningRecord, TuningTask
 from bitsynth.toolchain.compiler import preferred
 from bitsynth.tune.loop import Result
 
@@ -45,12 +45,12 @@ def compiler(task: TuningTask) -> str:
 def study_file(task: TuningTask, processor: str) -> Path:
     """Where trials are kept unless told otherwise: a file an instruction set, widths and kind of `processor`."""
     kind = re.sub(r"[^a-z0-9]+", "-", f"-{processor}".lower()).rstrip("-")
-    return store.user_folder() / "studies" / f"{task.isa}-a{task.act_bits}w{task.w_bits}{kind}.journal"
+    return user_folder() / "studies" / f"{task.isa}-a{task.act_bits}w{task.w_bits}{kind}.journal"
 
 
 def best(task: TuningTask, result: Result, default: LayerSchedule, processor: str, board: str = "") -> TuningRecord:
     """The result as it is stored; NoKernel where a kernel is gone."""
-    mine, compared = (store.entry_of(task, schedule) for schedule in (result.schedule, default))
+    mine, compared = (task.entry(schedule) for schedule in (result.schedule, default))
     return TuningRecord(
         task,
         result.schedule,
@@ -68,4 +68,4 @@ def best(task: TuningTask, result: Result, default: LayerSchedule, processor: st
 
 def stored(tuned: TuningRecord, folder: Path | None) -> Path:
     """Store it in `folder`, the user's by default."""
-    return store.store(tuned, folder or store.user_folder())
+    return store(tuned, folder or user_folder())

@@ -10,7 +10,7 @@ import msgspec
 
 from bitsynth.errors import Refuted
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned import TuningTask
+from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.processes.worker import Worker
 from bitsynth.tune.measurer import Timing, TrialFailed
 from bitsynth.tune.worker import Answer, Question, Start

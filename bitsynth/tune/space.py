@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bitsynth.kernel.program import BIT_AXES
-from bitsynth.layers.default import Candidate, Fits, Plan, plans
-from bitsynth.layers.schedule import GATHERS, LayerSchedule
-from bitsynth.layers.tuned import TuningTask, known_for
+from bitsynth.layers.candidates import Candidate, Fits
+from bitsynth.layers.cost import Estimate
+from bitsynth.layers.plan import ranked
+from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
+from bitsynth.layers.tuned.find import known_for
+from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.spec.options import KernelOptions
 
 Params = dict[str, Any]
@@ -46,7 +49,7 @@ class Space:
 
     def suggest(self, trial: Trial) -> LayerSchedule:
         """The schedule of a trial: what makes no difference is not asked for."""
-        name, gather = _choose(trial, "kernel", tuple(self.kernels)), _choose(trial, "gather", GATHERS)
+        name, gather = _choose(trial, "kernel", tuple(self.kernels)), _choose(trial, "gather", CONV_ALGORITHMS)
         found = self.kernels[name]
         most = found.entry.kernel.rows
         rows = trial.suggest_int(_own("rows", name), 1, most) if most > 1 else 1
@@ -71,8 +74,8 @@ class Space:
         except LookupError:
             return False
 
-    def _direct(self, found: Candidate) -> Plan:
-        return Plan(found, self.task.geometry, *self.task.image, "direct", found.entry.kernel.rows)
+    def _direct(self, found: Candidate) -> Estimate:
+        return Estimate(found, self.task.layer(), "direct", found.entry.kernel.rows)
 
     def _flushes(self, found: Candidate) -> tuple[int, ...]:
         """Steps between flushes, fewer than the proof allows and than the layer has where it has most."""
@@ -97,11 +100,10 @@ class Space:
 
 def space(task: TuningTask, fits: Fits | None = None) -> Space:
     """All that can be chosen of kernels that `fits`, by default that run here; NoKernel where none is cached."""
-    spec = task.spec()
-    ranked = plans(spec.act, spec.wgt, task.geometry, task.image, task.isa, fits)
-    kernels = {_name(p.found): p.found for p in ranked}
+    estimates = ranked(task.layer(), task.isa, fits)
+    kernels = {_name(p.candidate): p.candidate for p in estimates}
     height, width = task.geometry.output(*task.image)
-    priors = tuple(dict.fromkeys(s.among(task.threads, height) for s in _priors(ranked)))
+    priors = tuple(dict.fromkeys(s.among(task.threads, height) for s in _priors(estimates)))
     found = Space(
         task,
         dict(sorted(kernels.items())),
@@ -149,11 +151,11 @@ def _unrolls(found: Candidate) -> tuple[int, ...]:
     return tuple(n for n in UNROLLS if n <= most)
 
 
-def _priors(ranked: list[Plan]) -> tuple[LayerSchedule, ...]:
-    """The first of each kernel and gather, then what comes next by the model."""
-    first = {(_name(p.found), p.gather): p for p in reversed(ranked)}
+def _priors(estimates: list[Estimate]) -> tuple[LayerSchedule, ...]:
+    """The first of each kernel and algorithm, then what comes next by the model."""
+    first = {(_name(p.candidate), p.conv_algorithm): p for p in reversed(estimates)}
     heads = sorted(first.values(), key=lambda p: p.cycles)
-    return tuple(dict.fromkeys(p.schedule for p in (*heads, *ranked)))[:_PRIORS]
+    return tuple(dict.fromkeys(p.schedule for p in (*heads, *estimates)))[:_PRIORS]
 
 
 def _choose(trial: Trial, name: str, choices: tuple[Any, ...]) -> Any:

@@ -14,7 +14,7 @@ import msgspec
 
 from bitsynth.errors import BitsynthError, Refuted
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned import TuningTask
+from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.tune.local_measurer import LocalMeasurer
 
 

@@ -23,7 +23,7 @@ from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.host import features
 from bitsynth.isa import architecture, load
 from bitsynth.layers import Conv2d, Dense, Scale, Thresholds
-from bitsynth.layers.default import candidates
+from bitsynth.layers.candidates import candidates
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.spec.matmul import Encoding, Operand
 

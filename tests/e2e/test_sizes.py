@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import bitsynth
 from bitsynth import toolchain
-from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS, call_source, kernel_header, runtime_files
+from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS
+from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_files
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.host.features import arch
 from bitsynth.isa.load import load

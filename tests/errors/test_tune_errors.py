@@ -11,7 +11,7 @@ import pytest
 from optuna.storages.journal import JournalFileBackend
 
 from bitsynth.host import placement
-from bitsynth.layers import tuned
+from bitsynth.layers.tuned import files as tuned_files
 from bitsynth.tune import local
 from bitsynth.tune.measurer import Timing
 
@@ -126,7 +126,7 @@ def test_a_folder_of_results_that_cannot_be_written(fails, tmp_path):
 @pytest.mark.filterwarnings("default")
 def test_results_that_are_broken_are_told_of_and_replaced(ended, monkeypatch):
     """By the command that their warning names; nothing of them is lost."""
-    path = tuned.user_folder() / "avx2" / "a2w1.json"
+    path = tuned_files.user_folder() / "avx2" / "a2w1.json"
     path.parent.mkdir(parents=True)
     path.write_text("{}")
     monkeypatch.setattr(local, "started", lambda *args: nullcontext(Pretended()))
@@ -137,7 +137,7 @@ def test_results_that_are_broken_are_told_of_and_replaced(ended, monkeypatch):
         assert line.startswith(f"warning: {path} has no tuned schedules of this version (Object missing required field")
     assert kept.endswith(f"; it is kept as {path}.damaged")
     assert Path(f"{path}.damaged").read_text() == "{}"
-    assert len(tuned._read(path)) == 1
+    assert len(tuned_files.read(path)) == 1
 
 
 class Pretended:

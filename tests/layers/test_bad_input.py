@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds, pack, packed_words, unpack
-from bitsynth.layers import conv as conv_module
+from bitsynth.layers import layer as layer_module
 from bitsynth.layers.library import library as compile_library
 from bitsynth.layers.pool import MOST_THREADS
 from bitsynth.layers.schedule import LayerSchedule
@@ -298,7 +298,7 @@ def test_a_layer_does_not_wait_for_another_that_compiles(monkeypatch):
             assert go_on.wait(60)
         return compile_library(kernel)
 
-    monkeypatch.setattr(conv_module, "library", library)
+    monkeypatch.setattr(layer_module, "library", library)
     thread = threading.Thread(target=slow, args=(X,))
     thread.start()
     assert compiling.wait(60)

@@ -12,6 +12,7 @@ from bitsynth import Pool
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.host import features
 from bitsynth.isa.load import load
+from bitsynth.layers.layer import Layer
 from bitsynth.run.runner import runner_for
 
 pytestmark = pytest.mark.toolchains
@@ -60,7 +61,7 @@ def test_layers_in_the_other_emulator(m, skip_isa, monkeypatch):
     if features.arch() == load(m.isa).table.arch or sys.platform == "darwin":
         pytest.skip("this machine runs the code itself")
     monkeypatch.setenv("BITSYNTH_RUNNER", "unicorn")
-    monkeypatch.setattr(bitsynth.layers.library, "_made", {})
+    monkeypatch.setattr(bitsynth.layers.library, "_runners", {})
     assert "unicorn" in usable(m, skip_isa).description
     run(m, 40)
 
@@ -98,9 +99,8 @@ def packing(case, skip_isa):
         counted = runner_for(load(case.machine.isa), library, needs=kernel.needs, count=True)
     except ToolError as why:
         skip_isa(case.machine.isa, str(why))
-    layer._runner = counted
     codes = x if case.layout == "packed" else case.machine.act.encode(x, "x")
-    assert layer.bound(codes, part="pack")[0]() == 0
+    assert Layer(layer.packed, counted, layer.pool).bound(codes, part="pack")[0]() == 0
     return counted.instructions
 
 

@@ -62,13 +62,12 @@ def driver(m, flags=()):
 def written(case, path, cut=0, change=0):
     """A file for the driver: of `case`, but for `cut` bytes of input, and the first byte of output changed."""
     layer, x, want = case.prepared()
-    numbers = layer._numbers.copy()
     codes = x if case.layout == "packed" else case.machine.act.encode(x, "x")
-    numbers[-3:] = layer._shape(codes)
+    numbers, constants = layer.described(codes)
     given = codes.tobytes()[: codes.nbytes - cut]
-    output = bytearray(want.astype(layer._out_type).tobytes())
+    output = bytearray(want.astype(layer.packed.out_type).tobytes())
     output[0] ^= change
-    parts = [numbers.tobytes(), layer._bytes.tobytes(), given, output]
+    parts = [numbers.tobytes(), constants.tobytes(), given, output]
     path.write_bytes(np.array([*map(len, parts), case.threads]).tobytes() + b"".join(parts))
     return path
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from suites import quick
 
 from bitsynth.errors import SpecError
-from bitsynth.layers.schedule import GATHERS
+from bitsynth.layers.schedule import CONV_ALGORITHMS
 from bitsynth.spec.matmul import Encoding
 from bitsynth.spec.options import METHODS
 
@@ -106,10 +106,10 @@ def test_no_schedule_changes_a_bit(few, method, others, flushes, case):
     case = replace(case, machine=plain, epilogue="scale", out_layout="NHWC")
     runs = [
         replace(case, gather=g, columns_first=c, block_rows=b, band_rows=r, threads=t)
-        for g, c, b, r, t in product(GATHERS, (False, True), (0, 7), (0, 2), (1, 3))
+        for g, c, b, r, t in product(CONV_ALGORITHMS, (False, True), (0, 7), (0, 2), (1, 3))
     ]
-    runs += [replace(case, machine=m, gather=g, band_rows=r) for m, g, r in product(forms, GATHERS, (0, 2))]
-    runs += [replace(case, gather=g, flush_steps=n) for g, n in product(GATHERS, flushes)]
+    runs += [replace(case, machine=m, gather=g, band_rows=r) for m, g, r in product(forms, CONV_ALGORITHMS, (0, 2))]
+    runs += [replace(case, gather=g, flush_steps=n) for g, n in product(CONV_ALGORITHMS, flushes)]
     assert len({run.run_once().tobytes() for run in runs}) == 1
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bitsynth import toolchain
-from bitsynth.emit.runtime_abi import runtime_files
+from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import ToolError
 from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d, Scale

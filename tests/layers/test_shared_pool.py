@@ -45,6 +45,7 @@ SETTING = """
 import gc, os, sys
 import numpy as np
 from bitsynth import Conv2d, LayerSchedule, Pool, SpecError
+from bitsynth.layers.layer import Layer
 SCHEDULES = [LayerSchedule("avx2", method, 64, gather="direct") for method in ("lookup", "popcount")]
 def made(threads):
     return [Conv2d(np.ones((70, 64, 3, 3), int), 2, 1, schedule=s, threads=threads) for s in SCHEDULES]
@@ -128,7 +129,7 @@ class Slow:
             running.set()
             forked.wait()
         return runner.call(name, *arguments, **options)
-runner, layer._runner = layer.runner, Slow()
+runner, layer._compiled = layer.runner, Layer(layer.packed, Slow(), layer.pool)
 thread = threading.Thread(target=layer, args=(x,))
 thread.start()
 running.wait()

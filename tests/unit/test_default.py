@@ -2,26 +2,28 @@
 
 import pytest
 
-from bitsynth.layers.default import Plan, candidates
+from bitsynth.layers.candidates import candidates
+from bitsynth.layers.cost import Estimate
 from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import Encoding, Operand
 
 ACT, WGT = Operand(2, Encoding.UNSIGNED), Operand(2, Encoding.BIPOLAR)
 
 
-def plan(method, rows, channels=64, isa="avx2"):
+def estimate(method, rows, channels=64, isa="avx2"):
     """A layer of one tap, so K is `channels`; an image that tiles of 1, 2, 3 and 4 rows fill."""
     geometry = Geometry(channels, 128, 1, (1, 1), (1, 1), (0,) * 4, (1, 1))
     (found,) = (x for x in candidates(ACT, WGT, isa) if x.method == method)
-    return Plan(found, geometry, 24, 24, "direct", rows)
+    return Estimate(found, LayerSpec(ACT, WGT, geometry, image=(24, 24)), "direct", rows)
 
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_a_tile_of_fewer_rows_loads_columns_more_often(rows):
-    assert plan("lookup", rows)._sums / rows > plan("lookup", rows + 1)._sums / (rows + 1)
+    assert estimate("lookup", rows)._sums / rows > estimate("lookup", rows + 1)._sums / (rows + 1)
 
 
 @pytest.mark.parametrize("isa", ["avx2", "neon"])
 def test_a_short_sum_pays_its_flush(isa):
-    short, long = (plan("lookup", 1, channels, isa)._sums for channels in (64, 64 * 16))
+    short, long = (estimate("lookup", 1, channels, isa)._sums for channels in (64, 64 * 16))
     assert long < 0.9 * 16 * short

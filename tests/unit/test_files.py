@@ -14,7 +14,7 @@ from bitsynth.cli import main, weights
 from bitsynth.errors import SpecError
 from bitsynth.files import MARK, file_lock, marked, replace_file, write_texts
 from bitsynth.isa import architecture, load
-from bitsynth.layers import tuned
+from bitsynth.layers.tuned import files as tuned_files
 from bitsynth.store import kernels
 
 pytestmark = pytest.mark.timeout(60)
@@ -30,7 +30,7 @@ def huge(path):
 
 
 KINDS = [os.mkfifo, endless, huge, os.mkdir]
-READERS = [kernels.read_entry, load._toml, architecture.read, weights.read, lambda path: list(tuned._read(path))]
+READERS = [kernels.read_entry, load._toml, architecture.read, weights.read, lambda path: list(tuned_files.read(path))]
 REFUSED = r"is not a regular file|has [\d,]+ bytes, more than"
 
 

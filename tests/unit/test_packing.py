@@ -9,7 +9,7 @@ from suites import quick
 from bitsynth import toolchain
 from bitsynth.emit import packing
 from bitsynth.emit.kernel import CSource
-from bitsynth.emit.runtime_abi import call_source, kernel_header, runtime_files
+from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_files
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import BIT_AXES, Planes
 from bitsynth.layers.constants import constants

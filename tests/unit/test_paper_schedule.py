@@ -7,6 +7,7 @@ from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
 from bitsynth.bench.resnet18 import Layer
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
+from bitsynth.layers.layer import Layer as Compiled
 from bitsynth.layers.library import compiled
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.matmul import get_kernel
@@ -21,11 +22,11 @@ def executed(widths, schedule):
     """Instructions of the layer under unicorn, its sums checked."""
     act_bits, w_bits = widths
     made, codes = layer_of(SMALL, "neon", act_bits, w_bits, 1, schedule), codes_of(SMALL, act_bits)
-    made._runner = runner_for(load.load("neon"), compiled(made.kernel), needs=made.kernel.needs, count=True)
-    call, out = made.bound(codes)
+    runner = runner_for(load.load("neon"), compiled(made.kernel), needs=made.kernel.needs, count=True)
+    call, out = Compiled(made.packed, runner, made.pool).bound(codes)
     call()
     require_exact(SMALL, made, codes, out)
-    return made._runner.instructions
+    return runner.instructions
 
 
 @pytest.fixture(autouse=True)

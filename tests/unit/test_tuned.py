@@ -18,10 +18,14 @@ from bitsynth.errors import BitsynthWarning, SpecError, ToolError
 from bitsynth.host import facts, features
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
-from bitsynth.layers import Conv2d, tuned
+from bitsynth.layers import Conv2d
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.schedule import GATHERS, LayerSchedule
-from bitsynth.layers.tuned import TuningRecord, TuningTask, find, store, user_folder
+from bitsynth.layers.plan import default_of
+from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
+from bitsynth.layers.tuned import find as find_module
+from bitsynth.layers.tuned.files import path_of, read, store, user_folder
+from bitsynth.layers.tuned.find import find, known_for
+from bitsynth.layers.tuned.record import TuningRecord, TuningTask
 from bitsynth.store import kernels
 
 SHIPPED = sorted(paths.shipped_schedules().glob("*/*.json"))
@@ -40,9 +44,9 @@ def shipped(tmp_path, monkeypatch):
 
 def result(task=TASK, processor="Zen", schedule=None, **changes):
     """A result of this processor's kind, unless told otherwise, with the kernels that are cached."""
-    default = task.default()
+    default = default_of(task)
     schedule = schedule or msgspec.structs.replace(default, **{"block_rows": 77, **changes})
-    mine, other = (tuned.entry_of(task, s) for s in (schedule, default))
+    mine, other = (task.entry(s) for s in (schedule, default))
     digests = {"digest": mine.kernel.digest, "default_digest": other.kernel.digest}
     return TuningRecord(
         task,
@@ -67,7 +71,7 @@ def test_a_layer_takes_what_was_tuned_for_it():
     store(result(), user_folder())
     assert layer().schedule == result().schedule
     assert "blocks of 77 pixels (tuned on Zen, 0.50 of the default's time)" in layer().explain()
-    assert "pixels first (as given)" in layer(schedule=TASK.default()).explain()
+    assert "pixels first (as given)" in layer(schedule=default_of(TASK)).explain()
 
 
 def test_threads_take_what_was_tuned_for_one_in_bands_of_their_own():
@@ -80,7 +84,12 @@ def test_threads_take_what_was_tuned_for_one_in_bands_of_their_own():
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(threads=st.integers(1, 9), rows=st.integers(1, 60), gather=st.sampled_from(GATHERS), bands=st.integers(0, 70))
+@given(
+    threads=st.integers(1, 9),
+    rows=st.integers(1, 60),
+    gather=st.sampled_from(CONV_ALGORITHMS),
+    bands=st.integers(0, 70),
+)
 def test_bands_keep_threads_busy(threads, rows, gather, bands):
     """Each has a band at least, and the last to end no more than an eighth more to do than the others on average."""
     before = LayerSchedule("avx2", "lookup", 64, gather, band_rows=bands)
@@ -115,7 +124,7 @@ def test_a_kernel_of_narrower_words(skip_isa):
         skip_isa("avx512", "this processor lacks it")
     store(result(WIDE, schedule=NARROW), user_folder())
     assert layer(isa="avx512").schedule == layer(isa="auto").schedule == NARROW
-    assert layer(isa="avx2").schedule == TASK.default()
+    assert layer(isa="avx2").schedule == default_of(TASK)
     said = layer(isa="avx512").explain()
     assert "avx2 popcount, unrolled 2 times, outer bit axis, direct, pixels first (tuned on Zen, 0.50 of" in said
     assert "kernel    bs_mm_a2u_w1b_s32_avx2_4x8x32_u2_outer: " in said
@@ -125,7 +134,7 @@ def test_a_kernel_of_wider_words_cannot_be_run():
     wide = LayerSchedule("avx512", "lookup", 64, "direct")
     path = store(msgspec.structs.replace(result(), schedule=wide), user_folder())
     with pytest.warns(BitsynthWarning, match=rf"{path}: bs_mm_.* cannot be run as avx512 lookup, direct"):
-        assert layer().schedule == TASK.default()
+        assert layer().schedule == default_of(TASK)
 
 
 def test_the_users_win(shipped):
@@ -153,7 +162,7 @@ def on(processor, block_rows):
 def runs_here(monkeypatch):
     """Whether this processor, an A53, runs the instruction set."""
     monkeypatch.setattr(facts, "here", lambda: facts.Facts(processor="A53"))
-    return lambda runs: monkeypatch.setattr(tuned, "runs_natively", lambda table: runs)
+    return lambda runs: monkeypatch.setattr(find_module, "runs_natively", lambda table: runs)
 
 
 def test_a_layer_that_runs_here_takes_what_was_tuned_on_its_kind_of_processor(shipped, runs_here):
@@ -175,7 +184,7 @@ def test_a_layer_that_does_not_run_here_takes_the_newest_of_any_board(runs_here)
         assert find(TASK) == known
     path = store(on("A53", 3), user_folder())
     assert find(TASK) == on("A53", 3)
-    assert list(tuned._read(path)) == [on("A53", 3), on("A72", 2)]
+    assert list(read(path)) == [on("A53", 3), on("A72", 2)]
 
 
 @pytest.mark.parametrize("whose", ["digest", "default_digest"])
@@ -183,13 +192,13 @@ def test_a_result_of_another_kernel_is_stale(whose):
     """Whether it is the schedule's own or the one that it was compared with."""
     store(msgspec.structs.replace(result(), **{whose: "0" * 32}), user_folder())
     assert find(TASK) is None
-    assert layer().schedule == TASK.default()
+    assert layer().schedule == default_of(TASK)
     assert "(default; what was tuned on Zen is older than its kernels)" in layer().explain()
 
 
 def test_a_digest_is_of_the_program_alone():
     """Not of the certificate or the cost, which are said in words that may change."""
-    entry = tuned.entry_of(TASK, TASK.default())
+    entry = TASK.entry(default_of(TASK))
     said = msgspec.structs.replace(entry.certificate, minimality=("other words",))
     assert msgspec.structs.replace(entry, certificate=said).kernel.digest == entry.kernel.digest
     assert msgspec.structs.replace(entry.kernel, unroll=2).digest != entry.kernel.digest
@@ -216,7 +225,7 @@ def test_results_that_make_no_sense(changes):
         known[name] = {**known[name], **value} if isinstance(value, dict) else value
     path.write_text(json.dumps(file))
     with pytest.warns(BitsynthWarning, match=r"a2w1\.json.*; `bitsynth tune` makes it anew$"):
-        assert layer().schedule == TASK.default()
+        assert layer().schedule == default_of(TASK)
 
 
 def test_a_kernel_that_is_not_cached_any_more(shipped):
@@ -253,7 +262,7 @@ def test_a_broken_file_is_named_and_passed_over(shipped, whose, changed, message
     path = store(result(), broken)
     path.write_text(changed(path.read_text()))
     with pytest.warns(BitsynthWarning, match=message) as caught:
-        taken = [known for known, why_not in tuned.known_for(TASK) if not why_not]
+        taken = [known for known, why_not in known_for(TASK) if not why_not]
     assert taken == [result(block_rows=3)]
     (said,) = (str(w.message) for w in caught)
     assert str(path) in said
@@ -262,7 +271,7 @@ def test_a_broken_file_is_named_and_passed_over(shipped, whose, changed, message
 
 @pytest.mark.parametrize("damage", [Path.mkdir, os.mkfifo, lambda path: path.write_text("{")])
 def test_what_is_replaced_is_kept_beside(damage):
-    path = tuned._path(user_folder(), TASK)
+    path = path_of(user_folder(), TASK)
     path.parent.mkdir(parents=True)
     for n in range(2):
         damage(path)
@@ -274,7 +283,7 @@ def test_what_is_replaced_is_kept_beside(damage):
 
 
 def test_what_a_newer_version_wrote_stays():
-    path = tuned._path(user_folder(), TASK)
+    path = path_of(user_folder(), TASK)
     path.parent.mkdir(parents=True)
     path.write_text('{"format": 999, "more": 1}')
     with pytest.raises(SpecError, match="format 999 is not"):
@@ -297,12 +306,12 @@ def test_schedules_are_shipped():
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_shipped_schedules(path):
     """All layers of each kind of processor, none older than its kernels: else `bitsynth tune -o tuned`, or drop it."""
-    known = tuned._read(path)
+    known = read(path)
     assert Counter(one.processor for one in known) == dict.fromkeys({one.processor for one in known}, len(LAYERS))
     assert len({(one.task, one.processor) for one in known}) == len(known)
     for one in known:
         assert path.parts[-2:] == (one.task.isa, f"a{one.task.act_bits}w{one.task.w_bits}.json")
         assert 0 < one.nanoseconds <= one.default_nanoseconds
-        kernels = [tuned._timed(one, schedule).kernel for schedule in (one.schedule, one.default)]
+        kernels = [find_module.timed_kernel(one, schedule).kernel for schedule in (one.schedule, one.default)]
         assert [kernel.digest for kernel in kernels] == [one.digest, one.default_digest], one.task
-        assert tuned._has_form(kernels[0], one.schedule)
+        assert find_module.has_form(kernels[0], one.schedule)

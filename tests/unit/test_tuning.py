@@ -16,8 +16,10 @@ from bitsynth.errors import NoKernel, Refuted, SpecError, ToolError
 from bitsynth.host import features
 from bitsynth.isa.load import load
 from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.plan import default_of
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned import TuningRecord, TuningTask, store, user_folder
+from bitsynth.layers.tuned.files import store, user_folder
+from bitsynth.layers.tuned.record import TuningRecord, TuningTask
 from bitsynth.store import kernels
 from bitsynth.store.entry import ProvedEntry
 from bitsynth.tune import space as spaces
@@ -109,7 +111,7 @@ def test_flushes_are_parts_of_what_the_kernel_and_the_layer_allow(some):
 
 
 def test_the_default_comes_first_and_every_kernel_is_tried(some):
-    assert some.priors[0] == TASK.default()
+    assert some.priors[0] == default_of(TASK)
     assert {s.method for s in some.priors} == {"popcount", "lookup", "multiply"}
     assert {s.gather for s in some.priors} == {"direct", "im2col"}
     assert len(set(some.priors)) == len(some.priors)
@@ -147,7 +149,7 @@ def test_the_default_is_not_faster_than_itself(reopen):
             return Timing(900, 1000)
 
     found = run(reopen(), Noisy(), 1)
-    assert (found.schedule, found.timing.ratio) == (TASK.default(), 1)
+    assert (found.schedule, found.timing.ratio) == (default_of(TASK), 1)
 
 
 def test_a_study_is_of_the_kernels_programs(some, monkeypatch):
@@ -194,14 +196,14 @@ def test_the_default_stays_where_nothing_is_faster(reopen):
             return Timing(900 if rounds == ROUNDS else 1100, 1000)
 
     result = run(reopen(), Slow(), 10)
-    assert result.schedule == TASK.default()
+    assert result.schedule == default_of(TASK)
     assert result.timing == Timing(1000, 1000)
 
 
 def test_progress_tells_the_best_and_what_is_tried(reopen):
     told = []
     tune(reopen(), Pretended(), 12, lambda *what: told.append(what))
-    assert told[0] == (f"1 of 12, now {TASK.default()}", 0, 12)
+    assert told[0] == (f"1 of 12, now {default_of(TASK)}", 0, 12)
     assert told[1][0].startswith("2 of 12, best 0.0010 ms, 1.00 of default, now avx2 ")
     assert told[12][0].startswith("the best once more, best 0.00")
     assert [(done, total) for _, done, total in told] == [(n, 12) for n in range(13)]
@@ -258,7 +260,7 @@ def test_a_default_that_fails_ends_it(reopen):
 
 def test_other_results_end_it(reopen):
     def refute(schedule):
-        if schedule != TASK.default():
+        if schedule != default_of(TASK):
             raise Refuted("other bits")
 
     with pytest.raises(Refuted, match="other bits"):
@@ -434,7 +436,7 @@ def schedule(kind):
 @pytest.fixture
 def worker(tmp_path):
     def start(timeout_s=SECONDS):
-        return started(TASK, TASK.default(), timeout_s, (sys.executable, "-c", WORKER, str(tmp_path / "pids")))
+        return started(TASK, default_of(TASK), timeout_s, (sys.executable, "-c", WORKER, str(tmp_path / "pids")))
 
     return start
 
@@ -492,7 +494,7 @@ def test_a_worker_that_refuses_lives_on(worker, tmp_path):
 
 def test_a_worker_that_cannot_start(tmp_path):
     with (
-        started(TASK, TASK.default(), SECONDS, (sys.executable, "-c", "raise SystemExit('no room')")) as process,
+        started(TASK, default_of(TASK), SECONDS, (sys.executable, "-c", "raise SystemExit('no room')")) as process,
         pytest.raises(TrialFailed, match="exit code 1: no room"),
     ):
         process.measure(schedule(0), 1)

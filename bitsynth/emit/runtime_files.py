@@ -1,0 +1,48 @@
+"""C around a layer: the kernel as the runtime takes it, calls described by numbers, and the runtime itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bitsynth import runtime
+from bitsynth.emit.kernel import render
+from bitsynth.emit.packing import row_affines
+from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS, SHAPE
+from bitsynth.isa.load import load
+from bitsynth.kernel.names import KernelName
+from bitsynth.kernel.program import Kernel
+from bitsynth.spec.matmul import MatmulSpec
+
+
+def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
+    """The header that says what `bs_layer` needs of a kernel."""
+    name = str(KernelName.of(kernel, spec))
+    values: dict[str, Any] = {
+        "name": name,
+        "column_bytes": kernel.column_bytes,
+        "slack": load(kernel.isa).word.lanes,
+        "planes_apart": int(kernel.bit_axis == "outer"),
+        "has_row_term": kernel.has_row_terms,
+        "has_row_affine": row_affines(kernel, spec) != 0,
+    }
+    return {f"{name}_layer.h": render("layer_kernel.h.j2", values)}
+
+
+def call_source(name: str) -> dict[str, str]:
+    """C that runs any layer around the kernel `name`, as an array of numbers describes it."""
+    values: dict[str, Any] = {"name": name, "numbers": NUMBERS, "arrays": ARRAYS, "shape": SHAPE}
+    return {f"{name}_layer_call.c": render("layer_call.c.j2", values)}
+
+
+def board_source(names: Sequence[str]) -> dict[str, str]:
+    """The table of kernels of a board's runner."""
+    return {"bs_kernels.c": render("board_kernels.c.j2", {"names": names})}
+
+
+def runtime_files(*, threads: bool) -> dict[str, str]:
+    """The runtime's own files; the pool only where there are `threads`."""
+    folder = Path(runtime.__file__).parent
+    files = sorted(p for p in folder.iterdir() if p.suffix in (".c", ".h"))
+    return {p.name: p.read_text(encoding="utf-8") for p in files if threads or p.name != "bs_pool.c"}

@@ -1,0 +1,82 @@
+"""The cached kernels that a layer may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bitsynth.host import features
+from bitsynth.host.placement import runs_natively
+from bitsynth.isa.load import load, names, narrower
+from bitsynth.kernel.wellformed import needs
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.spec.matmul import MatmulSpec, Operand
+from bitsynth.spec.options import METHODS, KernelOptions
+from bitsynth.store import kernels
+from bitsynth.store.entry import Entry
+
+Fits = Callable[[Entry], bool]
+"""Whether a processor has what a kernel needs."""
+CHANNELS = (64, 128)
+"""Tiles of layers that are shipped, by their most columns."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A cached kernel for layers."""
+
+    entry: Entry
+    method: str
+    channels: int
+
+    @property
+    def isa(self) -> str:
+        """Its instruction set: how wide the registers are that it works in."""
+        return self.entry.kernel.isa
+
+
+def candidates(act: Operand, wgt: Operand, isa: str, fits: Fits | None = None) -> Iterator[Candidate]:
+    """Every cached kernel for layers on `isa`, or ("auto") on whatever this processor runs, that `fits`.
+
+    By default those that run here.
+    """
+    for name in sets_for(isa):
+        spec = MatmulSpec(name, act, wgt)
+        for method in METHODS:
+            for channels in CHANNELS:
+                path = kernels.find(spec, KernelOptions(method, channels=channels).variant)
+                if path is not None and (fits or runs)(entry := kernels.load_entry(path).entry):
+                    yield Candidate(entry, method, channels)
+
+
+def cached_entry(schedule: LayerSchedule, act: Operand, wgt: Operand) -> Entry | None:
+    """The cached kernel that `schedule` runs, wherever that may be; None where there is none."""
+    options = KernelOptions(schedule.method, schedule.sketch, channels=schedule.channels)
+    path = kernels.find(MatmulSpec(schedule.isa, act, wgt), options.variant)
+    return None if path is None else kernels.load_entry(path).entry
+
+
+def sets_for(isa: str) -> list[str]:
+    """The instruction sets whose kernels a layer may have that is asked for on `isa`, which may be "auto"."""
+    return _native_sets() if isa == "auto" else sets_of(isa)
+
+
+def sets_of(isa: str) -> list[str]:
+    """The instruction sets whose kernels layers on `isa` may have: its own and narrower ones."""
+    return [isa, *narrower(load(isa))]
+
+
+def home_of(isa: str) -> str:
+    """The widest instruction set this processor runs whose layers may have kernels of `isa`."""
+    wider = [name for name in _native_sets() if isa in sets_of(name)]
+    return max([isa, *wider], key=lambda name: load(name).table.vector_bits)
+
+
+def _native_sets() -> list[str]:
+    return [n for n in names() if load(n).table.arch == features.arch() and runs_natively(load(n).table)]
+
+
+def runs(entry: Entry) -> bool:
+    """Whether this processor has what the kernel needs, or emulation runs it anyway."""
+    isa = load(entry.kernel.isa)
+    return not runs_natively(isa.table) or not features.lacking(needs(isa, entry.kernel).host)

@@ -1,0 +1,191 @@
+"""What a call of a layer takes, by a model: packing, tiles, and what is read from afar."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from bitsynth.isa.load import Isa, load
+from bitsynth.isa.tables import CpuTable
+from bitsynth.kernel.program import Kernel, Table
+from bitsynth.layers.candidates import Candidate
+from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.layers.spec import LayerSpec
+from bitsynth.schedule.cost import cycles_per_128_mac, stall_per_128_mac
+
+POINTER_CYCLES = 1.0
+"""Of a row and segment; measured on Zen 5, as the other figures here.
+
+A processor that starts fewer instructions takes as many times longer.
+"""
+MEASURED_WIDTH = 4.0
+"""Vector instructions Zen 5 starts a cycle."""
+COPIED_PER_CYCLE = 8
+MASKING_CYCLES = 3.0
+PLAIN_CODES_PER_CYCLE = 10
+"""Codes that are packed as bits or bytes."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One way to run a layer on its typical image, and what it takes: `rows` of the candidate's tile are used."""
+
+    candidate: Candidate
+    layer: LayerSpec
+    conv_algorithm: str
+    rows: int
+
+    @property
+    def schedule(self) -> LayerSchedule:
+        """The schedule that runs it so."""
+        found, rows = self.candidate, self.rows if self.rows < self._kernel.rows else 0
+        return LayerSchedule(
+            found.isa, found.method, found.channels, self.conv_algorithm, rows, band_rows=self._band_rows
+        )
+
+    @property
+    def cycles(self) -> float:
+        """Packing, then tiles: their sums beside what they read from afar, or one after the other where loads block."""
+        tiles = self._row_tiles * self.column_tiles
+        far = (self._far_bytes + self._written_bytes) / self._cpu.far_bytes_per_cycle
+        sums = tiles * self._sums
+        reading = sums + far if self._cpu.loads_block else max(sums, far)
+        return self._geometry.groups * (reading + tiles * self._beside + self._slower * self._packing)
+
+    @property
+    def _kernel(self) -> Kernel:
+        return self.candidate.entry.kernel
+
+    @property
+    def _geometry(self) -> Geometry:
+        return self.layer.geometry
+
+    @property
+    def _cpu(self) -> CpuTable:
+        """The processor that the estimate is for: the first of the instruction set's that the kernel runs on."""
+        return self._isa.table.cpu[self._cpu_name]
+
+    @property
+    def _cpu_name(self) -> str:
+        return next(iter(self.candidate.entry.cost.cycles))
+
+    @property
+    def _isa(self) -> Isa:
+        return load(self._kernel.isa)
+
+    @property
+    def _slower(self) -> float:
+        return MEASURED_WIDTH / self._cpu.vector_per_cycle
+
+    @property
+    def _sums(self) -> float:
+        """Cycles of one tile's sums where its inputs are near: of so many rows, flushed over so many steps."""
+        kernel, cpu = msgspec.structs.replace(self._kernel, rows=self.rows), self._cpu_name
+        depth = self.steps * kernel.k_step
+        cycles = cycles_per_128_mac(self._isa, kernel, cpu, depth) + stall_per_128_mac(self._isa, kernel, cpu, depth)
+        return self.rows * kernel.columns * depth * cycles / 128
+
+    @property
+    def _beside(self) -> float:
+        """Cycles of one tile beside its sums."""
+        columns = self._kernel.columns
+        spread = POINTER_CYCLES * self.rows * self._segments + self.rows * columns / 16
+        return self._cpu.call_cycles + self._slower * spread
+
+    @property
+    def _far_bytes(self) -> float:
+        """Bytes that tiles read and the nearest cache does not hold any more.
+
+        Where loads do not block, sums hide what a tile that fits finds gone: measured on Zen 5.
+        """
+        kernel = self._kernel
+        row, column = self.steps * self.rows * kernel.row_bytes, self.steps * kernel.columns * kernel.column_bytes
+        image, weights = float(self._packed_bytes), float(self.column_tiles * column)
+        if row + column > self._cpu.near_bytes:
+            return float(self._row_tiles * self.column_tiles * (row + column))
+        if not self._cpu.loads_block:
+            return 0.0
+        if row + weights <= self._cpu.near_bytes:
+            return image + weights
+        return image + self._row_tiles * weights
+
+    @property
+    def _written_bytes(self) -> float:
+        """Packed rows that leave the nearest cache before tiles read them; as with those, sums may hide it."""
+        packed = self._packed_bytes
+        return float(packed) if self._cpu.loads_block and packed > self._cpu.near_bytes else 0.0
+
+    @property
+    def _taps(self) -> int:
+        return self._geometry.kernel[0] * self._geometry.kernel[1]
+
+    @property
+    def _segments(self) -> int:
+        return 1 if self.conv_algorithm == "im2col" else self._geometry.kernel[0]
+
+    @property
+    def _pixel_codes(self) -> int:
+        channels = self._geometry.in_channels // self._geometry.groups
+        return channels * self._taps if self.conv_algorithm == "im2col" else channels
+
+    @property
+    def _pixel_steps(self) -> int:
+        return -(-self._pixel_codes // self._kernel.k_step)
+
+    @property
+    def steps(self) -> int:
+        """Steps of K of a sum; of rows that are not copied each tap has steps of its own."""
+        return self._pixel_steps * (1 if self.conv_algorithm == "im2col" else self._taps)
+
+    @property
+    def _row_tiles(self) -> int:
+        high, wide = self._geometry.output(*self.layer.typical_image)
+        return -(-high * wide // self.rows)
+
+    @property
+    def column_tiles(self) -> int:
+        """Tiles of columns of a group."""
+        channels = self._geometry.out_channels // self._geometry.groups
+        return -(-channels // self._kernel.columns)
+
+    @property
+    def _lines(self) -> tuple[int, int]:
+        """Lines that are packed, and pixels of each."""
+        if self.conv_algorithm == "im2col":
+            return self._geometry.output(*self.layer.typical_image)
+        top, left, bottom, right = self._geometry.padding
+        height, width = self.layer.typical_image
+        return height + top + bottom, width + left + right
+
+    @property
+    def _line_bytes(self) -> int:
+        return self._lines[1] * self._pixel_steps * self._kernel.row_bytes
+
+    @property
+    def _packed_bytes(self) -> int:
+        return self._lines[0] * self._line_bytes
+
+    @property
+    def _band_rows(self) -> int:
+        """Rows of a band, a quarter of what stays in the second cache, where not all packed rows do."""
+        outer = self._cpu.outer_bytes
+        return max(1, outer // 4 // self._line_bytes) if self._packed_bytes > outer else 0
+
+    @property
+    def _packing(self) -> float:
+        lines, pixels = self._lines
+        codes = lines * pixels * self._pixel_codes
+        copied = codes / COPIED_PER_CYCLE if self.conv_algorithm == "im2col" and self._taps > 1 else 0.0
+        return codes * self._cycles_per_code + copied
+
+    @property
+    def _cycles_per_code(self) -> float:
+        """Half a cycle for an instruction of a table, one for its store, more where codes must be masked."""
+        kernel = self._kernel
+        if kernel.build is None:
+            return 1 / PLAIN_CODES_PER_CYCLE
+        bits = next(x.bits for x in kernel.passes[0].rows if isinstance(x, Table))
+        masking = MASKING_CYCLES if -1 in kernel.build.stage else 0.0
+        return (len(kernel.build.program) / 2 + 1 + masking) / (bits * kernel.build.tables)

@@ -1,0 +1,51 @@
+"""Dense layers on numpy arrays: convolutions of one pixel a feature vector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitsynth.errors import SpecError
+from bitsynth.layers.conv import Conv2d
+from bitsynth.layers.layer import Call
+from bitsynth.spec.matmul import plain_array
+
+Array = NDArray[Any]
+TYPICAL_BATCH = 64
+"""Feature vectors a schedule is chosen for where no `image` says how many: pixels of a line."""
+
+
+class Dense(Conv2d):
+    """A dense layer: `weight` (out features, in features), activations (N, in features).
+
+    Options are those of `Conv2d` that do not concern a window.
+    """
+
+    def __init__(self, weight: ArrayLike, act_bits: int, w_bits: int, **options: Any) -> None:
+        values = plain_array(weight, "weight")
+        if values.ndim != 2:
+            raise SpecError(f"want a weight (out features, in features), not {values.shape}")
+        if unfit := sorted({"stride", "padding", "dilation", "groups"} & set(options)):
+            raise SpecError(f"a dense layer has no {', '.join(unfit)}")
+        if "NCHW" in (options.get("layout"), options.get("out_layout")):
+            raise SpecError("a dense layer's activations are (N, features): layouts are NHWC and packed")
+        super().__init__(values[:, :, None, None], act_bits, w_bits, **{"image": (1, TYPICAL_BATCH), **options})
+
+    def _run(self, codes: Array) -> Array:
+        self._check_features(codes)
+        if not len(codes):
+            return np.empty((0, self.packed.out_shape(1, 1, 1)[-1]), self.packed.out_type)
+        made: Array = super()._run(codes[None, None])[0, 0]
+        return made
+
+    def bound(self, codes: Array, *, part: str = "run", times: int = 1) -> tuple[Call, Array]:
+        """As `Conv2d.bound`, for codes (N, in features)."""
+        self._check_features(codes)
+        call, out = super().bound(codes[None, None], part=part, times=times)
+        return call, out[0, 0]
+
+    def _check_features(self, codes: Array) -> None:
+        if codes.ndim != 2 or codes.shape[1] != self.plan.spec.in_elements:
+            raise SpecError(f"want activations (N, {self.plan.spec.in_elements}), not {codes.shape}")

@@ -1,0 +1,118 @@
+"""A layer that can be run: packed, compiled, and lent threads by a pool."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.emit.runtime_abi import symbol
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.layers import fork_safety
+from bitsynth.layers.library import library
+from bitsynth.layers.packed import PackedLayer
+from bitsynth.layers.pool import Pool, pool_of
+from bitsynth.run.memory import aligned
+from bitsynth.run.runner import Runner
+
+Array = NDArray[Any]
+Call = Callable[[], int]
+PARTS = ("run", "pack")
+
+
+class Scratch:
+    """Memory that a layer's calls work in, one thread of Python at a time."""
+
+    def __init__(self) -> None:
+        self.arena, self.lock = np.zeros(0, np.uint8), Lock()
+        fork_safety.register(self)
+
+    def after_fork(self) -> None:
+        """Let go of the lock: the thread that held it is not in a forked process."""
+        self.lock = Lock()
+
+    def room(self, size: int) -> NDArray[np.uint8]:
+        """At least `size` bytes; the lock is held, unless a bound call keeps them for itself."""
+        if self.arena.size < size:
+            self.arena = aligned(size, np.uint8)
+        return self.arena
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A compiled layer: `runner` has its machine code, `pool` the threads that run it."""
+
+    packed: PackedLayer
+    runner: Runner
+    pool: Pool
+    scratch: Scratch = field(default_factory=Scratch)
+
+    def __repr__(self) -> str:
+        return f"<bitsynth Layer {self.packed.plan.spec.geometry}, {self.packed.plan.kernel.name}>"
+
+    def run(self, codes: Array) -> Array:
+        """The layer of codes: uint8 in the layer's layout, or uint64 words where that is packed.
+
+        Raises SpecError for what is no input of the layer, ToolError where it cannot be run.
+        """
+        self.packed.plan.spec.check_codes(codes)
+        return self.run_checked(codes)
+
+    def run_checked(self, codes: Array) -> Array:
+        """`run` for codes that are known to be the encoding's."""
+        out = np.empty(self.packed.out_shape(*self.packed.plan.spec.shape(codes)), self.packed.out_type)
+        if out.size:
+            self.run_into(np.require(codes, requirements=("C", "ALIGNED")), out, 1)
+        return out
+
+    def run_into(self, codes: Array, out: Array, calls: int) -> None:
+        """Run `calls` times from C; one thread of Python at a time, which has the scratch memory."""
+        with self.scratch.lock, self.pool.acquire(self.runner) as pool:
+            status = self.runner.call(self._symbol("run"), *self._arguments(codes, out, pool, calls), bits=32)
+        if status:
+            raise ToolError(f"{self!r} failed with status {status}")
+
+    def bound(self, codes: Array, *, part: str = "run", times: int = 1) -> tuple[Call, Array]:
+        """A call that runs the layer on `codes` `times` times, nothing left to look up, and where its result goes.
+
+        With `part="pack"` it packs the activations alone. The layer's pool must stay open, and be left to the call.
+        """
+        if part not in PARTS:
+            raise SpecError(f"a layer's parts are {' and '.join(PARTS)}, not {part!r}")
+        if type(times) is not int or times < 1:
+            raise SpecError(f"times must be a whole number of at least 1, not {times!r}")
+        self.packed.plan.spec.check_codes(codes)
+        shape = self.packed.out_shape(*self.packed.plan.spec.shape(codes))
+        out = aligned(math.prod(shape), self.packed.out_type).reshape(shape)
+        if not out.size:
+            return lambda: 0, out
+        with self.pool.acquire(self.runner) as pool:
+            arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, pool, times)
+        return self.runner.bind(self._symbol(part), *arguments), out
+
+    def _arguments(self, codes: Array, out: Array, pool: int, calls: int) -> tuple[Any, ...]:
+        batch, height, width = self.packed.plan.spec.shape(codes)
+        numbers, constants = self.packed.described(batch, height, width)
+        size = self.runner.call(self._symbol("arena"), numbers, constants, self.pool.threads)
+        if size < 0:
+            isa = self.packed.plan.kernel.spec.isa
+            raise SpecError(f"an input of {height} x {width} takes more scratch memory than {isa} can have")
+        arena = self.scratch.room(size)
+        return numbers, constants, codes, out, arena, arena.size, pool, calls
+
+    def _symbol(self, what: str) -> str:
+        return symbol(self.packed.plan.kernel.name, what)
+
+
+def compile(packed: PackedLayer, pool: Pool | None = None) -> Layer:
+    """Compile a packed layer for this machine, natively or for an emulator, once for all layers of its kernel.
+
+    Without a `pool` it has the one that all layers of its plan's threads share. Raises ToolError where it cannot be
+    compiled, or its code cannot be run.
+    """
+    return Layer(packed, library(packed.plan.kernel), pool or pool_of(packed.plan.threads))

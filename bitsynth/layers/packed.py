@@ -1,0 +1,100 @@
+"""A layer's weights and epilogue packed for the kernel of its plan: all that its C text is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitsynth.emit.layer import LayerText
+from bitsynth.emit.runtime_abi import SHAPE
+from bitsynth.errors import SpecError
+from bitsynth.layers.constants import Constants, constants
+from bitsynth.layers.epilogue import Epilogue, Scale, check_epilogue
+from bitsynth.layers.plan import LayerPlan
+from bitsynth.layers.words import packed_words
+
+Array = NDArray[Any]
+Description = tuple[NDArray[np.int64], NDArray[np.uint8]]
+"""Numbers of a layer and its input's shape (`runtime_abi.described`), and the bytes of its constants."""
+
+
+@dataclass(frozen=True, eq=False)
+class PackedLayer:
+    """A planned layer with its weights, codes (OC, IC / groups, KH, KW), and what becomes of its sums.
+
+    Arrays are not to be written: they are read-only. Raises SpecError where weights or epilogue do not fit the plan.
+    """
+
+    plan: LayerPlan
+    codes: NDArray[np.uint8]
+    epilogue: Epilogue | None = None
+    constants: Constants = field(init=False, repr=False)
+    _description: Description = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        spec, kernel = self.plan.spec, self.plan.kernel
+        if self.codes.shape != spec.geometry.weight_shape:
+            raise SpecError(f"want a weight of {spec.geometry.weight_shape}, not {self.codes.shape}")
+        check_epilogue(self.epilogue, spec.out_layout)
+        algorithm = self.plan.schedule.gather
+        made = constants(kernel.entry.kernel, kernel.spec, spec.geometry, self.codes, algorithm)
+        numbers, arrays = self.epilogue.constants(spec.geometry.out_channels) if self.epilogue else ({}, {})
+        layouts = {"in_layout": spec.layout, "out_layout": spec.out_layout}
+        chosen = self.plan.schedule.numbers()
+        whole = Constants({**made.numbers, **chosen, **layouts, **numbers}, {**made.arrays, **arrays})
+        object.__setattr__(self, "constants", whole)
+        object.__setattr__(self, "_description", whole.blob())
+        kept: tuple[Array, ...] = (self.codes, *self._description, *whole.arrays.values())
+        for array in kept:
+            array.flags.writeable = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what it was packed from: packing is fast, and another version may pack otherwise."""
+        return PackedLayer, (self.plan, self.codes, self.epilogue)
+
+    @property
+    def weight(self) -> Array:
+        """The operand values (OC, IC / groups, KH, KW): a copy, not to be written, as that would change nothing."""
+        values = self.plan.spec.wgt.decode(self.codes)
+        values.flags.writeable = False
+        return values
+
+    @property
+    def out_type(self) -> np.dtype[Any]:
+        """The type of the output's elements: sums int32, floats, codes uint8, or words of codes uint64."""
+        if self.plan.spec.out_layout == "packed":
+            return np.dtype(np.uint64)
+        if self.epilogue is None:
+            return np.dtype(np.int32)
+        return np.dtype(np.float32 if isinstance(self.epilogue, Scale) else np.uint8)
+
+    def out_shape(self, batch: int, height: int, width: int) -> tuple[int, ...]:
+        """The output's shape for such an input; SpecError where the window has no room."""
+        spec, channels = self.plan.spec, self.plan.spec.geometry.out_channels
+        rows, columns = spec.geometry.output(height, width)
+        if spec.out_layout == "packed":
+            channels = packed_words(int(self.constants.numbers["out_bits"]), channels)
+        return (batch, channels, rows, columns) if spec.out_layout == "NCHW" else (batch, rows, columns, channels)
+
+    def described(self, batch: int, height: int, width: int) -> Description:
+        """What C that runs any layer (`layer_call.c.j2`) is told of this one and its input."""
+        numbers = self._description[0].copy()
+        numbers[-len(SHAPE) :] = batch, height, width
+        return numbers, self._description[1]
+
+    def files(self, name: str) -> dict[str, str]:
+        """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
+        kernel, made = self.plan.kernel, self.constants
+        return LayerText(name, kernel.sealed.proved, kernel.spec, made.numbers, made.arrays, self.codes).files()
+
+
+def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None) -> PackedLayer:
+    """Pack `weight`, operand values (OC, IC / groups, KH, KW), for the plan; the values are copied.
+
+    Sums are int32, or what `epilogue` makes of them. Nothing is compiled. Raises SpecError for values that the
+    encoding does not hold, and for shapes or an epilogue that do not fit.
+    """
+    return PackedLayer(plan, plan.spec.wgt.encode(weight, "weight"), epilogue)

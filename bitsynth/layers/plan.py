@@ -1,0 +1,145 @@
+"""How a layer is run: its kernel, tile and schedule, tuned where one is known, else of fewest cycles by the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from bitsynth.errors import NoKernel, SpecError
+from bitsynth.isa.load import load, run_by
+from bitsynth.layers.bind import scheduled_kernel
+from bitsynth.layers.candidates import Fits, cached_entry, candidates, home_of, runs, sets_for
+from bitsynth.layers.cost import Estimate
+from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.layers.spec import LayerSpec
+from bitsynth.layers.tuned.find import known_for
+from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.matmul import MatmulKernel
+from bitsynth.spec.matmul import affine
+
+GIVEN = "as given"
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """A layer decided: the schedule that runs `spec`, where that is from, in words, and the cached kernel it names.
+
+    `isa` and `threads` are what it was decided for. Raises SpecError where no such kernel is cached, or its sums may
+    leave int32.
+    """
+
+    spec: LayerSpec
+    schedule: LayerSchedule
+    origin: str = GIVEN
+    isa: str = "auto"
+    threads: int = 1
+    kernel: MatmulKernel = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kernel", scheduled_kernel(self.schedule, self.spec.act, self.spec.wgt))
+        if self.spec.geometry.depth > self.k_max:
+            spec = self.kernel.spec
+            raise SpecError(
+                f"sums of {self.spec.geometry.depth} products may leave int32; "
+                f"{spec.act} x {spec.wgt} takes {self.k_max}"
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what was decided: the kernel is looked up, and checked, where it is read."""
+        return _rebuilt, (self.spec, self.schedule, self.origin, self.isa, self.threads)
+
+    @property
+    def k_max(self) -> int:
+        """The greatest sum of products, IC / groups * KH * KW, that no value of can leave int32."""
+        return self.kernel.spec.k_max >> affine(self.kernel.spec).shift
+
+
+def plan(spec: LayerSpec, *, isa: str = "auto", threads: int = 1, schedule: LayerSchedule | None = None) -> LayerPlan:
+    """Decide how `spec` is run on `isa`, or ("auto") on the best set this processor has, by `threads` threads.
+
+    Nothing is compiled or run. A `schedule` of your own has an instruction set that the processors of `isa` run; with
+    "auto" it may have any. Raises NoKernel where no kernel of these widths is cached, SpecError for bad input.
+    """
+    _check_schedule(schedule, isa)
+    chosen = (schedule, GIVEN) if schedule else _chosen(spec, isa, threads)
+    return LayerPlan(spec, *chosen, isa, threads)
+
+
+def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, threads: int) -> LayerPlan:
+    """The plan that was pickled, or another one where this machine does not have its kernel, or cannot run that."""
+    entry = cached_entry(schedule, spec.act, spec.wgt)
+    if origin == GIVEN or (entry and schedule.isa in sets_for(isa) and runs(entry)):
+        return LayerPlan(spec, schedule, origin, isa, threads)
+    return plan(spec, isa=isa, threads=threads)
+
+
+def _check_schedule(schedule: Any, isa: str) -> None:
+    """SpecError for what is not a schedule, or is one of an instruction set that the processors of `isa` do not run."""
+    if not isinstance(schedule, LayerSchedule | None):
+        raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
+    if schedule and isa != "auto" and schedule.isa not in (known := run_by(load(isa))):
+        raise SpecError(f"isa is {isa}, the schedule's {schedule.isa}; want a schedule of {' or '.join(known)}")
+
+
+def _chosen(spec: LayerSpec, isa: str, threads: int) -> tuple[LayerSchedule, str]:
+    """The tuned schedule where one is known, else that of one thread, else the default; which and why, in words."""
+    default, rows = default_schedule(spec, isa), spec.out_rows
+    here = home_of(default.isa) if isa == "auto" else isa
+    task = TuningTask(here, spec.act.bits, spec.wgt.bits, spec.geometry, spec.typical_image, threads)
+    passed_over: dict[str, None] = {}
+    for n in dict.fromkeys((threads, 1)):
+        for known, why_not in known_for(msgspec.structs.replace(task, threads=n)):
+            if why_not:
+                passed_over[f"what was tuned on {known.processor} {why_not}"] = None
+                continue
+            said = f"tuned on {known.processor}, {known.ratio:.2f} of the default's time"
+            if n == threads:
+                return known.schedule, said
+            return known.schedule.among(threads, rows), f"{said} with one thread"
+    return default.among(threads, rows), "; ".join(["default", *passed_over])
+
+
+def default_schedule(spec: LayerSpec, isa: str, threads: int = 1) -> LayerSchedule:
+    """The schedule of fewest estimated cycles; NoKernel where no kernel for layers is cached."""
+    return ranked(spec, isa)[0].schedule.among(threads, spec.out_rows)
+
+
+def default_of(task: TuningTask) -> LayerSchedule:
+    """The schedule that a task is compared with: what its layer has without tuning."""
+    return default_schedule(task.layer(), task.isa, task.threads)
+
+
+def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None) -> list[Estimate]:
+    """Every way to run `spec` by cached kernels that `fits`, fewest estimated cycles first; NoKernel if there is none.
+
+    By default those that run here: `candidates`.
+    """
+    found = list(candidates(spec.act, spec.wgt, isa, fits))
+    if not found:
+        where = isa if isa != "auto" else "any instruction set this processor runs"
+        raise NoKernel(
+            f"no kernel of {spec.act} x {spec.wgt} for layers on {where}; "
+            "run `bitsynth synth --channels 64` for these widths"
+        )
+    made = [
+        Estimate(candidate, spec, algorithm, rows)
+        for candidate in found
+        for algorithm in conv_algorithms(spec.geometry)
+        for rows in tile_rows(candidate.entry.kernel.rows)
+    ]
+    return sorted(made, key=lambda x: x.cycles)
+
+
+def conv_algorithms(geometry: Geometry) -> tuple[str, ...]:
+    """Where rows may come from: a window of one pixel is its own patch."""
+    if geometry.kernel == (1, 1):
+        return ("direct",) if geometry.stride == (1, 1) else ("im2col",)
+    return "direct", "im2col"
+
+
+def tile_rows(most: int) -> range:
+    """Rows of a tile that are worth trying: fewer waste less of an image's last tile, but load weights more often."""
+    return range(max(1, 3 * most // 4), most + 1)

@@ -1,0 +1,90 @@
+"""What a layer computes, before anything is decided of how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.emit.runtime_abi import LAYOUT
+from bitsynth.errors import SpecError
+from bitsynth.layers.geometry import Geometry, pair
+from bitsynth.layers.words import packed_words
+from bitsynth.spec.matmul import Encoding, Operand
+
+Array = NDArray[Any]
+TYPICAL_IMAGE = (28, 28)
+"""Height and width a schedule is chosen for where none are given."""
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """A convolution of activations `act` and weights `wgt`: all of it but the weights' values and the epilogue.
+
+    `layout` says how activations lie in memory and `out_layout` how results do, as activations where it is empty:
+    "NHWC", "NCHW" or "packed", words of 64 channels (`packed_words`). `image`, (height, width) in pixels, is what a
+    schedule is chosen for; the layer takes any. Raises SpecError for an unknown layout or an image of no size.
+    """
+
+    act: Operand
+    wgt: Operand
+    geometry: Geometry
+    layout: str = "NHWC"
+    out_layout: str = ""
+    image: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "out_layout", self.out_layout or self.layout)
+        for value in (self.layout, self.out_layout):
+            if value not in LAYOUT.words:
+                raise SpecError(f"unknown layout {value!r}; known: {', '.join(LAYOUT.words)}")
+        object.__setattr__(self, "image", pair("image", self.image, 1) if self.image else None)
+
+    @property
+    def typical_image(self) -> tuple[int, int]:
+        """Height and width that a schedule is chosen for: `image`, else usual ones with room for the window."""
+        if self.image:
+            return self.image
+        (top, left, bottom, right), reach = self.geometry.padding, self.geometry.reach
+        return max(TYPICAL_IMAGE[0], reach[0] - top - bottom), max(TYPICAL_IMAGE[1], reach[1] - left - right)
+
+    @property
+    def out_rows(self) -> int:
+        """Rows of the output for the typical image."""
+        return self.geometry.output(*self.typical_image)[0]
+
+    @property
+    def in_type(self) -> np.dtype[Any]:
+        """The type of an input's elements: codes, or words where activations are packed."""
+        return np.dtype(np.uint64 if self.layout == "packed" else np.uint8)
+
+    @property
+    def in_elements(self) -> int:
+        """Elements of a pixel of the input: channels, or words where activations are packed."""
+        channels = self.geometry.in_channels
+        return packed_words(self.act.bits, channels) if self.layout == "packed" else channels
+
+    def check_codes(self, codes: Array) -> None:
+        """Raise SpecError for what is no array of the activations' codes."""
+        if isinstance(codes, np.ma.MaskedArray):
+            raise SpecError("codes are a masked array; fill its gaps first, with .filled()")
+        if codes.dtype != self.in_type:
+            raise SpecError(f"want {self.in_type} codes, not {codes.dtype}")
+        last = self.act.codes[-1]
+        if self.layout != "packed":
+            bad = codes.size and codes.max() > last
+        else:
+            bad = self.act.encoding is Encoding.TERNARY and (codes[..., ::2] & codes[..., 1::2]).any()
+        if bad:
+            raise SpecError(f"codes of {self.act} go to {last}; some are greater")
+
+    def shape(self, codes: Array) -> tuple[int, int, int]:
+        """Batch, height and width of an input; SpecError where it is none of this layer."""
+        at = 1 if self.layout == "NCHW" else 3
+        if codes.ndim != 4 or codes.shape[at] != self.in_elements:
+            letters = "N, C, H, W" if at == 1 else "N, H, W, C"
+            raise SpecError(f"want activations ({letters}) with C = {self.in_elements}, not {codes.shape}")
+        batch, height, width = (n for k, n in enumerate(codes.shape) if k != at)
+        return batch, height, width

@@ -1,0 +1,85 @@
+"""The tuned schedule that a layer takes.
+
+A schedule changes speed and never results, so a record is taken as it is if it was measured on this kind of processor
+and with the kernels that are cached. A file that is not of this form is passed over with a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bitsynth import paths
+from bitsynth.errors import NoKernel, SpecError
+from bitsynth.host.placement import runs_natively
+from bitsynth.isa.load import load
+from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.wellformed import MAX_UNROLL
+from bitsynth.layers.candidates import runs, sets_of
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.layers.tuned.files import path_of, read, user_folder, warn
+from bitsynth.layers.tuned.record import TuningRecord, TuningTask
+from bitsynth.store.entry import Entry
+
+_REMEDY = "`bitsynth tune` makes it anew"
+
+
+def find(task: TuningTask) -> TuningRecord | None:
+    """The user's or the shipped record of `task` that a layer takes, None where it takes the default schedule."""
+    return next((known for known, why_not in known_for(task) if not why_not), None)
+
+
+def known_for(task: TuningTask) -> Iterator[tuple[TuningRecord, str]]:
+    """The user's and the shipped records of `task`, the newest first, each with why it is not taken, or "".
+
+    Where this processor runs the instruction set, only those of its own kind are: what is fast on one need not be on
+    another. Warns of what is damaged.
+    """
+    for folder in (user_folder(), paths.shipped_schedules()):
+        path = path_of(folder, task)
+        try:
+            found = read(path)
+        except SpecError as why:
+            warn(f"{why}; {_REMEDY}")
+            continue
+        yield from ((known, _why_not(path, known)) for known in found if known.task == task)
+
+
+def _why_not(path: Path, known: TuningRecord) -> str:
+    """Why the record is not taken, in words, or ""."""
+    if not _is_for_here(known):
+        return "is for that alone"
+    try:
+        mine, default = (timed_kernel(known, schedule) for schedule in (known.schedule, known.default))
+        if (mine.kernel.digest, default.kernel.digest) != (known.digest, known.default_digest):
+            return "is older than its kernels"
+        if not has_form(mine.kernel, known.schedule):
+            raise SpecError("no kernel has that form")
+    except NoKernel:
+        return "is older than its kernels"
+    except SpecError as why:
+        warn(f"{path}: {known.kernel} cannot be run as {known.schedule}: {why}; {_REMEDY}")
+        return "cannot be run"
+    return "" if runs(mine) else "needs what this processor lacks"
+
+
+def _is_for_here(known: TuningRecord) -> bool:
+    """Whether it was measured on the kind of processor that will run it; one that only emulates it is of no kind."""
+    if not runs_natively(load(known.task.isa).table):
+        return True
+    from bitsynth.host.facts import here
+
+    return known.processor == here().kind
+
+
+def timed_kernel(known: TuningRecord, schedule: LayerSchedule) -> Entry:
+    """The cached kernel of a schedule that was timed; NoKernel where there is none, SpecError where none can be."""
+    if schedule.isa not in sets_of(known.task.isa):
+        raise SpecError(f"{known.task.isa} has no kernels of {schedule.isa}")
+    return known.task.entry(schedule)
+
+
+def has_form(kernel: Kernel, schedule: LayerSchedule) -> bool:
+    """Whether the kernel comes in the form of the schedule."""
+    fits = schedule.rows <= kernel.rows and schedule.unroll <= MAX_UNROLL
+    return fits and schedule.bit_axis in kernel.bit_axes
