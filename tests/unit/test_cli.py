@@ -551,7 +551,8 @@ def test_a_list_of_all_is_a_page_on_a_terminal():
 
 def test_help_is_wrapped_to_the_terminal():
     """Every line of a paragraph but the last is full: the next word does not fit."""
-    lines = [line.strip() for line in terminal("tune", "--help", columns=100)[0].splitlines()]
+    plain = re.sub(r"\x1b\[[\d;]*m", "", terminal("tune", "--help", columns=100)[0])
+    lines = [line.strip() for line in plain.splitlines()]
     start = next(k for k, line in enumerate(lines) if line.startswith("Every trial"))
     said = list(itertools.takewhile(bool, lines[start:]))
     assert len(said) > 2
