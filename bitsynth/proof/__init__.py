@@ -1,1 +1,1 @@
-"""A kernel becomes a proved one: checked, its obligations discharged by Z3 or held by a rule."""
+"""The way from a kernel to a proved one: checked, its obligations discharged by Z3 or held by a rule."""

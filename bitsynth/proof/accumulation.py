@@ -36,7 +36,7 @@ LaneForms = Mapping[Hashable, LinearForm]
 
 @dataclass(frozen=True)
 class LoopSummary:
-    """What a loop adds to each lane of its accumulators: sums of what steps add to innermost lanes.
+    """The sums that a loop adds to each lane of its accumulators, of what steps add to innermost lanes.
 
     `ranges` are those of the innermost lanes' sums in a whole run. Lanes that wrap differ from
     their sums by a multiple of 2**w; what is left when some are taken from others may fit again.
@@ -47,14 +47,14 @@ class LoopSummary:
 
     @staticmethod
     def of_step(added: LaneForms, number: int = 0) -> LoopSummary:
-        """A step of pass `number` adds to every innermost lane what it adds to it."""
+        """The summary of a step of pass `number`: every innermost lane gets what the step adds to it."""
         ranges: Ranges = {("sum", number, key): (form.lo, form.hi) for key, form in added.items()}
         return LoopSummary(
             {key: variable(("sum", number, key), form.lo, form.hi) for key, form in added.items()}, ranges
         )
 
     def after(self, times: int, before: LoopSummary | None = None) -> LoopSummary:
-        """The same after any number of runs up to `trip_count` that start from `before`, or from zero."""
+        """The summary after any number of runs up to `times` that start from `before`, or from zero."""
         ranges = {key: (min(0, lo * times), max(0, hi * times)) for key, (lo, hi) in self.ranges.items()}
         lanes = self.lanes
         if before is not None:
@@ -69,7 +69,7 @@ def anything(key: Hashable, kind: VecType) -> LinearForm:
 
 
 def step_summary(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory = Trace) -> dict[Hashable, LinearForm]:
-    """What one step adds to each accumulator lane of the innermost loop, keyed ("acc", name, lane)."""
+    """The forms that one step adds to each accumulator lane of the innermost loop, keyed ("acc", name, lane)."""
     rows = 1 << (kernel.act_bits + kernel.w_bits)
     domain = LinearDomain(rows)
     trace = new_trace(isa, domain)
@@ -86,7 +86,7 @@ def step_summary(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory =
 
 
 def _check_first(trace: Trace, loop: Loop, increments: LaneForms) -> None:
-    """The first run leaves in the accumulators what a run adds to them."""
+    """Refuted unless the first run leaves in the accumulators what a run adds to them."""
     for step in loop.first_steps:
         trace.run(step)
     for acc in loop.accs:
@@ -99,7 +99,7 @@ def _check_first(trace: Trace, loop: Loop, increments: LaneForms) -> None:
 
 @dataclass(frozen=True)
 class PassSummary:
-    """What accumulators hold when loop n after the first asked for ends: `held[n]`.
+    """The content of accumulators at the end of loop n after the first asked for: `held[n]`.
 
     Then what the next pass starts from, or what the tile takes.
     """
@@ -118,7 +118,7 @@ def pass_summary(
     new_trace: TraceFactory = Trace,
     level: int = 0,
 ) -> PassSummary:
-    """Summary of a pass whose loop `level` adds `sums` a run: the loops around it, then the carry or the flush.
+    """The summary of a pass whose loop `level` adds `sums` a run: the loops around it, then the carry or the flush.
 
     Accumulators start from zero, those of the outermost loop from what another pass `carried`.
     """
@@ -143,7 +143,7 @@ def loop_summary(
     carried: bool = False,
     new_trace: TraceFactory = Trace,
 ) -> LoopSummary:
-    """Summary of one run of loop `level`, whose inner loop's accumulators have `held`.
+    """The summary of one run of loop `level`, whose inner loop's accumulators have `held`.
 
     `carried` says that its own start from what another pass left.
     """
@@ -162,10 +162,10 @@ def loop_summary(
 
 
 def _increments(trace: Trace, loop: Loop, domain: LinearDomain, *, carried: bool = False) -> dict[Hashable, LinearForm]:
-    """What one run of the loop's program adds to each lane of its accumulators: planes, or sums of innermost lanes.
+    """The forms that one run of the loop's program adds to each accumulator lane: planes, or sums of innermost lanes.
 
     Most programs add the same to whatever the accumulators hold. One that saturates does so
-    to what the runs before leave in them, which is not known where the first starts from what was `carried`.
+    to what the runs before leave in them, which is not known if the first starts from what was `carried`.
     """
     keys = {key: VecType.parse(acc.type) for acc in loop.accs for key in _keys(acc, VecType.parse(acc.type))}
     try:
@@ -181,7 +181,7 @@ def _increments(trace: Trace, loop: Loop, domain: LinearDomain, *, carried: bool
 
 
 def _run_once(trace: Trace, loop: Loop, domain: LinearDomain, before: LaneForms) -> dict[Hashable, LinearForm]:
-    """What a run adds to accumulators that hold `before`."""
+    """The forms that a run adds to accumulators that hold `before`."""
     _bind(trace, loop, before)
     for step in loop.steps:
         trace.run(step)
@@ -207,7 +207,7 @@ def _increments_of_acc(
 
 
 def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> LoopSummary:
-    """What the next pass starts from, over innermost lanes: accumulators are as full as they may be."""
+    """The lanes that the next pass starts from, over innermost lanes: accumulators are as full as they may be."""
     trace = _ended(isa, kernel, loop, held, new_trace)
     lanes: dict[Hashable, LinearForm] = {}
     try:
@@ -225,7 +225,7 @@ def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace:
 
 
 def _ended(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> Trace:
-    """Where a flush begins: the outermost accumulators hold all sums."""
+    """A trace at the start of a flush: the outermost accumulators hold all sums."""
     trace = new_trace(isa, LinearDomain(1, held.ranges))
     trace.bind_constants(kernel.constants)
     _bind(trace, loop.loops[-1], held.lanes)
@@ -235,7 +235,7 @@ def _ended(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: T
 def _flushed(
     isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory
 ) -> tuple[LinearForm, ...]:
-    """What a flush adds to each column of the tile, over innermost lanes: accumulators are as full as they may be."""
+    """The forms that a flush adds to each tile column, over innermost lanes of accumulators as full as they may be."""
     trace = _ended(isa, kernel, loop, held, new_trace)
     tile = isa.tile
     count = kernel.tile_registers(isa.table.vector_bits)
@@ -252,7 +252,7 @@ def _flushed(
 
 
 def _bind(trace: Trace, loop: Loop, lanes: LaneForms) -> None:
-    """The loop's accumulators, holding `lanes`."""
+    """Bind the loop's accumulators, holding `lanes`."""
     for acc in loop.accs:
         kind = VecType.parse(acc.type)
         trace.bind(acc.name, Register(kind, tuple(lanes[key] for key in _keys(acc, kind))))
@@ -281,7 +281,7 @@ def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, sums: Ranges) ->
 
 
 def compose(taken: LinearForm, increments: Sequence[LaneForms]) -> LinearForm:
-    """What is taken, with the sum of each innermost lane of pass n replaced by what a step adds: increments[n]."""
+    """The form `taken`, with the sum of each innermost lane of pass n replaced by what a step adds: increments[n]."""
     total = LinearForm(0, {}, 0, 0)
     for lane, by in taken.atoms.items():
         _, number, key = cast("tuple[str, int, Hashable]", lane)

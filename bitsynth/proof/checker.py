@@ -2,7 +2,7 @@
 
 It runs the kernel's programs in the linear domain and composes them end to end: planes,
 tables, gates, counts, the nest of loops over K with its bounds, the int32 tile, the encodings. It imports neither
-the synthesizer nor Z3; what it takes on trust is the proof obligations it
+the synthesizer nor Z3; it takes on trust only the proof obligations it
 lists, one for each use of an instruction, which `discharge` settles with Z3.
 """
 
@@ -36,13 +36,13 @@ BYTE_MAX = 255
 
 @dataclass(frozen=True)
 class Checked:
-    """What was shown: the lemmas in order, each resting on those before it."""
+    """The lemmas that were shown, in order, each resting on those before it."""
 
     lemmas: tuple[str, ...]
 
 
 def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
-    """The lemmas that compose into the kernel's correctness; Refuted or SpecError otherwise."""
+    """The lemmas that compose into the kernel's correctness; Refuted if it is wrong, SpecError if it is malformed."""
     isa = load(kernel.isa)
     check_shape(isa, kernel)
     require_tested(isa[op] for op in sorted(forms_used(isa, kernel)))
@@ -69,7 +69,7 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
 
 
 def _check_memory(isa: Isa, kernel: Kernel, new_trace: TraceFactory) -> str:
-    """The data-moving instructions put bytes, rows' inputs and int32 lanes where the layout says."""
+    """The lemma that data-moving instructions put bytes, rows' inputs and int32 lanes where the layout says."""
     tile = isa.tile
     m = kernel.memory
     moves = _Moves(isa, new_trace)
@@ -94,7 +94,7 @@ class _Moves:
     new_trace: TraceFactory
 
     def result(self, op: str, kind: VecType, *args: Register) -> list[Payload] | None:
-        """The lanes of what `op` makes of `args`, as `kind`; None where it takes no such operands."""
+        """The lanes of what `op` makes of `args`, as `kind`; None if it takes no such operands."""
         if self.isa[op].imm:
             return None
         trace = self.new_trace(self.isa, LinearDomain(1))
@@ -106,7 +106,7 @@ class _Moves:
             return None
 
     def check_load(self, op: str, kind: VecType, source: list[int]) -> None:
-        """It reads as many bytes as the layout has there, and puts them where `source` says."""
+        """Refuted unless it reads as many bytes as the layout has there, and puts them where `source` says."""
         cells = max(source) + 1
         memory = Register(VecType(kind.sign, kind.bits, cells), tuple(anything(k, kind) for k in range(cells)))
         if not self.isa[op].is_load:
@@ -115,14 +115,14 @@ class _Moves:
             raise Refuted(f"{op} does not load lanes {source[:8]}...")
 
     def check_store(self, op: str, kind: VecType) -> None:
-        """It stores the lanes of its operand in order."""
+        """Refuted unless it stores the lanes of its operand in order."""
         x = Register(kind, tuple(anything(("x", k), kind) for k in range(kind.lanes)))
         if not self.isa[op].store or self.result(op, kind, x) != list(x.lanes):
             raise Refuted(f"{op} does not store {kind} lanes in order")
 
 
 def _check_build(isa: Isa, kernel: Kernel, build: Build, new_trace: TraceFactory) -> str:
-    """The table program gives every entry of every table the sum its number selects."""
+    """The lemma that the table program gives every entry of every table the sum its number selects."""
     bits, most = _table_shape(kernel)
     moves = _Moves(isa, new_trace)
     moves.check_load(build.load, isa.word, [k % STAGE_BYTES for k in range(isa.word.lanes)])
@@ -155,7 +155,7 @@ def _table_shape(kernel: Kernel) -> tuple[int, int]:
 
 
 def _check_product(kernel: Kernel, tile: list[LinearForm]) -> list[str]:
-    """Each column's sum is the product at each position of K, by truth table: the bit lemma."""
+    """The bit lemma: each column's sum is the product at each position of K, by truth table."""
     everywhere = (1 << kernel.k_step) - 1
     rows = 1 << (kernel.act_bits + kernel.w_bits)
     for column, form in enumerate(tile):

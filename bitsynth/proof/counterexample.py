@@ -1,8 +1,8 @@
-"""Search for inputs on which a kernel's sum is wrong, and explain a refusal with one.
+"""The search for inputs on which a kernel's sum is wrong, to explain a refusal with one.
 
 Inputs that break kernels come first: every pair of codes everywhere, alone at one position
 and alone in one column, tails, K about the flush periods, codes that change where a period
-ends, all-ones at K = 4608; then seeded random ones. Finding nothing proves nothing: that is `verify`'s part.
+ends, all-ones at K = 4608; then seeded random ones. Finding nothing proves nothing: that is the checker's part.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Counterexample:
 
     @property
     def k(self) -> int:
+        """The number of positions of K."""
         return len(self.row)
 
     def __str__(self) -> str:
@@ -75,7 +76,7 @@ def _text(codes: Codes) -> str:
 
 
 def explain(kernel: Kernel) -> checker.Checked:
-    """`verify.check`, with a counterexample in the message of a Refuted wherever one is found."""
+    """The checker's lemmas, with a counterexample in the message of a Refuted whenever one is found."""
     try:
         return checker.check(kernel)
     except Refuted as why:
@@ -94,7 +95,7 @@ def evidence(kernel: Kernel) -> str:
 
 
 def counterexample(kernel: Kernel, *, thorough: bool = True) -> Counterexample | None:
-    """The first input of the search on which a sum is wrong; None where all are right.
+    """The first input of the search on which a sum is wrong; None if all are right.
 
     Only a `thorough` search goes on to inputs of whole flush periods.
     """
@@ -105,7 +106,7 @@ def counterexample(kernel: Kernel, *, thorough: bool = True) -> Counterexample |
 
 
 def _first_wrong(kernel: Kernel, rows: Codes, columns: Codes) -> Counterexample | None:
-    """In blocks of rows, so that memory stays small."""
+    """The first wrong sum, in blocks of rows, so that memory stays small."""
     each = kernel.columns
     block = max(1, _BLOCK // -(-columns.shape[1] // each))
     for first in range(0, len(rows), block):
@@ -118,7 +119,7 @@ def _first_wrong(kernel: Kernel, rows: Codes, columns: Codes) -> Counterexample 
 
 
 def _simplest(kernel: Kernel, row: Codes, tile: Codes, column: int) -> Counterexample:
-    """With the other columns at 0, where the sum is wrong even so."""
+    """The counterexample with the other columns at 0, if the sum is wrong even so."""
     alone = np.zeros_like(tile)
     alone[:, column] = tile[:, column]
     both = [_at(kernel, row, t, column) for t in (alone, tile)]

@@ -1,4 +1,4 @@
-"""Discharge proof obligations with Z3.
+"""Discharge of proof obligations by Z3.
 
 For each obligation the instruction is run twice on the same unknowns: in the linear domain,
 which says what the checker believed, and symbolically, which is what the machine does.
@@ -22,7 +22,7 @@ from bitsynth.solver.z3 import z3
 
 
 def discharge(isa: Isa, obligations: Iterable[Obligation], budget: Budget) -> int:
-    """Prove every obligation; the number of solver calls. Refuted or Undecided otherwise."""
+    """Prove every obligation; the number of solver calls. Refuted if one is wrong, Undecided if the budget is spent."""
     before = budget.asked
     for obligation in sorted(obligations, key=lambda u: u.statement):
         _prove(isa, obligation, budget)
@@ -124,7 +124,7 @@ class _Given:
 
 
 def _range(x: Any, lane: Lane) -> list[Any]:
-    """What is known of the value of a lane."""
+    """The bounds known of the value of a lane."""
     if lane.kind == "const":
         return [x == lane.low]
     if lane.kind == "bits":
@@ -133,7 +133,7 @@ def _range(x: Any, lane: Lane) -> list[Any]:
 
 
 def _within(x: Any, low: int, high: int) -> list[Any]:
-    """The lane holds a number of [low, high], modulo its width."""
+    """The claim that the lane holds a number of [low, high], modulo its width."""
     size = 1 << x.size()
     if high - low >= size - 1:
         return []

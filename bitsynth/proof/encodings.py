@@ -13,7 +13,7 @@ from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand, affine
 
 @lru_cache
 def encoding_lemma(act_bits: int, w_bits: int) -> str:
-    """The lemma that `affine` is exact for every pair of encodings these widths have; Refuted where it is not."""
+    """The lemma that `affine` is exact for every pair of encodings these widths have; Refuted if it is not."""
     specs = [MatmulSpec("", act, wgt) for act, wgt in product(_operands(act_bits), _operands(w_bits))]
     pairs = sum(_check(spec) for spec in specs)
     return f"encoding: the corrections of {len(specs)} pairs of encodings are exact on all {pairs:,} pairs of codes"

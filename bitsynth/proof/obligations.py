@@ -2,7 +2,7 @@
 
 An obligation is a form, its immediate, and what the linear domain knew of every operand lane:
 which bits may be set, or the range of a sum, or the constant. `discharge` shows for each
-that the machine's result equals the linear one for all such operands, and `implies` when
+that the machine's result equals the linear one for all such operands, and `implies` if
 that was shown already by a wider one.
 """
 
@@ -61,7 +61,7 @@ class Obligation:
 
     @property
     def statement(self) -> str:
-        """One line, with a fingerprint of the whole."""
+        """The obligation in one line, with a fingerprint of the whole."""
         shapes = "; ".join(_summary(lanes) for lanes in self.operands)
         text = f"{self.op} #{self.imm} {self.operands!r} {self.meaning}"
         return f"instruction: {self.op} #{self.imm} on {shapes} [{hashlib.sha256(text.encode()).hexdigest()[:12]}]"
@@ -83,7 +83,7 @@ def _summary(lanes: tuple[Lane, ...]) -> str:
 
 
 def shape(x: Payload, bits: int, rows: int) -> Lane:
-    """What is known of a lane `bits` wide; a sum that may wrap may be anything."""
+    """The knowledge of a lane `bits` wide; a sum that may wrap may be anything."""
     match x:
         case BitField():
             return Lane("bits", x.ones, x.mask | x.ones, bits)
@@ -101,7 +101,7 @@ def shape(x: Payload, bits: int, rows: int) -> Lane:
 
 
 def believed(isa: Isa, obligation: Obligation) -> list[Payload]:
-    """The linear domain's result for operands of the obligation's shapes, lane by lane; Inexact where it has none."""
+    """The linear domain's result for operands of the obligation's shapes, lane by lane; Inexact if it has none."""
     return isa[obligation.op](
         LinearDomain(1 << len(obligation.operands)), payloads(obligation.operands), obligation.imm
     )
@@ -142,7 +142,7 @@ def _payload(lane: Lane, place: tuple[Any, ...], offset: int, rows: int) -> Payl
 def implies(isa: Isa, wider: Obligation, obligation: Obligation) -> bool:
     """Whether the lemma `wider` contains `obligation`: the same instruction and belief, on operands that hold no more.
 
-    Beliefs are compared as terms. Where they are the same term, what the machine does to all of the
+    Beliefs are compared as terms. If they are the same term, what the machine does to all of the
     wider operands it does to the narrower ones among them.
     """
     if (obligation.op, obligation.imm, obligation.meaning) != (wider.op, wider.imm, wider.meaning):
@@ -158,7 +158,7 @@ def implies(isa: Isa, wider: Obligation, obligation: Obligation) -> bool:
 
 
 def _within(lane: Lane, other: Lane, width: int) -> bool:
-    """Whether every value of `lane` is one of `other`, of the same sign where it is extended to `width` bits."""
+    """Whether every value of `lane` is one of `other`, of the same sign if it is extended to `width` bits."""
     if lane == other:
         return True
     if (lane.kind, lane.bits, len(lane.pieces)) != (other.kind, other.bits, len(other.pieces)):
@@ -175,7 +175,7 @@ def _within(lane: Lane, other: Lane, width: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def _terms(isa: Isa, obligation: Obligation) -> tuple[Hashable, ...]:
-    """What is believed, without what is known of ranges."""
+    """The belief without what is known of ranges."""
     return tuple(_term(x) for x in believed(isa, obligation))
 
 
@@ -200,6 +200,7 @@ class ObligationRecorder(Trace):
     kept: list[Register] = field(default_factory=list)
 
     def run(self, step: Step) -> str:
+        """Run one step, record its obligation, and return its `dst`."""
         instr: Instr = self.isa[step.op]
         before = [self.registers.get(name) for name in step.args]
         dst = super().run(step)
@@ -208,7 +209,7 @@ class ObligationRecorder(Trace):
         return dst
 
     def _shape(self, register: Register, kind: VecType) -> tuple[Lane, ...]:
-        """What is known of a register's lanes, viewed as `kind`; worked out once a register."""
+        """The shapes of a register's lanes, viewed as `kind`; worked out once a register."""
         key = id(register), kind
         if key not in self.shapes:
             rows = self.domain.rows if isinstance(self.domain, LinearDomain) else 1
@@ -220,7 +221,7 @@ class ObligationRecorder(Trace):
 
 
 def _numbered(lane: Lane, x: Payload, tables: list[tuple[LinearForm, ...]]) -> Lane:
-    """Entries say which of the register's tables they are of."""
+    """The lane with its entries numbered by the register's tables."""
     if not isinstance(x, TableEntry):
         return lane
     if x.parts not in tables:

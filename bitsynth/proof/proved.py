@@ -48,14 +48,14 @@ class Proved:
 
     @staticmethod
     def by_solver(kernel: Kernel, budget: Budget) -> Proved:
-        """The kernel, each obligation discharged by Z3; Refuted or Undecided otherwise."""
+        """The kernel, each obligation discharged by Z3; Refuted if one is wrong, Undecided if the budget is spent."""
         from bitsynth.proof.discharge import discharge
 
         return _proved(kernel, "discharged", lambda isa, obligations: discharge(isa, obligations, budget))
 
     @staticmethod
     def on_record(kernel: Kernel, discharged: tuple[str, ...]) -> Proved:
-        """The kernel, whose obligations are those a certificate says were discharged; SpecError where they are not."""
+        """The kernel, whose obligations are those a certificate says were discharged; SpecError if they are not."""
 
         def compare(_: Isa, obligations: Collection[Obligation]) -> None:
             if statements(obligations) != discharged:
@@ -66,7 +66,7 @@ class Proved:
     def form(self, kernel: Kernel) -> Proved:
         """The same kernel with other rows, bounds of loops, unrolling or place of the bit axis.
 
-        SpecError for any other kernel, and where an obligation neither equals nor is narrower than one of this one's.
+        SpecError for any other kernel, and if an obligation neither equals nor is narrower than one of this one's.
         """
         if _without_form(kernel) != _without_form(self.kernel):
             raise SpecError("another kernel is not a form of this one: it wants a proof of its own")
@@ -101,7 +101,7 @@ class Proved:
 
 
 def _proved(kernel: Kernel, how: How, settle: Callable[[Isa, Collection[Obligation]], object]) -> Proved:
-    """What the checker says of `kernel`, once `settle` has returned, which raises unless all obligations hold."""
+    """The kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
     lemmas, obligations = examine(kernel)
     settle(load(kernel.isa), obligations)
     made = object.__new__(Proved)
@@ -111,14 +111,14 @@ def _proved(kernel: Kernel, how: How, settle: Callable[[Isa, Collection[Obligati
 
 
 def _without_form(kernel: Kernel) -> Kernel:
-    """The kernel without what its forms differ in."""
+    """The kernel without the fields in which its forms differ."""
     change = msgspec.structs.replace
     passes = tuple(change(p, loops=tuple(change(x, trip_count=1) for x in p.loops)) for p in kernel.passes)
     return change(kernel, rows=1, unroll=0, bit_axis=BIT_AXES[0], passes=passes)
 
 
 def examine(kernel: Kernel) -> tuple[tuple[str, ...], frozenset[Obligation]]:
-    """The checker's lemmas, and the obligations they rest on; Refuted or SpecError where it finds none."""
+    """The checker's lemmas, and the obligations they rest on; Refuted or SpecError if it finds none."""
     obligations: set[Obligation] = set()
     checked = checker.check(kernel, lambda isa, domain: ObligationRecorder(isa, domain, seen=obligations))
     return checked.lemmas, frozenset(obligations)

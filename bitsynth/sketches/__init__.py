@@ -1,1 +1,1 @@
-"""What programs may look like: bit counts, products in lanes, widening reductions, the paper's own."""
+"""The forms programs may have: bit counts, products in lanes, widening reductions, the paper's own."""

@@ -43,9 +43,11 @@ class Component:
 
     @property
     def arity(self) -> int:
+        """The number of operands."""
         return len(self.instr.operands)
 
     def __call__(self, args: Sequence[Any]) -> Any:
+        """The one output lane, a Z3 term, for the first `arity` of `args`."""
         return self.instr(SymbolicDomain(), [[a] for a in args[: self.arity]], self.imm)[0]
 
 
@@ -61,14 +63,18 @@ def one_lane(instr: Instr) -> Instr:
 
 
 def components(instrs: Sequence[Instr], imms: Sequence[int]) -> list[Component]:
-    """Each instruction, and where it takes an immediate each of `imms` it allows."""
+    """The instructions as components; one that takes an immediate, once for each of `imms` it allows."""
     return [Component(one_lane(i), n) for i in instrs for n in ((m for m in imms if m in i.imms) if i.imm else (0,))]
 
 
 def shortest(
     what: str, inputs: int, width: int, menu: Sequence[Component], goal: Goal, most: int, budget: Budget
 ) -> tuple[tuple[ProgramLine, ...], tuple[str, ...]]:
-    """The shortest program for `goal` and the lengths shown to have none; NoKernel beyond `most`."""
+    """The shortest program for `goal` and the claims that shorter ones do not exist.
+
+    Programs of up to `most` lines from `menu`, on `inputs` values of `width` bits. NoKernel beyond `most`, Undecided
+    if the budget is spent.
+    """
     names = [z3.BitVec(f"in{k}", width) for k in range(inputs)]
     full = (1 << width) - 1
     examples = [[full] * inputs, [0] * inputs, [full if k else 0 for k in range(inputs)], [0x5A, 0x36][:inputs]]
@@ -107,7 +113,7 @@ def _of_length(
 
 
 def run(program: Sequence[ProgramLine], menu: Sequence[Component], inputs: Sequence[Any]) -> Any:
-    """The last value of `program`."""
+    """The last value of `program` on `inputs`."""
     known = {(c.instr.name, c.imm): c for c in menu}
     values = list(inputs)
     for line in program:
@@ -125,7 +131,7 @@ class _Sketch:
         self.wellformed = [c for i in range(length) for c in self._line(i)]
 
     def _line(self, i: int) -> list[Any]:
-        """One instruction, one value an operand, no idle operand, no idle line."""
+        """Constraints of line `i`: one instruction, one value an operand, no idle operand, no idle line."""
         out = [z3.PbEq([(x, 1) for x in pick], 1) for pick in (self.op[i], *self.args[i])]
         for chosen, component in zip(self.op[i], self.menu, strict=True):
             if component.arity == 1:
@@ -144,7 +150,7 @@ class _Sketch:
         return out
 
     def runs(self, tag: int, inputs: Sequence[Any], want: Any) -> list[Any]:
-        """The program maps `inputs` to `want`."""
+        """Constraints that the program maps `inputs` to `want`."""
         out: list[Any] = []
         values = list(inputs)
         width = want.size()
@@ -158,6 +164,8 @@ class _Sketch:
         return [*out, values[-1] == want]
 
     def decode(self, model: Model) -> tuple[ProgramLine, ...]:
+        """The program that the model chose."""
+
         def chosen(pick: Sequence[Any]) -> int:
             return next(k for k, x in enumerate(pick) if model.true(x))
 

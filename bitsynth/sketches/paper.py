@@ -4,7 +4,7 @@ Compute (CGO 2020, section 4.2): for each plane pair the shortest program for
 popcount(w & a) - popcount(~w & a) on one byte, by CEGIS; then the pairs are shifted and
 added in byte lanes, most significant first. Reduction: a tree whose every level is one
 instruction of the list. Unlike the paper's, each lane's range is derived, so a sum that
-can overflow is refused: where a byte lane cannot hold a step's sum there is no kernel, as
+can overflow is refused: if a byte lane cannot hold a step's sum there is no kernel, as
 in the configurations the paper lacks.
 """
 
@@ -34,14 +34,14 @@ GROUPS = 4
 
 @dataclass(frozen=True)
 class PaperCompute:
-    """The program of one plane pair (inputs: wgt plane, act plane) and why none is shorter."""
+    """The program of one plane pair (inputs: wgt plane, act plane) and the claims that none is shorter."""
 
     pair: tuple[ProgramLine, ...]
     claims: tuple[str, ...]
 
 
 def solve(isa: Isa, budget: Budget, progress: Callable[[str], None] = lambda what: None) -> PaperCompute:
-    """The shortest program of the list for one plane pair."""
+    """The shortest program of the list for one plane pair; Undecided if the budget is spent."""
     if isa.table.paper is None:
         raise SpecError(f"{isa.name} has no paper sketch: its isa.toml lists no instructions for one")
     progress("compute: one plane pair by the paper's instruction list")
@@ -56,7 +56,7 @@ def _menu(isa: Isa) -> list[cegis.Component]:
 
 
 def _goal(inputs: Sequence[z3.BitVecRef]) -> z3.BitVecRef:
-    """popcount(~w & a) - popcount(w & a): the tile takes it away."""
+    """popcount(~w & a) - popcount(w & a), as the tile takes it away."""
     wgt, act = inputs
     return _popcount(~wgt & act) - _popcount(wgt & act)
 
@@ -129,6 +129,6 @@ def _pair(step: Trace, pair: Sequence[ProgramLine], inputs: list[str]) -> str:
 
 
 def lower_bound(spec: MatmulSpec, pair: Sequence[ProgramLine]) -> int:
-    """Instructions a step takes at least: every pair computed, merged and accumulated."""
+    """The least number of instructions of a step: every pair computed, merged and accumulated."""
     pairs = spec.act.bits * spec.wgt.bits
     return pairs * len(pair) + pairs

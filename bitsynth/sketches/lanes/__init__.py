@@ -1,1 +1,1 @@
-"""Products in lanes: table lookups, byte multiplies, dot products, and how packed codes are unpacked."""
+"""Products in lanes: table lookups, byte multiplies, dot products, and the unpacking of codes."""

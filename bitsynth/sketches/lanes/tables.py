@@ -1,10 +1,10 @@
-"""The table sketch: how a row's table of partial sums is built from its codes.
+"""The table sketch: a row's table of partial sums, built from its codes.
 
 Codes are staged in STAGE_BYTES bytes and repeated over a register. A round adds to the
 register a lookup into itself, so that it at most doubles how many codes an entry sums; fewer
 rounds than that takes cannot do. The solver picks each round's indices: first with codes
 staged at any place, then with a lookup before that arranges them. That lookup takes codes as
-they come, each table of the register its own, where it has an index that gives zero.
+they come, each table of the register its own, if it has an index that gives zero.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bitsynth.solver.smt import System, both, constant, either, equal
 class Rounds:
     """Indices of each lookup, one an entry. `claims` are UNSAT below.
 
-    Where codes are `arranged` the first lookup stands alone, and what it takes is numbered as
+    If codes are `arranged` the first lookup stands alone, and what it takes is numbered as
     the codes are, -1 for zero.
     """
 
@@ -40,7 +40,7 @@ class Rounds:
 
 
 def build(isa: Isa, term: ProductTerm, load: str, store: str, rounds: Rounds) -> Build:
-    """The program that makes the tables `term` looks up in."""
+    """The program that makes the tables `term` looks up in, with the `rounds` that were solved."""
     constants: ConstantPool = {}
     trace = Trace(isa, LinearDomain(1), constants=constants)
     blank = Register(isa.word, (0,) * isa.word.lanes)
@@ -66,7 +66,7 @@ def _in_order(codes: int) -> tuple[int, ...]:
 
 
 def _index_of_zero(isa: Isa, term: ProductTerm) -> int | None:
-    """The greatest index, if a lookup gives 0 for it whatever the table holds."""
+    """The greatest index, if a lookup gives 0 for it whatever the table holds; else None."""
     greatest = (1 << isa.word.bits) - 1
     args: dict[int, list[Payload]] = {
         term.row: [variable(n, 0, greatest) for n in range(isa.word.lanes)],
@@ -80,7 +80,7 @@ def _index_of_zero(isa: Isa, term: ProductTerm) -> int | None:
 
 
 def _blind(trace: Trace, op: str, args: tuple[str, ...]) -> str:
-    """Record a step without running it: what it makes is `verify`'s to know."""
+    """Record a step without running it: what it makes is for the checker to know."""
     step = Step(trace.fresh(), op, args)
     trace.steps.append(step)
     return step.dst
@@ -97,7 +97,7 @@ def solve(bits: int, budget: Budget) -> Rounds:
 
 
 def forget() -> None:
-    """Drop what was solved, so that the next synthesis is cold."""
+    """Drop solved rounds, so that the next synthesis is cold."""
     _known.clear()
 
 
@@ -111,14 +111,14 @@ def _fewest(bits: int, budget: Budget) -> Rounds:
 
 
 def rounds_needed(bits: int) -> int:
-    """A round at most doubles the codes an entry sums, from one."""
+    """The least number of rounds: one at most doubles the codes an entry sums, from one."""
     return (bits - 1).bit_length()
 
 
 def _solve(bits: int, arranged: bool, budget: Budget) -> Rounds | None:
-    """Sets of codes as bit-vectors: each entry's set after a round is two disjoint ones of before.
+    """Rounds over sets of codes as bit-vectors: each entry's set after a round is two disjoint ones of before.
 
-    Where codes can be arranged first, entries of few codes may as well be done early.
+    If codes can be arranged first, entries of few codes may as well be done early.
     """
     entries, count = 1 << bits, rounds_needed(bits)
     system = System()
@@ -151,7 +151,7 @@ def _union(after: str, left: str, right: str, bits: int) -> str:
 
 
 def _subset(x: str, entry: int, bits: int) -> str:
-    """What is in a lane stays there, so it must belong to the lane's entry: implied, but it saves search."""
+    """The term that set `x` lies within the lane's entry: implied, as a lane only gains codes, but it saves search."""
     return equal(f"(bvand {x} {constant(~entry, bits)})", constant(0, bits))
 
 

@@ -37,7 +37,7 @@ _SLOT_BYTES = (1, 2, 4)
 
 @dataclass(frozen=True)
 class ProductTerm:
-    """`op` on operands `row` and `column`, and `acc` where it accumulates; `add` where it does not.
+    """`op` on operands `row` and `column`, and `acc` if it accumulates, or else `add`.
 
     It covers `positions` of K; `high` does the upper half of the columns.
     """
@@ -69,7 +69,7 @@ class ProductTerm:
 
 @lru_cache
 def find(isa: Isa, method: str) -> tuple[ProductTerm, ...]:
-    """The terms of a method, in the order of the instruction tables; NoKernel says what lacks."""
+    """The terms of a method, in the order of the instruction tables; NoKernel says what `isa` lacks."""
     every = tuple(t for instr in _candidates(isa) for t in (*_lookups(isa, instr), *_products(isa, instr)))
     found = tuple(t for t in every if t.method == method)
     if not found:
@@ -159,7 +159,7 @@ def adder(isa: Isa, kind: VecType) -> str:
 
 @lru_cache
 def adders(isa: Isa, kind: VecType) -> tuple[str, ...]:
-    """The forms that add lanes of `kind`, if only where the sum fits; NoKernel if there is none."""
+    """The forms that add lanes of `kind`, some only if the sum fits; NoKernel if there is none."""
     x = [variable(("x", i), 0, 1) for i in range(kind.lanes)]
     y = [variable(("y", i), 0, 1) for i in range(kind.lanes)]
     want = [add_forms(a, b) for a, b in zip(x, y, strict=True)]

@@ -1,4 +1,4 @@
-"""Codes that lie side by side in bytes, each brought to a byte of its own: a shift, then a mask.
+"""Unpacking of codes that lie side by side in bytes, each to a byte of its own: a shift, then a mask.
 
 Both are found by what they do to unknowns in the linear domain, never by name.
 """
@@ -19,7 +19,7 @@ from bitsynth.isa.trace import Register, Trace
 
 @dataclass(frozen=True)
 class Unpack:
-    """How one code of each byte gets the byte alone: `shift` by `by` bits, `keep` its `bits` lowest; "" for neither."""
+    """The instructions that leave one code of a byte: `shift` by `by` bits, `keep` its `bits` lowest; "" for neither."""
 
     bits: int
     shift: str
@@ -27,7 +27,7 @@ class Unpack:
     keep: str
 
     def apply(self, trace: Trace, name: str) -> str:
-        """Run it on register `name`; the register that holds the codes."""
+        """Run it on register `name`; the name of the register that holds the codes."""
         if self.shift:
             name = trace.apply(self.shift, [name], self.by)
         if self.keep:
@@ -38,7 +38,7 @@ class Unpack:
 
 @lru_cache
 def find(isa: Isa, bits: int, per_byte: int, metric: Metric) -> tuple[Unpack, ...]:
-    """The cheapest way to each of `per_byte` codes of `bits` bits, lowest first; NoKernel if one has none."""
+    """The cheapest unpacking of each of `per_byte` codes of `bits` bits, lowest first; NoKernel if one has none."""
     lowest = _cheapest(isa, [Unpack(bits, "", 0, keep) for keep in ("", *_masks(isa))], per_byte, 0, metric)
     out = [lowest]
     for number in range(1, per_byte):
@@ -57,13 +57,13 @@ def _cheapest(isa: Isa, ways: Sequence[Unpack], per_byte: int, number: int, metr
 
 
 def _masks(isa: Isa) -> list[str]:
-    """What may keep some bits of every byte."""
+    """The forms that may keep some bits of every byte."""
     word = isa.word
     return [i.name for i in _full(isa) if not i.imm and i.out == word and [o.type for o in i.operands] == [word] * 2]
 
 
 def _shifts(isa: Isa, by: int) -> list[str]:
-    """What may shift by so many bits."""
+    """The forms that may shift by so many bits."""
     return [i.name for i in _full(isa) if len(i.operands) == 1 and i.imm and by in i.imms]
 
 

@@ -1,1 +1,1 @@
-"""Counting bits: gates on one bit position, blocks of planes, and what counts them."""
+"""Counting of bits: gates on one bit position, blocks of planes, and the instructions that count them."""

@@ -38,7 +38,7 @@ class Solved:
 
 @dataclass(frozen=True)
 class Compute:
-    """Blocks that multiply every plane pair once, and why nothing in the sketch is cheaper.
+    """Blocks that multiply every plane pair once, with the claims that nothing in the sketch is cheaper.
 
     `bound` is the least a step can cost, in instructions a register of plane positions.
     """
@@ -49,15 +49,17 @@ class Compute:
 
     @property
     def gates(self) -> int:
+        """The number of gates of all blocks."""
         return sum(len(b.form.gates) for b in self.cover)
 
     @property
     def counts(self) -> int:
+        """The number of popcounts of all blocks."""
         return sum(len(b.form.terms) for b in self.cover)
 
 
 def solve(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress = lambda what: None) -> Compute:
-    """The cheapest cover of the grid; Undecided when the budget is spent."""
+    """The cheapest cover of the grid; Undecided if the budget is spent."""
     shapes = shapes_within(spec.act.bits, spec.wgt.bits)
     solved: dict[tuple[int, int], Solved] = {}
     for shape in shapes:
@@ -83,7 +85,7 @@ def _block(isa: Isa, shape: tuple[int, int], budget: Budget) -> Solved:
 def solve_block(ops: Sequence[GateOp], act_bits: int, wgt_bits: int, budget: Budget) -> Solved:
     """The cheapest form for `act_bits` x `wgt_bits` planes; Undecided if the budget is spent.
 
-    The correction h is left out where both sides have several planes: there the search
+    The correction h is left out if both sides have several planes: there the search
     without it already ends below one popcount a plane pair.
     """
     shape = f"{act_bits}x{wgt_bits}"
@@ -109,13 +111,13 @@ def solve_block(ops: Sequence[GateOp], act_bits: int, wgt_bits: int, budget: Bud
 
 
 def _gate_numbers(counts: int, room: int, ops: Sequence[GateOp]) -> Iterator[int]:
-    """Numbers of gates that cost `room`: every counted function takes a gate of its own."""
+    """The numbers of gates that cost `room`: every counted function takes a gate of its own."""
     dearest = max(1 + bool(op.tied) for op in ops)
     return (gates for gates in range(room, counts - 1, -1) if gates * dearest >= room)
 
 
 def _too_few(shape: str, act_bits: int, wgt_bits: int, counts: int, claims: list[str], budget: Budget) -> bool:
-    """True when `counts` popcounts do not suffice, whatever functions they count."""
+    """Whether `counts` popcounts do not suffice, whatever functions they count."""
     if popcounts_suffice(act_bits, wgt_bits, counts, budget):
         return False
     claims.append(f"{shape}: {counts} popcounts of any functions: unsat")

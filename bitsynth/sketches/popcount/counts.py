@@ -1,4 +1,4 @@
-"""How an instruction set counts bits: one instruction on lanes of bytes of 8 or of 4 bits.
+"""The instructions that count bits, on lanes of bytes of 8 or of 4 bits.
 
 An instruction counts if, in the linear domain, each lane it gives is the sum of the bits
 of the same lane it takes. A byte lookup counts too, through a table of popcounts; it can
@@ -19,7 +19,7 @@ from bitsynth.isa.types import VecType
 
 @dataclass(frozen=True)
 class Count:
-    """`op` counts `bits_per_byte` bits in every byte of each lane of `kind`; a table goes to operand `table`."""
+    """A form that counts `bits_per_byte` bits in every byte of a lane of `kind`; a table goes to operand `table`."""
 
     op: str
     kind: VecType
@@ -32,7 +32,7 @@ class Count:
         return self.kind.bits // 8 * self.bits_per_byte
 
     def table_lanes(self, isa: Isa, coef: int) -> tuple[int, ...]:
-        """The constant that makes the lookup give coef * popcount."""
+        """The lanes of the constant with which the lookup gives coef * popcount."""
         lanes = isa[self.op].operands[self.table or 0].type.lanes
         return tuple(coef * (k % 16).bit_count() for k in range(lanes))
 

@@ -1,4 +1,4 @@
-"""The plane grid cut into blocks: which block shapes, and the cheapest cover.
+"""The plane grid cut into blocks: the shapes of blocks, and the cheapest cover.
 
 act * bipolar(wgt) is a sum over any partition of the act_bits x wgt_bits grid of plane
 pairs into rectangles, each the same product of narrower operands, scaled. Small
@@ -29,6 +29,7 @@ class PlacedBlock:
 
     @property
     def scale(self) -> int:
+        """The power of two by which the block counts."""
         return 1 << (self.act_low + self.wgt_low)
 
 
@@ -38,7 +39,7 @@ def shapes_within(act_bits: int, wgt_bits: int) -> list[tuple[int, int]]:
 
 
 def price(form: BitForm) -> Price:
-    """Cost first; then whether a correction a row is due; then planes to load."""
+    """The cost, then whether a correction a row is due, then the planes to load."""
     return form.cost, int(any(form.h)), form.planes
 
 
@@ -65,7 +66,7 @@ def cheapest_cover(act_bits: int, wgt_bits: int, forms: Mapping[tuple[int, int],
 
 
 def _cells(cell: int, shape: tuple[int, int], act_bits: int, wgt_bits: int) -> int:
-    """The grid cells of a block whose lowest planes are at `cell`; 0 where it does not fit."""
+    """The grid cells of a block whose lowest planes are at `cell`; 0 if it does not fit."""
     act, wgt = cell % act_bits, cell // act_bits
     if act + shape[0] > act_bits or wgt + shape[1] > wgt_bits:
         return 0

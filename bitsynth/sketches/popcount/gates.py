@@ -1,4 +1,4 @@
-"""Gates on whole registers, and what circuits of them compute on one bit position."""
+"""Gates on whole registers, and the functions that circuits of them compute on one bit position."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GateOp:
         return len(self.tables) == 1 << ((1 << self.arity) - 1)
 
     def table(self, imm: int) -> int:
-        """The function of one immediate."""
+        """The truth table of the function of immediate `imm`."""
         return self.tables[self.imms.index(imm)]
 
     @property
@@ -66,10 +66,11 @@ class BitForm:
 
     @property
     def planes(self) -> int:
+        """The number of planes of both sides."""
         return len(self.act_planes) + len(self.wgt_planes)
 
     def without_unused_planes(self) -> BitForm:
-        """The same form with the planes alone that its gates read."""
+        """The same form with only the planes that its gates read."""
         used = {n for gate in self.gates for n in gate.args}
         keep = [n for n in range(self.planes) if n in used]
         leaves = [*self.act_planes, *self.wgt_planes]
@@ -104,7 +105,7 @@ def gate_ops(isa: Isa) -> tuple[GateOp, ...]:
 
 
 def _gate_op(instr: Instr) -> GateOp:
-    """The instruction with its functions that are 0 on zeros; it has none where it is no gate."""
+    """The instruction with its functions that are 0 on zeros; it has none if it is not a gate."""
     operands = [o.name for o in instr.operands]
     found: dict[int, int] = {}
     if all(o.type == instr.out for o in instr.operands):

@@ -18,7 +18,7 @@ _CORRECTION = 64
 def popcounts_suffice(
     act_bits: int, wgt_bits: int, counts: int, budget: Budget, most: int = _MAX_COEF, correction: int = _CORRECTION
 ) -> bool:
-    """Whether `counts` functions can do, coefficients up to `most` and corrections up to `correction`."""
+    """Whether `counts` functions can do, with coefficients up to `most` and corrections up to `correction`."""
     system = smt.System()
     rows = list(product(range(1 << wgt_bits), range(1 << act_bits)))
     functions = [[system.boolean(f"f{j}_{i}") for i in range(len(rows))] for j in range(counts)]
@@ -75,10 +75,14 @@ class Query:
     counts: int
 
     def solve(self, what: str, acts: int, wgts: int, corrected: bool, budget: Budget) -> BitForm | None:
+        """A form over `acts` and `wgts` planes, None if there is none; Undecided if the budget is spent.
+
+        With `corrected` it may have a correction h of the activations.
+        """
         return _Encoding(self, acts, wgts, corrected).solve(what, budget)
 
     def with_fewest_planes(self, what: str, found: BitForm, corrected: bool, budget: Budget) -> BitForm:
-        """Among equally cheap forms: no correction if possible, then the fewest planes."""
+        """The best of equally cheap forms: no correction if possible, then the fewest planes."""
         acts, wgts = self.act_bits, self.wgt_bits
         if corrected and (plain := self.solve(what, acts + 1, wgts + 1, False, budget)) is not None:
             found, corrected = plain, False
@@ -144,7 +148,7 @@ class _Encoding:
         return [smt.FALSE, *(self.system.boolean(f"f{index}_{x}") for x in range(1, 1 << arity))] if arity else []
 
     def _copies(self, index: int) -> list[str]:
-        """Whether gate `index` wants a copy, being one that overwrites: none of its operands dies with it."""
+        """Terms that say whether gate `index` wants a copy: it overwrites, and none of its operands dies with it."""
         ops, args, _ = self.picks[index]
         overwriting = [(o, op.tied) for o, op in zip(ops, self.query.ops, strict=True) if op.tied]
         if not overwriting:
@@ -181,7 +185,7 @@ class _Encoding:
         self.system.add(smt.implies(chosen, spare[0]) for spare in args[op.arity :])
 
     def _break_symmetry(self, ops: list[str], args: list[list[str]], nodes: int) -> None:
-        """The first operands differ; those of a symmetric gate, or of one that may be any function, stand in order."""
+        """Order the operands: first ones differ; those of a symmetric gate, or of one that may be any function, ascend."""
         self.system.add(smt.no(smt.both(args[0][n], args[1][n])) for n in range(nodes))
         for chosen, op in zip(ops, self.query.ops, strict=True):
             ordered = range(op.arity - 1) if op.is_free else range(op.is_symmetric)

@@ -1,1 +1,1 @@
-"""From narrow lanes to the int32 tile: moves, paths of widening, and the write-back."""
+"""The way from narrow lanes to the int32 tile: moves, paths of widening, and the write-back."""

@@ -32,7 +32,7 @@ Signature = tuple[tuple[str, tuple[tuple[int, int] | None, ...]], ...]
 class Move:
     """`op` on every register (`map`), on adjacent pairs (`pair`), or with `high` on both halves (`split`).
 
-    `fill[k]` is the constant of every lane of operand k, None where a register goes.
+    `fill[k]` is the constant of every lane of operand k, None if a register goes there.
     """
 
     kind: Literal["map", "pair", "split"]
@@ -48,13 +48,13 @@ class Move:
         return want == have or (self.kind == "pair" and want < have)
 
     def ops(self, registers: int) -> tuple[str, ...]:
-        """The instructions the level takes."""
+        """The instructions that the level takes for so many `registers`."""
         if self.kind == "split":
             return (self.op, self.high or self.op) * registers
         return (self.op,) * (registers // 2 if self.kind == "pair" else registers)
 
     def apply(self, trace: Trace, names: Sequence[str]) -> list[str]:
-        """Run the level; raises Inexact or SpecError where it does not apply."""
+        """Run the level; the names of the new registers. Inexact or SpecError if it does not apply."""
         if self.kind == "map":
             return [self._issue(trace, self.op, [n]) for n in names]
         if self.kind == "split":
@@ -76,7 +76,7 @@ class Move:
 class Halves:
     """Every second lane of `narrow`, as a lane twice as wide: `keep` masks the low ones, `shift` brings the high.
 
-    Without `keep` the low ones stay below the high: whoever adds them up has to take those away.
+    Without `keep` the low ones stay below the high, and are taken away by whoever adds them up.
     """
 
     keep: str | None
@@ -86,7 +86,7 @@ class Halves:
 
     @property
     def wide(self) -> VecType:
-        """The type of what is made."""
+        """The type of the lanes it makes."""
         return VecType("u", 2 * self.narrow.bits, self.narrow.lanes // 2)
 
     def fits(self, trace: Trace, names: Sequence[str]) -> bool:
@@ -94,11 +94,11 @@ class Halves:
         return trace.registers[names[0]].type.bits == self.narrow.bits
 
     def ops(self, registers: int) -> tuple[str, ...]:
-        """The instructions the level takes."""
+        """The instructions that the level takes for so many `registers`."""
         return ((self.keep,) if self.keep else ()) * registers + (self.shift,) * registers
 
     def apply(self, trace: Trace, names: Sequence[str]) -> list[str]:
-        """Run the level; raises Inexact or SpecError where it does not apply."""
+        """Run the level; the names of the new registers. Inexact or SpecError if it does not apply."""
         out = []
         for name in names:
             low = self._low(trace, name, self.keep) if self.keep else name
@@ -151,7 +151,7 @@ def _parts(isa: Isa, move: Halves, given: Register) -> bool:
 
 
 def _meaning(isa: Isa, move: Move) -> Hashable:
-    """Signed and unsigned forms of one lane expression do the same."""
+    """The meaning of a move: signed and unsigned forms of one lane expression have the same."""
     instr = isa[move.op]
     types = tuple((t.bits, t.lanes) for t in (*(o.type for o in instr.operands), instr.out))
     return move.kind, move.fill, move.imm, move.high is None, instr.lane, types
@@ -184,7 +184,7 @@ def _fills(operands: int) -> list[tuple[Literal["map", "pair"], tuple[int | None
 
 
 def signature(trace: Trace, names: Sequence[str]) -> Signature:
-    """What each lane holds: nothing, or so many atoms of one column; Inexact for anything else."""
+    """The content of each lane: nothing, or so many atoms of one column; Inexact for anything else."""
     out: list[tuple[str, tuple[tuple[int, int] | None, ...]]] = []
     for name in names:
         register = trace.registers[name]
@@ -206,5 +206,5 @@ def _lane(x: object) -> tuple[int, int] | None:
 
 
 def atoms(sig: Signature) -> int:
-    """How many atoms a signature accounts for."""
+    """The number of atoms a signature accounts for."""
     return sum(lane[1] for _, lanes in sig for lane in lanes if lane)

@@ -51,13 +51,13 @@ class ReductionPlan:
 
     @property
     def cost(self) -> float:
-        """What the flushes cost one column block, in the metric."""
+        """The cost of the flushes of one column block, in the metric."""
         return self.per_flush * self.flushes
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What is reduced: `groups` registers of lanes `bits` wide, each in [least, most].
+    """The registers to reduce: `groups` of them, of lanes `bits` wide, each in [least, most].
 
     The instructions are those of `menu`, or any.
     """
@@ -69,6 +69,7 @@ class Counted:
     menu: tuple[str, ...] | None = None
 
     def allows(self, op: str) -> bool:
+        """Whether the form `op` is on the menu."""
         return self.menu is None or op.split(".", maxsplit=1)[0] in self.menu
 
 
@@ -87,7 +88,7 @@ def start(isa: Isa, given: Counted) -> tuple[Trace, list[str]]:
 
 @lru_cache
 def plan(isa: Isa, given: Counted, steps: int, metric: Metric) -> ReductionPlan:
-    """The cheapest plan when an accumulator's lane grows within `given`'s range, for `steps` steps."""
+    """The cheapest plan for `steps` steps, each of which adds to an accumulator's lane within the range of `given`."""
     if given.groups * isa.word.lanes // 8 % isa.tile.lanes:
         raise NoKernel(f"{isa.name}: {given.groups} registers do not fill the int32 tile")
     best: ReductionPlan | None = None
@@ -188,12 +189,12 @@ def _plans(
 
 
 def _flush_counts(steps: int) -> list[int]:
-    """1, 2, 3, ... as far as they give different flush periods."""
+    """The numbers of flushes 1, 2, 3, ... as far as they give different flush periods."""
     return sorted({-(-steps // period) for period in range(1, steps + 1)})
 
 
 def _accumulated(trace: Trace, names: Sequence[str], instr: Instr) -> list[Lanes] | None:
-    """What one step adds to each accumulator lane; None if `instr` does not accumulate."""
+    """The forms that one step adds to each accumulator lane; None if `instr` does not accumulate."""
     out = []
     try:
         for r, name in enumerate(names):
@@ -229,7 +230,7 @@ def cheapest_flush(
 ) -> Flush | None:
     """The cheapest way to take coef * sums from registers of type `target`: cost, levels, slot order, write-back.
 
-    Only what is cheaper than `ceiling` need be found.
+    None if none is cheaper than `ceiling`.
     """
     isa = trace.isa
     whole = atoms(signature(trace, names))
@@ -268,7 +269,7 @@ def after_loop(isa: Isa, added: Sequence[Lanes], kind: VecType, period: int) -> 
 
 
 def flush_trace(isa: Isa, plan: ReductionPlan, names: Sequence[str], constants: ConstantPool, first: int) -> Trace:
-    """A trace in which `names` hold what the plan's accumulators hold when they are flushed."""
+    """A trace in which `names` hold what the plan's accumulators hold at a flush."""
     trace, counted = start(isa, replace(plan.given, most=1, least=min(0, plan.given.least)))
     for level in plan.pre:
         counted = level.apply(trace, counted)
@@ -302,13 +303,13 @@ def _step(trace: Trace, names: Sequence[str], move: AnyMove, whole: int) -> tupl
 
 
 def _progress(after: Signature, before: Signature) -> bool:
-    """Sums were merged, or as many brought into fewer registers or wider lanes; a mere permutation is no level."""
+    """Whether sums were merged, or as many brought into fewer registers or wider lanes; a permutation does not count."""
     fewer, same = _held(after) < _held(before), _held(after) == _held(before)
     return fewer or (same and (len(after) < len(before) or _width(after) > _width(before)))
 
 
 def _held(sig: Signature) -> int:
-    """Lanes that hold something."""
+    """The number of lanes that hold something."""
     return sum(lane is not None for _, lanes in sig for lane in lanes)
 
 

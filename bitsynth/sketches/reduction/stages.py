@@ -32,7 +32,7 @@ from bitsynth.sketches.reduction.writeback import WriteBack, cheapest_write_back
 
 @dataclass(frozen=True)
 class WideningStage:
-    """What is done with accumulators filled by `trip_count` runs: moves, then a write-back into registers of `kind`.
+    """A stage for accumulators filled by `trip_count` runs: moves, then a write-back into registers of `kind`.
 
     Before that `unmix` takes every second accumulator's lanes, shifted up, from those of the one before.
     Lane i of the accumulator ends in lane order[i] of those, counted on through the registers.
@@ -48,7 +48,7 @@ class WideningStage:
 
     @property
     def registers(self) -> int:
-        """How many registers of `kind` one accumulator fills."""
+        """The number of registers of `kind` that one accumulator fills."""
         return len(self.order) // self.kind.lanes
 
 
@@ -56,7 +56,7 @@ class WideningStage:
 class WideningPath:
     """Stages from accumulators of type `start` to the tile, how often each is run, and what all cost.
 
-    Of as many passes as there are `shifts`, and one more: each shifts its sums left by so many bits for the next.
+    It serves one pass more than there are `shifts`: each shifts its sums left by so many bits for the next.
     """
 
     start: VecType
@@ -88,10 +88,10 @@ def cheapest(
     moving: float,
     shifts: tuple[int, ...] = (),
 ) -> WideningPath:
-    """The cheaper path when a step adds up to `increment` to a lane; NoKernel if there is none.
+    """The cheaper path if a step adds up to `increment` to a lane; NoKernel if there is none.
 
-    What is summed is taken `coef` times from the tile, of which a register costs `moving` to load and store.
-    With `shifts` passes share accumulators, the last of them what goes to the tile.
+    Sums are taken `coef` times from the tile, of which a register costs `moving` to load and store.
+    With `shifts` passes share accumulators, and the last of them adds to the tile.
     """
     found = (_path(isa, start, kinds, increment, steps, coef, metric, moving, shifts) for kinds in _kinds(isa, start))
     plain = [path for path in found if path]
@@ -141,7 +141,7 @@ def _path(
 
 
 def _held_after(shifts: Sequence[int]) -> int:
-    """How often shared accumulators hold what one pass adds, after the last."""
+    """The greatest multiple of one pass's sums that shared accumulators hold after the last pass."""
     held = 1
     for times in shifts:
         held = (held << times) + 1
@@ -149,7 +149,7 @@ def _held_after(shifts: Sequence[int]) -> int:
 
 
 def _with_shifts(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | None:
-    """The path with what doubles shared accumulators; None where nothing does."""
+    """The path with the write-back that doubles shared accumulators; None if there is none."""
     kind = path.stages[0].kind
     found = _added(isa, kind, -1, metric)
     if found is None:
@@ -159,7 +159,7 @@ def _with_shifts(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath |
 
 
 def _added(isa: Isa, kind: VecType, coef: int, metric: Metric) -> tuple[float, WriteBack] | None:
-    """What takes `coef` times a register of `kind` from another, lane by lane, and its cost."""
+    """The write-back that takes `coef` times a register of `kind` from another, lane by lane, and its cost."""
     trace = Trace(isa, LinearDomain(1))
     trace.bind("acc", _filled(kind, 1))
     found = cheapest_write_back(trace, ["acc"], coef, metric, kind)
@@ -167,7 +167,7 @@ def _added(isa: Isa, kind: VecType, coef: int, metric: Metric) -> tuple[float, W
 
 
 def _mixed(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | None:
-    """The path with low lanes unmasked in its first stage; None where that does not part lanes, or is the last."""
+    """The path with low lanes unmasked in its first stage; None if that does not part lanes, or is the last."""
     first, *rest = path.stages
     match first.moves:
         case (Halves(keep=str(keep)) as parted,) if rest:
@@ -225,7 +225,7 @@ def nest(isa: Isa, path: WideningPath, step: Loop, constants: ConstantPool, numb
 def _shifted(
     isa: Isa, path: WideningPath, names: Sequence[str], times: int, constants: ConstantPool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Shared accumulators `names`, each doubled `times` times: program lines, and what they become."""
+    """Program lines that double the shared accumulators `names`, `times` times each, and the names they end in."""
     kind = path.stages[0].kind
     trace = Trace(isa, LinearDomain(1), constants=constants)
     for name in names:
@@ -240,7 +240,7 @@ def _shifted(
 def _take(
     isa: Isa, stage: WideningStage, have: VecType, names: Sequence[str], into: Sequence[str], constants: ConstantPool
 ) -> tuple[tuple[str, ...], list[str]]:
-    """One stage for all accumulators `names`: program lines, and what the registers `into` become."""
+    """Program lines of one stage for all accumulators `names`, and what the registers `into` become."""
     trace = Trace(isa, LinearDomain(1), constants=constants)
     for name in into:
         trace.bind(name, Register(stage.kind, tuple(variable((name, i), 0, 0) for i in range(stage.kind.lanes))))
@@ -258,7 +258,7 @@ def _take(
 
 
 def _unmixed(trace: Trace, stage: WideningStage, have: VecType, names: Sequence[str]) -> Sequence[str]:
-    """The accumulators, every second one's lanes taken from those of the one before where the stage does that."""
+    """The accumulators, with every second one's lanes taken from those of the one before if the stage does that."""
     if stage.unmix is None:
         return names
     high = names[1::2]

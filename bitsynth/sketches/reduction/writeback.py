@@ -22,9 +22,9 @@ _MOST_REGISTERS = 8
 
 @dataclass(frozen=True)
 class WriteBack:
-    """tile - coef * sum: an optional scaling instruction, then one that subtracts.
+    """The step tile - coef * sum: an optional scaling instruction, then one that subtracts.
 
-    A `fused` one multiplies. Where it adds up `parts` products of narrower lanes, it is run
+    A `fused` one multiplies. If it adds up `parts` products of narrower lanes, it is run
     once for each of them, the others times 0.
     """
 
@@ -61,7 +61,7 @@ def cheapest_write_back(
 
 
 def _cost(isa: Isa, option: WriteBack, registers: int, metric: Metric) -> float:
-    """What the write-back of `registers` sums costs."""
+    """The cost of the write-back of `registers` sums."""
     ops = [op for op in (option.scale, option.op, option.high) if op]
     return registers * option.parts * sum(metric(isa[op]) for op in ops)
 
@@ -94,19 +94,19 @@ def write_backs(isa: Isa, coef: int, kind: VecType) -> tuple[WriteBack, ...]:
 
 
 def _alike(a: VecType, b: VecType) -> bool:
-    """The same lanes, whatever their sign."""
+    """Whether both have the same lanes, whatever their sign."""
     return (a.bits, a.lanes) == (b.bits, b.lanes)
 
 
 def _scales(instr: Instr, coef: int) -> bool:
-    """True for a shift by a register-wide immediate or a product of lanes."""
+    """Whether it is a shift by a register-wide immediate or a product of lanes."""
     if instr.imm:
         return len(instr.operands) == 1 and coef & (coef - 1) == 0 and coef.bit_length() - 1 in instr.imms
     return len(instr.operands) == 2 and all(o.type == instr.out for o in instr.operands)
 
 
 def take_from_tile(trace: Trace, option: WriteBack, names: Sequence[str], coef: int, tile: Sequence[str]) -> list[str]:
-    """Run the write-back; returns the new tile registers."""
+    """Run the write-back; the names of the new tile registers."""
     out: list[str] = []
     free = iter(tile)
     for name in names:
@@ -121,7 +121,7 @@ def take_from_tile(trace: Trace, option: WriteBack, names: Sequence[str], coef: 
 
 
 def _factors(trace: Trace, option: WriteBack, op: str, part: int, coef: int) -> list[str]:
-    """The constant a fused write-back multiplies by: the coefficient where lanes are of `part`."""
+    """The constant that a fused write-back multiplies by: the coefficient in the lanes of `part`."""
     if not option.fused:
         return []
     kind = trace.isa[op].operands[-1].type
