@@ -1,1 +1,1 @@
-"""Functions of a compiled library are called: natively, or emulated where the host is another machine."""
+"""Calls of functions of a compiled library: natively, or emulated if the host is another machine."""

@@ -1,4 +1,4 @@
-"""What may be passed to a compiled function, and what comes back."""
+"""Arguments that may be passed to a compiled function, and its results."""
 
 from __future__ import annotations
 

@@ -31,14 +31,16 @@ class Image:
     symbols: dict[str, int] = field(default_factory=dict)
 
     def place(self, region: int) -> int:
-        """Where the numbered region of the address space starts; the library is in the first."""
+        """The start of the numbered region of the address space; the library is in the first."""
         return self.rules.region * region
 
     @property
     def base(self) -> int:
+        """The address of the library."""
         return self.place(1)
 
     def address(self, symbol: str) -> int:
+        """The address of `symbol`; ToolError if the library has none."""
         try:
             return self.symbols[symbol]
         except KeyError:
@@ -46,7 +48,7 @@ class Image:
 
 
 def read_image(path: Path, bits: int, rules: Emulator) -> Image:
-    """Read the shared library at `path`; ToolError if it needs what no emulator here has."""
+    """The shared library at `path`, as memory; ToolError if it needs what no emulator here has."""
     try:
         from elftools.common.exceptions import ELFError
         from elftools.elf.elffile import ELFFile

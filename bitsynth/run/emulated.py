@@ -1,4 +1,4 @@
-"""Runs a library on an emulated machine, with every array between unmapped pages."""
+"""Calls of a library on an emulated machine, with every array between unmapped pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CANARY = b"\xa5"
 
 
 class Fault(Exception):
-    """The emulated code did `what` at `address`."""
+    """A fault of the emulated code: it did `what` at `address`."""
 
     def __init__(self, what: str, address: int) -> None:
         super().__init__(what, address)
@@ -35,16 +35,16 @@ class Machine(Protocol):
     instructions: int | None
 
     def map(self, address: int, data: bytes | bytearray, access: str) -> None:
-        """Make memory out of `data`."""
+        """Map memory at `address` that holds `data`; `access` is made of r, w and x."""
 
     def unmap(self, address: int, size: int) -> None:
-        """Take memory away."""
+        """Unmap `size` bytes at `address`."""
 
     def read(self, address: int, size: int) -> bytes:
-        """The bytes at `address`."""
+        """The `size` bytes at `address`."""
 
     def call(self, function: int, words: Sequence[int]) -> int:
-        """Call `function`; the return register. Raises Fault."""
+        """Call `function` with `words`; the return register. Fault if it goes wrong."""
 
     def close(self) -> None:
         """Free the machine."""
@@ -81,7 +81,7 @@ class _Buffer:
 
 
 class EmulatedRunner:
-    """Calls functions of `image` on the machine that `make` gives."""
+    """A runner that calls functions of an image on the machine that `make` gives."""
 
     def __init__(self, image: Image, make: Callable[[], Machine], align: int) -> None:
         self._image, self._make, self._align = image, make, align
@@ -90,6 +90,7 @@ class EmulatedRunner:
         self.instructions: int | None = None
 
     def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
+        """Call `symbol` on the machine, as `Runner.call` says; ToolError for a fault or a write beside an array."""
         word = self._image.bits
         values = arguments.check(symbol, args, word)
         function = self._image.address(symbol)
@@ -109,9 +110,11 @@ class EmulatedRunner:
         return arguments.signed(result, bits or word)
 
     def bind(self, symbol: str, *args: object) -> Callable[[], int]:
+        """The call of `symbol` with these arguments, as `Runner.bind` says."""
         return lambda: self.call(symbol, *args, bits=32)
 
     def close(self) -> None:
+        """Free the machine; the next call makes another."""
         if self._machine is not None:
             self._machine.close()
             self._machine = None

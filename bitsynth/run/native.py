@@ -1,4 +1,4 @@
-"""Runs a library in this process."""
+"""Calls of a library in this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORD = sys.maxsize.bit_length() + 1
 
 
 class NativeRunner:
-    """Calls functions of a library this processor runs. Nothing guards its memory."""
+    """A runner of a library this processor runs. Nothing guards its memory."""
 
     def __init__(self, library: Path) -> None:
         self.description = f"natively on {features.arch()}"
@@ -33,12 +33,14 @@ class NativeRunner:
         self._address, self._function = cache(self._find), cache(self._cast)
 
     def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
+        """Call `symbol` in this process, as `Runner.call` says."""
         values = arguments.check(symbol, args, _WORD)
         function = self._function(symbol, len(values))
         words = [v.ctypes.data if isinstance(v, np.ndarray) else v for v in values]
         return arguments.signed(int(function(*words)), bits or _WORD)
 
     def bind(self, symbol: str, *args: object) -> Callable[[], int]:
+        """The call of `symbol` with these arguments, as `Runner.bind` says."""
         values = arguments.check(symbol, args, _WORD)
         function = self._function(symbol, len(values))
         words = [v.ctypes.data if isinstance(v, np.ndarray) else v for v in values]

@@ -29,7 +29,7 @@ _MOST_WORDS = 1 << 16
 
 
 def find(qemu: Qemu) -> str | None:
-    """The path of qemu's user-mode emulator, None where there is none."""
+    """The path of qemu's user-mode emulator, None if there is none."""
     return next((path for p in qemu.programs if (path := shutil.which(p))), None)
 
 
@@ -48,7 +48,7 @@ def start(isa: Isa, qemu: Qemu, flags: Sequence[str], options: Sequence[str] = (
 
 
 class QemuMachine:
-    """The other end of `support/driver.c`."""
+    """A machine in a process of qemu-user: the other end of `support/driver.c`."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.instructions: int | None = None
@@ -61,16 +61,20 @@ class QemuMachine:
         self._receive(1)
 
     def map(self, address: int, data: bytes | bytearray, access: str) -> None:
+        """Map memory at `address` that holds `data`; `access` is made of r, w and x."""
         self._send(_MAP, address, len(data), sum(_PROT[c] for c in access), data=data)
 
     def unmap(self, address: int, size: int) -> None:
+        """Unmap `size` bytes at `address`."""
         self._send(_UNMAP, address, size)
 
     def read(self, address: int, size: int) -> bytes:
+        """The `size` bytes at `address`."""
         self._send(_READ, address, size)
         return self._receive(size)
 
     def call(self, function: int, words: Sequence[int]) -> int:
+        """Call `function` with `words`; the return register. Fault if it ends by a signal."""
         self._send(_CALL, function, *words)
         signal, value = struct.unpack("<QQ", self._receive(16))
         if signal == 255:

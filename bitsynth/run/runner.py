@@ -1,4 +1,4 @@
-"""Calling functions of a compiled library, wherever its code can run."""
+"""Calls of functions of a compiled library, wherever its code can run."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class Runner(Protocol):
-    """Calls functions of one library."""
+    """A runner: it calls functions of one library."""
 
     @property
     def description(self) -> str:
-        """Where the code runs, in words."""
+        """The place where the code runs, in words."""
 
     @property
     def instructions(self) -> int | None:
-        """Instructions the last call executed, where they are counted."""
+        """The number of instructions the last call executed, None if they are not counted."""
 
     def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
         """Call `symbol` with at most 8 integers, numpy arrays and None (a null pointer).
@@ -38,7 +38,7 @@ class Runner(Protocol):
         """
 
     def bind(self, symbol: str, *args: object) -> Callable[[], int]:
-        """The call of `symbol` with these arguments, checked once; what the arrays hold is read at each call.
+        """The call of `symbol` with these arguments, checked once; the arrays are read at each call.
 
         Its result is a status: an int.
         """

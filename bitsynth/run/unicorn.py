@@ -1,4 +1,4 @@
-"""A machine inside this process."""
+"""A machine of unicorn, inside this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ACCESS = {19: "read", 20: "write", 21: "fetch", 22: "write", 23: "read", 24: "f
 
 
 class UnicornMachine:
-    """Unicorn; counts instructions if asked."""
+    """A machine of unicorn; it counts instructions if asked."""
 
     def __init__(self, image: Image, table: Unicorn, cpu: str, count: bool) -> None:
         try:
@@ -49,16 +49,20 @@ class UnicornMachine:
             self._uc.hook_add(unicorn.UC_HOOK_BLOCK if table.instruction_bytes else unicorn.UC_HOOK_CODE, self._on_code)
 
     def map(self, address: int, data: bytes | bytearray, access: str) -> None:
+        """Map memory at `address` that holds `data`; `access` is made of r, w and x."""
         self._uc.mem_map(address, len(data), sum(self._prot[c] for c in access))
         self._uc.mem_write(address, bytes(data))
 
     def unmap(self, address: int, size: int) -> None:
+        """Unmap `size` bytes at `address`."""
         self._uc.mem_unmap(address, size)
 
     def read(self, address: int, size: int) -> bytes:
+        """The `size` bytes at `address`."""
         return bytes(self._uc.mem_read(address, size))
 
     def call(self, function: int, words: Sequence[int]) -> int:
+        """Call `function` with `words`; the return register. Fault if it goes wrong."""
         self._pass(words)
         self._set(self._table.link, self._return)
         self._executed, self._fault = 0, None
@@ -72,7 +76,7 @@ class UnicornMachine:
         return self._get(self._table.arguments[0])
 
     def _pass(self, words: Sequence[int]) -> None:
-        """Put words where a function finds its arguments."""
+        """Put words into the registers and the stack as arguments."""
         registers = self._table.arguments
         for register, word in zip(registers, words, strict=False):
             self._set(register, word)
@@ -113,6 +117,7 @@ class UnicornMachine:
         return self._fault or Fault(f"did what unicorn calls {error}", at)
 
     def close(self) -> None:
+        """End the thread that runs the machine."""
         self._worker.shutdown()
 
     def _on_code(self, _uc: Any, _address: int, size: int, _data: Any) -> None:

@@ -1,1 +1,1 @@
-"""What changes speed and never results: cost models, tiles, passes."""
+"""Choices that change speed and never results: cost models, tiles, passes."""

@@ -20,9 +20,9 @@ SUSTAINED = 0.85
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Per 128 multiply-accumulates, flushes amortised over K = 576, loads apart.
+    """The cost per 128 multiply-accumulates, flushes amortised over K = 576, loads apart.
 
-    `lower_bound` is the least a steady loop of the sketch takes, on record since it was solved. Where this
+    `lower_bound` is the least a steady loop of the sketch takes, on record since it was solved. If this
     kernel's takes no more, `minimal` names the sketch; else it is empty. `bitsynth verify` solves both again.
     """
 
@@ -35,7 +35,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[str]) -> int:
-    """Register copies: an instruction overwrites an operand although every candidate is still wanted."""
+    """The register copies: an instruction overwrites an operand although every candidate is still wanted."""
     wanted = set(kept)
     copies = 0
     for step in reversed(program):
@@ -48,7 +48,7 @@ def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[str]) -> int:
 
 
 def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str, float]:
-    """How often one row of the tile runs each instruction form over `depth` positions of K, loads apart.
+    """The runs of each instruction form by one row of the tile over `depth` positions of K, loads apart.
 
     What all rows share counts as a row's share of it.
     """
@@ -87,7 +87,7 @@ def row_program(loop: Pass) -> list[Step]:
 
 
 def held_for_rows(loop: Pass) -> set[str]:
-    """What the rows share: column inputs, and values of nothing else, that the row program reads."""
+    """Values that the rows share: column inputs, and values of nothing else, that the row program reads."""
     free = row_free(loop.step.steps)
     return {a for s in row_program(loop) for a in s.args if a[0] == "w" or a in free}
 
@@ -99,18 +99,18 @@ def kept_in_step(kernel: Kernel, loop: Pass) -> set[str]:
 
 
 def units(kernel: Kernel, depth: int = AMORTISED_K) -> float:
-    """How many times 128 multiply-accumulates a row of the tile is, over `depth` positions of K."""
+    """The times 128 multiply-accumulates that a row of the tile is, over `depth` positions of K."""
     return kernel.columns * depth / 128
 
 
 def ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
-    """Vector instructions, register copies and zeroing included, loads and stores not."""
+    """Vector instructions, with register copies and zeroing, without loads and stores."""
     counts = runs_per_row(isa, kernel)
     return sum(isa[op].instructions * times for op, times in counts.items()) / units(kernel)
 
 
 def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
-    """Vector instructions of the steady loop alone, register copies included."""
+    """Vector instructions of the steady loop alone, with register copies."""
     per_step = 0.0
     for p in kernel.passes:
         program = row_program(p)
@@ -160,18 +160,18 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED
 
 
 def bytes_per_128_mac(kernel: Kernel) -> float:
-    """Bytes of inputs a tile reads; passes share what is the same."""
+    """Bytes of inputs that a tile reads; passes share what is the same."""
     return round(128 * (kernel.row_bytes / kernel.columns + kernel.column_bytes / kernel.rows) / kernel.k_step, 6)
 
 
 def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
-    """The throughput bound: the busiest port class, or all vector instructions over all ports."""
+    """The throughput bound in cycles of `cpu`: the busiest port class, or all vector instructions over all ports."""
     everything, busy = _busy(isa, kernel, cpu, depth)
     return max(everything, *busy.values())
 
 
 def crowding_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
-    """Cycles of the busiest port class when instructions that any port takes fall on all alike.
+    """Cycles of the busiest port class if instructions that any port takes fall on all alike.
 
     Measured on Zen 5: beside an add that any port takes, lookups lose a seventh of their rate.
     """
@@ -192,21 +192,21 @@ def _busy(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> tuple
 
 
 def instructions(kernel: Kernel) -> int:
-    """Length of the programs for one row: steps, outer loops and flushes."""
+    """The length of the programs for one row: steps, outer loops and flushes."""
     return sum(len(program) for p in kernel.passes for program in p.programs)
 
 
 def figure(isa: Isa, kernel: Kernel, model: str) -> float:
-    """What the model minimizes: operations or cycles per 128 multiply-accumulates, or instructions."""
+    """The figure that the model minimizes: operations or cycles per 128 multiply-accumulates, or instructions."""
     if model == "length":
         return float(instructions(kernel))
     return ops_per_128_mac(isa, kernel) if model == "ops" else cycles_per_128_mac(isa, kernel, model)
 
 
 def price(isa: Isa, kernel: Kernel, model: str, *, in_layer: bool = False) -> tuple[float, ...]:
-    """Sort key under `model`: its figure to a hundredth; cycles that memory holds up the rest; loads; input bytes.
+    """The sort key under `model`: its figure to a hundredth; cycles that memory holds up the rest; loads; input bytes.
 
-    Where loads block, what they hold up is of the figure. Of two tiles that hold nothing up the
+    If loads block, what they hold up is part of the figure. Of two tiles that hold nothing up the
     one of fewer loads was the faster on Zen 5 and Emerald Rapids. A layer's K may not stay in the
     nearest cache, and the fewer bytes the more of it does: there they come first. The last word
     have more rows, and ports less crowded.

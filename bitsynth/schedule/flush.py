@@ -1,4 +1,4 @@
-"""How long a kernel's loops may run: as long as their effects can be shown exact."""
+"""Bounds of a kernel's loops: as long as their effects can be shown exact."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def max_trip_counts(isa: Isa, kernel: Kernel, chain: Sequence[Pass]) -> list[Pas
 
 
 def _maximize_inner(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[Pass, LoopSummary]:
-    """The pass with all loops but the outermost as long as those around take their sums, and what these are."""
+    """The pass with all loops but the outermost as long as those around take their sums, and the summary of these."""
     sums = LoopSummary.of_step(step_summary(isa, kernel, loop), number)
     for level in range(len(loop.loops) - 1):
 
@@ -43,7 +43,7 @@ def _maximize_inner(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[
 
 
 def _check_flush(isa: Isa, kernel: Kernel, chain: Sequence[tuple[Pass, LoopSummary]]) -> None:
-    """Refuted unless the outermost loops, and the flush, take all sums exactly: what runs of the loops inside add."""
+    """Refuted unless the outermost loops, and the flush, take exactly the sums of the loops inside."""
     carried: LoopSummary | None = None
     for loop, sums in chain:
         carried = pass_summary(isa, kernel, loop, sums, carried, level=max(0, len(loop.loops) - 2)).carried
@@ -68,7 +68,7 @@ def with_trip_count(loop: Pass, level: int, trip_count: int) -> Pass:
 
 
 def flushed(loop: Pass, steps: int) -> Pass:
-    """The pass flushed after at most `steps` steps, or after fewer where it already is."""
+    """The pass flushed after at most `steps` steps, or after fewer if it already is."""
     for level, nested in enumerate(loop.loops):
         trip_count = min(nested.trip_count, steps)
         loop, steps = with_trip_count(loop, level, trip_count), max(1, steps // trip_count)

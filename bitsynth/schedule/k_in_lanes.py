@@ -73,7 +73,7 @@ def maximize_flush_period(isa: Isa, kernel: Kernel) -> Kernel:
 
 
 def layouts(isa: Isa) -> Iterator[Layout]:
-    """Every counting instruction, with and without coefficients in its table."""
+    """The layouts of every counting instruction, with and without coefficients in its table."""
     for count in counts.find(isa):
         for groups in GROUPS:
             for weighted in (False, True) if count.table is not None else (False,):

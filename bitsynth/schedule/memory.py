@@ -13,7 +13,7 @@ from bitsynth.sketches.lanes.terms import adder
 
 
 def memory(isa: Isa, row_bytes: int) -> Memory:
-    """The data-moving forms of a kernel whose rows have inputs of `row_bytes`; NoKernel if one lacks."""
+    """The data-moving forms of a kernel whose rows have inputs of `row_bytes`; NoKernel if one is missing."""
     tile = isa.tile
     return Memory(
         load=repeats(isa, isa.word.lanes),

@@ -58,7 +58,7 @@ class Digit:
 
     @property
     def weight(self) -> int:
-        """The power of two its products count."""
+        """The power of two by which its products count."""
         return self.low + (self.plane or 0)
 
 
@@ -75,17 +75,18 @@ class TileShape:
 
     @property
     def terms(self) -> int:
-        """Terms a step takes for every column."""
+        """The number of terms a step takes for every column."""
         return self.unroll * self.per_byte
 
     @property
     def k_step(self) -> int:
+        """The number of positions of K a step covers."""
         return self.terms * self.term.positions
 
 
 @dataclass(frozen=True)
 class ScheduledKernel:
-    """The kernel chosen, and why nothing in the sketch is cheaper."""
+    """The kernel chosen, and the claims that nothing in the sketch is cheaper."""
 
     kernel: Kernel
     term: ProductTerm
@@ -148,7 +149,7 @@ def _holds(isa: Isa, term: ProductTerm, row_bits: int, column_bits: int) -> bool
 
 
 def _loop_cost(isa: Isa, term: ProductTerm, model: str) -> float:
-    """What 128 multiply-accumulates of one pass take at least: every instruction on all ports, or the busiest port."""
+    """The least 128 multiply-accumulates of a pass take: every instruction on all ports, or the busiest port class."""
     ops = [isa[op] for op in (*term.halves, *([term.add] * len(term.halves) if term.add else []))]
     least = float(sum(instr.instructions for instr in ops))
     if model in isa.table.cpu:
@@ -160,7 +161,7 @@ def _loop_cost(isa: Isa, term: ProductTerm, model: str) -> float:
 
 
 def _digits(term: ProductTerm, row_bits: int, column_bits: int) -> list[tuple[Digit, ...]]:
-    """How a product is cut into passes: lookups take a plane of the columns and a digit of the row each."""
+    """The ways to cut a product into passes: lookups take a plane of the columns and a digit of the row each."""
     if term.method != "lookup":
         return [(Digit(0, row_bits, None),)]
     out = []
@@ -173,7 +174,7 @@ def _digits(term: ProductTerm, row_bits: int, column_bits: int) -> list[tuple[Di
 
 
 def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel | None:
-    """One row of the candidate, without its table program; None where it has no way to the tile."""
+    """One row of the candidate, without its table program; None if it has no way to the tile."""
     constants: ConstantPool = {}
     metric = cost_models.metric(isa.name, model)
     bits = (spec.wgt.bits, spec.act.bits) if shape.swapped else (spec.act.bits, spec.wgt.bits)
@@ -218,7 +219,7 @@ def _row_bytes(term: ProductTerm) -> int:
 
 
 def _terms(spec: MatmulSpec, swapped: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of rows and columns: act * bipolar(wgt) = 2 * act * wgt - (2**w_bits - 1) * act on codes."""
+    """The terms of rows and columns: act * bipolar(wgt) = 2 * act * wgt - (2**w_bits - 1) * act on codes."""
     act = tuple(-((1 << spec.wgt.bits) - 1) * code for code in range(1 << spec.act.bits))
     wgt = (0,) * (1 << spec.wgt.bits)
     return (wgt, act) if swapped else (act, wgt)
@@ -229,7 +230,7 @@ PassChain = tuple[WideningPath, tuple[Digit, ...]]
 
 
 def _chains(isa: Isa, shape: TileShape, column_bits: int, metric: Metric, moving: float) -> list[PassChain]:
-    """Passes that share accumulators, as many at a time as is cheapest; NoKernel where sums have no way to the tile."""
+    """Passes that share accumulators, as many at a time as is cheapest; NoKernel if sums have no way to the tile."""
     steps = -(-cost.AMORTISED_K // shape.k_step)
 
     def chain(digits: tuple[Digit, ...]) -> PassChain:
@@ -290,7 +291,7 @@ def _slots(order: tuple[int, ...], accs: int) -> tuple[int, ...]:
 
 
 def _row_input(shape: TileShape, digit: Digit, bits: int, n: int) -> Input:
-    """What term `n` of the step multiplies: a code of every byte of the columns, or of all."""
+    """The input that term `n` of the step multiplies: a code of every byte of the columns, or of all."""
     term = shape.term
     if term.method == "lookup":
         mask = (1 << digit.bits) - 1
@@ -307,7 +308,7 @@ def _column_input(shape: TileShape, digit: Digit, bits: int, u: int) -> Planes:
 
 
 def _step(isa: Isa, shape: TileShape, parts: Sequence[Unpack], constants: ConstantPool) -> Loop:
-    """Every term of a step added to the accumulators of its columns."""
+    """The step: every term added to the accumulators of its columns."""
     term = shape.term
     halves = term.halves
     names = [f"acc{k}" for k in range(shape.registers * len(halves))]

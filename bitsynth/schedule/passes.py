@@ -1,4 +1,4 @@
-"""Put solved pieces together: blocks into passes, passes into a microkernel."""
+"""Assembly of solved pieces: blocks into passes, passes into a microkernel."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def terms(blocks: Sequence[PlacedBlock], weighted: bool) -> list[CountTerm]:
 
 
 def max_increment(blocks: Sequence[PlacedBlock], weighted: bool, most: int) -> int:
-    """The most one step adds to a lane of the fullest accumulator, by counts of `most` or less."""
+    """The most that one step adds to a lane of the fullest accumulator, by counts of `most` or less."""
     by_class: Counter[int] = Counter()
     for term in terms(blocks, weighted):
         by_class[term.coef] += term.weight * most
@@ -51,7 +51,7 @@ def full_table(table: int, bits: int, low: int, width: int) -> int:
 
 @dataclass
 class PassBuilder:
-    """Writes the step and flush programs of one pass."""
+    """A builder of the step and flush programs of one pass."""
 
     isa: Isa
     act_bits: int
@@ -115,7 +115,7 @@ class PassBuilder:
         return self.plan.pre[level - 1].apply(step, pair)[0]
 
     def _node(self, step: Trace, values: dict[tuple[int, int, int], str], block: int, g: int, node: int) -> str:
-        """A node's value. Gates are run in the order of the form, which tells what each may overwrite."""
+        """The register of a node. Gates are run in the order of the form, which tells what each may overwrite."""
         form = self.blocks[block].form
         for n, gate in enumerate(form.gates[: node + 1 - form.planes], form.planes):
             if (block, g, n) not in values:

@@ -1,4 +1,4 @@
-"""The first run of a loop without its accumulators: what a run does to zeros, cheaper."""
+"""Peeling of a loop's first run, which starts from zeros and is cheaper without accumulators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_STEPS = 256
 
 
 def peeled(isa: Isa, loop: Pass, rows: int) -> Pass:
-    """The pass with a first run of its own, where one is found and short enough."""
+    """The pass with a first run of its own, if one is found and short enough."""
     if len(loop.step.program) * rows > MOST_STEPS or (inner := _first(isa, loop.step)) is None:
         return loop
     return msgspec.structs.replace(loop, loops=(inner, *loop.loops[1:]))
@@ -53,7 +53,7 @@ def _first(isa: Isa, loop: Loop) -> Loop | None:
 
 @lru_cache
 def _without(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | None:
-    """What `op` makes where some operands are zero: another operand, by number among the rest, or a form of those."""
+    """The result of `op` if some operands are zero: another operand, by number among the rest, or a form of those."""
     instr = isa[op]
     lanes: list[list[Payload]] = [
         [0 if z else variable((k, i), 0, 1) for i in range(o.type.lanes)]

@@ -1,4 +1,4 @@
-"""How many registers a pass needs, and whether the register file holds them."""
+"""The registers that a pass needs, and whether the register file holds them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from bitsynth.schedule import cost
 
 
 def fits(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
-    """True when one step of all rows lives in registers.
+    """Whether one step of all rows lives in registers.
 
-    Columns' inputs are loaded where first used and, where there are more rows than one, held
+    Columns' inputs are loaded at their first use and, if there are more rows than one, held
     for the others, as compilers do.
     """
     program = [*cost.shared_program(loop), *cost.row_program(loop)]
@@ -26,7 +26,7 @@ def fits(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
 
 
 def live_registers(program: Sequence[Step], outputs: Sequence[str], always: set[str]) -> int:
-    """The most values alive at once; planes come alive where first used, accumulators before."""
+    """The most values alive at once; planes come alive at their first use, accumulators before."""
     last: dict[str, int] = {name: len(program) for name in outputs}
     first: dict[str, int] = {}
     for k, step in enumerate(program):

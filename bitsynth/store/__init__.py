@@ -1,1 +1,1 @@
-"""Proved kernels as text: entries, what makes one accepted, and the files they are kept in."""
+"""Proved kernels as text: entries, their acceptance, and the files they are kept in."""

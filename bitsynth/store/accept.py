@@ -1,4 +1,4 @@
-"""What becomes of an entry that anybody may have written: checked again, or refused."""
+"""Acceptance of an entry that anybody may have written: checked again, or refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def accept(entry: Entry) -> ProvedEntry:
 
 
 def accept_text(text: bytes) -> ProvedEntry:
-    """The same of an entry as JSON, such as a pickled kernel has."""
+    """The entry of JSON `text`, such as a pickled kernel has, accepted as by `accept`."""
     return accept(msgspec.json.decode(text, type=Entry))
 
 

@@ -1,4 +1,4 @@
-"""What is kept of a solved kernel: its program, why it is right, what it costs, and what else was tried.
+"""The record of a solved kernel: its program, its proof, its cost, and the methods tried besides.
 
 A `ProvedEntry` is made of a `Proved` kernel alone; an `Entry` is its text, which anyone may write.
 """
@@ -28,7 +28,7 @@ FORMAT = 4
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why the kernel is right for every input, and what is claimed of its cost.
+    """The reasons why the kernel is right for every input, and the claims on its cost.
 
     `lemmas` compose end to end and rest on `instructions`, the proof obligations, one Z3 lemma a use of an
     instruction form; `minimality` lists what was shown of the sketch, by UNSAT or by enumeration.
@@ -66,19 +66,19 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def sealed_digest(self) -> str:
-        """The digest the other fields call for."""
+        """The digest that the other fields call for."""
         return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(self, digest=""))).hexdigest()
 
     @property
     def options(self) -> KernelOptions:
-        """What was asked for; SpecError where no such options exist."""
+        """The options asked for; SpecError if no such options exist."""
         return KernelOptions(self.asked or None, self.certificate.sketch, self.model, self.channels)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ProvedEntry:
-    """A proved kernel, and what was claimed of it when it was solved, as `options` asked; `entry` is its text.
+    """A proved kernel, and the claims made when it was solved, as `options` asked; `entry` is its text.
 
     Nothing is claimed of a kernel that is a form of another, `base`.
     """
@@ -134,7 +134,7 @@ class ProvedEntry:
         )
 
     def form(self, kernel: Kernel) -> ProvedEntry:
-        """The entry of another form of the kernel, derived once a process; SpecError where `Proved.form` refuses it."""
+        """The entry of another form of the kernel, derived once a process; SpecError if `Proved.form` refuses it."""
         return self if kernel == self.proved.kernel else _form(self, kernel)
 
     def __reduce__(self) -> tuple[Callable[..., ProvedEntry], tuple[Any, ...]]:
@@ -156,7 +156,7 @@ def _form_of_text(base: ProvedEntry, text: bytes) -> ProvedEntry:
 
 
 def require_proved(found: object) -> ProvedEntry:
-    """What was given, where that is proved; SpecError otherwise."""
+    """What was `found`, if it is a proved entry; SpecError otherwise."""
     if not isinstance(found, ProvedEntry):
         raise SpecError(f"a kernel is made of what is proved, as `get_kernel` gives, not of {type(found).__name__}")
     return found

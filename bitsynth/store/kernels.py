@@ -26,14 +26,14 @@ from bitsynth.store.entry import FORMAT, Entry, ProvedEntry, require_proved
 
 
 def user_folder() -> Path:
-    """BITSYNTH_CACHE, else the platform's cache folder."""
+    """The user's folder of kernels: BITSYNTH_CACHE, else one in the platform's cache folder."""
     if chosen := os.environ.get("BITSYNTH_CACHE"):
         return Path(chosen)
     return paths.user_cache() / "kernels"
 
 
 def folders() -> list[Path]:
-    """Where kernels are looked for: the user's first."""
+    """The folders of kernels, the user's first."""
     return [user_folder(), paths.shipped_kernels()]
 
 
@@ -66,7 +66,7 @@ def every() -> Iterator[Path]:
 
 
 def place(path: Path) -> tuple[Path, Path]:
-    """The folder of kernels that a cached file is in, and where in it, its ending left out."""
+    """The folder of kernels that a cached file is in, and its place there, without its ending."""
     folder = next(folder for folder in folders() if path.is_relative_to(folder))
     return folder, path.relative_to(folder).with_suffix("")
 
@@ -83,7 +83,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def read_entry(path: Path) -> Entry:
-    """Decode a file and check its seal; SpecError says what is wrong and what to do."""
+    """The entry in the file `path`, its seal checked; SpecError says what is wrong and what to do."""
     try:
         entry = msgspec.json.decode(read_file(path), type=Entry)
     except OSError as error:
@@ -114,7 +114,7 @@ def load_entry(path: Path) -> ProvedEntry:
 
 
 def _because(kernel: Kernel, why: BitsynthError) -> str:
-    """Why the checker refuses a kernel, with an input it is wrong on where one is found."""
+    """The reason why the checker refuses a kernel, with an input it is wrong on if one is found."""
     if not isinstance(why, Refuted):
         return str(why)
     from bitsynth.proof import counterexample
@@ -123,7 +123,7 @@ def _because(kernel: Kernel, why: BitsynthError) -> str:
 
 
 def store(found: ProvedEntry) -> Path:
-    """Write what was solved to the user's folder, in one step: readers see the old file or the new one.
+    """Write the entry to the user's folder, in one step: readers see the old file or the new one.
 
     Files of the same widths with another tile go: one process at a time, or two would remove each other's.
     """

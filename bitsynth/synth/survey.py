@@ -1,4 +1,4 @@
-"""What every pair of widths would cost on a processor: the best kernel of each method, beside int8 and fp32.
+"""The cost of every pair of widths on a processor: the best kernel of each method, beside int8 and fp32.
 
 Kernels are planned and priced by the cost model; nothing is proved, and nothing is kept.
 """
@@ -45,13 +45,13 @@ class PeakBaseline:
 
     @property
     def cycles(self) -> float:
-        """Per 128 multiply-accumulates."""
+        """Cycles per 128 multiply-accumulates."""
         return MACS / self.peak
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cheapest kernel of one method: cycles per 128 multiply-accumulates, or None and why there is none."""
+    """The cheapest kernel of one method: cycles per 128 multiply-accumulates, or None and the reason."""
 
     act_bits: int
     w_bits: int
@@ -72,17 +72,18 @@ class Cell:
 
     @property
     def best(self) -> Plan | None:
+        """The plan of fewest cycles, None if there is none."""
         return next((p for p in self.plans if p.cycles is not None), None)
 
     def times(self, baseline: PeakBaseline | None) -> float | None:
-        """How many times faster than the baseline the best kernel is, where both are known."""
+        """The speed of the best kernel relative to the baseline's; None if either is unknown."""
         best = self.best
         return baseline.cycles / best.cycles if baseline and best and best.cycles else None
 
 
 @dataclass(frozen=True)
 class Map:
-    """The cells of an instruction set on one of its processors, and what they are compared with."""
+    """The cells of an instruction set on one of its processors, and the baselines beside them."""
 
     isa: str
     cpu: str
@@ -91,7 +92,7 @@ class Map:
     cells: tuple[Cell, ...]
 
     def winner(self, cell: Cell) -> tuple[str, float] | None:
-        """The fastest way and its cycles: a method, or int8 where that is faster; None where neither is known."""
+        """The fastest way and its cycles: a method, or int8 if that is faster; None if neither is known."""
         times = cell.times(self.int8)
         if self.int8 and (times is None or times < 1):
             return INT8, self.int8.cycles
@@ -114,7 +115,8 @@ def survey(
 ) -> Map:
     """Plan a kernel of each method for every pair, by default for the set's first processor, on all cores.
 
-    One worker works in this process. Raises SpecError for a set, a processor or bits that do not exist.
+    One worker works in this process. `progress` hears how many of all plans are done. SpecError for a set, a
+    processor or bits that do not exist.
     """
     isa = load(isa_name)
     cpu = cpu or next(iter(isa.table.cpu))
@@ -167,7 +169,7 @@ def _planned(jobs: Sequence[_Job], workers: int) -> Iterator[Plan]:
 
 @contextmanager
 def _unheard() -> Iterator[None]:
-    """Interrupts wait until the end of the block, whatever thread gets them; processes started in it never hear any."""
+    """Hold back interrupts until the end of the block, whatever thread gets them; processes started in it hear none."""
     if not _alarms():
         yield
         return
@@ -190,7 +192,7 @@ def _alarms() -> bool:
 
 
 def _serve_parent() -> None:
-    """Interrupts are for the process that started this one, also where they cannot be held back; its end is ours."""
+    """Leave interrupts to the process that started this one, also if they cannot be held back, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -222,7 +224,7 @@ def _plan(job: _Job) -> Plan:
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """TimeoutError after so many seconds, where there are alarms. They go off as interrupts, which stop a solver too.
+    """TimeoutError after so many seconds, if there are alarms. They go off as interrupts, which stop a solver too.
 
     An interrupt in a finalizer is lost, so the alarm goes off again each second; ctypes makes another exception of one.
     """

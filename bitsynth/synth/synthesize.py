@@ -1,4 +1,4 @@
-"""The line: spec -> sketches -> program -> proof, and what was found along the way."""
+"""The line: spec -> sketches -> program -> proof, and a report of its stages."""
 
 from __future__ import annotations
 
@@ -44,10 +44,12 @@ class Synthesis:
 
     @property
     def entry(self) -> Entry:
+        """The text of the kernel."""
         return self.sealed.entry
 
     @property
     def seconds(self) -> float:
+        """The seconds that all stages took."""
         return sum(s.seconds for s in self.stages)
 
 
@@ -71,7 +73,8 @@ def synthesize(
 ) -> Synthesis:
     """The cheapest kernel for `spec`'s widths among the methods of `options`, proved for every input.
 
-    Raises NoKernel where the sketches are empty, Undecided where the budget is spent.
+    `rlimit` is the solver's budget in resource units; `progress` hears what is done. NoKernel if the sketches are
+    empty, Undecided if the budget is spent.
     """
     if rlimit < 1:
         raise SpecError(f"the budget must be at least 1 resource unit, not {rlimit}")
@@ -88,7 +91,7 @@ def synthesize(
 
 
 def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progress = lambda what: None) -> Synthesis:
-    """The entry's sketches solved from scratch; Refuted where they do not give what the entry claims."""
+    """The entry's sketches solved from scratch; Refuted if they do not give what the entry claims."""
     forget()
     found = synthesize(core_spec(entry.kernel), entry.options, rlimit=rlimit, progress=progress)
     again, isa = found.entry, load(entry.kernel.isa)
@@ -110,9 +113,9 @@ def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progre
 def candidates(
     isa: Isa, spec: MatmulSpec, options: KernelOptions, budget: Budget, progress: Progress = lambda what: None
 ) -> tuple[list[MethodResult], tuple[RunnerUp, ...]]:
-    """A kernel of every method that has one, cheapest first, and what became of the other methods.
+    """A kernel of every method that has one, cheapest first, and the outcome of the other methods.
 
-    Raises NoKernel, saying why for each method, where there is none.
+    NoKernel, with the reason of each method, if there is none.
     """
     found: list[MethodResult] = []
     lacking: list[RunnerUp] = []
@@ -130,9 +133,9 @@ def candidates(
 
 
 def _across_methods(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
-    """Sort key of kernels of different methods: the figure to a tenth, rounded up, then what they read.
+    """The sort key of kernels of different methods: the figure to a tenth, rounded up, then the bytes they read.
 
-    `bitsynth synth` says so where a runner-up has the lower figure.
+    `bitsynth synth` says so if a runner-up has the lower figure.
 
     Models leave loads out. The one case this decides is A1W1 of AVX-512, where the popcount
     kernel is measured to be as fast as the lookup one or faster.
@@ -196,6 +199,7 @@ class _Clock:
         self.last = time.perf_counter()
 
     def stage(self, name: str, found: str, verdict: str) -> SynthesisStage:
+        """The stage that ended now: its name, the result and the verdict."""
         before, self.last = self.last, time.perf_counter()
         return SynthesisStage(name, found, verdict, self.last - before)
 

@@ -1,4 +1,4 @@
-"""Generated C becomes a shared library: the compilers there are, and a cache of what they made."""
+"""The way from generated C to a shared library: the compilers there are, and a cache of what they made."""
 
 from bitsynth.toolchain.cache import cache_folder
 from bitsynth.toolchain.compiler import Compiler, compilers

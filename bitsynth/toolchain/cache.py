@@ -1,4 +1,4 @@
-"""Where compiled code is kept, and who may have written it.
+"""The folder of compiled code, and who may have written it.
 
 Code is loaded into this process from there, as whoever runs it. So every folder on the way belongs to the user
 or to root, and nobody else may write in it, but for those above, like /tmp, where each may only remove their own.
@@ -16,13 +16,13 @@ from bitsynth import paths
 
 
 def cache_folder() -> Path:
-    """Where compiled libraries are kept: BITSYNTH_BUILD_CACHE, or the user's cache."""
+    """The folder of compiled libraries: BITSYNTH_BUILD_CACHE, or one in the user's cache."""
     given = os.environ.get("BITSYNTH_BUILD_CACHE")
     return Path(given).absolute() if given else paths.user_cache() / "build"
 
 
 def trusted(folder: Path, *, make: bool = True) -> Path:
-    """`folder` without links, made if it is not there; PermissionError where others could change what is in it."""
+    """`folder` without links, made if it is not there; PermissionError if others could change what is in it."""
     path = Path(os.path.realpath(folder))
     for place in (*reversed(path.parents), path):
         try:
@@ -37,9 +37,9 @@ def trusted(folder: Path, *, make: bool = True) -> Path:
 
 
 def require_own(place: Path, found: os.stat_result, *, sticky: bool = False) -> None:
-    """PermissionError where anybody but the user and root owns `place` or may write it.
+    """PermissionError if anybody but the user and root owns `place` or may write it.
 
-    If `sticky`, others may write a folder where each can only remove their own. Whoever owns `/` counts as root,
+    If `sticky`, others may write a folder in which each can only remove their own. Whoever owns `/` counts as root,
     who has another number in a user namespace.
     """
     if found.st_uid not in {os.geteuid(), 0, os.stat("/").st_uid}:

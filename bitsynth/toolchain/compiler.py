@@ -1,4 +1,4 @@
-"""Which C compilers there are for an instruction set, and how each is spoken to."""
+"""The C compilers for an instruction set, and the command line of each."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ class Compiler:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables it must run with: zig keeps its caches in ours, HOME may be read-only."""
+        """The variables it must run with: zig keeps its caches in ours, HOME may be read-only."""
         return _environment(self.family)
 
     @property
     def identity(self) -> str:
-        """What a cached library depends on."""
+        """The facts of the compiler that a cached library depends on."""
         return f"{shlex.join(self.command)} {self.version}"
 
     def flags(self, given: Sequence[str]) -> list[str]:
-        """`given` in this compiler's spelling."""
+        """The flags `given`, in this compiler's spelling."""
         if self.family != "zig":
             return list(given)
         rest = [f for f in given if not f.startswith("-march=")]
@@ -78,7 +78,7 @@ def preferred(isa: Isa) -> Compiler:
 
 
 def advice(isa: IsaTable) -> str:
-    """What to install in order to compile for `isa`."""
+    """Advice on what to install in order to compile for `isa`."""
     return (
         f"install {package(isa.arch)}, or `pip install 'bitsynth[emulator]'` for the compiler in ziglang, "
         f"or name a compiler in {_variable(isa.arch)}"
@@ -86,12 +86,12 @@ def advice(isa: IsaTable) -> str:
 
 
 def package(arch: str) -> str:
-    """What to install for a compiler for `arch`, in words."""
+    """The package of a compiler for `arch`, in words."""
     return "gcc or clang" if arch == features.arch() else f"Debian's {architecture.named(arch).package}"
 
 
 def problem(isa: Isa, compiler: Compiler) -> str:
-    """Why `compiler` does not build a small library for `isa`; empty if it does."""
+    """The reason why `compiler` does not build a small library for `isa`; empty if it does."""
     try:
         probe(isa, compiler)
     except ToolError as error:

@@ -46,14 +46,14 @@ def compile_for(
     shared: bool = True,
     compiler: Compiler | None = None,
 ) -> Path:
-    """Compile C files for `isa`; the path of the shared library, or of the executable.
+    """Compile C files for `isa`; the path of the shared library, or of the executable if not `shared`.
 
     `sources` maps file names to text: `.c` files are compiled, `.h` files can be
     included. `needs` is what the code uses of `isa`, the base alone if not given. `flags`
     go to the compiler and to the linker. The same sources, flags and compiler give the
     same path at once; a build that was interrupted leaves nothing, and what is damaged since,
     by the digest beside it, is compiled again. Nobody but the user and root can have written
-    what the path names, nor can write it until it is loaded (`folder.trusted`); where that
+    what the path names, nor can write it until it is loaded (`folder.trusted`); if that
     does not hold, or the cache cannot be written, ToolError says why.
     """
     for name in sources:
@@ -123,7 +123,7 @@ def _locked(folder: Path, key: str) -> Iterator[None]:
 
 
 def _sweep(folder: Path, key: str) -> None:
-    """Remove what killed compilations left: parts under locks that are free, or under that of `key`, which is ours."""
+    """Remove parts that killed compilations left, under locks that are free or under that of `key`, which is ours."""
     for part in folder.glob(_PARTS):
         ours = part.name[:2] == key[:2]
         with suppress(OSError, SpecError), nullcontext() if ours else file_lock(_lock(folder, part.name)).acquire(0):
@@ -172,7 +172,7 @@ def _run_compiler(
 
 
 def _make(output: Path, command: Sequence[str], env: Mapping[str, str]) -> None:
-    """Run a command that is to write `output`; OSError where the disk was full, ToolError for any other failure."""
+    """Run a command that is to write `output`; OSError if the disk was full, ToolError for any other failure."""
     try:
         tool.run(command, output.parent, env)
     except ToolError as error:

@@ -303,7 +303,7 @@ def _step(trace: Trace, names: Sequence[str], move: AnyMove, whole: int) -> tupl
 
 
 def _progress(after: Signature, before: Signature) -> bool:
-    """Whether sums were merged, or as many brought into fewer registers or wider lanes; a permutation does not count."""
+    """Whether sums were merged, or as many brought into fewer registers or wider lanes, and not merely permuted."""
     fewer, same = _held(after) < _held(before), _held(after) == _held(before)
     return fewer or (same and (len(after) < len(before) or _width(after) > _width(before)))
 
