@@ -19,7 +19,7 @@ from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.wellformed import MAX_UNROLL
-from bitsynth.schedule.cost import Cost
+from bitsynth.schedule.cost import KernelCost
 from bitsynth.schedule.flush import flushed
 from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand, plain_array
 from bitsynth.spec.options import KernelOptions
@@ -82,7 +82,7 @@ class MatmulKernel:
         return self.sealed.entry
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         return self.entry.cost
 
     @property

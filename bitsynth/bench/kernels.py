@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bitsynth.bench import timing
 from bitsynth.bench.cached import CachedKernels
-from bitsynth.bench.loops import Loop, baseline_loop, clock_loop, kernel_loop
+from bitsynth.bench.loops import TimedLoop, baseline_loop, clock_loop, kernel_loop
 from bitsynth.bench.statistics import Summary, rank_correlation
 from bitsynth.errors import BitsynthError, ToolError
 from bitsynth.host.placement import runs_natively
@@ -33,7 +33,7 @@ Unit = Literal["cycles", "instructions"]
 
 
 @dataclass(frozen=True)
-class Row:
+class KernelRow:
     """A kernel or a baseline, on operands of `operand_bytes` that are `k` deep: `macs` a call.
 
     `per_128_mac` is in the report's unit, `ratios` how many times less that is than each
@@ -57,7 +57,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Report:
+class KernelsReport:
     """One instruction set. `rank_correlation` is Spearman's, of a model with what was found.
 
     `left_out` says why a baseline is not there, `problems` why a kernel is not.
@@ -68,8 +68,8 @@ class Report:
     run: str
     compiler: str
     clock_ghz: Summary | None
-    baselines: tuple[Row, ...]
-    kernels: tuple[Row, ...]
+    baselines: tuple[KernelRow, ...]
+    kernels: tuple[KernelRow, ...]
     rank_correlation: Mapping[str, float | None]
     left_out: Mapping[str, str]
     problems: tuple[BitsynthError, ...]
@@ -79,7 +79,7 @@ class Report:
 class _Job:
     """A loop, and what its row says beside what is measured."""
 
-    loop: Loop
+    loop: TimedLoop
     what: str
     tile: str
     act_bits: int | None = None
@@ -97,7 +97,7 @@ class _Result:
     clock_ghz: Summary | None = None
 
 
-def measure(found: CachedKernels, rounds: int, progress: Progress) -> Report:
+def measure(found: CachedKernels, rounds: int, progress: Progress) -> KernelsReport:
     """Time the kernels where this processor runs the set, else count their instructions.
 
     Raises ToolError where they can be neither timed nor counted, or not compiled.
@@ -115,7 +115,7 @@ def measure(found: CachedKernels, rounds: int, progress: Progress) -> Report:
     rows = _rows([*baselines, *mine], len(baselines), result)
     kernels = tuple(rows[len(baselines) :])
     models = [m for m in isa.table.cpu if all(m in r.model for r in kernels)] if timed else [COUNT_MODEL]
-    return Report(
+    return KernelsReport(
         isa.name,
         "cycles" if timed else "instructions",
         run,
@@ -129,7 +129,7 @@ def measure(found: CachedKernels, rounds: int, progress: Progress) -> Report:
     )
 
 
-def _ranked(rows: Sequence[Row], model: str) -> float | None:
+def _ranked(rows: Sequence[KernelRow], model: str) -> float | None:
     """How well the model ranks the rows; a processor without a kernel's instructions has no cycles for it."""
     return rank_correlation([r.model[model] for r in rows], [r.per_128_mac.median for r in rows])
 
@@ -161,7 +161,7 @@ def _kernels(found: CachedKernels, count: bool, progress: Progress) -> tuple[lis
     return jobs, problems
 
 
-def _kernel_job(kernel: MatmulKernel, variant: str, loop: Loop) -> _Job:
+def _kernel_job(kernel: MatmulKernel, variant: str, loop: TimedLoop) -> _Job:
     name, cost = KernelName.parse(kernel.name), kernel.cost
     what = f"{kernel.entry.method}, {variant}" if variant else kernel.entry.method
     tile = f"{name.rows}x{name.columns}x{name.k_step}"
@@ -169,12 +169,12 @@ def _kernel_job(kernel: MatmulKernel, variant: str, loop: Loop) -> _Job:
     return _Job(loop, what, tile, name.spec.act.bits, name.spec.wgt.bits, model)
 
 
-def _time(isa: Isa, loops: Sequence[Loop], rounds: int, progress: Progress) -> _Result:
+def _time(isa: Isa, loops: Sequence[TimedLoop], rounds: int, progress: Progress) -> _Result:
     samples = timing.interleaved(loops, clock_loop(isa), rounds, lambda n, of: progress("measuring, rounds", n, of))
     return _Result(samples.cycles, samples.nanoseconds, Summary.of(samples.clock))
 
 
-def _count(loops: Sequence[Loop], progress: Progress) -> _Result:
+def _count(loops: Sequence[TimedLoop], progress: Progress) -> _Result:
     counts = []
     for n, loop in enumerate(loops):
         progress("counting", n, len(loops))
@@ -183,13 +183,13 @@ def _count(loops: Sequence[Loop], progress: Progress) -> _Result:
     return _Result(np.array(counts, float))
 
 
-def _rows(jobs: Sequence[_Job], baselines: int, result: _Result) -> list[Row]:
+def _rows(jobs: Sequence[_Job], baselines: int, result: _Result) -> list[KernelRow]:
     """A row a job, each compared with the first `baselines` of them sample by sample."""
     macs = np.array([[job.loop.macs] for job in jobs])
     costs = result.per_call / macs * MACS
     speeds = None if result.nanoseconds is None else macs / result.nanoseconds
     return [
-        Row(
+        KernelRow(
             name=job.loop.name,
             what=job.what,
             act_bits=job.act_bits,

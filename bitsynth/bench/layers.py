@@ -32,7 +32,7 @@ class Against:
 
 
 @dataclass(frozen=True)
-class Row:
+class LayerRow:
     """One subject, `contender`, on one layer or their sum; `against` has the fastest baselines, for bitsynth alone."""
 
     contender: str
@@ -43,12 +43,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Report:
+class LayersReport:
     """All rows; what the packages of the baselines say of themselves, and why others are not here."""
 
     isa: str
     threads: int
-    rows: tuple[Row, ...]
+    rows: tuple[LayerRow, ...]
     about: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class Report:
     def contenders(self) -> list[str]:
         return list(dict.fromkeys(row.contender for row in self.rows))
 
-    def row(self, subject: str, layer: str) -> Row:
+    def row(self, subject: str, layer: str) -> LayerRow:
         """The row of one subject on one layer."""
         return next(r for r in self.rows if (r.contender, r.layer) == (subject, layer))
 
@@ -74,17 +74,17 @@ def against_baselines(
     rounds: int,
     repeats: int,
     progress: Progress,
-) -> Report:
+) -> LayersReport:
     """Measure `mine` against what `packages` have for `isa`; SpecError for a package that is not a baseline."""
     with ExitStack() as stack:
         found = start(stack, packages, isa, threads, layers, lambda said: progress(said, 0, rounds))
         shown = measure([*found.baselines, *mine], layers, rounds, repeats, progress)
-    return Report(isa, threads, shown, found.about, found.left_out)
+    return LayersReport(isa, threads, shown, found.about, found.left_out)
 
 
 def measure(
     subjects: Sequence[TimedSubject], layers: Sequence[str], rounds: int, repeats: int, progress: Progress
-) -> tuple[Row, ...]:
+) -> tuple[LayerRow, ...]:
     """Time every subject on every layer in each of `rounds` rounds, `repeats` calls in a row."""
     times = np.empty((len(subjects), len(layers), rounds))
     for n in range(rounds):
@@ -95,19 +95,19 @@ def measure(
     return rows(subjects, layers, times)
 
 
-def rows(subjects: Sequence[Subject], layers: Sequence[str], times: NDArray[Any]) -> tuple[Row, ...]:
+def rows(subjects: Sequence[Subject], layers: Sequence[str], times: NDArray[Any]) -> tuple[LayerRow, ...]:
     """A row a subject and layer, from nanoseconds by subject, layer and round; then the rows of the sum."""
     fastest = {kind: _fastest(subjects, kind, times) for kind in BASELINE_KINDS}
-    shown: list[Row] = []
+    shown: list[LayerRow] = []
     for i, subject in enumerate(subjects):
         baselines = {k: f for k, f in fastest.items() if f is not None} if subject.kind == "bitsynth" else {}
         for j, layer in enumerate(layers):
             against = {k: _against(subjects[f[j]].name, times[f[j], j], times[i, j]) for k, f in baselines.items()}
-            shown.append(Row(subject.name, subject.kind, layer, Summary.of(times[i, j]), against))
+            shown.append(LayerRow(subject.name, subject.kind, layer, Summary.of(times[i, j]), against))
         total = times[i].sum(0)
         sums = {k: times[f, range(len(layers))].sum(0) for k, f in baselines.items()}
         against = {k: _against("the fastest of each layer", s, total) for k, s in sums.items()}
-        shown.append(Row(subject.name, subject.kind, SUM, Summary.of(total), against))
+        shown.append(LayerRow(subject.name, subject.kind, SUM, Summary.of(total), against))
     return tuple(shown)
 
 

@@ -48,7 +48,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Loop:
+class TimedLoop:
     """A compiled function and its arguments: `macs` multiply-accumulates a call, `k` deep."""
 
     name: str
@@ -71,7 +71,7 @@ class Loop:
         return self.runner.instructions
 
 
-def kernel_loop(kernel: MatmulKernel, *, count: bool = False) -> Loop:
+def kernel_loop(kernel: MatmulKernel, *, count: bool = False) -> TimedLoop:
     """The microkernel of `kernel` on a tile of random codes."""
     tile = KernelName.parse(kernel.name)
     m, n = (tile.columns, tile.rows) if kernel.entry.kernel.swapped else (tile.rows, tile.columns)
@@ -94,7 +94,7 @@ def kernel_loop(kernel: MatmulKernel, *, count: bool = False) -> Loop:
     macs = tile.rows * tile.columns * k
     operands = (wgt, act) if kernel.entry.kernel.swapped else (act, wgt)
     arguments = (steps, *operands, *starts, sums, tile.columns)
-    return Loop(kernel.name, _TILE, arguments, k, macs, act_bytes + wgt_bytes, runner)
+    return TimedLoop(kernel.name, _TILE, arguments, k, macs, act_bytes + wgt_bytes, runner)
 
 
 def _one_tile(name: str) -> dict[str, str]:
@@ -113,7 +113,7 @@ void {_TILE}({_KERNEL})
     return {f"{_TILE}.h": header, f"{_TILE}.c": body}
 
 
-def baseline_loop(baseline: BaselineLoop, *, count: bool = False) -> Loop:
+def baseline_loop(baseline: BaselineLoop, *, count: bool = False) -> TimedLoop:
     """A baseline on a tile of random numbers; Refuted where its product is wrong."""
     table, symbol = baseline.table, baseline.table.function
     sources = {**baseline.files, **_repeat(symbol, _BASELINE[symbol], "baseline.h")}
@@ -125,7 +125,7 @@ def baseline_loop(baseline: BaselineLoop, *, count: bool = False) -> Loop:
     a = _random(0, 64, (steps, table.rows, table.k_step), act)
     w = _random(-64, 64, (steps, table.columns, table.k_step), wgt)
     c = aligned(table.rows * table.columns, out)
-    loop = Loop(
+    loop = TimedLoop(
         baseline.name,
         symbol,
         (steps, a, w, c),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bitsynth.bench.layers import Report, rows
+from bitsynth.bench.layers import LayersReport, rows
 from bitsynth.bench.low_bit import codes_of, layer_of
 from bitsynth.bench.resnet18 import LAYERS
 from bitsynth.bench.subject import Subject
@@ -21,7 +21,7 @@ def measure(
     names: Sequence[str],
     rounds: int,
     onnxruntime: bool,
-) -> tuple[Measured, Report | None]:
+) -> tuple[Measured, LayersReport | None]:
     """What the board answered, and a report of its times; None where an emulator ran it, which tells no time."""
     layers = [layer for layer in LAYERS if layer.name in names]
     work = [
@@ -33,7 +33,9 @@ def measure(
     return answer, None if answer.emulator else _report(answer, isa, widths, threads, [x.name for x in layers])
 
 
-def _report(answer: Measured, isa: str, widths: Sequence[tuple[int, int]], threads: int, names: list[str]) -> Report:
+def _report(
+    answer: Measured, isa: str, widths: Sequence[tuple[int, int]], threads: int, names: list[str]
+) -> LayersReport:
     """Baselines do not depend on widths: those beside the first are shown."""
     found = {x.name: x for x in answer.layers}
     first = f"A{widths[0][0]}W{widths[0][1]}"
@@ -47,4 +49,4 @@ def _report(answer: Measured, isa: str, widths: Sequence[tuple[int, int]], threa
     samples = min(len(t) for times in timed.values() for t in times)
     array = np.array([[t[:samples] for t in times] for times in timed.values()], float)
     about = {"board": {"before": str(answer.before), "after": str(answer.after)}}
-    return Report(isa, threads, rows(list(timed), names, array), about, answer.left_out)
+    return LayersReport(isa, threads, rows(list(timed), names, array), about, answer.left_out)

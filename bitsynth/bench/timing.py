@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.bench.loops import CLOCK_CYCLES, Loop
+from bitsynth.bench.loops import CLOCK_CYCLES, TimedLoop
 
 SAMPLE_NS = 4_000_000
 _WARM_SHARE = 8
@@ -37,7 +37,7 @@ class Samples:
         return product
 
 
-def interleaved(loops: Sequence[Loop], clock: Callable[[int], Any], rounds: int, progress: Progress) -> Samples:
+def interleaved(loops: Sequence[TimedLoop], clock: Callable[[int], Any], rounds: int, progress: Progress) -> Samples:
     """Measure every loop once in each of `rounds` rounds."""
     jobs = [clock, *(loop.repeat for loop in loops)]
     calls = [calibrate_calls(job) for job in jobs]

@@ -33,7 +33,7 @@ from bitsynth.store import kernels as store
 app = typer.Typer(invoke_without_command=True, help="Measure kernels and layers.")
 
 if TYPE_CHECKING:
-    from bitsynth.bench.layers import Report
+    from bitsynth.bench.layers import LayersReport
     from bitsynth.bench.setting import Basis
 
 _Widths = tuple[int, int]
@@ -148,7 +148,7 @@ class _Wanted:
     packages: list[str]
 
 
-def _here(wanted: _Wanted) -> tuple[list[Report], Basis]:
+def _here(wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
     """Measure against baselines on this machine, and show every report once it is there."""
     from bitsynth.cli import layers_report
     from bitsynth.host.placement import require_native
@@ -163,7 +163,7 @@ def _here(wanted: _Wanted) -> tuple[list[Report], Basis]:
     return reports, basis
 
 
-def _against_baselines(isa: str, wanted: _Wanted) -> Report:
+def _against_baselines(isa: str, wanted: _Wanted) -> LayersReport:
     from bitsynth.bench import low_bit
     from bitsynth.bench.layers import against_baselines
 
@@ -173,7 +173,7 @@ def _against_baselines(isa: str, wanted: _Wanted) -> Report:
         return against_baselines(isa, threads, mine, wanted.packages, names, wanted.rounds, _REPEATS, say)
 
 
-def _on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[Report], Basis]:
+def _on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
     """Measure on a board and show what it answers."""
     from bitsynth.bench import on_device
     from bitsynth.cli import layers_report

@@ -10,14 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.bench.cached import CachedKernels
-from bitsynth.bench.kernels import COUNT_MODEL, MACS, Report, Row
+from bitsynth.bench.kernels import COUNT_MODEL, MACS, KernelRow, KernelsReport
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output
 
-_Column = tuple[str, Callable[[Row], str]]
+_Column = tuple[str, Callable[[KernelRow], str]]
 
 
-def show(report: Report) -> None:
+def show(report: KernelsReport) -> None:
     """Print the baselines, the kernels by widths and then by cost, and how well the model ranks them."""
     kernels = sorted(report.kernels, key=lambda r: (r.act_bits, r.w_bits, r.per_128_mac.median))
     found, peaks = (_speed(), _peaks(report.baselines)) if report.clock_ghz else (_counts(), [])
@@ -42,13 +42,13 @@ def basis(chosen: Sequence[CachedKernels]) -> Basis:
     return Basis(digests([found.isa for found in chosen], {(spec.act.bits, spec.wgt.bits) for spec in specs}))
 
 
-def as_json(reports: Sequence[Report], basis: Basis) -> bytes:
+def as_json(reports: Sequence[KernelsReport], basis: Basis) -> bytes:
     """The setting, the kernels, and every figure of `reports`."""
     sets = [{**asdict(r), "problems": [str(p) for p in r.problems]} for r in reports]
     return figures.as_json(basis, [r.isa for r in reports], sets=sets)
 
 
-def _setting(report: Report) -> str:
+def _setting(report: KernelsReport) -> str:
     depths = sorted({r.k for r in report.kernels})
     k = f"K = {depths[0]}" if len(depths) == 1 else f"K = {depths[0]} to {depths[-1]}"
     if report.clock_ghz is None:
@@ -57,7 +57,7 @@ def _setting(report: Report) -> str:
     return f"{report.run}, {report.compiler}, {report.clock_ghz.median:.2f} GHz; one tile, {k}; medians of {samples}"
 
 
-def _table(first: _Column, rows: Sequence[Row], columns: Sequence[_Column], gap: int) -> Table:
+def _table(first: _Column, rows: Sequence[KernelRow], columns: Sequence[_Column], gap: int) -> Table:
     titles = [name for name, _ in columns]
     numbers = [t for t in titles if t != "what"]
     table = output.table(first[0], *titles, right=numbers, whole=[first[0]], gap=gap)
@@ -77,10 +77,10 @@ def _counts() -> list[_Column]:
     return [("a call", lambda r: f"{r.per_128_mac.median * r.macs / MACS:,.0f}")]
 
 
-def _peaks(rows: Sequence[Row]) -> list[_Column]:
+def _peaks(rows: Sequence[KernelRow]) -> list[_Column]:
     """Multiply-accumulates a cycle; of every CPU the peak, and the share of it that was reached."""
 
-    def peak(cpu: str, row: Row) -> str:
+    def peak(cpu: str, row: KernelRow) -> str:
         if cpu not in row.peak:
             return "-"
         return f"{row.peak[cpu]:g} ({MACS / row.per_128_mac.median / row.peak[cpu]:.0%})"
@@ -90,42 +90,42 @@ def _peaks(rows: Sequence[Row]) -> list[_Column]:
     return [reached, *((f"peak {cpu}", partial(peak, cpu)) for cpu in cpus)]
 
 
-def _ratios(report: Report) -> list[_Column]:
-    def ratio(name: str, row: Row) -> str:
+def _ratios(report: KernelsReport) -> list[_Column]:
+    def ratio(name: str, row: KernelRow) -> str:
         return f"{row.ratios[name].median:.2f}"
 
     return [(f"x {b.name.rpartition('_')[2]}", partial(ratio, b.name)) for b in report.baselines]
 
 
-def _models(report: Report) -> list[_Column]:
+def _models(report: KernelsReport) -> list[_Column]:
     """What 128 multiply-accumulates take, and what the models say they take."""
     names = dict.fromkeys([*report.rank_correlation, *report.kernels[0].model])
     shown = [n for n in names if n != COUNT_MODEL or n in report.rank_correlation]
     measured: _Column = ("cycles" if report.clock_ghz else "executed", lambda r: f"{r.per_128_mac.median:.2f}")
 
-    def modelled(name: str, row: Row) -> str:
+    def modelled(name: str, row: KernelRow) -> str:
         return f"{row.model[name]:.2f}" if name in row.model else "-"
 
     return [measured, *((n, partial(modelled, n)) for n in shown)]
 
 
-def _name(row: Row) -> str:
+def _name(row: KernelRow) -> str:
     return row.name
 
 
-def _widths(row: Row) -> str:
+def _widths(row: KernelRow) -> str:
     return f"A{row.act_bits}W{row.w_bits}"
 
 
-def _tile(row: Row) -> str:
+def _tile(row: KernelRow) -> str:
     return row.tile
 
 
-def _depth(row: Row) -> str:
+def _depth(row: KernelRow) -> str:
     return str(row.k)
 
 
-def _what(row: Row) -> str:
+def _what(row: KernelRow) -> str:
     return row.what
 
 

@@ -69,7 +69,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Report:
+class DoctorReport:
     """All findings, and a verdict an instruction set."""
 
     findings: tuple[Finding, ...]
@@ -81,7 +81,7 @@ class Report:
         return bool(self.verdicts) and all(v.run != "cannot" for v in self.verdicts)
 
 
-def examine() -> Report:
+def examine() -> DoctorReport:
     """Look for everything. Each verdict comes from compiling and running a probe."""
     sets = list(_isas())
     findings = [
@@ -94,7 +94,7 @@ def examine() -> Report:
         _folder("kernel cache", kernels.user_folder().absolute(), "keeps solved kernels", "BITSYNTH_CACHE"),
         _shipped(),
     ]
-    return Report(tuple(findings), tuple(isa if isinstance(isa, Verdict) else _verdict(isa) for isa in sets))
+    return DoctorReport(tuple(findings), tuple(isa if isinstance(isa, Verdict) else _verdict(isa) for isa in sets))
 
 
 def _isas() -> Iterator[Isa | Verdict]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output
-from bitsynth.synth.survey import INT8, MACS, Cell, Map, PeakBaseline, Plan
+from bitsynth.synth.survey import INT8, MACS, Cell, Map, PeakBaseline, PlannedKernel
 
 STYLES = {"popcount": "cyan", "lookup": "green", "multiply": "yellow", "dot": "magenta", INT8: "reverse"}
 ONE_LINE = 120
@@ -104,7 +104,7 @@ def _baseline(baseline: PeakBaseline | None) -> dict[str, Any] | None:
     return {**asdict(baseline), "cycles": baseline.cycles} if baseline else None
 
 
-def _plan(plan: Plan) -> dict[str, Any]:
+def _plan(plan: PlannedKernel) -> dict[str, Any]:
     return {"method": plan.method, "cycles": plan.cycles, "tile": plan.tile, "seconds": plan.seconds}
 
 

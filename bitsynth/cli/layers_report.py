@@ -11,7 +11,7 @@ from functools import partial
 from rich.table import Table
 from rich.text import Text
 
-from bitsynth.bench.layers import BASELINE_KINDS, SUM, Report, Row
+from bitsynth.bench.layers import BASELINE_KINDS, SUM, LayerRow, LayersReport
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output
 from bitsynth.layers.candidates import sets_of
@@ -19,7 +19,7 @@ from bitsynth.layers.candidates import sets_of
 _COLUMNS = ["isa", "threads", "contender", "kind", "layer", "median_ns", "low_ns", "high_ns", "samples"]
 
 
-def show(report: Report) -> None:
+def show(report: LayersReport) -> None:
     """Print the times of every subject, and how many times faster than baselines bitsynth is."""
     samples = output.count(report.rows[0].nanoseconds.samples, "sample")
     clock = "CPU time" if report.threads == 1 else "wall time"
@@ -39,12 +39,12 @@ def basis(isas: Iterable[str], widths: Collection[tuple[int, int]]) -> Basis:
     return Basis(digests({x for isa in isas for x in sets_of(isa)}, widths, layers=True))
 
 
-def as_json(reports: Sequence[Report], basis: Basis) -> bytes:
+def as_json(reports: Sequence[LayersReport], basis: Basis) -> bytes:
     """The setting, the kernels, and every figure of `reports`."""
     return figures.as_json(basis, [r.isa for r in reports], reports=[asdict(r) for r in reports])
 
 
-def as_csv(reports: Sequence[Report]) -> bytes:
+def as_csv(reports: Sequence[LayersReport]) -> bytes:
     """A line a subject and layer."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
@@ -53,7 +53,7 @@ def as_csv(reports: Sequence[Report]) -> bytes:
     return text.getvalue().encode()
 
 
-def _line(report: Report, row: Row) -> list[object]:
+def _line(report: LayersReport, row: LayerRow) -> list[object]:
     took = row.nanoseconds
     baselines = [row.against.get(kind) for kind in BASELINE_KINDS]
     against = [part for a in baselines for part in ((a.peer, a.times.median) if a else ("", ""))]
@@ -68,7 +68,7 @@ def _table(title: str, layers: Sequence[str], lines: Iterable[Sequence[str]], ga
     return table
 
 
-def _times(report: Report) -> list[list[str]]:
+def _times(report: LayersReport) -> list[list[str]]:
     return [
         [
             name,
@@ -79,12 +79,12 @@ def _times(report: Report) -> list[list[str]]:
     ]
 
 
-def _microseconds(row: Row) -> str:
+def _microseconds(row: LayerRow) -> str:
     median = row.nanoseconds.median / 1e3
     return f"{median:.1f}" if median < 100 else f"{median:.0f}"
 
 
-def _ratios(report: Report) -> list[list[str]]:
+def _ratios(report: LayersReport) -> list[list[str]]:
     return [
         [
             f"{name} x {kind}",

@@ -10,7 +10,7 @@ from rich.text import Text
 from bitsynth.cli import output
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
-from bitsynth.schedule.cost import Cost
+from bitsynth.schedule.cost import KernelCost
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.store.entry import Entry
 
@@ -18,7 +18,7 @@ _LABEL = 9
 
 
 @dataclass(frozen=True)
-class Line:
+class ReportLine:
     """A label and cells: in the columns of the lines around it, or where `free` on its own."""
 
     label: str
@@ -27,11 +27,13 @@ class Line:
     free: bool = False
 
 
-def kernel_line(entry: Entry, spec: MatmulSpec) -> Line:
+def kernel_line(entry: Entry, spec: MatmulSpec) -> ReportLine:
     """The kernel's name and price."""
     price = entry.cost
     cycles = ", ".join(f"{cpu} {x:.2f}" for cpu, x in price.cycles.items())
-    return Line("kernel", (str(KernelName.of(entry.kernel, spec)), price_text(entry), f"{cycles} cycles"), free=True)
+    return ReportLine(
+        "kernel", (str(KernelName.of(entry.kernel, spec)), price_text(entry), f"{cycles} cycles"), free=True
+    )
 
 
 def price_text(entry: Entry) -> str:
@@ -45,13 +47,13 @@ def price_text(entry: Entry) -> str:
 ON_RECORD = "claims are on record; `bitsynth verify` solves them again"
 
 
-def claim_line(price: Cost) -> Line:
+def claim_line(price: KernelCost) -> ReportLine:
     """What a file claims of the steady loop: in which sketch it takes the least, and how much any one takes."""
     claim = price.minimal or "best found"
-    return Line("claims", (claim, f"no steady loop takes less than {price.lower_bound:g} ops"), free=True)
+    return ReportLine("claims", (claim, f"no steady loop takes less than {price.lower_bound:g} ops"), free=True)
 
 
-def print_lines(*lines: Line) -> None:
+def print_lines(*lines: ReportLine) -> None:
     """Print `lines`, those that are not free in columns."""
     inner = [line for line in lines if not line.free]
     first = max((len(line.cells[0]) for line in inner), default=0)
@@ -61,7 +63,7 @@ def print_lines(*lines: Line) -> None:
         output.write(*(_free(line) if line.free else [_columns(line, first + gap, second + gap)]))
 
 
-def _columns(line: Line, first: int, second: int) -> Text:
+def _columns(line: ReportLine, first: int, second: int) -> Text:
     spent = "" if line.seconds is None else f"{line.seconds:5.1f} s"
     return Text.assemble(
         (f"{line.label:{_LABEL}}", "bold"),
@@ -71,7 +73,7 @@ def _columns(line: Line, first: int, second: int) -> Text:
     )
 
 
-def _free(line: Line) -> Sequence[Text]:
+def _free(line: ReportLine) -> Sequence[Text]:
     """The cells on one line, or one below the other where they do not fit."""
     if _LABEL + len("   ".join(line.cells)) <= output.width():
         cells: Sequence[str] = ("   ".join(line.cells),)

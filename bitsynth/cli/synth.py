@@ -25,7 +25,7 @@ from bitsynth.cli.options import (
     WBits,
     WeightEncoding,
 )
-from bitsynth.cli.report import ON_RECORD, Line, claim_line, kernel_line, print_lines
+from bitsynth.cli.report import ON_RECORD, ReportLine, claim_line, kernel_line, print_lines
 from bitsynth.errors import SpecError
 from bitsynth.files import write_texts
 from bitsynth.isa.load import load
@@ -41,7 +41,7 @@ class _Answer:
     """A kernel, how it was come by, and what is to be said of that."""
 
     sealed: ProvedEntry
-    lines: tuple[Line, ...]
+    lines: tuple[ReportLine, ...]
     seconds: float
     cached: bool
 
@@ -84,7 +84,7 @@ def synth(
         return
     wrote = f"{files[0].with_suffix('.c')}, .h, _features.c, _selftest.c"
     kept = "was cached" if answer.cached else "cached"
-    print_lines(*answer.lines, kernel_line(answer.entry, spec), Line("wrote", (wrote, kept), free=True))
+    print_lines(*answer.lines, kernel_line(answer.entry, spec), ReportLine("wrote", (wrote, kept), free=True))
 
 
 def _options(isa: str, method: str | None, cpu: str, sketch: str, model: str, channels: int) -> KernelOptions:
@@ -112,24 +112,26 @@ def _from_cache(spec: MatmulSpec, options: KernelOptions) -> _Answer | None:
     certificate = found.entry.certificate
     proof = f"{len(certificate.lemmas)} lemmas checked, {len(certificate.instructions)} on record"
     lines = (
-        Line("proof", (proof, f"K up to {spec.k_max:,}"), seconds),
+        ReportLine("proof", (proof, f"K up to {spec.k_max:,}"), seconds),
         *_runners_up(found.entry),
         claim_line(found.entry.cost),
-        Line("", (ON_RECORD,), free=True),
+        ReportLine("", (ON_RECORD,), free=True),
     )
     return _Answer(found, lines, seconds, cached=True)
 
 
-def _runners_up(entry: Entry) -> list[Line]:
+def _runners_up(entry: Entry) -> list[ReportLine]:
     """What the other methods would have cost, or why they have no kernel."""
     unit = {"ops": "ops per 128 MAC", "length": "instructions"}.get(entry.model, f"cycles on {entry.model}")
     priced = [f"{x.method} {x.cost:.2f} {unit}" for x in entry.runners_up if x.cost is not None]
     lacking = [x.method for x in entry.runners_up if x.cost is None]
-    out = [Line("method", (entry.method, f"next: {', '.join(priced)}" if priced else ""), free=True)]
+    out = [ReportLine("method", (entry.method, f"next: {', '.join(priced)}" if priced else ""), free=True)]
     if any(x.cost is not None and x.cost < _figure(entry) for x in entry.runners_up):
-        out.append(Line("", ("methods are compared to a tenth; of equals, the one that reads fewer bytes",), free=True))
+        out.append(
+            ReportLine("", ("methods are compared to a tenth; of equals, the one that reads fewer bytes",), free=True)
+        )
     if lacking:
-        out.append(Line("", (f"no kernel by {', '.join(lacking)}",), free=True))
+        out.append(ReportLine("", (f"no kernel by {', '.join(lacking)}",), free=True))
     return out
 
 
@@ -150,7 +152,7 @@ def _solve(spec: MatmulSpec, options: KernelOptions, rlimit: int | None) -> _Ans
         budget = {} if rlimit is None else {"rlimit": rlimit}
         found = line.synthesize(spec, options, progress=say, **budget)
     kernels.store(found.sealed)
-    lines = tuple(Line(s.name, (s.found, s.verdict), s.seconds) for s in found.stages)
+    lines = tuple(ReportLine(s.name, (s.found, s.verdict), s.seconds) for s in found.stages)
     return _Answer(found.sealed, (*lines, *_runners_up(found.entry)), found.seconds, cached=False)
 
 

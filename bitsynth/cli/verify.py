@@ -11,7 +11,7 @@ from typing import Any
 from bitsynth.cli import output
 from bitsynth.cli.locate import locate
 from bitsynth.cli.options import Json, KernelArgument, NoMinimality, NoZ3, Rlimit, Variant
-from bitsynth.cli.report import Line, print_lines
+from bitsynth.cli.report import ReportLine, print_lines
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.spec.matmul import MatmulSpec
@@ -42,10 +42,10 @@ def verify(
     if as_json:
         output.write_json(_facts(name, spec, found.entry, lines, discharged=not no_z3, solved_again=solve_again))
         return
-    print_lines(*lines, Line("checked" if no_z3 else "proved", (verdict,), free=True))
+    print_lines(*lines, ReportLine("checked" if no_z3 else "proved", (verdict,), free=True))
 
 
-def _composition(path: Path) -> tuple[list[Line], ProvedEntry]:
+def _composition(path: Path) -> tuple[list[ReportLine], ProvedEntry]:
     """The checker's lemmas by class."""
     start = time.perf_counter()
     found = kernels.load_entry(path)
@@ -55,18 +55,18 @@ def _composition(path: Path) -> tuple[list[Line], ProvedEntry]:
         kind, _, statement = lemma.partition(": ")
         classes["passes" if kind.startswith("pass ") else kind].append(statement)
     lines = [
-        Line(kind, (output.count(len(said), "lemma"), "checked"), None if n else spent)
+        ReportLine(kind, (output.count(len(said), "lemma"), "checked"), None if n else spent)
         for n, (kind, said) in enumerate(classes.items())
     ]
     return lines, found
 
 
-def _on_record(found: ProvedEntry) -> Line:
+def _on_record(found: ProvedEntry) -> ReportLine:
     lemmas = output.count(len(found.proved.obligations), "instruction lemma")
-    return Line("machine", (lemmas, "on record, not discharged"))
+    return ReportLine("machine", (lemmas, "on record, not discharged"))
 
 
-def _discharged(found: ProvedEntry, rlimit: int | None, say: Callable[[str], None]) -> Line:
+def _discharged(found: ProvedEntry, rlimit: int | None, say: Callable[[str], None]) -> ReportLine:
     lemmas = output.count(len(found.proved.obligations), "instruction lemma")
     say("starting the solver")
     start = time.perf_counter()
@@ -77,18 +77,20 @@ def _discharged(found: ProvedEntry, rlimit: int | None, say: Callable[[str], Non
     asked = discharge.discharge(
         load(found.entry.kernel.isa), found.proved.obligations, Budget(rlimit or DEFAULT_RLIMIT)
     )
-    return Line("machine", (lemmas, f"discharged by Z3, {output.count(asked, 'query')}"), time.perf_counter() - start)
+    return ReportLine(
+        "machine", (lemmas, f"discharged by Z3, {output.count(asked, 'query')}"), time.perf_counter() - start
+    )
 
 
 def _claims(entry: Entry) -> str:
     return f"{output.count(len(entry.certificate.minimality), 'claim')}, bound {entry.cost.lower_bound:g} ops"
 
 
-def _claims_on_record(entry: Entry) -> Line:
-    return Line("claims", (_claims(entry), "on record, not solved again"))
+def _claims_on_record(entry: Entry) -> ReportLine:
+    return ReportLine("claims", (_claims(entry), "on record, not solved again"))
 
 
-def _solved_again(entry: Entry, rlimit: int | None, say: Callable[[str], None]) -> Line:
+def _solved_again(entry: Entry, rlimit: int | None, say: Callable[[str], None]) -> ReportLine:
     """The sketches solved from scratch, which must give what the file claims."""
     start = time.perf_counter()
     from bitsynth.synth import synthesize
@@ -96,11 +98,11 @@ def _solved_again(entry: Entry, rlimit: int | None, say: Callable[[str], None]) 
     budget = {} if rlimit is None else {"rlimit": rlimit}
     found = synthesize.solved_again(entry, progress=say, **budget)
     same = "same kernel" if found.entry.kernel == entry.kernel else "another kernel of the same cost"
-    return Line("claims", (_claims(entry), f"solved again, {same}"), time.perf_counter() - start)
+    return ReportLine("claims", (_claims(entry), f"solved again, {same}"), time.perf_counter() - start)
 
 
 def _facts(
-    name: str, spec: MatmulSpec, entry: Entry, lines: list[Line], *, discharged: bool, solved_again: bool
+    name: str, spec: MatmulSpec, entry: Entry, lines: list[ReportLine], *, discharged: bool, solved_again: bool
 ) -> dict[str, Any]:
     return {
         "name": name,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth import toolchain
-from bitsynth.conformance.inputs import U64, Coverage, Trial
+from bitsynth.conformance.inputs import U64, Coverage, FormTrial
 from bitsynth.errors import Refuted
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa import architecture
@@ -147,7 +147,7 @@ def _record(lanes: U64, at: int) -> tuple[int, ...]:
 def _run_all(group: Compiled, runner: Runner) -> Iterator[Capture]:
     try:
         for k, (form, imm) in enumerate(group.jobs):
-            trial = Trial(form, imm)
+            trial = FormTrial(form, imm)
             for args in trial.batches():
                 yield Capture(form.name, imm, trial.coverage, args, _run(runner, k, form, args))
     finally:

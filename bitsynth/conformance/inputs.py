@@ -23,9 +23,9 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.types import VecType
 
 U64 = NDArray[np.uint64]
-Piece = tuple[int, int]
+OperandLane = tuple[int, int]
 """An operand's number and one of its lanes."""
-Group = tuple[Piece, ...]
+LaneGroup = tuple[OperandLane, ...]
 """Lanes of one width that take the values of a family in the same records, each from another start."""
 Fill = Callable[[np.random.Generator, int, tuple[int, ...]], U64]
 """Makes an array of numbers of so many bits, of such a shape."""
@@ -69,7 +69,7 @@ def _or(widths: Sequence[int]) -> str:
     return " or ".join(map(str, widths))
 
 
-class Trial:
+class FormTrial:
     """The inputs that a form with one immediate is tried on, the same ones every time."""
 
     def __init__(self, instr: Instr, imm: int) -> None:
@@ -117,23 +117,25 @@ class Trial:
             yield _pairs(self._types, one, other, rng)
 
 
-def reads(instr: Instr, imm: int) -> list[frozenset[Piece]]:
+def reads(instr: Instr, imm: int) -> list[frozenset[OperandLane]]:
     """The input lanes that each output lane depends on."""
     args = [[frozenset({(k, lane)}) for lane in range(o.type.lanes)] for k, o in enumerate(instr.operands)]
     return instr(ReadsDomain(), args, imm)
 
 
-def crosses_lanes(seen: Sequence[frozenset[Piece]]) -> bool:
+def crosses_lanes(seen: Sequence[frozenset[OperandLane]]) -> bool:
     """Whether an output lane sees an input lane of another number."""
     return any(lane != i for i, pieces in enumerate(seen) for _, lane in pieces)
 
 
-def exhaustive_places(types: Sequence[VecType], seen: Sequence[frozenset[Piece]]) -> dict[Piece, int] | None:
+def exhaustive_places(
+    types: Sequence[VecType], seen: Sequence[frozenset[OperandLane]]
+) -> dict[OperandLane, int] | None:
     """Where in a 16-bit counter each input lane lies, so that every output lane sees all its inputs.
 
     None where an output lane sees more than 16 bits, or the lanes cannot be placed.
     """
-    places: dict[Piece, int] = {}
+    places: dict[OperandLane, int] = {}
     for pieces in seen:
         free = (1 << _EXHAUSTIVE_BITS) - 1
         for piece in sorted(pieces, key=lambda p: (p not in places, p)):
@@ -147,7 +149,7 @@ def exhaustive_places(types: Sequence[VecType], seen: Sequence[frozenset[Piece]]
     return places
 
 
-def groups(types: tuple[VecType, ...], seen: tuple[frozenset[Piece], ...], cases: int) -> tuple[Group, ...]:
+def groups(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...], cases: int) -> tuple[LaneGroup, ...]:
     """The lanes that are swept together: as few as can be, all lanes of an operand where that is too much to try."""
     alone = apart(types, seen)
     if cases * _records(types, alone, seen) <= _MOST_RECORDS:
@@ -157,13 +159,13 @@ def groups(types: tuple[VecType, ...], seen: tuple[frozenset[Piece], ...], cases
 
 
 @lru_cache
-def apart(types: tuple[VecType, ...], seen: tuple[frozenset[Piece], ...]) -> tuple[Group, ...]:
+def apart(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...]) -> tuple[LaneGroup, ...]:
     """All lanes that are seen, in groups of one width no two of which an output lane sees."""
-    met: dict[Piece, set[Piece]] = {}
+    met: dict[OperandLane, set[OperandLane]] = {}
     for pieces in seen:
         for piece in pieces:
             met.setdefault(piece, set()).update(pieces)
-    found: list[list[Piece]] = []
+    found: list[list[OperandLane]] = []
     for piece, others in sorted(met.items()):
         width = types[piece[0]].bits
         fitting = (g for g in found if types[g[0][0]].bits == width and others.isdisjoint(g))
@@ -175,14 +177,14 @@ def apart(types: tuple[VecType, ...], seen: tuple[frozenset[Piece], ...]) -> tup
     return tuple(map(tuple, found))
 
 
-def meetings(found: Sequence[Group], seen: Sequence[frozenset[Piece]]) -> list[tuple[Group, Group]]:
+def meetings(found: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> list[tuple[LaneGroup, LaneGroup]]:
     """The pairs of groups that some output lane sees lanes of."""
     home = {piece: n for n, group in enumerate(found) for piece in group}
     pairs = {pair for pieces in set(seen) for pair in combinations(sorted({home[p] for p in pieces}), 2)}
     return [(found[x], found[y]) for x, y in sorted(pairs)]
 
 
-def _records(types: Sequence[VecType], found: Sequence[Group], seen: Sequence[frozenset[Piece]]) -> int:
+def _records(types: Sequence[VecType], found: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> int:
     """How many inputs the families of these groups are."""
     bits = {group: types[group[0][0]].bits for group in found}
     sweeps = sum(len(FILLS) * _swept_values(bits[g]) for g in found)
@@ -211,7 +213,7 @@ def _swept(bits: int, fill: Fill, rng: np.random.Generator) -> U64:
     return np.concatenate(parts)
 
 
-def _sweep(types: Sequence[VecType], group: Group, fill: Fill, rng: np.random.Generator) -> list[U64]:
+def _sweep(types: Sequence[VecType], group: LaneGroup, fill: Fill, rng: np.random.Generator) -> list[U64]:
     """The lanes of `group` take all values of their family, the others are as `fill` makes them."""
     values = _swept(types[group[0][0]].bits, fill, rng)
     out = [fill(rng, t.bits, (t.lanes, len(values))) for t in types]
@@ -220,7 +222,7 @@ def _sweep(types: Sequence[VecType], group: Group, fill: Fill, rng: np.random.Ge
     return out
 
 
-def _pairs(types: Sequence[VecType], one: Group, other: Group, rng: np.random.Generator) -> list[U64]:
+def _pairs(types: Sequence[VecType], one: LaneGroup, other: LaneGroup, rng: np.random.Generator) -> list[U64]:
     """Every lane of `one` meets every lane of `other` with all pairs of landmarks, the others are random."""
     x, y = (landmarks(types[group[0][0]].bits) for group in (one, other))
     row, column = np.divmod(np.arange(len(x) * len(y)), len(y))
@@ -231,7 +233,7 @@ def _pairs(types: Sequence[VecType], one: Group, other: Group, rng: np.random.Ge
     return out
 
 
-def _exhaustive(types: Sequence[VecType], places: dict[Piece, int]) -> list[U64]:
+def _exhaustive(types: Sequence[VecType], places: dict[OperandLane, int]) -> list[U64]:
     """All values of a counter as wide as the placed lanes."""
     bits = max((p + types[k].bits for (k, _), p in places.items()), default=1)
     counter = np.arange(1 << bits, dtype=np.uint64)

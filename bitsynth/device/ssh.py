@@ -14,7 +14,7 @@ from typing import IO
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.processes.child import Child, TooLate, TooMuch
-from bitsynth.processes.group import Group
+from bitsynth.processes.group import ProcessGroup
 
 CONFIG = "BITSYNTH_SSH_CONFIG"
 """The variable of the environment that names another configuration than the user's own, for `ssh -F`."""
@@ -59,7 +59,7 @@ class Ssh:
 
     host: str
     config: str = field(default_factory=lambda: os.environ.get(CONFIG, ""))
-    _children: Group = field(default_factory=Group, repr=False, compare=False)
+    _children: ProcessGroup = field(default_factory=ProcessGroup, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[^\s\-][^\s]*", self.host):

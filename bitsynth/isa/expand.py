@@ -15,7 +15,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa import architecture
 from bitsynth.isa import lane as lane_text
 from bitsynth.isa.bits import FUNCTIONS
-from bitsynth.isa.instr import Cost, Instr, Operand
+from bitsynth.isa.instr import Instr, InstrCost, Operand
 from bitsynth.isa.tables import ANY_PORT, InstrTable, IsaTable
 from bitsynth.isa.types import VecType
 
@@ -138,10 +138,10 @@ def _form(
     return instr
 
 
-def _costs(isa: IsaTable, entry: InstrTable, narrow: bool) -> dict[str, Cost]:
+def _costs(isa: IsaTable, entry: InstrTable, narrow: bool) -> dict[str, InstrCost]:
     """Costs by CPU; some CPUs start more instructions a cycle if all operands are `narrow`."""
     return {
-        cpu: Cost(c.lat, c.per_cycle * (isa.cpu[cpu].half_width_speedup if narrow else 1.0), c.port)
+        cpu: InstrCost(c.lat, c.per_cycle * (isa.cpu[cpu].half_width_speedup if narrow else 1.0), c.port)
         for cpu, c in entry.cost.items()
     }
 

@@ -19,7 +19,7 @@ _FAILURES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError
 
 
 @dataclass(frozen=True)
-class Cost:
+class InstrCost:
     """Latency in cycles, throughput per cycle, and the port class that limits it."""
 
     latency: float
@@ -54,7 +54,7 @@ class Instr:
     lane: str
     text: str
     mnemonics: tuple[str, ...]
-    cost: Mapping[str, Cost]
+    cost: Mapping[str, InstrCost]
     tied: tuple[str, ...]
     high: str | None
     store: bool

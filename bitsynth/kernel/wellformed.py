@@ -97,17 +97,17 @@ def needs(isa: Isa, *kernels: Kernel) -> Requirements:
     return isa.requirements(sorted(set().union(*(forms_used(isa, k) for k in kernels))))
 
 
-Facts = dict[str, bool]
+Conditions = dict[str, bool]
 
 
-def _require(facts: Iterator[Facts]) -> None:
+def _require(facts: Iterator[Conditions]) -> None:
     """SpecError for the first fact that does not hold; a later group is looked at only if the earlier ones hold."""
     for group in facts:
         if wrong := [fact for fact, holds in group.items() if not holds]:
             raise SpecError(f"malformed kernel: it lacks {', '.join(wrong)}")
 
 
-def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
+def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
     slots = len(kernel.slots)
     yield {
         "1 to 8 bits on both sides": 1 <= kernel.act_bits <= 8 and 1 <= kernel.w_bits <= 8,
@@ -132,7 +132,7 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
     }
 
 
-def _tables(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
+def _tables(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
     sides = [(kernel.row_bits, p.rows) for p in kernel.passes], [(kernel.column_bits, p.columns) for p in kernel.passes]
     inputs = [(bits, x) for side in sides for bits, given in side for x in given]
     planes = [(1 << bits, x) for bits, x in inputs if isinstance(x, Planes)]
@@ -159,7 +159,7 @@ def _tables(isa: Isa, kernel: Kernel) -> Iterator[Facts]:
     }
 
 
-def _chains(kernel: Kernel) -> Iterator[Facts]:
+def _chains(kernel: Kernel) -> Iterator[Conditions]:
     """Facts of passes that carry, about those they carry to."""
     yield {"a last pass that flushes to the tile": not kernel.passes[-1].carries}
     chains = [chain for chain in kernel.chains if len(chain) > 1]

@@ -9,7 +9,7 @@ from bitsynth.errors import ToolError
 from bitsynth.processes.child import Child
 
 
-class Group:
+class ProcessGroup:
     """Those that run now."""
 
     def __init__(self) -> None:

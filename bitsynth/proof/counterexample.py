@@ -131,10 +131,10 @@ def _at(kernel: Kernel, row: Codes, tile: Codes, column: int) -> Counterexample:
     return Counterexample(kernel.swapped, row, tile, column, int(got), int(want))
 
 
-Input = tuple[Codes, Codes]
+InputPair = tuple[Codes, Codes]
 
 
-def _short(kernel: Kernel) -> Iterator[Input]:
+def _short(kernel: Kernel) -> Iterator[InputPair]:
     """Pairs of (R, K) row codes and (K, C) column codes of a few steps, likely ones first."""
     k, rng = kernel.k_step, np.random.default_rng(_SEED)
     yield _everywhere(kernel, k)
@@ -148,7 +148,7 @@ def _short(kernel: Kernel) -> Iterator[Input]:
         yield _random(kernel, rng, 32, length, 8)
 
 
-def _long(kernel: Kernel) -> Iterator[Input]:
+def _long(kernel: Kernel) -> Iterator[InputPair]:
     """Inputs about the ends of the loops' periods, the greatest codes first."""
     k, rng = kernel.k_step, np.random.default_rng(_SEED)
     periods = {x for p in kernel.passes for x in _periods(p) if x <= MOST_STEPS}
@@ -167,13 +167,13 @@ def _periods(loop: Pass) -> Iterator[int]:
     return accumulate((nested.trip_count for nested in loop.loops), mul)
 
 
-def _greatest(kernel: Kernel, k: int) -> Input:
+def _greatest(kernel: Kernel, k: int) -> InputPair:
     """0 and the greatest code, in every pair, at every position."""
     rows, columns = _everywhere(kernel, k)
     return rows[[0, -1]], columns[:, np.r_[: kernel.columns, -kernel.columns : 0]]
 
 
-def _across(kernel: Kernel, end: int, more: int) -> Input:
+def _across(kernel: Kernel, end: int, more: int) -> InputPair:
     """The greatest code before position `end` or in the `more` after it, 0 in the others.
 
     Of any two columns there is a tile in which they take different sides.
@@ -202,18 +202,18 @@ def _tiles(kernel: Kernel, columns: Codes) -> Codes:
     return np.ascontiguousarray(np.repeat(columns, kernel.columns, axis=0).T)
 
 
-def _everywhere(kernel: Kernel, k: int) -> Input:
+def _everywhere(kernel: Kernel, k: int) -> InputPair:
     """Every pair of codes, at every position of every column."""
     return _uniform(kernel.row_bits, k), _tiles(kernel, _uniform(kernel.column_bits, k))
 
 
-def _one_column(kernel: Kernel, k: int) -> Input:
+def _one_column(kernel: Kernel, k: int) -> InputPair:
     """Every pair of codes, in one column of a tile that is 0 otherwise."""
     tiles = _one_position(kernel.column_bits, kernel.columns).reshape(1, -1)
     return _uniform(kernel.row_bits, k), np.repeat(tiles, k, axis=0)
 
 
-def _alternating(kernel: Kernel, k: int) -> Input:
+def _alternating(kernel: Kernel, k: int) -> InputPair:
     """The greatest code at every second position, on either side, in every second column."""
     at = np.arange(k)
     act = np.stack([(at % 2), (at + 1) % 2]) * ((1 << kernel.row_bits) - 1)
@@ -221,6 +221,6 @@ def _alternating(kernel: Kernel, k: int) -> Input:
     return act.astype(np.uint8), wgt.astype(np.uint8)
 
 
-def _random(kernel: Kernel, rng: np.random.Generator, rows: int, k: int, tiles: int) -> Input:
+def _random(kernel: Kernel, rng: np.random.Generator, rows: int, k: int, tiles: int) -> InputPair:
     act = rng.integers(0, 1 << kernel.row_bits, (rows, k), dtype=np.uint8)
     return act, rng.integers(0, 1 << kernel.column_bits, (k, tiles * kernel.columns), dtype=np.uint8)

@@ -19,7 +19,7 @@ SUSTAINED = 0.85
 """Of the peak rate of loads, what loops of bitsynth's kind reach on Zen 5."""
 
 
-class Cost(msgspec.Struct, frozen=True):
+class KernelCost(msgspec.Struct, frozen=True):
     """The cost per 128 multiply-accumulates, flushes amortised over K = 576, loads apart.
 
     `lower_bound` is the least a steady loop of the sketch takes, on record since it was solved. If this

@@ -20,7 +20,7 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.wellformed import forms_used
 from bitsynth.proof.proved import Proved
 from bitsynth.schedule import cost
-from bitsynth.schedule.cost import Cost
+from bitsynth.schedule.cost import KernelCost
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import KernelOptions, scope
 
@@ -60,7 +60,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     channels: int
     runners_up: tuple[RunnerUp, ...]
     kernel: Kernel
-    cost: Cost
+    cost: KernelCost
     certificate: Certificate
     digest: str
 
@@ -120,11 +120,11 @@ class ProvedEntry:
         )
         return msgspec.structs.replace(entry, digest=entry.sealed_digest)
 
-    def _cost(self) -> Cost:
+    def _cost(self) -> KernelCost:
         """The kernel's cost; minimal if it was solved for, and its steady loop meets the sketch's lower bound."""
         kernel, isa = self.proved.kernel, load(self.proved.kernel.isa)
         minimal = self.base is None and cost.loop_ops_per_128_mac(isa, kernel) <= self.bound
-        return Cost(
+        return KernelCost(
             ops_per_128_mac=round(cost.ops_per_128_mac(isa, kernel), 4),
             lower_bound=self.bound,
             minimal=scope(isa, kernel.method, self.options) if minimal else "",

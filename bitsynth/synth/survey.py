@@ -50,7 +50,7 @@ class PeakBaseline:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedKernel:
     """The cheapest kernel of one method: cycles per 128 multiply-accumulates, or None and the reason."""
 
     act_bits: int
@@ -68,10 +68,10 @@ class Cell:
 
     act_bits: int
     w_bits: int
-    plans: tuple[Plan, ...]
+    plans: tuple[PlannedKernel, ...]
 
     @property
-    def best(self) -> Plan | None:
+    def best(self) -> PlannedKernel | None:
         """The plan of fewest cycles, None if there is none."""
         return next((p for p in self.plans if p.cycles is not None), None)
 
@@ -125,7 +125,7 @@ def survey(
     jobs = [(isa_name, cpu, a, w, m) for m in methods for w in sorted(w_bits) for a in sorted(act_bits)]
     for job in jobs:
         _spec(job)
-    plans: list[Plan] = []
+    plans: list[PlannedKernel] = []
     for plan in _planned(jobs, workers or len(_cores())):
         plans.append(plan)
         progress(len(plans), len(jobs))
@@ -144,7 +144,7 @@ def _baseline(isa: Isa, cpu: str, function: str) -> PeakBaseline | None:
     return PeakBaseline(best.name, best.table.doc, best.table.peak[cpu], best.table.source) if best else None
 
 
-def _cells(plans: Sequence[Plan]) -> tuple[Cell, ...]:
+def _cells(plans: Sequence[PlannedKernel]) -> tuple[Cell, ...]:
     """Plans by widths, in the order of these and of their cycles."""
     ranked = sorted(plans, key=lambda p: (p.act_bits, p.w_bits, p.cycles is None, p.cycles or 0, p.method))
     return tuple(Cell(a, w, tuple(some)) for (a, w), some in groupby(ranked, key=lambda p: (p.act_bits, p.w_bits)))
@@ -155,7 +155,7 @@ def _cores() -> Sequence[int]:
     return [*os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
 
 
-def _planned(jobs: Sequence[_Job], workers: int) -> Iterator[Plan]:
+def _planned(jobs: Sequence[_Job], workers: int) -> Iterator[PlannedKernel]:
     """The plans of all jobs as they come."""
     if workers == 1:
         yield from map(_plan, jobs)
@@ -203,7 +203,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _plan(job: _Job) -> Plan:
+def _plan(job: _Job) -> PlannedKernel:
     """The cheapest kernel of one method for one pair of widths."""
     isa, cpu, act_bits, w_bits, method = job
     options = KernelOptions(method, model=cpu)
@@ -219,7 +219,7 @@ def _plan(job: _Job) -> Plan:
         why = str(error)
     except TimeoutError:
         why = f"not planned within {LIMIT} s"
-    return Plan(act_bits, w_bits, method, cycles, size, why, round(time.perf_counter() - start, 2))
+    return PlannedKernel(act_bits, w_bits, method, cycles, size, why, round(time.perf_counter() - start, 2))
 
 
 @contextmanager

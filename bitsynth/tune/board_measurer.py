@@ -15,12 +15,12 @@ from bitsynth.errors import NoKernel, SpecError, ToolError
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.processes.tool import deadline
 from bitsynth.tune.measurer import Timing, TrialFailed
-from bitsynth.tune.operands import Operands
+from bitsynth.tune.operands import TaskOperands
 
 SAMPLE_NS = 1_000_000
 
 
-def default_work(operands: Operands, schedule: LayerSchedule) -> Work:
+def default_work(operands: TaskOperands, schedule: LayerSchedule) -> Work:
     """The default schedule's layer, and what all others must give too."""
     return Work("the default schedule", operands.layer(schedule), operands.codes, operands.exact())
 
@@ -28,7 +28,7 @@ def default_work(operands: Operands, schedule: LayerSchedule) -> Work:
 class BoardMeasurer:
     """Measures on `device`; `measured` counts the schedules. ToolError where the board is at fault."""
 
-    def __init__(self, device: Device, operands: Operands, default: Work, timeout_s: float) -> None:
+    def __init__(self, device: Device, operands: TaskOperands, default: Work, timeout_s: float) -> None:
         self.device, self.operands, self.default, self.timeout_s = device, operands, default, timeout_s
         self.measured = 0
 

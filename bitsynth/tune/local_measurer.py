@@ -13,7 +13,7 @@ from bitsynth.layers import Conv2d
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.tune.measurer import Timing
-from bitsynth.tune.operands import Operands
+from bitsynth.tune.operands import TaskOperands
 
 SAMPLES = 3
 SAMPLE_NS = 1_000_000
@@ -23,7 +23,7 @@ class LocalMeasurer:
     """The layer of a task by the `default` schedule, and others beside it."""
 
     def __init__(self, task: TuningTask, default: LayerSchedule) -> None:
-        self.operands = Operands(task)
+        self.operands = TaskOperands(task)
         self.codes, self.threads = self.operands.codes, task.threads
         self.default = self.operands.layer(default)
         self.expected = self.default.run(self.codes)

@@ -18,7 +18,7 @@ Ranked = list[tuple[LayerSchedule, Timing]]
 
 
 @dataclass(frozen=True)
-class Result:
+class TuningResult:
     """The schedule to take, its times; the trials of the study, and why those failed that did."""
 
     schedule: LayerSchedule
@@ -27,7 +27,7 @@ class Result:
     failures: tuple[str, ...]
 
 
-def tune(study: Study, measurer: Measurer, trials: int, progress: Progress) -> Result:
+def tune(study: Study, measurer: Measurer, trials: int, progress: Progress) -> TuningResult:
     """Measure until `study` has `trials`, and choose; ToolError where the default schedule cannot be measured.
 
     Refuted, at once, where a schedule gives other results than it should.
@@ -61,12 +61,12 @@ def _require_default(study: Study, schedule: LayerSchedule, why: TrialFailed) ->
         raise ToolError(f"the default schedule, {schedule}, cannot be measured: {why}") from None
 
 
-def choose(study: Study, measurer: Measurer, trials: int, progress: Progress) -> Result:
+def choose(study: Study, measurer: Measurer, trials: int, progress: Progress) -> TuningResult:
     """The fastest of the best few, measured anew; the default where none is faster: noise chose them too."""
     ranked = study.ranked()
     progress(f"the best once more{_best(ranked)}", trials, trials)
     schedule, timing = _fastest(study, measurer, ranked)
-    return Result(schedule, timing, study.finished, tuple(study.failures))
+    return TuningResult(schedule, timing, study.finished, tuple(study.failures))
 
 
 def _fastest(study: Study, measurer: Measurer, ranked: Ranked) -> tuple[LayerSchedule, Timing]:

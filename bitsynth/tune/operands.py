@@ -12,7 +12,7 @@ from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned.record import TuningTask
 
 
-class Operands:
+class TaskOperands:
     """Weights (OC, IC / groups, KH, KW) and codes of one image, channels last."""
 
     def __init__(self, task: TuningTask) -> None:

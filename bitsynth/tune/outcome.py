@@ -12,7 +12,7 @@ from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned.files import store, user_folder
 from bitsynth.layers.tuned.record import TuningRecord, TuningTask
 from bitsynth.toolchain.compiler import preferred
-from bitsynth.tune.loop import Result
+from bitsynth.tune.loop import TuningResult
 
 
 @dataclass
@@ -31,7 +31,7 @@ class TuningRun:
     """What was found, what is stored of it and where, and the study's file; who measured, unless this machine did."""
 
     tuned: TuningRecord
-    result: Result
+    result: TuningResult
     stored: Path
     study: Path
     shares: tuple[Share, ...] = ()
@@ -48,7 +48,9 @@ def study_file(task: TuningTask, processor: str) -> Path:
     return user_folder() / "studies" / f"{task.isa}-a{task.act_bits}w{task.w_bits}{kind}.journal"
 
 
-def best(task: TuningTask, result: Result, default: LayerSchedule, processor: str, board: str = "") -> TuningRecord:
+def best(
+    task: TuningTask, result: TuningResult, default: LayerSchedule, processor: str, board: str = ""
+) -> TuningRecord:
     """The result as it is stored; NoKernel where a kernel is gone."""
     mine, compared = (task.entry(schedule) for schedule in (result.schedule, default))
     return TuningRecord(

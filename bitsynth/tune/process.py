@@ -21,16 +21,16 @@ COMMAND = (sys.executable, "-P", "-m", "bitsynth.tune.worker")
 @contextmanager
 def started(
     task: TuningTask, default: LayerSchedule, timeout_s: float, command: Sequence[str] = COMMAND
-) -> Iterator[Process]:
+) -> Iterator[ProcessMeasurer]:
     """A measurer of `task`, whose process is killed in the end."""
-    process = Process(Start(task, default), timeout_s, command)
+    process = ProcessMeasurer(Start(task, default), timeout_s, command)
     try:
         yield process
     finally:
         process.kill()
 
 
-class Process:
+class ProcessMeasurer:
     """Asks `command` for times, no longer than `timeout_s` at a time."""
 
     def __init__(self, start: Start, timeout_s: float, command: Sequence[str]) -> None:

@@ -10,8 +10,8 @@ from bitsynth.device import Device, Facts
 from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.tune.board_measurer import BoardMeasurer, default_work
 from bitsynth.tune.boards import Boards
-from bitsynth.tune.loop import Progress, Result, choose, explore
-from bitsynth.tune.operands import Operands
+from bitsynth.tune.loop import Progress, TuningResult, choose, explore
+from bitsynth.tune.operands import TaskOperands
 from bitsynth.tune.outcome import Share, TuningRun, best, compiler, stored, study_file
 from bitsynth.tune.space import space
 from bitsynth.tune.study import Study, open_study
@@ -38,7 +38,7 @@ def tuned(
     found, path = space(task, boards.have), study or study_file(task, boards.kind)
     opened = open_study(path, task, found, f"{found.seal} {compiler(task)} {boards.kind}")
     opened.enqueue_priors()
-    work = _Work(opened, Operands(task), trials, timeout_s, progress)
+    work = _Work(opened, TaskOperands(task), trials, timeout_s, progress)
     boards.each(work.explore)
     result, facts = boards.one(work.choose)
     mine = best(task, result, found.priors[0], boards.kind, str(facts))
@@ -48,7 +48,7 @@ def tuned(
 class _Work:
     """What every board does, in a thread of its own."""
 
-    def __init__(self, study: Study, operands: Operands, trials: int, timeout_s: float, progress: Progress) -> None:
+    def __init__(self, study: Study, operands: TaskOperands, trials: int, timeout_s: float, progress: Progress) -> None:
         self.study, self.operands, self.trials, self.timeout_s = study, operands, trials, timeout_s
         self.progress, self._shares = progress, dict[Device, Share]()
         self._default = default_work(operands, study.space.priors[0])
@@ -64,7 +64,7 @@ class _Work:
             share.trials = measurer.measured
         share.after = device.facts_now()
 
-    def choose(self, device: Device) -> tuple[Result, Facts]:
+    def choose(self, device: Device) -> tuple[TuningResult, Facts]:
         """The result, and what the board was like after it."""
         return choose(self.study, self._measurer(device), self.trials, self._told_by(device)), device.facts_now()
 

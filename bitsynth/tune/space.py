@@ -27,7 +27,7 @@ FLUSHES = (2, 4)
 _PRIORS = 8
 
 
-class Trial(Protocol):
+class OptunaTrial(Protocol):
     """As optuna's."""
 
     def suggest_categorical(self, name: str, choices: Any) -> Any: ...
@@ -47,7 +47,7 @@ class Space:
     seal: str
     """The kernels' digests and the default: times of others are not comparable."""
 
-    def suggest(self, trial: Trial) -> LayerSchedule:
+    def suggest(self, trial: OptunaTrial) -> LayerSchedule:
         """The schedule of a trial: what makes no difference is not asked for."""
         name, gather = _choose(trial, "kernel", tuple(self.kernels)), _choose(trial, "gather", CONV_ALGORITHMS)
         found = self.kernels[name]
@@ -158,5 +158,5 @@ def _priors(estimates: list[Estimate]) -> tuple[LayerSchedule, ...]:
     return tuple(dict.fromkeys(p.schedule for p in (*heads, *estimates)))[:_PRIORS]
 
 
-def _choose(trial: Trial, name: str, choices: tuple[Any, ...]) -> Any:
+def _choose(trial: OptunaTrial, name: str, choices: tuple[Any, ...]) -> Any:
     return trial.suggest_categorical(name, choices)

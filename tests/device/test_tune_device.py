@@ -21,7 +21,7 @@ from bitsynth.host.facts import here
 from bitsynth.isa import load
 from bitsynth.layers import Conv2d
 from bitsynth.store import kernels
-from bitsynth.tune.operands import Operands
+from bitsynth.tune.operands import TaskOperands
 
 HERE = [name for name in load.names() if features.matches(load.load(name).table)]
 pytestmark = [
@@ -208,8 +208,8 @@ def test_a_runner_that_is_killed_with_the_default_schedule(before_run, command, 
 
 @pytest.mark.slow
 def test_other_results_are_refuted(server, command, fails, monkeypatch):
-    exact = Operands.exact
-    monkeypatch.setattr(Operands, "exact", lambda self: exact(self) + 1)
+    exact = TaskOperands.exact
+    monkeypatch.setattr(TaskOperands, "exact", lambda self: exact(self) + 1)
     assert "the default schedule gives other results on board than here" in fails(1, *command, *on("board"))
 
 

@@ -13,7 +13,7 @@ from mutants import EQUIVALENT, OUTSIDE, RULES, VALUES, mutants, representatives
 from suites import quick
 
 from bitsynth.conformance import check, harness
-from bitsynth.conformance.inputs import Trial
+from bitsynth.conformance.inputs import FormTrial
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
@@ -53,7 +53,7 @@ def isa(request, skip_isa):
 
 def as_declared(instr, imm):
     """What a machine gives that does what the declaration says."""
-    tried = Trial(instr, imm)
+    tried = FormTrial(instr, imm)
     for args in tried.batches():
         lanes = instr(ConcreteDomain(), [list(a) for a in args], imm)
         out = np.stack([np.broadcast_to(x, args[0].shape[1]) for x in lanes])
@@ -185,7 +185,7 @@ def test_a_meaning_wrong_at_one_value_is_caught(isa_name, form, where):
 def test_a_value_outside_of_what_is_sampled_is_not_claimed(isa_name, form, where):
     instr = load.load(isa_name)[form]
     assert not noticed(wrong_at(instr, where), instr)
-    assert not Trial(instr, instr.imms[0]).coverage.exhaustive
+    assert not FormTrial(instr, instr.imms[0]).coverage.exhaustive
 
 
 @pytest.mark.slow

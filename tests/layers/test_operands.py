@@ -6,7 +6,7 @@ from cases import convolution
 
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.tuned.record import TuningTask
-from bitsynth.tune.operands import Operands
+from bitsynth.tune.operands import TaskOperands
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from bitsynth.tune.operands import Operands
     ],
 )
 def test_exact_sums(g):
-    operands = Operands(TuningTask("avx2", 3, 2, g, (9, 11), 1))
+    operands = TaskOperands(TuningTask("avx2", 3, 2, g, (9, 11), 1))
     window = {"stride": g.stride, "padding": g.padding, "dilation": g.dilation, "groups": g.groups}
     assert operands.exact().dtype == np.int32
     assert np.array_equal(operands.exact(), convolution(operands.codes, operands.weight, **window))

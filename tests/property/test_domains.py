@@ -147,7 +147,7 @@ def test_forms_mean_the_same_to_numpy_and_z3(isa, form):
     instr = load.load(isa)[form]
     imms = sorted({instr.imms[0], instr.imms[-1], instr.imms[len(instr.imms) // 2], *instr.try_imm})
     for imm in imms:
-        tried = next(inputs.Trial(instr, imm).batches())
+        tried = next(inputs.FormTrial(instr, imm).batches())
         at = random.Random(form).randrange(tried[0].shape[1])
         tried = [a[:, at : at + 1] for a in tried]
         terms = [[z3.BitVecVal(int(x), o.type.bits) for (x,) in a] for a, o in zip(tried, instr.operands, strict=True)]

@@ -11,7 +11,7 @@ from suites import quick
 
 from bitsynth import paths
 from bitsynth.bench import cached, loops, timing
-from bitsynth.bench.kernels import COUNT_MODEL, Report, Row
+from bitsynth.bench.kernels import COUNT_MODEL, KernelRow, KernelsReport
 from bitsynth.bench.setting import Basis
 from bitsynth.bench.statistics import Summary, rank_correlation
 from bitsynth.cli import bench_report
@@ -125,8 +125,10 @@ def test_rounds_are_interleaved(monkeypatch):
         return run
 
     monkeypatch.setattr(time, "thread_time_ns", lambda: now[0])
-    a, b = (loops.Loop(n, n, (), 1, 1, 1, None) for n in "ab")
-    monkeypatch.setattr(loops.Loop, "repeat", lambda self, calls: job(self.name, {"a": 10, "b": 20}[self.name])(calls))
+    a, b = (loops.TimedLoop(n, n, (), 1, 1, 1, None) for n in "ab")
+    monkeypatch.setattr(
+        loops.TimedLoop, "repeat", lambda self, calls: job(self.name, {"a": 10, "b": 20}[self.name])(calls)
+    )
     samples = timing.interleaved([a, b], job("clock", 16), 3, lambda *done: heard.append(done))
     assert order[-18:] == ["clock", "clock", "a", "a", "b", "b"] * 3
     assert heard == [(1, 3), (2, 3), (3, 3)]
@@ -137,7 +139,7 @@ def test_rounds_are_interleaved(monkeypatch):
 
 def row(name, bits, cycles, speed):
     exact = Summary.of([cycles])
-    return Row(
+    return KernelRow(
         name,
         "popcount",
         bits[0],
@@ -158,7 +160,7 @@ def report(unit="cycles"):
     timed = unit == "cycles"
     speeds = (100.0, 50.0, 75.0) if timed else (None, None, None)
     kernels = [("slow", (2, 1), 4), ("other", (1, 2), 2), ("fast", (2, 1), 2)]
-    return Report(
+    return KernelsReport(
         isa="avx2",
         unit=unit,
         run="natively on x86_64" if timed else "emulated by unicorn",

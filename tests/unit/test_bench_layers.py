@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from suites import quick
 
-from bitsynth.bench.layers import SUM, Report, measure, rows
+from bitsynth.bench.layers import SUM, LayersReport, measure, rows
 from bitsynth.bench.plots import layers
 from bitsynth.bench.resnet18 import LAYERS
 from bitsynth.bench.sampling import sample_calls
@@ -35,7 +35,7 @@ TIMES = {
 def report(subjects=SUBJECTS, left_out=None):
     times = np.array([[[t, t, 2 * t] for t in TIMES[c.name]] for c in subjects], float)
     about = {"torch": {"version": "2", "instructions": "AVX2"}}
-    return Report("avx2", 1, rows(subjects, ["C2", "C3"], times), about, left_out or {})
+    return LayersReport("avx2", 1, rows(subjects, ["C2", "C3"], times), about, left_out or {})
 
 
 def test_layers_are_the_papers():

@@ -14,7 +14,7 @@ from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.tune import board_measurer
 from bitsynth.tune.boards import Boards
 from bitsynth.tune.measurer import TrialFailed
-from bitsynth.tune.operands import Operands
+from bitsynth.tune.operands import TaskOperands
 from bitsynth.tune.space import space
 
 
@@ -151,7 +151,7 @@ class Late(Pretended):
 def test_a_schedule_takes_too_long_only_on_a_board_that_is_there(gone, kind, said, monkeypatch):
     monkeypatch.setattr(board_measurer, "compile_program", list)
     task = TuningTask("avx2", 2, 1, Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (4, 4), 1)
-    operands, default = Operands(task), space(task).priors[0]
+    operands, default = TaskOperands(task), space(task).priors[0]
     late: Any = Late(gone)
     with pytest.raises(kind) as caught:
         board_measurer.BoardMeasurer(late, operands, board_measurer.default_work(operands, default), 5).measure(

@@ -509,7 +509,7 @@ def test_doctor(run):
 
 def test_doctor_json(run, monkeypatch):
     findings = (checks.Finding("gcc", "", "compiles", "install gcc"), checks.Finding("qemu", "7.2", "runs", ""))
-    given = checks.Report(findings, (checks.Verdict("neon", "cannot", "no compiler"),))
+    given = checks.DoctorReport(findings, (checks.Verdict("neon", "cannot", "no compiler"),))
     monkeypatch.setattr(checks, "examine", lambda: given)
     facts, _ = run("doctor", "--json")
     assert not facts["ok"]

@@ -12,13 +12,13 @@ from bitsynth.cli import explore_report, main
 from bitsynth.errors import SpecError
 from bitsynth.spec.options import METHODS
 from bitsynth.synth import survey, synthesize
-from bitsynth.synth.survey import Cell, Map, PeakBaseline, Plan
+from bitsynth.synth.survey import Cell, Map, PeakBaseline, PlannedKernel
 
 SMALL = ["--isa", "avx2", "--act-bits", "1-2", "--w-bits", "1", "--jobs", "1"]
 
 
 def plan(method, cycles, why="", bits=(1, 1)):
-    return Plan(bits[0], bits[1], method, cycles, "4x8x64" if cycles else "", why, 0.5)
+    return PlannedKernel(bits[0], bits[1], method, cycles, "4x8x64" if cycles else "", why, 0.5)
 
 
 def baseline(peak):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bitsynth.conformance import inputs
-from bitsynth.conformance.inputs import Trial
+from bitsynth.conformance.inputs import FormTrial
 from bitsynth.isa import load
 from bitsynth.isa.types import VecType
 
@@ -26,7 +26,7 @@ KINDS = [
 
 
 def trial(isa, name, imm):
-    return Trial(load.load(isa)[name], imm)
+    return FormTrial(load.load(isa)[name], imm)
 
 
 def whole(tried):
@@ -50,7 +50,7 @@ def test_coverage_of_all_forms(name):
 
 
 def assert_covered(instr, imm):
-    tried = Trial(instr, imm)
+    tried = FormTrial(instr, imm)
     types, seen, args = [o.type for o in instr.operands], inputs.reads(instr, imm), whole(tried)
     for a, t in zip(args, types, strict=True):
         assert a.shape == (t.lanes, args[0].shape[1])

@@ -12,7 +12,7 @@ import pytest
 from bitsynth import paths
 from bitsynth.bench.baselines import process, start, worker
 from bitsynth.bench.baselines.caps import caps
-from bitsynth.bench.baselines.operands import Operands, Prepared, convolve
+from bitsynth.bench.baselines.operands import ConvOperands, Prepared, convolve
 from bitsynth.bench.layers import SUM, against_baselines
 from bitsynth.bench.resnet18 import LAYERS, Layer
 from bitsynth.bench.statistics import Summary
@@ -40,7 +40,7 @@ def test_convolution(kernel, stride, padding):
 
 @pytest.mark.parametrize("layer", [LAYERS[0], LAYERS[-1]], ids=lambda layer: layer.name)
 def test_operands_are_exact_and_nothing_saturates(layer):
-    some = Operands.of(layer)
+    some = ConvOperands.of(layer)
     assert set(np.unique(some.x)) == {0, 1, 2, 3}
     assert set(np.unique(some.w)) == {-1, 1}
     assert some.y.shape == (1, layer.out_channels, layer.out_height, layer.out_height)
@@ -50,7 +50,7 @@ def test_operands_are_exact_and_nothing_saturates(layer):
 
 
 def test_wrong_results_are_refused():
-    some = Operands.of(SMALL)
+    some = ConvOperands.of(SMALL)
     Prepared(lambda: None, lambda: some.y).check(some)
     Prepared(lambda: None, lambda: some.y + 2, 2).check(some)
     with pytest.raises(Refuted, match="small: its result is off by 3, more than 2"):

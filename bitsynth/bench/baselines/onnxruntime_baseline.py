@@ -16,7 +16,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from bitsynth.bench.baselines.operands import Operands, Prepared
+from bitsynth.bench.baselines.operands import ConvOperands, Prepared
 from bitsynth.errors import Refuted, ToolError
 
 VARIANTS = {"fp32": "fp32", "fp32_blocked": "fp32", "int8": "int8"}
@@ -32,19 +32,19 @@ def start(threads: int) -> Mapping[str, str]:
     return {"version": onnxruntime.__version__, "instructions": "it does not say"}
 
 
-def prepare(variant: str, operands: Operands, threads: int) -> Prepared:
+def prepare(variant: str, operands: ConvOperands, threads: int) -> Prepared:
     """One layer of one of VARIANTS."""
     make = {"fp32": _fp32, "fp32_blocked": _fp32_blocked, "int8": _int8}[variant]
     return make(operands, threads)
 
 
-def _fp32(operands: Operands, threads: int) -> Prepared:
+def _fp32(operands: ConvOperands, threads: int) -> Prepared:
     node = helper.make_node("Conv", ["x", "w"], ["y"], **_attributes(operands))
     call, y = _bound(node, {"w": operands.w}, operands.x, operands.y, threads)
     return Prepared(call, y.numpy)
 
 
-def _fp32_blocked(operands: Operands, threads: int) -> Prepared:
+def _fp32_blocked(operands: ConvOperands, threads: int) -> Prepared:
     """Only ONNX Runtime knows the size of its blocks here: it is the one that gives the right result."""
     for block in _BLOCKS:
         prepared = _blocked_by(operands, threads, block)
@@ -54,7 +54,7 @@ def _fp32_blocked(operands: Operands, threads: int) -> Prepared:
     raise ToolError(f"its blocks of channels are of none of the sizes {_BLOCKS}")
 
 
-def _blocked_by(operands: Operands, threads: int, block: int) -> Prepared:
+def _blocked_by(operands: ConvOperands, threads: int, block: int) -> Prepared:
     node = helper.make_node("Conv", ["x", "w"], ["y"], domain="com.microsoft.nchwc", **_attributes(operands))
     out, into, height, width = operands.w.shape
     w = operands.w.reshape(out // block, block, into // block, block, height, width).transpose(0, 2, 4, 5, 3, 1)
@@ -64,7 +64,7 @@ def _blocked_by(operands: Operands, threads: int, block: int) -> Prepared:
     return Prepared(call, lambda: y.numpy().reshape(-1, *size, block).transpose(0, 3, 1, 2).reshape(operands.y.shape))
 
 
-def _int8(operands: Operands, threads: int) -> Prepared:
+def _int8(operands: ConvOperands, threads: int) -> Prepared:
     step, middle = operands.step, operands.middle
     names = ["x", "x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero"]
     one, zero = np.float32(1), np.uint8(0)
@@ -77,7 +77,7 @@ def _int8(operands: Operands, threads: int) -> Prepared:
     return Prepared(call, lambda: step * (out.numpy().transpose(0, 3, 1, 2).astype(np.float32) - middle), step / 2)
 
 
-def _attributes(operands: Operands) -> dict[str, Any]:
+def _attributes(operands: ConvOperands) -> dict[str, Any]:
     layer = operands.layer
     return {"kernel_shape": [layer.kernel] * 2, "strides": [layer.stride] * 2, "pads": [layer.padding] * 4}
 

@@ -17,7 +17,7 @@ _MIDDLE = 128
 
 
 @dataclass(frozen=True, eq=False)
-class Operands:
+class ConvOperands:
     """Integers as fp32, so small that every sum is exact: `x` (1, IC, H, W), `w` (OC, IC, K, K), `y` their result.
 
     An int8 result stands for `step * (code - middle)`, the smallest power of two for `step` that saturates nothing.
@@ -31,7 +31,7 @@ class Operands:
     middle: int = _MIDDLE
 
     @classmethod
-    def of(cls, layer: Layer) -> Operands:
+    def of(cls, layer: Layer) -> ConvOperands:
         """Activations of two bits, weights of -1 and 1, the same ones every time."""
         rng = np.random.default_rng(layer.macs)
         x = rng.integers(0, 4, (1, layer.in_channels, layer.height, layer.height))
@@ -39,7 +39,7 @@ class Operands:
         return cls.exact(layer, x.astype(np.float32), w.astype(np.float32))
 
     @classmethod
-    def exact(cls, layer: Layer, x: NDArray[np.float32], w: NDArray[np.float32]) -> Operands:
+    def exact(cls, layer: Layer, x: NDArray[np.float32], w: NDArray[np.float32]) -> ConvOperands:
         """The operands `x` and `w` with their result."""
         y = convolve(x, w, layer.stride, layer.padding)
         return cls(layer, x, w, y, float(2.0 ** np.ceil(np.log2(max(1.0, np.abs(y).max() / (_MIDDLE - 1))))))
@@ -56,7 +56,7 @@ class Prepared:
     result: Callable[[], NDArray[Any]]
     error: float = 0.0
 
-    def check(self, operands: Operands) -> None:
+    def check(self, operands: ConvOperands) -> None:
         """Run once; Refuted where the result is wrong."""
         self.call()
         got = self.result()

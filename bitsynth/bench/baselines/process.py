@@ -21,7 +21,7 @@ WORKER = "bitsynth.bench.baselines.worker"
 
 
 @dataclass(frozen=True, eq=False)
-class Process:
+class BaselineProcess:
     """The worker of a package."""
 
     package: str
@@ -38,7 +38,7 @@ class Process:
 
 
 @contextmanager
-def started(package: str, threads: int, env: Mapping[str, str]) -> Iterator[Process]:
+def started(package: str, threads: int, env: Mapping[str, str]) -> Iterator[BaselineProcess]:
     """The worker of `package`, with `env` in its environment; killed in the end."""
     with closing(Worker([sys.executable, "-P", "-m", WORKER, package, str(threads)], env)) as worker:
-        yield Process(package, worker)
+        yield BaselineProcess(package, worker)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from bitsynth.bench.baselines.caps import Cap, caps
-from bitsynth.bench.baselines.process import Process, started
+from bitsynth.bench.baselines.process import BaselineProcess, started
 from bitsynth.bench.subject import TimedSubject
 from bitsynth.errors import SpecError, ToolError
 
@@ -20,7 +20,7 @@ class PackageBaseline(TimedSubject):
     """One variant of a package, such as `torch int8_onednn`."""
 
     variant: str
-    process: Process
+    process: BaselineProcess
 
     def time(self, layer: str, repeats: int) -> list[int]:
         times: list[int] = self.process.ask({"variant": self.variant, "layer": layer, "repeats": repeats})
@@ -66,7 +66,7 @@ def start(
     return found
 
 
-def _add(found: PackageBaselines, process: Process, cap: Cap, layers: Sequence[str]) -> None:
+def _add(found: PackageBaselines, process: BaselineProcess, cap: Cap, layers: Sequence[str]) -> None:
     said, package = process.ask(list(layers)), process.package
     found.about[package] = {**said["about"], **cap.env}
     found.baselines.extend(PackageBaseline(f"{package} {v}", kind, v, process) for v, kind in said["variants"].items())

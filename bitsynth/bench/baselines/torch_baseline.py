@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bitsynth.bench.baselines.operands import Operands, Prepared
+from bitsynth.bench.baselines.operands import ConvOperands, Prepared
 
 VARIANTS = {"fp32": "fp32", "int8_onednn": "int8", "int8_fbgemm": "int8"}
 _LAST = torch.channels_last
@@ -27,12 +27,12 @@ def start(threads: int) -> Mapping[str, str]:
     return {"version": str(torch.__version__), "instructions": torch.backends.cpu.get_cpu_capability()}
 
 
-def prepare(variant: str, operands: Operands, threads: int) -> Prepared:
+def prepare(variant: str, operands: ConvOperands, threads: int) -> Prepared:
     """One layer of one of VARIANTS."""
     return _fp32(operands) if variant == "fp32" else _int8(operands, variant.removeprefix("int8_"))
 
 
-def _fp32(operands: Operands) -> Prepared:
+def _fp32(operands: ConvOperands) -> Prepared:
     layer = operands.layer
     stride, padding = [layer.stride] * 2, [layer.padding] * 2
     x = torch.from_numpy(operands.x).contiguous(memory_format=_LAST)
@@ -46,7 +46,7 @@ def _fp32(operands: Operands) -> Prepared:
     return Prepared(call, lambda: call().numpy())
 
 
-def _int8(operands: Operands, engine: str) -> Prepared:
+def _int8(operands: ConvOperands, engine: str) -> Prepared:
     layer, step, middle = operands.layer, operands.step, operands.middle
     stride, padding = [layer.stride] * 2, [layer.padding] * 2
     torch.backends.quantized.engine = engine

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bitsynth.bench.baselines.operands import Operands
+from bitsynth.bench.baselines.operands import ConvOperands
 from bitsynth.bench.resnet18 import LAYERS
 from bitsynth.bench.sampling import sample_calls
 
@@ -36,7 +36,7 @@ def _prepare(package: Any, threads: int, names: list[str]) -> tuple[Calls, dict[
     """Every layer of every variant, and of a variant that fails, why."""
     calls: Calls = {}
     problems: dict[str, str] = {}
-    for operands in (Operands.of(layer) for layer in LAYERS if layer.name in names):
+    for operands in (ConvOperands.of(layer) for layer in LAYERS if layer.name in names):
         for variant in package.VARIANTS:
             try:
                 calls[variant, operands.layer.name] = _checked(package, variant, operands, threads)
@@ -45,7 +45,7 @@ def _prepare(package: Any, threads: int, names: list[str]) -> tuple[Calls, dict[
     return calls, problems
 
 
-def _checked(package: Any, variant: str, operands: Operands, threads: int) -> Callable[[], object]:
+def _checked(package: Any, variant: str, operands: ConvOperands, threads: int) -> Callable[[], object]:
     prepared = package.prepare(variant, operands, threads)
     prepared.check(operands)
     call: Callable[[], object] = prepared.call

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.kernels import MACS, Report, Row
+from bitsynth.bench.kernels import MACS, KernelRow, KernelsReport
 from bitsynth.bench.plots.bars import times_faster
 from bitsynth.bench.plots.panels import COLORS, panels, plain, save
 
@@ -14,7 +14,7 @@ MOST_LEVEL = 20
 """Kernels whose names have room side by side."""
 
 
-def draw(reports: Sequence[Report], stem: Path) -> None:
+def draw(reports: Sequence[KernelsReport], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
     figure, axes = panels(len(reports), 2, 14, 4.6 * len(reports), width_ratios=(2.2, 1))
     for (left, right), report in zip(axes, reports, strict=True):
@@ -23,7 +23,7 @@ def draw(reports: Sequence[Report], stem: Path) -> None:
     save(figure, stem)
 
 
-def _bars(axes: Any, report: Report) -> None:
+def _bars(axes: Any, report: KernelsReport) -> None:
     """How many times better than each baseline every kernel is: up from 1 where it is, down where it is not."""
     rows = sorted(report.kernels, key=lambda r: r.per_128_mac.median)
     for n, baseline in enumerate(report.baselines):
@@ -39,7 +39,7 @@ def _bars(axes: Any, report: Report) -> None:
     plain(axes)
 
 
-def _scatter(axes: Any, report: Report) -> None:
+def _scatter(axes: Any, report: KernelsReport) -> None:
     """A point a kernel and a model; on the line the two agree."""
     for n, (model, rho) in enumerate(report.rank_correlation.items()):
         xs = [r.model[model] for r in report.kernels]
@@ -58,13 +58,13 @@ def _scatter(axes: Any, report: Report) -> None:
     plain(axes)
 
 
-def _figure(row: Row, report: Report) -> str:
+def _figure(row: KernelRow, report: KernelsReport) -> str:
     if row.gmac_per_second:
         return f"{row.gmac_per_second.median:.0f} GMAC/s"
     return f"{row.per_128_mac.median:.0f} {report.unit}"
 
 
-def _label(row: Row, rows: Sequence[Row], between: str) -> str:
+def _label(row: KernelRow, rows: Sequence[KernelRow], between: str) -> str:
     """The widths; with the tile where several kernels have them."""
     widths = f"A{row.act_bits}W{row.w_bits}"
     alone = sum((r.act_bits, r.w_bits) == (row.act_bits, row.w_bits) for r in rows) == 1

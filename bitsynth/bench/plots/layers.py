@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.layers import BASELINE_KINDS, SUM, Report
+from bitsynth.bench.layers import BASELINE_KINDS, SUM, LayersReport
 from bitsynth.bench.plots.bars import times_faster
 from bitsynth.bench.plots.panels import panels, plain, save
 from bitsynth.bench.subject import Kind
@@ -15,7 +15,7 @@ MOST_ACROSS = 3
 """Names of a legend side by side."""
 
 
-def draw(reports: Sequence[Report], stem: Path) -> None:
+def draw(reports: Sequence[LayersReport], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
     figure, axes = panels(len(reports), len(BASELINE_KINDS), 14, 4.6 * len(reports))
     for row, report in zip(axes, reports, strict=True):
@@ -24,7 +24,7 @@ def draw(reports: Sequence[Report], stem: Path) -> None:
     save(figure, stem)
 
 
-def _panel(axes: Any, report: Report, kind: Kind) -> None:
+def _panel(axes: Any, report: LayersReport, kind: Kind) -> None:
     """A group of bars a layer, the sum last; the title alone where there is no baseline of the kind."""
     axes.set_title(f"{report.isa}, threads: {report.threads}, beside the fastest {kind} of each layer", loc="left")
     names = [name for name in report.contenders if kind in report.row(name, SUM).against]

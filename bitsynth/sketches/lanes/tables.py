@@ -25,7 +25,7 @@ from bitsynth.solver.smt import System, both, constant, either, equal
 
 
 @dataclass(frozen=True)
-class Rounds:
+class LookupRounds:
     """Indices of each lookup, one an entry. `claims` are UNSAT below.
 
     If codes are `arranged` the first lookup stands alone, and what it takes is numbered as
@@ -39,7 +39,7 @@ class Rounds:
     claims: tuple[str, ...]
 
 
-def build(isa: Isa, term: ProductTerm, load: str, store: str, rounds: Rounds) -> Build:
+def build(isa: Isa, term: ProductTerm, load: str, store: str, rounds: LookupRounds) -> Build:
     """The program that makes the tables `term` looks up in, with the `rounds` that were solved."""
     constants: ConstantPool = {}
     trace = Trace(isa, LinearDomain(1), constants=constants)
@@ -86,10 +86,10 @@ def _blind(trace: Trace, op: str, args: tuple[str, ...]) -> str:
     return step.dst
 
 
-_known: dict[int, Rounds] = {}
+_known: dict[int, LookupRounds] = {}
 
 
-def solve(bits: int, budget: Budget) -> Rounds:
+def solve(bits: int, budget: Budget) -> LookupRounds:
     """The rounds of a table of 2**bits entries, solved once a process."""
     if bits not in _known:
         _known[bits] = _fewest(bits, budget)
@@ -101,7 +101,7 @@ def forget() -> None:
     _known.clear()
 
 
-def _fewest(bits: int, budget: Budget) -> Rounds:
+def _fewest(bits: int, budget: Budget) -> LookupRounds:
     if found := _solve(bits, False, budget):
         return found
     claim = f"table of {1 << bits} sums in {rounds_needed(bits)} rounds, staged codes not arranged first: none"
@@ -115,7 +115,7 @@ def rounds_needed(bits: int) -> int:
     return (bits - 1).bit_length()
 
 
-def _solve(bits: int, arranged: bool, budget: Budget) -> Rounds | None:
+def _solve(bits: int, arranged: bool, budget: Budget) -> LookupRounds | None:
     """Rounds over sets of codes as bit-vectors: each entry's set after a round is two disjoint ones of before.
 
     If codes can be arranged first, entries of few codes may as well be done early.
@@ -155,7 +155,7 @@ def _subset(x: str, entry: int, bits: int) -> str:
     return equal(f"(bvand {x} {constant(~entry, bits)})", constant(0, bits))
 
 
-def _read(model: Model, bits: int, arranged: bool) -> Rounds:
+def _read(model: Model, bits: int, arranged: bool) -> LookupRounds:
     entries, count = 1 << bits, rounds_needed(bits)
     staged = [model.unsigned(f"s{p}") for p in range(STAGE_BYTES)]
     before = [staged[e % STAGE_BYTES] for e in range(entries)]
@@ -169,4 +169,4 @@ def _read(model: Model, bits: int, arranged: bool) -> Rounds:
         after = [e if done[e] else model.unsigned(f"y{k}_{e}") for e in range(entries)]
         lookups.append(tuple(before.index(y ^ x) for x, y in zip(before, after, strict=True)))
         before = after
-    return Rounds(bits, tuple(s.bit_length() - 1 for s in staged), arranged, tuple(lookups), ())
+    return LookupRounds(bits, tuple(s.bit_length() - 1 for s in staged), arranged, tuple(lookups), ())
