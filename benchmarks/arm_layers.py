@@ -25,10 +25,10 @@ from forced import forced
 
 from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
-from bitsynth.bench.resnet18 import LAYERS, Layer, named
+from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, named
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.layers.candidates import sets_of
-from bitsynth.layers.layer import Layer as Compiled
+from bitsynth.layers.layer import Layer
 from bitsynth.layers.schedule import LayerSchedule
 
 ISA = "neon"
@@ -59,11 +59,11 @@ class Row:
         return float(ours / theirs)
 
 
-def count(layer: Layer, act_bits: int, w_bits: int, schedule: LayerSchedule | None) -> tuple[str, Counts, Counts]:
+def count(layer: ResNetLayer, act_bits: int, w_bits: int, schedule: LayerSchedule | None) -> tuple[str, Counts, Counts]:
     """The schedule, the counts of a call, and of its packing alone; Refuted where a sum is wrong."""
     made, codes = layer_of(layer, ISA, act_bits, w_bits, 1, schedule), codes_of(layer, act_bits)
     with watched(made.kernel) as (runner, counter):
-        compiled = Compiled(made.packed, runner, made.pool)
+        compiled = Layer(made.packed, runner, made.pool)
         (whole, out), (packing, _) = compiled.bound(codes), compiled.bound(codes, part="pack")
         found = []
         for call in (whole, packing):
@@ -74,14 +74,14 @@ def count(layer: Layer, act_bits: int, w_bits: int, schedule: LayerSchedule | No
     return str(made.schedule), found[0], found[1]
 
 
-def measured(layer: Layer, act_bits: int, w_bits: int) -> Row:
+def measured(layer: ResNetLayer, act_bits: int, w_bits: int) -> Row:
     """A layer in all forms."""
     schedule, whole, packing = count(layer, act_bits, w_bits, None)
     paper, kept = (count(layer, act_bits, w_bits, form)[1] for form in (PAPER, KEPT))
     return Row(f"A{act_bits}W{w_bits}", layer.name, schedule, paper, kept, whole, packing, floor(layer, w_bits))
 
 
-def floor(layer: Layer, w_bits: int) -> int:
+def floor(layer: ResNetLayer, w_bits: int) -> int:
     """Lines of activations that windows see (a byte a code), weights (all bits packed) and int32 results."""
     codes = min(layer.height, layer.out_height * layer.kernel) ** 2 * layer.in_channels
     results = layer.out_height**2 * layer.out_channels

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit import checked
-from bitsynth.bench.resnet18 import LAYERS, Layer
+from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
 from bitsynth.bench.sampling import time_calls
 from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
@@ -63,7 +63,7 @@ class Figure:
     met: bool
 
 
-def calls_of(layer: Layer, isa: str, act_bits: int, w_bits: int) -> tuple[str, int, list[Callable[[], int]]]:
+def calls_of(layer: ResNetLayer, isa: str, act_bits: int, w_bits: int) -> tuple[str, int, list[Callable[[], int]]]:
     """What the schedule is, and a call of each form that runs it so many times; Refuted where one is wrong."""
     tuned, codes, _ = checked(layer, isa, act_bits, w_bits)
     plain = default_schedule(tuned.plan.spec, isa)

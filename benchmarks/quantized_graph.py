@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
-from bitsynth.spec.matmul import Encoding, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 Array = NDArray[Any]
 Attributes = dict[str, Any]
@@ -29,7 +29,7 @@ class Quantized:
 
     integers: NDArray[np.int64]
     scale: NDArray[np.float32]
-    operand: Operand
+    operand: MatmulOperand
 
     @property
     def values(self) -> Array:
@@ -98,12 +98,12 @@ def _quant(given: Attributes, x: Value, scale: Array, zero_point: Array, bits: A
     ternary = (signed, narrow, width) == (True, True, 2)
     encoding = Encoding.TERNARY if ternary else Encoding.SIGNED if signed else Encoding.UNSIGNED
     integers = np.clip(ROUNDINGS[rounding](values(x) / scale), low, high).astype(np.int64)
-    return Quantized(integers, np.asarray(scale, np.float32), Operand(width, encoding))
+    return Quantized(integers, np.asarray(scale, np.float32), MatmulOperand(width, encoding))
 
 
 def _bipolar(given: Attributes, x: Value, scale: Array) -> Quantized:
     integers = np.where(values(x) >= 0, 1, -1).astype(np.int64)
-    return Quantized(integers, np.asarray(scale, np.float32), Operand(1, Encoding.BIPOLAR))
+    return Quantized(integers, np.asarray(scale, np.float32), MatmulOperand(1, Encoding.BIPOLAR))
 
 
 def _batch_norm(given: Attributes, x: Value, *statistics: Array) -> Array:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 
 import report
 
-from bitsynth.bench.resnet18 import LAYERS, Layer
+from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
 from bitsynth.layers.plan import default_schedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.sketches.reduction import plan
@@ -58,7 +58,7 @@ def cold(spec: MatmulSpec, options: KernelOptions) -> Synthesis:
     return synthesize(spec, options)
 
 
-def schedule_seconds(spec: MatmulSpec, layer: Layer) -> float:
+def schedule_seconds(spec: MatmulSpec, layer: ResNetLayer) -> float:
     """Seconds of choosing the layer's default schedule, certificates of its kernels checked again."""
     kernels.load_entry.cache_clear()
     start = time.perf_counter()

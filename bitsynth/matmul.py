@@ -21,7 +21,7 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.wellformed import MAX_UNROLL
 from bitsynth.schedule.cost import KernelCost
 from bitsynth.schedule.flush import flushed
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand, plain_array
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, plain_array
 from bitsynth.spec.options import KernelOptions
 from bitsynth.store import kernels
 from bitsynth.store.entry import Certificate, Entry, ProvedEntry, core_spec, require_proved
@@ -193,7 +193,9 @@ def get_kernel(
     """
     load(isa)
     spec = MatmulSpec(
-        isa, Operand(act_bits, Encoding.parse(act_encoding)), Operand(w_bits, Encoding.parse(weight_encoding))
+        isa,
+        MatmulOperand(act_bits, Encoding.parse(act_encoding)),
+        MatmulOperand(w_bits, Encoding.parse(weight_encoding)),
     )
     options = KernelOptions(method, sketch, cpu, channels)
     options.isa(isa)

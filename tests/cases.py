@@ -16,7 +16,7 @@ from bitsynth.errors import ToolError
 from bitsynth.layers import Conv2d, Pool, Requantize, Scale, Thresholds
 from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
 from bitsynth.run.runner import Runner
-from bitsynth.spec.matmul import Encoding, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 LAYOUTS = ("NHWC", "NCHW", "packed")
 PATTERNS = ("random", "max", "min", "zero")
@@ -39,8 +39,8 @@ class Machine:
 
     isa: str
     method: str
-    act: Operand
-    wgt: Operand
+    act: MatmulOperand
+    wgt: MatmulOperand
     channels: int = 64
     rows: int = 0
     unroll: int = 0
@@ -55,7 +55,7 @@ class Machine:
 def machine(
     isa: str, method: str, act_bits: int, w_bits: int, act: str = "unsigned", wgt: str = "bipolar", **form: Any
 ) -> Machine:
-    return Machine(isa, method, Operand(act_bits, Encoding(act)), Operand(w_bits, Encoding(wgt)), **form)
+    return Machine(isa, method, MatmulOperand(act_bits, Encoding(act)), MatmulOperand(w_bits, Encoding(wgt)), **form)
 
 
 def encodings(bits: int) -> list[str]:
@@ -146,7 +146,7 @@ class Case:
         return layer(x)
 
 
-def operand(rng: Generator, what: Operand, shape: tuple[int, ...], pattern: str) -> Values:
+def operand(rng: Generator, what: MatmulOperand, shape: tuple[int, ...], pattern: str) -> Values:
     """Values of an operand: any, or the greatest, the least or the one nearest 0 everywhere."""
     values = np.array([what.value(c) for c in what.codes])
     if pattern == "random":

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from solved import sealed
 
 from bitsynth.matmul import MatmulKernel, get_kernel
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
 ISAS = ("avx2", "neon")
 WIDTHS = [(a, w) for a in (1, 2, 3, 4) for w in (1, 2, 3, 4)]
@@ -31,7 +31,7 @@ def of_method(
     isa: str, method: str, act_bits: int, w_bits: int, act: str = "unsigned", wgt: str = "bipolar"
 ) -> MatmulKernel:
     """The kernel of one method, compiled once."""
-    spec = MatmulSpec(isa, Operand(act_bits, Encoding(act)), Operand(w_bits, Encoding(wgt)))
+    spec = MatmulSpec(isa, MatmulOperand(act_bits, Encoding(act)), MatmulOperand(w_bits, Encoding(wgt)))
     return MatmulKernel(sealed(isa, method, act_bits, w_bits), spec)
 
 
@@ -44,7 +44,7 @@ def encodings(act_bits: int, w_bits: int) -> list[tuple[str, str]]:
     return [(a, w) for a in of(act_bits) for w in of(w_bits)]
 
 
-def operand(what: Operand, shape: tuple[int, ...], pattern: str, rng: Generator) -> NDArray[Any]:
+def operand(what: MatmulOperand, shape: tuple[int, ...], pattern: str, rng: Generator) -> NDArray[Any]:
     """Operand values: codes 0, 1 or the greatest everywhere, alternating, or random."""
     last = what.codes[-1]
     patterns: dict[str, Callable[[], NDArray[Any]]] = {

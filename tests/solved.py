@@ -12,7 +12,7 @@ from filelock import FileLock
 from bitsynth.kernel.program import Kernel
 from bitsynth.proof.proved import Proved, examine, statements
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import KernelOptions
 from bitsynth.store.accept import accept
 from bitsynth.store.entry import Entry, ProvedEntry
@@ -49,7 +49,7 @@ def name(config: Config) -> str:
 
 
 def spec_of(isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
-    return MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+    return MatmulSpec(isa, MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.BIPOLAR))
 
 
 def entry(isa: str, method: str, act_bits: int, w_bits: int) -> Entry:

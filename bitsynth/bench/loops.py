@@ -26,7 +26,7 @@ from bitsynth.matmul import MatmulKernel
 from bitsynth.run.memory import aligned
 from bitsynth.run.runner import Runner, runner_for
 from bitsynth.schedule.cost import AMORTISED_K
-from bitsynth.spec.matmul import Operand
+from bitsynth.spec.matmul import MatmulOperand
 
 L1_SHARE = 5 / 6
 """How much of the L1 data cache operands may take; the tile and the stack have the rest."""
@@ -44,7 +44,6 @@ _OPERANDS: dict[str, tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any]]] = {
     "fp32": (np.dtype(np.float32), np.dtype(np.float32), np.dtype(np.float32)),
     "int8": (np.dtype(np.uint8), np.dtype(np.int8), np.dtype(np.int32)),
 }
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +52,7 @@ class TimedLoop:
 
     name: str
     symbol: str
-    arguments: tuple[int | Array, ...]
+    arguments: tuple[int | NDArray[Any], ...]
     k: int
     macs: int
     operand_bytes: int
@@ -160,11 +159,11 @@ def l1_bytes() -> int:
         return _COMMON_L1
 
 
-def _codes(operand: Operand, shape: tuple[int, int]) -> NDArray[np.uint8]:
+def _codes(operand: MatmulOperand, shape: tuple[int, int]) -> NDArray[np.uint8]:
     return np.random.default_rng(0).choice(np.array(operand.codes, np.uint8), shape)
 
 
-def _random(low: int, high: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def _random(low: int, high: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     out = aligned(math.prod(shape), dtype).reshape(shape)
     out[...] = np.random.default_rng(0).integers(low, high, shape)
     return out

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.bench.baselines.operands import convolve
-from bitsynth.bench.resnet18 import LAYERS, Layer
+from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
 from bitsynth.bench.subject import LocalSubject, TimedSubject
 from bitsynth.errors import Refuted
 from bitsynth.layers import Conv2d
@@ -34,7 +34,7 @@ def subjects(isa: str, act_bits: int, w_bits: int, threads: int, names: Sequence
 
 
 def layer_of(
-    layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int, schedule: LayerSchedule | None = None
+    layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, threads: int, schedule: LayerSchedule | None = None
 ) -> Conv2d:
     """The layer with seeded random weights, bipolar as DoReFa networks have them."""
     rng, most = np.random.default_rng(layer.macs), (1 << w_bits) - 1
@@ -52,21 +52,21 @@ def layer_of(
     )
 
 
-def codes_of(layer: Layer, act_bits: int) -> NDArray[np.uint8]:
+def codes_of(layer: ResNetLayer, act_bits: int) -> NDArray[np.uint8]:
     """Seeded random activations, (1, H, W, C)."""
     shape = 1, layer.height, layer.height, layer.in_channels
     return np.random.default_rng(0).integers(0, 1 << act_bits, shape, np.uint8)
 
 
 def _calls(
-    layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int
+    layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, threads: int
 ) -> tuple[Callable[[], object], Callable[[], object]]:
     made, codes, call = checked(layer, isa, act_bits, w_bits, threads)
     return call, made.bound(codes, part="pack", times=_PACKINGS)[0]
 
 
 def checked(
-    layer: Layer, isa: str, act_bits: int, w_bits: int, threads: int = 1, schedule: LayerSchedule | None = None
+    layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, threads: int = 1, schedule: LayerSchedule | None = None
 ) -> tuple[Conv2d, NDArray[np.uint8], Callable[[], object]]:
     """The layer, activations, and a call of it on those; Refuted where a sum is wrong."""
     made, codes = layer_of(layer, isa, act_bits, w_bits, threads, schedule), codes_of(layer, act_bits)
@@ -76,7 +76,7 @@ def checked(
     return made, codes, call
 
 
-def require_exact(layer: Layer, made: Conv2d, codes: NDArray[np.uint8], out: NDArray[np.int32]) -> None:
+def require_exact(layer: ResNetLayer, made: Conv2d, codes: NDArray[np.uint8], out: NDArray[np.int32]) -> None:
     """Refuted unless `out` is the integer convolution."""
     exact = convolve(codes.transpose(0, 3, 1, 2).astype(np.float64), made.weight, layer.stride, layer.padding)
     if not np.array_equal(out.transpose(0, 3, 1, 2), exact):

@@ -9,7 +9,7 @@ from bitsynth.layers.geometry import Geometry, edges
 
 
 @dataclass(frozen=True)
-class Layer:
+class ResNetLayer:
     """A square convolution: input height and width, channels in and out, kernel size, stride."""
 
     name: str
@@ -43,21 +43,21 @@ class Layer:
 
 
 LAYERS = (
-    Layer("C2", 56, 64, 64, 3, 1),
-    Layer("C3", 56, 64, 64, 1, 1),
-    Layer("C4", 56, 64, 128, 3, 2),
-    Layer("C5", 56, 64, 128, 1, 2),
-    Layer("C6", 28, 128, 128, 3, 1),
-    Layer("C7", 28, 128, 256, 3, 2),
-    Layer("C8", 28, 128, 256, 1, 2),
-    Layer("C9", 14, 256, 256, 3, 1),
-    Layer("C10", 14, 256, 512, 3, 2),
-    Layer("C11", 14, 256, 512, 1, 2),
-    Layer("C12", 7, 512, 512, 3, 1),
+    ResNetLayer("C2", 56, 64, 64, 3, 1),
+    ResNetLayer("C3", 56, 64, 64, 1, 1),
+    ResNetLayer("C4", 56, 64, 128, 3, 2),
+    ResNetLayer("C5", 56, 64, 128, 1, 2),
+    ResNetLayer("C6", 28, 128, 128, 3, 1),
+    ResNetLayer("C7", 28, 128, 256, 3, 2),
+    ResNetLayer("C8", 28, 128, 256, 1, 2),
+    ResNetLayer("C9", 14, 256, 256, 3, 1),
+    ResNetLayer("C10", 14, 256, 512, 3, 2),
+    ResNetLayer("C11", 14, 256, 512, 1, 2),
+    ResNetLayer("C12", 7, 512, 512, 3, 1),
 )
 
 
-def named(text: str) -> list[Layer]:
+def named(text: str) -> list[ResNetLayer]:
     """The layers in `C2,C6`, in the order above; SpecError for one there is not."""
     names, known = text.split(","), [layer.name for layer in LAYERS]
     if unknown := [name for name in names if name not in known]:

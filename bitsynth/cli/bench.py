@@ -12,7 +12,7 @@ from bitsynth.cli import bench_report, figures, output
 from bitsynth.cli.options import (
     Baselines,
     CsvFile,
-    Device,
+    DeviceOption,
     DeviceRunner,
     Isas,
     JsonFile,
@@ -102,7 +102,7 @@ def resnet18(
     json_file: JsonFile = None,
     csv_file: CsvFile = None,
     plot: Plot = None,
-    device: Device = None,
+    device: DeviceOption = None,
     device_runner: DeviceRunner = "",
 ) -> None:
     """Measure the convolutions of ResNet-18 beside fp32 and int8 of PyTorch and ONNX Runtime.

@@ -12,7 +12,7 @@ from bitsynth.cli.options import (
     Dilation,
     Folder,
     Groups,
-    Image,
+    ImageOption,
     IsaOrAuto,
     Json,
     LayerName,
@@ -46,7 +46,7 @@ def emit_layer(
     groups: Groups = 1,
     layout: Layout = "NHWC",
     out_layout: OutLayout = "",
-    image: Image = "",
+    image: ImageOption = "",
     as_json: Json = False,
 ) -> None:
     """Write a convolution or dense layer as C11 that builds with any compiler and needs nothing else.

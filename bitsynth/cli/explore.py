@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bitsynth.cli import figures, output
-from bitsynth.cli.options import Cpu, Isa, Jobs, JsonFile, ManyActBits, ManyWBits, Plot
+from bitsynth.cli.options import Cpu, IsaOption, Jobs, JsonFile, ManyActBits, ManyWBits, Plot
 from bitsynth.cli.parse import bits
 from bitsynth.isa.load import load
 
 
 def explore(
-    isa: Isa,
+    isa: IsaOption,
     cpu: Cpu = "",
     act_bits: ManyActBits = "1-8",
     w_bits: ManyWBits = "1-4",

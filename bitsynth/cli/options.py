@@ -38,7 +38,9 @@ WeightsArgument = Annotated[
 ]
 
 # Kernels: one, or those of several sets and widths.
-Isa = Annotated[str, typer.Option("--isa", metavar="SET", help="Instruction set; `bitsynth isa list` shows them.")]
+IsaOption = Annotated[
+    str, typer.Option("--isa", metavar="SET", help="Instruction set; `bitsynth isa list` shows them.")
+]
 IsaOrAuto = Annotated[
     str, typer.Option("--isa", metavar="SET", help="Instruction set; auto is the best this processor has.")
 ]
@@ -150,7 +152,7 @@ Dilation = Annotated[
 Groups = Annotated[
     int, typer.Option("--groups", metavar="N", min=1, help="Groups of channels.", rich_help_panel=_LAYER)
 ]
-Image = Annotated[
+ImageOption = Annotated[
     str,
     typer.Option(
         "--image",
@@ -201,7 +203,7 @@ StudyFile = Annotated[
         "--study", metavar="FILE", help="Where trials are kept, of all layers.", show_default="in the user's cache"
     ),
 ]
-Device = Annotated[
+DeviceOption = Annotated[
     str | None,
     typer.Option(
         "--device", metavar="HOST", help="Measure on this host, by ssh, such as pi@board.", show_default=False
@@ -220,7 +222,7 @@ DeviceRunner = Annotated[str, typer.Option("--device-runner", hidden=True, help=
 
 # What is written.
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and only JSON, on stdout.")]
-CSource = Annotated[bool, typer.Option("--c", help="Print the C source instead.")]
+CSourceOption = Annotated[bool, typer.Option("--c", help="Print the C source instead.")]
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write every figure to FILE.", show_default=False)
 ]

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from bitsynth.cli import output
 from bitsynth.cli.locate import locate
-from bitsynth.cli.options import CSource, Json, KernelArgument, Variant
+from bitsynth.cli.options import CSourceOption, Json, KernelArgument, Variant
 from bitsynth.cli.planes import input_text, lane_text, plane_text
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
 from bitsynth.isa.load import Isa, load
@@ -26,7 +26,7 @@ from bitsynth.store import kernels
 from bitsynth.store.entry import Entry
 
 
-def show(name: KernelArgument, c: CSource = False, variant: Variant = None, as_json: Json = False) -> None:
+def show(name: KernelArgument, c: CSourceOption = False, variant: Variant = None, as_json: Json = False) -> None:
     """Show a cached kernel: inputs, programs, lane meanings, cost, or its C."""
     parsed = KernelName.parse(name)
     found = kernels.load_entry(locate(name, variant))

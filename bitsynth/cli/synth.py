@@ -16,7 +16,7 @@ from bitsynth.cli.options import (
     CostModel,
     Cpu,
     Fresh,
-    Isa,
+    IsaOption,
     Json,
     Method,
     OptionalFolder,
@@ -30,7 +30,7 @@ from bitsynth.errors import SpecError
 from bitsynth.files import write_texts
 from bitsynth.isa.load import load
 from bitsynth.matmul import MatmulKernel
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import KernelOptions
 from bitsynth.store import kernels
 from bitsynth.store.entry import Entry, ProvedEntry
@@ -51,7 +51,7 @@ class _Answer:
 
 
 def synth(
-    isa: Isa,
+    isa: IsaOption,
     act_bits: ActBits,
     w_bits: WBits,
     act_encoding: ActEncoding = Encoding.UNSIGNED,
@@ -72,7 +72,7 @@ def synth(
     """
     load(isa)
     options = _options(isa, method, cpu, sketch, model, channels)
-    spec = MatmulSpec(isa, Operand(act_bits, act_encoding), Operand(w_bits, weight_encoding))
+    spec = MatmulSpec(isa, MatmulOperand(act_bits, act_encoding), MatmulOperand(w_bits, weight_encoding))
     folder = to or kernels.user_folder() / isa / options.variant
     answer = None if fresh else _from_cache(spec, options)
     if answer is None:

@@ -17,9 +17,9 @@ from bitsynth.cli.options import (
     Devices,
     Dilation,
     Groups,
-    Image,
+    ImageOption,
     InChannels,
-    Isa,
+    IsaOption,
     Json,
     Layers,
     OptionalFolder,
@@ -46,7 +46,7 @@ Size = tuple[int, int]
 
 
 def tune(
-    isa: Isa,
+    isa: IsaOption,
     act_bits: ActBits,
     w_bits: WBits,
     layers: Layers = None,
@@ -63,7 +63,7 @@ def tune(
     padding: Padding = "0",
     dilation: Dilation = "1",
     groups: Groups = 1,
-    image: Image = "28x28",
+    image: ImageOption = "28x28",
     device: Devices = None,
     device_runner: DeviceRunner = "",
 ) -> None:

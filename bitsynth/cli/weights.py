@@ -14,14 +14,13 @@ from bitsynth.errors import SpecError
 from bitsynth.files import open_file
 from bitsynth.layers.epilogue import Epilogue, Requantize, Scale, Thresholds
 
-Array = NDArray[Any]
 WEIGHT = "weight"
 _MOST_BYTES = 1 << 32
 """As doubles: 2**29 weights."""
 _EPILOGUES = ({"scale", "bias"}, {"scale"}, {"thresholds"}, {"multiplier", "shift", "bits"})
 
 
-def read(path: Path) -> tuple[Array, Epilogue | None]:
+def read(path: Path) -> tuple[NDArray[Any], Epilogue | None]:
     """The weight in a .npy file; in a .npz file `weight` and what makes an epilogue. SpecError for anything else."""
     arrays = _arrays(path)
     if WEIGHT not in arrays:
@@ -29,7 +28,7 @@ def read(path: Path) -> tuple[Array, Epilogue | None]:
     return arrays[WEIGHT], _epilogue(path, {name: a for name, a in arrays.items() if name != WEIGHT})
 
 
-def _arrays(path: Path) -> Mapping[str, Array]:
+def _arrays(path: Path) -> Mapping[str, NDArray[Any]]:
     try:
         with open_file(path, _MOST_BYTES) as file:
             loaded = np.load(file, allow_pickle=False)
@@ -42,7 +41,7 @@ def _arrays(path: Path) -> Mapping[str, Array]:
         raise SpecError(f"{path} is no .npy or .npz file of plain arrays: {error}") from None
 
 
-def _epilogue(path: Path, arrays: Mapping[str, Array]) -> Epilogue | None:
+def _epilogue(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Epilogue | None:
     """What the arrays beside the weight say."""
     if not arrays:
         return None
@@ -56,7 +55,7 @@ def _epilogue(path: Path, arrays: Mapping[str, Array]) -> Epilogue | None:
     return Requantize(arrays["multiplier"], *(_number(path, name, arrays[name]) for name in ("shift", "bits")))
 
 
-def _number(path: Path, name: str, array: Array) -> int:
+def _number(path: Path, name: str, array: NDArray[Any]) -> int:
     if array.size != 1 or array.dtype.kind not in "iu":
         raise SpecError(f"{path}: {name} must be one whole number, not {array.dtype} {array.shape}")
     return int(array.reshape(-1)[0])

@@ -27,7 +27,7 @@ from bitsynth.isa.load import Requirements, load, names
 from bitsynth.layers import Conv2d, Scale
 from bitsynth.layers.pool import MOST_THREADS
 
-Layers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
+NamedLayers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
 _RUNNER, _JOB = "runner", "job"
 _SAMPLE_BYTES = 64
 """Of the runner's answer: a layer's time and that of the float convolution beside it."""
@@ -84,7 +84,9 @@ class Device:
         facts = self._facts
         return [t.name for t in tables if facts.runs(t.arch) and not facts.lacking(t.arch, t.host_features)]
 
-    def measure(self, layers: Layers, *, threads: int = 1, repeats: int = 31, onnxruntime: bool = False) -> Measured:
+    def measure(
+        self, layers: NamedLayers, *, threads: int = 1, repeats: int = 31, onnxruntime: bool = False
+    ) -> Measured:
         """Check and time (name, layer, codes for `Conv2d.run`) on the board.
 
         Raises Refuted where a result is wrong, ToolError where the board cannot be reached or run on.
@@ -118,7 +120,7 @@ class Device:
         if absent := facts.lacking(arch, needs.host):
             raise ToolError(f"{self.host}: {isa} code needs a processor with {', '.join(absent)}; it lacks it")
 
-    def _measure(self, layers: Layers, threads: int, sampling: Sampling) -> list[LayerTimes]:
+    def _measure(self, layers: NamedLayers, threads: int, sampling: Sampling) -> list[LayerTimes]:
         work = [Work.of(*x) for x in layers]
         program = compile_program(layer.kernel for _, layer, _ in layers)
         return self.run(program, work, threads, sampling, time.monotonic() + self.seconds)
@@ -162,7 +164,7 @@ class Device:
             raise RunFailed(f"{self.host}: the runner failed with exit code {done.code}: {done.errors}")
 
 
-def _grouped(layers: Layers) -> dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]]:
+def _grouped(layers: NamedLayers) -> dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]]:
     """The layers by what their kernels are compiled for."""
     groups: dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]] = {}
     for one in layers:
@@ -170,7 +172,7 @@ def _grouped(layers: Layers) -> dict[Target, list[tuple[str, Conv2d, NDArray[Any
     return groups
 
 
-def _check(layers: Layers, threads: int, repeats: int) -> None:
+def _check(layers: NamedLayers, threads: int, repeats: int) -> None:
     """SpecError where there is nothing to measure, or something that cannot be."""
     given = [name for name, _, _ in layers]
     if not given or len(set(given)) < len(given):

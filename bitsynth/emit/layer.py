@@ -19,7 +19,6 @@ from bitsynth.files import marked
 from bitsynth.proof.proved import Proved
 from bitsynth.spec.matmul import MatmulSpec
 
-Array = NDArray[Any]
 _WORD_BITS = 64
 _POOL = "bs_pool.c"
 _HEADERS = {
@@ -44,7 +43,7 @@ class LayerText:
     proved: Proved
     spec: MatmulSpec
     numbers: Mapping[str, Number]
-    arrays: Mapping[str, Array]
+    arrays: Mapping[str, NDArray[Any]]
     weight: NDArray[np.uint8]
 
     def __post_init__(self) -> None:
@@ -142,7 +141,7 @@ def _stored(ctype: str) -> str:
     return "uint64_t" if ctype == "uint8_t" else ctype
 
 
-def _elements(array: Array, ctype: str) -> tuple[int, list[str]]:
+def _elements(array: NDArray[Any], ctype: str) -> tuple[int, list[str]]:
     """How many, and lines of initializers."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if ctype == "uint64_t":

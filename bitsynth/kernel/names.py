@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bitsynth.errors import SpecError
 from bitsynth.kernel.program import Kernel
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
 _SIZE = r"([1-9]\d{0,5})"
 _TILE = rf"{_SIZE}x{_SIZE}x{_SIZE}(?:_u{_SIZE})?(?:_(outer))?"
@@ -43,7 +43,7 @@ class KernelName:
         if not match:
             raise SpecError(f"{text[:80]!r} is no kernel name; one looks like bs_mm_a2u_w1b_s32_neon_4x8x64")
         act_bits, act, w_bits, wgt, isa, rows, columns, k_step, unroll, axis = match.groups()
-        spec = MatmulSpec(isa, Operand(int(act_bits), _LETTERS[act]), Operand(int(w_bits), _LETTERS[wgt]))
+        spec = MatmulSpec(isa, MatmulOperand(int(act_bits), _LETTERS[act]), MatmulOperand(int(w_bits), _LETTERS[wgt]))
         return cls(spec, int(rows), int(columns), int(k_step), int(unroll or 0), axis or "inner")
 
     def __str__(self) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.matmul import MatmulKernel, get_kernel
-from bitsynth.spec.matmul import Operand
+from bitsynth.spec.matmul import MatmulOperand
 
 
-def scheduled_kernel(schedule: LayerSchedule, act: Operand, wgt: Operand) -> MatmulKernel:
+def scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand) -> MatmulKernel:
     """The cached kernel, checked again where the schedule changes it; SpecError where there is none such."""
     kernel = get_kernel(
         schedule.isa,

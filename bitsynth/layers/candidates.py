@@ -10,7 +10,7 @@ from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load, names, narrower
 from bitsynth.kernel.wellformed import needs
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.spec.matmul import MatmulSpec, Operand
+from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
 from bitsynth.spec.options import METHODS, KernelOptions
 from bitsynth.store import kernels
 from bitsynth.store.entry import Entry
@@ -35,7 +35,7 @@ class Candidate:
         return self.entry.kernel.isa
 
 
-def candidates(act: Operand, wgt: Operand, isa: str, fits: Fits | None = None) -> Iterator[Candidate]:
+def candidates(act: MatmulOperand, wgt: MatmulOperand, isa: str, fits: Fits | None = None) -> Iterator[Candidate]:
     """Every cached kernel for layers on `isa`, or ("auto") on whatever this processor runs, that `fits`.
 
     By default those that run here.
@@ -49,7 +49,7 @@ def candidates(act: Operand, wgt: Operand, isa: str, fits: Fits | None = None) -
                     yield Candidate(entry, method, channels)
 
 
-def cached_entry(schedule: LayerSchedule, act: Operand, wgt: Operand) -> Entry | None:
+def cached_entry(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand) -> Entry | None:
     """The cached kernel that `schedule` runs, wherever that may be; None where there is none."""
     options = KernelOptions(schedule.method, schedule.sketch, channels=schedule.channels)
     path = kernels.find(MatmulSpec(schedule.isa, act, wgt), options.variant)

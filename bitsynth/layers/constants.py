@@ -16,7 +16,6 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.layers.geometry import Geometry
 from bitsynth.spec.matmul import Encoding, MatmulSpec, affine
 
-Array = NDArray[Any]
 ALIGN = 64
 
 
@@ -25,7 +24,7 @@ class Constants:
     """Numbers and arrays of `struct bs_layer`, by name."""
 
     numbers: Mapping[str, Number]
-    arrays: Mapping[str, Array]
+    arrays: Mapping[str, NDArray[Any]]
 
     def blob(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """The numbers that describe the layer (`runtime_abi.described`), int64; then the arrays' bytes, uint8."""
@@ -44,7 +43,7 @@ def constants(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Code
     per_tap = _by_group(g, weight.transpose(0, 2, 3, 1))
     taps = g.kernel[0] * g.kernel[1]
     runs = per_tap.reshape(*per_tap.shape[:2], 1, -1) if conv_algorithm == "im2col" else per_tap
-    arrays: dict[str, Array] = {
+    arrays: dict[str, NDArray[Any]] = {
         "weights": np.concatenate([tiles(kernel, _steps(kernel, _whole_tiles(kernel, x))) for x in runs]),
         "start": _of_codes(kernel, per_tap, kernel.column_terms),
     }
@@ -72,7 +71,7 @@ def _by_group(g: Geometry, weight: Codes) -> Codes:
     return weight.reshape(g.groups, g.out_channels // g.groups, -1, weight.shape[-1])
 
 
-def _whole_tiles(kernel: Kernel, x: Array) -> Array:
+def _whole_tiles(kernel: Kernel, x: NDArray[Any]) -> NDArray[Any]:
     """Columns of code 0 behind the last, until the tile is full."""
     return np.concatenate([x, np.zeros((-len(x) % kernel.columns, *x.shape[1:]), x.dtype)])
 
@@ -97,5 +96,5 @@ def _padding(kernel: Kernel, spec: MatmulSpec, per_tap: Codes) -> NDArray[np.int
     return _int32(np.stack([_whole_tiles(kernel, x).T for x in -spec.act.value(0) * values]))
 
 
-def _int32(x: Array) -> NDArray[np.int32]:
+def _int32(x: NDArray[Any]) -> NDArray[np.int32]:
     return np.ascontiguousarray(x.astype(np.int32))

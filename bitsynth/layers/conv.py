@@ -18,9 +18,8 @@ from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.matmul import MatmulKernel
 from bitsynth.run.runner import Runner
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand, plain_array
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, plain_array
 
-Array = NDArray[Any]
 LayerT = TypeVar("LayerT", bound="Conv2d")
 
 
@@ -67,8 +66,8 @@ class Conv2d:
         schedule: LayerSchedule | None = None,
     ) -> None:
         values, pool = plain_array(weight, "weight"), pool_of(threads)
-        act = Operand(act_bits, Encoding.parse(act_encoding))
-        wgt = Operand(w_bits, Encoding.parse(weight_encoding))
+        act = MatmulOperand(act_bits, Encoding.parse(act_encoding))
+        wgt = MatmulOperand(w_bits, Encoding.parse(weight_encoding))
         geometry = geometry_of(values.shape, stride=stride, padding=padding, dilation=dilation, groups=groups)
         spec = LayerSpec(act, wgt, geometry, layout, out_layout or "", image)
         planned = plan(spec, isa=isa, threads=pool.threads, schedule=schedule)
@@ -131,12 +130,12 @@ class Conv2d:
         return self.plan.spec.out_layout
 
     @property
-    def act(self) -> Operand:
+    def act(self) -> MatmulOperand:
         """Bits and encoding of activations."""
         return self.plan.spec.act
 
     @property
-    def wgt(self) -> Operand:
+    def wgt(self) -> MatmulOperand:
         """Bits and encoding of weights."""
         return self.plan.spec.wgt
 
@@ -146,7 +145,7 @@ class Conv2d:
         return self.packed.epilogue
 
     @property
-    def weight(self) -> Array:
+    def weight(self) -> NDArray[Any]:
         """The operand values (OC, IC / groups, KH, KW): a copy, not to be written, as that would change nothing."""
         return self.packed.weight
 
@@ -180,28 +179,28 @@ class Conv2d:
         """What runs its machine code."""
         return self.compiled.runner
 
-    def __call__(self, x: ArrayLike) -> Array:
+    def __call__(self, x: ArrayLike) -> NDArray[Any]:
         """The layer of values `x`, (N, H, W, C) or (N, C, H, W) of any integer type; of words where it is packed."""
         if self.layout == "packed":
             return self.run(plain_array(x, "x"))
         return self._run(self.act.encode(x, "x"))
 
-    def run(self, codes: Array) -> Array:
+    def run(self, codes: NDArray[Any]) -> NDArray[Any]:
         """The layer of codes: uint8 in the layer's layout, or uint64 words where that is packed."""
         self.plan.spec.check_codes(codes)
         return self._run(codes)
 
-    def _run(self, codes: Array) -> Array:
+    def _run(self, codes: NDArray[Any]) -> NDArray[Any]:
         return self.compiled.run_checked(codes)
 
-    def bound(self, codes: Array, *, part: str = "run", times: int = 1) -> tuple[Call, Array]:
+    def bound(self, codes: NDArray[Any], *, part: str = "run", times: int = 1) -> tuple[Call, NDArray[Any]]:
         """A call that runs the layer on `codes` `times` times, nothing left to look up, and where its result goes.
 
         With `part="pack"` it packs the activations alone. The layer's pool must stay open, and be left to the call.
         """
         return self.compiled.bound(codes, part=part, times=times)
 
-    def described(self, codes: Array) -> Description:
+    def described(self, codes: NDArray[Any]) -> Description:
         """What C that runs any layer (`layer_call.c.j2`) is told of this one: numbers, constants' bytes."""
         return self.packed.described(*self.plan.spec.shape(codes.reshape((1,) * (4 - codes.ndim) + codes.shape)))
 

@@ -12,7 +12,6 @@ from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.layer import Call
 from bitsynth.spec.matmul import plain_array
 
-Array = NDArray[Any]
 TYPICAL_BATCH = 64
 """Feature vectors a schedule is chosen for where no `image` says how many: pixels of a line."""
 
@@ -33,19 +32,19 @@ class Dense(Conv2d):
             raise SpecError("a dense layer's activations are (N, features): layouts are NHWC and packed")
         super().__init__(values[:, :, None, None], act_bits, w_bits, **{"image": (1, TYPICAL_BATCH), **options})
 
-    def _run(self, codes: Array) -> Array:
+    def _run(self, codes: NDArray[Any]) -> NDArray[Any]:
         self._check_features(codes)
         if not len(codes):
             return np.empty((0, self.packed.out_shape(1, 1, 1)[-1]), self.packed.out_type)
-        made: Array = super()._run(codes[None, None])[0, 0]
+        made: NDArray[Any] = super()._run(codes[None, None])[0, 0]
         return made
 
-    def bound(self, codes: Array, *, part: str = "run", times: int = 1) -> tuple[Call, Array]:
+    def bound(self, codes: NDArray[Any], *, part: str = "run", times: int = 1) -> tuple[Call, NDArray[Any]]:
         """As `Conv2d.bound`, for codes (N, in features)."""
         self._check_features(codes)
         call, out = super().bound(codes[None, None], part=part, times=times)
         return call, out[0, 0]
 
-    def _check_features(self, codes: Array) -> None:
+    def _check_features(self, codes: NDArray[Any]) -> None:
         if codes.ndim != 2 or codes.shape[1] != self.plan.spec.in_elements:
             raise SpecError(f"want activations (N, {self.plan.spec.in_elements}), not {codes.shape}")

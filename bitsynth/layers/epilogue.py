@@ -12,8 +12,6 @@ from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError
 from bitsynth.spec.matmul import MAX_BITS, plain_array
 
-Array = NDArray[Any]
-
 
 @dataclass(frozen=True, eq=False)
 class Scale:
@@ -28,7 +26,7 @@ class Scale:
     def __post_init__(self) -> None:
         _keep(self, scale="scale", bias="bias")
 
-    def constants(self, channels: int) -> tuple[dict[str, Number], dict[str, Array]]:
+    def constants(self, channels: int) -> tuple[dict[str, Number], dict[str, NDArray[Any]]]:
         """The numbers and arrays of the C runtime."""
         arrays = {
             "scale": _channels("scale", self.scale, channels, np.float32),
@@ -48,7 +46,7 @@ class Requantize:
     def __post_init__(self) -> None:
         _keep(self, multiplier="multiplier")
 
-    def constants(self, channels: int) -> tuple[dict[str, Number], dict[str, Array]]:
+    def constants(self, channels: int) -> tuple[dict[str, Number], dict[str, NDArray[Any]]]:
         """The numbers and arrays of the C runtime."""
         _check_bits(self.bits)
         if type(self.shift) is not int or not 0 <= self.shift <= 62:
@@ -73,13 +71,13 @@ class Thresholds:
     def bits(self) -> int:
         return max(1, int(self._levels().shape[1]).bit_length())
 
-    def _levels(self) -> Array:
+    def _levels(self) -> NDArray[Any]:
         values = np.asarray(self.values)
         if values.ndim != 2 or values.dtype.kind not in "iu" or not 1 <= values.shape[1] < 1 << MAX_BITS:
             raise SpecError(f"thresholds must be integers (channels, 1 to 255), not {values.dtype} {values.shape}")
         return values
 
-    def constants(self, channels: int) -> tuple[dict[str, Number], dict[str, Array]]:
+    def constants(self, channels: int) -> tuple[dict[str, Number], dict[str, NDArray[Any]]]:
         """The numbers and arrays of the C runtime."""
         levels = self._levels()
         if len(levels) != channels:
@@ -117,7 +115,7 @@ def _keep(epilogue: Epilogue, **names: str) -> None:
         object.__setattr__(epilogue, attribute, kept)
 
 
-def _channels(name: str, value: ArrayLike, channels: int, dtype: Any) -> Array:
+def _channels(name: str, value: ArrayLike, channels: int, dtype: Any) -> NDArray[Any]:
     """One number a channel."""
     given = np.asarray(value)
     kinds = "iu" if np.dtype(dtype).kind == "i" else "iuf"

@@ -20,7 +20,6 @@ from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.run.memory import aligned
 from bitsynth.run.runner import Runner
 
-Array = NDArray[Any]
 Call = Callable[[], int]
 PARTS = ("run", "pack")
 
@@ -55,7 +54,7 @@ class Layer:
     def __repr__(self) -> str:
         return f"<bitsynth Layer {self.packed.plan.spec.geometry}, {self.packed.plan.kernel.name}>"
 
-    def run(self, codes: Array) -> Array:
+    def run(self, codes: NDArray[Any]) -> NDArray[Any]:
         """The layer of codes: uint8 in the layer's layout, or uint64 words where that is packed.
 
         Raises SpecError for what is no input of the layer, ToolError where it cannot be run.
@@ -63,21 +62,21 @@ class Layer:
         self.packed.plan.spec.check_codes(codes)
         return self.run_checked(codes)
 
-    def run_checked(self, codes: Array) -> Array:
+    def run_checked(self, codes: NDArray[Any]) -> NDArray[Any]:
         """`run` for codes that are known to be the encoding's."""
         out = np.empty(self.packed.out_shape(*self.packed.plan.spec.shape(codes)), self.packed.out_type)
         if out.size:
             self.run_into(np.require(codes, requirements=("C", "ALIGNED")), out, 1)
         return out
 
-    def run_into(self, codes: Array, out: Array, calls: int) -> None:
+    def run_into(self, codes: NDArray[Any], out: NDArray[Any], calls: int) -> None:
         """Run `calls` times from C; one thread of Python at a time, which has the scratch memory."""
         with self.scratch.lock, self.pool.acquire(self.runner) as pool:
             status = self.runner.call(self._symbol("run"), *self._arguments(codes, out, pool, calls), bits=32)
         if status:
             raise ToolError(f"{self!r} failed with status {status}")
 
-    def bound(self, codes: Array, *, part: str = "run", times: int = 1) -> tuple[Call, Array]:
+    def bound(self, codes: NDArray[Any], *, part: str = "run", times: int = 1) -> tuple[Call, NDArray[Any]]:
         """A call that runs the layer on `codes` `times` times, nothing left to look up, and where its result goes.
 
         With `part="pack"` it packs the activations alone. The layer's pool must stay open, and be left to the call.
@@ -95,7 +94,7 @@ class Layer:
             arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, pool, times)
         return self.runner.bind(self._symbol(part), *arguments), out
 
-    def _arguments(self, codes: Array, out: Array, pool: int, calls: int) -> tuple[Any, ...]:
+    def _arguments(self, codes: NDArray[Any], out: NDArray[Any], pool: int, calls: int) -> tuple[Any, ...]:
         batch, height, width = self.packed.plan.spec.shape(codes)
         numbers, constants = self.packed.described(batch, height, width)
         size = self.runner.call(self._symbol("arena"), numbers, constants, self.pool.threads)

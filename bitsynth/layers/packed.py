@@ -16,7 +16,6 @@ from bitsynth.layers.epilogue import Epilogue, Scale, check_epilogue
 from bitsynth.layers.plan import LayerPlan
 from bitsynth.layers.words import packed_words
 
-Array = NDArray[Any]
 Description = tuple[NDArray[np.int64], NDArray[np.uint8]]
 """Numbers of a layer and its input's shape (`runtime_abi.described`), and the bytes of its constants."""
 
@@ -47,7 +46,7 @@ class PackedLayer:
         whole = Constants({**made.numbers, **chosen, **layouts, **numbers}, {**made.arrays, **arrays})
         object.__setattr__(self, "constants", whole)
         object.__setattr__(self, "_description", whole.blob())
-        kept: tuple[Array, ...] = (self.codes, *self._description, *whole.arrays.values())
+        kept: tuple[NDArray[Any], ...] = (self.codes, *self._description, *whole.arrays.values())
         for array in kept:
             array.flags.writeable = False
 
@@ -56,7 +55,7 @@ class PackedLayer:
         return PackedLayer, (self.plan, self.codes, self.epilogue)
 
     @property
-    def weight(self) -> Array:
+    def weight(self) -> NDArray[Any]:
         """The operand values (OC, IC / groups, KH, KW): a copy, not to be written, as that would change nothing."""
         values = self.plan.spec.wgt.decode(self.codes)
         values.flags.writeable = False

@@ -12,9 +12,8 @@ from bitsynth.emit.runtime_abi import LAYOUT
 from bitsynth.errors import SpecError
 from bitsynth.layers.geometry import Geometry, pair
 from bitsynth.layers.words import packed_words
-from bitsynth.spec.matmul import Encoding, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand
 
-Array = NDArray[Any]
 TYPICAL_IMAGE = (28, 28)
 """Height and width a schedule is chosen for where none are given."""
 
@@ -28,8 +27,8 @@ class LayerSpec:
     schedule is chosen for; the layer takes any. Raises SpecError for an unknown layout or an image of no size.
     """
 
-    act: Operand
-    wgt: Operand
+    act: MatmulOperand
+    wgt: MatmulOperand
     geometry: Geometry
     layout: str = "NHWC"
     out_layout: str = ""
@@ -66,7 +65,7 @@ class LayerSpec:
         channels = self.geometry.in_channels
         return packed_words(self.act.bits, channels) if self.layout == "packed" else channels
 
-    def check_codes(self, codes: Array) -> None:
+    def check_codes(self, codes: NDArray[Any]) -> None:
         """Raise SpecError for what is no array of the activations' codes."""
         if isinstance(codes, np.ma.MaskedArray):
             raise SpecError("codes are a masked array; fill its gaps first, with .filled()")
@@ -80,7 +79,7 @@ class LayerSpec:
         if bad:
             raise SpecError(f"codes of {self.act} go to {last}; some are greater")
 
-    def shape(self, codes: Array) -> tuple[int, int, int]:
+    def shape(self, codes: NDArray[Any]) -> tuple[int, int, int]:
         """Batch, height and width of an input; SpecError where it is none of this layer."""
         at = 1 if self.layout == "NCHW" else 3
         if codes.ndim != 4 or codes.shape[at] != self.in_elements:

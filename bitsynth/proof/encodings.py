@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from bitsynth.errors import Refuted
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand, affine
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
 
 
 @lru_cache
@@ -19,9 +19,9 @@ def encoding_lemma(act_bits: int, w_bits: int) -> str:
     return f"encoding: the corrections of {len(specs)} pairs of encodings are exact on all {pairs:,} pairs of codes"
 
 
-def _operands(bits: int) -> list[Operand]:
+def _operands(bits: int) -> list[MatmulOperand]:
     """Operands of that many bits under every encoding that has the width."""
-    return [Operand(bits, e) for e in Encoding if e is not Encoding.TERNARY or bits == 2]
+    return [MatmulOperand(bits, e) for e in Encoding if e is not Encoding.TERNARY or bits == 2]
 
 
 def _check(spec: MatmulSpec) -> int:
@@ -39,5 +39,5 @@ def _check(spec: MatmulSpec) -> int:
     return want.size
 
 
-def _values(operand: Operand) -> list[int]:
+def _values(operand: MatmulOperand) -> list[int]:
     return [operand.value(code) for code in operand.codes]

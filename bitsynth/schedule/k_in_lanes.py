@@ -39,7 +39,7 @@ Fused = tuple[tuple[PlacedBlock, ...], ...]
 
 
 @dataclass(frozen=True)
-class Layout:
+class PassLayout:
     """Choices all passes share."""
 
     groups: int
@@ -72,16 +72,16 @@ def maximize_flush_period(isa: Isa, kernel: Kernel) -> Kernel:
     return msgspec.structs.replace(kernel, passes=tuple(passes))
 
 
-def layouts(isa: Isa) -> Iterator[Layout]:
+def layouts(isa: Isa) -> Iterator[PassLayout]:
     """The layouts of every counting instruction, with and without coefficients in its table."""
     for count in counts.find(isa):
         for groups in GROUPS:
             for weighted in (False, True) if count.table is not None else (False,):
-                yield Layout(groups, count, weighted)
+                yield PassLayout(groups, count, weighted)
 
 
 def _best_in(
-    isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], layout: Layout, model: str, channels: int
+    isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], layout: PassLayout, model: str, channels: int
 ) -> Kernel:
     builder = _Builder(isa, spec, layout, model)
     best: tuple[tuple[float, ...], Kernel] | None = None
@@ -121,7 +121,7 @@ def _partition(builder: _Builder, cover: Sequence[PlacedBlock], rows: int) -> Fu
 class _Builder:
     """Builds and prices passes of one layout, each once."""
 
-    def __init__(self, isa: Isa, spec: MatmulSpec, layout: Layout, model: str) -> None:
+    def __init__(self, isa: Isa, spec: MatmulSpec, layout: PassLayout, model: str) -> None:
         self.isa, self.spec, self.layout, self.model = isa, spec, layout, model
         self.metric = cost_models.metric(isa.name, model)
         self.slots: tuple[int, ...] = ()

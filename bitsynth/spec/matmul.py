@@ -53,7 +53,7 @@ class Encoding(StrEnum):
 
 
 @dataclass(frozen=True)
-class Operand:
+class MatmulOperand:
     """Codes of `bits` bits under `encoding`; SpecError for a width that the encoding does not have."""
 
     bits: int
@@ -127,13 +127,13 @@ class MatmulSpec:
     """(M, K) activations times (K, N) weights into int32 (M, N) on instruction set `isa`."""
 
     isa: str
-    act: Operand
-    wgt: Operand
+    act: MatmulOperand
+    wgt: MatmulOperand
 
     @classmethod
     def plain(cls, isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
         """Unsigned activations times bipolar weights."""
-        return cls(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+        return cls(isa, MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.BIPOLAR))
 
     @property
     def core(self) -> MatmulSpec:

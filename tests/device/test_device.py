@@ -25,7 +25,7 @@ from bitsynth.isa import architecture, load
 from bitsynth.layers import Conv2d, Dense, Scale, Thresholds
 from bitsynth.layers.candidates import candidates
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.spec.matmul import Encoding, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 pytestmark = pytest.mark.toolchains
 
@@ -127,7 +127,7 @@ def test_onnxruntime_is_timed_where_it_is_installed(server):
 def two_schedules(isa):
     """A layer by two methods, whose kernels have one name on avxvnni."""
     weight, codes = RNG.choice([-1, 1], (16, 24, 3, 3)), RNG.integers(0, 4, (1, 9, 8, 24)).astype(np.uint8)
-    found = candidates(Operand(2, Encoding.UNSIGNED), Operand(1, Encoding.BIPOLAR), isa)
+    found = candidates(MatmulOperand(2, Encoding.UNSIGNED), MatmulOperand(1, Encoding.BIPOLAR), isa)
     schedules = [LayerSchedule(isa, x.method, x.channels, "direct", rows=1) for x in found]
     return [Conv2d(weight, 2, 1, padding=1, isa=isa, schedule=s) for s in schedules], codes
 

@@ -21,7 +21,7 @@ from bitsynth.isa import load
 from bitsynth.isa.step import Constant
 from bitsynth.proof import checker
 from bitsynth.run.runner import runner_for
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
 pytestmark = pytest.mark.toolchains
 
@@ -105,7 +105,7 @@ def test_constants_of_64_bits_are_numbers_of_their_type(monkeypatch):
     kernel_of = entry("avx2", "lookup", 2, 2).kernel
     wide = Constant("k8", "u64x4", (2**64 - 1, 2**63, 2**63 - 1, 0))
     changed = msgspec.structs.replace(kernel_of, constants=(*kernel_of.constants, wide))
-    spec = MatmulSpec("avx2", Operand(2, Encoding.UNSIGNED), Operand(2, Encoding.BIPOLAR))
+    spec = MatmulSpec("avx2", MatmulOperand(2, Encoding.UNSIGNED), MatmulOperand(2, Encoding.BIPOLAR))
     monkeypatch.setattr(checker, "check_used", lambda *_: None)
     source = CSource(on_record(changed), spec).source
     assert "UINT64_C(18446744073709551615), UINT64_C(9223372036854775808), 9223372036854775807, 0" in source

@@ -9,7 +9,7 @@ from bitsynth import matmul
 from bitsynth.host import features
 from bitsynth.isa.load import load
 from bitsynth.kernel.wellformed import forms_used
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import KernelOptions
 from bitsynth.synth.synthesize import synthesize
 
@@ -19,7 +19,7 @@ MODELS = [("avx512", "ops"), ("avx512", "skylakex"), ("armv7_neon", "ops")]
 
 
 def solved(isa, model, act_bits, w_bits):
-    spec = MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+    spec = MatmulSpec(isa, MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.BIPOLAR))
     return matmul.MatmulKernel(synthesize(spec, KernelOptions(method="popcount", model=model)).sealed, spec)
 
 

@@ -14,7 +14,7 @@ from bitsynth import paths
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import names
 from bitsynth.matmul import MatmulKernel, get_kernel
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import METHODS, KernelOptions
 from bitsynth.store import kernels
 from bitsynth.synth.synthesize import forget, solved_again, synthesize
@@ -33,7 +33,7 @@ for text in sys.argv[1:]:
 
 
 def spec(isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
-    return MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+    return MatmulSpec(isa, MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.BIPOLAR))
 
 
 def digests(seed: str, *configs: str) -> list[str]:

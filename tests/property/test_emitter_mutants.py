@@ -20,7 +20,7 @@ from bitsynth.kernel.program import number
 from bitsynth.layers import Dense, constants
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.run.runner import runner_for
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
 WORDS, APART, LONG = ("avx2", "popcount", 2, 1), ("avx2", "popcount", 2, 2), ("neon", "popcount", 2, 2)
 TABLES, BYTES, STEPS, SIX = (
@@ -65,7 +65,8 @@ def selftest(config, bit_axis="inner"):
     isa, _, act_bits, w_bits = config
     found = msgspec.structs.replace(kernel(*config), bit_axis=bit_axis)
     c = CSource(
-        on_record(found), MatmulSpec(isa, Operand(act_bits, Encoding.SIGNED), Operand(w_bits, Encoding.BIPOLAR))
+        on_record(found),
+        MatmulSpec(isa, MatmulOperand(act_bits, Encoding.SIGNED), MatmulOperand(w_bits, Encoding.BIPOLAR)),
     )
     library = toolchain.compile_for(
         load(isa), c.files, needs=c.needs, flags=("-DBITSYNTH_NO_MAIN", "-O1", "-Wno-unused")

@@ -6,9 +6,9 @@ from bitsynth.layers.candidates import candidates
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.spec.matmul import Encoding, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand
 
-ACT, WGT = Operand(2, Encoding.UNSIGNED), Operand(2, Encoding.BIPOLAR)
+ACT, WGT = MatmulOperand(2, Encoding.UNSIGNED), MatmulOperand(2, Encoding.BIPOLAR)
 
 
 def estimate(method, rows, channels=64, isa="avx2"):

@@ -14,12 +14,12 @@ from bitsynth.bench.baselines import process, start, worker
 from bitsynth.bench.baselines.caps import caps
 from bitsynth.bench.baselines.operands import ConvOperands, Prepared, convolve
 from bitsynth.bench.layers import SUM, against_baselines
-from bitsynth.bench.resnet18 import LAYERS, Layer
+from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
 from bitsynth.bench.statistics import Summary
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa import load
 
-SMALL = Layer("small", 5, 2, 3, 3, 2)
+SMALL = ResNetLayer("small", 5, 2, 3, 3, 2)
 
 
 @pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 1, 1), (3, 2, 1), (1, 2, 0), (3, 1, 0)])

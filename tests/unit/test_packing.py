@@ -16,7 +16,7 @@ from bitsynth.layers.constants import constants
 from bitsynth.layers.geometry import Geometry
 from bitsynth.proof import checker
 from bitsynth.run.runner import runner_for
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
 change = msgspec.structs.replace
 FORMS = [(c, axis) for c in REPRESENTATIVE for axis in BIT_AXES]
@@ -80,7 +80,9 @@ WIDE = [("avx2", method, bits, 1) for bits in range(5, 9) for method in ("popcou
 def test_layers_of_5_to_8_bits(config, encoding):
     """Their sums of codes no longer fit bytes: with more than 64 of them, and the greatest."""
     isa, _, act_bits, w_bits = config
-    check_dense(kernel(*config), MatmulSpec(isa, Operand(act_bits, encoding), Operand(w_bits, Encoding.BIPOLAR)))
+    check_dense(
+        kernel(*config), MatmulSpec(isa, MatmulOperand(act_bits, encoding), MatmulOperand(w_bits, Encoding.BIPOLAR))
+    )
 
 
 @pytest.mark.parametrize(("config", "axis"), FORMS, ids=lambda x: x if isinstance(x, str) else name(x))

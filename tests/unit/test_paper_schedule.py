@@ -4,17 +4,17 @@ import pytest
 from suites import quick
 
 from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
-from bitsynth.bench.resnet18 import Layer
+from bitsynth.bench.resnet18 import ResNetLayer
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
-from bitsynth.layers.layer import Layer as Compiled
+from bitsynth.layers.layer import Layer
 from bitsynth.layers.library import compiled
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.matmul import get_kernel
 from bitsynth.proof import checker
 from bitsynth.run.runner import runner_for
 
-SMALL = Layer("small", 5, 72, 20, 3, 1)
+SMALL = ResNetLayer("small", 5, 72, 20, 3, 1)
 PAPER = LayerSchedule("neon", "popcount", 0, "direct", sketch="paper", flush_steps=1)
 
 
@@ -23,7 +23,7 @@ def executed(widths, schedule):
     act_bits, w_bits = widths
     made, codes = layer_of(SMALL, "neon", act_bits, w_bits, 1, schedule), codes_of(SMALL, act_bits)
     runner = runner_for(load.load("neon"), compiled(made.kernel), needs=made.kernel.needs, count=True)
-    call, out = Compiled(made.packed, runner, made.pool).bound(codes)
+    call, out = Layer(made.packed, runner, made.pool).bound(codes)
     call()
     require_exact(SMALL, made, codes, out)
     return runner.instructions

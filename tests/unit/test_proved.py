@@ -20,7 +20,7 @@ from bitsynth.proof.obligations import Lane, Obligation, implies
 from bitsynth.proof.proved import Proved, examine, statements
 from bitsynth.schedule.flush import flushed
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand, affine
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
 from bitsynth.store import kernels as store
 from bitsynth.store.accept import accept
 from bitsynth.store.entry import ProvedEntry
@@ -142,7 +142,7 @@ def test_nothing_but_what_is_proved_becomes_a_kernel(lookup, tmp_path, monkeypat
 
 
 def test_a_kernel_of_other_encodings_rests_on_the_same_proof(lookup):
-    ternary = MatmulSpec("avx2", Operand(2, Encoding.TERNARY), Operand(1, Encoding.UNSIGNED))
+    ternary = MatmulSpec("avx2", MatmulOperand(2, Encoding.TERNARY), MatmulOperand(1, Encoding.UNSIGNED))
     assert MatmulKernel(lookup.sealed, ternary).sealed is lookup.sealed
     assert get_kernel("avx2", 2, 1, "signed", method="lookup").sealed is lookup.sealed
 

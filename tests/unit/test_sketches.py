@@ -18,7 +18,7 @@ from bitsynth.sketches.popcount import compute, counts, gates, query
 from bitsynth.sketches.popcount import cover as covers
 from bitsynth.sketches.reduction import plan as reduction
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import KernelOptions
 from bitsynth.synth import synthesize
 
@@ -26,7 +26,7 @@ ISAS = ("neon", "avx2")
 
 
 def spec(isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
-    return MatmulSpec(isa, Operand(act_bits, Encoding.UNSIGNED), Operand(w_bits, Encoding.BIPOLAR))
+    return MatmulSpec(isa, MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.BIPOLAR))
 
 
 def value(form: gates.BitForm, ops: dict[str, gates.GateOp], act: int, wgt: int) -> int:
@@ -206,6 +206,6 @@ def test_an_instruction_set_without_the_papers_list_is_refused():
 @pytest.mark.parametrize(("isa", "cpu", "method"), [("avx2", "zen5", "multiply"), ("avx512", "icelake", "dot")])
 def test_bytes_that_are_signed_take_no_codes_of_8_bits(isa, cpu, method):
     options = KernelOptions(method, model=cpu)
-    spec = MatmulSpec(isa, Operand(8, Encoding.UNSIGNED), Operand(4, Encoding.BIPOLAR))
+    spec = MatmulSpec(isa, MatmulOperand(8, Encoding.UNSIGNED), MatmulOperand(4, Encoding.BIPOLAR))
     found, _ = synthesize.candidates(options.isa(isa), spec, options, Budget())
     assert not found[0].kernel.swapped

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from bitsynth.bench.resnet18 import Layer
+from bitsynth.bench.resnet18 import ResNetLayer
 from bitsynth.errors import Refuted
 
 _MIDDLE = 128
@@ -23,7 +23,7 @@ class ConvOperands:
     An int8 result stands for `step * (code - middle)`, the smallest power of two for `step` that saturates nothing.
     """
 
-    layer: Layer
+    layer: ResNetLayer
     x: NDArray[np.float32]
     w: NDArray[np.float32]
     y: NDArray[np.float32]
@@ -31,7 +31,7 @@ class ConvOperands:
     middle: int = _MIDDLE
 
     @classmethod
-    def of(cls, layer: Layer) -> ConvOperands:
+    def of(cls, layer: ResNetLayer) -> ConvOperands:
         """Activations of two bits, weights of -1 and 1, the same ones every time."""
         rng = np.random.default_rng(layer.macs)
         x = rng.integers(0, 4, (1, layer.in_channels, layer.height, layer.height))
@@ -39,7 +39,7 @@ class ConvOperands:
         return cls.exact(layer, x.astype(np.float32), w.astype(np.float32))
 
     @classmethod
-    def exact(cls, layer: Layer, x: NDArray[np.float32], w: NDArray[np.float32]) -> ConvOperands:
+    def exact(cls, layer: ResNetLayer, x: NDArray[np.float32], w: NDArray[np.float32]) -> ConvOperands:
         """The operands `x` and `w` with their result."""
         y = convolve(x, w, layer.stride, layer.padding)
         return cls(layer, x, w, y, float(2.0 ** np.ceil(np.log2(max(1.0, np.abs(y).max() / (_MIDDLE - 1))))))

@@ -9,7 +9,7 @@ from bitsynth.layers.candidates import cached_entry
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.store.entry import Entry
 
 _LEAST_NS, _MOST_NS = 1.0, 1e15
@@ -27,7 +27,7 @@ class TuningTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def spec(self) -> MatmulSpec:
         """The widths, under the encodings of the cache."""
-        act, wgt = Operand(self.act_bits, Encoding.UNSIGNED), Operand(self.w_bits, Encoding.BIPOLAR)
+        act, wgt = MatmulOperand(self.act_bits, Encoding.UNSIGNED), MatmulOperand(self.w_bits, Encoding.BIPOLAR)
         return MatmulSpec(self.isa, act, wgt)
 
     def layer(self) -> LayerSpec:
