@@ -1,4 +1,4 @@
-"""The cached kernels a benchmark is about."""
+"""The cached kernels that a benchmark is about."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bitsynth.store import kernels as store
 
 @dataclass(frozen=True)
 class CachedKernels:
-    """Kernels of one instruction set, each once with its variants, and why the other files hold none."""
+    """Kernels of one instruction set, each once with its variants, and the reasons why other files hold none."""
 
     isa: str
     kernels: tuple[tuple[MatmulKernel, str], ...]
@@ -22,9 +22,9 @@ class CachedKernels:
 
 
 def find(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = ()) -> CachedKernels:
-    """Every cached kernel of `isa`; of those widths only where some are given.
+    """Every cached kernel of `isa`, or if widths are given only those of these.
 
-    Each certificate is checked again. SpecError where there is not one file.
+    Each certificate is checked again. SpecError if there is not one file.
     """
     homes = [folder / isa for folder in store.folders()]
     files = [p for p in store.every() if any(p.is_relative_to(home) for home in homes) and _wanted(p, act_bits, w_bits)]

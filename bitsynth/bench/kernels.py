@@ -1,7 +1,7 @@
 """Every cached kernel of an instruction set beside its baselines: timed here, or counted under an emulator.
 
-What is compared is what 128 multiply-accumulates take: core cycles where this processor runs
-the code itself, executed instructions where an emulator does. Counts are no times.
+The figures are those of 128 multiply-accumulates: core cycles if this processor runs
+the code itself, executed instructions if an emulator does. Counts are not times.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KernelRow:
 
     `per_128_mac` is in the report's unit, `ratios` how many times less that is than each
     baseline's. `model` is what the cost model says of a kernel, `peak` the multiply-accumulates
-    a cycle that a CPU allows a baseline. `gmac_per_second` is None where nothing was timed.
+    a cycle that a CPU allows a baseline. `gmac_per_second` is None if nothing was timed.
     """
 
     name: str
@@ -58,7 +58,7 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class KernelsReport:
-    """One instruction set. `rank_correlation` is Spearman's, of a model with what was found.
+    """One instruction set. `rank_correlation` is Spearman's, of a model with the measurements.
 
     `left_out` says why a baseline is not there, `problems` why a kernel is not.
     """
@@ -77,7 +77,7 @@ class KernelsReport:
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """A loop, and what its row says beside what is measured."""
+    """A loop, and the fields of its row besides the measurements."""
 
     loop: TimedLoop
     what: str
@@ -90,7 +90,7 @@ class _Job:
 
 @dataclass(frozen=True, eq=False)
 class _Result:
-    """What a call of every loop takes: one row a loop, one column a sample."""
+    """The figure of a call of every loop: one row a loop, one column a sample."""
 
     per_call: NDArray[Any]
     nanoseconds: NDArray[Any] | None = None
@@ -98,9 +98,9 @@ class _Result:
 
 
 def measure(found: CachedKernels, rounds: int, progress: Progress) -> KernelsReport:
-    """Time the kernels where this processor runs the set, else count their instructions.
+    """Time the kernels if this processor runs the set, else count their instructions.
 
-    Raises ToolError where they can be neither timed nor counted, or not compiled.
+    ToolError if they can be neither timed nor counted, or not compiled.
     """
     isa = load(found.isa)
     timed = runs_natively(isa.table)
@@ -130,7 +130,7 @@ def measure(found: CachedKernels, rounds: int, progress: Progress) -> KernelsRep
 
 
 def _ranked(rows: Sequence[KernelRow], model: str) -> float | None:
-    """How well the model ranks the rows; a processor without a kernel's instructions has no cycles for it."""
+    """The rank correlation of the model with the measurements of `rows`, which are those it knows."""
     return rank_correlation([r.model[model] for r in rows], [r.per_128_mac.median for r in rows])
 
 

@@ -1,7 +1,7 @@
 """Layers timed round after round, every subject in turn, and each low-bit one against the fastest baselines.
 
-A sample is the fastest of a round's calls: what others do to the machine is no part of it. What is
-compared is compared within a round.
+A sample is the fastest of a round's calls: what others do to the machine is no part of it. Comparisons are made
+within a round.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class LayersReport:
-    """All rows; what the packages of the baselines say of themselves, and why others are not here."""
+    """All rows; the versions the packages of the baselines tell of themselves, and why others are not here."""
 
     isa: str
     threads: int
@@ -54,10 +54,12 @@ class LayersReport:
 
     @property
     def layers(self) -> list[str]:
+        """The names of the layers, in order."""
         return list(dict.fromkeys(row.layer for row in self.rows))
 
     @property
     def contenders(self) -> list[str]:
+        """The names of the subjects, in order."""
         return list(dict.fromkeys(row.contender for row in self.rows))
 
     def row(self, subject: str, layer: str) -> LayerRow:
@@ -85,7 +87,7 @@ def against_baselines(
 def measure(
     subjects: Sequence[TimedSubject], layers: Sequence[str], rounds: int, repeats: int, progress: Progress
 ) -> tuple[LayerRow, ...]:
-    """Time every subject on every layer in each of `rounds` rounds, `repeats` calls in a row."""
+    """A row a subject and layer, each timed in every one of `rounds` rounds, `repeats` calls a time; then the sums."""
     times = np.empty((len(subjects), len(layers), rounds))
     for n in range(rounds):
         for j, layer in enumerate(layers):
@@ -112,7 +114,7 @@ def rows(subjects: Sequence[Subject], layers: Sequence[str], times: NDArray[Any]
 
 
 def _fastest(subjects: Sequence[Subject], kind: Kind, times: NDArray[Any]) -> NDArray[Any] | None:
-    """Of every layer the subject of `kind` with the least median."""
+    """The times of the subject of `kind` with the least median, layer by layer; None if there is none."""
     some = [i for i, c in enumerate(subjects) if c.kind == kind]
     return np.array(some)[np.median(times[some], axis=2).argmin(0)] if some else None
 

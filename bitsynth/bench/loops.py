@@ -63,7 +63,7 @@ class TimedLoop:
         self.runner.call("bs_repeat", calls, *self.arguments)
 
     def instructions(self) -> int:
-        """Instructions one call executes, where an emulator counts them; ToolError elsewhere."""
+        """Instructions that one call executes, if an emulator counts them; ToolError elsewhere."""
         self.runner.call(self.symbol, *self.arguments)
         if self.runner.instructions is None:
             raise ToolError(f"instructions are not counted {self.runner.description}; unset BITSYNTH_RUNNER")
@@ -113,7 +113,7 @@ void {_TILE}({_KERNEL})
 
 
 def baseline_loop(baseline: BaselineLoop, *, count: bool = False) -> TimedLoop:
-    """A baseline on a tile of random numbers; Refuted where its product is wrong."""
+    """A baseline on a tile of random numbers; Refuted if its product is wrong."""
     table, symbol = baseline.table, baseline.table.function
     sources = {**baseline.files, **_repeat(symbol, _BASELINE[symbol], "baseline.h")}
     library = toolchain.compile_for(baseline.isa, sources, flags=baseline.macros)
@@ -146,13 +146,13 @@ def clock_loop(isa: Isa) -> Callable[[int], int]:
 
 
 def _fitting(steps: int, size: Callable[[int], int]) -> int:
-    """`steps`, or as many of them as L1 holds where `size` of them is more; at least 1."""
+    """`steps`, or as many of them as L1 holds if `size` of them is more; at least 1."""
     return max(1, min(steps, int(steps * L1_SHARE * l1_bytes()) // size(steps)))
 
 
 @lru_cache
 def l1_bytes() -> int:
-    """The size of this processor's L1 data cache, 32 KiB where the system does not say."""
+    """The size of this processor's L1 data cache in bytes, 32 KiB if the system does not say."""
     try:
         return int(_CACHE_SIZE.read_text().removesuffix("K\n")) * 1024
     except (OSError, ValueError):

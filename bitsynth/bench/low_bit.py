@@ -20,7 +20,7 @@ _PACKINGS = 16
 
 
 def subjects(isa: str, act_bits: int, w_bits: int, threads: int, names: Sequence[str]) -> list[TimedSubject]:
-    """The layers called `names` with seeded random weights, each checked once; Refuted where one is wrong."""
+    """The layers called `names` with seeded random weights, each checked once; Refuted if one is wrong."""
     whole: dict[str, Callable[[], object]] = {}
     packing: dict[str, Callable[[], object]] = {}
     for layer in LAYERS:
@@ -68,7 +68,7 @@ def _calls(
 def checked(
     layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, threads: int = 1, schedule: LayerSchedule | None = None
 ) -> tuple[Conv2d, NDArray[np.uint8], Callable[[], object]]:
-    """The layer, activations, and a call of it on those; Refuted where a sum is wrong."""
+    """The layer, activations, and a call of it on those; Refuted if a sum is wrong."""
     made, codes = layer_of(layer, isa, act_bits, w_bits, threads, schedule), codes_of(layer, act_bits)
     call, out = made.bound(codes)
     call()

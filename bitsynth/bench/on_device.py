@@ -22,7 +22,7 @@ def measure(
     rounds: int,
     onnxruntime: bool,
 ) -> tuple[Measured, LayersReport | None]:
-    """What the board answered, and a report of its times; None where an emulator ran it, which tells no time."""
+    """The board's answer, and a report of its times; None if an emulator ran it, which tells no time."""
     layers = [layer for layer in LAYERS if layer.name in names]
     work = [
         (f"A{a}W{w} {layer.name}", layer_of(layer, isa, a, w, threads), codes_of(layer, a))
@@ -36,7 +36,7 @@ def measure(
 def _report(
     answer: Measured, isa: str, widths: Sequence[tuple[int, int]], threads: int, names: list[str]
 ) -> LayersReport:
-    """Baselines do not depend on widths: those beside the first are shown."""
+    """The report of an answer. Baselines do not depend on widths: those beside the first are shown."""
     found = {x.name: x for x in answer.layers}
     first = f"A{widths[0][0]}W{widths[0][1]}"
     by_contender: dict[Subject, list[Sequence[float]]] = {

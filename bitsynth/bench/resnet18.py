@@ -21,19 +21,23 @@ class ResNetLayer:
 
     @property
     def padding(self) -> int:
+        """Zeros on each side of the image."""
         return self.kernel // 2
 
     @property
     def image(self) -> tuple[int, int]:
+        """Height and width of the image."""
         return self.height, self.height
 
     @property
     def geometry(self) -> Geometry:
+        """The geometry of the convolution."""
         window = (self.kernel,) * 2, (self.stride,) * 2, edges(self.padding), (1, 1)
         return Geometry(self.in_channels, self.out_channels, 1, *window)
 
     @property
     def out_height(self) -> int:
+        """Height and width of the output."""
         return (self.height + 2 * self.padding - self.kernel) // self.stride + 1
 
     @property
@@ -58,7 +62,7 @@ LAYERS = (
 
 
 def named(text: str) -> list[ResNetLayer]:
-    """The layers in `C2,C6`, in the order above; SpecError for one there is not."""
+    """The layers in `C2,C6`, in the order above; SpecError for one that does not exist."""
     names, known = text.split(","), [layer.name for layer in LAYERS]
     if unknown := [name for name in names if name not in known]:
         raise SpecError(f"--layers: unknown {unknown[0]!r}; known: {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""Time a few calls in a row, each on its own.
+"""Times of a few calls in a row, each on its own.
 
 One thread is timed by the CPU time it takes, because others may share the cores; several by the
 clock on the wall, because they wait for each other.

@@ -1,4 +1,4 @@
-"""What figures depend on: machine, processor, load, compilers, versions, commit and command, and which kernels."""
+"""The setting of figures: machine, processor, load, compilers, versions, commit and command, and the kernels."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def digests(
 ) -> dict[str, str]:
     """Digests of the cached kernels of `isas`, by their place in the cache (`Kernel.digest`).
 
-    Only those of `widths`, bits of activations and weights, where some are given; only those for layers, or all
-    others, where `layers` says. What cannot be read is left out with a BitsynthWarning.
+    If some `widths`, bits of activations and weights, are given, only those; only those for layers, or all
+    others, if `layers` says. What cannot be read is left out with a BitsynthWarning.
     """
     return {
         place: entry.kernel.digest
@@ -89,14 +89,14 @@ def commit() -> str:
 
 @dataclass(frozen=True)
 class Basis:
-    """What figures rest on, to be made before they are measured: digests of kernels by place, and the commit."""
+    """The basis of figures, to be made before they are measured: digests of kernels by place, and the commit."""
 
     kernels: dict[str, str] = field(default_factory=dict)
     commit: str = field(default_factory=commit)
 
 
 def facts(basis: Basis, isas: Iterable[str] = (), packages: Sequence[str] = PACKAGES, **figures: Any) -> dict[str, Any]:
-    """What a result says: the setting, with the compilers for `isas`; digests of its kernels; and `figures`."""
+    """The facts of a result: the setting, with the compilers for `isas`; digests of its kernels; and `figures`."""
     return {"setting": setting(packages, isas) | {"commit": basis.commit}, "kernels": basis.kernels, **figures}
 
 
@@ -109,7 +109,7 @@ def command() -> str:
 
 
 def _scheduling() -> str:
-    """How this process goes before others, as `chrt` or `nice` may have said; empty where it does not."""
+    """The scheduling of this process, as `chrt` or `nice` may have set it; empty if neither did."""
     if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
         return f"real-time, priority {os.sched_getparam(0).sched_priority}"
     niceness = os.nice(0)

@@ -1,4 +1,4 @@
-"""What is said about samples: medians with quartiles, and how well one figure ranks another."""
+"""Statistics of samples: medians with quartiles, and how well one figure ranks another."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Summary:
 
 
 def rank_correlation(model: Sequence[float], measured: Sequence[float]) -> float | None:
-    """Spearman's coefficient; None where either has fewer than two different values."""
+    """Spearman's coefficient; None if either has fewer than two different values."""
     from scipy.stats import spearmanr
 
     if min(len(set(model)), len(set(measured))) < 2:

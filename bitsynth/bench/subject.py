@@ -1,4 +1,4 @@
-"""Whom times of a benchmark of layers belong to, and what is timed layer by layer."""
+"""Subjects of a benchmark of layers: whom times belong to, and what is timed layer by layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Kind = Literal["fp32", "int8", "bitsynth", "packing"]
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """Whom times belong to."""
+    """A subject: whom times belong to."""
 
     name: str
     kind: Kind
@@ -32,7 +32,7 @@ class TimedSubject(Subject, ABC):
 class LocalSubject(TimedSubject):
     """A subject of this process: a call a layer, on `threads` threads that must not spin between calls.
 
-    A call that does its work `each` times counts as so many: what Python takes for it is then no part of the time.
+    A call that does its work `each` times counts as so many, so that Python's part is no part of the time.
     """
 
     calls: Mapping[str, Callable[[], object]]
@@ -40,4 +40,5 @@ class LocalSubject(TimedSubject):
     each: int = 1
 
     def time(self, layer: str, repeats: int) -> list[int]:
+        """Nanoseconds of every one of `repeats` calls of `layer`."""
         return [t // self.each for t in sample_calls(self.calls[layer], repeats, self.threads)]

@@ -1,4 +1,4 @@
-"""Time, round after round: every loop once a round, next to the clock.
+"""Times of loops, round after round: every loop once a round, next to the clock.
 
 Time is this thread's CPU time, because others may share the cores. Loops follow each other
 in every round, so that what disturbs the machine disturbs all of them; a sample starts with
@@ -51,7 +51,7 @@ def interleaved(loops: Sequence[TimedLoop], clock: Callable[[int], Any], rounds:
 
 
 def calibrate_calls(job: Callable[[int], Any]) -> int:
-    """How many calls take about SAMPLE_NS, after one that binds the function."""
+    """The number of calls that take about SAMPLE_NS, after one that binds the function."""
     job(1)
     n = _FIRST_CALLS
     while (spent := _time_calls(job, n)) < SAMPLE_NS / 4:

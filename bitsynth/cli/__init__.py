@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _warnings_told() -> Iterator[None]:
-    """Tell what the library warns of as commands do."""
+    """Tell the library's warnings as commands do."""
     with warnings.catch_warnings():
         others = warnings.showwarning
 
@@ -98,7 +98,7 @@ def _failed(error: BaseException) -> int:
 
 
 def _usage(error: Exception) -> str:
-    """What is wrong with the arguments and where to read what is right."""
+    """The fault in the arguments, and where to read what is right."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "bitsynth"
     said: str = error.format_message() if hasattr(error, "format_message") else str(error)

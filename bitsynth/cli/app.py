@@ -1,4 +1,4 @@
-"""The command tree."""
+"""The tree of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bitsynth bench`: how fast what was proved is."""
+"""`bitsynth bench`: the speed of what was proved."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def resnet18(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Which layers are measured: of which sets and widths, on how many threads, how often, beside which packages."""
+    """The layers to measure: sets and widths, number of threads, rounds, baselines."""
 
     isa: str
     widths: list[_Widths]

@@ -1,4 +1,4 @@
-"""What `bitsynth bench` says: tables of baselines and kernels, or all of it as JSON."""
+"""The report of `bitsynth bench` on kernels: tables of baselines and kernels, or all of it as JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def show(report: KernelsReport) -> None:
 
 
 def basis(chosen: Sequence[CachedKernels]) -> Basis:
-    """What figures of these kernels rest on."""
+    """The basis of figures of these kernels."""
     specs = [kernel.spec for found in chosen for kernel, _ in found.kernels]
     return Basis(digests([found.isa for found in chosen], {(spec.act.bits, spec.wgt.bits) for spec in specs}))
 
@@ -98,7 +98,7 @@ def _ratios(report: KernelsReport) -> list[_Column]:
 
 
 def _models(report: KernelsReport) -> list[_Column]:
-    """What 128 multiply-accumulates take, and what the models say they take."""
+    """The figures of 128 multiply-accumulates, and those of the models."""
     names = dict.fromkeys([*report.rank_correlation, *report.kernels[0].model])
     shown = [n for n in names if n != COUNT_MODEL or n in report.rank_correlation]
     measured: _Column = ("cycles" if report.clock_ghz else "executed", lambda r: f"{r.per_128_mac.median:.2f}")

@@ -1,4 +1,4 @@
-"""What of the tools bitsynth can use is here, and what to do about what is not."""
+"""Checks of the tools bitsynth can use: those that are here, and what to do about those that are not."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ class Finding:
 
     @property
     def ok(self) -> bool:
+        """Whether it was found."""
         return bool(self.found)
 
 
@@ -98,7 +99,7 @@ def examine() -> DoctorReport:
 
 
 def _isas() -> Iterator[Isa | Verdict]:
-    """Every instruction set, or why it cannot be read."""
+    """Every instruction set, or the reason why it cannot be read."""
     for name in load.names():
         try:
             yield load.load(name)

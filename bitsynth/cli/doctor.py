@@ -1,4 +1,4 @@
-"""`bitsynth doctor`: what is here and what is missing."""
+"""`bitsynth doctor`: the tools that are here and those that are missing."""
 
 from __future__ import annotations
 

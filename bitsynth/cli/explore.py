@@ -1,4 +1,4 @@
-"""`bitsynth explore`: which method wins at which widths, and where int8 does."""
+"""`bitsynth explore`: a map of the method that wins at each pair of widths, and of where int8 does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `bitsynth explore` says: a map of winners, or every plan as JSON."""
+"""The report of `bitsynth explore`: a map of winners, or every plan as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE_LINE = 120
 
 
 def show(found: Map) -> None:
-    """Print the map, and what its cells say."""
+    """Print the map and its legend."""
     separator = "  " if output.width() >= ONE_LINE else "\n"
     columns = [f"W{w}" for w in sorted({c.w_bits for c in found.cells})]
     table = output.table("", *columns, gap=3)
@@ -29,7 +29,7 @@ def show(found: Map) -> None:
 
 
 def legend(found: Map) -> list[str]:
-    """What a cell says, what it is compared with, and how much of it is proved."""
+    """The meaning of a cell, what it is compared with, and how much of it is proved."""
     baselines = [r for r in (found.int8, found.fp32) if r]
     compared = ", ".join(f"{r.name} ({r.what}) at {r.peak:g}" for r in baselines) or "nothing: no peak is known here"
     return [
@@ -41,18 +41,18 @@ def legend(found: Map) -> list[str]:
 
 
 def winner(found: Map, cell: Cell) -> str:
-    """Method and cycles, with a star where int8 is faster."""
+    """Method and cycles, with a star if int8 is faster."""
     best = found.winner(cell)
     return f"{best[0]} {best[1]:.2f}{' *' if best[0] == INT8 else ''}" if best else "-"
 
 
 def ratios(found: Map, cell: Cell) -> str:
-    """How many times faster than int8 and than fp32 the best kernel is."""
+    """The speed of the best kernel relative to int8 and to fp32."""
     return " ".join(_times(cell.times(baseline)) for baseline in (found.int8, found.fp32))
 
 
 def basis(isas: Iterable[str]) -> Basis:
-    """The kernels that the same planner made."""
+    """The basis of figures: the kernels that the same planner made."""
     return Basis(digests(set(isas), layers=False))
 
 

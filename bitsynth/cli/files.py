@@ -10,7 +10,7 @@ from bitsynth.files import ADVICE
 
 
 def require_writable(folder: Path, advice: str = ADVICE) -> None:
-    """Raise ToolError now where `folder` could not be written to after long work."""
+    """ToolError now if `folder` could not be written to after long work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

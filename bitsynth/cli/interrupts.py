@@ -21,7 +21,7 @@ _seen: list[signal.Signals] = []
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal came that ends the command; its exit code is that of shells."""
+    """A signal that ends the command; its exit code is that of shells."""
 
     def __init__(self, number: int) -> None:
         super().__init__(_MEANINGS[signal.Signals(number)])
@@ -30,7 +30,7 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def heeded() -> Iterator[None]:
-    """Raise Stopped in this block where a signal comes, and at its end if it was lost or became something else.
+    """Raise Stopped in this block when a signal comes, and at its end if it was lost or became something else.
 
     Silent about finalizers that a signal cuts short. Signals that others handle or ignore stay theirs.
     """
@@ -57,13 +57,13 @@ def heeded() -> Iterator[None]:
 
 
 def _remember(number: int, frame: FrameType | None) -> None:
-    """Others that follow are ignored: what the first one ends is being cleaned up."""
+    """Remember the first signal and ignore others that follow, as what it ends is being cleaned up."""
     if not _seen:
         _seen.append(signal.Signals(number))
         raise_pending()
 
 
 def raise_pending() -> None:
-    """Raise Stopped where a signal was seen."""
+    """Raise Stopped if a signal was seen."""
     if _seen:
         raise Stopped(_seen[0]) from None

@@ -1,4 +1,4 @@
-"""`bitsynth isa show`: an instruction set, one of its instructions, or what compiles to a mnemonic."""
+"""`bitsynth isa show`: an instruction set, one of its instructions, or the forms that compile to a mnemonic."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def _stem(instr: Instr) -> str:
 
 
 def _named(isa: Isa, name: str) -> list[Instr]:
-    """The form, or all forms of the instruction; SpecError where there is none."""
+    """The form, or all forms of the instruction; SpecError if there is none."""
     return [i for i in isa.instrs.values() if name in (i.name, _stem(i))] or [isa[name]]
 
 
 def _show_mnemonic(mnemonic: str, as_json: bool) -> None:
-    """The forms of all sets that compile to it; SpecError where there is none."""
+    """Show the forms of all sets that compile to it; SpecError if there is none."""
     found = [i for name in load.names() for i in load.load(name).instrs.values() if mnemonic.lower() in i.mnemonics]
     if not found:
         known = ", ".join(load.names())
@@ -105,7 +105,7 @@ def _cpus(isa: Isa) -> list[str]:
 
 
 def _page(isa: Isa, forms: Sequence[Instr], whole: bool) -> Iterator[RenderableType]:
-    """An instruction and its forms, in columns that are the same for all of the set; C text too where `whole`."""
+    """An instruction and its forms, in columns that are the same for all of the set; C text too if `whole`."""
     every, cpus = list(isa.instrs.values()), list(isa.table.cpu)
     table = output.table("  form", "types", *cpus, "tested", right=cpus, whole=["  form", "tested"])
     table.columns[0].min_width = 2 + max(len(i.name) for i in every)
@@ -123,7 +123,7 @@ def _page(isa: Isa, forms: Sequence[Instr], whole: bool) -> Iterator[RenderableT
 
 
 def _spelled(forms: Sequence[Instr]) -> Iterator[RenderableType]:
-    """What the forms are in C, and what that compiles to."""
+    """The forms in C, and what that compiles to."""
     table = output.table("  form", "C", "compiles to", whole=["  form"])
     for i in forms:
         table.add_row(f"  {i.name}", i.text, " | ".join(i.mnemonics))

@@ -1,4 +1,4 @@
-"""What `bitsynth bench` says of layers: tables, all of it as JSON, or a line a figure as CSV."""
+"""The report of `bitsynth bench` on layers: tables, all of it as JSON, or a line a figure as CSV."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def show(report: LayersReport) -> None:
 
 
 def basis(isas: Iterable[str], widths: Collection[tuple[int, int]]) -> Basis:
-    """What figures rest on: the kernels that layers of these widths choose from."""
+    """The basis of figures: the kernels that layers of these widths choose from."""
     return Basis(digests({x for isa in isas for x in sets_of(isa)}, widths, layers=True))
 
 

@@ -1,4 +1,4 @@
-"""`bitsynth list`: what the cache holds."""
+"""`bitsynth list`: the kernels in the cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bitsynth.store.entry import Entry
 
 @dataclass(frozen=True)
 class _Cached:
-    """A file of the cache: what it holds, or what is wrong with it."""
+    """A file of the cache: its content, or what is wrong with it."""
 
     path: Path
     origin: str
@@ -74,7 +74,7 @@ def list_kernels(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Which kernels are listed: of these sets, bits, method and variant; of any where none is given."""
+    """The kernels to list: of these sets, bits, method and variant; of any if none is given."""
 
     isas: frozenset[str] = frozenset()
     act_bits: frozenset[int] = frozenset()
@@ -84,14 +84,14 @@ class _Wanted:
 
     @classmethod
     def of(cls, isa: str, act_bits: str, w_bits: str, method: str | None, variant: str) -> _Wanted:
-        """What the options say; SpecError for what no kernel can be."""
+        """The kernels that the options ask for; SpecError for what no kernel can be."""
         isas = (load(name).name for name in isa.split(",")) if isa else ()
         KernelOptions(method)
         act, wgt = (bits(o, x) if x else [] for o, x in (("--act-bits", act_bits), ("--w-bits", w_bits)))
         return cls(frozenset(isas), frozenset(act), frozenset(wgt), method, variant)
 
     def has(self, path: Path) -> bool:
-        """Whether it may be one, by its place; a file whose name is none of a kernel is one of any widths."""
+        """Whether it may be one, by its place; a file whose name is not a kernel's counts as one of any widths."""
         place = kernels.place(path)[1]
         if (self.isas and place.parts[0] not in self.isas) or self.variant not in ("", "/".join(place.parts[1:-1])):
             return False
@@ -103,7 +103,7 @@ class _Wanted:
         return all(not some or one in some for some, one in asked)
 
     def takes(self, c: _Cached) -> bool:
-        """Whether it is one, by what it holds; what cannot be read is told of."""
+        """Whether it is one, by its content; a file that cannot be read is listed."""
         return self.method is None or c.entry is None or c.entry.kernel.method == self.method
 
 

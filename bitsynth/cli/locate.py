@@ -10,7 +10,7 @@ from bitsynth.store import kernels
 
 
 def locate(name: str, variant: str | None) -> Path:
-    """The cached file of the kernel called `name`; SpecError where there is none."""
+    """The cached file of the kernel called `name`; SpecError if there is none."""
     path = kernels.named(name)
     if variant is None:
         return path

@@ -1,4 +1,4 @@
-"""Every argument and option of the commands, once: its name, what it takes, what its help says."""
+"""Every argument and option of the commands, once: its name, its values, its help."""
 
 from __future__ import annotations
 

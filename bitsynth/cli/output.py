@@ -1,4 +1,4 @@
-"""What the commands print: results on stdout, messages and progress on stderr.
+"""The output of commands: results on stdout, messages and progress on stderr.
 
 Tables are folded to the width of a terminal and left alone elsewhere; colour is for
 terminals that want it. A reader that goes away ends the command without a word.
@@ -27,19 +27,19 @@ _BAR = 24
 
 
 class _Console(Console):
-    """One that shows what boards, compilers and names of files say, and obeys none of it."""
+    """A console that shows what boards, compilers and names of files say, and obeys none of it."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """As it will be shown, so that cells of tables have room for it."""
+        """The text as it will be shown, so that cells of tables have room for it."""
         return super().render_str(printable(text), **options)
 
 
 def console(stream: TextIO) -> Console:
-    """A console that adds nothing to what it is given, as wide as it takes where it is no terminal."""
+    """A console that adds nothing to what it is given, as wide as it takes if it is not a terminal."""
     width = None if stream.isatty() else _UNBOUNDED
     return _Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
@@ -60,7 +60,7 @@ def write(*parts: RenderableType) -> None:
 
 
 def _print(stream: TextIO, *parts: RenderableType) -> None:
-    """By the stream itself: a console would write past what keeps a live line below."""
+    """Print by the stream itself: a console would write past what keeps a live line below."""
     target = console(stream)
     with target.capture() as captured:
         for part in parts:
@@ -77,17 +77,17 @@ def write_json(value: Any) -> None:
 
 
 def error(message: str) -> None:
-    """One message, on stderr."""
+    """Print one message on stderr."""
     note(message, "error: ", "bold red")
 
 
 def warning(message: str) -> None:
-    """What is wrong without being in the way."""
+    """Print on stderr what is wrong without being in the way."""
     note(message, "warning: ", "yellow")
 
 
 def note(message: str, label: str = "", style: str = "") -> None:
-    """A line on stderr, above a live one, its label in `style`, or all of it where it has none."""
+    """Print a line on stderr, above a live one, its label in `style`, or all of it if it has no label."""
     try:
         _print(sys.stderr, Text.assemble((label, style), message) if label else Text(message, style))
     except OSError:
@@ -119,7 +119,7 @@ def table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), g
 
 
 def fitting(*makes: Callable[[int], Table]) -> Table:
-    """The first table that fits the terminal, two blanks between columns or one; the last, narrow, where none does."""
+    """The first table that fits the terminal, two blanks between columns or one; else the last, narrow."""
     target = console(sys.stdout)
     for make in makes:
         for gap in (2, 1):
@@ -131,16 +131,17 @@ def fitting(*makes: Callable[[int], Table]) -> Table:
 
 
 class Say(Protocol):
-    """Shows a message, and how much is done of how much where that is known."""
+    """A function that shows a message, and how much is done of how much if that is known."""
 
-    def __call__(self, message: str, done: float = 0, total: float | None = None) -> None: ...
+    def __call__(self, message: str, done: float = 0, total: float | None = None) -> None:
+        """Show `message`, and that `done` of `total` is done."""
 
 
 @contextmanager
 def progress(title: str, *, bar: bool = False) -> Iterator[Say]:
-    """A live line with `title`, the latest message and the seconds since; nothing where nobody looks.
+    """A live line with `title`, the latest message and the seconds since; nothing if nobody looks.
 
-    A `bar` shows how much is done. Each message is also where an interrupt is heeded that got lost before.
+    A `bar` shows how much is done. Each message is also a place to heed an interrupt that got lost before.
     """
     target = console(sys.stderr)
     seen = sys.stderr.isatty() and not target.is_dumb_terminal
@@ -181,6 +182,6 @@ def _live(target: Console, title: str, bar: bool) -> Iterator[Say]:
 
 
 def count(n: int, what: str) -> str:
-    """`n` things, in the singular where there is one."""
+    """`n` things, in the singular if there is one."""
     many = f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
     return f"{n:,} {what if n == 1 else many}"

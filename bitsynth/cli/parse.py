@@ -21,7 +21,7 @@ def bits(option: str, text: str) -> list[int]:
 
 
 def numbers(option: str, text: str, *counts: int) -> int | tuple[int, ...]:
-    """The number in `2`, or the numbers in `2,1`; SpecError unless there are as many as may be."""
+    """The number in `2`, or the numbers in `2,1`; SpecError unless there are as many as one of `counts`."""
     parts = text.split(",")
     if len(parts) not in counts or not all(p.isascii() and p.isdigit() for p in parts):
         raise SpecError(f"{option}: want {' or '.join(map(str, counts))} whole numbers with commas, not {text!r}")

@@ -14,7 +14,7 @@ from bitsynth.kernel.program import Input, Planes
 
 
 def plane_text(table: int, bits: int) -> str:
-    """Which codes set a plane: `bit 1`, `bit 0 ^ bit 1`, or the codes themselves."""
+    """The codes that set a plane: `bit 1`, `bit 0 ^ bit 1`, or the codes themselves."""
     for size in range(1, bits + 1):
         for chosen in combinations(range(bits), size):
             if table == _parity(chosen, bits):
@@ -27,7 +27,7 @@ def _parity(chosen: tuple[int, ...], bits: int) -> int:
 
 
 def input_text(given: Input, bits: int, slot_bytes: int) -> str:
-    """What a row's or a column's input holds, and of which positions of the step."""
+    """The content of a row's or a column's input, and the positions of the step it is of."""
     if not isinstance(given, Planes):
         values = " ".join(map(str, given.values))
         places = _range(range(given.first, given.first + given.bits))
@@ -51,7 +51,7 @@ def _range(places: range) -> str:
 
 
 def lane_text(instr: Instr, step: Step) -> str:
-    """What lane i of `step` becomes, in the registers the step names."""
+    """The expression that lane i of `step` becomes, in the registers the step names."""
     renamed: dict[str, str | int] = dict(zip((o.name for o in instr.operands), step.args, strict=True))
     renamed |= instr.names
     if instr.imm:

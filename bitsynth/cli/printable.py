@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def printable(text: str, kept: str = "\n\t") -> str:
-    """The text, what is no character to be seen escaped unless it is `kept`.
+    """The text with all characters escaped that cannot be seen, unless they are `kept`.
 
     Escaped are the beginnings of a terminal's commands, bells, returns, and marks that turn the direction of writing.
     """

@@ -1,4 +1,4 @@
-"""Register functions as commands."""
+"""Registration of functions as commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labelled lines: what was done, what came out, how long it took."""
+"""Labelled lines: the work, its result, the time it took."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LABEL = 9
 
 @dataclass(frozen=True)
 class ReportLine:
-    """A label and cells: in the columns of the lines around it, or where `free` on its own."""
+    """A label and cells: in the columns of the lines around it, or if `free` on its own."""
 
     label: str
     cells: tuple[str, ...]
@@ -37,7 +37,7 @@ def kernel_line(entry: Entry, spec: MatmulSpec) -> ReportLine:
 
 
 def price_text(entry: Entry) -> str:
-    """Operations, beside the paper's where it has such a kernel."""
+    """Operations, beside the paper's if it has such a kernel."""
     kernel = entry.kernel
     paper = load(kernel.isa).table.paper
     theirs = paper.operations.get(f"a{kernel.act_bits}w{kernel.w_bits}") if paper else None
@@ -48,7 +48,7 @@ ON_RECORD = "claims are on record; `bitsynth verify` solves them again"
 
 
 def claim_line(price: KernelCost) -> ReportLine:
-    """What a file claims of the steady loop: in which sketch it takes the least, and how much any one takes."""
+    """The claim of a file on the steady loop: the sketch in which it takes the least, and how much any one takes."""
     claim = price.minimal or "best found"
     return ReportLine("claims", (claim, f"no steady loop takes less than {price.lower_bound:g} ops"), free=True)
 
@@ -74,7 +74,7 @@ def _columns(line: ReportLine, first: int, second: int) -> Text:
 
 
 def _free(line: ReportLine) -> Sequence[Text]:
-    """The cells on one line, or one below the other where they do not fit."""
+    """The cells on one line, or one below the other if they do not fit."""
     if _LABEL + len("   ".join(line.cells)) <= output.width():
         cells: Sequence[str] = ("   ".join(line.cells),)
     else:

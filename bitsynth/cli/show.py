@@ -90,7 +90,7 @@ def _layout(kernel: Kernel) -> list[str]:
 
 
 def _constant(k: Constant) -> str:
-    """Its lanes, or those that come over and over."""
+    """The lanes of a constant, or those that come over and over."""
     size = len(k.lanes)
     part = next(n for n in range(1, size + 1) if size % n == 0 and k.lanes == k.lanes[:n] * (size // n))
     lanes = " ".join(map(str, k.lanes[:part]))
@@ -139,7 +139,7 @@ def _pass_page(isa: Isa, kernel: Kernel, loop: Pass, where: str) -> list[Rendera
 
 
 def _steps_page(isa: Isa, title: str, steps: Sequence[Step], result: str) -> list[RenderableType]:
-    """A program under its heading, and what it gives."""
+    """A program under its heading, and its result."""
     heading = _heading(f"{title}, {output.count(len(steps), 'instruction')} a row")
     return ["", heading, *([_program(isa, steps)] if steps else []), f"  {result}"]
 
@@ -163,7 +163,7 @@ def _program(isa: Isa, program: Sequence[Step]) -> Table:
 
 
 def _legend(isa: Isa, kernel: Kernel) -> Table:
-    """Each form the programs use, once: what it does and what it costs."""
+    """Each form the programs use, once: its effect and its cost."""
     programs = [
         *(kernel.build.steps if kernel.build else ()),
         *(s for p in kernel.passes for x in p.programs for s in x),

@@ -38,7 +38,7 @@ from bitsynth.store.entry import Entry, ProvedEntry
 
 @dataclass(frozen=True)
 class _Answer:
-    """A kernel, how it was come by, and what is to be said of that."""
+    """A kernel, where it is from, and what is to be said of that."""
 
     sealed: ProvedEntry
     lines: tuple[ReportLine, ...]
@@ -47,6 +47,7 @@ class _Answer:
 
     @property
     def entry(self) -> Entry:
+        """The text of the kernel."""
         return self.sealed.entry
 
 
@@ -88,7 +89,7 @@ def synth(
 
 
 def _options(isa: str, method: str | None, cpu: str, sketch: str, model: str, channels: int) -> KernelOptions:
-    """What is asked for; SpecError where the options do not go together."""
+    """The options of the kernel asked for; SpecError if they do not go together."""
     cpus = list(load(isa).table.cpu)
     if cpu and model:
         raise SpecError(f"--cpu {cpu} minimizes its cycles; leave out --cost")
@@ -102,7 +103,7 @@ def _options(isa: str, method: str | None, cpu: str, sketch: str, model: str, ch
 
 
 def _from_cache(spec: MatmulSpec, options: KernelOptions) -> _Answer | None:
-    """The cached kernel, its certificate checked again; None where there is none."""
+    """The cached kernel, its certificate checked again; None if there is none."""
     start = time.perf_counter()
     path = kernels.find(spec, options.variant)
     if path is None:
@@ -121,7 +122,7 @@ def _from_cache(spec: MatmulSpec, options: KernelOptions) -> _Answer | None:
 
 
 def _runners_up(entry: Entry) -> list[ReportLine]:
-    """What the other methods would have cost, or why they have no kernel."""
+    """The costs of the other methods, or why they have no kernel."""
     unit = {"ops": "ops per 128 MAC", "length": "instructions"}.get(entry.model, f"cycles on {entry.model}")
     priced = [f"{x.method} {x.cost:.2f} {unit}" for x in entry.runners_up if x.cost is not None]
     lacking = [x.method for x in entry.runners_up if x.cost is None]
@@ -136,13 +137,13 @@ def _runners_up(entry: Entry) -> list[ReportLine]:
 
 
 def _figure(entry: Entry) -> float:
-    """What was minimized, of this kernel."""
+    """The figure that was minimized, of this kernel."""
     price = entry.cost
     return {"ops": price.ops_per_128_mac, "length": price.instructions, **price.cycles}[entry.model]
 
 
 def _solve(spec: MatmulSpec, options: KernelOptions, rlimit: int | None) -> _Answer:
-    """Synthesize, prove and cache; nothing is kept where any of that fails."""
+    """Synthesize, prove and cache; nothing is kept if any of that fails."""
     require_writable(kernels.user_folder() / spec.isa)
     title = f"{spec.isa} A{spec.act.bits}W{spec.wgt.bits}, {options.sketch} sketch"
     with output.progress(title) as say:

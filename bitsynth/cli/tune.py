@@ -104,7 +104,7 @@ def tune(
 
 
 def _require(task: TuningTask) -> None:
-    """SpecError where the task makes no sense."""
+    """SpecError if the task makes no sense."""
     load.load(task.isa)
     task.spec()
     task.geometry.output(*task.image)
@@ -112,7 +112,7 @@ def _require(task: TuningTask) -> None:
 
 @contextmanager
 def _workplace(hosts: list[str], runner: str, tasks: list[TuningTask]) -> Iterator[Callable[..., TuningRun]]:
-    """What tunes a task, here or on boards; an error where one of `tasks` cannot be measured there."""
+    """A function that tunes a task, here or on boards; an error if one of `tasks` cannot be measured there."""
     if hosts:
         from bitsynth.tune import boards, remote
 
@@ -153,7 +153,7 @@ def _own(in_channels: int | None, out_channels: int | None, groups: int, window:
 
 
 def _resnet18(names: str | None) -> dict[str, tuple[Geometry, Size]]:
-    """The layers named, all where none is."""
+    """The layers named, all if none is."""
     from bitsynth.bench.resnet18 import LAYERS, named
 
     return {x.name: (x.geometry, x.image) for x in (LAYERS if names is None else named(names))}

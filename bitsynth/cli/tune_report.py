@@ -1,4 +1,4 @@
-"""What `bitsynth tune` says: a row a layer, and where it is stored."""
+"""The report of `bitsynth tune`: a row a layer, and where it is stored."""
 
 from __future__ import annotations
 

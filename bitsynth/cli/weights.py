@@ -21,7 +21,7 @@ _EPILOGUES = ({"scale", "bias"}, {"scale"}, {"thresholds"}, {"multiplier", "shif
 
 
 def read(path: Path) -> tuple[NDArray[Any], Epilogue | None]:
-    """The weight in a .npy file; in a .npz file `weight` and what makes an epilogue. SpecError for anything else."""
+    """The weight in a .npy file; in a .npz file `weight` and the arrays of an epilogue. SpecError for anything else."""
     arrays = _arrays(path)
     if WEIGHT not in arrays:
         raise SpecError(f"{path} has no array {WEIGHT!r}, but {', '.join(arrays) or 'none at all'}")
@@ -42,7 +42,7 @@ def _arrays(path: Path) -> Mapping[str, NDArray[Any]]:
 
 
 def _epilogue(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Epilogue | None:
-    """What the arrays beside the weight say."""
+    """The epilogue that the arrays beside the weight make; None if there are none."""
     if not arrays:
         return None
     if set(arrays) not in _EPILOGUES:

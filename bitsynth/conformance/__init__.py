@@ -1,1 +1,1 @@
-"""Instruction sets as declared, compared with the machine itself."""
+"""The comparison of instruction sets, as declared, with the machine itself."""

@@ -1,6 +1,6 @@
 """Is every declared meaning the machine's? The differential test, and the record of it.
 
-The synthesizer may use what `is_tested` says yes to: forms whose declaration is,
+The synthesizer may only use forms for which `is_tested` holds: those whose declaration is,
 letter for letter, one that `check_isa` compared with the real instruction.
 """
 
@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class FormResult:
-    """One form: how many immediates and inputs it was tried on, what they cover at least, and the first failure."""
+    """One form: the immediates and inputs it was tried on, their coverage at least, and the first failure."""
 
     form: str
     digest: str
@@ -40,7 +40,7 @@ class FormResult:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a run of the differential test found; `by` names the compiler and the machine."""
+    """The results of a run of the differential test; `by` names the compiler and the machine."""
 
     isa: str
     by: str
@@ -48,10 +48,12 @@ class CheckReport:
 
     @property
     def failures(self) -> tuple[Failure, ...]:
+        """The failures of all forms."""
         return tuple(r.failure for r in self.results if r.failure)
 
     @property
     def passed(self) -> bool:
+        """Whether no form failed."""
         return not self.failures
 
 
@@ -64,7 +66,7 @@ def check_isa(
 ) -> CheckReport:
     """Compare every form of `isa`, or those named, with the instruction itself.
 
-    Raises ToolError where no compiler or no machine for `isa` can be had.
+    ToolError if no compiler or no machine for `isa` can be had.
     """
     from bitsynth.conformance.harness import captures
 
@@ -92,7 +94,7 @@ def _with_case(result: FormResult, instr: Instr, batches: Iterable[Capture]) -> 
 
 
 def recheck(instr: Instr, captured: Iterable[Capture]) -> Failure | None:
-    """The first failure of `instr`'s meaning on what the machine gave; nothing is run once there is one."""
+    """The first failure of `instr`'s meaning on the machine's results; nothing is run once there is one."""
     from bitsynth.conformance.harness import differs
 
     return next((f for c in captured if (f := differs(instr, c))), None)

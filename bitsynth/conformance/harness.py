@@ -1,4 +1,4 @@
-"""Runs the C text of instruction forms on the machine itself, or on an emulator of it."""
+"""Runs of the C text of instruction forms on the machine itself, or on an emulator of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RECORDS = 1 << 13
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """What the machine made of a batch of `args`: uint64 arrays of shape (lanes, records).
+    """The machine's results for a batch of `args`: uint64 arrays of shape (lanes, records).
 
     `coverage` is that of all batches of the form and the immediate.
     """
@@ -42,6 +42,7 @@ class Capture:
 
     @property
     def records(self) -> int:
+        """The number of inputs."""
         return int(self.out.shape[1])
 
 
@@ -67,9 +68,9 @@ def _hex(lanes: Sequence[int]) -> str:
 def captures(
     isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler | None = None
 ) -> tuple[str, Iterator[Capture]]:
-    """A description of compiler and machine, and what they give, form by form, immediate by immediate, in batches.
+    """A description of compiler and machine, and their results, form by form, immediate by immediate, in batches.
 
-    Raises Refuted where a processor runs the forms, and a probe of theirs says that it cannot.
+    Refuted if a processor runs the forms, and a probe of theirs says that it cannot.
     """
     groups = [(group, _started(isa, group)) for group in compiled(isa, forms, compiler)]
     by = f"{groups[0][0].compiler.version}, {groups[0][1].description}"
@@ -107,7 +108,7 @@ def _compiled(isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler) ->
 
 
 def _started(isa: Isa, group: Compiled) -> Runner:
-    """What runs the group's functions; Refuted where a probe denies what the processor has."""
+    """The runner of the group's functions; Refuted if a probe denies what the processor has."""
     runner = runner_for(isa, group.library, needs=group.needs)
     _require_probes(isa, runner, group.asked)
     return runner

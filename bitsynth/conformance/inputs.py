@@ -1,4 +1,4 @@
-"""What an instruction is tried on: everything where an output lane depends on 16 bits, else families of values.
+"""Inputs to try an instruction on: all, if an output lane depends on 16 bits, else families of values.
 
 Lanes of 8 and 16 bits take every value, wider ones every value of each byte and the `landmarks`, once with all other
 bits 0, once 1, once random; lanes that meet in an output lane take all pairs of landmarks. A wrong value of a sampled
@@ -42,7 +42,7 @@ _BATCH = 1 << 16
 
 @dataclass(frozen=True, order=True)
 class Coverage:
-    """How much is tried of the `bits` an output lane depends on: all values, or families over lanes of `widths`.
+    """The share tried of the `bits` an output lane depends on: all values, or families over lanes of `widths`.
 
     Lanes are swept one by one, or all lanes of an operand together. The greater of two covers less.
     """
@@ -53,6 +53,7 @@ class Coverage:
 
     @property
     def exhaustive(self) -> bool:
+        """Whether all values are tried."""
         return not self.widths
 
     def __str__(self) -> str:
@@ -81,6 +82,7 @@ class FormTrial:
 
     @property
     def coverage(self) -> Coverage:
+        """The coverage of all batches together."""
         bits = max((sum(self._types[k].bits for k, _ in pieces) for pieces in self._seen), default=0)
         widths = sorted({self._types[group[0][0]].bits for group in self._groups})
         return Coverage(bits, tuple(widths), self._groups == apart(self._types, self._seen))
@@ -131,9 +133,9 @@ def crosses_lanes(seen: Sequence[frozenset[OperandLane]]) -> bool:
 def exhaustive_places(
     types: Sequence[VecType], seen: Sequence[frozenset[OperandLane]]
 ) -> dict[OperandLane, int] | None:
-    """Where in a 16-bit counter each input lane lies, so that every output lane sees all its inputs.
+    """The place of each input lane in a 16-bit counter, such that every output lane sees all its inputs.
 
-    None where an output lane sees more than 16 bits, or the lanes cannot be placed.
+    None if an output lane sees more than 16 bits, or the lanes cannot be placed.
     """
     places: dict[OperandLane, int] = {}
     for pieces in seen:
@@ -150,7 +152,7 @@ def exhaustive_places(
 
 
 def groups(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...], cases: int) -> tuple[LaneGroup, ...]:
-    """The lanes that are swept together: as few as can be, all lanes of an operand where that is too much to try."""
+    """The lanes that are swept together: as few as can be, all lanes of an operand if that is too much to try."""
     alone = apart(types, seen)
     if cases * _records(types, alone, seen) <= _MOST_RECORDS:
         return alone
@@ -185,7 +187,7 @@ def meetings(found: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]])
 
 
 def _records(types: Sequence[VecType], found: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> int:
-    """How many inputs the families of these groups are."""
+    """The number of inputs of the families of these groups."""
     bits = {group: types[group[0][0]].bits for group in found}
     sweeps = sum(len(FILLS) * _swept_values(bits[g]) for g in found)
     return sweeps + sum(len(landmarks(bits[x])) * len(landmarks(bits[y])) for x, y in meetings(found, seen))
@@ -214,7 +216,7 @@ def _swept(bits: int, fill: Fill, rng: np.random.Generator) -> U64:
 
 
 def _sweep(types: Sequence[VecType], group: LaneGroup, fill: Fill, rng: np.random.Generator) -> list[U64]:
-    """The lanes of `group` take all values of their family, the others are as `fill` makes them."""
+    """Inputs in which the lanes of `group` take all values of their family, the others as `fill` makes them."""
     values = _swept(types[group[0][0]].bits, fill, rng)
     out = [fill(rng, t.bits, (t.lanes, len(values))) for t in types]
     for k, lane in group:
@@ -223,7 +225,7 @@ def _sweep(types: Sequence[VecType], group: LaneGroup, fill: Fill, rng: np.rando
 
 
 def _pairs(types: Sequence[VecType], one: LaneGroup, other: LaneGroup, rng: np.random.Generator) -> list[U64]:
-    """Every lane of `one` meets every lane of `other` with all pairs of landmarks, the others are random."""
+    """Inputs in which each lane of `one` meets each lane of `other` with all pairs of landmarks, the others random."""
     x, y = (landmarks(types[group[0][0]].bits) for group in (one, other))
     row, column = np.divmod(np.arange(len(x) * len(y)), len(y))
     out = [_random(rng, t.bits, (t.lanes, len(row))) for t in types]
@@ -245,7 +247,7 @@ def _exhaustive(types: Sequence[VecType], places: dict[OperandLane, int]) -> lis
 
 
 def _start(k: int, lane: int) -> int:
-    """Where a lane starts: each elsewhere, and no two operands at a constant distance."""
+    """The start of a lane: each elsewhere, and no two operands at a constant distance."""
     return _STEP * lane * (2 * k + 1)
 
 
@@ -267,7 +269,7 @@ def _edge_values(t: VecType) -> list[int]:
 
 
 def _one_hot(types: Sequence[VecType], rng: np.random.Generator) -> Iterator[list[U64]]:
-    """One lane of all is set and the others are 0, or random while it alone is 0."""
+    """Inputs in which one lane of all is set and the others are 0, or random while it alone is 0."""
     total = sum(t.lanes for t in types)
     first = 0
     ones: list[U64] = []

@@ -1,4 +1,4 @@
-"""A board reached over ssh: what it is, and how fast layers run there.
+"""A board reached over ssh: its facts, and times of layers there.
 
 Programs are compiled here and copied into a folder of their own, which is removed in the end; the board needs an
 ssh server, a POSIX shell and nothing else.
@@ -38,7 +38,7 @@ class RunFailed(ToolError):
 
 
 class Device:
-    """`host` is [user@]name, or an entry of the user's ssh configuration; use it in a `with` block.
+    """A board `host`, [user@]name or an entry of the user's ssh configuration; use it in a `with` block.
 
     `emulator` is a command there that runs programs for another processor: results are checked then, and no times
     are given. `seconds` is how long it may take to copy a program there and run it.
@@ -62,16 +62,16 @@ class Device:
         self._session.ssh.stop()
 
     def facts(self) -> Facts:
-        """What the board said of itself when it was first reached."""
+        """The facts the board told of itself when it was first reached."""
         return self._facts
 
     def facts_now(self) -> Facts:
-        """What it says now; ToolError where it says nothing."""
+        """The facts it tells now; ToolError if it tells none."""
         return Facts.parse(self._session.run(SCRIPT, ANSWER_SECONDS).output)
 
     @property
     def emulated_by(self) -> str:
-        """What runs programs there instead of its processor; empty where that does."""
+        """The emulator that runs programs there instead of its processor; empty if that does."""
         return self.emulator or self._facts.emulator
 
     @cached_property
@@ -89,7 +89,8 @@ class Device:
     ) -> Measured:
         """Check and time (name, layer, codes for `Conv2d.run`) on the board.
 
-        Raises Refuted where a result is wrong, ToolError where the board cannot be reached or run on.
+        `repeats` calls of each are timed on `threads` threads, beside ONNX Runtime's with `onnxruntime`. Refuted if a
+        result is wrong, ToolError if the board cannot be reached or run on.
         """
         _check(layers, threads, repeats)
         groups = _grouped(layers)
@@ -130,7 +131,7 @@ class Device:
     ) -> list[LayerTimes]:
         """Check `work`, and time it unless an emulator runs it, with a program that has its kernels.
 
-        Raises Refuted, RunFailed, TimedOut where it lasts until `end`, by `time.monotonic`, and ToolError where it is
+        Refuted, RunFailed, TimedOut if it lasts until `end`, by `time.monotonic`, and ToolError if it is
         the board's fault.
         """
         if self._put != program.path:
@@ -145,13 +146,13 @@ class Device:
         return measured.read(done.output, tuple(w.name for w in work), self.host)
 
     def _left(self, end: float) -> float:
-        """Seconds until `end`; TimedOut where there are none."""
+        """Seconds until `end`; TimedOut if there are none."""
         if (seconds := end - time.monotonic()) <= 0:
             raise TimedOut(f"{self.host}: no time is left to run anything there")
         return seconds
 
     def _judge(self, done: Done, target: Target) -> None:
-        """RunFailed unless the runner ended well, ToolError where the board is at fault."""
+        """RunFailed unless the runner ended well, ToolError if the board is at fault."""
         if done.killed_by:
             why = ", perhaps for want of memory" if done.killed_by == "SIGKILL" else ""
             raise RunFailed(f"{self.host}: the runner was killed by {done.killed_by}{why}")
@@ -173,7 +174,7 @@ def _grouped(layers: NamedLayers) -> dict[Target, list[tuple[str, Conv2d, NDArra
 
 
 def _check(layers: NamedLayers, threads: int, repeats: int) -> None:
-    """SpecError where there is nothing to measure, or something that cannot be."""
+    """SpecError if there is nothing to measure, or something that cannot be."""
     given = [name for name, _, _ in layers]
     if not given or len(set(given)) < len(given):
         raise SpecError(f"want layers with names of their own, not {given}")

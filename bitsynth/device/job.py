@@ -1,4 +1,4 @@
-"""What a runner is given, as one file.
+"""The job of a board's runner, as one file.
 
 Little-endian 64-bit words: a head (`HEAD`), then a row a layer (`ROW`, the sizes `FP32`, the layer's numbers as
 `runtime_abi.described` has them). Constants and inputs follow, each at a multiple of 64 bytes. `board/bs_board.c` reads
@@ -63,12 +63,12 @@ class Work:
 
     @classmethod
     def of(cls, name: str, layer: Conv2d, codes: NDArray[Any]) -> Work:
-        """`codes` as `Conv2d.run` takes them; run here, under an emulator where need be."""
+        """The work of `layer` on `codes` as `Conv2d.run` takes them; run here, under an emulator if need be."""
         return cls(name, layer, np.ascontiguousarray(codes), layer.run(codes))
 
 
 def pack(work: Sequence[Work], program: Program, threads: int, sampling: Sampling) -> bytes:
-    """The file for `work`, whose kernels are the program's."""
+    """The bytes of the file for `work`, whose kernels are the program's."""
     blobs: list[NDArray[Any]] = [x for w in work for x in (w.layer.described(w.codes)[1], w.codes)]
     row_words = len(ROW) + len(FP32) + len(work[0].layer.described(work[0].codes)[0])
     at = _aligned(8 * (len(HEAD) + len(work) * row_words))

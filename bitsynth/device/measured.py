@@ -1,4 +1,4 @@
-"""What a board answered."""
+"""The answer of a board."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bitsynth.host.facts import Facts
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """Nanoseconds of a call, a sample each, packing included; none where an emulator ran them.
+    """Nanoseconds of a call, a sample each, packing included; none if an emulator ran them.
 
     `fp32_ns` are of bitsynth's own float convolution, called in turn with the layer; `onnxruntime_ns` of ONNX
     Runtime, measured afterwards.
@@ -29,7 +29,7 @@ class LayerTimes:
 class Measured:
     """Layers in the order they were given, every result checked on the board, and the board before and after.
 
-    `emulator` says what ran them instead of a board's processor, and is empty where a board did; `left_out` why a
+    `emulator` says what ran them instead of a board's processor, and is empty if a board did; `left_out` why a
     baseline is missing.
     """
 
@@ -42,7 +42,7 @@ class Measured:
 
 
 def read(output: str, names: tuple[str, ...], host: str) -> list[LayerTimes]:
-    """The lines of a runner that ended well; Refuted where a result was wrong."""
+    """The times in the lines of a runner that ended well; Refuted if a result was wrong."""
     lines = parse(output, host)[1:]
     if [line.get("layer") for line in lines] != list(range(len(names))):
         raise ToolError(f"{host}: the runner answered for {len(lines)} of {len(names)} layers")
@@ -50,7 +50,7 @@ def read(output: str, names: tuple[str, ...], host: str) -> list[LayerTimes]:
 
 
 def parse(output: str, host: str) -> list[dict[str, Any]]:
-    """Lines of JSON."""
+    """The objects of lines of JSON; ToolError if one is not JSON."""
     try:
         return [json.loads(line) for line in output.splitlines()]
     except ValueError:

@@ -22,19 +22,20 @@ _FLOATS = ("-ffp-contract=fast", "-funsafe-math-optimizations", "-fno-associativ
 
 @dataclass(frozen=True)
 class Target:
-    """What a program is compiled for."""
+    """The machine a program is compiled for."""
 
     isa: str
     needs: Requirements
 
     @classmethod
     def of(cls, *kernels: MatmulKernel) -> Target:
-        """What `kernels` of one instruction set take together."""
+        """The requirements of `kernels` of one instruction set together."""
         isa = load(kernels[0].spec.isa)
         return cls(isa.name, needs(isa, *(k.entry.kernel for k in kernels)))
 
     @property
     def arch(self) -> str:
+        """The name of the architecture."""
         return load(self.isa).table.arch
 
 
@@ -47,6 +48,7 @@ class Program:
     kernels: tuple[MatmulKernel, ...]
 
     def number(self, kernel: MatmulKernel) -> int:
+        """The number of `kernel` in the program."""
         return [_key(k) for k in self.kernels].index(_key(kernel))
 
 

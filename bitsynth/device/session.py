@@ -29,7 +29,7 @@ chmod 700 {path}.part && mv {path}.part {path}
 
 
 class Session:
-    """An open folder on the board, and what the board said of itself."""
+    """An open folder on the board, and the facts the board tells of itself."""
 
     def __init__(self, ssh: Ssh) -> None:
         self.ssh = ssh
@@ -46,7 +46,7 @@ class Session:
         self._lease.close()
 
     def _read(self, lease: Child) -> None:
-        """Facts, then the folder; ToolError where they do not come."""
+        """Read facts, then the folder; ToolError if they do not come."""
         with lease.limited(ANSWER_SECONDS):
             left = MOST_BYTES
             while line := lease.stdout.readline(left):
@@ -68,7 +68,7 @@ class Session:
         return ToolError(f"{self.ssh.host}: cannot make a folder there: {said.strip() or f'exit code {code}'}")
 
     def put(self, name: str, data: bytes, seconds: float) -> None:
-        """Write a file into the folder, in one step; ToolError where it does not fit or cannot be written."""
+        """Write a file into the folder, in one step; ToolError if it does not fit or cannot be written."""
         path = shlex.quote(f"{self.folder}/{name}")
         done = self.ssh.run(_PUT.format(path=path, size=len(data)), seconds, data=data)
         if "No space left" in done.errors:

@@ -1,4 +1,4 @@
-"""OpenSSH with the user's own configuration: commands on a board, and what its failures mean."""
+"""OpenSSH with the user's own configuration: commands on a board, and the meaning of its failures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TimedOut(ToolError):
 
 @dataclass
 class Done:
-    """How a command on a board ended, and what it said."""
+    """The end of a command on a board, and what it said."""
 
     code: int
     output: str
@@ -74,7 +74,7 @@ class Ssh:
     def run(self, script: str, seconds: float, *, data: bytes | None = None, most: int = MOST_BYTES) -> Done:
         """Run `script` with `data` as its input, or one that ends when we do.
 
-        ToolError where ssh itself fails, or the board sends more than `most` bytes; TimedOut after `seconds`.
+        ToolError if ssh itself fails, or the board sends more than `most` bytes; TimedOut after `seconds`.
         """
         with _file(data) as file, self.started(script, file) as child:
             try:
@@ -118,11 +118,11 @@ class Ssh:
             raise ToolError(f"cannot start ssh: {error.strerror}; install OpenSSH's client") from None
 
     def babbled(self, most: int) -> ToolError:
-        """That the board said more than `most` bytes."""
+        """The error that the board said more than `most` bytes."""
         return ToolError(f"{self.host}: it sent more than {most:,} bytes, and was not read on: what runs there?")
 
     def failure(self, said: str) -> ToolError:
-        """What ssh's own words mean for the user."""
+        """The error that says what ssh's own words mean for the user."""
         meaning = next((text for pattern, text in _MEANINGS if re.search(pattern, said)), "")
         told = said.strip().rpartition("\n")[2].strip()
         return ToolError(": ".join(x for x in (self.host, meaning.format(host=self.host), told) if x))
@@ -141,6 +141,6 @@ def _file(data: bytes | None) -> Iterator[IO[bytes] | None]:
 
 
 def _end(child: Child) -> None:
-    """Give it time to end by itself, as its input has."""
+    """Let it end by itself for a while, as its input has ended, then kill it."""
     with suppress(TooLate, TooMuch):
         child.output(_GRACE_SECONDS, MOST_BYTES)

@@ -1,1 +1,1 @@
-"""The machine this is: what its processor has, and where code for an instruction set runs."""
+"""The machine this is: its processor's features, and where code for an instruction set runs."""

@@ -1,4 +1,4 @@
-"""What a board is, as its runner's times depend on it."""
+"""The facts of a board that its runner's times depend on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SINCE_BOOT = 16
 
 @dataclass(frozen=True)
 class Facts:
-    """Empty or 0 where the board does not tell."""
+    """Facts of a board, each empty or 0 if the board does not tell it."""
 
     machine: str = ""
     bits: int = 0
@@ -65,9 +65,9 @@ class Facts:
 
     @property
     def kind(self) -> str:
-        """What its processor is called, or else the board, or the machine: times of one kind are alike.
+        """The name of its processor, or else of the board, or the machine: times of one kind are alike.
 
-        Where processors have families it is vendor, family and model: many are sold, or lent, under one name.
+        If processors have families it is vendor, family and model: many are sold, or lent, under one name.
         """
         if self.family.strip("- "):
             return f"{self.vendor} family {self.family} model {self.model}"
@@ -96,7 +96,7 @@ class Facts:
 
 @cache
 def here() -> Facts:
-    """What the machine we run on says of itself."""
+    """The facts that this machine tells of itself."""
     try:
         with Child(["sh", "-c", SCRIPT]) as child:
             return Facts.parse(child.output(_SECONDS)[0].decode(errors="replace"))
@@ -109,7 +109,7 @@ def _number(text: str | None) -> int:
 
 
 def _throttled(text: str) -> str:
-    """The word of `vcgencmd get_throttled` in words; empty where there is none."""
+    """The word of `vcgencmd get_throttled` in words; empty if there is none."""
     try:
         word = int(text, 16)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the machine we run on is and has."""
+"""The processor of this machine and its features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where code for an instruction set runs: on this processor itself, or under an emulator."""
+"""The place where code for an instruction set runs: this processor itself, or an emulator."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def runs_natively(isa: IsaTable) -> bool:
 
 
 def require_native(isa: IsaTable, advice: str = "") -> None:
-    """SpecError where this processor does not run code for `isa` itself, so that there are no times."""
+    """SpecError if this processor does not run code for `isa` itself, so that there are no times."""
     if not runs_natively(isa):
         raise no_times(f"this processor ({features.arch()}) does not run {isa.name}", advice)
 
 
 def no_times(why: str, advice: str = "") -> SpecError:
-    """What to raise where only an emulator would run what is to be timed."""
+    """The error to raise if only an emulator would run what is to be timed."""
     return SpecError(f"{why}, and an emulator tells no time{advice and ': '}{advice}")

@@ -38,7 +38,7 @@ class TooMuch(Exception):
 class Child:
     """A process in a session of its own, killed with all it started when its `with` block ends, or when we are gone.
 
-    `command` is looked for on PATH; OSError where it cannot be started. What it says is not buffered here.
+    `command` is looked for on PATH; OSError if it cannot be started. What it says is not buffered here.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class Child:
         self.close()
 
     def poll(self) -> int | None:
-        """Its exit code, or minus the signal that ended it; None where it has not ended."""
+        """Its exit code, or minus the signal that ended it; None if it has not ended."""
         return self._process.poll()
 
     def wait(self) -> int:
-        """The same, once it has ended."""
+        """Its exit code, or minus the signal that ended it, once it has ended."""
         return self._process.wait()
 
     def send_signal(self, number: int) -> None:
@@ -87,29 +87,29 @@ class Child:
 
     @property
     def returncode(self) -> int | None:
-        """What the last `poll`, `wait` or `output` found."""
+        """The exit code that the last `poll`, `wait` or `output` found."""
         return self._process.returncode
 
     @property
     def stdin(self) -> IO[bytes]:
-        """The pipe it reads."""
+        """The pipe of its input."""
         assert self._process.stdin
         return self._process.stdin
 
     @property
     def stdout(self) -> IO[bytes]:
-        """The pipe of what it says."""
+        """The pipe of its output."""
         assert self._process.stdout
         return self._process.stdout
 
     @property
     def stderr(self) -> IO[bytes]:
-        """The pipe of what it complains of."""
+        """The pipe of its complaints."""
         assert self._process.stderr
         return self._process.stderr
 
     def output(self, seconds: float, most: int = MOST_BYTES) -> tuple[bytes, bytes]:
-        """What it says and complains of until it ends; TooLate after `seconds`, TooMuch after `most` bytes."""
+        """Its output and its complaints until it ends; TooLate after `seconds`, TooMuch after `most` bytes."""
         late, said = time.monotonic() + seconds, {"stdout": bytearray(), "stderr": bytearray()}
         with self._listening() as open_pipes:
             ended = False
@@ -137,7 +137,7 @@ class Child:
 
     @contextmanager
     def _listening(self) -> Iterator[selectors.BaseSelector]:
-        """Its pipes by their names, and its end by none where the system tells it."""
+        """A selector of its pipes by their names, and of its end by none if the system tells it."""
         with ExitStack() as stack:
             found = stack.enter_context(selectors.DefaultSelector())
             for name in ("stdout", "stderr"):
@@ -198,7 +198,7 @@ class _Lifeline:
             return self._ends[0]
 
     def forget(self) -> None:
-        """In a fork of ours, which has children of its own."""
+        """Let go of the pipe in a fork of ours, which has children of its own."""
         for end in self._ends or ():
             os.close(end)
         self._ends, self._making = None, Lock()

@@ -1,4 +1,4 @@
-"""Group that another thread may end."""
+"""Groups of child processes that another thread may end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from bitsynth.processes.child import Child
 
 
 class ProcessGroup:
-    """Those that run now."""
+    """The child processes that run now."""
 
     def __init__(self) -> None:
         self._lock, self._running, self._stopped = Lock(), set[Child](), False
 
     def start(self, command: Sequence[str], stdin: int) -> Child:
+        """Start `command` as a child of the group; ToolError once the group was stopped."""
         with self._lock:
             if self._stopped:
                 raise ToolError(f"{command[0]} is not started: its work was stopped")
@@ -24,11 +25,12 @@ class ProcessGroup:
             return child
 
     def ended(self, child: Child) -> None:
+        """Forget a child that has ended."""
         with self._lock:
             self._running.discard(child)
 
     def stop(self) -> None:
-        """Kill all; there will be no others."""
+        """Kill all; none can be started afterwards."""
         with self._lock:
             self._stopped = True
             for child in self._running:

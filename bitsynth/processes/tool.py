@@ -1,4 +1,4 @@
-"""Run a command to its end."""
+"""Runs of a command to its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEADLINE = ContextVar("_DEADLINE", default=float("inf"))
 
 @contextmanager
 def deadline(end: float) -> Iterator[None]:
-    """Inside, no child of this thread's runs on after `end`, by `time.monotonic`."""
+    """End every child of this thread's, in the `with` block, at `end` by `time.monotonic`."""
     before = _DEADLINE.set(min(end, _DEADLINE.get()))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Processes of ours that answer questions, a line each way."""
+"""Worker processes that answer questions, a line each way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINES = 4
 
 
 class Worker:
-    """A process and the file of what it says beside its answers."""
+    """A process, and the file of what it says beside its answers."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
@@ -29,16 +29,16 @@ class Worker:
         self._answers = io.BufferedReader(cast(io.RawIOBase, self.child.stdout))
 
     def tell(self, line: bytes) -> None:
-        """Send a line, to nobody where it is gone."""
+        """Send a line; nothing happens if the worker is gone."""
         with suppress(BrokenPipeError):
             self.child.stdin.write(line + b"\n")
 
     def line(self) -> bytes:
-        """Its answer with its line end; less where it is gone, or says too much."""
+        """Its answer with its line end; less if it is gone, or says too much."""
         return self._answers.readline(_MOST_BYTES)
 
     def ending(self) -> str:
-        """How it ended, and the last it said."""
+        """The way it ended, and the last it said."""
         code = self.child.wait()
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return f"ended with {how}: {self._last_words()}"

@@ -21,12 +21,12 @@ SAMPLE_NS = 1_000_000
 
 
 def default_work(operands: TaskOperands, schedule: LayerSchedule) -> Work:
-    """The default schedule's layer, and what all others must give too."""
+    """The default schedule's layer and its output, which all others must give too."""
     return Work("the default schedule", operands.layer(schedule), operands.codes, operands.exact())
 
 
 class BoardMeasurer:
-    """Measures on `device`; `measured` counts the schedules. ToolError where the board is at fault."""
+    """A measurer on `device`; `measured` counts the schedules. ToolError if the board is at fault."""
 
     def __init__(self, device: Device, operands: TaskOperands, default: Work, timeout_s: float) -> None:
         self.device, self.operands, self.default, self.timeout_s = device, operands, default, timeout_s
@@ -34,6 +34,7 @@ class BoardMeasurer:
 
     @property
     def longest_s(self) -> float:
+        """Seconds after which `measure` is through."""
         return self.timeout_s + ANSWER_SECONDS
 
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:

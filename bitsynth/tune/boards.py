@@ -19,7 +19,7 @@ Tell = Callable[[str], object]
 
 
 class Boards:
-    """Boards of one kind; `lost` says why those are that failed, `tell` is told at once if others go on."""
+    """Boards of one kind; `lost` has the reason of each that failed, `tell` is told at once if others go on."""
 
     def __init__(self, devices: Sequence[Device], tell: Tell) -> None:
         self.devices, self.lost, self._tell = tuple(devices), dict[Device, str](), tell
@@ -27,6 +27,7 @@ class Boards:
 
     @property
     def left(self) -> list[Device]:
+        """The boards that are not lost."""
         return [d for d in self.devices if d not in self.lost]
 
     def have(self, entry: Entry) -> bool:
@@ -36,7 +37,7 @@ class Boards:
         return not any(d.facts().lacking(isa.table.arch, wanted) for d in self.devices)
 
     def each(self, work: Callable[[Device], object]) -> None:
-        """Do `work` with every board that is left, at once; ToolError where then none is.
+        """Do `work` with every board that is left, at once; ToolError if then none is.
 
         A board whose work ends in a ToolError is lost; any other exception ends the work of all.
         """
@@ -52,7 +53,7 @@ class Boards:
             raise self._none_left()
 
     def one(self, work: Callable[[Device], T]) -> T:
-        """Do `work` with a board that is left, with the next where that one is lost; ToolError where all are."""
+        """Do `work` with a board that is left, with the next if that one is lost; ToolError if all are."""
         for device in self.left:
             try:
                 return work(device)
@@ -82,7 +83,7 @@ class Boards:
 
 @contextmanager
 def opened(hosts: Sequence[str], isa: str, tell: Tell, emulator: str = "") -> Iterator[Boards]:
-    """Boards that run `isa`; ToolError where one cannot be reached or does not, SpecError where times are no use."""
+    """Boards that run `isa`; ToolError if one cannot be reached or does not, SpecError if times are no use."""
     with ExitStack() as stack:
         devices = [stack.enter_context(Device(host, emulator=emulator)) for host in dict.fromkeys(hosts)]
         for device in devices:
@@ -97,7 +98,7 @@ def opened(hosts: Sequence[str], isa: str, tell: Tell, emulator: str = "") -> It
 
 
 def _require_apart(devices: Sequence[Device]) -> None:
-    """SpecError where two are one, by what a system says of its start: no other has the same."""
+    """SpecError if two are one, by what a system says of its start: no other has the same."""
     first = dict[str, Device]()
     for device in devices:
         boot = device.facts().boot
@@ -109,7 +110,7 @@ def _require_apart(devices: Sequence[Device]) -> None:
 
 
 def _kind(devices: Sequence[Device]) -> str:
-    """What processor they have; SpecError where they differ."""
+    """The kind of processor they have; SpecError if they differ."""
     first = devices[0].facts().kind
     for other in devices[1:]:
         if (kind := other.facts().kind) != first:

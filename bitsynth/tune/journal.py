@@ -23,7 +23,7 @@ _START = b'{"op_code":'
 
 
 class _Operation(msgspec.Struct):
-    """What every line has."""
+    """The fields that every line has."""
 
     op_code: Annotated[int, msgspec.Meta(ge=0, le=_LAST_CODE)]
     worker_id: str
@@ -53,9 +53,10 @@ def opened(path: Path) -> Iterator[JournalStorage]:
 
 
 class _File(JournalFileBackend):
-    """One that says which file cannot be written."""
+    """A file that says which one cannot be written."""
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Append operations; ToolError if the file cannot be written."""
         try:
             super().append_logs(logs)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Tune on this machine: a study in a file, a process that measures, and the result where layers look for it."""
+"""Tuning on this machine: a study in a file, a process that measures, and the result where layers look for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bitsynth.tune.study import open_study
 
 
 def require(task: TuningTask) -> None:
-    """SpecError or NoKernel where this processor cannot time the task."""
+    """SpecError or NoKernel if this processor cannot time the task."""
     require_native(load(task.isa).table, "name a board that runs it with --device")
     default_of(task)
 

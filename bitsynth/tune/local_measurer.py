@@ -1,4 +1,4 @@
-"""A schedule beside the default one, in this process: same bits, and how long each takes."""
+"""A schedule beside the default one, in this process: same bits, and the time of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAMPLE_NS = 1_000_000
 
 
 class LocalMeasurer:
-    """The layer of a task by the `default` schedule, and others beside it."""
+    """A measurer of the layer of a task by the `default` schedule, and by others beside it."""
 
     def __init__(self, task: TuningTask, default: LayerSchedule) -> None:
         self.operands = TaskOperands(task)
@@ -30,7 +30,7 @@ class LocalMeasurer:
         self.calls = self._calibrate_calls()
 
     def _calibrate_calls(self) -> int:
-        """How many calls take about SAMPLE_NS."""
+        """The number of calls that take about SAMPLE_NS."""
         return max(1, round(SAMPLE_NS / self._time(self.default, 1)))
 
     def _time(self, layer: Conv2d, calls: int) -> float:

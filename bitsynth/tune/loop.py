@@ -1,4 +1,4 @@
-"""Tune one task: trials until the study has enough, then its best beside the default once more."""
+"""Tuning of one task: trials until the study has enough, then its best beside the default once more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ranked = list[tuple[LayerSchedule, Timing]]
 
 @dataclass(frozen=True)
 class TuningResult:
-    """The schedule to take, its times; the trials of the study, and why those failed that did."""
+    """The schedule to take and its times; the number of trials of the study, and the reasons of those that failed."""
 
     schedule: LayerSchedule
     timing: Timing
@@ -28,9 +28,9 @@ class TuningResult:
 
 
 def tune(study: Study, measurer: Measurer, trials: int, progress: Progress) -> TuningResult:
-    """Measure until `study` has `trials`, and choose; ToolError where the default schedule cannot be measured.
+    """Measure until `study` has `trials`, and choose; ToolError if the default schedule cannot be measured.
 
-    Refuted, at once, where a schedule gives other results than it should.
+    Refuted, at once, if a schedule gives other results than it should.
     """
     study.enqueue_priors()
     explore(study, measurer, trials, progress)
@@ -62,7 +62,7 @@ def _require_default(study: Study, schedule: LayerSchedule, why: TrialFailed) ->
 
 
 def choose(study: Study, measurer: Measurer, trials: int, progress: Progress) -> TuningResult:
-    """The fastest of the best few, measured anew; the default where none is faster: noise chose them too."""
+    """The fastest of the best few, measured anew, as noise chose them too; the default if none is faster."""
     ranked = study.ranked()
     progress(f"the best once more{_best(ranked)}", trials, trials)
     schedule, timing = _fastest(study, measurer, ranked)

@@ -1,4 +1,4 @@
-"""What measures a schedule: a process of this machine (`process.py`), or anything that keeps this promise."""
+"""The protocol of what measures a schedule: a process of this machine (`process.py`), or a board."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ class Timing:
 
     @property
     def ratio(self) -> float:
-        """Below 1 is faster than the default; what studies compare, for it holds across machines and loads."""
+        """The ratio of the two, below 1 if faster than the default.
+
+        Studies compare it, for it holds across machines and loads.
+        """
         return self.nanoseconds / self.default_nanoseconds
 
 
@@ -26,7 +29,7 @@ class TrialFailed(Exception):
 
 
 class Measurer(Protocol):
-    """Measures schedules of one task."""
+    """A measurer of schedules of one task."""
 
     @property
     def longest_s(self) -> float:
@@ -34,8 +37,8 @@ class Measurer(Protocol):
         ...
 
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
-        """The default and `schedule` in turn, `rounds` times each; TrialFailed where that was not to be had.
+        """The times of the default and `schedule` in turn, `rounds` each; TrialFailed if they cannot be had.
 
-        Refuted where its results are not those of the default schedule, to the bit.
+        Refuted if its results are not those of the default schedule, to the bit.
         """
         ...

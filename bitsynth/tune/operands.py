@@ -1,4 +1,4 @@
-"""What schedules of a task are measured on: seeded random weights and activations."""
+"""Operands on which schedules of a task are measured: seeded random weights and activations."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ class TaskOperands:
 
 
 def _seen(tap: int, stride: int, dilation: int, outputs: int) -> slice:
-    """Where outputs find what one tap multiplies, along one axis."""
+    """The places where outputs find what one tap multiplies, along one axis."""
     first = tap * dilation
     return slice(first, first + stride * (outputs - 1) + 1, stride)

@@ -1,4 +1,4 @@
-"""What tuning came to: the result where layers look for it, the study's file, and the boards' shares."""
+"""The outcome of tuning: the result where layers look for it, the study's file, and the boards' shares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bitsynth.tune.loop import TuningResult
 
 @dataclass
 class Share:
-    """What a board did of a study, what it was like before and after if it said so, and why it was lost if it was."""
+    """A board's part of a study, its facts before and after if it told them, and why it was lost if it was."""
 
     host: str
     before: Facts = field(default_factory=Facts)
@@ -28,7 +28,7 @@ class Share:
 
 @dataclass(frozen=True)
 class TuningRun:
-    """What was found, what is stored of it and where, and the study's file; who measured, unless this machine did."""
+    """The result, its record and where it is stored, and the study's file; who measured, unless this machine did."""
 
     tuned: TuningRecord
     result: TuningResult
@@ -38,12 +38,12 @@ class TuningRun:
 
 
 def compiler(task: TuningTask) -> str:
-    """What trials are compiled with."""
+    """The compiler of trials."""
     return preferred(load(task.isa)).version
 
 
 def study_file(task: TuningTask, processor: str) -> Path:
-    """Where trials are kept unless told otherwise: a file an instruction set, widths and kind of `processor`."""
+    """The default file of trials: one an instruction set, widths and kind of `processor`."""
     kind = re.sub(r"[^a-z0-9]+", "-", f"-{processor}".lower()).rstrip("-")
     return user_folder() / "studies" / f"{task.isa}-a{task.act_bits}w{task.w_bits}{kind}.journal"
 
@@ -51,7 +51,7 @@ def study_file(task: TuningTask, processor: str) -> Path:
 def best(
     task: TuningTask, result: TuningResult, default: LayerSchedule, processor: str, board: str = ""
 ) -> TuningRecord:
-    """The result as it is stored; NoKernel where a kernel is gone."""
+    """The result as it is stored; NoKernel if a kernel is gone."""
     mine, compared = (task.entry(schedule) for schedule in (result.schedule, default))
     return TuningRecord(
         task,

@@ -31,7 +31,7 @@ def started(
 
 
 class ProcessMeasurer:
-    """Asks `command` for times, no longer than `timeout_s` at a time."""
+    """A worker process that runs `command` and is asked for times, each within `timeout_s`."""
 
     def __init__(self, start: Start, timeout_s: float, command: Sequence[str]) -> None:
         self.start, self.timeout_s, self.command = start, timeout_s, command
@@ -39,9 +39,11 @@ class ProcessMeasurer:
 
     @property
     def longest_s(self) -> float:
+        """Seconds after which `measure` is through."""
         return self.timeout_s
 
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
+        """The times of the default and of `schedule`; TrialFailed if the worker gives none."""
         try:
             said = msgspec.json.decode(self._ask(Question(schedule, rounds)), type=Answer)
         except msgspec.DecodeError as error:
@@ -54,7 +56,7 @@ class ProcessMeasurer:
         return Timing(said.nanoseconds, said.default_nanoseconds)
 
     def _ask(self, question: Question) -> bytes:
-        """The line that answers; TrialFailed where the worker ends or takes too long, which ends it."""
+        """The line that answers; TrialFailed if the worker ends or takes too long, which ends it."""
         if self._worker is None:
             self._worker = Worker(self.command)
             self._worker.tell(msgspec.json.encode(self.start))

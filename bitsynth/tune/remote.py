@@ -1,4 +1,4 @@
-"""Tune on boards: a study in a file that all of them work on, and the result where layers look for it."""
+"""Tuning on boards: a study in a file that all of them work on, and the result where layers look for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bitsynth.tune.study import Study, open_study
 
 
 def require(boards: Boards, task: TuningTask) -> None:
-    """NoKernel where no kernel is for all of `boards`."""
+    """NoKernel if no kernel is for all of `boards`."""
     space(task, boards.have)
 
 
@@ -33,7 +33,7 @@ def tuned(
 ) -> TuningRun:
     """Work on the study of `task` until it has `trials`, and store its best in `folder`, the user's by default.
 
-    The study is of one kind of processor. A board that disappears loses its trial; ToolError where none is left.
+    The study is of one kind of processor. A board that disappears loses its trial; ToolError if none is left.
     """
     found, path = space(task, boards.have), study or study_file(task, boards.kind)
     opened = open_study(path, task, found, f"{found.seal} {compiler(task)} {boards.kind}")
@@ -46,7 +46,7 @@ def tuned(
 
 
 class _Work:
-    """What every board does, in a thread of its own."""
+    """The work of every board, in a thread of its own."""
 
     def __init__(self, study: Study, operands: TaskOperands, trials: int, timeout_s: float, progress: Progress) -> None:
         self.study, self.operands, self.trials, self.timeout_s = study, operands, trials, timeout_s
@@ -54,7 +54,7 @@ class _Work:
         self._default = default_work(operands, study.space.priors[0])
 
     def explore(self, device: Device) -> None:
-        """Trials until there are enough."""
+        """Run trials until there are enough."""
         share = self._shares[device] = Share(device.host)
         share.before = share.after = device.facts_now()
         measurer = self._measurer(device)
@@ -65,10 +65,11 @@ class _Work:
         share.after = device.facts_now()
 
     def choose(self, device: Device) -> tuple[TuningResult, Facts]:
-        """The result, and what the board was like after it."""
+        """The result, and the facts of the board after it."""
         return choose(self.study, self._measurer(device), self.trials, self._told_by(device)), device.facts_now()
 
     def shares(self, lost: Mapping[Device, str]) -> tuple[Share, ...]:
+        """The share of each board."""
         return tuple(replace(share, lost=lost.get(device, "")) for device, share in self._shares.items())
 
     def _measurer(self, device: Device) -> BoardMeasurer:

@@ -28,15 +28,18 @@ _PRIORS = 8
 
 
 class OptunaTrial(Protocol):
-    """As optuna's."""
+    """A trial, as optuna's."""
 
-    def suggest_categorical(self, name: str, choices: Any) -> Any: ...
-    def suggest_int(self, name: str, low: int, high: int) -> int: ...
+    def suggest_categorical(self, name: str, choices: Any) -> Any:
+        """The trial's choice among `choices` for the parameter `name`."""
+
+    def suggest_int(self, name: str, low: int, high: int) -> int:
+        """The trial's choice from `low` to `high` for the parameter `name`."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """What may be chosen for a task: kernels by instruction set and variant, and more."""
+    """The choices for a task: kernels by instruction set and variant, and more."""
 
     task: TuningTask
     kernels: Mapping[str, Candidate]
@@ -78,12 +81,12 @@ class Space:
         return Estimate(found, self.task.layer(), "direct", found.entry.kernel.rows)
 
     def _flushes(self, found: Candidate) -> tuple[int, ...]:
-        """Steps between flushes, fewer than the proof allows and than the layer has where it has most."""
+        """Steps between flushes: fractions of the most that the proof allows and the layer has."""
         most = min(self._direct(found).steps, max(p.flush_every for p in found.entry.kernel.passes))
         return tuple(most // n for n in FLUSHES if n <= most)
 
     def params(self, schedule: LayerSchedule) -> Params:
-        """What makes `suggest` give `schedule`."""
+        """The parameters for which `suggest` gives `schedule`."""
         name = _name(schedule)
         return {
             "kernel": name,
@@ -99,7 +102,7 @@ class Space:
 
 
 def space(task: TuningTask, fits: Fits | None = None) -> Space:
-    """All that can be chosen of kernels that `fits`, by default that run here; NoKernel where none is cached."""
+    """All choices of kernels that `fits`, by default that run here; NoKernel if none is cached."""
     estimates = ranked(task.layer(), task.isa, fits)
     kernels = {_name(p.candidate): p.candidate for p in estimates}
     height, width = task.geometry.output(*task.image)
@@ -119,14 +122,16 @@ def space(task: TuningTask, fits: Fits | None = None) -> Space:
 
 @dataclass(frozen=True)
 class _Fixed:
-    """A trial whose parameters are given; LookupError for what is no choice."""
+    """A trial whose parameters are given; LookupError for one that is not a choice."""
 
     params: Params
 
     def suggest_categorical(self, name: str, choices: Any) -> Any:
+        """The given parameter."""
         return self._one_of(name, choices)
 
     def suggest_int(self, name: str, low: int, high: int) -> int:
+        """The given parameter."""
         return int(self._one_of(name, range(low, high + 1)))
 
     def _one_of(self, name: str, choices: Sequence[Any]) -> Any:
@@ -141,12 +146,12 @@ def _name(what: Candidate | LayerSchedule) -> str:
 
 
 def _own(what: str, name: str) -> str:
-    """A parameter that is the kernel's own."""
+    """The name of a parameter that is the kernel's own."""
     return f"{what} of {name}"
 
 
 def _unrolls(found: Candidate) -> tuple[int, ...]:
-    """Times that its innermost loop can be unrolled: it may be short."""
+    """The times that its innermost loop can be unrolled: it may be short."""
     most = max(p.step.trip_count for p in found.entry.kernel.passes)
     return tuple(n for n in UNROLLS if n <= most)
 

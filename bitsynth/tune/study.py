@@ -48,21 +48,21 @@ class Study:
 
     @property
     def finished(self) -> int:
-        """Trials that were measured, or failed."""
+        """The number of trials that were measured, or failed."""
         return sum(_is_finished(t) for t in self._study.get_trials(deepcopy=False))
 
     @property
     def failures(self) -> list[str]:
-        """Why trials failed."""
+        """The reasons why trials failed."""
         return [t.user_attrs[_WHY] for t in self._study.get_trials(deepcopy=False) if _WHY in t.user_attrs]
 
     def ranked(self) -> list[tuple[LayerSchedule, Timing]]:
-        """What was measured, the least ratio to the default first."""
+        """The schedules that were measured and their times, the least ratio to the default first."""
         done = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return [(_schedule(t), Timing(*t.user_attrs[_TIMING])) for t in sorted(done, key=lambda t: t.value or 0.0)]
 
     def enqueue_priors(self) -> None:
-        """What the cost model would try first, as far as no trial has."""
+        """Enqueue the schedules the cost model would try first, as far as no trial has them."""
         self._fail_stale()
         tried = {_schedule(t) for t in self._study.get_trials(deepcopy=False) if _is_taken(t)}
         waiting = [t.system_attrs.get("fixed_params") for t in self._study.get_trials(False, (TrialState.WAITING,))]
@@ -73,9 +73,9 @@ class Study:
 
     @contextmanager
     def trial(self, most: int, longest_s: float) -> Iterator[Running | None]:
-        """A trial of a schedule that no other trial has, None where `most` are finished or nothing is left.
+        """A trial of a schedule that no other trial has, None if `most` are finished or nothing is left.
 
-        It failed unless it is `done`. Threads wait for one another where all that are wanted run; processes do not,
+        It failed unless it is `done`. Threads wait for one another if all that are wanted run; processes do not,
         as one that was killed would be waited for, so that each may end a trial after `most`.
         """
         with self._turn:
@@ -124,13 +124,15 @@ class Running:
         self._study, self._trial, self.schedule, self.told = study, trial, schedule, False
 
     def done(self, timing: Timing) -> None:
+        """Finish the trial with its times."""
         self._end(timing.ratio, _TIMING, [timing.nanoseconds, timing.default_nanoseconds])
 
     def failed(self, why: str) -> None:
+        """Fail the trial, for the reason `why`."""
         self._end(None, _WHY, why)
 
     def drop(self) -> None:
-        """Fail without a reason: it may be tried again."""
+        """Fail the trial without a reason: it may be tried again."""
         self._end(None)
 
     def _end(self, ratio: float | None, attribute: str = "", value: Any = None) -> None:
@@ -155,7 +157,7 @@ def _schedule(trial: FrozenTrial) -> LayerSchedule:
 
 
 def open_study(path: Path, task: TuningTask, space: Space, seal: str) -> Study:
-    """The study of `task` in the file, which may hold those of others; begun where there is none.
+    """The study of `task` in the file, which may hold those of others; begun if there is none.
 
     SpecError if the file is not such a file, or the study has another `seal`; ToolError if it cannot be written.
     """

@@ -19,7 +19,7 @@ from bitsynth.tune.local_measurer import LocalMeasurer
 
 
 class Start(msgspec.Struct, frozen=True):
-    """What is tuned, and the schedule all others are compared with."""
+    """The task that is tuned, and the schedule all others are compared with."""
 
     task: TuningTask
     default: LayerSchedule
@@ -33,7 +33,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Both times, or why there are none."""
+    """Both times, or the reason why there are none."""
 
     nanoseconds: float = 0
     default_nanoseconds: float = 0
@@ -60,7 +60,7 @@ def serve(lines: Iterable[bytes], answer: Callable[[bytes], object]) -> None:
 
 
 def _main() -> None:
-    """What is printed on the way goes to stderr: stdout is for answers."""
+    """Serve stdin, with stdout for answers alone: what is printed on the way goes to stderr."""
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0) as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         serve(sys.stdin.buffer, answers.write)

@@ -1,4 +1,4 @@
-"""How a package is kept from instructions that a set lacks: `isa_specs/<isa>/baselines/peers.toml`."""
+"""Caps that keep a package from instructions that a set lacks: `isa_specs/<isa>/baselines/peers.toml`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from bitsynth.errors import SpecError
 
 
 class Cap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The environment that caps a package, or why it is `left_out`."""
+    """The environment that caps a package, or the reason why it is `left_out`."""
 
     env: dict[str, str] = {}
     left_out: str = ""
 
 
 def caps(isa: str) -> dict[str, Cap]:
-    """The cap of every package that the set names; others run as they are. SpecError where the file is wrong."""
+    """The cap of every package that the set names; others run as they are. SpecError if the file is wrong."""
     file = paths.isa_specs() / isa / "baselines" / "peers.toml"
     if not file.is_file():
         return {}

@@ -1,4 +1,4 @@
-"""One convolution's operands and its exact result, and what a baseline makes of them."""
+"""One convolution's operands and its exact result, and the result of a baseline."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Prepared:
     error: float = 0.0
 
     def check(self, operands: ConvOperands) -> None:
-        """Run once; Refuted where the result is wrong."""
+        """Run once; Refuted if the result is wrong."""
         self.call()
         got = self.result()
         if got.shape != operands.y.shape:

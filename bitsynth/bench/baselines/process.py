@@ -28,7 +28,7 @@ class BaselineProcess:
     worker: Worker
 
     def ask(self, question: Any) -> Any:
-        """The answer to one question; ToolError with the last it said where the worker has ended."""
+        """The answer to one question; ToolError with the last it said if the worker has ended."""
         self.worker.child.send_signal(signal.SIGCONT)
         self.worker.tell(json.dumps(question).encode())
         if not (line := self.worker.line()):

@@ -1,4 +1,4 @@
-"""Start the baselines whose packages are installed, and say why others take no part."""
+"""Start of the baselines whose packages are installed, with the reasons why others take no part."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ class PackageBaseline(TimedSubject):
     process: BaselineProcess
 
     def time(self, layer: str, repeats: int) -> list[int]:
+        """Nanoseconds of every one of `repeats` calls of `layer`, in the package's process."""
         times: list[int] = self.process.ask({"variant": self.variant, "layer": layer, "repeats": repeats})
         return times
 
 
 @dataclass(frozen=True, eq=False)
 class PackageBaselines:
-    """The baselines that run, what their packages say of themselves, and why the others do not run."""
+    """The baselines that run, the versions their packages tell, and the reasons why the others do not run."""
 
     baselines: list[PackageBaseline] = field(default_factory=list)
     about: dict[str, Mapping[str, str]] = field(default_factory=dict)

@@ -20,7 +20,7 @@ _ONE = [1, 1]
 
 
 def start(threads: int) -> Mapping[str, str]:
-    """Set the number of threads; what there is to say about the package."""
+    """Set the number of threads; facts about the package, by name."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
     torch.inference_mode(True).__enter__()
@@ -28,7 +28,7 @@ def start(threads: int) -> Mapping[str, str]:
 
 
 def prepare(variant: str, operands: ConvOperands, threads: int) -> Prepared:
-    """One layer of one of VARIANTS."""
+    """One layer of one of VARIANTS, ready to be run."""
     return _fp32(operands) if variant == "fp32" else _int8(operands, variant.removeprefix("int8_"))
 
 

@@ -33,7 +33,7 @@ def serve(package: Any, threads: int, questions: Iterable[str], answer: Callable
 
 
 def _prepare(package: Any, threads: int, names: list[str]) -> tuple[Calls, dict[str, str]]:
-    """Every layer of every variant, and of a variant that fails, why."""
+    """Calls of every layer of every variant, and the reasons of variants that fail."""
     calls: Calls = {}
     problems: dict[str, str] = {}
     for operands in (ConvOperands.of(layer) for layer in LAYERS if layer.name in names):
@@ -53,7 +53,7 @@ def _checked(package: Any, variant: str, operands: ConvOperands, threads: int) -
 
 
 def _main(name: str, threads: str) -> None:
-    """What the package prints goes to stderr: stdout is for answers."""
+    """Serve stdin, with stdout for answers alone: what the package prints goes to stderr."""
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 

@@ -1,4 +1,4 @@
-"""Bars in groups, and those of how many times faster something is."""
+"""Bars in groups, and bars of how many times faster something is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def grouped(axes: Any, groups: Sequence[int], heights: Any, n: int, of: int, **m
 
 
 def times_faster(axes: Any, times: Sequence[Summary], label: str, n: int, of: int) -> None:
-    """The `n`-th bar of `of` in every group: up from 1 where it is faster, down where it is not."""
+    """The `n`-th bar of `of` in every group: up from 1 if it is faster, down if it is not."""
     middle = np.array([t.median for t in times])
     spread = [middle - [t.low for t in times], [t.high for t in times] - middle]
     lines = {"ecolor": "black", "elinewidth": 0.8}

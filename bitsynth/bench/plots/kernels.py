@@ -1,4 +1,4 @@
-"""Speed beside the baselines, and the model beside what was measured: one row of plots a set."""
+"""Plots of speed beside the baselines, and of the model beside the measurements: one row of plots a set."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def draw(reports: Sequence[KernelsReport], stem: Path) -> None:
 
 
 def _bars(axes: Any, report: KernelsReport) -> None:
-    """How many times better than each baseline every kernel is: up from 1 where it is, down where it is not."""
+    """Bars of how many times better than each baseline every kernel is: up from 1 if it is, down if it is not."""
     rows = sorted(report.kernels, key=lambda r: r.per_128_mac.median)
     for n, baseline in enumerate(report.baselines):
         label = f"{baseline.name}: {baseline.what}, {_figure(baseline, report)}"
@@ -65,7 +65,7 @@ def _figure(row: KernelRow, report: KernelsReport) -> str:
 
 
 def _label(row: KernelRow, rows: Sequence[KernelRow], between: str) -> str:
-    """The widths; with the tile where several kernels have them."""
+    """The widths; with the tile if several kernels have them."""
     widths = f"A{row.act_bits}W{row.w_bits}"
     alone = sum((r.act_bits, r.w_bits) == (row.act_bits, row.w_bits) for r in rows) == 1
     return widths if alone else between.join((widths, row.what, row.tile))

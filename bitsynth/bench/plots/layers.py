@@ -1,4 +1,4 @@
-"""Speed of every layer against the fastest fp32 and int8 baselines (Figures 9 and 10 of CGO 2020): a row a report."""
+"""Speed of layers against the fastest fp32 and int8 baselines (CGO 2020, Figures 9, 10): a row of plots a report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def draw(reports: Sequence[LayersReport], stem: Path) -> None:
 
 
 def _panel(axes: Any, report: LayersReport, kind: Kind) -> None:
-    """A group of bars a layer, the sum last; the title alone where there is no baseline of the kind."""
+    """A group of bars a layer, the sum last; the title alone if there is no baseline of the kind."""
     axes.set_title(f"{report.isa}, threads: {report.threads}, beside the fastest {kind} of each layer", loc="left")
     names = [name for name in report.contenders if kind in report.row(name, SUM).against]
     for n, name in enumerate(names):

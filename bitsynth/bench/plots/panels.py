@@ -1,4 +1,4 @@
-"""What every plot has in common: how it is begun, looks and is saved."""
+"""The parts that all plots share: how a plot is begun, looks and is saved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def panels(rows: int, columns: int, width: float, height: float, **grid: Any) ->
 
 
 def plain(axes: Any, **grid: Any) -> None:
-    """A light grid, no frame."""
+    """Give the axes a light grid and no frame."""
     axes.grid(color="#dddddd", linewidth=0.8, **grid)
     axes.spines[["top", "right"]].set_visible(False)
 

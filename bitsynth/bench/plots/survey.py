@@ -25,7 +25,7 @@ def draw(maps: Sequence[Map], stem: Path) -> None:
 
 
 def _map(axes: Any, found: Map) -> None:
-    """A cell a pair of widths, in the colour of what is fastest."""
+    """A cell a pair of widths, in the colour of the fastest way."""
     acts, wgts = _bits(found)
     for cell in found.cells:
         _cell(axes, found, cell, wgts.index(cell.w_bits), acts.index(cell.act_bits))
@@ -54,7 +54,7 @@ def _cell(axes: Any, found: Map, cell: Cell, x: int, y: int) -> None:
 
 
 def _curves(axes: Any, found: Map) -> None:
-    """How many times faster than int8, or (where its peak is unknown) how many multiply-accumulates a cycle."""
+    """Curves of how many times faster than int8, or if its peak is unknown, of multiply-accumulates a cycle."""
     acts, wgts = _bits(found)
     for n, w in enumerate(wgts):
         cells = [c for c in found.cells if c.w_bits == w and c.best]

@@ -1,4 +1,4 @@
-"""Runs on a board: ONNX Runtime's times of models, a line of JSON each. Arguments: threads, repeats, models."""
+"""ONNX Runtime's times of models, on a board, a line of JSON each. Arguments: threads, repeats, models."""
 
 import json
 import sys
