@@ -35,7 +35,7 @@ from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.sketches.lanes.unpack import Unpack
 from bitsynth.sketches.reduction import stages
 from bitsynth.sketches.reduction.plan import ConstantPool
-from bitsynth.sketches.reduction.stages import WideningPath
+from bitsynth.sketches.reduction.stages import LaneSums, Nest, WideningPath
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import MatmulSpec
 
@@ -190,7 +190,7 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel 
         return None
     slots = orders.pop()
     passes = [
-        _pass(isa, shape, bits, path, number, digit, step, constants)
+        _pass(shape, bits, digit, stages.nest(isa, path, step, constants, number), carries=number < len(path.shifts))
         for path, digits in chains
         for number, digit in enumerate(digits)
     ]
@@ -237,8 +237,8 @@ def _chains(isa: Isa, shape: TileShape, column_bits: int, metric: Metric, moving
         increment = shape.terms * max(_max_increment(shape.term, digit, column_bits) for digit in digits)
         shifts = tuple(more.weight - less.weight for more, less in pairwise(digits))
         coef = -(2 << digits[-1].weight)
-        path = stages.cheapest(isa, shape.term.acc_type, increment, steps, coef, metric, moving, shifts)
-        return path, digits
+        sums = LaneSums(shape.term.acc_type, increment, steps, coef, shifts)
+        return stages.cheapest(isa, sums, metric, moving), digits
 
     best: list[PassChain] = []
     for groups in _groups(shape.digits):
@@ -262,21 +262,12 @@ def _groups(digits: Sequence[Digit]) -> Iterator[list[tuple[Digit, ...]]]:
             yield [tuple(ordered[k : k + size]) for k in range(0, len(ordered), size)]
 
 
-def _pass(
-    isa: Isa,
-    shape: TileShape,
-    bits: tuple[int, int],
-    path: WideningPath,
-    number: int,
-    digit: Digit,
-    step: Loop,
-    constants: ConstantPool,
-) -> Pass:
-    """The pass of digit `number` of those that share accumulators."""
-    loops, flush, given = stages.nest(isa, path, step, constants, number)
+def _pass(shape: TileShape, bits: tuple[int, int], digit: Digit, nest: Nest, *, carries: bool) -> Pass:
+    """The pass of `digit`, whose loops are `nest`; it `carries` its sums to the next if that shares accumulators."""
+    loops, flush, given = nest
     rows = tuple(_row_input(shape, digit, bits[0], n) for n in range(shape.terms))
     columns = tuple(_column_input(shape, digit, bits[1], u) for u in range(shape.unroll))
-    return Pass(rows, columns, loops, flush, given, carries=number < len(path.shifts))
+    return Pass(rows, columns, loops, flush, given, carries=carries)
 
 
 def _max_increment(term: ProductTerm, digit: Digit, column_bits: int) -> int:

@@ -23,11 +23,11 @@ SHIPPED = sorted(paths.shipped_kernels().rglob("bs_mm_*.json"))
 
 CODE = """
 import sys
-from bitsynth.spec.matmul import Encoding, MatmulSpec, Operand
+from bitsynth.spec.matmul import Encoding, MatmulSpec, MatmulOperand
 from bitsynth.synth.synthesize import synthesize
 for text in sys.argv[1:]:
     isa, act, wgt = text.split(",")
-    spec = MatmulSpec(isa, Operand(int(act), Encoding.UNSIGNED), Operand(int(wgt), Encoding.BIPOLAR))
+    spec = MatmulSpec(isa, MatmulOperand(int(act), Encoding.UNSIGNED), MatmulOperand(int(wgt), Encoding.BIPOLAR))
     print(synthesize(spec).entry.digest)
 """
 

@@ -158,7 +158,9 @@ def test_an_index_that_leads_elsewhere_makes_another_table():
 def test_paths_to_the_tile(isa, increment):
     """Each lane of the accumulators ends in one of the tile; no stage holds more than its lanes can."""
     start = load.load(isa).word
-    path = stages.cheapest(load.load(isa), start, increment, 144, -2, cost_models.metric(isa, "ops"), 2)
+    path = stages.cheapest(
+        load.load(isa), stages.LaneSums(start, increment, 144, -2), cost_models.metric(isa, "ops"), 2
+    )
     assert sorted(path.order) == list(range(start.lanes))
     most, kind = increment, start
     for stage in path.stages:
@@ -174,14 +176,17 @@ def test_paths_to_the_tile(isa, increment):
 def test_low_lanes_stay_unmasked_where_that_is_cheaper(isa, widenings, mixed):
     """Each widening saves a mask, the flush takes two more; widening adds need none."""
     start = load.load(isa).word
-    path = stages.cheapest(load.load(isa), start, 5, widenings * 51, -2, cost_models.metric(isa, "ops"), 2)
+    path = stages.cheapest(
+        load.load(isa), stages.LaneSums(start, 5, widenings * 51, -2), cost_models.metric(isa, "ops"), 2
+    )
     assert path.runs == (widenings, 1)
     assert [stage.unmix is not None for stage in path.stages] == [False, mixed]
 
 
 def test_no_way_where_a_step_already_overflows():
+    neon = load.load("neon")
     with pytest.raises(NoKernel, match=r"no way from u8x?1?6? accumulators that grow by 256"):
-        stages.cheapest(load.load("neon"), load.load("neon").word, 256, 144, -2, cost_models.metric("neon", "ops"), 2)
+        stages.cheapest(neon, stages.LaneSums(neon.word, 256, 144, -2), cost_models.metric("neon", "ops"), 2)
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count as counter
+from typing import NamedTuple
 
 from bitsynth.errors import NoKernel
 from bitsynth.isa.domains.forms import Inexact, LinearForm, variable
@@ -92,11 +93,11 @@ def plan(isa: Isa, given: Counted, steps: int, metric: Metric) -> ReductionPlan:
     if given.groups * isa.word.lanes // 8 % isa.tile.lanes:
         raise NoKernel(f"{isa.name}: {given.groups} registers do not fill the int32 tile")
     best: ReductionPlan | None = None
-    for bound, pre, instr, lanes in _loops(isa, given, steps, metric):
+    for part in _loops(isa, given, steps, metric):
         most = _key(best, steps)[0] if best else float("inf")
-        if bound >= most:
+        if part.bound >= most:
             break
-        for candidate in _plans(isa, given, pre, instr, lanes, steps, metric, most):
+        for candidate in _plans(isa, given, part, steps, metric, most):
             if best is None or _key(candidate, steps) < _key(best, steps):
                 best = candidate
     if best is None:
@@ -131,12 +132,20 @@ def _legal(isa: Isa, given: Counted, levels: Sequence[Move]) -> bool:
 
 
 Lanes = tuple[LinearForm | int, ...]
-_Loop = tuple[float, tuple[Move, ...], Instr, list[Lanes]]
 
 
-def _loops(isa: Isa, given: Counted, steps: int, metric: Metric) -> list[_Loop]:
-    """In-loop parts with a lower bound on the whole plan's cost, lowest first."""
-    out: list[_Loop] = []
+class _LoopPart(NamedTuple):
+    """The part of a plan in the loop, with a lower bound on the whole plan's cost."""
+
+    bound: float
+    pre: tuple[Move, ...]
+    instr: Instr
+    lanes: list[Lanes]
+
+
+def _loops(isa: Isa, given: Counted, steps: int, metric: Metric) -> list[_LoopPart]:
+    """The parts in the loop, that of the lowest bound first."""
+    out: list[_LoopPart] = []
     for pre in _pre_levels(isa, given):
         trace, names = start(isa, given)
         for level in pre:
@@ -146,8 +155,9 @@ def _loops(isa: Isa, given: Counted, steps: int, metric: Metric) -> list[_Loop]:
             lanes = _accumulated(trace, names, instr) if _may_accumulate(given, trace, names, instr) else None
             if lanes is not None:
                 loop = before + len(names) * metric(instr)
-                out.append((loop * steps + len(names) * metric(isa.gate), pre, instr, lanes))
-    return sorted(out, key=lambda x: x[0])
+                bound = loop * steps + len(names) * metric(isa.gate)
+                out.append(_LoopPart(bound, pre, instr, lanes))
+    return sorted(out, key=lambda part: part.bound)
 
 
 def _may_accumulate(given: Counted, trace: Trace, names: Sequence[str], instr: Instr) -> bool:
@@ -158,16 +168,10 @@ def _may_accumulate(given: Counted, trace: Trace, names: Sequence[str], instr: I
 
 
 def _plans(
-    isa: Isa,
-    given: Counted,
-    pre: tuple[Move, ...],
-    instr: Instr,
-    lanes: list[Lanes],
-    steps: int,
-    metric: Metric,
-    most: float,
+    isa: Isa, given: Counted, part: _LoopPart, steps: int, metric: Metric, most: float
 ) -> Iterator[ReductionPlan]:
-    """Cheaper and cheaper plans with this loop, for all that may cost no more than `most`."""
+    """Cheaper and cheaper plans with this part in the loop, for all that may cost no more than `most`."""
+    _, pre, instr, lanes = part
     in_loop = len(lanes) * metric(instr)
     count = len(lanes)
     for level in reversed(pre):

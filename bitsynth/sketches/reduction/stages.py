@@ -31,6 +31,21 @@ from bitsynth.sketches.reduction.writeback import WriteBack, cheapest_write_back
 
 
 @dataclass(frozen=True)
+class LaneSums:
+    """What accumulators of type `start` hold: `steps` steps, each of which adds up to `increment` to a lane.
+
+    The tile gets `coef` times that. With `shifts` passes share accumulators, which are shifted left by so many bits
+    between one and the next, and the last of them adds to the tile.
+    """
+
+    start: VecType
+    increment: int
+    steps: int
+    coef: int
+    shifts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class WideningStage:
     """A stage for accumulators filled by `trip_count` runs: moves, then a write-back into registers of `kind`.
 
@@ -78,26 +93,16 @@ class WideningPath:
 
 
 @lru_cache(maxsize=4096)
-def cheapest(
-    isa: Isa,
-    start: VecType,
-    increment: int,
-    steps: int,
-    coef: int,
-    metric: Metric,
-    moving: float,
-    shifts: tuple[int, ...] = (),
-) -> WideningPath:
-    """The cheaper path if a step adds up to `increment` to a lane; NoKernel if there is none.
+def cheapest(isa: Isa, sums: LaneSums, metric: Metric, moving: float) -> WideningPath:
+    """The cheapest path of `sums` to the tile, of which a register costs `moving` to load and store.
 
-    Sums are taken `coef` times from the tile, of which a register costs `moving` to load and store.
-    With `shifts` passes share accumulators, and the last of them adds to the tile.
+    Raises NoKernel if there is none.
     """
-    found = (_path(isa, start, kinds, increment, steps, coef, metric, moving, shifts) for kinds in _kinds(isa, start))
+    found = (_path(isa, sums, kinds, metric, moving) for kinds in _kinds(isa, sums.start))
     plain = [path for path in found if path]
     paths = [*plain, *(mixed for path in plain if (mixed := _mixed(isa, path, metric)))]
     if not paths:
-        raise NoKernel(f"{isa.name}: no way from {start} accumulators that grow by {increment} to the tile")
+        raise NoKernel(f"{isa.name}: no way from {sums.start} accumulators that grow by {sums.increment} to the tile")
     return min(paths, key=lambda w: (w.cost, len(w.stages)))
 
 
@@ -107,27 +112,19 @@ def _kinds(isa: Isa, start: VecType) -> list[tuple[VecType, ...]]:
     return [(isa.tile,), *((kind, isa.tile) for kind in between)]
 
 
-def _path(
-    isa: Isa,
-    start: VecType,
-    kinds: Sequence[VecType],
-    increment: int,
-    steps: int,
-    coef: int,
-    metric: Metric,
-    moving: float,
-    shifts: tuple[int, ...],
-) -> WideningPath | None:
+def _path(isa: Isa, sums: LaneSums, kinds: Sequence[VecType], metric: Metric, moving: float) -> WideningPath | None:
+    """The path through registers of `kinds`; None if there is none."""
+    shifts = sums.shifts
     if shifts and len(kinds) == 1:
         return None
     stages: list[WideningStage] = []
     counts: list[int] = []
-    have, most, runs, registers, cost = start, increment, steps, 1, 0.0
+    have, most, runs, registers, cost = sums.start, sums.increment, sums.steps, 1, 0.0
     for kind in kinds:
         last = kind == isa.tile
         most *= _held_after(shifts) if last else 1
         times = min(((1 << have.bits) - 1) // most, runs)
-        stage = _stage(isa, have, times * most, kind, coef if last else -1, times, metric) if times else None
+        stage = _stage(isa, have, times * most, kind, sums.coef if last else -1, times, metric) if times else None
         if stage is None:
             return None
         runs = -(-runs // times)
@@ -136,7 +133,7 @@ def _path(
         stages.append(stage[0])
         counts.append(runs)
     cost += moving * registers * runs
-    path = WideningPath(start, tuple(stages), tuple(counts), cost, shifts)
+    path = WideningPath(sums.start, tuple(stages), tuple(counts), cost, shifts)
     return _with_shifts(isa, path, metric) if shifts else path
 
 
