@@ -39,7 +39,7 @@ def main() -> int:
 
 def _survey(isa: str, cpu: str) -> Map:
     with output.progress(f"{isa} on {cpu}", bar=True) as say:
-        found = surveys.survey(isa, cpu, progress=lambda done, total: say(f"{done} of {total} plans", done, total))
+        found = surveys.survey(isa, cpu, progress=say)
     explore_report.show(found)
     return found
 

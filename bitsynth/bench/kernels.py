@@ -6,7 +6,7 @@ the code itself, executed instructions if an emulator does. Counts are not times
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,12 +23,12 @@ from bitsynth.isa import baseline_loops
 from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.names import KernelName
 from bitsynth.matmul import MatmulKernel
+from bitsynth.progress import Progress
 from bitsynth.run.runner import runner_for
 from bitsynth.toolchain.compiler import preferred, probe
 
 MACS = 128
 COUNT_MODEL = "ops+loads"
-Progress = Callable[[str, int, int], None]
 Unit = Literal["cycles", "instructions"]
 
 
@@ -170,7 +170,7 @@ def _kernel_job(kernel: MatmulKernel, variant: str, loop: TimedLoop) -> _Job:
 
 
 def _time(isa: Isa, loops: Sequence[TimedLoop], rounds: int, progress: Progress) -> _Result:
-    samples = timing.interleaved(loops, clock_loop(isa), rounds, lambda n, of: progress("measuring, rounds", n, of))
+    samples = timing.interleaved(loops, clock_loop(isa), rounds, progress)
     return _Result(samples.cycles, samples.nanoseconds, Summary.of(samples.clock))
 
 

@@ -6,7 +6,7 @@ within a round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from bitsynth.bench.baselines.start import start
 from bitsynth.bench.statistics import Summary
 from bitsynth.bench.subject import Kind, Subject, TimedSubject
+from bitsynth.progress import Progress
 
 SUM = "sum"
 BASELINE_KINDS: tuple[Kind, ...] = ("fp32", "int8")
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

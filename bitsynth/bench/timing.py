@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.bench.loops import CLOCK_CYCLES, TimedLoop
+from bitsynth.progress import Progress
 
 SAMPLE_NS = 4_000_000
 _WARM_SHARE = 8
 _FIRST_CALLS = 64
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ def interleaved(loops: Sequence[TimedLoop], clock: Callable[[int], Any], rounds:
         for j, (job, n) in enumerate(zip(jobs, calls, strict=True)):
             job(n // _WARM_SHARE + 1)
             times[j, i] = _time_calls(job, n) / n
-        progress(i + 1, rounds)
+        progress("measuring, rounds", i + 1, rounds)
     return Samples(times[1:], CLOCK_CYCLES / times[0])
 
 

@@ -31,11 +31,8 @@ def explore(
         from bitsynth.cli import explore_report
         from bitsynth.synth.survey import survey
 
-        def progress(done: int, total: int) -> None:
-            say(f"{done} of {total} plans", done, total)
-
         basis = explore_report.basis([isa])
-        found = survey(isa, cpu, *widths, workers=jobs, progress=progress)
+        found = survey(isa, cpu, *widths, workers=jobs, progress=say)
     explore_report.show(found)
     if json_file:
         figures.write(json_file, explore_report.as_json([found], basis))

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -20,6 +20,7 @@ from rich.text import Text
 
 from bitsynth.cli import interrupts
 from bitsynth.cli.printable import printable
+from bitsynth.progress import Progress, silent
 
 BROKEN_PIPE = 141
 _UNBOUNDED = 100_000
@@ -130,22 +131,15 @@ def fitting(*makes: Callable[[int], Table]) -> Table:
     return made
 
 
-class Say(Protocol):
-    """A function that shows a message, and how much is done of how much if that is known."""
-
-    def __call__(self, message: str, done: float = 0, total: float | None = None) -> None:
-        """Show `message`, and that `done` of `total` is done."""
-
-
 @contextmanager
-def progress(title: str, *, bar: bool = False) -> Iterator[Say]:
+def progress(title: str, *, bar: bool = False) -> Iterator[Progress]:
     """A live line with `title`, the latest message and the seconds since; nothing if nobody looks.
 
     A `bar` shows how much is done. Each message is also a place to heed an interrupt that got lost before.
     """
     target = console(sys.stderr)
     seen = sys.stderr.isatty() and not target.is_dumb_terminal
-    with _live(target, title, bar) if seen else nullcontext(_say_nothing) as show:
+    with _live(target, title, bar) if seen else nullcontext(silent) as show:
 
         def say(message: str, done: float = 0, total: float | None = None) -> None:
             interrupts.raise_pending()
@@ -155,23 +149,19 @@ def progress(title: str, *, bar: bool = False) -> Iterator[Say]:
     interrupts.raise_pending()
 
 
-def _say_nothing(message: str, done: float = 0, total: float | None = None) -> None:
-    pass
-
-
 @contextmanager
-def _live(target: Console, title: str, bar: bool) -> Iterator[Say]:
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+def _live(target: Console, title: str, bar: bool) -> Iterator[Progress]:
+    from rich import progress as bars
 
     spinner = "dots" if target.encoding.startswith("utf") else "line"
     columns = (
-        SpinnerColumn(spinner),
-        TextColumn(title, style="bold", markup=False),
-        *([BarColumn(_BAR)] if bar else []),
-        TextColumn("{task.fields[message]}", markup=False),
-        TextColumn("{task.elapsed:.1f} s", style="dim", markup=False),
+        bars.SpinnerColumn(spinner),
+        bars.TextColumn(title, style="bold", markup=False),
+        *([bars.BarColumn(_BAR)] if bar else []),
+        bars.TextColumn("{task.fields[message]}", markup=False),
+        bars.TextColumn("{task.elapsed:.1f} s", style="dim", markup=False),
     )
-    with Progress(*columns, console=target, transient=True, refresh_per_second=10) as live:
+    with bars.Progress(*columns, console=target, transient=True, refresh_per_second=10) as live:
         task = live.add_task(title, message="")
         room = max(10, target.width - len(title) - 16 - bar * (_BAR + 1))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from bitsynth.cli.options import Json, KernelArgument, NoMinimality, NoZ3, Rlimi
 from bitsynth.cli.report import ReportLine, print_lines
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
+from bitsynth.progress import Progress
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.store import kernels
 from bitsynth.store.entry import Entry, ProvedEntry
@@ -66,7 +66,7 @@ def _on_record(found: ProvedEntry) -> ReportLine:
     return ReportLine("machine", (lemmas, "on record, not discharged"))
 
 
-def _discharged(found: ProvedEntry, rlimit: int | None, say: Callable[[str], None]) -> ReportLine:
+def _discharged(found: ProvedEntry, rlimit: int | None, say: Progress) -> ReportLine:
     lemmas = output.count(len(found.proved.obligations), "instruction lemma")
     say("starting the solver")
     start = time.perf_counter()
@@ -90,7 +90,7 @@ def _claims_on_record(entry: Entry) -> ReportLine:
     return ReportLine("claims", (_claims(entry), "on record, not solved again"))
 
 
-def _solved_again(entry: Entry, rlimit: int | None, say: Callable[[str], None]) -> ReportLine:
+def _solved_again(entry: Entry, rlimit: int | None, say: Progress) -> ReportLine:
     """The sketches solved from scratch, which must give what the file claims."""
     start = time.perf_counter()
     from bitsynth.synth import synthesize

@@ -6,7 +6,7 @@ letter for letter, one that `check_isa` compared with the real instruction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -16,13 +16,13 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.tested import record
+from bitsynth.progress import Progress, silent
 
 if TYPE_CHECKING:
     from bitsynth.conformance.harness import Capture, Failure
     from bitsynth.conformance.inputs import Coverage
     from bitsynth.toolchain.compiler import Compiler
 
-Progress = Callable[[int, int], None]
 """Called with the number of cases done and of all; a case is one form with one immediate."""
 
 
@@ -59,7 +59,7 @@ class CheckReport:
 
 def check_isa(
     isa: Isa,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     *,
     forms: Sequence[str] | None = None,
     compiler: Compiler | None = None,
@@ -76,8 +76,7 @@ def check_isa(
     total = sum(len(i.imms) for i in instrs)
     for done, ((form, _), batches) in enumerate(groupby(found, lambda c: (c.form, c.imm)), 1):
         results[form] = _with_case(results[form], isa[form], batches)
-        if progress:
-            progress(done, total)
+        progress(f"{done:,} of {total:,} cases", done, total)
     return CheckReport(isa.name, by, tuple(results.values()))
 
 

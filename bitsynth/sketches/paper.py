@@ -10,7 +10,7 @@ in the configurations the paper lacks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +20,7 @@ from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.kernel.program import Acc, Loop, Pass, Planes, bit_tables
+from bitsynth.progress import Progress, silent
 from bitsynth.sketches import cegis
 from bitsynth.sketches.cegis import ProgramLine
 from bitsynth.sketches.reduction import plan as reduction
@@ -40,7 +41,7 @@ class PaperCompute:
     claims: tuple[str, ...]
 
 
-def solve(isa: Isa, budget: Budget, progress: Callable[[str], None] = lambda what: None) -> PaperCompute:
+def solve(isa: Isa, budget: Budget, progress: Progress = silent) -> PaperCompute:
     """The shortest program of the list for one plane pair; Undecided if the budget is spent."""
     if isa.table.paper is None:
         raise SpecError(f"{isa.name} has no paper sketch: its isa.toml lists no instructions for one")

@@ -6,13 +6,14 @@ query alone, not on what the process asked before, so the same input gives the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from threading import Thread
 from typing import Any
 
 from bitsynth.errors import Undecided
+from bitsynth.progress import Progress, silent
 from bitsynth.solver.z3 import z3
 
 DEFAULT_RLIMIT = 400_000_000
@@ -43,7 +44,7 @@ class Budget:
     """Z3 resource units (deterministic, unlike seconds) left to a synthesis; `progress` hears each query's name."""
 
     left: int = DEFAULT_RLIMIT
-    progress: Callable[[str], None] = lambda what: None
+    progress: Progress = silent
     asked: int = field(default=0, init=False)
 
     def check(self, what: str, claims: Iterable[Any]) -> Model | None:

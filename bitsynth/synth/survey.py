@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -21,6 +21,7 @@ from typing import Any
 from bitsynth.errors import BitsynthError, SpecError
 from bitsynth.isa import baseline_loops
 from bitsynth.isa.load import Isa, load
+from bitsynth.progress import Progress, silent
 from bitsynth.schedule import cost
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import MatmulSpec
@@ -31,7 +32,6 @@ MACS = 128
 LIMIT = 120
 """Seconds a method may take for one pair of widths, where the system has alarms."""
 INT8 = "int8"
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def survey(
     *,
     methods: Sequence[str] = METHODS,
     workers: int | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Map:
     """Plan a kernel of each method for every pair, by default for the set's first processor, on all cores.
 
@@ -128,7 +128,7 @@ def survey(
     plans: list[PlannedKernel] = []
     for plan in _planned(jobs, workers or len(_cores())):
         plans.append(plan)
-        progress(len(plans), len(jobs))
+        progress(f"{len(plans)} of {len(jobs)} plans", len(plans), len(jobs))
     return Map(isa_name, cpu, _baseline(isa, cpu, "int8"), _baseline(isa, cpu, "fp32"), _cells(plans))
 
 

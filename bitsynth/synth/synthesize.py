@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from bitsynth.errors import NoKernel, Refuted, SpecError
 from bitsynth.isa import cost_models
 from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.program import Kernel
+from bitsynth.progress import Progress, silent
 from bitsynth.proof.proved import Proved
 from bitsynth.schedule import cost, k_in_lanes, n_in_lanes
 from bitsynth.sketches import paper
@@ -22,7 +22,6 @@ from bitsynth.spec.options import METHODS, KernelOptions
 from bitsynth.store.entry import Entry, ProvedEntry, RunnerUp, core_spec
 
 ANY = KernelOptions()
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def synthesize(
     options: KernelOptions = ANY,
     *,
     rlimit: int = DEFAULT_RLIMIT,
-    progress: Progress = lambda what: None,
+    progress: Progress = silent,
 ) -> Synthesis:
     """The cheapest kernel for `spec`'s widths among the methods of `options`, proved for every input.
 
@@ -90,7 +89,7 @@ def synthesize(
     return Synthesis(sealed, (*(s for c in found for s in c.stages), proof))
 
 
-def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progress = lambda what: None) -> Synthesis:
+def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progress = silent) -> Synthesis:
     """The entry's sketches solved from scratch; Refuted if they do not give what the entry claims."""
     forget()
     found = synthesize(core_spec(entry.kernel), entry.options, rlimit=rlimit, progress=progress)
@@ -111,7 +110,7 @@ def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progre
 
 
 def candidates(
-    isa: Isa, spec: MatmulSpec, options: KernelOptions, budget: Budget, progress: Progress = lambda what: None
+    isa: Isa, spec: MatmulSpec, options: KernelOptions, budget: Budget, progress: Progress = silent
 ) -> tuple[list[MethodResult], tuple[RunnerUp, ...]]:
     """A kernel of every method that has one, cheapest first, and the outcome of the other methods.
 

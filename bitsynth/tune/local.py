@@ -9,7 +9,8 @@ from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers.plan import default_of
 from bitsynth.layers.tuned.record import TuningTask
-from bitsynth.tune.loop import Progress, tune
+from bitsynth.progress import Progress
+from bitsynth.tune.loop import tune
 from bitsynth.tune.outcome import TuningRun, best, compiler, stored, study_file
 from bitsynth.tune.process import started
 from bitsynth.tune.space import space

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from bitsynth.errors import ToolError
 from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.progress import Progress
 from bitsynth.tune.measurer import Measurer, Timing, TrialFailed
 from bitsynth.tune.study import Study
 
 ROUNDS = 15
 FINAL_ROUNDS = 45
 FINALISTS = 3
-Progress = Callable[[str, int, int], object]
 Ranked = list[tuple[LayerSchedule, Timing]]
 
 

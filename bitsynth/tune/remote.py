@@ -8,9 +8,10 @@ from pathlib import Path
 
 from bitsynth.device import Device, Facts
 from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.progress import Progress
 from bitsynth.tune.board_measurer import BoardMeasurer, default_work
 from bitsynth.tune.boards import Boards
-from bitsynth.tune.loop import Progress, TuningResult, choose, explore
+from bitsynth.tune.loop import TuningResult, choose, explore
 from bitsynth.tune.operands import TaskOperands
 from bitsynth.tune.outcome import Share, TuningRun, best, compiler, stored, study_file
 from bitsynth.tune.space import space
@@ -76,4 +77,4 @@ class _Work:
         return BoardMeasurer(device, self.operands, self._default, self.timeout_s)
 
     def _told_by(self, device: Device) -> Progress:
-        return lambda message, done, total: self.progress(f"{device.host}: {message}", done, total)
+        return lambda message, done=0, total=None: self.progress(f"{device.host}: {message}", done, total)

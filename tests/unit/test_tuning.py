@@ -20,6 +20,7 @@ from bitsynth.layers.plan import default_of
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned.files import store, user_folder
 from bitsynth.layers.tuned.record import TuningRecord, TuningTask
+from bitsynth.progress import silent
 from bitsynth.store import kernels
 from bitsynth.store.entry import ProvedEntry
 from bitsynth.tune import space as spaces
@@ -67,10 +68,6 @@ class Pretended:
             self.spoil(schedule)
         nanoseconds = 1000 * (0.9 if schedule.columns_first else 1) * (0.8 if schedule.block_rows == 64 else 1)
         return Timing(nanoseconds * (1 if schedule.method == "lookup" else 3), 1000)
-
-
-def silent(message, done, total):
-    pass
 
 
 def run(study, measurer, trials):

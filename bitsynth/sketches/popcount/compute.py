@@ -14,18 +14,17 @@ the certificate of minimality.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bitsynth.errors import NoKernel
 from bitsynth.isa.load import Isa
+from bitsynth.progress import Progress, silent
 from bitsynth.sketches.popcount.cover import PlacedBlock, cheapest_cover, shapes_within
 from bitsynth.sketches.popcount.gates import COUNT_COST, BitForm, GateOp, gate_ops
 from bitsynth.sketches.popcount.query import Query, popcounts_suffice
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import MatmulSpec
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Compute:
         return sum(len(b.form.terms) for b in self.cover)
 
 
-def solve(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress = lambda what: None) -> Compute:
+def solve(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress = silent) -> Compute:
     """The cheapest cover of the grid; Undecided if the budget is spent."""
     shapes = shapes_within(spec.act.bits, spec.wgt.bits)
     solved: dict[tuple[int, int], Solved] = {}

@@ -1,0 +1,16 @@
+"""Progress of long work, for those who wait for it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """A function that shows what is being done, and how much is done of how much if that is known."""
+
+    def __call__(self, message: str, done: float = 0, total: float | None = None) -> object:
+        """Show `message`, and that `done` of `total` is done."""
+
+
+def silent(message: str, done: float = 0, total: float | None = None) -> None:
+    """Show nothing."""
