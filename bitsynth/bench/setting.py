@@ -32,16 +32,21 @@ _SAID = ("BITSYNTH_CC", "BITSYNTH_RUNNER")
 """Beginnings of variables that are part of a command."""
 
 
-def setting(packages: Sequence[str] = PACKAGES, isas: Iterable[str] = ()) -> dict[str, str]:
-    """Machine, processor, load, Python, the versions of `packages`, compilers for `isas`, commit and command."""
-    rows = {"machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs", "processor": processor()}
+def setting(
+    packages: Sequence[str] = PACKAGES, isas: Iterable[str] = (), measured_at: str | None = None
+) -> dict[str, str]:
+    """Machine, processor, load, Python, versions of `packages`, compilers for `isas`, commit and command.
+
+    The commit is `measured_at`, or that of now.
+    """
+    rows = {"machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs", "processor": here().title}
     if hasattr(os, "getloadavg"):
         rows |= {"load at the end": ", ".join(f"{x:.1f}" for x in os.getloadavg()) + " (1, 5, 15 minutes)"}
     if said := _scheduling():
         rows["scheduling"] = said
     compilers = {f"compiler ({isa})": _compiler(isa) for isa in isas} or {"compiler": "none is used"}
     versions = {"python": platform.python_version(), **{p: _version(p) for p in packages}}
-    return {**rows, **versions, **compilers, "commit": commit(), "command": command()}
+    return {**rows, **versions, **compilers, "commit": measured_at or commit(), "command": command()}
 
 
 def digests(
@@ -69,12 +74,6 @@ def _entries(isas: Collection[str], widths: Collection[tuple[int, int]]) -> Iter
             warnings.warn(f"left out: {why}", BitsynthWarning, stacklevel=3)
 
 
-def processor() -> str:
-    """The processor's kind, by which tuned schedules go too, and its name."""
-    kind, name = here().kind, here().processor
-    return kind if name in ("", kind) else f"{kind} ({name})"
-
-
 def commit() -> str:
     """The commit of the checkout that runs, marked if its files differ; "unknown" if git does not tell."""
     folder = paths.shipped_kernels().parent
@@ -97,7 +96,7 @@ class Basis:
 
 def facts(basis: Basis, isas: Iterable[str] = (), packages: Sequence[str] = PACKAGES, **figures: Any) -> dict[str, Any]:
     """The facts of a result: the setting, with the compilers for `isas`; digests of its kernels; and `figures`."""
-    return {"setting": setting(packages, isas) | {"commit": basis.commit}, "kernels": basis.kernels, **figures}
+    return {"setting": setting(packages, isas, basis.commit), "kernels": basis.kernels, **figures}
 
 
 def command() -> str:

@@ -30,6 +30,7 @@ from bitsynth.errors import SpecError
 from bitsynth.files import write_texts
 from bitsynth.isa.load import load
 from bitsynth.matmul import MatmulKernel
+from bitsynth.schedule.cost import figure
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import KernelOptions
 from bitsynth.store import kernels
@@ -127,19 +128,14 @@ def _runners_up(entry: Entry) -> list[ReportLine]:
     priced = [f"{x.method} {x.cost:.2f} {unit}" for x in entry.runners_up if x.cost is not None]
     lacking = [x.method for x in entry.runners_up if x.cost is None]
     out = [ReportLine("method", (entry.method, f"next: {', '.join(priced)}" if priced else ""), free=True)]
-    if any(x.cost is not None and x.cost < _figure(entry) for x in entry.runners_up):
+    own = round(figure(load(entry.kernel.isa), entry.kernel, entry.model), 4)
+    if any(x.cost is not None and x.cost < own for x in entry.runners_up):
         out.append(
             ReportLine("", ("methods are compared to a tenth; of equals, the one that reads fewer bytes",), free=True)
         )
     if lacking:
         out.append(ReportLine("", (f"no kernel by {', '.join(lacking)}",), free=True))
     return out
-
-
-def _figure(entry: Entry) -> float:
-    """The figure that was minimized, of this kernel."""
-    price = entry.cost
-    return {"ops": price.ops_per_128_mac, "length": price.instructions, **price.cycles}[entry.model]
 
 
 def _solve(spec: MatmulSpec, options: KernelOptions, rlimit: int | None) -> _Answer:

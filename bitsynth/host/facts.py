@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from bitsynth.host.features import with_other_names
 from bitsynth.isa import architecture
 from bitsynth.processes.child import Child, TooLate
 
@@ -78,10 +79,14 @@ class Facts:
         """Whether programs for the architecture run there."""
         return self.machine in architecture.named(arch).machines
 
+    @property
+    def title(self) -> str:
+        """The kind, by which tuned schedules go too, and the processor's name."""
+        return self.kind if self.processor in ("", self.kind) else f"{self.kind} ({self.processor})"
+
     def lacking(self, arch: str, wanted: Iterable[str]) -> list[str]:
         """The features of `wanted` that its processor lacks."""
-        names = architecture.named(arch).feature_names
-        have = self.features | {names[f] for f in self.features if f in names}
+        have = with_other_names(arch, self.features)
         return [f for f in wanted if f.lower() not in have]
 
     def __str__(self) -> str:

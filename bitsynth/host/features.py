@@ -1,9 +1,10 @@
-"""The processor of this machine and its features."""
+"""The processor of this machine: its architecture and its features."""
 
 from __future__ import annotations
 
+import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,18 +16,27 @@ if TYPE_CHECKING:
     from bitsynth.isa.tables import IsaTable
 
 _SECONDS = 60
+_AT_HWCAP = 16
+_CPUINFO = Path("/proc/cpuinfo")
 
 
+@lru_cache
 def arch() -> str:
-    """The processor architecture, as `isa.toml` spells it."""
-    return architecture.here()
+    """The architecture of this process, as `isa.toml` spells it; the system's own word where it is none we know."""
+    machine, bits = platform.machine().lower(), sys.maxsize.bit_length() + 1
+    tables = architecture.known().items()
+    return next((name for name, a in tables if machine in a.machines and a.bits == bits), machine)
 
 
 @lru_cache
 def features() -> frozenset[str]:
     """The processor's features under the names of Linux's /proc/cpuinfo."""
-    found = _darwin_features() if sys.platform == "darwin" else _linux_features()
-    table = architecture.known().get(arch())
+    return with_other_names(arch(), _darwin_features() if sys.platform == "darwin" else _linux_features())
+
+
+def with_other_names(arch: str, found: frozenset[str]) -> frozenset[str]:
+    """Features of a processor of the architecture, under every name that they have."""
+    table = architecture.known().get(arch)
     names = table.feature_names if table else {}
     return found | {names[f] for f in found if f in names}
 
@@ -47,13 +57,32 @@ def matches(isa: IsaTable) -> bool:
 
 
 def _linux_features() -> frozenset[str]:
+    """What the kernel lists for every core; where it lists nothing for this architecture, what it tells a process."""
+    table = architecture.known().get(arch())
+    hwcap = table.hwcap if table else {}
+    return _listed("Features" if hwcap else "flags") or _told(hwcap)
+
+
+def _listed(key: str) -> frozenset[str]:
     try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return frozenset()
     lines = (line.partition(":") for line in text.splitlines())
-    sets = [frozenset(v.lower().split()) for k, _, v in lines if k.strip() in {"flags", "Features"}]
+    sets = [frozenset(v.lower().split()) for k, _, v in lines if k.strip() == key]
     return frozenset.intersection(*sets) if sets else frozenset()
+
+
+def _told(hwcap: Mapping[str, int]) -> frozenset[str]:
+    """The features whose bits AT_HWCAP has: emulators of programs show the /proc/cpuinfo of the host."""
+    if not hwcap:
+        return frozenset()
+    import ctypes
+
+    getauxval = ctypes.CDLL(None).getauxval
+    getauxval.restype, getauxval.argtypes = ctypes.c_ulong, [ctypes.c_ulong]
+    word = getauxval(_AT_HWCAP)
+    return frozenset(name for name, bit in hwcap.items() if word >> bit & 1)
 
 
 def _darwin_features() -> frozenset[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -75,7 +73,8 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Cross compilers: names of gcc, flags of clang and of zig, the Debian `package`; `zig_cpu`
     is how zig spells what follows `-march=`. `feature_names` are other names of features
-    of Linux's /proc/cpuinfo, `darwin_features` those no macOS machine lists. `probe` is the C file beside this one
+    of Linux's /proc/cpuinfo, `darwin_features` those no macOS machine lists, `hwcap` the bits of AT_HWCAP that tell
+    them too. `probe` is the C file beside this one
     that the `probes` of an `isa.toml` rest on.
     """
 
@@ -89,6 +88,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zig_cpu: dict[str, str] = {}
     feature_names: dict[str, str] = {}
     darwin_features: list[str] = []
+    hwcap: dict[str, int] = {}
     emulator: Emulator | None = None
 
     def probe_text(self) -> str:
@@ -113,13 +113,6 @@ def named(name: str) -> Architecture:
         return known()[name]
     except KeyError:
         raise SpecError(f"unknown arch {name!r}; {paths.architectures()} has {', '.join(known())}") from None
-
-
-@lru_cache
-def here() -> str:
-    """The name of this process's architecture, or the system's own name for it if it is not a known one."""
-    machine, bits = platform.machine().lower(), sys.maxsize.bit_length() + 1
-    return next((name for name, a in known().items() if machine in a.machines and a.bits == bits), machine)
 
 
 def emulated_cpu(cpus: Mapping[str, str], flags: Iterable[str]) -> str:

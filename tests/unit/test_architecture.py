@@ -1,6 +1,8 @@
 """The file of architectures, what is wrong in it, and instruction sets that no Python knows."""
 
 import shutil
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from suites import quick
@@ -9,6 +11,7 @@ from bitsynth import paths
 from bitsynth.cli import main
 from bitsynth.conformance import check
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.host import features
 from bitsynth.isa import architecture, load, tested
 from bitsynth.run.runner import runner_for
 from bitsynth.toolchain import compiler as compilers
@@ -87,10 +90,10 @@ def test_an_architecture_without_an_emulator(specs, monkeypatch, tmp_path):
 
 def test_this_machine(monkeypatch):
     def here(machine, bits):
-        architecture.here.cache_clear()
+        features.arch.cache_clear()
         monkeypatch.setattr("platform.machine", lambda: machine)
         monkeypatch.setattr("sys.maxsize", (1 << bits - 1) - 1)
-        return architecture.here()
+        return features.arch()
 
     try:
         assert here("AMD64", 64) == "x86_64"
@@ -99,7 +102,32 @@ def test_this_machine(monkeypatch):
         assert here("riscv64", 64) == "riscv64"
     finally:
         monkeypatch.undo()
-        architecture.here.cache_clear()
+        features.arch.cache_clear()
+
+
+CPUINFO = {
+    "processor : 0\nFeatures : fp asimd asimddp\n\nprocessor : 1\nFeatures : fp asimd\n": {"fp", "asimd"},
+    "processor : 0\nflags : fpu avx2\n": {"asimd", "asimddp"},
+    "": {"asimd", "asimddp"},
+}
+
+
+@pytest.mark.parametrize(("text", "found"), CPUINFO.items(), ids=["listed", "of the host of an emulator", "nothing"])
+def test_features_of_an_arm_processor(monkeypatch, tmp_path, text, found):
+    """Where /proc/cpuinfo lists none of them, AT_HWCAP tells."""
+    (tmp_path / "cpuinfo").write_text(text)
+    told = {16: 1 << 1 | 1 << 20 | 1 << 5}
+    monkeypatch.setattr("ctypes.CDLL", lambda name: SimpleNamespace(getauxval=Mock(side_effect=told.get)))
+    monkeypatch.setattr(features, "_CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(features, "arch", lambda: "aarch64")
+    assert features._linux_features() == found
+
+
+@pytest.mark.parametrize("isa", load.names())
+def test_bits_of_hwcap_are_those_that_emitted_c_asks_for(isa):
+    table = load.load(isa).table
+    for name, bit in architecture.named(table.arch).hwcap.items():
+        assert table.probes.get(name, f"has({bit})") == f"has({bit})"
 
 
 def test_the_processor_to_emulate():
