@@ -34,7 +34,7 @@ class _Cached:
 
 
 _HINTS = (
-    "`bitsynth list --isa neon --act-bits 2` lists those of a set and of widths",
+    "`bitsynth list --isa SET --act-bits 2` lists those of a set and of widths",
     "`bitsynth list --all` lists every one",
     "a53: fewest cycles there; lookup: by that method; c64: for 64 output channels",
 )
