@@ -4,7 +4,7 @@
 
 Without names nothing is measured; `--stale` measures what is older than its kernels, or missing. What times anything
 (`--list` says which) wants a quiet machine. Commands run from the checkout's folder with what they find in PATH. In the
-end the list of results and the tables of the README are written, with stale ones marked.
+end the list of results and the tables of README and docs are written, with stale ones marked.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 
 import published
-import readme
 import report
+import tables
 
 from bitsynth.errors import SpecError, ToolError
 
@@ -49,9 +49,10 @@ def measure(stem: str) -> None:
 
 
 def publish() -> None:
-    """Write the list of results and the tables of the README."""
+    """Write the list of results and the tables of README and docs."""
     (published.FOLDER / published.INDEX).write_text(published.index(), encoding="utf-8")
-    readme.PATH.write_text(readme.filled(readme.PATH.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in tables.PAGES:
+        page.write_text(tables.filled(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def main() -> int:

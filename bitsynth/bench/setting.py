@@ -25,7 +25,7 @@ from bitsynth.store.entry import Entry
 PACKAGES = ("bitsynth", "numpy")
 CHANGED = "+changes"
 """Behind a commit whose files were changed when the figures were measured."""
-_GENERATED = ("benchmarks/results", "README.md", "CHANGELOG.md")
+_GENERATED = ("benchmarks/results", "docs", "README.md", "CHANGELOG.md")
 """What no figure depends on."""
 _UNKNOWN = "unknown"
 _SAID = ("BITSYNTH_CC", "BITSYNTH_RUNNER")

@@ -63,8 +63,10 @@ def test_every_result_says_where_it_is_from(published):
 def test_what_is_generated_is_up_to_date(published, module):
     """Else `python benchmarks/remeasure.py --publish`."""
     assert (published.FOLDER / published.INDEX).read_text() == published.index()
-    readme = module("readme")
-    assert readme.PATH.read_text() == readme.filled(readme.PATH.read_text())
+    tables = module("tables")
+    for page in tables.PAGES:
+        assert page.read_text() == tables.filled(page.read_text())
+    assert sum(page.read_text().count("<!-- table: ") for page in tables.PAGES) == len(tables.TABLES) + 1
 
 
 def test_maps_have_the_shipped_kernels_of_each_processor(published):
@@ -97,7 +99,7 @@ def results(published, tmp_path, monkeypatch):
 def test_a_result_is_stale_when_a_kernel_was_solved_anew(published, module, results):
     digests = setting.digests(["neon"], {(1, 1)}, layers=False)
     assert PLACE in digests
-    table = module("readme").table
+    table = module("tables").table
     results(digests)
     assert f"| A53 | 0123456789ab | cc 1 | {len(digests)} | `measure` |" in published.index()
     assert table("emulated").endswith("`arm_layers`: A53, cc 1, 0123456789ab.")
@@ -111,7 +113,7 @@ def test_a_result_is_stale_when_a_kernel_was_solved_anew(published, module, resu
 
 
 def test_a_table_of_results_that_are_not_there(module, results):
-    assert module("readme").table("emulated") == "Not measured: `arm_layers`."
+    assert module("tables").table("emulated") == "Not measured: `arm_layers`."
 
 
 def test_digests_are_of_some_kernels():

@@ -1,4 +1,4 @@
-"""The README's tables of speed, from the published results: between `<!-- table: NAME -->` and `<!-- end -->`."""
+"""The tables of README and docs, from the published results: between `<!-- table: NAME -->` and `<!-- end -->`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from published import Result
 
 from bitsynth.errors import SpecError
 
-PATH = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+PAGES = (ROOT / "README.md", ROOT / "docs" / "results" / "index.md")
 WIDTHS = ("A1W1", "A2W1", "A2W2", "A3W3")
 LAYER_WIDTHS = WIDTHS[:3]
 _PART = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -21,14 +22,14 @@ Row = Sequence[str]
 
 
 def filled(text: str) -> str:
-    """The README with every table as the results have it; SpecError for one that is not known."""
+    """A page with every table as the results have it; SpecError for one that is not known."""
     return _PART.sub(lambda part: f"{part[1]}{table(part[2])}\n{part[3]}", text)
 
 
 def table(name: str) -> str:
     """One table, in Markdown, and where it is from."""
     if name not in TABLES:
-        raise SpecError(f"{PATH} wants the table {name!r}; known: {', '.join(TABLES)}")
+        raise SpecError(f"no table is called {name!r}; known: {', '.join(TABLES)}")
     stems, title, make = TABLES[name]
     results = published.results(stems)
     if not results:

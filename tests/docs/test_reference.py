@@ -1,0 +1,188 @@
+"""Pages of the reference name what the code has, all of it and no more; README's and docs' links lead somewhere."""
+
+import re
+import tomllib
+from itertools import pairwise
+
+import msgspec
+import pytest
+from blocks import PAGES, ROOT
+from markdown_it import MarkdownIt
+
+import bitsynth
+from bitsynth import device, errors
+from bitsynth.bench.baselines.caps import Cap
+from bitsynth.cli import interrupts
+from bitsynth.isa import architecture, baseline_loops, bits, step, tables
+from bitsynth.kernel import program
+from bitsynth.schedule.cost import KernelCost
+from bitsynth.store import entry
+
+DOCS = ROOT / "docs"
+ISA_SPEC = {
+    "[isa]": tables.IsaTable,
+    "[isa.cpu.NAME]": tables.CpuTable,
+    "[isa.features.NAME]": tables.FeatureTable,
+    "[isa.paper]": tables.PaperTable,
+    "[instr.NAME]": tables.InstrTable,
+    "A cost": tables.CostTable,
+    "architectures.toml": architecture.Architecture,
+    "[ARCH.emulator]": architecture.Emulator,
+    "[ARCH.emulator.qemu]": architecture.Qemu,
+    "[ARCH.emulator.unicorn]": architecture.Unicorn,
+    "Baselines": baseline_loops.BaselineTable,
+    "peers.toml": Cap,
+}
+KERNEL_FILE = {
+    "The file": entry.Entry,
+    "runners_up": entry.RunnerUp,
+    "cost": KernelCost,
+    "certificate": entry.Certificate,
+    "kernel": program.Kernel,
+    "memory": program.Memory,
+    "constants": step.Constant,
+    "build": program.Build,
+    "passes": program.Pass,
+    "Input: planes": program.Planes,
+    "Input: table": program.Table,
+    "loops": program.Loop,
+    "accs": program.Acc,
+}
+
+
+def sections(page):
+    """Tables of a page by heading: rows of cells, the first row the titles."""
+    found: dict[str, list[list[str]]] = {}
+    last: list[str] = []
+    heading = ""
+    tokens = MarkdownIt().enable("table").parse((DOCS / page).read_text(encoding="utf-8"))
+    for token, after in pairwise(tokens):
+        if token.type == "heading_open":
+            heading = after.content.replace("`", "")
+        elif token.type == "tr_open":
+            last = []
+            found.setdefault(heading, []).append(last)
+        elif token.type in ("th_open", "td_open"):
+            last.append(after.content)
+    return found
+
+
+def names(rows):
+    """What the first column of a table names, in code."""
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row[0])]
+
+
+def keys(struct):
+    """The keys of a table in a file, in any order."""
+    tag = struct.__struct_config__.tag_field
+    return sorted([*(f.encode_name for f in msgspec.structs.fields(struct)), *([tag] if tag else [])])
+
+
+@pytest.mark.parametrize(("heading", "struct"), ISA_SPEC.items())
+def test_every_key_of_an_instruction_set(heading, struct):
+    rows = sections("reference/isa-spec.md")[heading]
+    assert sorted(names(rows)) == keys(struct)
+    required = {f.encode_name for f in msgspec.structs.fields(struct) if f.required}
+    assert {name for row in rows for name in names([row]) if row[2] == "required"} == required
+
+
+def test_every_figure_of_a_processor_that_does_not_say_its_own():
+    said = {names([row])[0]: row[2] for row in sections("reference/isa-spec.md")["[isa.cpu.NAME]"][1:]}
+    for field in msgspec.structs.fields(tables.CpuTable):
+        if type(field.default) in (int, float):
+            assert said[field.encode_name] == f"{field.default:,}".removesuffix(".0")
+
+
+def test_every_table_of_an_instruction_set_is_looked_at():
+    assert {heading for heading, rows in sections("reference/isa-spec.md").items() if rows[0][0] == "key"} == set(
+        ISA_SPEC
+    )
+
+
+def test_every_function_of_lane_expressions():
+    rows = sections("reference/isa-spec.md")["The lane expression"]
+    assert {name.partition("(")[0] for name in names(rows) if "(" in name} == set(bits.FUNCTIONS)
+
+
+@pytest.mark.parametrize(("heading", "struct"), KERNEL_FILE.items())
+def test_every_key_of_a_kernel_file(heading, struct):
+    assert sorted(names(sections("reference/kernel-file.md")[heading])) == keys(struct)
+
+
+def test_every_table_of_a_kernel_file_is_looked_at():
+    found = sections("reference/kernel-file.md")
+    assert {heading for heading, rows in found.items() if rows[0][0] == "key"} == set(KERNEL_FILE)
+    assert f"the version of this format: {entry.FORMAT}" in [row[1] for row in found["The file"]]
+
+
+def test_every_variable_of_the_environment():
+    """One for a compiler of each architecture stands for them all."""
+    files = (p for folder in ("bitsynth", "benchmarks", "tests", ".ci") for p in (ROOT / folder).rglob("*"))
+    code = [p for p in files if p.is_file() and (p.suffix in (".py", ".c", ".h", ".j2") or p.parent.name == ".ci")]
+    assert variables(DOCS / "reference" / "environment.md") == set().union(*map(variables, code))
+
+
+def variables(path):
+    found = re.findall(r"BITSYNTH(?:_[A-Z0-9]+)+", path.read_text(encoding="utf-8"))
+    return {"BITSYNTH_CC_<ARCH>" if name.startswith("BITSYNTH_CC_") else name for name in found}
+
+
+def test_every_error_and_its_exit_code():
+    rows = sections("reference/errors.md")["Errors and exit codes"][1:]
+    said = {names([row])[0]: int(row[1]) for row in rows if names([row])}
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.BitsynthError)
+    ]
+    assert said == {kind.__name__: kind.exit_code for kind in kinds if kind is not errors.BitsynthError}
+    (signals,) = (row[1] for row in rows if row[0] == "a signal")
+    assert {int(code) for code in signals.split(", ")} == {128 + number for number in interrupts.SIGNALS}
+
+
+def test_every_public_name_of_python():
+    text = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
+    public = [f"bitsynth.{name}" for name in bitsynth.__all__] + [f"bitsynth.device.{name}" for name in device.__all__]
+    assert sorted(re.findall(r"^::: (\S+)$", text, re.MULTILINE)) == sorted(public)
+
+
+def test_every_function_of_a_kernel_in_c():
+    """Those of a kernel with all of them: terms of rows, and of encodings."""
+    kernel = bitsynth.get_kernel("neon", 2, 2, "signed", "ternary")
+    text = (DOCS / "reference" / "c-abi.md").read_text(encoding="utf-8")
+    declared = re.findall(rf"\b{kernel.name}(\w*)\(", kernel.header)
+    assert {"_pack_act", "_matmul", ""} <= set(declared)
+    assert [name for name in declared if f"NAME{name}(" not in text] == []
+    constants = re.findall(rf"^    {kernel.name}(_\w+) =", kernel.header, re.MULTILINE)
+    assert [name for name in constants if f"`NAME{name}`" not in text] == []
+
+
+def test_every_folder_and_the_order_of_imports():
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = [name for layer in contract[0]["layers"] for name in layer.split(" | ")]
+    assert [name.rstrip("/") for name in names(sections("develop/architecture.md")["Architecture"][:-6])][
+        : len(layers)
+    ] == layers
+
+
+def test_every_benchmark():
+    said = names(sections("develop/measuring.md")["Measuring"])
+    assert [name for name in said if not (ROOT / "benchmarks" / name).is_file()] == []
+    scripts = {p.name for p in (ROOT / "benchmarks").glob("*.py") if "__main__" in p.read_text(encoding="utf-8")}
+    assert scripts - {"remeasure.py"} == set(said)
+
+
+def test_the_readme_is_a_page():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_and_paths_lead_somewhere(page):
+    """Links to files; and in code the paths of the checkout, of the package too as `proof/checker.py`."""
+    tokens = [t for token in MarkdownIt().parse(page.read_text(encoding="utf-8")) for t in token.children or ()]
+    links = [str(t.attrs.get("href", t.attrs.get("src", ""))) for t in tokens if t.type in ("link_open", "image")]
+    generated = DOCS / "reference" / "cli.md", DOCS / "results"
+    for link in (link.partition("#")[0] for link in links if ":" not in link):
+        target = (page.parent / link).resolve()
+        assert target.exists() or target in generated or target.parent in generated, link
+    shown = [t.content for t in tokens if t.type == "code_inline"]
+    for path in (text for text in shown if re.fullmatch(r"[\w.]+(/[\w.]+)+\.(py|toml|c|h)", text)):
+        assert any((ROOT / part / path).is_file() for part in ("", "bitsynth", "isa_specs/avx2")), path
