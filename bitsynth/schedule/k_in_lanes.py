@@ -132,16 +132,16 @@ class _Builder:
         constants: ConstantPool = {}
         built = tuple(self._pass(blocks, constants) for blocks in passes)
         blocks = [b for p in passes for b in p]
-        return _kernel(
+        made = _kernel(
             self.isa,
             self.spec,
-            rows,
             self.layout.count.bits_per_byte,
             self.slots,
             constants,
             built,
             (_table(blocks, self.spec.wgt.bits, "wgt"), _table(blocks, self.spec.act.bits, "act")),
         )
+        return msgspec.structs.replace(made, rows=rows)
 
     def _pass(self, blocks: Sequence[PlacedBlock], constants: ConstantPool) -> Pass:
         layout = self.layout
@@ -175,18 +175,18 @@ class _Builder:
 def _kernel(
     isa: Isa,
     spec: MatmulSpec,
-    rows: int,
     bits_per_byte: int,
     slots: tuple[int, ...],
     constants: ConstantPool,
     passes: tuple[Pass, ...],
     tables: tuple[tuple[int, ...], tuple[int, ...]],
 ) -> Kernel:
+    """One row of a kernel whose lanes are positions of K."""
     return Kernel(
         isa=isa.name,
         act_bits=spec.act.bits,
         w_bits=spec.wgt.bits,
-        rows=rows,
+        rows=1,
         swapped=False,
         columns=len(slots),
         k_step=WORD_BYTES * bits_per_byte,
@@ -205,7 +205,7 @@ def single_pass_kernel(isa: Isa, spec: MatmulSpec, built: tuple[Pass, ReductionP
     """One row around a single pass without corrections, flushed as rarely as the proof allows."""
     loop, plan, constants = built
     tables = (0,) * (1 << spec.wgt.bits), (0,) * (1 << spec.act.bits)
-    return maximize_flush_period(isa, _kernel(isa, spec, 1, 8, plan.slots, constants, (loop,), tables))
+    return maximize_flush_period(isa, _kernel(isa, spec, 8, plan.slots, constants, (loop,), tables))
 
 
 def _table(blocks: Sequence[PlacedBlock], bits: int, side: str) -> tuple[int, ...]:
