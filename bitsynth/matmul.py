@@ -1,6 +1,6 @@
 """The Python API: fetch a proved kernel, read its C, multiply with it.
 
-Nothing here imports Z3: cached kernels are checked by `verify` alone.
+Nothing here imports Z3: cached kernels are checked by `proof.checker` alone.
 """
 
 from __future__ import annotations
@@ -33,8 +33,17 @@ if TYPE_CHECKING:
 class MatmulKernel:
     """A proved kernel under the encodings of `spec`.
 
-    Attributes: `sealed` (program and proof), `name`, `header`, `source` and `files` (C text), `certificate`,
-    `cost`, `spec`, `k_max` (the largest K it accepts).
+    Args:
+        found: The proved entry of the kernel; `get_kernel` makes one from the cache.
+        spec: Widths and encodings of the operands, and the instruction set.
+
+    Attributes:
+        sealed: Program and proof.
+        spec: Widths and encodings of the operands, and the instruction set.
+        name: The name in C, `bs_mm_...`, which says the rest.
+
+    Raises:
+        SpecError: The entry is not a proved one, or proves other widths.
     """
 
     def __init__(self, found: ProvedEntry, spec: MatmulSpec) -> None:
@@ -48,7 +57,7 @@ class MatmulKernel:
         return f"<bitsynth kernel {self.name}>"
 
     def with_rows(self, rows: int) -> MatmulKernel:
-        """The kernel for a tile of so many rows; SpecError for more than it has, which registers may not hold."""
+        """The kernel for a tile of `rows` rows; SpecError for more than it has, which registers may not hold."""
         if type(rows) is not int or not 1 <= rows <= self.entry.kernel.rows:
             raise SpecError(f"rows of {self.name} can be 1 to {self.entry.kernel.rows}, not {rows!r}")
         return self._form(msgspec.structs.replace(self.entry.kernel, rows=rows))
@@ -67,7 +76,7 @@ class MatmulKernel:
         return self._form(msgspec.structs.replace(self.entry.kernel, unroll=times))
 
     def with_bit_axis(self, position: str) -> MatmulKernel:
-        """The kernel whose planes lie where `position`, one of BIT_AXES, says; SpecError where it has no choice."""
+        """The kernel whose planes lie where `position`, one of BIT_AXES, says; SpecError if it has no choice."""
         if position not in self.entry.kernel.bit_axes:
             known = " or ".join(self.entry.kernel.bit_axes)
             raise SpecError(f"the bit axis of {self.name} can be {known}, not {position!r}")
@@ -79,18 +88,22 @@ class MatmulKernel:
 
     @property
     def entry(self) -> Entry:
+        """The text of the kernel: program, certificate, cost."""
         return self.sealed.entry
 
     @property
     def cost(self) -> KernelCost:
+        """The cost per 128 multiply-accumulates."""
         return self.entry.cost
 
     @property
     def certificate(self) -> Certificate:
+        """The lemmas that prove the kernel, and the claims on its cost."""
         return self.entry.certificate
 
     @property
     def k_max(self) -> int:
+        """The largest K it accepts: no sum leaves int32."""
         return self.spec.k_max
 
     @cached_property
@@ -99,32 +112,43 @@ class MatmulKernel:
 
     @property
     def header(self) -> str:
+        """The C header."""
         return self._c.header
 
     @property
     def source(self) -> str:
+        """The C source: C11 with intrinsics, for any M, N and K."""
         return self._c.source
 
     @property
     def needs(self) -> Requirements:
-        """What the kernel uses of its instruction set."""
+        """The requirements of the kernel's instructions on compiler and processor."""
         return self._c.needs
 
     @property
     def files(self) -> Mapping[str, str]:
-        """File names and texts: header, source, what it needs of a processor, self-test."""
+        """The C texts by file name: header, source, the question for the processor's features, self-test."""
         return self._c.files
 
     @cached_property
     def runner(self) -> Runner:
-        """The compiled kernel, native where the host can run it, else emulated.
+        """The compiled kernel, native if the host can run it, else emulated.
 
-        Raises ToolError where no compiler or no way to run it is found.
+        Raises:
+            ToolError: No compiler, or no way to run it, is found.
         """
         return self.compile()
 
     def compile(self, more: Mapping[str, str] | None = None, *, count: bool = False) -> Runner:
-        """The kernel compiled together with the C files `more`; `count` asks for instruction counts."""
+        """The kernel compiled together with other C files, ready to be called.
+
+        Args:
+            more: Texts of C files by name, compiled and linked with the kernel's.
+            count: Whether to count instructions, which an emulator does.
+
+        Raises:
+            ToolError: It cannot be compiled or run.
+        """
         from bitsynth import toolchain
         from bitsynth.run.runner import runner_for
 
@@ -134,10 +158,15 @@ class MatmulKernel:
         return runner_for(isa, library, needs=needs, count=count)
 
     def matmul(self, a: ArrayLike, w: ArrayLike) -> NDArray[np.int32]:
-        """`a @ w` of operand values: `a` (M, K), `w` (K, N), any integer dtype; int32 (M, N).
+        """The product `a @ w` of operand values: int32 (M, N).
 
-        Raises SpecError for shapes that do not fit, values the encoding does not hold, or K
-        beyond `k_max`; ToolError where the kernel cannot be compiled or run.
+        Args:
+            a: Activations (M, K), of any integer dtype.
+            w: Weights (K, N), of any integer dtype.
+
+        Raises:
+            SpecError: Shapes do not fit, the encoding does not hold a value, or K is beyond `k_max`.
+            ToolError: The kernel cannot be compiled or run.
         """
         a, w = plain_array(a, "a"), plain_array(w, "w")
         m, k, n = self._shape(a, w)
@@ -184,12 +213,23 @@ def get_kernel(
 ) -> MatmulKernel:
     """The cached kernel for these widths and encodings, its certificate checked again.
 
-    By default the one of fewest operations among all methods, compared to a tenth, then by the bytes they
-    read; `method` wants the cheapest of popcount, lookup, multiply or dot, `cpu` the one of fewest cycles
-    on that processor, `channels` one for layers of so many output channels, `sketch` one of the paper's
-    (`KernelOptions`).
-    Raises SpecError for widths, encodings or instruction sets that do not exist, for a
-    configuration that is not cached, and for a cache file that does not check.
+    By default it is the one of fewest operations among all methods, compared to a tenth, then by the bytes they
+    read.
+
+    Args:
+        isa: An instruction set, such as "neon" or "avx2" (`bitsynth isa list`).
+        act_bits: Bits of activations, 1 to 8.
+        w_bits: Bits of weights, 1 to 8.
+        act_encoding: The values of activations: "unsigned", "signed", "bipolar" or "ternary".
+        weight_encoding: The values of weights, likewise.
+        method: The cheapest kernel of "popcount", "lookup", "multiply" or "dot"; of all methods if None.
+        cpu: A processor, such as "a72": the kernel of fewest cycles on it.
+        channels: Output channels of the layers that the kernel is for, 0 for none.
+        sketch: "exact", or "paper" for the sketch of CGO 2020.
+
+    Raises:
+        SpecError: Widths, encodings or the instruction set do not exist, the configuration is not cached, or
+            its cache file does not check.
     """
     load(isa)
     spec = MatmulSpec(

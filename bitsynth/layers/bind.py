@@ -8,7 +8,7 @@ from bitsynth.spec.matmul import MatmulOperand
 
 
 def scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand) -> MatmulKernel:
-    """The cached kernel, checked again where the schedule changes it; SpecError where there is none such."""
+    """The cached kernel, checked again if the schedule changes it; SpecError if there is none such."""
     kernel = get_kernel(
         schedule.isa,
         act.bits,

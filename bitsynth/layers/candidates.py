@@ -50,7 +50,7 @@ def candidates(act: MatmulOperand, wgt: MatmulOperand, isa: str, fits: Fits | No
 
 
 def cached_entry(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand) -> Entry | None:
-    """The cached kernel that `schedule` runs, wherever that may be; None where there is none."""
+    """The cached kernel that `schedule` runs, wherever that may be; None if there is none."""
     options = KernelOptions(schedule.method, schedule.sketch, channels=schedule.channels)
     path = kernels.find(MatmulSpec(schedule.isa, act, wgt), options.variant)
     return None if path is None else kernels.load_entry(path).entry

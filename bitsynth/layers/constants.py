@@ -1,4 +1,4 @@
-"""What a layer keeps: packed weights and what belongs to its channels, as the C runtime reads them."""
+"""The constants of a layer: packed weights and what belongs to its channels, as the C runtime reads them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Constants:
 
 
 def constants(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, conv_algorithm: str) -> Constants:
-    """What does not depend on epilogue and schedule; `weight` (OC, IC / groups, KH, KW) holds codes."""
+    """The constants that do not depend on epilogue and schedule; `weight` (OC, IC / groups, KH, KW) holds codes."""
     g = geometry
     per_tap = _by_group(g, weight.transpose(0, 2, 3, 1))
     taps = g.kernel[0] * g.kernel[1]
@@ -91,7 +91,7 @@ def _of_codes(kernel: Kernel, per_tap: Codes, terms: tuple[int, ...]) -> NDArray
 
 
 def _padding(kernel: Kernel, spec: MatmulSpec, per_tap: Codes) -> NDArray[np.int32]:
-    """(groups, taps, whole tiles): what undoes a tap that was counted with code 0 of a bipolar activation."""
+    """(groups, taps, whole tiles): the correction of a tap that was counted with code 0 of a bipolar activation."""
     values = np.array([spec.wgt.value(c) for c in range(1 << spec.wgt.bits)], np.int64)[per_tap].sum(axis=3)
     return _int32(np.stack([_whole_tiles(kernel, x).T for x in -spec.act.value(0) * values]))
 

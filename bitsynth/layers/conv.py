@@ -24,25 +24,41 @@ LayerT = TypeVar("LayerT", bound="Conv2d")
 
 
 class Conv2d:
-    """A convolution of low-bit activations and weights (CGO 2020, section 3).
+    """A convolution of low-bit activations and weights (CGO 2020, section 3), exact to the bit.
 
-    It gives int32 sums, or what `epilogue` makes of them.
+    It gives int32 sums, or what `epilogue` makes of them. A layer keeps copies of what it is given. Copied or
+    pickled, it keeps its plan, unless another machine cannot run that; one of a `Pool` is copied with that, and
+    cannot be pickled.
 
-    `weight` (OC, IC / groups, KH, KW) holds operand values, as activations do. `layout` says how
-    activations lie in memory, `out_layout` how results do: "NHWC", "NCHW" or "packed", words of
-    64 channels (`packed_words`). `isa` is an instruction set, or "auto" for the best this
-    processor has; `image`, (height, width), is what the schedule is chosen for: a tuned one where one is known
-    for these threads too, else the default. A `schedule` of your own has an instruction set that the processors of
-    `isa` run; with "auto" it may have any.
+    Args:
+        weight: Operand values (OC, IC / groups, KH, KW), of any integer dtype.
+        act_bits: Bits of activations, 1 to 8.
+        w_bits: Bits of weights, 1 to 8.
+        stride: Pixels between windows, one number or (height, width).
+        padding: Zeros around the image: one number, (height, width) or (top, left, bottom, right).
+        dilation: Pixels between taps, one number or (height, width).
+        groups: Groups of channels, each convolved by itself.
+        act_encoding: The values of activations: "unsigned", "signed", "bipolar" or "ternary".
+        weight_encoding: The values of weights, likewise.
+        layout: Activations in memory: "NHWC", "NCHW" or "packed", words of 64 channels (`packed_words`).
+        out_layout: Results in memory, likewise; as `layout` if None.
+        isa: An instruction set, or "auto" for the best this processor has.
+        threads: Threads that run it: the one that calls, alone unless more are asked for. Of a number above 1 all
+            layers in the process share one pool, which stays; a `Pool` is shared by the layers it is given to, and
+            can be closed.
+        epilogue: `Scale`, `Requantize` or `Thresholds` of the int32 sums, or None.
+        image: (height, width) that the schedule is chosen for.
+        schedule: A schedule of your own, of an instruction set that the processors of `isa` run, with "auto" of any.
+            If None, a tuned one if one is known for these sizes and threads, else the default.
 
-    `threads` is how many run it: the one that calls, alone unless more are asked for. Of a number above 1 all layers
-    in the process share one pool, which stays; a `Pool` is shared by the layers it is given to, and can be closed.
+    Attributes:
+        packed: Weights and epilogue, packed for the plan; `LayerSpec`, `plan`, `pack` and `compile` make a layer step
+            by step.
+        pool: The threads that run it.
 
-    A layer keeps copies of what it is given. Copied or pickled, it keeps its plan, unless another machine cannot run
-    that; one of a `Pool` is copied with that, and cannot be pickled.
-
-    Attributes: `packed` and its `plan` (`LayerSpec`, `plan`, `pack` and `compile` make them one by one), `compiled`.
-    Raises SpecError for what does not fit together, ToolError where it cannot be compiled or run.
+    Raises:
+        SpecError: The arguments do not fit together.
+        ToolError: The layer cannot be compiled or run.
     """
 
     def __init__(
@@ -78,9 +94,9 @@ class Conv2d:
         self._compiled: Layer | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what was decided and packed: another process, or machine, compiles it, its pool of threads included.
+        """Pickle the plan and the packed weights: another process, or machine, compiles it, its pool of threads too.
 
-        Raises TypeError for a layer of a `Pool`, whose threads are this process's.
+        TypeError for a layer of a `Pool`, whose threads are this process's.
         """
         return _derived, (type(self), self.packed, self.pool)
 
@@ -96,7 +112,7 @@ class Conv2d:
 
     @property
     def plan(self) -> LayerPlan:
-        """What was decided: kernel and schedule."""
+        """The decisions on the layer: kernel and schedule."""
         return self.packed.plan
 
     @property
@@ -106,12 +122,12 @@ class Conv2d:
 
     @property
     def schedule(self) -> LayerSchedule:
-        """How the layer is run."""
+        """The schedule that runs the layer."""
         return self.plan.schedule
 
     @property
     def origin(self) -> str:
-        """Where the schedule is from, in words."""
+        """The origin of the schedule, in words."""
         return self.plan.origin
 
     @property
@@ -121,12 +137,12 @@ class Conv2d:
 
     @property
     def layout(self) -> str:
-        """How activations lie in memory."""
+        """The layout of activations in memory."""
         return self.plan.spec.layout
 
     @property
     def out_layout(self) -> str:
-        """How results lie in memory."""
+        """The layout of results in memory."""
         return self.plan.spec.out_layout
 
     @property
@@ -141,7 +157,7 @@ class Conv2d:
 
     @property
     def epilogue(self) -> Epilogue | None:
-        """What becomes of sums."""
+        """The epilogue of the sums, or None."""
         return self.packed.epilogue
 
     @property
@@ -151,12 +167,12 @@ class Conv2d:
 
     @property
     def spec(self) -> MatmulSpec:
-        """What the kernel multiplies, under the layer's encodings."""
+        """The product that the kernel computes, under the layer's encodings."""
         return self.kernel.spec
 
     @property
     def k_max(self) -> int:
-        """The greatest sum of products, IC / groups * KH * KW, that no value of can leave int32."""
+        """The most products in a sum, IC / groups * KH * KW, for which no sum can leave int32."""
         return self.plan.k_max
 
     @property
@@ -166,7 +182,7 @@ class Conv2d:
 
     @property
     def compiled(self) -> Layer:
-        """What runs the layer, compiled when first asked for.
+        """The compiled layer, made when first asked for.
 
         Without a lock: `cached_property` has one for all layers, held while one compiles; a fork would keep it.
         """
@@ -176,17 +192,22 @@ class Conv2d:
 
     @property
     def runner(self) -> Runner:
-        """What runs its machine code."""
+        """The runner of its machine code."""
         return self.compiled.runner
 
     def __call__(self, x: ArrayLike) -> NDArray[Any]:
-        """The layer of values `x`, (N, H, W, C) or (N, C, H, W) of any integer type; of words where it is packed."""
+        """The results for values `x`, (N, H, W, C) or (N, C, H, W) of any integer type, or for words of that layout.
+
+        Raises:
+            SpecError: `x` does not fit the layer, or the encoding does not hold a value.
+            ToolError: The layer cannot be compiled or run.
+        """
         if self.layout == "packed":
             return self.run(plain_array(x, "x"))
         return self._run(self.act.encode(x, "x"))
 
     def run(self, codes: NDArray[Any]) -> NDArray[Any]:
-        """The layer of codes: uint8 in the layer's layout, or uint64 words where that is packed."""
+        """The results for `codes`: uint8 in the layer's layout, or uint64 words if that is packed."""
         self.plan.spec.check_codes(codes)
         return self._run(codes)
 
@@ -194,14 +215,19 @@ class Conv2d:
         return self.compiled.run_checked(codes)
 
     def bound(self, codes: NDArray[Any], *, part: str = "run", times: int = 1) -> tuple[Call, NDArray[Any]]:
-        """A call that runs the layer on `codes` `times` times, nothing left to look up, and where its result goes.
+        """A call that runs the layer on the same arrays, nothing left to look up, and the array of its results.
 
-        With `part="pack"` it packs the activations alone. The layer's pool must stay open, and be left to the call.
+        The layer's pool must stay open, and be left to the call.
+
+        Args:
+            codes: Codes as `run` takes them; they are read at each call.
+            part: "run" for the whole layer, "pack" to pack the activations alone.
+            times: Runs a call.
         """
         return self.compiled.bound(codes, part=part, times=times)
 
     def described(self, codes: NDArray[Any]) -> Description:
-        """What C that runs any layer (`layer_call.c.j2`) is told of this one: numbers, constants' bytes."""
+        """The numbers and bytes of constants that C for any layer (`layer_call.c.j2`) takes of this one and `codes`."""
         return self.packed.described(*self.plan.spec.shape(codes.reshape((1,) * (4 - codes.ndim) + codes.shape)))
 
     def files(self, name: str) -> dict[str, str]:
@@ -209,11 +235,14 @@ class Conv2d:
         return self.packed.files(name)
 
     def emit(self, folder: str | Path, name: str) -> list[Path]:
-        """Write `files` into `folder`; their paths. SpecError, and none is written, if one would replace another's."""
+        """Write the files of the layer under `name` into `folder`; their paths.
+
+        SpecError, and none is written, if one would replace another's file.
+        """
         return write_texts(Path(folder), self.files(name))
 
     def explain(self) -> str:
-        """What is run and why, in words."""
+        """The kernel and the schedule in words, and why they were taken."""
         cost = self.kernel.cost
         cycles = ", ".join(f"{cpu} {c:g}" for cpu, c in cost.cycles.items())
         return "\n".join(
@@ -227,7 +256,7 @@ class Conv2d:
 
 
 def _derived(kind: type[LayerT], packed: PackedLayer, pool: Pool) -> LayerT:
-    """A layer of what another one packed; SpecError where the pool was closed."""
+    """A layer of what another one packed; SpecError if the pool was closed."""
     layer = kind.__new__(kind)
     layer._set(packed, pool_of(pool))
     return layer

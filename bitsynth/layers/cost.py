@@ -1,4 +1,4 @@
-"""What a call of a layer takes, by a model: packing, tiles, and what is read from afar."""
+"""The cost of a call of a layer, by a model: packing, tiles, and what is read from afar."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLAIN_CODES_PER_CYCLE = 10
 
 @dataclass(frozen=True)
 class Estimate:
-    """One way to run a layer on its typical image, and what it takes: `rows` of the candidate's tile are used."""
+    """One way to run a layer on its typical image, and its cost: `rows` of the candidate's tile are used."""
 
     candidate: Candidate
     layer: LayerSpec
@@ -47,7 +47,7 @@ class Estimate:
 
     @property
     def cycles(self) -> float:
-        """Packing, then tiles: their sums beside what they read from afar, or one after the other where loads block."""
+        """Packing, then tiles: their sums beside what they read from afar, or one after the other if loads block."""
         tiles = self._row_tiles * self.column_tiles
         far = (self._far_bytes + self._written_bytes) / self._cpu.far_bytes_per_cycle
         sums = tiles * self._sums
@@ -81,7 +81,7 @@ class Estimate:
 
     @property
     def _sums(self) -> float:
-        """Cycles of one tile's sums where its inputs are near: of so many rows, flushed over so many steps."""
+        """Cycles of one tile's sums if its inputs are near: of so many rows, flushed over so many steps."""
         kernel, cpu = msgspec.structs.replace(self._kernel, rows=self.rows), self._cpu_name
         depth = self.steps * kernel.k_step
         cycles = cycles_per_128_mac(self._isa, kernel, cpu, depth) + stall_per_128_mac(self._isa, kernel, cpu, depth)
@@ -98,7 +98,7 @@ class Estimate:
     def _far_bytes(self) -> float:
         """Bytes that tiles read and the nearest cache does not hold any more.
 
-        Where loads do not block, sums hide what a tile that fits finds gone: measured on Zen 5.
+        If loads do not block, sums hide what a tile that fits finds gone: measured on Zen 5.
         """
         kernel = self._kernel
         row, column = self.steps * self.rows * kernel.row_bytes, self.steps * kernel.columns * kernel.column_bytes
@@ -169,7 +169,7 @@ class Estimate:
 
     @property
     def _band_rows(self) -> int:
-        """Rows of a band, a quarter of what stays in the second cache, where not all packed rows do."""
+        """Rows of a band, a quarter of what stays in the second cache, if not all packed rows do."""
         outer = self._cpu.outer_bytes
         return max(1, outer // 4 // self._line_bytes) if self._packed_bytes > outer else 0
 
@@ -182,7 +182,7 @@ class Estimate:
 
     @property
     def _cycles_per_code(self) -> float:
-        """Half a cycle for an instruction of a table, one for its store, more where codes must be masked."""
+        """Half a cycle for an instruction of a table, one for its store, more if codes must be masked."""
         kernel = self._kernel
         if kernel.build is None:
             return 1 / PLAIN_CODES_PER_CYCLE

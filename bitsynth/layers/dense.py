@@ -17,9 +17,17 @@ TYPICAL_BATCH = 64
 
 
 class Dense(Conv2d):
-    """A dense layer: `weight` (out features, in features), activations (N, in features).
+    """A dense layer, exact to the bit: activations (N, in features), results (N, out features).
 
-    Options are those of `Conv2d` that do not concern a window.
+    Args:
+        weight: Operand values (out features, in features), of any integer dtype.
+        act_bits: Bits of activations, 1 to 8.
+        w_bits: Bits of weights, 1 to 8.
+        options: Those of `Conv2d` that do not concern a window.
+
+    Raises:
+        SpecError: The arguments do not fit together.
+        ToolError: The layer cannot be compiled or run.
     """
 
     def __init__(self, weight: ArrayLike, act_bits: int, w_bits: int, **options: Any) -> None:
@@ -40,7 +48,13 @@ class Dense(Conv2d):
         return made
 
     def bound(self, codes: NDArray[Any], *, part: str = "run", times: int = 1) -> tuple[Call, NDArray[Any]]:
-        """As `Conv2d.bound`, for codes (N, in features)."""
+        """A call that runs the layer on the same arrays, and the array of its results, as of `Conv2d.bound`.
+
+        Args:
+            codes: Codes (N, in features), or words if the layout is packed.
+            part: "run" for the whole layer, "pack" to pack the activations alone.
+            times: Runs a call.
+        """
         self._check_features(codes)
         call, out = super().bound(codes[None, None], part=part, times=times)
         return call, out[0, 0]

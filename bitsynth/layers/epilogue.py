@@ -1,4 +1,4 @@
-"""What becomes of a layer's int32 sums: floats, or codes for the next layer."""
+"""Epilogues of a layer's int32 sums: floats, or codes for the next layer."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from bitsynth.spec.matmul import MAX_BITS, plain_array
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """float32: scale * sum + bias, one of each a channel, or one for all.
+    """float32 results: scale * sum + bias.
 
     Sum, product and result are each rounded to float32, as numpy does: C compiled with -ffast-math is refused.
+
+    Args:
+        scale: One factor a channel, or one for all.
+        bias: One summand a channel, or one for all.
     """
 
     scale: ArrayLike
@@ -27,7 +31,7 @@ class Scale:
         _keep(self, scale="scale", bias="bias")
 
     def constants(self, channels: int) -> tuple[dict[str, Number], dict[str, NDArray[Any]]]:
-        """The numbers and arrays of the C runtime."""
+        """The numbers and arrays of the C runtime, for `channels` output channels."""
         arrays = {
             "scale": _channels("scale", self.scale, channels, np.float32),
             "bias": _channels("bias", self.bias, channels, np.float32),
@@ -37,7 +41,13 @@ class Scale:
 
 @dataclass(frozen=True, eq=False)
 class Requantize:
-    """Codes of `bits` bits: (sum * multiplier + half) >> shift, clamped; one multiplier a channel, or one for all."""
+    """Codes: (sum * multiplier + half) >> shift, clamped to 0 .. 2**bits - 1; half is 2**(shift - 1), or 0 for shift 0.
+
+    Args:
+        multiplier: One int32 a channel, or one for all.
+        shift: Bits of the shift to the right, 0 to 62.
+        bits: Bits of a code, 1 to 8.
+    """
 
     multiplier: ArrayLike
     shift: int
@@ -47,7 +57,7 @@ class Requantize:
         _keep(self, multiplier="multiplier")
 
     def constants(self, channels: int) -> tuple[dict[str, Number], dict[str, NDArray[Any]]]:
-        """The numbers and arrays of the C runtime."""
+        """The numbers and arrays of the C runtime, for `channels` output channels."""
         _check_bits(self.bits)
         if type(self.shift) is not int or not 0 <= self.shift <= 62:
             raise SpecError(f"shift must be a whole number from 0 to 62, not {self.shift!r}")
@@ -57,9 +67,10 @@ class Requantize:
 
 @dataclass(frozen=True, eq=False)
 class Thresholds:
-    """Codes: how many of a channel's thresholds (channels, levels) lie below its sum.
+    """Codes: the number of a channel's thresholds that lie below its sum.
 
-    Codes of n bits take at most 2**n - 1 thresholds; `bits` is the fewest that hold them.
+    Args:
+        values: Integers (channels, levels), 1 to 255 levels. Codes of n bits take at most 2**n - 1 of them.
     """
 
     values: ArrayLike
@@ -69,6 +80,7 @@ class Thresholds:
 
     @property
     def bits(self) -> int:
+        """Bits of a code: the fewest that hold the number of levels."""
         return max(1, int(self._levels().shape[1]).bit_length())
 
     def _levels(self) -> NDArray[Any]:
@@ -78,7 +90,7 @@ class Thresholds:
         return values
 
     def constants(self, channels: int) -> tuple[dict[str, Number], dict[str, NDArray[Any]]]:
-        """The numbers and arrays of the C runtime."""
+        """The numbers and arrays of the C runtime, for `channels` output channels."""
         levels = self._levels()
         if len(levels) != channels:
             raise SpecError(f"{len(levels)} channels of thresholds for {channels} output channels")
@@ -95,7 +107,7 @@ Epilogue = Scale | Requantize | Thresholds
 
 
 def check_epilogue(epilogue: Any, out_layout: str) -> None:
-    """Raise SpecError for what is no epilogue, or one whose results cannot lie as `out_layout` says."""
+    """SpecError for what is not an epilogue, or is one whose results cannot lie as `out_layout` says."""
     if epilogue is not None and not isinstance(epilogue, Epilogue):
         raise SpecError(f"an epilogue is Scale, Requantize or Thresholds, not {epilogue!r}")
     if out_layout == "packed" and (epilogue is None or isinstance(epilogue, Scale)):
@@ -116,7 +128,7 @@ def _keep(epilogue: Epilogue, **names: str) -> None:
 
 
 def _channels(name: str, value: ArrayLike, channels: int, dtype: Any) -> NDArray[Any]:
-    """One number a channel."""
+    """One number a channel as `dtype`; SpecError for what `value` does not hold."""
     given = np.asarray(value)
     kinds = "iu" if np.dtype(dtype).kind == "i" else "iuf"
     if given.dtype.kind not in kinds or given.shape not in ((), (1,), (channels,)):

@@ -1,4 +1,4 @@
-"""The window of a convolution: sizes, strides, padding, and what they make of an image."""
+"""The window of a convolution: sizes, strides, padding, and the output of an image."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Geometry:
         return down * (high - 1) + 1, right * (wide - 1) + 1
 
     def output(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of the output for an input of `height` by `width`; SpecError where there is none."""
+        """Height and width of the output for an input of `height` by `width`; SpecError if there is none."""
         top, left, bottom, right = self.padding
         sizes = []
         for size, pad, k, s, d in zip(

@@ -55,9 +55,9 @@ class Layer:
         return f"<bitsynth Layer {self.packed.plan.spec.geometry}, {self.packed.plan.kernel.name}>"
 
     def run(self, codes: NDArray[Any]) -> NDArray[Any]:
-        """The layer of codes: uint8 in the layer's layout, or uint64 words where that is packed.
+        """The results for codes: uint8 in the layer's layout, or uint64 words if that is packed.
 
-        Raises SpecError for what is no input of the layer, ToolError where it cannot be run.
+        SpecError for what is not an input of the layer, ToolError if it cannot be run.
         """
         self.packed.plan.spec.check_codes(codes)
         return self.run_checked(codes)
@@ -77,7 +77,7 @@ class Layer:
             raise ToolError(f"{self!r} failed with status {status}")
 
     def bound(self, codes: NDArray[Any], *, part: str = "run", times: int = 1) -> tuple[Call, NDArray[Any]]:
-        """A call that runs the layer on `codes` `times` times, nothing left to look up, and where its result goes.
+        """A call that runs the layer on `codes` `times` times, nothing left to look up, and the array of its results.
 
         With `part="pack"` it packs the activations alone. The layer's pool must stay open, and be left to the call.
         """
@@ -111,7 +111,7 @@ class Layer:
 def compile(packed: PackedLayer, pool: Pool | None = None) -> Layer:
     """Compile a packed layer for this machine, natively or for an emulator, once for all layers of its kernel.
 
-    Without a `pool` it has the one that all layers of its plan's threads share. Raises ToolError where it cannot be
+    Without a `pool` it has the one that all layers of its plan's threads share. ToolError if it cannot be
     compiled, or its code cannot be run.
     """
     return Layer(packed, library(packed.plan.kernel), pool or pool_of(packed.plan.threads))

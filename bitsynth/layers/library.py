@@ -19,7 +19,7 @@ _runners: dict[tuple[str, MatmulSpec], Runner] = {}
 
 
 def library(kernel: MatmulKernel) -> Runner:
-    """The kernel, the runtime and what calls it, compiled once; ToolError where that or running it cannot be."""
+    """The runner of kernel, runtime and what calls it, compiled once; ToolError if it cannot be compiled or run."""
     key = kernel.entry.digest, kernel.spec
     if key not in _runners:
         isa, needs = load(kernel.spec.isa), kernel.needs

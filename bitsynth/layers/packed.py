@@ -22,9 +22,9 @@ Description = tuple[NDArray[np.int64], NDArray[np.uint8]]
 
 @dataclass(frozen=True, eq=False)
 class PackedLayer:
-    """A planned layer with its weights, codes (OC, IC / groups, KH, KW), and what becomes of its sums.
+    """A planned layer with its weights, codes (OC, IC / groups, KH, KW), and the epilogue of its sums.
 
-    Arrays are not to be written: they are read-only. Raises SpecError where weights or epilogue do not fit the plan.
+    Arrays are not to be written: they are read-only. SpecError if weights or epilogue do not fit the plan.
     """
 
     plan: LayerPlan
@@ -51,7 +51,7 @@ class PackedLayer:
             array.flags.writeable = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it was packed from: packing is fast, and another version may pack otherwise."""
+        """Pickle the plan, codes and epilogue: packing is fast, and another version may pack otherwise."""
         return PackedLayer, (self.plan, self.codes, self.epilogue)
 
     @property
@@ -71,7 +71,7 @@ class PackedLayer:
         return np.dtype(np.float32 if isinstance(self.epilogue, Scale) else np.uint8)
 
     def out_shape(self, batch: int, height: int, width: int) -> tuple[int, ...]:
-        """The output's shape for such an input; SpecError where the window has no room."""
+        """The output's shape for such an input; SpecError if the window has no room."""
         spec, channels = self.plan.spec, self.plan.spec.geometry.out_channels
         rows, columns = spec.geometry.output(height, width)
         if spec.out_layout == "packed":
@@ -79,7 +79,7 @@ class PackedLayer:
         return (batch, channels, rows, columns) if spec.out_layout == "NCHW" else (batch, rows, columns, channels)
 
     def described(self, batch: int, height: int, width: int) -> Description:
-        """What C that runs any layer (`layer_call.c.j2`) is told of this one and its input."""
+        """The layer and its input as C that runs any layer (`layer_call.c.j2`) is told of them."""
         numbers = self._description[0].copy()
         numbers[-len(SHAPE) :] = batch, height, width
         return numbers, self._description[1]
@@ -93,7 +93,7 @@ class PackedLayer:
 def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None) -> PackedLayer:
     """Pack `weight`, operand values (OC, IC / groups, KH, KW), for the plan; the values are copied.
 
-    Sums are int32, or what `epilogue` makes of them. Nothing is compiled. Raises SpecError for values that the
+    Results are int32 sums, or what `epilogue` makes of them. Nothing is compiled. SpecError for values that the
     encoding does not hold, and for shapes or an epilogue that do not fit.
     """
     return PackedLayer(plan, plan.spec.wgt.encode(weight, "weight"), epilogue)

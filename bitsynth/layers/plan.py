@@ -1,4 +1,4 @@
-"""How a layer is run: its kernel, tile and schedule, tuned where one is known, else of fewest cycles by the model."""
+"""The plan of a layer: its kernel, tile and schedule, tuned if one is known, else of fewest cycles by the model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GIVEN = "as given"
 class LayerPlan:
     """A layer decided: the schedule that runs `spec`, where that is from, in words, and the cached kernel it names.
 
-    `isa` and `threads` are what it was decided for. Raises SpecError where no such kernel is cached, or its sums may
+    `isa` and `threads` are what it was decided for. SpecError if no such kernel is cached, or its sums may
     leave int32.
     """
 
@@ -48,12 +48,12 @@ class LayerPlan:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what was decided: the kernel is looked up, and checked, where it is read."""
+        """Pickle the decisions: the kernel is looked up, and checked, by whoever unpickles it."""
         return _rebuilt, (self.spec, self.schedule, self.origin, self.isa, self.threads)
 
     @property
     def k_max(self) -> int:
-        """The greatest sum of products, IC / groups * KH * KW, that no value of can leave int32."""
+        """The most products in a sum, IC / groups * KH * KW, for which no sum can leave int32."""
         return self.kernel.spec.k_max >> affine(self.kernel.spec).shift
 
 
@@ -61,7 +61,7 @@ def plan(spec: LayerSpec, *, isa: str = "auto", threads: int = 1, schedule: Laye
     """Decide how `spec` is run on `isa`, or ("auto") on the best set this processor has, by `threads` threads.
 
     Nothing is compiled or run. A `schedule` of your own has an instruction set that the processors of `isa` run; with
-    "auto" it may have any. Raises NoKernel where no kernel of these widths is cached, SpecError for bad input.
+    "auto" it may have any. NoKernel if no kernel of these widths is cached, SpecError for bad input.
     """
     _check_schedule(schedule, isa)
     chosen = (schedule, GIVEN) if schedule else _chosen(spec, isa, threads)
@@ -69,7 +69,7 @@ def plan(spec: LayerSpec, *, isa: str = "auto", threads: int = 1, schedule: Laye
 
 
 def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, threads: int) -> LayerPlan:
-    """The plan that was pickled, or another one where this machine does not have its kernel, or cannot run that."""
+    """The plan that was pickled, or another one if this machine does not have its kernel, or cannot run that."""
     entry = cached_entry(schedule, spec.act, spec.wgt)
     if origin == GIVEN or (entry and schedule.isa in sets_for(isa) and runs(entry)):
         return LayerPlan(spec, schedule, origin, isa, threads)
@@ -85,7 +85,7 @@ def _check_schedule(schedule: Any, isa: str) -> None:
 
 
 def _chosen(spec: LayerSpec, isa: str, threads: int) -> tuple[LayerSchedule, str]:
-    """The tuned schedule where one is known, else that of one thread, else the default; which and why, in words."""
+    """The tuned schedule if one is known, else that of one thread, else the default; its origin in words."""
     default, rows = default_schedule(spec, isa), spec.out_rows
     here = home_of(default.isa) if isa == "auto" else isa
     task = TuningTask(here, spec.act.bits, spec.wgt.bits, spec.geometry, spec.typical_image, threads)
@@ -103,7 +103,7 @@ def _chosen(spec: LayerSpec, isa: str, threads: int) -> tuple[LayerSchedule, str
 
 
 def default_schedule(spec: LayerSpec, isa: str, threads: int = 1) -> LayerSchedule:
-    """The schedule of fewest estimated cycles; NoKernel where no kernel for layers is cached."""
+    """The schedule of fewest estimated cycles; NoKernel if no kernel for layers is cached."""
     return ranked(spec, isa)[0].schedule.among(threads, spec.out_rows)
 
 
@@ -134,7 +134,7 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None) -> list[Estimate
 
 
 def conv_algorithms(geometry: Geometry) -> tuple[str, ...]:
-    """Where rows may come from: a window of one pixel is its own patch."""
+    """The places rows may come from: a window of one pixel is its own patch."""
     if geometry.kernel == (1, 1):
         return ("direct",) if geometry.stride == (1, 1) else ("im2col",)
     return "direct", "im2col"

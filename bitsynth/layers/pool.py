@@ -1,4 +1,4 @@
-"""Pools of threads, which layers share."""
+"""Pools of threads that layers share."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ class Pool:
     They start when a layer first needs them, once, and again in a forked process; without work they sleep. Layers
     that share a pool take turns, whichever thread of Python calls them. `close`, the end of a `with` block or of
     the last reference ends the threads.
+
+    Args:
+        threads: Threads, 1 to 256; SpecError for anything else.
     """
 
     def __init__(self, threads: int) -> None:
@@ -60,14 +63,14 @@ class Pool:
                 self._end()
 
     def require_open(self) -> Self:
-        """This pool; SpecError where it is closed."""
+        """This pool; SpecError if it is closed."""
         if self._closed:
             raise SpecError(f"{self!r} runs no layer; make another")
         return self
 
     @contextmanager
     def acquire(self, runner: Runner) -> Iterator[int]:
-        """The address of `struct bs_pool` for a call of a layer, 0 for one thread; nobody else has it meanwhile."""
+        """The address of `struct bs_pool` for a call of a layer by `runner`, nobody else's then; 0 for one thread."""
         if self.threads == 1:
             self.require_open()
             yield 0
@@ -84,7 +87,7 @@ class Pool:
                 self._user = None
 
     def _require_native(self, runner: Runner) -> None:
-        """SpecError where threads of this process, perhaps started for another layer, are of no use to the runner."""
+        """SpecError if threads of this process, perhaps started for another layer, are of no use to the runner."""
         if not runner.description.startswith("natively"):
             raise SpecError(f"a layer that runs {runner.description} has one thread, not {self.threads}")
 
@@ -96,14 +99,14 @@ class Pool:
         self._end.atexit = False  # A daemon thread may still run a layer then.
 
     def after_fork(self) -> None:
-        """As if it had not started: a forked process has none of its threads, and none that could end its turn."""
+        """Reset as if it had not started: a forked process has none of its threads, none that could end its turn."""
         if self._end is not None:
             self._end.detach()
         self._turn, self._end, self._user = Lock(), None, None
 
 
 class _Shared(Pool):
-    """One that layers share unasked, those made later included."""
+    """A pool that layers share unasked, those made later included."""
 
     def __reduce__(self) -> Any:
         """Pickle the number of threads: every process has a pool of so many."""

@@ -1,4 +1,4 @@
-"""How a layer is run: which kernel, where its rows come from, in which order. No schedule changes a result."""
+"""The schedule of a layer: its kernel, the source of its rows, the order of its loops. None changes a result."""
 
 from __future__ import annotations
 
@@ -17,15 +17,24 @@ CONV_ALGORITHMS = CONV_ALGORITHM.words
 class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A point of the schedule space.
 
-    `method` packs K into lanes (popcount) or output channels (the others); `channels` names the tile
-    (`KernelOptions.channels`), `rows` how many of its rows are used, 0 for all. `gather` is the convolution's
-    algorithm: rows are read from the padded image (direct), from the image and one pixel of padding (indirect) or
-    from copied patches (im2col). Tiles go over all pixels of a block (`block_rows` pixels, 0 for all) for the same
-    output channels if `columns_first`, else over the channels first. Bands of `band_rows` output rows (0 for all)
-    are packed and computed one after the other. `sketch` is the kernel's (`KernelOptions.sketch`); its sums go to
-    memory after `flush_steps` steps of K, 0 for as rarely as its proof allows; its loop over K is unrolled `unroll`
-    times, 0 for as often as the compiler likes. `bit_axis` is where the planes of activations and weights lie, for
-    methods that read planes.
+    Args:
+        isa: The instruction set of the kernel.
+        method: The method of the kernel: it packs K into lanes (popcount) or output channels (the others).
+        channels: The tile (`KernelOptions.channels`).
+        gather: The convolution's algorithm: rows are read from the padded image (direct), from the image and one
+            pixel of padding (indirect) or from copied patches (im2col).
+        rows: Rows of the tile that are used, 0 for all.
+        columns_first: Whether tiles go over all pixels of a block for the same output channels, else over the
+            channels first.
+        block_rows: Pixels of a block, 0 for all.
+        band_rows: Output rows of a band, 0 for all: bands are packed and computed one after the other.
+        sketch: The kernel's sketch (`KernelOptions.sketch`).
+        flush_steps: Steps of K after which sums go to memory, 0 for as rarely as the proof allows.
+        unroll: Times that the loop over K is unrolled, 0 for as often as the compiler likes.
+        bit_axis: The place of planes of activations and weights, for methods that read planes.
+
+    Raises:
+        SpecError: A value is not one of these.
     """
 
     isa: str
@@ -54,9 +63,9 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise SpecError(f"{name} of a schedule must be a whole number from 0 to {(1 << 24) - 1}, not {value!r}")
 
     def among(self, threads: int, rows: int) -> LayerSchedule:
-        """The schedule in bands of the `rows` output rows, so that every thread packs what it computes with.
+        """The schedule in bands of the `rows` output rows, so that each of `threads` packs what it computes with.
 
-        Only where all threads have as much to do, or where each input is packed for one output (im2col) and at
+        Only if all threads have as much to do, or if each input is packed for one output (im2col) and at
         least seven eighths as much: else threads pack together, then compute together.
         """
         share = -(-rows // threads)

@@ -1,4 +1,4 @@
-"""What a layer computes, before anything is decided of how."""
+"""The specification of a layer: what it computes, before anything is decided of how."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ TYPICAL_IMAGE = (28, 28)
 class LayerSpec:
     """A convolution of activations `act` and weights `wgt`: all of it but the weights' values and the epilogue.
 
-    `layout` says how activations lie in memory and `out_layout` how results do, as activations where it is empty:
+    `layout` is that of activations in memory and `out_layout` that of results, as activations if it is empty:
     "NHWC", "NCHW" or "packed", words of 64 channels (`packed_words`). `image`, (height, width) in pixels, is what a
-    schedule is chosen for; the layer takes any. Raises SpecError for an unknown layout or an image of no size.
+    schedule is chosen for; the layer takes any. SpecError for an unknown layout or an image of no size.
     """
 
     act: MatmulOperand
@@ -56,17 +56,17 @@ class LayerSpec:
 
     @property
     def in_type(self) -> np.dtype[Any]:
-        """The type of an input's elements: codes, or words where activations are packed."""
+        """The type of an input's elements: codes, or words if activations are packed."""
         return np.dtype(np.uint64 if self.layout == "packed" else np.uint8)
 
     @property
     def in_elements(self) -> int:
-        """Elements of a pixel of the input: channels, or words where activations are packed."""
+        """Elements of a pixel of the input: channels, or words if activations are packed."""
         channels = self.geometry.in_channels
         return packed_words(self.act.bits, channels) if self.layout == "packed" else channels
 
     def check_codes(self, codes: NDArray[Any]) -> None:
-        """Raise SpecError for what is no array of the activations' codes."""
+        """SpecError for what is not an array of the activations' codes."""
         if isinstance(codes, np.ma.MaskedArray):
             raise SpecError("codes are a masked array; fill its gaps first, with .filled()")
         if codes.dtype != self.in_type:
@@ -80,7 +80,7 @@ class LayerSpec:
             raise SpecError(f"codes of {self.act} go to {last}; some are greater")
 
     def shape(self, codes: NDArray[Any]) -> tuple[int, int, int]:
-        """Batch, height and width of an input; SpecError where it is none of this layer."""
+        """Batch, height and width of an input; SpecError if it is not one of this layer."""
         at = 1 if self.layout == "NCHW" else 3
         if codes.ndim != 4 or codes.shape[at] != self.in_elements:
             letters = "N, C, H, W" if at == 1 else "N, H, W, C"

@@ -1,4 +1,4 @@
-"""Codes as bits: how activations lie between layers whose layout is "packed"."""
+"""Codes as bits: the form of activations between layers whose layout is "packed"."""
 
 from __future__ import annotations
 

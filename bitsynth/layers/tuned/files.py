@@ -21,7 +21,7 @@ FORMAT = 2
 
 
 class _Damaged(SpecError):
-    """No version wrote the file so, or one that is no more."""
+    """A file that no version wrote so, or one that is no more."""
 
 
 class _Format(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def user_folder() -> Path:
-    """Where the user's results are: in BITSYNTH_CACHE, else in the platform's cache folder."""
+    """The folder of the user's results: in BITSYNTH_CACHE, else in the platform's cache folder."""
     chosen = os.environ.get("BITSYNTH_CACHE")
     return (Path(chosen) if chosen else paths.user_cache()) / "tuned"
 
@@ -45,7 +45,7 @@ def path_of(folder: Path, task: TuningTask) -> Path:
 
 
 def store(record: TuningRecord, folder: Path) -> Path:
-    """Write one record, in one step and beside those of other processes; ToolError where that fails.
+    """Write one record, in one step and beside those of other processes; ToolError if that fails.
 
     It replaces that of the same task and kind of processor, and comes before those of other kinds.
     """
@@ -59,7 +59,7 @@ def store(record: TuningRecord, folder: Path) -> Path:
 
 
 def _kept(path: Path) -> tuple[TuningRecord, ...]:
-    """What a file has, none where it is damaged: then it is set aside, and the user told where.
+    """The records of a file, none if it is damaged: then it is set aside, and the user told where.
 
     SpecError for one that cannot be read, or that a newer version wrote: these stay.
     """
@@ -71,7 +71,7 @@ def _kept(path: Path) -> tuple[TuningRecord, ...]:
 
 
 def read(path: Path) -> tuple[TuningRecord, ...]:
-    """The records of a file, none where there is none; SpecError if it is not such a file."""
+    """The records of a file, none if there is none; SpecError if it is not such a file."""
     try:
         data = read_file(path)
     except (FileNotFoundError, NotADirectoryError):

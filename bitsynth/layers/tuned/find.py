@@ -25,14 +25,14 @@ _REMEDY = "`bitsynth tune` makes it anew"
 
 
 def find(task: TuningTask) -> TuningRecord | None:
-    """The user's or the shipped record of `task` that a layer takes, None where it takes the default schedule."""
+    """The user's or the shipped record of `task` that a layer takes, None if it takes the default schedule."""
     return next((known for known, why_not in known_for(task) if not why_not), None)
 
 
 def known_for(task: TuningTask) -> Iterator[tuple[TuningRecord, str]]:
     """The user's and the shipped records of `task`, the newest first, each with why it is not taken, or "".
 
-    Where this processor runs the instruction set, only those of its own kind are: what is fast on one need not be on
+    If this processor runs the instruction set, only those of its own kind are: what is fast on one need not be on
     another. Warns of what is damaged.
     """
     for folder in (user_folder(), paths.shipped_schedules()):
@@ -46,7 +46,7 @@ def known_for(task: TuningTask) -> Iterator[tuple[TuningRecord, str]]:
 
 
 def _why_not(path: Path, known: TuningRecord) -> str:
-    """Why the record is not taken, in words, or ""."""
+    """The reason why the record is not taken, in words, or ""."""
     if not _is_for_here(known):
         return "is for that alone"
     try:
@@ -73,7 +73,7 @@ def _is_for_here(known: TuningRecord) -> bool:
 
 
 def timed_kernel(known: TuningRecord, schedule: LayerSchedule) -> Entry:
-    """The cached kernel of a schedule that was timed; NoKernel where there is none, SpecError where none can be."""
+    """The cached kernel of a schedule that was timed; NoKernel if there is none, SpecError if none can be."""
     if schedule.isa not in sets_of(known.task.isa):
         raise SpecError(f"{known.task.isa} has no kernels of {schedule.isa}")
     return known.task.entry(schedule)

@@ -1,4 +1,4 @@
-"""What tuning is about and what is kept of it, as files have it."""
+"""The task of tuning and the record of its result, as files have them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEAST_NS, _MOST_NS = 1.0, 1e15
 
 
 class TuningTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a schedule is tuned for; encodings make no difference."""
+    """The layer that a schedule is tuned for; encodings make no difference."""
 
     isa: str
     act_bits: int
@@ -36,7 +36,7 @@ class TuningTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return LayerSpec(spec.act, spec.wgt, self.geometry, image=self.image)
 
     def entry(self, schedule: LayerSchedule) -> Entry:
-        """The cached kernel that `schedule` runs, wherever that may be; NoKernel where there is none."""
+        """The cached kernel that `schedule` runs, wherever that may be; NoKernel if there is none."""
         spec = self.spec()
         if (entry := cached_entry(schedule, spec.act, spec.wgt)) is None:
             raise NoKernel(f"the kernel of {schedule} is gone from the cache; tune again")
@@ -47,7 +47,7 @@ class TuningRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """The best schedule found on a kind of `processor`, and its time and the default one's in one run.
 
     `kernel` is the name of its kernel; `digest` and `default_digest` are of the kernels that were timed
-    (`Kernel.digest`), which others must not pass for. Where a board was measured, `board` is what it was like.
+    (`Kernel.digest`), which others must not pass for. If a board was measured, `board` has its facts.
     """
 
     task: TuningTask = msgspec.field(name="problem")
@@ -64,7 +64,7 @@ class TuningRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     @property
     def ratio(self) -> float:
-        """Below 1 is faster than the default."""
+        """The ratio of the two times, below 1 if faster than the default."""
         return self.nanoseconds / self.default_nanoseconds
 
     def __post_init__(self) -> None:
