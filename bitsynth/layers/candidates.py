@@ -19,6 +19,8 @@ Fits = Callable[[Entry], bool]
 """Whether a processor has what a kernel needs."""
 CHANNELS = (64, 128)
 """Tiles of layers that are shipped, by their most columns."""
+_host_needs: dict[str, tuple[str, ...]] = {}
+"""What kernels need of a processor, by their entries' digests: each is asked for at every search."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,9 @@ def sets_of(isa: str) -> list[str]:
 
 def home_of(isa: str) -> str:
     """The widest instruction set this processor runs whose layers may have kernels of `isa`."""
-    wider = [name for name in _native_sets() if isa in sets_of(name)]
-    return max([isa, *wider], key=lambda name: load(name).table.vector_bits)
+    bits = {name: load(name).table.vector_bits for name in (isa, *_native_sets())}
+    wider = [name for name in bits if bits[name] > bits[isa] and isa in sets_of(name)]
+    return max([isa, *wider], key=lambda name: bits[name])
 
 
 def _native_sets() -> list[str]:
@@ -79,4 +82,8 @@ def _native_sets() -> list[str]:
 def runs(entry: Entry) -> bool:
     """Whether this processor has what the kernel needs, or emulation runs it anyway."""
     isa = load(entry.kernel.isa)
-    return not runs_natively(isa.table) or not features.lacking(needs(isa, entry.kernel).host)
+    if not runs_natively(isa.table):
+        return True
+    if entry.digest not in _host_needs:
+        _host_needs[entry.digest] = needs(isa, entry.kernel).host
+    return not features.lacking(_host_needs[entry.digest])

@@ -80,7 +80,7 @@ def _check_schedule(schedule: Any, isa: str) -> None:
     """SpecError for what is not a schedule, or is one of an instruction set that the processors of `isa` do not run."""
     if not isinstance(schedule, LayerSchedule | None):
         raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
-    if schedule and isa != "auto" and schedule.isa not in (known := run_by(load(isa))):
+    if schedule and isa not in ("auto", schedule.isa) and schedule.isa not in (known := run_by(load(isa))):
         raise SpecError(f"isa is {isa}, the schedule's {schedule.isa}; want a schedule of {' or '.join(known)}")
 
 
