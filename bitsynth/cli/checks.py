@@ -23,6 +23,8 @@ from bitsynth.store import kernels
 from bitsynth.toolchain.cache import trusted
 from bitsynth.toolchain.compiler import candidates, package, preferred, probe
 
+OTHER_PROCESSORS = "other processors"
+"""The group of features that no processor of this architecture has."""
 _EMULATOR = "pip install 'bitsynth[emulator]'"
 _BENCH = "pip install 'bitsynth[bench]'"
 _PACKAGES = (
@@ -50,6 +52,7 @@ class Finding:
     found: str
     purpose: str
     advice: str
+    group: str = "tools"
 
     @property
     def ok(self) -> bool:
@@ -66,7 +69,7 @@ class Verdict:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.isa}: {'cannot' if self.run == 'cannot' else 'run'}: {self.why}"
+        return f"{self.isa}: {'cannot' if self.run == 'cannot' else 'run'}: {_brief(self.why)}"
 
 
 @dataclass(frozen=True)
@@ -82,12 +85,18 @@ class DoctorReport:
         return bool(self.verdicts) and all(v.run != "cannot" for v in self.verdicts)
 
 
+def _brief(why: str) -> str:
+    """What is wrong, and the first error that a tool gave as the reason, without all else that tools say."""
+    first, *said = why.splitlines() or [""]
+    return "; ".join([first, *[line.strip() for line in said if "error: " in line][:1]])
+
+
 def examine() -> DoctorReport:
     """Look for everything. Each verdict comes from compiling and running a probe."""
     sets = list(_isas())
     findings = [
-        Finding("python", platform.python_version(), "runs bitsynth", ""),
-        *(Finding(name, _version(name), purpose, advice) for name, purpose, advice in _PACKAGES),
+        Finding("python", platform.python_version(), "runs bitsynth", "", "packages"),
+        *(Finding(name, _version(name), purpose, advice, "packages") for name, purpose, advice in _PACKAGES),
         *(_compilers(arch) for arch in architecture.known()),
         *(_qemu(arch, table.emulator.qemu) for arch, table in architecture.known().items() if table.emulator),
         *(_features(isa) for isa in sets if not isinstance(isa, Verdict)),
@@ -118,26 +127,26 @@ def _compilers(arch: str) -> Finding:
     what = f"{'native' if arch == features.arch() else 'cross'} C compilers ({arch})"
     purpose = f"compile kernels for {arch}"
     try:
-        found = [f"{c.name}: {c.version}" for c in candidates(arch)]
+        found = [c.version if c.name in c.version else f"{c.name}: {c.version}" for c in candidates(arch)]
     except BitsynthError as error:
-        return Finding(what, "", purpose, str(error))
-    return Finding(what, "; ".join(found), purpose, f"install {package(arch)}, or {_EMULATOR}")
+        return Finding(what, "", purpose, _brief(str(error)), "compilers")
+    return Finding(what, "; ".join(found), purpose, f"install {package(arch)}, or {_EMULATOR}", "compilers")
 
 
 def _qemu(arch: str, table: Qemu) -> Finding:
     advice = f"install Debian's {table.package}"
-    return Finding(table.programs[0], qemu.find(table) or "", f"runs {arch} code fast", advice)
+    return Finding(table.programs[0], qemu.find(table) or "", f"runs {arch} code fast", advice, "emulators")
 
 
 def _features(isa: Isa) -> Finding:
     name, purpose = f"processor features of {isa.name}", f"run {isa.name} kernels without an emulator"
     advice = f"use an {isa.table.arch} machine that has {', '.join(isa.table.host_features) or 'it'}"
     if isa.table.arch != features.arch():
-        return Finding(name, "", purpose, f"this processor is {features.arch()}; {advice}")
+        return Finding(name, "", purpose, f"this processor is {features.arch()}; {advice}", OTHER_PROCESSORS)
     if absent := features.missing(isa.table):
-        return Finding(name, "", purpose, f"this processor lacks {', '.join(absent)}; {advice}")
+        return Finding(name, "", purpose, f"this processor lacks {', '.join(absent)}; {advice}", "processor")
     sets = [f"no {name}" if features.lacking(f.host) else name for name, f in isa.table.features.items()]
-    return Finding(name, ", ".join([*(isa.table.host_features or [isa.table.arch]), *sets]), purpose, "")
+    return Finding(name, ", ".join([*(isa.table.host_features or [isa.table.arch]), *sets]), purpose, "", "processor")
 
 
 def _build_cache() -> Finding:
@@ -153,13 +162,14 @@ def _folder(name: str, folder: Path, purpose: str, variable: str) -> Finding:
     nearest = next((p for p in (folder, *folder.parents) if os.path.exists(p)), folder)
     usable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
     advice = f"{folder} cannot be written: set {variable} to a folder that can"
-    return Finding(name, str(folder) if usable else "", purpose, advice)
+    return Finding(name, str(folder) if usable else "", purpose, advice, "kernels and code")
 
 
 def _shipped() -> Finding:
-    count = sum(1 for _ in paths.shipped_kernels().glob("*/*.json"))
+    count = sum(1 for _ in paths.shipped_kernels().glob("*/**/bs_mm_*.json"))
     found = f"{count} in {paths.shipped_kernels()}" if count else ""
-    return Finding("shipped kernels", found, "proved kernels that need no search", "reinstall bitsynth, or search anew")
+    advice = "reinstall bitsynth, or search anew"
+    return Finding("shipped kernels", found, "proved kernels that need no search", advice, "kernels and code")
 
 
 def _verdict(isa: Isa) -> Verdict:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import groupby
+from typing import TYPE_CHECKING
 
+from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
 from bitsynth.cli.options import Json
 
+if TYPE_CHECKING:
+    from bitsynth.cli.checks import Finding
+
 
 def doctor(as_json: Json = False) -> None:
     """Say which tools were found, what is missing, and what can be run here."""
-    from bitsynth.cli.checks import examine
+    from bitsynth.cli.checks import OTHER_PROCESSORS, examine
 
     with output.progress("doctor") as say:
         say("compiling and running a probe")
@@ -26,14 +32,18 @@ def doctor(as_json: Json = False) -> None:
             }
         )
         return
-    table = output.table("", "found", "for")
-    for f in report.findings:
-        found = (
-            Text(f.found.replace("; ", "\n"))
-            if f.ok
-            else Text(f"missing: {f.advice}" if f.advice else "missing", "yellow")
-        )
-        table.add_row(f.name, found, f.purpose)
-    output.write(table, "")
+    for group, findings in groupby((f for f in report.findings if f.group != OTHER_PROCESSORS), lambda f: f.group):
+        output.write(Text(group, "bold"), _table(list(findings)), "")
     for v in report.verdicts:
         output.write(Text(str(v), "red" if v.run == "cannot" else "green"))
+
+
+def _table(findings: list[Finding]) -> Table:
+    """A row for each that was looked for, and one for each of several that were found."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for f in findings:
+        missing = Text(f"missing: {f.advice} ({f.purpose})" if f.advice else "missing", "yellow")
+        table.add_row(f"  {f.name}", Text("\n".join(f.found.split("; "))) if f.ok else missing)
+    return table

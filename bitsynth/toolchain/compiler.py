@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -181,7 +182,13 @@ def _identify(name: str, command: tuple[str, ...], arch: str) -> Compiler:
         return Compiler(name, "zig", command, arch, f"zig {number.strip()}")
     text = tool.run([*command, "--version"], Path("/"), {})
     family = "clang" if "clang" in text.lower() else "gcc"
-    return Compiler(name, family, command, arch, text.partition("\n")[0].strip())
+    return Compiler(name, family, command, arch, _banner(text))
+
+
+def _banner(text: str) -> str:
+    """The line of what `--version` prints that has the version: warnings may stand above, a licence below."""
+    lines = [line.strip() for line in text.splitlines() if ": warning: " not in line]
+    return next((line for line in lines if re.search(r"\d\.\d", line)), lines[0] if lines else "")
 
 
 def _environment(family: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from importlib import metadata
 import pytest
 from processes import gone
 
-from bitsynth import toolchain
+from bitsynth import paths, toolchain
 from bitsynth.cli import checks
 from bitsynth.conformance import check, harness
 from bitsynth.errors import ToolError
@@ -297,6 +297,30 @@ def test_doctor_is_quick_and_sees_what_is_there():
         if features.matches(load.load(verdict.isa).table) and toolchain.compilers(load.load(verdict.isa)):
             assert verdict.run == "natively"
     assert all(f.ok or f.advice for f in report.findings)
+
+
+def test_doctor_counts_what_ships():
+    count = sum(len([n for n in names if n.endswith(".json")]) for _, _, names in os.walk(paths.shipped_kernels()))
+    assert checks._shipped().found == f"{count} in {paths.shipped_kernels()}"
+
+
+def test_a_verdict_is_one_line():
+    said = "no C compiler: install one\ncc: cc -c x.c failed:\nx.c: warning: w\nx.c:1: error: boom\nx.c:2: error: b"
+    assert str(checks.Verdict("neon", "cannot", said)) == "neon: cannot: no C compiler: install one; x.c:1: error: boom"
+    assert str(checks.Verdict("neon", "run", "natively")) == "neon: run: natively"
+
+
+@pytest.mark.parametrize(
+    ("said", "banner"),
+    [
+        ("gcc (Debian 12.2.0-14) 12.2.0\nCopyright (C) 2022\n", "gcc (Debian 12.2.0-14) 12.2.0"),
+        ("cc: warning: -lx unused in 1.0\nLLVM\nclang version 14.0.6\nTarget: x\n", "clang version 14.0.6"),
+        ("my compiler\n", "my compiler"),
+        ("", ""),
+    ],
+)
+def test_the_version_of_a_compiler_is_one_line(said, banner):
+    assert compilers._banner(said) == banner
 
 
 @pytest.mark.usefixtures("bare")
