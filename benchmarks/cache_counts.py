@@ -70,6 +70,7 @@ class Counter:
 
     @property
     def counts(self) -> Counts:
+        """The counts so far."""
         with self._path.open("rb") as file:
             return Counts(*struct.unpack("=3Q", file.read(24)))
 

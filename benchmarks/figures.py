@@ -73,6 +73,7 @@ class Figure:
 
     @property
     def met(self) -> bool:
+        """Whether the value is within its limit."""
         return self.value <= self.most
 
 

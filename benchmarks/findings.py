@@ -53,14 +53,17 @@ class Finding:
 
     @cached_property
     def isa(self) -> Isa:
+        """The instruction set."""
         return load(self.entry.kernel.isa)
 
     @property
     def bits(self) -> tuple[int, int]:
+        """Bits of activations and weights."""
         return self.entry.kernel.act_bits, self.entry.kernel.w_bits
 
     @property
     def name(self) -> str:
+        """The widths, and which of its kernels it is."""
         return f"A{self.bits[0]}W{self.bits[1]}" + (f" ({self.which})" if self.which else "")
 
     @cached_property
@@ -70,6 +73,7 @@ class Finding:
 
     @property
     def counted(self) -> list[Step]:
+        """The steps that count bits."""
         return [s for s in self.steps if s.op in _counts(self.isa)]
 
     @property
@@ -102,6 +106,7 @@ class Finding:
 
     @property
     def saved(self) -> str:
+        """The share of operations saved against the formula."""
         return f"{1 - self.entry.cost.ops_per_128_mac / self.by_hand:.0%}"
 
     @property

@@ -45,6 +45,7 @@ class Products:
     places: set[str] = field(default_factory=set)
 
     def __call__(self, node: str, a: Quantized, w: Quantized) -> NDArray[np.int32]:
+        """The product of the quantized `a` and `w` of the layer `node`."""
         act, wgt = a.operand, w.operand
         kernel = bitsynth.get_kernel(self.isa, act.bits, wgt.bits, act.encoding, wgt.encoding)
         self.places.add(kernel.runner.description)
@@ -78,6 +79,7 @@ class Row:
 
     @property
     def good(self) -> bool:
+        """Whether the accuracy is the published one, and all accumulators are exact."""
         right = self.expected_percent in (None, round(self.accuracy_percent, 2))
         return right and not self.accumulators_different
 

@@ -50,6 +50,7 @@ class Count:
 
     @property
     def met(self) -> bool:
+        """Whether no more instructions are executed than the target."""
         return self.executed <= TARGET
 
 

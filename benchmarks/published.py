@@ -63,11 +63,13 @@ class Result:
 
     @property
     def setting(self) -> dict[str, str]:
+        """The setting that the result tells."""
         said: dict[str, str] = self.facts["setting"]
         return said
 
     @property
     def compilers(self) -> list[str]:
+        """The compilers that the result tells."""
         return [what for name, what in self.setting.items() if name.startswith("compiler (")]
 
     @property

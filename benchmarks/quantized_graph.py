@@ -33,6 +33,7 @@ class Quantized:
 
     @property
     def values(self) -> Array:
+        """The values as floats."""
         return (self.integers * self.scale).astype(np.float32)
 
 

@@ -47,6 +47,7 @@ class Row:
 
     @property
     def config(self) -> str:
+        """The widths as A2W1."""
         return f"A{self.act_bits}W{self.w_bits}"
 
 

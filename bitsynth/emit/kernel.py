@@ -71,18 +71,22 @@ class CSource:
 
     @cached_property
     def header(self) -> str:
+        """The C header."""
         return self._render("kernel.h.j2")
 
     @cached_property
     def source(self) -> str:
+        """The C source of microkernel, packers and driver."""
         return self._render("kernel.c.j2")
 
     @cached_property
     def features(self) -> str:
+        """The C source that asks the processor for the features it needs."""
         return self._render("kernel_features.c.j2")
 
     @cached_property
     def selftest(self) -> str:
+        """The C source of the self-test."""
         return self._render("kernel_selftest.c.j2")
 
     @property

@@ -252,9 +252,10 @@ def test_runs_side_by_side_are_runs_one_after_the_other(config, times):
     """With loops so short that K passes many of their ends."""
     found = kernel(*config)
     for index, loop in enumerate(found.passes):
+        short = loop
         for level in range(len(loop.loops)):
-            loop = with_trip_count(loop, level, times[level])
-        found = kernel_mutants.with_pass(found, index, loop)
+            short = with_trip_count(short, level, times[level])
+        found = kernel_mutants.with_pass(found, index, short)
     rng = np.random.default_rng(1)
     for k in (1, 5 * found.k_step - 1, 9 * found.k_step + 1):
         rows = rng.integers(0, 1 << found.row_bits, (2, k), dtype=np.uint8)

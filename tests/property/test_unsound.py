@@ -102,8 +102,9 @@ def bytes_that_wrap_are_shifted_out() -> Kernel:
         if step.args[1:] and step.args[1] in {acc.name for acc in loop.step.accs}:
             up, low = f"{step.dst}0", f"{step.dst}1"
             out += [Step(up, "sll.u16x16", step.args[1:], 8), Step(low, "srl.u16x16", (up,), 8)]
-            step = replace(step, args=(step.args[0], low))
-        out.append(step)
+            out.append(replace(step, args=(step.args[0], low)))
+        else:
+            out.append(step)
     assert len(out) > len(outer.steps)
     inner = replace(loop.step, trip_count=200)
     nested = inner, replace(outer, trip_count=50, program=tuple(map(str, out)))

@@ -91,13 +91,14 @@ def _merge(a: Mapping[int, int], b: Mapping[int, int]) -> dict[int, int]:
     """Add two coefficient -> positions maps; positions in both get the sum of coefficients."""
     out = dict(a)
     for coef, mask in b.items():
+        alone = mask
         for other, there in a.items():
-            both = mask & there
+            both = alone & there
             if both:
-                mask &= ~both
+                alone &= ~both
                 out[other] &= ~both
                 out[other + coef] = out.get(other + coef, 0) | both
-        out[coef] = out.get(coef, 0) | mask
+        out[coef] = out.get(coef, 0) | alone
     return {c: m for c, m in out.items() if c and m}
 
 

@@ -110,13 +110,12 @@ def take_from_tile(trace: Trace, option: WriteBack, names: Sequence[str], coef: 
     out: list[str] = []
     free = iter(tile)
     for name in names:
-        if option.scale:
-            name = _scaled(trace, option.scale, name, abs(coef))
+        scaled = _scaled(trace, option.scale, name, abs(coef)) if option.scale else name
         for op in (option.op, option.high) if option.high else (option.op,):
             for part in range(option.parts):
                 if (target := next(free, None)) is None:
                     raise SpecError("more sums than tile registers")
-                out.append(trace.apply(op, [target, name, *_factors(trace, option, op, part, coef)]))
+                out.append(trace.apply(op, [target, scaled, *_factors(trace, option, op, part, coef)]))
     return out
 
 
