@@ -138,7 +138,7 @@ TABLES: dict[str, Table] = {
     ),
     "resnet18": (
         ("resnet18_avx2", "resnet18_avx512"),
-        "C2 to C12 of ResNet-18, one thread, packing included, beside the fastest peer of each layer in the same run",
+        "C2 to C12 of ResNet-18, one thread, packing included, beside each layer's fastest baseline in the same run",
         resnet18,
     ),
     "schedules": (("layer_schedules_avx2", "layer_schedules_avx512"), "the same sum", schedules),
