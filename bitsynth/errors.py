@@ -7,7 +7,7 @@ line prints it and exits with `exit_code`; the Python API raises it.
 from __future__ import annotations
 
 INSTALL_Z3 = "pip install --only-binary :all: 'z3-solver>=4.15.4,<6'"
-"""What to run where Z3 is missing. Wheels alone: where the newest has none, pip would build it from source."""
+"""The command to run if Z3 is missing. Wheels alone: if the newest has none, pip would build it from source."""
 
 
 class BitsynthError(Exception):

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 ADVICE = "choose another folder with BITSYNTH_CACHE or -o"
 MARK = "Written by bitsynth, which replaces it: not to be edited."
-"""In the first line of every text that is emitted."""
+"""A part of the first line of every text that is emitted."""
 MOST_BYTES = 1 << 26
-"""Of a file of text that is read whole."""
+"""The limit of a file of text that is read whole."""
 _PREFIX, _SUFFIX = ".bitsynth-", ".part"
 """The name of a file that is being written, which its writer holds locked."""
 

@@ -25,7 +25,7 @@ BASELINE_KINDS: tuple[Kind, ...] = ("fp32", "int8")
 
 @dataclass(frozen=True)
 class Against:
-    """How many times faster than the fastest baseline of a kind, `peer`; in the sum, than the fastest of each layer."""
+    """The speed relative to the fastest baseline of a kind, `peer`; in the sum, to the fastest of each layer."""
 
     peer: str
     times: Summary

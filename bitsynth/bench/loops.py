@@ -29,7 +29,7 @@ from bitsynth.schedule.cost import AMORTISED_K
 from bitsynth.spec.matmul import MatmulOperand
 
 L1_SHARE = 5 / 6
-"""How much of the L1 data cache operands may take; the tile and the stack have the rest."""
+"""The share of the L1 data cache that operands may take; the tile and the stack have the rest."""
 _COMMON_L1 = 32 * 1024
 _CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index0/size")
 CLOCK_CYCLES = 32

@@ -26,7 +26,7 @@ PACKAGES = ("bitsynth", "numpy")
 CHANGED = "+changes"
 """Behind a commit whose files were changed when the figures were measured."""
 _GENERATED = ("benchmarks/results", "docs", "README.md", "CHANGELOG.md")
-"""What no figure depends on."""
+"""Files that no figure depends on."""
 _UNKNOWN = "unknown"
 _SAID = ("BITSYNTH_CC", "BITSYNTH_RUNNER")
 """Beginnings of variables that are part of a command."""

@@ -86,7 +86,7 @@ class DoctorReport:
 
 
 def _brief(why: str) -> str:
-    """What is wrong, and the first error that a tool gave as the reason, without all else that tools say."""
+    """The fault, and the first error that a tool gave as the reason, without all else that tools say."""
     first, *said = why.splitlines() or [""]
     return "; ".join([first, *[line.strip() for line in said if "error: " in line][:1]])
 

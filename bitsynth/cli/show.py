@@ -185,6 +185,7 @@ def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
     isa = load(entry.kernel.isa)
     facts: dict[str, Any] = msgspec.to_builtins(entry)
     kernel, facts_of = entry.kernel, facts["kernel"]
+    # Programs, step by step.
     if kernel.build:
         facts_of["build"]["program"] = [_step_facts(isa, s) for s in kernel.build.steps]
     for loop, texts in zip(kernel.passes, facts_of["passes"], strict=True):
@@ -193,6 +194,7 @@ def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
             of_nested["first"] = [_step_facts(isa, s) for s in nested.first_steps]
         texts["flush"] = [_step_facts(isa, s) for s in loop.flush_steps]
         texts["flush_every"] = loop.flush_every
+        # Inputs, in words.
         for side, given, bits in (
             ("rows", loop.rows, kernel.row_bits),
             ("columns", loop.columns, kernel.column_bits),
@@ -201,6 +203,7 @@ def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
                 of_input["text"] = input_text(x, bits, kernel.slot_bytes)
                 if isinstance(x, Planes):
                     of_input["tables"] = [_plane_facts(t, bits) for t in x.tables]
+    # The name, in parts.
     encodings = {"act_encoding": parsed.spec.act.encoding.value, "weight_encoding": parsed.spec.wgt.encoding.value}
     return {**facts, "name": name, "description": parsed.describe(), **encodings, "k_max": parsed.spec.k_max}
 

@@ -19,6 +19,7 @@ def show(outcomes: Mapping[str, TuningRun], as_json: bool) -> None:
     if as_json:
         output.write_json([{"layer": name, **_fields(x)} for name, x in outcomes.items()])
         return
+    # A row a layer.
     numbers = ("default ms", "tuned ms", "ratio", "trials", "failed")
     table = output.table("layer", *numbers, "schedule", right=numbers, whole=("layer",))
     for name, x in outcomes.items():
@@ -26,11 +27,13 @@ def show(outcomes: Mapping[str, TuningRun], as_json: bool) -> None:
         times = f"{t.default_nanoseconds / 1e6:.4f}", f"{t.nanoseconds / 1e6:.4f}", f"{t.ratio:.3f}"
         table.add_row(name, *times, str(x.result.trials), str(len(x.result.failures)), str(x.result.schedule))
     output.write(table, "")
+    # What failed, and what each board did.
     for name, x in outcomes.items():
         for why in dict.fromkeys(x.result.failures):
             output.warning(f"{name}: a trial failed: {why}")
         for share in x.shares:
             _show_share(name, share)
+    # Where it is kept.
     for path in sorted({x.stored for x in outcomes.values()}):
         output.write(f"wrote  {path}")
     for path in sorted({x.study for x in outcomes.values()}):

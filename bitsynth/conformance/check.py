@@ -1,4 +1,4 @@
-"""Is every declared meaning the machine's? The differential test, and the record of it.
+"""The differential test: is every declared meaning the machine's? And the record of it.
 
 The synthesizer may only use forms for which `is_tested` holds: those whose declaration is,
 letter for letter, one that `check_isa` compared with the real instruction.

@@ -30,7 +30,7 @@ from bitsynth.layers.pool import MOST_THREADS
 NamedLayers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
 _RUNNER, _JOB = "runner", "job"
 _SAMPLE_BYTES = 64
-"""Of the runner's answer: a layer's time and that of the float convolution beside it."""
+"""Bytes of the runner's answer a sample: a layer's time and that of the float convolution beside it."""
 
 
 class RunFailed(ToolError):

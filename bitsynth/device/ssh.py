@@ -20,7 +20,7 @@ CONFIG = "BITSYNTH_SSH_CONFIG"
 """The variable of the environment that names another configuration than the user's own, for `ssh -F`."""
 FAILED = 255
 MOST_BYTES = 1 << 20
-"""Of what a board says."""
+"""The limit of what a board says."""
 _GRACE_SECONDS = 5
 _OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 _MEANINGS = (

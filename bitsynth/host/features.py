@@ -57,7 +57,7 @@ def matches(isa: IsaTable) -> bool:
 
 
 def _linux_features() -> frozenset[str]:
-    """What the kernel lists for every core; where it lists nothing for this architecture, what it tells a process."""
+    """The features the kernel lists for every core; if none for this architecture, those it tells a process."""
     table = architecture.known().get(arch())
     hwcap = table.hwcap if table else {}
     return _listed("Features" if hwcap else "flags") or _told(hwcap)

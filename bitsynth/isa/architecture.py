@@ -52,7 +52,7 @@ class Unicorn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Emulator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How to load and run a library under an emulator.
+    """The memory layout and relocations with which a library runs under an emulator.
 
     Code, stack, arrays and the address a call returns to lie at multiples of `region`.
     `machine` is the ELF header's; `absolute`, `slots` and `relative` are the types of

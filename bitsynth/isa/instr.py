@@ -15,7 +15,7 @@ from bitsynth.isa.bits import Bits, Domain, trunc
 from bitsynth.isa.types import VecType
 
 _FAILURES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, MemoryError, RecursionError)
-"""What a lane expression that is not total, or mixes widths, can raise."""
+"""Errors of a lane expression that is not total, or mixes widths."""
 
 
 @dataclass(frozen=True)
@@ -151,4 +151,4 @@ class Instr:
 
 
 Metric = Callable[[Instr], float]
-"""What one instruction costs under a cost model."""
+"""The cost of one instruction under a cost model."""

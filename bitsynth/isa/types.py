@@ -45,7 +45,7 @@ class VecType:
         return f"{self.short}x{self.lanes}"
 
     def __format__(self, spec: str) -> str:
-        """In C templates `{T}` is the lane type, `{T:v}` the vector type, `{T:c}` the C scalar."""
+        """The spelling in C templates: `{T}` is the lane type, `{T:v}` the vector type, `{T:c}` the C scalar."""
         scalar = f"{'u' if self.sign == 'u' else ''}int{self.bits}_t"
         try:
             return {"": self.short, "v": str(self), "c": scalar}[spec]

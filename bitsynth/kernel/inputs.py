@@ -64,7 +64,7 @@ class _Operand:
         return total(bits)
 
     def parts(self, table: Table) -> tuple[LinearForm, ...]:
-        """What each bit of an index adds to an entry of the table."""
+        """The forms that each bit of an index adds to an entry of the table."""
         most = max(table.values)
         tables = [bit_table(table.values, j) for j in range(most.bit_length())]
         forms = (self._number(tables, table.first + n, None) for n in range(table.bits))

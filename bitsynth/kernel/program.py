@@ -28,7 +28,7 @@ STAGE_BYTES = 8
 """Bytes of codes a table is built from, zeros behind the last."""
 
 BIT_AXES = ("inner", "outer")
-"""In memory, a step's planes of bits lie side by side, or those of all steps of a plane do."""
+"""The place of planes in memory: those of a step side by side, or those of all steps of a plane."""
 
 
 class Acc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,9 +78,9 @@ Input = Planes | Table
 
 
 class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How tables are made, `tables` at a time: `load` repeats staged values in `x0`, `program` gives `table`.
+    """The making of tables, `tables` at a time: `load` repeats staged values in `x0`, `program` gives `table`.
 
-    Byte p of the STAGE_BYTES is the value of code number stage[p], 0 where that is -1; each
+    Byte p of the STAGE_BYTES is the value of code number stage[p], 0 if that is -1; each
     table takes the next codes, and as many bytes of the register. Codes beyond are not used.
     """
 

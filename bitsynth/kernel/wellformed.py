@@ -46,12 +46,14 @@ def check_shape(isa: Isa, kernel: Kernel) -> None:
 
 def check_used(isa: Isa, kernel: Kernel) -> None:
     """SpecError if a value is never used: C compilers warn of it, and no kernel needs it."""
+    # Constants, and the program that makes tables.
     read = {a for p in kernel.passes for program in p.programs for s in program for a in s.args}
     unused = [c.name for c in kernel.constants if c.name not in read]
     if kernel.build:
         reads = {a for s in kernel.build.steps for a in s.args} | {kernel.build.table}
         names = ["x0", *(c.name for c in kernel.build.constants), *(s.dst for s in kernel.build.steps)]
         unused += [f"{name} of the table" for name in names if name not in reads]
+    # Each loop of each pass, and its flush.
     for number, loop in enumerate(kernel.passes):
         inputs = _inputs(isa, kernel, loop)
         for level, nested in enumerate(loop.loops):

@@ -20,7 +20,7 @@ Fits = Callable[[Entry], bool]
 CHANNELS = (64, 128)
 """Tiles of layers that are shipped, by their most columns."""
 _host_needs: dict[str, tuple[str, ...]] = {}
-"""What kernels need of a processor, by their entries' digests: each is asked for at every search."""
+"""Requirements of kernels on a processor, by their entries' digests: each is asked for at every search."""
 
 
 @dataclass(frozen=True)

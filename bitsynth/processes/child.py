@@ -17,7 +17,7 @@ from typing import IO, Self
 
 DEVNULL, PIPE, STDOUT = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
 MOST_BYTES = 1 << 26
-"""Of what a child may say, unless its user says otherwise."""
+"""The limit of what a child may say, unless its user says otherwise."""
 _SHELL = "/bin/sh"
 _WATCHED = '((read -r _; kill -KILL 0) <"/dev/fd/$1" >/dev/null 2>&1 &); shift; exec "$@"'
 """A shell that becomes the command, having left another that kills their group when we hold its pipe no longer.

@@ -12,7 +12,7 @@ from typing import cast
 from bitsynth.processes.child import PIPE, Child
 
 _MOST_BYTES = 1 << 22
-"""Of a line, or of what is kept of the last words."""
+"""The limit of a line, and of what is kept of the last words."""
 _LINES = 4
 
 

@@ -158,6 +158,7 @@ def _check_product(kernel: Kernel, tile: list[LinearForm]) -> list[str]:
     """The bit lemma: each column's sum is the product at each position of K, by truth table."""
     everywhere = (1 << kernel.k_step) - 1
     rows = 1 << (kernel.act_bits + kernel.w_bits)
+    # Each column: an atom adds its coefficients to the rows of its truth table.
     for column, form in enumerate(tile):
         if form.const:
             raise Refuted(f"column {column} is off by {form.const} every step")
@@ -173,6 +174,7 @@ def _check_product(kernel: Kernel, tile: list[LinearForm]) -> list[str]:
             for row in _set_bits(table):
                 value[row] += sum(by)
         _check_rows(kernel, column, value)
+    # Padding.
     if kernel.row_terms[0] or kernel.column_terms[0]:
         raise Refuted("zero padding would count: the corrections of code 0 are not 0")
     return [

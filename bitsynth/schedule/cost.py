@@ -16,7 +16,7 @@ from bitsynth.kernel.program import Kernel, Pass, row_free
 AMORTISED_K = 576
 """K over which flushes are spread where none is given: 3 x 3 x 64, layer C2 of ResNet-18."""
 SUSTAINED = 0.85
-"""Of the peak rate of loads, what loops of bitsynth's kind reach on Zen 5."""
+"""The share of the peak rate of loads that loops of bitsynth's kind reach on Zen 5."""
 
 
 class KernelCost(msgspec.Struct, frozen=True):
@@ -56,6 +56,7 @@ def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str
     steps = -(-depth // kernel.k_step)
     for loop, carried in ((p, k > 0) for chain in kernel.chains for k, p in enumerate(chain)):
         runs = steps
+        # Loops over K, innermost first, and accumulators set to zero.
         for nested in loop.loops:
             entered = -(-runs // nested.trip_count)
             again = runs - entered if nested.first else runs
@@ -66,6 +67,7 @@ def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str
             if not nested.first and not (carried and nested is loop.loops[-1]):
                 total[isa.gate.name] += len(nested.accs) * entered
             runs = entered
+        # Flushes, the tile, register copies.
         for step in loop.flush_steps:
             total[step.op] += runs
         if kernel.has_row_terms and not loop.carries:
@@ -146,14 +148,17 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED
     tile = kernel.tile_registers(isa.table.vector_bits) * kernel.rows
     for loop in kernel.passes:
         inputs = len(loop.columns) * kernel.column_registers(isa.table.vector_bits) + len(loop.rows) * kernel.rows
+        # Steps load inputs.
         runs = steps
         total += runs * beyond(len(row_program(loop)) * kernel.rows, inputs, 0)
+        # Outer loops load and store spilled accumulators.
         for inner, outer in pairwise(loop.loops):
             runs = -(-runs // inner.trip_count)
             wanted = len(outer.accs) * kernel.rows
             free = isa.table.registers - len(inner.accs) * kernel.rows - len(held_for_rows(loop)) - 2
             spilled = min(wanted, max(0, wanted - free))
             total += runs * spilled * (1 / load + 1 / store) / 2
+        # Flushes load and store the tile.
         if not loop.carries:
             total += -(-runs // loop.loops[-1].trip_count) * beyond(len(loop.flush) * kernel.rows, tile, tile)
     return round(total / (units(kernel, depth) * kernel.rows), 6)

@@ -102,6 +102,7 @@ def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, 
     best: tuple[tuple[float, ...], TileShape, Kernel] | None = None
     bound = float("inf")
     found = terms.find(isa, method)
+    # Every tile shape that may still be the cheapest, with every number of rows that fits.
     for least, shape in sorted(_shapes(isa, spec, found, model), key=lambda x: x[0]):
         if best is not None and least > best[0][0]:
             break
@@ -117,6 +118,7 @@ def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, 
                     best = key, shape, tiled
     if best is None:
         raise NoKernel(f"{isa.name}: no tile of the {method} method for {spec.act} x {spec.wgt} fits")
+    # The claims, and for lookups the program that makes tables.
     shape, kernel = best[1:]
     claims = [f"{method}: no tile of {', '.join(map(str, found))} is cheaper"]
     if method == "lookup":
@@ -310,6 +312,7 @@ def _step(isa: Isa, shape: TileShape, parts: Sequence[Unpack], constants: Consta
         trace.steps.append(Step(trace.fresh(), op, args))
         return trace.steps[-1].dst
 
+    # Terms, one after the other over all registers of columns.
     for n in range(shape.terms):
         u, number = divmod(n, shape.per_byte)
         for g in range(shape.registers):

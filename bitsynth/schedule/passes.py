@@ -74,16 +74,19 @@ class PassBuilder:
         current = {name: name for names in accs.values() for name in names}
         values: dict[tuple[int, int, int], str] = {}
         blank = Register(self.isa.word, (0,) * self.isa.word.lanes)
+        # Bind inputs and accumulators.
         for g in range(self.plan.given.groups):
             for b, names in enumerate(leaves):
                 for n, name in enumerate(names):
                     values[b, g, n] = step.bind(name.format(g=g), blank)
         for name in current:
             step.bind(name, Register(self.plan.acc_type, (0,) * self.plan.acc_type.lanes))
+        # The step: counts of every term are added up.
         for term in wanted:
             for r, name in enumerate(accs[term.coef]):
                 total = self._tree(step, values, term, len(self.plan.pre), r)
                 current[name] = step.apply(self.plan.accumulate, [current[name], total])
+        # The flush.
         kind = str(self.plan.acc_type)
         flush, tile = reduction.flush_program(self.isa, self.plan, accs, self.constants, metric)
         made = tuple(Acc(name, kind, current[name]) for names in accs.values() for name in names)

@@ -99,6 +99,7 @@ def _of_length(
     sketch = _Sketch(length, len(names), menu)
     while True:
         system = list(sketch.wellformed)
+        # A program that is right on all examples.
         for k, example in enumerate(examples):
             values = [z3.BitVecVal(v, names[0].size()) for v in example]
             system += sketch.runs(k, values, z3.simplify(goal(values)))
@@ -106,6 +107,7 @@ def _of_length(
         if model is None:
             return None
         program = sketch.decode(model)
+        # An input on which it is wrong becomes an example.
         wrong = budget.check(f"{what}, check", [run(program, menu, names) != goal(names)])
         if wrong is None:
             return program

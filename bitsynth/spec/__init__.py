@@ -1,1 +1,1 @@
-"""What is wanted of a kernel: widths, encodings, method, sketch and cost model."""
+"""The kernel that is wanted: widths, encodings, method, sketch and cost model."""

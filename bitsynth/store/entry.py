@@ -138,7 +138,7 @@ class ProvedEntry:
         return self if kernel == self.proved.kernel else _form(self, kernel)
 
     def __reduce__(self) -> tuple[Callable[..., ProvedEntry], tuple[Any, ...]]:
-        """As text, which is checked again where it is read."""
+        """Pickle the text, which is checked again by whoever unpickles it."""
         if self.base is not None:
             return _form_of_text, (self.base, msgspec.json.encode(self.proved.kernel))
         from bitsynth.store.accept import accept_text
@@ -156,7 +156,7 @@ def _form_of_text(base: ProvedEntry, text: bytes) -> ProvedEntry:
 
 
 def require_proved(found: object) -> ProvedEntry:
-    """What was `found`, if it is a proved entry; SpecError otherwise."""
+    """The entry `found`, if it is a proved one; SpecError otherwise."""
     if not isinstance(found, ProvedEntry):
         raise SpecError(f"a kernel is made of what is proved, as `get_kernel` gives, not of {type(found).__name__}")
     return found

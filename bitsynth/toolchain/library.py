@@ -34,7 +34,7 @@ _PARTS = f"{'[0-9a-f]' * _KEY_DIGITS}.part-*"
 """Folders of compilations that have not ended, each made under the lock of its key."""
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fdiagnostics-color=never")
 SUPPORT = Path(__file__).parent / "support"
-"""What freestanding code is linked with, and what drives it under qemu."""
+"""C that freestanding code is linked with, and that drives it under qemu."""
 
 
 def compile_for(

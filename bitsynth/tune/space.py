@@ -46,7 +46,7 @@ class Space:
     blocks: tuple[int, ...]
     bands: tuple[int, ...]
     priors: tuple[LayerSchedule, ...]
-    """What to try first: the default, then what was tuned before or elsewhere, then the cost model's best plans."""
+    """Tried first: the default, then what was tuned before or elsewhere, then the cost model's best plans."""
     seal: str
     """The kernels' digests and the default: times of others are not comparable."""
 

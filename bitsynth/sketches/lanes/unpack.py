@@ -19,7 +19,7 @@ from bitsynth.isa.trace import Register, Trace
 
 @dataclass(frozen=True)
 class Unpack:
-    """How one code of each byte is brought out: `shift` by `by` bits, `keep` its `bits` lowest; "" for neither."""
+    """The extraction of one code of each byte: `shift` by `by` bits, `keep` its `bits` lowest; "" for neither."""
 
     bits: int
     shift: str

@@ -93,6 +93,7 @@ def solve_block(ops: Sequence[GateOp], act_bits: int, wgt_bits: int, budget: Bud
     corrected = min(act_bits, wgt_bits) == 1
     too_few: dict[int, bool] = {}
     claims: list[str] = []
+    # By cost, then by numbers of popcounts and gates: the first form found is the cheapest.
     for cost in range(COUNT_COST + 1, act_bits * wgt_bits * (COUNT_COST + 1) + 1):
         for counts in range(cost // (COUNT_COST + 1), 0, -1):
             room = cost - COUNT_COST * counts

@@ -65,7 +65,7 @@ def _identity(
 
 @dataclass(frozen=True)
 class Query:
-    """Is there a form with exactly `gates` gates of cost <= `room` and <= `counts` popcounts?"""
+    """The question for a form with exactly `gates` gates of cost <= `room` and <= `counts` popcounts."""
 
     ops: Sequence[GateOp]
     act_bits: int

@@ -23,7 +23,7 @@ from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 
 ILLEGAL = (Inexact, SpecError)
-"""What running a move may raise where it does not apply."""
+"""Errors of running a move that does not apply."""
 
 Signature = tuple[tuple[str, tuple[tuple[int, int] | None, ...]], ...]
 

@@ -246,14 +246,17 @@ def cheapest_flush(
         cost, _, levels, trace, names = heapq.heappop(queue)
         if cost >= ceiling:
             return goal
+        # States with the same content are visited once, the cheapest first.
         sig = signature(trace, names)
         if sig in seen:
             continue
         seen.add(sig)
+        # End here by a write-back,
         found = cheapest_write_back(trace, names, coef, metric, target)
         if found and (goal is None or cost + found[0] < goal[0]):
             goal = (cost + found[0], levels, found[2], found[1])
             ceiling = min(ceiling, goal[0])
+        # or apply one more level.
         if len(levels) < POST:
             for move in all_moves(isa):
                 grown = cost + sum(metric(isa[op]) for op in move.ops(len(names)))
