@@ -20,7 +20,7 @@ from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.wellformed import MAX_UNROLL
 from bitsynth.schedule.cost import KernelCost
-from bitsynth.schedule.flush import flushed
+from bitsynth.schedule.flush import with_flush_period
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, plain_array
 from bitsynth.spec.options import KernelOptions
 from bitsynth.store import kernels
@@ -66,7 +66,7 @@ class MatmulKernel:
         """The kernel whose sums go to memory after every `steps` steps of K, or before that if its proof wants it."""
         if type(steps) is not int or steps < 1:
             raise SpecError(f"steps between flushes must be a whole number of at least 1, not {steps!r}")
-        passes = tuple(flushed(loop, steps) for loop in self.entry.kernel.passes)
+        passes = tuple(with_flush_period(loop, steps) for loop in self.entry.kernel.passes)
         return self._form(msgspec.structs.replace(self.entry.kernel, passes=passes))
 
     def with_unroll(self, times: int) -> MatmulKernel:

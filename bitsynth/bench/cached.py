@@ -21,7 +21,7 @@ class CachedKernels:
     problems: tuple[BitsynthError, ...]
 
 
-def find(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = ()) -> CachedKernels:
+def kernels(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = ()) -> CachedKernels:
     """Every cached kernel of `isa`, or if widths are given only those of these.
 
     Each certificate is checked again. SpecError if there is not one file.
@@ -31,7 +31,7 @@ def find(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = ())
     if not files:
         widths = f" A{_either(act_bits)}W{_either(w_bits)}" if act_bits or w_bits else ""
         raise SpecError(f"no cached kernel{widths} for {isa}; `bitsynth synth --isa {isa}` makes one")
-    kernels: list[MatmulKernel] = []
+    found: list[MatmulKernel] = []
     variants: list[list[str]] = []
     problems: list[BitsynthError] = []
     for path in files:
@@ -41,13 +41,13 @@ def find(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = ())
             problems.append(why)
             continue
         variant = [] if path.parent.name == isa else [path.parent.name]
-        same = next((k for k, have in enumerate(kernels) if have.entry.kernel == kernel.entry.kernel), None)
+        same = next((k for k, have in enumerate(found) if have.entry.kernel == kernel.entry.kernel), None)
         if same is None:
-            kernels.append(kernel)
+            found.append(kernel)
             variants.append(variant)
         else:
             variants[same] += variant
-    return CachedKernels(isa, tuple(zip(kernels, map(", ".join, variants), strict=True)), tuple(problems))
+    return CachedKernels(isa, tuple(zip(found, map(", ".join, variants), strict=True)), tuple(problems))
 
 
 def _wanted(path: Path, act_bits: Collection[int], w_bits: Collection[int]) -> bool:

@@ -70,10 +70,10 @@ def kernels(
     sets = _sets(isa)
     widths = [bits(name, text) if text else [] for name, text in (("--act-bits", act_bits), ("--w-bits", w_bits))]
     figures.require(json_file, plot=plot, packages=["scipy"])
-    from bitsynth.bench import cached as cached_kernels
+    from bitsynth.bench import cached
     from bitsynth.bench.kernels import measure
 
-    chosen = [cached_kernels.find(name, *widths) for name in sets]
+    chosen = [cached.kernels(name, *widths) for name in sets]
     basis, reports = bench_report.basis(chosen), []
     for some in chosen:
         with output.progress(f"bench {some.isa}", bar=True) as say:

@@ -190,8 +190,8 @@ def _parent(path: Path, raw: Mapping[str, Any]) -> Isa | None:
         raise SpecError(f"{path}: extends {name!r}, which is no other instruction set")
     if "cpu" in own:
         raise SpecError(f"{path}: its cpus are those of {name}; `cpus` names the ones it keeps")
-    theirs = _toml(home / name / "isa.toml").get("isa")
-    if isinstance(theirs, dict) and theirs.get("extends"):
+    parent = _toml(home / name / "isa.toml").get("isa")
+    if isinstance(parent, dict) and parent.get("extends"):
         raise SpecError(f"{path}: extends {name}, which itself extends another")
     return load_folder(home / name)
 

@@ -63,7 +63,7 @@ class LoopSummary:
         return LoopSummary({key: ranged(form, ranges) for key, form in lanes.items()}, ranges)
 
 
-def anything(key: Hashable, kind: VecType) -> LinearForm:
+def any_value(key: Hashable, kind: VecType) -> LinearForm:
     """A lane of which nothing is known: any value of its width."""
     return variable(key, 0, (1 << kind.bits) - 1)
 
@@ -169,7 +169,7 @@ def _increments(trace: Trace, loop: Loop, domain: LinearDomain, *, carried: bool
     """
     keys = {key: VecType.parse(acc.type) for acc in loop.accs for key in _keys(acc, VecType.parse(acc.type))}
     try:
-        return _run_once(trace, loop, domain, {key: anything(key, kind) for key, kind in keys.items()})
+        return _run_once(trace, loop, domain, {key: any_value(key, kind) for key, kind in keys.items()})
     except Inexact:
         if carried:
             raise
@@ -208,7 +208,7 @@ def _increments_of_acc(
 
 def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> LoopSummary:
     """The lanes that the next pass starts from, over innermost lanes: accumulators are as full as they may be."""
-    trace = _ended(isa, kernel, loop, held, new_trace)
+    trace = _at_flush(isa, kernel, loop, held, new_trace)
     lanes: dict[Hashable, LinearForm] = {}
     try:
         for step in loop.flush_steps:
@@ -224,7 +224,7 @@ def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace:
     return LoopSummary({key: ranged(form, held.ranges) for key, form in lanes.items()}, held.ranges)
 
 
-def _ended(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> Trace:
+def _at_flush(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> Trace:
     """A trace at the start of a flush: the outermost accumulators hold all sums."""
     trace = new_trace(isa, LinearDomain(1, held.ranges))
     trace.bind_constants(kernel.constants)
@@ -236,11 +236,11 @@ def _flushed(
     isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory
 ) -> tuple[LinearForm, ...]:
     """The forms that a flush adds to each tile column, over innermost lanes of accumulators as full as they may be."""
-    trace = _ended(isa, kernel, loop, held, new_trace)
+    trace = _at_flush(isa, kernel, loop, held, new_trace)
     tile = isa.tile
     count = kernel.tile_registers(isa.table.vector_bits)
     for r in range(count):
-        trace.bind(f"c{r}", Register(tile, tuple(anything(("c", r, i), tile) for i in range(tile.lanes))))
+        trace.bind(f"c{r}", Register(tile, tuple(any_value(("c", r, i), tile) for i in range(tile.lanes))))
     if len(loop.tile) != count:
         raise SpecError(f"a flush must give {count} tile registers, not {len(loop.tile)}")
     try:

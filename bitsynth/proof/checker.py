@@ -24,7 +24,7 @@ from bitsynth.proof.accumulation import (
     LaneForms,
     LoopSummary,
     TraceFactory,
-    anything,
+    any_value,
     compose,
     pass_summary,
     step_summary,
@@ -79,7 +79,7 @@ def _check_memory(isa: Isa, kernel: Kernel, new_trace: TraceFactory) -> str:
     moves.check_load(m.load_tile, tile, list(range(tile.lanes)))
     moves.check_load(m.broadcast_tile, tile, [0] * tile.lanes)
     moves.check_store(m.store_tile, tile)
-    x, y = (Register(tile, tuple(anything((side, k), tile) for k in range(tile.lanes))) for side in "xy")
+    x, y = (Register(tile, tuple(any_value((side, k), tile) for k in range(tile.lanes))) for side in "xy")
     added = [add_forms(a, b) for a, b in zip(x.lanes, y.lanes, strict=True)]
     if isa[m.add_tile].store or moves.result(m.add_tile, tile, x, y) != added:
         raise Refuted(f"{m.add_tile} does not add int32 lanes")
@@ -108,7 +108,7 @@ class _Moves:
     def check_load(self, op: str, kind: VecType, source: list[int]) -> None:
         """Refuted unless it reads as many bytes as the layout has there, and puts them where `source` says."""
         cells = max(source) + 1
-        memory = Register(VecType(kind.sign, kind.bits, cells), tuple(anything(k, kind) for k in range(cells)))
+        memory = Register(VecType(kind.sign, kind.bits, cells), tuple(any_value(k, kind) for k in range(cells)))
         if not self.isa[op].is_load:
             raise Refuted(f"{op} is not a plain load")
         if self.result(op, kind, memory) != [memory.lanes[k] for k in source]:
@@ -116,7 +116,7 @@ class _Moves:
 
     def check_store(self, op: str, kind: VecType) -> None:
         """Refuted unless it stores the lanes of its operand in order."""
-        x = Register(kind, tuple(anything(("x", k), kind) for k in range(kind.lanes)))
+        x = Register(kind, tuple(any_value(("x", k), kind) for k in range(kind.lanes)))
         if not self.isa[op].store or self.result(op, kind, x) != list(x.lanes):
             raise Refuted(f"{op} does not store {kind} lanes in order")
 

@@ -149,7 +149,7 @@ def implies(isa: Isa, wider: Obligation, obligation: Obligation) -> bool:
         return False
     width = isa[obligation.op].out.bits
     pairs = zip(obligation.operands, wider.operands, strict=True)
-    if not all(_within(x, y, width) for ours, theirs in pairs for x, y in zip(ours, theirs, strict=True)):
+    if not all(_within(x, y, width) for narrow, wide in pairs for x, y in zip(narrow, wide, strict=True)):
         return False
     try:
         return _terms(isa, obligation) == _terms(isa, wider)
@@ -169,8 +169,8 @@ def _within(lane: Lane, other: Lane, width: int) -> bool:
     if lane.kind != "sum":
         return False
     extended_alike = width <= lane.bits or (lane.low < 0) == (other.low < 0)
-    anything = other.high - other.low >= (1 << lane.bits) - 1
-    return extended_alike and (anything or other.low <= lane.low <= lane.high <= other.high)
+    unbounded = other.high - other.low >= (1 << lane.bits) - 1
+    return extended_alike and (unbounded or other.low <= lane.low <= lane.high <= other.high)
 
 
 @lru_cache(maxsize=4096)

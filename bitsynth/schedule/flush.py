@@ -67,7 +67,7 @@ def with_trip_count(loop: Pass, level: int, trip_count: int) -> Pass:
     return msgspec.structs.replace(loop, loops=(*loop.loops[:level], changed, *loop.loops[level + 1 :]))
 
 
-def flushed(loop: Pass, steps: int) -> Pass:
+def with_flush_period(loop: Pass, steps: int) -> Pass:
     """The pass flushed after at most `steps` steps, or after fewer if it already is."""
     for level, nested in enumerate(loop.loops):
         trip_count = min(nested.trip_count, steps)

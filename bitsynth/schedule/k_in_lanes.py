@@ -21,8 +21,8 @@ from bitsynth.schedule import cost
 from bitsynth.schedule.flush import max_trip_counts, with_trip_count
 from bitsynth.schedule.memory import memory
 from bitsynth.schedule.passes import PassBuilder, max_increment
-from bitsynth.schedule.peel import peeled
-from bitsynth.schedule.registers import fits
+from bitsynth.schedule.peel import peel_first_run
+from bitsynth.schedule.registers import fits_registers
 from bitsynth.sketches.popcount import counts
 from bitsynth.sketches.popcount.cover import PlacedBlock
 from bitsynth.sketches.reduction import plan as reduction
@@ -47,7 +47,7 @@ class PassLayout:
     weighted: bool
 
 
-def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str, channels: int = 0) -> Kernel:
+def cheapest_kernel(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str, channels: int = 0) -> Kernel:
     """The cheapest kernel for `cover` under cost model `model`; NoKernel if none fits.
 
     With `channels` a tile has at most so many columns.
@@ -68,7 +68,7 @@ def choose(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str,
 
 def maximize_flush_period(isa: Isa, kernel: Kernel) -> Kernel:
     """The same kernel with loops as long as the proof allows, and first runs of their own."""
-    passes = (peeled(isa, p, kernel.rows) for c in kernel.chains for p in max_trip_counts(isa, kernel, c))
+    passes = (peel_first_run(isa, p, kernel.rows) for c in kernel.chains for p in max_trip_counts(isa, kernel, c))
     return msgspec.structs.replace(kernel, passes=tuple(passes))
 
 
@@ -167,7 +167,7 @@ class _Builder:
         if alone is None:
             return None
         kernel = msgspec.structs.replace(alone, rows=rows)
-        if not fits(self.isa, kernel, kernel.passes[0]):
+        if not fits_registers(self.isa, kernel, kernel.passes[0]):
             return None
         return cost.figure(self.isa, kernel, self.model), cost.loads_per_128_mac(self.isa, kernel)
 

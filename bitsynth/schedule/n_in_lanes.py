@@ -29,7 +29,7 @@ from bitsynth.schedule import cost
 from bitsynth.schedule.k_in_lanes import ROWS as FEW_ROWS
 from bitsynth.schedule.k_in_lanes import maximize_flush_period
 from bitsynth.schedule.memory import memory, repeats, stores
-from bitsynth.schedule.registers import fits
+from bitsynth.schedule.registers import fits_registers
 from bitsynth.sketches.lanes import tables, terms, unpack
 from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.sketches.lanes.unpack import Unpack
@@ -94,7 +94,9 @@ class ScheduledKernel:
     bound: float
 
 
-def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, channels: int = 0) -> ScheduledKernel:
+def cheapest_kernel(
+    isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, channels: int = 0
+) -> ScheduledKernel:
     """The cheapest kernel of `method` under cost model `model`; NoKernel if none fits.
 
     With `channels` rows are activations, and a tile has at most so many columns.
@@ -111,7 +113,7 @@ def choose(isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, 
             continue
         for rows in ROWS:
             tiled = msgspec.structs.replace(kernel, rows=rows)
-            if all(fits(isa, tiled, p) for p in tiled.passes):
+            if all(fits_registers(isa, tiled, p) for p in tiled.passes):
                 bound = min(bound, cost.loop_ops_per_128_mac(isa, tiled))
                 key = cost.price(isa, tiled, model, in_layer=channels > 0)
                 if best is None or key < best[0]:

@@ -19,14 +19,14 @@ MOST_STEPS = 256
 """A longer step, all rows counted, is not written twice: it would crowd the instruction cache."""
 
 
-def peeled(isa: Isa, loop: Pass, rows: int) -> Pass:
+def peel_first_run(isa: Isa, loop: Pass, rows: int) -> Pass:
     """The pass with a first run of its own, if one is found and short enough."""
-    if len(loop.step.program) * rows > MOST_STEPS or (inner := _first(isa, loop.step)) is None:
+    if len(loop.step.program) * rows > MOST_STEPS or (inner := _derive_first_run(isa, loop.step)) is None:
         return loop
     return msgspec.structs.replace(loop, loops=(inner, *loop.loops[1:]))
 
 
-def _first(isa: Isa, loop: Loop) -> Loop | None:
+def _derive_first_run(isa: Isa, loop: Loop) -> Loop | None:
     value: dict[str, str | None] = {acc.name: None for acc in loop.accs}
     lines: list[Step] = []
     for step in loop.steps:
@@ -36,7 +36,7 @@ def _first(isa: Isa, loop: Loop) -> Loop | None:
             lines.append(Step(f"t{len(lines)}", step.op, tuple(known), step.imm))
             value[step.dst] = lines[-1].dst
             continue
-        found = _without(isa, step.op, step.imm, tuple(a is None for a in args))
+        found = _on_zeros(isa, step.op, step.imm, tuple(a is None for a in args))
         if found is None:
             return None
         if isinstance(found, int):
@@ -52,7 +52,7 @@ def _first(isa: Isa, loop: Loop) -> Loop | None:
 
 
 @lru_cache
-def _without(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | None:
+def _on_zeros(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | None:
     """The result of `op` if some operands are zero: another operand, by number among the rest, or a form of those."""
     instr = isa[op]
     lanes: list[list[Payload]] = [
@@ -60,22 +60,22 @@ def _without(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | N
         for k, (o, z) in enumerate(zip(instr.operands, zero, strict=True))
     ]
     rest = [x for x, z in zip(lanes, zero, strict=True) if not z]
-    want = _made(instr, lanes, imm)
+    want = _evaluate(instr, lanes, imm)
     if want is None:
         return None
     if (same := next((k for k, x in enumerate(rest) if x == want), None)) is not None:
         return same
-    return next((i.name for i in _alike(isa, instr, zero) if _made(i, rest, 0) == want), None)
+    return next((i.name for i in _with_these_types(isa, instr, zero) if _evaluate(i, rest, 0) == want), None)
 
 
-def _made(instr: Instr, lanes: Sequence[Sequence[Payload]], imm: int) -> list[Payload] | None:
+def _evaluate(instr: Instr, lanes: Sequence[Sequence[Payload]], imm: int) -> list[Payload] | None:
     try:
         return instr(LinearDomain(1), lanes, imm)
     except (Inexact, SpecError):
         return None
 
 
-def _alike(isa: Isa, instr: Instr, zero: Sequence[bool]) -> Iterator[Instr]:
+def _with_these_types(isa: Isa, instr: Instr, zero: Sequence[bool]) -> Iterator[Instr]:
     """Forms on the operands that are left, with the same result."""
     types = [o.type for o, z in zip(instr.operands, zero, strict=True) if not z]
     for other in isa.instrs.values():

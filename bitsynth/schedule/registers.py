@@ -11,7 +11,7 @@ from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.schedule import cost
 
 
-def fits(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
+def fits_registers(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
     """Whether one step of all rows lives in registers.
 
     Columns' inputs are loaded at their first use and, if there are more rows than one, held

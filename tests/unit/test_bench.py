@@ -47,17 +47,17 @@ def test_rank_correlation():
 
 @pytest.mark.parametrize("act_bits", quick([1], of=[1, "*"]))
 def test_every_kernel_is_found(act_bits):
-    kernels = cached.find("avx2", () if act_bits == "*" else {act_bits}).kernels
+    kernels = cached.kernels("avx2", () if act_bits == "*" else {act_bits}).kernels
     files = {p.name for p in (paths.shipped_kernels() / "avx2").glob(f"**/bs_mm_a{act_bits}u_*.json")}
     assert {f"{k.name}.json" for k, _ in kernels} == files
     assert len({k.source for k, _ in kernels}) == len(kernels)
-    some = cached.find("avx2", {1, 2}, {3}).kernels
+    some = cached.kernels("avx2", {1, 2}, {3}).kernels
     assert {(k.spec.act.bits, k.spec.wgt.bits) for k, _ in some} == {(1, 3), (2, 3)}
 
 
 def test_no_kernel_is_found():
     with pytest.raises(SpecError, match=r"no cached kernel A7W\* for avx2; `bitsynth synth --isa avx2` makes one"):
-        cached.find("avx2", {7})
+        cached.kernels("avx2", {7})
 
 
 def test_variants_and_broken_files(user):
@@ -65,7 +65,7 @@ def test_variants_and_broken_files(user):
     shipped = next((paths.shipped_kernels() / "avx2").glob("bs_mm_a1u_w1b_*.json"))
     shutil.copy(shipped, user / "avx2" / "bs_mm_a2u_w1b_s32_avx2_9x8x32.json")
     (user / "avx2" / "exact-zen5" / "bs_mm_oddly.json").write_text("{}")
-    answer = cached.find("avx2", {2}, {1})
+    answer = cached.kernels("avx2", {2}, {1})
     assert {k.spec.act.bits for k, _ in answer.kernels} == {2}
     assert len(answer.problems) == 2
     assert all(str(user) in str(p) for p in answer.problems)
@@ -100,7 +100,7 @@ def test_baseline_loop():
 
 @NATIVE
 def test_kernel_loop():
-    kernel, _ = cached.find("avx2", {1}, {1}).kernels[0]
+    kernel, _ = cached.kernels("avx2", {1}, {1}).kernels[0]
     loop = loops.kernel_loop(kernel)
     assert loop.operand_bytes <= int(loops.L1_SHARE * loops.l1_bytes())
     assert loop.k == 576
@@ -129,7 +129,9 @@ def test_rounds_are_interleaved(monkeypatch):
     monkeypatch.setattr(
         loops.TimedLoop, "repeat", lambda self, calls: job(self.name, {"a": 10, "b": 20}[self.name])(calls)
     )
-    samples = timing.interleaved([a, b], job("clock", 16), 3, lambda *done: heard.append(done))
+    samples = timing.interleaved(
+        [a, b], job("clock", 16), 3, lambda message, done=0, total=None: heard.append((done, total))
+    )
     assert order[-18:] == ["clock", "clock", "a", "a", "b", "b"] * 3
     assert heard == [(1, 3), (2, 3), (3, 3)]
     assert samples.nanoseconds.tolist() == [[10] * 3, [20] * 3]

@@ -18,7 +18,7 @@ from bitsynth.proof import discharge, encodings, proved
 from bitsynth.proof.encodings import encoding_lemma
 from bitsynth.proof.obligations import Lane, Obligation, implies
 from bitsynth.proof.proved import Proved, examine, statements
-from bitsynth.schedule.flush import flushed
+from bitsynth.schedule.flush import with_flush_period
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
 from bitsynth.store import kernels as store
@@ -37,7 +37,7 @@ def lookup():
 
 
 def more_flushes(found, steps):
-    passes = tuple(flushed(loop, steps) for loop in found.entry.kernel.passes)
+    passes = tuple(with_flush_period(loop, steps) for loop in found.entry.kernel.passes)
     return change(found.entry.kernel, passes=passes)
 
 

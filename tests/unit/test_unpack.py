@@ -19,7 +19,7 @@ from bitsynth.kernel.interpreter import product, wanted
 from bitsynth.kernel.program import Planes, Table
 from bitsynth.proof import checker, counterexample
 from bitsynth.schedule import cost
-from bitsynth.schedule.registers import fits
+from bitsynth.schedule.registers import fits_registers
 from bitsynth.sketches.lanes import unpack
 
 change = msgspec.structs.replace
@@ -103,10 +103,10 @@ def test_what_is_unpacked_is_held(config):
     found = kernel(*config)
     isa = load.load(found.isa)
     (loop,) = found.passes
-    assert fits(isa, found, loop)
+    assert fits_registers(isa, found, loop)
     held = len(cost.held_for_rows(loop))
     rows = (isa.table.registers - held) // len(loop.step.accs) + 1
-    assert not fits(isa, change(found, rows=rows), loop)
+    assert not fits_registers(isa, change(found, rows=rows), loop)
 
 
 @pytest.mark.parametrize("config", PACKED, ids=str)

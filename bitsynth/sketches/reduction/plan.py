@@ -259,9 +259,9 @@ def cheapest_flush(
         # or apply one more level.
         if len(levels) < POST:
             for move in all_moves(isa):
-                grown = cost + sum(metric(isa[op]) for op in move.ops(len(names)))
-                if grown < ceiling and move.fits(trace, names) and (step := _step(trace, names, move, whole)):
-                    heapq.heappush(queue, (grown, next(ties), (*levels, move), *step))
+                higher = cost + sum(metric(isa[op]) for op in move.ops(len(names)))
+                if higher < ceiling and move.fits(trace, names) and (step := _step(trace, names, move, whole)):
+                    heapq.heappush(queue, (higher, next(ties), (*levels, move), *step))
     return goal
 
 
@@ -298,15 +298,15 @@ def _total(x: LinearForm | int, place: tuple[int, int], period: int) -> LinearFo
 
 
 def _step(trace: Trace, names: Sequence[str], move: AnyMove, whole: int) -> tuple[Trace, list[str]] | None:
-    grown = Trace(trace.isa, trace.domain, dict(trace.registers), list(trace.steps), dict(trace.constants))
+    extended = Trace(trace.isa, trace.domain, dict(trace.registers), list(trace.steps), dict(trace.constants))
     try:
-        after = move.apply(grown, names)
-        sig = signature(grown, after)
+        after = move.apply(extended, names)
+        sig = signature(extended, after)
         if atoms(sig) != whole or not _progress(sig, signature(trace, names)):
             return None
     except ILLEGAL:
         return None
-    return grown, after
+    return extended, after
 
 
 def _progress(after: Signature, before: Signature) -> bool:

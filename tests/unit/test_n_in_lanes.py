@@ -213,10 +213,10 @@ def test_first_runs_are_found_again(config):
     """No shorter than they are, and not where the code of all rows would grow too long."""
     found = kernel(*config)
     for loop in found.passes:
-        again = peel.peeled(load.load(found.isa), without_first(loop), found.rows)
+        again = peel.peel_first_run(load.load(found.isa), without_first(loop), found.rows)
         assert again == loop
         assert len(loop.step.first) <= len(loop.step.program)
-        assert peel.peeled(load.load(found.isa), without_first(loop), 10_000) == without_first(loop)
+        assert peel.peel_first_run(load.load(found.isa), without_first(loop), 10_000) == without_first(loop)
 
 
 def test_a_sum_that_starts_is_no_addition():
