@@ -22,11 +22,17 @@ int main(void)
     struct bs_pool *pool = bs_pool_create(threads);
     int status = 1;
     if (input && output && arena) {
-        for (size_t i = 0; i < codes; ++i) input[i] = (uint8_t)(i % 4); /* a byte a code, channels last */
+        for (size_t i = 0; i < codes; ++i)
+            input[i] = (uint8_t)(i % 4); /* a byte a code, channels last */
         status = conv_run(in, input, output, arena, bytes, pool);
     }
     if (status == BS_OK)
-        printf("%zu x %zu x %d results, the first is %g\n", out.height, out.width, (int)conv_out_channels, (double)output[0]);
+        printf(
+            "%zu x %zu x %d results, the first is %g\n",
+            out.height,
+            out.width,
+            (int)conv_out_channels,
+            (double)output[0]);
     bs_pool_destroy(pool);
     free(arena);
     free(output);

@@ -1,4 +1,4 @@
-"""All C is laid out as .clang-format says: the runtime's, and what is emitted."""
+"""All C is laid out as .clang-format says: the runtime's, the examples', and what is emitted."""
 
 import subprocess
 import sysconfig
@@ -19,6 +19,10 @@ def changes(files):
 
 def test_the_runtime():
     assert changes(sorted(paths.runtime().glob("*.[ch]"))) == ""
+
+
+def test_the_examples():
+    assert changes(sorted((ROOT / "examples").glob("*/*.c"))) == ""
 
 
 def test_a_change_is_seen(tmp_path):
