@@ -76,7 +76,7 @@ class MatmulKernel:
         return self._form(msgspec.structs.replace(self.entry.kernel, unroll=times))
 
     def with_bit_axis(self, position: str) -> MatmulKernel:
-        """The kernel whose planes lie where `position`, one of BIT_AXES, says; SpecError if it has no choice."""
+        """The kernel with its planes at `position`, one of BIT_AXES; SpecError if it has no choice."""
         if position not in self.entry.kernel.bit_axes:
             known = " or ".join(self.entry.kernel.bit_axes)
             raise SpecError(f"the bit axis of {self.name} can be {known}, not {position!r}")

@@ -69,7 +69,7 @@ def _run(argv: Sequence[str] | None) -> int:
         raise passing.error from None
     except usage_error as error:
         raise SpecError(_usage(error)) from None
-    except SystemExit as gone:  # typer and rich end the process themselves where the reader of a help text has gone.
+    except SystemExit as gone:  # typer and rich end the process themselves if the reader of a help text has gone.
         if isinstance(gone.__context__, BrokenPipeError):
             raise gone.__context__ from None
         raise

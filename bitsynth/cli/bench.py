@@ -59,12 +59,12 @@ def kernels(
 ) -> None:
     """Measure every cached kernel beside hand-written fp32 and int8 loops.
 
-    One tile whose operands stay in L1, on one core, packing excluded, K = 576 where it fits. All are measured in
-    turn in one process: medians of CPU time; IQR is the distance of the quartiles. Where this processor cannot run
+    One tile whose operands stay in L1, on one core, packing excluded, K = 576 if it fits. All are measured in
+    turn in one process: medians of CPU time; IQR is the distance of the quartiles. If this processor cannot run
     a set it is emulated and its instructions are counted, which tells no time. Cycles and instructions are per 128
     multiply-accumulates, beside what the cost model says.
 
-    Without --isa all sets are measured that run here. Exit code 2 where a cached file is broken, 4 where a kernel
+    Without --isa all sets are measured that run here. Exit code 2 if a cached file is broken, 4 if a kernel
     cannot be compiled or run; the others are measured.
     """
     sets = _sets(isa)
@@ -113,7 +113,7 @@ def resnet18(
     be.
 
     Without --isa all sets are measured that run here, or a board's first. With --device the layers are compiled here,
-    checked and timed there, beside a float convolution of bitsynth's own and ONNX Runtime where it is installed.
+    checked and timed there, beside a float convolution of bitsynth's own and ONNX Runtime if it is installed.
     """
     from bitsynth.bench.resnet18 import LAYERS, named
 

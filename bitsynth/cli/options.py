@@ -94,7 +94,7 @@ Variants = Annotated[
 All = Annotated[bool, typer.Option("--all", help="Every kernel, a line each, on a terminal too.")]
 
 # The solver.
-Fresh = Annotated[bool, typer.Option("--fresh", help="Solve anew, even where the kernel is cached.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Solve anew, even if the kernel is cached.")]
 Rlimit = Annotated[
     int | None,
     typer.Option("--rlimit", metavar="N", min=1, help="Budget of the solver, in its own units.", show_default=False),

@@ -176,7 +176,7 @@ def _legend(isa: Isa, kernel: Kernel) -> Table:
         known = (instr.cost.get(cpu) for cpu in cpus)
         costs = (f"{1 / c.per_cycle:.3g} ({c.latency:g})" if c else "-" for c in known)
         table.add_row(f"  {name}", str(instr.out), instr.doc, *costs)
-    table.caption = "  cpu columns: cycles of throughput (latency), - where the processor lacks it"
+    table.caption = "  cpu columns: cycles of throughput (latency), - if the processor lacks it"
     table.caption_justify = "left"
     return table
 

@@ -75,9 +75,9 @@ def tune(
     widths, image and threads that is given no schedule.
 
     With --device trials are compiled here, checked and timed on boards of one kind. One that disappears loses its
-    trial and the others go on. Layers take the results where they run on that kind of processor, or not on this one.
+    trial and the others go on. Layers take the results if they run on that kind of processor, or not on this one.
 
-    Exit code 2 for bad input or a study that does not fit, 4 where a file cannot be written or nothing be measured.
+    Exit code 2 for bad input or a study that does not fit, 4 if a file cannot be written or nothing be measured.
     """
     if importlib.util.find_spec("optuna") is None:
         raise ToolError("the package optuna is not installed: pip install 'bitsynth[tune]'")

@@ -30,7 +30,7 @@ FP32 = (
 )
 """Sizes of that convolution (`struct bs_fp32`)."""
 NO_THREADS = 13
-"""The code with which the runner ends where it can have no threads."""
+"""The exit code of the runner if it cannot have threads."""
 _ALIGN = 64
 
 

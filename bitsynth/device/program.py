@@ -17,7 +17,7 @@ from bitsynth.spec.matmul import MatmulSpec
 _FOLDER = Path(__file__).parent / "board"
 _FLAGS = ("-O3", "-static", "-pthread")
 _FLOATS = ("-ffp-contract=fast", "-funsafe-math-optimizations", "-fno-associative-math")
-"""For the float convolution: fused, and on 32-bit Arm in vectors, which are none of IEEE's. Layers are integers."""
+"""Flags of the float convolution: fused, and on 32-bit Arm in vectors, which are not IEEE's. Layers are integers."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 @lru_cache
 def arch() -> str:
-    """The architecture of this process, as `isa.toml` spells it; the system's own word where it is none we know."""
+    """The architecture of this process, as `isa.toml` spells it; the system's own word if it is not one we know."""
     machine, bits = platform.machine().lower(), sys.maxsize.bit_length() + 1
     tables = architecture.known().items()
     return next((name for name, a in tables if machine in a.machines and a.bits == bits), machine)
@@ -87,7 +87,7 @@ def _told(hwcap: Mapping[str, int]) -> frozenset[str]:
 
 def _darwin_features() -> frozenset[str]:
     keys = ["machdep.cpu.features", "machdep.cpu.leaf7_features", "hw.optional"]
-    with Child(["sysctl", *keys]) as child:  # It fails where one is unknown, and says the others.
+    with Child(["sysctl", *keys]) as child:  # It fails if one is unknown, and says the others.
         said = child.output(_SECONDS)[0].decode()
     table = architecture.known().get(arch())
     found = set(table.darwin_features if table else [])

@@ -36,7 +36,7 @@ class Unicorn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `module` has the constants of the architecture. A call passes its first words in the
     registers `arguments` and the others on the stack; the first is also the result.
-    `registers` are set once. `instruction_bytes` is 0 where instructions differ in size.
+    `registers` are set once. `instruction_bytes` is 0 if instructions differ in size.
     """
 
     module: str

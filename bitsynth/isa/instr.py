@@ -94,7 +94,7 @@ class Instr:
 
     @property
     def imms(self) -> range:
-        """Every legal immediate; (0,) alone where the instruction takes none."""
+        """Every legal immediate; (0,) alone if the instruction takes none."""
         return range(self.imm[1], self.imm[2] + 1) if self.imm else range(1)
 
     @property

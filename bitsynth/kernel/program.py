@@ -1,7 +1,7 @@
 """Straight-line programs over instruction forms, and the microkernel made of them.
 
 A microkernel computes one MR x NR tile: rows are activations and columns weights, or the
-other way round where it is `swapped`. A row's input is repeated over a register; a column
+other way round if it is `swapped`. A row's input is repeated over a register; a column
 has its own bytes of one. Each of its passes is a nest of loops over K with its own inputs and
 accumulators, whose sums a flush adds to the int32 tile. Passes run one after the other; those
 of a chain share the outermost accumulators and take turns, block by block of K. A program is
@@ -188,7 +188,7 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     A column has `slot_bytes` bytes of a register; `slots[s]` is the column in slot s. The tile
     starts at row + column, the sums of `row_terms` and `column_terms` over their codes. The
     innermost loop is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis`
-    (one of BIT_AXES) is where planes lie in memory.
+    (one of BIT_AXES) is the place of planes in memory.
     """
 
     isa: str

@@ -13,7 +13,7 @@ from bitsynth.layers.layer import Call
 from bitsynth.spec.matmul import plain_array
 
 TYPICAL_BATCH = 64
-"""Feature vectors a schedule is chosen for where no `image` says how many: pixels of a line."""
+"""Feature vectors a schedule is chosen for if no `image` says how many: pixels of a line."""
 
 
 class Dense(Conv2d):

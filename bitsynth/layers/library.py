@@ -35,7 +35,7 @@ def compiled(kernel: MatmulKernel) -> Path:
 
 
 def files(kernel: MatmulKernel, *, threads: bool) -> dict[str, str]:
-    """The C text of layers around `kernel`, with the pool where there are `threads`."""
+    """The C text of layers around `kernel`, with the pool if there are `threads`."""
     return {
         f"{kernel.name}.h": kernel.header,
         f"{kernel.name}.c": kernel.source,

@@ -15,7 +15,7 @@ from bitsynth.layers.words import packed_words
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 TYPICAL_IMAGE = (28, 28)
-"""Height and width a schedule is chosen for where none are given."""
+"""Height and width a schedule is chosen for if none are given."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from bitsynth.isa.tables import ANY_PORT
 from bitsynth.kernel.program import Kernel, Pass, row_free
 
 AMORTISED_K = 576
-"""K over which flushes are spread where none is given: 3 x 3 x 64, layer C2 of ResNet-18."""
+"""K over which flushes are spread if none is given: 3 x 3 x 64, layer C2 of ResNet-18."""
 SUSTAINED = 0.85
 """The share of the peak rate of loads that loops of bitsynth's kind reach on Zen 5."""
 

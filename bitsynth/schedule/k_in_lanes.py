@@ -157,7 +157,7 @@ class _Builder:
         return with_trip_count(builder.build(self.metric), 0, -(-steps // plan.flushes))
 
     def price_pass(self, blocks: tuple[PlacedBlock, ...], rows: int) -> tuple[float, ...] | None:
-        """(figure, loads) of a pass on its own, None where it does not fit the registers."""
+        """(figure, loads) of a pass on its own, None if it does not fit the registers."""
         if blocks not in self._single:
             try:
                 self._single[blocks] = self.kernel(1, [blocks])

@@ -44,7 +44,7 @@ ROWS = (*FEW_ROWS, 16, 24)
 REGISTERS = (1, 2, 3, 4)
 """Column registers of a tile."""
 UNROLL = (1, 2, 4)
-"""Inputs a step takes for every column, of no more terms than the last but where one input has more."""
+"""Inputs a step takes for every column, of no more terms than the last, unless one input has more."""
 BYTE = 255
 
 

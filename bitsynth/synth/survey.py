@@ -30,7 +30,7 @@ from bitsynth.synth import synthesize
 
 MACS = 128
 LIMIT = 120
-"""Seconds a method may take for one pair of widths, where the system has alarms."""
+"""Seconds a method may take for one pair of widths, if the system has alarms."""
 INT8 = "int8"
 
 

@@ -11,7 +11,7 @@ from bitsynth.bench.plots.panels import COLORS
 from bitsynth.bench.statistics import Summary
 
 _WIDTH = 0.8
-"""Of a group, where the next one is 1 away."""
+"""The width of a group; the next one is 1 away."""
 
 
 def grouped(axes: Any, groups: Sequence[int], heights: Any, n: int, of: int, **more: Any) -> Any:

@@ -28,7 +28,7 @@ class Inexact(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BitField:
-    """Bit n is `tt` at (column, position + n) where `mask` has bit n, else bit n of `ones`.
+    """Bit n is `tt` at (column, position + n) if `mask` has bit n, else bit n of `ones`.
 
     `tt` is a truth table, one bit per row (act code + wgt code << act_bits). `column`
     is None while only activations are involved: they are the same in every column.

@@ -1,7 +1,7 @@
 """Linear meaning: what a lane holds, as an integer combination of one-bit atoms (`forms`).
 
 Addition, subtraction, shifts to the left and truncation are exact modulo 2**w.
-Widening is where range matters: it is refused (`Inexact`) unless the interval shows
+Range matters in widening, which is refused (`Inexact`) unless the interval shows
 that the lane holds the combination itself. So no overflow is ever assumed away.
 No solver is imported here: this is the checker's own arithmetic.
 """

@@ -21,7 +21,7 @@ FORMAT = 2
 
 
 class _Damaged(SpecError):
-    """A file that no version wrote so, or one that is no more."""
+    """A file of a version that is no more, or that no version wrote so."""
 
 
 class _Format(msgspec.Struct, frozen=True):

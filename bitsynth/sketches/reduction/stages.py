@@ -32,7 +32,7 @@ from bitsynth.sketches.reduction.writeback import WriteBack, cheapest_write_back
 
 @dataclass(frozen=True)
 class LaneSums:
-    """What accumulators of type `start` hold: `steps` steps, each of which adds up to `increment` to a lane.
+    """The content of accumulators of type `start`: `steps` steps, each of which adds up to `increment` to a lane.
 
     The tile gets `coef` times that. With `shifts` passes share accumulators, which are shifted left by so many bits
     between one and the next, and the last of them adds to the tile.
