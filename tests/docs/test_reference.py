@@ -169,6 +169,21 @@ def test_every_benchmark():
     assert scripts - {"remeasure.py"} == set(said)
 
 
+def test_every_extra_that_is_named_exists():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    named = {name for found in re.findall(r"(?:bitsynth|'\.)\[([a-z,]+)\]", text) for name in found.split(",")}
+    assert named == set(extras)
+
+
+def test_figures_of_the_picture_are_the_kernels():
+    kernel = bitsynth.get_kernel("avx2", 2, 1)
+    lemmas = len(kernel.certificate.lemmas) + len(kernel.certificate.instructions)
+    text = (DOCS / "line.svg").read_text(encoding="utf-8")
+    assert f">{kernel.cost.ops_per_128_mac:.2f} ops per 128 MAC<" in text
+    assert f">{lemmas} lemmas,<" in text
+
+
 def test_the_readme_is_a_page():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
