@@ -37,7 +37,9 @@ class CEnum:
 
 LAYOUT = CEnum("enum bs_layout", {"NHWC": "BS_NHWC", "NCHW": "BS_NCHW", "packed": "BS_PACKED"})
 """How activations lie in memory: channels last, channels first, or bits of 64 channels a word."""
-CONV_ALGORITHM = CEnum("enum bs_gather", {"direct": "BS_DIRECT", "indirect": "BS_INDIRECT", "im2col": "BS_IM2COL"})
+CONV_ALGORITHM = CEnum(
+    "enum bs_conv_algorithm", {"direct": "BS_DIRECT", "indirect": "BS_INDIRECT", "im2col": "BS_IM2COL"}
+)
 """Where rows of the microkernel are read: the padded image, the image and one pixel of padding, or copied patches."""
 EPILOGUE = CEnum(
     "enum bs_epilogue",
@@ -47,13 +49,13 @@ EPILOGUE = CEnum(
 OUTPUT_CTYPES = {"int32": "int32_t", "scale": "float", "requantize": "uint8_t", "thresholds": "uint8_t"}
 """The C type of an epilogue's results, unless they are packed."""
 
-ENUMS = {"in_layout": LAYOUT, "out_layout": LAYOUT, "epilogue": EPILOGUE, "gather": CONV_ALGORITHM}
+ENUMS = {"in_layout": LAYOUT, "out_layout": LAYOUT, "epilogue": EPILOGUE, "conv_algorithm": CONV_ALGORITHM}
 """The fields of `struct bs_layer` that are enums."""
 _FIELDS = (
     *("groups", "in_channels", "out_channels", "kernel_h", "kernel_w", "stride_h", "stride_w"),
     *("dilation_h", "dilation_w", "pad_top", "pad_left", "pad_bottom", "pad_right", "act_bits", "pad_code"),
     *("factor", "shift", "multiplier_shift", "out_bits", "threshold_count"),
-    *("in_layout", "out_layout", "epilogue", "gather", "columns_first", "block_rows", "band_rows"),
+    *("in_layout", "out_layout", "epilogue", "conv_algorithm", "columns_first", "block_rows", "band_rows"),
 )
 NUMBERS = tuple((name, ENUMS[name].ctype if name in ENUMS else "size_t") for name in _FIELDS)
 """The numbers of `struct bs_layer` and their C types."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,8 @@ class PackedLayer:
         numbers, arrays = self.epilogue.constants(spec.geometry.out_channels) if self.epilogue else ({}, {})
         layouts = {"in_layout": spec.layout, "out_layout": spec.out_layout}
         chosen = self.plan.schedule.numbers()
-        whole = Constants({**made.numbers, **chosen, **layouts, **numbers}, {**made.arrays, **arrays})
+        every = {**made.numbers, **chosen, **layouts, **numbers}
+        whole = Constants(MappingProxyType(every), MappingProxyType({**made.arrays, **arrays}))
         object.__setattr__(self, "constants", whole)
         object.__setattr__(self, "_description", whole.blob())
         kept: tuple[NDArray[Any], ...] = (self.codes, *self._description, *whole.arrays.values())

@@ -77,7 +77,7 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def numbers(self) -> dict[str, Number]:
         """The numbers of the C runtime."""
         return {
-            "gather": self.gather,
+            "conv_algorithm": self.gather,
             "columns_first": int(self.columns_first),
             "block_rows": self.block_rows,
             "band_rows": self.band_rows,

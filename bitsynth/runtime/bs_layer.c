@@ -26,7 +26,7 @@ static void plan_grid(struct call *c)
     const struct bs_layer *l = c->layer;
     const size_t taps = times(l->kernel_h, l->kernel_w),
                  pixel_steps = ceiling(l->in_channels, l->kernel->k_step);
-    if (l->gather == BS_IM2COL) {
+    if (l->conv_algorithm == BS_IM2COL) {
         c->grid_h = c->out.height;
         c->grid_w = c->out.width;
         c->pixel_codes = times(taps, l->in_channels);
@@ -35,7 +35,7 @@ static void plan_grid(struct call *c)
         c->pixel_bytes = times(c->segment_steps, l->kernel->row_bytes);
         return;
     }
-    const int padded = l->gather == BS_DIRECT,
+    const int padded = l->conv_algorithm == BS_DIRECT,
               joined = padded && l->dilation_w == 1 && !l->kernel->planes_apart;
     c->grid_h = plus(c->in.height, padded ? plus(l->pad_top, l->pad_bottom) : 0);
     c->grid_w = plus(c->in.width, padded ? plus(l->pad_left, l->pad_right) : 0);
@@ -49,9 +49,9 @@ static void plan_grid(struct call *c)
 static size_t grid_lines(const struct call *c, size_t rows)
 {
     const struct bs_layer *l = c->layer;
-    if (l->gather == BS_IM2COL)
+    if (l->conv_algorithm == BS_IM2COL)
         return rows;
-    if (l->gather == BS_INDIRECT)
+    if (l->conv_algorithm == BS_INDIRECT)
         return c->grid_h;
     return plus(plus(times(rows - 1, l->stride_h), times(l->kernel_h - 1, l->dilation_h)), 1);
 }
@@ -62,7 +62,7 @@ static void plan_staging(struct call *c)
     const struct bs_layer *l = c->layer;
     const size_t reach = plus(times(l->kernel_h - 1, l->dilation_h), 1);
     if (l->in_layout != BS_NHWC) {
-        c->staged_lines = l->gather == BS_IM2COL ? least(reach, c->in.height) : 1;
+        c->staged_lines = l->conv_algorithm == BS_IM2COL ? least(reach, c->in.height) : 1;
         /* Groups start anywhere in an eight. */
         const size_t codes = times(ceiling(plus(l->in_channels, 7), 8), 8);
         c->staged_bytes = aligned(plus(times(c->in.width, codes), 64));
@@ -91,10 +91,11 @@ static void plan_arena(struct call *c, size_t threads)
     const size_t block = l->block_rows ? times(ceiling(l->block_rows, k->rows), k->rows) : pixels;
     c->tiles = ceiling(l->out_channels, k->columns);
     c->slots = threads ? threads : 1;
-    c->band_rows = l->band_rows && l->gather != BS_INDIRECT ? least(l->band_rows, c->out.height)
-                                                            : c->out.height;
+    c->band_rows = l->band_rows && l->conv_algorithm != BS_INDIRECT
+        ? least(l->band_rows, c->out.height)
+        : c->out.height;
     c->bands = ceiling(c->out.height, c->band_rows);
-    if (l->gather == BS_DIRECT)
+    if (l->conv_algorithm == BS_DIRECT)
         c->grid_h = grid_lines(c, c->out.height);
     c->band_grid_rows = grid_lines(c, c->band_rows);
     c->views = c->bands > 1 ? c->slots : 1;
@@ -266,7 +267,7 @@ static void band_task(void *argument, size_t slot)
 {
     const struct call *c = argument;
     const struct scratch s = scratch_of(c, slot);
-    const size_t stride = c->layer->gather == BS_IM2COL ? 1 : c->layer->stride_h;
+    const size_t stride = c->layer->conv_algorithm == BS_IM2COL ? 1 : c->layer->stride_h;
     for (size_t band = part(c->bands, 1, slot, c->slots);
          band < part(c->bands, 1, slot + 1, c->slots);
          ++band) {

@@ -39,7 +39,7 @@ enum bs_layout { BS_NHWC, BS_NCHW, BS_PACKED };
 
 /* Where a row of the microkernel comes from: the padded image, the image and one pixel of padding,
  * or copied patches. */
-enum bs_gather { BS_DIRECT, BS_INDIRECT, BS_IM2COL };
+enum bs_conv_algorithm { BS_DIRECT, BS_INDIRECT, BS_IM2COL };
 
 /* What becomes of a sum: int32; scale * sum + bias as float; (sum * multiplier + half) >> shift,
  * clamped to a code; the number of thresholds below it, as a code. */
@@ -67,7 +67,7 @@ struct bs_layer {
     const int32_t *thresholds; /* [threshold_count][channels] */
     size_t threshold_count;
     /* Schedule: none of it changes a result. */
-    enum bs_gather gather;
+    enum bs_conv_algorithm conv_algorithm;
     size_t columns_first; /* 1: all rows of a block for one tile of columns, then the next */
     size_t block_rows;    /* pixels in a block, 0 for all */
     size_t band_rows;     /* output rows packed and computed at a time, 0 for all */

@@ -136,8 +136,8 @@ static void pack_image(
     const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s)
 {
     const struct bs_layer *l = c->layer;
-    const size_t top = l->gather == BS_DIRECT ? l->pad_top : 0,
-                 left = l->gather == BS_DIRECT ? l->pad_left : 0;
+    const size_t top = l->conv_algorithm == BS_DIRECT ? l->pad_top : 0,
+                 left = l->conv_algorithm == BS_DIRECT ? l->pad_left : 0;
     int32_t sums[2] = {0, 0};
     const struct view pad = {NULL, &sums[0], &sums[1], 0};
     bs_pack_padding(c, pad, s);
@@ -220,7 +220,7 @@ void bs_pack_lines(
 {
     for (size_t i = 0; i < c->staged_lines; ++i)
         s->held[i].number = 0;
-    if (c->layer->gather != BS_IM2COL) {
+    if (c->layer->conv_algorithm != BS_IM2COL) {
         pack_image(c, view, from, to, s);
         return;
     }

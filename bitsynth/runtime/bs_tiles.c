@@ -17,7 +17,7 @@ static void add_tap(
     int32_t *to)
 {
     const struct bs_layer *l = c->layer;
-    if (l->gather == BS_DIRECT) {
+    if (l->conv_algorithm == BS_DIRECT) {
         const size_t line = oy * l->stride_h + ky * l->dilation_h - first;
         const int32_t *from = sums + line * c->grid_w + ox * l->stride_w + kx * l->dilation_w;
         if (l->stride_w == 1)
@@ -46,7 +46,7 @@ static void sum_line(
     int32_t *to)
 {
     const struct bs_layer *l = c->layer;
-    if (l->gather == BS_IM2COL) {
+    if (l->conv_algorithm == BS_IM2COL) {
         memcpy(to, sums + (oy - first) * c->grid_w + ox, count * sizeof *to);
         return;
     }
@@ -106,14 +106,14 @@ static void point_rows(
     const struct call *c, struct view view, size_t p, size_t rows, const struct scratch *s)
 {
     const struct bs_layer *l = c->layer;
-    const int plain = l->gather == BS_IM2COL;
+    const int plain = l->conv_algorithm == BS_IM2COL;
     const size_t down = (plain ? 1 : l->stride_h) * c->line_bytes,
                  right = (plain ? 1 : l->stride_w) * c->pixel_bytes;
     size_t oy = p / c->out.width, ox = p % c->out.width;
     const uint8_t *line = view.rows + oy * down - view.first * c->line_bytes,
                   *at = line + ox * right;
     for (size_t row = 0; row < l->kernel->rows; ++row) {
-        if (l->gather == BS_INDIRECT)
+        if (l->conv_algorithm == BS_INDIRECT)
             point_inside(c, view, oy, ox, s->pointers + row, s);
         else
             point_taps(c, at, s->pointers + row);
@@ -208,7 +208,7 @@ void bs_compute(
         c->layer->block_rows ? ceiling(c->layer->block_rows, rows) * rows : to - from;
     int32_t sums[2] = {0, 0};
     const struct view pad = {NULL, &sums[0], &sums[1], 0};
-    if (c->layer->gather == BS_INDIRECT)
+    if (c->layer->conv_algorithm == BS_INDIRECT)
         bs_pack_padding(c, pad, s);
     for (size_t p = from; p < to; p += block) {
         sum_block(c, view, p, least(p + block, to), s, sums);

@@ -119,7 +119,7 @@ def layers():
     large = ["groups", "in_channels", "out_channels", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h"]
     large += ["dilation_w", "pad_top", "pad_left", "pad_bottom", "pad_right", "block_rows", "band_rows"]
     large += ["batch", "height", "width", "threads"]
-    kinds = {x: st.integers(0, 2) for x in ("in_layout", "out_layout", "gather")}
+    kinds = {x: st.integers(0, 2) for x in ("in_layout", "out_layout", "conv_algorithm")}
     kinds["epilogue"] = st.sampled_from([0, 3])
     return st.builds(
         lambda some, kinds: {**small, "threads": 1, "out_bits": 2, **kinds, **some},
