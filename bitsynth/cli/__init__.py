@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         _never_fail_to_encode(stream)
     try:
-        with interrupts.heeded(), _warnings_told():
+        with interrupts.handled(), _warnings_shown():
             code = _run(argv)
             sys.stdout.flush()
             return code
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _warnings_told() -> Iterator[None]:
+def _warnings_shown() -> Iterator[None]:
     """Tell the library's warnings as commands do."""
     with warnings.catch_warnings():
         others = warnings.showwarning

@@ -40,8 +40,8 @@ def price_text(entry: Entry) -> str:
     """Operations, beside the paper's if it has such a kernel."""
     kernel = entry.kernel
     paper = load(kernel.isa).table.paper
-    theirs = paper.operations.get(f"a{kernel.act_bits}w{kernel.w_bits}") if paper else None
-    return f"{entry.cost.ops_per_128_mac:.2f} ops per 128 MAC" + (f" (paper {theirs})" if theirs else "")
+    operations = paper.operations.get(f"a{kernel.act_bits}w{kernel.w_bits}") if paper else None
+    return f"{entry.cost.ops_per_128_mac:.2f} ops per 128 MAC" + (f" (paper {operations})" if operations else "")
 
 
 ON_RECORD = "claims are on record; `bitsynth verify` solves them again"

@@ -121,14 +121,14 @@ def _workplace(hosts: list[str], runner: str, tasks: list[TuningTask]) -> Iterat
                 say(f"connecting to {', '.join(hosts)}")
                 found = stack.enter_context(boards.opened(hosts, tasks[0].isa, _lost, runner))
             for task in tasks:
-                remote.require(found, task)
-            yield partial(remote.tuned, found)
+                remote.require_measurable(found, task)
+            yield partial(remote.tune_task, found)
     else:
         from bitsynth.tune import local
 
         for task in tasks:
-            local.require(task)
-        yield local.tuned
+            local.require_measurable(task)
+        yield local.tune_task
 
 
 def _lost(why: str) -> None:

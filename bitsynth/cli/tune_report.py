@@ -48,6 +48,12 @@ def _show_share(name: str, share: Share) -> None:
 
 def _fields(x: TuningRun) -> dict[str, Any]:
     built: dict[str, Any] = msgspec.to_builtins(x.tuned)
-    told = {"ratio": x.result.timing.ratio, "trials": x.result.trials, "failures": x.result.failures}
+    figures = {"ratio": x.result.timing.ratio, "trials": x.result.trials, "failures": x.result.failures}
     boards = [{**asdict(s), "before": str(s.before), "after": str(s.after)} for s in x.shares]
-    return {**built, **told, "stored": str(x.stored), "study": str(x.study), **({"boards": boards} if boards else {})}
+    return {
+        **built,
+        **figures,
+        "stored": str(x.stored),
+        "study": str(x.study),
+        **({"boards": boards} if boards else {}),
+    }

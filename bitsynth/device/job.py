@@ -20,7 +20,7 @@ from bitsynth.emit.runtime_abi import shape_of
 from bitsynth.layers import Conv2d
 
 MAGIC = b"bsjob 2\0"
-HEAD = ("magic", "size", "threads", "repeats", "layers", "row_words", "together", "burst_ns")
+HEAD = ("magic", "size", "threads", "repeats", "layers", "row_words", "together", "sample_ns")
 """`size` of the file in bytes; `repeats` 0: check only; `together` layers in a row are timed in turn."""
 ROW = ("kernel", "constants_at", "input_at", "output_bytes", "crc", "with_fp32")
 """Number of the kernel, two places in the file, the right output, and 1 for a float convolution timed beside it."""
@@ -38,18 +38,18 @@ _ALIGN = 64
 class Sampling:
     """`repeats` samples of every layer, none: check only.
 
-    `together` layers in a row take turns. A sample is of as many calls as take `burst_ns`, of one at least. A float
+    `together` layers in a row take turns. A sample is of as many calls as take `sample_ns`, of one at least. A float
     convolution takes turns with each layer if `beside_float`.
     """
 
     repeats: int
     together: int = 1
-    burst_ns: int = 0
+    sample_ns: int = 0
     beside_float: bool = True
 
     def numbers(self) -> dict[str, int]:
         """Its fields of the head."""
-        return {"repeats": self.repeats, "together": self.together, "burst_ns": self.burst_ns}
+        return {"repeats": self.repeats, "together": self.together, "sample_ns": self.sample_ns}
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ class Worker:
             raise
         self._answers = io.BufferedReader(cast(io.RawIOBase, self.child.stdout))
 
-    def tell(self, line: bytes) -> None:
+    def send(self, line: bytes) -> None:
         """Send a line; nothing happens if the worker is gone."""
         with suppress(BrokenPipeError):
             self.child.stdin.write(line + b"\n")

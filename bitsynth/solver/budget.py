@@ -76,9 +76,9 @@ def _check(solver: z3.Solver) -> z3.CheckSatResult:
     """
     solver.set("ctrl_c", False)
     answer = Future[z3.CheckSatResult]()
-    beside = Thread(target=_answer, args=(solver, answer))
+    worker = Thread(target=_answer, args=(solver, answer))
     try:
-        beside.start()
+        worker.start()
         return answer.result()
     except BaseException:
         answer.cancel()

@@ -15,14 +15,13 @@ from bitsynth.kernel.wellformed import needs
 from bitsynth.store.entry import Entry
 
 T = TypeVar("T")
-Tell = Callable[[str], object]
 
 
 class Boards:
-    """Boards of one kind; `lost` has the reason of each that failed, `tell` is told at once if others go on."""
+    """Boards of one kind; `lost` has the reason of each that failed, `on_lost` is told at once if others go on."""
 
-    def __init__(self, devices: Sequence[Device], tell: Tell) -> None:
-        self.devices, self.lost, self._tell = tuple(devices), dict[Device, str](), tell
+    def __init__(self, devices: Sequence[Device], on_lost: Callable[[str], object]) -> None:
+        self.devices, self.lost, self._on_lost = tuple(devices), dict[Device, str](), on_lost
         self.kind = _kind(self.devices)
 
     @property
@@ -74,7 +73,7 @@ class Boards:
     def _lose(self, device: Device, why: ToolError) -> None:
         self.lost[device] = str(why)
         if self.left:
-            self._tell(str(why))
+            self._on_lost(str(why))
 
     def _none_left(self) -> ToolError:
         reasons = dict.fromkeys(self.lost.values())
@@ -82,7 +81,7 @@ class Boards:
 
 
 @contextmanager
-def opened(hosts: Sequence[str], isa: str, tell: Tell, emulator: str = "") -> Iterator[Boards]:
+def opened(hosts: Sequence[str], isa: str, on_lost: Callable[[str], object], emulator: str = "") -> Iterator[Boards]:
     """Boards that run `isa`; ToolError if one cannot be reached or does not, SpecError if times are no use."""
     with ExitStack() as stack:
         devices = [stack.enter_context(Device(host, emulator=emulator)) for host in dict.fromkeys(hosts)]
@@ -94,7 +93,7 @@ def opened(hosts: Sequence[str], isa: str, tell: Tell, emulator: str = "") -> It
                 )
             device.require(isa, load(isa).requirements())
         _require_apart(devices)
-        yield Boards(devices, tell)
+        yield Boards(devices, on_lost)
 
 
 def _require_apart(devices: Sequence[Device]) -> None:

@@ -11,19 +11,19 @@ from bitsynth.layers.plan import default_of
 from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.progress import Progress
 from bitsynth.tune.loop import tune
-from bitsynth.tune.outcome import TuningRun, best, compiler, stored, study_file
+from bitsynth.tune.outcome import TuningRun, best_record, compiler, store_record, study_file
 from bitsynth.tune.process import started
 from bitsynth.tune.space import space
 from bitsynth.tune.study import open_study
 
 
-def require(task: TuningTask) -> None:
+def require_measurable(task: TuningTask) -> None:
     """SpecError or NoKernel if this processor cannot time the task."""
     require_native(load(task.isa).table, "name a board that runs it with --device")
     default_of(task)
 
 
-def tuned(
+def tune_task(
     task: TuningTask, trials: int, timeout_s: float, study: Path | None, folder: Path | None, progress: Progress
 ) -> TuningRun:
     """Work on the study of `task` until it has `trials`, and store its best in `folder`, the user's by default."""
@@ -32,5 +32,5 @@ def tuned(
     opened = open_study(path, task, found, f"{found.seal} {compiler(task)} {kind}")
     with started(task, found.priors[0], timeout_s) as measurer:
         result = tune(opened, measurer, trials, progress)
-    mine = best(task, result, found.priors[0], kind)
-    return TuningRun(mine, result, stored(mine, folder), path)
+    mine = best_record(task, result, found.priors[0], kind)
+    return TuningRun(mine, result, store_record(mine, folder), path)

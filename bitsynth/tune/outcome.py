@@ -48,7 +48,7 @@ def study_file(task: TuningTask, processor: str) -> Path:
     return user_folder() / "studies" / f"{task.isa}-a{task.act_bits}w{task.w_bits}{kind}.journal"
 
 
-def best(
+def best_record(
     task: TuningTask, result: TuningResult, default: LayerSchedule, processor: str, board: str = ""
 ) -> TuningRecord:
     """The result as it is stored; NoKernel if a kernel is gone."""
@@ -68,6 +68,6 @@ def best(
     )
 
 
-def stored(tuned: TuningRecord, folder: Path | None) -> Path:
+def store_record(tuned: TuningRecord, folder: Path | None) -> Path:
     """Store it in `folder`, the user's by default."""
     return store(tuned, folder or user_folder())

@@ -59,10 +59,10 @@ class ProcessMeasurer:
         """The line that answers; TrialFailed if the worker ends or takes too long, which ends it."""
         if self._worker is None:
             self._worker = Worker(self.command)
-            self._worker.tell(msgspec.json.encode(self.start))
+            self._worker.send(msgspec.json.encode(self.start))
         worker = self._worker
         with worker.child.limited(self.timeout_s):
-            worker.tell(msgspec.json.encode(question))
+            worker.send(msgspec.json.encode(question))
             if (line := worker.line()).endswith(b"\n"):
                 return line
         why = f"took longer than {self.timeout_s:g} s" if worker.child.killed else f"its worker {worker.ending()}"

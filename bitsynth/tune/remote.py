@@ -13,17 +13,17 @@ from bitsynth.tune.board_measurer import BoardMeasurer, default_work
 from bitsynth.tune.boards import Boards
 from bitsynth.tune.loop import TuningResult, choose, explore
 from bitsynth.tune.operands import TaskOperands
-from bitsynth.tune.outcome import Share, TuningRun, best, compiler, stored, study_file
+from bitsynth.tune.outcome import Share, TuningRun, best_record, compiler, store_record, study_file
 from bitsynth.tune.space import space
 from bitsynth.tune.study import Study, open_study
 
 
-def require(boards: Boards, task: TuningTask) -> None:
+def require_measurable(boards: Boards, task: TuningTask) -> None:
     """NoKernel if no kernel is for all of `boards`."""
     space(task, boards.have)
 
 
-def tuned(
+def tune_task(
     boards: Boards,
     task: TuningTask,
     trials: int,
@@ -42,8 +42,8 @@ def tuned(
     work = _Work(opened, TaskOperands(task), trials, timeout_s, progress)
     boards.each(work.explore)
     result, facts = boards.one(work.choose)
-    mine = best(task, result, found.priors[0], boards.kind, str(facts))
-    return TuningRun(mine, result, stored(mine, folder), path, work.shares(boards.lost))
+    mine = best_record(task, result, found.priors[0], boards.kind, str(facts))
+    return TuningRun(mine, result, store_record(mine, folder), path, work.shares(boards.lost))
 
 
 class _Work:
@@ -60,14 +60,14 @@ class _Work:
         share.before = share.after = device.facts_now()
         measurer = self._measurer(device)
         try:
-            explore(self.study, measurer, self.trials, self._told_by(device))
+            explore(self.study, measurer, self.trials, self._progress_of(device))
         finally:
             share.trials = measurer.measured
         share.after = device.facts_now()
 
     def choose(self, device: Device) -> tuple[TuningResult, Facts]:
         """The result, and the facts of the board after it."""
-        return choose(self.study, self._measurer(device), self.trials, self._told_by(device)), device.facts_now()
+        return choose(self.study, self._measurer(device), self.trials, self._progress_of(device)), device.facts_now()
 
     def shares(self, lost: Mapping[Device, str]) -> tuple[Share, ...]:
         """The share of each board."""
@@ -76,5 +76,5 @@ class _Work:
     def _measurer(self, device: Device) -> BoardMeasurer:
         return BoardMeasurer(device, self.operands, self._default, self.timeout_s)
 
-    def _told_by(self, device: Device) -> Progress:
+    def _progress_of(self, device: Device) -> Progress:
         return lambda message, done=0, total=None: self.progress(f"{device.host}: {message}", done, total)

@@ -72,7 +72,7 @@ class Study:
                 self._study.enqueue_trial(params)
 
     @contextmanager
-    def trial(self, most: int, longest_s: float) -> Iterator[Running | None]:
+    def trial(self, most: int, longest_s: float) -> Iterator[RunningTrial | None]:
         """A trial of a schedule that no other trial has, None if `most` are finished or nothing is left.
 
         It failed unless it is `done`. Threads wait for one another if all that are wanted run; processes do not,
@@ -86,24 +86,24 @@ class Study:
             yield running
         finally:
             with self._turn:
-                if running and not running.told:
+                if running and not running.reported:
                     running.drop()
                     self.enqueue_priors()
                 self._running -= 1
                 self._turn.notify_all()
 
-    def _begun(self, longest_s: float) -> Running | None:
+    def _begun(self, longest_s: float) -> RunningTrial | None:
         self._fail_stale()
         return self._ask(time.time() + longest_s + GRACE_S)
 
-    def _ask(self, until: float) -> Running | None:
+    def _ask(self, until: float) -> RunningTrial | None:
         for draw in range(_DRAWS):
             self._study.sampler = self._samplers[draw >= _DRAWS // 2]
             trial = self._study.ask()
             schedule = self.space.suggest(trial)
             trial.set_user_attr(_UNTIL, until)
             trial.set_user_attr(_SCHEDULE, msgspec.to_builtins(schedule))
-            running = Running(self._study, trial, schedule)
+            running = RunningTrial(self._study, trial, schedule)
             others = (t for t in self._study.get_trials(deepcopy=False) if t.number != trial.number and _is_taken(t))
             if schedule not in {_schedule(t) for t in others}:
                 return running
@@ -117,11 +117,11 @@ class Study:
                 self._study.tell(left.number, state=TrialState.FAIL, skip_if_finished=True)
 
 
-class Running:
+class RunningTrial:
     """A trial that is to be measured."""
 
     def __init__(self, study: optuna.Study, trial: optuna.Trial, schedule: LayerSchedule) -> None:
-        self._study, self._trial, self.schedule, self.told = study, trial, schedule, False
+        self._study, self._trial, self.schedule, self.reported = study, trial, schedule, False
 
     def done(self, timing: Timing) -> None:
         """Finish the trial with its times."""
@@ -136,12 +136,12 @@ class Running:
         self._end(None)
 
     def _end(self, ratio: float | None, attribute: str = "", value: Any = None) -> None:
-        """Tell the study, unless others thought that this trial was left alone."""
+        """Report to the study, unless others thought that this trial was left alone."""
         with suppress(UpdateFinishedTrialError):
             if attribute:
                 self._trial.set_user_attr(attribute, value)
             self._study.tell(self._trial, ratio, None if ratio else TrialState.FAIL, skip_if_finished=True)
-        self.told = True
+        self.reported = True
 
 
 def _is_finished(trial: FrozenTrial) -> bool:

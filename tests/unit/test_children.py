@@ -19,7 +19,7 @@ PACKAGE = Path(bitsynth.__file__).parent
 
 
 def test_nothing_else_starts_processes():
-    """`explore` has a pool of its own, whose workers watch for its end."""
+    """`survey` has a pool of its own, whose workers watch for its end."""
     found = {
         (path.relative_to(PACKAGE).as_posix(), name)
         for path in PACKAGE.rglob("*.py")
@@ -27,7 +27,7 @@ def test_nothing_else_starts_processes():
         for name in imported(node)
         if name in {"subprocess", "multiprocessing", "pty"}
     }
-    assert found == {("children.py", "subprocess"), ("explore.py", "multiprocessing")}
+    assert found == {("processes/child.py", "subprocess"), ("synth/survey.py", "multiprocessing")}
 
 
 def imported(node):
@@ -149,7 +149,7 @@ def parent(pid):
 
 def test_a_worker_that_babbles():
     worker = Worker(["tr", "-d", "\\n"])
-    worker.tell(b"x" * 100)
+    worker.send(b"x" * 100)
     worker.child.stdin.close()
     assert worker.line() == b"x" * 100
     worker.close()

@@ -30,7 +30,7 @@ class BaselineProcess:
     def ask(self, question: Any) -> Any:
         """The answer to one question; ToolError with the last it said if the worker has ended."""
         self.worker.child.send_signal(signal.SIGCONT)
-        self.worker.tell(json.dumps(question).encode())
+        self.worker.send(json.dumps(question).encode())
         if not (line := self.worker.line()):
             raise ToolError(f"{self.package} {self.worker.ending()}")
         self.worker.child.send_signal(signal.SIGSTOP)

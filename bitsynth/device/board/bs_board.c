@@ -17,7 +17,7 @@ enum { BAD_JOB = 10, NO_MEMORY = 11, LEFT_ALONE = 12, NO_THREADS = 13 };
 
 struct head {
     char magic[8];
-    int64_t size, threads, repeats, layers, row_words, together, burst_ns;
+    int64_t size, threads, repeats, layers, row_words, together, sample_ns;
 };
 
 struct row {
@@ -126,7 +126,7 @@ static int64_t now(void)
 }
 
 /* Nanoseconds of one of `calls` in a row, after one that brings its operands back into the caches. */
-static double timed(void (*run)(const struct layer *, int64_t), const struct layer *l, int64_t calls)
+static double time_calls(void (*run)(const struct layer *, int64_t), const struct layer *l, int64_t calls)
 {
     run(l, 1);
     const int64_t start = now();
@@ -134,11 +134,11 @@ static double timed(void (*run)(const struct layer *, int64_t), const struct lay
     return (double)(now() - start) / (double)calls;
 }
 
-/* As many calls as take the job's burst, and at least one. */
+/* As many calls as a sample of the job takes, and at least one. */
 static int64_t calls_of(const struct layer *l)
 {
-    const double burst = (double)l->job->head->burst_ns, once = timed(run_layer, l, 1);
-    return burst > once ? (int64_t)(burst / (once > 1 ? once : 1)) : 1;
+    const double wanted = (double)l->job->head->sample_ns, once = time_calls(run_layer, l, 1);
+    return wanted > once ? (int64_t)(wanted / (once > 1 ? once : 1)) : 1;
 }
 
 static void print_samples(const char *name, const double *samples, int64_t count)
@@ -157,9 +157,9 @@ static void time_in_turn(struct layer *layers, int64_t count, int64_t repeats)
         layers[i].samples = memory((size_t)repeats * 2 * sizeof(double));
     for (int64_t i = 0; i < repeats; ++i)
         for (struct layer *l = layers; l < layers + count; ++l) {
-            l->samples[i] = timed(run_layer, l, calls);
+            l->samples[i] = time_calls(run_layer, l, calls);
             if (l->fp32)
-                l->samples[repeats + i] = timed(run_fp32, l, calls);
+                l->samples[repeats + i] = time_calls(run_fp32, l, calls);
         }
 }
 

@@ -21,10 +21,10 @@ def main(threads: str, repeats: str, *paths: str) -> None:
         session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         given = session.get_inputs()[0]
         feed = {given.name: np.ones(given.shape, np.float32)}
-        print(json.dumps({"model": path, "ns": [timed(session, feed) for _ in range(int(repeats))]}), flush=True)
+        print(json.dumps({"model": path, "ns": [time_call(session, feed) for _ in range(int(repeats))]}), flush=True)
 
 
-def timed(session: Any, feed: dict[str, Any]) -> int:
+def time_call(session: Any, feed: dict[str, Any]) -> int:
     """Nanoseconds of one call, after one that brings its operands back into the caches."""
     session.run(None, feed)
     start: int = time.perf_counter_ns()
