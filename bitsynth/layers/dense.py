@@ -23,7 +23,7 @@ class Dense(Conv2d):
         weight: Operand values (out features, in features), of any integer dtype.
         act_bits: Bits of activations, 1 to 8.
         w_bits: Bits of weights, 1 to 8.
-        options: Those of `Conv2d` that do not concern a window.
+        **options: Those of `Conv2d` that do not concern a window.
 
     Raises:
         SpecError: The arguments do not fit together.

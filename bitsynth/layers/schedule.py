@@ -17,7 +17,7 @@ CONV_ALGORITHMS = CONV_ALGORITHM.words
 class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A point of the schedule space.
 
-    Args:
+    Attributes:
         isa: The instruction set of the kernel.
         method: The method of the kernel: it packs K into lanes (popcount) or output channels (the others).
         channels: The tile (`KernelOptions.channels`).

@@ -21,9 +21,9 @@ def members(public):
 
 
 def undocumented(public):
-    """The parameters for which the docstring has neither an entry of `Args:` nor a word in backticks."""
+    """The parameters that the docstring has neither an entry for, as of `Args:`, nor a word in backticks."""
     names, doc = inspect.signature(public).parameters.keys() - {"self"}, inspect.getdoc(public) or ""
-    return [name for name in names if not re.search(rf"^ +{name}: \S|`{name}`", doc, re.MULTILINE)]
+    return [name for name in names if not re.search(rf"^ +\**{name}: \S|`{name}`", doc, re.MULTILINE)]
 
 
 @pytest.mark.parametrize("public", [x for x in PUBLIC if x not in ERRORS], ids=lambda public: public.__name__)
