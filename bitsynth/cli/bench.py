@@ -169,6 +169,7 @@ def _against_baselines(isa: str, wanted: _Wanted) -> LayersReport:
 
     threads, names = wanted.threads, wanted.names
     with output.progress(f"bench {isa}", bar=True) as say:
+        say("compiling")
         mine = [c for a, w in wanted.widths for c in low_bit.subjects(isa, a, w, threads, names)]
         return against_baselines(isa, threads, mine, wanted.packages, names, wanted.rounds, _REPEATS, say)
 

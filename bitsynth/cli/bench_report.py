@@ -7,7 +7,6 @@ from dataclasses import asdict
 from functools import partial
 
 from rich.table import Table
-from rich.text import Text
 
 from bitsynth.bench.cached import CachedKernels
 from bitsynth.bench.kernels import COUNT_MODEL, MACS, KernelRow, KernelsReport
@@ -21,7 +20,7 @@ def show(report: KernelsReport) -> None:
     """Print the baselines, the kernels by widths and then by cost, and how well the model ranks them."""
     kernels = sorted(report.kernels, key=lambda r: (r.act_bits, r.w_bits, r.per_128_mac.median))
     found, peaks = (_speed(), _peaks(report.baselines)) if report.clock_ghz else (_counts(), [])
-    output.write(Text.assemble((report.isa, "bold"), f"  {_setting(report)}"), "")
+    output.write(f"{report.isa}  {_setting(report)}", "")
     if report.baselines:
         columns = [("tile", _tile), ("K", _depth), *found, *peaks, ("what", _what)]
         output.write(output.fitting(partial(_table, ("baseline", _name), report.baselines, columns)), "")

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from functools import partial
 
 from rich.table import Table
-from rich.text import Text
 
 from bitsynth.bench.layers import BASELINE_KINDS, SUM, LayerRow, LayersReport
 from bitsynth.bench.setting import Basis, digests
@@ -23,13 +22,13 @@ def show(report: LayersReport) -> None:
     """Print the times of every subject, and how many times faster than baselines bitsynth is."""
     samples = output.count(report.rows[0].nanoseconds.samples, "sample")
     clock = "CPU time" if report.threads == 1 else "wall time"
-    head = f"  {output.count(report.threads, 'thread')}; medians of {samples}, {clock}; IQR of the sum"
-    output.write(Text.assemble((report.isa, "bold"), head), "")
+    head = f"{report.isa}  {output.count(report.threads, 'thread')}; medians of {samples}, {clock}; IQR of the sum"
+    output.write(head, "")
     for title, lines in (("microseconds", _times(report)), ("times faster", _ratios(report))):
         if lines:
             output.write(output.fitting(partial(_table, title, report.layers, lines)), "")
     for package, about in report.about.items():
-        output.write(Text(f"{package}  {', '.join(f'{key} {value}' for key, value in about.items())}"))
+        output.write(f"{package}  {', '.join(f'{key} {value}' for key, value in about.items())}")
     for name, why in report.left_out.items():
         output.warning(f"{report.isa}: no {name}: {why}")
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
@@ -25,6 +27,8 @@ from bitsynth.progress import Progress, silent
 BROKEN_PIPE = 141
 _UNBOUNDED = 100_000
 _BAR = 24
+_LABEL = re.compile(r" *(?:\S+(?: \S+){0,2} {2,})?")
+"""Blanks, and a word or a few that two blanks or more set apart from what follows."""
 
 
 class _Console(Console):
@@ -65,10 +69,23 @@ def _print(stream: TextIO, *parts: RenderableType) -> None:
     target = console(stream)
     with target.capture() as captured:
         for part in parts:
-            target.print(part, soft_wrap=isinstance(part, Text))
+            target.print(_wrapped(part, target) if isinstance(part, str) else part, soft_wrap=isinstance(part, Text))
     lines = captured.get().split("\n")
     stream.write("\n".join(line.rstrip(" ") for line in lines))
     stream.flush()
+
+
+def _wrapped(text: str, target: Console) -> str:
+    """The lines folded at words, what is folded below the first word behind a line's indent and label."""
+    out: list[str] = []
+    for line in text.split("\n"):
+        indent = min(_LABEL.match(line).end(), target.width // 2)  # type: ignore[union-attr]
+        if cell_len(line) <= target.width:
+            out.append(line)
+            continue
+        first, *others = Text(line[indent:]).wrap(target, target.width - indent)
+        out += [line[:indent] + first.plain, *(" " * indent + other.plain for other in others)]
+    return "\n".join(out)
 
 
 def write_json(value: Any) -> None:

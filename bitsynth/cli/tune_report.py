@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from rich.text import Text
 
 from bitsynth.cli import output
 
@@ -35,9 +36,9 @@ def show(outcomes: Mapping[str, TuningRun], as_json: bool) -> None:
             _show_share(name, share)
     # Where it is kept.
     for path in sorted({x.stored for x in outcomes.values()}):
-        output.write(f"wrote  {path}")
+        output.write(Text(f"wrote  {path}"))
     for path in sorted({x.study for x in outcomes.values()}):
-        output.write(f"study  {path}")
+        output.write(Text(f"study  {path}"))
 
 
 def _show_share(name: str, share: Share) -> None:

@@ -541,6 +541,10 @@ def terminal(*argv, columns=80, env=None, before=("-m", "bitsynth.cli")):
     return seen.decode(), process.wait(timeout=60)
 
 
+def uncoloured(text):
+    return re.sub(r"\x1b\[[\d;]*m", "", text)
+
+
 def test_a_list_of_all_is_a_page_on_a_terminal():
     out, code = terminal("list")
     assert code == 0
@@ -549,10 +553,17 @@ def test_a_list_of_all_is_a_page_on_a_terminal():
     assert all(re.search(rf"^{name} +\d+ ", out, re.MULTILINE) for name in load.names())
 
 
+def test_a_label_stands_alone_where_its_line_is_folded():
+    lines = uncoloured(terminal("show", shipped())[0]).splitlines()
+    assert max(map(len, lines)) <= 80
+    claims = next(k for k, line in enumerate(lines) if line.startswith("claims    "))
+    assert re.match(r" {10}\S", lines[claims + 1])
+    assert output._wrapped("wide  " + "a " * 60, output.console(sys.stdout)).count("\n") == 0
+
+
 def test_help_is_wrapped_to_the_terminal():
     """Every line of a paragraph but the last is full: the next word does not fit."""
-    plain = re.sub(r"\x1b\[[\d;]*m", "", terminal("tune", "--help", columns=100)[0])
-    lines = [line.strip() for line in plain.splitlines()]
+    lines = [line.strip() for line in uncoloured(terminal("tune", "--help", columns=100)[0]).splitlines()]
     start = next(k for k, line in enumerate(lines) if line.startswith("Every trial"))
     said = list(itertools.takewhile(bool, lines[start:]))
     assert len(said) > 2
