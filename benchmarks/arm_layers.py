@@ -60,7 +60,7 @@ class Row:
 
 
 def count(layer: ResNetLayer, act_bits: int, w_bits: int, schedule: LayerSchedule | None) -> tuple[str, Counts, Counts]:
-    """The schedule, the counts of a call, and of its packing alone; Refuted where a sum is wrong."""
+    """The schedule, the counts of a call, and of its packing alone; Refuted if a sum is wrong."""
     made, codes = layer_of(layer, ISA, act_bits, w_bits, 1, schedule), codes_of(layer, act_bits)
     with watched(made.kernel) as (runner, counter):
         compiled = Layer(made.packed, runner, made.pool)
@@ -127,7 +127,7 @@ def cells(row: Row) -> list[str]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
-    """What the sums say, and which layers miss more than half of the paper's lines."""
+    """The verdicts of the sums, and the layers that miss more than half of the paper's lines."""
     lines = []
     for row in rows:
         if row.layer == SUM:

@@ -35,7 +35,7 @@ ALIGN = 64
 
 @dataclass(frozen=True)
 class Counts:
-    """What a call executed, and the lines it missed in each cache."""
+    """The instructions a call executed, and the lines it missed in each cache."""
 
     instructions: int
     l1_misses: int
@@ -58,7 +58,7 @@ def plugin() -> Path:
 
 
 class Counter:
-    """What a file shared with the plugin says."""
+    """The counts in a file shared with the plugin."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -77,7 +77,7 @@ class Counter:
 
 @contextmanager
 def watched(kernel: MatmulKernel) -> Iterator[tuple[Runner, Counter]]:
-    """A runner of the kernel's layers under qemu, and the counts of its code; ToolError where qemu is not at hand."""
+    """A runner of the kernel's layers under qemu, and the counts of its code; ToolError if qemu is not at hand."""
     isa = load.load(kernel.spec.isa)
     table = architecture.named(isa.table.arch)
     if table.emulator is None:

@@ -104,7 +104,7 @@ def title(config: Config) -> str:
 
 
 def child(code: str, *args: object) -> str:
-    """What a fresh interpreter on one core prints."""
+    """The output of a fresh interpreter on one core."""
     core = {min(os.sched_getaffinity(0))} if hasattr(os, "sched_setaffinity") else None
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, args)],
@@ -211,7 +211,7 @@ def _ops(o: dict[str, Any]) -> list[str]:
 
 
 def popcount_ops(kernel: bitsynth.MatmulKernel) -> float | None:
-    """What the popcount method costs, be it the cheapest or not."""
+    """The cost of the popcount method, be it the cheapest or not."""
     others = {x.method: x.cost for x in kernel.entry.runners_up}
     return kernel.cost.ops_per_128_mac if kernel.entry.method == "popcount" else others.get("popcount")
 

@@ -68,7 +68,7 @@ class Finding:
 
     @cached_property
     def steps(self) -> list[Step]:
-        """What a row runs in a step, all passes."""
+        """The steps that a row runs in a step of K, all passes."""
         return [s for p in self.entry.kernel.passes for s in cost.row_program(p)]
 
     @property
@@ -78,12 +78,12 @@ class Finding:
 
     @property
     def popcounts(self) -> float:
-        """For each register of positions."""
+        """Popcounts for each register of positions."""
         return len(self.counted) / self.entry.kernel.column_registers(self.isa.table.vector_bits)
 
     @property
     def gates(self) -> float:
-        """For each register of positions; what the rows share too."""
+        """Gates for each register of positions, with those that the rows share."""
         every = [s for p in self.entry.kernel.passes for s in p.step.steps]
         bitwise = sum(is_bitwise(self.isa[s.op].tree) for s in every)
         return bitwise / self.entry.kernel.column_registers(self.isa.table.vector_bits)
@@ -119,7 +119,7 @@ class Finding:
 
     @property
     def coefficients(self) -> list[int]:
-        """What counts are multiplied by inside the tables that count."""
+        """The factors of counts inside the tables that count."""
         constants = {c.name: c.lanes for c in self.entry.kernel.constants}
         found = set()
         for step in self.counted:
@@ -196,7 +196,7 @@ def _bound(f: Finding) -> str:
 
 
 def _lines(findings: Sequence[Finding]) -> list[str]:
-    """What is true of which kernels."""
+    """Lines that say what is true of which kernels."""
     methods = Counter(f.entry.method for f in findings)
     lines = [f"{len(findings)} kernels: {', '.join(f'{n} {method}' for method, n in sorted(methods.items()))}."]
     formulas = [f for f in findings if f.entry.method in METHODS]

@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Figure:
-    """What a ratio should be, and is."""
+    """A ratio as it should be, and as it is."""
 
     config: str
     what: str
@@ -64,7 +64,7 @@ class Figure:
 
 
 def calls_of(layer: ResNetLayer, isa: str, act_bits: int, w_bits: int) -> tuple[str, int, list[Callable[[], int]]]:
-    """What the schedule is, and a call of each form that runs it so many times; Refuted where one is wrong."""
+    """The schedule, and a call of each form that runs it so many times; Refuted if one is wrong."""
     tuned, codes, _ = checked(layer, isa, act_bits, w_bits)
     plain = default_schedule(tuned.plan.spec, isa)
     default = checked(layer, isa, act_bits, w_bits, 1, plain)[0]
@@ -95,7 +95,7 @@ def measured(isa: str, act_bits: int, w_bits: int, rounds: int, rest: float) -> 
 
 
 def row(config: str, layer: str, schedule: str, samples: NDArray[np.float64]) -> Row:
-    """Of nanoseconds by form and round."""
+    """The row of nanoseconds by form and round."""
     default, tuned, two, packing = samples
     us = {form: Summary.of(mine / 1000) for form, mine in zip(FORMS, samples, strict=True)}
     ratios = (Summary.of(ratio) for ratio in (default / tuned, tuned / two, packing / tuned))
@@ -103,7 +103,7 @@ def row(config: str, layer: str, schedule: str, samples: NDArray[np.float64]) ->
 
 
 def figures(rows: Sequence[Row]) -> list[Figure]:
-    """What the sums should be, and the layer that threads gain least."""
+    """The figures that the sums should reach, and the layer that threads gain least."""
     found = []
     for total in (r for r in rows if r.layer == SUM):
         mine = [r for r in rows if r.config == total.config and r.layer != SUM]

@@ -42,7 +42,7 @@ DISASSEMBLERS = ("aarch64-linux-gnu-objdump", "llvm-objdump", *(["objdump"] if f
 
 @dataclass(frozen=True)
 class Count:
-    """What one compiler made of the kernel."""
+    """The counts of the kernel as one compiler made it."""
 
     compiler: str
     executed: int

@@ -28,7 +28,7 @@ SHARES = {"least": 0, "10 %": 10, "median": 50, "90 %": 90}
 
 
 def own_set() -> Isa:
-    """An instruction set of this processor; ToolError where none is known."""
+    """An instruction set of this processor; ToolError if none is known."""
     isa = next((i for i in map(load.load, load.names()) if features.matches(i.table)), None)
     if isa is None:
         raise ToolError("no instruction set of this processor is known")

@@ -37,7 +37,7 @@ def limits(act_bits: int, w_bits: int, counts: int) -> tuple[int, int]:
 
 
 def covers(act_bits: int, w_bits: int) -> list[compute.Compute]:
-    """What the kernels of each instruction set use."""
+    """The popcounts that the kernels of each instruction set use."""
     return [compute.solve(load(isa), MatmulSpec.plain(isa, act_bits, w_bits), Budget()) for isa in SETS]
 
 

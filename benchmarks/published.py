@@ -114,7 +114,7 @@ def index() -> str:
 
 @cache
 def _digest(place: str) -> str:
-    """Of the shipped kernel at that place, empty where there is none."""
+    """The digest of the shipped kernel at that place, empty if there is none."""
     path = paths.shipped_kernels() / f"{place}.json"
     return store.read_entry(path).kernel.digest if path.is_file() else ""
 

@@ -35,7 +35,7 @@ def wanted(given: argparse.Namespace) -> list[str]:
 
 
 def measure(stem: str) -> None:
-    """Run its command; ToolError where that gives no result. Exit code 1 is of a figure that is not reached."""
+    """Run its command; ToolError if that gives no result. Exit code 1 is of a figure that is not reached."""
     words = shlex.split(published.COMMANDS[stem])
     given = dict(word.split("=", 1) for word in words if word.startswith("BITSYNTH_"))
     called = words[len(given) :]

@@ -27,12 +27,12 @@ def setting(*isas: str) -> dict[str, str]:
 
 
 def facts(basis: Basis, isas: Iterable[str] = (), **figures: Any) -> dict[str, Any]:
-    """What a result says (`bench.setting.facts`)."""
+    """The facts of a result (`bench.setting.facts`)."""
     return measured.facts(basis, isas, PACKAGES, **figures)
 
 
 def layers_basis(isa: str, widths: Sequence[tuple[int, int]]) -> Basis:
-    """What figures of layers on `isa` rest on: the kernels that they choose from."""
+    """The basis of figures of layers on `isa`: the kernels that they choose from."""
     return Basis(measured.digests(sets_of(isa), widths, layers=True))
 
 
@@ -95,7 +95,7 @@ def write(folder: Path, stem: str, title: str, doc: str, found: Mapping[str, Any
 
 
 def yes(met: bool) -> str:
-    """How a verdict is printed."""
+    """The word for a verdict."""
     return "yes" if met else "no"
 
 
@@ -112,5 +112,5 @@ def run(main: Callable[[], int]) -> None:
 
 
 def absent(error: ModuleNotFoundError) -> str:
-    """What to install for a package that is not there."""
+    """Advice on what to install for a package that is not there."""
     return f"the package {error.name} is not installed: pip install 'bitsynth[bench,emulator]'"

@@ -46,7 +46,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Row:
-    """What a step reached: microseconds a call, and how many times faster than the first form, round by round."""
+    """The speed of a step: microseconds a call, and how many times faster than the first form, round by round."""
 
     config: str
     step: str

@@ -40,7 +40,7 @@ def table(name: str) -> str:
 
 
 def _sources(results: Sequence[Result]) -> str:
-    """Where they were measured, with what and by which commits, and which are older than their kernels."""
+    """The machines, tools and commits of the measurements, and those that are older than their kernels."""
     told = dict.fromkeys(", ".join([r.setting["processor"], *r.compilers, r.setting["commit"]]) for r in results)
     stale = [f"{r.stem} is {r.age}" for r in results if r.stale]
     names = ", ".join(f"`{r.stem}`" for r in results)
@@ -56,7 +56,7 @@ def model(result: Result) -> Iterator[Row]:
 
 
 def kernels(result: Result) -> Iterator[Row]:
-    """How many times faster than the baseline the fastest kernel of each width is."""
+    """The speed of the fastest kernel of each width relative to the baseline."""
     (found,) = result.facts["sets"]
     baseline = BASELINES[found["isa"]]
     best = [max(_ratio(k, baseline) for k in found["kernels"] if _config(k) == width) for width in WIDTHS]
@@ -64,7 +64,7 @@ def kernels(result: Result) -> Iterator[Row]:
 
 
 def resnet18(result: Result) -> Iterator[Row]:
-    """How many times faster than the fastest peer of each layer the sum is."""
+    """The speed of the sum relative to the fastest baseline of each layer."""
     (found,) = result.facts["reports"]
     sums = {row["contender"]: row["against"] for row in found["rows"] if row["layer"] == "sum"}
     for kind in ("fp32", "int8"):
@@ -75,7 +75,7 @@ def resnet18(result: Result) -> Iterator[Row]:
 
 
 def schedules(result: Result) -> Iterator[Row]:
-    """What is true of the sums of the layers."""
+    """Facts of the sums of the layers."""
     sums = {row["config"]: row for row in result.facts["rows"] if row["layer"] == "sum"}
     isa = result.stem.rpartition("_")[2]
     for what, key, form in SCHEDULES:
@@ -89,7 +89,7 @@ def emulated(result: Result) -> Iterator[Row]:
 
 
 def _shares(result: Result, width: str, key: str) -> Iterator[str]:
-    """Of the sum, and of the layer with most."""
+    """The shares of the sum, and of the layer with most."""
     rows = [row for row in result.facts["rows"] if row["config"] == width]
     share = {row["layer"]: row["bitsynth"][key] / row["paper"][key] for row in rows}
     yield f"{share.pop('sum'):.2f}"
