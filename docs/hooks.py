@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,7 +45,20 @@ def command_line() -> str:
         "Command line",
     ]
     plain = {**os.environ, "NO_COLOR": "1", "TERM": "dumb"}
-    return html.unescape(subprocess.run(command, capture_output=True, text=True, check=True, env=plain).stdout)
+    return _linked(html.unescape(subprocess.run(command, capture_output=True, text=True, check=True, env=plain).stdout))
+
+
+def _linked(text: str) -> str:
+    """The page whose lists of commands link to their sections, in place of typer's first few words of each."""
+    lines, above, commands = [], "bitsynth", False
+    for line in text.splitlines():
+        if heading := re.fullmatch(r"#+ `(.*)`", line):
+            above, commands = heading[1], False
+        commands = commands or line == "**Commands**:"
+        entry = re.match(r"\* `([\w-]+)`", line) if commands else None
+        target = f"{above} {entry[1]}".replace(" ", "-") if entry else ""
+        lines.append(f"* [`{entry[1]}`](#{target})" if entry else line)
+    return "\n".join(lines) + "\n"
 
 
 def result_pages() -> Iterator[tuple[str, str]]:
