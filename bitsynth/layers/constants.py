@@ -14,7 +14,7 @@ from bitsynth.emit.runtime_abi import ARRAYS, Number, described
 from bitsynth.kernel.packing import Codes, tiles
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.geometry import Geometry
-from bitsynth.spec.matmul import Encoding, MatmulSpec, affine
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
 
 ALIGN = 64
 
@@ -38,10 +38,8 @@ class Constants:
 
 
 def constants(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, conv_algorithm: str) -> Constants:
-    """The constants that do not depend on epilogue and schedule; `weight` (OC, IC / groups, KH, KW) holds codes."""
-    g = geometry
-    per_tap = _by_group(g, weight.transpose(0, 2, 3, 1))
-    taps = g.kernel[0] * g.kernel[1]
+    """The constants that depend on neither epilogue nor order; `weight` (OC, IC / groups, KH, KW) holds codes."""
+    per_tap = _by_group(geometry, weight.transpose(0, 2, 3, 1))
     runs = per_tap.reshape(*per_tap.shape[:2], 1, -1) if conv_algorithm == "im2col" else per_tap
     arrays: dict[str, NDArray[Any]] = {
         "weights": np.concatenate([tiles(kernel, _steps(kernel, _whole_tiles(kernel, x))) for x in runs]),
@@ -50,20 +48,20 @@ def constants(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Code
     correction = affine(spec)
     if not correction.is_identity:
         arrays["affine"] = _of_codes(kernel, per_tap, correction.wgt_terms)
-    if spec.act.encoding is Encoding.BIPOLAR and any(g.padding):
+    if spec.act.encoding is Encoding.BIPOLAR and any(geometry.padding):
         arrays["padding"] = _padding(kernel, spec, per_tap)
-    numbers: dict[str, Number] = {
+    return Constants(_sizes(geometry, spec.act) | {"factor": correction.factor, "shift": correction.shift}, arrays)
+
+
+def _sizes(g: Geometry, act: MatmulOperand) -> dict[str, Number]:
+    """Channels of a group, the window, and the codes of activations and padding."""
+    channels: dict[str, Number] = {
         "groups": g.groups,
         "in_channels": g.in_channels // g.groups,
         "out_channels": g.out_channels // g.groups,
-        **g.window(),
-        "act_bits": spec.act.bits,
-        "pad_code": 0 if spec.act.encoding is Encoding.BIPOLAR else -spec.act.offset,
-        "factor": correction.factor,
-        "shift": correction.shift,
     }
-    assert taps == per_tap.shape[2]
-    return Constants(numbers, arrays)
+    pad_code = 0 if act.encoding is Encoding.BIPOLAR else -act.offset
+    return {**channels, **g.window(), "act_bits": act.bits, "pad_code": pad_code}
 
 
 def _by_group(g: Geometry, weight: Codes) -> Codes:

@@ -9,16 +9,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.files import write_texts
 from bitsynth.layers.epilogue import Epilogue
-from bitsynth.layers.geometry import Geometry, Pair, geometry_of
+from bitsynth.layers.geometry import Pair, geometry_of
 from bitsynth.layers.layer import Call, Layer, compile
 from bitsynth.layers.packed import Description, PackedLayer, pack
-from bitsynth.layers.plan import LayerPlan, plan
+from bitsynth.layers.plan import plan
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.matmul import MatmulKernel
 from bitsynth.run.runner import Runner
-from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, plain_array
+from bitsynth.spec.matmul import Encoding, MatmulOperand, plain_array
 
 LayerT = TypeVar("LayerT", bound="Conv2d")
 
@@ -54,6 +53,18 @@ class Conv2d:
     Attributes:
         packed: Weights and epilogue, packed for the plan; `LayerSpec`, `plan`, `pack` and `compile` make a layer step
             by step.
+        plan: The decisions on the layer.
+        schedule: The schedule that runs it.
+        origin: Where the schedule is from, in words.
+        kernel: The kernel, in the form that the schedule wants.
+        spec: The product that the kernel computes, under the layer's encodings.
+        k_max: The most products in a sum, IC / groups * KH * KW, for which no sum can leave int32.
+        geometry: Channels and window.
+        act: Bits and encoding of activations.
+        wgt: Bits and encoding of weights.
+        layout: Activations in memory.
+        out_layout: Results in memory.
+        epilogue: The epilogue of the sums, or None.
         pool: The threads that run it.
 
     Raises:
@@ -90,7 +101,11 @@ class Conv2d:
         self._set(pack(planned, values, epilogue), pool)
 
     def _set(self, packed: PackedLayer, pool: Pool) -> None:
-        self.packed, self.pool = packed, pool
+        self.packed, self.plan, self.epilogue, self.pool = packed, packed.plan, packed.epilogue, pool
+        self.kernel, self.schedule, self.origin = self.plan.kernel, self.plan.schedule, self.plan.origin
+        self.spec, self.k_max, wanted = self.kernel.spec, self.plan.k_max, self.plan.spec
+        self.act, self.wgt, self.geometry = wanted.act, wanted.wgt, wanted.geometry
+        self.layout, self.out_layout = wanted.layout, wanted.out_layout
         self._compiled: Layer | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -111,69 +126,9 @@ class Conv2d:
         return f"<bitsynth {type(self).__name__} {self.geometry}, {self.kernel.name}>"
 
     @property
-    def plan(self) -> LayerPlan:
-        """The decisions on the layer: kernel and schedule."""
-        return self.packed.plan
-
-    @property
-    def kernel(self) -> MatmulKernel:
-        """The kernel, in the form that the schedule wants."""
-        return self.plan.kernel
-
-    @property
-    def schedule(self) -> LayerSchedule:
-        """The schedule that runs the layer."""
-        return self.plan.schedule
-
-    @property
-    def origin(self) -> str:
-        """The origin of the schedule, in words."""
-        return self.plan.origin
-
-    @property
-    def geometry(self) -> Geometry:
-        """Channels and window."""
-        return self.plan.spec.geometry
-
-    @property
-    def layout(self) -> str:
-        """The layout of activations in memory."""
-        return self.plan.spec.layout
-
-    @property
-    def out_layout(self) -> str:
-        """The layout of results in memory."""
-        return self.plan.spec.out_layout
-
-    @property
-    def act(self) -> MatmulOperand:
-        """Bits and encoding of activations."""
-        return self.plan.spec.act
-
-    @property
-    def wgt(self) -> MatmulOperand:
-        """Bits and encoding of weights."""
-        return self.plan.spec.wgt
-
-    @property
-    def epilogue(self) -> Epilogue | None:
-        """The epilogue of the sums, or None."""
-        return self.packed.epilogue
-
-    @property
     def weight(self) -> NDArray[Any]:
         """The operand values (OC, IC / groups, KH, KW): a copy, not to be written, as that would change nothing."""
         return self.packed.weight
-
-    @property
-    def spec(self) -> MatmulSpec:
-        """The product that the kernel computes, under the layer's encodings."""
-        return self.kernel.spec
-
-    @property
-    def k_max(self) -> int:
-        """The most products in a sum, IC / groups * KH * KW, for which no sum can leave int32."""
-        return self.plan.k_max
 
     @property
     def source(self) -> str:
@@ -228,7 +183,7 @@ class Conv2d:
 
     def described(self, codes: NDArray[Any]) -> Description:
         """The numbers and bytes of constants that C for any layer (`layer_call.c.j2`) takes of this one and `codes`."""
-        return self.packed.described(*self.plan.spec.shape(codes.reshape((1,) * (4 - codes.ndim) + codes.shape)))
+        return self.packed.described(*self.plan.spec.shape(codes))
 
     def files(self, name: str) -> dict[str, str]:
         """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""

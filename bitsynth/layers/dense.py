@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from bitsynth.errors import SpecError
 from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.layer import Call
+from bitsynth.layers.packed import Description
 from bitsynth.spec.matmul import plain_array
 
 TYPICAL_BATCH = 64
@@ -58,6 +59,10 @@ class Dense(Conv2d):
         self._check_features(codes)
         call, out = super().bound(codes[None, None], part=part, times=times)
         return call, out[0, 0]
+
+    def described(self, codes: NDArray[Any]) -> Description:
+        """As `Conv2d.described`, for codes (N, in features)."""
+        return super().described(codes[None, None])
 
     def _check_features(self, codes: NDArray[Any]) -> None:
         if codes.ndim != 2 or codes.shape[1] != self.plan.spec.in_elements:
