@@ -1,4 +1,4 @@
-"""How a kernel's operands are packed: decided once, and compared with the packing that was proved.
+"""The packing of a kernel's operands: decided once, and compared with the packing that was proved.
 
 The proof reads codes by their position in a step and holds for any order of codes that is the same for rows and
 columns. What writes bytes for a kernel, in C or in numpy, takes that order and the way rows are packed from here.
@@ -51,7 +51,7 @@ class Packing:
 
 @lru_cache(maxsize=256)
 def packing(kernel: Kernel) -> Packing:
-    """The quickest packing there is for the rows of `kernel`; Refuted where it is not what was proved."""
+    """The quickest packing there is for the rows of `kernel`; Refuted if it is not what was proved."""
     inputs = _row_inputs(kernel)
     made = _as_words(kernel, inputs) or _as_tables(kernel, inputs) or _as_bytes(kernel, inputs)
     made = made or Packing("steps", tuple(range(kernel.k_step)))
@@ -65,7 +65,7 @@ def _row_inputs(kernel: Kernel) -> list[Input]:
 
 
 def _as_words(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
-    """Where bits of consecutive positions share a byte, neighbours in a byte are a word of codes apart.
+    """The packing as words, if bits of consecutive positions share a byte: neighbours there are a word of codes apart.
 
     Eight codes go to their places by one shift.
     """
@@ -79,7 +79,7 @@ def _as_words(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
 
 
 def _as_tables(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
-    """Where every code goes into one table, as it is."""
+    """The packing as tables, if every code goes into one table, as it is."""
     tables = [x for x in inputs if isinstance(x, Table)]
     if len(tables) != len(inputs) or not kernel.build or not kernel.build.in_order:
         return None
@@ -89,7 +89,7 @@ def _as_tables(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
 
 
 def _as_bytes(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
-    """Where each byte is a code, bytes are in the order of codes."""
+    """The packing as bytes in the order of codes, if each byte is a code."""
     codes = bit_tables(kernel.row_bits)
     planes = [x for x in inputs if isinstance(x, Planes) and x.per_byte == 1 and x.tables == codes]
     places = [p for x in planes for b in range(kernel.slot_bytes) for p in x.positions(b)]
@@ -118,20 +118,20 @@ def word_text(polynomial: Polynomial, k_step: int) -> str:
 
 
 def slope(terms: Sequence[int]) -> int | None:
-    """The number each code is multiplied by to give its term, None where there is none."""
+    """The number each code is multiplied by to give its term, None if there is none."""
     step = terms[1]
     return step if all(term == step * code for code, term in enumerate(terms)) else None
 
 
 def row_affines(kernel: Kernel, spec: MatmulSpec) -> int:
-    """What the encodings of `spec` add to a row's sums for each unit of its codes; 0 where rows are weights."""
+    """The sum that the encodings of `spec` add to a row's for each unit of its codes; 0 if rows are weights."""
     found = slope(affine(spec).act_terms)
     assert found is not None, "terms of activations have no offset"
     return 0 if kernel.swapped else found
 
 
 def check(kernel: Kernel, made: Packing) -> None:
-    """Refuted where rows are packed otherwise than was proved: with one code that is not 0, and of several steps."""
+    """Refuted if rows are packed otherwise than was proved: with one code that is not 0, and of several steps."""
     last, size = (1 << kernel.row_bits) - 1, kernel.k_step
     chosen = range(1, last + 1) if last * size <= MOST else [last]
     every = np.kron(np.array(chosen, np.uint8)[:, None], np.eye(size, dtype=np.uint8))

@@ -36,16 +36,16 @@ class CEnum:
 
 
 LAYOUT = CEnum("enum bs_layout", {"NHWC": "BS_NHWC", "NCHW": "BS_NCHW", "packed": "BS_PACKED"})
-"""How activations lie in memory: channels last, channels first, or bits of 64 channels a word."""
+"""Layouts of activations in memory: channels last, channels first, or bits of 64 channels a word."""
 CONV_ALGORITHM = CEnum(
     "enum bs_conv_algorithm", {"direct": "BS_DIRECT", "indirect": "BS_INDIRECT", "im2col": "BS_IM2COL"}
 )
-"""Where rows of the microkernel are read: the padded image, the image and one pixel of padding, or copied patches."""
+"""Sources of the rows of the microkernel: the padded image, the image and one pixel of padding, or copied patches."""
 EPILOGUE = CEnum(
     "enum bs_epilogue",
     {"int32": "BS_INT32", "scale": "BS_FLOAT", "requantize": "BS_REQUANTIZE", "thresholds": "BS_THRESHOLDS"},
 )
-"""What becomes of sums."""
+"""Epilogues of sums."""
 OUTPUT_CTYPES = {"int32": "int32_t", "scale": "float", "requantize": "uint8_t", "thresholds": "uint8_t"}
 """The C type of an epilogue's results, unless they are packed."""
 

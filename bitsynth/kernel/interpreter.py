@@ -109,7 +109,7 @@ class _Run:
         return out
 
     def _loaded(self, op: str, memory: Sequence[Any], bits: int) -> Register:
-        """What `op` loads from `memory`, cells of `bits` bits; beyond its end are zeros."""
+        """The register that `op` loads from `memory`, cells of `bits` bits; beyond its end are zeros."""
         instr = self.isa[op]
         if not instr.is_load:
             raise SpecError(f"{op} loads nothing from memory")
@@ -180,10 +180,12 @@ class _Run:
         for some in _blocks(range(-(-runs.length // inner)), max(1, _CHUNK // (self._elements * count))):
             lengths = [min(inner, runs.length - j * inner) for j in some]
             for length, times in groupby(lengths):
+                # The loop inside, for all of these runs at once.
                 first = some.start + lengths.index(length)
                 offsets = inner * np.arange(first, first + len(list(times)))
                 inside = Runs((runs.starts + offsets[:, None]).reshape(-1), length)
                 done = self._accumulate(loop, level - 1, rows, columns, inside)
+                # This loop's program takes in one after the other.
                 for j in range(len(offsets)):
                     trace = self._trace()
                     trace.registers.update(_nth(done, slice(j * count, (j + 1) * count)))
@@ -288,7 +290,7 @@ class _Run:
         return out
 
     def _by_step(self, codes: Codes, count: int) -> Codes:
-        """(count, steps, k_step) codes, 0 where there are none."""
+        """(count, steps, k_step) codes, 0 if there are none."""
         out = np.zeros((count, self.steps * self.kernel.k_step), np.uint8)
         out[: len(codes), : codes.shape[1]] = codes
         return out.reshape(count, self.steps, self.kernel.k_step)
@@ -313,12 +315,12 @@ def _blocks(steps: range, size: int) -> list[range]:
 
 
 def _starts(steps: int, length: int) -> NDArray[np.int64]:
-    """Where blocks of `length` steps start."""
+    """The starts of blocks of `length` steps."""
     return np.arange(0, steps, min(length, max(1, steps)), dtype=np.int64)
 
 
 def _span(x: Any, runs: Runs, times: range) -> Any:
-    """What is read in each of `trip_count` of every run: (times, runs, ...)."""
+    """The values read in each of `times` of every run: (times, runs, ...)."""
     return x[runs.starts + np.arange(times.start, times.stop)[:, None]].astype(np.uint64)
 
 
