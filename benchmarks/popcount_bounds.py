@@ -36,7 +36,7 @@ def limits(act_bits: int, w_bits: int, counts: int) -> tuple[int, int]:
     return most, min(511, counts * most + span)
 
 
-def covers(act_bits: int, w_bits: int) -> list[compute.Compute]:
+def covers(act_bits: int, w_bits: int) -> list[compute.SolvedCover]:
     """The popcounts that the kernels of each instruction set use."""
     return [compute.solve(load(isa), MatmulSpec.plain(isa, act_bits, w_bits), Budget()) for isa in SETS]
 

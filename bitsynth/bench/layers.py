@@ -24,7 +24,7 @@ BASELINE_KINDS: tuple[Kind, ...] = ("fp32", "int8")
 
 
 @dataclass(frozen=True)
-class Against:
+class Speedup:
     """The speed relative to the fastest baseline of a kind, `peer`; in the sum, to the fastest of each layer."""
 
     peer: str
@@ -39,7 +39,7 @@ class LayerRow:
     kind: Kind
     layer: str
     nanoseconds: Summary
-    against: Mapping[Kind, Against] = field(default_factory=dict)
+    against: Mapping[Kind, Speedup] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ def rows(subjects: Sequence[Subject], layers: Sequence[str], times: NDArray[Any]
     for i, subject in enumerate(subjects):
         baselines = {k: f for k, f in fastest.items() if f is not None} if subject.kind == "bitsynth" else {}
         for j, layer in enumerate(layers):
-            against = {k: _against(subjects[f[j]].name, times[f[j], j], times[i, j]) for k, f in baselines.items()}
+            against = {k: _speedup(subjects[f[j]].name, times[f[j], j], times[i, j]) for k, f in baselines.items()}
             shown.append(LayerRow(subject.name, subject.kind, layer, Summary.of(times[i, j]), against))
         total = times[i].sum(0)
         sums = {k: times[f, range(len(layers))].sum(0) for k, f in baselines.items()}
-        against = {k: _against("the fastest of each layer", s, total) for k, s in sums.items()}
+        against = {k: _speedup("the fastest of each layer", s, total) for k, s in sums.items()}
         shown.append(LayerRow(subject.name, subject.kind, SUM, Summary.of(total), against))
     return tuple(shown)
 
@@ -119,5 +119,5 @@ def _fastest(subjects: Sequence[Subject], kind: Kind, times: NDArray[Any]) -> ND
     return np.array(some)[np.median(times[some], axis=2).argmin(0)] if some else None
 
 
-def _against(name: str, baseline: NDArray[Any], ours: NDArray[Any]) -> Against:
-    return Against(name, Summary.of(baseline / ours))
+def _speedup(name: str, baseline: NDArray[Any], ours: NDArray[Any]) -> Speedup:
+    return Speedup(name, Summary.of(baseline / ours))

@@ -20,7 +20,7 @@ from bitsynth.device.job import Sampling, Work
 from bitsynth.device.measured import LayerTimes, Measured
 from bitsynth.device.program import Program, Target, compile_program
 from bitsynth.device.session import ANSWER_SECONDS, Session
-from bitsynth.device.ssh import MOST_BYTES, Done, Ssh, TimedOut
+from bitsynth.device.ssh import MOST_BYTES, CommandResult, Ssh, TimedOut
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.host.facts import SCRIPT, Facts
 from bitsynth.isa.load import Requirements, load, names
@@ -151,7 +151,7 @@ class Device:
             raise TimedOut(f"{self.host}: no time is left to run anything there")
         return seconds
 
-    def _judge(self, done: Done, target: Target) -> None:
+    def _judge(self, done: CommandResult, target: Target) -> None:
         """RunFailed unless the runner ended well, ToolError if the board is at fault."""
         if done.killed_by:
             why = ", perhaps for want of memory" if done.killed_by == "SIGKILL" else ""

@@ -6,7 +6,7 @@ import shlex
 from contextlib import ExitStack
 from typing import Self
 
-from bitsynth.device.ssh import FAILED, MOST_BYTES, Done, Ssh
+from bitsynth.device.ssh import FAILED, MOST_BYTES, CommandResult, Ssh
 from bitsynth.errors import ToolError
 from bitsynth.host.facts import SCRIPT
 from bitsynth.processes.child import Child
@@ -79,7 +79,7 @@ class Session:
         if done.code:
             raise ToolError(f"{self.ssh.host}: cannot write {self.folder}/{name}: {done.errors}")
 
-    def run(self, command: str, seconds: float, most: int = MOST_BYTES) -> Done:
+    def run(self, command: str, seconds: float, most: int = MOST_BYTES) -> CommandResult:
         """Run a command in the folder, its temporary files included, that says no more than `most` bytes."""
         script = f"cd {shlex.quote(self.folder)} && export TMPDIR=$PWD && {command}; exit"
         return self.ssh.run(script, seconds, most=most)

@@ -39,7 +39,7 @@ class TimedOut(ToolError):
 
 
 @dataclass
-class Done:
+class CommandResult:
     """The end of a command on a board, and what it said."""
 
     code: int
@@ -71,7 +71,7 @@ class Ssh:
         options = [word for option in _OPTIONS for word in ("-o", option)]
         return ["ssh", "-T", *config, *options, "--", self.host, f"sh -c {shlex.quote(script)}"]
 
-    def run(self, script: str, seconds: float, *, data: bytes | None = None, most: int = MOST_BYTES) -> Done:
+    def run(self, script: str, seconds: float, *, data: bytes | None = None, most: int = MOST_BYTES) -> CommandResult:
         """Run `script` with `data` as its input, or one that ends when we do.
 
         ToolError if ssh itself fails, or the board sends more than `most` bytes; TimedOut after `seconds`.
@@ -83,7 +83,7 @@ class Ssh:
                 raise TimedOut(f"{self.host}: did not end within {seconds:.0f} s: {script}") from None
             except TooMuch:
                 raise self.babbled(most) from None
-        done = Done(child.wait(), output.decode(errors="replace"), errors.decode(errors="replace").strip())
+        done = CommandResult(child.wait(), output.decode(errors="replace"), errors.decode(errors="replace").strip())
         if done.code == FAILED:
             raise self.failure(done.errors)
         return done

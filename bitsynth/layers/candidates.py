@@ -47,7 +47,7 @@ def candidates(act: MatmulOperand, wgt: MatmulOperand, isa: str, fits: Fits | No
         for method in METHODS:
             for channels in CHANNELS:
                 path = kernels.find(spec, KernelOptions(method, channels=channels).variant)
-                if path is not None and (fits or runs)(entry := kernels.load_entry(path).entry):
+                if path is not None and (fits or runs_here)(entry := kernels.load_entry(path).entry):
                     yield Candidate(entry, method, channels)
 
 
@@ -79,7 +79,7 @@ def _native_sets() -> list[str]:
     return [n for n in names() if load(n).table.arch == features.arch() and runs_natively(load(n).table)]
 
 
-def runs(entry: Entry) -> bool:
+def runs_here(entry: Entry) -> bool:
     """Whether this processor has what the kernel needs, or emulation runs it anyway."""
     isa = load(entry.kernel.isa)
     if not runs_natively(isa.table):

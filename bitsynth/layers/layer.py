@@ -1,4 +1,4 @@
-"""A layer that can be run: packed, compiled, and lent threads by a pool."""
+"""A layer that can be run: packed, compiled, on the threads of a pool."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import msgspec
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.isa.load import load, run_by
 from bitsynth.layers.bind import scheduled_kernel
-from bitsynth.layers.candidates import Fits, cached_entry, candidates, home_of, runs, sets_for
+from bitsynth.layers.candidates import Fits, cached_entry, candidates, home_of, runs_here, sets_for
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import LayerSchedule
@@ -71,7 +71,7 @@ def plan(spec: LayerSpec, *, isa: str = "auto", threads: int = 1, schedule: Laye
 def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, threads: int) -> LayerPlan:
     """The plan that was pickled, or another one if this machine does not have its kernel, or cannot run that."""
     entry = cached_entry(schedule, spec.act, spec.wgt)
-    if origin == GIVEN or (entry and schedule.isa in sets_for(isa) and runs(entry)):
+    if origin == GIVEN or (entry and schedule.isa in sets_for(isa) and runs_here(entry)):
         return LayerPlan(spec, schedule, origin, isa, threads)
     return plan(spec, isa=isa, threads=threads)
 

@@ -147,7 +147,7 @@ class _Builder:
         layout = self.layout
         most = max_increment(blocks, layout.weighted, layout.count.most)
         steps = -(-cost.AMORTISED_K // (WORD_BYTES * layout.count.bits_per_byte))
-        given = reduction.Counted(layout.groups, most, bits=layout.count.kind.bits)
+        given = reduction.ReductionInput(layout.groups, most, bits=layout.count.kind.bits)
         plan = reduction.plan(self.isa, given, steps, self.metric)
         if self.slots not in ((), plan.slots):
             raise NoKernel(f"{self.isa.name}: passes disagree on the order of columns")

@@ -34,21 +34,21 @@ GROUPS = 4
 
 
 @dataclass(frozen=True)
-class PaperCompute:
+class PaperProgram:
     """The program of one plane pair (inputs: wgt plane, act plane) and the claims that none is shorter."""
 
     pair: tuple[ProgramLine, ...]
     claims: tuple[str, ...]
 
 
-def solve(isa: Isa, budget: Budget, progress: Progress = silent) -> PaperCompute:
+def solve(isa: Isa, budget: Budget, progress: Progress = silent) -> PaperProgram:
     """The shortest program of the list for one plane pair; Undecided if the budget is spent."""
     if isa.table.paper is None:
         raise SpecError(f"{isa.name} has no paper sketch: its isa.toml lists no instructions for one")
     progress("compute: one plane pair by the paper's instruction list")
     menu = _menu(isa)
     pair, claims = cegis.shortest("plane pair", 2, 8, menu, _goal, MAX_PAIR, budget)
-    return PaperCompute(pair, claims)
+    return PaperProgram(pair, claims)
 
 
 def _menu(isa: Isa) -> list[cegis.Component]:
@@ -69,7 +69,7 @@ def _popcount(x: z3.BitVecRef) -> z3.BitVecRef:
     return total
 
 
-def build(isa: Isa, spec: MatmulSpec, found: PaperCompute, metric: Metric) -> tuple[Pass, ReductionPlan, ConstantPool]:
+def build(isa: Isa, spec: MatmulSpec, found: PaperProgram, metric: Metric) -> tuple[Pass, ReductionPlan, ConstantPool]:
     """The pass of the paper's kernel: one row, 8 columns of 64 bits, as in its Figure 6."""
     assert isa.table.paper is not None
     most = 8 * ((1 << spec.act.bits) - 1) * ((1 << spec.wgt.bits) - 1)
@@ -78,7 +78,7 @@ def build(isa: Isa, spec: MatmulSpec, found: PaperCompute, metric: Metric) -> tu
             f"the paper's sketch has no kernel for A{spec.act.bits}W{spec.wgt.bits}: "
             f"a step adds up to {most} to a byte lane, and its compute phase has byte lanes only"
         )
-    plan = reduction.plan(isa, reduction.Counted(GROUPS, most, -most, menu=isa.table.paper.reduce), 1, metric)
+    plan = reduction.plan(isa, reduction.ReductionInput(GROUPS, most, -most, menu=isa.table.paper.reduce), 1, metric)
     constants: ConstantPool = {}
     step = Trace(isa, LinearDomain(1), constants=constants)
     blank = Register(isa.word, (0,) * isa.word.lanes)

@@ -166,14 +166,14 @@ def test_counting_instructions_are_found_by_what_they_do():
 def test_counts_of_wide_lanes_are_merged_before_they_are_added():
     """Two registers of 64-bit counts become one of 32-bit sums: half the accumulators, and no more instructions."""
     isa = load("avx512")
-    plan = reduction.plan(isa, reduction.Counted(2, 64, bits=64), 9, cost_models.metric("avx512", "ops"))
+    plan = reduction.plan(isa, reduction.ReductionInput(2, 64, bits=64), 9, cost_models.metric("avx512", "ops"))
     assert (len(plan.pre), str(plan.acc_type), plan.accs) == (1, "u32x16", 1)
     assert sorted(plan.slots) == list(range(16))
     assert (plan.post, plan.flushes) == ((), 1)
 
 
 def test_neon_reduces_as_the_paper_does():
-    plan = reduction.plan(load("neon"), reduction.Counted(4, 8), 9, cost_models.metric("neon", "ops"))
+    plan = reduction.plan(load("neon"), reduction.ReductionInput(4, 8), 9, cost_models.metric("neon", "ops"))
     assert [m.op for m in plan.pre] == ["addp.u8x16", "addp.u8x16"]
     assert plan.accumulate == "uadalp.u8x16"
     assert plan.slots == tuple(range(8))
@@ -182,7 +182,7 @@ def test_neon_reduces_as_the_paper_does():
 @pytest.mark.parametrize("isa", ISAS)
 def test_a_reduction_that_cannot_fill_the_tile_is_an_empty_sketch(isa):
     with pytest.raises(NoKernel, match="do not fill"):
-        reduction.plan(load(isa), reduction.Counted(1, 8), 9, cost_models.metric(isa, "ops"))
+        reduction.plan(load(isa), reduction.ReductionInput(1, 8), 9, cost_models.metric(isa, "ops"))
 
 
 def test_the_papers_pair_takes_five_instructions():
@@ -193,7 +193,7 @@ def test_the_papers_pair_takes_five_instructions():
 
 @pytest.mark.parametrize(("act_bits", "w_bits"), [(3, 2), (2, 3), (3, 3)])
 def test_the_papers_sketch_lacks_what_the_paper_lacks(act_bits, w_bits):
-    found = paper.PaperCompute((), ())
+    found = paper.PaperProgram((), ())
     with pytest.raises(NoKernel, match="byte lanes only"):
         paper.build(load("neon"), spec("neon", act_bits, w_bits), found, cost_models.metric("neon", "length"))
 

@@ -15,7 +15,7 @@ from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.wellformed import MAX_UNROLL
-from bitsynth.layers.candidates import runs, sets_of
+from bitsynth.layers.candidates import runs_here, sets_of
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned.files import path_of, read, user_folder, warn
 from bitsynth.layers.tuned.record import TuningRecord, TuningTask
@@ -60,7 +60,7 @@ def _why_not(path: Path, known: TuningRecord) -> str:
     except SpecError as why:
         warn(f"{path}: {known.kernel} cannot be run as {known.schedule}: {why}; {_REMEDY}")
         return "cannot be run"
-    return "" if runs(mine) else "needs what this processor lacks"
+    return "" if runs_here(mine) else "needs what this processor lacks"
 
 
 def _is_for_here(known: TuningRecord) -> bool:

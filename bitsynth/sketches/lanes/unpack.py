@@ -43,17 +43,17 @@ def find(isa: Isa, bits: int, per_byte: int, metric: Metric) -> tuple[Unpack, ..
     out = [lowest]
     for number in range(1, per_byte):
         by = number * bits
-        ways = [Unpack(bits, shift, by, keep) for shift in _shifts(isa, by) for keep in ("", lowest.keep)]
-        out.append(_cheapest(isa, ways, per_byte, number, metric))
+        unpacks = [Unpack(bits, shift, by, keep) for shift in _shifts(isa, by) for keep in ("", lowest.keep)]
+        out.append(_cheapest(isa, unpacks, per_byte, number, metric))
     return tuple(out)
 
 
-def _cheapest(isa: Isa, ways: Sequence[Unpack], per_byte: int, number: int, metric: Metric) -> Unpack:
+def _cheapest(isa: Isa, unpacks: Sequence[Unpack], per_byte: int, number: int, metric: Metric) -> Unpack:
     """The cheapest of those that give code `number` of every byte."""
-    right = [way for way in ways if _gives(isa, way, per_byte, number)]
+    right = [unpack for unpack in unpacks if _gives(isa, unpack, per_byte, number)]
     if not right:
         raise NoKernel(f"{isa.name} has no instructions that take code {number} of {per_byte} from a byte")
-    return min(right, key=lambda way: sum(metric(isa[op]) for op in (way.shift, way.keep) if op))
+    return min(right, key=lambda unpack: sum(metric(isa[op]) for op in (unpack.shift, unpack.keep) if op))
 
 
 def _masks(isa: Isa) -> list[str]:
@@ -71,13 +71,13 @@ def _full(isa: Isa) -> list[Instr]:
     return [i for i in isa.instrs.values() if i.on_registers and i.out.total_bits == isa.table.vector_bits]
 
 
-def _gives(isa: Isa, way: Unpack, per_byte: int, number: int) -> bool:
+def _gives(isa: Isa, unpack: Unpack, per_byte: int, number: int) -> bool:
     """Whether it leaves code `number` of each byte in the byte, and nothing else."""
-    codes = [[_code(way.bits, b, q) for q in range(per_byte)] for b in range(isa.word.lanes)]
+    codes = [[_code(unpack.bits, b, q) for q in range(per_byte)] for b in range(isa.word.lanes)]
     trace = Trace(isa, LinearDomain(1))
-    trace.bind("x", Register(isa.word, tuple(_packed(of_byte, way.bits) for of_byte in codes)))
+    trace.bind("x", Register(isa.word, tuple(_packed(of_byte, unpack.bits) for of_byte in codes)))
     try:
-        got = trace.registers[way.apply(trace, "x")].viewed_as(trace.domain, isa.word).lanes
+        got = trace.registers[unpack.apply(trace, "x")].viewed_as(trace.domain, isa.word).lanes
     except (Inexact, SpecError):
         return False
     return list(got) == [of_byte[number] for of_byte in codes]

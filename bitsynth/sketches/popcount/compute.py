@@ -28,7 +28,7 @@ from bitsynth.spec.matmul import MatmulSpec
 
 
 @dataclass(frozen=True)
-class Solved:
+class SolvedBlock:
     """The cheapest form of a block shape and the statements that show it."""
 
     form: BitForm
@@ -36,7 +36,7 @@ class Solved:
 
 
 @dataclass(frozen=True)
-class Compute:
+class SolvedCover:
     """Blocks that multiply every plane pair once, with the claims that nothing in the sketch is cheaper.
 
     `bound` is the least a step can cost, in instructions a register of plane positions.
@@ -57,23 +57,23 @@ class Compute:
         return sum(len(b.form.terms) for b in self.cover)
 
 
-def solve(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress = silent) -> Compute:
+def solve(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress = silent) -> SolvedCover:
     """The cheapest cover of the grid; Undecided if the budget is spent."""
     shapes = shapes_within(spec.act.bits, spec.wgt.bits)
-    solved: dict[tuple[int, int], Solved] = {}
+    solved: dict[tuple[int, int], SolvedBlock] = {}
     for shape in shapes:
         progress(f"compute: block of {shape[0]}x{shape[1]} planes")
         solved[shape] = _block(isa, shape, budget)
     cover = cheapest_cover(spec.act.bits, spec.wgt.bits, {s: solved[s].form for s in shapes})
     claims = [c for s in shapes for c in solved[s].claims]
     claims.append(f"cover: no partition into blocks of {_list(shapes)} planes is cheaper")
-    return Compute(cover, tuple(claims), sum(b.form.cost for b in cover))
+    return SolvedCover(cover, tuple(claims), sum(b.form.cost for b in cover))
 
 
-_known: dict[tuple[tuple[GateOp, ...], tuple[int, int]], Solved] = {}
+_known: dict[tuple[tuple[GateOp, ...], tuple[int, int]], SolvedBlock] = {}
 
 
-def _block(isa: Isa, shape: tuple[int, int], budget: Budget) -> Solved:
+def _block(isa: Isa, shape: tuple[int, int], budget: Budget) -> SolvedBlock:
     """A block, solved once a process and set of gates."""
     key = gate_ops(isa), shape
     if key not in _known:
@@ -81,7 +81,7 @@ def _block(isa: Isa, shape: tuple[int, int], budget: Budget) -> Solved:
     return _known[key]
 
 
-def solve_block(ops: Sequence[GateOp], act_bits: int, wgt_bits: int, budget: Budget) -> Solved:
+def solve_block(ops: Sequence[GateOp], act_bits: int, wgt_bits: int, budget: Budget) -> SolvedBlock:
     """The cheapest form for `act_bits` x `wgt_bits` planes; Undecided if the budget is spent.
 
     The correction h is left out if both sides have several planes: there the search
@@ -105,7 +105,7 @@ def solve_block(ops: Sequence[GateOp], act_bits: int, wgt_bits: int, budget: Bud
                 query = Query(ops, act_bits, wgt_bits, gates, room, counts)
                 what = f"{shape}: {gates} gates, {counts} popcounts"
                 if (form := query.solve(what, act_bits + 1, wgt_bits + 1, corrected, budget)) is not None:
-                    return Solved(query.with_fewest_planes(what, form, corrected, budget), tuple(claims))
+                    return SolvedBlock(query.with_fewest_planes(what, form, corrected, budget), tuple(claims))
                 claims.append(f"{what}, cost {cost}: unsat")
     raise NoKernel(f"no circuit of {', '.join(op.name for op in ops)} multiplies {shape} planes")
 

@@ -39,7 +39,7 @@ ConstantPool = dict[tuple[VecType, tuple[int, ...]], Constant]
 class ReductionPlan:
     """A reduction of `given`, found by `plan`."""
 
-    given: Counted
+    given: ReductionInput
     pre: tuple[Move, ...]
     accumulate: str
     accs: int
@@ -57,7 +57,7 @@ class ReductionPlan:
 
 
 @dataclass(frozen=True)
-class Counted:
+class ReductionInput:
     """The registers to reduce: `groups` of them, of lanes `bits` wide, each in [least, most].
 
     The instructions are those of `menu`, or any.
@@ -74,7 +74,7 @@ class Counted:
         return self.menu is None or op.split(".", maxsplit=1)[0] in self.menu
 
 
-def start(isa: Isa, given: Counted) -> tuple[Trace, list[str]]:
+def start(isa: Isa, given: ReductionInput) -> tuple[Trace, list[str]]:
     """Registers of counts: lane b of those in a 64-bit slot is an atom."""
     trace = Trace(isa, LinearDomain(1))
     kind = VecType("u", given.bits, isa.table.vector_bits // given.bits)
@@ -88,7 +88,7 @@ def start(isa: Isa, given: Counted) -> tuple[Trace, list[str]]:
 
 
 @lru_cache
-def plan(isa: Isa, given: Counted, steps: int, metric: Metric) -> ReductionPlan:
+def plan(isa: Isa, given: ReductionInput, steps: int, metric: Metric) -> ReductionPlan:
     """The cheapest plan for `steps` steps, each of which adds to an accumulator's lane within the range of `given`."""
     if given.groups * isa.word.lanes // 8 % isa.tile.lanes:
         raise NoKernel(f"{isa.name}: {given.groups} registers do not fill the int32 tile")
@@ -109,7 +109,7 @@ def _key(p: ReductionPlan, steps: int) -> tuple[float, int]:
     return p.in_loop * steps + p.cost, p.accs
 
 
-def _pre_levels(isa: Isa, given: Counted) -> Iterator[tuple[Move, ...]]:
+def _pre_levels(isa: Isa, given: ReductionInput) -> Iterator[tuple[Move, ...]]:
     """Legal in-loop sequences of pair levels, the same instruction names in the same order."""
     stack: list[tuple[Move, ...]] = [()]
     while stack:
@@ -120,7 +120,7 @@ def _pre_levels(isa: Isa, given: Counted) -> Iterator[tuple[Move, ...]]:
             stack += [s for s in reversed(extended) if _legal(isa, given, s)]
 
 
-def _legal(isa: Isa, given: Counted, levels: Sequence[Move]) -> bool:
+def _legal(isa: Isa, given: ReductionInput, levels: Sequence[Move]) -> bool:
     trace, names = start(isa, given)
     whole = atoms(signature(trace, names))
     try:
@@ -143,7 +143,7 @@ class _LoopPart(NamedTuple):
     lanes: list[Lanes]
 
 
-def _loops(isa: Isa, given: Counted, steps: int, metric: Metric) -> list[_LoopPart]:
+def _loops(isa: Isa, given: ReductionInput, steps: int, metric: Metric) -> list[_LoopPart]:
     """The parts in the loop, that of the lowest bound first."""
     out: list[_LoopPart] = []
     for pre in _pre_levels(isa, given):
@@ -160,7 +160,7 @@ def _loops(isa: Isa, given: Counted, steps: int, metric: Metric) -> list[_LoopPa
     return sorted(out, key=lambda part: part.bound)
 
 
-def _may_accumulate(given: Counted, trace: Trace, names: Sequence[str], instr: Instr) -> bool:
+def _may_accumulate(given: ReductionInput, trace: Trace, names: Sequence[str], instr: Instr) -> bool:
     sign = "s" if given.least < 0 else "u"
     plain = instr.out.sign == sign and len(instr.operands) == 2 and not instr.imm and given.allows(instr.name)
     same = instr.operands[0].type == instr.out
@@ -168,7 +168,7 @@ def _may_accumulate(given: Counted, trace: Trace, names: Sequence[str], instr: I
 
 
 def _plans(
-    isa: Isa, given: Counted, part: _LoopPart, steps: int, metric: Metric, most: float
+    isa: Isa, given: ReductionInput, part: _LoopPart, steps: int, metric: Metric, most: float
 ) -> Iterator[ReductionPlan]:
     """Cheaper and cheaper plans with this part in the loop, for all that may cost no more than `most`."""
     _, pre, instr, lanes = part
