@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -15,10 +14,10 @@ from rich.text import Text
 from bitsynth.cli import output
 from bitsynth.cli.locate import locate
 from bitsynth.cli.options import CSourceOption, Json, KernelArgument, Variant
-from bitsynth.cli.planes import input_text, lane_text, plane_text
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Constant, Step
+from bitsynth.kernel.describe import flush_title, input_text, lane_text, loop_title, plane_text, step_title
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Build, Kernel, Loop, Pass, Planes
 from bitsynth.matmul import MatmulKernel
@@ -124,18 +123,15 @@ def _pass_page(isa: Isa, kernel: Kernel, loop: Pass, where: str) -> list[Rendera
         _heading(f"{where}inputs: a of {of_rows}, w of {of_columns}"),
         *(f"  {name:{width}}  {text}" for name, text in inputs),
     ]
-    out += _steps_page(isa, f"{where}step: {kernel.k_step} positions of K", loop.step.steps, _becoming(loop.step))
+    out += _steps_page(isa, where + step_title(kernel), loop.step.steps, _becoming(loop.step))
     if loop.step.first:
         title = f"{where}first run of the step"
         starts = ", ".join(f"{a.name} {a.type} starts as {a.start}" for a in loop.step.accs)
         out += _steps_page(isa, title, loop.step.first_steps, starts)
-    for level, (inner, outer) in enumerate(pairwise(loop.loops), 1):
-        inside = f"loop {level - 1}" if level > 1 else "the step"
-        title = f"{where}loop {level}: after at most {inner.trip_count:,} runs of {inside}"
-        out += _steps_page(isa, title, outer.steps, _becoming(outer))
-    title = f"{where}{'carry' if loop.carries else 'flush'}: every {loop.flush_every:,} steps"
+    for level, outer in enumerate(loop.loops[1:], 1):
+        out += _steps_page(isa, where + loop_title(loop, level), outer.steps, _becoming(outer))
     into = "the next pass starts from" if loop.carries else "the tile becomes"
-    return out + _steps_page(isa, title, loop.flush_steps, f"{into} {', '.join(loop.tile)}")
+    return out + _steps_page(isa, where + flush_title(loop), loop.flush_steps, f"{into} {', '.join(loop.tile)}")
 
 
 def _steps_page(isa: Isa, title: str, steps: Sequence[Step], result: str) -> list[RenderableType]:

@@ -5,15 +5,16 @@ The text depends on the kernel and its name alone, so it is the same on every ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
-from pathlib import Path
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
-import jinja2
-
+from bitsynth.emit.about import about, value_text
+from bitsynth.emit.layout import indented
+from bitsynth.emit.microkernel import microkernel
 from bitsynth.emit.packing import packing, row_affines, slope, word_text
-from bitsynth.emit.programs import chain_text, initial_tile
+from bitsynth.emit.programs import Programs
+from bitsynth.emit.render import render
 from bitsynth.emit.sides import blocks
 from bitsynth.emit.statements import Scope
 from bitsynth.files import marked
@@ -22,33 +23,13 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Constant
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.names import KernelName
-from bitsynth.kernel.program import Build, Kernel
+from bitsynth.kernel.program import Build, Kernel, Table
 from bitsynth.kernel.wellformed import constant_load, needs
 from bitsynth.proof.proved import Proved
 from bitsynth.spec.matmul import MatmulSpec, affine
 
-_ENVIRONMENT = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-    autoescape=False,
-)
-
-
 _SUMMED, _SUM_BYTES = 64, 8
 """Codes whose sum C makes at once, and bytes of what it keeps of each vector's."""
-
-
-@cache
-def _template(name: str) -> jinja2.Template:
-    return _ENVIRONMENT.get_template(name)
-
-
-def render(template: str, values: Mapping[str, Any]) -> str:
-    """The text of one of the templates."""
-    return _template(template).render(values)
 
 
 class CSource:
@@ -103,41 +84,65 @@ class CSource:
 
 
 def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, Any]:
-    correction = affine(spec)
-    scope = Scope(isa)
-    affine_terms = correction.act_terms, correction.wgt_terms
-    rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
-    columns = blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)
     chosen = packing(kernel)
     return {
         "name": name,
         "guard": name.upper() + "_H",
+        "about": about(name, kernel, spec),
         "isa": isa.table,
         "kernel": kernel,
         "spec": spec,
-        "affine": correction,
-        "row_affine": affine_terms[kernel.swapped],
-        "column_affine": affine_terms[not kernel.swapped],
-        "constants": _arrays(kernel.constants),
-        "load_constants": _load_constants(scope, isa, kernel.constants),
-        "register_bytes": isa.word.lanes,
-        "uses_zero": kernel.has_row_terms or not all(n.first for p in kernel.passes for n in p.loops),
-        "init": initial_tile(isa, kernel),
-        "row_blocks": list(rows.values()),
-        "column_blocks": list(columns.values()),
-        "chains": [
-            chain_text(isa, kernel, [(loop, rows[loop.rows], columns[loop.columns]) for loop in chain], scope.types)
-            for chain in kernel.chains
-        ],
-        "build": _build(isa, kernel.build) if kernel.build else None,
         "packing": chosen,
         "words": [word_text(x, kernel.k_step) for x in chosen.words],
-        "row_scale": slope(kernel.row_terms),
-        "affine_scale": row_affines(kernel, spec),
-        "term_bytes": 8 if correction.is_identity else 16,
         "selftest": _selftest(kernel),
         "act": spec.act,
         "wgt": spec.wgt,
+        "act_value": value_text(spec.act),
+        "wgt_value": value_text(spec.wgt),
+        **_terms(kernel, spec),
+        **_code(isa, kernel),
+    }
+
+
+def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
+    """What the encodings add, and the functions that sum up codes of rows."""
+    correction, affine_scale = affine(spec), row_affines(kernel, spec)
+    affine_terms = correction.act_terms, correction.wgt_terms
+    sums: list[tuple[str, Sequence[int], int | None]] = []
+    if kernel.has_row_terms:
+        sums.append(("row_terms", kernel.row_terms, slope(kernel.row_terms)))
+    if affine_scale:
+        sums.append(("row_affines", (), affine_scale))
+    return {
+        "affine": correction,
+        "row_affine": affine_terms[kernel.swapped],
+        "column_affine": affine_terms[not kernel.swapped],
+        "affine_scale": affine_scale,
+        "term_bytes": 8 if correction.is_identity else 16,
+        "sums": sums,
+        "code_sums": any(scale is not None for _, _, scale in sums),
+    }
+
+
+def _code(isa: Isa, kernel: Kernel) -> dict[str, Any]:
+    """What is written in instructions, the macros they need, and how inputs are packed."""
+    scope = Scope(isa)
+    rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
+    columns = blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)
+    start = Programs(isa, kernel).without_steps(scope)
+    body = _load_constants(scope, isa, kernel.constants, "constant")
+    body += microkernel(isa, kernel, rows, columns, scope)
+    build = _build(isa, kernel, kernel.build, scope.macros) if kernel.build else None
+    return {
+        "constants": _arrays(kernel.constants, "constant"),
+        "register_bytes": isa.word.lanes,
+        "uses_zero": kernel.has_row_terms or not all(n.first for p in kernel.passes for n in p.loops),
+        "row_blocks": list(rows.values()),
+        "column_blocks": list(columns.values()),
+        "start": indented(start),
+        "body": indented(body),
+        "build": build,
+        "macros": sorted(scope.macros.values(), key=lambda text: ("PIN(" in text, text)),
     }
 
 
@@ -153,10 +158,13 @@ def _selftest(kernel: Kernel) -> dict[str, int]:
     return {"k": k, "steps": steps, "padded": padded[0], "words": max(words)}
 
 
-def _arrays(constants: Sequence[Constant]) -> list[tuple[str, str, int, list[str]]]:
-    """Name, C type, bytes of a lane and lanes of each constant."""
+def _arrays(constants: Sequence[Constant], prefix: str) -> list[tuple[str, list[str]]]:
+    """The declaration of each constant's array, and its lanes."""
     kinds = [(c, VecType.parse(c.type)) for c in constants]
-    return [(c.name, f"{kind:c}", kind.bits // 8, [_literal(x) for x in c.lanes]) for c, kind in kinds]
+    return [
+        (f"static const {kind:c} {prefix}_{c.name}[{len(c.lanes)}]", [_literal(x) for x in c.lanes])
+        for c, kind in kinds
+    ]
 
 
 def _literal(x: int) -> str:
@@ -164,23 +172,22 @@ def _literal(x: int) -> str:
     return f"UINT64_C({x})" if x >= 1 << 63 else str(x)
 
 
-def _load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant], prefix: str = "constant") -> list[str]:
+def _load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant], prefix: str) -> list[str]:
     """Constants are kept in memory order and loaded as what they are used at."""
     kinds = [(c.name, VecType.parse(c.type)) for c in constants]
     return [scope.load(constant_load(isa, kind).name, name, f"{prefix}_{name}") for name, kind in kinds]
 
 
-def _build(isa: Isa, build: Build) -> dict[str, Any]:
+def _build(isa: Isa, kernel: Kernel, build: Build, macros: dict[str, str]) -> dict[str, Any]:
     """Constants and statements that make a table of staged values."""
-    scope = Scope(isa)
+    scope, bits = Scope(isa, macros=macros), next(x.bits for p in kernel.passes for x in p.rows if isinstance(x, Table))
     lines = _load_constants(scope, isa, build.constants, "lanes")
-    loads = list(lines)
-    made = [scope.load(build.load, "x0", "stage"), *scope.steps(build.steps)]
-    made.append(scope.store(build.store, build.table, "to"))
+    lines += [scope.load(build.load, "x0", "stage"), *scope.steps(build.steps)]
+    lines.append(scope.store(build.store, build.table, "to"))
     return {
-        "constants": _arrays(build.constants),
-        "loads": loads,
-        "lines": made,
+        "constants": _arrays(build.constants, "lanes"),
+        "lines": lines,
         "tables": build.tables,
-        "stage": build.stage,
+        "stage": ["SIZE_MAX" if n < 0 or n >= bits else str(n) for n in build.stage],
+        "padded": -1 in build.stage,
     }

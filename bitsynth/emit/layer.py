@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.kernel import CSource, render
+from bitsynth.emit.about import value_text
+from bitsynth.emit.kernel import CSource
+from bitsynth.emit.layout import laid_out
+from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, OUTPUT_CTYPES, Number, c_value, complete
 from bitsynth.emit.runtime_files import kernel_header, runtime_files
 from bitsynth.errors import SpecError
@@ -29,7 +32,6 @@ _HEADERS = {
     "x86intrin",
 }  # fmt: skip
 """Headers of these names would hide the system's."""
-_A_LINE = {"uint64_t": 4, "float": 6}
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +83,7 @@ class LayerText:
         top = f'#include "{header}"\n'
         sources = {n: top + text for n, text in files.items() if n.endswith(".c") and n != _POOL}
         about = "/* Names of this layer alone: include it before bs_layer.h. */"
-        return {header: "\n".join([about, *lines, ""]), **sources}
+        return {header: laid_out("\n".join([about, *lines, ""])), **sources}
 
     def _values(self, kernel: CSource, runtime: Iterable[str]) -> dict[str, Any]:
         codes, per_word = _dense_codes(self.weight, self.spec.wgt.bits)
@@ -91,14 +93,15 @@ class LayerText:
             "guard": f"{self.name.upper()}_H",
             "kernel_name": kernel.name,
             "spec": self.spec,
+            "act_value": value_text(self.spec.act),
+            "wgt_value": value_text(self.spec.wgt),
             "n": numbers,
             "result_ctype": OUTPUT_CTYPES[str(numbers["epilogue"])],
             "fields": [(field, c_value(field, value)) for field, value in numbers.items()],
             "arrays": [
-                (n, c, _stored(c), *_elements(self.arrays[n], _stored(c))) for n, c in ARRAYS if n in self.arrays
+                (n, c, _stored(c), _elements(self.arrays[n], _stored(c))) for n, c in ARRAYS if n in self.arrays
             ],
-            "codes": _lines([_hex(x) for x in codes], 4),
-            "code_words": len(codes),
+            "codes": [_hex(x) for x in codes],
             "codes_per_word": per_word,
             "sources": sorted(f for f in runtime if f.endswith(".c") and f != _POOL),
             "pool": _POOL,
@@ -141,14 +144,13 @@ def _stored(ctype: str) -> str:
     return "uint64_t" if ctype == "uint8_t" else ctype
 
 
-def _elements(array: NDArray[Any], ctype: str) -> tuple[int, list[str]]:
-    """How many, and lines of initializers."""
+def _elements(array: NDArray[Any], ctype: str) -> list[str]:
+    """The initializers."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if ctype == "uint64_t":
         words = np.frombuffer(flat.tobytes().ljust(-(-flat.nbytes // 8) * 8, b"\0"), "<u8")
-        return len(words), _lines([_hex(x) for x in words], _A_LINE[ctype])
-    texts = [f"{float(x).hex()}f" for x in flat] if ctype == "float" else [_int32(int(x)) for x in flat]
-    return len(flat), _lines(texts, _A_LINE.get(ctype, 12))
+        return [_hex(x) for x in words]
+    return [f"{float(x).hex()}f" for x in flat] if ctype == "float" else [_int32(int(x)) for x in flat]
 
 
 def _hex(x: Any) -> str:
@@ -157,7 +159,3 @@ def _hex(x: Any) -> str:
 
 def _int32(x: int) -> str:
     return "INT32_MIN" if x == -(2**31) else str(x)
-
-
-def _lines(texts: list[str], a_line: int) -> list[str]:
-    return [", ".join(texts[i : i + a_line]) for i in range(0, len(texts), a_line)]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bitsynth import runtime
-from bitsynth.emit.kernel import render
 from bitsynth.emit.packing import row_affines
+from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS, SHAPE
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName

@@ -10,16 +10,16 @@ from bitsynth.kernel.program import Input, Kernel, Planes, Table, number
 
 @dataclass(frozen=True)
 class SideText:
-    """How a block of one side's inputs is packed: bytes of a vector a step, one C initializer an input.
+    """How a block of one side's inputs is packed: bytes of a vector a step, C initializers of each.
 
     Passes with the same inputs share a block; `start` is how many bytes a step come before it.
     """
 
     start: int
     bytes: int
-    table: str
+    table: Sequence[str]
     inputs: Sequence[str]
-    values: Sequence[str]
+    values: Sequence[Sequence[str]]
     tables: Sequence[Table]
 
 
@@ -45,7 +45,7 @@ def _side(kernel: Kernel, inputs: Sequence[Input], bits: int, start: int) -> Sid
             f"{{{plane}, {len(x.tables)}, {x.first}, {x.stride}, {x.per_byte}}}"
             for plane, x in zip(first_planes, planes, strict=True)
         ],
-        values=[", ".join(map(str, x.values)) for x in tables],
+        values=[list(map(str, x.values)) for x in tables],
         tables=tables,
     )
 
@@ -55,6 +55,6 @@ def side_bytes(kernel: Kernel, inputs: Sequence[Input]) -> int:
     return sum(kernel.input_bytes(x) for x in inputs)
 
 
-def _plane_table(planes: Sequence[int], bits: int) -> str:
+def _plane_table(planes: Sequence[int], bits: int) -> list[str]:
     """For each code, the planes that are set: bit p for plane p."""
-    return ", ".join(f"UINT64_C({number(planes, code)})" for code in range(1 << bits))
+    return [f"UINT64_C({number(planes, code)})" for code in range(1 << bits)]

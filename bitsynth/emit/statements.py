@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from bitsynth.errors import SpecError
+from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
 
 Rename = Callable[[str], str]
+_ONE_CALL = re.compile(r"\w+\([^()]*\)", re.ASCII)
 
 
 @dataclass
 class Scope:
-    """C variables in sight and their vector types."""
+    """C variables in sight and their vector types; `macros` are the definitions the text of a file needs."""
 
     isa: Isa
     types: dict[str, VecType] = field(default_factory=dict)
+    macros: dict[str, str] = field(default_factory=dict)
+
+    def inner(self) -> Scope:
+        """A scope inside this one, of the same file."""
+        return Scope(self.isa, dict(self.types), self.macros)
 
     def ctype(self, kind: VecType) -> str:
         """The C type of a register."""
@@ -34,16 +42,33 @@ class Scope:
 
     def viewed(self, name: str, want: VecType) -> str:
         """The register `name` as a `want`."""
-        have = self.types[name]
+        return self._cast(name, self.types[name], want)
+
+    def _cast(self, value: str, have: VecType, want: VecType) -> str:
         if have == want:
-            return name
-        return self.isa.table.cast.format(q=want.q, to=f"{want}", frm=f"{have}", x=name)
+            return value
+        return self.isa.table.cast.format(q=want.q, to=f"{want}", frm=f"{have}", x=value)
+
+    def call(self, instr: Instr, args: Iterable[str], imm: int = 0, to: str = "") -> str:
+        """The expression of an instruction: its C where that is one call, else a macro of its form's name."""
+        if _ONE_CALL.fullmatch(instr.text):
+            return instr.render(list(args), imm, to)
+        name = instr.name.replace(".", "_")
+        holes = [
+            *(["to"] if instr.store else []),
+            *(o.name for o in instr.operands),
+            *([instr.imm[0]] if instr.imm else []),
+        ]
+        if name not in self.macros:
+            self.macros[name] = f"#define {name}({', '.join(holes)}) {instr.text.format(**{x: x for x in holes})}"
+        given = [*([to] if instr.store else []), *args, *([str(imm)] if instr.imm else [])]
+        return f"{name}({', '.join(given)})"
 
     def value(self, step: Step, rename: Rename) -> str:
         """The expression of one step; `rename` maps program names to C names."""
         instr = self.isa[step.op]
         args = [self.viewed(rename(a), o.type) for a, o in zip(step.args, instr.operands, strict=True)]
-        return instr.render(args, step.imm)
+        return self.call(instr, args, step.imm)
 
     def step(self, step: Step, rename: Rename) -> str:
         """The statement of one step."""
@@ -56,14 +81,18 @@ class Scope:
     def load(self, op: str, name: str, pointer: str, view: VecType | None = None) -> str:
         """A register from memory, declared as the type it is used at."""
         instr = self.isa[op]
-        self.types[name] = instr.out
         kind = view or instr.out
-        value = instr.render([pointer])
-        if kind != instr.out:
-            value = self.isa.table.cast.format(q=kind.q, to=f"{kind}", frm=f"{instr.out}", x=value)
-        return self.declare(name, kind, value)
+        return self.declare(name, kind, self._cast(self.call(instr, [pointer]), instr.out, kind))
 
     def store(self, op: str, name: str, pointer: str) -> str:
         """A register to memory."""
         instr = self.isa[op]
-        return instr.render([self.viewed(name, instr.operands[0].type)], to=pointer) + ";"
+        return self.call(instr, [self.viewed(name, instr.operands[0].type)], to=pointer) + ";"
+
+    def pin(self, name: str) -> list[str]:
+        """A statement that keeps a value in its register, where the instruction set wants such."""
+        text = self.isa.table.pin
+        if not text:
+            return []
+        self.macros["PIN"] = f"#define PIN(x) {text.format(x='x').removesuffix(';')}"
+        return [f"PIN({name});"]

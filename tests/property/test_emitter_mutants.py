@@ -1,8 +1,8 @@
-"""No mutant of what packs operands survives: of the decision, of the C template, of the numpy packers."""
+"""No mutant of what packs operands survives: of the decision, of the C templates, of the numpy packers."""
 
 from dataclasses import replace
-from pathlib import Path
 
+import jinja2
 import msgspec
 import numpy as np
 import pytest
@@ -10,8 +10,7 @@ from solved import REPRESENTATIVE, kernel, name, on_record
 from suites import quick
 
 from bitsynth import toolchain
-from bitsynth.emit import kernel as rendering
-from bitsynth.emit import packing
+from bitsynth.emit import packing, render
 from bitsynth.emit.kernel import CSource
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
@@ -29,19 +28,19 @@ TABLES, BYTES, STEPS, SIX = (
     ("avx2", "lookup", 6, 1),
     ("avx2", "multiply", 6, 1),
 )
-TEMPLATE = Path(rendering.__file__).parent / "templates" / "kernel.c.j2"
+TEMPLATES = {p.name: p.read_text(encoding="utf-8") for p in render.FOLDER.glob("*.j2")}
 MUTANTS = {
     "sums of 6-bit codes in bytes": (SIX, "kernel.row_bits > 5", "kernel.row_bits > 6"),
     "sums without the upper codes": (SIX, "(high & even) + (high >> 8 & even)", "(high & even) + (high & even)"),
     "sums of the low half twice": (BYTES, "low + high;", "low + low;"),
     "sums without the last codes": (BYTES, "for (; k > 0; --k)", "for (; k > 1; --k)"),
     "sums of rows that lie elsewhere": (BYTES, "++row, codes += apart)\n        to", "++row, codes += k)\n        to"),
-    "codes of a step in another order": (WORDS, "return order[position];", "return position;"),
+    "codes of a step in another order": (WORDS, "'order[position]'", "'position'"),
     "another bit of the codes": (WORDS, "gathered(codes, {{ j }})", "gathered(codes, {{ j // 2 }})"),
     "words in another order": (WORDS, "bits[1] << 1", "bits[1] << 2"),
     "the second half beside the first": (LONG, "<< 4;", "<< 5;"),
-    "planes one over the other": (WORDS, "else 8 * loop.index0 }}", "else 8 }}"),
-    "planes apart one over the other": (APART, "'%d * apart' % loop.index0 if outer", "'0 * apart' if outer"),
+    "planes one over the other": (WORDS, "(8 * loop.index0)) if loop.index0 }}", "8) }}"),
+    "planes apart one over the other": (APART, "' + %d * apart' % loop.index0 if outer", "'' if outer"),
     "a rest without its last code": (WORDS, "memcpy(rest, codes, k);", "memcpy(rest, codes, k - 1);"),
     "tables of codes behind the row": (TABLES, "stage &= UINT64_MAX >> (64 - 8 * left);", ""),
     "tables of a rest that is short": (TABLES, "memcpy(&stage, codes, left);", "memcpy(&stage, codes, 1);"),
@@ -57,11 +56,11 @@ MUTANTS = {
     ),
     "terms of the first rows": (BYTES, "narrow(ROWS, row_sums_at + row, h);", "narrow(ROWS, row_sums_at, h);"),
 }
-"""What each is, the kernel that shows it, and a text of the template with what takes its place."""
+"""What each is, the kernel that shows it, and a text of one template with what takes its place."""
 
 
 def selftest(config, bit_axis="inner"):
-    """What the self-test of the kernel says, as the template now renders it."""
+    """What the self-test of the kernel says, as the templates now render it."""
     isa, _, act_bits, w_bits = config
     found = msgspec.structs.replace(kernel(*config), bit_axis=bit_axis)
     c = CSource(
@@ -75,7 +74,7 @@ def selftest(config, bit_axis="inner"):
 
 
 @pytest.mark.parametrize("config", quick([SIX], of=[WORDS, LONG, TABLES, BYTES, STEPS, SIX]), ids=name)
-def test_the_template_as_it_is(config):
+def test_the_templates_as_they_are(config):
     assert selftest(config) == 0
 
 
@@ -83,12 +82,12 @@ QUICK = ["sums of 6-bit codes in bytes", "codes of a step in another order", "by
 
 
 @pytest.mark.parametrize("mutant", quick(QUICK, of=MUTANTS))
-def test_no_mutant_of_the_template_survives(mutant, monkeypatch):
+def test_no_mutant_of_the_templates_survives(mutant, monkeypatch):
     config, old, new = MUTANTS[mutant]
-    text, whole = TEMPLATE.read_text(encoding="utf-8"), rendering._template
-    assert text.count(old) == 1
-    changed = rendering._ENVIRONMENT.from_string(text.replace(old, new))
-    monkeypatch.setattr(rendering, "_template", lambda name: changed if name == TEMPLATE.name else whole(name))
+    assert sum(text.count(old) for text in TEMPLATES.values()) == 1
+    changed = render.environment.__wrapped__()
+    changed.loader = jinja2.DictLoader({name: text.replace(old, new) for name, text in TEMPLATES.items()})
+    monkeypatch.setattr(render, "environment", lambda: changed)
     assert selftest(config, "outer" if config is APART else "inner") > 0
 
 

@@ -3,8 +3,18 @@
 import subprocess
 import sysconfig
 from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from solved import REPRESENTATIVE, kernel, name, on_record, spec_of
 
 from bitsynth import paths
+from bitsynth.emit.kernel import CSource
+from bitsynth.emit.layout import WIDTH
+from bitsynth.layers import Conv2d, Requantize, Scale, Thresholds
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
 ROOT = Path(__file__).parents[2]
 CLANG_FORMAT = Path(sysconfig.get_path("scripts")) / "clang-format"
@@ -25,6 +35,57 @@ def test_the_examples():
     assert changes(sorted((ROOT / "examples").glob("*/*.c"))) == ""
 
 
+def test_emitted_files():
+    assert changes(sorted((ROOT / "tests" / "golden").glob("*/*.[ch]"))) == ""
+
+
 def test_a_change_is_seen(tmp_path):
     (tmp_path / "wide.c").write_text("int   wide;\n")
     assert "wide.c:1:4" in changes([tmp_path / "wide.c"])
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "": {},
+    "planes apart": {"bit_axis": "outer"},
+    "unrolled": {"unroll": 4},
+    "one row": {"rows": 1},
+}
+
+
+def forms(config):
+    """The C of a kernel's forms, under encodings without and with an offset."""
+    isa, _, act_bits, w_bits = config
+    signed = MatmulOperand(act_bits, Encoding.SIGNED), MatmulOperand(w_bits, Encoding.SIGNED)
+    for form in FORMS.values():
+        made = msgspec.structs.replace(kernel(*config), **form)
+        if made.bit_axis in made.bit_axes:
+            for spec in (spec_of(isa, act_bits, w_bits), MatmulSpec(isa, *signed)):
+                yield CSource(on_record(made), spec)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
+def test_every_method_and_form(config, tmp_path):
+    for number, source in enumerate(forms(config)):
+        for file, text in source.files.items():
+            (tmp_path / f"{number}_{file}").write_text(text)
+            assert max(map(len, text.splitlines())) <= WIDTH
+    assert changes(sorted(tmp_path.iterdir())) == ""
+
+
+LEVELS = Thresholds(np.array([[-20, 0, 20]] * 10))
+LAYERS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "packed": ((10, 7, 3, 3), {"layout": "packed", "epilogue": LEVELS, "padding": 1}),
+    "channels first": ((10, 7, 3, 3), {"layout": "NCHW", "out_layout": "NCHW", "act_encoding": "bipolar", "stride": 2}),
+    "floats": ((10, 7, 1, 1), {"epilogue": Scale(np.full(10, 0.1), np.full(10, -0.1))}),
+    "scaled": ((10, 70, 3, 3), {"epilogue": Requantize(np.arange(1, 11), 7, 3)}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("called", ["conv1", "a" * 64], ids=len)
+@pytest.mark.parametrize("case", LAYERS)
+def test_layers(case, called, tmp_path):
+    shape, options = LAYERS[case]
+    Conv2d(np.resize([1, -1, -1], shape), 2, 1, **options).emit(tmp_path, called)
+    assert changes(sorted(tmp_path.glob("*.[ch]"))) == ""

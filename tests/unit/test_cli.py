@@ -17,7 +17,7 @@ from suites import quick
 
 import bitsynth
 from bitsynth import paths
-from bitsynth.cli import checks, main, output, planes
+from bitsynth.cli import checks, main, output
 from bitsynth.cli.app import app
 from bitsynth.conformance import check as isa_check
 from bitsynth.conformance.check import CheckReport, FormResult
@@ -25,6 +25,7 @@ from bitsynth.conformance.harness import Failure
 from bitsynth.conformance.inputs import Coverage
 from bitsynth.isa import load, tested
 from bitsynth.isa.step import Step
+from bitsynth.kernel import describe
 from bitsynth.kernel.program import Planes, Table
 from bitsynth.store import kernels
 
@@ -378,7 +379,7 @@ def test_show_fits_a_terminal(kept, columns):
 )
 def test_inputs_in_words(given, slot_bytes, text):
     bits = 1 if isinstance(given, Table) or given.tables == (0b10,) else 2
-    assert planes.input_text(given, bits, slot_bytes) == text
+    assert describe.input_text(given, bits, slot_bytes) == text
 
 
 @pytest.mark.parametrize(
@@ -394,16 +395,16 @@ def test_inputs_in_words(given, slot_bytes, text):
     ],
 )
 def test_planes_in_words(table, bits, text):
-    assert planes.plane_text(table, bits) == text
+    assert describe.plane_text(table, bits) == text
 
 
 def test_lanes_in_registers():
     neon = load.load("neon")
-    assert planes.lane_text(neon["eor.u8x16"], Step("t0", "eor.u8x16", ("a1", "w0_2"))) == "a1[i] ^ w0_2[i]"
-    swapped = planes.lane_text(neon["bic.u8x16"], Step("t0", "bic.u8x16", ("b", "a")))
+    assert describe.lane_text(neon["eor.u8x16"], Step("t0", "eor.u8x16", ("a1", "w0_2"))) == "a1[i] ^ w0_2[i]"
+    swapped = describe.lane_text(neon["bic.u8x16"], Step("t0", "bic.u8x16", ("b", "a")))
     assert swapped == "b[i] & ~a[i]"
-    assert planes.lane_text(neon["shl.u8x16"], Step("t0", "shl.u8x16", ("t1",), 3)) == "t1[i] << 3"
-    wide = planes.lane_text(neon["uaddlp.u8x16"], Step("t0", "uaddlp.u8x16", ("t9",)))
+    assert describe.lane_text(neon["shl.u8x16"], Step("t0", "shl.u8x16", ("t1",), 3)) == "t1[i] << 3"
+    wide = describe.lane_text(neon["uaddlp.u8x16"], Step("t0", "uaddlp.u8x16", ("t9",)))
     assert wide == "zext(t9[2 * i], 16) + zext(t9[2 * i + 1], 16)"
 
 

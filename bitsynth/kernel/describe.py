@@ -1,4 +1,4 @@
-"""Truth tables, inputs and lane expressions in words."""
+"""A kernel's inputs, loops and lane expressions in words, for `show` and for comments in C."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operator import xor
 
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.step import Step
-from bitsynth.kernel.program import Input, Planes
+from bitsynth.kernel.program import Input, Kernel, Pass, Planes
 
 
 def plane_text(table: int, bits: int) -> str:
@@ -69,3 +69,19 @@ class _Renamed(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         to = self.names.get(node.id, node.id)
         return ast.Name(to) if isinstance(to, str) else ast.Constant(to)
+
+
+def step_title(kernel: Kernel) -> str:
+    """The heading of the innermost program of a pass."""
+    return f"step: {kernel.k_step} positions of K"
+
+
+def loop_title(loop: Pass, level: int) -> str:
+    """The heading of the program of loop `level`, above 0."""
+    inside = f"loop {level - 1}" if level > 1 else "the step"
+    return f"loop {level}: after at most {loop.loops[level - 1].trip_count:,} runs of {inside}"
+
+
+def flush_title(loop: Pass) -> str:
+    """The heading of what ends a pass."""
+    return f"{'carry' if loop.carries else 'flush'}: every {loop.flush_every:,} steps"

@@ -1,0 +1,144 @@
+"""The layout of emitted C: lines of at most WIDTH columns, broken as `.clang-format` has it.
+
+Templates and programs write a statement to a line; where that is too long, arguments go to the next line, or each to
+one of its own. Tables of many numbers are left to fill lines.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+
+WIDTH = 100
+INDENT = "    "
+_BETWEEN_TABLES = re.compile(r"^ */\* clang-format on \*/\n */\* clang-format off \*/\n", re.MULTILINE)
+
+
+def laid_out(text: str) -> str:
+    """`text` with its long lines broken; tables that follow each other are one."""
+    text = _BETWEEN_TABLES.sub("", text)
+    if max(map(len, text.split("\n"))) <= WIDTH:
+        return text
+    lines = (_broken(line) if len(line) > WIDTH else [line] for line in text.split("\n"))
+    return "\n".join(part for parts in lines for part in parts)
+
+
+def block(head: str, body: Sequence[str]) -> list[str]:
+    """`head` and a body in braces; no head, braces alone."""
+    return [f"{head} {{".lstrip(), *indented(body), "}"]
+
+
+def indented(lines: Sequence[str], levels: int = 1) -> list[str]:
+    """Lines further to the right; directives of the preprocessor stay at the edge."""
+    return [line if line.startswith("#") or not line else INDENT * levels + line for line in lines]
+
+
+def comment(text: str) -> str:
+    """A comment of paragraphs; a line of a list begins with blanks and goes on below its words."""
+    lines: list[str] = []
+    for paragraph in re.split(r"\n(?=\n)|\n(?= )|(?<=\n)\n", text.strip("\n")):
+        hang = re.match(r" +\S+ {2,}|", paragraph)
+        words = paragraph if paragraph.startswith(" ") else " ".join(paragraph.split())
+        lines += _filled(words, WIDTH - 6, " " * len(hang[0] if hang else "")) or [""]
+    return "/* " + "\n".join(f" * {line}".rstrip() for line in lines)[3:] + " */"
+
+
+def array(declaration: str, items: Sequence[str], indent: str = "") -> str:
+    """A table: on one line, or as many numbers to a line as fit, a power of two."""
+    line = f"{indent}{declaration} = {{{', '.join(items)}}};"
+    if len(line) <= WIDTH:
+        return line
+    fit = (WIDTH - len(indent) - len(INDENT) + 1) // (max(map(len, items)) + 2)
+    each = 1 << fit.bit_length() - 1
+    rows = (items[k : k + each] for k in range(0, len(items), each))
+    filled = [f"{indent}{INDENT}{', '.join(row)}," for row in rows]
+    off, on = (f"{indent}/* clang-format {word} */" for word in ("off", "on"))
+    return "\n".join([off, f"{indent}{declaration} = {{", *filled, f"{indent}}};", on])
+
+
+def declared(kind: str, names: Sequence[str]) -> list[str]:
+    """`kind` names, as many to a declaration as fit a line of moderate depth."""
+    texts = textwrap.wrap(" ".join(f"{n.replace(' ', chr(0))}," for n in names), WIDTH - 24 - len(kind))
+    return [f"{kind} {text[:-1].replace(chr(0), ' ')};" for text in texts]
+
+
+def _filled(words: str, width: int, after: str = "") -> list[str]:
+    return textwrap.wrap(words, width, subsequent_indent=after, break_long_words=False, break_on_hyphens=False)
+
+
+def _broken(line: str) -> list[str]:
+    text = line.lstrip()
+    indent = line[: len(line) - len(text)]
+    if text.startswith(("/*", "* ")):
+        return _comment(indent, text)
+    if text.startswith("#define "):
+        head, body = re.fullmatch(r"(#define \w+(?:\([^)]*\))?) (.*)", text).groups()  # type: ignore[union-attr]
+        lines = [head, *_expression(INDENT, body, WIDTH - 2)]
+        return [*(f"{part} \\" for part in lines[:-1]), lines[-1]]
+    if text.startswith("#error "):
+        return ["#error \\", INDENT + text.removeprefix("#error ")]
+    return _expression(indent, text, WIDTH)
+
+
+def _comment(indent: str, text: str) -> list[str]:
+    start, words = text.split(" ", 1)
+    if start == "*":
+        indent = indent.removesuffix(" ")
+    filled = _filled(words.replace(" */", "\N{NO-BREAK SPACE}*/"), WIDTH - len(indent) - 3)
+    lines = [f"{indent} * {part}".replace("\N{NO-BREAK SPACE}", " ") for part in filled]
+    return [f"{indent}/* {lines[0][len(indent) + 3 :]}" if start == "/*" else lines[0], *lines[1:]]
+
+
+def _expression(indent: str, text: str, width: int) -> list[str]:
+    """A declaration or call: arguments on the next line, or each on its own; conditions before their operators."""
+    deeper = indent + INDENT
+    left, equals, value = text.partition(" = ")
+    if len(indent + text) <= width:
+        return [indent + text]
+    if equals and "(" not in left and len(deeper + value) <= width:
+        return [f"{indent}{left} =", deeper + value]
+    if not (found := _last_group(text)):
+        return [indent + text]
+    start, end = found
+    head, inside, tail = text[:start], text[start:end], text[end:]
+    if len(conditions := list(_parts(inside, r" (?=\|\| |&& )"))) > 1:
+        return [
+            indent + head + conditions[0],
+            *(deeper + x for x in conditions[1:-1]),
+            deeper + conditions[-1] + tail,
+        ]
+    if len(deeper + inside + tail) <= width:
+        return [indent + head, deeper + inside + tail]
+    arguments = list(_parts(inside, r", "))
+    ends = [*[","] * (len(arguments) - 1), tail]
+    return [
+        indent + head,
+        *(x for a, end in zip(arguments, ends, strict=True) for x in _expression(deeper, a + end, width)),
+    ]
+
+
+def _last_group(text: str) -> tuple[int, int] | None:
+    """Where the inside of the last parentheses that stand in no others starts and ends."""
+    depth, start, found = 0, 0, None
+    for at, sign in enumerate(text):
+        if sign in "([{":
+            depth += 1
+            if depth == 1:
+                start = at + 1
+        elif sign in ")]}":
+            depth -= 1
+            if depth == 0 and sign == ")":
+                found = start, at
+    return found
+
+
+def _parts(text: str, separator: str) -> Iterator[str]:
+    """`text` parted where `separator` stands in no parentheses."""
+    start = depth = 0
+    for at, sign in enumerate(text):
+        depth += (sign in "([{") - (sign in ")]}")
+        if depth == 0 and at >= start and (found := re.compile(separator).match(text, at)):
+            yield text[start:at]
+            start = found.end()
+    yield text[start:]

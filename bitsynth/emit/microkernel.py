@@ -1,0 +1,165 @@
+"""The microkernel's C: nests of loops over K around the statements of its programs.
+
+`Steps` of K lie in segments, each of which has pointers to its rows; `block` steps are summed between two flushes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bitsynth.emit.layout import block, declared
+from bitsynth.emit.programs import Programs
+from bitsynth.emit.sides import SideText
+from bitsynth.emit.statements import Scope
+from bitsynth.isa.load import Isa
+from bitsynth.kernel.describe import flush_title, loop_title, step_title
+from bitsynth.kernel.program import Input, Kernel, Pass, period
+
+Sides = Mapping[Sequence[Input], SideText]
+
+
+def microkernel(isa: Isa, kernel: Kernel, rows: Sides, columns: Sides, scope: Scope) -> list[str]:
+    """The statements of the function that computes a tile; constants are in `scope`."""
+    programs = Programs(isa, kernel)
+    lines = [] if kernel.has_row_terms else ["(void)h;"]
+    lines += ["/* What a flush adds sums to: the start, then the tile. */", "const int32_t *start = g;"]
+    lines += _stride(kernel, "size_t start_ld = 0;")
+    if kernel.has_row_terms:
+        lines += ["const int32_t *row_start = h;", *_stride(kernel, "size_t row_start_ld = 1;")]
+    chains = [_Chain(programs, chain, rows, columns, scope).lines() for chain in kernel.chains]
+    return lines + (chains[0] if len(chains) == 1 else [line for chain in chains for line in block("", chain)])
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Passes over the same blocks of steps, between whose first and last accumulators are kept."""
+
+    programs: Programs
+    passes: Sequence[Pass]
+    rows: Sides
+    columns: Sides
+    outside: Scope
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.programs.kernel
+
+    @property
+    def outer(self) -> bool:
+        """Whether a row has all steps of a plane before the next plane."""
+        return self.kernel.bit_axis == "outer"
+
+    @property
+    def several(self) -> bool:
+        return len(self.passes) > 1
+
+    def lines(self) -> list[str]:
+        """Pointers to the first step, then block after block."""
+        every, scope = period(self.passes), self.outside.inner()
+        body = [f"const size_t block = steps_left < {every} ? steps_left : {every};"]
+        if self.several:
+            body.append("const uint8_t *const *const block_segment = segment;")
+            body.append("const size_t block_here = steps_here, block_offset = offset;")
+        body += self.programs.start(self.passes[0].loops[-1], scope)
+        for number, loop in enumerate(self.passes):
+            body += self._pass(number, loop, scope)
+        body += ["steps_left -= block;", "start = c;", *_stride(self.kernel, "start_ld = ldc;")]
+        if self.kernel.has_row_terms:
+            body += ["row_start = zero;", *_stride(self.kernel, "row_start_ld = 0;")]
+        return [*self._pointers(), *block("for (size_t steps_left = all_steps; steps_left > 0;)", body)]
+
+    def _pointers(self) -> list[str]:
+        out = ["/* Rows of the next segment; then of this one, how many steps are left and where they are. */"]
+        out.append("const uint8_t *const *segment = a;")
+        out += declared("const uint8_t", [f"*row{row} = NULL" for row in range(self.kernel.rows)])
+        for number, loop in enumerate(self.passes):
+            start = self.columns[loop.columns].start
+            behind = f" + all_steps * (COLUMNS * {start})" if start else ""
+            out.append(f"const uint8_t *column{number if self.several else ''} = w{behind};")
+        return [*out, "size_t steps_here = 0, offset = 0;"]
+
+    def _pass(self, number: int, loop: Pass, outside: Scope) -> list[str]:
+        """One pass over a block, which each pass reads from its start."""
+        scope = outside.inner()
+        body = self._nest(loop, len(loop.loops) - 1, scope)
+        ends = self.programs.fold(loop.carried, scope) if loop.carries else self.programs.flush(loop, scope)
+        body += [_comment(flush_title(loop)), *ends]
+        if not self.several:
+            return body
+        back = [*self._back(loop), f"const uint8_t *column = column{number};"]
+        return [f"/* Pass {number}. */", *block("", [*back, *body, f"column{number} = column;"])]
+
+    def _back(self, loop: Pass) -> list[str]:
+        """To the start of the block."""
+        rows = self.kernel.rows
+        pointers = [f"row{row} = segment[{row - rows}]{self._row_start(loop)};" for row in range(rows)]
+        back = ["segment = block_segment;", "steps_here = block_here;", "offset = block_offset;"]
+        return [*back, *block("if (steps_here > 0)", pointers)]
+
+    def _nest(self, loop: Pass, level: int, scope: Scope) -> list[str]:
+        """Loop `level` of the nest and those inside it; their accumulators are in `scope` after it."""
+        outermost = level == len(loop.loops) - 1
+        left = ["size_t left = block;"] if outermost and level else []
+        here = loop.loops[level]
+        if level == 0:
+            return self._innermost(loop, scope, whole=outermost)
+        inside = [*self.programs.start(loop.loops[level - 1], scope), *self._nest(loop, level - 1, scope)]
+        inside += [_comment(f"widening, {loop_title(loop, level)}"), *self.programs.fold(here, scope)]
+        runs = f"runs{level}"
+        head = f"for (size_t {runs} = {here.trip_count}; {runs} > 0 && left > 0; --{runs})"
+        return [*left, *block(head, inside)]
+
+    def _innermost(self, loop: Pass, scope: Scope, *, whole: bool) -> list[str]:
+        """The loop over steps, segment by segment; it takes the `whole` block where there is no other loop."""
+        times = loop.step.trip_count
+        count = ["size_t count = block;"]
+        if not whole:
+            count = [f"size_t count = left < {times} ? left : {times};", "left -= count;"]
+        first = self.programs.first(loop, scope)
+        if first:
+            title = "/* The first step sets the accumulators. */"
+            count += [title, *self._next_segment(loop), *block("", [*first, *self._advance(loop)])]
+            count += ["--steps_here;", "--count;"]
+        body = [
+            *self._next_segment(loop),
+            "size_t run = count < steps_here ? count : steps_here;",
+            "count -= run;",
+            "steps_here -= run;",
+        ]
+        return [*count, *block("while (count > 0)", [*body, *self._runs(loop, scope)])]
+
+    def _runs(self, loop: Pass, scope: Scope) -> list[str]:
+        """Steps of one segment, `unroll` at a time."""
+        step = [*self.programs.step(loop, loop.step, scope), *self._advance(loop)]
+        unroll, title = self.kernel.unroll, _comment(step_title(self.kernel))
+        lines = [title]
+        if unroll > 1:
+            turns = [f"#pragma GCC unroll {unroll}", *block(f"for (int turn = 0; turn < {unroll}; ++turn)", step)]
+            lines += block(f"for (; run >= {unroll}; run -= {unroll})", turns)
+        if unroll:
+            lines.append("#pragma GCC unroll 1")
+        return [*lines, *block("for (; run > 0; --run)", step)]
+
+    def _next_segment(self, loop: Pass) -> list[str]:
+        pointers = [f"row{row} = *segment++{self._row_start(loop)};" for row in range(self.kernel.rows)]
+        return block("if (steps_here == 0)", [*pointers, "steps_here = steps;", "offset = 0;"])
+
+    def _row_start(self, loop: Pass) -> str:
+        """Where the pass's inputs start in a row, whose steps lie together or plane by plane."""
+        start = self.rows[loop.rows].start
+        return f" + {'steps * ' if self.outer else ''}{start}" if start else ""
+
+    def _advance(self, loop: Pass) -> list[str]:
+        size = self.columns[loop.columns].bytes
+        columns = "COLUMNS * SLOT_BYTES" if self.outer else f"COLUMNS * {size}" if size > 1 else "COLUMNS"
+        return [f"offset += {'SLOT_BYTES' if self.outer else 'ROW_BYTES'};", f"column += {columns};"]
+
+
+def _stride(kernel: Kernel, statement: str) -> list[str]:
+    """What is said of the distance of rows, where there are several."""
+    return [statement] if kernel.rows > 1 else []
+
+
+def _comment(title: str) -> str:
+    return f"/* {title[0].upper()}{title[1:]}. */"

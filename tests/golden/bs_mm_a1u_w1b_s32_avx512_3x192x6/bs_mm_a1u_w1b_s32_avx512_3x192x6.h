@@ -1,0 +1,86 @@
+/* Written by bitsynth, which replaces it: not to be edited. */
+/* bs_mm_a1u_w1b_s32_avx512_3x192x6: exact int32 products of 1-bit unsigned activations and 1-bit
+ * bipolar weights, by looking sums up in tables.
+ *
+ *   computes  c (m x n) = activations (m x k) times weights (k x n), for k up to 2,147,483,647
+ *   tile      3 rows of weights x 192 columns of activations; a step is 6 positions of k
+ *   row       64 bytes a step: table of 64 sums of 0 1 by code at positions 0 to 5
+ *   column    1 byte a step: bit 0 at positions 0 to 5
+ *   columns   lie next to each other, in the order 0 32 16 48 1 33 17 49 2 34 18 50 3 35 19 51 4
+ *             36 20 52 5 37 21 53 6 38 22 54 7 39 23 55 8 40 24 56 9 41 25 57 10 42 26 58 11 43
+ *             27 59 12 44 28 60 13 45 29 61 14 46 30 62 15 47 31 63 64 96 80 112 65 97 81 113 66
+ *             98 82 114 67 99 83 115 68 100 84 116 69 101 85 117 70 102 86 118 71 103 87 119 72
+ *             104 88 120 73 105 89 121 74 106 90 122 75 107 91 123 76 108 92 124 77 109 93 125
+ *             78 110 94 126 79 111 95 127 128 160 144 176 129 161 145 177 130 162 146 178 131
+ *             163 147 179 132 164 148 180 133 165 149 181 134 166 150 182 135 167 151 183 136
+ *             168 152 184 137 169 153 185 138 170 154 186 139 171 155 187 140 172 156 188 141
+ *             173 157 189 142 174 158 190 143 175 159 191, 1 byte each
+ *
+ * From a kernel whose proof was checked. */
+#ifndef BS_MM_A1U_W1B_S32_AVX512_3X192X6_H
+#define BS_MM_A1U_W1B_S32_AVX512_3X192X6_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Codes, one a byte, stand for values: code for activations and 2 * code - 1 for weights. Codes
+ * beyond 1 and 1 are not allowed.
+ *
+ * K must not exceed 2,147,483,647, so that no sum leaves int32. Packed buffers must be 8-byte
+ * aligned and not overlap; nothing is allocated and no state is kept. */
+enum {
+    bs_mm_a1u_w1b_s32_avx512_3x192x6_rows = 3,
+    bs_mm_a1u_w1b_s32_avx512_3x192x6_columns = 192,
+    bs_mm_a1u_w1b_s32_avx512_3x192x6_k_step = 6,
+    bs_mm_a1u_w1b_s32_avx512_3x192x6_row_bytes = 64,
+    bs_mm_a1u_w1b_s32_avx512_3x192x6_k_max = 2147483647
+};
+
+/* The first feature, as Linux names it, that the kernel needs and this processor or its system
+ * lacks; NULL where it has them all. Nothing else here may be called where one is missing. */
+const char *bs_mm_a1u_w1b_s32_avx512_3x192x6_missing_feature(void);
+
+/* Bytes of the packed operands; SIZE_MAX where no object can have so many. */
+size_t bs_mm_a1u_w1b_s32_avx512_3x192x6_act_bytes(size_t m, size_t k);
+size_t bs_mm_a1u_w1b_s32_avx512_3x192x6_wgt_bytes(size_t k, size_t n);
+
+/* Pack row-major codes: act is m x k, wgt is k x n. Returns 0, or -1 where no object can hold the
+ * operand, and then writes nothing. */
+int bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_act(
+    size_t m, size_t k, const uint8_t *codes, uint8_t *packed);
+int bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_wgt(
+    size_t k, size_t n, const uint8_t *codes, uint8_t *packed);
+
+/* Pack the k codes of one row, of which `readable` bytes or more can be read; up to 64 bytes
+ * behind the packed steps are written too: `packed` has room for all of them. */
+void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_row(
+    size_t k, const uint8_t *codes, size_t readable, uint8_t *packed);
+
+/* c (m x n, row-major) = act times wgt. Returns 0, or -1 where k is beyond
+ * bs_mm_a1u_w1b_s32_avx512_3x192x6_k_max or no object can hold an operand or c, and then writes
+ * nothing. */
+int bs_mm_a1u_w1b_s32_avx512_3x192x6_matmul(
+    size_t m, size_t k, size_t n, const uint8_t *act, const uint8_t *wgt, int32_t *c);
+
+/* The microkernel: one tile of 3 x 192 over `segments` segments of K, `steps` steps of 6
+ * positions each. Rows are weights: a[segment * 3 + row] is where one's packed steps lie. The
+ * tile starts from g[column] + h[row]; ldc is the distance of its rows in elements. */
+void bs_mm_a1u_w1b_s32_avx512_3x192x6(
+    size_t segments,
+    size_t steps,
+    const uint8_t *const *a,
+    const uint8_t *w,
+    const int32_t *g,
+    const int32_t *h,
+    int32_t *c,
+    size_t ldc);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

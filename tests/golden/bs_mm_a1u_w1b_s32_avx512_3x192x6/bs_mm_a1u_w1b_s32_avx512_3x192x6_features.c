@@ -1,0 +1,43 @@
+/* Written by bitsynth, which replaces it: not to be edited. */
+/* bs_mm_a1u_w1b_s32_avx512_3x192x6: what this processor lacks. To be compiled without the flags
+ * of bs_mm_a1u_w1b_s32_avx512_3x192x6.c, so that it runs anywhere. */
+#include "bs_mm_a1u_w1b_s32_avx512_3x192x6.h"
+
+#include <cpuid.h>
+
+enum { EAX, EBX, ECX, EDX };
+/* Registers as XCR0 lists those that the system keeps; macOS lists ZMM only once a thread has used
+ * them. */
+#ifdef __APPLE__
+enum { YMM = 0x06, ZMM = YMM };
+#else
+enum { YMM = 0x06, ZMM = 0xe6 };
+#endif
+
+/* A bit of what cpuid says, where the system keeps the registers that the feature needs. */
+static int has(unsigned registers, unsigned leaf, unsigned subleaf, int from, int bit)
+{
+    unsigned said[4], low, high;
+    if (!__get_cpuid_count(1, 0, &said[EAX], &said[EBX], &said[ECX], &said[EDX])
+        || !(said[ECX] >> 27 & 1))
+        return 0; /* Without OSXSAVE there is no xgetbv. */
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    (void)high;
+    if ((low & registers) != registers
+        || !__get_cpuid_count(leaf, subleaf, &said[EAX], &said[EBX], &said[ECX], &said[EDX]))
+        return 0;
+    return (int)(said[from] >> bit & 1);
+}
+
+const char *bs_mm_a1u_w1b_s32_avx512_3x192x6_missing_feature(void)
+{
+    if (!has(ZMM, 7, 0, EBX, 16))
+        return "avx512f";
+    if (!has(ZMM, 7, 0, EBX, 30))
+        return "avx512bw";
+    if (!has(ZMM, 7, 0, ECX, 1))
+        return "avx512vbmi";
+    if (!has(ZMM, 7, 0, ECX, 11))
+        return "avx512_vnni";
+    return NULL;
+}

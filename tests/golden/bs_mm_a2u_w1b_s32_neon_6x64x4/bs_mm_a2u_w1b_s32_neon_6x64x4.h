@@ -1,0 +1,82 @@
+/* Written by bitsynth, which replaces it: not to be edited. */
+/* bs_mm_a2u_w1b_s32_neon_6x64x4: exact int32 products of 2-bit unsigned activations and 1-bit
+ * bipolar weights, by looking sums up in tables.
+ *
+ *   computes  c (m x n) = activations (m x k) times weights (k x n), for k up to 715,827,882
+ *   tile      6 rows of activations x 64 columns of weights; a step is 4 positions of k
+ *   row       16 bytes a step: table of 16 sums of 0 1 2 3 by code at positions 0 to 3
+ *   column    1 byte a step: bit 0 at positions 0 to 3
+ *   columns   lie next to each other, in order, 1 byte each
+ *
+ * From a kernel whose proof was checked. */
+#ifndef BS_MM_A2U_W1B_S32_NEON_6X64X4_H
+#define BS_MM_A2U_W1B_S32_NEON_6X64X4_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Codes, one a byte, stand for values: code for activations and 2 * code - 1 for weights. Codes
+ * beyond 3 and 1 are not allowed.
+ *
+ * K must not exceed 715,827,882, so that no sum leaves int32. Packed buffers must be 8-byte
+ * aligned and not overlap; nothing is allocated and no state is kept. */
+enum {
+    bs_mm_a2u_w1b_s32_neon_6x64x4_rows = 6,
+    bs_mm_a2u_w1b_s32_neon_6x64x4_columns = 64,
+    bs_mm_a2u_w1b_s32_neon_6x64x4_k_step = 4,
+    bs_mm_a2u_w1b_s32_neon_6x64x4_row_bytes = 16,
+    bs_mm_a2u_w1b_s32_neon_6x64x4_k_max = 715827882
+};
+
+/* The first feature, as Linux names it, that the kernel needs and this processor or its system
+ * lacks; NULL where it has them all. Nothing else here may be called where one is missing. */
+const char *bs_mm_a2u_w1b_s32_neon_6x64x4_missing_feature(void);
+
+/* Bytes of the packed operands; SIZE_MAX where no object can have so many. */
+size_t bs_mm_a2u_w1b_s32_neon_6x64x4_act_bytes(size_t m, size_t k);
+size_t bs_mm_a2u_w1b_s32_neon_6x64x4_wgt_bytes(size_t k, size_t n);
+
+/* Pack row-major codes: act is m x k, wgt is k x n. Returns 0, or -1 where no object can hold the
+ * operand, and then writes nothing. */
+int bs_mm_a2u_w1b_s32_neon_6x64x4_pack_act(
+    size_t m, size_t k, const uint8_t *codes, uint8_t *packed);
+int bs_mm_a2u_w1b_s32_neon_6x64x4_pack_wgt(
+    size_t k, size_t n, const uint8_t *codes, uint8_t *packed);
+
+/* Pack the k codes of one row, of which `readable` bytes or more can be read; up to 16 bytes
+ * behind the packed steps are written too: `packed` has room for all of them. */
+void bs_mm_a2u_w1b_s32_neon_6x64x4_pack_row(
+    size_t k, const uint8_t *codes, size_t readable, uint8_t *packed);
+
+/* What h takes for `count` rows of k codes that lie `apart` bytes from each other. */
+void bs_mm_a2u_w1b_s32_neon_6x64x4_row_terms(
+    size_t count, size_t k, const uint8_t *codes, size_t apart, int32_t *to);
+
+/* c (m x n, row-major) = act times wgt. Returns 0, or -1 where k is beyond
+ * bs_mm_a2u_w1b_s32_neon_6x64x4_k_max or no object can hold an operand or c, and then writes
+ * nothing. */
+int bs_mm_a2u_w1b_s32_neon_6x64x4_matmul(
+    size_t m, size_t k, size_t n, const uint8_t *act, const uint8_t *wgt, int32_t *c);
+
+/* The microkernel: one tile of 6 x 64 over `segments` segments of K, `steps` steps of 4
+ * positions each. Rows are activations: a[segment * 6 + row] is where one's packed steps lie.
+ * The tile starts from g[column] + h[row]; ldc is the distance of its rows in elements. */
+void bs_mm_a2u_w1b_s32_neon_6x64x4(
+    size_t segments,
+    size_t steps,
+    const uint8_t *const *a,
+    const uint8_t *w,
+    const int32_t *g,
+    const int32_t *h,
+    int32_t *c,
+    size_t ldc);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,82 @@
+/* Written by bitsynth, which replaces it: not to be edited. */
+/* bs_mm_a2u_w2b_s32_avx2_1x8x32: exact int32 products of 2-bit unsigned activations and 2-bit
+ * bipolar weights, by counting bits.
+ *
+ *   computes  c (m x n) = activations (m x k) times weights (k x n), for k up to 238,609,294
+ *   tile      1 row of activations x 8 columns of weights; a step is 32 positions of k
+ *   row       24 bytes a step: bit 1 at positions 0 to 3, 4 to 7, .., 28 to 31, byte by byte;
+ *             bit 0 at positions 0 to 3, 4 to 7, .., 28 to 31, byte by byte; bit 0 ^ bit 1 at
+ *             positions 0 to 3, 4 to 7, .., 28 to 31, byte by byte
+ *   column    24 bytes a step: bit 1 at positions 0 to 3, 4 to 7, .., 28 to 31, byte by byte;
+ *             bit 0 at positions 0 to 3, 4 to 7, .., 28 to 31, byte by byte; bit 0 ^ bit 1 at
+ *             positions 0 to 3, 4 to 7, .., 28 to 31, byte by byte
+ *   columns   lie next to each other, in the order 0 1 4 5 2 3 6 7, 8 bytes each
+ *
+ * From a kernel whose proof was checked. */
+#ifndef BS_MM_A2U_W2B_S32_AVX2_1X8X32_H
+#define BS_MM_A2U_W2B_S32_AVX2_1X8X32_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Codes, one a byte, stand for values: code for activations and 2 * code - 3 for weights. Codes
+ * beyond 3 and 3 are not allowed.
+ *
+ * K must not exceed 238,609,294, so that no sum leaves int32. Packed buffers must be 8-byte
+ * aligned and not overlap; nothing is allocated and no state is kept. */
+enum {
+    bs_mm_a2u_w2b_s32_avx2_1x8x32_rows = 1,
+    bs_mm_a2u_w2b_s32_avx2_1x8x32_columns = 8,
+    bs_mm_a2u_w2b_s32_avx2_1x8x32_k_step = 32,
+    bs_mm_a2u_w2b_s32_avx2_1x8x32_row_bytes = 24,
+    bs_mm_a2u_w2b_s32_avx2_1x8x32_k_max = 238609294
+};
+
+/* The first feature, as Linux names it, that the kernel needs and this processor or its system
+ * lacks; NULL where it has them all. Nothing else here may be called where one is missing. */
+const char *bs_mm_a2u_w2b_s32_avx2_1x8x32_missing_feature(void);
+
+/* Bytes of the packed operands; SIZE_MAX where no object can have so many. */
+size_t bs_mm_a2u_w2b_s32_avx2_1x8x32_act_bytes(size_t m, size_t k);
+size_t bs_mm_a2u_w2b_s32_avx2_1x8x32_wgt_bytes(size_t k, size_t n);
+
+/* Pack row-major codes: act is m x k, wgt is k x n. Returns 0, or -1 where no object can hold the
+ * operand, and then writes nothing. */
+int bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_act(
+    size_t m, size_t k, const uint8_t *codes, uint8_t *packed);
+int bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_wgt(
+    size_t k, size_t n, const uint8_t *codes, uint8_t *packed);
+
+/* Pack the k codes of one row, of which `readable` bytes or more can be read; up to 32 bytes
+ * behind the packed steps are written too: `packed` has room for all of them. */
+void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_row(
+    size_t k, const uint8_t *codes, size_t readable, uint8_t *packed);
+
+/* c (m x n, row-major) = act times wgt. Returns 0, or -1 where k is beyond
+ * bs_mm_a2u_w2b_s32_avx2_1x8x32_k_max or no object can hold an operand or c, and then writes
+ * nothing. */
+int bs_mm_a2u_w2b_s32_avx2_1x8x32_matmul(
+    size_t m, size_t k, size_t n, const uint8_t *act, const uint8_t *wgt, int32_t *c);
+
+/* The microkernel: one tile of 1 x 8 over `segments` segments of K, `steps` steps of 32
+ * positions each. Rows are activations: a[segment * 1 + row] is where one's packed steps lie.
+ * The tile starts from g[column] + h[row]; ldc is the distance of its rows in elements. */
+void bs_mm_a2u_w2b_s32_avx2_1x8x32(
+    size_t segments,
+    size_t steps,
+    const uint8_t *const *a,
+    const uint8_t *w,
+    const int32_t *g,
+    const int32_t *h,
+    int32_t *c,
+    size_t ldc);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

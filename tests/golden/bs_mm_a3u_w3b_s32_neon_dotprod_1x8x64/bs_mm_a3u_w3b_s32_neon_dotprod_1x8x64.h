@@ -1,0 +1,87 @@
+/* Written by bitsynth, which replaces it: not to be edited. */
+/* bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64: exact int32 products of 3-bit unsigned activations and
+ * 3-bit bipolar weights, by counting bits.
+ *
+ *   computes  c (m x n) = activations (m x k) times weights (k x n), for k up to 43,826,196
+ *   tile      1 row of activations x 8 columns of weights; a step is 64 positions of k
+ *   row       24 bytes a step: bit 0 at positions 0 to 7, 8 to 15, .., 56 to 63, byte by byte;
+ *             bit 1 at positions 0 to 7, 8 to 15, .., 56 to 63, byte by byte; bit 2 at positions
+ *             0 to 7, 8 to 15, .., 56 to 63, byte by byte
+ *   column    32 bytes a step: codes 2, 5, 6, 7 at positions 0 to 7, 8 to 15, .., 56 to 63, byte
+ *             by byte; codes 6, 7 at positions 0 to 7, 8 to 15, .., 56 to 63, byte by byte;
+ *             codes 1, 2, 4, 5, 6 at positions 0 to 7, 8 to 15, .., 56 to 63, byte by byte;
+ *             codes 2, 3, 4 at positions 0 to 7, 8 to 15, .., 56 to 63, byte by byte
+ *   columns   lie next to each other, in order, 8 bytes each
+ *
+ * From a kernel whose proof was checked. */
+#ifndef BS_MM_A3U_W3B_S32_NEON_DOTPROD_1X8X64_H
+#define BS_MM_A3U_W3B_S32_NEON_DOTPROD_1X8X64_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Codes, one a byte, stand for values: code for activations and 2 * code - 7 for weights. Codes
+ * beyond 7 and 7 are not allowed.
+ *
+ * K must not exceed 43,826,196, so that no sum leaves int32. Packed buffers must be 8-byte
+ * aligned and not overlap; nothing is allocated and no state is kept. */
+enum {
+    bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_rows = 1,
+    bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_columns = 8,
+    bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_k_step = 64,
+    bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_row_bytes = 24,
+    bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_k_max = 43826196
+};
+
+/* The first feature, as Linux names it, that the kernel needs and this processor or its system
+ * lacks; NULL where it has them all. Nothing else here may be called where one is missing. */
+const char *bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_missing_feature(void);
+
+/* Bytes of the packed operands; SIZE_MAX where no object can have so many. */
+size_t bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_act_bytes(size_t m, size_t k);
+size_t bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_wgt_bytes(size_t k, size_t n);
+
+/* Pack row-major codes: act is m x k, wgt is k x n. Returns 0, or -1 where no object can hold the
+ * operand, and then writes nothing. */
+int bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_act(
+    size_t m, size_t k, const uint8_t *codes, uint8_t *packed);
+int bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_wgt(
+    size_t k, size_t n, const uint8_t *codes, uint8_t *packed);
+
+/* Pack the k codes of one row, of which `readable` bytes or more can be read; up to 16 bytes
+ * behind the packed steps are written too: `packed` has room for all of them. */
+void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_row(
+    size_t k, const uint8_t *codes, size_t readable, uint8_t *packed);
+
+/* What h takes for `count` rows of k codes that lie `apart` bytes from each other. */
+void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_row_terms(
+    size_t count, size_t k, const uint8_t *codes, size_t apart, int32_t *to);
+
+/* c (m x n, row-major) = act times wgt. Returns 0, or -1 where k is beyond
+ * bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_k_max or no object can hold an operand or c, and then
+ * writes nothing. */
+int bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_matmul(
+    size_t m, size_t k, size_t n, const uint8_t *act, const uint8_t *wgt, int32_t *c);
+
+/* The microkernel: one tile of 1 x 8 over `segments` segments of K, `steps` steps of 64
+ * positions each. Rows are activations: a[segment * 1 + row] is where one's packed steps lie.
+ * The tile starts from g[column] + h[row]; ldc is the distance of its rows in elements. */
+void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
+    size_t segments,
+    size_t steps,
+    const uint8_t *const *a,
+    const uint8_t *w,
+    const int32_t *g,
+    const int32_t *h,
+    int32_t *c,
+    size_t ldc);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,83 @@
+/* Written by bitsynth, which replaces it: not to be edited. */
+/* bs_mm_a4u_w4b_s32_armv7_neon_2x32x2: exact int32 products of 4-bit unsigned activations and
+ * 4-bit bipolar weights, by multiplying 8-bit lanes.
+ *
+ *   computes  c (m x n) = activations (m x k) times weights (k x n), for k up to 9,544,371
+ *   tile      2 rows of activations x 32 columns of weights; a step is 2 positions of k
+ *   row       2 bytes a step: bit 0, bit 1, bit 2, bit 3 at position 0; bit 0, bit 1, bit 2, bit
+ *             3 at position 1
+ *   column    1 byte a step: bit 0, bit 1, bit 2, bit 3 at positions 0 to 1
+ *   columns   lie next to each other, in order, 1 byte each
+ *
+ * From a kernel whose proof was checked. */
+#ifndef BS_MM_A4U_W4B_S32_ARMV7_NEON_2X32X2_H
+#define BS_MM_A4U_W4B_S32_ARMV7_NEON_2X32X2_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Codes, one a byte, stand for values: code for activations and 2 * code - 15 for weights. Codes
+ * beyond 15 and 15 are not allowed.
+ *
+ * K must not exceed 9,544,371, so that no sum leaves int32. Packed buffers must be 8-byte
+ * aligned and not overlap; nothing is allocated and no state is kept. */
+enum {
+    bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_rows = 2,
+    bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_columns = 32,
+    bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_k_step = 2,
+    bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_row_bytes = 2,
+    bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_k_max = 9544371
+};
+
+/* The first feature, as Linux names it, that the kernel needs and this processor or its system
+ * lacks; NULL where it has them all. Nothing else here may be called where one is missing. */
+const char *bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_missing_feature(void);
+
+/* Bytes of the packed operands; SIZE_MAX where no object can have so many. */
+size_t bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_act_bytes(size_t m, size_t k);
+size_t bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_wgt_bytes(size_t k, size_t n);
+
+/* Pack row-major codes: act is m x k, wgt is k x n. Returns 0, or -1 where no object can hold the
+ * operand, and then writes nothing. */
+int bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_act(
+    size_t m, size_t k, const uint8_t *codes, uint8_t *packed);
+int bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_wgt(
+    size_t k, size_t n, const uint8_t *codes, uint8_t *packed);
+
+/* Pack the k codes of one row, of which `readable` bytes or more can be read; up to 16 bytes
+ * behind the packed steps are written too: `packed` has room for all of them. */
+void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_row(
+    size_t k, const uint8_t *codes, size_t readable, uint8_t *packed);
+
+/* What h takes for `count` rows of k codes that lie `apart` bytes from each other. */
+void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_row_terms(
+    size_t count, size_t k, const uint8_t *codes, size_t apart, int32_t *to);
+
+/* c (m x n, row-major) = act times wgt. Returns 0, or -1 where k is beyond
+ * bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_k_max or no object can hold an operand or c, and then
+ * writes nothing. */
+int bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_matmul(
+    size_t m, size_t k, size_t n, const uint8_t *act, const uint8_t *wgt, int32_t *c);
+
+/* The microkernel: one tile of 2 x 32 over `segments` segments of K, `steps` steps of 2
+ * positions each. Rows are activations: a[segment * 2 + row] is where one's packed steps lie.
+ * The tile starts from g[column] + h[row]; ldc is the distance of its rows in elements. */
+void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2(
+    size_t segments,
+    size_t steps,
+    const uint8_t *const *a,
+    const uint8_t *w,
+    const int32_t *g,
+    const int32_t *h,
+    int32_t *c,
+    size_t ldc);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

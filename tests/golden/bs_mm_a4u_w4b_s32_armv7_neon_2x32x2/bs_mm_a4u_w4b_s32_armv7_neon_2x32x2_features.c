@@ -1,0 +1,26 @@
+/* Written by bitsynth, which replaces it: not to be edited. */
+/* bs_mm_a4u_w4b_s32_armv7_neon_2x32x2: what this processor lacks. To be compiled without the
+ * flags of bs_mm_a4u_w4b_s32_armv7_neon_2x32x2.c, so that it runs anywhere. */
+#include "bs_mm_a4u_w4b_s32_armv7_neon_2x32x2.h"
+
+#ifdef __linux__
+#include <sys/auxv.h>
+#endif
+
+/* A bit of AT_HWCAP; where no Linux tells, the processor is taken to have it. */
+static int has(int bit)
+{
+#ifdef __linux__
+    return (int)(getauxval(AT_HWCAP) >> bit & 1);
+#else
+    (void)bit;
+    return 1;
+#endif
+}
+
+const char *bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_missing_feature(void)
+{
+    if (!has(12))
+        return "neon";
+    return NULL;
+}

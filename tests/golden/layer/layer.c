@@ -1,0 +1,96 @@
+/* Written by bitsynth, which replaces it: not to be edited. */
+#include "layer_names.h"
+/* layer: packed weights and what belongs to its channels. */
+#include "layer.h"
+#include "bs_mm_a2u_w1b_s32_avx2_4x8x32_layer.h"
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "packed weights are for little-endian processors"
+#endif
+
+/* clang-format off */
+static const _Alignas(64) uint64_t weights[72] = {
+    0x0101010000010001, 0x0001010100000100, 0x0000000000000000, 0x0000000000000000,
+    0x0100010101000001, 0x0001000101010000, 0x0000000000000000, 0x0000000000000000,
+    0x0000010001010100, 0x0100000100010101, 0x0000000000000000, 0x0000000000000000,
+    0x0101000001000101, 0x0101010000010001, 0x0000000000000000, 0x0000000000000000,
+    0x0001010100000100, 0x0100010101000001, 0x0000000000000000, 0x0000000000000000,
+    0x0001000101010000, 0x0000010001010100, 0x0000000000000000, 0x0000000000000000,
+    0x0100000100010101, 0x0101000001000101, 0x0000000000000000, 0x0000000000000000,
+    0x0101010000010001, 0x0001010100000100, 0x0000000000000000, 0x0000000000000000,
+    0x0100010101000001, 0x0001000101010000, 0x0000000000000000, 0x0000000000000000,
+    0x0000010001010100, 0x0100000100010101, 0x0000000000000000, 0x0000000000000000,
+    0x0101000001000101, 0x0101010000010001, 0x0000000000000000, 0x0000000000000000,
+    0x0001010100000100, 0x0100010101000001, 0x0000000000000000, 0x0000000000000000,
+    0x0001000101010000, 0x0000010001010100, 0x0000000000000000, 0x0000000000000000,
+    0x0100000100010101, 0x0101000001000101, 0x0000000000000000, 0x0000000000000000,
+    0x0101010000010001, 0x0001010100000100, 0x0000000000000000, 0x0000000000000000,
+    0x0100010101000001, 0x0001000101010000, 0x0000000000000000, 0x0000000000000000,
+    0x0000010001010100, 0x0100000100010101, 0x0000000000000000, 0x0000000000000000,
+    0x0101000001000101, 0x0101010000010001, 0x0000000000000000, 0x0000000000000000,
+};
+/* clang-format on */
+
+static const _Alignas(64) int32_t start[8] = {123, 123, 126, 123, 0, 0, 0, 0};
+
+static const _Alignas(64) int32_t thresholds[12] = {-20, -20, -20, -20, 0, 0, 0, 0, 20, 20, 20, 20};
+
+static const struct bs_layer layer = {
+    .kernel = &bs_mm_a2u_w1b_s32_avx2_4x8x32_layer_kernel,
+    .groups = 1,
+    .in_channels = 8,
+    .out_channels = 4,
+    .kernel_h = 3,
+    .kernel_w = 3,
+    .stride_h = 1,
+    .stride_w = 1,
+    .dilation_h = 1,
+    .dilation_w = 1,
+    .pad_top = 1,
+    .pad_left = 1,
+    .pad_bottom = 1,
+    .pad_right = 1,
+    .act_bits = 2,
+    .pad_code = 0,
+    .factor = 1,
+    .shift = 0,
+    .multiplier_shift = 0,
+    .out_bits = 2,
+    .threshold_count = 3,
+    .in_layout = BS_NHWC,
+    .out_layout = BS_NHWC,
+    .epilogue = BS_THRESHOLDS,
+    .conv_algorithm = BS_DIRECT,
+    .columns_first = 0,
+    .block_rows = 0,
+    .band_rows = 0,
+    .weights = (const uint8_t *)weights,
+    .start = start,
+    .thresholds = thresholds,
+};
+
+const char *layer_missing_feature(void)
+{
+    return bs_mm_a2u_w1b_s32_avx2_4x8x32_missing_feature();
+}
+
+struct bs_shape layer_output(struct bs_shape in)
+{
+    return bs_layer_output(&layer, in);
+}
+
+size_t layer_arena_bytes(struct bs_shape in, size_t threads)
+{
+    return bs_layer_arena_bytes(&layer, in, threads);
+}
+
+int layer_run(
+    struct bs_shape in,
+    const void *input,
+    void *output,
+    void *arena,
+    size_t arena_bytes,
+    struct bs_pool *pool)
+{
+    return bs_layer_run(&layer, in, input, output, arena, arena_bytes, pool);
+}
