@@ -3,6 +3,7 @@
 `python tests/unit/test_golden.py` writes the files anew: look at what git shows then.
 """
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -43,7 +44,10 @@ def of_layer():
     return {name: text for name, text in layer.files("layer").items() if not name.startswith("bs_")}
 
 
-CASES = {**{place.rpartition("/")[2]: partial(of_kernel, place) for place in KERNELS}, "layer": of_layer}
+CASES: dict[str, Callable[[], Mapping[str, str]]] = {
+    **{place.rpartition("/")[2]: partial(of_kernel, place) for place in KERNELS},
+    "layer": of_layer,
+}
 
 
 @pytest.mark.parametrize("case", CASES)
