@@ -69,7 +69,7 @@ def resnet18(result: Result) -> Iterator[Row]:
     sums = {row["contender"]: row["against"] for row in found["rows"] if row["layer"] == "sum"}
     for kind in ("fp32", "int8"):
         yield [
-            f"{found['isa']}, times {kind} of {_peers(found, kind)}",
+            f"{found['isa']}, times {kind} of {_baselines(found, kind)}",
             *(f"{sums[width][kind]['times']['median']:.1f}" for width in LAYER_WIDTHS),
         ]
 
@@ -109,7 +109,7 @@ def _family(result: Result) -> str:
     return result.stem.rpartition("_")[2]
 
 
-def _peers(found: dict[str, Any], kind: str) -> str:
+def _baselines(found: dict[str, Any], kind: str) -> str:
     names = {row["contender"].rpartition(" ")[0] for row in found["rows"] if row["kind"] == kind}
     return " and ".join(sorted(names))
 

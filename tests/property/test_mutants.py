@@ -179,7 +179,7 @@ def test_mutants_are_the_same_on_every_run():
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
-def test_kernels_are_right_in_simulation(config):
+def test_kernels_are_right_when_interpreted(config):
     assert counterexample.counterexample(kernel(*config), thorough=False) is None
 
 
@@ -189,11 +189,11 @@ def test_kernels_are_right_in_the_whole_search(config):
     assert counterexample.counterexample(kernel(*config)) is None
 
 
-SIMULATED = [*SHIPPED[::8], *(pytest.param(path, marks=pytest.mark.slow) for path in SHIPPED[4::8])]
+INTERPRETED = [*SHIPPED[::8], *(pytest.param(path, marks=pytest.mark.slow) for path in SHIPPED[4::8])]
 
 
-@pytest.mark.parametrize("path", SIMULATED, ids=lambda p: p.stem)
-def test_shipped_kernels_are_right_in_simulation(path):
+@pytest.mark.parametrize("path", INTERPRETED, ids=lambda p: p.stem)
+def test_shipped_kernels_are_right_when_interpreted(path):
     assert counterexample.counterexample(kernels.read_entry(path).kernel, thorough=False) is None
 
 
@@ -230,7 +230,7 @@ def test_columns_that_change_places_at_the_end_of_a_period():
     assert wrong.k > loop.flush_every * found.k_step
 
 
-def test_simulated_sums_wrap_like_int32():
+def test_interpreted_sums_wrap_like_int32():
     rows, columns = np.ones((1, 7), np.uint8), np.ones((7, 1), np.uint8)
     assert counterexample.product(kernel(*LOOKUP), rows, columns).dtype == np.int32
 

@@ -96,7 +96,7 @@ def planes_of_a_table_that_are_the_same() -> Kernel:
 
 def bytes_that_wrap_are_shifted_out() -> Kernel:
     """A byte that leaves its lane by a shift was once taken for the sum it holds, however large that is."""
-    found, loop = folding()
+    found, loop = widening()
     outer, out = loop.loops[1], []
     for step in outer.steps:
         if step.args[1:] and step.args[1] in {acc.name for acc in loop.step.accs}:
@@ -111,7 +111,7 @@ def bytes_that_wrap_are_shifted_out() -> Kernel:
     return replace(found, passes=(replace(loop, loops=nested, flush=never_unmixed(loop)),))
 
 
-def folding() -> tuple[Kernel, Pass]:
+def widening() -> tuple[Kernel, Pass]:
     """A kernel of one pass whose widenings leave low lanes below the high ones."""
     found = kernel("avx2", "lookup", 2, 1)
     (loop,) = found.passes
@@ -132,12 +132,12 @@ def never_unmixed(loop: Pass) -> tuple[str, ...]:
 
 
 def flushing(change: Callable[[Step], Step]) -> Kernel:
-    found, loop = folding()
+    found, loop = widening()
     return replace(found, passes=(replace(loop, flush=tuple(str(change(s)) for s in loop.flush_steps)),))
 
 
 def mixed_sums_are_taken_for_low_ones() -> Kernel:
-    found, loop = folding()
+    found, loop = widening()
     return replace(found, passes=(replace(loop, flush=never_unmixed(loop)),))
 
 
@@ -156,18 +156,18 @@ def high_sums_are_added_once_more() -> Kernel:
 
 def low_sums_wrap_too() -> Kernel:
     """Mixed sums may wrap; what is left of them may not, a run beyond the last that is proved."""
-    found, loop = folding()
+    found, loop = widening()
     return replace(found, passes=(with_trip_count(loop, 1, loop.loops[1].trip_count + 1),))
 
 
 def bytes_wrap_below_mixed_sums() -> Kernel:
-    found, loop = folding()
+    found, loop = widening()
     return replace(found, passes=(with_trip_count(loop, 0, loop.step.trip_count + 1),))
 
 
 def one_more_pass_of_mixed_sums() -> Kernel:
     """What a third loop takes in are sums modulo 2**16: they are no numbers, whatever is added to them."""
-    found, loop = folding()
+    found, loop = widening()
     outer = loop.loops[1]
     names = {acc.name: f"acc{10 + k}" for k, acc in enumerate(outer.accs)}
     lines = tuple(f"t{k} = srl.u16x16 {old} #1" for k, old in enumerate(names))

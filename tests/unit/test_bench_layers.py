@@ -79,14 +79,14 @@ def test_subjects_take_turns():
     assert found[-1].against["fp32"].times == Summary.of([14 / 6, 14 / 3])
 
 
-def test_a_contender_of_this_process_is_timed():
+def test_a_subject_of_this_process_is_timed():
     calls = []
     local = LocalSubject("mine", "bitsynth", {"C2": lambda: calls.append("C2"), "C3": lambda: calls.append("C3")}, 1)
     assert len(local.time("C3", 4)) == 4
     assert set(calls) == {"C3"}
 
 
-def test_the_fastest_peer_of_every_layer_counts():
+def test_the_fastest_baseline_of_every_layer_counts():
     found = report()
     (c2, c3, total) = (found.row("A1W1", layer).against for layer in ("C2", "C3", SUM))
     assert (c2["fp32"].peer, c2["fp32"].times.median) == ("torch fp32", 8)
@@ -97,7 +97,7 @@ def test_the_fastest_peer_of_every_layer_counts():
     assert found.layers == ["C2", "C3", SUM]
 
 
-def test_without_peers_of_a_kind():
+def test_without_baselines_of_a_kind():
     found = report([c for c in SUBJECTS if c.kind != "int8"])
     assert found.row("A1W1", SUM).against.keys() == {"fp32"}
     assert report([SUBJECTS[-1]]).row("A1W1", "C2").against == {}

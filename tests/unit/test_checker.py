@@ -172,7 +172,7 @@ def test_a_table_with_one_wrong_entry(at):
 
 
 def assert_table_refused(found, build: Build):
-    """Unless the entries are the same, which the simulation says of the bytes of a row."""
+    """Unless the entries are the same, which the interpreter says of the bytes of a row."""
     from bitsynth.proof import counterexample
 
     changed = change(found, build=build)

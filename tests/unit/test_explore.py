@@ -54,7 +54,7 @@ def test_an_unknown_peak_has_no_ratio():
     assert "no peak is known" in " ".join(explore_report.legend(made(cell)))
 
 
-def test_rivals_are_the_fastest_of_the_processor():
+def test_baselines_are_the_fastest_of_the_processor():
     found = survey.survey("neon", "a76", [1], [1], workers=1, methods=("dot",))
     assert (found.int8.name, found.int8.peak, found.fp32.peak) == ("int8_sdot", 32, 8)
     assert survey.survey("neon", "a53", [1], [1], workers=1, methods=("dot",)).int8.name == "int8"

@@ -126,7 +126,7 @@ def begun(packages, isa="avx512"):
         return start.start(stack, packages, isa, 1, ["C12"], lambda said: None)
 
 
-def test_peers_are_named_and_those_that_fail_too(fake, monkeypatch):
+def test_baselines_are_named_and_those_that_fail_too(fake, monkeypatch):
     answer = {"about": {"version": "1"}, "variants": {"fp32": "fp32"}, "problems": {"int8": "no"}}
     fake(
         f"import json, sys\nsys.stdin.readline()\nif sys.argv[1] == 'torch': print({json.dumps(answer)!r}, flush=True)"
@@ -180,7 +180,7 @@ def test_caps():
 
 
 @pytest.mark.parametrize("isa", load.names())
-def test_caps_name_peers(isa):
+def test_caps_name_packages(isa):
     found = caps(isa)
     assert found.keys() <= start.NEEDS.keys()
     assert all(bool(cap.env) != bool(cap.left_out) for cap in found.values())
