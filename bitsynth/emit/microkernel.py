@@ -83,7 +83,7 @@ class _Chain:
         """One pass over a block, which each pass reads from its start."""
         scope = outside.inner()
         body = self._nest(loop, len(loop.loops) - 1, scope)
-        ends = self.programs.fold(loop.carried, scope) if loop.carries else self.programs.flush(loop, scope)
+        ends = self.programs.widen(loop.carried, scope) if loop.carries else self.programs.flush(loop, scope)
         body += [_comment(flush_title(loop)), *ends]
         if not self.several:
             return body
@@ -105,7 +105,7 @@ class _Chain:
         if level == 0:
             return self._innermost(loop, scope, whole=outermost)
         inside = [*self.programs.start(loop.loops[level - 1], scope), *self._nest(loop, level - 1, scope)]
-        inside += [_comment(f"widening, {loop_title(loop, level)}"), *self.programs.fold(here, scope)]
+        inside += [_comment(f"widening, {loop_title(loop, level)}"), *self.programs.widen(here, scope)]
         runs = f"runs{level}"
         head = f"for (size_t {runs} = {here.trip_count}; {runs} > 0 && left > 0; --{runs})"
         return [*left, *block(head, inside)]

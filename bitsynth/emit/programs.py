@@ -76,7 +76,7 @@ class Programs:
             return _plus(f"{base} + {others} * {steps}", own)
         return _plus(base, others + own)
 
-    def fold(self, loop: Loop, scope: Scope) -> list[str]:
+    def widen(self, loop: Loop, scope: Scope) -> list[str]:
         """The program of an outer loop, once a row; accumulators of both loops go by their row."""
         rows = (self._braced(row, self._row(row, loop, loop.steps, scope.inner())) for row in range(self.kernel.rows))
         return [line for lines in rows for line in lines]
