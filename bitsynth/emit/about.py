@@ -1,4 +1,4 @@
-"""What a kernel computes and how its operands lie in memory, in words: the comment above its C."""
+"""The comment above a kernel's C: what it computes and how its operands lie in memory, in words."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def about(name: str, kernel: Kernel, spec: MatmulSpec) -> str:
 
 
 def value_text(operand: MatmulOperand) -> str:
-    """What a code stands for, in C."""
+    """The value of a code, in C."""
     scaled = "code" if operand.scale == 1 else f"{operand.scale} * code"
     return f"{scaled} {'+' if operand.offset > 0 else '-'} {abs(operand.offset)}" if operand.offset else scaled
 
@@ -50,7 +50,7 @@ def _bytes(count: int) -> str:
 
 
 def _inputs(kernel: Kernel, letter: str) -> str:
-    """What a side's inputs hold; those that passes share are named once."""
+    """The content of a side's inputs; those that passes share are named once."""
     of_rows = letter == "a"
     bits = kernel.row_bits if of_rows else kernel.column_bits
     sides: list[Sequence[Input]] = [p.rows if of_rows else p.columns for p in kernel.passes]

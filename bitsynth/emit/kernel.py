@@ -1,4 +1,4 @@
-"""Render a verified kernel as C11: header, source, what it needs of a processor, and self-test.
+"""The C11 of a verified kernel: header, source, the question for processor features, and self-test.
 
 The text depends on the kernel and its name alone, so it is the same on every run.
 """
@@ -105,7 +105,7 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
 
 
 def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
-    """What the encodings add, and the functions that sum up codes of rows."""
+    """The terms that the encodings add, and the functions that sum up codes of rows."""
     correction, affine_scale = affine(spec), row_affines(kernel, spec)
     affine_terms = correction.act_terms, correction.wgt_terms
     sums: list[tuple[str, Sequence[int], int | None]] = []
@@ -125,7 +125,7 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
 
 
 def _code(isa: Isa, kernel: Kernel) -> dict[str, Any]:
-    """What is written in instructions, the macros they need, and how inputs are packed."""
+    """The parts that are written in instructions, the macros they need, and the packing of inputs."""
     scope = Scope(isa)
     rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
     columns = blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)

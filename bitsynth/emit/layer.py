@@ -140,7 +140,7 @@ def _dense_codes(weight: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint6
 
 
 def _stored(ctype: str) -> str:
-    """Bytes are written as words: fewer numbers for a compiler to read."""
+    """The C type that elements are written as: bytes go as words, fewer numbers for a compiler to read."""
     return "uint64_t" if ctype == "uint8_t" else ctype
 
 

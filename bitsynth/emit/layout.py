@@ -1,6 +1,6 @@
 """The layout of emitted C: lines of at most WIDTH columns, broken as `.clang-format` has it.
 
-Templates and programs write a statement to a line; where that is too long, arguments go to the next line, or each to
+Templates and programs write a statement to a line; if that is too long, arguments go to the next line, or each to
 one of its own. Tables of many numbers are left to fill lines.
 """
 
@@ -119,7 +119,7 @@ def _expression(indent: str, text: str, width: int) -> list[str]:
 
 
 def _last_group(text: str) -> tuple[int, int] | None:
-    """Where the inside of the last parentheses that stand in no others starts and ends."""
+    """The start and the end of the inside of the last parentheses that stand in no others; None if there are none."""
     depth, start, found = 0, 0, None
     for at, sign in enumerate(text):
         if sign in "([{":

@@ -91,7 +91,7 @@ class _Chain:
         return [f"/* Pass {number}. */", *block("", [*back, *body, f"column{number} = column;"])]
 
     def _back(self, loop: Pass) -> list[str]:
-        """To the start of the block."""
+        """Statements that go back to the start of the block."""
         rows = self.kernel.rows
         pointers = [f"row{row} = segment[{row - rows}]{self._row_start(loop)};" for row in range(rows)]
         back = ["segment = block_segment;", "steps_here = block_here;", "offset = block_offset;"]
@@ -111,7 +111,7 @@ class _Chain:
         return [*left, *block(head, inside)]
 
     def _innermost(self, loop: Pass, scope: Scope, *, whole: bool) -> list[str]:
-        """The loop over steps, segment by segment; it takes the `whole` block where there is no other loop."""
+        """The loop over steps, segment by segment; it takes the `whole` block if there is no other loop."""
         times = loop.step.trip_count
         count = ["size_t count = block;"]
         if not whole:
@@ -146,7 +146,7 @@ class _Chain:
         return block("if (steps_here == 0)", [*pointers, "steps_here = steps;", "offset = 0;"])
 
     def _row_start(self, loop: Pass) -> str:
-        """Where the pass's inputs start in a row, whose steps lie together or plane by plane."""
+        """The start of the pass's inputs in a row, whose steps lie together or plane by plane."""
         start = self.rows[loop.rows].start
         return f" + {'steps * ' if self.outer else ''}{start}" if start else ""
 
@@ -157,7 +157,7 @@ class _Chain:
 
 
 def _stride(kernel: Kernel, statement: str) -> list[str]:
-    """What is said of the distance of rows, where there are several."""
+    """The `statement` on the distance of rows, if there are several."""
     return [statement] if kernel.rows > 1 else []
 
 

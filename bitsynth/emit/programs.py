@@ -82,7 +82,7 @@ class Programs:
         return [line for lines in rows for line in lines]
 
     def without_steps(self, scope: Scope) -> list[str]:
-        """The tile where K is 0: every row starts at g, plus h of the row."""
+        """The tile if K is 0: every row starts at g, plus h of the row."""
         kernel, scope = self.kernel, scope.inner()
         lines = [scope.load(kernel.memory.load_tile, "start", "g + column")]
         if kernel.has_row_terms:
@@ -96,7 +96,7 @@ class Programs:
         return ["for (size_t row = 0; row < ROWS; ++row)", *indented(inner)]
 
     def flush(self, loop: Pass, scope: Scope) -> list[str]:
-        """Every row's sums go to its tile."""
+        """Statements that add every row's sums to its tile."""
         out, store = [], self.kernel.memory.store_tile
         for row in range(self.kernel.rows):
             inner = scope.inner()
@@ -147,13 +147,13 @@ class Programs:
         return lines
 
     def _braced(self, row: int, lines: Sequence[str]) -> list[str]:
-        """The statements of a row, which is named where there are several."""
+        """The statements of a row, which is named if there are several."""
         first, *rest = block("", lines)
         return [f"{first} /* row {row} */" if self.kernel.rows > 1 else first, *rest]
 
 
 def _pinned(scope: Scope, name: str, program: Sequence[Step], times: int) -> list[str]:
-    """Keeps a register that is read more than once from being loaded more than once."""
+    """Statements that keep a register that is read more than once from being loaded more than once."""
     reads = sum(s.args.count(name) for s in program)
     return scope.pin(name) if reads * times > 1 else []
 
@@ -177,7 +177,7 @@ def _of_row(row: int) -> Rename:
 
 
 def _row_of(base: str, stride: str, row: int) -> str:
-    """Where row `row` of an array starts, whose rows are `stride` apart."""
+    """The start of row `row` of an array whose rows are `stride` apart."""
     return f"{base} + {stride}" if row == 1 else f"{base} + {row} * {stride}" if row else base
 
 

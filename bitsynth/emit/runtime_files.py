@@ -42,7 +42,7 @@ def board_source(names: Sequence[str]) -> dict[str, str]:
 
 
 def runtime_files(*, threads: bool) -> dict[str, str]:
-    """The runtime's own files; the pool only where there are `threads`."""
+    """The runtime's own files; the pool only if there are `threads`."""
     folder = Path(runtime.__file__).parent
     files = sorted(p for p in folder.iterdir() if p.suffix in (".c", ".h"))
     return {p.name: p.read_text(encoding="utf-8") for p in files if threads or p.name != "bs_pool.c"}

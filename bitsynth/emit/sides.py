@@ -1,4 +1,4 @@
-"""How a side's inputs are packed, as the template wants it: which bytes, and their tables."""
+"""The packing of a side's inputs, as the template wants it: the bytes and their tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bitsynth.kernel.program import Input, Kernel, Planes, Table, number
 
 @dataclass(frozen=True)
 class SideText:
-    """How a block of one side's inputs is packed: bytes of a vector a step, C initializers of each.
+    """The packing of a block of one side's inputs: bytes of a vector a step, C initializers of each.
 
     Passes with the same inputs share a block; `start` is how many bytes a step come before it.
     """
@@ -24,7 +24,7 @@ class SideText:
 
 
 def blocks(kernel: Kernel, sides: Sequence[Sequence[Input]], bits: int) -> dict[Sequence[Input], SideText]:
-    """What is packed of one side, in order: inputs that several passes read are packed once."""
+    """The blocks of one side, in order: inputs that several passes read are packed once."""
     out: dict[Sequence[Input], SideText] = {}
     for inputs in sides:
         if inputs not in out:
@@ -56,5 +56,5 @@ def side_bytes(kernel: Kernel, inputs: Sequence[Input]) -> int:
 
 
 def _plane_table(planes: Sequence[int], bits: int) -> list[str]:
-    """For each code, the planes that are set: bit p for plane p."""
+    """The planes that each code sets: bit p for plane p."""
     return [f"UINT64_C({number(planes, code)})" for code in range(1 << bits)]

@@ -50,7 +50,7 @@ class Scope:
         return self.isa.table.cast.format(q=want.q, to=f"{want}", frm=f"{have}", x=value)
 
     def call(self, instr: Instr, args: Iterable[str], imm: int = 0, to: str = "") -> str:
-        """The expression of an instruction: its C where that is one call, else a macro of its form's name."""
+        """The expression of an instruction: its C if that is one call, else a macro of its form's name."""
         if _ONE_CALL.fullmatch(instr.text):
             return instr.render(list(args), imm, to)
         name = instr.name.replace(".", "_")
@@ -90,7 +90,7 @@ class Scope:
         return self.call(instr, [self.viewed(name, instr.operands[0].type)], to=pointer) + ";"
 
     def pin(self, name: str) -> list[str]:
-        """A statement that keeps a value in its register, where the instruction set wants such."""
+        """A statement that keeps a value in its register, if the instruction set wants such."""
         text = self.isa.table.pin
         if not text:
             return []

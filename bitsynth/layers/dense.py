@@ -61,7 +61,7 @@ class Dense(Conv2d):
         return call, out[0, 0]
 
     def described(self, codes: NDArray[Any]) -> Description:
-        """As `Conv2d.described`, for codes (N, in features)."""
+        """The numbers and bytes of constants that C for any layer takes of this one and `codes` (N, in features)."""
         return super().described(codes[None, None])
 
     def _check_features(self, codes: NDArray[Any]) -> None:
