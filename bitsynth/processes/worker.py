@@ -20,7 +20,7 @@ class Worker:
     """A process, and the file of what it says beside its answers."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._log = tempfile.TemporaryFile()  # `close` closes it.  # noqa: SIM115
         try:
             self.child = Child(command, env=env, stdin=PIPE, stderr=self._log)
         except BaseException:

@@ -105,5 +105,5 @@ def _model(model: z3.ModelRef) -> Model:
 
 
 def _spent(solver: z3.Solver) -> int:
-    statistics = solver.statistics()
+    statistics = solver.statistics()  # It has keys, but is no mapping.
     return int(statistics.get_key_value("rlimit count")) if "rlimit count" in statistics.keys() else 0  # noqa: SIM118
