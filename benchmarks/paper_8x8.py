@@ -70,6 +70,7 @@ def source(isa: Isa, kernel: Kernel) -> str:
     return "\n".join(
         [
             f"#include <{isa.table.header}>",
+            *scope.macros.values(),
             f"void {SYMBOL}({parameters});",
             f"void {SYMBOL}({parameters})\n{{",
             *(f"    {line}" for line in body),
