@@ -162,6 +162,14 @@ def test_every_folder_and_the_order_of_imports():
     assert said[: len(layers)] == layers
 
 
+def test_every_folder_of_tests():
+    said = [
+        name for row in sections("develop/testing.md")["Testing"] for name in names([row]) if name.startswith("tests/")
+    ]
+    folders = (p for p in (ROOT / "tests").iterdir() if p.is_dir() and p.name != "__pycache__")
+    assert sorted(said) == sorted(f"tests/{p.name}" for p in folders)
+
+
 def test_every_benchmark():
     said = names(sections("develop/measuring.md")["Measuring"])
     assert [name for name in said if not (ROOT / "benchmarks" / name).is_file()] == []
