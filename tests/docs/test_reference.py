@@ -155,6 +155,17 @@ def test_every_function_of_a_kernel_in_c():
     assert [name for name in constants if f"`NAME{name}`" not in text] == []
 
 
+def test_every_function_of_a_layer_in_c():
+    (header,) = (p for p in (ROOT / "tests" / "golden" / "layer").glob("*.h") if not re.match(r"bs_|.*_names", p.name))
+    pool = ROOT / "bitsynth" / "runtime" / "bs_pool.h"
+    text = (DOCS / "reference" / "c-abi.md").read_text(encoding="utf-8")
+    declared = re.findall(rf"\b{header.stem}(_\w+)\(", header.read_text(encoding="utf-8"))
+    assert len(declared) > 4
+    assert [name for name in declared if f"NAME{name}(" not in text] == []
+    shared = re.findall(r"\b(bs_pool_\w+)\(", pool.read_text(encoding="utf-8"))
+    assert [name for name in shared if f"{name}(" not in text] == []
+
+
 def test_every_folder_and_the_order_of_imports():
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
     layers = [name for layer in contract[0]["layers"] for name in layer.split(" | ")]
