@@ -237,13 +237,13 @@ def test_interpreted_sums_wrap_like_int32():
 
 def one_by_one(found, rows, columns):
     """The same product with the runs of every loop done one after the other."""
-    from bitsynth.kernel import interpreter
+    from bitsynth.kernel import interpreter, nest
 
-    before, interpreter._CHUNK = interpreter._CHUNK, 1
+    before, nest.CHUNK = nest.CHUNK, 1
     try:
         return interpreter.product(found, rows, columns)
     finally:
-        interpreter._CHUNK = before
+        nest.CHUNK = before
 
 
 @pytest.mark.parametrize("config", QUICK, ids=name)

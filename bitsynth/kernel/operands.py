@@ -1,0 +1,123 @@
+"""The bytes that the steps of a kernel read, for many rows and tiles of columns at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.isa.trace import Register
+from bitsynth.kernel.machine import ConcreteMachine
+from bitsynth.kernel.packing import Codes, packed
+from bitsynth.kernel.program import Kernel, Pass, Table
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Stretches of `length` steps, done side by side."""
+
+    starts: NDArray[np.int64]
+    length: int
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The bytes of a pass: of rows (steps, R, 1, bytes), of columns (steps, 1, tiles, slots x bytes), an input each."""
+
+    machine: ConcreteMachine
+    rows: Sequence[Any]
+    columns: Sequence[Any]
+
+    def registers(self, runs: Runs, times: range) -> dict[str, Register]:
+        """What is loaded in each of `times` of every run: lanes (times, runs, R, tiles)."""
+        rows, columns = ([_span(x, runs, times) for x in side] for side in (self.rows, self.columns))
+        return {**self._of_rows(rows), **self._of_columns(columns)}
+
+    def _of_rows(self, rows: Sequence[Any]) -> dict[str, Register]:
+        """Inputs lie one behind the other, so that a load may read beyond its own."""
+        op, cells, at, out = self.machine.kernel.memory.broadcast, _cells(rows), 0, {}
+        for i, x in enumerate(rows):
+            out[f"a{i}"] = self.machine.load(op, cells[at:], 8)
+            at += x.shape[-1]
+        return out
+
+    def _of_columns(self, columns: Sequence[Any]) -> dict[str, Register]:
+        op, cells, lanes, out = self.machine.kernel.memory.load, _cells(columns), self.machine.isa.word.lanes, {}
+        for i, x in enumerate(columns):
+            for g in range(x.shape[-1] // lanes):
+                out[f"w{g}_{i}"] = self.machine.load(op, cells[i * x.shape[-1] + g * lanes :], 8)
+        return out
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Codes of `rows` (R, K) and `columns` (C, K) as a kernel's passes read them."""
+
+    machine: ConcreteMachine
+    rows: Codes
+    columns: Codes
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel that reads them."""
+        return self.machine.kernel
+
+    @cached_property
+    def steps(self) -> int:
+        """Steps of K; the last may have positions beyond it, whose codes are 0."""
+        return int(-(-self.rows.shape[1] // self.kernel.k_step))
+
+    @cached_property
+    def shape(self) -> tuple[int, int]:
+        """Rows, and tiles of columns."""
+        return len(self.rows), int(-(-len(self.columns) // self.kernel.columns))
+
+    def inputs(self, loop: Pass) -> Inputs:
+        """The bytes one pass reads."""
+        return Inputs(self.machine, self._row_bytes(loop), self._column_bytes(loop))
+
+    def _row_bytes(self, loop: Pass) -> list[Any]:
+        codes, bits, size = self._by_step(self.rows, len(self.rows)), self.kernel.row_bits, self.kernel.slot_bytes
+        made = [self._table(x, codes) if isinstance(x, Table) else packed(x, codes, bits, size) for x in loop.rows]
+        return [np.moveaxis(x, 1, 0)[:, :, None] for x in made]
+
+    def _column_bytes(self, loop: Pass) -> list[Any]:
+        (_, tiles), columns, size = self.shape, self.kernel.columns, self.kernel.slot_bytes
+        codes = self._by_step(self.columns, tiles * columns)
+        out = []
+        for x in loop.columns:
+            made = packed(x, codes, self.kernel.column_bits, size)
+            made = made.reshape(tiles, columns, self.steps, size)[:, list(self.kernel.slots)]
+            out.append(np.moveaxis(made, 2, 0).reshape(self.steps, 1, tiles, -1))
+        return out
+
+    def _by_step(self, codes: Codes, count: int) -> Codes:
+        """(count, steps, k_step) codes, 0 where there are none."""
+        out = np.zeros((count, self.steps * self.kernel.k_step), np.uint8)
+        out[: len(codes), : codes.shape[1]] = codes
+        return out.reshape(count, self.steps, self.kernel.k_step)
+
+    def _table(self, table: Table, codes: Codes) -> Any:
+        """(R, steps, entries) bytes, by the kernel's own table program."""
+        build, machine = self.kernel.build, self.machine
+        assert build is not None
+        staged = np.array(table.values, np.uint64)[codes[..., table.first : table.first + table.bits]]
+        cells = [staged[..., n] if 0 <= n < table.bits else np.uint64(0) for n in build.stage]
+        trace = machine.trace({"x0": machine.load(build.load, cells, 8)}, build.constants)
+        for step in build.steps:
+            trace.run(step)
+        stored = machine.store(build.store, trace.registers[build.table], machine.isa.word)
+        return np.stack([np.broadcast_to(x, codes.shape[:2]) for x in stored[: table.entries]], axis=-1)
+
+
+def _cells(inputs: Sequence[Any]) -> list[Any]:
+    return [x[..., b] for x in inputs for b in range(x.shape[-1])]
+
+
+def _span(x: Any, runs: Runs, times: range) -> Any:
+    """The bytes read in each of `times` of every run: (times, runs, ...)."""
+    return x[runs.starts + np.arange(times.start, times.stop)[:, None]].astype(np.uint64)
