@@ -10,7 +10,8 @@ from rich.text import Text
 
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output
-from bitsynth.synth.survey import INT8, MACS, Cell, Map, PeakBaseline, PlannedKernel
+from bitsynth.synth.planner import PlannedKernel
+from bitsynth.synth.survey import INT8, MACS, Cell, Map, PeakBaseline
 
 STYLES = {"popcount": "cyan", "lookup": "green", "multiply": "yellow", "dot": "magenta", INT8: "reverse"}
 ONE_LINE = 120

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import io
+import os
+import selectors
 import signal
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from itertools import islice
 from typing import cast
 
-from bitsynth.processes.child import PIPE, Child
+from bitsynth.processes.child import PIPE, Child, TooLate
 
 _MOST_BYTES = 1 << 22
 """The limit of a line, and of what is kept of the last words."""
 _LINES = 4
+
+
+class WorkerEnded(Exception):
+    """A worker ended where an answer was due: how, and its last words."""
+
+
+def command_of(module: str, *arguments: str) -> list[str]:
+    """The command of a worker that is a module of ours."""
+    return [sys.executable, "-P", "-m", module, *arguments]
 
 
 class Worker:
@@ -37,6 +50,26 @@ class Worker:
         """Its answer with its line end; less if it is gone, or says too much."""
         return self._answers.readline(_MOST_BYTES)
 
+    def ask(self, question: bytes, seconds: float | None = None) -> bytes:
+        """Its answer to a line; WorkerEnded if it gives none, TooLate after `seconds`, which kill it."""
+        with nullcontext() if seconds is None else self.child.limited(seconds):
+            self.send(question)
+            line = self.line()
+        if self.child.killed and not line.endswith(b"\n"):
+            raise TooLate
+        return self._whole(line)
+
+    def answer(self) -> bytes:
+        """The next of its answers; WorkerEnded if none comes."""
+        return self._whole(self.line())
+
+    def _whole(self, line: bytes) -> bytes:
+        if line.endswith(b"\n"):
+            return line
+        if len(line) == _MOST_BYTES:
+            self.child.kill()
+        raise WorkerEnded(self.ending())
+
     def ending(self) -> str:
         """The way it ended, and the last it said."""
         code = self.child.wait()
@@ -52,3 +85,33 @@ class Worker:
         """Kill it."""
         self.child.close()
         self._log.close()
+
+
+def answers(command: Sequence[str], questions: Sequence[bytes], workers: int) -> Iterator[bytes]:
+    """The answers of several workers that share the questions, as they come; WorkerEnded if one of them ends."""
+    waiting = iter(questions)
+    with ExitStack() as stack, selectors.DefaultSelector() as busy:
+        for question in islice(waiting, workers):
+            worker = stack.enter_context(closing(Worker(command)))
+            busy.register(worker.child.stdout, selectors.EVENT_READ, worker)
+            worker.send(question)
+        while busy.get_map():
+            for key, _ in busy.select():
+                yield key.data.answer()
+                if question := next(waiting, b""):
+                    key.data.send(question)
+                else:
+                    busy.unregister(key.fileobj)
+
+
+@contextmanager
+def answering() -> Iterator[Callable[[bytes], object]]:
+    """What answers with a line, in a worker: stdout is for answers alone, and what is printed goes to stderr."""
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+        def answer(line: bytes) -> None:
+            out.write(line + b"\n")
+            out.flush()
+
+        yield answer

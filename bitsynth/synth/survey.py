@@ -5,32 +5,23 @@ Kernels are planned and priced by the cost model; nothing is proved, and nothing
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-import sys
-import threading
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from multiprocessing import resource_tracker
-from typing import Any
 
-from bitsynth.errors import BitsynthError, SpecError
+import msgspec
+
+from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa import baseline_loops
 from bitsynth.isa.load import Isa, load
+from bitsynth.processes.worker import WorkerEnded, answers
 from bitsynth.progress import Progress, silent
-from bitsynth.schedule import cost
-from bitsynth.solver.budget import Budget
-from bitsynth.spec.matmul import MatmulSpec
-from bitsynth.spec.options import METHODS, KernelOptions
-from bitsynth.synth import synthesize
+from bitsynth.spec.options import METHODS
+from bitsynth.synth import planner
+from bitsynth.synth.planner import Job, PlannedKernel, plan
 
 MACS = 128
-LIMIT = 120
-"""Seconds a method may take for one pair of widths, if the system has alarms."""
 INT8 = "int8"
 
 
@@ -47,19 +38,6 @@ class PeakBaseline:
     def cycles(self) -> float:
         """Cycles per 128 multiply-accumulates."""
         return MACS / self.peak
-
-
-@dataclass(frozen=True)
-class PlannedKernel:
-    """The cheapest kernel of one method: cycles per 128 multiply-accumulates, or None and the reason."""
-
-    act_bits: int
-    w_bits: int
-    method: str
-    cycles: float | None
-    tile: str
-    why: str
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -100,9 +78,6 @@ class Map:
         return (best.method, best.cycles) if best and best.cycles else None
 
 
-_Job = tuple[str, str, int, int, str]
-
-
 def survey(
     isa_name: str,
     cpu: str = "",
@@ -124,17 +99,12 @@ def survey(
         raise SpecError(f"unknown cpu {cpu!r}; {isa_name} knows {', '.join(isa.table.cpu)}")
     jobs = [(isa_name, cpu, a, w, m) for m in methods for w in sorted(w_bits) for a in sorted(act_bits)]
     for job in jobs:
-        _spec(job)
+        planner.spec(job)
     plans: list[PlannedKernel] = []
-    for plan in _planned(jobs, workers or len(_cores())):
-        plans.append(plan)
+    for planned in _planned(jobs, workers or len(_cores())):
+        plans.append(planned)
         progress(f"{len(plans)} of {len(jobs)} plans", len(plans), len(jobs))
     return Map(isa_name, cpu, _baseline(isa, cpu, "int8"), _baseline(isa, cpu, "fp32"), _cells(plans))
-
-
-def _spec(job: _Job) -> MatmulSpec:
-    isa, _, act_bits, w_bits, _ = job
-    return MatmulSpec.plain(isa, act_bits, w_bits)
 
 
 def _baseline(isa: Isa, cpu: str, function: str) -> PeakBaseline | None:
@@ -155,99 +125,13 @@ def _cores() -> Sequence[int]:
     return [*os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
 
 
-def _planned(jobs: Sequence[_Job], workers: int) -> Iterator[PlannedKernel]:
+def _planned(jobs: Sequence[Job], workers: int) -> Iterator[PlannedKernel]:
     """The plans of all jobs as they come."""
     if workers == 1:
-        yield from map(_plan, jobs)
+        yield from map(plan, jobs)
         return
-    with ExitStack() as stack:
-        with _unheard():
-            spawn = multiprocessing.get_context("spawn")
-            pool = stack.enter_context(spawn.Pool(min(workers, len(jobs)), _serve_parent))
-        yield from pool.imap_unordered(_plan, jobs)
-
-
-@contextmanager
-def _unheard() -> Iterator[None]:
-    """Hold back interrupts until the end of the block, whatever thread gets them; processes started in it hear none."""
-    if not _alarms():
-        yield
-        return
-    resource_tracker.ensure_running()  # it would let interrupts through again
-    heard: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda signum, frame: heard.append(signum))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        signal.signal(signal.SIGINT, handler)
-        if heard:
-            signal.raise_signal(signal.SIGINT)
-
-
-def _alarms() -> bool:
-    """Whether signals can be held back and timed here."""
-    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-
-
-def _serve_parent() -> None:
-    """Leave interrupts to the process that started this one, also if they cannot be held back, and end with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    if parent := multiprocessing.parent_process():
-        parent.join()
-        os._exit(1)
-
-
-def _plan(job: _Job) -> PlannedKernel:
-    """The cheapest kernel of one method for one pair of widths."""
-    isa, cpu, act_bits, w_bits, method = job
-    options = KernelOptions(method, model=cpu)
-    start = time.perf_counter()
-    cycles, size, why = None, "", ""
-    try:
-        with _limited(LIMIT):
-            found, _ = synthesize.candidates(options.isa(isa), _spec(job), options, Budget())
-        kernel = found[0].kernel
-        cycles = cost.figure(options.isa(isa), kernel, cpu)
-        size = f"{kernel.rows}x{kernel.columns}x{kernel.k_step}"
-    except BitsynthError as error:
-        why = str(error)
-    except TimeoutError:
-        why = f"not planned within {LIMIT} s"
-    return PlannedKernel(act_bits, w_bits, method, cycles, size, why, round(time.perf_counter() - start, 2))
-
-
-@contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """TimeoutError after so many seconds, if there are alarms. They go off as interrupts, which stop a solver too.
-
-    An interrupt in a finalizer is lost, so the alarm goes off again each second; ctypes makes another exception of one.
-    """
-    if not _alarms():
-        yield
-        return
-    rung: list[int] = []
-    hook = sys.unraisablehook
-
-    def ring(signum: int, frame: Any) -> None:
-        rung.append(signum)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, ring)
-    sys.unraisablehook = lambda what: None if rung else hook(what)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1)
-    try:
-        yield
-    except BaseException:
-        if not rung:
-            raise
-        raise TimeoutError from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        sys.unraisablehook = hook
+        for line in answers(planner.COMMAND, [msgspec.json.encode(job) for job in jobs], workers):
+            yield msgspec.json.decode(line, type=PlannedKernel)
+    except WorkerEnded as ended:
+        raise ToolError(f"a process that plans {ended}") from None

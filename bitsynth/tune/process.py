@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -11,11 +10,12 @@ import msgspec
 from bitsynth.errors import Refuted
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned.record import TuningTask
-from bitsynth.processes.worker import Worker
+from bitsynth.processes.child import TooLate
+from bitsynth.processes.worker import Worker, WorkerEnded, command_of
 from bitsynth.tune.measurer import Timing, TrialFailed
 from bitsynth.tune.worker import Answer, Question, Start
 
-COMMAND = (sys.executable, "-P", "-m", "bitsynth.tune.worker")
+COMMAND = tuple(command_of("bitsynth.tune.worker"))
 
 
 @contextmanager
@@ -60,12 +60,12 @@ class ProcessMeasurer:
         if self._worker is None:
             self._worker = Worker(self.command)
             self._worker.send(msgspec.json.encode(self.start))
-        worker = self._worker
-        with worker.child.limited(self.timeout_s):
-            worker.send(msgspec.json.encode(question))
-            if (line := worker.line()).endswith(b"\n"):
-                return line
-        why = f"took longer than {self.timeout_s:g} s" if worker.child.killed else f"its worker {worker.ending()}"
+        try:
+            return self._worker.ask(msgspec.json.encode(question), self.timeout_s)
+        except TooLate:
+            why = f"took longer than {self.timeout_s:g} s"
+        except WorkerEnded as ended:
+            why = f"its worker {ended}"
         self.kill()
         raise TrialFailed(why)
 

@@ -6,7 +6,6 @@ which it answers. Ends with its input.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable
 
@@ -15,6 +14,7 @@ import msgspec
 from bitsynth.errors import BitsynthError, Refuted
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.processes.worker import answering
 from bitsynth.tune.local_measurer import LocalMeasurer
 
 
@@ -56,15 +56,9 @@ def serve(lines: Iterable[bytes], answer: Callable[[bytes], object]) -> None:
             said = Answer(refuted=str(error))
         except BitsynthError as error:
             said = Answer(failed=str(error))
-        answer(msgspec.json.encode(said) + b"\n")
-
-
-def _main() -> None:
-    """Serve stdin, with stdout for answers alone: what is printed on the way goes to stderr."""
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0) as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        serve(sys.stdin.buffer, answers.write)
+        answer(msgspec.json.encode(said))
 
 
 if __name__ == "__main__":
-    _main()
+    with answering() as answer:
+        serve(sys.stdin.buffer, answer)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,12 @@ from processes import alive, gone
 
 import bitsynth
 from bitsynth.processes.child import PIPE, Child, TooLate, TooMuch
-from bitsynth.processes.worker import Worker
+from bitsynth.processes.worker import Worker, WorkerEnded, answers
 
 PACKAGE = Path(bitsynth.__file__).parent
 
 
 def test_nothing_else_starts_processes():
-    """`survey` has a pool of its own, whose workers watch for its end."""
     found = {
         (path.relative_to(PACKAGE).as_posix(), name)
         for path in PACKAGE.rglob("*.py")
@@ -27,7 +27,7 @@ def test_nothing_else_starts_processes():
         for name in imported(node)
         if name in {"subprocess", "multiprocessing", "pty"}
     }
-    assert found == {("processes/child.py", "subprocess"), ("synth/survey.py", "multiprocessing")}
+    assert found == {("processes/child.py", "subprocess")}
 
 
 def imported(node):
@@ -145,6 +145,35 @@ def test_a_fork_has_children_of_its_own():
 
 def parent(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+DOUBLER = "import sys\nfor line in sys.stdin: print(2 * int(line), flush=True)"
+
+
+@pytest.mark.parametrize("workers", [1, 3, 9])
+def test_workers_that_share_questions(workers):
+    questions = [str(n).encode() for n in range(1, 6)]
+    found = answers([sys.executable, "-c", DOUBLER], questions, workers)
+    assert sorted(int(line) for line in found) == [2, 4, 6, 8, 10]
+
+
+@pytest.mark.timeout(60)
+def test_workers_of_whom_one_ends(tmp_path):
+    command = ["sh", "-c", f'echo $$ >>{tmp_path}/pids; read -r x; [ "$x" = 2 ] && exit 3; sleep 60']
+    with pytest.raises(WorkerEnded, match="ended with exit code 3: it said nothing"):
+        list(answers(command, [b"1", b"2"], 2))
+    assert all(gone(int(pid), 10) for pid in (tmp_path / "pids").read_text().split())
+
+
+def test_a_worker_that_is_asked():
+    with closing(Worker([sys.executable, "-c", DOUBLER])) as worker:
+        assert worker.ask(b"21", 30) == b"42\n"
+        with pytest.raises(WorkerEnded, match=r"ended with exit code 1: .*ValueError"):
+            worker.ask(b"x")
+    with closing(Worker(["sleep", "60"])) as worker, pytest.raises(TooLate):
+        worker.ask(b"", 0.1)
+    with closing(Worker(["cat", "/dev/zero"])) as worker, pytest.raises(WorkerEnded, match="SIGKILL"):
+        worker.ask(b"")
 
 
 def test_a_worker_that_babbles():

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from bitsynth.errors import ToolError
-from bitsynth.processes.worker import Worker
+from bitsynth.processes.worker import Worker, WorkerEnded, command_of
 
 WORKER = "bitsynth.bench.baselines.worker"
 
@@ -30,9 +29,10 @@ class BaselineProcess:
     def ask(self, question: Any) -> Any:
         """The answer to one question; ToolError with the last it said if the worker has ended."""
         self.worker.child.send_signal(signal.SIGCONT)
-        self.worker.send(json.dumps(question).encode())
-        if not (line := self.worker.line()):
-            raise ToolError(f"{self.package} {self.worker.ending()}")
+        try:
+            line = self.worker.ask(json.dumps(question).encode())
+        except WorkerEnded as ended:
+            raise ToolError(f"{self.package} {ended}") from None
         self.worker.child.send_signal(signal.SIGSTOP)
         return json.loads(line)
 
@@ -40,5 +40,5 @@ class BaselineProcess:
 @contextmanager
 def started(package: str, threads: int, env: Mapping[str, str]) -> Iterator[BaselineProcess]:
     """The worker of `package`, with `env` in its environment; killed in the end."""
-    with closing(Worker([sys.executable, "-P", "-m", WORKER, package, str(threads)], env)) as worker:
+    with closing(Worker(command_of(WORKER, package, str(threads)), env)) as worker:
         yield BaselineProcess(package, worker)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,11 +15,12 @@ from typing import Any
 from bitsynth.bench.baselines.operands import ConvOperands
 from bitsynth.bench.resnet18 import LAYERS
 from bitsynth.bench.sampling import sample_calls
+from bitsynth.processes.worker import answering
 
 Calls = dict[tuple[str, str], Callable[[], object]]
 
 
-def serve(package: Any, threads: int, questions: Iterable[str], answer: Callable[[Any], None]) -> None:
+def serve(package: Any, threads: int, questions: Iterable[str], answer: Callable[[Any], object]) -> None:
     """Prepare every layer that is asked for in the first line, then time what the others ask for."""
     questions = iter(questions)
     about = package.start(threads)
@@ -53,15 +53,9 @@ def _checked(package: Any, variant: str, operands: ConvOperands, threads: int) -
 
 
 def _main(name: str, threads: str) -> None:
-    """Serve stdin, with stdout for answers alone: what the package prints goes to stderr."""
-    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-
-        def answer(value: Any) -> None:
-            answers.write(json.dumps(value) + "\n")
-            answers.flush()
-
-        serve(importlib.import_module(f"bitsynth.bench.baselines.{name}_baseline"), int(threads), sys.stdin, answer)
+    with answering() as answer:
+        package = importlib.import_module(f"bitsynth.bench.baselines.{name}_baseline")
+        serve(package, int(threads), sys.stdin, lambda value: answer(json.dumps(value).encode()))
 
 
 if __name__ == "__main__":
