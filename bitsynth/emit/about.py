@@ -8,6 +8,8 @@ from bitsynth.kernel.describe import input_text
 from bitsynth.kernel.program import Input, Kernel
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
 
+_SHOWN = 16
+"""Most columns whose order is spelled out."""
 _METHODS = {
     "popcount": "by counting bits",
     "lookup": "by looking sums up in tables",
@@ -23,8 +25,6 @@ def about(name: str, kernel: Kernel, spec: MatmulSpec) -> str:
         f"{kernel.rows} row{'s' * (kernel.rows > 1)} of {of_rows}",
         f"{kernel.columns} columns of {of_columns}",
     )
-    slots, ordered = kernel.slots, tuple(range(len(kernel.slots)))
-    order = "in order" if slots == ordered else f"in the order {' '.join(map(str, slots))}"
     lines = [
         f"{name}: exact int32 products of {spec.act} activations and {spec.wgt} weights, {_METHODS[kernel.method]}.",
         "",
@@ -32,11 +32,19 @@ def about(name: str, kernel: Kernel, spec: MatmulSpec) -> str:
         f"  tile      {rows} x {columns}; a step is {kernel.k_step} positions of k",
         f"  row       {_bytes(kernel.row_bytes)} a step: {_inputs(kernel, 'a')}",
         f"  column    {_bytes(kernel.column_bytes)} a step: {_inputs(kernel, 'w')}",
-        f"  columns   lie next to each other, {order}, {_bytes(kernel.slot_bytes)} each",
+        f"  columns   lie next to each other, {_order(kernel.slots)}, {_bytes(kernel.slot_bytes)} each",
     ]
     if kernel.bit_axis == "outer":
         lines.append("  planes    all steps of a plane lie before those of the next")
     return "\n".join([*lines, "", "From a kernel whose proof was checked."])
+
+
+def _order(slots: Sequence[int]) -> str:
+    if list(slots) == sorted(slots):
+        return "in order"
+    return (
+        f"in the order {' '.join(map(str, slots))}" if len(slots) <= _SHOWN else "in the order of `slots` in the source"
+    )
 
 
 def value_text(operand: MatmulOperand) -> str:

@@ -118,7 +118,7 @@ class _Chain:
             count = [f"size_t count = left < {times} ? left : {times};", "left -= count;"]
         first = self.programs.first(loop, scope)
         if first:
-            title = "/* The first step sets the accumulators. */"
+            title = "/* First run of the step: it sets the accumulators. */"
             count += [title, *self._next_segment(loop), *block("", [*first, *self._advance(loop)])]
             count += ["--steps_here;", "--count;"]
         body = [

@@ -6,15 +6,7 @@
  *   tile      3 rows of weights x 192 columns of activations; a step is 6 positions of k
  *   row       64 bytes a step: table of 64 sums of 0 1 by code at positions 0 to 5
  *   column    1 byte a step: bit 0 at positions 0 to 5
- *   columns   lie next to each other, in the order 0 32 16 48 1 33 17 49 2 34 18 50 3 35 19 51 4
- *             36 20 52 5 37 21 53 6 38 22 54 7 39 23 55 8 40 24 56 9 41 25 57 10 42 26 58 11 43
- *             27 59 12 44 28 60 13 45 29 61 14 46 30 62 15 47 31 63 64 96 80 112 65 97 81 113 66
- *             98 82 114 67 99 83 115 68 100 84 116 69 101 85 117 70 102 86 118 71 103 87 119 72
- *             104 88 120 73 105 89 121 74 106 90 122 75 107 91 123 76 108 92 124 77 109 93 125
- *             78 110 94 126 79 111 95 127 128 160 144 176 129 161 145 177 130 162 146 178 131
- *             163 147 179 132 164 148 180 133 165 149 181 134 166 150 182 135 167 151 183 136
- *             168 152 184 137 169 153 185 138 170 154 186 139 171 155 187 140 172 156 188 141
- *             173 157 189 142 174 158 190 143 175 159 191, 1 byte each
+ *   columns   lie next to each other, in the order of `slots` in the source, 1 byte each
  *
  * From a kernel whose proof was checked. */
 #include "bs_mm_a1u_w1b_s32_avx512_3x192x6.h"
@@ -112,7 +104,7 @@ void bs_mm_a1u_w1b_s32_avx512_3x192x6(
             __m512i acc2_2;
             size_t count = left < 42 ? left : 42;
             left -= count;
-            /* The first step sets the accumulators. */
+            /* First run of the step: it sets the accumulators. */
             if (steps_here == 0) {
                 row0 = *segment++;
                 row1 = *segment++;

@@ -134,7 +134,7 @@ void bs_mm_a2u_w1b_s32_neon_6x64x4(
             uint8x16_t acc0_4, acc1_4, acc2_4, acc3_4, acc0_5, acc1_5, acc2_5, acc3_5;
             size_t count = left < 21 ? left : 21;
             left -= count;
-            /* The first step sets the accumulators. */
+            /* First run of the step: it sets the accumulators. */
             if (steps_here == 0) {
                 row0 = *segment++;
                 row1 = *segment++;

@@ -93,7 +93,7 @@ void bs_mm_a2u_w2b_s32_avx2_1x8x32(
         const size_t block = steps_left < 7 ? steps_left : 7;
         __m256i acc0_0, acc1_0;
         size_t count = block;
-        /* The first step sets the accumulators. */
+        /* First run of the step: it sets the accumulators. */
         if (steps_here == 0) {
             row0 = *segment++;
             steps_here = steps;

@@ -91,7 +91,7 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
         const size_t block = steps_left < 1023 ? steps_left : 1023;
         uint16x8_t acc0_0, acc1_0, acc2_0, acc3_0, acc4_0, acc5_0;
         size_t count = block;
-        /* The first step sets the accumulators. */
+        /* First run of the step: it sets the accumulators. */
         if (steps_here == 0) {
             row0 = *segment++;
             steps_here = steps;
