@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth import toolchain
-from bitsynth.conformance.inputs import U64, Coverage, FormTrial
+from bitsynth.conformance.inputs import Coverage, FormTrial
+from bitsynth.conformance.values import U64
 from bitsynth.errors import Refuted
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa import architecture

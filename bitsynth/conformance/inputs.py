@@ -10,32 +10,29 @@ A batch of inputs is one uint64 array of shape (lanes, records) an operand.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bitsynth.isa.domains.reads import ReadsDomain
+from bitsynth.conformance.lanes import (
+    LaneGroup,
+    OperandLane,
+    apart,
+    crosses_lanes,
+    exhaustive_places,
+    groups,
+    meetings,
+    reads,
+)
+from bitsynth.conformance.values import EXHAUSTIVE_BITS, FILLS, U64, Fill, landmarks, mask, random_values, swept
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.types import VecType
 
-U64 = NDArray[np.uint64]
-OperandLane = tuple[int, int]
-"""An operand's number and one of its lanes."""
-LaneGroup = tuple[OperandLane, ...]
-"""Lanes of one width that take the values of a family in the same records, each from another start."""
-Fill = Callable[[np.random.Generator, int, tuple[int, ...]], U64]
-"""Makes an array of numbers of so many bits, of such a shape."""
-
-_EXHAUSTIVE_BITS = 16
 _RANDOM = 512
 _SMALL = 128
 _STEP = 37
-_MOST_RECORDS = 1 << 21
-"""Lanes are swept one by one if a form then has no more, all immediates counted."""
 _BATCH = 1 << 16
 """Records a batch has at least, but for the first and the last."""
 
@@ -60,7 +57,7 @@ class Coverage:
         if self.exhaustive:
             return f"exhaustive  every value of the {self.bits} bits that a lane depends on"
         each, pairs = ("each lane", "") if self.one_by_one else ("all lanes of an operand at once", " of two operands")
-        narrow, wide = ([w for w in self.widths if (w <= _EXHAUSTIVE_BITS) == small] for small in (True, False))
+        narrow, wide = ([w for w in self.widths if (w <= EXHAUSTIVE_BITS) == small] for small in (True, False))
         parts = [f"every value of {_or(narrow)} bits"] if narrow else []
         parts += [f"of {_or(wide)} bits every value of each byte, and landmarks"] if wide else []
         return f"sampled     {each}: {'; '.join(parts)}; all pairs of landmarks{pairs}; random ones"
@@ -106,8 +103,8 @@ class FormTrial:
             yield from _one_hot(self._types, rng)
         if self._places is None:
             yield _edges(self._types)
-            yield [_random(rng, t.bits, (t.lanes, _RANDOM)) for t in self._types]
-            yield [_random(rng, 5, (t.lanes, _SMALL)) for t in self._types]
+            yield [random_values(rng, t.bits, (t.lanes, _RANDOM)) for t in self._types]
+            yield [random_values(rng, 5, (t.lanes, _SMALL)) for t in self._types]
 
     def _families(self, rng: np.random.Generator) -> Iterator[list[U64]]:
         if self._places is not None:
@@ -119,105 +116,9 @@ class FormTrial:
             yield _pairs(self._types, one, other, rng)
 
 
-def reads(instr: Instr, imm: int) -> list[frozenset[OperandLane]]:
-    """The input lanes that each output lane depends on."""
-    args = [[frozenset({(k, lane)}) for lane in range(o.type.lanes)] for k, o in enumerate(instr.operands)]
-    return instr(ReadsDomain(), args, imm)
-
-
-def crosses_lanes(seen: Sequence[frozenset[OperandLane]]) -> bool:
-    """Whether an output lane sees an input lane of another number."""
-    return any(lane != i for i, pieces in enumerate(seen) for _, lane in pieces)
-
-
-def exhaustive_places(
-    types: Sequence[VecType], seen: Sequence[frozenset[OperandLane]]
-) -> dict[OperandLane, int] | None:
-    """The place of each input lane in a 16-bit counter, such that every output lane sees all its inputs.
-
-    None if an output lane sees more than 16 bits, or the lanes cannot be placed.
-    """
-    places: dict[OperandLane, int] = {}
-    for pieces in seen:
-        free = (1 << _EXHAUSTIVE_BITS) - 1
-        for piece in sorted(pieces, key=lambda p: (p not in places, p)):
-            width = types[piece[0]].bits
-            spots = [places[piece]] if piece in places else range(0, _EXHAUSTIVE_BITS, width)
-            place = next((s for s in spots if free >> s & (1 << width) - 1 == (1 << width) - 1), None)
-            if place is None:
-                return None
-            places[piece] = place
-            free &= ~(((1 << width) - 1) << place)
-    return places
-
-
-def groups(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...], cases: int) -> tuple[LaneGroup, ...]:
-    """The lanes that are swept together: as few as can be, all lanes of an operand if that is too much to try."""
-    alone = apart(types, seen)
-    if cases * _records(types, alone, seen) <= _MOST_RECORDS:
-        return alone
-    together = (tuple(p for group in alone for p in group if p[0] == k) for k in range(len(types)))
-    return tuple(group for group in together if group)
-
-
-@lru_cache
-def apart(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...]) -> tuple[LaneGroup, ...]:
-    """All lanes that are seen, in groups of one width no two of which an output lane sees."""
-    met: dict[OperandLane, set[OperandLane]] = {}
-    for pieces in seen:
-        for piece in pieces:
-            met.setdefault(piece, set()).update(pieces)
-    found: list[list[OperandLane]] = []
-    for piece, others in sorted(met.items()):
-        width = types[piece[0]].bits
-        fitting = (g for g in found if types[g[0][0]].bits == width and others.isdisjoint(g))
-        home = next(fitting, None)
-        if home is None:
-            found.append([piece])
-        else:
-            home.append(piece)
-    return tuple(map(tuple, found))
-
-
-def meetings(found: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> list[tuple[LaneGroup, LaneGroup]]:
-    """The pairs of groups that some output lane sees lanes of."""
-    home = {piece: n for n, group in enumerate(found) for piece in group}
-    pairs = {pair for pieces in set(seen) for pair in combinations(sorted({home[p] for p in pieces}), 2)}
-    return [(found[x], found[y]) for x, y in sorted(pairs)]
-
-
-def _records(types: Sequence[VecType], found: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> int:
-    """The number of inputs of the families of these groups."""
-    bits = {group: types[group[0][0]].bits for group in found}
-    sweeps = sum(len(FILLS) * _swept_values(bits[g]) for g in found)
-    return sweeps + sum(len(landmarks(bits[x])) * len(landmarks(bits[y])) for x, y in meetings(found, seen))
-
-
-@lru_cache
-def landmarks(bits: int) -> U64:
-    """The powers of two of so many bits, their neighbours, and the negations of all these."""
-    near = {(1 << p) + d for p in range(bits) for d in (-1, 0, 1)}
-    return np.array(sorted({sign * x % (1 << bits) for x in near for sign in (1, -1)}), dtype=np.uint64)
-
-
-def _swept_values(bits: int) -> int:
-    return 1 << bits if bits <= _EXHAUSTIVE_BITS else bits // 8 * 256 + len(landmarks(bits))
-
-
-def _swept(bits: int, fill: Fill, rng: np.random.Generator) -> U64:
-    """Every value, or every value of each byte among others as `fill` makes them, and the landmarks."""
-    if bits <= _EXHAUSTIVE_BITS:
-        return np.arange(1 << bits, dtype=np.uint64)
-    parts = [landmarks(bits)]
-    for at in range(0, bits, 8):
-        others = fill(rng, bits, (256,)) & ~np.uint64(255 << at)
-        parts.append(others | np.arange(256, dtype=np.uint64) << np.uint64(at))
-    return np.concatenate(parts)
-
-
 def _sweep(types: Sequence[VecType], group: LaneGroup, fill: Fill, rng: np.random.Generator) -> list[U64]:
     """Inputs in which the lanes of `group` take all values of their family, the others as `fill` makes them."""
-    values = _swept(types[group[0][0]].bits, fill, rng)
+    values = swept(types[group[0][0]].bits, fill, rng)
     out = [fill(rng, t.bits, (t.lanes, len(values))) for t in types]
     for k, lane in group:
         out[k][lane] = np.roll(values, -_start(k, lane))
@@ -228,7 +129,7 @@ def _pairs(types: Sequence[VecType], one: LaneGroup, other: LaneGroup, rng: np.r
     """Inputs in which each lane of `one` meets each lane of `other` with all pairs of landmarks, the others random."""
     x, y = (landmarks(types[group[0][0]].bits) for group in (one, other))
     row, column = np.divmod(np.arange(len(x) * len(y)), len(y))
-    out = [_random(rng, t.bits, (t.lanes, len(row))) for t in types]
+    out = [random_values(rng, t.bits, (t.lanes, len(row))) for t in types]
     for values, at, group in ((x, row, one), (y, column, other)):
         for k, lane in group:
             out[k][lane] = np.roll(values, -_start(k, lane))[at]
@@ -242,7 +143,7 @@ def _exhaustive(types: Sequence[VecType], places: dict[OperandLane, int]) -> lis
     out = []
     for k, t in enumerate(types):
         lanes = [(counter >> np.uint64(places.get((k, j), 0))) + np.uint64(_start(k, j)) for j in range(t.lanes)]
-        out.append(np.stack(lanes) & _mask(t.bits))
+        out.append(np.stack(lanes) & mask(t.bits))
     return out
 
 
@@ -278,31 +179,12 @@ def _one_hot(types: Sequence[VecType], rng: np.random.Generator) -> Iterator[lis
         hot = np.zeros((t.lanes, total), dtype=np.uint64)
         hot[np.arange(t.lanes), first + np.arange(t.lanes)] = 1
         ones.append(hot)
-        holes.append(_random(rng, t.bits, (t.lanes, total)) * (np.uint64(1) - hot))
+        holes.append(random_values(rng, t.bits, (t.lanes, total)) * (np.uint64(1) - hot))
         first += t.lanes
     yield ones
-    yield [hot * _mask(t.bits) for hot, t in zip(ones, types, strict=True)]
+    yield [hot * mask(t.bits) for hot, t in zip(ones, types, strict=True)]
     yield holes
 
 
 def _joined(batches: Sequence[list[U64]]) -> list[U64]:
     return [np.concatenate(parts, axis=1) for parts in zip(*batches, strict=True)]
-
-
-def _zeros(_: np.random.Generator, bits: int, shape: tuple[int, ...]) -> U64:
-    return np.zeros(shape, dtype=np.uint64)
-
-
-def _all_ones(_: np.random.Generator, bits: int, shape: tuple[int, ...]) -> U64:
-    return np.full(shape, _mask(bits))
-
-
-def _random(rng: np.random.Generator, bits: int, shape: tuple[int, ...]) -> U64:
-    return rng.integers(0, _mask(bits), size=shape, dtype=np.uint64, endpoint=True)
-
-
-FILLS: tuple[Fill, ...] = (_zeros, _all_ones, _random)
-
-
-def _mask(bits: int) -> np.uint64:
-    return np.uint64((1 << bits) - 1)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from suites import quick
 
-from bitsynth.conformance import inputs
+from bitsynth.conformance import inputs, lanes
 from bitsynth.isa import bits, load
 from bitsynth.isa.bits import Bits
 from bitsynth.isa.domains.concrete import ConcreteDomain
@@ -167,7 +167,7 @@ def test_forms_read_what_they_are_said_to_read(isa, form):
     rng = np.random.default_rng(7)
     args = [rng.integers(0, 1 << 62, (o.type.lanes, 8), dtype=np.uint64) & mask(o.type) for o in instr.operands]
     before = instr(CONCRETE, [list(a) for a in args], imm)
-    reads = inputs.reads(instr, imm)
+    reads = lanes.reads(instr, imm)
     changed = [
         [np.stack([x if (k, j) in pieces else ~x & mask(o.type) for pieces in reads]) for j, x in enumerate(a)]
         for k, (a, o) in enumerate(zip(args, instr.operands, strict=True))

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bitsynth.conformance import inputs
+from bitsynth.conformance import lanes
 from bitsynth.conformance.inputs import FormTrial
 from bitsynth.isa import load
 from bitsynth.isa.types import VecType
@@ -44,14 +44,14 @@ def test_coverage(isa, name, imm):
 def test_coverage_of_all_forms(name):
     """One of those with the same types that see the same lanes stands for all."""
     cases = ((i, imm) for i in load.load(name).instrs.values() for imm in {i.imms[0], i.imms[-1]})
-    kinds = {(tuple(o.type for o in i.operands), *inputs.reads(i, imm)): (i, imm) for i, imm in cases}
+    kinds = {(tuple(o.type for o in i.operands), *lanes.reads(i, imm)): (i, imm) for i, imm in cases}
     for instr, imm in kinds.values():
         assert_covered(instr, imm)
 
 
 def assert_covered(instr, imm):
     tried = FormTrial(instr, imm)
-    types, seen, args = [o.type for o in instr.operands], inputs.reads(instr, imm), whole(tried)
+    types, seen, args = [o.type for o in instr.operands], lanes.reads(instr, imm), whole(tried)
     for a, t in zip(args, types, strict=True):
         assert a.shape == (t.lanes, args[0].shape[1])
         assert int(a.max()) < 1 << t.bits
@@ -60,7 +60,7 @@ def assert_covered(instr, imm):
         assert all(everything_occurs(types, args, p) for p in seen)
     else:
         assert_families_occur(types, args, seen, tried.coverage)
-    if inputs.crosses_lanes(seen):
+    if lanes.crosses_lanes(seen):
         assert one_hot_occurs(types, args)
 
 
@@ -142,9 +142,9 @@ def test_extremes_meet():
 def test_lanes_that_cannot_be_placed_are_sampled():
     """Three bytes of which any two meet do not fit in one 16-bit counter."""
     pairs = [frozenset({(0, i), (0, j)}) for i, j in ((0, 1), (1, 2), (0, 2))]
-    assert inputs.exhaustive_places([VecType("u", 8, 3)], pairs) is None
-    assert inputs.exhaustive_places([VecType("u", 8, 3)], pairs[:2]) == {(0, 0): 0, (0, 1): 8, (0, 2): 0}
-    assert inputs.exhaustive_places([VecType("u", 32, 1)], [frozenset({(0, 0)})]) is None
+    assert lanes.exhaustive_places([VecType("u", 8, 3)], pairs) is None
+    assert lanes.exhaustive_places([VecType("u", 8, 3)], pairs[:2]) == {(0, 0): 0, (0, 1): 8, (0, 2): 0}
+    assert lanes.exhaustive_places([VecType("u", 32, 1)], [frozenset({(0, 0)})]) is None
 
 
 def test_a_coverage_says_what_is_sampled():

@@ -1,0 +1,93 @@
+"""The input lanes that an output lane sees, and those that are swept together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import combinations
+
+from bitsynth.conformance.values import EXHAUSTIVE_BITS, FILLS, landmarks, swept_count
+from bitsynth.isa.domains.reads import ReadsDomain
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.types import VecType
+
+OperandLane = tuple[int, int]
+"""An operand's number and one of its lanes."""
+LaneGroup = tuple[OperandLane, ...]
+"""Lanes of one width that take the values of a family in the same records, each from another start."""
+_MOST_RECORDS = 1 << 21
+"""Lanes are swept one by one if a form then has no more, all immediates counted."""
+
+
+def reads(instr: Instr, imm: int) -> list[frozenset[OperandLane]]:
+    """The input lanes that each output lane depends on."""
+    args = [[frozenset({(k, lane)}) for lane in range(o.type.lanes)] for k, o in enumerate(instr.operands)]
+    return instr(ReadsDomain(), args, imm)
+
+
+def crosses_lanes(seen: Sequence[frozenset[OperandLane]]) -> bool:
+    """Whether an output lane sees an input lane of another number."""
+    return any(lane != i for i, pieces in enumerate(seen) for _, lane in pieces)
+
+
+def exhaustive_places(
+    types: Sequence[VecType], seen: Sequence[frozenset[OperandLane]]
+) -> dict[OperandLane, int] | None:
+    """The place of each input lane in a 16-bit counter, such that every output lane sees all its inputs.
+
+    None if an output lane sees more than 16 bits, or the lanes cannot be placed.
+    """
+    places: dict[OperandLane, int] = {}
+    for pieces in seen:
+        free = (1 << EXHAUSTIVE_BITS) - 1
+        for piece in sorted(pieces, key=lambda p: (p not in places, p)):
+            width = types[piece[0]].bits
+            spots = [places[piece]] if piece in places else range(0, EXHAUSTIVE_BITS, width)
+            place = next((s for s in spots if free >> s & (1 << width) - 1 == (1 << width) - 1), None)
+            if place is None:
+                return None
+            places[piece] = place
+            free &= ~(((1 << width) - 1) << place)
+    return places
+
+
+def groups(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...], cases: int) -> tuple[LaneGroup, ...]:
+    """The lanes that are swept together: as few as can be, all lanes of an operand if that is too much to try."""
+    alone = apart(types, seen)
+    if cases * _records(types, alone, seen) <= _MOST_RECORDS:
+        return alone
+    together = (tuple(p for group in alone for p in group if p[0] == k) for k in range(len(types)))
+    return tuple(group for group in together if group)
+
+
+@lru_cache
+def apart(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...]) -> tuple[LaneGroup, ...]:
+    """All lanes that are seen, in groups of one width no two of which an output lane sees."""
+    met: dict[OperandLane, set[OperandLane]] = {}
+    for pieces in seen:
+        for piece in pieces:
+            met.setdefault(piece, set()).update(pieces)
+    found: list[list[OperandLane]] = []
+    for piece, others in sorted(met.items()):
+        width = types[piece[0]].bits
+        fitting = (g for g in found if types[g[0][0]].bits == width and others.isdisjoint(g))
+        home = next(fitting, None)
+        if home is None:
+            found.append([piece])
+        else:
+            home.append(piece)
+    return tuple(map(tuple, found))
+
+
+def meetings(found: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> list[tuple[LaneGroup, LaneGroup]]:
+    """The pairs of groups that some output lane sees lanes of."""
+    home = {piece: n for n, group in enumerate(found) for piece in group}
+    pairs = {pair for pieces in set(seen) for pair in combinations(sorted({home[p] for p in pieces}), 2)}
+    return [(found[x], found[y]) for x, y in sorted(pairs)]
+
+
+def _records(types: Sequence[VecType], found: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> int:
+    """The number of inputs of the families of these groups."""
+    bits = {group: types[group[0][0]].bits for group in found}
+    sweeps = sum(len(FILLS) * swept_count(bits[g]) for g in found)
+    return sweeps + sum(len(landmarks(bits[x])) * len(landmarks(bits[y])) for x, y in meetings(found, seen))

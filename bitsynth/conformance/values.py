@@ -1,0 +1,60 @@
+"""Values that a lane is tried with: all of 16 bits or fewer, families of wider ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+U64 = NDArray[np.uint64]
+Fill = Callable[[np.random.Generator, int, tuple[int, ...]], U64]
+"""Makes an array of numbers of so many bits, of such a shape."""
+
+EXHAUSTIVE_BITS = 16
+"""Values of lanes that are no wider are all tried."""
+
+
+@lru_cache
+def landmarks(bits: int) -> U64:
+    """The powers of two of so many bits, their neighbours, and the negations of all these."""
+    near = {(1 << p) + d for p in range(bits) for d in (-1, 0, 1)}
+    return np.array(sorted({sign * x % (1 << bits) for x in near for sign in (1, -1)}), dtype=np.uint64)
+
+
+def swept_count(bits: int) -> int:
+    """The number of values that `swept` gives."""
+    return 1 << bits if bits <= EXHAUSTIVE_BITS else bits // 8 * 256 + len(landmarks(bits))
+
+
+def swept(bits: int, fill: Fill, rng: np.random.Generator) -> U64:
+    """Every value, or every value of each byte among others as `fill` makes them, and the landmarks."""
+    if bits <= EXHAUSTIVE_BITS:
+        return np.arange(1 << bits, dtype=np.uint64)
+    parts = [landmarks(bits)]
+    for at in range(0, bits, 8):
+        others = fill(rng, bits, (256,)) & ~np.uint64(255 << at)
+        parts.append(others | np.arange(256, dtype=np.uint64) << np.uint64(at))
+    return np.concatenate(parts)
+
+
+def _zeros(_: np.random.Generator, bits: int, shape: tuple[int, ...]) -> U64:
+    return np.zeros(shape, dtype=np.uint64)
+
+
+def _all_ones(_: np.random.Generator, bits: int, shape: tuple[int, ...]) -> U64:
+    return np.full(shape, mask(bits))
+
+
+def random_values(rng: np.random.Generator, bits: int, shape: tuple[int, ...]) -> U64:
+    """Numbers of so many bits, each as likely."""
+    return rng.integers(0, mask(bits), size=shape, dtype=np.uint64, endpoint=True)
+
+
+FILLS: tuple[Fill, ...] = (_zeros, _all_ones, random_values)
+
+
+def mask(bits: int) -> np.uint64:
+    """The greatest number of so many bits."""
+    return np.uint64((1 << bits) - 1)
