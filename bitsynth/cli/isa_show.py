@@ -33,7 +33,7 @@ def show(name: SetOrMnemonic, instruction: InstructionArgument = None, as_json: 
         output.write_json({**set_facts(isa), "instructions": [form_facts(i) for i in chosen]})
         return
     output.write(f"{isa.name}: {isa.table.doc}", *_cpus(isa), "cpu columns below: cycles of throughput (latency)")
-    for _, forms in groupby(chosen, _stem):
+    for _, forms in groupby(chosen, lambda i: (_stem(i), i.feature)):
         output.write("", *_page(isa, list(forms), whole=bool(instruction)))
 
 

@@ -450,6 +450,11 @@ def test_isa_show_of_one_instruction(run, name, forms):
     assert "uzp2" not in out
 
 
+def test_isa_show_of_an_instruction_of_two_features(run):
+    out, _ = run("isa", "show", "avx512", "popcnt")
+    assert out.index("popcnt [bitalg]") < out.index("popcnt.u16x32") < out.index("popcnt [vpopcntdq]")
+
+
 def report(isa, *failures):
     wrong = {f.form: f for f in failures}
     results = (
