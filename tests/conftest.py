@@ -11,15 +11,18 @@ import os
 import re
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from bitsynth.cli import main
+from bitsynth.errors import ToolError
 from bitsynth.isa import load
 
 ALLOWED = [Path(name).absolute() for name in os.environ.get("BITSYNTH_ALLOWED_SKIPS", "").split(os.pathsep) if name]
+FOREIGN = re.compile(r"code needs an? \w+ processor; this one is")
 REQUIRED = [name.strip() for name in os.environ.get("BITSYNTH_REQUIRE_ISA", "").split(",") if name.strip()]
 
 
@@ -32,8 +35,21 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(folder.cleanup)
         os.environ["BITSYNTH_TEST_SOLVED"] = folder.name
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of hundreds of processes compiles everything again
+    settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+    settings.load_profile("any machine")
     if unknown := sorted(set(REQUIRED) - set(load.names())):
         raise pytest.UsageError(f"BITSYNTH_REQUIRE_ISA: unknown {unknown}; known: {', '.join(load.names())}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Skip a test whose code is for another architecture than this machine's and has no emulator."""
+    try:
+        return (yield)
+    except ToolError as error:
+        if FOREIGN.search(str(error)):
+            pytest.skip(str(error))
+        raise
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ def forced() -> str:
 def runs_natively(isa: IsaTable) -> bool:
     """Whether code for `isa` will run on this processor itself."""
     if not architecture.named(isa.arch).emulator:
-        return True
+        return isa.arch == features.arch()
     kind = forced()
     return kind == "native" or (not kind and features.matches(isa))
 

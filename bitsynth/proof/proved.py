@@ -28,12 +28,15 @@ How = Literal["discharged", "on record", "derived"]
 
 
 @final
-@dataclass(frozen=True, init=False, eq=False, slots=True)
+@dataclass(frozen=True, init=False, eq=False)
 class Proved:
     """A kernel, the lemmas that compose into its correctness, and the obligations they rest on, settled as `how` says.
 
     Made by `by_solver`, `on_record` and `form` alone.
     """
+
+    # Not slots=True: before Python 3.11.3 that puts a `__setstate__` of its own in the place of the one below.
+    __slots__ = ("how", "kernel", "lemmas", "obligations")
 
     kernel: Kernel
     lemmas: tuple[str, ...]

@@ -281,15 +281,8 @@ def test_a_killed_build_is_taken_up_again(cache, tmp_path):
     assert not list(cache.glob("*.part-*"))
 
 
-def busy_seconds():
-    """CPU time of this process and of its children that have ended: others on the machine do not count."""
-    return sum(os.times()[:4])
-
-
-def test_doctor_is_quick_and_sees_what_is_there():
-    start = busy_seconds()
+def test_doctor_sees_what_is_there():
     report = checks.examine()
-    assert busy_seconds() - start < 5
     found = {f.name: f for f in report.findings}
     assert found["numpy"].found == metadata.version("numpy")
     assert {v.isa for v in report.verdicts} == set(load.names())

@@ -15,7 +15,7 @@
 
 #define HOLDS(x) ((x) ? (void)0 : (fprintf(stderr, "line %d: %s\n", __LINE__, #x), exit(1)))
 
-enum { MOST = 1000, ROUNDS = 2000 };
+enum { MOST = 1000, ROUNDS = 2000, UNBOUNDED = 77 };
 
 static const size_t counts[] = { 0, 1, 2, MOST };
 
@@ -181,6 +181,8 @@ static void no_room(struct bs_pool *pool)
 {
     const struct rlimit little = { 512u << 20, 512u << 20 };
     HOLDS(setrlimit(RLIMIT_AS, &little) == 0);
+    void *volatile more = malloc(1u << 30);
+    if (more) exit(UNBOUNDED);
     HOLDS(bs_pool_create(10000) == NULL);
     lives(pool);
 }

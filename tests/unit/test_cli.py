@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import platform
 import pty
 import re
 import shutil
@@ -259,7 +260,8 @@ def test_verify(run):
     ]  # fmt: skip
     assert re.search(r"machine +\d+ instruction lemmas +discharged by Z3, \d+ quer", out)
     assert "1 lemma" in next(line for line in lines if line.startswith("encoding"))
-    assert "solved again, same kernel" in out
+    found = "(same|another) kernel" if platform.machine() == "aarch64" else "same kernel"  # there Z3 is an older one
+    assert re.search(f"solved again, {found}", out)
     assert lines[-1].startswith("proved   for every input, K up to ")
 
 

@@ -24,6 +24,7 @@ SANITIZERS = ("thread", "address,undefined")
 CHECKS = ("sums", "serial", "parallel", "nested", "concurrent", "own", "lives")
 THREADS = (1, 2, 3, 8)
 SECONDS = 120
+UNBOUNDED = 77
 
 
 @cache
@@ -34,6 +35,8 @@ def program(isa, compiler, flags=()):
 
 def check(*command):
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=SECONDS, check=False)
+    if done.returncode == UNBOUNDED:
+        pytest.skip("this system, which is emulated, does not bound a process's memory")
     assert (done.returncode, done.stderr) == (0, "")
 
 
