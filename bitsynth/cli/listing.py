@@ -144,7 +144,7 @@ def _variant(c: _Cached) -> str:
 
 
 def _isa(c: _Cached) -> str:
-    return c.entry.kernel.isa if c.entry else c.path.stem.split("_s32_")[-1].split("_")[0]
+    return kernels.place(c.path)[1].parts[0]
 
 
 def _table(found: list[_Cached], cpus: list[str], gap: int) -> Table:

@@ -19,7 +19,7 @@ import pytest
 from suites import quick
 
 from bitsynth import errors, paths
-from bitsynth.cli import main
+from bitsynth.cli import main, output
 from bitsynth.isa import load
 from bitsynth.proof import checker
 from bitsynth.sketches.popcount import compute
@@ -358,6 +358,17 @@ def test_a_broken_file_is_a_row_of_the_list(capsys, stored):
     assert main(["list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [r["path"] for r in rows if r["problem"]] == [str(stored)]
+
+
+@pytest.mark.usefixtures("few")
+def test_a_broken_file_is_listed_under_the_set_it_lies_in(capsys, user, monkeypatch):
+    (user / "neon_dotprod").mkdir(parents=True)
+    (user / "neon_dotprod" / "bs_mm_a1u_w1b_s32_neon_dotprod_7x8x64.json").write_text("{")
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    assert main(["list"]) == 0
+    rows = [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
+    assert ["neon", "1", "-"] in rows
+    assert ["neon_dotprod", "1", "1"] in rows
 
 
 @pytest.mark.usefixtures("few")
