@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import Any
 
 from bitsynth.emit.about import about, value_text
-from bitsynth.emit.layout import indented
+from bitsynth.emit.inputs import blocks
+from bitsynth.emit.lines import indented
 from bitsynth.emit.microkernel import microkernel
 from bitsynth.emit.packing import packing, row_affines, slope, word_text
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import render
-from bitsynth.emit.sides import blocks
 from bitsynth.emit.statements import Scope
 from bitsynth.files import marked
 from bitsynth.isa import architecture

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.about import value_text
 from bitsynth.emit.kernel import CSource
-from bitsynth.emit.layout import laid_out
+from bitsynth.emit.lines import laid_out
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, OUTPUT_CTYPES, Number, c_value, complete
 from bitsynth.emit.runtime_files import kernel_header, runtime_files

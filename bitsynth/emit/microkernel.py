@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bitsynth.emit.layout import block, declared
+from bitsynth.emit.inputs import SideText
+from bitsynth.emit.lines import block, declared
 from bitsynth.emit.programs import Programs
-from bitsynth.emit.sides import SideText
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.describe import flush_title, loop_title, step_title

@@ -8,8 +8,8 @@ from itertools import groupby
 
 import msgspec
 
-from bitsynth.emit.layout import block, declared, indented
-from bitsynth.emit.sides import side_bytes
+from bitsynth.emit.inputs import side_bytes
+from bitsynth.emit.lines import block, declared, indented
 from bitsynth.emit.statements import Rename, Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step

@@ -9,7 +9,7 @@ from typing import Any
 
 import jinja2
 
-from bitsynth.emit import layout
+from bitsynth.emit import lines
 
 FOLDER = Path(__file__).parent / "templates"
 
@@ -25,12 +25,12 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    made.filters["comment"] = lambda text: layout.comment(text) + "\n"
-    made.globals["array"] = layout.array
+    made.filters["comment"] = lambda text: lines.comment(text) + "\n"
+    made.globals["array"] = lines.array
     return made
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
     """The text of one of the templates; C is laid out."""
     text = environment().get_template(template).render(values)
-    return layout.laid_out(text) if template.endswith((".c.j2", ".h.j2")) else text
+    return lines.laid_out(text) if template.endswith((".c.j2", ".h.j2")) else text

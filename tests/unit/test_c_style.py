@@ -12,7 +12,7 @@ from solved import REPRESENTATIVE, kernel, name, on_record, spec_of
 
 from bitsynth import paths
 from bitsynth.emit.kernel import CSource
-from bitsynth.emit.layout import WIDTH
+from bitsynth.emit.lines import WIDTH
 from bitsynth.layers import Conv2d, Requantize, Scale, Thresholds
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 

@@ -1,4 +1,4 @@
-"""The layout of emitted C: lines of at most WIDTH columns, broken as `.clang-format` has it.
+"""The lines of emitted C, of at most WIDTH columns, broken as `.clang-format` has it.
 
 Templates and programs write a statement to a line; if that is too long, arguments go to the next line, or each to
 one of its own. Tables of many numbers are left to fill lines.
