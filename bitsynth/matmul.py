@@ -22,7 +22,7 @@ from bitsynth.kernel.wellformed import MAX_UNROLL
 from bitsynth.schedule.cost import KernelCost
 from bitsynth.schedule.flush import with_flush_period
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, plain_array
-from bitsynth.spec.options import KernelOptions
+from bitsynth.spec.options import KernelOptions, model_of
 from bitsynth.store import kernels
 from bitsynth.store.entry import Certificate, Entry, ProvedEntry, core_spec, require_proved
 
@@ -231,13 +231,13 @@ def get_kernel(
         SpecError: Widths, encodings or the instruction set do not exist, the configuration is not cached, or
             its cache file does not check.
     """
-    load(isa)
+    target = load(isa)
     spec = MatmulSpec(
         isa,
         MatmulOperand(act_bits, Encoding.parse(act_encoding)),
         MatmulOperand(w_bits, Encoding.parse(weight_encoding)),
     )
-    options = KernelOptions(method, sketch, cpu, channels)
+    options = KernelOptions(method, sketch, model_of(target, cpu), channels)
     options.isa(isa)
     path = kernels.find(spec, options.variant)
     if path is None:

@@ -26,13 +26,12 @@ from bitsynth.cli.options import (
     WeightEncoding,
 )
 from bitsynth.cli.report import ON_RECORD, ReportLine, claim_line, kernel_line, print_lines
-from bitsynth.errors import SpecError
 from bitsynth.files import write_texts
 from bitsynth.isa.load import load
 from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule.cost import figure
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
-from bitsynth.spec.options import KernelOptions
+from bitsynth.spec.options import KernelOptions, model_of
 from bitsynth.store import kernels
 from bitsynth.store.entry import Entry, ProvedEntry
 
@@ -91,14 +90,7 @@ def synth(
 
 def _options(isa: str, method: str | None, cpu: str, sketch: str, model: str, channels: int) -> KernelOptions:
     """The options of the kernel asked for; SpecError if they do not go together."""
-    cpus = list(load(isa).table.cpu)
-    if cpu and model:
-        raise SpecError(f"--cpu {cpu} minimizes its cycles; leave out --cost")
-    if cpu and cpu not in cpus:
-        raise SpecError(f"unknown cpu {cpu!r}; {isa} knows {', '.join(cpus)}")
-    if model and model not in ("ops", "length"):
-        raise SpecError(f"--cost is ops or length, not {model!r}; for the cycles of a processor use --cpu")
-    options = KernelOptions(method, sketch, cpu or model, channels)
+    options = KernelOptions(method, sketch, model_of(load(isa), cpu, model), channels)
     options.isa(isa)
     return options
 

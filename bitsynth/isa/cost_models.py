@@ -8,10 +8,13 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.instr import Instr, Metric
 from bitsynth.isa.load import Isa, load
 
+COUNTS = ("ops", "length")
+"""Models that count instructions: those run for 128 multiply-accumulates, or those of the programs."""
+
 
 def names(isa: Isa) -> list[str]:
     """The names of the cost models of `isa`, as `--cost` takes them."""
-    return ["ops", "length", *isa.table.cpu]
+    return [*COUNTS, *isa.table.cpu]
 
 
 @lru_cache
@@ -20,7 +23,7 @@ def metric(isa_name: str, model: str) -> Metric:
     isa = load(isa_name)
     if model not in names(isa):
         raise SpecError(f"unknown cost model {model!r}; {isa_name} knows {', '.join(names(isa))}")
-    if model in ("ops", "length"):
+    if model in COUNTS:
         return _one
     return lambda instr: 1.0 / min(instr.cost[model].per_cycle, isa.table.cpu[model].vector_per_cycle)
 

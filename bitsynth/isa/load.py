@@ -81,7 +81,7 @@ class Isa:
         return name if name in self.instrs else None
 
     def for_cpu(self, cpu: str) -> Isa:
-        """This set without the forms that `cpu` lacks; the same object for the same CPU."""
+        """This set without the forms that `cpu` lacks; the same object for the same CPU. SpecError for an unknown one."""
         return _for_cpu(self, cpu)
 
     def requirements(self, ops: Iterable[str] = ()) -> Requirements:
@@ -159,7 +159,7 @@ def load_folder(folder: Path) -> Isa:
 @lru_cache
 def _for_cpu(isa: Isa, cpu: str) -> Isa:
     if cpu not in isa.table.cpu:
-        raise SpecError(f"{isa.name} has no cpu {cpu!r}; known: {', '.join(isa.table.cpu)}")
+        raise SpecError(f"unknown cpu {cpu!r}; {isa.name} knows {', '.join(isa.table.cpu)}")
     table = isa.table.cpu[cpu]
     kept = {name: i for name, i in isa.instrs.items() if table.has(i.feature)}
     return isa if len(kept) == len(isa.instrs) else Isa(isa.table, kept)

@@ -58,6 +58,18 @@ class KernelOptions:
         return isa.for_cpu(self.model) if self.model in isa.table.cpu else isa
 
 
+def model_of(isa: Isa, cpu: str, cost: str = "") -> str:
+    """The model asked for by a processor or by what to count, "" by neither; SpecError for both, or unknown ones."""
+    if cpu and cost:
+        raise SpecError(f"--cpu {cpu} minimizes its cycles; leave out --cost")
+    if cpu:
+        isa.for_cpu(cpu)
+    if cost and cost not in cost_models.COUNTS:
+        known = " or ".join(cost_models.COUNTS)
+        raise SpecError(f"--cost is {known}, not {cost!r}; for the cycles of a processor use --cpu")
+    return cpu or cost
+
+
 def scope(isa: Isa, method: str, options: KernelOptions) -> str:
     """The kernels that a claim of minimality speaks of: those in the sketch of `method`, solved with `options`."""
     if options.sketch == "paper":

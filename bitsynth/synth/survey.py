@@ -12,12 +12,12 @@ from itertools import groupby
 
 import msgspec
 
-from bitsynth.errors import SpecError, ToolError
+from bitsynth.errors import ToolError
 from bitsynth.isa import baseline_loops
 from bitsynth.isa.load import Isa, load
 from bitsynth.processes.worker import WorkerEnded, answers
 from bitsynth.progress import Progress, silent
-from bitsynth.spec.options import METHODS
+from bitsynth.spec.options import METHODS, model_of
 from bitsynth.synth import planner
 from bitsynth.synth.planner import Job, PlannedKernel, plan
 
@@ -94,9 +94,7 @@ def survey(
     processor or bits that do not exist.
     """
     isa = load(isa_name)
-    cpu = cpu or next(iter(isa.table.cpu))
-    if cpu not in isa.table.cpu:
-        raise SpecError(f"unknown cpu {cpu!r}; {isa_name} knows {', '.join(isa.table.cpu)}")
+    cpu = model_of(isa, cpu) or next(iter(isa.table.cpu))
     jobs = [(isa_name, cpu, a, w, m) for m in methods for w in sorted(w_bits) for a in sorted(act_bits)]
     for job in jobs:
         planner.spec(job)

@@ -152,7 +152,8 @@ def test_a_kernel_for_a_processor():
     [
         ({"method": "popcount"}, "run `bitsynth synth --isa avx2 --act-bits 4 --w-bits 3 --method popcount`"),
         ({"cpu": "zen5"}, "run `bitsynth synth --isa avx2 --act-bits 4 --w-bits 3 --cpu zen5`"),
-        ({"cpu": "z80"}, "unknown cost model 'z80'; avx2 knows ops, length, zen5"),
+        ({"cpu": "z80"}, "unknown cpu 'z80'; avx2 knows zen5"),
+        ({"cpu": "length"}, "unknown cpu 'length'; avx2 knows zen5"),
         ({"method": "guess"}, "unknown method 'guess'"),
     ],
 )
