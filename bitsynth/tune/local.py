@@ -12,7 +12,7 @@ from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.progress import Progress
 from bitsynth.tune.loop import tune
 from bitsynth.tune.outcome import TuningRun, best_record, compiler, store_record, study_file
-from bitsynth.tune.process import started
+from bitsynth.tune.process_measurer import started
 from bitsynth.tune.space import space
 from bitsynth.tune.study import open_study
 

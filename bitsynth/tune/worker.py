@@ -15,7 +15,7 @@ from bitsynth.errors import BitsynthError, Refuted
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.processes.worker import answering
-from bitsynth.tune.local_measurer import LocalMeasurer
+from bitsynth.tune.layer_timer import LayerTimer
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -45,12 +45,12 @@ def serve(lines: Iterable[bytes], answer: Callable[[bytes], object]) -> None:
     """Answer every line after the first."""
     lines = iter(lines)
     start = msgspec.json.decode(next(lines), type=Start)
-    measurer: LocalMeasurer | None = None
+    timer: LayerTimer | None = None
     for line in lines:
         asked = msgspec.json.decode(line, type=Question)
         try:
-            measurer = measurer or LocalMeasurer(start.task, start.default)
-            timing = measurer.measure(asked.schedule, asked.rounds)
+            timer = timer or LayerTimer(start.task, start.default)
+            timing = timer.measure(asked.schedule, asked.rounds)
             said = Answer(timing.nanoseconds, timing.default_nanoseconds)
         except Refuted as error:
             said = Answer(refuted=str(error))

@@ -23,7 +23,7 @@ from bitsynth.layers.plan import default_of
 from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.store import kernels
 from bitsynth.toolchain.compiler import preferred
-from bitsynth.tune.local_measurer import LocalMeasurer
+from bitsynth.tune.layer_timer import LayerTimer
 
 HERE = [name for name in load.names() if features.matches(load.load(name).table)]
 pytestmark = pytest.mark.skipif(
@@ -104,11 +104,11 @@ def test_an_interrupt_ends_the_workers_compiler(command, tmp_path, monkeypatch):
 
 def test_other_results_are_refuted():
     task = TuningTask(HERE[0], 2, 1, Geometry(5, 7, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (2, 3), 1)
-    measurer = LocalMeasurer(task, default_of(task))
-    assert measurer.measure(default_of(task), 1).ratio > 0
-    measurer.expected[0, 1, 2, 3] += 1
+    timer = LayerTimer(task, default_of(task))
+    assert timer.measure(default_of(task), 1).ratio > 0
+    timer.expected[0, 1, 2, 3] += 1
     with pytest.raises(Refuted, match=r"in 1 of 42 sums: -?\d+, not -?\d+, at \(0, 1, 2, 3\)"):
-        measurer.measure(default_of(task), 1)
+        timer.measure(default_of(task), 1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")

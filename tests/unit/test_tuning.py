@@ -28,7 +28,7 @@ from bitsynth.tune import study as studies
 from bitsynth.tune.loop import FINAL_ROUNDS, ROUNDS, explore, tune
 from bitsynth.tune.measurer import Timing, TrialFailed
 from bitsynth.tune.outcome import study_file
-from bitsynth.tune.process import started
+from bitsynth.tune.process_measurer import started
 from bitsynth.tune.space import space
 from bitsynth.tune.study import open_study
 

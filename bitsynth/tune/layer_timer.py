@@ -19,8 +19,8 @@ SAMPLES = 3
 SAMPLE_NS = 1_000_000
 
 
-class LocalMeasurer:
-    """A measurer of the layer of a task by the `default` schedule, and by others beside it."""
+class LayerTimer:
+    """A timer of the layer of a task by the `default` schedule, and by others beside it."""
 
     def __init__(self, task: TuningTask, default: LayerSchedule) -> None:
         self.operands = TaskOperands(task)
