@@ -19,7 +19,7 @@ _REGIONS = 16
 
 
 class Qemu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """qemu's user mode: its programs, the Debian package, the `macros` of `support/driver.c`.
+    """qemu's user mode: its programs, the Debian package, the `macros` of `run/support/driver.c`.
 
     `cpu` maps a compiler flag to the processor that has no more than the flag allows, ""
     to the one for any other code.

@@ -15,7 +15,7 @@ from bitsynth.isa import architecture
 from bitsynth.isa.architecture import Qemu
 from bitsynth.processes.child import PIPE, Child
 from bitsynth.run.emulated import Fault
-from bitsynth.toolchain.library import SUPPORT, compile_for
+from bitsynth.toolchain.library import RUNTIME, compile_for
 
 if TYPE_CHECKING:
     from bitsynth.isa.load import Isa
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _MAP, _UNMAP, _READ, _CALL = range(4)
 _PROT = {"r": 1, "w": 2, "x": 4}
 _SIGNALS = {4: "illegal instruction", 5: "trap", 7: "bus error", 8: "arithmetic error", 11: "forbidden access"}
+_DRIVER = Path(__file__).parent / "support" / "driver.c"
 _SECONDS = 600
 _MOST_WORDS = 1 << 16
 """Bytes, as many as a pipe holds."""
@@ -41,14 +42,14 @@ def start(isa: Isa, qemu: Qemu, flags: Sequence[str], options: Sequence[str] = (
     path = find(qemu)
     if path is None:
         raise ToolError(f"{qemu.programs[0]} is not on PATH: install Debian's {qemu.package}")
-    sources = {n: (SUPPORT / n).read_text(encoding="utf-8") for n in ("driver.c", "runtime.c")}
+    sources = {path.name: path.read_text(encoding="utf-8") for path in (_DRIVER, RUNTIME)}
     sources["system.h"] = "".join(f"#define {name} {value}\n" for name, value in qemu.macros.items())
     driver = compile_for(isa, sources, shared=False, flags=["-nostdlib"])
     return QemuMachine([path, "-cpu", architecture.emulated_cpu(qemu.cpu, flags), *options, str(driver)])
 
 
 class QemuMachine:
-    """A machine in a process of qemu-user: the other end of `support/driver.c`."""
+    """A machine in a process of qemu-user: the other end of `run/support/driver.c`."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.instructions: int | None = None

@@ -34,8 +34,8 @@ _KEY_DIGITS = 32
 _PARTS = f"{'[0-9a-f]' * _KEY_DIGITS}.part-*"
 """Folders of compilations that have not ended, each made under the lock of its key."""
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fdiagnostics-color=never")
-SUPPORT = Path(__file__).parent / "support"
-"""C that freestanding code is linked with, and that drives it under qemu."""
+RUNTIME = Path(__file__).parent / "support" / "runtime.c"
+"""C that freestanding code is linked with."""
 
 
 def compile_for(
@@ -64,7 +64,7 @@ def compile_for(
     hosted = runs_natively(isa.table) or architecture.named(isa.table.arch).emulator is None
     files = dict(sources)
     if shared and not hosted:
-        files["bs_support.c"] = (SUPPORT / "runtime.c").read_text(encoding="utf-8")
+        files["bs_support.c"] = RUNTIME.read_text(encoding="utf-8")
     chosen = compiler.flags([*(needs or isa.requirements()).cc_flags, *flags])
     compile_flags = [*_FLAGS, *chosen]
     link_flags = [*_link_flags(compiler, shared, hosted), *chosen]
