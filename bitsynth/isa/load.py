@@ -81,7 +81,7 @@ class Isa:
         return name if name in self.instrs else None
 
     def for_cpu(self, cpu: str) -> Isa:
-        """This set without the forms that `cpu` lacks; the same object for the same CPU. SpecError for an unknown one."""
+        """This set without the forms that `cpu` lacks, the same object every time; SpecError for an unknown one."""
         return _for_cpu(self, cpu)
 
     def requirements(self, ops: Iterable[str] = ()) -> Requirements:
