@@ -12,6 +12,13 @@ from bitsynth.isa.load import Isa
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.kernel.wellformed import MAX_TRIP_COUNT
 from bitsynth.proof.accumulation import LoopSummary, loop_summary, pass_summary, step_summary
+from bitsynth.schedule.peel import peel_first_run
+
+
+def maximize_flush_period(isa: Isa, kernel: Kernel) -> Kernel:
+    """The same kernel with loops as long as the proof allows, and first runs of their own."""
+    passes = (peel_first_run(isa, p, kernel.rows) for c in kernel.chains for p in max_trip_counts(isa, kernel, c))
+    return msgspec.structs.replace(kernel, passes=tuple(passes))
 
 
 def max_trip_counts(isa: Isa, kernel: Kernel, chain: Sequence[Pass]) -> list[Pass]:

@@ -18,18 +18,16 @@ from bitsynth.isa import cost_models
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.schedule import cost
-from bitsynth.schedule.flush import max_trip_counts, with_trip_count
+from bitsynth.schedule.flush import maximize_flush_period, with_trip_count
 from bitsynth.schedule.memory import memory
 from bitsynth.schedule.passes import PassBuilder, max_increment
-from bitsynth.schedule.peel import peel_first_run
-from bitsynth.schedule.registers import fits_registers
+from bitsynth.schedule.registers import ROWS, fits_registers
 from bitsynth.sketches.popcount import counts
 from bitsynth.sketches.popcount.cover import PlacedBlock
 from bitsynth.sketches.reduction import plan as reduction
 from bitsynth.sketches.reduction.plan import ConstantPool, ReductionPlan
 from bitsynth.spec.matmul import MatmulSpec
 
-ROWS = (1, 2, 3, 4, 6, 8, 12)
 GROUPS = (2, 4)
 MAX_FUSED = 6
 WORD_BYTES = 8
@@ -64,12 +62,6 @@ def cheapest_kernel(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], mo
     if best is None:
         raise NoKernel(f"{isa.name}: no tile for {spec.act} x {spec.wgt} fits {isa.table.registers} registers")
     return maximize_flush_period(isa, best[1])
-
-
-def maximize_flush_period(isa: Isa, kernel: Kernel) -> Kernel:
-    """The same kernel with loops as long as the proof allows, and first runs of their own."""
-    passes = (peel_first_run(isa, p, kernel.rows) for c in kernel.chains for p in max_trip_counts(isa, kernel, c))
-    return msgspec.structs.replace(kernel, passes=tuple(passes))
 
 
 def layouts(isa: Isa) -> Iterator[PassLayout]:

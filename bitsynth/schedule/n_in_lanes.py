@@ -26,10 +26,9 @@ from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.kernel.program import STAGE_BYTES, Acc, Input, Kernel, Loop, Pass, Planes, Table, bit_tables
 from bitsynth.schedule import cost
-from bitsynth.schedule.k_in_lanes import ROWS as FEW_ROWS
-from bitsynth.schedule.k_in_lanes import maximize_flush_period
+from bitsynth.schedule.flush import maximize_flush_period
 from bitsynth.schedule.memory import memory, repeats, stores
-from bitsynth.schedule.registers import fits_registers
+from bitsynth.schedule.registers import ROWS, fits_registers
 from bitsynth.sketches.lanes import tables, terms, unpack
 from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.sketches.lanes.unpack import Unpack
@@ -39,8 +38,8 @@ from bitsynth.sketches.reduction.stages import LaneSums, Nest, WideningPath
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import MatmulSpec
 
-ROWS = (*FEW_ROWS, 16, 24)
-"""Rows of a tile: the more share what unpacks their columns, the less it takes."""
+MORE_ROWS = (*ROWS, 16, 24)
+"""Rows of a tile here: the more share what unpacks their columns, the less it takes."""
 REGISTERS = (1, 2, 3, 4)
 """Column registers of a tile."""
 UNROLL = (1, 2, 4)
@@ -111,7 +110,7 @@ def cheapest_kernel(
         kernel = _kernel(isa, spec, shape, model) if not (channels and shape.swapped) else None
         if kernel is None or kernel.columns > (channels or kernel.columns):
             continue
-        for rows in ROWS:
+        for rows in MORE_ROWS:
             tiled = msgspec.structs.replace(kernel, rows=rows)
             if all(fits_registers(isa, tiled, p) for p in tiled.passes):
                 bound = min(bound, cost.loop_ops_per_128_mac(isa, tiled))

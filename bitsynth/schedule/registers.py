@@ -10,6 +10,9 @@ from bitsynth.isa.step import Step
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.schedule import cost
 
+ROWS = (1, 2, 3, 4, 6, 8, 12)
+"""Rows of a tile that are tried."""
+
 
 def fits_registers(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
     """Whether one step of all rows lives in registers.
