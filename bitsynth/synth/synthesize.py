@@ -12,7 +12,8 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.program import Kernel
 from bitsynth.progress import Progress, silent
 from bitsynth.proof.proved import Proved
-from bitsynth.schedule import cost, k_in_lanes, n_in_lanes
+from bitsynth.schedule import cost
+from bitsynth.schedule.tiles import k_in_lanes, n_in_lanes
 from bitsynth.sketches import paper
 from bitsynth.sketches.lanes import tables
 from bitsynth.sketches.popcount import compute

@@ -1,0 +1,1 @@
+"""The tile of a kernel: its rows, columns and passes, the cheapest that registers hold."""
