@@ -70,7 +70,7 @@ def main() -> int:
         except NoKernel:
             print(f"{name} A{act_bits}W{w_bits} {options.variant}: no kernel", flush=True)
             continue
-        kernels.store(found.sealed)
+        kernels.store(found.proved_entry)
         took = time.perf_counter() - start
         print(f"{found.entry.name} {options.variant} {found.entry.method} {took:.1f} s", flush=True)
     return 0

@@ -38,7 +38,7 @@ class MatmulKernel:
         spec: Widths and encodings of the operands, and the instruction set.
 
     Attributes:
-        sealed: Program and proof.
+        proved_entry: Program and proof.
         spec: Widths and encodings of the operands, and the instruction set.
         name: The name in C, `bs_mm_...`, which says the rest.
 
@@ -47,7 +47,7 @@ class MatmulKernel:
     """
 
     def __init__(self, found: ProvedEntry, spec: MatmulSpec) -> None:
-        self.sealed = require_proved(found)
+        self.proved_entry = require_proved(found)
         self.spec = spec
         if spec.core != (proved := core_spec(self.entry.kernel)):
             raise SpecError(f"the proof is of {proved.act} x {proved.wgt} on {proved.isa}, not of {spec}")
@@ -83,13 +83,13 @@ class MatmulKernel:
         return self._form(msgspec.structs.replace(self.entry.kernel, bit_axis=position))
 
     def _form(self, kernel: Kernel) -> MatmulKernel:
-        made = self.sealed.form(kernel)
-        return self if made is self.sealed else MatmulKernel(made, self.spec)
+        made = self.proved_entry.form(kernel)
+        return self if made is self.proved_entry else MatmulKernel(made, self.spec)
 
     @property
     def entry(self) -> Entry:
         """The text of the kernel: program, certificate, cost."""
-        return self.sealed.entry
+        return self.proved_entry.entry
 
     @property
     def cost(self) -> KernelCost:
@@ -108,7 +108,7 @@ class MatmulKernel:
 
     @cached_property
     def _c(self) -> CSource:
-        return CSource(self.sealed.proved, self.spec)
+        return CSource(self.proved_entry.proved, self.spec)
 
     @property
     def header(self) -> str:

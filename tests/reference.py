@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from solved import sealed
+from solved import proved_entry
 
 from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
@@ -32,7 +32,7 @@ def of_method(
 ) -> MatmulKernel:
     """The kernel of one method, compiled once."""
     spec = MatmulSpec(isa, MatmulOperand(act_bits, Encoding(act)), MatmulOperand(w_bits, Encoding(wgt)))
-    return MatmulKernel(sealed(isa, method, act_bits, w_bits), spec)
+    return MatmulKernel(proved_entry(isa, method, act_bits, w_bits), spec)
 
 
 def encodings(act_bits: int, w_bits: int) -> list[tuple[str, str]]:

@@ -53,12 +53,12 @@ def spec_of(isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
 
 
 def entry(isa: str, method: str, act_bits: int, w_bits: int) -> Entry:
-    """The text of `sealed`."""
-    return sealed(isa, method, act_bits, w_bits).entry
+    """The text of `proved_entry`."""
+    return proved_entry(isa, method, act_bits, w_bits).entry
 
 
 @cache
-def sealed(isa: str, method: str, act_bits: int, w_bits: int) -> ProvedEntry:
+def proved_entry(isa: str, method: str, act_bits: int, w_bits: int) -> ProvedEntry:
     """A checked kernel, as if it had been asked for by its method and its lemmas were on record as discharged."""
     path = Path(os.environ["BITSYNTH_TEST_SOLVED"], f"{name((isa, method, act_bits, w_bits))}.json")
     with FileLock(f"{path}.lock"):

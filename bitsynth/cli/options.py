@@ -101,7 +101,7 @@ Rlimit = Annotated[
 ]
 NoZ3 = Annotated[bool, typer.Option("--no-z3", help="Leave what takes the solver to the stored certificate.")]
 NoMinimality = Annotated[bool, typer.Option("--no-minimality", help="Do not solve the sketch again.")]
-Check = Annotated[bool, typer.Option("--check", help="Check every certificate again, not the seal alone.")]
+Check = Annotated[bool, typer.Option("--check", help="Check every certificate again, not the digest alone.")]
 Bless = Annotated[bool, typer.Option("--bless", help="Record that every form passed, so that synthesis may use it.")]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes to plan in.", show_default="one a core")

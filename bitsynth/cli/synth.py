@@ -40,7 +40,7 @@ from bitsynth.store.entry import Entry, ProvedEntry
 class _Answer:
     """A kernel, where it is from, and what is to be said of that."""
 
-    sealed: ProvedEntry
+    proved_entry: ProvedEntry
     lines: tuple[ReportLine, ...]
     seconds: float
     cached: bool
@@ -48,7 +48,7 @@ class _Answer:
     @property
     def entry(self) -> Entry:
         """The text of the kernel."""
-        return self.sealed.entry
+        return self.proved_entry.entry
 
 
 def synth(
@@ -79,7 +79,7 @@ def synth(
     if answer is None:
         require_writable(folder)
         answer = _solve(spec, options, rlimit)
-    files = write_texts(folder, MatmulKernel(answer.sealed, spec).files, ours=to is None)
+    files = write_texts(folder, MatmulKernel(answer.proved_entry, spec).files, ours=to is None)
     if as_json:
         output.write_json(_facts(answer, spec, files))
         return
@@ -140,9 +140,9 @@ def _solve(spec: MatmulSpec, options: KernelOptions, rlimit: int | None) -> _Ans
 
         budget = {} if rlimit is None else {"rlimit": rlimit}
         found = line.synthesize(spec, options, progress=say, **budget)
-    kernels.store(found.sealed)
+    kernels.store(found.proved_entry)
     lines = tuple(ReportLine(s.name, (s.found, s.verdict), s.seconds) for s in found.stages)
-    return _Answer(found.sealed, (*lines, *_runners_up(found.entry)), found.seconds, cached=False)
+    return _Answer(found.proved_entry, (*lines, *_runners_up(found.entry)), found.seconds, cached=False)
 
 
 def _facts(answer: _Answer, spec: MatmulSpec, files: list[Path]) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _facts(answer: _Answer, spec: MatmulSpec, files: list[Path]) -> dict[str, An
         "lower_bound": price.lower_bound,
         "minimal": price.minimal or None,
         "proved": True,
-        "instructions_discharged": answer.sealed.proved.how == "discharged",
+        "instructions_discharged": answer.proved_entry.proved.how == "discharged",
         "claims": "on record" if answer.cached else "solved",
         "cached": answer.cached,
         "seconds": round(answer.seconds, 4),

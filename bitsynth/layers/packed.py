@@ -89,7 +89,7 @@ class PackedLayer:
     def files(self, name: str) -> dict[str, str]:
         """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
         kernel, made = self.plan.kernel, self.constants
-        return LayerText(name, kernel.sealed.proved, kernel.spec, made.numbers, made.arrays, self.codes).files()
+        return LayerText(name, kernel.proved_entry.proved, kernel.spec, made.numbers, made.arrays, self.codes).files()
 
 
 def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None) -> PackedLayer:

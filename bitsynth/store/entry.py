@@ -65,7 +65,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digest: str
 
     @property
-    def sealed_digest(self) -> str:
+    def expected_digest(self) -> str:
         """The digest that the other fields call for."""
         return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(self, digest=""))).hexdigest()
 
@@ -99,7 +99,7 @@ class ProvedEntry:
 
     @cached_property
     def entry(self) -> Entry:
-        """The text, sealed by its digest."""
+        """The text, with its digest."""
         kernel = self.proved.kernel
         core = core_spec(kernel)
         certificate = Certificate(
@@ -118,7 +118,7 @@ class ProvedEntry:
             certificate=certificate,
             digest="",
         )
-        return msgspec.structs.replace(entry, digest=entry.sealed_digest)
+        return msgspec.structs.replace(entry, digest=entry.expected_digest)
 
     def _cost(self) -> KernelCost:
         """The kernel's cost; minimal if it was solved for, and its steady loop meets the sketch's lower bound."""

@@ -83,7 +83,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def read_entry(path: Path) -> Entry:
-    """The entry in the file `path`, its seal checked; SpecError says what is wrong and what to do."""
+    """The entry in the file `path`, its digest checked; SpecError says what is wrong and what to do."""
     try:
         entry = msgspec.json.decode(read_file(path), type=Entry)
     except OSError as error:
@@ -92,7 +92,7 @@ def read_entry(path: Path) -> Entry:
         raise SpecError(f"{path} is not a kernel of this version ({error}); {_REMEDY}") from None
     if entry.format != FORMAT:
         raise SpecError(f"{path} has format {entry.format}, this version reads {FORMAT}; {_REMEDY}")
-    if entry.digest != entry.sealed_digest:
+    if entry.digest != entry.expected_digest:
         raise SpecError(f"{path} was edited or damaged: its digest does not match; {_REMEDY}")
     return entry
 

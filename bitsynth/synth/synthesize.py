@@ -39,13 +39,13 @@ class SynthesisStage:
 class Synthesis:
     """A proved kernel, ready to be cached, and the stages that led to it."""
 
-    sealed: ProvedEntry
+    proved_entry: ProvedEntry
     stages: tuple[SynthesisStage, ...]
 
     @property
     def entry(self) -> Entry:
         """The text of the kernel."""
-        return self.sealed.entry
+        return self.proved_entry.entry
 
     @property
     def seconds(self) -> float:
@@ -86,8 +86,8 @@ def synthesize(
     proved = Proved.by_solver(best.kernel, budget)
     lemmas = len(proved.lemmas) + len(proved.obligations)
     proof = clock.stage("prove", f"{lemmas} lemmas, K up to {spec.core.k_max:,}", "proved, checker agrees")
-    sealed = ProvedEntry(proved, options, best.claims, best.bound, others)
-    return Synthesis(sealed, (*(s for c in found for s in c.stages), proof))
+    proved_entry = ProvedEntry(proved, options, best.claims, best.bound, others)
+    return Synthesis(proved_entry, (*(s for c in found for s in c.stages), proof))
 
 
 def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progress = silent) -> Synthesis:

@@ -29,7 +29,7 @@ def tune_task(
     """Work on the study of `task` until it has `trials`, and store its best in `folder`, the user's by default."""
     found, kind = space(task), here().kind
     path = study or study_file(task, kind)
-    opened = open_study(path, task, found, f"{found.seal} {compiler(task)} {kind}")
+    opened = open_study(path, task, found, f"{found.fingerprint} {compiler(task)} {kind}")
     with started(task, found.priors[0], timeout_s) as measurer:
         result = tune(opened, measurer, trials, progress)
     mine = best_record(task, result, found.priors[0], kind)

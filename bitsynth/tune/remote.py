@@ -37,7 +37,7 @@ def tune_task(
     The study is of one kind of processor. A board that disappears loses its trial; ToolError if none is left.
     """
     found, path = space(task, boards.have), study or study_file(task, boards.kind)
-    opened = open_study(path, task, found, f"{found.seal} {compiler(task)} {boards.kind}")
+    opened = open_study(path, task, found, f"{found.fingerprint} {compiler(task)} {boards.kind}")
     opened.enqueue_priors()
     work = _Work(opened, TaskOperands(task), trials, timeout_s, progress)
     boards.each(work.explore)

@@ -47,7 +47,7 @@ class Space:
     bands: tuple[int, ...]
     priors: tuple[LayerSchedule, ...]
     """Tried first: the default, then what was tuned before or elsewhere, then the cost model's best plans."""
-    seal: str
+    fingerprint: str
     """The kernels' digests and the default: times of others are not comparable."""
 
     def suggest(self, trial: OptunaTrial) -> LayerSchedule:

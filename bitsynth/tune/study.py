@@ -156,13 +156,13 @@ def _schedule(trial: FrozenTrial) -> LayerSchedule:
     return msgspec.convert(trial.user_attrs[_SCHEDULE], LayerSchedule)
 
 
-def open_study(path: Path, task: TuningTask, space: Space, seal: str) -> Study:
+def open_study(path: Path, task: TuningTask, space: Space, fingerprint: str) -> Study:
     """The study of `task` in the file, which may hold those of others; begun if there is none.
 
-    SpecError if the file is not such a file, or the study has another `seal`; ToolError if it cannot be written.
+    SpecError if the file is not such a file, or the study has another `fingerprint`; ToolError if it cannot be written.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    name, about = msgspec.json.encode(task).decode(), {"format": FORMAT, "seal": seal}
+    name, about = msgspec.json.encode(task).decode(), {"format": FORMAT, "seal": fingerprint}
     with journal.opened(path) as storage:
         known = name in {s.study_name for s in storage.get_all_studies()}
         found = (optuna.load_study if known else optuna.create_study)(study_name=name, storage=storage)

@@ -32,7 +32,7 @@ def solved(request, tmp_path_factory):
 @pytest.fixture
 def kernel(solved):
     """With a runner of its own."""
-    return MatmulKernel(solved.sealed, solved.spec)
+    return MatmulKernel(solved.proved_entry, solved.spec)
 
 
 @pytest.mark.parametrize("runner", ["qemu", "unicorn"])

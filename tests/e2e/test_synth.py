@@ -98,7 +98,7 @@ def test_a_method_asked_for(method, tmp_path, monkeypatch):
     found = synthesize(spec("avx2", 2, 3), KernelOptions(method))
     entry = found.entry
     assert (entry.method, entry.asked, entry.runners_up) == (method, method, ())
-    assert kernels.load_entry(kernels.store(found.sealed)).entry == entry
+    assert kernels.load_entry(kernels.store(found.proved_entry)).entry == entry
     kernel = get_kernel("avx2", 2, 3, method=method)
     assert kernel.entry == entry
     act, wgt = np.full((3, 1000), 3), np.full((1000, 11), -7)
@@ -124,8 +124,8 @@ def test_the_papers_sketch_gives_right_kernels(bits, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     act_bits, w_bits = bits
     found = synthesize(spec("neon", *bits), KernelOptions(sketch="paper"))
-    assert kernels.load_entry(kernels.store(found.sealed)).entry == found.entry
-    kernel = MatmulKernel(found.sealed, spec("neon", *bits))
+    assert kernels.load_entry(kernels.store(found.proved_entry)).entry == found.entry
+    kernel = MatmulKernel(found.proved_entry, spec("neon", *bits))
     act = np.full((2, 4608), (1 << act_bits) - 1)
     wgt = np.full((4608, 9), (1 << w_bits) - 1)
     assert (kernel.matmul(act, wgt) == act @ wgt).all()
@@ -138,7 +138,7 @@ def test_other_costs_give_proved_kernels(act_bits, model):
     found = synthesize(spec("neon", act_bits, 1), KernelOptions(model=model))
     assert found.entry.model == model
     act, wgt = np.full((3, 1000), (1 << act_bits) - 1), np.ones((1000, 11), int)
-    assert (MatmulKernel(found.sealed, spec("neon", act_bits, 1)).matmul(act, wgt) == act @ wgt).all()
+    assert (MatmulKernel(found.proved_entry, spec("neon", act_bits, 1)).matmul(act, wgt) == act @ wgt).all()
 
 
 def test_a_kernel_for_a_processor():

@@ -157,7 +157,7 @@ def seal(facts):
     facts["digest"] = ""
 
     entry = msgspec.convert(facts, Entry)
-    facts["digest"] = entry.sealed_digest
+    facts["digest"] = entry.expected_digest
     return facts
 
 

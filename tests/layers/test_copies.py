@@ -116,8 +116,8 @@ def test_a_derived_kernel_is_checked_for_the_first_layer_alone(monkeypatch):
     schedule = msgspec.structs.replace(SCHEDULE, rows=2, flush_steps=3, unroll=2)
     layer = conv(schedule=schedule)
     monkeypatch.setattr(checker, "check", lambda *_: pytest.fail("checked again"))
-    assert conv(schedule=schedule).kernel.sealed is layer.kernel.sealed
-    assert copy.deepcopy(layer).kernel.sealed is layer.kernel.sealed
+    assert conv(schedule=schedule).kernel.proved_entry is layer.kernel.proved_entry
+    assert copy.deepcopy(layer).kernel.proved_entry is layer.kernel.proved_entry
 
 
 def test_a_layer_of_a_pool_is_copied_with_it_and_not_pickled():

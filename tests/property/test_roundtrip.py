@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from solved import RUNNABLE, name, sealed, spec_of
+from solved import RUNNABLE, name, proved_entry, spec_of
 
 from bitsynth import paths
 from bitsynth.emit.packing import packing
@@ -32,7 +32,7 @@ SHIPPED = sorted(paths.shipped_kernels().rglob("*.json"))
 @memoize
 def compiled(config, bit_axis):
     isa, _, act_bits, w_bits = config
-    return MatmulKernel(sealed(*config), spec_of(isa, act_bits, w_bits)).with_bit_axis(bit_axis)
+    return MatmulKernel(proved_entry(*config), spec_of(isa, act_bits, w_bits)).with_bit_axis(bit_axis)
 
 
 def input_bytes(given, codes, size):
@@ -195,14 +195,14 @@ def test_cache_files_round_trip():
     for path in SHIPPED:
         found = kernels.read_entry(path)
         assert msgspec.json.decode(msgspec.json.encode(found), type=Entry) == found
-        assert found.sealed_digest == found.digest
+        assert found.expected_digest == found.digest
         assert msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n" == path.read_bytes()
 
 
 @pytest.mark.parametrize("config", RUNNABLE, ids=name)
 def test_entries_of_every_method_round_trip(config, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    made = sealed(*config)
+    made = proved_entry(*config)
     stored = kernels.store(made)
     assert stored.parent.name == config[1]
     assert kernels.load_entry(stored).entry == made.entry

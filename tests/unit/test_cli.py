@@ -13,7 +13,7 @@ import sys
 import pytest
 import typer
 from rich.text import Text
-from solved import sealed
+from solved import proved_entry
 from suites import quick
 
 import bitsynth
@@ -303,7 +303,7 @@ SHOWN = {
 @pytest.fixture(params=SHOWN, ids=lambda c: "-".join(map(str, c)))
 def kept(request, user):
     """A kernel of each method in the user's cache."""
-    made = sealed(*request.param)
+    made = proved_entry(*request.param)
     kernels.store(made)
     return request.param, made.entry
 

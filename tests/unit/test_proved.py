@@ -47,7 +47,7 @@ def new_lemmas(found, kernel):
 
 def test_lemmas_that_were_not_discharged_follow_from_those_that_were(lookup):
     """Fewer steps between flushes: other lemmas, each of which Z3 would prove as well."""
-    new = new_lemmas(lookup.sealed, more_flushes(lookup.sealed, 3))
+    new = new_lemmas(lookup.proved_entry, more_flushes(lookup.proved_entry, 3))
     assert new
     assert discharge.discharge(AVX2, new, Budget()) > 0
 
@@ -67,20 +67,20 @@ def test_what_does_not_follow_is_refused(lookup, monkeypatch):
     """Nothing is sealed whose lemmas nobody discharged."""
     monkeypatch.setattr(proved, "implies", lambda *_: False)
     with pytest.raises(SpecError, match=r"does not follow from its proof \(instruction: .*\); take another"):
-        lookup.sealed.form(more_flushes(lookup.sealed, 5))
+        lookup.proved_entry.form(more_flushes(lookup.proved_entry, 5))
 
 
 def test_longer_loops_do_not_follow_from_shorter_ones(lookup):
     with pytest.raises(SpecError, match="does not follow from its proof"):
-        lookup.with_flushes(3).sealed.form(lookup.entry.kernel)
+        lookup.with_flushes(3).proved_entry.form(lookup.entry.kernel)
 
 
 @pytest.mark.parametrize("other", [("avx2", 2, 2), ("avx2", 1, 1), ("avxvnni", 2, 1), ("neon", 2, 1)], ids=str)
 def test_another_kernel_is_not_a_form(lookup, other):
     with pytest.raises(SpecError, match="another kernel is not a form of this one"):
-        lookup.sealed.form(get_kernel(*other).entry.kernel)
+        lookup.proved_entry.form(get_kernel(*other).entry.kernel)
     with pytest.raises(SpecError, match="another kernel is not a form of this one"):
-        lookup.sealed.form(change(lookup.entry.kernel, columns=32))
+        lookup.proved_entry.form(change(lookup.entry.kernel, columns=32))
 
 
 def test_nothing_is_claimed_of_a_form(lookup, tmp_path, monkeypatch):
@@ -91,13 +91,13 @@ def test_nothing_is_claimed_of_a_form(lookup, tmp_path, monkeypatch):
     assert (form.cost.minimal, form.certificate.minimality, form.entry.runners_up) == ("", (), ())
     assert form.cost.ops_per_128_mac > lookup.cost.ops_per_128_mac
     with pytest.raises(SpecError, match=f"is made of {lookup.entry.name} where it is wanted, not stored"):
-        store.store(form.sealed)
+        store.store(form.proved_entry)
     assert not list(tmp_path.rglob("*.json"))
 
 
 def test_a_form_is_derived_once_a_process(lookup):
-    assert lookup.with_flushes(7).sealed is lookup.with_flushes(7).sealed
-    assert get_kernel("avx2", 2, 1, method="lookup").with_rows(2).sealed is lookup.with_rows(2).sealed
+    assert lookup.with_flushes(7).proved_entry is lookup.with_flushes(7).proved_entry
+    assert get_kernel("avx2", 2, 1, method="lookup").with_rows(2).proved_entry is lookup.with_rows(2).proved_entry
 
 
 def test_a_proof_is_asked_before_anything_is_sealed(lookup):
@@ -115,8 +115,8 @@ def test_a_proof_is_asked_before_anything_is_sealed(lookup):
 def test_how_a_kernel_was_proved_is_known(lookup):
     kernel = get_kernel("avx2", 1, 1, method="popcount").entry.kernel
     assert Proved.by_solver(kernel, Budget()).how == "discharged"
-    assert lookup.sealed.proved.how == "on record"
-    assert lookup.with_flushes(3).sealed.proved.how == "derived"
+    assert lookup.proved_entry.proved.how == "on record"
+    assert lookup.with_flushes(3).proved_entry.proved.how == "derived"
 
 
 def test_a_kernel_the_checker_refuses_is_not_discharged(lookup, monkeypatch):
@@ -128,27 +128,27 @@ def test_a_kernel_the_checker_refuses_is_not_discharged(lookup, monkeypatch):
 def test_nothing_but_what_is_proved_becomes_a_kernel(lookup, tmp_path, monkeypatch):
     """Neither an entry as it is read, nor a program, nor a proof of other widths."""
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    for other in (lookup.entry, lookup.entry.kernel, lookup.sealed.proved):
+    for other in (lookup.entry, lookup.entry.kernel, lookup.proved_entry.proved):
         with pytest.raises(SpecError, match=f"not of {type(other).__name__}"):
             MatmulKernel(other, lookup.spec)
         with pytest.raises(SpecError, match=f"not of {type(other).__name__}"):
             store.store(other)
     assert not list(tmp_path.rglob("*.json"))
     with pytest.raises(SpecError, match="sealed by a proof, not by Kernel"):
-        ProvedEntry(lookup.entry.kernel, lookup.sealed.options, (), 0.0)
+        ProvedEntry(lookup.entry.kernel, lookup.proved_entry.options, (), 0.0)
     for spec in (MatmulSpec.plain("avx2", 3, 1), MatmulSpec.plain("neon", 2, 1)):
         with pytest.raises(SpecError, match="the proof is of 2-bit unsigned x 1-bit bipolar on avx2"):
-            MatmulKernel(lookup.sealed, spec)
+            MatmulKernel(lookup.proved_entry, spec)
 
 
 def test_a_kernel_of_other_encodings_rests_on_the_same_proof(lookup):
     ternary = MatmulSpec("avx2", MatmulOperand(2, Encoding.TERNARY), MatmulOperand(1, Encoding.UNSIGNED))
-    assert MatmulKernel(lookup.sealed, ternary).sealed is lookup.sealed
-    assert get_kernel("avx2", 2, 1, "signed", method="lookup").sealed is lookup.sealed
+    assert MatmulKernel(lookup.proved_entry, ternary).proved_entry is lookup.proved_entry
+    assert get_kernel("avx2", 2, 1, "signed", method="lookup").proved_entry is lookup.proved_entry
 
 
 def test_a_proof_cannot_be_made_by_other_means(lookup):
-    held = lookup.sealed.proved
+    held = lookup.proved_entry.proved
     with pytest.raises(TypeError, match="a kernel is proved by"):
         Proved()
     with pytest.raises(TypeError):
@@ -170,7 +170,7 @@ def test_a_pickled_kernel_is_checked_where_it_is_read(lookup):
     for kernel in (lookup, lookup.with_flushes(3).with_rows(2)):
         again = pickle.loads(pickle.dumps(kernel))
         assert again.entry == kernel.entry
-        assert again.sealed.proved.how == kernel.sealed.proved.how
+        assert again.proved_entry.proved.how == kernel.proved_entry.proved.how
         assert again.source == kernel.source
     with pytest.raises(Refuted):
         accept(change(lookup.entry, kernel=change(lookup.entry.kernel, column_terms=(0, 1))))
@@ -183,7 +183,7 @@ def test_forms_that_move_data_are_lemmas_too(lookup):
     kernel = lookup.entry.kernel
     moved = {getattr(kernel.memory, field) for field in kernel.memory.__struct_fields__}
     moved |= {kernel.build.load, kernel.build.store}
-    assert moved <= {obligation.op for obligation in lookup.sealed.proved.obligations}
+    assert moved <= {obligation.op for obligation in lookup.proved_entry.proved.obligations}
 
 
 def sums(low, high, n=32, width=8):
@@ -230,7 +230,7 @@ OF += [("neon", 1, 1, None), ("neon_dotprod", 3, 3, None), ("avx512", 2, 1, "loo
 @memoize
 def obligations():
     """What kernels of every method rest on: sums, bits, constants, halves of lanes, entries of tables."""
-    made = [(isa, get_kernel(isa, act, wgt, method=method).sealed.proved) for isa, act, wgt, method in OF]
+    made = [(isa, get_kernel(isa, act, wgt, method=method).proved_entry.proved) for isa, act, wgt, method in OF]
     return [
         (isa, obligation)
         for isa, proof in made

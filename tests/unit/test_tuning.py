@@ -51,7 +51,7 @@ def some():
 
 @pytest.fixture
 def reopen(tmp_path, some):
-    return lambda seal="seal": open_study(tmp_path / "new" / "study", TASK, some, seal)
+    return lambda fingerprint="seal": open_study(tmp_path / "new" / "study", TASK, some, fingerprint)
 
 
 class Pretended:
@@ -135,7 +135,7 @@ def test_what_was_tuned_before_is_tried_after_the_default(some):
     default, *others = some.priors
     others.remove(some.priors[3])
     assert space(TASK).priors == (default, some.priors[3], changed, *others)
-    assert space(TASK).seal == some.seal
+    assert space(TASK).fingerprint == some.fingerprint
 
 
 def test_the_default_is_not_faster_than_itself(reopen):
@@ -158,7 +158,7 @@ def test_a_study_is_of_the_kernels_programs(some, monkeypatch):
         return ProvedEntry(found.proved, found.options, ("other words",), found.bound, found.runners_up)
 
     monkeypatch.setattr(kernels, "load_entry", told_otherwise)
-    assert space(TASK).seal == some.seal
+    assert space(TASK).fingerprint == some.fingerprint
 
 
 def test_narrower_words_are_tried_too(skip_isa):
