@@ -1,8 +1,4 @@
-"""The differential test: is every declared meaning the machine's? And the record of it.
-
-The synthesizer may only use forms for which `is_tested` holds: those whose declaration is,
-letter for letter, one that `check_isa` compared with the real instruction.
-"""
+"""The differential test: is every declared meaning the machine's? And the record of it."""
 
 from __future__ import annotations
 
@@ -22,8 +18,6 @@ if TYPE_CHECKING:
     from bitsynth.conformance.harness import Capture, Failure
     from bitsynth.conformance.inputs import Coverage
     from bitsynth.toolchain.compiler import Compiler
-
-"""Called with the number of cases done and of all; a case is one form with one immediate."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +84,6 @@ def _with_case(result: FormResult, instr: Instr, batches: Iterable[Capture]) -> 
         inputs += batch.records
         coverage = batch.coverage if coverage is None else max(coverage, batch.coverage)
     return replace(result, cases=result.cases + 1, inputs=inputs, coverage=coverage, failure=failure)
-
-
-def recheck(instr: Instr, captured: Iterable[Capture]) -> Failure | None:
-    """The first failure of `instr`'s meaning on the machine's results; nothing is run once there is one."""
-    from bitsynth.conformance.harness import differs
-
-    return next((f for c in captured if (f := differs(instr, c))), None)
 
 
 def bless(isa: Isa, *reports: CheckReport) -> Path:
