@@ -14,13 +14,10 @@ from operator import mul
 
 import numpy as np
 
-from bitsynth.errors import Refuted, SpecError
+from bitsynth.errors import SpecError
 from bitsynth.kernel.interpreter import product, wanted
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.program import Kernel, Pass
-from bitsynth.proof import checker
-
-__all__ = ["Counterexample", "counterexample", "explain", "product", "wanted"]
 
 REGRESSION_K = 4608
 """All-ones of this length overflow the 8-bit sums of CGO 2020's A2W2 kernel."""
@@ -73,14 +70,6 @@ def _text(codes: Codes) -> str:
         return f"code {codes[where[0]]} at position {where[0]}, 0 at the others"
     runs = [(code, len(list(same))) for code, same in groupby(codes.tolist())]
     return "codes " + " ".join(f"{code}" if times == 1 else f"{code}*{times}" for code, times in runs)
-
-
-def explain(kernel: Kernel) -> checker.Checked:
-    """The checker's lemmas, with a counterexample in the message of a Refuted whenever one is found."""
-    try:
-        return checker.check(kernel)
-    except Refuted as why:
-        raise Refuted(f"{why}\n{evidence(kernel)}") from None
 
 
 def evidence(kernel: Kernel) -> str:

@@ -13,6 +13,7 @@ from suites import quick
 
 from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError
+from bitsynth.kernel import interpreter
 from bitsynth.proof import checker, counterexample
 from bitsynth.schedule.flush import with_trip_count
 from bitsynth.store import kernels
@@ -205,12 +206,13 @@ def test_a_counterexample_says_all_that_is_needed(config):
     mutant = msgspec.structs.replace(found, passes=longer)
     of_row, of_column = ("wgt", "act") if found.swapped else ("act", "wgt")
     after = "flush" if len(loop.loops) == 1 else "loop 1"
-    text = rf"(?s){after} .*\ncounterexample: K = \d+, {of_row} code . at .*{of_column} .* gives .*, want "
-    with pytest.raises(Refuted, match=text) as why:
-        counterexample.explain(mutant)
+    with pytest.raises(Refuted, match=f"{after} "):
+        checker.check(mutant)
+    said = counterexample.evidence(mutant)
+    assert re.match(rf"counterexample: K = \d+, {of_row} code . at .*{of_column} .* gives .*, want ", said)
     wrong = counterexample.counterexample(mutant)
-    assert str(wrong) in str(why.value)
-    again = counterexample.product(mutant, wrong.row[None], wrong.tile)[0, wrong.column]
+    assert str(wrong) == said
+    again = interpreter.product(mutant, wrong.row[None], wrong.tile)[0, wrong.column]
     row, column = wrong.row.astype(int), wrong.tile[:, wrong.column].astype(int)
     right = (2 * row - 3) @ column if found.swapped else row @ (2 * column - 3)
     assert (again, right) == (wrong.got, wrong.want)
@@ -232,12 +234,12 @@ def test_columns_that_change_places_at_the_end_of_a_period():
 
 def test_interpreted_sums_wrap_like_int32():
     rows, columns = np.ones((1, 7), np.uint8), np.ones((7, 1), np.uint8)
-    assert counterexample.product(kernel(*LOOKUP), rows, columns).dtype == np.int32
+    assert interpreter.product(kernel(*LOOKUP), rows, columns).dtype == np.int32
 
 
 def one_by_one(found, rows, columns):
     """The same product with the runs of every loop done one after the other."""
-    from bitsynth.kernel import interpreter, nest
+    from bitsynth.kernel import nest
 
     before, nest.CHUNK = nest.CHUNK, 1
     try:
@@ -260,6 +262,6 @@ def test_runs_side_by_side_are_runs_one_after_the_other(config, times):
     for k in (1, 5 * found.k_step - 1, 9 * found.k_step + 1):
         rows = rng.integers(0, 1 << found.row_bits, (2, k), dtype=np.uint8)
         columns = rng.integers(0, 1 << found.column_bits, (k, found.columns + 1), dtype=np.uint8)
-        got = counterexample.product(found, rows, columns)
+        got = interpreter.product(found, rows, columns)
         assert (got == one_by_one(found, rows, columns)).all()
-        assert (got == counterexample.wanted(found, rows, columns)).all()
+        assert (got == interpreter.wanted(found, rows, columns)).all()

@@ -17,9 +17,10 @@ from bitsynth.isa import load
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
+from bitsynth.kernel import interpreter
 from bitsynth.kernel.program import Acc, Kernel, Table
 from bitsynth.kernel.wellformed import constant_load, forms_used
-from bitsynth.proof import checker, counterexample, obligations, proved
+from bitsynth.proof import checker, obligations, proved
 
 change = msgspec.structs.replace
 
@@ -73,7 +74,7 @@ def refused(kernel, message, error=SpecError):
         proved.examine(kernel)
     if error is SpecError:
         with pytest.raises(SpecError):
-            counterexample.product(kernel, *two_codes())
+            interpreter.product(kernel, *two_codes())
 
 
 def two_codes():

@@ -24,11 +24,6 @@ from bitsynth.store.entry import Entry
 _REMEDY = "`bitsynth tune` makes it anew"
 
 
-def find(task: TuningTask) -> TuningRecord | None:
-    """The user's or the shipped record of `task` that a layer takes, None if it takes the default schedule."""
-    return next((known for known, why_not in known_for(task) if not why_not), None)
-
-
 def known_for(task: TuningTask) -> Iterator[tuple[TuningRecord, str]]:
     """The user's and the shipped records of `task`, the newest first, each with why it is not taken, or "".
 
