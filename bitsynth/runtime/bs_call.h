@@ -67,7 +67,7 @@ static inline size_t ceiling(size_t x, size_t unit)
     return x / unit + (x % unit != 0);
 }
 
-/* Sizes are exact, or beyond PTRDIFF_MAX where they do not fit. */
+/* Sizes are exact, or beyond PTRDIFF_MAX if they do not fit. */
 static inline size_t times(size_t x, size_t y)
 {
     size_t z;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* What the taps on padding add, where padding has no code of value 0. */
+/* What the taps on padding add, if padding has no code of value 0. */
 static void add_padding(const struct call *c, size_t p, size_t column, size_t count, int32_t *sums)
 {
     const struct bs_layer *l = c->layer;

@@ -142,7 +142,7 @@ static int too_large(const struct call *c)
         > PTRDIFF_MAX;
 }
 
-/* BS_OK, BS_EMPTY, or BS_ARENA where no memory could hold the arena, the input or the output. */
+/* BS_OK, BS_EMPTY, or BS_ARENA if no memory could hold the arena, the input or the output. */
 static int plan(struct call *c, const struct bs_layer *layer, struct bs_shape in, size_t threads)
 {
     memset(c, 0, sizeof *c);

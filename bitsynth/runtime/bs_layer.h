@@ -79,16 +79,16 @@ struct bs_shape {
 
 enum { BS_OK = 0, BS_EMPTY = -1, BS_ARENA = -2 };
 
-/* Height and width of the output; 0 where there is none. */
+/* Height and width of the output; 0 if there is none. */
 struct bs_shape bs_layer_output(const struct bs_layer *layer, struct bs_shape in);
 
-/* Bytes of scratch memory a call takes; SIZE_MAX where no object can have so many, or as many as
+/* Bytes of scratch memory a call takes; SIZE_MAX if no object can have so many, or as many as
  * input or output have. */
 size_t bs_layer_arena_bytes(const struct bs_layer *layer, struct bs_shape in, size_t threads);
 
 /* Codes (or bs_pack_codes words) in, int32, float, codes or words out, by the layer's layouts.
  * `arena` and words must be aligned to 8 bytes, the arena better to 64. Returns BS_OK, BS_EMPTY
- * where the output has no element, BS_ARENA where the arena is too small, as any is where
+ * if the output has no element, BS_ARENA if the arena is too small, as any is if
  * bs_layer_arena_bytes is SIZE_MAX; nothing is written but by BS_OK. */
 int bs_layer_run(
     const struct bs_layer *layer,

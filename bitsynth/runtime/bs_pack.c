@@ -175,8 +175,7 @@ static struct line tap_line(const struct call *c, size_t y, size_t ky, const str
                                                               : input_line(c, at - l->pad_top, s);
 }
 
-/* The only tap of every pixel of a line is packed from where it lies, where it does not lie on
- * padding. */
+/* The only tap of every pixel of a line is packed from where it lies, if that is no padding. */
 static void pack_only_taps(
     const struct call *c, struct view view, size_t y, const struct scratch *s)
 {

@@ -19,7 +19,7 @@ struct bs_pool {
 };
 
 /* A pool of `threads` threads, the one that calls run among them, so that one fewer is started.
- * NULL where they cannot be made, or for 0 threads; whoever gets NULL can go on with it.
+ * NULL if they cannot be made, or for 0 threads; whoever gets NULL can go on with it.
  *
  * run may be called from any thread: calls from several take turns, and one from inside a task does
  * its tasks itself. Only of two pools whose tasks call each other's run is each left waiting.
@@ -30,7 +30,7 @@ struct bs_pool *bs_pool_create(size_t threads);
 /* Ends the threads of a pool that bs_pool_create made and nothing runs on. NULL is fine. */
 void bs_pool_destroy(struct bs_pool *pool);
 
-/* Runs the tasks on `pool`, or in this thread where it is NULL. */
+/* Runs the tasks on `pool`, or in this thread if it is NULL. */
 static inline void bs_run(
     struct bs_pool *pool, void (*task)(void *argument, size_t index), void *argument, size_t count)
 {

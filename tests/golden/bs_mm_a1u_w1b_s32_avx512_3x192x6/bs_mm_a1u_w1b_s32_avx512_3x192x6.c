@@ -27,7 +27,7 @@
 enum { ROWS = 3, COLUMNS = 192, K_STEP = 6, SLOT_BYTES = 1 };
 enum { ROW_BYTES = bs_mm_a1u_w1b_s32_avx512_3x192x6_row_bytes, COLUMN_BYTES = 1 };
 
-/* Instructions that take more than one intrinsic; PIN keeps a value in its register. */
+/* Instructions with casts or several intrinsics; PIN keeps a value in its register. */
 #define broadcast64_u8x64(p) _mm512_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(p)))
 #define PIN(x) __asm__ volatile("" : "+v"(x))
 
@@ -41,7 +41,7 @@ static const int16_t constant_k1[32] = {
 /* clang-format on */
 static const int32_t zero[16] = {0};
 
-/* The tile where K is 0. Not inline: the microkernel's registers are its own. */
+/* The tile if K is 0. Not inline: the microkernel's registers are its own. */
 static __attribute__((noinline)) void start_tile(const int32_t *g, int32_t *c, size_t ldc)
 {
     for (size_t row = 0; row < ROWS; ++row)
@@ -407,7 +407,7 @@ static size_t ceiling(size_t x, size_t unit)
     return x / unit + (x % unit != 0);
 }
 
-/* Sizes are exact, or SIZE_MAX where they are greater than that. */
+/* Sizes are exact, or SIZE_MAX if they are greater than that. */
 static size_t product(size_t x, size_t y)
 {
     size_t z;
@@ -452,14 +452,12 @@ static size_t code_at(size_t position)
     return position;
 }
 
-/* Bit q * width + j of byte b is plane `plane + j` of the code at position first + b * apart +
- * q. */
+/* Bit q * width + j of byte b is plane `plane + j` of code first + b * apart + q. */
 struct input {
     size_t plane, width, first, apart, per_byte;
 };
 
-/* One vector's bytes of an input, of the `left` codes of a step; a set bit of table[code] is a set
- * plane. */
+/* One vector's bytes of an input, of the `left` codes of a step; bits of table[code] are planes. */
 static void pack_bytes(
     const struct input *in,
     const uint64_t *table,
@@ -482,7 +480,7 @@ static void pack_bytes(
 
 enum { ENTRIES = 64, TABLES = 1 };
 
-/* The next 1 tables of partial sums of the values in `stage`; a whole register is written. */
+/* The next table of partial sums of the values in `stage`; a whole register is written. */
 static void build_tables(const uint8_t *stage, uint8_t *to)
 {
     /* clang-format off */

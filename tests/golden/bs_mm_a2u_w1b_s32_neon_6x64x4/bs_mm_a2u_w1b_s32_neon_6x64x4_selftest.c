@@ -2,8 +2,8 @@
 /* Self-test of bs_mm_a2u_w1b_s32_neon_6x64x4: random, zero, greatest and alternating codes
  * against the plain sum, and rows packed one by one against rows packed together.
  *
- * Exit status 0 when every tile is right, else the number of the pattern that is not; 77 where
- * the processor lacks a feature, if this file and bs_mm_a2u_w1b_s32_neon_6x64x4_features.c are
+ * Exit status 0 when every tile is right, else the number of the pattern that is not; 77 if the
+ * processor lacks a feature, provided this file and bs_mm_a2u_w1b_s32_neon_6x64x4_features.c are
  * compiled without the flags of bs_mm_a2u_w1b_s32_neon_6x64x4.c. */
 #include "bs_mm_a2u_w1b_s32_neon_6x64x4.h"
 

@@ -25,7 +25,7 @@
 enum { ROWS = 1, COLUMNS = 8, K_STEP = 32, SLOT_BYTES = 8 };
 enum { ROW_BYTES = bs_mm_a2u_w2b_s32_avx2_1x8x32_row_bytes, COLUMN_BYTES = 24 };
 
-/* Instructions that take more than one intrinsic; PIN keeps a value in its register. */
+/* Instructions with casts or several intrinsics; PIN keeps a value in its register. */
 #define broadcast64_u8x32(p) _mm256_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(p)))
 #define load_u32x8(p) _mm256_loadu_si256((const __m256i *)(p))
 #define load_u8x32(p) _mm256_loadu_si256((const __m256i *)(p))
@@ -51,7 +51,7 @@ static const uint8_t constant_k3[32] = {
 };
 /* clang-format on */
 
-/* The tile where K is 0. Not inline: the microkernel's registers are its own. */
+/* The tile if K is 0. Not inline: the microkernel's registers are its own. */
 static __attribute__((noinline)) void start_tile(const int32_t *g, int32_t *c, size_t ldc)
 {
     for (size_t row = 0; row < ROWS; ++row)
@@ -210,7 +210,7 @@ static size_t ceiling(size_t x, size_t unit)
     return x / unit + (x % unit != 0);
 }
 
-/* Sizes are exact, or SIZE_MAX where they are greater than that. */
+/* Sizes are exact, or SIZE_MAX if they are greater than that. */
 static size_t product(size_t x, size_t y)
 {
     size_t z;
@@ -263,14 +263,12 @@ static size_t code_at(size_t position)
     return order[position];
 }
 
-/* Bit q * width + j of byte b is plane `plane + j` of the code at position first + b * apart +
- * q. */
+/* Bit q * width + j of byte b is plane `plane + j` of code first + b * apart + q. */
 struct input {
     size_t plane, width, first, apart, per_byte;
 };
 
-/* One vector's bytes of an input, of the `left` codes of a step; a set bit of table[code] is a set
- * plane. */
+/* One vector's bytes of an input, of the `left` codes of a step; bits of table[code] are planes. */
 static void pack_bytes(
     const struct input *in,
     const uint64_t *table,

@@ -23,7 +23,7 @@
 enum { ROWS = 8, COLUMNS = 8, K_STEP = 8, SLOT_BYTES = 4 };
 enum { ROW_BYTES = bs_mm_a2u_w4b_s32_avxvnni_8x8x8_row_bytes, COLUMN_BYTES = 4 };
 
-/* Instructions that take more than one intrinsic; PIN keeps a value in its register. */
+/* Instructions with casts or several intrinsics; PIN keeps a value in its register. */
 #define broadcast32_u32x8(p) _mm256_broadcastd_epi32(_mm_loadu_si32(p))
 #define load_u32x8(p) _mm256_loadu_si256((const __m256i *)(p))
 #define load_u8x32(p) _mm256_loadu_si256((const __m256i *)(p))
@@ -38,7 +38,7 @@ static const uint8_t constant_k0[32] = {
 /* clang-format on */
 static const int32_t zero[8] = {0};
 
-/* The tile where K is 0. Not inline: the microkernel's registers are its own. */
+/* The tile if K is 0. Not inline: the microkernel's registers are its own. */
 static __attribute__((noinline)) void start_tile(
     const int32_t *g, const int32_t *h, int32_t *c, size_t ldc)
 {
@@ -259,7 +259,7 @@ static size_t ceiling(size_t x, size_t unit)
     return x / unit + (x % unit != 0);
 }
 
-/* Sizes are exact, or SIZE_MAX where they are greater than that. */
+/* Sizes are exact, or SIZE_MAX if they are greater than that. */
 static size_t product(size_t x, size_t y)
 {
     size_t z;
@@ -307,14 +307,12 @@ static size_t code_at(size_t position)
     return order[position];
 }
 
-/* Bit q * width + j of byte b is plane `plane + j` of the code at position first + b * apart +
- * q. */
+/* Bit q * width + j of byte b is plane `plane + j` of code first + b * apart + q. */
 struct input {
     size_t plane, width, first, apart, per_byte;
 };
 
-/* One vector's bytes of an input, of the `left` codes of a step; a set bit of table[code] is a set
- * plane. */
+/* One vector's bytes of an input, of the `left` codes of a step; bits of table[code] are planes. */
 static void pack_bytes(
     const struct input *in,
     const uint64_t *table,

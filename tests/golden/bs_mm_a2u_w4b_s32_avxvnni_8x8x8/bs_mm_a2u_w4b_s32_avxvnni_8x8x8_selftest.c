@@ -2,9 +2,9 @@
 /* Self-test of bs_mm_a2u_w4b_s32_avxvnni_8x8x8: random, zero, greatest and alternating codes
  * against the plain sum, and rows packed one by one against rows packed together.
  *
- * Exit status 0 when every tile is right, else the number of the pattern that is not; 77 where
- * the processor lacks a feature, if this file and bs_mm_a2u_w4b_s32_avxvnni_8x8x8_features.c are
- * compiled without the flags of bs_mm_a2u_w4b_s32_avxvnni_8x8x8.c. */
+ * Exit status 0 when every tile is right, else the number of the pattern that is not; 77 if the
+ * processor lacks a feature, provided this file and bs_mm_a2u_w4b_s32_avxvnni_8x8x8_features.c
+ * are compiled without the flags of bs_mm_a2u_w4b_s32_avxvnni_8x8x8.c. */
 #include "bs_mm_a2u_w4b_s32_avxvnni_8x8x8.h"
 
 #include <string.h>

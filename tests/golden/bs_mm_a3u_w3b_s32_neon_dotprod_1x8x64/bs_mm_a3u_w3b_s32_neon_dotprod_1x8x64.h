@@ -38,14 +38,14 @@ enum {
 };
 
 /* The first feature, as Linux names it, that the kernel needs and this processor or its system
- * lacks; NULL where it has them all. Nothing else here may be called where one is missing. */
+ * lacks; NULL if it has them all. Nothing else here may be called if one is missing. */
 const char *bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_missing_feature(void);
 
-/* Bytes of the packed operands; SIZE_MAX where no object can have so many. */
+/* Bytes of the packed operands; SIZE_MAX if no object can have so many. */
 size_t bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_act_bytes(size_t m, size_t k);
 size_t bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_wgt_bytes(size_t k, size_t n);
 
-/* Pack row-major codes: act is m x k, wgt is k x n. Returns 0, or -1 where no object can hold the
+/* Pack row-major codes: act is m x k, wgt is k x n. Returns 0, or -1 if no object can hold the
  * operand, and then writes nothing. */
 int bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_act(
     size_t m, size_t k, const uint8_t *codes, uint8_t *packed);
@@ -61,9 +61,8 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_row(
 void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_row_terms(
     size_t count, size_t k, const uint8_t *codes, size_t apart, int32_t *to);
 
-/* c (m x n, row-major) = act times wgt. Returns 0, or -1 where k is beyond
- * bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_k_max or no object can hold an operand or c, and then
- * writes nothing. */
+/* c (m x n, row-major) = act times wgt. Returns 0; or -1, and writes nothing, if k is beyond
+ * bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_k_max or no object can hold an operand or c. */
 int bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_matmul(
     size_t m, size_t k, size_t n, const uint8_t *act, const uint8_t *wgt, int32_t *c);
 

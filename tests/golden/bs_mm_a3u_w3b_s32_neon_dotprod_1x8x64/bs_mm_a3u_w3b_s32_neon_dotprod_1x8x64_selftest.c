@@ -2,8 +2,8 @@
 /* Self-test of bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64: random, zero, greatest and alternating
  * codes against the plain sum, and rows packed one by one against rows packed together.
  *
- * Exit status 0 when every tile is right, else the number of the pattern that is not; 77 where
- * the processor lacks a feature, if this file and
+ * Exit status 0 when every tile is right, else the number of the pattern that is not; 77 if the
+ * processor lacks a feature, provided this file and
  * bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_features.c are compiled without the flags of
  * bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64.c. */
 #include "bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64.h"

@@ -22,7 +22,7 @@
 enum { ROWS = 2, COLUMNS = 32, K_STEP = 2, SLOT_BYTES = 1 };
 enum { ROW_BYTES = bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_row_bytes, COLUMN_BYTES = 1 };
 
-/* Instructions that take more than one intrinsic; PIN keeps a value in its register. */
+/* Instructions with casts or several intrinsics; PIN keeps a value in its register. */
 #define dup32_u32x4(p) vld1q_dup_u32((const uint32_t *)(p))
 #define dup8_u8x16(p) vld1q_dup_u8((const uint8_t *)(p))
 #define load_u16x8(p) vld1q_u16((const uint16_t *)(p))
@@ -43,7 +43,7 @@ static const uint8_t constant_k0[16] = {
 static const uint16_t constant_k1[8] = {2, 2, 2, 2, 2, 2, 2, 2};
 static const int32_t zero[4] = {0};
 
-/* The tile where K is 0. Not inline: the microkernel's registers are its own. */
+/* The tile if K is 0. Not inline: the microkernel's registers are its own. */
 static __attribute__((noinline)) void start_tile(
     const int32_t *g, const int32_t *h, int32_t *c, size_t ldc)
 {
@@ -241,7 +241,7 @@ static size_t ceiling(size_t x, size_t unit)
     return x / unit + (x % unit != 0);
 }
 
-/* Sizes are exact, or SIZE_MAX where they are greater than that. */
+/* Sizes are exact, or SIZE_MAX if they are greater than that. */
 static size_t product(size_t x, size_t y)
 {
     size_t z;
@@ -286,14 +286,12 @@ static size_t code_at(size_t position)
     return position;
 }
 
-/* Bit q * width + j of byte b is plane `plane + j` of the code at position first + b * apart +
- * q. */
+/* Bit q * width + j of byte b is plane `plane + j` of code first + b * apart + q. */
 struct input {
     size_t plane, width, first, apart, per_byte;
 };
 
-/* One vector's bytes of an input, of the `left` codes of a step; a set bit of table[code] is a set
- * plane. */
+/* One vector's bytes of an input, of the `left` codes of a step; bits of table[code] are planes. */
 static void pack_bytes(
     const struct input *in,
     const uint64_t *table,

@@ -2,9 +2,10 @@
 /* Self-test of bs_mm_a4u_w4b_s32_armv7_neon_2x32x2: random, zero, greatest and alternating codes
  * against the plain sum, and rows packed one by one against rows packed together.
  *
- * Exit status 0 when every tile is right, else the number of the pattern that is not; 77 where
- * the processor lacks a feature, if this file and bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_features.c
- * are compiled without the flags of bs_mm_a4u_w4b_s32_armv7_neon_2x32x2.c. */
+ * Exit status 0 when every tile is right, else the number of the pattern that is not; 77 if the
+ * processor lacks a feature, provided this file and
+ * bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_features.c are compiled without the flags of
+ * bs_mm_a4u_w4b_s32_armv7_neon_2x32x2.c. */
 #include "bs_mm_a4u_w4b_s32_armv7_neon_2x32x2.h"
 
 #include <string.h>

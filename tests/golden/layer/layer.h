@@ -17,25 +17,24 @@ enum {
     layer_in_channels = 8,
     layer_out_channels = 4,
     layer_act_bits = 2,
-    /* Of codes; 0 where results are none. */
+    /* Of codes; 0 if results are none. */
     layer_out_bits = 2
 };
 
 /* The first feature, as Linux names it, that the layer needs and this processor or its system
- * lacks; NULL where it has them all. The layer, and a pool for it, must not be used where one is
- * missing. */
+ * lacks; NULL if it has them all. If one is missing, use neither the layer nor a pool for it. */
 const char *layer_missing_feature(void);
 
-/* Height and width of the output; 0 where there is none. */
+/* Height and width of the output; 0 if there is none. */
 struct bs_shape layer_output(struct bs_shape in);
 
 /* Bytes of scratch memory a call takes with a pool of so many threads, 1 without one; SIZE_MAX
- * where no object can have so many, or as many as input or output have. */
+ * if no object can have so many, or as many as input or output have. */
 size_t layer_arena_bytes(struct bs_shape in, size_t threads);
 
 /* Run the layer. `arena` must be aligned to 8 bytes, better to 64; `pool` comes from
- * bs_pool_create, or is NULL. Returns BS_OK, BS_EMPTY where the output has no element, BS_ARENA
- * where the arena is too small.
+ * bs_pool_create, or is NULL. Returns BS_OK, BS_EMPTY if the output has no element, BS_ARENA if
+ * the arena is too small.
  *
  *   input     NHWC: codes, a byte each; values are code, codes up to 3 are allowed
  *   output    NHWC: codes, a byte each */
@@ -47,8 +46,7 @@ int layer_run(
     size_t arena_bytes,
     struct bs_pool *pool);
 
-/* The layer against a plain convolution, on codes made from a seed: 0 where all results are
- * right. */
+/* The layer against a plain convolution, on codes made from a seed: 0 if all is right. */
 int layer_selftest(void);
 
 #ifdef __cplusplus

@@ -2,7 +2,7 @@
 #include "layer_names.h"
 /* Self-test of layer: random, zero, greatest and alternating codes against a plain convolution,
  * with one thread and with three. Exit status 0 when every result is right, 1 when one is not or
- * memory is short, 77 where the processor lacks a feature. */
+ * memory is short, 77 if the processor lacks a feature. */
 #include "layer.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
 #include "layer_names.h"
-/* How to call layer: an image of one code, with a pool of threads. Exit status 77 where the
+/* How to call layer: an image of one code, with a pool of threads. Exit status 77 if the
  * processor lacks a feature. */
 #include "layer.h"
 
