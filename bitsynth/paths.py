@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import platformdirs
@@ -37,6 +38,21 @@ def shipped_kernels() -> Path:
 def shipped_schedules() -> Path:
     """The folder of tuned schedules that came with the package."""
     return _data("tuned")
+
+
+def user_kernels() -> Path:
+    """The user's folder of kernels: BITSYNTH_CACHE, else one in the user's cache folder."""
+    return _user_folder() or user_cache() / "kernels"
+
+
+def user_schedules() -> Path:
+    """The user's folder of tuned schedules: in BITSYNTH_CACHE, else in the user's cache folder."""
+    return (_user_folder() or user_cache()) / "tuned"
+
+
+def _user_folder() -> Path | None:
+    chosen = os.environ.get("BITSYNTH_CACHE")
+    return Path(chosen) if chosen else None
 
 
 def user_cache() -> Path:

@@ -19,7 +19,6 @@ from bitsynth.isa.architecture import Qemu
 from bitsynth.isa.load import Isa
 from bitsynth.run import qemu
 from bitsynth.run.runner import runner_for
-from bitsynth.store import kernels
 from bitsynth.toolchain.cache import trusted
 from bitsynth.toolchain.compiler import candidates, package, preferred, probe
 
@@ -101,7 +100,7 @@ def examine() -> DoctorReport:
         *(_qemu(arch, table.emulator.qemu) for arch, table in architecture.known().items() if table.emulator),
         *(_features(isa) for isa in sets if not isinstance(isa, Verdict)),
         _build_cache(),
-        _folder("kernel cache", kernels.user_folder().absolute(), "keeps solved kernels", "BITSYNTH_CACHE"),
+        _folder("kernel cache", paths.user_kernels().absolute(), "keeps solved kernels", "BITSYNTH_CACHE"),
         _shipped(),
     ]
     return DoctorReport(tuple(findings), tuple(isa if isinstance(isa, Verdict) else _verdict(isa) for isa in sets))

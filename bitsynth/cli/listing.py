@@ -10,6 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from bitsynth import paths
 from bitsynth.cli import output
 from bitsynth.cli.options import All, Check, Isas, Json, ManyActBits, ManyWBits, Method, Variants
 from bitsynth.cli.parse import bits
@@ -129,7 +130,7 @@ def _summary(found: list[_Cached]) -> Table:
 def _read(path: Path, check: bool) -> _Cached:
     folder, place = kernels.place(path)
     variant = "/".join(place.parts[1:-1])
-    origin = "user" if folder == kernels.user_folder() else "shipped"
+    origin = "user" if folder == paths.user_kernels() else "shipped"
     try:
         entry = kernels.load_entry(path).entry if check else kernels.read_entry(path)
         if entry.name != path.stem:

@@ -8,12 +8,11 @@ from typing import Annotated
 import typer
 
 from bitsynth.spec.matmul import Encoding
-from bitsynth.spec.options import METHODS, SKETCHES
+from bitsynth.spec.options import METHODS, MOST_THREADS, SKETCHES
 
 _LAYER = "The layer"
 _ENCODINGS = ", ".join(e.value for e in Encoding)
 _MOST_CHANNELS = 1 << 16
-_MOST_THREADS = 256
 
 # What is asked about.
 KernelArgument = Annotated[
@@ -184,7 +183,7 @@ Layers = Annotated[
     str | None,
     typer.Option("--layers", metavar="NAMES", help="Layers of ResNet-18, such as C2,C6.", show_default="all eleven"),
 ]
-Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, max=_MOST_THREADS, help="Threads of a layer.")]
+Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, max=MOST_THREADS, help="Threads of a layer.")]
 Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=1, help="Samples of every kernel and baseline.")]
 Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=1, help="Samples of every layer.")]
 Baselines = Annotated[str, typer.Option("--baseline", metavar="PACKAGES", help="Packages to measure against.")]

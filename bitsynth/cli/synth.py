@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bitsynth import paths
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.options import (
@@ -74,7 +75,7 @@ def synth(
     load(isa)
     options = _options(isa, method, cpu, sketch, model, channels)
     spec = MatmulSpec(isa, MatmulOperand(act_bits, act_encoding), MatmulOperand(w_bits, weight_encoding))
-    folder = to or kernels.user_folder() / isa / options.variant
+    folder = to or paths.user_kernels() / isa / options.variant
     answer = None if fresh else _from_cache(spec, options)
     if answer is None:
         require_writable(folder)
@@ -132,7 +133,7 @@ def _runners_up(entry: Entry) -> list[ReportLine]:
 
 def _solve(spec: MatmulSpec, options: KernelOptions, rlimit: int | None) -> _Answer:
     """Synthesize, prove and cache; nothing is kept if any of that fails."""
-    require_writable(kernels.user_folder() / spec.isa)
+    require_writable(paths.user_kernels() / spec.isa)
     title = f"{spec.isa} A{spec.act.bits}W{spec.wgt.bits}, {options.sketch} sketch"
     with output.progress(title) as say:
         say("starting the solver")

@@ -25,7 +25,7 @@ from bitsynth.errors import SpecError, ToolError
 from bitsynth.host.facts import SCRIPT, Facts
 from bitsynth.isa.load import Requirements, load, names
 from bitsynth.layers import Conv2d, Scale
-from bitsynth.layers.pool import MOST_THREADS
+from bitsynth.spec.options import MOST_THREADS
 
 NamedLayers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
 _RUNNER, _JOB = "runner", "job"

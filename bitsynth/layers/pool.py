@@ -12,8 +12,7 @@ from typing import Any, Self
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.layers import fork_safety
 from bitsynth.run.runner import Runner
-
-MOST_THREADS = 256
+from bitsynth.spec.options import MOST_THREADS
 
 
 class Pool:

@@ -11,6 +11,8 @@ from bitsynth.isa.load import Isa, load
 METHODS = ("popcount", "lookup", "multiply", "dot")
 SKETCHES = ("exact", "paper")
 _OWN_MODEL = {"exact": "ops", "paper": "length"}
+MOST_THREADS = 256
+"""Threads that a layer, or a pool of layers, may have."""
 INDEX_BITS = (6, 4)
 """Positions of K a table lookup takes in at once, the most first."""
 DOT_POSITIONS = 4

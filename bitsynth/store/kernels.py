@@ -6,7 +6,6 @@ is read is checked again (`load_entry`) before C is rendered from it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache as memoize
@@ -25,16 +24,9 @@ from bitsynth.store.accept import accept
 from bitsynth.store.entry import FORMAT, Entry, ProvedEntry, require_proved
 
 
-def user_folder() -> Path:
-    """The user's folder of kernels: BITSYNTH_CACHE, else one in the platform's cache folder."""
-    if chosen := os.environ.get("BITSYNTH_CACHE"):
-        return Path(chosen)
-    return paths.user_cache() / "kernels"
-
-
 def folders() -> list[Path]:
     """The folders of kernels, the user's first."""
-    return [user_folder(), paths.shipped_kernels()]
+    return [paths.user_kernels(), paths.shipped_kernels()]
 
 
 def find(spec: MatmulSpec, variant: str) -> Path | None:
@@ -130,9 +122,9 @@ def store(found: ProvedEntry) -> Path:
     entry = require_proved(found).entry
     if found.base is not None:
         raise SpecError(f"{entry.name} is made of {found.base.entry.name} where it is wanted, not stored")
-    folder = user_folder() / entry.kernel.isa / entry.options.variant
+    folder = paths.user_kernels() / entry.kernel.isa / entry.options.variant
     path = folder / f"{entry.name}.json"
-    with locked(user_folder() / "locks" / f"{entry.kernel.isa}.lock", partial(unwritable, path)):
+    with locked(paths.user_kernels() / "locks" / f"{entry.kernel.isa}.lock", partial(unwritable, path)):
         replace_file(path, msgspec.json.format(msgspec.json.encode(entry), indent=1) + b"\n")
         for old in _files(folder, f"{entry.name.rsplit('_', 1)[0]}_*.json"):
             if old != path:

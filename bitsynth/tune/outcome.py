@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bitsynth import paths
 from bitsynth.host.facts import Facts
 from bitsynth.isa.load import load
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned.files import store, user_folder
+from bitsynth.layers.tuned.files import store
 from bitsynth.layers.tuned.record import TuningRecord, TuningTask
 from bitsynth.toolchain.compiler import preferred
 from bitsynth.tune.loop import TuningResult
@@ -45,7 +46,7 @@ def compiler(task: TuningTask) -> str:
 def study_file(task: TuningTask, processor: str) -> Path:
     """The default file of trials: one an instruction set, widths and kind of `processor`."""
     kind = re.sub(r"[^a-z0-9]+", "-", f"-{processor}".lower()).rstrip("-")
-    return user_folder() / "studies" / f"{task.isa}-a{task.act_bits}w{task.w_bits}{kind}.journal"
+    return paths.user_schedules() / "studies" / f"{task.isa}-a{task.act_bits}w{task.w_bits}{kind}.journal"
 
 
 def best_record(
@@ -70,4 +71,4 @@ def best_record(
 
 def store_record(tuned: TuningRecord, folder: Path | None) -> Path:
     """Store it in `folder`, the user's by default."""
-    return store(tuned, folder or user_folder())
+    return store(tuned, folder or paths.user_schedules())

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from optuna.storages.journal import JournalFileBackend
 
+from bitsynth import paths
 from bitsynth.host import placement
 from bitsynth.layers.tuned import files as tuned_files
 from bitsynth.tune import local
@@ -126,7 +127,7 @@ def test_a_folder_of_results_that_cannot_be_written(fails, tmp_path):
 @pytest.mark.filterwarnings("default")
 def test_results_that_are_broken_are_told_of_and_replaced(ended, monkeypatch):
     """By the command that their warning names; nothing of them is lost."""
-    path = tuned_files.user_folder() / "avx2" / "a2w1.json"
+    path = paths.user_schedules() / "avx2" / "a2w1.json"
     path.parent.mkdir(parents=True)
     path.write_text("{}")
     monkeypatch.setattr(local, "started", lambda *args: nullcontext(Pretended()))

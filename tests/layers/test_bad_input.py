@@ -17,8 +17,8 @@ from bitsynth.errors import NoKernel, SpecError
 from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds, pack, packed_words, unpack
 from bitsynth.layers import layer as layer_module
 from bitsynth.layers.library import library as compile_library
-from bitsynth.layers.pool import MOST_THREADS
 from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.spec.options import MOST_THREADS
 
 M = machine("avx2", "lookup", 2, 2, "ternary", "signed")
 ISA = {"isa": "avx2", "act_encoding": "ternary", "weight_encoding": "signed"}

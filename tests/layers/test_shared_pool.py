@@ -17,7 +17,7 @@ from hypothesis import given, settings
 
 from bitsynth import Pool
 from bitsynth.errors import SpecError
-from bitsynth.layers.pool import MOST_THREADS
+from bitsynth.spec.options import MOST_THREADS
 
 KERNELS = [machine("avx2", "lookup", 2, 1), machine("avx2", "popcount", 1, 1, "bipolar", "bipolar")]
 SMALL = Case(KERNELS[0], 1, (6, 7), (8, 70), (3, 3))

@@ -23,7 +23,7 @@ from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.plan import default_of
 from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
 from bitsynth.layers.tuned import find as find_module
-from bitsynth.layers.tuned.files import path_of, read, store, user_folder
+from bitsynth.layers.tuned.files import path_of, read, store
 from bitsynth.layers.tuned.find import known_for
 from bitsynth.layers.tuned.record import TuningRecord, TuningTask
 from bitsynth.store import kernels
@@ -73,18 +73,18 @@ def layer(**options):
 
 def test_a_layer_takes_what_was_tuned_for_it():
     assert "pixels first (default)" in layer().explain()
-    store(result(), user_folder())
+    store(result(), paths.user_schedules())
     assert layer().schedule == result().schedule
     assert "blocks of 77 pixels (tuned on Zen, 0.50 of the default's time)" in layer().explain()
     assert "pixels first (as given)" in layer(schedule=default_of(TASK)).explain()
 
 
 def test_threads_take_what_was_tuned_for_one_in_bands_of_their_own():
-    store(result(), user_folder())
+    store(result(), paths.user_schedules())
     assert layer(threads=2).schedule == result(band_rows=7).schedule
     assert "(tuned on Zen, 0.50 of the default's time with one thread)" in layer(threads=2).explain()
     both = msgspec.structs.replace(TASK, threads=2)
-    store(result(both, block_rows=5, band_rows=0), user_folder())
+    store(result(both, block_rows=5, band_rows=0), paths.user_schedules())
     assert layer(threads=2).schedule == result(block_rows=5).schedule
 
 
@@ -110,12 +110,12 @@ def test_bands_keep_threads_busy(threads, rows, gather, bands):
 
 @pytest.mark.parametrize("other", [{"image": (14, 15)}, {"stride": 2}, {"padding": 0}])
 def test_another_layer_takes_the_default(other):
-    store(result(), user_folder())
+    store(result(), paths.user_schedules())
     assert layer(**other).schedule.block_rows == 0
 
 
 def test_encodings_make_no_difference():
-    store(result(), user_folder())
+    store(result(), paths.user_schedules())
     assert layer(act_encoding="signed").schedule == result().schedule
 
 
@@ -127,7 +127,7 @@ def test_a_kernel_of_narrower_words(skip_isa):
     """It is stored with the wider set's, and taken for it alone, or for the best set of this processor."""
     if features.missing(load("avx512").table):
         skip_isa("avx512", "this processor lacks it")
-    store(result(WIDE, schedule=NARROW), user_folder())
+    store(result(WIDE, schedule=NARROW), paths.user_schedules())
     assert layer(isa="avx512").schedule == layer(isa="auto").schedule == NARROW
     assert layer(isa="avx2").schedule == default_of(TASK)
     said = layer(isa="avx512").explain()
@@ -137,7 +137,7 @@ def test_a_kernel_of_narrower_words(skip_isa):
 
 def test_a_kernel_of_wider_words_cannot_be_run():
     wide = LayerSchedule("avx512", "lookup", 64, "direct")
-    path = store(msgspec.structs.replace(result(), schedule=wide), user_folder())
+    path = store(msgspec.structs.replace(result(), schedule=wide), paths.user_schedules())
     with pytest.warns(BitsynthWarning, match=rf"{path}: bs_mm_.* cannot be run as avx512 lookup, direct"):
         assert layer().schedule == default_of(TASK)
 
@@ -145,15 +145,15 @@ def test_a_kernel_of_wider_words_cannot_be_run():
 def test_the_users_win(shipped):
     store(result(block_rows=1), shipped)
     assert taken(TASK).schedule.block_rows == 1
-    store(result(block_rows=2), user_folder())
+    store(result(block_rows=2), paths.user_schedules())
     assert taken(TASK).schedule.block_rows == 2
 
 
 def test_a_file_has_each_problem_once_in_an_order():
     others = [msgspec.structs.replace(TASK, threads=n) for n in (3, 2)]
     for task in (*others, TASK, TASK):
-        path = store(result(task), user_folder())
-    assert path == user_folder() / "avx2" / "a2w1.json"
+        path = store(result(task), paths.user_schedules())
+    assert path == paths.user_schedules() / "avx2" / "a2w1.json"
     threads = [known["problem"]["threads"] for known in json.loads(path.read_text())["tuned"]]
     assert threads == [1, 2, 3]
 
@@ -172,12 +172,12 @@ def runs_here(monkeypatch):
 
 def test_a_layer_that_runs_here_takes_what_was_tuned_on_its_kind_of_processor(shipped, runs_here):
     runs_here(True)
-    store(on("A72", 1), user_folder())
+    store(on("A72", 1), paths.user_schedules())
     assert taken(TASK) is None
     assert "(default; what was tuned on A72 is for that alone)" in layer().explain()
     store(result(processor="A53", block_rows=2), shipped)
     assert taken(TASK) == result(processor="A53", block_rows=2)
-    store(on("A53", 3), user_folder())
+    store(on("A53", 3), paths.user_schedules())
     assert taken(TASK) == on("A53", 3)
     assert "(tuned on A53, 0.50 of the default's time)" in layer().explain()
 
@@ -185,9 +185,9 @@ def test_a_layer_that_runs_here_takes_what_was_tuned_on_its_kind_of_processor(sh
 def test_a_layer_that_does_not_run_here_takes_the_newest_of_any_board(runs_here):
     runs_here(False)
     for known in (on("A53", 1), on("A72", 2)):
-        store(known, user_folder())
+        store(known, paths.user_schedules())
         assert taken(TASK) == known
-    path = store(on("A53", 3), user_folder())
+    path = store(on("A53", 3), paths.user_schedules())
     assert taken(TASK) == on("A53", 3)
     assert list(read(path)) == [on("A53", 3), on("A72", 2)]
 
@@ -195,7 +195,7 @@ def test_a_layer_that_does_not_run_here_takes_the_newest_of_any_board(runs_here)
 @pytest.mark.parametrize("whose", ["digest", "default_digest"])
 def test_a_result_of_another_kernel_is_stale(whose):
     """Whether it is the schedule's own or the one that it was compared with."""
-    store(msgspec.structs.replace(result(), **{whose: "0" * 32}), user_folder())
+    store(msgspec.structs.replace(result(), **{whose: "0" * 32}), paths.user_schedules())
     assert taken(TASK) is None
     assert layer().schedule == default_of(TASK)
     assert "(default; what was tuned on Zen is older than its kernels)" in layer().explain()
@@ -223,7 +223,7 @@ def test_a_digest_is_of_the_program_alone():
 )
 def test_results_that_make_no_sense(changes):
     """Are warned of by the file's name, with what to do, and passed over."""
-    path = store(result(), user_folder())
+    path = store(result(), paths.user_schedules())
     file = json.loads(path.read_text())
     (known,) = file["tuned"]
     for name, value in changes.items():
@@ -236,7 +236,7 @@ def test_results_that_make_no_sense(changes):
 def test_a_kernel_that_is_not_cached_any_more(shipped):
     store(result(block_rows=3), shipped)
     other = msgspec.structs.replace(result(), schedule=LayerSchedule("avx2", "lookup", 12, "direct"))
-    store(other, user_folder())
+    store(other, paths.user_schedules())
     assert taken(TASK).schedule.block_rows == 3
     assert layer(isa="avx2", act_encoding="unsigned").schedule.block_rows == 3
 
@@ -262,7 +262,7 @@ def test_a_kernel_that_is_not_cached_any_more(shipped):
 )
 @pytest.mark.parametrize("whose", ["the user's", "shipped"])
 def test_a_broken_file_is_named_and_passed_over(shipped, whose, changed, message):
-    broken, other = (user_folder(), shipped) if whose == "the user's" else (shipped, user_folder())
+    broken, other = (paths.user_schedules(), shipped) if whose == "the user's" else (shipped, paths.user_schedules())
     store(result(block_rows=3), other)
     path = store(result(), broken)
     path.write_text(changed(path.read_text()))
@@ -276,23 +276,23 @@ def test_a_broken_file_is_named_and_passed_over(shipped, whose, changed, message
 
 @pytest.mark.parametrize("damage", [Path.mkdir, os.mkfifo, lambda path: path.write_text("{")])
 def test_what_is_replaced_is_kept_beside(damage):
-    path = path_of(user_folder(), TASK)
+    path = path_of(paths.user_schedules(), TASK)
     path.parent.mkdir(parents=True)
     for n in range(2):
         damage(path)
         with pytest.warns(BitsynthWarning, match=rf"it is kept as {path}\.damaged{n or ''}$"):
-            store(result(), user_folder())
+            store(result(), paths.user_schedules())
         assert taken(TASK) == result()
         path.unlink()
     assert {p.name for p in path.parent.iterdir()} == {"a2w1.json.damaged", "a2w1.json.damaged1"}
 
 
 def test_what_a_newer_version_wrote_stays():
-    path = path_of(user_folder(), TASK)
+    path = path_of(paths.user_schedules(), TASK)
     path.parent.mkdir(parents=True)
     path.write_text('{"format": 999, "more": 1}')
     with pytest.raises(SpecError, match="format 999 is not"):
-        store(result(), user_folder())
+        store(result(), paths.user_schedules())
     assert path.read_text() == '{"format": 999, "more": 1}'
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 

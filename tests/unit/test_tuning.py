@@ -12,13 +12,14 @@ import msgspec
 import pytest
 from optuna.trial import TrialState
 
+from bitsynth import paths
 from bitsynth.errors import NoKernel, Refuted, SpecError, ToolError
 from bitsynth.host import features
 from bitsynth.isa.load import load
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.plan import default_of
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned.files import store, user_folder
+from bitsynth.layers.tuned.files import store
 from bitsynth.layers.tuned.record import TuningRecord, TuningTask
 from bitsynth.progress import silent
 from bitsynth.store import kernels
@@ -131,7 +132,7 @@ def test_what_was_tuned_before_is_tried_after_the_default(some):
             compiler="cc",
             processor=kind,
         )
-        store(known, user_folder())
+        store(known, paths.user_schedules())
     default, *others = some.priors
     others.remove(some.priors[3])
     assert space(TASK).priors == (default, some.priors[3], changed, *others)

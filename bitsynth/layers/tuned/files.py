@@ -5,7 +5,6 @@ A file that is not of this form is named, with what to do; one that is damaged i
 
 from __future__ import annotations
 
-import os
 import warnings
 from functools import partial
 from pathlib import Path
@@ -33,12 +32,6 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tuned: tuple[TuningRecord, ...]
 
 
-def user_folder() -> Path:
-    """The folder of the user's results: in BITSYNTH_CACHE, else in the platform's cache folder."""
-    chosen = os.environ.get("BITSYNTH_CACHE")
-    return (Path(chosen) if chosen else paths.user_cache()) / "tuned"
-
-
 def path_of(folder: Path, task: TuningTask) -> Path:
     """The file in `folder` that has records of `task`, if any."""
     return folder / task.isa / f"a{task.act_bits}w{task.w_bits}.json"
@@ -50,7 +43,7 @@ def store(record: TuningRecord, folder: Path) -> Path:
     It replaces that of the same task and kind of processor, and comes before those of other kinds.
     """
     path = path_of(folder, record.task)
-    with locked(user_folder() / "locks" / f"{path.parent.name}-{path.stem}.lock", partial(unwritable, path)):
+    with locked(paths.user_schedules() / "locks" / f"{path.parent.name}-{path.stem}.lock", partial(unwritable, path)):
         mine = record.task, record.processor
         others = [known for known in _kept(path) if (known.task, known.processor) != mine]
         content = _File(FORMAT, tuple(sorted([record, *others], key=lambda known: msgspec.json.encode(known.task))))

@@ -17,7 +17,7 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.wellformed import MAX_UNROLL
 from bitsynth.layers.candidates import runs_here, sets_of
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned.files import path_of, read, user_folder, warn
+from bitsynth.layers.tuned.files import path_of, read, warn
 from bitsynth.layers.tuned.record import TuningRecord, TuningTask
 from bitsynth.store.entry import Entry
 
@@ -30,7 +30,7 @@ def known_for(task: TuningTask) -> Iterator[tuple[TuningRecord, str]]:
     If this processor runs the instruction set, only those of its own kind are: what is fast on one need not be on
     another. Warns of what is damaged.
     """
-    for folder in (user_folder(), paths.shipped_schedules()):
+    for folder in (paths.user_schedules(), paths.shipped_schedules()):
         path = path_of(folder, task)
         try:
             found = read(path)
