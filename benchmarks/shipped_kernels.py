@@ -36,7 +36,7 @@ EVERY = tuple((a, w) for a in range(1, 5) for w in range(1, 5))
 
 
 def wanted() -> Iterator[tuple[str, tuple[int, int], KernelOptions]]:
-    """Instruction set, widths and choice of every shipped kernel."""
+    """Instruction set, widths and options of every shipped kernel."""
     for name in load.names():
         table = load.load(name).table
         for widths in EVERY:

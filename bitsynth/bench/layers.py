@@ -25,17 +25,17 @@ BASELINE_KINDS: tuple[Kind, ...] = ("fp32", "int8")
 
 @dataclass(frozen=True)
 class Speedup:
-    """The speed relative to the fastest baseline of a kind, `peer`; in the sum, to the fastest of each layer."""
+    """The speed relative to the fastest baseline of a kind, `baseline`; in the sum, to the fastest of each layer."""
 
-    peer: str
+    baseline: str
     times: Summary
 
 
 @dataclass(frozen=True)
 class LayerRow:
-    """One subject, `contender`, on one layer or their sum; `against` has the fastest baselines, for bitsynth alone."""
+    """One subject on one layer or their sum; `against` has the fastest baselines, for bitsynth alone."""
 
-    contender: str
+    subject: str
     kind: Kind
     layer: str
     nanoseconds: Summary
@@ -58,13 +58,13 @@ class LayersReport:
         return list(dict.fromkeys(row.layer for row in self.rows))
 
     @property
-    def contenders(self) -> list[str]:
+    def subjects(self) -> list[str]:
         """The names of the subjects, in order."""
-        return list(dict.fromkeys(row.contender for row in self.rows))
+        return list(dict.fromkeys(row.subject for row in self.rows))
 
     def row(self, subject: str, layer: str) -> LayerRow:
         """The row of one subject on one layer."""
-        return next(r for r in self.rows if (r.contender, r.layer) == (subject, layer))
+        return next(r for r in self.rows if (r.subject, r.layer) == (subject, layer))
 
 
 def against_baselines(

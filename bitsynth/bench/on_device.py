@@ -39,13 +39,13 @@ def _report(
     """The report of an answer. Baselines do not depend on widths: those beside the first are shown."""
     found = {x.name: x for x in answer.layers}
     first = f"A{widths[0][0]}W{widths[0][1]}"
-    by_contender: dict[Subject, list[Sequence[float]]] = {
+    by_subject: dict[Subject, list[Sequence[float]]] = {
         Subject("bitsynth fp32", "fp32"): [found[f"{first} {n}"].fp32_ns for n in names],
         Subject("onnxruntime fp32", "fp32"): [found[f"{first} {n}"].onnxruntime_ns for n in names],
     }
     for a, w in widths:
-        by_contender[Subject(f"A{a}W{w}", "bitsynth")] = [found[f"A{a}W{w} {n}"].ns for n in names]
-    timed = {who: times for who, times in by_contender.items() if all(times)}
+        by_subject[Subject(f"A{a}W{w}", "bitsynth")] = [found[f"A{a}W{w} {n}"].ns for n in names]
+    timed = {who: times for who, times in by_subject.items() if all(times)}
     samples = min(len(t) for times in timed.values() for t in times)
     array = np.array([[t[:samples] for t in times] for times in timed.values()], float)
     about = {"board": {"before": str(answer.before), "after": str(answer.after)}}

@@ -100,7 +100,7 @@ def facts(basis: Basis, isas: Iterable[str] = (), packages: Sequence[str] = PACK
 
 
 def command() -> str:
-    """The command that runs, from the checkout's folder, with the variables that it heeds."""
+    """The command that runs, from the checkout's folder, with the variables that it reads."""
     script = Path(sys.argv[0])
     called = ["python", f"benchmarks/{script.name}"] if script.parent.name == "benchmarks" else ["bitsynth"]
     said = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_SAID)]

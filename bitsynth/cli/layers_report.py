@@ -16,6 +16,8 @@ from bitsynth.cli import figures, output
 from bitsynth.layers.candidates import sets_of
 
 _COLUMNS = ["isa", "threads", "contender", "kind", "layer", "median_ns", "low_ns", "high_ns", "samples"]
+_KEYS = {"subject": "contender", "baseline": "peer"}
+"""Keys of JSON that are not the names of their fields."""
 
 
 def show(report: LayersReport) -> None:
@@ -40,7 +42,11 @@ def basis(isas: Iterable[str], widths: Collection[tuple[int, int]]) -> Basis:
 
 def as_json(reports: Sequence[LayersReport], basis: Basis) -> bytes:
     """The setting, the kernels, and every figure of `reports`."""
-    return figures.as_json(basis, [r.isa for r in reports], reports=[asdict(r) for r in reports])
+    return figures.as_json(basis, [r.isa for r in reports], reports=[asdict(r, dict_factory=_by_key) for r in reports])
+
+
+def _by_key(fields: Iterable[tuple[str, object]]) -> dict[str, object]:
+    return {_KEYS.get(name, name): value for name, value in fields}
 
 
 def as_csv(reports: Sequence[LayersReport]) -> bytes:
@@ -55,9 +61,9 @@ def as_csv(reports: Sequence[LayersReport]) -> bytes:
 def _line(report: LayersReport, row: LayerRow) -> list[object]:
     took = row.nanoseconds
     baselines = [row.against.get(kind) for kind in BASELINE_KINDS]
-    against = [part for a in baselines for part in ((a.peer, a.times.median) if a else ("", ""))]
+    against = [part for a in baselines for part in ((a.baseline, a.times.median) if a else ("", ""))]
     figures = [took.median, took.low, took.high, took.samples]
-    return [report.isa, report.threads, row.contender, row.kind, row.layer, *figures, *against]
+    return [report.isa, report.threads, row.subject, row.kind, row.layer, *figures, *against]
 
 
 def _table(title: str, layers: Sequence[str], lines: Iterable[Sequence[str]], gap: int) -> Table:
@@ -74,7 +80,7 @@ def _times(report: LayersReport) -> list[list[str]]:
             *(_microseconds(report.row(name, layer)) for layer in report.layers),
             f"{report.row(name, SUM).nanoseconds.spread:.1%}",
         ]
-        for name in report.contenders
+        for name in report.subjects
     ]
 
 
@@ -90,6 +96,6 @@ def _ratios(report: LayersReport) -> list[list[str]]:
             *(f"{report.row(name, layer).against[kind].times.median:.2f}" for layer in report.layers),
             f"{report.row(name, SUM).against[kind].times.spread:.1%}",
         ]
-        for name in report.contenders
+        for name in report.subjects
         for kind in report.row(name, SUM).against
     ]

@@ -152,7 +152,7 @@ def fitting(*makes: Callable[[int], Table]) -> Table:
 def progress(title: str, *, bar: bool = False) -> Iterator[Progress]:
     """A live line with `title`, the latest message and the seconds since; nothing if nobody looks.
 
-    A `bar` shows how much is done. Each message is also a place to heed an interrupt that got lost before.
+    A `bar` shows how much is done. Each message also raises an interrupt that got lost before.
     """
     target = console(sys.stderr)
     seen = sys.stderr.isatty() and not target.is_dumb_terminal

@@ -155,7 +155,7 @@ def test_a_report_against_baselines(fake, monkeypatch):
     found = against_baselines(
         "avx2", 1, [mine], ["torch", "onnxruntime"], ["C11", "C12"], 2, 3, lambda *said: heard.append(said)
     )
-    assert found.contenders == ["torch fp32", "A1W1"]
+    assert found.subjects == ["torch fp32", "A1W1"]
     assert found.row("A1W1", SUM).against["fp32"].times == Summary.of([5, 5])
     assert found.about["torch"]["ONEDNN_MAX_CPU_ISA"] == "AVX2"
     assert found.left_out.keys() == {"onnxruntime"}

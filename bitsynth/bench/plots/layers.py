@@ -27,7 +27,7 @@ def draw(reports: Sequence[LayersReport], stem: Path) -> None:
 def _panel(axes: Any, report: LayersReport, kind: Kind) -> None:
     """A group of bars a layer, the sum last; the title alone if there is no baseline of the kind."""
     axes.set_title(f"{report.isa}, threads: {report.threads}, beside the fastest {kind} of each layer", loc="left")
-    names = [name for name in report.contenders if kind in report.row(name, SUM).against]
+    names = [name for name in report.subjects if kind in report.row(name, SUM).against]
     for n, name in enumerate(names):
         times = [report.row(name, layer).against[kind].times for layer in report.layers]
         times_faster(axes, times, f"{name}, sum {times[-1].median:.1f}", n, len(names))
