@@ -28,7 +28,7 @@ from bitsynth.bench.sampling import time_calls
 from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
-from bitsynth.layers.plan import default_schedule
+from bitsynth.layers.planning import default_schedule
 
 FORMS = ("default", "tuned", "two threads", "packing")
 CALLS = 3

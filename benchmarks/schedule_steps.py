@@ -26,7 +26,7 @@ from bitsynth.bench.sampling import sample_calls
 from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
-from bitsynth.layers.plan import default_of
+from bitsynth.layers.planning import default_of
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned.record import TuningTask
 

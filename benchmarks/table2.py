@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 import report
 
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
-from bitsynth.layers.plan import default_schedule
+from bitsynth.layers.planning import default_schedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.sketches.reduction import plan
 from bitsynth.spec.matmul import MatmulSpec

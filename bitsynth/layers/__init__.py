@@ -1,19 +1,43 @@
 """Layers of a network: convolutions and dense layers around proved microkernels.
 
-`Conv2d` and `Dense` do at once what four steps do one by one, each a frozen value and a verb:
+`Conv2d` and `Dense` do at once what four steps do one by one, each a frozen value and the verb that makes the next:
 
-    spec: LayerSpec       --plan-->     what the layer computes (`layers/spec.py`)
-    plan: LayerPlan       --pack-->     the kernel and schedule that run it (`layers/plan.py`)
-    packed: PackedLayer   --compile-->  weights for that kernel, and C text of them (`layers/packed.py`)
-    layer: Layer                        machine code and threads (`layers/layer.py`)
+    LayerSpec     what the layer computes (`layers/spec.py`)
+      --plan-->
+    LayerPlan     the kernel and schedule that run it (`layers/planning.py`)
+      --pack-->
+    PackedLayer   weights for that kernel, and C text of them (`layers/packed.py`)
+      --compile-->
+    Layer         machine code and threads (`layers/layer.py`)
 
-Only the last needs a compiler.
+Only the last needs a compiler. `pack_words` and `unpack_words` are of activations whose layout is "packed".
 """
 
 from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.dense import Dense
 from bitsynth.layers.epilogue import Requantize, Scale, Thresholds
+from bitsynth.layers.layer import Layer, compile
+from bitsynth.layers.packed import PackedLayer, pack
+from bitsynth.layers.planning import LayerPlan, plan
 from bitsynth.layers.pool import Pool
-from bitsynth.layers.words import pack, packed_words, unpack
+from bitsynth.layers.spec import LayerSpec
+from bitsynth.layers.words import pack_words, packed_words, unpack_words
 
-__all__ = ["Conv2d", "Dense", "Pool", "Requantize", "Scale", "Thresholds", "pack", "packed_words", "unpack"]
+__all__ = [
+    "Conv2d",
+    "Dense",
+    "Layer",
+    "LayerPlan",
+    "LayerSpec",
+    "PackedLayer",
+    "Pool",
+    "Requantize",
+    "Scale",
+    "Thresholds",
+    "compile",
+    "pack",
+    "pack_words",
+    "packed_words",
+    "plan",
+    "unpack_words",
+]

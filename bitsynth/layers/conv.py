@@ -12,7 +12,7 @@ from bitsynth.layers.epilogue import Epilogue
 from bitsynth.layers.geometry import Pair, geometry_of
 from bitsynth.layers.layer import Call, Layer, compile
 from bitsynth.layers.packed import Description, PackedLayer, pack
-from bitsynth.layers.plan import plan
+from bitsynth.layers.planning import plan
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec

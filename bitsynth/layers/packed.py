@@ -14,7 +14,7 @@ from bitsynth.emit.runtime_abi import SHAPE
 from bitsynth.errors import SpecError
 from bitsynth.layers.constants import Constants, constants
 from bitsynth.layers.epilogue import Epilogue, Scale, check_epilogue
-from bitsynth.layers.plan import LayerPlan
+from bitsynth.layers.planning import LayerPlan
 from bitsynth.layers.words import packed_words
 
 Description = tuple[NDArray[np.int64], NDArray[np.uint8]]

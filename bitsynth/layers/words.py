@@ -17,7 +17,7 @@ def packed_words(bits: int, channels: int) -> int:
     return -(-channels // WORD_CHANNELS) * bits
 
 
-def pack(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint64]:
+def pack_words(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint64]:
     """Words (..., `packed_words`) of codes (..., channels): bit 8 b + q of a word is channel 8 q + b."""
     if codes.dtype != np.uint8 or (codes >> np.uint8(bits)).any():
         raise SpecError(f"want codes of {bits} bits in uint8")
@@ -29,8 +29,8 @@ def pack(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint64]:
     return np.ascontiguousarray(made).view("<u8")[..., 0].astype(np.uint64)
 
 
-def unpack(words: NDArray[np.uint64], bits: int, channels: int) -> NDArray[np.uint8]:
-    """The codes (..., channels) of words that `pack` or a layer made."""
+def unpack_words(words: NDArray[np.uint64], bits: int, channels: int) -> NDArray[np.uint8]:
+    """The codes (..., channels) of words that `pack_words` or a layer made."""
     if words.dtype != np.uint64 or words.shape[-1:] != (packed_words(bits, channels),):
         raise SpecError(f"want {packed_words(bits, channels)} words of uint64, not {words.dtype} {words.shape}")
     lead: tuple[Any, ...] = words.shape[:-1]

@@ -7,7 +7,7 @@ from pathlib import Path
 from bitsynth.host.facts import here
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
-from bitsynth.layers.plan import default_of
+from bitsynth.layers.planning import default_of
 from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.progress import Progress
 from bitsynth.tune.loop import tune

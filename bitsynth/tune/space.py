@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from bitsynth.kernel.program import BIT_AXES
 from bitsynth.layers.candidates import Candidate, Fits
 from bitsynth.layers.cost import Estimate
-from bitsynth.layers.plan import ranked
+from bitsynth.layers.planning import ranked
 from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
 from bitsynth.layers.tuned.find import known_for
 from bitsynth.layers.tuned.record import TuningTask

@@ -13,7 +13,7 @@ import pytest
 
 from bitsynth.host import features
 from bitsynth.isa.load import load
-from bitsynth.layers import pack, unpack
+from bitsynth.layers import pack_words, unpack_words
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks" / "cifar10_cnv.py"
@@ -35,7 +35,7 @@ def functions(monkeypatch):
 def test_the_maximum_of_packed_codes(functions, bits):
     codes = np.random.default_rng(bits).integers(0, 1 << bits, (2, 7, 8, 70), np.uint8)
     want = codes[:, :6].reshape(2, 3, 2, 4, 2, 70).max(axis=(2, 4))
-    np.testing.assert_array_equal(unpack(functions["pool"](pack(codes, bits), bits), bits, 70), want)
+    np.testing.assert_array_equal(unpack_words(functions["pool"](pack_words(codes, bits), bits), bits, 70), want)
 
 
 @pytest.mark.slow

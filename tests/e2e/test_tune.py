@@ -19,7 +19,7 @@ from bitsynth.host.facts import here
 from bitsynth.isa import load
 from bitsynth.layers import Conv2d
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.plan import default_of
+from bitsynth.layers.planning import default_of
 from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.store import kernels
 from bitsynth.toolchain.compiler import preferred

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitsynth.errors import NoKernel, SpecError
-from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds, pack, packed_words, unpack
+from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds, pack_words, packed_words, unpack_words
 from bitsynth.layers import layer as layer_module
 from bitsynth.layers.library import library as compile_library
 from bitsynth.layers.schedule import LayerSchedule
@@ -168,8 +168,8 @@ REFUSED = {
     "dense padding": (lambda: dense(padding=1), "a dense layer has no padding"),
     "dense input": (lambda: dense()(X), "want activations (N, 3)"),
     "dense features": (lambda: dense()(X[:0, 0, 0, :2]), "want activations (N, 3), not (0, 2)"),
-    "packing": (lambda: pack(np.full((1, 3), 4, np.uint8), 2), "codes of 2 bits"),
-    "unpacking": (lambda: unpack(np.zeros((1, 3), np.uint64), 2, 64), "want 2 words"),
+    "packing": (lambda: pack_words(np.full((1, 3), 4, np.uint8), 2), "codes of 2 bits"),
+    "unpacking": (lambda: unpack_words(np.zeros((1, 3), np.uint64), 2, 64), "want 2 words"),
 }
 
 
@@ -265,10 +265,10 @@ def test_dense_is_a_matrix_product():
 @given(bits=st.integers(1, 8), channels=st.integers(1, 200), seed=st.integers(0, 99))
 def test_packed_codes_come_back(bits, channels, seed):
     codes = np.random.default_rng(seed).integers(0, 1 << bits, (3, 2, channels), np.uint8)
-    packed = pack(codes, bits)
+    packed = pack_words(codes, bits)
     assert packed.shape == (3, 2, packed_words(bits, channels))
     np.testing.assert_array_equal(packed, words(codes, bits))
-    np.testing.assert_array_equal(unpack(packed, bits, channels), codes)
+    np.testing.assert_array_equal(unpack_words(packed, bits, channels), codes)
 
 
 def test_threads_of_python_share_a_layer():

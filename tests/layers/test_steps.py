@@ -11,12 +11,11 @@ from cases import convolution, machine, usable
 
 from bitsynth import toolchain
 from bitsynth.errors import NoKernel, SpecError
-from bitsynth.layers import Conv2d, Pool, Scale, Thresholds, candidates, library
-from bitsynth.layers import plan as plan_module
+from bitsynth.layers import Conv2d, Pool, Scale, Thresholds, candidates, library, planning
 from bitsynth.layers.geometry import geometry_of
 from bitsynth.layers.layer import compile
 from bitsynth.layers.packed import PackedLayer, pack
-from bitsynth.layers.plan import LayerPlan, plan
+from bitsynth.layers.planning import LayerPlan, plan
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import Encoding, MatmulOperand
@@ -157,7 +156,7 @@ def no_search(*args):
 def test_a_pickled_value_keeps_its_plan(value, monkeypatch):
     """Though another schedule would be chosen now."""
     data = pickle.dumps(value)
-    monkeypatch.setattr(plan_module, "_chosen", no_search)
+    monkeypatch.setattr(planning, "_chosen", no_search)
     other = pickle.loads(data)
     if isinstance(value, PackedLayer):
         assert other.files("conv1") == value.files("conv1")
@@ -171,8 +170,8 @@ def test_a_plan_that_cannot_run_here_is_made_again(monkeypatch):
     chosen, given = LayerPlan(SPEC, better, "tuned elsewhere", "avx2"), planned()
     data = [pickle.dumps(chosen), pickle.dumps(given)]
     assert [pickle.loads(x) for x in data] == [chosen, given]
-    monkeypatch.setattr(plan_module, "runs_here", lambda entry: False)
-    monkeypatch.setattr(plan_module, "_chosen", lambda *args: (SCHEDULE, "default"))
+    monkeypatch.setattr(planning, "runs_here", lambda entry: False)
+    monkeypatch.setattr(planning, "_chosen", lambda *args: (SCHEDULE, "default"))
     assert pickle.loads(data[0]) == LayerPlan(SPEC, SCHEDULE, "default", "avx2")
     assert pickle.loads(data[1]) == given
 
@@ -180,7 +179,7 @@ def test_a_plan_that_cannot_run_here_is_made_again(monkeypatch):
 def test_the_kernel_of_a_plan_may_be_gone(monkeypatch):
     default = plan(SPEC, isa="avx2")
     data = pickle.dumps(replace(default, origin="tuned elsewhere"))
-    monkeypatch.setattr(plan_module, "cached_entry", lambda *args: None)
+    monkeypatch.setattr(planning, "cached_entry", lambda *args: None)
     assert pickle.loads(data) == default
 
 

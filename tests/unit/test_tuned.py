@@ -20,7 +20,7 @@ from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers import Conv2d
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.plan import default_of
+from bitsynth.layers.planning import default_of
 from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
 from bitsynth.layers.tuned import find as find_module
 from bitsynth.layers.tuned.files import path_of, read, store

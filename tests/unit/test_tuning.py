@@ -17,7 +17,7 @@ from bitsynth.errors import NoKernel, Refuted, SpecError, ToolError
 from bitsynth.host import features
 from bitsynth.isa.load import load
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.plan import default_of
+from bitsynth.layers.planning import default_of
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned.files import store
 from bitsynth.layers.tuned.record import TuningRecord, TuningTask
