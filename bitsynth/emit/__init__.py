@@ -1,1 +1,1 @@
-"""C from verified kernels: the only place that writes C."""
+"""C of proved kernels and of layers: the only place that writes it."""

@@ -1,4 +1,4 @@
-"""The C11 of a verified kernel: header, source, the question for processor features, and self-test.
+"""The C11 of a proved kernel: header, source, the question for processor features, and self-test.
 
 The text depends on the kernel and its name alone, so it is the same on every run.
 """
