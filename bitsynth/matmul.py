@@ -1,4 +1,4 @@
-"""The Python API: fetch a proved kernel, read its C, multiply with it.
+"""Kernels from Python: fetch a proved one, read its C, multiply with it.
 
 Nothing here imports Z3: cached kernels are checked by `proof.checker` alone.
 """

@@ -1,1 +1,1 @@
-"""Measurements of what was proved: kernels beside hand-written baselines, on this processor or by count."""
+"""Measurements of what was proved: kernels beside hand-written loops, layers beside packages, timed or counted."""

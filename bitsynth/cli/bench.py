@@ -43,7 +43,7 @@ _REPEATS = 5
 
 @app.callback()
 def start(ctx: typer.Context) -> None:
-    """Measure kernels."""
+    """Measure kernels and layers."""
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 

@@ -1,4 +1,4 @@
-"""The facts of a board that its runner's times depend on."""
+"""The facts that times depend on, of this machine or of a board."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SINCE_BOOT = 16
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of a board, each empty or 0 if the board does not tell it."""
+    """Facts of a machine, each empty or 0 if the machine does not tell it."""
 
     machine: str = ""
     bits: int = 0
