@@ -9,7 +9,6 @@ import msgspec
 
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.isa.load import load, run_by
-from bitsynth.layers.bind import scheduled_kernel
 from bitsynth.layers.candidates import Fits, cached_entry, candidates, home_of, runs_here, sets_for
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.geometry import Geometry
@@ -17,8 +16,8 @@ from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.tuned.find import known_for
 from bitsynth.layers.tuned.record import TuningTask
-from bitsynth.matmul import MatmulKernel
-from bitsynth.spec.matmul import affine
+from bitsynth.matmul import MatmulKernel, get_kernel
+from bitsynth.spec.matmul import MatmulOperand, affine
 
 GIVEN = "as given"
 
@@ -39,7 +38,7 @@ class LayerPlan:
     kernel: MatmulKernel = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kernel", scheduled_kernel(self.schedule, self.spec.act, self.spec.wgt))
+        object.__setattr__(self, "kernel", _scheduled_kernel(self.schedule, self.spec.act, self.spec.wgt))
         if self.spec.geometry.depth > self.k_max:
             spec = self.kernel.spec
             raise SpecError(
@@ -66,6 +65,23 @@ def plan(spec: LayerSpec, *, isa: str = "auto", threads: int = 1, schedule: Laye
     _check_schedule(schedule, isa)
     chosen = (schedule, GIVEN) if schedule else _chosen(spec, isa, threads)
     return LayerPlan(spec, *chosen, isa, threads)
+
+
+def _scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand) -> MatmulKernel:
+    """The cached kernel, checked again if the schedule changes it; SpecError if there is none such."""
+    kernel = get_kernel(
+        schedule.isa,
+        act.bits,
+        wgt.bits,
+        act.encoding,
+        wgt.encoding,
+        method=schedule.method,
+        channels=schedule.channels,
+        sketch=schedule.sketch,
+    )
+    kernel = kernel.with_rows(schedule.rows) if schedule.rows else kernel
+    kernel = kernel.with_flushes(schedule.flush_steps) if schedule.flush_steps else kernel
+    return kernel.with_unroll(schedule.unroll).with_bit_axis(schedule.bit_axis)
 
 
 def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, threads: int) -> LayerPlan:
