@@ -57,7 +57,6 @@ class Conv2d:
         schedule: The schedule that runs it.
         origin: Where the schedule is from, in words.
         kernel: The kernel, in the form that the schedule wants.
-        spec: The product that the kernel computes, under the layer's encodings.
         k_max: The most products in a sum, IC / groups * KH * KW, for which no sum can leave int32.
         geometry: Channels and window.
         act: Bits and encoding of activations.
@@ -103,7 +102,7 @@ class Conv2d:
     def _set(self, packed: PackedLayer, pool: Pool) -> None:
         self.packed, self.plan, self.epilogue, self.pool = packed, packed.plan, packed.epilogue, pool
         self.kernel, self.schedule, self.origin = self.plan.kernel, self.plan.schedule, self.plan.origin
-        self.spec, self.k_max, wanted = self.kernel.spec, self.plan.k_max, self.plan.spec
+        self.k_max, wanted = self.plan.k_max, self.plan.spec
         self.act, self.wgt, self.geometry = wanted.act, wanted.wgt, wanted.geometry
         self.layout, self.out_layout = wanted.layout, wanted.out_layout
         self._compiled: Layer | None = None
@@ -202,7 +201,7 @@ class Conv2d:
         cycles = ", ".join(f"{cpu} {c:g}" for cpu, c in cost.cycles.items())
         return "\n".join(
             (
-                f"{type(self).__name__} {self.geometry}, {self.spec.act} x {self.spec.wgt}",
+                f"{type(self).__name__} {self.geometry}, {self.act} x {self.wgt}",
                 f"schedule  {self.schedule} ({self.origin})",
                 f"kernel    {self.kernel.name}: {cost.ops_per_128_mac:g} ops per 128 MAC; cycles {cycles}",
                 f"weights   {self.packed.constants.arrays['weights'].nbytes:,} bytes packed",

@@ -48,7 +48,7 @@ def layers(isa):
 
 def selftest(layer, files):
     """What the self-test of these files returns."""
-    isa, needs = load.load(layer.spec.isa), layer.kernel.needs
+    isa, needs = load.load(layer.kernel.spec.isa), layer.kernel.needs
     sources = {n: t for n, t in files.items() if n.endswith((".c", ".h")) and n != "main.c"}
     flags = ["-O0", "-pthread", "-DBITSYNTH_NO_MAIN"]
     library = toolchain.compile_for(isa, sources, needs=needs, flags=flags)
