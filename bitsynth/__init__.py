@@ -41,6 +41,10 @@ _KEPT_IN = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     for module, names in _KEPT_IN.items():
         if name in names:

@@ -53,6 +53,10 @@ class MatmulKernel:
             raise SpecError(f"the proof is of {proved.act} x {proved.wgt} on {proved.isa}, not of {spec}")
         self.name = str(KernelName.of(self.entry.kernel, spec))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the entry, which is checked again where it is read, and not what was compiled of it."""
+        return MatmulKernel, (self.proved_entry, self.spec)
+
     def __repr__(self) -> str:
         return f"<bitsynth kernel {self.name}>"
 

@@ -23,14 +23,19 @@ def bits(option: str, text: str) -> list[int]:
 def numbers(option: str, text: str, *counts: int) -> int | tuple[int, ...]:
     """The number in `2`, or the numbers in `2,1`; SpecError unless there are as many as one of `counts`."""
     parts = text.split(",")
-    if len(parts) not in counts or not all(p.isascii() and p.isdigit() for p in parts):
+    if len(parts) not in counts or not all(map(_is_number, parts)):
         raise SpecError(f"{option}: want {' or '.join(map(str, counts))} whole numbers with commas, not {text!r}")
     return int(text) if len(parts) == 1 else tuple(map(int, parts))
+
+
+def _is_number(text: str) -> bool:
+    """Whether it is a whole number that an option may have."""
+    return re.fullmatch(r"\d{1,9}", text, re.ASCII) is not None
 
 
 def size(option: str, text: str) -> tuple[int, int]:
     """Height and width of `28x28`, `28,28` or `28`."""
     parts = re.split("[x,]", text) if re.search("[x,]", text) else [text, text]
-    if len(parts) != 2 or not all(p.isascii() and p.isdigit() and 0 < int(p) <= _MOST_PIXELS for p in parts):
+    if len(parts) != 2 or not all(_is_number(p) and 0 < int(p) <= _MOST_PIXELS for p in parts):
         raise SpecError(f"{option}: want height and width, such as 28x28, not {text!r}")
     return int(parts[0]), int(parts[1])

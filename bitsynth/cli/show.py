@@ -30,7 +30,9 @@ def show(name: KernelArgument, c: CSourceOption = False, variant: Variant = None
     parsed = KernelName.parse(name)
     found = kernels.load_entry(locate(name, variant))
     entry = found.entry
-    if c:
+    if c and as_json:
+        output.write_json({"name": name, "source": MatmulKernel(found, parsed.spec).source})
+    elif c:
         sys.stdout.write(MatmulKernel(found, parsed.spec).source)
     elif as_json:
         output.write_json(_facts(name, parsed, entry))

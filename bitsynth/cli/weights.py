@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 from zipfile import BadZipFile
 
@@ -17,6 +19,10 @@ from bitsynth.layers.epilogue import Epilogue, Requantize, Scale, Thresholds
 WEIGHT = "weight"
 _MOST_BYTES = 1 << 32
 """As doubles: 2**29 weights."""
+_DAMAGED = (
+    ValueError, EOFError, MemoryError, BadZipFile, zlib.error, NotImplementedError, RuntimeError, TokenError
+)  # fmt: skip
+"""What numpy and zipfile raise for files of other kinds, cut short, encrypted or changed."""
 _EPILOGUES = ({"scale", "bias"}, {"scale"}, {"thresholds"}, {"multiplier", "shift", "bits"})
 
 
@@ -36,9 +42,15 @@ def _arrays(path: Path) -> Mapping[str, NDArray[Any]]:
                 return {WEIGHT: loaded}
             if sum(member.file_size for member in loaded.zip.infolist()) > _MOST_BYTES:
                 raise SpecError(f"{path} unpacks to more than the {_MOST_BYTES:,} bytes that a layer may have")
-            return dict(loaded)
-    except (ValueError, EOFError, BadZipFile, MemoryError) as error:
+            return {name: _array(name, loaded[name]) for name in loaded}
+    except _DAMAGED as error:
         raise SpecError(f"{path} is no .npy or .npz file of plain arrays: {error}") from None
+
+
+def _array(name: str, member: object) -> NDArray[Any]:
+    if not isinstance(member, np.ndarray):
+        raise ValueError(f"its member {name} is no array")
+    return member
 
 
 def _epilogue(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Epilogue | None:

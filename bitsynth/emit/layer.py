@@ -33,6 +33,20 @@ _HEADERS = {
 }  # fmt: skip
 """Headers of these names would hide the system's."""
 
+_TARGETS = [
+    "all",
+    "clean",
+    "depend",
+    "edit_cache",
+    "help",
+    "install",
+    "package",
+    "package_source",
+    "rebuild_cache",
+    "test",
+]
+"""Targets that CMake gives every build."""
+
 
 @dataclass(frozen=True, eq=False)
 class LayerText:
@@ -51,8 +65,8 @@ class LayerText:
     def __post_init__(self) -> None:
         if not _can_name(self.name):
             raise SpecError(
-                f"a layer cannot be named {self.name!r}: want letters, digits and _, a letter first, "
-                "neither main, a system header's name, nor what starts with bs_"
+                f"a layer cannot be named {self.name!r}: want up to 64 letters, digits and _, a letter first, "
+                "not main, bs, what starts with bs_, or the name of a system header or of a target that CMake has"
             )
 
     def files(self) -> dict[str, str]:
@@ -119,7 +133,7 @@ class LayerText:
 
 def _can_name(name: Any) -> bool:
     """Whether a layer can be called so: an identifier that nothing else has."""
-    if not isinstance(name, str) or name in ("main", *_HEADERS) or name.startswith("bs_"):
+    if not isinstance(name, str) or name in ("main", "bs", *_HEADERS, *_TARGETS) or name.startswith("bs_"):
         return False
     return re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name) is not None
 

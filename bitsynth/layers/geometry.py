@@ -7,6 +7,8 @@ from typing import Any
 
 from bitsynth.errors import SpecError
 
+_MOST = (1 << 15) - 1
+"""Pixels of a window, its strides and its edges."""
 Pair = int | tuple[int, int]
 
 
@@ -99,8 +101,8 @@ def geometry_of(shape: tuple[int, ...], *, stride: Any, padding: Any, dilation: 
 def pair(name: str, value: Any, least: int) -> tuple[int, int]:
     """`value` for height and width; SpecError unless whole numbers of at least `least`."""
     both = tuple(value) if isinstance(value, tuple | list) else (value, value)
-    if len(both) != 2 or not all(type(x) is int and least <= x < 1 << 15 for x in both):
-        raise SpecError(f"{name} must be a whole number of at least {least}, or two, not {value!r}")
+    if len(both) != 2 or not all(type(x) is int and least <= x <= _MOST for x in both):
+        raise SpecError(f"{name} must be a whole number from {least} to {_MOST:,}, or two, not {value!r}")
     return both[0], both[1]
 
 

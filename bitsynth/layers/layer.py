@@ -114,4 +114,5 @@ def compile(packed: PackedLayer, pool: Pool | None = None) -> Layer:
     Without a `pool` it has the one that all layers of its plan's threads share. ToolError if it cannot be
     compiled, or its code cannot be run.
     """
-    return Layer(packed, library(packed.plan.kernel), pool or pool_of(packed.plan.threads))
+    lent = pool_of(packed.plan.threads if pool is None else pool)
+    return Layer(packed, library(packed.plan.kernel), lent)

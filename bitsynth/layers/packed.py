@@ -38,6 +38,10 @@ class PackedLayer:
         spec, kernel = self.plan.spec, self.plan.kernel
         if self.codes.shape != spec.geometry.weight_shape:
             raise SpecError(f"want a weight of {spec.geometry.weight_shape}, not {self.codes.shape}")
+        last = spec.wgt.codes[-1]
+        if self.codes.dtype != np.uint8 or (self.codes.size and self.codes.max() > last):
+            raise SpecError(f"want uint8 codes of {spec.wgt}, at most {last}; `pack` takes the values themselves")
+        object.__setattr__(self, "codes", self.codes.copy())
         check_epilogue(self.epilogue, spec.out_layout)
         algorithm = self.plan.schedule.gather
         made = constants(kernel.entry.kernel, kernel.spec, spec.geometry, self.codes, algorithm)

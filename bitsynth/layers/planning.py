@@ -12,6 +12,7 @@ from bitsynth.isa.load import load, run_by
 from bitsynth.layers.candidates import Fits, cached_entry, candidates, home_of, runs_here, sets_for
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.pool import check_threads
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.tuned.find import known_for
@@ -38,6 +39,7 @@ class LayerPlan:
     kernel: MatmulKernel = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_threads(self.threads)
         object.__setattr__(self, "kernel", _scheduled_kernel(self.schedule, self.spec.act, self.spec.wgt))
         if self.spec.geometry.depth > self.k_max:
             spec = self.kernel.spec
@@ -62,6 +64,7 @@ def plan(spec: LayerSpec, *, isa: str = "auto", threads: int = 1, schedule: Laye
     Nothing is compiled or run. A `schedule` of your own has an instruction set that the processors of `isa` run; with
     "auto" it may have any. NoKernel if no kernel of these widths is cached, SpecError for bad input.
     """
+    check_threads(threads)
     _check_schedule(schedule, isa)
     chosen = (schedule, GIVEN) if schedule else _chosen(spec, isa, threads)
     return LayerPlan(spec, *chosen, isa, threads)

@@ -39,7 +39,7 @@ class LayerSpec:
         for value in (self.layout, self.out_layout):
             if value not in LAYOUT.words:
                 raise SpecError(f"unknown layout {value!r}; known: {', '.join(LAYOUT.words)}")
-        object.__setattr__(self, "image", pair("image", self.image, 1) if self.image else None)
+        object.__setattr__(self, "image", None if self.image is None else pair("image", self.image, 1))
 
     @property
     def typical_image(self) -> tuple[int, int]:
@@ -67,6 +67,8 @@ class LayerSpec:
 
     def check_codes(self, codes: NDArray[Any]) -> None:
         """SpecError for what is not an array of the activations' codes."""
+        if not isinstance(codes, np.ndarray):
+            raise SpecError(f"codes are a numpy array, not {type(codes).__name__}")
         if isinstance(codes, np.ma.MaskedArray):
             raise SpecError("codes are a masked array; fill its gaps first, with .filled()")
         if codes.dtype != self.in_type:

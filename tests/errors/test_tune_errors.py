@@ -41,7 +41,7 @@ def idle(user, monkeypatch):
         ([*OWN, "--image", "28x"], "--image: want height and width, such as 28x28, not '28x'"),
         ([*OWN, "--image", "0"], "--image: want height and width, such as 28x28, not '0'"),
         ([*OWN, "--image", "2", "--kernel", "3"], "an input of 2 x 2 has no room for a window that reaches over 3"),
-        ([*OWN, "--stride", "99999"], "stride must be a whole number of at least 1"),
+        ([*OWN, "--stride", "99999"], "stride must be a whole number from 1 to 32,767"),
         (["--act-bits", "9"], "bits must be a whole number from 1 to 8, not 9"),
         (["--isa", "avx3"], "avx3"),
     ],

@@ -1,9 +1,11 @@
 """`bitsynth emit-layer`: C that builds anywhere and tests itself; bad input is told in one line."""
 
+import io
 import json
 import os
 import shutil
 import subprocess
+import zipfile
 
 import lacking
 import numpy as np
@@ -229,7 +231,9 @@ def test_a_dense_layer_from_a_npy_file(tmp_path, capsys):
         ({"weight": WEIGHT[0]}, [], "want a weight (OC, IC / groups, KH, KW)"),
         ({"weight": WEIGHT[:0]}, [], "a weight without elements"),
         ({"weight": WEIGHT}, ["--stride", "1,2,3"], "--stride: want 1 or 2 whole numbers"),
-        ({"weight": WEIGHT}, ["--stride", "0"], "stride must be a whole number of at least 1"),
+        ({"weight": WEIGHT}, ["--stride", "9" * 5000], "--stride: want 1 or 2 whole numbers"),
+        ({"weight": WEIGHT}, ["--image", "9" * 5000], "--image: want height and width"),
+        ({"weight": WEIGHT}, ["--stride", "0"], "stride must be a whole number from 1 to 32,767"),
         ({"weight": WEIGHT}, ["--padding", "-1"], "--padding: want 1 or 2 or 4 whole numbers"),
         ({"weight": WEIGHT}, ["--image", "9x"], "--image: want height and width, such as 28x28, not '9x'"),
         ({"weight": WEIGHT}, ["--groups", "3"], "4 output channels cannot be shared by 3 groups"),
@@ -248,7 +252,10 @@ def test_bad_input_writes_nothing(weights, tmp_path, capsys, arrays, more, said)
     assert not (tmp_path / "c").exists()
 
 
-@pytest.mark.parametrize("name", ["main", "stdint", "bs_layer", "2nd", "a-b", "", "a b", "ä", "../x", "x" * 65, "_x"])
+@pytest.mark.parametrize(
+    "name",
+    ["main", "stdint", "bs_layer", "bs", "all", "install", "2nd", "a-b", "", "a b", "ä", "../x", "x" * 65, "_x"],
+)
 def test_names_that_are_none(weights, tmp_path, capsys, name):
     assert emit(weights(weight=WEIGHT), tmp_path / "c", name=name) == 2
     assert "a layer cannot be named" in capsys.readouterr().err
@@ -262,6 +269,39 @@ def test_files_that_hold_no_arrays(tmp_path, capsys, data):
     err = capsys.readouterr().err
     assert "is no .npy or .npz file of plain arrays" in err
     assert err.count("\n") == 1
+
+
+def spoiled(old, new, **more):
+    """A .npz of weights with bytes changed, `more` being how they are packed."""
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w", **more) as file:
+        member = io.BytesIO()
+        np.save(member, WEIGHT)
+        file.writestr("weight.npy", member.getvalue())
+        file.writestr("plain", b"bytes")
+    assert old in raw.getvalue()
+    return raw.getvalue().replace(old, new)
+
+
+ENCRYPTED = (b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01")
+METHOD = (b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x63")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        spoiled(b"'descr'", b"{(((((("),
+        spoiled(*ENCRYPTED),
+        spoiled(*METHOD),
+        spoiled(b"plain", b"plain"),
+        spoiled(b"PK\x03\x04", b"PK\x03\x05"),
+    ],
+    ids=["header", "encrypted", "method", "bytes", "torn"],
+)
+def test_files_that_are_damaged(tmp_path, capsys, data):
+    (tmp_path / "w.npz").write_bytes(data)
+    assert emit(str(tmp_path / "w.npz"), tmp_path / "c") == 2
+    assert "is no .npy or .npz file of plain arrays" in capsys.readouterr().err
 
 
 def test_more_than_memory_holds(tmp_path, capsys):

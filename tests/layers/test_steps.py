@@ -124,9 +124,24 @@ def test_a_weight_edited_later_is_not_the_layers():
     assert packed.codes.any()
 
 
+def test_the_callers_codes_stay_writable():
+    codes = np.zeros(W.shape, np.uint8)
+    packed = PackedLayer(planned(), codes)
+    codes[:] = 1
+    assert not packed.codes.any()
+
+
 REFUSED = {
     "layout": (lambda: replace(SPEC, layout="HWC"), "unknown layout 'HWC'"),
     "image": (lambda: replace(SPEC, image=(0, 3)), "image must be"),
+    "no image": (lambda: replace(SPEC, image=cast(Any, 0)), "image must be"),
+    "threads": (lambda: plan(SPEC, threads=0), "threads must be"),
+    "many threads": (lambda: plan(SPEC, threads=257), "threads must be"),
+    "threads of a plan": (lambda: replace(planned(), threads=cast(int, 1.5)), "threads must be"),
+    "codes beyond the last": (lambda: PackedLayer(planned(), np.full(W.shape, 7, np.uint8)), "at most 3"),
+    "values for codes": (lambda: PackedLayer(planned(), cast(Any, W)), "want uint8 codes"),
+    "a list": (lambda: SPEC.check_codes(cast(Any, [[1]])), "codes are a numpy array, not list"),
+    "a pool": (lambda: compile(pack(planned(), W), cast(Pool, "2")), "threads must be"),
     "no room": (lambda: plan(replace(SPEC, geometry=replace(GEOMETRY, padding=(0,) * 4), image=(2, 2))), "no room"),
     "schedule": (lambda: plan(SPEC, schedule=cast(LayerSchedule, "fast")), "a schedule is a LayerSchedule"),
     "weight of another window": (lambda: pack(planned(), W[..., :2]), r"want a weight of \(6, 4, 3, 3\)"),

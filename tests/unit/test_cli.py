@@ -335,7 +335,9 @@ def test_show(run, kept):
 
 
 def test_show_c_is_the_source(run):
+    told, _ = run("show", shipped(), "--c", "--json")
     out, _ = run("show", shipped(), "--c")
+    assert told == {"name": shipped(), "source": out}
     assert out == bitsynth.get_kernel("neon", 2, 1).source
 
 

@@ -166,6 +166,12 @@ def test_a_proof_cannot_be_made_by_other_means(lookup):
     assert copy.deepcopy(held) is held
 
 
+def test_a_kernel_that_was_run_is_copied_and_pickled():
+    kernel = get_kernel("neon", 2, 1)
+    vars(kernel)["runner"] = __import__("sys")  # as after `matmul`: what is compiled is no part of it
+    assert pickle.loads(pickle.dumps(kernel)).entry == copy.deepcopy(kernel).entry == kernel.entry
+
+
 def test_a_pickled_kernel_is_checked_where_it_is_read(lookup):
     for kernel in (lookup, lookup.with_flushes(3).with_rows(2)):
         again = pickle.loads(pickle.dumps(kernel))
