@@ -43,13 +43,18 @@ def fresh(tmp_path, monkeypatch):
     return lambda text: text.replace(str(tmp_path / "cache"), "~/.cache")
 
 
+def require_processor(text):
+    """Skip what is for an x86 processor with more than this one has: there is no emulator."""
+    for isa in ("avx2", "avx512"):
+        if f'"{isa}"' in text and not features.matches(load.load(isa).table):
+            pytest.skip(f"{isa} code needs a processor with it; this one lacks it")
+
+
 def run(code):
     """Blocks of a page, one after the other, in one namespace."""
     names = {"__name__": "__page__"}
     for block in code:
-        for isa in ("avx2", "avx512"):
-            if f'"{isa}"' in block.text and not features.matches(load.load(isa).table):
-                pytest.skip(f"{isa} code needs a processor with it; this one lacks it")
+        require_processor(block.text)
         source = "\n" * (block.line - 1) + block.text
         exec(compile(source, str(block.page), "exec"), names)
 
@@ -68,6 +73,7 @@ def test_python_of_a_page_that_takes_longer_runs(code, fresh):
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "pycon")], ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_session_of_python_answers_what_a_page_shows(page, fresh):
     text = "".join(block.text for block in blocks(page, "pycon"))
+    require_processor(text)
     session = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
     assert session.examples
     assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(session).failed == 0
