@@ -19,9 +19,7 @@ from bitsynth.layers.epilogue import Epilogue, Requantize, Scale, Thresholds
 WEIGHT = "weight"
 _MOST_BYTES = 1 << 32
 """As doubles: 2**29 weights."""
-_DAMAGED = (
-    ValueError, EOFError, MemoryError, BadZipFile, zlib.error, NotImplementedError, RuntimeError, TokenError
-)  # fmt: skip
+_DAMAGED = ValueError, EOFError, MemoryError, BadZipFile, zlib.error, RuntimeError, TokenError
 """What numpy and zipfile raise for files of other kinds, cut short, encrypted or changed."""
 _EPILOGUES = ({"scale", "bias"}, {"scale"}, {"thresholds"}, {"multiplier", "shift", "bits"})
 

@@ -28,6 +28,11 @@ def runs_natively(isa: IsaTable) -> bool:
     return kind == "native" or (not kind and features.matches(isa))
 
 
+def is_emulated(isa: IsaTable) -> bool:
+    """Whether code for `isa` will run under an emulator; code of an architecture without one never does."""
+    return architecture.named(isa.arch).emulator is not None and not runs_natively(isa)
+
+
 def require_native(isa: IsaTable, advice: str = "") -> None:
     """SpecError if this processor does not run code for `isa` itself, so that there are no times."""
     if not runs_natively(isa):

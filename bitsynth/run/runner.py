@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from bitsynth.errors import ToolError
 from bitsynth.host import features
-from bitsynth.host.placement import forced, runs_natively
+from bitsynth.host.placement import forced, is_emulated
 from bitsynth.isa import architecture
 from bitsynth.isa.architecture import Emulator
 
@@ -59,7 +59,7 @@ def runner_for(
     kind, needs, emulator = forced(), needs or isa.requirements(), architecture.named(isa.table.arch).emulator
     if not kind and count and emulator:
         kind = "unicorn"
-    if kind == "native" or (not kind and (emulator is None or runs_natively(isa.table))):
+    if kind == "native" or (not kind and not is_emulated(isa.table)):
         return _native(isa, library, needs)
     if emulator is None:
         raise ToolError(f"no emulator for {isa.name} ({isa.table.arch}): unset BITSYNTH_RUNNER, or set it to native")

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import file_lock, locked
 from bitsynth.host import features
-from bitsynth.host.placement import runs_natively
-from bitsynth.isa import architecture
+from bitsynth.host.placement import is_emulated
 from bitsynth.processes import tool
 from bitsynth.toolchain.cache import cache_folder, require_own, trusted
 from bitsynth.toolchain.compiler import Compiler, preferred
@@ -61,7 +60,7 @@ def compile_for(
         if Path(name).name != name or Path(name).suffix not in {".c", ".h"}:
             raise SpecError(f"{name!r} is no plain name of a .c or .h file")
     compiler = compiler or preferred(isa)
-    hosted = runs_natively(isa.table) or architecture.named(isa.table.arch).emulator is None
+    hosted = not is_emulated(isa.table)
     files = dict(sources)
     if shared and not hosted:
         files["bs_support.c"] = RUNTIME.read_text(encoding="utf-8")
