@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.bench.baselines.operands import convolve
+from bitsynth.bench.forms import Form
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
 from bitsynth.bench.subject import LocalSubject, TimedSubject
 from bitsynth.errors import Refuted
 from bitsynth.layers import Conv2d
 from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 PACKING = " packing"
 _PACKINGS = 16
@@ -34,21 +37,31 @@ def subjects(isa: str, act_bits: int, w_bits: int, threads: int, names: Sequence
 
 
 def layer_of(
-    layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, threads: int, schedule: LayerSchedule | None = None
+    layer: ResNetLayer,
+    isa: str,
+    act_bits: int,
+    w_bits: int,
+    threads: int = 1,
+    schedule: LayerSchedule | None = None,
+    **options: Any,
 ) -> Conv2d:
-    """The layer with seeded random weights, bipolar as DoReFa networks have them."""
-    rng, most = np.random.default_rng(layer.macs), (1 << w_bits) - 1
+    """The layer with seeded random weights, bipolar as DoReFa networks have them, unless `options` of `Conv2d` differ.
+
+    Weights of any encoding have the same codes.
+    """
+    wgt = MatmulOperand(w_bits, Encoding.parse(options.get("weight_encoding", "bipolar")))
     shape = layer.out_channels, layer.in_channels, layer.kernel, layer.kernel
+    codes = np.random.default_rng(layer.macs).integers(0, len(wgt.codes), shape)
+    window: dict[str, Any] = {"stride": layer.stride, "padding": layer.padding, "image": layer.image}
     return Conv2d(
-        2 * rng.integers(0, most + 1, shape) - most,
+        wgt.decode(codes.astype(np.uint8)),
         act_bits,
         w_bits,
-        stride=layer.stride,
-        padding=layer.padding,
         isa=isa,
         threads=threads,
-        image=layer.image,
         schedule=schedule,
+        **window,
+        **options,
     )
 
 
@@ -76,8 +89,29 @@ def checked(
     return made, codes, call
 
 
+def in_form(
+    layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, form: Form, times: int = 1
+) -> tuple[Conv2d, Callable[[], object]]:
+    """The layer in a form, and a call that runs it `times` times; Refuted if a result is wrong."""
+    codes = codes_of(layer, act_bits)
+    plain = layer_of(layer, isa, act_bits, w_bits, **form.options)
+    made = form.make(exact_sums(layer, plain, codes), act_bits)
+    layouts: dict[str, Any] = {"layout": form.layout, "out_layout": form.out_layout, "epilogue": made.epilogue}
+    shaped = layer_of(layer, isa, act_bits, w_bits, **form.options, **layouts)
+    call, out = shaped.bound(form.codes(codes, act_bits), times=times)
+    call()
+    if not np.array_equal(out, form.results(made, act_bits)):
+        raise Refuted(f"{layer.name}, {form.name}: {shaped!r} gives a wrong result")
+    return shaped, call
+
+
+def exact_sums(layer: ResNetLayer, made: Conv2d, codes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The integer convolution (N, H, W, C) of unsigned codes."""
+    exact = convolve(codes.transpose(0, 3, 1, 2).astype(np.float64), made.weight, layer.stride, layer.padding)
+    return exact.transpose(0, 2, 3, 1).astype(np.int64)
+
+
 def require_exact(layer: ResNetLayer, made: Conv2d, codes: NDArray[np.uint8], out: NDArray[np.int32]) -> None:
     """Refuted unless `out` is the integer convolution."""
-    exact = convolve(codes.transpose(0, 3, 1, 2).astype(np.float64), made.weight, layer.stride, layer.padding)
-    if not np.array_equal(out.transpose(0, 3, 1, 2), exact):
+    if not np.array_equal(out, exact_sums(layer, made, codes)):
         raise Refuted(f"{layer.name}: {made!r} gives a wrong sum")

@@ -100,6 +100,19 @@ def test_layer_schedules(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
+def test_epilogues(tmp_path):
+    options = "--only", "A1W1", "--layers", "C12", "--rounds", 1, "--results", tmp_path
+    rows = printed("epilogues.py", *options)["rows"]
+    forms = list(dict.fromkeys(row["form"] for row in rows))
+    assert forms[0] == "codes to int32"
+    assert [row["layer"] for row in rows] == ["C12", "sum"] * len(forms)
+    assert rows[0]["times"]["median"] == 1
+    assert "| A1W1 packed to packed, thresholds |" in (tmp_path / "epilogues_avx2.md").read_text()
+    assert "<svg" in (tmp_path / "epilogues_avx2.svg").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
 def test_width_grid(tmp_path):
     (row,) = printed("width_grid.py", "--only", "A1W1", "--rounds", 1, "--results", tmp_path)["rows"]
     assert min(row["microseconds"]["median"], row["synthesis_seconds"], row["scheduling_seconds"]) > 0

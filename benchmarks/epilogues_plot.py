@@ -1,0 +1,30 @@
+"""The time of every form of a layer, in times that of codes to int32: a group a form, a bar a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitsynth.bench.layers import SUM
+from bitsynth.bench.plots.bars import grouped
+from bitsynth.bench.plots.panels import panels, plain, save
+
+
+def draw(rows: Sequence[Any], isa: str, stem: Path) -> None:
+    """Write `stem`.png and `stem`.svg."""
+    sums = [r for r in rows if r.layer == SUM]
+    configs, forms = (list(dict.fromkeys(getattr(r, by) for r in sums)) for by in ("config", "form"))
+    figure, ((axes,),) = panels(1, 1, 14, 4.6)
+    for n, config in enumerate(configs):
+        times = [r.times.median for r in sums if r.config == config][1:]
+        bars = grouped(axes, range(len(times)), np.array(times), n, len(configs), label=config)
+        axes.bar_label(bars, [f"{t:.2f}" for t in times], padding=2, fontsize=8)
+    axes.axhline(1, color="black", linewidth=1)
+    axes.set_xticks(range(len(forms) - 1), [form.replace(", ", ",\n") for form in forms[1:]])
+    axes.set_title(f"{isa}, sum of the layers: time, in times that of {forms[0]}; lower is better", loc="left")
+    axes.legend(loc="upper right", frameon=False)
+    plain(axes, axis="y")
+    save(figure, stem)
