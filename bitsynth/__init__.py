@@ -11,6 +11,7 @@ from bitsynth.errors import BitsynthError, NoKernel, Refuted, SpecError, ToolErr
 if TYPE_CHECKING:
     from bitsynth.layers import Conv2d, Dense, Pool, Requantize, Scale, Thresholds
     from bitsynth.layers.schedule import LayerSchedule
+    from bitsynth.layers.words import Packed, pack, unpack
     from bitsynth.matmul import MatmulKernel, get_kernel
 
 __version__ = "0.1.0"
@@ -22,6 +23,7 @@ __all__ = [
     "LayerSchedule",
     "MatmulKernel",
     "NoKernel",
+    "Packed",
     "Pool",
     "Refuted",
     "Requantize",
@@ -31,6 +33,8 @@ __all__ = [
     "ToolError",
     "Undecided",
     "get_kernel",
+    "pack",
+    "unpack",
 ]
 
 
@@ -38,6 +42,7 @@ _KEPT_IN = {
     "bitsynth.matmul": ("MatmulKernel", "get_kernel"),
     "bitsynth.layers": ("Conv2d", "Dense", "Pool", "Requantize", "Scale", "Thresholds"),
     "bitsynth.layers.schedule": ("LayerSchedule",),
+    "bitsynth.layers.words": ("Packed", "pack", "unpack"),
 }
 
 

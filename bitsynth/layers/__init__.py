@@ -21,7 +21,7 @@ from bitsynth.layers.packed import PackedLayer, pack
 from bitsynth.layers.planning import LayerPlan, plan
 from bitsynth.layers.pool import Pool
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.layers.words import pack_words, packed_words, unpack_words
+from bitsynth.layers.words import Packed, pack_words, packed_words, unpack_words
 
 __all__ = [
     "Conv2d",
@@ -29,6 +29,7 @@ __all__ = [
     "Layer",
     "LayerPlan",
     "LayerSpec",
+    "Packed",
     "PackedLayer",
     "Pool",
     "Requantize",

@@ -16,6 +16,7 @@ from bitsynth.layers.planning import plan
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
+from bitsynth.layers.words import Packed
 from bitsynth.run.runner import Runner
 from bitsynth.spec.matmul import Encoding, MatmulOperand, plain_array
 
@@ -40,7 +41,9 @@ class Conv2d:
         act_encoding: The values of activations: "unsigned", "signed", "bipolar" or "ternary".
         weight_encoding: The values of weights, likewise.
         layout: Activations in memory: "NHWC", "NCHW" or "packed", words of 64 channels (`packed_words`).
-        out_layout: Results in memory, likewise; as `layout` if None.
+        out_layout: Results in memory, likewise; as `layout` if None. Those of layout "packed" are `Packed`.
+        out_encoding: The values that packed results stand for, likewise: only a layer of this `act_encoding` takes
+            them. None for any.
         isa: An instruction set, or "auto" for the best this processor has.
         threads: Threads that run it: the one that calls, alone unless more are asked for. Of a number above 1 all
             layers in the process share one pool, which stays; a `Pool` is shared by the layers it is given to, and
@@ -85,6 +88,7 @@ class Conv2d:
         weight_encoding: str = "bipolar",
         layout: str = "NHWC",
         out_layout: str | None = None,
+        out_encoding: str | None = None,
         isa: str = "auto",
         threads: int | Pool = 1,
         epilogue: Epilogue | None = None,
@@ -95,7 +99,7 @@ class Conv2d:
         act = MatmulOperand(act_bits, Encoding.parse(act_encoding))
         wgt = MatmulOperand(w_bits, Encoding.parse(weight_encoding))
         geometry = geometry_of(values.shape, stride=stride, padding=padding, dilation=dilation, groups=groups)
-        spec = LayerSpec(act, wgt, geometry, layout, out_layout or "", image)
+        spec = LayerSpec(act, wgt, geometry, layout, out_layout or "", image, out_encoding or "")
         planned = plan(spec, isa=isa, threads=pool.threads, schedule=schedule)
         self._set(pack(planned, values, epilogue), pool)
 
@@ -156,12 +160,12 @@ class Conv2d:
             SpecError: `x` does not fit the layer, or the encoding does not hold a value.
             ToolError: The layer cannot be compiled or run.
         """
-        if self.layout == "packed":
-            return self.run(plain_array(x, "x"))
+        if isinstance(x, Packed) or self.layout == "packed":
+            return self.run(x if isinstance(x, Packed) else plain_array(x, "x"))
         return self._run(self.act.encode(x, "x"))
 
     def run(self, codes: NDArray[Any]) -> NDArray[Any]:
-        """The results for `codes`: uint8 in the layer's layout, or uint64 words if that is packed."""
+        """The results for `codes`: uint8 in the layer's layout, or words if that is packed."""
         self.plan.spec.check_codes(codes)
         return self._run(codes)
 

@@ -44,7 +44,7 @@ class Dense(Conv2d):
     def _run(self, codes: NDArray[Any]) -> NDArray[Any]:
         self._check_features(codes)
         if not len(codes):
-            return np.empty((0, self.packed.out_shape(1, 1, 1)[-1]), self.packed.out_type)
+            return self.packed.typed(np.empty((0, self.packed.out_shape(1, 1, 1)[-1]), self.packed.out_type))
         made: NDArray[Any] = super()._run(codes[None, None])[0, 0]
         return made
 

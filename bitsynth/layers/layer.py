@@ -55,7 +55,7 @@ class Layer:
         return f"<bitsynth Layer {self.packed.plan.spec.geometry}, {self.packed.plan.kernel.name}>"
 
     def run(self, codes: NDArray[Any]) -> NDArray[Any]:
-        """The results for codes: uint8 in the layer's layout, or uint64 words if that is packed.
+        """The results for codes: uint8 in the layer's layout, or words if that is packed.
 
         SpecError for what is not an input of the layer, ToolError if it cannot be run.
         """
@@ -67,7 +67,7 @@ class Layer:
         out = np.empty(self.packed.out_shape(*self.packed.plan.spec.shape(codes)), self.packed.out_type)
         if out.size:
             self.run_into(np.require(codes, requirements=("C", "ALIGNED")), out, 1)
-        return out
+        return self.packed.typed(out)
 
     def run_into(self, codes: NDArray[Any], out: NDArray[Any], calls: int) -> None:
         """Run `calls` times from C; one thread of Python at a time, which has the scratch memory."""
@@ -89,10 +89,10 @@ class Layer:
         shape = self.packed.out_shape(*self.packed.plan.spec.shape(codes))
         out = aligned(math.prod(shape), self.packed.out_type).reshape(shape)
         if not out.size:
-            return lambda: 0, out
+            return lambda: 0, self.packed.typed(out)
         with self.pool.acquire(self.runner) as pool:
             arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, pool, times)
-        return self.runner.bind(self._symbol(part), *arguments), out
+        return self.runner.bind(self._symbol(part), *arguments), self.packed.typed(out)
 
     def _arguments(self, codes: NDArray[Any], out: NDArray[Any], pool: int, calls: int) -> tuple[Any, ...]:
         batch, height, width = self.packed.plan.spec.shape(codes)

@@ -15,7 +15,7 @@ from bitsynth.errors import SpecError
 from bitsynth.layers.constants import Constants, constants
 from bitsynth.layers.epilogue import Epilogue, Scale, check_epilogue
 from bitsynth.layers.planning import LayerPlan
-from bitsynth.layers.words import packed_words
+from bitsynth.layers.words import Packed, packed_words
 
 Description = tuple[NDArray[np.int64], NDArray[np.uint8]]
 """Numbers of a layer and its input's shape (`runtime_abi.described`), and the bytes of its constants."""
@@ -83,6 +83,15 @@ class PackedLayer:
         if spec.out_layout == "packed":
             channels = packed_words(int(self.constants.numbers["out_bits"]), channels)
         return (batch, channels, rows, columns) if spec.out_layout == "NCHW" else (batch, rows, columns, channels)
+
+    def typed(self, out: NDArray[Any]) -> NDArray[Any]:
+        """Results as whoever asked for them gets them: words with their type."""
+        spec = self.plan.spec
+        if spec.out_layout != "packed":
+            return out
+        return Packed(
+            out, int(self.constants.numbers["out_bits"]), spec.out_encoding or None, spec.geometry.out_channels
+        )
 
     def described(self, batch: int, height: int, width: int) -> Description:
         """The layer and its input as C that runs any layer (`layer_call.c.j2`) is told of them."""

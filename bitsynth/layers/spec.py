@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bitsynth.emit.runtime_abi import LAYOUT
 from bitsynth.errors import SpecError
 from bitsynth.layers.geometry import Geometry, pair
-from bitsynth.layers.words import packed_words
+from bitsynth.layers.words import Packed, packed_words
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 TYPICAL_IMAGE = (28, 28)
@@ -24,7 +24,8 @@ class LayerSpec:
 
     `layout` is that of activations in memory and `out_layout` that of results, as activations if it is empty:
     "NHWC", "NCHW" or "packed", words of 64 channels (`packed_words`). `image`, (height, width) in pixels, is what a
-    schedule is chosen for; the layer takes any. SpecError for an unknown layout or an image of no size.
+    schedule is chosen for; the layer takes any. `out_encoding` says which values packed results stand for, "" for any.
+    SpecError for an unknown layout or encoding, or an image of no size.
     """
 
     act: MatmulOperand
@@ -33,9 +34,11 @@ class LayerSpec:
     layout: str = "NHWC"
     out_layout: str = ""
     image: tuple[int, int] | None = None
+    out_encoding: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "out_layout", self.out_layout or self.layout)
+        Encoding.parse(self.out_encoding or Encoding.UNSIGNED)
         for value in (self.layout, self.out_layout):
             if value not in LAYOUT.words:
                 raise SpecError(f"unknown layout {value!r}; known: {', '.join(LAYOUT.words)}")
@@ -66,7 +69,9 @@ class LayerSpec:
         return packed_words(self.act.bits, channels) if self.layout == "packed" else channels
 
     def check_codes(self, codes: NDArray[Any]) -> None:
-        """SpecError for what is not an array of the activations' codes."""
+        """SpecError for what is not an array of the activations' codes, or words of others."""
+        if isinstance(codes, Packed):
+            self.check_packed(codes)
         if not isinstance(codes, np.ndarray):
             raise SpecError(f"codes are a numpy array, not {type(codes).__name__}")
         if isinstance(codes, np.ma.MaskedArray):
@@ -80,6 +85,12 @@ class LayerSpec:
             bad = self.act.encoding is Encoding.TERNARY and (codes[..., ::2] & codes[..., 1::2]).any()
         if bad:
             raise SpecError(f"codes of {self.act} go to {last}; some are greater")
+
+    def check_packed(self, words: Packed) -> None:
+        """SpecError for words that are not of the activations' codes, or are not wanted at all."""
+        if self.layout != "packed":
+            raise SpecError(f"want activations of layout {self.layout}, not Packed words: unpack them")
+        words.require(self.act, self.geometry.in_channels)
 
     def shape(self, codes: NDArray[Any]) -> tuple[int, int, int]:
         """Batch, height and width of an input; SpecError if it is not one of this layer."""

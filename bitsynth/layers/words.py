@@ -2,14 +2,105 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
+from bitsynth.spec.matmul import Encoding, MatmulOperand, plain_array
 
 WORD_CHANNELS = 64
+
+
+class Packed(np.ndarray[Any, np.dtype[np.uint64]]):
+    """Words of codes, 64 channels a word, that know what they hold: an array of uint64, (N, H, W, words).
+
+    Layers whose `out_layout` is "packed" give them, `pack` makes them; a layer that reads packed words refuses those
+    of another width, encoding or number of channels. Parts along the leading axes and copies are `Packed` too; what
+    numpy computes of words is a plain array, which layers also take, but of which only the size can be checked.
+
+    Args:
+        words: uint64 (..., `packed_words`): for every 64 channels a word a bit; bit 8 b + q of it is channel 8 q + b.
+        bits: Bits of a code, 1 to 8.
+        encoding: The values that codes stand for: "unsigned", "signed", "bipolar" or "ternary"; None for codes that
+            may be read as any, such as those that thresholds count.
+        channels: Channels of a pixel.
+
+    Raises:
+        SpecError: The words are not so many, or not uint64.
+    """
+
+    bits: int
+    encoding: Encoding | None
+    channels: int
+
+    def __new__(cls, words: NDArray[np.uint64], bits: int, encoding: str | None, channels: int) -> Self:
+        """Check the words, and type a view of them."""
+        MatmulOperand(bits, known := Encoding.parse(encoding or Encoding.UNSIGNED))
+        if type(channels) is not int or channels < 1:
+            raise SpecError(f"channels must be a whole number of at least 1, not {channels!r}")
+        _require_words(words, bits, channels)
+        made = words.view(cls)
+        made.bits, made.encoding, made.channels = bits, known if encoding else None, channels
+        return made
+
+    def __array_finalize__(self, made_of: Any) -> None:
+        """Keep the type in views and copies."""
+        self.bits, self.channels = getattr(made_of, "bits", 1), getattr(made_of, "channels", WORD_CHANNELS)
+        self.encoding = getattr(made_of, "encoding", None)
+
+    def __array_wrap__(self, array: NDArray[Any], context: Any = None, return_scalar: bool = False) -> Any:
+        """A plain array of what numpy computed: it holds no such codes."""
+        return array[()] if return_scalar else array.view(np.ndarray)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.words, self.bits, self.encoding, self.channels)
+
+    @property
+    def words(self) -> NDArray[np.uint64]:
+        """The same words as a plain array."""
+        return self.view(np.ndarray)
+
+    def require(self, operand: MatmulOperand, channels: int) -> NDArray[np.uint64]:
+        """The words; SpecError unless they are codes of `operand` and of so many `channels`."""
+        same = self.encoding in (None, operand.encoding) and (self.bits, self.channels) == (operand.bits, channels)
+        if not same:
+            held = f"{self.bits}-bit {self.encoding or 'codes'}"
+            raise SpecError(f"want words of {operand}, {channels} channels, not of {held}, {self.channels} channels")
+        _require_words(self, self.bits, self.channels)
+        return self.words
+
+
+def _require_words(words: Any, bits: int, channels: int) -> None:
+    """SpecError for what are not words of so many bits and channels."""
+    count, shape = packed_words(bits, channels), getattr(words, "shape", ())
+    dtype = getattr(words, "dtype", type(words).__name__)
+    if not isinstance(words, np.ndarray) or dtype != np.uint64 or shape[-1:] != (count,):
+        raise SpecError(f"want {count} words of uint64, not {dtype} {shape}")
+
+
+def pack(codes: ArrayLike, bits: int, encoding: str | None = "unsigned") -> Packed:
+    """Pack `codes` (..., C), integers from 0 on.
+
+    `bits`, 1 to 8, is the width of a code, `encoding` the values that codes stand for, as of `Packed`. SpecError
+    names the first code that they do not have.
+    """
+    operand = MatmulOperand(bits, Encoding.parse(encoding or Encoding.UNSIGNED))
+    array, last = plain_array(codes, "codes"), operand.codes[-1]
+    if array.dtype.kind not in "iub" or array.ndim < 1 or array.shape[-1] < 1:
+        raise SpecError(f"want codes of integers (..., channels), not {array.dtype} {array.shape}")
+    if (bad := (array < 0) | (array > last)).any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise SpecError(f"codes{list(where)} is {array[where]}; codes of {operand} go from 0 to {last}")
+    return Packed(pack_words(array.astype(np.uint8), bits), bits, encoding, array.shape[-1])
+
+
+def unpack(packed: Packed) -> NDArray[np.uint8]:
+    """The codes, uint8 (..., C), of `packed` words; SpecError for an array, whose type nobody knows."""
+    if not isinstance(packed, Packed):
+        raise SpecError(f"want Packed words, not {type(packed).__name__}; layers.unpack_words takes bits and channels")
+    return unpack_words(packed.words, packed.bits, packed.channels)
 
 
 def packed_words(bits: int, channels: int) -> int:
@@ -31,8 +122,7 @@ def pack_words(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint64]:
 
 def unpack_words(words: NDArray[np.uint64], bits: int, channels: int) -> NDArray[np.uint8]:
     """The codes (..., channels) of words that `pack_words` or a layer made."""
-    if words.dtype != np.uint64 or words.shape[-1:] != (packed_words(bits, channels),):
-        raise SpecError(f"want {packed_words(bits, channels)} words of uint64, not {words.dtype} {words.shape}")
+    _require_words(words, bits, channels)
     lead: tuple[Any, ...] = words.shape[:-1]
     planes = np.ascontiguousarray(words.astype("<u8")[..., None]).view(np.uint8).reshape(*lead, -1, bits, 1, 8)
     ones = planes >> np.arange(8, dtype=np.uint8)[:, None] & 1
