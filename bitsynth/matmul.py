@@ -19,10 +19,11 @@ from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.wellformed import MAX_UNROLL
+from bitsynth.proof.encodings import require_exact
 from bitsynth.schedule.cost import KernelCost
 from bitsynth.schedule.flush import with_flush_period
-from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, plain_array
-from bitsynth.spec.options import KernelOptions, model_of
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, plain_array, whole_array
+from bitsynth.spec.options import KernelOptions, model_of, synth_command
 from bitsynth.store import kernels
 from bitsynth.store.entry import Certificate, Entry, ProvedEntry, core_spec, require_proved
 
@@ -51,6 +52,7 @@ class MatmulKernel:
         self.spec = spec
         if spec.core != (proved := core_spec(self.entry.kernel)):
             raise SpecError(f"the proof is of {proved.act} x {proved.wgt} on {proved.isa}, not of {spec}")
+        require_exact(spec)
         self.name = str(KernelName.of(self.entry.kernel, spec))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -166,13 +168,13 @@ class MatmulKernel:
 
         Args:
             a: Activations (M, K), of any integer dtype.
-            w: Weights (K, N), of any integer dtype.
+            w: Weights (K, N), of any integer dtype, or whole floats.
 
         Raises:
             SpecError: Shapes do not fit, the encoding does not hold a value, or K is beyond `k_max`.
             ToolError: The kernel cannot be compiled or run.
         """
-        a, w = plain_array(a, "a"), plain_array(w, "w")
+        a, w = plain_array(a, "a"), whole_array(w, "w")
         m, k, n = self._shape(a, w)
         act, wgt = self.spec.act.encode(a, "a"), self.spec.wgt.encode(w, "w")
         out = np.zeros((m, n), np.int32)
@@ -224,7 +226,7 @@ def get_kernel(
         isa: An instruction set, such as "neon" or "avx2" (`bitsynth isa list`).
         act_bits: Bits of activations, 1 to 8.
         w_bits: Bits of weights, 1 to 8.
-        act_encoding: The values of activations: "unsigned", "signed", "bipolar" or "ternary".
+        act_encoding: The values of activations: "unsigned", "signed", "bipolar", "ternary" or "narrow".
         weight_encoding: The values of weights, likewise.
         method: The cheapest kernel of "popcount", "lookup", "multiply" or "dot"; of all methods if None.
         cpu: A processor, such as "a72": the kernel of fewest cycles on it.
@@ -243,12 +245,10 @@ def get_kernel(
     )
     options = KernelOptions(method, sketch, model_of(target, cpu), channels)
     options.isa(isa)
-    path = kernels.find(spec, options.variant)
+    path = kernels.find_for(spec, options)
     if path is None:
-        asked = {"method": method, "cpu": cpu, "channels": channels, "sketch": "" if sketch == "exact" else sketch}
-        given = "".join(f" --{name} {value}" for name, value in asked.items() if value)
         raise SpecError(
             f"A{act_bits}W{w_bits} on {isa}{', ' + options.variant if options.variant else ''} is not cached; "
-            f"run `bitsynth synth --isa {isa} --act-bits {act_bits} --w-bits {w_bits}{given}`"
+            f"run `{synth_command(spec, options)}`"
         )
     return MatmulKernel(kernels.load_entry(path), spec)

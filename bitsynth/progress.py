@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Protocol
 
 
@@ -14,3 +15,8 @@ class Progress(Protocol):
 
 def silent(message: str, done: float = 0, total: float | None = None) -> None:
     """Show nothing."""
+
+
+def to_stderr(message: str, done: float = 0, total: float | None = None) -> None:
+    """Write `message` to stderr, a line each."""
+    print(message, file=sys.stderr, flush=True)

@@ -59,7 +59,7 @@ def machine(
 
 
 def encodings(bits: int) -> list[str]:
-    return [e.value for e in Encoding if bits == 2 or e is not Encoding.TERNARY]
+    return [e.value for e in Encoding if bits in e.widths]
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def encodings(act_bits: int, w_bits: int) -> list[tuple[str, str]]:
     """Every pair of encodings these widths have."""
 
     def of(bits: int) -> list[str]:
-        return [e.value for e in Encoding if bits == 2 or e is not Encoding.TERNARY]
+        return [e.value for e in Encoding if bits in e.widths]
 
     return [(a, w) for a in of(act_bits) for w in of(w_bits)]
 

@@ -19,6 +19,7 @@ from bitsynth.cli.options import (
     Layout,
     OutLayout,
     Padding,
+    Solve,
     Stride,
     WBits,
     WeightEncoding,
@@ -47,6 +48,7 @@ def emit_layer(
     layout: Layout = "NHWC",
     out_layout: OutLayout = "",
     image: ImageOption = "",
+    solve: Solve = False,
     as_json: Json = False,
 ) -> None:
     """Write a convolution or dense layer as C11 that builds with any compiler and needs nothing else.
@@ -74,7 +76,9 @@ def emit_layer(
         "epilogue": epilogue,
         **({"image": size("--image", image)} if image else {}),
     }
-    layer = (Dense if weight.ndim == 2 else Conv2d)(weight, act_bits, w_bits, **options)
+    with output.progress("emit-layer") as say:
+        options["solve"] = say if solve else False
+        layer = (Dense if weight.ndim == 2 else Conv2d)(weight, act_bits, w_bits, **options)
     files = layer.files(name)
     require_writable(to, _ADVICE)
     paths = write_texts(to, files)

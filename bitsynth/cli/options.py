@@ -94,6 +94,7 @@ All = Annotated[bool, typer.Option("--all", help="Every kernel, a line each, on 
 
 # The solver.
 Fresh = Annotated[bool, typer.Option("--fresh", help="Solve anew, even if the kernel is cached.")]
+Solve = Annotated[bool, typer.Option("--solve", help="Find, prove and cache a kernel if none is cached.")]
 Rlimit = Annotated[
     int | None,
     typer.Option("--rlimit", metavar="N", min=1, help="Budget of the solver, in its own units.", show_default=False),

@@ -99,7 +99,7 @@ def _options(isa: str, method: str | None, cpu: str, sketch: str, model: str, ch
 def _from_cache(spec: MatmulSpec, options: KernelOptions) -> _Answer | None:
     """The cached kernel, its certificate checked again; None if there is none."""
     start = time.perf_counter()
-    path = kernels.find(spec, options.variant)
+    path = kernels.find_for(spec, options)
     if path is None:
         return None
     found = kernels.load_entry(path)

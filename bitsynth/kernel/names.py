@@ -1,7 +1,7 @@
 """The grammar of kernel names: bs_mm_a2u_w1b_s32_neon_4x8x64.
 
 Operation, act and wgt operands with their encoding (u unsigned, s signed, b bipolar,
-t ternary), accumulator, instruction set, and MR x NR x K step; behind them _u4 if the loop is
+t ternary, n narrow), accumulator, instruction set, and MR x NR x K step; behind them _u4 if the loop is
 unrolled 4 times, _outer if the bit axis is the outer one.
 """
 
@@ -16,7 +16,7 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
 _SIZE = r"([1-9]\d{0,5})"
 _TILE = rf"{_SIZE}x{_SIZE}x{_SIZE}(?:_u{_SIZE})?(?:_(outer))?"
-_PATTERN = re.compile(rf"bs_mm_a(\d)([usbt])_w(\d)([usbt])_s32_([a-z][a-z0-9_]*?)_{_TILE}", re.ASCII)
+_PATTERN = re.compile(rf"bs_mm_a(\d)([usbtn])_w(\d)([usbtn])_s32_([a-z][a-z0-9_]*?)_{_TILE}", re.ASCII)
 _LETTERS = {e.letter: e for e in Encoding}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from bitsynth.errors import NoKernel
 from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load, names, narrower
@@ -46,7 +47,7 @@ def candidates(act: MatmulOperand, wgt: MatmulOperand, isa: str, fits: Fits | No
         spec = MatmulSpec(name, act, wgt)
         for method in METHODS:
             for channels in CHANNELS:
-                path = kernels.find(spec, KernelOptions(method, channels=channels).variant)
+                path = kernels.find_for(spec, KernelOptions(method, channels=channels))
                 if path is not None and (fits or runs_here)(entry := kernels.load_entry(path).entry):
                     yield Candidate(entry, method, channels)
 
@@ -54,7 +55,7 @@ def candidates(act: MatmulOperand, wgt: MatmulOperand, isa: str, fits: Fits | No
 def cached_entry(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand) -> Entry | None:
     """The cached kernel that `schedule` runs, wherever that may be; None if there is none."""
     options = KernelOptions(schedule.method, schedule.sketch, channels=schedule.channels)
-    path = kernels.find(MatmulSpec(schedule.isa, act, wgt), options.variant)
+    path = kernels.find_for(MatmulSpec(schedule.isa, act, wgt), options)
     return None if path is None else kernels.load_entry(path).entry
 
 
@@ -66,6 +67,18 @@ def sets_for(isa: str) -> list[str]:
 def sets_of(isa: str) -> list[str]:
     """The instruction sets whose kernels layers on `isa` may have: its own and narrower ones."""
     return [isa, *narrower(load(isa))]
+
+
+def widest(isa: str) -> str:
+    """The instruction set that kernels are solved for if layers want them on `isa`, which may be "auto".
+
+    NoKernel if this processor runs none.
+    """
+    if isa != "auto":
+        return isa
+    if not (known := _native_sets()):
+        raise NoKernel(f"this processor runs none of {', '.join(names())}; name one with isa")
+    return max(known, key=lambda name: (load(name).table.vector_bits, len(sets_of(name))))
 
 
 def home_of(isa: str) -> str:

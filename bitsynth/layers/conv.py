@@ -17,8 +17,9 @@ from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import Packed
+from bitsynth.progress import Progress
 from bitsynth.run.runner import Runner
-from bitsynth.spec.matmul import Encoding, MatmulOperand, plain_array
+from bitsynth.spec.matmul import Encoding, MatmulOperand, plain_array, whole_array
 
 LayerT = TypeVar("LayerT", bound="Conv2d")
 
@@ -31,14 +32,14 @@ class Conv2d:
     cannot be pickled.
 
     Args:
-        weight: Operand values (OC, IC / groups, KH, KW), of any integer dtype.
+        weight: Operand values (OC, IC / groups, KH, KW), of any integer dtype, or floats that are whole.
         act_bits: Bits of activations, 1 to 8.
         w_bits: Bits of weights, 1 to 8.
         stride: Pixels between windows, one number or (height, width).
         padding: Zeros around the image: one number, (height, width) or (top, left, bottom, right).
         dilation: Pixels between taps, one number or (height, width).
         groups: Groups of channels, each convolved by itself.
-        act_encoding: The values of activations: "unsigned", "signed", "bipolar" or "ternary".
+        act_encoding: The values of activations: "unsigned", "signed", "bipolar", "ternary" or "narrow".
         weight_encoding: The values of weights, likewise.
         layout: Activations in memory: "NHWC", "NCHW" or "packed", words of 64 channels (`packed_words`).
         out_layout: Results in memory, likewise; as `layout` if None. Those of layout "packed" are `Packed`.
@@ -50,6 +51,8 @@ class Conv2d:
             can be closed.
         epilogue: `Scale`, `Requantize` or `Thresholds` of the int32 sums, or None.
         image: (height, width) that the schedule is chosen for.
+        solve: Whether to find, prove and cache a kernel if none is cached for these widths, which may take minutes;
+            stderr tells how far it is, or the `Progress` that is given instead.
         schedule: A schedule of your own, of an instruction set that the processors of `isa` run, with "auto" of any.
             If None, a tuned one if one is known for these sizes and threads, else the default.
 
@@ -71,7 +74,7 @@ class Conv2d:
 
     Raises:
         SpecError: The arguments do not fit together.
-        ToolError: The layer cannot be compiled or run.
+        NoKernel: No kernel is cached for these widths, or found.
     """
 
     def __init__(
@@ -94,13 +97,14 @@ class Conv2d:
         epilogue: Epilogue | None = None,
         image: tuple[int, int] | None = None,
         schedule: LayerSchedule | None = None,
+        solve: bool | Progress = False,
     ) -> None:
-        values, pool = plain_array(weight, "weight"), pool_of(threads)
+        values, pool = whole_array(weight, "weight"), pool_of(threads)
         act = MatmulOperand(act_bits, Encoding.parse(act_encoding))
         wgt = MatmulOperand(w_bits, Encoding.parse(weight_encoding))
         geometry = geometry_of(values.shape, stride=stride, padding=padding, dilation=dilation, groups=groups)
         spec = LayerSpec(act, wgt, geometry, layout, out_layout or "", image, out_encoding or "")
-        planned = plan(spec, isa=isa, threads=pool.threads, schedule=schedule)
+        planned = plan(spec, isa=isa, threads=pool.threads, schedule=schedule, solve=solve)
         self._set(pack(planned, values, epilogue), pool)
 
     def _set(self, packed: PackedLayer, pool: Pool) -> None:

@@ -11,7 +11,7 @@ from bitsynth.errors import SpecError
 from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.layer import Call
 from bitsynth.layers.packed import Description
-from bitsynth.spec.matmul import plain_array
+from bitsynth.spec.matmul import whole_array
 
 TYPICAL_BATCH = 64
 """Feature vectors a schedule is chosen for if no `image` says how many: pixels of a line."""
@@ -21,18 +21,18 @@ class Dense(Conv2d):
     """A dense layer, exact to the bit: activations (N, in features), results (N, out features).
 
     Args:
-        weight: Operand values (out features, in features), of any integer dtype.
+        weight: Operand values (out features, in features), of any integer dtype, or floats that are whole.
         act_bits: Bits of activations, 1 to 8.
         w_bits: Bits of weights, 1 to 8.
         **options: Those of `Conv2d` that do not concern a window.
 
     Raises:
         SpecError: The arguments do not fit together.
-        ToolError: The layer cannot be compiled or run.
+        NoKernel: No kernel is cached for these widths, or found.
     """
 
     def __init__(self, weight: ArrayLike, act_bits: int, w_bits: int, **options: Any) -> None:
-        values = plain_array(weight, "weight")
+        values = whole_array(weight, "weight")
         if values.ndim != 2:
             raise SpecError(f"want a weight (out features, in features), not {values.shape}")
         if unfit := sorted({"stride", "padding", "dilation", "groups"} & set(options)):

@@ -16,6 +16,7 @@ from bitsynth.layers.constants import Constants, constants
 from bitsynth.layers.epilogue import Epilogue, Scale, check_epilogue
 from bitsynth.layers.planning import LayerPlan
 from bitsynth.layers.words import Packed, packed_words
+from bitsynth.spec.matmul import whole_array
 
 Description = tuple[NDArray[np.int64], NDArray[np.uint8]]
 """Numbers of a layer and its input's shape (`runtime_abi.described`), and the bytes of its constants."""
@@ -111,4 +112,4 @@ def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None) -
     Results are int32 sums, or what `epilogue` makes of them. Nothing is compiled. SpecError for values that the
     encoding does not hold, and for shapes or an epilogue that do not fit.
     """
-    return PackedLayer(plan, plan.spec.wgt.encode(weight, "weight"), epilogue)
+    return PackedLayer(plan, plan.spec.wgt.encode(whole_array(weight, "weight"), "weight"), epilogue)

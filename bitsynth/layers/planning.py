@@ -14,10 +14,12 @@ from bitsynth.layers.cost import Estimate
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.pool import check_threads
 from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.layers.solving import advice, solve_missing
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.tuned.find import known_for
 from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.matmul import MatmulKernel, get_kernel
+from bitsynth.progress import Progress, to_stderr
 from bitsynth.spec.matmul import MatmulOperand, affine
 
 GIVEN = "as given"
@@ -58,14 +60,24 @@ class LayerPlan:
         return self.kernel.spec.k_max >> affine(self.kernel.spec).shift
 
 
-def plan(spec: LayerSpec, *, isa: str = "auto", threads: int = 1, schedule: LayerSchedule | None = None) -> LayerPlan:
+def plan(
+    spec: LayerSpec,
+    *,
+    isa: str = "auto",
+    threads: int = 1,
+    schedule: LayerSchedule | None = None,
+    solve: bool | Progress = False,
+) -> LayerPlan:
     """Decide how `spec` is run on `isa`, or ("auto") on the best set this processor has, by `threads` threads.
 
     Nothing is compiled or run. A `schedule` of your own has an instruction set that the processors of `isa` run; with
-    "auto" it may have any. NoKernel if no kernel of these widths is cached, SpecError for bad input.
+    "auto" it may have any. To `solve` is to find, prove and cache a kernel if none is cached that fits, which takes
+    minutes at times; a `Progress` hears of it, else stderr. NoKernel if there is none then, SpecError for bad input.
     """
     check_threads(threads)
     _check_schedule(schedule, isa)
+    if solve is not False:
+        solve_missing(spec, isa, schedule, to_stderr if solve is True else solve)
     chosen = (schedule, GIVEN) if schedule else _chosen(spec, isa, threads)
     return LayerPlan(spec, *chosen, isa, threads)
 
@@ -139,10 +151,7 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None) -> list[Estimate
     found = list(candidates(spec.act, spec.wgt, isa, fits))
     if not found:
         where = isa if isa != "auto" else "any instruction set this processor runs"
-        raise NoKernel(
-            f"no kernel of {spec.act} x {spec.wgt} for layers on {where}; "
-            "run `bitsynth synth --channels 64` for these widths"
-        )
+        raise NoKernel(f"no kernel of {spec.act} x {spec.wgt} for layers on {where}; {advice(spec, isa)}")
     made = [
         Estimate(candidate, spec, algorithm, rows)
         for candidate in found

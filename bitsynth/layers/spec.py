@@ -82,7 +82,7 @@ class LayerSpec:
         if self.layout != "packed":
             bad = codes.size and codes.max() > last
         else:
-            bad = self.act.encoding is Encoding.TERNARY and (codes[..., ::2] & codes[..., 1::2]).any()
+            bad = last < (1 << self.act.bits) - 1 and self._has_all_ones(codes)
         if bad:
             raise SpecError(f"codes of {self.act} go to {last}; some are greater")
 
@@ -91,6 +91,14 @@ class LayerSpec:
         if self.layout != "packed":
             raise SpecError(f"want activations of layout {self.layout}, not Packed words: unpack them")
         words.require(self.act, self.geometry.in_channels)
+
+    def _has_all_ones(self, words: NDArray[Any]) -> bool:
+        """Whether a code has every bit set; a pixel of another number of words is for `shape` to refuse."""
+        *lead, count = words.shape or (0,)
+        if count % self.act.bits:
+            return False
+        planes = words.reshape(*lead, count // self.act.bits, self.act.bits)
+        return bool(np.bitwise_and.reduce(planes, axis=-1).any())
 
     def shape(self, codes: NDArray[Any]) -> tuple[int, int, int]:
         """Batch, height and width of an input; SpecError if it is not one of this layer."""

@@ -10,6 +10,9 @@ import numpy as np
 from bitsynth.errors import Refuted
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
 
+_IN_LEMMAS = (Encoding.UNSIGNED, Encoding.SIGNED, Encoding.BIPOLAR, Encoding.TERNARY)
+"""Encodings that stored lemmas speak of; others are tried where they are used."""
+
 
 @lru_cache
 def encoding_lemma(act_bits: int, w_bits: int) -> str:
@@ -20,8 +23,14 @@ def encoding_lemma(act_bits: int, w_bits: int) -> str:
 
 
 def _operands(bits: int) -> list[MatmulOperand]:
-    """Operands of that many bits under every encoding that has the width."""
-    return [MatmulOperand(bits, e) for e in Encoding if e is not Encoding.TERNARY or bits == 2]
+    """Operands of that many bits under every encoding of a lemma that has the width."""
+    return [MatmulOperand(bits, e) for e in _IN_LEMMAS if bits in e.widths]
+
+
+@lru_cache
+def require_exact(spec: MatmulSpec) -> None:
+    """Refuted unless the correction to the encodings of `spec`, in a kernel's lemma or not, is exact on all codes."""
+    _check(spec)
 
 
 def _check(spec: MatmulSpec) -> int:

@@ -17,6 +17,7 @@ from bitsynth.errors import SpecError
 
 MAX_BITS = 8
 INT32_MAX = 2**31 - 1
+_MOST_WHOLE = 2.0**53
 
 
 def plain_array(values: ArrayLike, name: str) -> NDArray[Any]:
@@ -30,18 +31,41 @@ def plain_array(values: ArrayLike, name: str) -> NDArray[Any]:
         raise SpecError(f"{name} is not an array: {why}") from None
 
 
+def whole_array(values: ArrayLike, name: str) -> NDArray[Any]:
+    """`values` as an array, floats as int64; SpecError names the first one that is not whole."""
+    array = plain_array(values, name)
+    if array.dtype.kind != "f":
+        return array
+    bad = ~(np.abs(array) < _MOST_WHOLE) | (array != np.rint(array))
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise SpecError(f"{name}{list(where)} is {array[where]}, not a whole number; give operand values")
+    return array.astype(np.int64)
+
+
 class Encoding(StrEnum):
-    """The values that codes stand for (CGO 2020, section 2; ternary is narrow signed)."""
+    """The values that codes stand for (CGO 2020, section 2).
+
+    Narrow is signed without the least value, so that the values are the same on both sides of 0; of two bits it is
+    ternary.
+    """
 
     UNSIGNED = "unsigned"
     SIGNED = "signed"
     BIPOLAR = "bipolar"
     TERNARY = "ternary"
+    NARROW = "narrow"
 
     @property
     def letter(self) -> str:
         """The letter of the encoding in a kernel's name."""
         return self.value[0]
+
+    @property
+    def widths(self) -> range:
+        """The bits that codes may have."""
+        least, most = {Encoding.TERNARY: (2, 2), Encoding.NARROW: (2, MAX_BITS)}.get(self, (1, MAX_BITS))
+        return range(least, most + 1)
 
     @classmethod
     def parse(cls, text: str) -> Encoding:
@@ -64,6 +88,8 @@ class MatmulOperand:
             raise SpecError(f"bits must be a whole number from 1 to {MAX_BITS}, not {self.bits!r}")
         if self.encoding is Encoding.TERNARY and self.bits != 2:
             raise SpecError(f"ternary holds -1, 0 and 1, which takes 2 bits, not {self.bits}")
+        if self.bits not in self.encoding.widths:
+            raise SpecError(f"{self.encoding} of {self.bits} bit holds 0 alone; want at least 2 bits")
 
     @property
     def scale(self) -> int:
@@ -78,15 +104,15 @@ class MatmulOperand:
                 return -(1 << (self.bits - 1))
             case Encoding.BIPOLAR:
                 return 1 - (1 << self.bits)
-            case Encoding.TERNARY:
-                return -1
+            case Encoding.TERNARY | Encoding.NARROW:
+                return 1 - (1 << (self.bits - 1))
             case _:
                 return 0
 
     @property
     def codes(self) -> range:
-        """The codes in use: ternary leaves out its fourth."""
-        return range(3 if self.encoding is Encoding.TERNARY else 1 << self.bits)
+        """The codes in use: ternary and narrow leave out the last."""
+        return range((1 << self.bits) - (self.encoding in (Encoding.TERNARY, Encoding.NARROW)))
 
     def value(self, code: int) -> int:
         """The value `code` stands for."""

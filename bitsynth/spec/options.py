@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bitsynth.errors import SpecError
 from bitsynth.isa import cost_models
 from bitsynth.isa.load import Isa, load
+from bitsynth.spec.matmul import Encoding, MatmulSpec
 
 METHODS = ("popcount", "lookup", "multiply", "dot")
 SKETCHES = ("exact", "paper")
@@ -58,6 +59,25 @@ class KernelOptions:
         cost_models.metric(name, self.model)
         isa = load(name)
         return isa.for_cpu(self.model) if self.model in isa.table.cpu else isa
+
+
+def synth_command(spec: MatmulSpec, options: KernelOptions) -> str:
+    """The command that solves, proves and stores the kernel that `options` ask for."""
+    usual = {"act-encoding": Encoding.UNSIGNED, "weight-encoding": Encoding.BIPOLAR, "sketch": "exact", "cost": "ops"}
+    by_cpu = options.model not in cost_models.COUNTS
+    asked = {
+        "isa": spec.isa,
+        "act-bits": spec.act.bits,
+        "w-bits": spec.wgt.bits,
+        "act-encoding": spec.act.encoding,
+        "weight-encoding": spec.wgt.encoding,
+        "method": options.method,
+        "cpu" if by_cpu else "cost": "" if options.model == _OWN_MODEL[options.sketch] else options.model,
+        "channels": options.channels,
+        "sketch": options.sketch,
+    }
+    said = (f" --{name} {value}" for name, value in asked.items() if value and value != usual.get(name))
+    return f"bitsynth synth{''.join(said)}"
 
 
 def model_of(isa: Isa, cpu: str, cost: str = "") -> str:

@@ -20,6 +20,7 @@ from bitsynth.files import ADVICE, locked, read_file, replace_file, unwritable
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.spec.matmul import MatmulSpec
+from bitsynth.spec.options import KernelOptions
 from bitsynth.store.accept import accept
 from bitsynth.store.entry import FORMAT, Entry, ProvedEntry, require_proved
 
@@ -34,6 +35,18 @@ def find(spec: MatmulSpec, variant: str) -> Path | None:
     core = spec.core
     pattern = f"bs_mm_a{core.act.bits}u_w{core.wgt.bits}b_s32_{core.isa}_*.json"
     return next((p for folder in folders() for p in _files(folder / core.isa / variant, pattern)), None)
+
+
+def find_for(spec: MatmulSpec, options: KernelOptions) -> Path | None:
+    """The file of the kernel that `options` ask for, None if it is not cached.
+
+    The kernel of a method may be the cheapest of all methods, and cached as that alone.
+    """
+    path = find(spec, options.variant)
+    if path is not None or options.method is None or options.sketch != "exact":
+        return path
+    cheapest = find(spec, replace(options, method=None).variant)
+    return cheapest if cheapest and load_entry(cheapest).entry.method == options.method else None
 
 
 def named(name: str) -> Path:

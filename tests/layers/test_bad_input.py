@@ -53,7 +53,13 @@ REFUSED = {
     "weight without channels": (lambda: conv(W[:, :0]), "a weight without elements"),
     "weight without window": (lambda: conv(W[..., :0]), "a weight without elements"),
     "weight values": (lambda: conv(W * 2), "is 2; 2-bit signed holds -2 to 1"),
-    "weight type": (lambda: conv(W * 1.0), "weight must be an integer array"),
+    "weight type": (lambda: conv(W * 1j), "weight must be an integer array"),
+    "weight not whole": (lambda: conv(W * [1, 1, 0.5]), "weight[0, 0, 0, 2] is 0.5, not a whole number"),
+    "weight infinite": (lambda: conv(W * np.inf), "weight[0, 0, 0, 0] is inf, not a whole number"),
+    "weight NaN": (lambda: dense(W[..., 0, 0] * np.nan), "weight[0, 0] is nan, not a whole number"),
+    "weight too great": (lambda: conv(W * 1e300), "weight[0, 0, 0, 0] is 1e+300, not a whole number"),
+    "narrow values": (lambda: conv(-2 * W, weight_encoding="narrow"), "is -2; 2-bit narrow holds -1 to 1"),
+    "narrow bit": (lambda: conv(w_bits=1, weight_encoding="narrow"), "narrow of 1 bit holds 0 alone"),
     "weight ragged": (lambda: conv([[[[1]], [[1, 1]]]]), "weight is not an array: rows of different lengths"),
     "weight nested deeply": (lambda: conv(nested(99)), "weight is not an array: "),
     "weight masked": (lambda: conv(np.ma.masked_equal(W, 0)), "masked"),
@@ -181,8 +187,16 @@ def test_refused(what):
 
 
 def test_no_kernel_says_what_makes_one():
-    with pytest.raises(NoKernel, match=re.escape("bitsynth synth --channels 64")):
-        conv(act_bits=7, act_encoding="unsigned", schedule=None)
+    said = (
+        "bitsynth synth --isa avx2 --act-bits 7 --w-bits 2 --act-encoding signed --weight-encoding signed --channels 64"
+    )
+    with pytest.raises(NoKernel, match=re.escape(f"run `{said}`")):
+        conv(act_bits=7, act_encoding="signed", schedule=None)
+
+
+def test_whole_floats_are_weights():
+    assert (conv(W * 1.0)(X) == conv()(X)).all()
+    assert (dense(W[..., 0, 0].astype(np.float32))(X[0, 0]) == dense()(X[0, 0])).all()
 
 
 def test_sums_that_may_leave_int32():

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.toolchains
 ONE = machine("neon", "lookup", 2, 1)
 OTHER = machine("armv7_neon", "lookup", 2, 1)
 MORE = [
-    machine("neon", "popcount", 2, 2, "ternary", "signed"),
+    machine("neon", "popcount", 2, 2, "narrow", "signed"),
     machine("neon", "popcount", 2, 2, unroll=2, bit_axis="outer"),
     machine("neon", "multiply", 4, 3, "unsigned", "unsigned"),
     machine("neon", "lookup", 8, 1, "signed", "bipolar"),

@@ -20,6 +20,7 @@ FEW = [
     machine("avx2", "popcount", 2, 3, "signed", "bipolar", bit_axis="outer"),
     machine("avx2", "multiply", 3, 2, "signed", "ternary"),
     machine("avx2", "lookup", 2, 2, "ternary", "signed"),
+    machine("avx2", "lookup", 3, 3, "narrow", "narrow"),
 ]
 WIDTHS = list(product(range(1, 5), repeat=2))
 PAIRS = list(product(Encoding, repeat=2))

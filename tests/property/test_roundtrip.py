@@ -21,7 +21,7 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
 from bitsynth.store import kernels
 from bitsynth.store.entry import Entry
 
-OPERANDS = [MatmulOperand(b, e) for b in range(1, 9) for e in Encoding if b == 2 or e is not Encoding.TERNARY]
+OPERANDS = [MatmulOperand(b, e) for b in range(1, 9) for e in Encoding if b in e.widths]
 IDENTIFIER = st.from_regex(r"[a-z]{1,3}[0-9]{1,4}(_[0-9]{1,2})?", fullmatch=True)
 APART = [c for c in RUNNABLE if c[1] == "popcount" and max(c[2:]) > 1]
 """Those whose planes of bits may lie apart."""
