@@ -6,6 +6,7 @@ The text depends on the kernel and its name alone, so it is the same on every ru
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +14,7 @@ from bitsynth.emit.about import about, value_text
 from bitsynth.emit.inputs import blocks
 from bitsynth.emit.lines import indented
 from bitsynth.emit.microkernel import microkernel
-from bitsynth.emit.packing import packing, row_affines, slope, word_text
+from bitsynth.emit.packing import ones, packing, row_affines, slope, word_text
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import render
 from bitsynth.emit.statements import Scope
@@ -83,6 +84,27 @@ class CSource:
         )
 
 
+@dataclass(frozen=True)
+class _Sum:
+    """The sums `name` of rows' codes, in `place` of the two that there may be: of table[code] for each code."""
+
+    kernel: Kernel
+    name: str
+    place: int
+    table: Sequence[int]
+
+    @property
+    def scale(self) -> int | None:
+        """The number that each code is multiplied by, None if there is none."""
+        return slope(self.table)
+
+    @property
+    def ones(self) -> str:
+        """The C of what a step of a row adds that is packed from words."""
+        made = ones(self.kernel, packing(self.kernel), self.table)
+        return " + ".join(f"{n} * ones({word_text(word, self.kernel.k_step)})" for n, word in made)
+
+
 def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, Any]:
     chosen = packing(kernel)
     return {
@@ -108,11 +130,9 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     """The terms that the encodings add, and the functions that sum up codes of rows."""
     correction, affine_scale = affine(spec), row_affines(kernel, spec)
     affine_terms = correction.act_terms, correction.wgt_terms
-    sums: list[tuple[str, Sequence[int], int | None]] = []
-    if kernel.has_row_terms:
-        sums.append(("row_terms", kernel.row_terms, slope(kernel.row_terms)))
+    sums = [_Sum(kernel, "terms", 0, kernel.row_terms)] if kernel.has_row_terms else []
     if affine_scale:
-        sums.append(("row_affines", (), affine_scale))
+        sums.append(_Sum(kernel, "affines", 1, correction.act_terms))
     return {
         "affine": correction,
         "row_affine": affine_terms[kernel.swapped],
@@ -120,7 +140,7 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
         "affine_scale": affine_scale,
         "term_bytes": 8 if correction.is_identity else 16,
         "sums": sums,
-        "code_sums": any(scale is not None for _, _, scale in sums),
+        "code_sums": packing(kernel).rows != "words" and any(x.scale is not None for x in sums),
     }
 
 

@@ -123,6 +123,39 @@ def slope(terms: Sequence[int]) -> int | None:
     return step if all(term == step * code for code, term in enumerate(terms)) else None
 
 
+def ones(kernel: Kernel, made: Packing, terms: Sequence[int]) -> list[tuple[int, Polynomial]]:
+    """Words whose set bits, each so many times, add up to the `terms` of a row's codes, packed as words.
+
+    Words of bits and of planes suffice for every kernel that ships; products of bits do for all terms.
+    """
+    bits = kernel.row_bits
+    words = list(dict.fromkeys([*(((bit,),) for bit in range(bits)), *made.words]))
+    columns = np.array([[_value(word, code) for code in range(1 << bits)] for word in words], np.float64)
+    taken: list[int] = []
+    for k in range(len(words)):
+        if np.linalg.matrix_rank(columns[[*taken, k]]) > len(taken):
+            taken.append(k)
+    times = np.rint(np.linalg.lstsq(columns[taken].T, np.array(terms, np.float64), rcond=None)[0]).astype(np.int64)
+    if (times @ columns[taken].astype(np.int64) == terms).all():
+        return [(int(n), words[k]) for n, k in zip(times, taken, strict=True) if n]
+    return _products(terms, bits)
+
+
+def _value(word: Polynomial, code: int) -> int:
+    """The bit of the word that a code gets."""
+    return sum(all(code >> bit & 1 for bit in term) for term in word) % 2
+
+
+def _products(terms: Sequence[int], bits: int) -> list[tuple[int, Polynomial]]:
+    """The products of bits that add up to `terms`, each so many times (Moebius' inversion)."""
+    times = list(terms)
+    for bit in range(bits):
+        for code in range(1 << bits):
+            if code >> bit & 1:
+                times[code] -= times[code ^ 1 << bit]
+    return [(n, (tuple(j for j in range(bits) if code >> j & 1),)) for code, n in enumerate(times) if n]
+
+
 def row_affines(kernel: Kernel, spec: MatmulSpec) -> int:
     """The sum that the encodings of `spec` add to a row's for each unit of its codes; 0 if rows are weights."""
     found = slope(affine(spec).act_terms)

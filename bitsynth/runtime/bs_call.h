@@ -12,6 +12,8 @@ struct call {
     struct bs_shape in, out;
     size_t grid_h, grid_w;                       /* pixels that are packed */
     size_t pixel_codes, pixel_bytes, line_bytes; /* of the packed pixels */
+    /* Rows are packed from words as they lie; bytes of a pixel of the input, and of its group. */
+    size_t from_words, in_pixel, tap_bytes;
     size_t segments, segment_steps, tiles;
     size_t band_rows, band_grid_rows, bands;
     size_t slots; /* tasks at a time, each with its own scratch */
@@ -36,8 +38,8 @@ struct view {
     size_t first;
 };
 
-/* Codes of a line of the input, channels last: the group's first pixel, and how many bytes can be
- * read there. */
+/* Codes, or words, of a line of the input, channels last: the group's first pixel, bytes from one
+ * to the next, and how many can be read there. */
 struct line {
     const uint8_t *codes;
     size_t apart, readable;
@@ -90,16 +92,6 @@ static inline size_t out_bytes(enum bs_epilogue epilogue)
     return epilogue == BS_INT32 || epilogue == BS_FLOAT ? 4 : 1;
 }
 
-/* Eight channels from 8 * eighth on, a code a byte, of a packed pixel. */
-static inline uint64_t bs_eight_codes(size_t bits, const uint64_t *words, size_t eighth)
-{
-    uint64_t codes = 0;
-    for (size_t bit = 0; bit < bits; ++bit)
-        codes |= (words[eighth / 8 * bits + bit] >> eighth % 8 & UINT64_C(0x0101010101010101))
-            << bit;
-    return codes;
-}
-
 /* A tap of an output pixel: whether it lies in the image, and where. */
 static inline int bs_inside(
     const struct call *c, size_t oy, size_t ox, size_t ky, size_t kx, size_t *y, size_t *x)
@@ -109,6 +101,9 @@ static inline int bs_inside(
     *x = ox * l->stride_w + kx * l->dilation_w - l->pad_left;
     return *y < c->in.height && *x < c->in.width;
 }
+
+/* `count` times eight channels from 8 * eighth on, a code a byte, of a packed pixel. */
+void bs_expand(size_t bits, const uint64_t *words, size_t eighth, size_t count, uint8_t *to);
 
 /* Pack grid lines from..to into the view. */
 void bs_pack_lines(

@@ -45,6 +45,19 @@ static void plan_grid(struct call *c)
     c->pixel_bytes = times(pixel_steps, l->kernel->row_bytes);
 }
 
+/* Words go to rows as they are if every group, and every tap of a patch, begins with a word. */
+static void plan_input(struct call *c)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t channels = times(l->groups, l->in_channels),
+                 several = l->conv_algorithm == BS_IM2COL && times(l->kernel_h, l->kernel_w) > 1;
+    const size_t words = times(bs_packed_words(l->act_bits, channels), 8);
+    const int whole = l->in_channels % 64 == 0 || (l->groups == 1 && !several);
+    c->from_words = l->in_layout == BS_PACKED && l->kernel->pack_words && whole;
+    c->in_pixel = c->from_words ? words : channels;
+    c->tap_bytes = c->from_words ? words / l->groups : l->in_channels;
+}
+
 /* Grid lines that `rows` output rows read. */
 static size_t grid_lines(const struct call *c, size_t rows)
 {
@@ -61,7 +74,7 @@ static void plan_staging(struct call *c)
 {
     const struct bs_layer *l = c->layer;
     const size_t reach = plus(times(l->kernel_h - 1, l->dilation_h), 1);
-    if (l->in_layout != BS_NHWC) {
+    if (l->in_layout != BS_NHWC && !c->from_words) {
         c->staged_lines = l->conv_algorithm == BS_IM2COL ? least(reach, c->in.height) : 1;
         /* Groups start anywhere in an eight. */
         const size_t codes = times(ceiling(plus(l->in_channels, 7), 8), 8);
@@ -151,6 +164,7 @@ static int plan(struct call *c, const struct bs_layer *layer, struct bs_shape in
     c->out = bs_layer_output(layer, in);
     if (c->out.batch == 0 || c->out.height == 0 || c->out.width == 0)
         return BS_EMPTY;
+    plan_input(c);
     plan_grid(c);
     plan_arena(c, threads);
     return too_large(c) ? BS_ARENA : BS_OK;

@@ -15,7 +15,7 @@ extern "C" {
 /* A microkernel whose rows are activations: sizes in elements, and bytes a step of K. */
 struct bs_kernel {
     size_t rows, columns, k_step, row_bytes, column_bytes;
-    size_t slack; /* bytes pack_row may write behind a row */
+    size_t slack; /* bytes that may be written behind a packed row */
     /* 1: a row has all steps of a plane before the next plane, so rows in line are no long row. */
     size_t planes_apart;
     void (*run)(
@@ -27,10 +27,28 @@ struct bs_kernel {
         const int32_t *h,
         int32_t *c,
         size_t ldc);
-    void (*pack_row)(size_t k, const uint8_t *codes, size_t readable, uint8_t *packed);
-    /* Terms of `count` rows of k codes, `apart` bytes from each other, or NULL. */
-    void (*row_terms)(size_t count, size_t k, const uint8_t *codes, size_t apart, int32_t *to);
-    void (*row_affines)(size_t count, size_t k, const uint8_t *codes, size_t apart, int32_t *to);
+    /* Rows of k codes, `apart` bytes from each other, and their sums (see the kernel's header). */
+    void (*pack_rows)(
+        size_t count,
+        size_t k,
+        const uint8_t *codes,
+        size_t apart,
+        size_t readable,
+        uint8_t *packed,
+        size_t packed_apart,
+        int32_t *terms,
+        int32_t *affines);
+    /* NULL, or the same from words of codes (bs_pack_codes), `apart` words from each other. */
+    void (*pack_words)(
+        size_t count,
+        size_t k,
+        const uint64_t *words,
+        size_t apart,
+        uint8_t *packed,
+        size_t packed_apart,
+        int32_t *terms,
+        int32_t *affines);
+    size_t row_terms, row_affines; /* 1: rows have such sums */
 };
 
 /* How activations lie in memory: channels last, channels first, or bits of 64 channels a word

@@ -26,10 +26,7 @@ static struct line stage_packed(const struct call *c, size_t y, uint8_t *to)
     const uint64_t *pixel = (const uint64_t *)(const void *)c->input
         + (c->image * c->in.height + y) * c->in.width * words;
     for (size_t x = 0; x < c->in.width; ++x, pixel += words)
-        for (size_t i = 0; i < eights; ++i) {
-            const uint64_t eight = bs_eight_codes(l->act_bits, pixel, from + i);
-            memcpy(to + (x * eights + i) * 8, &eight, 8);
-        }
+        bs_expand(l->act_bits, pixel, from, eights, to + x * eights * 8);
     const struct line line = {
         to + before % 8, eights * 8, c->in.width * eights * 8 + 64 - before % 8};
     return line;
@@ -38,20 +35,18 @@ static struct line stage_packed(const struct call *c, size_t y, uint8_t *to)
 /* A line of the input as it lies. */
 static struct line plain_line(const struct call *c, size_t y)
 {
-    const struct bs_layer *l = c->layer;
-    const size_t channels = l->groups * l->in_channels, bytes = c->in.width * channels,
-                 before = l->in_channels * c->group;
+    const size_t line = c->in.width * c->in_pixel, before = c->group * c->tap_bytes;
     const size_t number = c->image * c->in.height + y;
-    const struct line line = {
-        c->input + number * bytes + before,
-        channels,
-        (c->in.batch * c->in.height - number) * bytes - before};
-    return line;
+    const struct line found = {
+        c->input + number * line + before,
+        c->in_pixel,
+        (c->in.batch * c->in.height - number) * line - before};
+    return found;
 }
 
 static struct line input_line(const struct call *c, size_t y, const struct scratch *s)
 {
-    if (c->layer->in_layout == BS_NHWC)
+    if (c->staged_lines == 0)
         return plain_line(c, y);
     struct held *held = s->held + y % c->staged_lines;
     if (held->number != y + 1) {
@@ -63,39 +58,51 @@ static struct line input_line(const struct call *c, size_t y, const struct scrat
     return held->line;
 }
 
-/* Row terms of `count` pixels `apart` bytes from each other, the first of which is at `place`. */
-static void sum_pixels(
-    const struct call *c,
-    struct view view,
-    size_t place,
-    size_t count,
-    const uint8_t *codes,
-    size_t apart)
+/* Rows of `count` pixels, or patches, of a line, and their sums, the first of which is at `place`.
+ */
+static void pack_pixels(
+    const struct call *c, struct view view, size_t place, size_t count, struct line in, uint8_t *to)
 {
     const struct bs_kernel *k = c->layer->kernel;
-    if (k->row_terms)
-        k->row_terms(count, c->pixel_codes, codes, apart, view.term + place);
-    if (k->row_affines)
-        k->row_affines(count, c->pixel_codes, codes, apart, view.affine + place);
-}
-
-static void pack_pixel(
-    const struct call *c,
-    struct view view,
-    size_t place,
-    const uint8_t *codes,
-    size_t readable,
-    uint8_t *to)
-{
-    c->layer->kernel->pack_row(c->pixel_codes, codes, readable, to);
-    sum_pixels(c, view, place, 1, codes, 0);
+    int32_t *terms = view.term + place, *affines = view.affine + place;
+    if (c->from_words)
+        k->pack_words(
+            count,
+            c->pixel_codes,
+            (const uint64_t *)(const void *)in.codes,
+            in.apart / 8,
+            to,
+            c->pixel_bytes,
+            terms,
+            affines);
+    else
+        k->pack_rows(
+            count,
+            c->pixel_codes,
+            in.codes,
+            in.apart,
+            in.readable,
+            to,
+            c->pixel_bytes,
+            terms,
+            affines);
 }
 
 /* A pixel of padding, packed: its sums go to place 0 of the view. */
 void bs_pack_padding(const struct call *c, struct view view, const struct scratch *s)
 {
-    memset(s->patch, (int)c->layer->pad_code, c->layer->in_channels);
-    pack_pixel(c, view, 0, s->patch, c->pixel_codes + 64, s->pad);
+    const struct bs_layer *l = c->layer;
+    memset(s->patch, (int)l->pad_code, l->in_channels);
+    l->kernel->pack_rows(
+        1,
+        l->in_channels,
+        s->patch,
+        0,
+        l->in_channels + 64,
+        s->pad,
+        c->pixel_bytes,
+        view.term,
+        view.affine);
 }
 
 static void pad_pixels(
@@ -105,64 +112,95 @@ static void pad_pixels(
     size_t from,
     size_t to,
     const struct scratch *s,
-    int32_t term,
-    int32_t affine)
+    const int32_t *sums)
 {
     for (size_t x = from; x < to; ++x) {
         memcpy(view.rows + line * c->line_bytes + x * c->pixel_bytes, s->pad, c->pixel_bytes);
-        view.term[line * c->grid_w + x] = term;
-        view.affine[line * c->grid_w + x] = affine;
+        view.term[line * c->grid_w + x] = sums[0];
+        view.affine[line * c->grid_w + x] = sums[1];
     }
 }
 
+/* Grid line y, of which each pixel is one of the input or padding. */
 static void pack_line(
-    const struct call *c, struct view view, size_t line, size_t left, struct line in)
+    const struct call *c, struct view view, size_t y, const struct scratch *s, const int32_t *sums)
 {
     const struct bs_layer *l = c->layer;
-    uint8_t *to = view.rows + line * c->line_bytes + left * c->pixel_bytes;
-    const size_t first = line * c->grid_w + left;
-    if (in.apart == l->in_channels && l->in_channels % l->kernel->k_step == 0
-        && !l->kernel->planes_apart)
-        l->kernel->pack_row(c->in.width * l->in_channels, in.codes, in.readable, to);
-    else
-        for (size_t x = 0; x < c->in.width; ++x, to += c->pixel_bytes)
-            l->kernel->pack_row(
-                l->in_channels, in.codes + x * in.apart, in.readable - x * in.apart, to);
-    sum_pixels(c, view, first, c->in.width, in.codes, in.apart);
+    const int padded = l->conv_algorithm != BS_INDIRECT, strided = l->conv_algorithm == BS_IM2COL;
+    const size_t top = padded ? l->pad_top : 0, left = padded ? l->pad_left : 0;
+    const size_t down = strided ? l->stride_h : 1, right = strided ? l->stride_w : 1;
+    const size_t line = y - view.first;
+    if (y * down < top || y * down >= top + c->in.height) {
+        pad_pixels(c, view, line, 0, c->grid_w, s, sums);
+        return;
+    }
+    const size_t from = least(ceiling(left, right), c->grid_w),
+                 to = least(ceiling(left + c->in.width, right), c->grid_w);
+    struct line in = input_line(c, y * down - top, s);
+    pad_pixels(c, view, line, 0, from, s, sums);
+    if (from < to) {
+        const size_t before = (from * right - left) * in.apart;
+        const struct line there = {in.codes + before, right * in.apart, in.readable - before};
+        uint8_t *rows = view.rows + line * c->line_bytes + from * c->pixel_bytes;
+        pack_pixels(c, view, line * c->grid_w + from, to - from, there, rows);
+    }
+    pad_pixels(c, view, line, to, c->grid_w, s, sums);
 }
 
-/* Grid lines from..to of the image, padding and all. */
-static void pack_image(
+static void pack_plain_lines(
     const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s)
 {
-    const struct bs_layer *l = c->layer;
-    const size_t top = l->conv_algorithm == BS_DIRECT ? l->pad_top : 0,
-                 left = l->conv_algorithm == BS_DIRECT ? l->pad_left : 0;
     int32_t sums[2] = {0, 0};
     const struct view pad = {NULL, &sums[0], &sums[1], 0};
     bs_pack_padding(c, pad, s);
-    for (size_t y = from; y < to; ++y) {
-        const size_t line = y - view.first;
-        if (y < top || y >= top + c->in.height) {
-            pad_pixels(c, view, line, 0, c->grid_w, s, sums[0], sums[1]);
-            continue;
-        }
-        pad_pixels(c, view, line, 0, left, s, sums[0], sums[1]);
-        pack_line(c, view, line, left, input_line(c, y - top, s));
-        pad_pixels(c, view, line, left + c->in.width, c->grid_w, s, sums[0], sums[1]);
-    }
+    for (size_t y = from; y < to; ++y)
+        pack_line(c, view, y, s, sums);
 }
 
-/* Codes of the taps of a kernel row that output row y reads, into the patches of all its pixels. */
-static void gather_patch(const struct call *c, struct line in, size_t x, uint8_t *to)
+/* Taps on padding, as lines have them. */
+static void fill_blank(const struct call *c, size_t taps, uint8_t *to)
 {
     const struct bs_layer *l = c->layer;
-    for (size_t kx = 0; kx < l->kernel_w; ++kx, to += l->in_channels) {
-        const size_t at = x * l->stride_w + kx * l->dilation_w;
-        if (in.codes && at >= l->pad_left && at < l->pad_left + c->in.width)
-            memcpy(to, in.codes + (at - l->pad_left) * in.apart, l->in_channels);
-        else
-            memset(to, (int)l->pad_code, l->in_channels);
+    if (!c->from_words) {
+        memset(to, (int)l->pad_code, taps * c->tap_bytes);
+        return;
+    }
+    for (size_t word = 0; word < taps * c->tap_bytes / 8; ++word, to += 8)
+        memset(to, l->pad_code >> word % l->act_bits & 1 ? 0xff : 0, 8);
+}
+
+/* Whole chunks if they can be read: behind a patch is room, and taps are copied from first to last.
+ */
+static void copy_taps(uint8_t *to, const uint8_t *from, size_t bytes, size_t readable)
+{
+    enum { CHUNK = 16 };
+    if (ceiling(bytes, CHUNK) * CHUNK > readable) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    for (size_t i = 0; i < bytes; i += CHUNK)
+        memcpy(to + i, from + i, CHUNK);
+}
+
+/* Codes of the taps of a kernel row that pixel x of the output reads, into its patch. */
+static void gather_taps(const struct call *c, struct line in, size_t x, uint8_t *to)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t at = x * l->stride_w, left = l->pad_left, right = left + c->in.width;
+    const int joined = l->dilation_w == 1 && in.apart == c->tap_bytes;
+    if (!in.codes) {
+        fill_blank(c, l->kernel_w, to);
+        return;
+    }
+    for (size_t kx = 0, count = 1; kx < l->kernel_w; kx += count, to += count * c->tap_bytes) {
+        const size_t tap = at + kx * l->dilation_w;
+        count = joined && tap >= left && tap < right ? least(l->kernel_w - kx, right - tap) : 1;
+        if (tap < left || tap >= right) {
+            fill_blank(c, 1, to);
+            continue;
+        }
+        const size_t before = (tap - left) * in.apart;
+        copy_taps(to, in.codes + before, count * c->tap_bytes, in.readable - before);
     }
 }
 
@@ -175,42 +213,18 @@ static struct line tap_line(const struct call *c, size_t y, size_t ky, const str
                                                               : input_line(c, at - l->pad_top, s);
 }
 
-/* The only tap of every pixel of a line is packed from where it lies, if that is no padding. */
-static void pack_only_taps(
-    const struct call *c, struct view view, size_t y, const struct scratch *s)
-{
-    const struct bs_layer *l = c->layer;
-    const struct line in = tap_line(c, y, 0, s);
-    const size_t line = y - view.first;
-    uint8_t *to = view.rows + line * c->line_bytes;
-    for (size_t x = 0; x < c->grid_w; ++x, to += c->pixel_bytes) {
-        const size_t at = x * l->stride_w - l->pad_left;
-        if (in.codes && at < c->in.width)
-            pack_pixel(
-                c,
-                view,
-                line * c->grid_w + x,
-                in.codes + at * in.apart,
-                in.readable - at * in.apart,
-                to);
-        else {
-            gather_patch(c, in, x, s->patch);
-            pack_pixel(c, view, line * c->grid_w + x, s->patch, c->pixel_codes + 64, to);
-        }
-    }
-}
-
 static void pack_patches(const struct call *c, struct view view, size_t y, const struct scratch *s)
 {
     const struct bs_layer *l = c->layer;
-    const size_t tap_codes = l->kernel_w * l->in_channels, line = y - view.first;
+    const size_t row = l->kernel_w * c->tap_bytes, line = y - view.first;
+    const struct line patch = {s->patch, 0, l->kernel_h * row + 64};
     uint8_t *to = view.rows + line * c->line_bytes;
     for (size_t ky = 0; ky < l->kernel_h; ++ky)
         s->taps[ky] = tap_line(c, y, ky, s);
     for (size_t x = 0; x < c->grid_w; ++x, to += c->pixel_bytes) {
         for (size_t ky = 0; ky < l->kernel_h; ++ky)
-            gather_patch(c, s->taps[ky], x, s->patch + ky * tap_codes);
-        pack_pixel(c, view, line * c->grid_w + x, s->patch, c->pixel_codes + 64, to);
+            gather_taps(c, s->taps[ky], x, s->patch + ky * row);
+        pack_pixels(c, view, line * c->grid_w + x, 1, patch, to);
     }
 }
 
@@ -219,13 +233,9 @@ void bs_pack_lines(
 {
     for (size_t i = 0; i < c->staged_lines; ++i)
         s->held[i].number = 0;
-    if (c->layer->conv_algorithm != BS_IM2COL) {
-        pack_image(c, view, from, to, s);
-        return;
-    }
-    for (size_t y = from; y < to; ++y)
-        if (c->layer->kernel_h * c->layer->kernel_w == 1)
-            pack_only_taps(c, view, y, s);
-        else
+    if (c->layer->conv_algorithm != BS_IM2COL || c->layer->kernel_h * c->layer->kernel_w == 1)
+        pack_plain_lines(c, view, from, to, s);
+    else
+        for (size_t y = from; y < to; ++y)
             pack_patches(c, view, y, s);
 }

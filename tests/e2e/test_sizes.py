@@ -87,10 +87,10 @@ STUBS = """#include "{name}.h"
 void {name}(size_t segments, size_t steps, const uint8_t *const *a, const uint8_t *w, const int32_t *g,
     const int32_t *h, int32_t *c, size_t ldc)
 {{ (void)segments, (void)steps, (void)a, (void)w, (void)g, (void)h, (void)c, (void)ldc; }}
-void {name}_pack_row(size_t k, const uint8_t *codes, size_t readable, uint8_t *packed)
-{{ (void)k, (void)codes, (void)readable, (void)packed; }}
-void {name}_row_terms(size_t count, size_t k, const uint8_t *codes, size_t apart, int32_t *to)
-{{ (void)count, (void)k, (void)codes, (void)apart, (void)to; }}
+void {name}_pack_rows(size_t count, size_t k, const uint8_t *codes, size_t apart, size_t readable, uint8_t *packed,
+    size_t packed_apart, int32_t *terms, int32_t *affines)
+{{ (void)count, (void)k, (void)codes, (void)apart, (void)readable, (void)packed, (void)packed_apart;
+(void)terms, (void)affines; }}
 """
 
 

@@ -573,14 +573,32 @@ static void pack_all_tables(size_t k, const uint8_t *codes, size_t readable, uin
     }
 }
 
-void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_row(
-    size_t k, const uint8_t *codes, size_t readable, uint8_t *packed)
+static void pack_row(size_t k, const uint8_t *codes, size_t readable, uint8_t *packed)
 {
     const size_t tables = ceiling(k, K_STEP) * (ROW_BYTES / ENTRIES);
     const size_t made = ceiling(k, TABLES * 6) * TABLES;
     pack_all_tables(k, codes, readable, packed);
     if (made < tables)
         memset(packed + made * ENTRIES, 0, (tables - made) * ENTRIES);
+}
+
+void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_rows(
+    size_t count,
+    size_t k,
+    const uint8_t *codes,
+    size_t apart,
+    size_t readable,
+    uint8_t *packed,
+    size_t packed_apart,
+    int32_t *terms,
+    int32_t *affines)
+{
+    (void)terms;
+    (void)affines;
+    for (size_t row = 0; row < count; ++row) {
+        const uint8_t *from = codes + row * apart;
+        pack_row(k, from, readable - row * apart, packed + row * packed_apart);
+    }
 }
 
 /* Sums over each vector's codes: where the tile starts. */

@@ -47,10 +47,22 @@ int bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_act(
 int bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_wgt(
     size_t k, size_t n, const uint8_t *codes, uint8_t *packed);
 
-/* Pack the k codes of one row, of which `readable` bytes or more can be read; up to 64 bytes
- * behind the packed steps are written too: `packed` has room for all of them. */
-void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_row(
-    size_t k, const uint8_t *codes, size_t readable, uint8_t *packed);
+/* Pack `count` rows of k codes that lie `apart` bytes from each other; `readable` bytes or more
+ * can be read from `codes` on. Up to 64 bytes behind a row's packed steps are written too: rows
+ * are packed from first to last, `packed_apart` bytes from each other, and there is room behind
+ * the last.
+ *
+ * `terms` and `affines` are not used: rows of this kernel have none. */
+void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_rows(
+    size_t count,
+    size_t k,
+    const uint8_t *codes,
+    size_t apart,
+    size_t readable,
+    uint8_t *packed,
+    size_t packed_apart,
+    int32_t *terms,
+    int32_t *affines);
 
 /* c (m x n, row-major) = act times wgt. Returns 0; or -1, and writes nothing, if k is beyond
  * bs_mm_a1u_w1b_s32_avx512_3x192x6_k_max or no object can hold an operand or c. */

@@ -37,24 +37,42 @@ static uint8_t code(int pattern, uint32_t *state, uint32_t last, uint32_t i)
     }
 }
 
-/* What bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_row makes of each row, and the sums of its codes,
- * as they are in `packed`. */
-static int rows_agree(const uint8_t *w, const uint64_t *packed)
+enum { TERMS = 0, AFFINES = 0 };
+
+static int agrees(
+    size_t row, const uint8_t *made, int32_t term, int32_t affine, const uint64_t *packed)
 {
     const uint8_t *bytes = (const uint8_t *)packed;
+    const int64_t *sums = (const int64_t *)(const void *)(bytes + ROWS_BYTES);
+    if (TERMS && term != (int32_t)sums[row])
+        return 0;
+    if (AFFINES && affine != (int32_t)sums[PADDED + row])
+        return 0;
+    for (size_t i = 0; i < ROW_BYTES; ++i)
+        if (made[i] != bytes[row * ROW_BYTES + i])
+            return 0;
+    return 1;
+}
+
+/* Whether each row packed by itself, and the sums of its codes, are as they are in `packed`. */
+static int rows_agree(const uint8_t *w, const uint64_t *packed)
+{
     uint8_t codes[VECTORS * APART], made[ROW_BYTES + 64];
+    int32_t term = 0, affine = 0;
     memset(codes, 0xff, sizeof codes);
     for (size_t row = 0; row < VECTORS; ++row)
         for (size_t k = 0; k < K; ++k)
             codes[row * APART + k] = w[k * N + row];
-    for (size_t row = 0; row < VECTORS; ++row)
+    for (size_t row = 0; row < VECTORS; ++row) {
+        const uint8_t *from = codes + row * APART;
         for (size_t readable = K; readable <= APART; readable += APART - K) {
             memset(made, 0xff, sizeof made);
-            bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_row(K, codes + row * APART, readable, made);
-            for (size_t i = 0; i < ROW_BYTES; ++i)
-                if (made[i] != bytes[row * ROW_BYTES + i])
-                    return 0;
+            bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_rows(
+                1, K, from, APART, readable, made, ROW_BYTES, &term, &affine);
+            if (!agrees(row, made, term, affine, packed))
+                return 0;
         }
+    }
     return 1;
 }
 

@@ -1023,13 +1023,6 @@ static uint32_t sum_of_codes(size_t k, const uint8_t *codes)
     return sum;
 }
 
-void bs_mm_a2u_w1b_s32_neon_6x64x4_row_terms(
-    size_t count, size_t k, const uint8_t *codes, size_t apart, int32_t *to)
-{
-    for (size_t row = 0; row < count; ++row, codes += apart)
-        to[row] = -1 * (int32_t)sum_of_codes(k, codes);
-}
-
 /* Tables of all codes of a row, 4 codes at a time. */
 static void pack_all_tables(size_t k, const uint8_t *codes, size_t readable, uint8_t *to)
 {
@@ -1056,14 +1049,33 @@ static void pack_all_tables(size_t k, const uint8_t *codes, size_t readable, uin
     }
 }
 
-void bs_mm_a2u_w1b_s32_neon_6x64x4_pack_row(
-    size_t k, const uint8_t *codes, size_t readable, uint8_t *packed)
+static void pack_row(size_t k, const uint8_t *codes, size_t readable, uint8_t *packed)
 {
     const size_t tables = ceiling(k, K_STEP) * (ROW_BYTES / ENTRIES);
     const size_t made = ceiling(k, TABLES * 4) * TABLES;
     pack_all_tables(k, codes, readable, packed);
     if (made < tables)
         memset(packed + made * ENTRIES, 0, (tables - made) * ENTRIES);
+}
+
+void bs_mm_a2u_w1b_s32_neon_6x64x4_pack_rows(
+    size_t count,
+    size_t k,
+    const uint8_t *codes,
+    size_t apart,
+    size_t readable,
+    uint8_t *packed,
+    size_t packed_apart,
+    int32_t *terms,
+    int32_t *affines)
+{
+    (void)affines;
+    for (size_t row = 0; row < count; ++row) {
+        const uint8_t *from = codes + row * apart;
+        pack_row(k, from, readable - row * apart, packed + row * packed_apart);
+        const int32_t sum = (int32_t)sum_of_codes(k, from);
+        terms[row] = -1 * sum;
+    }
 }
 
 /* Sums over each vector's codes: where the tile starts. */

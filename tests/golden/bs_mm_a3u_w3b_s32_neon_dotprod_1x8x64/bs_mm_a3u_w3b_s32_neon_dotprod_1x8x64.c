@@ -510,33 +510,13 @@ static void pack_step(size_t left, const uint8_t *codes, size_t stride, uint8_t 
 /* 32 codes, wherever they lie. */
 typedef uint64_t four __attribute__((vector_size(32), aligned(1), may_alias));
 
-/* The sum of 64 codes, eight at a time. */
-static inline uint32_t sum_of_64(const uint8_t *codes)
+/* How many bits are set: compilers know the instruction for it, where there is one. */
+static inline int32_t ones(uint64_t x)
 {
-    const uint64_t even = UINT64_C(0x00ff00ff00ff00ff);
-    const four low = ((const four *)(const void *)codes)[0];
-    const four high = ((const four *)(const void *)codes)[1];
-    const four sums = low + high;
-    const uint64_t bytes = sums[0] + sums[1] + sums[2] + sums[3];
-    const uint64_t pairs = (bytes & even) + (bytes >> 8 & even);
-    return (uint32_t)((pairs * UINT64_C(0x0001000100010001)) >> 48);
-}
-
-static uint32_t sum_of_codes(size_t k, const uint8_t *codes)
-{
-    uint32_t sum = 0;
-    for (; k >= 64; k -= 64, codes += 64)
-        sum += sum_of_64(codes);
-    for (; k > 0; --k)
-        sum += *codes++;
-    return sum;
-}
-
-void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_row_terms(
-    size_t count, size_t k, const uint8_t *codes, size_t apart, int32_t *to)
-{
-    for (size_t row = 0; row < count; ++row, codes += apart)
-        to[row] = -1 * (int32_t)sum_of_codes(k, codes);
+    x -= x >> 1 & UINT64_C(0x5555555555555555);
+    x = (x & UINT64_C(0x3333333333333333)) + (x >> 2 & UINT64_C(0x3333333333333333));
+    x = (x + (x >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (int32_t)((x * UINT64_C(0x0101010101010101)) >> 56);
 }
 
 /* Bit `plane` of every code: word q goes to bit q of the bytes. */
@@ -548,30 +528,86 @@ static inline uint64_t gathered(const uint8_t *codes, unsigned plane)
     return (bits[0] | bits[1] << 1) | (bits[2] | bits[3] << 1) << 2;
 }
 
-static void pack_words(const uint8_t *codes, uint8_t *to)
+/* A step of a row, from the words of each bit of its codes; sums of them are added to. */
+static inline void pack_bits(uint64_t b0, uint64_t b1, uint64_t b2, uint8_t *to, int32_t *sums)
 {
     uint64_t word;
-    const uint64_t b0 = gathered(codes, 0);
-    const uint64_t b1 = gathered(codes, 1);
-    const uint64_t b2 = gathered(codes, 2);
     word = b0;
     memcpy(to, &word, 8);
     word = b1;
     memcpy(to + 8, &word, 8);
     word = b2;
     memcpy(to + 16, &word, 8);
+    sums[0] += -1 * ones(b0) + -2 * ones(b1) + -4 * ones(b2);
 }
 
-void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_row(
-    size_t k, const uint8_t *codes, size_t readable, uint8_t *packed)
+static inline void pack_codes(const uint8_t *codes, uint8_t *to, int32_t *sums)
+{
+    pack_bits(gathered(codes, 0), gathered(codes, 1), gathered(codes, 2), to, sums);
+}
+
+void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_rows(
+    size_t count,
+    size_t k,
+    const uint8_t *codes,
+    size_t apart,
+    size_t readable,
+    uint8_t *packed,
+    size_t packed_apart,
+    int32_t *terms,
+    int32_t *affines)
 {
     (void)readable;
-    for (; k >= K_STEP; k -= K_STEP, codes += K_STEP, packed += ROW_BYTES)
-        pack_words(codes, packed);
-    if (k > 0) {
-        uint8_t rest[K_STEP] = {0};
-        memcpy(rest, codes, k);
-        pack_words(rest, packed);
+    (void)affines;
+    for (size_t row = 0; row < count; ++row, codes += apart, packed += packed_apart) {
+        int32_t sum[2] = {0, 0};
+        uint8_t *to = packed;
+        size_t at = 0;
+        for (; k - at >= K_STEP; at += K_STEP, to += ROW_BYTES)
+            pack_codes(codes + at, to, sum);
+        if (at < k) {
+            uint8_t rest[K_STEP] = {0};
+            memcpy(rest, codes + at, k - at);
+            pack_codes(rest, to, sum);
+        }
+        terms[row] = sum[0];
+    }
+}
+
+/* Bits of a word of the first `left` of 64 codes. */
+static inline uint64_t first_bits(size_t left)
+{
+    const uint64_t low = UINT64_C(0x0101010101010101);
+    if (left >= 64)
+        return UINT64_MAX;
+    const uint64_t eights = low * ((UINT64_C(1) << left / 8) - 1);
+    return eights | (low << left / 8 & ((UINT64_C(1) << left % 8 * 8) - 1));
+}
+
+void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_words(
+    size_t count,
+    size_t k,
+    const uint64_t *words,
+    size_t apart,
+    uint8_t *packed,
+    size_t packed_apart,
+    int32_t *terms,
+    int32_t *affines)
+{
+    (void)affines;
+    for (size_t row = 0; row < count; ++row, words += apart, packed += packed_apart) {
+        int32_t sum[2] = {0, 0};
+        const uint64_t *from = words;
+        uint8_t *to = packed;
+        for (size_t at = 0; at < k; at += 64, from += 3) {
+            const uint64_t mask = first_bits(k - at);
+            const uint64_t b0 = from[0] & mask;
+            const uint64_t b1 = from[1] & mask;
+            const uint64_t b2 = from[2] & mask;
+            pack_bits(b0, b1, b2, to, sum);
+            to += ROW_BYTES;
+        }
+        terms[row] = sum[0];
     }
 }
 

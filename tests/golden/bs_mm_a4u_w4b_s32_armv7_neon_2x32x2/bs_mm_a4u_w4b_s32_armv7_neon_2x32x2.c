@@ -353,19 +353,31 @@ static uint32_t sum_of_codes(size_t k, const uint8_t *codes)
     return sum;
 }
 
-void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_row_terms(
-    size_t count, size_t k, const uint8_t *codes, size_t apart, int32_t *to)
-{
-    for (size_t row = 0; row < count; ++row, codes += apart)
-        to[row] = -15 * (int32_t)sum_of_codes(k, codes);
-}
-
-void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_row(
-    size_t k, const uint8_t *codes, size_t readable, uint8_t *packed)
+static void pack_row(size_t k, const uint8_t *codes, size_t readable, uint8_t *packed)
 {
     (void)readable;
     memcpy(packed, codes, k);
     memset(packed + k, 0, ceiling(k, K_STEP) * K_STEP - k);
+}
+
+void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_rows(
+    size_t count,
+    size_t k,
+    const uint8_t *codes,
+    size_t apart,
+    size_t readable,
+    uint8_t *packed,
+    size_t packed_apart,
+    int32_t *terms,
+    int32_t *affines)
+{
+    (void)affines;
+    for (size_t row = 0; row < count; ++row) {
+        const uint8_t *from = codes + row * apart;
+        pack_row(k, from, readable - row * apart, packed + row * packed_apart);
+        const int32_t sum = (int32_t)sum_of_codes(k, from);
+        terms[row] = -15 * sum;
+    }
 }
 
 /* Sums over each vector's codes: where the tile starts. */

@@ -1,7 +1,7 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
 /* Names of this layer alone: include it before bs_layer.h. */
 #define bs_compute layer_bs_compute
-#define bs_eight_codes layer_bs_eight_codes
+#define bs_expand layer_bs_expand
 #define bs_finish_row layer_bs_finish_row
 #define bs_inside layer_bs_inside
 #define bs_layer_arena_bytes layer_bs_layer_arena_bytes
@@ -20,8 +20,9 @@
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_missing_feature \
     layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_missing_feature
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_pack_act layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_pack_act
-#define bs_mm_a2u_w1b_s32_avx2_4x8x32_pack_row layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_pack_row
+#define bs_mm_a2u_w1b_s32_avx2_4x8x32_pack_rows layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_pack_rows
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_pack_wgt layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_pack_wgt
+#define bs_mm_a2u_w1b_s32_avx2_4x8x32_pack_words layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_pack_words
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_row_bytes layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_row_bytes
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_rows layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_rows
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_wgt_bytes layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_wgt_bytes
