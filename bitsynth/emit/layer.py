@@ -52,7 +52,8 @@ _TARGETS = [
 class LayerText:
     """A layer called `name`: its proved kernel, numbers and arrays of `struct bs_layer`.
 
-    `weight` (OC, IC / groups, KH, KW) holds codes, for the self-test.
+    `weight` (OC, IC / groups, KH, KW) holds codes, and `epilogue` the arrays (..., OC) as the epilogue has them, for
+    the self-test.
     """
 
     name: str
@@ -61,6 +62,7 @@ class LayerText:
     numbers: Mapping[str, Number]
     arrays: Mapping[str, NDArray[Any]]
     weight: NDArray[np.uint8]
+    epilogue: Mapping[str, NDArray[Any]]
 
     def __post_init__(self) -> None:
         if not _can_name(self.name):
@@ -112,9 +114,8 @@ class LayerText:
             "n": numbers,
             "result_ctype": OUTPUT_CTYPES[str(numbers["epilogue"])],
             "fields": [(field, c_value(field, value)) for field, value in numbers.items()],
-            "arrays": [
-                (n, c, _stored(c), _elements(self.arrays[n], _stored(c))) for n, c in ARRAYS if n in self.arrays
-            ],
+            "arrays": _initializers(self.arrays),
+            "wanted": _initializers(self.epilogue),
             "codes": [_hex(x) for x in codes],
             "codes_per_word": per_word,
             "sources": sorted(f for f in runtime if f.endswith(".c") and f != _POOL),
@@ -151,6 +152,11 @@ def _dense_codes(weight: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint6
     flat[: weight.size] = weight.reshape(-1)
     shifts = np.arange(count, dtype=np.uint64) * np.uint64(bits)
     return np.bitwise_or.reduce(flat.reshape(-1, count) << shifts, axis=1), count
+
+
+def _initializers(arrays: Mapping[str, NDArray[Any]]) -> list[tuple[str, str, str, list[str]]]:
+    """Of each array its name, its C type, the one it is written as, and its elements."""
+    return [(n, c, _stored(c), _elements(arrays[n], _stored(c))) for n, c in ARRAYS if n in arrays]
 
 
 def _stored(ctype: str) -> str:

@@ -42,7 +42,7 @@ CONV_ALGORITHM = CEnum(
 )
 """Sources of the rows of the microkernel: the padded image, the image and one pixel of padding, or copied patches."""
 EPILOGUE = CEnum(
-    "enum bs_epilogue",
+    "enum bs_result",
     {"int32": "BS_INT32", "scale": "BS_FLOAT", "requantize": "BS_REQUANTIZE", "thresholds": "BS_THRESHOLDS"},
 )
 """Epilogues of sums."""
@@ -52,7 +52,7 @@ OUTPUT_CTYPES = {"int32": "int32_t", "scale": "float", "requantize": "uint8_t", 
 ENUMS = {"in_layout": LAYOUT, "out_layout": LAYOUT, "epilogue": EPILOGUE, "conv_algorithm": CONV_ALGORITHM}
 """The fields of `struct bs_layer` that are enums."""
 _FIELDS = (
-    *("groups", "in_channels", "out_channels", "kernel_h", "kernel_w", "stride_h", "stride_w"),
+    *("groups", "in_channels", "out_channels", "out_places", "kernel_h", "kernel_w", "stride_h", "stride_w"),
     *("dilation_h", "dilation_w", "pad_top", "pad_left", "pad_bottom", "pad_right", "act_bits", "pad_code"),
     *("factor", "shift", "multiplier_shift", "out_bits", "threshold_count"),
     *("in_layout", "out_layout", "epilogue", "conv_algorithm", "columns_first", "block_rows", "band_rows"),

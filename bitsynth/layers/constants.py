@@ -17,6 +17,8 @@ from bitsynth.layers.geometry import Geometry
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
 
 ALIGN = 64
+_NO_CHANNEL = {"thresholds": np.iinfo(np.int32).max}
+"""The constants that make code 0 of any sum, where that is not 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,20 +39,39 @@ class Constants:
         return np.array(described(self.numbers, starts), np.int64), np.concatenate(parts)
 
 
-def constants(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, conv_algorithm: str) -> Constants:
-    """The constants that depend on neither epilogue nor order; `weight` (OC, IC / groups, KH, KW) holds codes."""
+def constants(
+    kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, conv_algorithm: str, unit: int
+) -> Constants:
+    """The constants that do not depend on the epilogue; `weight` (OC, IC / groups, KH, KW) holds codes.
+
+    Arrays over output channels have, in each group, room for whole tiles and for whole units of `unit` channels.
+    """
+    width = _width(kernel, geometry, unit)
     per_tap = _by_group(geometry, weight.transpose(0, 2, 3, 1))
     runs = per_tap.reshape(*per_tap.shape[:2], 1, -1) if conv_algorithm == "im2col" else per_tap
     arrays: dict[str, NDArray[Any]] = {
         "weights": np.concatenate([tiles(kernel, _steps(kernel, _whole_tiles(kernel, x))) for x in runs]),
-        "start": _of_codes(kernel, per_tap, kernel.column_terms),
+        "start": _of_codes(width, per_tap, kernel.column_terms),
     }
     correction = affine(spec)
     if not correction.is_identity:
-        arrays["affine"] = _of_codes(kernel, per_tap, correction.wgt_terms)
+        arrays["affine"] = _of_codes(width, per_tap, correction.wgt_terms)
     if spec.act.encoding is Encoding.BIPOLAR and any(geometry.padding):
-        arrays["padding"] = _padding(kernel, spec, per_tap)
-    return Constants(_sizes(geometry, spec.act) | {"factor": correction.factor, "shift": correction.shift}, arrays)
+        arrays["padding"] = _padding(width, spec, geometry, per_tap)
+    sizes = _sizes(geometry, spec.act) | {"out_places": width}
+    return Constants(sizes | {"factor": correction.factor, "shift": correction.shift}, arrays)
+
+
+def of_channels(name: str, array: NDArray[Any], groups: int, width: int) -> NDArray[Any]:
+    """(..., groups * width) of an epilogue's array (..., OC): each group's channels, then what gives codes 0."""
+    grouped = array.reshape(*array.shape[:-1], groups, -1)
+    return _whole(grouped, width, _NO_CHANNEL.get(name, 0)).reshape(*array.shape[:-1], groups * width)
+
+
+def _width(kernel: Kernel, g: Geometry, unit: int) -> int:
+    """Places for the output channels of a group in arrays over them."""
+    channels = g.out_channels // g.groups
+    return max(-(-channels // size) * size for size in (kernel.columns, unit))
 
 
 def _sizes(g: Geometry, act: MatmulOperand) -> dict[str, Number]:
@@ -82,16 +103,25 @@ def _steps(kernel: Kernel, codes: Codes) -> Codes:
     return out.reshape(len(codes), -1, kernel.k_step)[..., list(packing(kernel).order)]
 
 
-def _of_codes(kernel: Kernel, per_tap: Codes, terms: tuple[int, ...]) -> NDArray[np.int32]:
-    """(groups, whole tiles) sums of terms[code]."""
-    sums = np.array(terms, np.int64)[per_tap].sum(axis=(2, 3))
-    return _int32(np.stack([_whole_tiles(kernel, x) for x in sums]))
+def _whole(x: NDArray[Any], width: int, fill: int = 0) -> NDArray[Any]:
+    """`x` with its last axis as long as `width`."""
+    return np.pad(x, [*[(0, 0)] * (x.ndim - 1), (0, width - x.shape[-1])], constant_values=fill)
 
 
-def _padding(kernel: Kernel, spec: MatmulSpec, per_tap: Codes) -> NDArray[np.int32]:
-    """(groups, taps, whole tiles): the correction of a tap that was counted with code 0 of a bipolar activation."""
+def _of_codes(width: int, per_tap: Codes, terms: tuple[int, ...]) -> NDArray[np.int32]:
+    """(groups, width) sums of terms[code]."""
+    return _int32(_whole(np.array(terms, np.int64)[per_tap].sum(axis=(2, 3)), width))
+
+
+def _padding(width: int, spec: MatmulSpec, g: Geometry, per_tap: Codes) -> NDArray[np.int32]:
+    """(groups, KH + 1, KW + 1, width): the correction of taps counted with code 0 of a bipolar activation.
+
+    Each is the sum over the taps above and left of it.
+    """
     values = np.array([spec.wgt.value(c) for c in range(1 << spec.wgt.bits)], np.int64)[per_tap].sum(axis=3)
-    return _int32(np.stack([_whole_tiles(kernel, x).T for x in -spec.act.value(0) * values]))
+    taps = -spec.act.value(0) * values.reshape(*values.shape[:2], *g.kernel)
+    sums = np.pad(taps, ((0, 0), (0, 0), (1, 0), (1, 0))).cumsum(axis=2).cumsum(axis=3)
+    return _int32(_whole(sums.transpose(0, 2, 3, 1), width))
 
 
 def _int32(x: NDArray[Any]) -> NDArray[np.int32]:

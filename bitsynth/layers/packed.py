@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from bitsynth.emit.layer import LayerText
 from bitsynth.emit.runtime_abi import SHAPE
 from bitsynth.errors import SpecError
-from bitsynth.layers.constants import Constants, constants
+from bitsynth.layers.constants import Constants, constants, of_channels
 from bitsynth.layers.epilogue import Epilogue, Scale, check_epilogue
 from bitsynth.layers.planning import LayerPlan
-from bitsynth.layers.words import Packed, packed_words
+from bitsynth.layers.words import WORD_CHANNELS, Packed, packed_words
 from bitsynth.spec.matmul import whole_array
 
 Description = tuple[NDArray[np.int64], NDArray[np.uint8]]
@@ -45,8 +45,11 @@ class PackedLayer:
         object.__setattr__(self, "codes", self.codes.copy())
         check_epilogue(self.epilogue, spec.out_layout)
         algorithm = self.plan.schedule.gather
-        made = constants(kernel.entry.kernel, kernel.spec, spec.geometry, self.codes, algorithm)
-        numbers, arrays = self.epilogue.constants(spec.geometry.out_channels) if self.epilogue else ({}, {})
+        unit = WORD_CHANNELS if spec.out_layout == "packed" else 1
+        made = constants(kernel.entry.kernel, kernel.spec, spec.geometry, self.codes, algorithm, unit)
+        numbers, given = self.epilogue.constants(spec.geometry.out_channels) if self.epilogue else ({}, {})
+        groups, width = spec.geometry.groups, int(made.numbers["out_places"])
+        arrays = {name: of_channels(name, array, groups, width) for name, array in given.items()}
         layouts = {"in_layout": spec.layout, "out_layout": spec.out_layout}
         chosen = self.plan.schedule.numbers()
         every = {**made.numbers, **chosen, **layouts, **numbers}
@@ -103,7 +106,9 @@ class PackedLayer:
     def files(self, name: str) -> dict[str, str]:
         """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
         kernel, made = self.plan.kernel, self.constants
-        return LayerText(name, kernel.proved_entry.proved, kernel.spec, made.numbers, made.arrays, self.codes).files()
+        _, given = self.epilogue.constants(self.plan.spec.geometry.out_channels) if self.epilogue else ({}, {})
+        text = LayerText(name, kernel.proved_entry.proved, kernel.spec, made.numbers, made.arrays, self.codes, given)
+        return text.files()
 
 
 def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None) -> PackedLayer:

@@ -22,7 +22,9 @@ struct call {
     size_t private_bytes, codes_bytes, arena_bytes;
     /* Lines of the input that are staged at a time, and bytes of one. */
     size_t staged_lines, staged_bytes;
-    size_t pointers_bytes, terms_bytes, tile_bytes, held_bytes, taps_bytes, patch_bytes;
+    size_t pointers_bytes, terms_bytes, held_bytes, taps_bytes, patch_bytes;
+    /* Sums that are finished at once: pixels, columns from one to the next, tiles. */
+    size_t strip_rows, strip_columns, strip_tiles, strip_bytes, results_bytes;
     size_t scratch_bytes;
     uint8_t *arena, *codes;
     size_t *segment_offsets;
@@ -53,7 +55,8 @@ struct held {
 
 struct scratch {
     const uint8_t **pointers;
-    int32_t *term, *affine, *tile;
+    int32_t *term, *affine, *strip;
+    uint8_t *results;  /* of a strip, if they have another order in memory */
     struct held *held; /* the line y of the input is in place y % staged_lines */
     struct line *taps; /* the lines that a row of output reads */
     uint8_t *staged, *patch, *pad;
@@ -87,9 +90,36 @@ static inline size_t aligned(size_t bytes)
     return plus(bytes, 63) / 64 * 64;
 }
 
-static inline size_t out_bytes(enum bs_epilogue epilogue)
+static inline size_t out_bytes(enum bs_result epilogue)
 {
     return epilogue == BS_INT32 || epilogue == BS_FLOAT ? 4 : 1;
+}
+
+/* Whether a sum is a result, and lies as one. */
+static inline int bs_stored_at_once(const struct bs_layer *l)
+{
+    return l->epilogue == BS_INT32 && l->out_layout == BS_NHWC && !l->affine && !l->padding;
+}
+
+/* Whether results are codes of which words are made when all groups are done. */
+static inline int bs_words_later(const struct bs_layer *l)
+{
+    return l->out_layout == BS_PACKED && l->groups > 1 && l->out_channels % 64 != 0;
+}
+
+/* Columns that results are made of at once. */
+static inline size_t bs_unit(const struct bs_layer *l)
+{
+    return l->out_layout == BS_PACKED && !bs_words_later(l) ? 64 : 1;
+}
+
+/* Tiles of columns that are whole units. */
+static inline size_t bs_unit_tiles(const struct bs_layer *l)
+{
+    size_t tiles = 1;
+    while (tiles * l->kernel->columns % bs_unit(l))
+        ++tiles;
+    return tiles;
 }
 
 /* A tap of an output pixel: whether it lies in the image, and where. */
@@ -122,12 +152,18 @@ void bs_compute(
     size_t tile_to,
     const struct scratch *s);
 
-/* Where a pixel's results go, from a channel on. */
-uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t channel);
+/* A strip's pixels, rows from `place` on of the block, and its columns. */
+struct strip {
+    size_t p, rows, place, column, columns;
+};
 
-/* From the sums of pixel p, columns of a tile from `column` on, to results in their place; `staged`
- * has room for them. */
-void bs_finish_row(
-    const struct call *c, size_t p, int32_t affine, size_t column, int32_t *sums, void *staged);
+/* Where a pixel's results go, from a column on. */
+uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t column);
+
+/* Makes sums of values of a strip's; returns what is still to be added to each row's, or NULL. */
+const int32_t *bs_make_values(const struct call *c, struct strip strip, const struct scratch *s);
+
+/* From the strip's sums to results in their place. */
+void bs_finish(const struct call *c, struct strip strip, const struct scratch *s);
 
 #endif

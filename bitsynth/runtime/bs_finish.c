@@ -1,42 +1,8 @@
-/* From sums of a tile to the results of a layer. */
+/* From sums of a strip to the results of a layer. */
 #include "bs_call.h"
 #include "bs_scale.h"
 
 #include <string.h>
-
-/* What the taps on padding add, if padding has no code of value 0. */
-static void add_padding(const struct call *c, size_t p, size_t column, size_t count, int32_t *sums)
-{
-    const struct bs_layer *l = c->layer;
-    const size_t width = c->tiles * l->kernel->columns, taps = l->kernel_h * l->kernel_w;
-    const size_t oy = p / c->out.width, ox = p % c->out.width;
-    const int32_t *terms = l->padding + c->group * taps * width + column;
-    for (size_t tap = 0; tap < taps; ++tap, terms += width) {
-        size_t y, x;
-        if (bs_inside(c, oy, ox, tap / l->kernel_w, tap % l->kernel_w, &y, &x))
-            continue;
-        for (size_t j = 0; j < count; ++j)
-            sums[j] += terms[j];
-    }
-}
-
-/* From the microkernel's sums to sums of values. Unsigned arithmetic may wrap, the result does
- * not. */
-static void make_values(
-    const struct call *c, size_t p, int32_t affine, size_t column, size_t count, int32_t *sums)
-{
-    const struct bs_layer *l = c->layer;
-    if (l->affine) {
-        const int32_t *more = l->affine + c->group * c->tiles * l->kernel->columns + column;
-        for (size_t j = 0; j < count; ++j) {
-            const uint32_t whole =
-                (uint32_t)l->factor * (uint32_t)sums[j] + (uint32_t)affine + (uint32_t)more[j];
-            sums[j] = (int32_t)whole >> l->shift;
-        }
-    }
-    if (l->padding)
-        add_padding(c, p, column, count, sums);
-}
 
 static uint8_t requantized(const struct bs_layer *l, size_t channel, int32_t sum)
 {
@@ -46,70 +12,145 @@ static uint8_t requantized(const struct bs_layer *l, size_t channel, int32_t sum
     return (uint8_t)(code < 0 ? 0 : code > most ? most : code);
 }
 
-static void count_thresholds(
-    const struct bs_layer *l, size_t channel, size_t count, const int32_t *sums, uint8_t *to)
+/* How many thresholds are less than each sum and the row's addend. */
+static inline void count_thresholds(
+    const struct bs_layer *l,
+    size_t channel,
+    size_t count,
+    const int32_t *sums,
+    int32_t addend,
+    uint8_t *to)
 {
-    memset(to, 0, count);
-    const int32_t *thresholds = l->thresholds + channel;
-    for (size_t t = 0; t < l->threshold_count; ++t, thresholds += l->groups * l->out_channels)
-        for (size_t j = 0; j < count; ++j)
-            to[j] = (uint8_t)(to[j] + (sums[j] > thresholds[j]));
+    const int32_t *first = l->thresholds + channel;
+    const size_t apart = l->groups * l->out_places, levels = l->threshold_count;
+    for (size_t j = 0; j < count; ++j)
+        to[j] = sums[j] + addend > first[j];
+    for (size_t t = 1; t + 1 < levels; t += 2) {
+        const int32_t *one = first + t * apart, *other = one + apart;
+        for (size_t j = 0; j < count; ++j) {
+            const int32_t sum = sums[j] + addend;
+            to[j] = (uint8_t)(to[j] + (sum > one[j]) + (sum > other[j]));
+        }
+    }
+    const int32_t *last = first + (levels - 1) * apart;
+    for (size_t j = 0; levels % 2 == 0 && j < count; ++j)
+        to[j] = (uint8_t)(to[j] + (sums[j] + addend > last[j]));
 }
 
-/* The epilogue of neighbouring channels of a pixel. */
-static void finish(
-    const struct bs_layer *l, size_t channel, size_t count, const int32_t *sums, void *to)
+/* Codes of up to 64 neighbouring columns of a pixel; `channel` is the first one's place among the
+ * constants. */
+static void make_codes(
+    const struct bs_layer *l,
+    size_t channel,
+    size_t count,
+    const int32_t *sums,
+    int32_t addend,
+    uint8_t *to)
 {
-    switch (l->epilogue) {
-    case BS_INT32:
-        memcpy(to, sums, count * sizeof *sums);
-        break;
-    case BS_FLOAT:
-        bs_scale(count, sums, l->scale + channel, l->bias + channel, to);
-        break;
-    case BS_REQUANTIZE:
+    if (l->epilogue == BS_REQUANTIZE)
         for (size_t j = 0; j < count; ++j)
-            ((uint8_t *)to)[j] = requantized(l, channel + j, sums[j]);
-        break;
-    case BS_THRESHOLDS:
-        count_thresholds(l, channel, count, sums, to);
-        break;
+            to[j] = requantized(l, channel + j, sums[j]);
+    else if (count == 64)
+        count_thresholds(l, channel, 64, sums, addend, to);
+    else
+        count_thresholds(l, channel, count, sums, addend, to);
+}
+
+/* The results of a pixel's columns. */
+static void finish_row(
+    const struct bs_layer *l,
+    size_t channel,
+    size_t count,
+    const int32_t *sums,
+    int32_t addend,
+    void *to)
+{
+    if (l->epilogue == BS_INT32)
+        memcpy(to, sums, count * sizeof *sums);
+    else if (l->epilogue == BS_FLOAT)
+        bs_scale(count, sums, l->scale + channel, l->bias + channel, to);
+    else
+        for (size_t j = 0; j < count; j += 64) {
+            uint8_t *codes = (uint8_t *)to + j;
+            make_codes(l, channel + j, least(64, count - j), sums + j, addend, codes);
+        }
+}
+
+/* The results of a pixel's columns as words of 64. */
+static void finish_words(
+    const struct bs_layer *l,
+    size_t channel,
+    size_t count,
+    const int32_t *sums,
+    int32_t addend,
+    uint64_t *to)
+{
+    for (size_t j = 0; j < count; j += 64, to += l->out_bits) {
+        uint8_t codes[64];
+        make_codes(l, channel + j, 64, sums + j, addend, codes);
+        bs_pack_codes(l->out_bits, 64, codes, to);
     }
 }
 
-static void store_channels_first(
-    const struct call *c, size_t p, size_t channel, size_t count, const void *from)
+/* Results of a strip, channels last, to where its pixels lie channels first. */
+static void store_channels_first(const struct call *c, struct strip strip, const uint8_t *from)
 {
     const struct bs_layer *l = c->layer;
     const size_t plane = c->out.height * c->out.width, bytes = out_bytes(l->epilogue);
-    const uint8_t *element = from;
-    for (size_t j = 0; j < count; ++j, element += bytes) {
-        const size_t place = (c->image * l->groups * l->out_channels + channel + j) * plane + p;
-        memcpy(c->output + place * bytes, element, bytes);
+    const size_t first = (c->image * l->groups + c->group) * l->out_channels + strip.column;
+    uint8_t *to = c->output + (first * plane + strip.p) * bytes;
+    for (size_t j = 0; j < strip.columns; ++j, to += plane * bytes)
+        for (size_t row = 0; row < strip.rows; ++row)
+            memcpy(to + row * bytes, from + (row * strip.columns + j) * bytes, bytes);
+}
+
+/* Bytes of a pixel's results, and of a strip's columns of it. */
+static size_t result_bytes(const struct bs_layer *l, size_t columns)
+{
+    return l->out_layout == BS_PACKED && !bs_words_later(l)
+        ? ceiling(columns, 64) * l->out_bits * sizeof(uint64_t)
+        : columns * out_bytes(l->epilogue);
+}
+
+uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t column)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t pixel = result_bytes(l, l->groups * l->out_channels);
+    const size_t first = result_bytes(l, c->group * l->out_channels + column);
+    if (bs_words_later(l))
+        return c->codes + p * pixel + first;
+    return c->output + (c->image * c->out.height * c->out.width + p) * pixel + first;
+}
+
+static void finish_strip(
+    const struct call *c,
+    struct strip strip,
+    const int32_t *row,
+    const int32_t *sums,
+    uint8_t *to,
+    size_t apart)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t channel = c->group * l->out_places + strip.column;
+    const int words = bs_unit(l) == 64;
+    for (size_t i = 0; i < strip.rows; ++i, sums += c->strip_columns, to += apart) {
+        const int32_t addend = row ? row[i] : 0;
+        if (words)
+            finish_words(l, channel, strip.columns, sums, addend, (uint64_t *)(void *)to);
+        else
+            finish_row(l, channel, strip.columns, sums, addend, to);
     }
 }
 
-uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t channel)
+void bs_finish(const struct call *c, struct strip strip, const struct scratch *s)
 {
     const struct bs_layer *l = c->layer;
-    const size_t channels = l->groups * l->out_channels;
-    if (l->out_layout == BS_PACKED)
-        return c->codes + p * channels + channel;
-    return c->output
-        + ((c->image * c->out.height * c->out.width + p) * channels + channel)
-        * out_bytes(l->epilogue);
-}
-
-void bs_finish_row(
-    const struct call *c, size_t p, int32_t affine, size_t column, int32_t *sums, void *staged)
-{
-    const struct bs_layer *l = c->layer;
-    const size_t count = least(l->kernel->columns, l->out_channels - column);
-    const size_t channel = c->group * l->out_channels + column;
-    make_values(c, p, affine, column, count, sums);
+    const int32_t *row = bs_make_values(c, strip, s);
     if (l->out_layout == BS_NCHW) {
-        finish(l, channel, count, sums, staged);
-        store_channels_first(c, p, channel, count, staged);
-    } else
-        finish(l, channel, count, sums, bs_pixel_output(c, p, channel));
+        finish_strip(c, strip, row, s->strip, s->results, result_bytes(l, strip.columns));
+        store_channels_first(c, strip, s->results);
+        return;
+    }
+    uint8_t *to = bs_pixel_output(c, strip.p, strip.column);
+    finish_strip(c, strip, row, s->strip, to, result_bytes(l, l->groups * l->out_channels));
 }

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { STRIP_BYTES = 8192 };
+
 static size_t out_size(size_t size, size_t padding, size_t kernel, size_t stride, size_t dilation)
 {
     const size_t reach = plus(times(dilation, kernel - 1), 1), whole = plus(size, padding);
@@ -85,10 +87,31 @@ static void plan_staging(struct call *c)
     c->patch_bytes = aligned(plus(c->pixel_codes, 64));
 }
 
+/* As many rows as stay in the nearest cache, of all tiles if nothing speaks for fewer. */
+static void plan_strips(struct call *c, size_t pixels)
+{
+    const struct bs_layer *l = c->layer;
+    const struct bs_kernel *k = l->kernel;
+    const size_t unit = bs_unit(l), fewest = bs_stored_at_once(l) ? 1 : bs_unit_tiles(l);
+    c->strip_tiles = l->columns_first ? least(fewest, c->tiles) : c->tiles;
+    const size_t columns = bs_stored_at_once(l) ? k->columns : times(c->strip_tiles, k->columns);
+    c->strip_columns = times(ceiling(columns, unit), unit);
+    const size_t row_bytes = times(c->strip_columns, sizeof(int32_t)),
+                 tile_bytes = times(row_bytes, k->rows);
+    const size_t fit =
+        bs_stored_at_once(l) || tile_bytes > STRIP_BYTES ? 1 : STRIP_BYTES / tile_bytes;
+    c->strip_rows = times(least(fit, ceiling(pixels, k->rows)), k->rows);
+    c->strip_bytes = aligned(times(c->strip_rows, row_bytes));
+    if (l->out_layout == BS_NCHW)
+        c->results_bytes =
+            aligned(times(times(c->strip_rows, c->strip_columns), out_bytes(l->epilogue)));
+}
+
 /* One task's scratch, after everything else is planned. */
 static size_t scratch_bytes(const struct call *c)
 {
-    const size_t rows = plus(c->pointers_bytes, plus(times(2, c->terms_bytes), c->tile_bytes));
+    const size_t strip = plus(c->strip_bytes, c->results_bytes);
+    const size_t rows = plus(c->pointers_bytes, plus(times(2, c->terms_bytes), strip));
     const size_t lines =
         plus(plus(c->held_bytes, c->taps_bytes), times(c->staged_lines, c->staged_bytes));
     return plus(
@@ -119,11 +142,11 @@ static void plan_arena(struct call *c, size_t threads)
     c->pointers_bytes = aligned(times(times(c->segments, k->rows), sizeof(uint8_t *)));
     c->offsets_bytes = aligned(times(c->segments, sizeof(size_t)));
     c->terms_bytes = aligned(times(plus(least(block, pixels), k->rows), sizeof(int32_t)));
-    c->tile_bytes = aligned((k->rows + 1) * k->columns * sizeof(int32_t));
+    plan_strips(c, pixels);
     plan_staging(c);
     c->scratch_bytes = scratch_bytes(c);
     c->private_bytes = plus(times(c->views, c->view_bytes), times(c->slots, c->scratch_bytes));
-    if (l->out_layout == BS_PACKED)
+    if (bs_words_later(l))
         c->codes_bytes = aligned(plus(times(pixels, times(l->groups, l->out_channels)), 64));
     c->arena_bytes = plus(c->private_bytes, plus(c->codes_bytes, c->offsets_bytes));
 }
@@ -210,8 +233,10 @@ static struct scratch scratch_of(const struct call *c, size_t slot)
     at += c->terms_bytes;
     s.affine = (int32_t *)(void *)at;
     at += c->terms_bytes;
-    s.tile = (int32_t *)(void *)at;
-    at += c->tile_bytes;
+    s.strip = (int32_t *)(void *)at;
+    at += c->strip_bytes;
+    s.results = at;
+    at += c->results_bytes;
     s.held = (struct held *)(void *)at;
     at += c->held_bytes;
     s.taps = (struct line *)(void *)at;
@@ -248,10 +273,11 @@ static void pack_task(void *argument, size_t slot)
 static size_t column_slots(const struct call *c)
 {
     const size_t units = ceiling(c->out.height * c->out.width, c->layer->kernel->rows);
+    const size_t whole = bs_unit_tiles(c->layer);
     size_t best = 1, load = SIZE_MAX;
     for (size_t n = 1; n <= c->slots; ++n)
         if (c->slots % n == 0) {
-            const size_t here = ceiling(units, c->slots / n) * ceiling(c->tiles, n);
+            const size_t here = ceiling(units, c->slots / n) * ceiling(ceiling(c->tiles, whole), n);
             if (here < load) {
                 best = n;
                 load = here;
@@ -272,8 +298,8 @@ static void compute_task(void *argument, size_t slot)
         view_of(c, 0, 0),
         part(pixels, rows, i, down),
         part(pixels, rows, i + 1, down),
-        part(c->tiles, 1, j, across),
-        part(c->tiles, 1, j + 1, across),
+        part(c->tiles, bs_unit_tiles(c->layer), j, across),
+        part(c->tiles, bs_unit_tiles(c->layer), j + 1, across),
         &s);
 }
 
@@ -315,7 +341,7 @@ static void run_image(struct call *c, struct bs_pool *pool)
             if (!c->packs_only)
                 bs_run(pool, compute_task, c, c->slots);
         }
-    if (c->layer->out_layout == BS_PACKED && !c->packs_only)
+    if (bs_words_later(c->layer) && !c->packs_only)
         bs_run(pool, words_task, c, c->slots);
 }
 

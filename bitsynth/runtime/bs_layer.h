@@ -61,28 +61,32 @@ enum bs_conv_algorithm { BS_DIRECT, BS_INDIRECT, BS_IM2COL };
 
 /* What becomes of a sum: int32; scale * sum + bias as float; (sum * multiplier + half) >> shift,
  * clamped to a code; the number of thresholds below it, as a code. */
-enum bs_epilogue { BS_INT32, BS_FLOAT, BS_REQUANTIZE, BS_THRESHOLDS };
+enum bs_result { BS_INT32, BS_FLOAT, BS_REQUANTIZE, BS_THRESHOLDS };
 
-/* A layer. Channels are those of one group; arrays over output channels run over all groups, but
- * `weights`, `start`, `affine` and `padding` have room for whole tiles in every group. */
+/* A layer. Channels are those of one group; arrays over output channels have `out_places` places in
+ * every group: channels, then what makes tiles and units of results whole. */
 struct bs_layer {
     const struct bs_kernel *kernel;
-    size_t groups, in_channels, out_channels;
+    size_t groups, in_channels, out_channels, out_places;
     size_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
     size_t pad_top, pad_left, pad_bottom, pad_right;
     size_t act_bits;
     size_t pad_code; /* the code of padding */
     const uint8_t *weights;
-    const int32_t *start;  /* where a column's sum starts */
-    const int32_t *affine; /* NULL, or what a column adds to factor * sum, which is then shifted */
+    const int32_t *start; /* where a column's sum starts */
+    /* What a column adds to factor * sum and its row's addend, which is then shifted. NULL if the
+     * row's addend is all that is added. */
+    const int32_t *affine;
     size_t factor, shift;
-    const int32_t *padding; /* NULL, or what a column adds for every tap on padding */
+    /* NULL, or what a column adds for taps on padding: [kernel_h + 1][kernel_w + 1] sums over the
+     * taps above and left of each. */
+    const int32_t *padding;
     enum bs_layout in_layout, out_layout;
-    enum bs_epilogue epilogue;
+    enum bs_result epilogue;
     const float *scale, *bias;
     const int32_t *multiplier;
     size_t multiplier_shift, out_bits;
-    const int32_t *thresholds; /* [threshold_count][channels] */
+    const int32_t *thresholds; /* [threshold_count][groups * out_places] */
     size_t threshold_count;
     /* Schedule: none of it changes a result. */
     enum bs_conv_algorithm conv_algorithm;

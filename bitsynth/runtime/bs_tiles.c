@@ -128,53 +128,73 @@ static void point_rows(
     }
 }
 
-static int stored_at_once(const struct bs_layer *l)
-{
-    return l->epilogue == BS_INT32 && l->out_layout == BS_NHWC && !l->affine && !l->padding;
-}
-
-/* One tile: `rows` pixels from p on, which the pointers point to and whose row terms start at
- * `place`. */
+/* One tile: its sums go to `to`, rows `apart` from each other. */
 static void run_tile(
     const struct call *c,
-    size_t p,
-    size_t rows,
-    size_t place,
     size_t number,
+    size_t place,
+    int32_t *to,
+    size_t apart,
     const struct scratch *s)
 {
     const struct bs_layer *l = c->layer;
     const struct bs_kernel *k = l->kernel;
-    const size_t column = number * k->columns, tile = c->group * c->tiles + number;
-    const uint8_t *w =
-        l->weights + tile * c->segments * c->segment_steps * k->columns * k->column_bytes;
-    const int32_t *start = l->start + tile * k->columns;
-    if (rows == k->rows && column + k->columns <= l->out_channels && stored_at_once(l)) {
-        int32_t *to = (int32_t *)(void *)bs_pixel_output(c, p, c->group * l->out_channels + column);
-        k->run(
-            c->segments,
-            c->segment_steps,
-            s->pointers,
-            w,
-            start,
-            s->term + place,
-            to,
-            l->groups * l->out_channels);
-        return;
-    }
+    const size_t bytes = c->segments * c->segment_steps * k->columns * k->column_bytes;
     k->run(
-        c->segments, c->segment_steps, s->pointers, w, start, s->term + place, s->tile, k->columns);
-    for (size_t row = 0; row < rows; ++row)
-        bs_finish_row(
-            c,
-            p + row,
-            k->row_affines ? s->affine[place + row] : 0,
-            column,
-            s->tile + row * k->columns,
-            s->tile + k->rows * k->columns);
+        c->segments,
+        c->segment_steps,
+        s->pointers,
+        l->weights + (c->group * c->tiles + number) * bytes,
+        l->start + c->group * l->out_places + number * k->columns,
+        s->term + place,
+        to,
+        apart);
 }
 
-/* Pixels from..to and tiles of columns tile_from..tile_to, tile by tile. */
+/* A tile whose sums are the results: to their place, or there by way of the strip if it has more
+ * rows or columns than the output. */
+static void store_tile(
+    const struct call *c, struct strip strip, size_t number, const struct scratch *s)
+{
+    const struct bs_layer *l = c->layer;
+    strip.column = number * l->kernel->columns;
+    strip.columns = least(l->kernel->columns, l->out_channels - strip.column);
+    if (strip.rows == l->kernel->rows && strip.columns == l->kernel->columns) {
+        int32_t *to = (int32_t *)(void *)bs_pixel_output(c, strip.p, strip.column);
+        run_tile(c, number, strip.place, to, l->groups * l->out_channels, s);
+        return;
+    }
+    run_tile(c, number, strip.place, s->strip, c->strip_columns, s);
+    bs_finish(c, strip, s);
+}
+
+/* Pixels of a strip and tiles first..end of the columns. */
+static void run_strip(
+    const struct call *c,
+    struct view view,
+    struct strip strip,
+    size_t first,
+    size_t end,
+    const struct scratch *s)
+{
+    const struct bs_layer *l = c->layer;
+    const struct bs_kernel *k = l->kernel;
+    strip.column = first * k->columns;
+    strip.columns = least(end * k->columns, l->out_channels) - strip.column;
+    for (size_t row = 0; row < strip.rows; row += k->rows) {
+        point_rows(c, view, strip.p + row, least(k->rows, strip.rows - row), s);
+        int32_t *to = s->strip + row * c->strip_columns;
+        for (size_t tile = first; tile < end; ++tile, to += k->columns)
+            if (bs_stored_at_once(l))
+                store_tile(c, strip, tile, s);
+            else
+                run_tile(c, tile, strip.place + row, to, c->strip_columns, s);
+    }
+    if (!bs_stored_at_once(l))
+        bs_finish(c, strip, s);
+}
+
+/* Pixels from..to and tiles of columns tile_from..tile_to, strip by strip. */
 static void run_block(
     const struct call *c,
     struct view view,
@@ -184,13 +204,10 @@ static void run_block(
     size_t tile_to,
     const struct scratch *s)
 {
-    const size_t rows = c->layer->kernel->rows,
-                 tiles = c->layer->columns_first ? 1 : tile_to - tile_from;
-    for (size_t first = tile_from; first < tile_to; first += tiles)
-        for (size_t p = from; p < to; p += rows) {
-            point_rows(c, view, p, least(rows, to - p), s);
-            for (size_t tile = first; tile < first + tiles; ++tile)
-                run_tile(c, p, least(rows, to - p), p - from, tile, s);
+    for (size_t first = tile_from; first < tile_to; first += c->strip_tiles)
+        for (size_t p = from; p < to; p += c->strip_rows) {
+            const struct strip strip = {p, least(c->strip_rows, to - p), p - from, 0, 0};
+            run_strip(c, view, strip, first, least(first + c->strip_tiles, tile_to), s);
         }
 }
 
@@ -210,6 +227,7 @@ void bs_compute(
     const struct view pad = {NULL, &sums[0], &sums[1], 0};
     if (c->layer->conv_algorithm == BS_INDIRECT)
         bs_pack_padding(c, pad, s);
+    memset(s->strip, 0, c->strip_bytes); /* units may have more columns than tiles */
     for (size_t p = from; p < to; p += block) {
         sum_block(c, view, p, least(p + block, to), s, sums);
         run_block(c, view, p, least(p + block, to), tile_from, tile_to, s);

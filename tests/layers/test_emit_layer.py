@@ -83,7 +83,7 @@ def test_the_selftest_sees_a_wrong_weight(here, file, at):
 def test_the_selftest_sees_a_wrong_threshold(here):
     files = here["packed"].files("layer")
     c = files["layer.c"]
-    start = c.index("thresholds[210] = {\n    ") + len("thresholds[210] = {\n    ")
+    start = c.index("thresholds[384] = {\n    ") + len("thresholds[384] = {\n    ")
     assert selftest(here["packed"], {**files, "layer.c": f"{c[:start]}-99999{c[c.index(',', start) :]}"}) == 1
 
 

@@ -43,7 +43,7 @@ def with_a_cancelled_input():
 def dense(kernel, spec, weight, codes):
     """The dense layer of codes `weight` (OC, IC) and `codes` (N, IC) around any kernel, through the C runtime."""
     geometry = Geometry(weight.shape[1], weight.shape[0], 1, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
-    numbers, data = constants(kernel, spec, geometry, weight[..., None, None], "direct").blob()
+    numbers, data = constants(kernel, spec, geometry, weight[..., None, None], "direct", 1).blob()
     numbers[-3:] = 1, 1, len(codes)
     c, isa = CSource(on_record(kernel), spec), load(kernel.isa)
     files = {**c.files, **kernel_header(kernel, spec), **call_source(c.name), **runtime_files(threads=True)}

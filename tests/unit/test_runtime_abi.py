@@ -67,7 +67,7 @@ def test_the_table_is_the_headers():
     [
         ("BS_NHWC, BS_NCHW", "BS_NCHW, BS_NHWC", "enum bs_layout"),
         ("BS_INDIRECT, BS_IM2COL", "BS_IM2COL, BS_INDIRECT", "enum bs_conv_algorithm"),
-        ("BS_REQUANTIZE, BS_THRESHOLDS", "BS_REQUANTIZE, BS_LUT, BS_THRESHOLDS", "enum bs_epilogue"),
+        ("BS_REQUANTIZE, BS_THRESHOLDS", "BS_REQUANTIZE, BS_LUT, BS_THRESHOLDS", "enum bs_result"),
         ("size_t act_bits;", "", "struct bs_layer"),
         ("size_t act_bits;", "size_t act_bits, zero_point;", "struct bs_layer"),
         ("const float *scale, *bias;", "const double *scale, *bias;", "struct bs_layer"),

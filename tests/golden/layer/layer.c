@@ -33,13 +33,20 @@ static const _Alignas(64) uint64_t weights[72] = {
 
 static const _Alignas(64) int32_t start[8] = {123, 123, 126, 123, 0, 0, 0, 0};
 
-static const _Alignas(64) int32_t thresholds[12] = {-20, -20, -20, -20, 0, 0, 0, 0, 20, 20, 20, 20};
+/* clang-format off */
+static const _Alignas(64) int32_t thresholds[24] = {
+    -20, -20, -20, -20, 2147483647, 2147483647, 2147483647, 2147483647,
+    0, 0, 0, 0, 2147483647, 2147483647, 2147483647, 2147483647,
+    20, 20, 20, 20, 2147483647, 2147483647, 2147483647, 2147483647,
+};
+/* clang-format on */
 
 static const struct bs_layer layer = {
     .kernel = &bs_mm_a2u_w1b_s32_avx2_4x8x32_layer_kernel,
     .groups = 1,
     .in_channels = 8,
     .out_channels = 4,
+    .out_places = 8,
     .kernel_h = 3,
     .kernel_w = 3,
     .stride_h = 1,

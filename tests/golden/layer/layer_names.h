@@ -2,12 +2,13 @@
 /* Names of this layer alone: include it before bs_layer.h. */
 #define bs_compute layer_bs_compute
 #define bs_expand layer_bs_expand
-#define bs_finish_row layer_bs_finish_row
+#define bs_finish layer_bs_finish
 #define bs_inside layer_bs_inside
 #define bs_layer_arena_bytes layer_bs_layer_arena_bytes
 #define bs_layer_output layer_bs_layer_output
 #define bs_layer_pack layer_bs_layer_pack
 #define bs_layer_run layer_bs_layer_run
+#define bs_make_values layer_bs_make_values
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32 layer_bs_mm_a2u_w1b_s32_avx2_4x8x32
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_act_bytes layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_act_bytes
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_columns layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_columns
@@ -33,4 +34,8 @@
 #define bs_pixel_output layer_bs_pixel_output
 #define bs_scale layer_bs_scale
 #define bs_scale_register layer_bs_scale_register
+#define bs_stored_at_once layer_bs_stored_at_once
+#define bs_unit layer_bs_unit
+#define bs_unit_tiles layer_bs_unit_tiles
 #define bs_unpack_codes layer_bs_unpack_codes
+#define bs_words_later layer_bs_words_later
