@@ -58,6 +58,7 @@ COMMUTATIVE = (
     "and", "eor", "orr", "xor", "or", "add", "mul", "mla", "mullo", "mullo32", "mul_epu32", "madd", "sad_epu8",
     "mls", "uaddl", "uaddl2", "umlal", "umlal2", "smlal", "smlal2", "umlsl", "umlsl2", "smlsl", "smlsl2",
     "dpwssd", "udot", "sdot", "adds",
+    "mul_ps", "add_ps", "mul_epi32", "adds_signed", "fmul", "fadd", "fmin", "fmax", "smull", "smull2", "sqadd",
 )  # fmt: skip
 
 EQUIVALENT = {

@@ -17,6 +17,7 @@ from bitsynth.errors import Refuted
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa import architecture
 from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.isa.floats import INFINITY, NAN, SIGN
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa, Requirements
 from bitsynth.isa.types import VecType
@@ -134,12 +135,20 @@ def differs(instr: Instr, capture: Capture) -> Failure | None:
         args, out = [a[:, start : start + _RECORDS] for a in capture.args], capture.out[:, start : start + _RECORDS]
         lanes = instr(ConcreteDomain(), [list(a) for a in args], capture.imm)
         want = np.stack([np.broadcast_to(x, out.shape[1]) for x in lanes])
-        wrong = np.flatnonzero((want != out).any(axis=0))
+        wrong = np.flatnonzero(((want != out) & ~_free(instr, want, out)).any(axis=0))
         if wrong.size:
             at = int(wrong[0])
             given = tuple(_record(a, at) for a in args)
             return Failure(instr.name, capture.imm, given, _record(out, at), _record(want, at))
     return None
+
+
+def _free(instr: Instr, want: U64, out: U64) -> NDArray[np.bool_]:
+    """The lanes that are no number, as they should not be: which one is not said."""
+    if not instr.any_nan:
+        return np.zeros(want.shape, np.bool_)
+    both: NDArray[np.bool_] = (want == NAN) & (out & np.uint64(SIGN - 1) > INFINITY)
+    return both
 
 
 def _record(lanes: U64, at: int) -> tuple[int, ...]:

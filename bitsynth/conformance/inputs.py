@@ -26,7 +26,17 @@ from bitsynth.conformance.lanes import (
     meetings,
     reads,
 )
-from bitsynth.conformance.values import EXHAUSTIVE_BITS, FILLS, U64, Fill, landmarks, mask, random_values, swept
+from bitsynth.conformance.values import (
+    EXHAUSTIVE_BITS,
+    FILLS,
+    U64,
+    Fill,
+    float_landmarks,
+    landmarks,
+    mask,
+    random_values,
+    swept,
+)
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.types import VecType
 
@@ -114,6 +124,20 @@ class FormTrial:
             yield _sweep(self._types, group, fill, rng)
         for one, other in meetings(self._groups, self._seen):
             yield _pairs(self._types, one, other, rng)
+        if self._instr.floats:
+            yield self._float_pairs(rng)
+
+    def _float_pairs(self, rng: np.random.Generator) -> list[U64]:
+        """Inputs in which operands that are float32 numbers take all pairs of landmarks of such."""
+        marks = float_landmarks()
+        row, column = np.divmod(np.arange(len(marks) ** 2), len(marks))
+        out = [random_values(rng, t.bits, (t.lanes, len(row))) for t in self._types]
+        for k, operand in enumerate(self._instr.operands):
+            if operand.name in self._instr.floats:
+                out[k] = np.stack(
+                    [np.roll(marks[column if k else row], -_start(0, i)) for i in range(operand.type.lanes)]
+                )
+        return out
 
 
 def _sweep(types: Sequence[VecType], group: LaneGroup, fill: Fill, rng: np.random.Generator) -> list[U64]:

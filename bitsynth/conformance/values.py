@@ -23,6 +23,16 @@ def landmarks(bits: int) -> U64:
     return np.array(sorted({sign * x % (1 << bits) for x in near for sign in (1, -1)}), dtype=np.uint64)
 
 
+def float_landmarks() -> U64:
+    """Bits of float32 numbers at which rounding, subnormal numbers, infinities and conversions differ."""
+    whole = [0.0, 0.5, 1.0, 1.5, 2.5, 127.5, 255.5, 2.0**22 + 0.5, 2.0**23 - 0.5, 2.0**23 + 1, 1.5 * 2.0**23, 2.0**24]
+    ends = [2.0**31, 2.0**32, 2.0**-126, 2.0**-127, 2.0**-149, 2.0**-63, 2.0**-64, 2.0**64, 3.4e38, np.inf, np.nan]
+    near = np.array(whole + ends, np.float32).view(np.uint32).astype(np.int64)[:, None] + np.arange(-1, 2)
+    tied = 0x3F80_0000 | np.array([1, 2, 3, 0x40_0000, 0x40_0001, 0x7F_FFFD])
+    both = np.unique(np.concatenate([near.ravel().clip(0), tied]))
+    return np.concatenate([both, both | 1 << 31]).astype(np.uint64)
+
+
 def swept_count(bits: int) -> int:
     """The number of values that `swept` gives."""
     return 1 << bits if bits <= EXHAUSTIVE_BITS else bits // 8 * 256 + len(landmarks(bits))

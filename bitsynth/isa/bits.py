@@ -80,6 +80,21 @@ class Domain(Protocol):
     def split(self, a: Any, w: int, to: int) -> list[Any]:
         """The parts of `a`, `to` bits each, lowest first."""
 
+    def float_of(self, a: Any) -> Any:
+        """The float32 nearest to the signed 32-bit `a`."""
+
+    def nearest(self, a: Any) -> Any:
+        """The signed 32-bit number nearest to the float32 `a`, ties to even, saturated; 0 for what is not a number."""
+
+    def fmul(self, a: Any, b: Any, toward_zero: bool = False) -> Any:
+        """The float32 a * b, rounded to nearest or toward zero."""
+
+    def fadd(self, a: Any, b: Any) -> Any:
+        """The float32 a + b."""
+
+    def flt(self, a: Any, b: Any) -> Any:
+        """The truth value of a < b of float32 numbers."""
+
 
 @dataclass(eq=False, slots=True)
 class Bits:
@@ -243,10 +258,3 @@ def indices(*ends: int) -> range:
     if len(out) > _MOST_INDICES:
         raise ValueError(f"a range of {len(out)} indices")
     return out
-
-
-FUNCTIONS = {
-    "zext": zext, "sext": sext, "trunc": trunc, "ult": ult, "slt": slt, "eq": eq, "ite": ite,
-    "absdiff": absdiff, "popcount": popcount, "sum": total, "sclamp": sclamp, "uclamp": uclamp, "lookup": lookup,
-    "concat": concat, "range": indices,
-}  # fmt: skip

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from bitsynth.errors import SpecError
 from bitsynth.isa import architecture
 from bitsynth.isa import lane as lane_text
-from bitsynth.isa.bits import FUNCTIONS
+from bitsynth.isa.functions import FUNCTIONS
 from bitsynth.isa.instr import Instr, InstrCost, Operand
 from bitsynth.isa.tables import ANY_PORT, InstrTable, IsaTable
 from bitsynth.isa.types import VecType
@@ -57,8 +57,9 @@ def _check_lane(where: str, entry: InstrTable) -> None:
     names = [*entry.in_, *entry.forms, *sizes, *entry.imm]
     _check_names(where, names)
     lane_text.parse(where, entry.lane, names)
-    if unknown := sorted(set(entry.tied) - set(entry.in_)):
-        raise SpecError(f"{where}: `tied` names {', '.join(unknown)}, which is no operand")
+    for key, named in (("tied", entry.tied), ("floats", entry.floats)):
+        if unknown := sorted(set(named) - set(entry.in_)):
+            raise SpecError(f"{where}: `{key}` names {', '.join(unknown)}, which is no operand")
 
 
 def _check_names(where: str, names: Sequence[str]) -> None:
@@ -133,6 +134,8 @@ def _form(
         setting=needed,
         feature=entry.feature,
         instructions=entry.instructions,
+        floats=tuple(entry.floats),
+        any_nan=entry.any_nan,
     )
     _check_form(where, isa, instr)
     return instr

@@ -41,7 +41,8 @@ class Instr:
     """One form of an instruction, such as `addp.u8x16`.
 
     It compiles to one of `mnemonics`. `feature` names the feature set that has it, "" the base; it counts as
-    `instructions` of the machine's.
+    `instructions` of the machine's. `floats` are the operands that hold float32 numbers; with `any_nan`, its lanes that
+    are not a number have any sign and payload, whatever the meaning says.
     """
 
     isa: str
@@ -62,6 +63,8 @@ class Instr:
     setting: str
     feature: str = ""
     instructions: int = 1
+    floats: tuple[str, ...] = ()
+    any_nan: bool = False
 
     @property
     def _parameters(self) -> list[str]:
@@ -119,6 +122,8 @@ class Instr:
             self.text,
         ]
         parts += [f"{k}={v}" for k, v in sorted(self.names.items())]
+        parts += [f"floats: {', '.join(self.floats)}"] if self.floats else []
+        parts += ["any_nan"] if self.any_nan else []
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def __call__(self, domain: Domain, args: Sequence[Sequence[Any]], imm: int = 0) -> list[Any]:

@@ -1,7 +1,7 @@
 """The lane expression: one line of text that says what output lane `i` is.
 
 A whitelisted subset of Python's expression grammar over the operand names, the
-functions of `bits.FUNCTIONS`, integer literals, `i` and comprehension variables.
+functions of `functions.FUNCTIONS`, integer literals, `i` and comprehension variables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import CodeType
 from typing import Any
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.bits import FUNCTIONS
+from bitsynth.isa.functions import FUNCTIONS
 
 _ALLOWED = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.Load, ast.Store, ast.Constant,

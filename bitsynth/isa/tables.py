@@ -20,7 +20,8 @@ class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One `[instr.NAME]` table.
 
     `mnemonic` is what its C compiles to, as disassemblers spell it: one for all forms, or a list of one a form. " | "
-    separates those that a compiler may choose from.
+    separates those that a compiler may choose from. `floats` are the operands that are float32 numbers; with `any_nan`,
+    what is not a number may have any sign and payload in the result.
     """
 
     doc: str
@@ -39,6 +40,8 @@ class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     store: bool = False
     feature: str = ""
     instructions: int = 1
+    floats: list[str] = []
+    any_nan: bool = False
 
 
 class FeatureTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

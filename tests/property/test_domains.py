@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from suites import quick
 
 from bitsynth.conformance import inputs, lanes
-from bitsynth.isa import bits, load
+from bitsynth.conformance.values import float_landmarks
+from bitsynth.isa import bits, load, shifts
 from bitsynth.isa.bits import Bits
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.domains.forms import (
@@ -32,6 +33,7 @@ from bitsynth.isa.domains.forms import (
 )
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.domains.symbolic import SymbolicDomain
+from bitsynth.isa.functions import FUNCTIONS
 
 CONCRETE, SYMBOLIC = ConcreteDomain(), SymbolicDomain()
 WIDTHS = (8, 16, 32, 64)
@@ -109,6 +111,73 @@ def test_shifts(data, w, n):
     value = data.draw(words(w))
     both(lambda a: a << n, [value], w)
     both(lambda a: a >> n, [value], w)
+
+
+@pytest.mark.parametrize("shift", [shifts.asr, shifts.lsr, shifts.lsl])
+@given(data=st.data(), w=st.sampled_from(WIDTHS), n=st.integers(0, 80))
+def test_shifts_by_lanes_are_those_by_numbers(shift, data, w, n):
+    value = data.draw(words(w))
+    both(shift, [value, n], w)
+    assert int(shift(concrete(value, w), concrete(n, w)).v[0]) == int(shift(concrete(value, w), n).v[0])
+
+
+def test_shift_to_the_right_keeps_the_sign():
+    assert [int(shifts.asr(concrete(0x80, 8), n).v[0]) for n in (0, 3, 9)] == [0x80, 0xF0, 0xFF]
+    assert int(shifts.asr(concrete(0x70, 8), 9).v[0]) == 0
+
+
+FLOATS = float_landmarks().tolist()
+
+
+@pytest.mark.parametrize("name", ["fmul", "fadd", "fmin", "fmax", "fmul_flushed"])
+@given(values=st.tuples(*[st.one_of(st.sampled_from(FLOATS), words(32))] * 2))
+def test_float_operations(name, values):
+    both(FUNCTIONS[name], values, 32)
+
+
+@pytest.mark.parametrize("name", ["float_of", "nearest", "flushed"])
+@given(value=st.one_of(st.sampled_from(FLOATS), words(32)))
+def test_float_conversions(name, value):
+    both(FUNCTIONS[name], [value], 32)
+
+
+def bits_of(*numbers):
+    return [int(x) for x in np.array(numbers, np.float32).view(np.uint32)]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "want"),
+    [
+        ("fmul", (1 + 2**-23, 1.5), 1.5 + 2**-22),
+        ("fmul", (3e38, 2), np.inf),
+        ("fadd", (2**24, 1), 2**24),
+        ("fadd", (-(2**24), -3), -(2**24) - 4),
+        ("fmin", (0.0, -0.0), -0.0),
+        ("fmax", (-0.0, 0.0), 0.0),
+        ("fmin", (np.nan, 1), np.nan),
+        ("fmul_flushed", (2**-126, 0.5), 0.0),
+        ("fmul_flushed", (2**-127, 2**100), 0.0),
+        ("fmul_flushed", (-(2**-126) * (1 - 2**-24) * 2, 0.5), -0.0),
+        ("flushed", (-(2**-127),), -0.0),
+    ],
+)
+def test_float_results(name, given, want):
+    assert int(FUNCTIONS[name](*(concrete(x, 32) for x in bits_of(*given))).v[0]) == bits_of(want)[0]
+
+
+@pytest.mark.parametrize(
+    ("number", "want"),
+    [(0.5, 0), (1.5, 2), (-2.5, -2), (2**31, 2**31 - 1), (-3e9, -(2**31)), (np.inf, 2**31 - 1), (np.nan, 0)],
+)
+def test_nearest_whole_number(number, want):
+    assert int(FUNCTIONS["nearest"](concrete(bits_of(number)[0], 32)).v[0]) == want % (1 << 32)
+
+
+def test_floats_have_32_bits_and_are_no_linear_form():
+    with pytest.raises(TypeError, match="float32 has 32 bits, not 16"):
+        FUNCTIONS["float_of"](concrete(1, 16))
+    with pytest.raises(Inexact, match="float32"):
+        FUNCTIONS["fadd"](Bits(LinearDomain(4), 32, variable("x", 0, 1)), Bits(LinearDomain(4), 32, 1))
 
 
 @given(data=st.data(), w=st.sampled_from(WIDTHS))

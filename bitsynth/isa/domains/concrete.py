@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.isa.floats import NAN
+
 U64 = NDArray[np.uint64]
 
 
@@ -87,3 +89,35 @@ class ConcreteDomain:
 
     def split(self, a: U64, w: int, to: int) -> list[Any]:
         return [np.right_shift(a, np.uint64(k)) & _mask(to) for k in range(0, w, to)]
+
+    def float_of(self, a: U64) -> Any:
+        return _payload(a.astype(np.uint32).view(np.int32).astype(np.float32))
+
+    def nearest(self, a: U64) -> Any:
+        x = _float(a)
+        known = np.where(np.isnan(x), np.float32(0), x).astype(np.float64)
+        return np.rint(np.clip(known, -(2.0**31), 2.0**31 - 1)).astype(np.int64).astype(np.uint64) & _mask(32)
+
+    def fmul(self, a: U64, b: U64, toward_zero: bool = False) -> Any:
+        with np.errstate(all="ignore"):
+            product = np.multiply(_float(a), _float(b))
+            if not toward_zero:
+                return _payload(product)
+            exact = np.multiply(_float(a).astype(np.float64), _float(b).astype(np.float64))
+            further = np.isfinite(exact) & (np.abs(product.astype(np.float64)) > np.abs(exact))
+            return _payload(np.where(further, np.nextafter(product, np.float32(0)), product))
+
+    def fadd(self, a: U64, b: U64) -> Any:
+        with np.errstate(all="ignore"):
+            return _payload(np.add(_float(a), _float(b)))
+
+    def flt(self, a: U64, b: U64) -> Any:
+        return np.less(_float(a), _float(b))
+
+
+def _float(a: U64) -> Any:
+    return np.asarray(a).astype(np.uint32).view(np.float32)
+
+
+def _payload(x: Any) -> Any:
+    return np.where(np.isnan(x), np.uint64(NAN), np.asarray(x, np.float32).view(np.uint32).astype(np.uint64))

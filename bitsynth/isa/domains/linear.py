@@ -15,6 +15,7 @@ from functools import lru_cache
 from bitsynth.isa.domains.forms import (
     BitField,
     Concat,
+    Inexact,
     LinearForm,
     Payload,
     Ranges,
@@ -233,6 +234,11 @@ class LinearDomain:
             require(0 <= form.lo and form.hi < 1 << to, f"a lane in [{form.lo}, {form.hi}] is split at bit {to}")
             return [form, *[0] * (w // to - 1)]
         return [cut(a, k, k + to) for k in range(0, w, to)]
+
+    def float_of(self, *_: object, **__: object) -> Payload:
+        raise Inexact("a float32 number is no sum of bits")
+
+    nearest = fmul = fadd = flt = float_of
 
 
 def _selected(table: Sequence[Payload], parts: tuple[LinearForm, ...], index: BitField) -> LinearForm:

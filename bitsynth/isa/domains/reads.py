@@ -45,3 +45,13 @@ class ReadsDomain:
 
     def split(self, a: ReadBits, w: int, to: int) -> list[ReadBits]:
         return [a] * (w // to)
+
+    def float_of(self, a: ReadBits) -> ReadBits:
+        return a
+
+    nearest = float_of
+
+    def fmul(self, a: ReadBits, b: ReadBits, toward_zero: bool = False) -> ReadBits:
+        return a | b
+
+    fadd = flt = fmul

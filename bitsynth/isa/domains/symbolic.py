@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
+from bitsynth.isa.floats import NAN
 from bitsynth.solver.z3 import z3
 
 
@@ -75,3 +76,30 @@ class SymbolicDomain:
 
     def split(self, a: Any, w: int, to: int) -> list[Any]:
         return [z3.Extract(k + to - 1, k, a) for k in range(0, w, to)]
+
+    def float_of(self, a: Any) -> Any:
+        return _payload(z3.fpSignedToFP(z3.RNE(), a, z3.Float32()))
+
+    def nearest(self, a: Any) -> Any:
+        x = _float(a)
+        whole = z3.fpToSBV(z3.RNE(), x, z3.BitVecSort(32))
+        least, most = z3.FPVal(-(2.0**31), z3.Float32()), z3.FPVal(2.0**31, z3.Float32())
+        within = z3.If(x >= most, z3.BitVecVal(2**31 - 1, 32), z3.If(x <= least, z3.BitVecVal(2**31, 32), whole))
+        return z3.If(z3.fpIsNaN(x), z3.BitVecVal(0, 32), within)
+
+    def fmul(self, a: Any, b: Any, toward_zero: bool = False) -> Any:
+        return _payload(z3.fpMul(z3.RTZ() if toward_zero else z3.RNE(), _float(a), _float(b)))
+
+    def fadd(self, a: Any, b: Any) -> Any:
+        return _payload(z3.fpAdd(z3.RNE(), _float(a), _float(b)))
+
+    def flt(self, a: Any, b: Any) -> Any:
+        return z3.fpLT(_float(a), _float(b))
+
+
+def _float(a: Any) -> Any:
+    return z3.fpBVToFP(a, z3.Float32())
+
+
+def _payload(x: Any) -> Any:
+    return z3.If(z3.fpIsNaN(x), z3.BitVecVal(NAN, 32), z3.fpToIEEEBV(x))
