@@ -150,11 +150,11 @@ def _code(isa: Isa, kernel: Kernel) -> dict[str, Any]:
     rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
     columns = blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)
     start = Programs(isa, kernel).without_steps(scope)
-    body = _load_constants(scope, isa, kernel.constants, "constant")
+    body = load_constants(scope, isa, kernel.constants, "constant")
     body += microkernel(isa, kernel, rows, columns, scope)
     build = _build(isa, kernel, kernel.build, scope.macros) if kernel.build else None
     return {
-        "constants": _arrays(kernel.constants, "constant"),
+        "constants": constant_arrays(kernel.constants, "constant"),
         "register_bytes": isa.word.lanes,
         "uses_zero": kernel.has_row_terms or not all(n.first for p in kernel.passes for n in p.loops),
         "row_blocks": list(rows.values()),
@@ -178,7 +178,7 @@ def _selftest(kernel: Kernel) -> dict[str, int]:
     return {"k": k, "steps": steps, "padded": padded[0], "words": max(words)}
 
 
-def _arrays(constants: Sequence[Constant], prefix: str) -> list[tuple[str, list[str]]]:
+def constant_arrays(constants: Sequence[Constant], prefix: str) -> list[tuple[str, list[str]]]:
     """The declaration of each constant's array, and its lanes."""
     kinds = [(c, VecType.parse(c.type)) for c in constants]
     return [
@@ -192,7 +192,7 @@ def _literal(x: int) -> str:
     return f"UINT64_C({x})" if x >= 1 << 63 else str(x)
 
 
-def _load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant], prefix: str) -> list[str]:
+def load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant], prefix: str) -> list[str]:
     """Constants are kept in memory order and loaded as what they are used at."""
     kinds = [(c.name, VecType.parse(c.type)) for c in constants]
     return [scope.load(constant_load(isa, kind).name, name, f"{prefix}_{name}") for name, kind in kinds]
@@ -201,11 +201,11 @@ def _load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant], prefi
 def _build(isa: Isa, kernel: Kernel, build: Build, macros: dict[str, str]) -> dict[str, Any]:
     """Constants and statements that make a table of staged values."""
     scope, bits = Scope(isa, macros=macros), next(x.bits for p in kernel.passes for x in p.rows if isinstance(x, Table))
-    lines = _load_constants(scope, isa, build.constants, "lanes")
+    lines = load_constants(scope, isa, build.constants, "lanes")
     lines += [scope.load(build.load, "x0", "stage"), *scope.steps(build.steps)]
     lines.append(scope.store(build.store, build.table, "to"))
     return {
-        "constants": _arrays(build.constants, "lanes"),
+        "constants": constant_arrays(build.constants, "lanes"),
         "lines": lines,
         "tables": build.tables,
         "stage": ["SIZE_MAX" if n < 0 or n >= bits else str(n) for n in build.stage],

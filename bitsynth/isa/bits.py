@@ -206,6 +206,22 @@ def ite(cond: Cond, a: Bits | int, b: Bits | int) -> Bits:
     return Bits(like.d, like.w, cond.d.ite(cond.v, like.lift(a).v, like.lift(b).v, like.w))
 
 
+def bit(cond: Cond) -> Bits:
+    """One bit: 1 if `cond` holds."""
+    d = cond.d
+    return Bits(d, 1, d.ite(cond.v, d.const(1, 1), d.const(0, 1), 1))
+
+
+def join(parts: Iterable[Bits]) -> Bits:
+    """The bits of `parts`, of one width each, lowest first."""
+    first, *rest = parts
+    found = [first.v, *(first.lift(x).v for x in rest)]
+    width = first.w * len(found)
+    if width > MAX_WIDTH:
+        raise TypeError(f"{width} bits cannot be joined; at most {MAX_WIDTH} are kept")
+    return Bits(first.d, width, first.d.join(found, first.w))
+
+
 def absdiff(a: Bits, b: Bits) -> Bits:
     """|a - b| of unsigned operands."""
     return ite(ult(a, b), b - a, a - b)

@@ -26,7 +26,7 @@ IDENTIFIER = st.from_regex(r"[a-z]{1,3}[0-9]{1,4}(_[0-9]{1,2})?", fullmatch=True
 APART = [c for c in RUNNABLE if c[1] == "popcount" and max(c[2:]) > 1]
 """Those whose planes of bits may lie apart."""
 LAYOUTS = [(c, axis) for axis, configs in zip(BIT_AXES, (RUNNABLE, APART), strict=True) for c in configs]
-SHIPPED = sorted(paths.shipped_kernels().rglob("*.json"))
+SHIPPED = sorted(paths.shipped_kernels().rglob("bs_mm_*.json"))
 
 
 @memoize

@@ -1,0 +1,115 @@
+"""The C of elementwise programs: one function a program, over rows and whole units of columns.
+
+    void NAME(const void *constants, const void *numbers, size_t rows, size_t columns,
+              const void *from, size_t from_apart, const int32_t *row,
+              const void *other, size_t other_apart, void *to, size_t to_apart);
+
+`columns` are whole units; rows lie `..._apart` bytes from each other. `constants` are what `ElementwiseProgram.pack`
+makes, from the first unit of the call on; `numbers` what all elements share; `row` has one value for each row; `other`
+is the second input of elements. What a program does not read may be NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bitsynth.emit.kernel import constant_arrays, load_constants
+from bitsynth.emit.lines import array, block, indented, laid_out
+from bitsynth.emit.statements import Scope
+from bitsynth.isa.load import Isa, Requirements, load
+from bitsynth.kernel.elementwise import ElementwiseProgram, names
+from bitsynth.spec.elementwise import ElementInput
+
+_TYPE = (
+    "const void *constants, const void *numbers, size_t rows, size_t columns, const void *from, size_t from_apart, "
+    "const int32_t *row, const void *other, size_t other_apart, void *to, size_t to_apart"
+)
+
+
+def needs(program: ElementwiseProgram) -> Requirements:
+    """The requirements of the program's C."""
+    return load(program.isa).requirements([s.op for s in program.steps] + [*program.loads, program.store])
+
+
+def source(programs: Sequence[ElementwiseProgram]) -> str:
+    """A C file with a function of external linkage for each of `programs`, all of one instruction set."""
+    isa = load(programs[0].isa)
+    scope = Scope(isa)
+    functions = [function(p, scope, p.name) for p in programs]
+    head = [f"#include <{isa.table.header}>", "#include <stddef.h>", "#include <stdint.h>", "#include <string.h>", ""]
+    declared = [f"void {p.name}({_TYPE});" for p in programs]
+    return laid_out("\n".join([*head, *sorted(scope.macros.values()), *declared, *functions, ""]))
+
+
+def function(program: ElementwiseProgram, scope: Scope, name: str, *, static: bool = False) -> str:
+    """The function of a program; `scope` gathers the macros that its file needs."""
+    arrays = [array(text, lanes) for text, lanes in constant_arrays(program.constants, name)]
+    head = f"{'static ' if static else ''}void {name}({_TYPE})"
+    body = _Text(program, load(program.isa), name).body(scope.inner())
+    return "\n".join([*arrays, head, "{", *indented(body), "}"])
+
+
+class _Text:
+    """The statements of one program."""
+
+    def __init__(self, program: ElementwiseProgram, isa: Isa, name: str) -> None:
+        self.program, self.isa, self.name = program, isa, name
+        self.first, *self.others = (x for x in program.spec.inputs if x.per == "element")
+
+    def body(self, scope: Scope) -> list[str]:
+        """Constants and numbers, then units of columns."""
+        lines = load_constants(scope, self.isa, self.program.constants, self.name)
+        lines += list(self._loads("all", "(const uint8_t *)numbers", scope))
+        per = {x.per for x in self.program.spec.inputs}
+        unused = {"constants": "channel" in per, "numbers": "all" in per, "row": "row" in per}
+        unused |= {"other": bool(self.others), "other_apart": bool(self.others)}
+        lines += [f"(void){name};" for name, used in unused.items() if not used]
+        if "channel" in per:
+            lines.append("const uint8_t *constant = constants;")
+        head = f"for (size_t column = 0; column < columns; column += {self.program.unit})"
+        return [*lines, *block(head, self._unit(scope.inner()))]
+
+    def _unit(self, scope: Scope) -> list[str]:
+        """One unit of columns: its constants, then every row."""
+        lines = list(self._loads("channel", "constant", scope))
+        if lines:
+            lines.append(f"constant += {self.program.constant_bytes};")
+        lines.append(f"const uint8_t *in = {_column('(const uint8_t *)from', self.first.lane.bits)};")
+        for x in self.others:
+            lines.append(f"const uint8_t *more = {_column('(const uint8_t *)other', x.lane.bits)};")
+        lines.append(f"uint8_t *out = {_column('(uint8_t *)to', self.program.spec.element_bits)};")
+        return [*lines, *block("for (size_t i = 0; i < rows; ++i)", self._row(scope.inner()))]
+
+    def _row(self, scope: Scope) -> list[str]:
+        """One row of a unit."""
+        lines: list[str] = []
+        for x, base in zip([self.first, *self.others], ["in", "more"], strict=False):
+            lines += self._registers(x, base, 0, scope)
+        lines += self._loads("row", "(const uint8_t *)(row + i)", scope)
+        lines += scope.steps(self.program.steps)
+        size = self.isa[self.program.store].out.total_bits // 8
+        for n, name in enumerate(self.program.results):
+            lines.append(scope.store(self.program.store, name, f"out + {n * size}" if n else "out"))
+        lines += ["in += from_apart;", *(["more += other_apart;"] if self.others else []), "out += to_apart;"]
+        return lines
+
+    def _loads(self, per: str, base: str, scope: Scope) -> Iterator[str]:
+        """The registers of inputs that go by `per`."""
+        for x in self.program.spec.inputs:
+            if x.per == per:
+                yield from self._registers(x, base, 0 if per == "row" else self.program.offset(x.name), scope)
+
+    def _registers(self, one: ElementInput, base: str, start: int, scope: Scope) -> Iterator[str]:
+        op = self.program.loads[self.program.spec.inputs.index(one)]
+        size = self.isa[op].operands[0].type.total_bits // 8
+        for value in names(self.program, one):
+            for name in value:
+                yield scope.load(op, name, f"{base} + {start}" if start else base)
+                start += size
+
+
+def _column(base: str, bits: int) -> str:
+    """The place of a column of elements of so many bits."""
+    if bits % 8:
+        return f"{base} + column / 8 * {bits}"
+    return f"{base} + column * {bits // 8}" if bits > 8 else f"{base} + column"

@@ -1,0 +1,82 @@
+"""Execution of elementwise programs in any domain, on the values of one unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.isa.bits import Domain
+from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.isa.load import load
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.elementwise import ElementwiseProgram, names, place
+
+Values = Mapping[str, Any]
+"""The payloads of each input, by value and by position in the unit; one alone of what a row or all elements share."""
+
+
+def at(program: ElementwiseProgram, given: Values, channel: int) -> dict[str, list[Any]]:
+    """The values of the element of `channel`, input by input."""
+    return {
+        x.name: [v[order.index(channel) if order else 0] for v in given[x.name]]
+        for x, order in zip(program.spec.inputs, program.orders, strict=True)
+    }
+
+
+def execute(program: ElementwiseProgram, domain: Domain, given: Values) -> list[Any]:
+    """The result of each channel of the unit."""
+    trace = Trace(load(program.isa), domain)
+    trace.bind_constants(program.constants)
+    for one in program.spec.inputs:
+        kind, _ = program.registers(one)
+        for values, registers in zip(given[one.name], names(program, one), strict=True):
+            lanes = list(values) * kind.lanes if one.per in ("row", "all") else list(values)
+            for n, name in enumerate(registers):
+                trace.bind(name, Register(kind, tuple(lanes[n * kind.lanes : (n + 1) * kind.lanes])))
+    for step in program.steps:
+        trace.run(step)
+    return _results(program, domain, [trace.registers[name] for name in program.results])
+
+
+def _results(program: ElementwiseProgram, domain: Domain, registers: Sequence[Register]) -> list[Any]:
+    spec = program.spec
+    if spec.out != "words":
+        flat = [
+            lane
+            for r in registers
+            for lane in r.viewed_as(domain, VecType("u", spec.out_bits, r.type.total_bits // spec.out_bits)).lanes
+        ]
+        return flat[: program.unit]
+    bits = [b for r in registers for lane in r.lanes for b in domain.split(lane, r.type.bits, 1)]
+    return [
+        domain.join([bits[place(spec, channel, j)] for j in range(spec.planes)], 1) for channel in range(program.unit)
+    ]
+
+
+def run(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
+    """Results (channels of the unit, inputs) for arrays (values, positions or 1, inputs), as `order` places them."""
+    with np.errstate(over="ignore"):
+        payloads = {
+            x.name: [[_unsigned(v, x.lane.bits) for v in value] for value in given[x.name]] for x in program.spec.inputs
+        }
+        return np.stack(np.broadcast_arrays(*execute(program, ConcreteDomain(), payloads)))
+
+
+def wanted(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
+    """The results that the spec wants for the same arrays."""
+    spec = program.spec
+    with np.errstate(over="ignore"):
+        payloads = {
+            x.name: [[_unsigned(v, x.lane.bits) for v in value] for value in given[x.name]] for x in spec.inputs
+        }
+        rows = [spec.value(ConcreteDomain(), at(program, payloads, c)) for c in range(program.unit)]
+        return np.stack(np.broadcast_arrays(*rows))
+
+
+def _unsigned(values: NDArray[Any], bits: int) -> NDArray[np.uint64]:
+    raw = values.view(f"u{values.itemsize}") if values.dtype.kind == "f" else values
+    return raw.astype(np.uint64) & np.uint64((1 << bits) - 1)

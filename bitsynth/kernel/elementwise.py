@@ -1,0 +1,150 @@
+"""Programs of elementwise specs: straight-line steps that take a unit of elements to its results.
+
+Registers of inputs are called by input, number of value and register: `s0_1` holds the second part of the unit's
+sums, `t2_0` the first part of the third threshold; what a row or all elements share has one register, `r0_0`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import Isa, load
+from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.types import VecType
+from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec
+
+
+class ElementwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A program for `unit` elements at a time.
+
+    Position p of input n belongs to channel orders[n][p] of the unit, of every input that elements have to that of
+    `order`; what a row or all elements share has none. `loads` has a form for each input, `store` writes the registers
+    `results` one behind the other; results lie in the order of channels.
+    """
+
+    isa: str
+    spec: ElementwiseSpec
+    unit: int
+    orders: tuple[tuple[int, ...], ...]
+    loads: tuple[str, ...]
+    constants: tuple[Constant, ...]
+    program: tuple[str, ...]
+    results: tuple[str, ...]
+    store: str
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of `program`."""
+        return tuple(map(Step.parse, self.program))
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The channels of the unit in the order that inputs of elements have."""
+        return self.orders[0]
+
+    @property
+    def name(self) -> str:
+        """The name of the program, and of its file."""
+        return f"{self.spec.name}_{self.isa}"
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of a unit's results."""
+        return self.unit * self.spec.element_bits // 8
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of a unit's values of channels, input by input, value by value."""
+        shared = [x for x in self.spec.inputs if x.per == "channel"]
+        return sum(x.values * x.lane.bits * self.unit // 8 for x in shared)
+
+    def offset(self, name: str) -> int:
+        """Bytes before the values of input `name` in a unit's constants, or in the numbers that all elements share."""
+        per = next(x.per for x in self.spec.inputs if x.name == name)
+        out = 0
+        for x in self.spec.inputs:
+            if x.name == name:
+                break
+            if x.per == per:
+                out += x.values * x.lane.bits // 8 * (self.unit if per == "channel" else 1)
+        return out
+
+    def registers(self, one: ElementInput) -> tuple[VecType, int]:
+        """The type and the number of registers of one value of an input."""
+        return shape(load(self.isa), one, self.unit)
+
+    def pack(self, channels: int, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
+        """The constants of `channels` channels, whole units of bytes: arrays (values, channels) by name of input.
+
+        What is behind the last channel repeats it.
+        """
+        units = -(-channels // self.unit)
+        out = np.zeros((units, self.constant_bytes), np.uint8)
+        for x, order in zip(self.spec.inputs, self.orders, strict=True):
+            if x.per != "channel":
+                continue
+            places = np.minimum(np.arange(units)[:, None] * self.unit + np.array(order), channels - 1)
+            given = np.asarray(arrays[x.name]).reshape(x.values, channels)[:, places].transpose(1, 0, 2)
+            kind = f"<{'f' if x.lane.sign == 'f' else 'i' if x.lane.sign == 's' else 'u'}{x.lane.bits // 8}"
+            part = np.ascontiguousarray(given.astype(kind)).view(np.uint8).reshape(units, -1)
+            start = self.offset(x.name)
+            out[:, start : start + part.shape[1]] = part
+        return out
+
+
+def shape(isa: Isa, one: ElementInput, unit: int) -> tuple[VecType, int]:
+    """The type and the number of registers that a value of `one` takes for `unit` elements of `isa`."""
+    full = isa.table.vector_bits // one.lane.bits
+    lanes = full if one.per in ("row", "all") else min(full, unit)
+    return VecType(one.lane.sign, one.lane.bits, lanes), 1 if one.per in ("row", "all") else max(1, unit // lanes)
+
+
+def names(program: ElementwiseProgram, one: ElementInput) -> list[list[str]]:
+    """The names of the registers of an input, value by value."""
+    _, count = program.registers(one)
+    return [[f"{one.name}{k}_{n}" for n in range(count)] for k in range(one.values)]
+
+
+def place(spec: ElementwiseSpec, channel: int, bit: int) -> int:
+    """The place of a bit of a channel's result among those of its unit, in bits."""
+    if spec.out != "words":
+        return channel * spec.out_bits + bit
+    word, at = divmod(channel, WORD_BITS)
+    return (word * spec.planes + bit) * WORD_BITS + at % 8 * 8 + at // 8
+
+
+def check_shape(program: ElementwiseProgram) -> None:
+    """SpecError for a program that is not of the form: registers, orders, loads and stores that do not fit."""
+    isa, spec = load(program.isa), program.spec
+    spec.check()
+    where = f"{program.name}: "
+    _check_orders(program)
+    if spec.out == "words" and program.unit % WORD_BITS:
+        raise SpecError(f"{where}words take units of {WORD_BITS} channels")
+    if len(program.loads) != len(spec.inputs):
+        raise SpecError(f"{where}{len(program.loads)} loads of {len(spec.inputs)} inputs")
+    for one, op in zip(spec.inputs, program.loads, strict=True):
+        form, (kind, _) = isa[op], program.registers(one)
+        if not form.is_load or (form.out.bits, form.out.lanes) != (kind.bits, kind.lanes):
+            raise SpecError(f"{where}{op} loads no {kind}")
+    store = isa[program.store]
+    if not store.store or len(store.operands) != 1:
+        raise SpecError(f"{where}{program.store} stores no register")
+    if store.out.total_bits * len(program.results) != 8 * program.result_bytes:
+        raise SpecError(f"{where}{len(program.results)} results of {store.out} for {program.result_bytes} bytes")
+
+
+def _check_orders(program: ElementwiseProgram) -> None:
+    spec, every = program.spec, list(range(program.unit))
+    if len(program.orders) != len(spec.inputs) or not every or program.unit % 8:
+        raise SpecError(f"{program.name}: {len(program.orders)} orders of {program.unit} channels, want one an input")
+    for one, order in zip(spec.inputs, program.orders, strict=True):
+        wanted = [] if one.per in ("row", "all") else every
+        if sorted(order) != wanted or (one.per == "element" and order != program.order):
+            raise SpecError(f"{program.name}: the order of {one.name} is none of the unit's channels")

@@ -1,0 +1,65 @@
+"""An elementwise program that is right for every input, as a type: to make one is to prove it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, final
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import load
+from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.proof import element_check
+
+if TYPE_CHECKING:
+    from bitsynth.solver.budget import Budget
+
+
+@final
+@dataclass(frozen=True, init=False, eq=False)
+class ProvedProgram:
+    """A program that gives what its spec says; made by `by_solver` and `on_record` alone."""
+
+    program: ElementwiseProgram
+
+    def __init__(self) -> None:
+        raise TypeError("a program is proved by ProvedProgram.by_solver or .on_record")
+
+    def __init_subclass__(cls) -> NoReturn:
+        raise TypeError("a proof has no other kinds")
+
+    @staticmethod
+    def by_solver(program: ElementwiseProgram, budget: Budget) -> ProvedProgram:
+        """The program, checked and proved by Z3; Refuted if it is wrong, Undecided if the budget is spent."""
+        from bitsynth.proof.element_discharge import discharge
+
+        element_check.check(program, element_check.VERIFIED)
+        discharge(program, budget)
+        return _sealed(program)
+
+    @staticmethod
+    def on_record(program: ElementwiseProgram, discharged: tuple[str, ...]) -> ProvedProgram:
+        """The program, checked, which a certificate says Z3 proved of these `statements`; SpecError if they differ."""
+        element_check.check(program)
+        if statements(program) != discharged:
+            raise SpecError(f"{program.name}: the statements differ")
+        return _sealed(program)
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """The proved facts in words: what every result is, given what the instructions do."""
+        return statements(self.program)
+
+
+def _sealed(program: ElementwiseProgram) -> ProvedProgram:
+    made = object.__new__(ProvedProgram)
+    object.__setattr__(made, "program", program)
+    return made
+
+
+def statements(program: ElementwiseProgram) -> tuple[str, ...]:
+    """The result of each channel of a unit, what is assumed, and the meaning of each instruction form used."""
+    spec, isa = program.spec, load(program.isa)
+    names = ", ".join(f"{x.name}: {x.type}{f'[{x.count}]' if x.count else ''}" for x in spec.inputs)
+    given = "".join(f" with {text}" for text in spec.assumes)
+    used = sorted({s.op for s in program.steps} | {*program.loads, program.store})
+    return (f"for every {names}{given}: {spec.meaning}", *(f"{op} is {isa[op].meaning}" for op in used))

@@ -1,0 +1,48 @@
+"""The cost of an elementwise program, by the tables of its instruction set."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from bitsynth.isa.load import load
+from bitsynth.kernel.elementwise import ElementwiseProgram
+
+_ROW_REGISTERS = 6
+"""Registers that the values of one row want."""
+
+
+def cycles(program: ElementwiseProgram, cpu: str) -> float:
+    """Cycles of `cpu` for a unit: the busiest port class, or all instructions over all vector ports.
+
+    Constants of channels are loaded once for many rows if registers hold them, else anew for every row.
+    """
+    isa = load(program.isa)
+    busy: dict[str, float] = defaultdict(float)
+    used = [isa[s.op] for s in program.steps]
+    moved = [isa[program.store]] * len(program.results)
+    for one, op in zip(program.spec.inputs, program.loads, strict=True):
+        if one.per == "element" or (one.per == "channel" and not _held(program)):
+            moved += [isa[op]] * (program.registers(one)[1] * one.values)
+    for instr in (*used, *moved):
+        busy[instr.cost[cpu].port] += 1 / instr.cost[cpu].per_cycle
+    every = sum(i.instructions for i in used) / isa.table.cpu[cpu].vector_per_cycle
+    return round(max(every, *busy.values()), 4)
+
+
+def _held(program: ElementwiseProgram) -> bool:
+    """Whether registers hold all constants beside what a row takes."""
+    isa, spec = load(program.isa), program.spec
+    kept = sum(program.registers(x)[1] * x.values for x in spec.inputs if x.per != "element")
+    return kept + len(program.constants) + _ROW_REGISTERS <= isa.table.registers
+
+
+def able(program: ElementwiseProgram) -> list[str]:
+    """The processors that have every instruction of the program."""
+    isa = load(program.isa)
+    used = {s.op for s in program.steps} | {*program.loads, program.store}
+    return [cpu for cpu in isa.table.cpu if used <= isa.for_cpu(cpu).instrs.keys()]
+
+
+def price(program: ElementwiseProgram) -> tuple[float, ...]:
+    """The sort key: cycles of the set's processors for an element, the first one's first; then instructions."""
+    return (*(cycles(program, cpu) / program.unit for cpu in able(program)), len(program.program) / program.unit)

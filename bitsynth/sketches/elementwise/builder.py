@@ -1,0 +1,157 @@
+"""The making of an elementwise program: values of a whole unit, and roles applied to them register by register."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.errors import NoKernel
+from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.element_run import run
+from bitsynth.kernel.elementwise import ElementwiseProgram, shape
+from bitsynth.sketches.elementwise import roles
+from bitsynth.sketches.elementwise.roles import Filled, role
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
+
+_TRIES = 64
+_RANGES = (8, 1 << 6, 1 << 14, 1 << 31)
+"""How far from 0 the values lie that show on what a result depends."""
+
+
+@dataclass(frozen=True)
+class UnitValue:
+    """Registers of one type that hold a value of every element of the unit."""
+
+    type: VecType
+    registers: tuple[str, ...]
+
+    def as_type(self, kind: VecType) -> UnitValue:
+        """The same registers, seen as others of their size."""
+        return replace(self, type=kind)
+
+
+@dataclass
+class Builder:
+    """The steps so far of a program of `spec` for `unit` elements; NoKernel where the set lacks a form."""
+
+    isa: Isa
+    spec: ElementwiseSpec
+    unit: int
+    steps: list[Step] = field(default_factory=list)
+    constants: dict[tuple[VecType, tuple[int, ...]], Constant] = field(default_factory=dict)
+    known: dict[tuple[str, tuple[str, ...], int], str] = field(default_factory=dict)
+
+    def input(self, name: str, number: int = 0) -> UnitValue:
+        """UnitValue `number` of an input."""
+        one = next(x for x in self.spec.inputs if x.name == name)
+        kind, count = shape(self.isa, one, self.unit)
+        return UnitValue(kind, tuple(f"{name}{number}_{n}" for n in range(count)))
+
+    def constant(self, kind: VecType, *lanes: int) -> UnitValue:
+        """A constant register: one value in all lanes, or one a lane."""
+        full = tuple(x % (1 << kind.bits) for x in (lanes if len(lanes) > 1 else lanes * kind.lanes))
+        made = self.constants.setdefault((kind, full), Constant(f"k{len(self.constants)}", str(kind), full))
+        return UnitValue(kind, (made.name,))
+
+    def apply(self, filled: Filled, args: Sequence[str]) -> str:
+        """One step; the same one again is the value it had."""
+        given = tuple(args[k] for k in filled.places)
+        key = (filled.op, given, filled.imm)
+        if key not in self.known:
+            self.known[key] = f"v{len(self.steps)}"
+            self.steps.append(Step(self.known[key], filled.op, given, filled.imm))
+        return self.known[key]
+
+    def map(self, meaning: str, *values: UnitValue, out: VecType | None = None) -> UnitValue:
+        """The role `meaning` on each register; values of one register go with all."""
+        kind = out or values[0].type
+        filled = role(self.isa, meaning, kind, *(v.type for v in values))
+        count = max(len(v.registers) for v in values)
+        given = [v.registers * (count if len(v.registers) == 1 else 1) for v in values]
+        return UnitValue(kind, tuple(self.apply(filled, args) for args in zip(*given, strict=True)))
+
+    def pairs(self, filled: Filled, value: UnitValue, out: VecType) -> UnitValue:
+        """One register of every two neighbours."""
+        if len(value.registers) % 2:
+            raise NoKernel(f"{len(value.registers)} registers make no pairs")
+        pairs = zip(value.registers[::2], value.registers[1::2], strict=True)
+        return UnitValue(out, tuple(self.apply(filled, pair) for pair in pairs))
+
+    def narrow(self, value: UnitValue, *, signed: bool = True) -> UnitValue:
+        """Lanes half as wide, saturated, in an order of the instruction set's."""
+        kind = value.type
+        filled = roles.narrowing(self.isa, replace(kind, sign="s"), signed=signed)
+        return self.pairs(filled, value, VecType(kind.sign, kind.bits // 2, kind.lanes * 2))
+
+    def finish(self, results: UnitValue) -> ElementwiseProgram:
+        """The program, its order found by running it; steps that nothing reads are left out."""
+        steps = _used(self.steps, results.registers)
+        read = {a for s in steps for a in s.args} | set(results.registers)
+        program = ElementwiseProgram(
+            isa=self.isa.name,
+            spec=self.spec,
+            unit=self.unit,
+            orders=tuple(() for _ in self.spec.inputs),
+            loads=tuple(self._load(x.name) for x in self.spec.inputs),
+            constants=tuple(c for c in self.constants.values() if c.name in read),
+            program=tuple(map(str, steps)),
+            results=results.registers,
+            store=role(self.isa, roles.LOADED, results.type, results.type, store=True).op,
+        )
+        return _ordered(program)
+
+    def _load(self, name: str) -> str:
+        one = next(x for x in self.spec.inputs if x.name == name)
+        kind, _ = shape(self.isa, one, self.unit)
+        if one.per in ("row", "all"):
+            return role(self.isa, roles.REPEATED, kind, one.lane, memory=True).op
+        return role(self.isa, roles.LOADED, kind, kind, memory=True).op
+
+
+def _used(steps: Sequence[Step], results: Sequence[str]) -> list[Step]:
+    wanted, out = set(results), []
+    for step in reversed(steps):
+        if step.dst in wanted:
+            out.append(step)
+            wanted.update(step.args)
+    return out[::-1]
+
+
+def _ordered(program: ElementwiseProgram) -> ElementwiseProgram:
+    """The program with the orders it has: which position of each input a result depends on."""
+    shared = [x.per in ("row", "all") for x in program.spec.inputs]
+    orders = tuple(() if s else _order(program, n) for n, s in enumerate(shared))
+    return msgspec.structs.replace(program, orders=orders)
+
+
+def _order(program: ElementwiseProgram, number: int) -> tuple[int, ...]:
+    """The order of an input; NoKernel if results do not depend on one position each."""
+    one, unit = program.spec.inputs[number], program.unit
+    rng = np.random.default_rng(number)
+    positions = np.full(unit, -1)
+    for _ in range(_TRIES):
+        half = int(rng.choice(_RANGES))
+        given = {x.name: _sorted(rng, x, unit, half) for x in program.spec.inputs}
+        base = {name: np.repeat(v[:, :, None], unit, axis=2) for name, v in given.items()}
+        changed = {**base, one.name: base[one.name].copy()}
+        other = _sorted(rng, one, unit, half)
+        for p in range(unit):
+            changed[one.name][:, p, p] = other[:, p]
+        for channel, p in np.argwhere(run(program, base) != run(program, changed)):
+            positions[channel] = p
+        if sorted(positions) == list(range(unit)):
+            return tuple(int(x) for x in np.argsort(positions))
+    raise NoKernel(f"{program.name}: results do not each depend on one position of {one.name}")
+
+
+def _sorted(rng: np.random.Generator, one: ElementInput, unit: int, half: int) -> NDArray[np.uint64]:
+    """Values (values, positions) from -half to half that ascend as signed numbers."""
+    low, high = max(-half, -(1 << (one.lane.bits - 1))), min(half, 1 << (one.lane.bits - 1))
+    found = np.sort(rng.integers(low, high, (one.values, 1 if one.per in ("row", "all") else unit)), axis=0)
+    return found.astype(np.int64).view(np.uint64) & np.uint64((1 << one.lane.bits) - 1)

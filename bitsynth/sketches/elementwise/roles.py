@@ -1,0 +1,143 @@
+"""Roles in elementwise programs, and the instruction forms that fill them.
+
+A role is a line in the lane language for operands a, b, c of given types (`bits` and `lanes` are those of a, `out` the
+bits of the result's lanes); a form fills it if it gives the same on
+samples, with its operands in some order. Nothing is believed for that: what is built of the forms is proved as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from bitsynth.errors import NoKernel
+from bitsynth.isa import lane
+from bitsynth.isa.bits import Bits, trunc
+from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.load import Isa
+from bitsynth.isa.types import VecType
+
+GREATER = "sext(bit(slt(b[i], a[i])), bits)"
+"""All ones where a is greater."""
+GREATER_MASK = "join(bit(slt(b[j], a[j])) for j in range(lanes))"
+"""One bit a lane, set where a is greater."""
+SIGNS = "join(trunc(a[j] >> bits - 1, 1) for j in range(lanes))"
+"""The signs of the lanes, one bit each."""
+ADD, SUB, AND, XOR = "a[i] + b[i]", "a[i] - b[i]", "a[i] & b[i]", "a[i] ^ b[i]"
+OR, MIN, MAX = "a[i] | b[i]", "ite(slt(a[i], b[i]), a[i], b[i])", "ite(slt(a[i], b[i]), b[i], a[i])"
+KEPT = "sext(trunc(a[0] >> i, 1), out) & b[i]"
+"""Lanes of b where the bit of a mask a is set."""
+ADD_KEPT = "a[i] + (sext(trunc(b[0] >> i, 1), out) & c[i])"
+CHOSEN = "ite(eq(trunc(a[0] >> i, 1), 1), c[i], b[i])"
+"""Lanes of c where the bit of a mask a is set, of b elsewhere."""
+CHOSEN_BYTES = "ite(ult(a[i], 128), b[i], c[i])"
+JOINED = "join(concat(a, b))"
+LOADED, REPEATED = "a[i]", "a[0]"
+SHIFT_LEFT, SHIFT_RIGHT = "a[i] << {}", "a[i] >> {}"
+
+_SAMPLES = 24
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A form with an immediate; operand k of the form is operand places[k] of the role."""
+
+    op: str
+    imm: int
+    places: tuple[int, ...]
+
+
+def role(isa: Isa, meaning: str, out: VecType, *operands: VecType, memory: bool = False, store: bool = False) -> Filled:
+    """The form that fills the role, the cheapest for the set's first processor; NoKernel if there is none."""
+    found = _filled(isa, meaning, out, operands, memory, store)
+    if not found:
+        raise NoKernel(f"{isa.name} has no form from {', '.join(map(str, operands))} to {out} for {meaning!r}")
+    cpu = next(iter(isa.table.cpu))
+    return min(found, key=lambda f: 1 / isa[f.op].cost[cpu].per_cycle)
+
+
+@lru_cache(maxsize=4096)
+def _filled(
+    isa: Isa, meaning: str, out: VecType, operands: tuple[VecType, ...], memory: bool, store: bool
+) -> tuple[Filled, ...]:
+    want = _sampled(meaning, out, operands)
+    return tuple(
+        Filled(instr.name, imm, places)
+        for instr in isa.instrs.values()
+        if instr.reads_memory == memory and instr.store == store and _same(instr.out, out)
+        if len(instr.operands) == len(operands)
+        for places in permutations(range(len(operands)))
+        if all(_same(o.type, operands[k]) for o, k in zip(instr.operands, places, strict=True))
+        for imm in _immediates(instr)
+        if _does(instr, imm, places, operands, want)
+    )
+
+
+def _immediates(instr: Instr) -> Sequence[int]:
+    return instr.imms if len(instr.imms) <= 64 else instr.try_imm
+
+
+def _same(one: VecType, other: VecType) -> bool:
+    """Whether the bits of a register are the same; its sign and, but for what results, its lanes are a view."""
+    return one.total_bits == other.total_bits and (one.bits, one.lanes) == (other.bits, other.lanes)
+
+
+def _sampled(meaning: str, out: VecType, operands: Sequence[VecType]) -> Any:
+    names = ["a", "b", "c", "d"][: len(operands)]
+    numbers = {"bits": operands[0].bits, "lanes": operands[0].lanes, "out": out.bits}
+    run = lane.compile_lanes(lane.parse("role", meaning, [*names, *numbers]), out.lanes, [*names, *numbers])
+    domain = ConcreteDomain()
+    values = [tuple(Bits(domain, t.bits, v) for v in _lanes(k, t)) for k, t in enumerate(operands)]
+    with np.errstate(over="ignore"):
+        found = run(*values, *numbers.values())
+        return _stacked([(x if x.w == out.bits else trunc(x, out.bits)).v for x in found])
+
+
+def _does(instr: Instr, imm: int, places: Sequence[int], operands: Sequence[VecType], want: Any) -> bool:
+    args = [_lanes(k, operands[k]) for k in places]
+    with np.errstate(over="ignore"):
+        return bool((_stacked(instr(ConcreteDomain(), args, imm)) == want).all())
+
+
+def _stacked(lanes: Sequence[Any]) -> Any:
+    return np.stack([np.broadcast_to(np.asarray(x, np.uint64), _SAMPLES) for x in lanes])
+
+
+@lru_cache(maxsize=256)
+def _lanes(number: int, kind: VecType) -> list[Any]:
+    """Samples of operand `number`: small numbers of either sign, then any."""
+    rng = np.random.default_rng(number)
+    mask = np.uint64((1 << kind.bits) - 1)
+    small = rng.integers(-3, 4, (kind.lanes, _SAMPLES // 2)).astype(np.int64).view(np.uint64)
+    wide = rng.integers(0, 1 << 64, (kind.lanes, _SAMPLES - _SAMPLES // 2), dtype=np.uint64)
+    return list(np.concatenate([small, wide], axis=1) & mask)
+
+
+@lru_cache(maxsize=256)
+def narrowing(isa: Isa, kind: VecType, *, signed: bool = True) -> Filled:
+    """The form that makes one register of two of `kind`, lanes half as wide in any order, saturated."""
+    out = VecType(kind.sign, kind.bits // 2, kind.lanes * 2)
+    want = _clamped([*_lanes(0, kind), *_lanes(1, kind)], kind.bits, signed=signed)
+    for instr in isa.instrs.values():
+        types = [o.type for o in instr.operands]
+        if instr.imm or not instr.on_registers or not _same(instr.out, out) or len(types) != 2:
+            continue
+        if all(_same(t, kind) for t in types):
+            with np.errstate(over="ignore"):
+                got = _stacked(instr(ConcreteDomain(), [_lanes(0, kind), _lanes(1, kind)]))
+            if (np.sort(got, axis=0) == np.sort(want, axis=0)).all():
+                return Filled(instr.name, 0, (0, 1))
+    raise NoKernel(f"{isa.name} has no form that narrows two registers of {kind}")
+
+
+def _clamped(lanes: Sequence[Any], bits: int, *, signed: bool) -> Any:
+    x = np.stack(lanes).astype(np.int64)
+    x = np.where(x >> (bits - 1) & 1, x - (1 << bits), x)
+    low, high = (-(1 << bits // 2 - 1), (1 << bits // 2 - 1) - 1) if signed else (0, (1 << bits // 2) - 1)
+    return (x.clip(low, high) & ((1 << bits // 2) - 1)).astype(np.uint64)

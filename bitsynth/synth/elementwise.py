@@ -1,0 +1,50 @@
+"""Elementwise programs on demand: stored ones, else the cheapest of a sketch's alternatives, proved and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bitsynth.errors import NoKernel
+from bitsynth.isa.load import Isa, load
+from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.proof.elementwise import ProvedProgram
+from bitsynth.schedule.element_cost import price
+from bitsynth.sketches.elementwise import thresholds
+from bitsynth.spec.elementwise import ElementwiseSpec
+from bitsynth.store import elementwise as store
+
+Alternatives = Callable[[Isa, ElementwiseSpec], Iterator[ElementwiseProgram]]
+
+SKETCHES: dict[str, Alternatives] = {"thresholds": thresholds.alternatives}
+"""The sketch of a kind of specs: what the letters that a spec's name begins with say."""
+
+
+def get_program(isa: str, spec: ElementwiseSpec) -> ProvedProgram:
+    """The program of `spec`: stored, or solved and stored; a set that extends another has that one's.
+
+    NoKernel if the sketch has none for the instruction set.
+    """
+    isa = load(isa).table.extends or isa
+    found = store.find(isa, spec)
+    if found is None:
+        found = solve(isa, spec)
+        store.store(found)
+    return found
+
+
+def solve(isa: str, spec: ElementwiseSpec) -> ProvedProgram:
+    """The cheapest program of the sketch, proved anew."""
+    from bitsynth.solver.budget import Budget
+
+    found = list(alternatives(isa, spec))
+    if not found:
+        raise NoKernel(f"{isa} has no program for {spec.name}: a form of instruction is missing")
+    return ProvedProgram.by_solver(min(found, key=price), Budget())
+
+
+def alternatives(isa: str, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
+    """Every program that the sketch of the spec's kind makes."""
+    kind = next((k for k in SKETCHES if spec.name.startswith(k)), "")
+    if not kind:
+        raise NoKernel(f"no sketch for {spec.name}; there are those of {', '.join(SKETCHES)}")
+    return SKETCHES[kind](load(isa), spec)

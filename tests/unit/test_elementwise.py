@@ -1,0 +1,120 @@
+"""Elementwise programs: found, proved, refused if wrong, stored, and the same in C."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from bitsynth.emit.elementwise import needs, source
+from bitsynth.errors import Refuted, SpecError
+from bitsynth.host.placement import runs_natively
+from bitsynth.isa.load import load
+from bitsynth.proof.element_check import check
+from bitsynth.proof.element_discharge import discharge
+from bitsynth.proof.elementwise import ProvedProgram
+from bitsynth.run.runner import runner_for
+from bitsynth.solver.budget import Budget
+from bitsynth.spec.elementwise import thresholds
+from bitsynth.store import elementwise as store
+from bitsynth.synth import elementwise as synth
+from bitsynth.toolchain.library import compile_for
+
+SPEC = thresholds(3, words=False, row=True)
+WRAPPER = """
+void run(const size_t *n, const void *constants, const void *from, const int32_t *row, void *to);
+void run(const size_t *n, const void *constants, const void *from, const int32_t *row, void *to)
+{{ {name}(constants, 0, n[0], n[1], from, n[2], row, 0, 0, to, n[3]); }}
+"""
+
+
+def shipped():
+    return [store.load_program(p).program for p in store.every()]
+
+
+def packed(codes, planes):
+    """Codes (rows, channels) as words, byte by byte."""
+    bits = codes.reshape(len(codes), -1, 8, 8, 1) >> np.arange(planes, dtype=np.uint8) & 1
+    bytes_ = (bits << np.arange(8, dtype=np.uint8)[:, None, None]).sum(axis=2, dtype=np.uint8)
+    return np.ascontiguousarray(bytes_.transpose(0, 1, 3, 2))
+
+
+@pytest.mark.toolchains
+@pytest.mark.parametrize("program", shipped(), ids=lambda p: p.name)
+def test_c_gives_what_numpy_gives(program):
+    isa, rng = load(program.isa), np.random.default_rng(1)
+    if not runs_natively(isa.table):
+        pytest.skip(f"no {isa.name} here")
+    text = source([program]) + WRAPPER.format(name=program.name)
+    runner = runner_for(isa, compile_for(isa, {"program.c": text}, needs=needs(program)), needs=needs(program))
+    rows, units, channels = 3, 2, 2 * program.unit - 5
+    given = next(x for x in program.spec.inputs if x.per == "channel")
+    levels = np.sort(rng.integers(-9, 9, (given.values, channels)), axis=0)
+    sums = rng.integers(-10, 10, (rows, channels)).astype(np.int32)
+    row = rng.integers(-3, 4, rows).astype(np.int32) * any(x.per == "row" for x in program.spec.inputs)
+    ordered = np.zeros((rows, units * program.unit), np.int32)
+    places = (np.arange(units)[:, None] * program.unit + np.array(program.order)).reshape(-1)
+    ordered[:, places < channels] = sums[:, places[places < channels]]
+    to = np.zeros((rows, units * program.result_bytes), np.uint8)
+    sizes = np.array([rows, units * program.unit, ordered.strides[0], to.strides[0]], np.uint64)
+    runner.call("run", sizes, program.pack(channels, {"t": levels}), ordered, row.astype(np.int32), to)
+    want = (sums + row[:, None] > levels[:, None]).sum(axis=0).astype(np.uint8)
+    if program.spec.out == "words":
+        whole = np.zeros((rows, units * program.unit), np.uint8)
+        whole[:, :channels] = want
+        beyond = np.zeros_like(whole)
+        beyond[:, channels:] = (1 << program.spec.planes) - 1
+        mask = ~packed(beyond, program.spec.planes).reshape(rows, -1)
+        assert (to & mask == packed(whole, program.spec.planes).reshape(rows, -1)).all()
+    else:
+        assert (to[:, :channels] == want).all()
+
+
+def mutants(program):
+    """Programs with two operands, two results or two positions swapped, or another instruction of the same types."""
+    isa, steps = load(program.isa), program.steps
+    for n, step in enumerate(steps):
+        for change in (step.args[::-1], (step.args[0],) * len(step.args)):
+            if change != step.args and len({isa[step.op].operands[k].type for k in range(len(change))}) == 1:
+                lines = [*program.program]
+                lines[n] = str(msgspec.structs.replace(step, args=change))
+                yield msgspec.structs.replace(program, program=tuple(lines))
+    order = (program.order[1], program.order[0], *program.order[2:])
+    yield msgspec.structs.replace(program, orders=tuple(order if o else o for o in program.orders))
+
+
+COMMUTE = ("add", "and", "or", "xor", "kxor")
+
+
+def test_mutants_are_refused_by_the_checker_and_by_z3():
+    program = store.find("avx2", SPEC).program
+    wrong = [m for m in mutants(program) if not same(program, m)]
+    assert len(wrong) > 10
+    for mutant in wrong:
+        with pytest.raises(Refuted):
+            check(mutant)
+    with pytest.raises(Refuted):
+        discharge(wrong[0], Budget())
+
+
+def same(program, mutant):
+    """Whether a mutant only swaps the operands of an instruction that does not care."""
+    for a, b in zip(program.steps, mutant.steps, strict=True):
+        if a != b:
+            return a.op.split(".")[0] in COMMUTE and sorted(a.args) == sorted(b.args)
+    return False
+
+
+def test_a_program_is_proved_and_stored(tmp_path, monkeypatch):
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
+    proved = ProvedProgram.by_solver(next(synth.alternatives("avx2", thresholds(1, words=False))), Budget())
+    path = store.store(proved)
+    assert store.load_program(path).program == proved.program
+    path.write_bytes(path.read_bytes().replace(b"slt", b"ult"))
+    store.load_program.cache_clear()
+    with pytest.raises(SpecError, match="damaged"):
+        store.load_program(path)
+
+
+def test_a_record_of_other_statements_is_refused():
+    program = store.find("avx2", SPEC).program
+    with pytest.raises(SpecError, match="statements differ"):
+        ProvedProgram.on_record(program, ("for every s: 0",))
