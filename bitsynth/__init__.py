@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bitsynth.errors import BitsynthError, NoKernel, Refuted, SpecError, ToolError, Undecided
 
 if TYPE_CHECKING:
-    from bitsynth.layers import Conv2d, Dense, Pool, Requantize, Scale, Thresholds
+    from bitsynth.layers import Conv2d, Dense, Pool, Requantize, Rescale, Residual, Scale, Thresholds
     from bitsynth.layers.schedule import LayerSchedule
     from bitsynth.layers.words import Packed, pack, unpack
     from bitsynth.matmul import MatmulKernel, get_kernel
@@ -27,6 +27,8 @@ __all__ = [
     "Pool",
     "Refuted",
     "Requantize",
+    "Rescale",
+    "Residual",
     "Scale",
     "SpecError",
     "Thresholds",
@@ -40,7 +42,7 @@ __all__ = [
 
 _KEPT_IN = {
     "bitsynth.matmul": ("MatmulKernel", "get_kernel"),
-    "bitsynth.layers": ("Conv2d", "Dense", "Pool", "Requantize", "Scale", "Thresholds"),
+    "bitsynth.layers": ("Conv2d", "Dense", "Pool", "Requantize", "Rescale", "Residual", "Scale", "Thresholds"),
     "bitsynth.layers.schedule": ("LayerSchedule",),
     "bitsynth.layers.words": ("Packed", "pack", "unpack"),
 }

@@ -62,7 +62,8 @@ def _epilogue(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Epilogue | None
         return Thresholds(arrays["thresholds"])
     if "scale" in arrays:
         return Scale(arrays["scale"], arrays.get("bias", 0.0))
-    return Requantize(arrays["multiplier"], *(_number(path, name, arrays[name]) for name in ("shift", "bits")))
+    shift, bits = (_number(path, name, arrays[name]) for name in ("shift", "bits"))
+    return Requantize(arrays["multiplier"], shift, bits)
 
 
 def _number(path: Path, name: str, array: NDArray[Any]) -> int:

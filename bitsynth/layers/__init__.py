@@ -15,11 +15,12 @@ Only the last needs a compiler. `pack_words` and `unpack_words` are of activatio
 
 from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.dense import Dense
-from bitsynth.layers.epilogue import Requantize, Scale, Thresholds
+from bitsynth.layers.epilogue import Requantize, Rescale, Scale, Thresholds
 from bitsynth.layers.layer import Layer, compile
 from bitsynth.layers.packed import PackedLayer, pack
 from bitsynth.layers.planning import LayerPlan, plan
 from bitsynth.layers.pool import Pool
+from bitsynth.layers.residual import Residual
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import Packed, pack_words, packed_words, unpack_words
 
@@ -33,6 +34,8 @@ __all__ = [
     "PackedLayer",
     "Pool",
     "Requantize",
+    "Rescale",
+    "Residual",
     "Scale",
     "Thresholds",
     "compile",

@@ -1,0 +1,76 @@
+"""A second tensor that an epilogue adds to a layer's sums before it rounds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitsynth.errors import SpecError
+from bitsynth.layers.epilogue_arguments import kept, of_channels, whole
+
+TYPES = ("uint8", "int8", "int16", "int32", "float32")
+
+
+@dataclass(frozen=True, eq=False)
+class Residual:
+    """A tensor of the results' shape: scale * (element - zero_point) is added before the results are rounded.
+
+    `Thresholds` and `Requantize` add it to the sum, in int32 arithmetic; `Scale` and `Rescale` add the product
+    float32(element - zero_point) * scale, rounded to float32, to the sum's scaled value, and round again. Elements of
+    float32 must be finite, and have no zero point.
+
+    Args:
+        type: The type of its elements: uint8 (codes too), int8, int16, int32 or float32.
+        scale: One factor a channel, or one for all; whole numbers of int32 for `Thresholds` and `Requantize`.
+        zero_point: The element that stands for 0.
+        keep_sum: Whether the sum with it is a second output: int32, or float32 of `Scale` and `Rescale`.
+    """
+
+    type: str = "uint8"
+    scale: ArrayLike = 1
+    zero_point: int = 0
+    keep_sum: bool = False
+
+    def __post_init__(self) -> None:
+        if self.type not in TYPES:
+            raise SpecError(f"a residual's type is one of {', '.join(TYPES)}, not {self.type!r}")
+        if type(self.keep_sum) is not bool:
+            raise SpecError(f"keep_sum is True or False, not {self.keep_sum!r}")
+        span = (0, 0) if self.type == "float32" else (np.iinfo(self.type).min, np.iinfo(self.type).max)
+        whole("a residual's zero_point", self.zero_point, *map(int, span))
+        object.__setattr__(self, "scale", kept(self.scale, "a residual's scale"))
+
+
+def factors(residual: Residual, channels: int, integers: bool) -> NDArray[Any]:
+    """Its scale, a number a channel: int32, or float32; SpecError for a scale that is not of this kind."""
+    if integers and residual.type == "float32":
+        raise SpecError("a residual of float32 needs Rescale or Scale")
+    return of_channels("a residual's scale", residual.scale, channels, np.int32 if integers else np.float32)
+
+
+def with_residual(values: NDArray[Any], residual: Residual, elements: NDArray[Any]) -> NDArray[Any]:
+    """int32 or float32 `values` (..., channels) with the residual's `elements`.
+
+    What is beyond int32 wraps; float32 is rounded twice. SpecError for elements of another type or shape.
+    """
+    elements = checked(residual, elements, values.shape)
+    scale = factors(residual, values.shape[-1], values.dtype.kind == "i")
+    if values.dtype.kind == "i":
+        more = scale.astype(np.int64) * (elements.astype(np.int64) - residual.zero_point)
+        return (values.astype(np.int64) + more).astype(np.int32)
+    if residual.type != "float32":
+        elements = (elements.astype(np.int64) - residual.zero_point).astype(np.float32)
+    with np.errstate(over="ignore"):
+        out: NDArray[Any] = values + elements * scale
+    return out
+
+
+def checked(residual: Residual, elements: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """`elements`; SpecError unless they are an array of the residual's type and of `shape`."""
+    if isinstance(elements, np.ndarray) and elements.dtype == residual.type and elements.shape == shape:
+        return elements
+    got = f"{elements.dtype} {elements.shape}" if isinstance(elements, np.ndarray) else repr(elements)[:40]
+    raise SpecError(f"want a residual of {residual.type} {shape}, not {got}")
