@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bitsynth.errors import BitsynthError, NoKernel, Refuted, SpecError, ToolError, Undecided
 
 if TYPE_CHECKING:
-    from bitsynth.layers import Conv2d, Dense, Pool, Requantize, Rescale, Residual, Scale, Thresholds
+    from bitsynth.layers import Conv2d, Dense, Pool, Requantize, Rescale, Residual, Scale, Thresholds, compile_all
     from bitsynth.layers.schedule import LayerSchedule
     from bitsynth.layers.words import Packed, pack, unpack
     from bitsynth.matmul import MatmulKernel, get_kernel
@@ -34,6 +34,7 @@ __all__ = [
     "Thresholds",
     "ToolError",
     "Undecided",
+    "compile_all",
     "get_kernel",
     "pack",
     "unpack",
@@ -42,7 +43,9 @@ __all__ = [
 
 _KEPT_IN = {
     "bitsynth.matmul": ("MatmulKernel", "get_kernel"),
-    "bitsynth.layers": ("Conv2d", "Dense", "Pool", "Requantize", "Rescale", "Residual", "Scale", "Thresholds"),
+    "bitsynth.layers": (
+        *("Conv2d", "Dense", "Pool", "Requantize", "Rescale", "Residual", "Scale", "Thresholds", "compile_all"),
+    ),
     "bitsynth.layers.schedule": ("LayerSchedule",),
     "bitsynth.layers.words": ("Packed", "pack", "unpack"),
 }

@@ -76,6 +76,8 @@ class Case:
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
+    zero_point: int = 0
+    biased: bool = False
     layout: str = "NHWC"
     out_layout: str = "NHWC"
     epilogue: str = "none"
@@ -112,6 +114,12 @@ class Case:
         x = operand(rng, self.machine.act, (self.batch, *self.image, self.groups * ic), self.patterns[0])
         return x, operand(rng, self.machine.wgt, (self.groups * oc, ic, *self.window), self.patterns[1])
 
+    @property
+    def bias(self) -> Values:
+        """Integers of any size that sums leave room for."""
+        channels = self.groups * self.channels[1]
+        return np.random.default_rng(self.seed).integers(-(1 << 28), 1 << 28, channels) * self.biased
+
     def made(self, w: Values, epilogue: Any = None) -> Conv2d:
         """The layer."""
         m = self.machine
@@ -125,6 +133,8 @@ class Case:
             groups=self.groups,
             act_encoding=m.act.encoding,
             weight_encoding=m.wgt.encoding,
+            zero_point=self.zero_point,
+            bias=self.bias,
             layout=self.layout,
             out_layout=self.out_layout,
             epilogue=epilogue,
@@ -135,7 +145,8 @@ class Case:
     def prepared(self) -> tuple[Conv2d, Values, Values]:
         """The layer, its input as it lies in memory, and the output it must give."""
         x, w = self.operands()
-        sums = convolution(x, w, stride=self.stride, padding=self.padding, dilation=self.dilation, groups=self.groups)
+        window: Any = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation, "groups": self.groups}
+        sums = convolution(x.astype(np.int64) - self.zero_point, w, **window) + self.bias
         epilogue, want = finished(self, sums)
         bits = getattr(epilogue, "bits", 0)
         return self.made(w, epilogue), given(self, x), laid(want, self.out_layout, bits)
@@ -264,6 +275,8 @@ def cases(draw: st.DrawFn, machines: Sequence[Machine], *, most: int = 9, thread
         padding=padding,
         dilation=dilation,
         groups=groups,
+        zero_point=draw(st.sampled_from((0, 0, 1, -1, 3, 200))),
+        biased=draw(st.booleans()),
         layout=draw(st.sampled_from(LAYOUTS)),
         out_layout=draw(st.sampled_from(LAYOUTS if codes else LAYOUTS[:2])),
         epilogue=epilogue,

@@ -25,7 +25,7 @@ from bitsynth.cli.options import (
     WeightEncoding,
     WeightsArgument,
 )
-from bitsynth.cli.parse import numbers, size
+from bitsynth.cli.parse import edges, numbers, size
 from bitsynth.files import write_texts
 from bitsynth.spec.matmul import Encoding
 
@@ -62,7 +62,7 @@ def emit_layer(
     weight, epilogue = weights_file.read(weights)
     window = {
         "stride": (numbers("--stride", stride, 1, 2), 1),
-        "padding": (numbers("--padding", padding, 1, 2, 4), 0),
+        "padding": (edges("--padding", padding), 0),
         "dilation": (numbers("--dilation", dilation, 1, 2), 1),
         "groups": (groups, 1),
     }

@@ -142,7 +142,7 @@ Padding = Annotated[
     typer.Option(
         "--padding",
         metavar="N[,N[,N,N]]",
-        help="Pixels, or height,width, or top,left,bottom,right.",
+        help="Pixels, or height,width, or top,left,bottom,right, or same.",
         rich_help_panel=_LAYER,
     ),
 ]

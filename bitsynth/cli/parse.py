@@ -28,6 +28,11 @@ def numbers(option: str, text: str, *counts: int) -> int | tuple[int, ...]:
     return int(text) if len(parts) == 1 else tuple(map(int, parts))
 
 
+def edges(option: str, text: str) -> int | tuple[int, ...] | str:
+    """Padding in `1`, `1,2` or `0,1,2,3`, or the word same; SpecError for anything else."""
+    return text if text == "same" else numbers(option, text, 1, 2, 4)
+
+
 def _is_number(text: str) -> bool:
     """Whether it is a whole number that an option may have."""
     return re.fullmatch(r"\d{1,9}", text, re.ASCII) is not None

@@ -33,7 +33,7 @@ from bitsynth.cli.options import (
     WBits,
     Window,
 )
-from bitsynth.cli.parse import numbers, size
+from bitsynth.cli.parse import edges, numbers, size
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa import load
 
@@ -137,7 +137,7 @@ def _lost(why: str) -> None:
 
 def _own(in_channels: int | None, out_channels: int | None, groups: int, window: Mapping[str, str]) -> Geometry | None:
     """The layer whose channels are given, with the window as its options spell it; SpecError for half of them."""
-    from bitsynth.layers.geometry import Geometry, edges, pair
+    from bitsynth.layers.geometry import Geometry, padding_of, pair
 
     if in_channels is None and out_channels is None:
         return None
@@ -145,11 +145,10 @@ def _own(in_channels: int | None, out_channels: int | None, groups: int, window:
         raise SpecError("a layer of your own takes both --in-channels and --out-channels")
     if in_channels % groups:
         raise SpecError(f"{in_channels} input channels cannot be shared by {groups} groups")
-    given = {
-        name: numbers(f"--{name}", text, 1, 2, *([4] if name == "padding" else [])) for name, text in window.items()
-    }
+    given = {name: numbers(f"--{name}", text, 1, 2) for name, text in window.items() if name != "padding"}
     kernel, stride, dilation = (pair(name, given[name], 1) for name in ("kernel", "stride", "dilation"))
-    return Geometry(in_channels, out_channels, groups, kernel, stride, edges(given["padding"]), dilation)
+    around = padding_of(edges("--padding", window["padding"]), kernel, stride, dilation)
+    return Geometry(in_channels, out_channels, groups, kernel, stride, around, dilation)
 
 
 def _resnet18(names: str | None) -> dict[str, tuple[Geometry, Size]]:

@@ -49,20 +49,28 @@ _TARGETS = [
 
 
 @dataclass(frozen=True, eq=False)
-class LayerText:
-    """A layer called `name`: its proved kernel, numbers and arrays of `struct bs_layer`.
+class SelfTestLayer:
+    """What the self-test computes with: `weight` codes (OC, IC / groups, KH, KW), `bias` (OC), the zero point.
 
-    `weight` (OC, IC / groups, KH, KW) holds codes, and `epilogue` the arrays (..., OC) as the epilogue has them, for
-    the self-test.
+    `epilogue` has the arrays (..., OC) as the epilogue has them.
     """
+
+    weight: NDArray[np.uint8]
+    bias: NDArray[np.int64]
+    zero_point: int
+    epilogue: Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerText:
+    """A layer called `name`: its proved kernel, numbers and arrays of `struct bs_layer`, and what it is tested with."""
 
     name: str
     proved: Proved
     spec: MatmulSpec
     numbers: Mapping[str, Number]
     arrays: Mapping[str, NDArray[Any]]
-    weight: NDArray[np.uint8]
-    epilogue: Mapping[str, NDArray[Any]]
+    tested: SelfTestLayer
 
     def __post_init__(self) -> None:
         if not _can_name(self.name):
@@ -102,7 +110,7 @@ class LayerText:
         return {header: laid_out("\n".join([about, *lines, ""])), **sources}
 
     def _values(self, kernel: CSource, runtime: Iterable[str]) -> dict[str, Any]:
-        codes, per_word = _dense_codes(self.weight, self.spec.wgt.bits)
+        codes, per_word = _dense_codes(self.tested.weight, self.spec.wgt.bits)
         numbers = complete(self.numbers)
         return {
             "name": self.name,
@@ -110,12 +118,14 @@ class LayerText:
             "kernel_name": kernel.name,
             "spec": self.spec,
             "act_value": value_text(self.spec.act),
+            "zero_point": self.tested.zero_point,
+            "added": [_int32(int(x)) for x in self.tested.bias] if self.tested.bias.any() else [],
             "wgt_value": value_text(self.spec.wgt),
             "n": numbers,
             "result_ctype": OUTPUT_CTYPES[str(numbers["epilogue"])],
             "fields": [(field, c_value(field, value)) for field, value in numbers.items()],
             "arrays": _initializers(self.arrays),
-            "wanted": _initializers(self.epilogue),
+            "wanted": _initializers(self.tested.epilogue),
             "codes": [_hex(x) for x in codes],
             "codes_per_word": per_word,
             "sources": sorted(f for f in runtime if f.endswith(".c") and f != _POOL),

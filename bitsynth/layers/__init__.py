@@ -13,6 +13,7 @@
 Only the last needs a compiler. `pack_words` and `unpack_words` are of activations whose layout is "packed".
 """
 
+from bitsynth.layers.compiling import compile_all
 from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.dense import Dense
 from bitsynth.layers.epilogue import Requantize, Rescale, Scale, Thresholds
@@ -39,6 +40,7 @@ __all__ = [
     "Scale",
     "Thresholds",
     "compile",
+    "compile_all",
     "pack",
     "pack_words",
     "packed_words",

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.packing import packing
 from bitsynth.emit.runtime_abi import ARRAYS, Number, described
+from bitsynth.errors import SpecError
 from bitsynth.kernel.packing import Codes, tiles
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.geometry import Geometry
-from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
+from bitsynth.spec.matmul import INT32_MAX, MatmulOperand, MatmulSpec, affine
 
 ALIGN = 64
 _NO_CHANNEL = {"thresholds": np.iinfo(np.int32).max}
@@ -39,12 +40,21 @@ class Constants:
         return np.array(described(self.numbers, starts), np.int64), np.concatenate(parts)
 
 
+@dataclass(frozen=True, eq=False)
+class Offset:
+    """What sums have besides products: `bias`, one int64 a channel, and the activations' value that stands for 0."""
+
+    bias: NDArray[np.int64]
+    zero_point: int = 0
+
+
 def constants(
-    kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, conv_algorithm: str, unit: int
+    kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, conv_algorithm: str, unit: int, offset: Offset
 ) -> Constants:
     """The constants that do not depend on the epilogue; `weight` (OC, IC / groups, KH, KW) holds codes.
 
     Arrays over output channels have, in each group, room for whole tiles and for whole units of `unit` channels.
+    SpecError if sums with their offset may leave int32.
     """
     width = _width(kernel, geometry, unit)
     per_tap = _by_group(geometry, weight.transpose(0, 2, 3, 1))
@@ -56,9 +66,14 @@ def constants(
     correction = affine(spec)
     if not correction.is_identity:
         arrays["affine"] = _of_codes(width, per_tap, correction.wgt_terms)
-    if spec.act.encoding is Encoding.BIPOLAR and any(geometry.padding):
-        arrays["padding"] = _padding(width, spec, geometry, per_tap)
-    sizes = _sizes(geometry, spec.act) | {"out_places": width}
+    added = _added(spec, per_tap, offset)
+    _require_int32(spec, geometry, added)
+    arrays["start" if correction.is_identity else "affine"] += _int32(_whole(added << correction.shift, width))
+    pad_code = _pad_code(spec.act, offset.zero_point)
+    off = offset.zero_point - spec.act.value(pad_code)
+    if off and any(geometry.padding):
+        arrays["padding"] = _padding(width, off * _values(spec.wgt), geometry, per_tap)
+    sizes = _sizes(geometry, spec.act, pad_code) | {"out_places": width}
     return Constants(sizes | {"factor": correction.factor, "shift": correction.shift}, arrays)
 
 
@@ -74,14 +89,38 @@ def _width(kernel: Kernel, g: Geometry, unit: int) -> int:
     return max(-(-channels // size) * size for size in (kernel.columns, unit))
 
 
-def _sizes(g: Geometry, act: MatmulOperand) -> dict[str, Number]:
+def _added(spec: MatmulSpec, per_tap: Codes, offset: Offset) -> NDArray[np.int64]:
+    """(groups, OC / groups): what a channel's sum of products is to have more than it has."""
+    of_weights: NDArray[np.int64] = _values(spec.wgt)[per_tap].sum(axis=(2, 3))
+    return offset.bias.reshape(of_weights.shape) - offset.zero_point * of_weights
+
+
+def _require_int32(spec: MatmulSpec, geometry: Geometry, added: NDArray[np.int64]) -> None:
+    """SpecError if sums of products of any values, or what is added to them, may leave int32."""
+    most, room = int(np.abs(added).max()), INT32_MAX >> affine(spec).shift
+    if most + geometry.depth * spec.max_product > room:
+        raise SpecError(
+            f"sums of {geometry.depth} products with a bias and zero point that add up to {most:,} may leave int32"
+        )
+
+
+def _pad_code(act: MatmulOperand, zero_point: int) -> int:
+    """The code of the zero point; 0 if it has none, which is then corrected tap by tap."""
+    return next((code for code in act.codes if act.value(code) == zero_point), 0)
+
+
+def _values(operand: MatmulOperand) -> NDArray[np.int64]:
+    """The values of all codes, in use or not."""
+    return np.array([operand.value(code) for code in range(1 << operand.bits)], np.int64)
+
+
+def _sizes(g: Geometry, act: MatmulOperand, pad_code: int) -> dict[str, Number]:
     """Channels of a group, the window, and the codes of activations and padding."""
     channels: dict[str, Number] = {
         "groups": g.groups,
         "in_channels": g.in_channels // g.groups,
         "out_channels": g.out_channels // g.groups,
     }
-    pad_code = 0 if act.encoding is Encoding.BIPOLAR else -act.offset
     return {**channels, **g.window(), "act_bits": act.bits, "pad_code": pad_code}
 
 
@@ -113,13 +152,13 @@ def _of_codes(width: int, per_tap: Codes, terms: tuple[int, ...]) -> NDArray[np.
     return _int32(_whole(np.array(terms, np.int64)[per_tap].sum(axis=(2, 3)), width))
 
 
-def _padding(width: int, spec: MatmulSpec, g: Geometry, per_tap: Codes) -> NDArray[np.int32]:
-    """(groups, KH + 1, KW + 1, width): the correction of taps counted with code 0 of a bipolar activation.
+def _padding(width: int, terms: NDArray[np.int64], g: Geometry, per_tap: Codes) -> NDArray[np.int32]:
+    """(groups, KH + 1, KW + 1, width): the correction of taps on padding, of which each code has one of `terms`.
 
     Each is the sum over the taps above and left of it.
     """
-    values = np.array([spec.wgt.value(c) for c in range(1 << spec.wgt.bits)], np.int64)[per_tap].sum(axis=3)
-    taps = -spec.act.value(0) * values.reshape(*values.shape[:2], *g.kernel)
+    values = terms[per_tap].sum(axis=3)
+    taps = values.reshape(*values.shape[:2], *g.kernel)
     sums = np.pad(taps, ((0, 0), (0, 0), (1, 0), (1, 0))).cumsum(axis=2).cumsum(axis=3)
     return _int32(_whole(sums.transpose(0, 2, 3, 1), width))
 

@@ -8,7 +8,8 @@ from typing import Any, Self, TypeVar
 from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.files import write_texts
-from bitsynth.layers.epilogue import Epilogue
+from bitsynth.layers.epilogue import Epilogue, gives_codes
+from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.geometry import Pair, geometry_of
 from bitsynth.layers.layer import Call, Layer, compile
 from bitsynth.layers.packed import Description, PackedLayer, pack
@@ -36,13 +37,18 @@ class Conv2d:
         act_bits: Bits of activations, 1 to 8.
         w_bits: Bits of weights, 1 to 8.
         stride: Pixels between windows, one number or (height, width).
-        padding: Zeros around the image: one number, (height, width) or (top, left, bottom, right).
+        padding: Zeros around the image: one number, (height, width) or (top, left, bottom, right); "same" for an output
+            as large as the input, with stride 1.
         dilation: Pixels between taps, one number or (height, width).
         groups: Groups of channels, each convolved by itself.
         act_encoding: The values of activations: "unsigned", "signed", "bipolar", "ternary" or "narrow".
         weight_encoding: The values of weights, likewise.
+        zero_point: The value of activations that stands for 0: products are of (activation - zero point) and weight.
+            Padding has it.
+        bias: Integers that are added to the sums, one a channel, or one for all.
         layout: Activations in memory: "NHWC", "NCHW" or "packed", words of 64 channels (`packed_words`).
-        out_layout: Results in memory, likewise; as `layout` if None. Those of layout "packed" are `Packed`.
+        out_layout: Results in memory, likewise; if None as `layout`, but "NHWC" if that is "packed" and results are no
+            codes. Those of layout "packed" are `Packed`.
         out_encoding: The values that packed results stand for, likewise: only a layer of this `act_encoding` takes
             them. None for any.
         isa: An instruction set, or "auto" for the best this processor has.
@@ -77,6 +83,9 @@ class Conv2d:
         NoKernel: No kernel is cached for these widths, or found.
     """
 
+    _flat: FlatImage | None = None
+    """The image that features are, of a dense layer."""
+
     def __init__(
         self,
         weight: ArrayLike,
@@ -89,6 +98,8 @@ class Conv2d:
         groups: int = 1,
         act_encoding: str = "unsigned",
         weight_encoding: str = "bipolar",
+        zero_point: int = 0,
+        bias: ArrayLike = 0,
         layout: str = "NHWC",
         out_layout: str | None = None,
         out_encoding: str | None = None,
@@ -103,9 +114,10 @@ class Conv2d:
         act = MatmulOperand(act_bits, Encoding.parse(act_encoding))
         wgt = MatmulOperand(w_bits, Encoding.parse(weight_encoding))
         geometry = geometry_of(values.shape, stride=stride, padding=padding, dilation=dilation, groups=groups)
-        spec = LayerSpec(act, wgt, geometry, layout, out_layout or "", image, out_encoding or "")
+        lies = out_layout or ("NHWC" if layout == "packed" and not gives_codes(epilogue) else layout)
+        spec = LayerSpec(act, wgt, geometry, layout, lies, image, out_encoding or "", zero_point, self._flat)
         planned = plan(spec, isa=isa, threads=pool.threads, schedule=schedule, solve=solve)
-        self._set(pack(planned, values, epilogue), pool)
+        self._set(pack(planned, values, epilogue, bias), pool)
 
     def _set(self, packed: PackedLayer, pool: Pool) -> None:
         self.packed, self.plan, self.epilogue, self.pool = packed, packed.plan, packed.epilogue, pool
@@ -141,6 +153,14 @@ class Conv2d:
     def source(self) -> str:
         """The kernel's C text."""
         return self.kernel.source
+
+    def compile(self) -> Self:
+        """Compile the layer, which its first call would do; the layer itself. `compile_all` compiles several at once.
+
+        ToolError if it cannot be compiled.
+        """
+        self._compiled = self.compiled
+        return self
 
     @property
     def compiled(self) -> Layer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.conv import Conv2d
+from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.layer import Call
 from bitsynth.layers.packed import Description
-from bitsynth.spec.matmul import whole_array
+from bitsynth.spec.matmul import Encoding, MatmulOperand, whole_array
 
 TYPICAL_BATCH = 64
 """Feature vectors a schedule is chosen for if no `image` says how many: pixels of a line."""
@@ -24,6 +26,9 @@ class Dense(Conv2d):
         weight: Operand values (out features, in features), of any integer dtype, or floats that are whole.
         act_bits: Bits of activations, 1 to 8.
         w_bits: Bits of weights, 1 to 8.
+        flatten: (height, width, channels) of images that the layer reads instead, flat or not, as a convolution of its
+            layout gives them: codes (N, H, W, C), or words of each pixel's channels.
+        flatten_order: The order of such features in `weight`: "NCHW", as PyTorch flattens images, or "NHWC".
         **options: Those of `Conv2d` that do not concern a window.
 
     Raises:
@@ -31,7 +36,16 @@ class Dense(Conv2d):
         NoKernel: No kernel is cached for these widths, or found.
     """
 
-    def __init__(self, weight: ArrayLike, act_bits: int, w_bits: int, **options: Any) -> None:
+    def __init__(
+        self,
+        weight: ArrayLike,
+        act_bits: int,
+        w_bits: int,
+        *,
+        flatten: tuple[int, int, int] | None = None,
+        flatten_order: str = "NCHW",
+        **options: Any,
+    ) -> None:
         values = whole_array(weight, "weight")
         if values.ndim != 2:
             raise SpecError(f"want a weight (out features, in features), not {values.shape}")
@@ -39,10 +53,21 @@ class Dense(Conv2d):
             raise SpecError(f"a dense layer has no {', '.join(unfit)}")
         if "NCHW" in (options.get("layout"), options.get("out_layout")):
             raise SpecError("a dense layer's activations are (N, features): layouts are NHWC and packed")
+        if flatten is not None:
+            self._flat = _flat_image(flatten, options.get("layout") == "packed")
+            act, wgt = _operands(act_bits, w_bits, options)
+            values = self._flat.weights(values, flatten_order, wgt.value(0))
+            # Idle features have code 0 on both sides.
+            off = self._flat.idle * wgt.value(0) * (act.value(0) - options.get("zero_point", 0))
+            options["bias"] = whole_array(options.get("bias", 0), "bias") - off
         super().__init__(values[:, :, None, None], act_bits, w_bits, **{"image": (1, TYPICAL_BATCH), **options})
 
+    def run(self, codes: NDArray[Any]) -> NDArray[Any]:
+        """The results for `codes` (N, in features) or of images: uint8, or words if the layout is packed."""
+        return super().run(self._flattened(codes))
+
     def _run(self, codes: NDArray[Any]) -> NDArray[Any]:
-        self._check_features(codes)
+        codes = self._features(codes)
         if not len(codes):
             return self.packed.typed(np.empty((0, self.packed.out_shape(1, 1, 1)[-1]), self.packed.out_type))
         made: NDArray[Any] = super()._run(codes[None, None])[0, 0]
@@ -56,14 +81,32 @@ class Dense(Conv2d):
             part: "run" for the whole layer, "pack" to pack the activations alone.
             times: Runs a call.
         """
-        self._check_features(codes)
-        call, out = super().bound(codes[None, None], part=part, times=times)
+        call, out = super().bound(self._features(codes)[None, None], part=part, times=times)
         return call, out[0, 0]
 
     def described(self, codes: NDArray[Any]) -> Description:
         """The numbers and bytes of constants that C for any layer takes of this one and `codes` (N, in features)."""
-        return super().described(codes[None, None])
+        return super().described(self._features(codes)[None, None])
 
-    def _check_features(self, codes: NDArray[Any]) -> None:
+    def _flattened(self, codes: NDArray[Any]) -> NDArray[Any]:
+        flat = self.plan.spec.flat
+        return flat.features(codes, self.act) if flat and isinstance(codes, np.ndarray) else codes
+
+    def _features(self, codes: NDArray[Any]) -> NDArray[Any]:
+        codes = self._flattened(codes)
         if codes.ndim != 2 or codes.shape[1] != self.plan.spec.in_elements:
             raise SpecError(f"want activations (N, {self.plan.spec.in_elements}), not {codes.shape}")
+        return codes
+
+
+def _flat_image(shape: Any, packed: bool) -> FlatImage:
+    if not isinstance(shape, tuple | list) or len(shape) != 3:
+        raise SpecError(f"flatten must be (height, width, channels), not {shape!r}")
+    height, width, channels = shape
+    return FlatImage(height, width, channels, packed)
+
+
+def _operands(act_bits: int, w_bits: int, options: Mapping[str, Any]) -> tuple[MatmulOperand, MatmulOperand]:
+    """Activations and weights, of the encodings in `options`."""
+    act, wgt = options.get("act_encoding", Encoding.UNSIGNED), options.get("weight_encoding", Encoding.BIPOLAR)
+    return MatmulOperand(act_bits, Encoding.parse(act)), MatmulOperand(w_bits, Encoding.parse(wgt))

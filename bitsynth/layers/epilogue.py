@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -279,13 +279,18 @@ class Thresholds(_Epilogue):
 Epilogue = Scale | Requantize | Rescale | Thresholds
 
 
+def gives_codes(epilogue: Epilogue | None) -> TypeGuard[Requantize | Rescale | Thresholds]:
+    """Whether results are codes, which can be packed."""
+    return epilogue is not None and not isinstance(epilogue, Scale)
+
+
 def check_epilogue(epilogue: Any, out_layout: str) -> None:
     """SpecError for what is not an epilogue, or is one whose results cannot lie as `out_layout` says."""
     if epilogue is not None and not isinstance(epilogue, Epilogue):
         raise SpecError(f"an epilogue is Scale, Requantize, Rescale or Thresholds, not {epilogue!r}")
     if out_layout != "packed":
         return
-    if epilogue is None or isinstance(epilogue, Scale):
+    if not gives_codes(epilogue):
         raise SpecError("only codes can be packed: give Thresholds, Requantize or Rescale, or another out_layout")
     if epilogue.codes[0] < 0:
         raise SpecError("signed codes cannot be packed: give a zero_point, and codes from 0 on")

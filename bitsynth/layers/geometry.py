@@ -87,22 +87,32 @@ def geometry_of(shape: tuple[int, ...], *, stride: Any, padding: Any, dilation: 
     if type(groups) is not int or groups < 1:
         raise SpecError(f"groups must be a whole number of at least 1, not {groups!r}")
     out_channels, in_channels, high, wide = shape
-    return Geometry(
-        in_channels * groups,
-        out_channels,
-        groups,
-        (high, wide),
-        pair("stride", stride, 1),
-        edges(padding),
-        pair("dilation", dilation, 1),
-    )
+    steps, apart = pair("stride", stride, 1), pair("dilation", dilation, 1)
+    around = padding_of(padding, (high, wide), steps, apart)
+    return Geometry(in_channels * groups, out_channels, groups, (high, wide), steps, around, apart)
+
+
+def padding_of(
+    value: Any, window: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
+) -> tuple[int, int, int, int]:
+    """Padding at top, left, bottom and right: `edges`, or "same" for an output as large as the input.
+
+    An odd pixel is behind, as PyTorch has it. SpecError for "same" and a stride.
+    """
+    if value != "same":
+        return edges(value)
+    if stride != (1, 1):
+        raise SpecError(f"padding 'same' wants stride 1, not {stride}; give the padding in pixels")
+    down, right = (d * (k - 1) for k, d in zip(window, dilation, strict=True))
+    return edges((down // 2, right // 2, down - down // 2, right - right // 2))
 
 
 def pair(name: str, value: Any, least: int) -> tuple[int, int]:
     """`value` for height and width; SpecError unless whole numbers of at least `least`."""
     both = tuple(value) if isinstance(value, tuple | list) else (value, value)
     if len(both) != 2 or not all(type(x) is int and least <= x <= _MOST for x in both):
-        raise SpecError(f"{name} must be a whole number from {least} to {_MOST:,}, or two, not {value!r}")
+        same = ", or 'same'" if name == "padding" else ""
+        raise SpecError(f"{name} must be a whole number from {least} to {_MOST:,}, or two{same}, not {value!r}")
     return both[0], both[1]
 
 

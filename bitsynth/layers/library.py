@@ -18,9 +18,14 @@ FLAGS = ("-O3",)
 _runners: dict[tuple[str, MatmulSpec], Runner] = {}
 
 
+def library_key(kernel: MatmulKernel) -> tuple[str, MatmulSpec]:
+    """What layers have in common that share a library."""
+    return kernel.entry.digest, kernel.spec
+
+
 def library(kernel: MatmulKernel) -> Runner:
     """The runner of kernel, runtime and what calls it, compiled once; ToolError if it cannot be compiled or run."""
-    key = kernel.entry.digest, kernel.spec
+    key = library_key(kernel)
     if key not in _runners:
         isa, needs = load(kernel.spec.isa), kernel.needs
         _runners[key] = runner_for(isa, compiled(kernel), needs=needs)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitsynth.emit.layer import LayerText
+from bitsynth.emit.layer import LayerText, SelfTestLayer
 from bitsynth.emit.runtime_abi import SHAPE
 from bitsynth.errors import SpecError
-from bitsynth.layers.constants import Constants, constants, of_channels
+from bitsynth.layers import epilogue_arguments
+from bitsynth.layers.constants import Constants, Offset, constants, of_channels
 from bitsynth.layers.epilogue import Epilogue, Scale, check_epilogue
 from bitsynth.layers.planning import LayerPlan
 from bitsynth.layers.words import WORD_CHANNELS, Packed, packed_words
@@ -26,12 +27,14 @@ Description = tuple[NDArray[np.int64], NDArray[np.uint8]]
 class PackedLayer:
     """A planned layer with its weights, codes (OC, IC / groups, KH, KW), and the epilogue of its sums.
 
-    Arrays are not to be written: they are read-only. SpecError if weights or epilogue do not fit the plan.
+    `bias`, integers, one a channel or one for all, is part of the sums. Arrays are not to be written: they are
+    read-only. SpecError if weights, bias or epilogue do not fit the plan.
     """
 
     plan: LayerPlan
     codes: NDArray[np.uint8]
     epilogue: Epilogue | None = None
+    bias: ArrayLike = 0
     constants: Constants = field(init=False, repr=False)
     _description: Description = field(init=False, repr=False)
 
@@ -44,10 +47,12 @@ class PackedLayer:
             raise SpecError(f"want uint8 codes of {spec.wgt}, at most {last}; `pack` takes the values themselves")
         object.__setattr__(self, "codes", self.codes.copy())
         check_epilogue(self.epilogue, spec.out_layout)
-        algorithm = self.plan.schedule.gather
-        unit = WORD_CHANNELS if spec.out_layout == "packed" else 1
-        made = constants(kernel.entry.kernel, kernel.spec, spec.geometry, self.codes, algorithm, unit)
-        numbers, given = self.epilogue.constants(spec.geometry.out_channels) if self.epilogue else ({}, {})
+        algorithm, channels = self.plan.schedule.gather, spec.geometry.out_channels
+        added = epilogue_arguments.of_channels("bias", whole_array(self.bias, "bias"), channels, np.int32)
+        object.__setattr__(self, "bias", bias := added.astype(np.int64))
+        unit, offset = WORD_CHANNELS if spec.out_layout == "packed" else 1, Offset(bias, spec.zero_point)
+        made = constants(kernel.entry.kernel, kernel.spec, spec.geometry, self.codes, algorithm, unit, offset)
+        numbers, given = self.epilogue.constants(channels) if self.epilogue else ({}, {})
         groups, width = spec.geometry.groups, int(made.numbers["out_places"])
         arrays = {name: of_channels(name, array, groups, width) for name, array in given.items()}
         layouts = {"in_layout": spec.layout, "out_layout": spec.out_layout}
@@ -56,13 +61,13 @@ class PackedLayer:
         whole = Constants(MappingProxyType(every), MappingProxyType({**made.arrays, **arrays}))
         object.__setattr__(self, "constants", whole)
         object.__setattr__(self, "_description", whole.blob())
-        kept: tuple[NDArray[Any], ...] = (self.codes, *self._description, *whole.arrays.values())
+        kept: tuple[NDArray[Any], ...] = (self.codes, bias, *self._description, *whole.arrays.values())
         for array in kept:
             array.flags.writeable = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the plan, codes and epilogue: packing is fast, and another version may pack otherwise."""
-        return PackedLayer, (self.plan, self.codes, self.epilogue)
+        return PackedLayer, (self.plan, self.codes, self.epilogue, self.bias)
 
     @property
     def weight(self) -> NDArray[Any]:
@@ -107,14 +112,14 @@ class PackedLayer:
         """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
         kernel, made = self.plan.kernel, self.constants
         _, given = self.epilogue.constants(self.plan.spec.geometry.out_channels) if self.epilogue else ({}, {})
-        text = LayerText(name, kernel.proved_entry.proved, kernel.spec, made.numbers, made.arrays, self.codes, given)
-        return text.files()
+        tested = SelfTestLayer(self.codes, np.asarray(self.bias), self.plan.spec.zero_point, given)
+        return LayerText(name, kernel.proved_entry.proved, kernel.spec, made.numbers, made.arrays, tested).files()
 
 
-def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None) -> PackedLayer:
+def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None, bias: ArrayLike = 0) -> PackedLayer:
     """Pack `weight`, operand values (OC, IC / groups, KH, KW), for the plan; the values are copied.
 
-    Results are int32 sums, or what `epilogue` makes of them. Nothing is compiled. SpecError for values that the
-    encoding does not hold, and for shapes or an epilogue that do not fit.
+    Results are int32 sums, the integers `bias` added, or what `epilogue` makes of them. Nothing is compiled. SpecError
+    for values that the encoding does not hold, and for shapes, a bias or an epilogue that do not fit.
     """
-    return PackedLayer(plan, plan.spec.wgt.encode(whole_array(weight, "weight"), "weight"), epilogue)
+    return PackedLayer(plan, plan.spec.wgt.encode(whole_array(weight, "weight"), "weight"), epilogue, bias)

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.runtime_abi import LAYOUT
 from bitsynth.errors import SpecError
+from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.geometry import Geometry, pair
 from bitsynth.layers.words import Packed, packed_words
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
+_MOST_ZERO_POINT = (1 << 15) - 1
 TYPICAL_IMAGE = (28, 28)
 """Height and width a schedule is chosen for if none are given."""
 
@@ -25,7 +27,9 @@ class LayerSpec:
     `layout` is that of activations in memory and `out_layout` that of results, as activations if it is empty:
     "NHWC", "NCHW" or "packed", words of 64 channels (`packed_words`). `image`, (height, width) in pixels, is what a
     schedule is chosen for; the layer takes any. `out_encoding` says which values packed results stand for, "" for any.
-    SpecError for an unknown layout or encoding, or an image of no size.
+    `zero_point` is the value of activations that stands for 0: products are of (activation - zero point), and padding
+    has it. `flat` is the image that a dense layer's features are, if they are one. SpecError for an unknown layout or
+    encoding, or an image of no size.
     """
 
     act: MatmulOperand
@@ -35,6 +39,8 @@ class LayerSpec:
     out_layout: str = ""
     image: tuple[int, int] | None = None
     out_encoding: str = ""
+    zero_point: int = 0
+    flat: FlatImage | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "out_layout", self.out_layout or self.layout)
@@ -42,6 +48,10 @@ class LayerSpec:
         for value in (self.layout, self.out_layout):
             if value not in LAYOUT.words:
                 raise SpecError(f"unknown layout {value!r}; known: {', '.join(LAYOUT.words)}")
+        if type(self.zero_point) is not int or abs(self.zero_point) > _MOST_ZERO_POINT:
+            raise SpecError(
+                f"zero_point must be a whole number of at most {_MOST_ZERO_POINT:,}, not {self.zero_point!r}"
+            )
         object.__setattr__(self, "image", None if self.image is None else pair("image", self.image, 1))
 
     @property

@@ -167,10 +167,15 @@ class MatmulSpec:
         return self.plain(self.isa, self.act.bits, self.wgt.bits)
 
     @property
+    def max_product(self) -> int:
+        """The greatest absolute value of a product, of the core's and of those of values."""
+        core = self.core
+        return max(self.act.max_abs * self.wgt.max_abs, core.act.max_abs * core.wgt.max_abs)
+
+    @property
     def k_max(self) -> int:
         """The largest K for which neither the core's nor the final sum leaves int32."""
-        core = self.core
-        return INT32_MAX // max(self.act.max_abs * self.wgt.max_abs, core.act.max_abs * core.wgt.max_abs)
+        return INT32_MAX // self.max_product
 
 
 @dataclass(frozen=True)

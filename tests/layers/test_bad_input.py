@@ -28,6 +28,7 @@ BITS = {"act_bits": 2, "w_bits": 2}
 W = np.ones((4, 3, 3, 3), np.int8)
 X = np.ones((2, 5, 6, 3), np.int8)
 CODES = np.ones((2, 5, 6, 3), np.uint8)
+RNG = np.random.default_rng(1)
 LEVELS = np.zeros((4, 1), int)
 
 
@@ -69,7 +70,17 @@ REFUSED = {
     "stride": (lambda: conv(stride=0), "stride must be"),
     "three strides": (lambda: conv(stride=(1, 1, 1)), "stride must be"),
     "padding": (lambda: conv(padding=-1), "padding must be"),
-    "same padding": (lambda: conv(padding="same"), "padding must be"),
+    "padding in words": (lambda: conv(padding="valid"), "padding must be a whole number"),
+    "same padding with strides": (lambda: conv(padding="same", stride=2), "padding 'same' wants stride 1, not (2, 2)"),
+    "zero point": (lambda: conv(zero_point=0.5), "zero_point must be a whole number"),
+    "zero point too great": (lambda: conv(zero_point=1 << 15), "zero_point must be a whole number of at most 32,767"),
+    "bias shape": (lambda: conv(bias=[1, 2]), "bias must be one number or 4 of them"),
+    "bias float": (lambda: conv(bias=0.5), "bias[] is 0.5, not a whole number"),
+    "bias too great": (lambda: conv(bias=1 << 31), "bias has numbers that int32 does not hold"),
+    "bias that leaves no room": (
+        lambda: conv(bias=[0, 0, 0, (1 << 31) - 1]),
+        "add up to 2,147,483,647 may leave int32",
+    ),
     "dilation": (lambda: conv(dilation=1.5), "dilation must be"),
     "layout": (lambda: conv(layout="NWHC"), "unknown layout 'NWHC'"),
     "out layout": (lambda: conv(out_layout="CHW"), "unknown layout 'CHW'"),
@@ -197,6 +208,13 @@ def test_no_kernel_says_what_makes_one():
 def test_whole_floats_are_weights():
     assert (conv(W * 1.0)(X) == conv()(X)).all()
     assert (dense(W[..., 0, 0].astype(np.float32))(X[0, 0]) == dense()(X[0, 0])).all()
+
+
+def test_padding_for_an_output_as_large_as_the_input():
+    """An odd pixel is behind."""
+    layer = conv(RNG.integers(-2, 2, (4, 3, 4, 3)), padding="same", dilation=(1, 2))
+    assert layer.geometry.padding == (1, 2, 2, 2)
+    assert layer(X).shape == (2, 5, 6, 4)
 
 
 def test_sums_that_may_leave_int32():

@@ -4,6 +4,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,7 +18,7 @@ from bitsynth.proof import checker
 
 M = machine("avx2", "lookup", 2, 2, "ternary", "signed")
 SCHEDULE = LayerSchedule("avx2", "lookup", 64, gather="direct", band_rows=2)
-OPTIONS = {"isa": "avx2", "act_encoding": "ternary", "weight_encoding": "signed", "schedule": SCHEDULE}
+OPTIONS: dict[str, Any] = {"isa": "avx2", "act_encoding": "ternary", "weight_encoding": "signed", "schedule": SCHEDULE}
 RNG = np.random.default_rng(5)
 X = RNG.integers(-1, 2, (2, 6, 7, 4))
 COPIES = {

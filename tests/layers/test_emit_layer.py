@@ -43,8 +43,8 @@ def layers(isa):
         "first": Conv2d(binary, 1, 1, layout="NCHW", act_encoding="bipolar", **odd),
         "floats": Conv2d(binary, 2, 1, epilogue=Scale(RNG.normal(size=10), RNG.normal(size=10)), **plain),
         "packed": Conv2d(wide, 2, 1, layout="packed", epilogue=Thresholds(levels(70)), **plain),
-        "mixed": Conv2d(wide, 1, 1, layout="packed", out_layout="NHWC", **plain),
-        "dense": Dense(three, 3, 2, epilogue=Requantize(RNG.integers(1, 200, 9), 7, 3), isa=isa),
+        "mixed": Conv2d(wide, 1, 1, layout="packed", zero_point=1, bias=-7, **plain),
+        "dense": Dense(three, 3, 2, epilogue=Requantize(RNG.integers(1, 200, 9), 7, 3), bias=range(9), isa=isa),
     }
 
 
@@ -227,7 +227,7 @@ def test_a_dense_layer_from_a_npy_file(tmp_path, capsys):
             "shift must be one whole number, not int64 (2,)",
         ),
         ({"weight": 2 * WEIGHT}, [], "weight[0, 0, 0, 0] is"),
-        ({"weight": WEIGHT * 1.0}, [], "weight must be an integer array, not float64"),
+        ({"weight": WEIGHT * 0.5}, [], "0.5, not a whole number"),
         ({"weight": WEIGHT[0]}, [], "want a weight (OC, IC / groups, KH, KW)"),
         ({"weight": WEIGHT[:0]}, [], "a weight without elements"),
         ({"weight": WEIGHT}, ["--stride", "1,2,3"], "--stride: want 1 or 2 whole numbers"),

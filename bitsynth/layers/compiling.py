@@ -1,0 +1,39 @@
+"""Compilation of the layers of a network, several at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextvars import copy_context
+
+from bitsynth.layers.conv import Conv2d
+from bitsynth.layers.library import library_key
+from bitsynth.progress import Progress, silent
+
+
+def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progress: Progress = silent) -> None:
+    """Compile `layers` before their first calls, those of one kernel together, once.
+
+    Args:
+        layers: Layers; those that are compiled take no time.
+        workers: Compilers at a time; as many as this process may use cores if None.
+        progress: Hears how many libraries of all are compiled.
+
+    Raises:
+        ToolError: A layer cannot be compiled or run; the others are compiled.
+    """
+    every = list(layers)
+    first = list({library_key(layer.kernel): layer for layer in every}.values())
+    with ThreadPoolExecutor(max(1, min(workers or _cores(), len(first)))) as pool:
+        started = [pool.submit(copy_context().run, layer.compile) for layer in first]
+        for done, _ in enumerate(as_completed(started), 1):
+            progress(f"compiled {done} of {len(first)} libraries", done, len(first))
+    for one in started:
+        one.result()
+    for layer in every:
+        layer.compile()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,62 @@
+"""Images that lie flat: the features of a dense layer behind a convolution."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.errors import SpecError
+from bitsynth.layers.words import WORD_CHANNELS, Packed
+from bitsynth.spec.matmul import MatmulOperand
+
+ORDERS = ("NCHW", "NHWC")
+
+
+@dataclass(frozen=True)
+class FlatImage:
+    """Images (height, width, channels) that a dense layer reads, pixel by pixel; if `packed`, of whole words each."""
+
+    height: int
+    width: int
+    channels: int
+    packed: bool = False
+
+    def __post_init__(self) -> None:
+        if not all(type(n) is int and n >= 1 for n in self.shape):
+            raise SpecError(f"flatten must be (height, width, channels), whole numbers of at least 1, not {self.shape}")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels."""
+        return self.height, self.width, self.channels
+
+    @property
+    def idle(self) -> int:
+        """Features without a channel: of those that fill the words of all pixels."""
+        return -self.channels % WORD_CHANNELS * self.height * self.width if self.packed else 0
+
+    def weights(self, weight: NDArray[Any], order: str, fill: int) -> NDArray[Any]:
+        """Columns of `weight` (OC, features), which flatten images in `order`, as images lie; `fill` for idle ones."""
+        if order not in ORDERS:
+            raise SpecError(f"flatten_order must be {' or '.join(ORDERS)}, not {order!r}")
+        if weight.shape[1] != math.prod(self.shape):
+            raise SpecError(f"images of {self.shape} have {math.prod(self.shape)} features, not {weight.shape[1]}")
+        first = order == "NCHW"
+        pixels = weight.reshape(-1, *((self.channels, self.height, self.width) if first else self.shape))
+        pixels = pixels.transpose(0, 2, 3, 1) if first else pixels
+        idle = -self.channels % WORD_CHANNELS if self.packed else 0
+        return np.pad(pixels, ((0, 0), (0, 0), (0, 0), (0, idle)), constant_values=fill).reshape(len(weight), -1)
+
+    def features(self, images: NDArray[Any], act: MatmulOperand) -> NDArray[Any]:
+        """(N, features) of `images` (N, H, W, C) or their words; SpecError for others. What is flat is as it was."""
+        if isinstance(images, Packed):
+            images = images.require(act, self.channels)
+        if images.ndim != 4:
+            return images
+        if images.shape[1:3] != self.shape[:2]:
+            raise SpecError(f"want images of {self.height} x {self.width} pixels, not {images.shape}")
+        return images.reshape(len(images), math.prod(images.shape[1:]))
