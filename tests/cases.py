@@ -238,7 +238,7 @@ def thresholds(rng: Generator, sums: Values, count: int) -> Values:
     channels = sums.shape[-1]
     some = rng.choice(sums.reshape(-1), (channels, count)) + rng.integers(-1, 2, (channels, count))
     ends = rng.choice([INT32.min, INT32.max, -1, 0], (channels, count))
-    return np.where(rng.integers(0, 4, (channels, count)) > 0, some, ends)
+    return np.sort(np.where(rng.integers(0, 4, (channels, count)) > 0, some, ends), axis=1)
 
 
 def check(case: Case) -> None:
