@@ -10,6 +10,21 @@ from bitsynth.errors import BitsynthError, NoKernel, Refuted, SpecError, ToolErr
 
 if TYPE_CHECKING:
     from bitsynth.layers import Conv2d, Dense, Pool, Requantize, Rescale, Residual, Scale, Thresholds, compile_all
+    from bitsynth.layers.glue import (
+        Add,
+        AvgPool2d,
+        Concatenate,
+        DepthToSpace,
+        Dequantize,
+        GlobalAvgPool2d,
+        Lookup,
+        MaxPool2d,
+        Pad2d,
+        Quantization,
+        Quantize,
+        QuantizeImage,
+        Resize,
+    )
     from bitsynth.layers.schedule import LayerSchedule
     from bitsynth.layers.words import Packed, pack, unpack
     from bitsynth.matmul import MatmulKernel, get_kernel
@@ -17,18 +32,31 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Add",
+    "AvgPool2d",
     "BitsynthError",
+    "Concatenate",
     "Conv2d",
     "Dense",
+    "DepthToSpace",
+    "Dequantize",
+    "GlobalAvgPool2d",
     "LayerSchedule",
+    "Lookup",
     "MatmulKernel",
+    "MaxPool2d",
     "NoKernel",
     "Packed",
+    "Pad2d",
     "Pool",
+    "Quantization",
+    "Quantize",
+    "QuantizeImage",
     "Refuted",
     "Requantize",
     "Rescale",
     "Residual",
+    "Resize",
     "Scale",
     "SpecError",
     "Thresholds",
@@ -45,6 +73,21 @@ _KEPT_IN = {
     "bitsynth.matmul": ("MatmulKernel", "get_kernel"),
     "bitsynth.layers": (
         *("Conv2d", "Dense", "Pool", "Requantize", "Rescale", "Residual", "Scale", "Thresholds", "compile_all"),
+    ),
+    "bitsynth.layers.glue": (
+        "Add",
+        "AvgPool2d",
+        "Concatenate",
+        "DepthToSpace",
+        "Dequantize",
+        "GlobalAvgPool2d",
+        "Lookup",
+        "MaxPool2d",
+        "Pad2d",
+        "Quantization",
+        "Quantize",
+        "QuantizeImage",
+        "Resize",
     ),
     "bitsynth.layers.schedule": ("LayerSchedule",),
     "bitsynth.layers.words": ("Packed", "pack", "unpack"),

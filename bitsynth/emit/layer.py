@@ -23,7 +23,7 @@ from bitsynth.proof.proved import Proved
 from bitsynth.spec.matmul import MatmulSpec
 
 _WORD_BITS = 64
-_POOL = "bs_pool.c"
+POOL = "bs_pool.c"
 _HEADERS = {
     "alloca", "assert", "complex", "ctype", "endian", "errno", "features", "fenv", "float", "immintrin",
     "inttypes", "iso646", "libintl", "limits", "locale", "malloc", "math", "memory", "pthread", "sched",
@@ -73,11 +73,7 @@ class LayerText:
     tested: SelfTestLayer
 
     def __post_init__(self) -> None:
-        if not _can_name(self.name):
-            raise SpecError(
-                f"a layer cannot be named {self.name!r}: want up to 64 letters, digits and _, a letter first, "
-                "not main, bs, what starts with bs_, or the name of a system header or of a target that CMake has"
-            )
+        require_name(self.name)
 
     def files(self) -> dict[str, str]:
         """File names and texts, marked as ours."""
@@ -97,17 +93,9 @@ class LayerText:
             "main.c": render("layer_main.c.j2", values),
             "CMakeLists.txt": render("layer_cmake.j2", values),
         }
-        return marked(own | shared | self._renamed(own | shared, kernel.name, _functions(shared)))
-
-    def _renamed(self, files: Mapping[str, str], kernel: str, functions: Sequence[str]) -> dict[str, str]:
-        """The C files with names of their own for what other layers in a program have too, compiled otherwise."""
-        names = sorted({*functions, *re.findall(rf"\b{kernel}\w*", "".join(files.values()))})
-        header = f"{self.name}_names.h"
-        lines = [f"#define {name} {self.name}_{name}" for name in names]
-        top = f'#include "{header}"\n'
-        sources = {n: top + text for n, text in files.items() if n.endswith(".c") and n != _POOL}
-        about = "/* Names of this layer alone: include it before bs_layer.h. */"
-        return {header: laid_out("\n".join([about, *lines, ""])), **sources}
+        files = own | shared
+        names = functions(shared) + re.findall(rf"\b{kernel.name}\w*", "".join(files.values()))
+        return marked(files | renamed(self.name, files, names))
 
     def _values(self, kernel: CSource, runtime: Iterable[str]) -> dict[str, Any]:
         codes, per_word = _dense_codes(self.tested.weight, self.spec.wgt.bits)
@@ -128,8 +116,10 @@ class LayerText:
             "wanted": _initializers(self.tested.epilogue),
             "codes": [_hex(x) for x in codes],
             "codes_per_word": per_word,
-            "sources": sorted(f for f in runtime if f.endswith(".c") and f != _POOL),
-            "pool": _POOL,
+            "sources": [f"{kernel.name}.c", *sorted(f for f in runtime if f.endswith(".c") and f != POOL)],
+            "features_file": f"{kernel.name}_features.c",
+            "pool": POOL,
+            "example": True,
             "cc_flags": kernel.needs.cc_flags,
             "image": [self._test_size(way) for way in ("h", "w")],
         }
@@ -142,6 +132,25 @@ class LayerText:
         return max(1, dilation * (kernel - 1) + 1 - before - behind) + 4 * stride
 
 
+def renamed(name: str, files: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """The C files with names of their own for what other layers in a program have too, compiled otherwise."""
+    header = f"{name}_names.h"
+    lines = [f"#define {old} {name}_{old}" for old in sorted({*names})]
+    top = f'#include "{header}"\n'
+    sources = {n: top + text for n, text in files.items() if n.endswith(".c") and n != POOL}
+    about = "/* Names of this layer alone: include it before bs_layer.h. */"
+    return {header: laid_out("\n".join([about, *lines, ""])), **sources}
+
+
+def require_name(name: Any) -> None:
+    """SpecError unless a layer can be called so: an identifier that nothing else has."""
+    if not _can_name(name):
+        raise SpecError(
+            f"a layer cannot be named {name!r}: want up to 64 letters, digits and _, a letter first, "
+            "not main, bs, what starts with bs_, or the name of a system header or of a target that CMake has"
+        )
+
+
 def _can_name(name: Any) -> bool:
     """Whether a layer can be called so: an identifier that nothing else has."""
     if not isinstance(name, str) or name in ("main", "bs", *_HEADERS, *_TARGETS) or name.startswith("bs_"):
@@ -149,7 +158,7 @@ def _can_name(name: Any) -> bool:
     return re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name) is not None
 
 
-def _functions(files: Mapping[str, str]) -> list[str]:
+def functions(files: Mapping[str, str]) -> list[str]:
     """The runtime's functions but those of the pool, which layers share."""
     headers = (text for n, text in files.items() if n.endswith(".h") and not n.startswith("bs_pool"))
     return [name for text in headers for name in re.findall(r"\b(bs_\w+)\(", text)]
@@ -166,15 +175,15 @@ def _dense_codes(weight: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint6
 
 def _initializers(arrays: Mapping[str, NDArray[Any]]) -> list[tuple[str, str, str, list[str]]]:
     """Of each array its name, its C type, the one it is written as, and its elements."""
-    return [(n, c, _stored(c), _elements(arrays[n], _stored(c))) for n, c in ARRAYS if n in arrays]
+    return [(n, c, stored(c), elements(arrays[n], stored(c))) for n, c in ARRAYS if n in arrays]
 
 
-def _stored(ctype: str) -> str:
+def stored(ctype: str) -> str:
     """The C type that elements are written as: bytes go as words, fewer numbers for a compiler to read."""
     return "uint64_t" if ctype == "uint8_t" else ctype
 
 
-def _elements(array: NDArray[Any], ctype: str) -> list[str]:
+def elements(array: NDArray[Any], ctype: str) -> list[str]:
     """The initializers."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if ctype == "uint64_t":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bitsynth import runtime
+from bitsynth.emit import glue_abi
 from bitsynth.emit.packing import packing, row_affines
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS, SHAPE
@@ -14,6 +15,10 @@ from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.spec.matmul import MatmulSpec
+
+_GLUE = "bs_glue"
+_SHARED = {"bs_call.h", "bs_layer.h", "bs_scale.h", "bs_words.c", "bs_pool.c", "bs_pool.h"}
+"""Files of the runtime that glue takes too."""
 
 
 def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
@@ -42,8 +47,23 @@ def board_source(names: Sequence[str]) -> dict[str, str]:
     return {"bs_kernels.c": render("board_kernels.c.j2", {"names": names})}
 
 
+def glue_call_source() -> dict[str, str]:
+    """C that runs any layer of glue, as an array of numbers describes it."""
+    values: dict[str, Any] = {"numbers": glue_abi.NUMBERS, "arrays": glue_abi.ARRAYS, "call": glue_abi.CALL}
+    return {"bs_glue_described.c": render("glue_call.c.j2", values)}
+
+
 def runtime_files(*, threads: bool) -> dict[str, str]:
-    """The runtime's own files; the pool only if there are `threads`."""
+    """The runtime of convolutions; the pool only if there are `threads`."""
+    return {n: text for n, text in _files(threads).items() if not n.startswith(_GLUE)}
+
+
+def glue_files(*, threads: bool) -> dict[str, str]:
+    """The runtime of glue; the pool only if there are `threads`."""
+    return {n: text for n, text in _files(threads).items() if n.startswith(_GLUE) or n in _SHARED}
+
+
+def _files(threads: bool) -> dict[str, str]:
     folder = Path(runtime.__file__).parent
     files = sorted(p for p in folder.iterdir() if p.suffix in (".c", ".h"))
     return {p.name: p.read_text(encoding="utf-8") for p in files if threads or p.name != "bs_pool.c"}

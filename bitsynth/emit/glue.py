@@ -1,0 +1,80 @@
+"""A layer of glue as C files that need nothing else: its constants, the runtime, self-test, CMake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.emit.glue_abi import ARRAYS, NUMBERS, GlueConstants, c_value
+from bitsynth.emit.layer import POOL, elements, functions, renamed, require_name, stored
+from bitsynth.emit.render import render
+from bitsynth.emit.runtime_files import glue_files
+from bitsynth.files import marked
+from bitsynth.isa import architecture
+from bitsynth.isa.load import load
+
+Example = tuple[Sequence[NDArray[Any]], NDArray[Any]]
+"""Inputs (N, H, W, elements) and what a layer gives for them."""
+
+
+@dataclass(frozen=True, eq=False)
+class GlueText:
+    """A layer of glue called `name` for an instruction set; the example is its self-test's. SpecError for the name."""
+
+    name: str
+    isa: str
+    constants: GlueConstants
+    example: Example
+
+    def __post_init__(self) -> None:
+        require_name(self.name)
+
+    def files(self) -> dict[str, str]:
+        """File names and texts, marked as ours."""
+        shared, values = glue_files(threads=True), self._values()
+        own = {
+            f"{self.name}.h": render("glue.h.j2", values),
+            f"{self.name}.c": render("glue.c.j2", values),
+            f"{self.name}_features.c": render("kernel_features.c.j2", values),
+            f"{self.name}_selftest.c": render("glue_selftest.c.j2", values),
+            "CMakeLists.txt": render("layer_cmake.j2", values),
+        }
+        names = functions({n: t for n, t in shared.items() if not n.startswith("bs_pool")})
+        return marked(own | shared | renamed(self.name, own | shared, names))
+
+    def _values(self) -> dict[str, Any]:
+        isa, (inputs, want) = load(self.isa), self.example
+        needs = isa.requirements()
+        numbers = dict(zip((name for name, _ in NUMBERS), self.constants.sizes(), strict=True))
+        arrays = self.constants.arrays
+        return {
+            "name": self.name,
+            "guard": f"{self.name.upper()}_H",
+            "n": numbers,
+            "op": c_value("op", numbers["op"]),
+            "in_layout": c_value("in_layout", numbers["in_layout"]),
+            "out_layout": c_value("out_layout", numbers["out_layout"]),
+            "fields": [(name, c_value(name, value)) for name, value in numbers.items() if value],
+            "arrays": [(n, c, stored(c), elements(arrays[n], stored(c))) for n, c in ARRAYS if n in arrays],
+            "inputs": [f"input_{i}" for i in range(len(inputs))] if len(inputs) > 1 else ["input"],
+            "given": [elements(_as_words(x), "uint64_t") for x in inputs],
+            "want": elements(_as_words(want), "uint64_t"),
+            "want_bytes": want.nbytes,
+            "shape": inputs[0].shape[:3],
+            "sources": sorted(n for n in glue_files(threads=False) if n.endswith(".c")),
+            "features": [(f, isa.table.probes[f]) for f in needs.host],
+            "probe": architecture.named(isa.table.arch).probe_text(),
+            "features_file": f"{self.name}_features.c",
+            "pool": POOL,
+            "example": False,
+            "cc_flags": needs.cc_flags,
+        }
+
+
+def _as_words(x: NDArray[Any]) -> NDArray[np.uint8]:
+    """The bytes of an array."""
+    return np.frombuffer(np.ascontiguousarray(x).tobytes(), np.uint8)

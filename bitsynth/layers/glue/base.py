@@ -1,0 +1,175 @@
+"""What all layers of glue share: inputs are checked, C runs on a pool of threads, C text is written."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.emit.glue import GlueText
+from bitsynth.emit.glue_abi import INPUTS, GlueConstants
+from bitsynth.emit.runtime_abi import Number
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.files import write_texts
+from bitsynth.layers.glue.activations import Activations
+from bitsynth.layers.glue.library import instruction_set, library
+from bitsynth.layers.layer import Call, Scratch
+from bitsynth.layers.pool import Pool, pool_of
+from bitsynth.run.memory import aligned
+
+_CODES = -3
+"""`BS_CODES`: an input has a code beyond its last."""
+Numbers = Mapping[str, Number]
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class Glue(ABC):
+    """A layer between convolutions, exact to the bit. Each operation is a class of its own.
+
+    Args:
+        inputs: The activations it reads.
+        output: The activations it gives.
+        numbers: Numbers of `struct bs_glue` that the operation has of its own.
+        arrays: Arrays of it.
+        isa: The instruction set it is compiled for, or "auto" for the widest this processor has.
+        threads: Threads that run it, or a `Pool`, as of `Conv2d`.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Activations],
+        output: Activations,
+        numbers: Numbers,
+        arrays: Arrays | None = None,
+        *,
+        isa: str = "auto",
+        threads: int | Pool = 1,
+    ) -> None:
+        self.inputs, self.output, self.pool = tuple(inputs), output, pool_of(threads)
+        self.isa = instruction_set(isa)
+        self.constants = GlueConstants({**self._of_activations(), **numbers}, arrays or {})
+        self._scratch = Scratch()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copy or pickle everything but memory to work in."""
+        return {name: value for name, value in vars(self).items() if name != "_scratch"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _scratch=Scratch())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A layer of the same pool, with scratch memory of its own."""
+        return copy(self)
+
+    def __repr__(self) -> str:
+        return f"<bitsynth {type(self).__name__} {self.output.channels} channels>"
+
+    def __call__(self, *inputs: NDArray[Any]) -> NDArray[Any]:
+        """The results for `inputs`: codes in uint8 (N, H, W, C), or words if the layout is packed; floats in float32.
+
+        Raises:
+            SpecError: An input does not fit, or has codes that its bits and encoding do not hold.
+            ToolError: The layer cannot be compiled or run.
+        """
+        call, out = self.bound(*inputs)
+        if out.size and (status := call()):
+            raise self._failed(status)
+        return out
+
+    def bound(self, *inputs: NDArray[Any], times: int = 1) -> tuple[Call, NDArray[Any]]:
+        """A call that runs the layer `times` times on the same `inputs`, and the array of its results.
+
+        The call gives 0, or a status of `bs_glue_run`. One thread of Python may call it at a time.
+        """
+        given = self._checked(inputs)
+        batch, height, width = given[0].shape[:3]
+        shape = (batch, *self.out_size(height, width), self.output.elements)
+        out = aligned(math.prod(shape), self.output.dtype).reshape(shape)
+        if not out.size:
+            return lambda: 0, self.output.typed(out)
+        runner = library(self.isa)
+        sized = self._described((batch, height, width, 0, times))
+        arena = runner.call("bs_glue_described_arena", sized, self.pool.threads)
+        if arena < 0:
+            raise SpecError(f"an input of {height} x {width} is more than {self!r} can take")
+        described = self._described((batch, height, width, arena, times))
+        return self._bound(described, out, arena, given), self.output.typed(out)
+
+    def _bound(self, described: NDArray[Any], out: NDArray[Any], arena: int, given: Sequence[NDArray[Any]]) -> Call:
+        runner, unused = library(self.isa), [None] * (INPUTS - len(given))
+
+        def call() -> int:
+            with self._scratch.lock, self.pool.acquire(runner) as pool:
+                work = self._scratch.room(arena)
+                return runner.call("bs_glue_described_run", described, out, work, pool, *given, *unused, bits=32)
+
+        return call
+
+    @abstractmethod
+    def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
+        """The results by numpy for `codes`, or floats, (N, H, W, C), not packed: what C must give."""
+
+    def out_size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of the output for an input of `height` by `width`; SpecError if there is none."""
+        return height, width
+
+    def files(self, name: str) -> dict[str, str]:
+        """The layer as plain C under `name`: texts by file name, with a self-test and CMakeLists.txt."""
+        return GlueText(name, self.isa, self.constants, self._example()).files()
+
+    def emit(self, folder: str | Path, name: str) -> list[Path]:
+        """Write the files of the layer under `name` into `folder`; their paths.
+
+        SpecError, and none is written, if one would replace another's file.
+        """
+        return write_texts(Path(folder), self.files(name))
+
+    def _checked(self, inputs: Sequence[Any]) -> list[NDArray[Any]]:
+        if len(inputs) != len(self.inputs):
+            raise SpecError(f"{self!r} takes {len(self.inputs)} inputs, not {len(inputs)}")
+        given = [kind.checked(x) for kind, x in zip(self.inputs, inputs, strict=True)]
+        sizes = {x.shape[:3] for x in given}
+        if len(sizes) > 1:
+            raise SpecError(f"inputs differ in size: {', '.join(str(x.shape[:3]) for x in given)}")
+        return given
+
+    def _described(self, call: tuple[int, ...]) -> NDArray[np.uint8]:
+        made = self.constants.described(call)
+        room = aligned(made.size, np.uint8)
+        room[:] = made
+        return room
+
+    def _failed(self, status: int) -> Exception:
+        if status != _CODES:
+            return ToolError(f"{self!r} failed with status {status}")
+        said = "; ".join(f"codes of {x.operand} go to {x.last}" for x in self.inputs)
+        return SpecError(f"{said}; some are greater")
+
+    def _of_activations(self) -> Numbers:
+        """The numbers of inputs and output."""
+        made: dict[str, Number] = {"inputs": len(self.inputs), "in_layout": self.inputs[0].layout}
+        for i, kind in enumerate(self.inputs):
+            made |= {f"channels[{i}]": kind.channels, f"bits[{i}]": kind.bits, f"last[{i}]": kind.last}
+        out = self.output
+        made |= {"out_channels": out.channels, "out_bits": out.bits, "out_last": out.last, "out_layout": out.layout}
+        return made
+
+    def _example(self) -> tuple[list[NDArray[Any]], NDArray[Any]]:
+        """Inputs of a small image, and what the layer gives for them: for the self-test."""
+        height, width = self._example_size()
+        rng, plain = np.random.default_rng(0), []
+        for kind in self.inputs:
+            shape = (2, height, width, kind.channels)
+            floats = rng.normal(scale=4, size=shape).astype(np.float32)
+            plain.append(rng.integers(0, kind.last + 1, shape, np.uint8) if kind.operand else floats)
+        want = self.output.laid(self.meaning(*plain))
+        return [kind.laid(x) for kind, x in zip(self.inputs, plain, strict=True)], want
+
+    def _example_size(self) -> tuple[int, int]:
+        return 5, 6

@@ -1,0 +1,126 @@
+"""Floats as codes, and codes as floats: the edges of a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitsynth.errors import SpecError
+from bitsynth.layers.glue.activations import Activations
+from bitsynth.layers.glue.base import Glue, Numbers
+from bitsynth.layers.glue.quantization import Quantization
+from bitsynth.spec.matmul import Encoding, plain_array
+
+
+class Quantize(Glue):
+    """Codes of float32 numbers, as ONNX's QuantizeLinear: round(x / scale) + zero_point, clamped.
+
+    The quotient is rounded to float32, then half to even. What is no number (NaN) becomes the least code, on every
+    processor. Bipolar codes are of one bit: 1 where x / scale is 0 or more.
+
+    Args:
+        channels: Channels of a pixel.
+        quantization: The codes that are given.
+        scale: A number above 0 a channel, in the place of the quantization's.
+        low: The least value that is given, if not the encoding's.
+        high: The greatest.
+        layout: "NHWC" or "packed", of results.
+        **options: `isa` and `threads`, as of `Conv2d`.
+
+    Raises:
+        SpecError: The arguments do not fit together, or a scale is not finite or not above 0.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        quantization: Quantization,
+        *,
+        scale: ArrayLike | None = None,
+        low: int | None = None,
+        high: int | None = None,
+        layout: str = "NHWC",
+        **options: Any,
+    ) -> None:
+        source, output = Activations(channels, None), Activations(channels, quantization.operand, layout)
+        self.quantization, self.scale = quantization, _scales(scale, quantization, channels)
+        self.limits = _limits(quantization, low, high)
+        operand = quantization.operand
+        numbers: Numbers = {"op": "quantize", "zero_point": quantization.zero_point, "offset": operand.offset}
+        more: Numbers = {"step": operand.scale, "low": self.limits[0], "high": self.limits[1]}
+        super().__init__([source], output, {**numbers, **more}, {"scale": self.scale}, **options)
+
+    def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
+        return to_codes(codes[0], self.scale, self.quantization, self.limits)
+
+
+class Dequantize(Glue):
+    """The float32 numbers that codes stand for: (value - zero_point) * scale, as ONNX's DequantizeLinear.
+
+    Args:
+        channels: Channels of a pixel.
+        quantization: The codes that are read.
+        scale: A number above 0 a channel, in the place of the quantization's.
+        layout: "NHWC" or "packed", of the codes.
+        **options: `isa` and `threads`, as of `Conv2d`.
+
+    Raises:
+        SpecError: The arguments do not fit together, or a scale is not finite or not above 0.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        quantization: Quantization,
+        *,
+        scale: ArrayLike | None = None,
+        layout: str = "NHWC",
+        **options: Any,
+    ) -> None:
+        source, output = Activations(channels, quantization.operand, layout), Activations(channels, None)
+        self.quantization, self.scale = quantization, _scales(scale, quantization, channels)
+        operand = quantization.operand
+        sizes = {"zero_point": quantization.zero_point, "offset": operand.offset, "step": operand.scale}
+        super().__init__([source], output, {"op": "dequantize", **sizes}, {"scale": self.scale}, **options)
+
+    def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
+        values = self.quantization.operand.decode(codes[0]).astype(np.int32) - self.quantization.zero_point
+        return values.astype(np.float32) * self.scale
+
+
+def to_codes(
+    x: NDArray[np.float32], scale: Any, out: Quantization, limits: tuple[int, int] | None = None
+) -> NDArray[np.uint8]:
+    """The codes of `x` / `scale`, each operation in float32, by numpy."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        quotient = (x / scale).astype(np.float32)
+    if out.operand.encoding is Encoding.BIPOLAR:
+        return np.asarray(quotient >= 0, np.uint8)
+    low, high = limits or _limits(out, None, None)
+    whole = np.rint(np.clip(np.nan_to_num(quotient, nan=-np.inf), low - out.zero_point, high - out.zero_point))
+    return np.asarray(whole.astype(np.int32) + out.zero_point - out.operand.offset, np.uint8)
+
+
+def _limits(out: Quantization, low: int | None, high: int | None) -> tuple[int, int]:
+    """The least and the greatest value; SpecError for those the encoding has not."""
+    operand = out.operand
+    if operand.encoding is Encoding.BIPOLAR and (operand.bits != 1 or out.zero_point or (low, high) != (None, None)):
+        raise SpecError("bipolar codes of floats are of 1 bit, with neither a zero point nor limits")
+    least, most = operand.value(0), operand.value(operand.codes[-1])
+    chosen = least if low is None else low, most if high is None else high
+    if not all(type(x) is int for x in chosen) or not least <= chosen[0] <= chosen[1] <= most:
+        raise SpecError(f"low and high must be whole numbers from {least} to {most}, not {low!r} and {high!r}")
+    return chosen
+
+
+def _scales(scale: ArrayLike | None, quantization: Quantization, channels: int) -> NDArray[np.float32]:
+    given = plain_array(quantization.scale if scale is None else scale, "scale")
+    if given.dtype.kind not in "iuf" or given.shape not in ((), (1,), (channels,)):
+        raise SpecError(f"scale must be one number or {channels} of them, not {given.dtype} {given.shape}")
+    with np.errstate(over="ignore"):
+        made = np.ascontiguousarray(np.broadcast_to(given, (channels,)).astype(np.float32))
+    if not np.isfinite(made).all() or (made <= 0).any():
+        raise SpecError("scale must have numbers above 0 that float32 holds")
+    return made

@@ -1,0 +1,134 @@
+"""Any function of a code, by a table; images of bytes as codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitsynth.errors import SpecError
+from bitsynth.layers.glue.activations import codes_of
+from bitsynth.layers.glue.base import Glue
+from bitsynth.layers.glue.floats import to_codes
+from bitsynth.layers.glue.quantization import Quantization, single
+from bitsynth.spec.matmul import plain_array
+
+_ENTRIES = 256
+
+
+class Lookup(Glue):
+    """The entry of a table for each code: any function of a code, a table for all channels or one a channel.
+
+    Args:
+        channels: Channels of a pixel.
+        table: Codes that are given, integers (codes,) or (channels, codes): an entry for each of the 2**bits codes,
+            or 3 for ternary ones.
+        bits: Bits of a code that is read, 1 to 8.
+        out_bits: Bits of a code that is given; as `bits` if None.
+        encoding: The values that codes stand for, as of `Conv2d`.
+        out_encoding: Likewise, of results; as `encoding` if None.
+        layout: "NHWC" or "packed".
+        out_layout: Likewise, of results; as `layout` if None.
+        **options: `isa` and `threads`, as of `Conv2d`.
+
+    Raises:
+        SpecError: The table has not an entry for each code, or entries that are no codes.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        table: ArrayLike,
+        bits: int,
+        *,
+        out_bits: int | None = None,
+        encoding: str = "unsigned",
+        out_encoding: str | None = None,
+        layout: str = "NHWC",
+        out_layout: str | None = None,
+        **options: Any,
+    ) -> None:
+        source = codes_of(channels, bits, encoding, layout)
+        output = codes_of(
+            channels, bits if out_bits is None else out_bits, out_encoding or encoding, out_layout or layout
+        )
+        self.table = _table(table, channels, source.last + 1, output.last)
+        tables = np.zeros((len(self.table), _ENTRIES), np.uint8)
+        tables[:, : self.table.shape[1]] = self.table
+        super().__init__([source], output, {"op": "lookup", "table_count": len(tables)}, {"tables": tables}, **options)
+
+    def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
+        (x,) = codes
+        rows = 0 if len(self.table) == 1 else np.arange(x.shape[-1])
+        made: NDArray[np.uint8] = self.table[rows, x]
+        return made
+
+
+def _table(table: ArrayLike, channels: int, entries: int, last: int) -> NDArray[np.uint8]:
+    """Entries (1 or channels, entries) as they were given."""
+    given = plain_array(table, "table")
+    shapes = ((entries,), (1, entries), (channels, entries))
+    if given.dtype.kind not in "iub" or given.shape not in shapes:
+        raise SpecError(f"table must be {entries} integers, or {channels} x {entries}, not {given.dtype} {given.shape}")
+    if (given < 0).any() or (given > last).any():
+        raise SpecError(f"entries of the table are codes from 0 to {last}; some are not")
+    return given.reshape(-1, entries).astype(np.uint8)
+
+
+class QuantizeImage(Lookup):
+    """Codes of an image of bytes: quantized (byte / unit - mean) / std, in float32 and in this order.
+
+    The quotient is then quantized as `Quantize` does. Each channel has a table of 256 entries, which that formula made,
+    so that the result is exactly its.
+
+    Args:
+        mean: A number a channel.
+        std: A number above 0 a channel.
+        out: The codes that are given.
+        unit: The byte that stands for 1: 255, or 1 for means of bytes.
+        layout: "NHWC" or "packed", of results.
+        **options: `isa` and `threads`, as of `Conv2d`.
+
+    Raises:
+        SpecError: Numbers are not finite or not as many as channels, or a std or the unit is not above 0.
+    """
+
+    def __init__(
+        self,
+        mean: ArrayLike,
+        std: ArrayLike,
+        out: Quantization,
+        *,
+        unit: float = 255.0,
+        layout: str = "NHWC",
+        **options: Any,
+    ) -> None:
+        means, stds = per_channel(mean, "mean"), per_channel(std, "std")
+        whole = np.float32(single(unit, "unit"))
+        if means.shape != stds.shape or means.ndim != 1 or not means.size:
+            raise SpecError(f"want a mean and a std a channel, not {means.shape} and {stds.shape}")
+        if (stds <= 0).any() or whole <= 0:
+            raise SpecError("std and unit must be above 0")
+        x = (np.arange(_ENTRIES, dtype=np.float32) / whole - means[:, None]) / stds[:, None]
+        super().__init__(
+            means.size,
+            to_codes(x, np.float32(out.scale), out),
+            8,
+            out_bits=out.bits,
+            out_encoding=out.encoding,
+            out_layout=layout,
+            **options,
+        )
+
+
+def per_channel(values: ArrayLike, name: str) -> NDArray[np.float32]:
+    """Finite float32 numbers; SpecError for others."""
+    given = plain_array(values, name)
+    if given.dtype.kind not in "iuf":
+        raise SpecError(f"{name} must be numbers, not {given.dtype}")
+    with np.errstate(over="ignore"):
+        made = given.astype(np.float32)
+    if not np.isfinite(made).all():
+        raise SpecError(f"{name} has numbers that float32 does not hold")
+    return made

@@ -1,0 +1,89 @@
+/* Layers between convolutions, on codes: pooling, addition, concatenation, moves of pixels, tables,
+ * and floats at the edges. Nothing is allocated and no state is kept. */
+#ifndef BS_GLUE_H
+#define BS_GLUE_H
+
+#include "bs_layer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { BS_GLUE_INPUTS = 4 };
+
+enum { BS_CODES = -3 }; /* an input has a code beyond its last */
+
+/* BS_MAX_POOL: the greatest code of a window. BS_MEAN_POOL: of a window of n pixels and sum s,
+ * (s * factor + n * summand) / (n * divisor), made whole, plus zero_point, clamped. Padding does
+ * not count. BS_PAD, BS_RESIZE, BS_BLOCKS: pixels in other places; `fill` around them, each where
+ * it is nearest, blocks of channels as blocks of pixels. BS_LOOKUP: a table's entry for each code.
+ * BS_CONCAT: channels of all inputs, each by its table. BS_ADD: (code * factor + other code *
+ * other_factor + summand) >> shift, plus zero_point, clamped, or a table's entry for each pair.
+ * BS_QUANTIZE: x / scale to codes. BS_DEQUANTIZE: (value - zero_point) * scale. */
+enum bs_glue_op {
+    BS_MAX_POOL,
+    BS_MEAN_POOL,
+    BS_PAD,
+    BS_RESIZE,
+    BS_BLOCKS,
+    BS_LOOKUP,
+    BS_CONCAT,
+    BS_ADD,
+    BS_QUANTIZE,
+    BS_DEQUANTIZE
+};
+
+/* How a quotient, or a shifted number, becomes whole: half to even, half up, or down. */
+enum bs_rounding { BS_TO_EVEN, BS_HALF_UP, BS_DOWN };
+
+/* A layer of `inputs` inputs of one layout, channels last or packed. Codes of input i go from 0 to
+ * last[i]; of floats there are no bits. */
+struct bs_glue {
+    enum bs_glue_op op;
+    size_t inputs, channels[BS_GLUE_INPUTS], bits[BS_GLUE_INPUTS], last[BS_GLUE_INPUTS];
+    enum bs_layout in_layout, out_layout;
+    size_t out_channels, out_bits, out_last;
+    /* 1: words are moved or compared as they are, in both layouts; else lines of codes are. */
+    size_t words;
+    size_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
+    size_t pad_top, pad_left, pad_bottom, pad_right;
+    size_t whole_image, most_pixels; /* 1: the window is the image; the most pixels it may have */
+    enum bs_rounding rounding;
+    /* BS_RESIZE: output pixels, 0 for times as many as scale_ says; 1: by the pixels' centers. */
+    size_t size_h, size_w, scale_h, scale_w, centers;
+    /* BS_BLOCKS: pixels a side of a block; bytes from a channel, and from a block's pixel, to the
+     * next. */
+    size_t block, channel_apart, pixel_apart;
+    int64_t factor, other_factor, summand, divisor;
+    size_t shift;
+    int64_t zero_point, low, high, offset, step; /* a code is (value - offset) / step */
+    size_t table_count;                          /* 1, of all channels, or a table a channel */
+    const uint8_t *tables; /* [table_count or inputs][256]; of pairs [code][other]; else NULL */
+    const uint8_t *fill;   /* a pixel as it lies in memory */
+    const float *scale;    /* [out_channels] */
+};
+
+/* Batch, height and width of the output; 0 if there is none. */
+struct bs_shape bs_glue_output(const struct bs_glue *glue, struct bs_shape in);
+
+/* Bytes of scratch memory a call takes; SIZE_MAX if no object can have so many, or as many as
+ * inputs or output have. */
+size_t bs_glue_arena_bytes(const struct bs_glue *glue, struct bs_shape in, size_t threads);
+
+/* Inputs of one shape to the output. `arena` and words are aligned to 8 bytes, the arena better to
+ * 64. Returns BS_OK, BS_EMPTY if the output has no element, BS_ARENA if the arena is too small,
+ * BS_CODES; nothing is written to the output but by BS_OK. */
+int bs_glue_run(
+    const struct bs_glue *glue,
+    struct bs_shape in,
+    const void *const *inputs,
+    void *output,
+    void *arena,
+    size_t arena_bytes,
+    struct bs_pool *pool);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,49 @@
+/* What the parts of the glue share. Not for callers. */
+#ifndef BS_GLUE_CALL_H
+#define BS_GLUE_CALL_H
+
+#include "bs_call.h"
+#include "bs_glue.h"
+
+/* Everything a call knows, the same for all its tasks. */
+struct glue {
+    const struct bs_glue *glue;
+    struct bs_shape in, out;
+    const uint8_t *inputs[BS_GLUE_INPUTS];
+    uint8_t *output, *arena;
+    /* Bytes of a pixel in memory, and in the lines that an operation reads and writes. */
+    size_t in_pixel[BS_GLUE_INPUTS], out_pixel;
+    size_t pixel[BS_GLUE_INPUTS], made_pixel;
+    size_t slots; /* tasks at a time, each with its own scratch */
+    size_t line_bytes, made_bytes, work_bytes, scratch_bytes, arena_bytes;
+};
+
+/* A task's memory: a line of codes of each input and of the output, if they are packed, and what
+ * pooling works in. */
+struct glue_scratch {
+    uint8_t *lines[BS_GLUE_INPUTS], *made, *work;
+};
+
+/* Makes line y of an image of the output at `to`. */
+typedef void bs_glue_line(
+    const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to);
+
+bs_glue_line bs_glue_max_pool, bs_glue_mean_pool, bs_glue_pad, bs_glue_resize, bs_glue_blocks,
+    bs_glue_lookup, bs_glue_concat, bs_glue_add, bs_glue_quantize, bs_glue_dequantize;
+
+/* Line y of input i, as the operation reads it. */
+const uint8_t *bs_glue_input(
+    const struct glue *c, size_t i, size_t image, size_t y, const struct glue_scratch *s);
+
+/* The window of an operation that has one: `whole_image` is looked at here alone. */
+static inline size_t bs_glue_kernel_h(const struct glue *c)
+{
+    return c->glue->whole_image ? c->in.height : c->glue->kernel_h;
+}
+
+static inline size_t bs_glue_kernel_w(const struct glue *c)
+{
+    return c->glue->whole_image ? c->in.width : c->glue->kernel_w;
+}
+
+#endif

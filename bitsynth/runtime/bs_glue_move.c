@@ -1,0 +1,93 @@
+/* Pixels and channels in other places, as they are. */
+#include "bs_glue_call.h"
+
+#include <string.h>
+
+/* `count` pixels of the fill. */
+static uint8_t *filled(const struct glue *c, size_t count, uint8_t *to)
+{
+    for (size_t i = 0; i < count; ++i, to += c->made_pixel)
+        memcpy(to, c->glue->fill, c->made_pixel);
+    return to;
+}
+
+void bs_glue_pad(
+    const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to)
+{
+    const struct bs_glue *g = c->glue;
+    if (y - g->pad_top >= c->in.height) {
+        filled(c, c->out.width, to);
+        return;
+    }
+    to = filled(c, g->pad_left, to);
+    memcpy(to, bs_glue_input(c, 0, image, y - g->pad_top, s), c->in.width * c->pixel[0]);
+    filled(c, g->pad_right, to + c->in.width * c->pixel[0]);
+}
+
+/* The input's place that the output's place `at` shows: the one it begins in, or the one that has
+ * its center. */
+static size_t nearest(const struct bs_glue *g, size_t at, size_t in, size_t out)
+{
+    const uint64_t twice = 2 * (uint64_t)at + (g->centers ? 1 : 0);
+    return (size_t)(twice * in / (2 * (uint64_t)out));
+}
+
+void bs_glue_resize(
+    const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to)
+{
+    const size_t pixel = c->pixel[0], from_y = nearest(c->glue, y, c->in.height, c->out.height);
+    const uint8_t *from = bs_glue_input(c, 0, image, from_y, s);
+    for (size_t x = 0; x < c->out.width; ++x, to += pixel)
+        memcpy(to, from + nearest(c->glue, x, c->in.width, c->out.width) * pixel, pixel);
+}
+
+void bs_glue_blocks(
+    const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to)
+{
+    const struct bs_glue *g = c->glue;
+    const uint8_t *line = bs_glue_input(c, 0, image, y / g->block, s);
+    for (size_t x = 0; x < c->out.width; ++x, to += c->made_pixel) {
+        const size_t place = y % g->block * g->block + x % g->block;
+        const uint8_t *from = line + x / g->block * c->pixel[0] + place * g->pixel_apart;
+        if (g->channel_apart == 1)
+            memcpy(to, from, c->made_pixel);
+        else
+            for (size_t i = 0; i < c->made_pixel; ++i)
+                to[i] = from[i * g->channel_apart];
+    }
+}
+
+static void look_up(size_t count, const uint8_t *table, const uint8_t *from, uint8_t *to)
+{
+    for (size_t i = 0; i < count; ++i)
+        to[i] = table[from[i]];
+}
+
+void bs_glue_lookup(
+    const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to)
+{
+    const struct bs_glue *g = c->glue;
+    const uint8_t *from = bs_glue_input(c, 0, image, y, s);
+    const size_t channels = g->out_channels;
+    if (g->table_count == 1) {
+        look_up(c->in.width * channels, g->tables, from, to);
+        return;
+    }
+    for (size_t x = 0; x < c->in.width; ++x, from += channels, to += channels)
+        for (size_t i = 0; i < channels; ++i)
+            to[i] = g->tables[i * 256 + from[i]];
+}
+
+void bs_glue_concat(
+    const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to)
+{
+    const struct bs_glue *g = c->glue;
+    for (size_t i = 0; i < g->inputs; to += c->pixel[i++]) {
+        const uint8_t *from = bs_glue_input(c, i, image, y, s);
+        for (size_t x = 0; x < c->in.width; ++x, from += c->pixel[i])
+            if (g->tables)
+                look_up(c->pixel[i], g->tables + i * 256, from, to + x * c->made_pixel);
+            else
+                memcpy(to + x * c->made_pixel, from, c->pixel[i]);
+    }
+}

@@ -1,0 +1,177 @@
+/* Windows of codes: the greatest, and the mean. */
+#include "bs_glue_call.h"
+
+#include <string.h>
+
+/* Where a tap lies in the input; beyond it, however far, if the tap is on padding. */
+static size_t tap_at(size_t at, size_t stride, size_t tap, size_t dilation, size_t pad)
+{
+    return at * stride + tap * dilation - pad;
+}
+
+static void max_bytes(size_t count, const uint8_t *from, uint8_t *to)
+{
+    for (size_t i = 0; i < count; ++i)
+        to[i] = from[i] > to[i] ? from[i] : to[i];
+}
+
+/* Of lanes of `bits` words: from the highest bit down, the first that differs decides. */
+static inline void max_planes(size_t bits, size_t count, const uint64_t *from, uint64_t *to)
+{
+    for (size_t i = 0; i < count; i += bits) {
+        uint64_t greater = 0, less = 0;
+        for (size_t bit = bits; bit-- > 0;) {
+            const uint64_t a = from[i + bit], b = to[i + bit];
+            greater |= a & ~b & ~less;
+            less |= b & ~a & ~greater;
+        }
+        for (size_t bit = 0; bit < bits; ++bit)
+            to[i + bit] = (from[i + bit] & greater) | (to[i + bit] & ~greater);
+    }
+}
+
+static void max_words(size_t bits, size_t count, const uint64_t *from, uint64_t *to)
+{
+    switch (bits) { /* A loop over planes of a known number is none. */
+    case 1:
+        max_planes(1, count, from, to);
+        break;
+    case 2:
+        max_planes(2, count, from, to);
+        break;
+    case 3:
+        max_planes(3, count, from, to);
+        break;
+    case 4:
+        max_planes(4, count, from, to);
+        break;
+    default:
+        max_planes(bits, count, from, to);
+        break;
+    }
+}
+
+/* `first`: nothing was there yet. */
+static void take(const struct glue *c, int first, size_t bytes, const uint8_t *from, uint8_t *to)
+{
+    if (first)
+        memcpy(to, from, bytes);
+    else if (c->glue->words)
+        max_words(c->glue->bits[0], bytes / 8, (const void *)from, (void *)to);
+    else
+        max_bytes(bytes, from, to);
+}
+
+void bs_glue_max_pool(
+    const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to)
+{
+    const struct bs_glue *g = c->glue;
+    const size_t pixel = c->pixel[0], bytes = c->in.width * pixel;
+    size_t taken = 0;
+    for (size_t ky = 0; ky < bs_glue_kernel_h(c); ++ky) {
+        const size_t at = tap_at(y, g->stride_h, ky, g->dilation_h, g->pad_top);
+        if (at < c->in.height)
+            take(c, taken++ == 0, bytes, bs_glue_input(c, 0, image, at, s), s->work);
+    }
+    if (taken == 0)
+        memset(s->work, 0, bytes);
+    for (size_t x = 0; x < c->out.width; ++x, to += pixel) {
+        taken = 0;
+        for (size_t kx = 0; kx < bs_glue_kernel_w(c); ++kx) {
+            const size_t at = tap_at(x, g->stride_w, kx, g->dilation_w, g->pad_left);
+            if (at < c->in.width)
+                take(c, taken++ == 0, pixel, s->work + at * pixel, to);
+        }
+        if (taken == 0)
+            memset(to, 0, pixel);
+    }
+}
+
+static void add_codes(size_t count, const uint8_t *from, uint32_t *to)
+{
+    for (size_t i = 0; i < count; ++i)
+        to[i] += from[i];
+}
+
+static void add_sums(size_t count, const uint32_t *from, uint32_t *to)
+{
+    for (size_t i = 0; i < count; ++i)
+        to[i] += from[i];
+}
+
+/* Means of sums over `pixels` pixels, by a multiplication: with S = 31 bits and those of the
+ * divisor d, floor(n / d) is n * (floor(2^S / d) + 1) >> S for every n below 2^31. */
+static void means(
+    enum bs_rounding rounding, size_t count, size_t pixels, const uint32_t *sums, uint8_t *to)
+{
+    const uint32_t twice = rounding == BS_DOWN ? 1 : 2, even = rounding == BS_TO_EVEN;
+    const uint32_t added = rounding == BS_DOWN ? 0 : (uint32_t)pixels,
+                   divisor = (uint32_t)pixels * twice;
+    unsigned shift = 31;
+    while ((UINT64_C(1) << (shift - 31)) < divisor)
+        ++shift;
+    const uint64_t reciprocal = (UINT64_C(1) << shift) / divisor + 1;
+    for (size_t i = 0; i < count; ++i) {
+        const uint32_t n = sums[i] * twice + added;
+        const uint32_t quotient = (uint32_t)(n * reciprocal >> shift);
+        to[i] = (uint8_t)(quotient - (even & quotient & (quotient * divisor == n)));
+    }
+}
+
+/* n / divisor as the rounding says; the divisor is above 0. */
+static int64_t rounded(enum bs_rounding rounding, int64_t n, int64_t divisor)
+{
+    if (rounding != BS_DOWN) {
+        n = 2 * n + divisor;
+        divisor *= 2;
+    }
+    const int64_t quotient = n / divisor - (n % divisor < 0);
+    return quotient - (rounding == BS_TO_EVEN && n % divisor == 0 && quotient % 2 != 0);
+}
+
+/* Means as codes of another scale. */
+static void scaled_means(
+    const struct bs_glue *g, size_t count, size_t pixels, const uint32_t *sums, uint8_t *to)
+{
+    const int64_t more = (int64_t)pixels * g->summand, divisor = (int64_t)pixels * g->divisor,
+                  last = (int64_t)g->out_last;
+    for (size_t i = 0; i < count; ++i) {
+        const int64_t n = (int64_t)sums[i] * g->factor + more;
+        const int64_t code = rounded(g->rounding, n, divisor) + g->zero_point;
+        to[i] = (uint8_t)(code < 0 ? 0 : code > last ? last : code);
+    }
+}
+
+/* What the window's sums become; a window that is all padding has the sum 0 of one pixel. */
+static void finish_means(const struct bs_glue *g, size_t pixels, const uint32_t *sums, uint8_t *to)
+{
+    if (g->factor == 1 && g->divisor == 1 && g->summand == 0 && g->zero_point == 0)
+        means(g->rounding, g->out_channels, pixels ? pixels : 1, sums, to);
+    else
+        scaled_means(g, g->out_channels, pixels ? pixels : 1, sums, to);
+}
+
+void bs_glue_mean_pool(
+    const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to)
+{
+    const struct bs_glue *g = c->glue;
+    const size_t channels = g->channels[0], count = c->in.width * channels;
+    uint32_t *sums = (uint32_t *)(void *)s->work, *window = sums + count;
+    size_t high = 0;
+    memset(sums, 0, count * sizeof *sums);
+    for (size_t ky = 0; ky < bs_glue_kernel_h(c); ++ky) {
+        const size_t at = tap_at(y, g->stride_h, ky, g->dilation_h, g->pad_top);
+        if (at < c->in.height && ++high)
+            add_codes(count, bs_glue_input(c, 0, image, at, s), sums);
+    }
+    for (size_t x = 0; x < c->out.width; ++x, to += channels) {
+        size_t wide = 0;
+        memset(window, 0, channels * sizeof *window);
+        for (size_t kx = 0; kx < bs_glue_kernel_w(c); ++kx) {
+            const size_t at = tap_at(x, g->stride_w, kx, g->dilation_w, g->pad_left);
+            if (at < c->in.width && ++wide)
+                add_sums(channels, sums + at * channels, window);
+        }
+        finish_means(g, high * wide, window, to);
+    }
+}

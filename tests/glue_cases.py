@@ -1,0 +1,145 @@
+"""Layers of glue drawn at random, with inputs: any operation, shape, layout, width and encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bitsynth.layers.glue import (
+    Add,
+    AvgPool2d,
+    Concatenate,
+    DepthToSpace,
+    Dequantize,
+    GlobalAvgPool2d,
+    Glue,
+    Lookup,
+    MaxPool2d,
+    Pad2d,
+    Quantization,
+    Quantize,
+    QuantizeImage,
+    Resize,
+)
+
+SCALES = (1.0, 0.5, 2.0, 0.1, 0.37, 3.0, 0.0078125, 1.9)
+ENCODINGS = ("unsigned", "signed", "bipolar", "ternary")
+
+
+@dataclass(frozen=True)
+class GlueCase:
+    """A layer, and what it is given: codes or floats (N, H, W, C)."""
+
+    layer: Glue
+    given: tuple[NDArray[Any], ...]
+
+    def laid(self) -> list[NDArray[Any]]:
+        """The inputs as the layer reads them."""
+        return [kind.laid(x) for kind, x in zip(self.layer.inputs, self.given, strict=True)]
+
+
+def check(case: GlueCase) -> None:
+    """C gives what numpy does, in the type that was said."""
+    layer = case.layer
+    want, got = layer.meaning(*case.given), layer(*case.laid())
+    assert got.shape == (*want.shape[:3], layer.output.elements)
+    np.testing.assert_array_equal(got, layer.output.laid(want), strict=True)
+
+
+@st.composite
+def quantizations(draw: st.DrawFn, /, encodings: tuple[str, ...] = ENCODINGS) -> Quantization:
+    encoding = draw(st.sampled_from(encodings))
+    bits = 2 if encoding == "ternary" else draw(st.integers(1, 8))
+    zero = 0 if encoding in ("bipolar", "ternary") else draw(st.integers(0, (1 << bits - 1) - 1 or 0))
+    return Quantization(bits, draw(st.sampled_from(SCALES)), zero, encoding)
+
+
+WHOLE = ("unsigned", "signed", "ternary")
+
+
+@st.composite
+def layers(draw: st.DrawFn, /, **options: Any) -> Glue:
+    def one(low: int, high: int) -> Any:
+        return draw(st.integers(low, high))
+
+    def layout() -> str:
+        return str(draw(st.sampled_from(("NHWC", "packed"))))
+
+    channels, q = draw(st.sampled_from((1, 3, 8, 63, 64, 65, 128, 130))), draw(quantizations())
+    options |= {"layout": layout()}
+    codes, both = {"encoding": q.encoding, **options}, {"out_layout": layout(), **options}
+    window = one(1, 3), one(1, 3)
+    padding = tuple(one(0, n - 1) for n in window * 2)
+    rng = np.random.default_rng(one(0, 99))
+
+    def table() -> NDArray[Any]:
+        return rng.integers(0, 16, (draw(st.sampled_from((1, channels))), q.operand.codes[-1] + 1))
+
+    def shuffled() -> Glue:
+        block = one(1, 3)
+        mode = draw(st.sampled_from(("DCR", "CRD")))
+        return DepthToSpace(draw(st.sampled_from((1, 64, 3))) * block**2, q.bits, block, mode=mode, **codes)
+
+    def resized() -> Glue:
+        scale, size = draw(st.sampled_from(((window, None), (None, (one(1, 9), one(1, 9))))))
+        return Resize(channels, q.bits, scale, size=size, centers=draw(st.booleans()), **codes)
+
+    def pooled() -> Glue:
+        stride, rounding = (one(1, 3), one(1, 3)), draw(st.sampled_from(("even", "up", "down")))
+        out = draw(st.none() | quantizations(WHOLE))
+        return AvgPool2d(channels, q, window, out, stride=stride, padding=padding, rounding=rounding, **both)
+
+    def quantized() -> Glue:
+        out = draw(quantizations(WHOLE))
+        scale = draw(st.sampled_from((None, rng.uniform(0.1, 3, channels))))
+        return Quantize(channels, out, scale=scale, **options)
+
+    makers: list[Callable[[], Glue]] = [
+        lambda: MaxPool2d(
+            channels, q.bits, window, stride=(one(1, 3), one(1, 3)), padding=padding, encoding=q.encoding, **both
+        ),
+        pooled,
+        lambda: GlobalAvgPool2d(channels, q, draw(st.none() | quantizations(WHOLE)), **both),
+        lambda: Pad2d(channels, q.bits, padding, code=one(0, q.operand.codes[-1]), **codes),
+        resized,
+        shuffled,
+        lambda: Lookup(channels, table(), q.bits, out_bits=4, out_encoding="unsigned", encoding=q.encoding, **both),
+        lambda: Concatenate(
+            [(c, draw(quantizations())) for c in (channels, 64, 3)[: one(1, 3)]], draw(quantizations(WHOLE)), **both
+        ),
+        lambda: Concatenate([(64, q)] * one(1, 4), q, **both),
+        lambda: Add(channels, q, draw(quantizations()), draw(quantizations(WHOLE)), **both),
+        quantized,
+        lambda: Quantize(channels, Quantization(1, 0.3, 0, "bipolar"), **options),
+        lambda: Dequantize(channels, q, **options),
+        lambda: QuantizeImage(rng.normal(size=3), rng.uniform(0.1, 2, 3), draw(quantizations(WHOLE)), **options),
+    ]
+    made: Glue = draw(st.sampled_from(makers))()
+    return made
+
+
+@st.composite
+def cases(draw: st.DrawFn, /, most: int = 9, **options: Any) -> GlueCase:
+    layer = draw(layers(**options))
+    batch, height, width = draw(st.integers(1, 3)), draw(st.integers(3, most)), draw(st.integers(3, most))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    given = []
+    for kind in layer.inputs:
+        shape = (batch, height, width, kind.channels)
+        codes = rng.integers(0, kind.last + 1, shape, np.uint8)
+        given.append(codes if kind.operand else _floats(rng, shape))
+    return GlueCase(layer, tuple(given))
+
+
+def _floats(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Numbers near codes, ties, and what is no number."""
+    made = rng.normal(scale=3, size=shape)
+    odd = rng.integers(0, 9, shape)
+    made = np.where(odd == 0, np.round(made * 2) / 2, made)
+    made[odd == 1] = rng.choice([np.nan, np.inf, -np.inf, -0.0, 1e-45, -1e-45, 3e38], int((odd == 1).sum()))
+    return np.asarray(made, np.float32)

@@ -1,0 +1,165 @@
+"""Glue as C: the table that Python shares with its header, texts that test themselves, buffers of exact size."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import QUIET
+from glue_cases import cases, layers
+from hypothesis import given, settings
+
+from bitsynth import SpecError, runtime, toolchain
+from bitsynth.emit.glue_abi import ARRAYS, ENUMS, INPUTS, NUMBERS
+from bitsynth.emit.lines import WIDTH
+from bitsynth.emit.runtime_files import glue_call_source, glue_files, runtime_files
+from bitsynth.errors import ToolError
+from bitsynth.isa.load import load
+from bitsynth.layers.glue import Add, Concatenate, MaxPool2d, Quantization, Quantize
+from bitsynth.run.runner import runner_for
+
+HEADER = (Path(runtime.__file__).parent / "bs_glue.h").read_text(encoding="utf-8")
+DRIVER = (Path(__file__).parent / "glue_driver.c").read_text(encoding="utf-8")
+STRICT = ("-Wpedantic", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes")
+Q: Any = Quantization
+LAYERS: dict[str, Any] = {
+    "words": MaxPool2d(70, 2, 3, padding=1, layout="packed"),
+    "two inputs": Add(5, Q(2, 0.3), Q(3), Q(2, 0.9)),
+    "tables": Concatenate([(3, Q(2)), (2, Q(4, 0.1))], Q(2)),
+    "floats": Quantize(3, Q(8, 0.1, 3, "signed"), layout="packed"),
+}
+
+
+def selftest(files, isa):
+    """What the self-test of these files returns."""
+    flags = ["-O1", "-pthread", "-DBITSYNTH_NO_MAIN", *STRICT]
+    library = toolchain.compile_for(isa, {n: t for n, t in files.items() if n.endswith((".c", ".h"))}, flags=flags)
+    return runner_for(isa, library).call("made_selftest", bits=32)
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_emitted_glue_tests_itself(case):
+    layer = LAYERS[case]
+    files = layer.files("made")
+    lines = (line for name, text in files.items() if name.endswith((".c", ".h")) for line in text.splitlines())
+    assert max(map(len, lines)) <= WIDTH
+    assert selftest(files, load(layer.isa)) == 0
+
+
+def test_the_selftest_sees_a_wrong_result():
+    files = LAYERS["words"].files("made")
+    text = files["made_selftest.c"]
+    start = text.index("0x", text.index("want["))
+    wrong = f"{text[:start]}0x{int(text[start : start + 18], 16) ^ 1:016x}{text[start + 18 :]}"
+    assert selftest({**files, "made_selftest.c": wrong}, load(LAYERS["words"].isa)) == 1
+
+
+def test_names_are_the_layers_own():
+    files = LAYERS["tables"].files("made")
+    assert "#define bs_glue_run made_bs_glue_run" in files["made_names.h"]
+    assert files["bs_glue.c"].count('#include "made_names.h"') == 1
+    with pytest.raises(SpecError, match="cannot be named"):
+        LAYERS["words"].files("bs_pool")
+
+
+def fields(struct):
+    """Names of its fields, with their types, an array's elements one by one."""
+    (body,) = re.findall(rf"struct {struct} {{(.*?)\n}};", re.sub(r"/\*.*?\*/", "", HEADER, flags=re.DOTALL), re.DOTALL)
+    for line in filter(None, (" ".join(x.split()) for x in body.split(";"))):
+        first, *others = line.split(",")
+        ctype, first = re.fullmatch(r"(.*[ *])([\w\[\]]+)", first).groups()
+        for name in (first, *(x.strip() for x in others)):
+            count = name.endswith("[BS_GLUE_INPUTS]")
+            names = [f"{name.partition('[')[0]}[{i}]" for i in range(INPUTS)] if count else [name]
+            yield from ((n, ctype.strip()) for n in names)
+
+
+def test_the_table_is_the_headers():
+    ours = [*NUMBERS, *((name, f"const {ctype} *") for name, ctype in ARRAYS)]
+    assert sorted(fields("bs_glue")) == sorted(ours)
+    assert f"BS_GLUE_INPUTS = {INPUTS}" in HEADER
+    for enum in (ENUMS["op"], ENUMS["rounding"]):
+        (body,) = re.findall(rf"{enum.ctype} {{(.*?)}}", HEADER, re.DOTALL)
+        assert [x.strip() for x in body.split(",")] == list(enum.enumerators.values())
+
+
+def test_layers_of_weights_carry_no_glue():
+    assert not any(name.startswith("bs_glue") for name in runtime_files(threads=True))
+
+
+def program(flags=()):
+    isa = load(LAYERS["words"].isa)
+    compiler = next((c for c in toolchain.compilers(isa) if c.family in ("gcc", "clang")), None)
+    if compiler is None:
+        pytest.skip("no gcc and no clang")
+    sources = {**glue_files(threads=True), **glue_call_source(), "glue_driver.c": DRIVER}
+    flags = (*STRICT, "-pthread", *flags)
+    return toolchain.compile_for(isa, sources, flags=flags, shared=False, compiler=compiler)
+
+
+def written(case, path, threads, change=0):
+    """A file for the driver; the first byte of the output changed."""
+    given = case.laid()
+    want = bytearray(case.layer.output.laid(case.layer.meaning(*case.given)).tobytes())
+    want[0] ^= change
+    described = case.layer.constants.described((*given[0].shape[:3], 0, 1))
+    parts = [described.tobytes(), bytes(want), *(x.tobytes() for x in given), *[b""] * (INPUTS - len(given))]
+    path.write_bytes(np.array([threads, *map(len, parts)]).tobytes() + b"".join(parts))
+    return path
+
+
+def drawn(folder, count, threads=(1, 3)):
+    made: list[Path] = []
+
+    @settings(max_examples=count, **QUIET)
+    @given(case=cases())
+    def draw(case):
+        made.append(written(case, folder / f"case{len(made)}", threads[len(made) % len(threads)]))
+
+    draw()
+    return made
+
+
+def run(path, *files):
+    done = subprocess.run([str(path), *map(str, files)], capture_output=True, text=True, timeout=600, check=False)
+    return done.returncode, done.stderr
+
+
+def test_buffers_of_exact_size(tmp_path):
+    files = drawn(tmp_path, 100)
+    assert run(program(("-O3",)), *files) == (0, "")
+    raw = bytearray(files[0].read_bytes())
+    sizes = np.frombuffer(raw[: 8 * (2 + 1 + INPUTS)], np.int64)
+    raw[sizes.nbytes + int(sizes[1])] ^= 1
+    files[0].write_bytes(raw)
+    assert run(program(("-O3",)), files[0])[0] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_no_undefined_behaviour_and_no_race(sanitizer, tmp_path):
+    try:
+        made = program((f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-O1", "-g"))
+    except ToolError:
+        pytest.skip("the compiler has no sanitizer runtime here")
+    assert run(made, *drawn(tmp_path, 400, threads=(4,) if sanitizer == "thread" else (1, 3))) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", ["avx2", "avx512", "neon", "armv7_neon"])
+def test_clean_under_every_compiler(isa):
+    for compiler in toolchain.compilers(load(isa)):
+        sources = {**glue_files(threads=False), **glue_call_source()}
+        toolchain.compile_for(load(isa), sources, flags=(*STRICT, "-O3"), compiler=compiler)
+
+
+@pytest.mark.slow
+def test_any_layer_is_emitted():
+    @settings(max_examples=25, **QUIET)
+    @given(layer=layers())
+    def each(layer):
+        assert selftest(layer.files("made"), load(layer.isa)) == 0
+
+    each()
