@@ -5,8 +5,9 @@
 Every instruction set at 1 to 4 bits by 1 to 4 bits, cheapest in operations; the same in cycles
 of every processor of the sets that Arm boards have; every method of the sets that x86
 machines have at the widths of published figures, so that methods can be compared; every
-method for layers, whose tiles have at most 64 and 128 output channels, at 8 by 1 bits too; and
-the kernels of the paper's own sketch, which layers are compared with.
+method for layers, whose tiles have at most 64 and 128 output channels, at 8 by 1 bits too; the
+widths of first and last layers, with 8 bits on a side, and the methods for layers that pay there;
+and the kernels of the paper's own sketch, which layers are compared with.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ PAPER = ((1, 1), (2, 1), (2, 2))
 HEADLINE = ((1, 1), (2, 1), (2, 2), (3, 3))
 IMAGE = (8, 1)
 """Widths of a first layer, which reads pixels of 8 bits."""
+EDGES = (IMAGE, (8, 2), (8, 4), (8, 8), (4, 8), (2, 8))
+"""Widths of first and last layers."""
 EVERY = tuple((a, w) for a in range(1, 5) for w in range(1, 5))
 
 
@@ -39,15 +42,22 @@ def wanted() -> Iterator[tuple[str, tuple[int, int], KernelOptions]]:
     """Instruction set, widths and options of every shipped kernel."""
     for name in load.names():
         table = load.load(name).table
-        for widths in EVERY:
+        for widths in (*EVERY, *EDGES):
             yield name, widths, KernelOptions()
         if table.arch != "x86_64":
             yield from ((name, widths, KernelOptions(model=cpu)) for cpu in table.cpu for widths in EVERY)
         else:
             yield from ((name, widths, KernelOptions(method)) for method in METHODS for widths in HEADLINE)
         yield from ((name, widths, options) for options in for_layers(table) for widths in (*EVERY, IMAGE))
+        yield from ((name, widths, KernelOptions(method, channels=64)) for widths, method in at_edges())
         if table.paper is not None and table.vector_bits == 128 and table.arch == "aarch64":
             yield from ((name, widths, KernelOptions(sketch="paper")) for widths in PAPER)
+
+
+def at_edges() -> Iterator[tuple[tuple[int, int], str]]:
+    """Widths of first and last layers but those that have every method, and the methods that pay there."""
+    yield (8, 2), "lookup"
+    yield from ((widths, method) for widths in EDGES if widths != IMAGE for method in ("multiply", "dot"))
 
 
 def for_layers(table: IsaTable) -> Iterator[KernelOptions]:

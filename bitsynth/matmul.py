@@ -25,7 +25,7 @@ from bitsynth.schedule.flush import with_flush_period
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, plain_array, whole_array
 from bitsynth.spec.options import KernelOptions, model_of, synth_command
 from bitsynth.store import kernels
-from bitsynth.store.entry import Certificate, Entry, ProvedEntry, core_spec, require_proved
+from bitsynth.store.entry import Certificate, Entry, ProvedEntry, require_proved
 
 if TYPE_CHECKING:
     from bitsynth.run.runner import Runner
@@ -50,7 +50,7 @@ class MatmulKernel:
     def __init__(self, found: ProvedEntry, spec: MatmulSpec) -> None:
         self.proved_entry = require_proved(found)
         self.spec = spec
-        if spec.core != (proved := core_spec(self.entry.kernel)):
+        if spec.core != (proved := self.entry.kernel.core):
             raise SpecError(f"the proof is of {proved.act} x {proved.wgt} on {proved.isa}, not of {spec}")
         require_exact(spec)
         self.name = str(KernelName.of(self.entry.kernel, spec))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bitsynth.isa.domains.forms import BitField, LinearForm, Payload, TableEntry, side_by_side, total
+from bitsynth.isa.domains.forms import BitField, LinearForm, Payload, TableEntry, WideTable, side_by_side, total
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.kernel.program import Kernel, Pass, Planes, Table, bit_table
+
+WIDE = 1 << 12
+"""Rows of truth tables from which on they are hashed once."""
 
 
 def bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
@@ -39,7 +42,8 @@ class _Operand:
 
     def __getitem__(self, table: int) -> int:
         if table not in self.expanded:
-            self.expanded[table] = self._expand(table)
+            made = self._expand(table)
+            self.expanded[table] = WideTable(made) if made.bit_length() > WIDE else made
         return self.expanded[table]
 
     def _expand(self, table: int) -> int:
@@ -53,15 +57,18 @@ class _Operand:
         positions, width = planes.positions(byte), len(planes.tables)
         if width == 1:
             return BitField(self[planes.tables[0]], column, positions.start, (1 << planes.per_byte) - 1)
-        codes = [(self._number(planes.tables, p, column), width) for p in positions]
+        codes = [(self._number(planes.tables, p, column, planes.signed), width) for p in positions]
         return side_by_side([*codes, (0, 8 - width * planes.per_byte)] if width * planes.per_byte < 8 else codes)
 
-    def _number(self, tables: Sequence[int], position: int, column: int | None) -> LinearForm:
-        """sum(2**j * tables[j]) at one position."""
-        bits = (
-            LinearForm(0, {(self[table], column): {1 << j: 1 << position}}, 0, 1 << j) for j, table in enumerate(tables)
+    def _number(self, tables: Sequence[int], position: int, column: int | None, signed: bool = False) -> LinearForm:
+        """sum(2**j * tables[j]) at one position; the last table counts below 0 if the number is `signed`."""
+        weights = [1 << j for j in range(len(tables))]
+        if signed:
+            weights[-1] = -weights[-1]
+        return total(
+            LinearForm(0, {(self[table], column): {weight: 1 << position}}, min(0, weight), max(0, weight))
+            for table, weight in zip(tables, weights, strict=True)
         )
-        return total(bits)
 
     def parts(self, table: Table) -> tuple[LinearForm, ...]:
         """The forms that each bit of an index adds to an entry of the table."""

@@ -36,10 +36,14 @@ def product(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
 
 
 def wanted(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
-    """The sums it should compute: unsigned act codes times bipolar wgt codes, modulo 2**32."""
-    most = (1 << kernel.w_bits) - 1
+    """The sums it should compute: act codes times the core product's weights, modulo 2**32."""
+    weights = kernel.core.wgt
     left, right = rows.astype(np.int64), columns.astype(np.int64)
-    return _int32((2 * left - most) @ right if kernel.swapped else left @ (2 * right - most))
+    if kernel.swapped:
+        left = weights.scale * left + weights.offset
+    else:
+        right = weights.scale * right + weights.offset
+    return _int32(left @ right)
 
 
 def _int32(x: NDArray[Any]) -> NDArray[np.int32]:

@@ -23,6 +23,7 @@ from math import prod
 import msgspec
 
 from bitsynth.isa.step import Constant, Step
+from bitsynth.spec.matmul import MatmulSpec
 
 STAGE_BYTES = 8
 """Bytes of codes a table is built from, zeros behind the last."""
@@ -40,17 +41,23 @@ class Acc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start: str = ""
 
 
-class Planes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="planes"):
+class Planes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="planes"):
     """Bytes whose bits are functions of codes; `tables` are truth tables, bit c for code c.
 
     Bit q * len(tables) + j of byte b, for q below `per_byte`, is tables[j] of the code at
-    position first + b * stride + q of the step.
+    position first + b * stride + q of the step. A `signed` byte is one number, in two's complement.
     """
 
     tables: tuple[int, ...]
     first: int
     stride: int
     per_byte: int
+    signed: bool = False
+
+    @property
+    def zero(self) -> int:
+        """The code that pads, whose bits are all 0: the first, the one in the middle if bytes are signed."""
+        return 1 << len(self.tables) - 1 if self.signed else 0
 
     def positions(self, byte: int) -> range:
         """The positions of K `byte` holds, lowest bits first."""
@@ -183,7 +190,7 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A microkernel for unsigned act codes times bipolar wgt codes.
+    """A microkernel for the core product: unsigned act codes times bipolar or, of 8 bits, signed wgt codes.
 
     A column has `slot_bytes` bytes of a register; `slots[s]` is the column in slot s. The tile
     starts at row + column, the sums of `row_terms` and `column_terms` over their codes. The
@@ -213,6 +220,11 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     def digest(self) -> str:
         """Half of the SHA-256 of the kernel as it is stored: what was measured with one is not true of another."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:32]
+
+    @property
+    def core(self) -> MatmulSpec:
+        """The product of codes it computes, around which that of every encoding is built."""
+        return MatmulSpec.plain(self.isa, self.act_bits, self.w_bits)
 
     @property
     def row_bits(self) -> int:
@@ -293,6 +305,12 @@ def bit_table(values: Iterable[int], bit: int) -> int:
 def bit_tables(bits: int) -> tuple[int, ...]:
     """Truth tables of the bits of `bits`-bit codes."""
     return tuple(bit_table(range(1 << bits), bit) for bit in range(bits))
+
+
+def signed_tables(bits: int) -> tuple[int, ...]:
+    """Truth tables of the bits of code - 2**(bits - 1) in two's complement."""
+    *low, top = bit_tables(bits)
+    return (*low, top ^ ((1 << (1 << bits)) - 1))
 
 
 def number(tables: Iterable[int], code: int) -> int:

@@ -18,7 +18,6 @@ from bitsynth.isa.load import Isa, Requirements
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.program import STAGE_BYTES, Build, Input, Kernel, Loop, Pass, Planes, Table
-from bitsynth.spec.matmul import MatmulSpec
 
 MAX_TRIP_COUNT = 1 << 24
 MAX_COLUMNS = 256
@@ -139,13 +138,15 @@ def _tables(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
     inputs = [(bits, x) for side in sides for bits, given in side for x in given]
     planes = [(1 << bits, x) for bits, x in inputs if isinstance(x, Planes)]
     tables = [(1 << bits, x) for bits, x in inputs if isinstance(x, Table)]
-    k_max = MatmulSpec.plain(isa.name, kernel.act_bits, kernel.w_bits).k_max
+    k_max = kernel.core.k_max
     yield {
         "one term a code": (len(kernel.row_terms), len(kernel.column_terms))
         == (1 << kernel.row_bits, 1 << kernel.column_bits),
         "terms of 32 bits": all(x in _INT32 for x in (*kernel.row_terms, *kernel.column_terms)),
         "row terms whose sums fit 32 bits at any K": all(k_max * x in _INT32 for x in kernel.row_terms),
-        "planes that are 0 on code 0": all(0 < t < 1 << n and not t & 1 for n, x in planes for t in x.tables),
+        "planes that are 0 on the code that pads": all(
+            0 < t < 1 << n and not t >> x.zero & 1 for n, x in planes for t in x.tables
+        ),
         "1 to 64 planes a side": all(1 <= planes_of(side) <= 64 for p in kernel.passes for side in (p.rows, p.columns)),
         "values that are 0 for code 0": all(len(x.values) == n and x.values[0] == 0 for n, x in tables),
         "values of a byte": all(0 <= v < 256 for _, x in tables for v in x.values),
@@ -155,6 +156,7 @@ def _tables(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
     }
     yield {
         "bytes that hold their bits": all(x.per_byte >= 1 and x.per_byte * len(x.tables) <= 8 for _, x in planes),
+        "signed bytes that are whole": all(not x.signed or (x.per_byte, len(x.tables)) == (1, 8) for _, x in planes),
         "positions inside the step": all(_inside(kernel, x) for _, x in inputs),
         "a value in every table": all(any(x.values) for _, x in tables),
         "tables that fill no more than a register": all(x.entries <= isa.word.lanes for _, x in tables),

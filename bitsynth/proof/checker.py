@@ -8,17 +8,29 @@ lists, one for each use of an instruction, which `discharge` settles with Z3.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+
+import numpy as np
 
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.isa.domains.forms import Inexact, LinearForm, Payload, add_forms, as_form, is_plane, total, variable
+from bitsynth.isa.domains.forms import (
+    Inexact,
+    LinearForm,
+    Payload,
+    add_forms,
+    as_form,
+    is_plane,
+    rows_of,
+    total,
+    variable,
+)
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tested import require_tested
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.program import STAGE_BYTES, Build, Kernel, Pass, Table
+from bitsynth.kernel.program import STAGE_BYTES, Build, Kernel, Pass, Planes, Table
 from bitsynth.kernel.wellformed import check_shape, check_used, forms_used
 from bitsynth.proof.accumulation import (
     LaneForms,
@@ -158,11 +170,12 @@ def _check_product(kernel: Kernel, tile: list[LinearForm]) -> list[str]:
     """The bit lemma: each column's sum is the product at each position of K, by truth table."""
     everywhere = (1 << kernel.k_step) - 1
     rows = 1 << (kernel.act_bits + kernel.w_bits)
+    shown: set[frozenset[tuple[int, int]]] = set()
     # Each column: an atom adds its coefficients to the rows of its truth table.
     for column, form in enumerate(tile):
         if form.const:
             raise Refuted(f"column {column} is off by {form.const} every step")
-        value = [0] * rows
+        tables: dict[int, int] = {}
         for key, by in form.atoms.items():
             if not is_plane(key):
                 raise Refuted(f"column {column} takes in what is no product of codes")
@@ -171,32 +184,44 @@ def _check_product(kernel: Kernel, tile: list[LinearForm]) -> list[str]:
                 raise Refuted(f"column {column} takes in column {where}")
             if any(mask != everywhere for mask in by.values()):
                 raise Refuted(f"column {column} does not count every position of K alike")
-            for row in _set_bits(table):
-                value[row] += sum(by)
-        _check_rows(kernel, column, value)
-    # Padding.
-    if kernel.row_terms[0] or kernel.column_terms[0]:
-        raise Refuted("zero padding would count: the corrections of code 0 are not 0")
+            tables[table] = tables.get(table, 0) + sum(by)
+        if (summed := frozenset(tables.items())) not in shown:
+            _check_rows(kernel, column, tables)
+            shown.add(summed)
     return [
-        f"bit: act * bipolar(wgt) == row term + column term + sum on all {rows} rows, in every column and position",
-        "padding: code 0 on both sides adds 0",
+        f"bit: act * {kernel.core.wgt.encoding}(wgt) == row term + column term + sum on all {rows} rows, "
+        "in every column and position",
+        _check_padding(kernel),
         "loop: by induction the tile is its terms plus the sums of all steps, whatever the number of steps",
     ]
 
 
-@lru_cache(maxsize=1024)
-def _set_bits(table: int) -> list[int]:
-    return [k for k, bit in enumerate(reversed(f"{table:b}")) if bit == "1"]
+def _check_padding(kernel: Kernel) -> str:
+    """The lemma that bytes of 0 on both sides add nothing: no term does, and by the bit lemma no code times act 0."""
+    pads: dict[bool, int] = {}
+    for of_row, terms in ((True, kernel.row_terms), (False, kernel.column_terms)):
+        inputs = [x for p in kernel.passes for x in (p.rows if of_row else p.columns)]
+        codes = {x.zero if isinstance(x, Planes) else 0 for x in inputs}
+        of_act = of_row != kernel.swapped
+        pads[of_act] = codes.pop()
+        if codes or (of_act and pads[of_act]):
+            raise Refuted("zero padding would count: bytes of 0 are not one code, or not activation 0")
+        if terms[0] or terms[pads[of_act]]:
+            raise Refuted(f"zero padding would count: the corrections of code {pads[of_act]} are not 0")
+    return f"padding: code 0 times code {pads[False]} adds 0" if pads[False] else "padding: code 0 on both sides adds 0"
 
 
-def _check_rows(kernel: Kernel, column: int, value: list[int]) -> None:
-    for row, got in enumerate(value):
-        act, wgt = row & ((1 << kernel.act_bits) - 1), row >> kernel.act_bits
-        want = act * (2 * wgt - (1 << kernel.w_bits) + 1)
-        of_row, of_column = (wgt, act) if kernel.swapped else (act, wgt)
-        have = got + kernel.row_terms[of_row] + kernel.column_terms[of_column]
-        if have != want:
-            raise Refuted(f"column {column}: act code {act} times wgt code {wgt} gives {have}, want {want}")
+def _check_rows(kernel: Kernel, column: int, tables: Mapping[int, int]) -> None:
+    """Refuted unless the sum of `tables`, each so many times, and of the terms is the product on every row."""
+    rows = np.arange(1 << (kernel.act_bits + kernel.w_bits))
+    act, wgt = rows & ((1 << kernel.act_bits) - 1), rows >> kernel.act_bits
+    of_row, of_column = (wgt, act) if kernel.swapped else (act, wgt)
+    have = np.array(kernel.row_terms, np.int64)[of_row] + np.array(kernel.column_terms, np.int64)[of_column]
+    have = have + rows_of(tables.items(), len(rows))
+    want = act * (kernel.core.wgt.scale * wgt + kernel.core.wgt.offset)
+    if (wrong := np.flatnonzero(have != want)).size:
+        k = wrong[0]
+        raise Refuted(f"column {column}: act code {act[k]} times wgt code {wgt[k]} gives {have[k]}, want {want[k]}")
 
 
 def _step_lemmas(where: str, kernel: Kernel, loop: Pass, increments: LaneForms) -> list[str]:

@@ -93,7 +93,8 @@ def shape(x: Payload, bits: int, rows: int) -> Lane:
             return Lane("entry", x.chosen, 0, bits, tuple(shape(part, bits, rows) for part in x.parts))
         case LinearForm():
             x = tightened(x, rows) if x.lo < 0 else x
-            if x.hi - x.lo >= (1 << bits) - 1:
+            every = (1 << bits) - 1
+            if x.hi - x.lo > every or (x.hi - x.lo == every and x.hi != every >> 1):
                 return Lane("sum", 0, (1 << bits) - 1, bits)
             return Lane("sum", x.lo, x.hi, bits)
         case _:

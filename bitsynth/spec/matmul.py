@@ -158,8 +158,9 @@ class MatmulSpec:
 
     @classmethod
     def plain(cls, isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
-        """Unsigned activations times bipolar weights."""
-        return cls(isa, MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.BIPOLAR))
+        """Unsigned activations times bipolar weights, or signed ones of 8 bits: no byte holds -255 to 255."""
+        weights = Encoding.SIGNED if w_bits == MAX_BITS else Encoding.BIPOLAR
+        return cls(isa, MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, weights))
 
     @property
     def core(self) -> MatmulSpec:
@@ -182,7 +183,7 @@ class MatmulSpec:
 class Affine:
     """2**shift * value(a) * value(w) == factor * core(a, w) + act_terms[a] + wgt_terms[w].
 
-    `core` is a * bipolar(w) on the codes: the sum the kernel computes.
+    `core` is a * core.wgt.value(w) on the codes: the sum the kernel computes.
     """
 
     shift: int
@@ -200,11 +201,11 @@ def affine(spec: MatmulSpec) -> Affine:
     """The correction from the core product to that of `spec` (`encodings.encoding_lemma` tries every pair of codes)."""
     act, wgt = spec.act, spec.wgt
     core = spec.core.wgt
-    shift = act.scale * wgt.scale % 2
+    shift = act.scale * wgt.scale % core.scale
     factor = act.scale * wgt.scale * (1 << shift) // core.scale
-    # value(w) = (wgt.scale / 2) * bipolar(w) + rest, with 2 * rest whole
-    rest_twice = 2 * wgt.offset - wgt.scale * core.offset
+    # value(w) = (wgt.scale * core.value(w) + rest) / core.scale
+    rest = core.scale * wgt.offset - wgt.scale * core.offset
     unit = 1 << shift
-    act_terms = tuple(unit * act.scale * code * rest_twice // 2 for code in range(1 << act.bits))
+    act_terms = tuple(unit * act.scale * code * rest // core.scale for code in range(1 << act.bits))
     wgt_terms = tuple(unit * act.offset * wgt.value(code) for code in range(1 << wgt.bits))
     return Affine(shift, factor, act_terms, wgt_terms)

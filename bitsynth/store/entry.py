@@ -21,7 +21,6 @@ from bitsynth.kernel.wellformed import forms_used
 from bitsynth.proof.proved import Proved
 from bitsynth.schedule import cost
 from bitsynth.schedule.cost import KernelCost
-from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import KernelOptions, scope
 
 FORMAT = 4
@@ -101,7 +100,7 @@ class ProvedEntry:
     def entry(self) -> Entry:
         """The text, with its digest."""
         kernel = self.proved.kernel
-        core = core_spec(kernel)
+        core = kernel.core
         certificate = Certificate(
             self.options.sketch, core.k_max, self.proved.lemmas, self.proved.statements, self.claims
         )
@@ -160,11 +159,6 @@ def require_proved(found: object) -> ProvedEntry:
     if not isinstance(found, ProvedEntry):
         raise SpecError(f"a kernel is made of what is proved, as `get_kernel` gives, not of {type(found).__name__}")
     return found
-
-
-def core_spec(kernel: Kernel) -> MatmulSpec:
-    """The plain product of the kernel's widths."""
-    return MatmulSpec.plain(kernel.isa, kernel.act_bits, kernel.w_bits)
 
 
 def _able(isa: Isa, kernel: Kernel) -> list[str]:

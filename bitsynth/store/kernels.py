@@ -33,7 +33,8 @@ def folders() -> list[Path]:
 def find(spec: MatmulSpec, variant: str) -> Path | None:
     """The file of the kernel of a `KernelOptions.variant` for `spec`'s widths, None if it is not cached."""
     core = spec.core
-    pattern = f"bs_mm_a{core.act.bits}u_w{core.wgt.bits}b_s32_{core.isa}_*.json"
+    wgt = f"{core.wgt.bits}{core.wgt.encoding.letter}"
+    pattern = f"bs_mm_a{core.act.bits}u_w{wgt}_s32_{core.isa}_*.json"
     return next((p for folder in folders() for p in _files(folder / core.isa / variant, pattern)), None)
 
 

@@ -20,7 +20,7 @@ from bitsynth.sketches.popcount import compute
 from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import METHODS, KernelOptions
-from bitsynth.store.entry import Entry, ProvedEntry, RunnerUp, core_spec
+from bitsynth.store.entry import Entry, ProvedEntry, RunnerUp
 
 ANY = KernelOptions()
 
@@ -93,7 +93,7 @@ def synthesize(
 def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progress = silent) -> Synthesis:
     """The entry's sketches solved from scratch; Refuted if they do not give what the entry claims."""
     forget()
-    found = synthesize(core_spec(entry.kernel), entry.options, rlimit=rlimit, progress=progress)
+    found = synthesize(entry.kernel.core, entry.options, rlimit=rlimit, progress=progress)
     again, isa = found.entry, load(entry.kernel.isa)
     claimed = {
         "method": again.method == entry.method,

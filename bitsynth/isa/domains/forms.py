@@ -15,8 +15,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
-from typing import TypeGuard, cast
+from functools import lru_cache
+from typing import Any, TypeGuard, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 Atoms = Mapping[Hashable, Mapping[int, int]]
 Ranges = Mapping[Hashable, tuple[int, int]]
@@ -24,6 +27,19 @@ Ranges = Mapping[Hashable, tuple[int, int]]
 
 class Inexact(Exception):
     """A step leaves the linear domain, or its side condition does not hold."""
+
+
+class WideTable(int):
+    """A truth table of many rows, hashed once: in keys of atoms it is looked up all the time."""
+
+    _hash: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = int.__hash__(self)
+            return self._hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +121,19 @@ def _merge(a: Mapping[int, int], b: Mapping[int, int]) -> dict[int, int]:
 def add_forms(a: LinearForm, b: LinearForm) -> LinearForm:
     """The sum of two combinations."""
     atoms = dict(a.atoms)
-    for key, by in b.atoms.items():
-        merged = _merge(atoms[key], by) if key in atoms else by
+    _add_atoms(atoms, b.atoms)
+    return LinearForm(a.const + b.const, atoms, a.lo + b.lo, a.hi + b.hi)
+
+
+def _add_atoms(atoms: dict[Hashable, Mapping[int, int]], more: Atoms) -> None:
+    """Add `more` to `atoms`, in place."""
+    for key, by in more.items():
+        have = atoms.get(key)
+        merged = by if have is None else _merge(have, by)
         if merged:
             atoms[key] = merged
         else:
             del atoms[key]
-    return LinearForm(a.const + b.const, atoms, a.lo + b.lo, a.hi + b.hi)
 
 
 def as_form(x: Payload) -> LinearForm:
@@ -141,7 +163,11 @@ def _form_of_pieces(x: Concat) -> LinearForm:
 
 def total(forms: Iterable[LinearForm]) -> LinearForm:
     """The sum of combinations."""
-    return reduce(add_forms, forms, LinearForm(0, {}, 0, 0))
+    out, atoms = LinearForm(0, {}, 0, 0), dict[Hashable, Mapping[int, int]]()
+    for x in forms:
+        _add_atoms(atoms, x.atoms)
+        out = LinearForm(out.const + x.const, atoms, out.lo + x.lo, out.hi + x.hi)
+    return out
 
 
 def side_by_side(pieces: Iterable[tuple[Payload, int]]) -> Payload:
@@ -242,7 +268,13 @@ def _meet(a: Hashable, mask: int, b: Hashable, where: int) -> tuple[Hashable, in
     right, there = b
     require(mask == where, "bits of different positions of K are multiplied")
     require(None in (here, there) or here == there, "two columns are multiplied")
-    return ((left & right, there if here is None else here), mask) if left & right else None
+    both = _both(left, right) if isinstance(left, WideTable) else left & right
+    return ((both, there if here is None else here), mask) if both else None
+
+
+@lru_cache(maxsize=4096)
+def _both(left: int, right: int) -> WideTable:
+    return WideTable(left & right)
 
 
 def gated(x: LinearForm, index: BitField, n: int) -> LinearForm:
@@ -265,9 +297,33 @@ def tightened(x: LinearForm, rows: int) -> LinearForm:
     lo = hi = x.const
     positions = range(max((m.bit_length() for _, _, m in bits), default=0))
     for here, times in Counter(tuple((tt, c) for tt, c, m in bits if m >> p & 1) for p in positions).items():
-        sums = [sum(c for tt, c in here if tt >> row & 1) for row in range(rows)]
-        lo, hi = lo + times * min(sums), hi + times * max(sums)
+        least, most = _extremes(here, rows)
+        lo, hi = lo + times * least, hi + times * most
     return LinearForm(x.const, x.atoms, max(lo, x.lo), min(hi, x.hi))
+
+
+@lru_cache(maxsize=1024)
+def _extremes(bits: tuple[tuple[int, int], ...], rows: int) -> tuple[int, int]:
+    """The least and the greatest sum over rows of truth tables, each counted so many times."""
+    sums = rows_of(bits, rows)
+    return int(sums.min()), int(sums.max())
+
+
+def rows_of(bits: Iterable[tuple[int, int]], rows: int) -> NDArray[Any]:
+    """The sum of truth tables on each row, each counted so many times: Python's integers if int64 may not hold them."""
+    bits = tuple(bits)
+    dtype = np.int64 if sum(abs(times) for _, times in bits) < 1 << 63 else object
+    out = np.zeros(rows, dtype)
+    for table, times in bits:
+        out += _unpacked(table, rows).astype(dtype) * times
+    return out
+
+
+@lru_cache(maxsize=1024)
+def _unpacked(table: int, rows: int) -> NDArray[np.uint8]:
+    """The rows of a truth table."""
+    packed = np.frombuffer(table.to_bytes(max(1, rows // 8), "little"), np.uint8)
+    return np.unpackbits(packed, count=rows, bitorder="little")
 
 
 def ranged(x: LinearForm, ranges: Ranges) -> LinearForm:

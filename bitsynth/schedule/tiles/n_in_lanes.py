@@ -5,7 +5,8 @@ digits, how many positions a step covers, columns and rows of the tile. They are
 the cheapest steady loop on, until none can be cheaper; the first by `cost.price` wins.
 
 Weights that are multiplied lie as many in a byte as fit: they are columns, so that all rows
-share what unpacks them.
+share what unpacks them. Those of 8 bits lie there as signed bytes if an instruction takes such
+bytes and adds as wide as the tile; else as codes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,18 @@ from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
-from bitsynth.kernel.program import STAGE_BYTES, Acc, Input, Kernel, Loop, Pass, Planes, Table, bit_tables
+from bitsynth.kernel.program import (
+    STAGE_BYTES,
+    Acc,
+    Input,
+    Kernel,
+    Loop,
+    Pass,
+    Planes,
+    Table,
+    bit_tables,
+    signed_tables,
+)
 from bitsynth.schedule import cost
 from bitsynth.schedule.flush import maximize_flush_period
 from bitsynth.schedule.memory import memory, repeats, stores
@@ -36,7 +48,7 @@ from bitsynth.sketches.reduction import stages
 from bitsynth.sketches.reduction.plan import ConstantPool
 from bitsynth.sketches.reduction.stages import LaneSums, Nest, WideningPath
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.matmul import MatmulSpec
+from bitsynth.spec.matmul import MAX_BITS, Encoding, MatmulOperand, MatmulSpec
 
 MORE_ROWS = (*ROWS, 16, 24)
 """Rows of a tile here: the more share what unpacks their columns, the less it takes."""
@@ -67,6 +79,7 @@ class TileShape:
 
     term: ProductTerm
     swapped: bool
+    signed: bool
     digits: tuple[Digit, ...]
     per_byte: int
     unroll: int
@@ -121,7 +134,7 @@ def cheapest_kernel(
         raise NoKernel(f"{isa.name}: no tile of the {method} method for {spec.act} x {spec.wgt} fits")
     # The claims, and for lookups the program that makes tables.
     shape, kernel = best[1:]
-    claims = [f"{method}: no tile of {', '.join(map(str, found))} is cheaper"]
+    claims = [f"{method}: no tile of {', '.join(dict.fromkeys(map(str, found)))} is cheaper"]
     if method == "lookup":
         rounds = tables.solve(shape.term.positions, budget)
         made = tables.build(isa, shape.term, repeats(isa, STAGE_BYTES), stores(isa, isa.word), rounds)
@@ -136,19 +149,32 @@ def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[ProductTerm], model: str
         per_byte = 1 if term.method == "lookup" else 8 // spec.wgt.bits
         for swapped in (False, True) if per_byte == 1 else (False,):
             bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
-            for digits in _digits(term, *bits) if _holds(isa, term, *bits) else ():
+            signed = not swapped and _takes_signed(isa, term, spec.core.wgt)
+            for digits in _digits(term, *bits):
+                if not _holds(isa, term, max(d.bits for d in digits), 1 if signed else bits[1]):
+                    continue
                 least = round(len(digits) * _loop_cost(isa, term, model), 6)
                 for registers in REGISTERS:
                     for unroll in UNROLL:
                         if unroll == 1 or unroll * per_byte <= UNROLL[-1]:
-                            yield least, TileShape(term, swapped, digits, per_byte, unroll, registers)
+                            yield least, TileShape(term, swapped, signed, digits, per_byte, unroll, registers)
+
+
+def _takes_signed(isa: Isa, term: ProductTerm, core: MatmulOperand) -> bool:
+    """Whether weights below 0 may be columns as they are: sums below 0 are added in lanes of the tile's width alone."""
+    if term.method == "lookup" or core.encoding is not Encoding.SIGNED:
+        return False
+    return isa[term.op].operands[term.column].type.sign == "s" and term.acc_type.bits == isa.tile.bits
 
 
 def _holds(isa: Isa, term: ProductTerm, row_bits: int, column_bits: int) -> bool:
-    """Whether codes fit the operands that multiply them: a signed byte has one bit less."""
-    operands = isa[term.op].operands
+    """Whether codes fit the operands that multiply them, a signed byte has one bit less, and their sum the result."""
+    if term.method == "lookup":
+        return True
+    operands, most = isa[term.op].operands, term.positions * ((1 << row_bits) - 1) * ((1 << column_bits) - 1)
     given = ((term.row, row_bits), (term.column, column_bits))
-    return term.method == "lookup" or all(bits < 8 or operands[k].type.sign == "u" for k, bits in given)
+    fits = all(bits < 8 or operands[k].type.sign == "u" for k, bits in given)
+    return fits and most < 1 << term.acc_type.bits - (term.acc_type.sign == "s")
 
 
 def _loop_cost(isa: Isa, term: ProductTerm, model: str) -> float:
@@ -164,16 +190,25 @@ def _loop_cost(isa: Isa, term: ProductTerm, model: str) -> float:
 
 
 def _digits(term: ProductTerm, row_bits: int, column_bits: int) -> list[tuple[Digit, ...]]:
-    """The ways to cut a product into passes: lookups take a plane of the columns and a digit of the row each."""
+    """The ways to cut a product into passes: lookups take a plane of the columns and a digit of the row each.
+
+    Products take the row's codes whole, or codes of 8 bits in two.
+    """
     if term.method != "lookup":
-        return [(Digit(0, row_bits, None),)]
+        most = 2 if row_bits == MAX_BITS else 1
+        return [tuple(Digit(*cut, None) for cut in _cuts(row_bits, parts)) for parts in range(1, most + 1)]
     out = []
     for parts in range(1, row_bits + 1):
-        cuts = [row_bits * k // parts for k in range(parts + 1)]
-        widths = [(low, high - low) for low, high in pairwise(cuts)]
+        widths = _cuts(row_bits, parts)
         if all(term.positions * ((1 << width) - 1) <= BYTE for _, width in widths):
             out.append(tuple(Digit(low, width, j) for j in range(column_bits) for low, width in widths))
     return out
+
+
+def _cuts(bits: int, parts: int) -> list[tuple[int, int]]:
+    """The lowest bit of each part of a code, and its bits."""
+    cuts = [bits * k // parts for k in range(parts + 1)]
+    return [(low, high - low) for low, high in pairwise(cuts)]
 
 
 def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel | None:
@@ -185,7 +220,7 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel 
         moving = memory(isa, _row_bytes(shape.term))
         to_and_fro = metric(isa[moving.load_tile]) + metric(isa[moving.store_tile])
         step = _step(isa, shape, unpack.find(isa, bits[1], shape.per_byte, metric), constants)
-        chains = _chains(isa, shape, bits[1], metric, to_and_fro)
+        chains = _chains(isa, shape, spec, metric, to_and_fro)
     except NoKernel:
         return None
     orders = {_slots(path.order, len(step.accs)) for path, _ in chains}
@@ -197,7 +232,7 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel 
         for path, digits in chains
         for number, digit in enumerate(digits)
     ]
-    row_terms, column_terms = _terms(spec, shape.swapped)
+    row_terms, column_terms = _terms(spec, shape)
     return Kernel(
         isa=isa.name,
         act_bits=spec.act.bits,
@@ -221,25 +256,27 @@ def _row_bytes(term: ProductTerm) -> int:
     return 1 << term.positions if term.method == "lookup" else term.slot_bytes
 
 
-def _terms(spec: MatmulSpec, swapped: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The terms of rows and columns: act * bipolar(wgt) = 2 * act * wgt - (2**w_bits - 1) * act on codes."""
-    act = tuple(-((1 << spec.wgt.bits) - 1) * code for code in range(1 << spec.act.bits))
+def _terms(spec: MatmulSpec, shape: TileShape) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The terms of rows and columns: act * weight = scale * act * wgt + offset * act on codes; none if it is signed."""
+    offset = 0 if shape.signed else spec.core.wgt.offset
+    act = tuple(offset * code for code in range(1 << spec.act.bits))
     wgt = (0,) * (1 << spec.wgt.bits)
-    return (wgt, act) if swapped else (act, wgt)
+    return (wgt, act) if shape.swapped else (act, wgt)
 
 
 PassChain = tuple[WideningPath, tuple[Digit, ...]]
 """Digits whose passes share accumulators, the greatest first, and how their sums go to the tile."""
 
 
-def _chains(isa: Isa, shape: TileShape, column_bits: int, metric: Metric, moving: float) -> list[PassChain]:
+def _chains(isa: Isa, shape: TileShape, spec: MatmulSpec, metric: Metric, moving: float) -> list[PassChain]:
     """Passes that share accumulators, as many at a time as is cheapest; NoKernel if sums have no way to the tile."""
     steps = -(-cost.AMORTISED_K // shape.k_step)
+    column_bits = spec.act.bits if shape.swapped else spec.wgt.bits
 
     def chain(digits: tuple[Digit, ...]) -> PassChain:
         increment = shape.terms * max(_max_increment(shape.term, digit, column_bits) for digit in digits)
         shifts = tuple(more.weight - less.weight for more, less in pairwise(digits))
-        coef = -(2 << digits[-1].weight)
+        coef = -(spec.core.wgt.scale << digits[-1].weight)
         sums = LaneSums(shape.term.acc_type, increment, steps, coef, shifts)
         return stages.cheapest(isa, sums, metric, moving), digits
 
@@ -291,13 +328,16 @@ def _row_input(shape: TileShape, digit: Digit, bits: int, n: int) -> Input:
         mask = (1 << digit.bits) - 1
         return Table(tuple(code >> digit.low & mask for code in range(1 << bits)), n * term.positions, term.positions)
     u, number = divmod(n, shape.per_byte)
-    return Planes(bit_tables(bits), u * term.positions * shape.per_byte + number, shape.per_byte, 1)
+    tables = bit_tables(bits)[digit.low : digit.low + digit.bits]
+    return Planes(tables, u * term.positions * shape.per_byte + number, shape.per_byte, 1)
 
 
 def _column_input(shape: TileShape, digit: Digit, bits: int, u: int) -> Planes:
     first = u * shape.term.positions * shape.per_byte
     if digit.plane is not None:
         return Planes((bit_tables(bits)[digit.plane],), first, 0, shape.term.positions)
+    if shape.signed:
+        return Planes(signed_tables(bits), first, 1, 1, signed=True)
     return Planes(bit_tables(bits), first, shape.per_byte, shape.per_byte)
 
 

@@ -119,7 +119,8 @@ def _products(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
     high = isa.high_half(instr)
     for row, column in permutations(bytes_, 2):
         rest = [k for k in range(len(types)) if k not in (row, column)]
-        if any(types[k] != instr.out for k in rest):
+        mirrored = row > column and types[row] == types[column]
+        if mirrored or any(types[k] != instr.out for k in rest):
             continue
         for size in _SLOT_BYTES:
             slots = isa.word.lanes // size
@@ -147,7 +148,7 @@ def _multiplies(isa: Isa, instr: Instr, row: int, column: int, acc: int | None, 
     want = []
     for i in range(instr.out.lanes):
         slot = range(first + i * size, first + (i + 1) * size)
-        summed = total(product(rows[b], columns[b]) for b in slot)
+        summed = total(product(*(args[k][b] for k in sorted((row, column)))) for b in slot)
         want.append(summed if acc is None else add_forms(before[i], summed))
     return _gives(instr, 1, args, want)
 

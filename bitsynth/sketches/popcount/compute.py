@@ -24,7 +24,7 @@ from bitsynth.sketches.popcount.cover import PlacedBlock, cheapest_cover, shapes
 from bitsynth.sketches.popcount.gates import COUNT_COST, BitForm, GateOp, gate_ops
 from bitsynth.sketches.popcount.query import Query, popcounts_suffice
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.matmul import MatmulSpec
+from bitsynth.spec.matmul import Encoding, MatmulSpec
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class SolvedCover:
 
 def solve(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress = silent) -> SolvedCover:
     """The cheapest cover of the grid; Undecided if the budget is spent."""
+    if spec.core.wgt.encoding is not Encoding.BIPOLAR:
+        raise NoKernel(f"{isa.name}: popcounts multiply planes of bipolar weights, and those of 8 bits are signed")
     shapes = shapes_within(spec.act.bits, spec.wgt.bits)
     solved: dict[tuple[int, int], SolvedBlock] = {}
     for shape in shapes:
