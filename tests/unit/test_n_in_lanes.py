@@ -27,6 +27,7 @@ change = msgspec.structs.replace
 
 BYTES = ["mul.u8x16 + add.u8x16", "mul.s8x16 + add.s8x16", "mla.u8x16", "mla.s8x16"]
 LONG = ["umlal.u8x16 + umlal2.u8x16", "smlal.s8x16 + smlal2.s8x16"]
+# An instruction of unsigned times signed bytes is there with rows as either operand.
 FOUND = {
     ("neon", "lookup"): ["tbl.u8x16 + add.u8x16"],
     ("neon", "multiply"): [*BYTES, *LONG],
@@ -38,16 +39,16 @@ FOUND = {
     ("armv7_neon", "multiply"): [*BYTES, *LONG],
     ("armv7_neon", "dot"): [],
     ("avx2", "lookup"): ["shuffle_epi8.u8x32 + add.u8x32"],
-    ("avx2", "multiply"): ["maddubs.u8x32 + add.s16x16"],
+    ("avx2", "multiply"): ["maddubs.u8x32 + add.s16x16"] * 2,
     ("avx2", "dot"): [],
     ("avxvnni", "lookup"): ["shuffle_epi8.u8x32 + add.u8x32"],
-    ("avxvnni", "multiply"): ["maddubs.u8x32 + add.s16x16"],
-    ("avxvnni", "dot"): ["dpbusd.u8x32"],
+    ("avxvnni", "multiply"): ["maddubs.u8x32 + add.s16x16"] * 2,
+    ("avxvnni", "dot"): ["dpbusd.u8x32"] * 2,
     ("avx512", "lookup"): [
         f"{op}.u8x64 + {add}.u8x64" for op in ("shuffle_epi8", "permutexvar") for add in ("add", "adds")
     ],
-    ("avx512", "multiply"): ["maddubs.u8x64 + add.s16x32"],
-    ("avx512", "dot"): ["dpbusd.u8x64"],
+    ("avx512", "multiply"): ["maddubs.u8x64 + add.s16x32"] * 2,
+    ("avx512", "dot"): ["dpbusd.u8x64"] * 2,
 }
 
 

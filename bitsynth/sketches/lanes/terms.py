@@ -144,11 +144,12 @@ def _multiplies(isa: Isa, instr: Instr, row: int, column: int, acc: int | None, 
     args[row], args[column] = rows, columns
     if acc is not None:
         args[acc] = before
+    left, right = (rows, columns) if row < column else (columns, rows)
     first = half * instr.out.lanes * size
     want = []
     for i in range(instr.out.lanes):
         slot = range(first + i * size, first + (i + 1) * size)
-        summed = total(product(*(args[k][b] for k in sorted((row, column)))) for b in slot)
+        summed = total(product(left[b], right[b]) for b in slot)
         want.append(summed if acc is None else add_forms(before[i], summed))
     return _gives(instr, 1, args, want)
 
