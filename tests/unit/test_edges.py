@@ -1,0 +1,79 @@
+"""Kernels with 8 bits on a side: all ship, and are right at the ends of what operands hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import bitsynth
+from bitsynth.host.placement import runs_natively
+from bitsynth.isa import load
+from bitsynth.kernel import interpreter
+from bitsynth.kernel.program import Planes, bit_tables, number, signed_tables
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
+from bitsynth.store import kernels
+
+EDGES = ((8, 1), (8, 2), (8, 4), (8, 8), (4, 8), (2, 8))
+ENCODINGS = [e.value for e in Encoding if {2, 4, 8} <= set(e.widths)]
+
+
+@pytest.mark.parametrize("isa", load.names())
+@pytest.mark.parametrize(("act_bits", "w_bits"), EDGES, ids=lambda x: f"{x}")
+@pytest.mark.parametrize("variant", ["", "multiply-c64", "dot-c64"])
+def test_every_instruction_set_has_them(isa, act_bits, w_bits, variant):
+    dots = isa not in ("avx2", "neon", "armv7_neon")
+    found = kernels.find(MatmulSpec.plain(isa, act_bits, w_bits), variant)
+    assert (found is not None) == (dots or variant != "dot-c64")
+
+
+def test_weights_of_8_bits_are_signed_bytes():
+    found = bitsynth.get_kernel("avx512", 8, 8, weight_encoding="signed", method="dot", channels=64)
+    kernel = found.entry.kernel
+    assert {x.signed for p in kernel.passes for x in p.columns} == {True}
+    assert not kernel.has_row_terms
+    assert str(kernel.core.wgt) == "8-bit signed"
+    assert found.name == "bs_mm_a8u_w8s_s32_avx512_6x64x4"
+
+
+def test_codes_of_8_bits_are_cut_where_sums_are_narrow():
+    kernel = bitsynth.get_kernel("avx2", 8, 8).entry.kernel
+    cuts = [x.tables for p in kernel.passes for x in p.rows]
+    assert cuts == [bit_tables(8)[:4], bit_tables(8)[4:]]
+
+
+def test_signed_tables_are_twos_complement():
+    values = [np.uint8(number(signed_tables(8), code)).astype(np.int8) for code in range(256)]
+    assert values == list(range(-128, 128))
+    assert number(signed_tables(8), Planes(signed_tables(8), 0, 1, 1, signed=True).zero) == 0
+
+
+def extremes(operand: MatmulOperand, shape: tuple[int, int], rng: np.random.Generator) -> list[np.ndarray]:
+    """Codes all 0, all the greatest, and a mix of these two and others."""
+    last = operand.codes[-1]
+    mixed = rng.choice([0, last, last // 2, last // 2 + 1], shape)
+    return [np.zeros(shape, np.uint8), np.full(shape, last, np.uint8), mixed.astype(np.uint8)]
+
+
+@pytest.mark.parametrize("isa", load.names())
+@pytest.mark.parametrize(("act_bits", "w_bits"), EDGES, ids=lambda x: f"{x}")
+def test_sums_at_the_ends_of_the_operands(isa, act_bits, w_bits):
+    kernel, rng = bitsynth.get_kernel(isa, act_bits, w_bits).entry.kernel, np.random.default_rng(1)
+    depth = 81
+    for acts in extremes(kernel.core.act, (2, depth), rng):
+        for weights in extremes(kernel.core.wgt, (depth, 3), rng):
+            rows, columns = (weights.T, acts.T) if kernel.swapped else (acts, weights)
+            got = interpreter.product(kernel, np.ascontiguousarray(rows), np.ascontiguousarray(columns))
+            np.testing.assert_array_equal(got, interpreter.wanted(kernel, rows, columns))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", [n for n in load.names() if runs_natively(load.load(n).table)])
+@pytest.mark.parametrize("weights", ENCODINGS)
+@pytest.mark.parametrize("acts", ENCODINGS)
+def test_products_of_every_encoding(isa, acts, weights):
+    kernel, rng = bitsynth.get_kernel(isa, 8, 8, acts, weights), np.random.default_rng(2)
+    act, wgt = kernel.spec.act, kernel.spec.wgt
+    for a in extremes(act, (3, 147), rng):
+        for w in extremes(wgt, (147, 5), rng):
+            left, right = act.decode(a).astype(np.int64), wgt.decode(w).astype(np.int64)
+            np.testing.assert_array_equal(kernel.matmul(left, right), left @ right)
