@@ -5,8 +5,8 @@
 CNV with 1-bit weights and 1- or 2-bit activations: six convolutions 3 x 3, a 2 x 2 maximum after
 the second and the fourth, three dense layers; the scales of training are folded into integer
 thresholds. The logits of every image must be those of the files, to the bit. Microseconds are
-medians for one image, packing included: a layer's are its call alone, the network's have numpy's
-maxima and all of Python in them. An emulator gives no times.
+medians for one image, packing included: a layer's are its call alone, the network's have all of
+Python in them. An emulator gives no times.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from bitsynth.errors import SpecError
 from bitsynth.host import features
 from bitsynth.layers import Conv2d, Dense, Thresholds
+from bitsynth.layers.glue import MaxPool2d
 
 Array = NDArray[Any]
 NETWORKS = {"cifar10_cnvW1A1": (1, "bipolar"), "cifar10_cnvW1A2": (2, "ternary")}
@@ -51,9 +52,9 @@ class Row:
     layers: tuple[tuple[str, float | None], ...]
 
 
-def build(arrays: dict[str, Array], bits: int, encoding: str, isa: str, threads: int) -> list[Conv2d]:
+def build(arrays: dict[str, Array], bits: int, encoding: str, isa: str, threads: int) -> list[Conv2d | MaxPool2d]:
     """The layers of a network."""
-    layers: list[Conv2d] = []
+    layers: list[Conv2d | MaxPool2d] = []
     size = arrays["images"].shape[1]
     for i in range(LAYERS):
         w, last = arrays[f"w{i}"], i == LAYERS - 1
@@ -70,6 +71,9 @@ def build(arrays: dict[str, Array], bits: int, encoding: str, isa: str, threads:
             size = (size - 2) // 2 if i in POOLED else size - 2
         else:
             layers.append(Dense(w, bits, 1, **options))
+        if i in POOLED:
+            words: dict[str, Any] = {"encoding": encoding, "layout": "packed", "isa": isa, "threads": threads}
+            layers.append(MaxPool2d(len(w), bits, 2, **words))
     return layers
 
 
@@ -86,33 +90,16 @@ def pixels(images: Array) -> Array:
     return np.clip(np.floor((images / 255 * 2 - 1) * 128), -128, 127).astype(np.int8)
 
 
-def pool(words: Array, bits: int) -> Array:
-    """The maximum of every 2 x 2 pixels of packed codes."""
-    n, high, wide, _ = words.shape
-    planes = words.reshape(n, high, wide, -1, bits)[:, : high // 2 * 2, : wide // 2 * 2]
-    lines = greater(planes[:, ::2], planes[:, 1::2])
-    return greater(lines[:, :, ::2], lines[:, :, 1::2]).reshape(n, high // 2, wide // 2, -1)
-
-
-def greater(a: Array, b: Array) -> Array:
-    """The greater of codes whose bits are planes along the last axis, lowest first."""
-    above, equal = np.zeros_like(a[..., 0]), ~np.zeros_like(a[..., 0])
-    for bit in reversed(range(a.shape[-1])):
-        above |= equal & a[..., bit] & ~b[..., bit]
-        equal &= ~(a[..., bit] ^ b[..., bit])
-    return np.where(above[..., None] == 0, b, (a & above[..., None]) | (b & ~above[..., None]))
-
-
-def run(layers: list[Conv2d], x: Array, bits: int, each: Callable[[Conv2d, Array], None] | None = None) -> Array:
+def run(
+    layers: list[Conv2d | MaxPool2d], x: Array, each: Callable[[Conv2d | MaxPool2d, Array], None] | None = None
+) -> Array:
     """Logits of pixels `x`; `each` sees every layer and its input."""
-    for i, layer in enumerate(layers):
+    for layer in layers:
         if isinstance(layer, Dense) and x.ndim == 4:
             x = x.reshape(len(x), -1)
         if each:
             each(layer, x)
         x = layer(x)
-        if i in POOLED:
-            x = pool(x, bits)
     return x[:, :CLASSES]
 
 
@@ -126,15 +113,15 @@ def microseconds(call: Callable[[], Any]) -> float:
     return median(times)
 
 
-def layer_times(layers: list[Conv2d], x: Array, bits: int) -> list[float]:
+def layer_times(layers: list[Conv2d | MaxPool2d], x: Array) -> list[float]:
     """Microseconds of each layer."""
     times: list[float] = []
 
-    def each(layer: Conv2d, given: Array) -> None:
-        codes = layer.act.encode(given, "x") if given.dtype != np.uint64 else given
+    def each(layer: Conv2d | MaxPool2d, given: Array) -> None:
+        codes = layer.act.encode(given, "x") if isinstance(layer, Conv2d) and given.dtype != np.uint64 else given
         times.append(microseconds(layer.bound(codes)[0]))
 
-    run(layers, x, bits, each)
+    run(layers, x, each)
     return times
 
 
@@ -146,11 +133,11 @@ def evaluate(network: str, isa: str, folder: Path, threads: int) -> Row:
     with natively(isa) as native:
         layers = build(arrays, bits, encoding, isa, threads if native else 1)
         x, want = pixels(arrays["images"]), arrays["ref_logits"]
-        got = run(layers, x, bits)
-        times: list[Any] = layer_times(layers, x[:1], bits) if native else [None] * LAYERS
-        whole = microseconds(lambda: run(layers, x[:1], bits)) if native else None
-        places = {layer.runner.description for layer in layers}
-    named = [f"{layer.geometry}: {layer.schedule}" for layer in layers]
+        got = run(layers, x)
+        times: list[Any] = layer_times(layers, x[:1]) if native else [None] * len(layers)
+        whole = microseconds(lambda: run(layers, x[:1])) if native else None
+        places = {layer.runner.description for layer in layers if isinstance(layer, Conv2d)}
+    named = [f"{x.geometry}: {x.schedule}" if isinstance(x, Conv2d) else f"{x.geometry}: maximum" for x in layers]
     different = int(np.count_nonzero(got != want))
     return Row(
         *(network, isa, " ".join(sorted(places)), len(x), got.size, different, whole),

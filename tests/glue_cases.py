@@ -28,7 +28,7 @@ from bitsynth.layers.glue import (
 )
 
 SCALES = (1.0, 0.5, 2.0, 0.1, 0.37, 3.0, 0.0078125, 1.9)
-ENCODINGS = ("unsigned", "signed", "bipolar", "ternary")
+ENCODINGS = ("unsigned", "signed", "bipolar", "ternary", "narrow")
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ def check(case: GlueCase) -> None:
 @st.composite
 def quantizations(draw: st.DrawFn, /, encodings: tuple[str, ...] = ENCODINGS) -> Quantization:
     encoding = draw(st.sampled_from(encodings))
-    bits = 2 if encoding == "ternary" else draw(st.integers(1, 8))
+    bits = 2 if encoding == "ternary" else draw(st.integers(1 + (encoding == "narrow"), 8))
     zero = 0 if encoding in ("bipolar", "ternary") else draw(st.integers(0, (1 << bits - 1) - 1 or 0))
     return Quantization(bits, draw(st.sampled_from(SCALES)), zero, encoding)
 
 
-WHOLE = ("unsigned", "signed", "ternary")
+WHOLE = ("unsigned", "signed", "ternary", "narrow")
 
 
 @st.composite

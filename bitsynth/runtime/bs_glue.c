@@ -176,13 +176,17 @@ static void lines_task(void *argument, size_t slot)
     }
 }
 
-/* Words of two bits have code 3 in any lane. */
-static int has_threes(size_t pairs, const uint64_t *words)
+/* Words have a code whose bits are all set. */
+static int has_all_ones(size_t bits, size_t count, const uint64_t *words)
 {
-    uint64_t all = 0;
-    for (size_t i = 0; i < pairs; ++i)
-        all |= words[2 * i] & words[2 * i + 1];
-    return all != 0;
+    uint64_t any = 0;
+    for (size_t i = 0; i < count; i += bits) {
+        uint64_t all = words[i];
+        for (size_t bit = 1; bit < bits; ++bit)
+            all &= words[i + bit];
+        any |= all;
+    }
+    return any != 0;
 }
 
 static int has_greater(size_t count, const uint8_t *codes, size_t last)
@@ -198,12 +202,13 @@ static int has_bad(const struct glue *c, size_t i, size_t from, size_t to)
 {
     const struct bs_glue *g = c->glue;
     const uint8_t *at = c->inputs[i] + from * c->in_pixel[i];
-    const size_t bytes = (to - from) * c->in_pixel[i];
-    if (g->bits[i] == 0 || g->last[i] == 255)
+    const size_t bytes = (to - from) * c->in_pixel[i], bits = g->bits[i];
+    if (bits == 0 || g->last[i] == 255)
         return 0;
     if (g->in_layout != BS_PACKED)
         return has_greater(bytes, at, g->last[i]);
-    return g->last[i] == 2 && has_threes(bytes / 16, (const uint64_t *)(const void *)at);
+    return g->last[i] + 2 == (size_t)1 << bits
+        && has_all_ones(bits, bytes / 8, (const uint64_t *)(const void *)at);
 }
 
 static void check_task(void *argument, size_t slot)

@@ -201,6 +201,10 @@ REFUSED: dict[str, Any] = {
         lambda: MaxPool2d(3, 2, 2, encoding="ternary", layout="packed")(np.full((1, 2, 2, 2), 1, np.uint64)),
         "codes of 2-bit ternary go to 2",
     ),
+    "narrow words": (
+        lambda: MaxPool2d(3, 3, 2, encoding="narrow", layout="packed")(np.full((1, 2, 2, 3), 1, np.uint64)),
+        "codes of 3-bit narrow go to 6",
+    ),
     "codes of another input": (lambda: Add(3, Q(8), Q(1), Q(8))(X, X), "codes of 1-bit unsigned go to 1"),
     "other type": (
         lambda: MaxPool2d(3, 2, 2)(X.astype(int)),

@@ -23,6 +23,7 @@ from bitsynth.layers.layer import Call, Scratch
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.run.memory import aligned
 
+_RUN = "bs_glue_described_run"
 _CODES = -3
 """`BS_CODES`: an input has a code beyond its last."""
 Numbers = Mapping[str, Number]
@@ -54,7 +55,9 @@ class Glue(ABC):
         self.inputs, self.output, self.pool = tuple(inputs), output, pool_of(threads)
         self.isa = instruction_set(isa)
         self.constants = GlueConstants({**self._of_activations(), **numbers}, arrays or {})
-        self._scratch = Scratch()
+        self._scratch, self._size = Scratch(), 0
+        self._sized: tuple[int, ...] = ()
+        self._description = np.zeros(0, np.uint8)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copy or pickle everything but memory to work in."""
@@ -77,39 +80,50 @@ class Glue(ABC):
             SpecError: An input does not fit, or has codes that its bits and encoding do not hold.
             ToolError: The layer cannot be compiled or run.
         """
-        call, out = self.bound(*inputs)
-        if out.size and (status := call()):
-            raise self._failed(status)
-        return out
+        given = self._checked(inputs)
+        out = self._empty(given)
+        if out.size:
+            self._run(given, out)
+        return self.output.typed(out)
 
     def bound(self, *inputs: NDArray[Any], times: int = 1) -> tuple[Call, NDArray[Any]]:
         """A call that runs the layer `times` times on the same `inputs`, and the array of its results.
 
-        The call gives 0, or a status of `bs_glue_run`. One thread of Python may call it at a time.
+        The call gives 0, or a status of `bs_glue_run`. The layer's pool must stay open, and be left to the call.
         """
         given = self._checked(inputs)
-        batch, height, width = given[0].shape[:3]
-        shape = (batch, *self.out_size(height, width), self.output.elements)
-        out = aligned(math.prod(shape), self.output.dtype).reshape(shape)
+        out, runner = self._empty(given), library(self.isa)
         if not out.size:
             return lambda: 0, self.output.typed(out)
+        with self.pool.acquire(runner) as pool:
+            arguments = self._arguments(given, out, pool, times)
+        return runner.bind(_RUN, *arguments), self.output.typed(out)
+
+    def _empty(self, given: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Room for the results."""
+        batch, height, width = given[0].shape[:3]
+        shape = (batch, *self.out_size(height, width), self.output.elements)
+        return aligned(math.prod(shape), self.output.dtype).reshape(shape)
+
+    def _run(self, given: Sequence[NDArray[Any]], out: NDArray[Any]) -> None:
+        """Run once; one thread of Python at a time, which has the scratch memory."""
         runner = library(self.isa)
-        sized = self._described((batch, height, width, 0, times))
-        arena = runner.call("bs_glue_described_arena", sized, self.pool.threads)
-        if arena < 0:
-            raise SpecError(f"an input of {height} x {width} is more than {self!r} can take")
-        described = self._described((batch, height, width, arena, times))
-        return self._bound(described, out, arena, given), self.output.typed(out)
+        with self._scratch.lock, self.pool.acquire(runner) as pool:
+            status = runner.call(_RUN, *self._arguments(given, out, pool, 1), bits=32)
+        if status:
+            raise self._failed(status)
 
-    def _bound(self, described: NDArray[Any], out: NDArray[Any], arena: int, given: Sequence[NDArray[Any]]) -> Call:
-        runner, unused = library(self.isa), [None] * (INPUTS - len(given))
-
-        def call() -> int:
-            with self._scratch.lock, self.pool.acquire(runner) as pool:
-                work = self._scratch.room(arena)
-                return runner.call("bs_glue_described_run", described, out, work, pool, *given, *unused, bits=32)
-
-        return call
+    def _arguments(self, given: Sequence[NDArray[Any]], out: NDArray[Any], pool: int, times: int) -> tuple[Any, ...]:
+        shape = batch, height, width = given[0].shape[:3]
+        if (*shape, times) != self._sized:
+            described = self._described((batch, height, width, 0, times))
+            size = library(self.isa).call("bs_glue_described_arena", described, self.pool.threads)
+            if size < 0:
+                raise SpecError(f"an input of {height} x {width} is more than {self!r} can take")
+            self._sized, self._size = (*shape, times), size
+            self._description = self._described((batch, height, width, size, times))
+        arena = self._scratch.room(self._size)
+        return self._description, out, arena, pool, *given, *[None] * (INPUTS - len(given))
 
     @abstractmethod
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
