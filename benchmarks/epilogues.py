@@ -53,7 +53,7 @@ def measured(
     """Every form on every layer of one configuration, and their sums."""
     each = [max(1, round(CALL_MACS / layer.macs)) for layer in layers]
     calls = [
-        [in_form(layer, isa, *widths, form, times)[1] for form in forms]
+        [in_form(layer, isa, *widths, form, times=times)[2] for form in forms]
         for layer, times in zip(layers, each, strict=True)
     ]
     samples = np.array([[timed(some, times) for some, times in zip(calls, each, strict=True)] for _ in range(rounds)])

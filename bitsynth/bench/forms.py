@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,70 +17,64 @@ _SHIFT = 16
 
 
 @dataclass(frozen=True)
-class Made:
-    """An epilogue for sums (N, H, W, C), and the results that it should give of them; sums themselves if None."""
-
-    epilogue: Epilogue | None
-    results: NDArray[Any]
-
-
-@dataclass(frozen=True)
 class Form:
     """A form: layouts, an epilogue for a layer's sums and the bits of its results, and other options of `Conv2d`."""
 
     name: str
     layout: str
     out_layout: str
-    make: Callable[[Sums, int], Made]
+    epilogue: Callable[[Sums, int], Epilogue | None]
     options: dict[str, Any] = field(default_factory=dict)
+
+    def weighted(self, encoding: str) -> Form:
+        """The form with weights of that encoding."""
+        return replace(self, name=f"{self.name}, {encoding} weights", options={"weight_encoding": encoding})
 
     def codes(self, codes: NDArray[np.uint8], bits: int) -> NDArray[Any]:
         """Codes (N, H, W, C) as a layer of this form reads them."""
         return pack_words(codes, bits) if self.layout == "packed" else codes
 
-    def results(self, made: Made, bits: int) -> NDArray[Any]:
-        """The results as a layer of this form gives them."""
-        return pack_words(made.results.astype(np.uint8), bits) if self.out_layout == "packed" else made.results
+    def results(self, epilogue: Epilogue | None, sums: Sums, bits: int) -> NDArray[Any]:
+        """What a layer of this form gives for sums (N, H, W, C)."""
+        made: NDArray[Any] = epilogue.reference(sums.astype(np.int32)) if epilogue else sums
+        return pack_words(made, bits) if self.out_layout == "packed" else made
 
 
-def sums(found: Sums, bits: int) -> Made:
-    """No epilogue."""
-    return Made(None, found)
+def no_epilogue(sums: Sums, bits: int) -> None:
+    """None: results are the sums."""
 
 
-def thresholds(found: Sums, bits: int) -> Made:
+def thresholds(sums: Sums, bits: int) -> Thresholds:
     """Thresholds between which the sums of a channel are as many each."""
     shares = np.arange(1, 1 << bits) / (1 << bits)
-    values = np.floor(np.quantile(found, shares, axis=(0, 1, 2))).astype(np.int64).T
-    return Made(Thresholds(values), (found[..., None] > values).sum(-1))
+    return Thresholds(np.floor(np.quantile(sums, shares, axis=(0, 1, 2))).astype(np.int64).T)
 
 
-def requantize(found: Sums, bits: int) -> Made:
+def requantize(sums: Sums, bits: int) -> Requantize:
     """A multiplier a channel, for which the greatest sum is the greatest code."""
     most = (1 << bits) - 1
-    multiplier = np.maximum(1, (most << _SHIFT) // np.maximum(1, found.max(axis=(0, 1, 2))))
-    codes = np.clip((found * multiplier + (1 << _SHIFT - 1)) >> _SHIFT, 0, most)
-    return Made(Requantize(multiplier, _SHIFT, bits), codes)
+    return Requantize(np.maximum(1, (most << _SHIFT) // np.maximum(1, sums.max(axis=(0, 1, 2)))), _SHIFT, bits)
 
 
-def scale(found: Sums, bits: int) -> Made:
+def scale(sums: Sums, bits: int) -> Scale:
     """A factor and a summand a channel."""
-    channels = np.arange(found.shape[-1], dtype=np.float32)
-    factor, summand = np.float32(0.01) + channels / np.float32(7), channels - np.float32(3)
-    return Made(Scale(factor, summand), factor * found.astype(np.float32) + summand)
+    channels = np.arange(sums.shape[-1], dtype=np.float32)
+    return Scale(np.float32(0.01) + channels / np.float32(7), channels - np.float32(3))
 
 
-SUMS = Form("codes to int32", "NHWC", "NHWC", sums)
+SUMS = Form("codes to int32", "NHWC", "NHWC", no_epilogue)
 PACKED = Form("packed to packed, thresholds", "packed", "packed", thresholds)
+FORMS = {"sums": SUMS, "packed": PACKED}
+"""The forms that layers of a network are measured in, by the names that `bitsynth bench` gives them."""
 EPILOGUES = (
     SUMS,
-    Form("packed to int32", "packed", "NHWC", sums),
+    Form("packed to int32", "packed", "NHWC", no_epilogue),
     Form("codes to codes, thresholds", "NHWC", "NHWC", thresholds),
     PACKED,
     Form("codes to codes, Requantize", "NHWC", "NHWC", requantize),
     Form("packed to packed, Requantize", "packed", "packed", requantize),
     Form("codes to float32, Scale", "NHWC", "NHWC", scale),
-    Form("codes to int32, signed weights", "NHWC", "NHWC", sums, {"weight_encoding": "signed"}),
-    Form("packed to packed, thresholds, signed weights", "packed", "packed", thresholds, {"weight_encoding": "signed"}),
+    SUMS.weighted("signed"),
+    PACKED.weighted("signed"),
 )
 """The forms that are timed beside codes to int32, which come first."""

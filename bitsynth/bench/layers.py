@@ -44,13 +44,14 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class LayersReport:
-    """All rows; the versions the packages of the baselines tell of themselves, and why others are not here."""
+    """All rows of layers in `form`; the packages' versions as they tell them, and why others are not here."""
 
     isa: str
     threads: int
     rows: tuple[LayerRow, ...]
     about: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    form: str = "codes to int32"
 
     @property
     def layers(self) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.bench.baselines.operands import convolve
-from bitsynth.bench.forms import Form
+from bitsynth.bench.forms import SUMS, Form
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
 from bitsynth.bench.subject import LocalSubject, TimedSubject
 from bitsynth.errors import Refuted
@@ -22,18 +22,26 @@ _PACKINGS = 16
 """Packings of one call: with one, what Python takes for it would count as packing."""
 
 
-def subjects(isa: str, act_bits: int, w_bits: int, threads: int, names: Sequence[str]) -> list[TimedSubject]:
-    """The layers called `names` with seeded random weights, each checked once; Refuted if one is wrong."""
+def subjects(
+    isa: str, act_bits: int, w_bits: int, threads: int, names: Sequence[str], form: Form = SUMS
+) -> list[TimedSubject]:
+    """The layers called `names` in a form, seeded random weights, each checked once; Refuted if one is wrong."""
     whole: dict[str, Callable[[], object]] = {}
     packing: dict[str, Callable[[], object]] = {}
     for layer in LAYERS:
         if layer.name in names:
-            whole[layer.name], packing[layer.name] = _calls(layer, isa, act_bits, w_bits, threads)
-    name = f"A{act_bits}W{w_bits}"
+            made, codes, whole[layer.name] = in_form(layer, isa, act_bits, w_bits, form, threads)
+            packing[layer.name] = made.bound(codes, part="pack", times=_PACKINGS)[0]
+    name = subject_name(act_bits, w_bits, form.options.get("weight_encoding", Encoding.BIPOLAR))
     return [
         LocalSubject(name, "bitsynth", whole, threads),
         LocalSubject(name + PACKING, "packing", packing, threads, _PACKINGS),
     ]
+
+
+def subject_name(act_bits: int, w_bits: int, weight_encoding: str) -> str:
+    """Widths as A2W1, and the weights' encoding if it is not bipolar."""
+    return f"A{act_bits}W{w_bits}" + (f" {weight_encoding}" if weight_encoding != Encoding.BIPOLAR else "")
 
 
 def layer_of(
@@ -71,13 +79,6 @@ def codes_of(layer: ResNetLayer, act_bits: int) -> NDArray[np.uint8]:
     return np.random.default_rng(0).integers(0, 1 << act_bits, shape, np.uint8)
 
 
-def _calls(
-    layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, threads: int
-) -> tuple[Callable[[], object], Callable[[], object]]:
-    made, codes, call = checked(layer, isa, act_bits, w_bits, threads)
-    return call, made.bound(codes, part="pack", times=_PACKINGS)[0]
-
-
 def checked(
     layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, threads: int = 1, schedule: LayerSchedule | None = None
 ) -> tuple[Conv2d, NDArray[np.uint8], Callable[[], object]]:
@@ -90,19 +91,20 @@ def checked(
 
 
 def in_form(
-    layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, form: Form, times: int = 1
-) -> tuple[Conv2d, Callable[[], object]]:
-    """The layer in a form, and a call that runs it `times` times; Refuted if a result is wrong."""
+    layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, form: Form, threads: int = 1, times: int = 1
+) -> tuple[Conv2d, NDArray[Any], Callable[[], object]]:
+    """The layer in a form, its input, and a call that runs it `times` times; Refuted if a result is wrong."""
     codes = codes_of(layer, act_bits)
-    plain = layer_of(layer, isa, act_bits, w_bits, **form.options)
-    made = form.make(exact_sums(layer, plain, codes), act_bits)
-    layouts: dict[str, Any] = {"layout": form.layout, "out_layout": form.out_layout, "epilogue": made.epilogue}
-    shaped = layer_of(layer, isa, act_bits, w_bits, **form.options, **layouts)
-    call, out = shaped.bound(form.codes(codes, act_bits), times=times)
+    sums = exact_sums(layer, layer_of(layer, isa, act_bits, w_bits, **form.options), codes)
+    epilogue = form.epilogue(sums, act_bits)
+    options: dict[str, Any] = {"layout": form.layout, "out_layout": form.out_layout, "epilogue": epilogue}
+    made = layer_of(layer, isa, act_bits, w_bits, threads, **form.options, **options)
+    given = form.codes(codes, act_bits)
+    call, out = made.bound(given, times=times)
     call()
-    if not np.array_equal(out, form.results(made, act_bits)):
-        raise Refuted(f"{layer.name}, {form.name}: {shaped!r} gives a wrong result")
-    return shaped, call
+    if not np.array_equal(out, form.results(epilogue, sums, act_bits)):
+        raise Refuted(f"{layer.name}, {form.name}: {made!r} gives a wrong result")
+    return made, given, call
 
 
 def exact_sums(layer: ResNetLayer, made: Conv2d, codes: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,13 @@ from bitsynth.cli.options import (
     CsvFile,
     DeviceOption,
     DeviceRunner,
+    FormOption,
     Isas,
     JsonFile,
     Layers,
     ManyActBits,
     ManyWBits,
+    ManyWeightEncodings,
     Plot,
     Repeats,
     Rounds,
@@ -28,6 +30,7 @@ from bitsynth.cli.parse import bits
 from bitsynth.cli.register import command
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
+from bitsynth.spec.matmul import Encoding
 from bitsynth.store import kernels as store
 
 app = typer.Typer(invoke_without_command=True, help="Measure kernels and layers.")
@@ -95,8 +98,10 @@ def resnet18(
     isa: Isas = "",
     act_bits: ManyActBits = "1,2",
     w_bits: ManyWBits = "1",
+    weight_encoding: ManyWeightEncodings = "bipolar",
+    form: FormOption = "sums",
     threads: Threads = 1,
-    baseline: Baselines = "torch,onnxruntime",
+    baseline: Baselines = "torch,onnxruntime,openvino,ncnn",
     layers: Layers = None,
     rounds: Rounds = 11,
     json_file: JsonFile = None,
@@ -105,12 +110,13 @@ def resnet18(
     device: DeviceOption = None,
     device_runner: DeviceRunner = "",
 ) -> None:
-    """Measure the convolutions of ResNet-18 beside fp32 and int8 of PyTorch and ONNX Runtime.
+    """Measure the convolutions of ResNet-18 beside fp32 and int8 of PyTorch, ONNX Runtime, OpenVINO and ncnn.
 
     The eleven layers of CGO 2020's Table 1, batch 1, seeded random weights, packing of activations included and
     also shown by itself. All take turns, layer by layer and round by round, on as many threads each; a ratio is the
-    median of the rounds' ratios. On avx2 the baselines are kept from wider instructions, or left out if they cannot
-    be.
+    median of the rounds' ratios. int8 reads and writes codes, requantized; the form of bitsynth that does is packed,
+    codes in words from layer to layer. Pairs of bits and encodings that do not exist are left out. On avx2 the
+    baselines are kept from wider instructions, or left out if they cannot be.
 
     Without --isa all sets are measured that run here, or a board's first. With --device the layers are compiled here,
     checked and timed there, beside a float convolution of bitsynth's own and ONNX Runtime if it is installed.
@@ -119,7 +125,13 @@ def resnet18(
 
     names = [layer.name for layer in (LAYERS if layers is None else named(layers))]
     widths = list(product(bits("--act-bits", act_bits), bits("--w-bits", w_bits)))
-    wanted = _Wanted(isa, widths, threads, names, rounds, baseline.split(",") if baseline else [])
+    packages, encodings = (text.split(",") if text else [] for text in (baseline, weight_encoding))
+    mine = [(a, w, e) for (a, w), e in product(widths, map(Encoding.parse, encodings)) if w in e.widths]
+    if not mine:
+        raise SpecError(f"no weights of {w_bits} bits are {weight_encoding}")
+    wanted = _Wanted(isa, mine, _form(form), threads, names, rounds, packages)
+    if device and (form != "sums" or weight_encoding != "bipolar"):
+        raise SpecError("with --device layers are measured in the form sums, with bipolar weights")
     figures.require(json_file, csv_file, plot=plot)
     from bitsynth.bench.baselines.start import require_known
     from bitsynth.cli import layers_report
@@ -138,14 +150,20 @@ def resnet18(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The layers to measure: sets and widths, number of threads, rounds, baselines."""
+    """The layers to measure: sets, widths and encodings, the form, number of threads, rounds, baselines."""
 
     isa: str
-    widths: list[_Widths]
+    operands: list[tuple[int, int, Encoding]]
+    form: str
     threads: int
     names: list[str]
     rounds: int
     packages: list[str]
+
+    @property
+    def widths(self) -> list[_Widths]:
+        """Bits of activations and of weights, each pair once."""
+        return list(dict.fromkeys((a, w) for a, w, _ in self.operands))
 
 
 def _here(wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
@@ -165,13 +183,29 @@ def _here(wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
 
 def _against_baselines(isa: str, wanted: _Wanted) -> LayersReport:
     from bitsynth.bench import low_bit
+    from bitsynth.bench.forms import FORMS
     from bitsynth.bench.layers import against_baselines
 
     threads, names = wanted.threads, wanted.names
     with output.progress(f"bench {isa}", bar=True) as say:
         say("compiling")
-        mine = [c for a, w in wanted.widths for c in low_bit.subjects(isa, a, w, threads, names)]
-        return against_baselines(isa, threads, mine, wanted.packages, names, wanted.rounds, _REPEATS, say)
+        form = FORMS[wanted.form]
+        mine = [
+            subject
+            for a, w, encoding in wanted.operands
+            for subject in low_bit.subjects(isa, a, w, threads, names, form.weighted(encoding))
+        ]
+        found = against_baselines(isa, threads, mine, wanted.packages, names, wanted.rounds, _REPEATS, say)
+        return replace(found, form=form.name)
+
+
+def _form(name: str) -> str:
+    """The name of a form of layers; SpecError lists those there are."""
+    from bitsynth.bench.forms import FORMS
+
+    if name not in FORMS:
+        raise SpecError(f"--form: unknown {name!r}; known: {', '.join(FORMS)}")
+    return name
 
 
 def _on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[LayersReport], Basis]:

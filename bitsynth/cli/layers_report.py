@@ -24,7 +24,8 @@ def show(report: LayersReport) -> None:
     """Print the times of every subject, and how many times faster than baselines bitsynth is."""
     samples = output.count(report.rows[0].nanoseconds.samples, "sample")
     clock = "CPU time" if report.threads == 1 else "wall time"
-    head = f"{report.isa}  {output.count(report.threads, 'thread')}; medians of {samples}, {clock}; IQR of the sum"
+    threads = output.count(report.threads, "thread")
+    head = f"{report.isa}  {report.form}; {threads}; medians of {samples}, {clock}; IQR of the sum"
     output.write(head, "")
     for title, lines in (("microseconds", _times(report)), ("times faster", _ratios(report))):
         if lines:

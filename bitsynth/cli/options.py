@@ -184,6 +184,16 @@ Layers = Annotated[
     str | None,
     typer.Option("--layers", metavar="NAMES", help="Layers of ResNet-18, such as C2,C6.", show_default="all eleven"),
 ]
+FormOption = Annotated[
+    str,
+    typer.Option(
+        "--form", metavar="FORM", help="sums: codes to int32; packed: words of codes to words, by thresholds."
+    ),
+]
+ManyWeightEncodings = Annotated[
+    str,
+    typer.Option("--weight-encoding", metavar="ENCODINGS", help="What weights stand for, such as bipolar,signed."),
+]
 Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, max=MOST_THREADS, help="Threads of a layer.")]
 Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=1, help="Samples of every kernel and baseline.")]
 Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=1, help="Samples of every layer.")]

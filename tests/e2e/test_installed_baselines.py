@@ -15,7 +15,12 @@ from bitsynth.isa.load import load
 
 pytestmark = pytest.mark.slow
 LAYERS = ["C11", "C12"]
-VARIANTS = {"torch": {"fp32", "int8_onednn", "int8_fbgemm"}, "onnxruntime": {"fp32", "fp32_blocked", "int8"}}
+VARIANTS = {
+    "torch": {"fp32", "int8_onednn", "int8_fbgemm"},
+    "onnxruntime": {"fp32", "fp32_blocked", "int8"},
+    "openvino": {"fp32", "int8"},
+    "ncnn": {"fp32", "int8"},
+}
 
 
 @pytest.fixture(params=NEEDS)
@@ -84,5 +89,7 @@ def test_a_cap_reaches_the_package(package):
         found = start(stack, [package], "avx2", 1, ["C11"], lambda said: None)
     if package == "torch":
         assert found.about["torch"]["instructions"] == "AVX2"
+    elif package == "openvino":
+        assert found.about["openvino"]["ONEDNN_MAX_CPU_ISA"] == "AVX2"
     else:
-        assert "no switch" in found.left_out["onnxruntime"]
+        assert "no switch" in found.left_out[package]

@@ -38,6 +38,10 @@ def test_bad_arguments(fails, argv, said):
         (["--act-bits", ""], "--act-bits: want bits from 1 to 8"),
         (["--w-bits", "1,9"], "--w-bits: want bits from 1 to 8"),
         (["--baseline", "tvm"], "--baseline: unknown 'tvm'"),
+        (["--form", "floats"], "--form: unknown 'floats'; known: sums, packed"),
+        (["--weight-encoding", "bipolar,octal"], "unknown encoding 'octal'"),
+        (["--w-bits", "1", "--weight-encoding", "ternary"], "no weights of 1 bits are ternary"),
+        (["--device", "pi", "--form", "packed"], "with --device layers are measured in the form sums"),
         (["--isa", "sparc"], "unknown instruction set 'sparc'"),
     ],
 )

@@ -8,16 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import machine, usable
 from suites import quick
 
+from bitsynth.bench.forms import FORMS, Form
 from bitsynth.bench.layers import SUM, LayersReport, measure, rows
+from bitsynth.bench.low_bit import in_form
 from bitsynth.bench.plots import layers
-from bitsynth.bench.resnet18 import LAYERS
+from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
 from bitsynth.bench.sampling import sample_calls
 from bitsynth.bench.statistics import Summary
 from bitsynth.bench.subject import LocalSubject
 from bitsynth.cli import layers_report
+from bitsynth.errors import Refuted
 
+SMALL = ResNetLayer("T", 5, 6, 70, 3, 2)
 SUBJECTS = [
     LocalSubject("torch fp32", "fp32", {}, 1),
     LocalSubject("ort fp32", "fp32", {}, 1),
@@ -97,6 +102,20 @@ def test_the_fastest_baseline_of_every_layer_counts():
     assert found.layers == ["C2", "C3", SUM]
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_is_checked_before_it_is_timed(form, monkeypatch, skip_isa):
+    """With signed weights; a result that is wrong in one bit is refused."""
+    usable(machine("avx2", "lookup", 2, 2), skip_isa)
+    signed = FORMS[form].weighted("signed")
+    made, given, call = in_form(SMALL, "avx2", 2, 2, signed, times=2)
+    assert (made.layout, made.wgt.encoding, len(given)) == (signed.layout, "signed", 1)
+    assert call() == 0
+    right = Form.results
+    monkeypatch.setattr(Form, "results", lambda *given: right(*given) ^ 1)
+    with pytest.raises(Refuted, match=r"T, .*, signed weights: .* gives a wrong result"):
+        in_form(SMALL, "avx2", 2, 2, signed)
+
+
 def test_without_baselines_of_a_kind():
     found = report([c for c in SUBJECTS if c.kind != "int8"])
     assert found.row("A1W1", SUM).against.keys() == {"fp32"}
@@ -108,7 +127,7 @@ def test_tables(capsys):
     out, err = capsys.readouterr()
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines == [
-        "avx2 1 thread; medians of 3 samples, CPU time; IQR of the sum",
+        "avx2 codes to int32; 1 thread; medians of 3 samples, CPU time; IQR of the sum",
         "",
         "microseconds C2 C3 sum IQR",
         "torch fp32 80.0 120 200 50.0%",

@@ -12,7 +12,12 @@ from bitsynth.bench.baselines.process import BaselineProcess, started
 from bitsynth.bench.subject import TimedSubject
 from bitsynth.errors import SpecError, ToolError
 
-NEEDS = {"torch": ("torch",), "onnxruntime": ("onnxruntime", "onnx")}
+NEEDS = {
+    "torch": ("torch",),
+    "onnxruntime": ("onnxruntime", "onnx"),
+    "openvino": ("openvino",),
+    "ncnn": ("ncnn",),
+}
 
 
 @dataclass(frozen=True, eq=False)
