@@ -61,7 +61,6 @@ static void quantize(
         v = v > low ? v : low;
         v = v < high ? v : high;
         v += whole;
-        BS_ROUNDED(v);
         to[i] = (uint8_t)((int32_t)(v - whole) + more);
     }
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from bitsynth.layers.glue.base import Arrays, Glue
 from bitsynth.layers.glue.quantization import Quantization, as_codes, require_whole_steps
 
 _INT32 = 2**31
+_FEW_PAIRS = 1 << 12
 _MOST_SHIFT = 24
 """Of a fixed-point factor; with more, products of codes hardly fit int32."""
 
@@ -83,17 +86,25 @@ def _linear(
     zero = out.zero_point - out.operand.offset
     factors = [r * x.operand.scale for x, r in zip(inputs, ratios, strict=True)]
     rest = sum((r * (x.operand.offset - x.zero_point) for x, r in zip(inputs, ratios, strict=True)), Fraction(0))
-    for shift in range(_MOST_SHIFT, -1, -1):
-        unit = 1 << shift
-        exact = all((x * unit).denominator == 1 for x in (*factors, rest))
-        rounding = "even" if exact and shift else "down"
-        half = unit // 2 if rounding == "down" else 0
-        made = [round(x * unit) for x in (*factors, rest)]
-        numbers = dict(zip(("factor", "other_factor", "summand"), (*made[:2], made[2] + half), strict=True))
-        chosen: dict[str, Number] = {**numbers, "shift": shift, "zero_point": zero, "rounding": rounding}
-        if _gives(chosen, pairs, out.operand.codes[-1]):
-            return chosen, {}
+    for near, shift in product((False, True), range(_MOST_SHIFT, -1, -1)):
+        for numbers in _candidates((*factors, rest), shift, near):
+            chosen: dict[str, Number] = {**numbers, "shift": shift, "zero_point": zero}
+            if _gives(chosen, pairs, out.operand.codes[-1]):
+                return chosen, {}
+        if near and pairs.size > _FEW_PAIRS and shift < _MOST_SHIFT - 4:
+            break
     return None
+
+
+def _candidates(exact: tuple[Fraction, ...], shift: int, near: bool) -> Iterator[dict[str, Number]]:
+    """Factors and summand as whole multiples of 2**-shift; `near` those too, which may decide close ties rightly."""
+    unit = 1 << shift
+    a, b, rest = (round(x * unit) for x in exact)
+    for i, j, k in product((-1, 0, 1), repeat=3) if near else [(0, 0, 0)]:
+        factors = {"factor": a + i, "other_factor": b + j}
+        yield {**factors, "summand": rest + k + unit // 2, "rounding": "down"}
+        if shift:
+            yield {**factors, "summand": rest + k, "rounding": "even"}
 
 
 def _gives(numbers: dict[str, Number], pairs: NDArray[np.uint8], last: int) -> bool:
