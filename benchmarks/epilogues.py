@@ -50,7 +50,8 @@ class Row:
 def measured(
     isa: str, widths: tuple[int, int], layers: Sequence[ResNetLayer], forms: Sequence[Form], rounds: int
 ) -> list[Row]:
-    """Every form on every layer of one configuration, and their sums."""
+    """Every form that these widths have on every layer, and their sums."""
+    forms = [form for form in forms if form.has(*widths)]
     each = [max(1, round(CALL_MACS / layer.macs)) for layer in layers]
     calls = [
         [in_form(layer, isa, *widths, form, times=times)[2] for form in forms]

@@ -17,13 +17,16 @@ def draw(rows: Sequence[Any], isa: str, stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
     sums = [r for r in rows if r.layer == SUM]
     configs, forms = (list(dict.fromkeys(getattr(r, by) for r in sums)) for by in ("config", "form"))
-    figure, ((axes,),) = panels(1, 1, 14, 4.6)
+    figure, ((axes,),) = panels(1, 1, 16, 5.4)
     for n, config in enumerate(configs):
-        times = [r.times.median for r in sums if r.config == config][1:]
+        found = {r.form: r.times.median for r in sums if r.config == config}
+        times = [found.get(form, np.nan) for form in forms[1:]]
         bars = grouped(axes, range(len(times)), np.array(times), n, len(configs), label=config)
-        axes.bar_label(bars, [f"{t:.2f}" for t in times], padding=2, fontsize=8)
+        labels = ["" if np.isnan(t) else f"{t:.2f}" for t in times]
+        axes.bar_label(bars, labels, padding=2, fontsize=7, rotation=90)
     axes.axhline(1, color="black", linewidth=1)
-    axes.set_xticks(range(len(forms) - 1), [form.replace(", ", ",\n") for form in forms[1:]])
+    axes.set_xticks(range(len(forms) - 1), [form.replace(", ", ",\n") for form in forms[1:]], fontsize=8)
+    axes.margins(y=0.12)
     axes.set_title(f"{isa}, sum of the layers: time, in times that of {forms[0]}; lower is better", loc="left")
     axes.legend(loc="upper right", frameon=False)
     plain(axes, axis="y")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bitsynth.layers import Requantize, Scale, Thresholds, pack_words
 from bitsynth.layers.epilogue import Epilogue
+from bitsynth.spec.matmul import Encoding
 
 Sums = NDArray[np.int64]
 _SHIFT = 16
@@ -29,6 +30,15 @@ class Form:
     def weighted(self, encoding: str) -> Form:
         """The form with weights of that encoding."""
         return replace(self, name=f"{self.name}, {encoding} weights", options={"weight_encoding": encoding})
+
+    def activated(self, encoding: str) -> Form:
+        """The form with activations of that encoding."""
+        return replace(self, name=f"{self.name}, {encoding} activations", options={"act_encoding": encoding})
+
+    def has(self, act_bits: int, w_bits: int) -> bool:
+        """Whether its encodings have these widths."""
+        act, wgt = (self.options.get(side) for side in ("act_encoding", "weight_encoding"))
+        return all(not x or bits in Encoding(x).widths for x, bits in ((act, act_bits), (wgt, w_bits)))
 
     def codes(self, codes: NDArray[np.uint8], bits: int) -> NDArray[Any]:
         """Codes (N, H, W, C) as a layer of this form reads them."""
@@ -74,7 +84,8 @@ EPILOGUES = (
     Form("codes to codes, Requantize", "NHWC", "NHWC", requantize),
     Form("packed to packed, Requantize", "packed", "packed", requantize),
     Form("codes to float32, Scale", "NHWC", "NHWC", scale),
-    SUMS.weighted("signed"),
-    PACKED.weighted("signed"),
+    *(SUMS.weighted(encoding) for encoding in ("signed", "ternary")),
+    *(SUMS.activated(encoding) for encoding in ("signed", "bipolar")),
+    *(PACKED.weighted(encoding) for encoding in ("signed", "ternary")),
 )
 """The forms that are timed beside codes to int32, which come first."""

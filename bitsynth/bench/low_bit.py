@@ -108,8 +108,10 @@ def in_form(
 
 
 def exact_sums(layer: ResNetLayer, made: Conv2d, codes: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The integer convolution (N, H, W, C) of unsigned codes."""
-    exact = convolve(codes.transpose(0, 3, 1, 2).astype(np.float64), made.weight, layer.stride, layer.padding)
+    """The integer convolution (N, H, W, C) of codes."""
+    exact = convolve(
+        made.act.decode(codes).transpose(0, 3, 1, 2).astype(np.float64), made.weight, layer.stride, layer.padding
+    )
     return exact.transpose(0, 2, 3, 1).astype(np.int64)
 
 
