@@ -14,8 +14,7 @@ from bitsynth import toolchain
 from bitsynth.errors import ToolError
 from bitsynth.host import features
 from bitsynth.isa import architecture, load
-from bitsynth.layers.library import compiled
-from bitsynth.matmul import MatmulKernel
+from bitsynth.layers.library import LayerKernel, compiled
 from bitsynth.run import qemu
 from bitsynth.run.elf import read_image
 from bitsynth.run.emulated import EmulatedRunner
@@ -76,7 +75,7 @@ class Counter:
 
 
 @contextmanager
-def watched(kernel: MatmulKernel) -> Iterator[tuple[Runner, Counter]]:
+def watched(kernel: LayerKernel) -> Iterator[tuple[Runner, Counter]]:
     """A runner of the kernel's layers under qemu, and the counts of its code; ToolError if qemu is not at hand."""
     isa = load.load(kernel.spec.isa)
     table = architecture.named(isa.table.arch)

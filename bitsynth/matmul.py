@@ -18,7 +18,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
-from bitsynth.kernel.wellformed import MAX_UNROLL
+from bitsynth.kernel.wellformed import MAX_UNROLL, forms_used
 from bitsynth.proof.encodings import require_exact
 from bitsynth.schedule.cost import KernelCost
 from bitsynth.schedule.flush import with_flush_period
@@ -106,6 +106,11 @@ class MatmulKernel:
     def certificate(self) -> Certificate:
         """The lemmas that prove the kernel, and the claims on its cost."""
         return self.entry.certificate
+
+    @property
+    def forms(self) -> set[str]:
+        """The instruction forms of its C."""
+        return forms_used(load(self.spec.isa), self.entry.kernel)
 
     @property
     def k_max(self) -> int:

@@ -11,6 +11,7 @@ from bitsynth.cli import output
 from bitsynth.cli.locate import locate
 from bitsynth.cli.options import Json, KernelArgument, NoMinimality, NoZ3, Rlimit, Variant
 from bitsynth.cli.report import ReportLine, print_lines
+from bitsynth.cli.verify_depthwise import PREFIX, verify_depthwise
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.progress import Progress
@@ -28,6 +29,10 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Check a cached kernel's certificate again: composition and instructions; and its claims, by solving anew."""
+    if name.startswith(PREFIX):
+        solve = not (no_z3 or no_minimality)
+        verify_depthwise(name, z3=not no_z3, solve=solve, rlimit=rlimit, as_json=as_json)
+        return
     spec = KernelName.parse(name).spec
     path = locate(name, variant)
     solve_again = not (no_z3 or no_minimality)

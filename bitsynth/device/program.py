@@ -9,9 +9,8 @@ from pathlib import Path
 from bitsynth import toolchain
 from bitsynth.emit.runtime_files import board_source
 from bitsynth.isa.load import Requirements, load
-from bitsynth.kernel.wellformed import needs
 from bitsynth.layers import library
-from bitsynth.matmul import MatmulKernel
+from bitsynth.layers.library import LayerKernel
 from bitsynth.spec.matmul import MatmulSpec
 
 _FOLDER = Path(__file__).parent / "board"
@@ -28,10 +27,10 @@ class Target:
     needs: Requirements
 
     @classmethod
-    def of(cls, *kernels: MatmulKernel) -> Target:
+    def of(cls, *kernels: LayerKernel) -> Target:
         """The requirements of `kernels` of one instruction set together."""
         isa = load(kernels[0].spec.isa)
-        return cls(isa.name, needs(isa, *(k.entry.kernel for k in kernels)))
+        return cls(isa.name, isa.requirements(sorted(set().union(*(k.forms for k in kernels)))))
 
     @property
     def arch(self) -> str:
@@ -45,14 +44,14 @@ class Program:
 
     target: Target
     path: Path
-    kernels: tuple[MatmulKernel, ...]
+    kernels: tuple[LayerKernel, ...]
 
-    def number(self, kernel: MatmulKernel) -> int:
+    def number(self, kernel: LayerKernel) -> int:
         """The number of `kernel` in the program."""
         return [_key(k) for k in self.kernels].index(_key(kernel))
 
 
-def compile_program(kernels: Iterable[MatmulKernel]) -> Program:
+def compile_program(kernels: Iterable[LayerKernel]) -> Program:
     """The runner with `kernels` of one instruction set, each once."""
     chosen = tuple({_key(k): k for k in kernels}.values())
     names = [f"{k.name}_{i}" for i, k in enumerate(chosen)]
@@ -67,7 +66,7 @@ def compile_program(kernels: Iterable[MatmulKernel]) -> Program:
     )
 
 
-def _key(kernel: MatmulKernel) -> tuple[str, MatmulSpec]:
+def _key(kernel: LayerKernel) -> tuple[str, MatmulSpec]:
     return kernel.entry.digest, kernel.spec
 
 

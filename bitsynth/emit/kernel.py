@@ -17,6 +17,7 @@ from bitsynth.emit.microkernel import microkernel
 from bitsynth.emit.packing import ones, packing, row_affines, slope, word_text
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import render
+from bitsynth.emit.runtime_files import kernel_header
 from bitsynth.emit.statements import Scope
 from bitsynth.files import marked
 from bitsynth.isa import architecture
@@ -38,6 +39,7 @@ class CSource:
 
     def __init__(self, proved: Proved, spec: MatmulSpec) -> None:
         kernel = proved.kernel
+        self._of = kernel, spec
         self.name = str(KernelName.of(kernel, spec))
         isa = load(kernel.isa)
         self.needs = needs(isa, kernel)
@@ -70,6 +72,11 @@ class CSource:
     def selftest(self) -> str:
         """The C source of the self-test."""
         return self._render("kernel_selftest.c.j2")
+
+    @property
+    def layer_header(self) -> dict[str, str]:
+        """The header that says what `bs_layer` needs of the kernel."""
+        return kernel_header(*self._of)
 
     @property
     def files(self) -> dict[str, str]:

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.about import value_text
+from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.lines import laid_out
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, OUTPUT_CTYPES, Number, c_value, complete
-from bitsynth.emit.runtime_files import kernel_header, runtime_files
+from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import SpecError
 from bitsynth.files import marked
-from bitsynth.proof.proved import Proved
 from bitsynth.spec.matmul import MatmulSpec
 
 _WORD_BITS = 64
@@ -63,10 +63,10 @@ class SelfTestLayer:
 
 @dataclass(frozen=True, eq=False)
 class LayerText:
-    """A layer called `name`: its proved kernel, numbers and arrays of `struct bs_layer`, and what it is tested with."""
+    """A layer called `name`: C of its kernel, numbers and arrays of `struct bs_layer`, and what it is tested with."""
 
     name: str
-    proved: Proved
+    kernel: CSource | DepthwiseSource
     spec: MatmulSpec
     numbers: Mapping[str, Number]
     arrays: Mapping[str, NDArray[Any]]
@@ -77,13 +77,13 @@ class LayerText:
 
     def files(self) -> dict[str, str]:
         """File names and texts, marked as ours."""
-        kernel, runtime = CSource(self.proved, self.spec), runtime_files(threads=True)
+        kernel, runtime = self.kernel, runtime_files(threads=True)
         values = self._values(kernel, runtime)
         shared = {
             f"{kernel.name}.h": kernel.header,
             f"{kernel.name}.c": kernel.source,
             f"{kernel.name}_features.c": kernel.features,
-            **kernel_header(self.proved.kernel, self.spec),
+            **kernel.layer_header,
             **runtime,
         }
         own = {
@@ -97,13 +97,14 @@ class LayerText:
         names = functions(shared) + re.findall(rf"\b{kernel.name}\w*", "".join(files.values()))
         return marked(files | renamed(self.name, files, names))
 
-    def _values(self, kernel: CSource, runtime: Iterable[str]) -> dict[str, Any]:
+    def _values(self, kernel: CSource | DepthwiseSource, runtime: Iterable[str]) -> dict[str, Any]:
         codes, per_word = _dense_codes(self.tested.weight, self.spec.wgt.bits)
         numbers = complete(self.numbers)
         return {
             "name": self.name,
             "guard": f"{self.name.upper()}_H",
             "kernel_name": kernel.name,
+            "kernel_field": "depthwise" if isinstance(kernel, DepthwiseSource) else "kernel",
             "spec": self.spec,
             "act_value": value_text(self.spec.act),
             "zero_point": self.tested.zero_point,

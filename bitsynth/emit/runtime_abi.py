@@ -54,7 +54,7 @@ ENUMS = {"in_layout": LAYOUT, "out_layout": LAYOUT, "epilogue": EPILOGUE, "conv_
 _FIELDS = (
     *("groups", "in_channels", "out_channels", "out_places", "kernel_h", "kernel_w", "stride_h", "stride_w"),
     *("dilation_h", "dilation_w", "pad_top", "pad_left", "pad_bottom", "pad_right", "act_bits", "pad_code"),
-    *("factor", "shift", "multiplier_shift", "out_bits", "threshold_count"),
+    *("factor", "shift", "tap_parts", "multiplier_shift", "out_bits", "threshold_count"),
     *("in_layout", "out_layout", "epilogue", "conv_algorithm", "columns_first", "block_rows", "band_rows"),
 )
 NUMBERS = tuple((name, ENUMS[name].ctype if name in ENUMS else "size_t") for name in _FIELDS)

@@ -36,9 +36,9 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
     return {f"{name}_layer.h": render("layer_kernel.h.j2", values)}
 
 
-def call_source(name: str) -> dict[str, str]:
-    """C that runs any layer around the kernel `name`, as an array of numbers describes it."""
-    values: dict[str, Any] = {"name": name, "numbers": NUMBERS, "arrays": ARRAYS, "shape": SHAPE}
+def call_source(name: str, field: str = "kernel") -> dict[str, str]:
+    """C that runs any layer around the kernel `name`, a `field` of it, as an array of numbers describes it."""
+    values: dict[str, Any] = {"name": name, "field": field, "numbers": NUMBERS, "arrays": ARRAYS, "shape": SHAPE}
     return {f"{name}_layer_call.c": render("layer_call.c.j2", values)}
 
 

@@ -66,21 +66,21 @@ def constants(
     correction = affine(spec)
     if not correction.is_identity:
         arrays["affine"] = _of_codes(width, per_tap, correction.wgt_terms)
-    added = _added(spec, per_tap, offset)
-    _require_int32(spec, geometry, added)
-    arrays["start" if correction.is_identity else "affine"] += _int32(_whole(added << correction.shift, width))
-    pad_code = _pad_code(spec.act, offset.zero_point)
+    added = added_terms(spec, per_tap, offset)
+    require_int32(spec, geometry, added)
+    arrays["start" if correction.is_identity else "affine"] += _int32(whole(added << correction.shift, width))
+    pad_code = pad_code_of(spec.act, offset.zero_point)
     off = offset.zero_point - spec.act.value(pad_code)
     if off and any(geometry.padding):
-        arrays["padding"] = _padding(width, off * _values(spec.wgt), geometry, per_tap)
-    sizes = _sizes(geometry, spec.act, pad_code) | {"out_places": width}
-    return Constants(sizes | {"factor": correction.factor, "shift": correction.shift}, arrays)
+        arrays["padding"] = padding_sums(width, off * values_of(spec.wgt), geometry, per_tap)
+    numbers = sizes(geometry, spec.act, pad_code) | {"out_places": width}
+    return Constants(numbers | {"factor": correction.factor, "shift": correction.shift}, arrays)
 
 
 def of_channels(name: str, array: NDArray[Any], groups: int, width: int) -> NDArray[Any]:
     """(..., groups * width) of an epilogue's array (..., OC): each group's channels, then what gives codes 0."""
     grouped = array.reshape(*array.shape[:-1], groups, -1)
-    return _whole(grouped, width, _NO_CHANNEL.get(name, 0)).reshape(*array.shape[:-1], groups * width)
+    return whole(grouped, width, _NO_CHANNEL.get(name, 0)).reshape(*array.shape[:-1], groups * width)
 
 
 def _width(kernel: Kernel, g: Geometry, unit: int) -> int:
@@ -89,13 +89,13 @@ def _width(kernel: Kernel, g: Geometry, unit: int) -> int:
     return max(-(-channels // size) * size for size in (kernel.columns, unit))
 
 
-def _added(spec: MatmulSpec, per_tap: Codes, offset: Offset) -> NDArray[np.int64]:
+def added_terms(spec: MatmulSpec, per_tap: Codes, offset: Offset) -> NDArray[np.int64]:
     """(groups, OC / groups): what a channel's sum of products is to have more than it has."""
-    of_weights: NDArray[np.int64] = _values(spec.wgt)[per_tap].sum(axis=(2, 3))
+    of_weights: NDArray[np.int64] = values_of(spec.wgt)[per_tap].sum(axis=(2, 3))
     return offset.bias.reshape(of_weights.shape) - offset.zero_point * of_weights
 
 
-def _require_int32(spec: MatmulSpec, geometry: Geometry, added: NDArray[np.int64]) -> None:
+def require_int32(spec: MatmulSpec, geometry: Geometry, added: NDArray[np.int64]) -> None:
     """SpecError if sums of products of any values, or what is added to them, may leave int32."""
     most, room = int(np.abs(added).max()), INT32_MAX >> affine(spec).shift
     if most + geometry.depth * spec.max_product > room:
@@ -104,17 +104,17 @@ def _require_int32(spec: MatmulSpec, geometry: Geometry, added: NDArray[np.int64
         )
 
 
-def _pad_code(act: MatmulOperand, zero_point: int) -> int:
+def pad_code_of(act: MatmulOperand, zero_point: int) -> int:
     """The code of the zero point; 0 if it has none, which is then corrected tap by tap."""
     return next((code for code in act.codes if act.value(code) == zero_point), 0)
 
 
-def _values(operand: MatmulOperand) -> NDArray[np.int64]:
+def values_of(operand: MatmulOperand) -> NDArray[np.int64]:
     """The values of all codes, in use or not."""
     return np.array([operand.value(code) for code in range(1 << operand.bits)], np.int64)
 
 
-def _sizes(g: Geometry, act: MatmulOperand, pad_code: int) -> dict[str, Number]:
+def sizes(g: Geometry, act: MatmulOperand, pad_code: int) -> dict[str, Number]:
     """Channels of a group, the window, and the codes of activations and padding."""
     channels: dict[str, Number] = {
         "groups": g.groups,
@@ -142,17 +142,17 @@ def _steps(kernel: Kernel, codes: Codes) -> Codes:
     return out.reshape(len(codes), -1, kernel.k_step)[..., list(packing(kernel).order)]
 
 
-def _whole(x: NDArray[Any], width: int, fill: int = 0) -> NDArray[Any]:
+def whole(x: NDArray[Any], width: int, fill: int = 0) -> NDArray[Any]:
     """`x` with its last axis as long as `width`."""
     return np.pad(x, [*[(0, 0)] * (x.ndim - 1), (0, width - x.shape[-1])], constant_values=fill)
 
 
 def _of_codes(width: int, per_tap: Codes, terms: tuple[int, ...]) -> NDArray[np.int32]:
     """(groups, width) sums of terms[code]."""
-    return _int32(_whole(np.array(terms, np.int64)[per_tap].sum(axis=(2, 3)), width))
+    return _int32(whole(np.array(terms, np.int64)[per_tap].sum(axis=(2, 3)), width))
 
 
-def _padding(width: int, terms: NDArray[np.int64], g: Geometry, per_tap: Codes) -> NDArray[np.int32]:
+def padding_sums(width: int, terms: NDArray[np.int64], g: Geometry, per_tap: Codes) -> NDArray[np.int32]:
     """(groups, KH + 1, KW + 1, width): the correction of taps on padding, of which each code has one of `terms`.
 
     Each is the sum over the taps above and left of it.
@@ -160,7 +160,7 @@ def _padding(width: int, terms: NDArray[np.int64], g: Geometry, per_tap: Codes) 
     values = terms[per_tap].sum(axis=3)
     taps = values.reshape(*values.shape[:2], *g.kernel)
     sums = np.pad(taps, ((0, 0), (0, 0), (1, 0), (1, 0))).cumsum(axis=2).cumsum(axis=3)
-    return _int32(_whole(sums.transpose(0, 2, 3, 1), width))
+    return _int32(whole(sums.transpose(0, 2, 3, 1), width))
 
 
 def _int32(x: NDArray[Any]) -> NDArray[np.int32]:

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import LayerText, SelfTestLayer
 from bitsynth.emit.runtime_abi import SHAPE
 from bitsynth.errors import SpecError
-from bitsynth.layers import epilogue_arguments
+from bitsynth.layers import depthwise, epilogue_arguments
 from bitsynth.layers.constants import Constants, Offset, constants, of_channels
+from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.epilogue import Epilogue, Scale, check_epilogue
 from bitsynth.layers.planning import LayerPlan
 from bitsynth.layers.words import WORD_CHANNELS, Packed, packed_words
@@ -51,9 +53,13 @@ class PackedLayer:
         added = epilogue_arguments.of_channels("bias", whole_array(self.bias, "bias"), channels, np.int32)
         object.__setattr__(self, "bias", bias := added.astype(np.int64))
         unit, offset = WORD_CHANNELS if spec.out_layout == "packed" else 1, Offset(bias, spec.zero_point)
-        made = constants(kernel.entry.kernel, kernel.spec, spec.geometry, self.codes, algorithm, unit, offset)
+        if isinstance(kernel, DepthwiseKernel):
+            groups, made = 1, depthwise.constants(kernel, spec, self.codes, unit, offset)
+        else:
+            groups = spec.geometry.groups
+            made = constants(kernel.entry.kernel, kernel.spec, spec.geometry, self.codes, algorithm, unit, offset)
         numbers, given = self.epilogue.constants(channels) if self.epilogue else ({}, {})
-        groups, width = spec.geometry.groups, int(made.numbers["out_places"])
+        width = int(made.numbers["out_places"])
         arrays = {name: of_channels(name, array, groups, width) for name, array in given.items()}
         layouts = {"in_layout": spec.layout, "out_layout": spec.out_layout}
         chosen = self.plan.schedule.numbers()
@@ -113,7 +119,8 @@ class PackedLayer:
         kernel, made = self.plan.kernel, self.constants
         _, given = self.epilogue.constants(self.plan.spec.geometry.out_channels) if self.epilogue else ({}, {})
         tested = SelfTestLayer(self.codes, np.asarray(self.bias), self.plan.spec.zero_point, given)
-        return LayerText(name, kernel.proved_entry.proved, kernel.spec, made.numbers, made.arrays, tested).files()
+        c = kernel.c if isinstance(kernel, DepthwiseKernel) else CSource(kernel.proved_entry.proved, kernel.spec)
+        return LayerText(name, c, kernel.spec, made.numbers, made.arrays, tested).files()
 
 
 def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None, bias: ArrayLike = 0) -> PackedLayer:

@@ -9,11 +9,13 @@ import msgspec
 
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.isa.load import load, run_by
+from bitsynth.layers import depthwise
 from bitsynth.layers.candidates import Fits, cached_entry, candidates, home_of, runs_here, sets_for
 from bitsynth.layers.cost import Estimate
+from bitsynth.layers.depthwise import DepthwiseEstimate, DepthwiseKernel
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.pool import check_threads
-from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
 from bitsynth.layers.solving import advice, solve_missing
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.tuned.find import known_for
@@ -38,7 +40,7 @@ class LayerPlan:
     origin: str = GIVEN
     isa: str = "auto"
     threads: int = 1
-    kernel: MatmulKernel = field(init=False, compare=False, repr=False)
+    kernel: MatmulKernel | DepthwiseKernel = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_threads(self.threads)
@@ -76,14 +78,23 @@ def plan(
     """
     check_threads(threads)
     _check_schedule(schedule, isa)
-    if solve is not False:
+    if solve is not False and not _is_depthwise(spec, isa, schedule):
         solve_missing(spec, isa, schedule, to_stderr if solve is True else solve)
     chosen = (schedule, GIVEN) if schedule else _chosen(spec, isa, threads)
     return LayerPlan(spec, *chosen, isa, threads)
 
 
-def _scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand) -> MatmulKernel:
+def _is_depthwise(spec: LayerSpec, isa: str, schedule: LayerSchedule | None) -> bool:
+    """Whether the layer runs on a depthwise kernel, or can without a schedule of its own."""
+    return schedule.method == DEPTHWISE if schedule else bool(depthwise.estimates(spec, isa))
+
+
+def _scheduled_kernel(
+    schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand
+) -> MatmulKernel | DepthwiseKernel:
     """The cached kernel, checked again if the schedule changes it; SpecError if there is none such."""
+    if schedule.method == DEPTHWISE:
+        return depthwise.kernel_for(schedule.isa, act, wgt)
     kernel = get_kernel(
         schedule.isa,
         act.bits,
@@ -101,6 +112,10 @@ def _scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOp
 
 def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, threads: int) -> LayerPlan:
     """The plan that was pickled, or another one if this machine does not have its kernel, or cannot run that."""
+    if schedule.method == DEPTHWISE:
+        return (
+            LayerPlan(spec, schedule, origin, isa, threads) if origin == GIVEN else plan(spec, isa=isa, threads=threads)
+        )
     entry = cached_entry(schedule, spec.act, spec.wgt)
     if origin == GIVEN or (entry and schedule.isa in sets_for(isa) and runs_here(entry)):
         return LayerPlan(spec, schedule, origin, isa, threads)
@@ -118,6 +133,8 @@ def _check_schedule(schedule: Any, isa: str) -> None:
 def _chosen(spec: LayerSpec, isa: str, threads: int) -> tuple[LayerSchedule, str]:
     """The tuned schedule if one is known, else that of one thread, else the default; its origin in words."""
     default, rows = default_schedule(spec, isa), spec.out_rows
+    if default.method == DEPTHWISE:
+        return default, "default"
     here = home_of(default.isa) if isa == "auto" else isa
     task = TuningTask(here, spec.act.bits, spec.wgt.bits, spec.geometry, spec.typical_image, threads)
     passed_over: dict[str, None] = {}
@@ -135,7 +152,13 @@ def _chosen(spec: LayerSpec, isa: str, threads: int) -> tuple[LayerSchedule, str
 
 def default_schedule(spec: LayerSpec, isa: str, threads: int = 1) -> LayerSchedule:
     """The schedule of fewest estimated cycles; NoKernel if no kernel for layers is cached."""
-    return ranked(spec, isa)[0].schedule.among(threads, spec.out_rows)
+    found: list[Estimate | DepthwiseEstimate] = [*depthwise.estimates(spec, isa)[:1]]
+    try:
+        found += ranked(spec, isa)[:1]
+    except NoKernel:
+        if not found:
+            raise
+    return min(found, key=lambda x: x.cycles).schedule.among(threads, spec.out_rows)
 
 
 def default_of(task: TuningTask) -> LayerSchedule:

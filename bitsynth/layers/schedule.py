@@ -12,6 +12,8 @@ from bitsynth.kernel.program import BIT_AXES
 from bitsynth.spec.options import METHODS, SKETCHES
 
 CONV_ALGORITHMS = CONV_ALGORITHM.words
+DEPTHWISE = "depthwise"
+"""The method of layers with few channels a group: channels in lanes, no tiles."""
 
 
 class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -19,8 +21,9 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         isa: The instruction set of the kernel.
-        method: The method of the kernel: it packs K into lanes (popcount) or output channels (the others).
-        channels: The tile (`KernelOptions.channels`).
+        method: The method of the kernel: it packs K into lanes (popcount) or output channels (the others). A
+            "depthwise" kernel has no tiles: nothing below but `isa` and `channels` concerns it.
+        channels: The tile (`KernelOptions.channels`), or channels of a register.
         gather: The convolution's algorithm: rows are read from the padded image (direct), from the image and one
             pixel of padding (indirect) or from copied patches (im2col).
         rows: Rows of the tile that are used, 0 for all.
@@ -51,7 +54,7 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bit_axis: str = "inner"
 
     def __post_init__(self) -> None:
-        _one_of("method", self.method, METHODS)
+        _one_of("method", self.method, (*METHODS, DEPTHWISE))
         _one_of("gather", self.gather, CONV_ALGORITHMS)
         _one_of("sketch", self.sketch, SKETCHES)
         _one_of("bit axis", self.bit_axis, BIT_AXES)
@@ -84,6 +87,8 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         }
 
     def __str__(self) -> str:
+        if self.method == DEPTHWISE:
+            return f"{self.isa} {self.method}, {self.channels} channels in lanes"
         order = "columns first" if self.columns_first else "pixels first"
         blocks = f", blocks of {self.block_rows} pixels" if self.block_rows else ""
         bands = f", bands of {self.band_rows} rows" if self.band_rows else ""

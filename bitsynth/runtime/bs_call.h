@@ -166,4 +166,15 @@ const int32_t *bs_make_values(const struct call *c, struct strip strip, const st
 /* From the strip's sums to results in their place. */
 void bs_finish(const struct call *c, struct strip strip, const struct scratch *s);
 
+/* A layer with a depthwise kernel; without output it packs activations alone. */
+size_t bs_depthwise_arena_bytes(const struct bs_layer *layer, struct bs_shape in, size_t threads);
+int bs_depthwise_run(
+    const struct bs_layer *layer,
+    struct bs_shape in,
+    const void *input,
+    void *output,
+    void *arena,
+    size_t arena_bytes,
+    struct bs_pool *pool);
+
 #endif

@@ -206,6 +206,8 @@ static void set_offsets(struct call *c)
 size_t bs_layer_arena_bytes(const struct bs_layer *layer, struct bs_shape in, size_t threads)
 {
     struct call c;
+    if (layer->depthwise)
+        return bs_depthwise_arena_bytes(layer, in, threads);
     const int status = plan(&c, layer, in, threads);
     if (status != BS_OK)
         return status == BS_EMPTY ? 0 : SIZE_MAX;
@@ -376,6 +378,8 @@ int bs_layer_run(
     struct bs_pool *pool)
 {
     struct call c;
+    if (layer->depthwise)
+        return bs_depthwise_run(layer, in, input, output, arena, arena_bytes, pool);
     const int status = plan(&c, layer, in, pool ? pool->threads : 1);
     return status == BS_OK ? run(&c, input, output, arena, arena_bytes, pool) : status;
 }
@@ -389,6 +393,8 @@ int bs_layer_pack(
     struct bs_pool *pool)
 {
     struct call c;
+    if (layer->depthwise)
+        return bs_depthwise_run(layer, in, input, NULL, arena, arena_bytes, pool);
     const int status = plan(&c, layer, in, pool ? pool->threads : 1);
     c.packs_only = 1;
     return status == BS_OK ? run(&c, input, NULL, arena, arena_bytes, pool) : status;

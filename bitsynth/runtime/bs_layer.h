@@ -51,6 +51,24 @@ struct bs_kernel {
     size_t row_terms, row_affines; /* 1: rows have such sums */
 };
 
+/* A kernel whose lanes are output channels: channels of a register of bytes, taps and bytes of a
+ * unit's weights in a step, what codes are xored with, and what computes `pixels` pixels of `units`
+ * units: tap t of the first lies at a[t], of the next `apart` bytes behind. */
+struct bs_depthwise {
+    size_t unit, taps, step_bytes;
+    uint8_t flip;
+    void (*run)(
+        size_t pixels,
+        size_t units,
+        size_t steps,
+        const uint8_t *const *a,
+        size_t apart,
+        const uint8_t *w,
+        const int32_t *start,
+        int32_t *c,
+        size_t ldc);
+};
+
 /* How activations lie in memory: channels last, channels first, or bits of 64 channels a word
  * (bs_pack_codes). */
 enum bs_layout { BS_NHWC, BS_NCHW, BS_PACKED };
@@ -64,9 +82,11 @@ enum bs_conv_algorithm { BS_DIRECT, BS_INDIRECT, BS_IM2COL };
 enum bs_result { BS_INT32, BS_FLOAT, BS_REQUANTIZE, BS_THRESHOLDS };
 
 /* A layer. Channels are those of one group; arrays over output channels have `out_places` places in
- * every group: channels, then what makes tiles and units of results whole. */
+ * every group: channels, then what makes tiles and units of results whole. It has a kernel of tiles
+ * or a depthwise one, for which all groups' channels are those of one; the other is NULL. */
 struct bs_layer {
     const struct bs_kernel *kernel;
+    const struct bs_depthwise *depthwise;
     size_t groups, in_channels, out_channels, out_places;
     size_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
     size_t pad_top, pad_left, pad_bottom, pad_right;
@@ -78,6 +98,7 @@ struct bs_layer {
      * row's addend is all that is added. */
     const int32_t *affine;
     size_t factor, shift;
+    size_t tap_parts; /* depthwise: the weights of a tap are sums of so many */
     /* NULL, or what a column adds for taps on padding: [kernel_h + 1][kernel_w + 1] sums over the
      * taps above and left of each. */
     const int32_t *padding;

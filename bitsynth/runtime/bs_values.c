@@ -69,7 +69,7 @@ static void apply_affine(
 const int32_t *bs_make_values(const struct call *c, struct strip strip, const struct scratch *s)
 {
     const struct bs_layer *l = c->layer;
-    const int32_t *row = l->kernel->row_affines ? s->affine + strip.place : NULL;
+    const int32_t *row = l->kernel && l->kernel->row_affines ? s->affine + strip.place : NULL;
     if (l->affine)
         apply_affine(c, strip, row, s->strip);
     if (l->padding)

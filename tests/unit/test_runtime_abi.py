@@ -50,7 +50,8 @@ def mismatches(header):
     """What the table has otherwise than the header."""
     wrong = [e.ctype for e in ENUMS.values() if enumerators(header, e.ctype) != dict(enumerate(e.enumerators.values()))]
     arrays = {(name, f"const {ctype} *") for name, ctype in ARRAYS}
-    ours = {*NUMBERS, *arrays, ("kernel", "const struct bs_kernel *")}
+    kernels = {("kernel", "const struct bs_kernel *"), ("depthwise", "const struct bs_depthwise *")}
+    ours = {*NUMBERS, *arrays, *kernels}
     if ours ^ set(fields(header, "bs_layer")):
         wrong.append("struct bs_layer")
     if fields(header, "bs_shape") != [(name, "size_t") for name in SHAPE]:

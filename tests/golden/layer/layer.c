@@ -61,6 +61,7 @@ static const struct bs_layer layer = {
     .pad_code = 0,
     .factor = 1,
     .shift = 0,
+    .tap_parts = 0,
     .multiplier_shift = 0,
     .out_bits = 2,
     .threshold_count = 3,

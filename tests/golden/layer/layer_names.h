@@ -1,6 +1,8 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
 /* Names of this layer alone: include it before bs_layer.h. */
 #define bs_compute layer_bs_compute
+#define bs_depthwise_arena_bytes layer_bs_depthwise_arena_bytes
+#define bs_depthwise_run layer_bs_depthwise_run
 #define bs_expand layer_bs_expand
 #define bs_finish layer_bs_finish
 #define bs_inside layer_bs_inside

@@ -1,0 +1,133 @@
+"""The C11 of a proved depthwise kernel: header, source, and the question for processor features."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from bitsynth.emit.kernel import constant_arrays, load_constants
+from bitsynth.emit.lines import block, indented
+from bitsynth.emit.render import render
+from bitsynth.emit.statements import Scope
+from bitsynth.isa import architecture
+from bitsynth.isa.load import Isa, load
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.depthwise import DepthwiseProgram, needs
+from bitsynth.proof.depthwise import ProvedDepthwise
+
+
+class DepthwiseSource:
+    """The files of a proved depthwise kernel, each rendered when first asked for."""
+
+    def __init__(self, proved: ProvedDepthwise) -> None:
+        program = proved.program
+        self.name, isa = program.name, load(program.isa)
+        self.needs = needs(isa, program)
+        self._values: dict[str, Any] = {
+            "name": self.name,
+            "guard": self.name.upper() + "_H",
+            "isa": isa.table,
+            "program": program,
+            "needs": self.needs,
+            "features": [(f, isa.table.probes[f]) for f in self.needs.host],
+            "probe": architecture.named(isa.table.arch).probe_text(),
+            **_code(isa, program),
+        }
+
+    @cached_property
+    def header(self) -> str:
+        """The C header."""
+        return render("depthwise.h.j2", self._values)
+
+    @cached_property
+    def source(self) -> str:
+        """The C source."""
+        return render("depthwise.c.j2", self._values)
+
+    @cached_property
+    def features(self) -> str:
+        """The C source that asks the processor for the features it needs."""
+        return render("kernel_features.c.j2", self._values)
+
+    @property
+    def layer_header(self) -> dict[str, str]:
+        """The header that says what `bs_layer` needs of the kernel."""
+        return {f"{self.name}_layer.h": render("layer_depthwise.h.j2", self._values)}
+
+
+def _code(isa: Isa, program: DepthwiseProgram) -> dict[str, Any]:
+    """The parts that are written in instructions, and the macros they need."""
+    scope = Scope(isa)
+    start = load_constants(scope, isa, program.constants, "constant")
+    bodies = [(n, indented(_pixels(isa, program, n, scope))) for n in dict.fromkeys((program.pixels, 1))]
+    return {
+        "constants": constant_arrays(program.constants, "constant"),
+        "register_words": isa.word.lanes // 4,
+        "start": indented(start),
+        "bodies": bodies,
+        "macros": sorted(scope.macros.values()),
+    }
+
+
+def _pixels(isa: Isa, program: DepthwiseProgram, count: int, outside: Scope) -> list[str]:
+    """Statements that compute `count` pixels of a unit: blocks of steps, a flush behind each."""
+    scope = outside.inner()
+    accs = [(f"{acc.name}_{p}", VecType.parse(acc.type)) for p in range(count) for acc in program.accs]
+    body = [f"size_t count = left < {program.flush_every} ? left : {program.flush_every};", "left -= count;"]
+    body += [scope.load(program.memory.load, name, "zero", view=kind) for name, kind in accs]
+    body += block("for (; count > 0; --count)", _step(program, count, scope))
+    body += ["/* Flush. */"]
+    for p in range(count):
+        body += block("", _flush(isa, program, p, scope))
+    body += ["from = to;", *(["from_ld = ldc;"] if count > 1 else [])]
+    return [
+        "const uint8_t *const *tap = a;",
+        "const uint8_t *weight = w;",
+        "const int32_t *from = start;",
+        "int32_t *const to = c + p * ldc;",
+        *(["size_t from_ld = 0;"] if count > 1 else []),
+        *block("for (size_t left = steps; left > 0;)", body),
+    ]
+
+
+def _step(program: DepthwiseProgram, count: int, outside: Scope) -> list[str]:
+    """One step of `count` pixels: weights once, then each pixel's activations and products."""
+    scope, load_op = outside.inner(), program.memory.load
+    lines = [
+        scope.load(load_op, f"w{j}", f"weight + {j * program.unit}" if j else "weight")
+        for j in range(len(program.weights))
+    ]
+    for p in range(count):
+        inner = scope.inner()
+        places = [
+            f"tap[{j}] + at{f' + {p} * apart' if p > 1 else ' + apart' if p else ''}" for j in range(program.taps)
+        ]
+        row = [inner.load(load_op, f"a{j}", place) for j, place in enumerate(places)]
+        rename = _of_pixel(p)
+        row += inner.steps(program.steps, rename)
+        row += [
+            f"{rename(acc.name)} = {inner.viewed(rename(acc.next), VecType.parse(acc.type))};" for acc in program.accs
+        ]
+        lines += block("", row)
+    return [*lines, f"tap += {program.taps};", f"weight += {program.step_bytes};"]
+
+
+def _flush(isa: Isa, program: DepthwiseProgram, p: int, outside: Scope) -> list[str]:
+    scope, memory, lanes = outside.inner(), program.memory, isa.tile.lanes
+    base = {0: "", 1: " + {0}"}.get(p, f" + {p} * {{0}}")
+    registers = range(len(program.tile))
+    lines = [
+        scope.load(memory.load_tile, f"c{r}", f"from{base.format('from_ld')}{f' + {r * lanes}' if r else ''}")
+        for r in registers
+    ]
+    lines += scope.steps(program.flush_steps, _of_pixel(p))
+    lines += [
+        scope.store(memory.store_tile, name, f"to{base.format('ldc')}{f' + {r * lanes}' if r else ''}")
+        for r, name in enumerate(program.tile)
+    ]
+    return lines
+
+
+def _of_pixel(p: int) -> Any:
+    """C names of one pixel: its accumulators carry its number."""
+    return lambda name: f"{name}_{p}" if name.startswith("acc") else name

@@ -1,0 +1,167 @@
+"""Programs of depthwise convolutions: channels in lanes, sums over taps lane by lane.
+
+A *unit* is a register of bytes, a channel a byte. A step takes `taps` taps: one register of activations
+each, `a{j}`, and registers of weights, `w{j}`. Accumulators `acc{i}` take the products; every `flush_every`
+steps a flush adds them to `c{r}`, registers of the int32 sums, whose lanes are the unit's channels in order.
+Constants are `k{i}`, values `t{i}`; a value is defined once, before its uses. The same program runs for `pixels`
+pixels at once, which share weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import msgspec
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import Isa, Requirements
+from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.program import Acc
+from bitsynth.kernel.wellformed import constant_load
+
+MOST_PIXELS = 16
+MOST_TAPS = 4
+MOST_FLUSH = 1 << 24
+_NAME = re.compile(r"bs_dw_a(\d)_w(\d)_s32_([a-z][a-z0-9_]*?)_(\d+)x(\d)", re.ASCII)
+
+
+class DepthwiseMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The instruction forms that move data: registers of bytes, registers of int32 sums."""
+
+    load: str
+    load_tile: str
+    store_tile: str
+
+
+class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A depthwise kernel for activations in `act` and weights in `wgt`, both (least, greatest).
+
+    Byte b of weight register j is the weight of tap weights[j][b] // unit of the step, channel weights[j][b] % unit.
+    The codes that activations lie in memory as are `act_low` greater than they are here, and at most `act_bits` wide.
+    """
+
+    isa: str
+    act_bits: int
+    w_bits: int
+    act: tuple[int, int]
+    wgt: tuple[int, int]
+    taps: int
+    pixels: int
+    weights: tuple[tuple[int, ...], ...]
+    memory: DepthwiseMemory
+    constants: tuple[Constant, ...]
+    program: tuple[str, ...]
+    accs: tuple[Acc, ...]
+    flush_every: int
+    flush: tuple[str, ...]
+    tile: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name in C: bs_dw_a4_w4_s32_avx2_32x2, widths at most, instruction set, channels and taps of a step."""
+        return f"bs_dw_a{self.act_bits}_w{self.w_bits}_s32_{self.isa}_{self.unit}x{self.taps}"
+
+    @property
+    def digest(self) -> str:
+        """Half of the SHA-256 of the program as it is stored."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:32]
+
+    @property
+    def unit(self) -> int:
+        """Channels of a unit."""
+        return len(self.weights[0])
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of the weights of a unit in a step."""
+        return len(self.weights) * self.unit
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of `program`."""
+        return tuple(map(Step.parse, self.program))
+
+    @property
+    def flush_steps(self) -> tuple[Step, ...]:
+        """The steps of `flush`."""
+        return tuple(map(Step.parse, self.flush))
+
+    @property
+    def most_product(self) -> int:
+        """The greatest absolute value of a product."""
+        return max(map(abs, self.act)) * max(map(abs, self.wgt))
+
+
+def isa_of(name: str) -> str:
+    """The instruction set in the name of a depthwise kernel; SpecError for anything that is no such name."""
+    match = _NAME.fullmatch(name)
+    if not match:
+        raise SpecError(f"{name[:80]!r} is no depthwise kernel's name; one looks like bs_dw_a4_w4_s32_SET_32x2")
+    return match[3]
+
+
+def forms_used(isa: Isa, program: DepthwiseProgram) -> set[str]:
+    """Every instruction form that the kernel's C text contains."""
+    memory = program.memory
+    moving = {memory.load, memory.load_tile, memory.store_tile}
+    constants = {constant_load(isa, VecType.parse(c.type)).name for c in program.constants}
+    return moving | constants | {s.op for s in (*program.steps, *program.flush_steps)}
+
+
+def needs(isa: Isa, program: DepthwiseProgram) -> Requirements:
+    """The requirements of the kernel's forms on a processor and a compiler."""
+    return isa.requirements(sorted(forms_used(isa, program)))
+
+
+def check_shape(isa: Isa, program: DepthwiseProgram) -> None:
+    """SpecError unless sizes, names and inputs of the program are those of a depthwise kernel."""
+    lanes = isa.word.lanes
+    places = sorted(p for register in program.weights for p in register)
+    facts = {
+        "1 to 8 bits on both sides": 1 <= program.act_bits <= 8 and 1 <= program.w_bits <= 8,
+        "activations of so many bits": _spans(program.act, 1 << program.act_bits),
+        "weights of a byte": -128 <= program.wgt[0] <= 0 <= program.wgt[1] <= 127,
+        f"1 to {MOST_TAPS} taps": 1 <= program.taps <= MOST_TAPS,
+        f"1 to {MOST_PIXELS} pixels": 1 <= program.pixels <= MOST_PIXELS,
+        "weights of a whole register": all(len(register) == lanes for register in program.weights),
+        "each weight of a step once": places == list(range(program.taps * lanes)),
+        "accumulators of whole registers": bool(program.accs) and all(_whole(isa, a) for a in program.accs),
+        "a bound on steps between flushes": 1 <= program.flush_every <= MOST_FLUSH,
+        "all sums of a unit": len(program.tile) * isa.tile.lanes == lanes,
+        "constants of whole registers": all(
+            VecType.parse(c.type).total_bits == isa.table.vector_bits for c in program.constants
+        ),
+    }
+    if wrong := [fact for fact, holds in facts.items() if not holds]:
+        raise SpecError(f"malformed depthwise kernel: it lacks {', '.join(wrong)}")
+    _check_names(program)
+
+
+def _spans(act: tuple[int, int], codes: int) -> bool:
+    return act[0] in (0, -128) and act[1] - act[0] == codes - 1
+
+
+def _whole(isa: Isa, acc: Acc) -> bool:
+    return VecType.parse(acc.type).total_bits == isa.table.vector_bits and not acc.start
+
+
+def _check_names(program: DepthwiseProgram) -> None:
+    """SpecError unless inputs have the names they must have, no value is defined twice, and all are used."""
+    accs, constants = [a.name for a in program.accs], [c.name for c in program.constants]
+    inputs = [f"a{j}" for j in range(program.taps)] + [f"w{j}" for j in range(len(program.weights))]
+    tile = [f"c{r}" for r in range(len(program.tile))]
+    made = [[s.dst for s in steps] for steps in (program.steps, program.flush_steps)]
+    read = [{x for s in steps for x in s.args} for steps in (program.steps, program.flush_steps)]
+    wanted = [set(inputs) | set(made[0]), {*accs, *tile, *made[1]}]
+    used = [read[0] | {a.next for a in program.accs}, read[1] | set(program.tile)]
+    patterns = [(accs, "acc"), (constants, "k"), (made[0], "t"), (made[1], "t")]
+    facts = {
+        "names of their kind": all(re.fullmatch(rf"{kind}\d+", n) for names, kind in patterns for n in names),
+        "values defined once": all(len(set(names)) == len(names) for names, _ in patterns),
+        "uses of every value": all(have <= use for have, use in zip(wanted, used, strict=True)),
+        "uses of every constant": set(constants) <= read[0] | read[1],
+    }
+    if wrong := [fact for fact, holds in facts.items() if not holds]:
+        raise SpecError(f"malformed depthwise kernel: it lacks {', '.join(wrong)}")

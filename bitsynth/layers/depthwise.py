@@ -1,0 +1,233 @@
+"""Layers with few channels a group on depthwise kernels: which kernel, what it costs, and its constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.emit.depthwise import DepthwiseSource
+from bitsynth.errors import SpecError
+from bitsynth.host import features
+from bitsynth.host.placement import runs_natively
+from bitsynth.isa.load import Requirements, load
+from bitsynth.kernel.depthwise import DepthwiseProgram, forms_used
+from bitsynth.kernel.packing import Codes
+from bitsynth.layers.candidates import sets_for
+from bitsynth.layers.constants import (
+    Constants,
+    Offset,
+    added_terms,
+    pad_code_of,
+    padding_sums,
+    require_int32,
+    sizes,
+    values_of,
+    whole,
+)
+from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
+from bitsynth.layers.spec import LayerSpec
+from bitsynth.proof.depthwise import ProvedDepthwise
+from bitsynth.schedule.depthwise import WIDTHS, unit_cycles
+from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
+from bitsynth.store.depthwise import DepthwiseEntry, entry_of, find, load_proved
+
+MOST_GROUP_CHANNELS = 16
+"""Input channels of a group beyond which kernels of tiles are always faster."""
+ROW_CYCLES = 150.0
+"""Of a call for a row of output, measured on Zen 5, as the other figures here."""
+COPIED_PER_CYCLE = 16.0
+SPREAD_PER_CYCLE = 1.0
+"""Bytes a cycle of lines that are copied as they lie, and of those whose channels are spread."""
+
+
+class DepthwiseKernel:
+    """A proved depthwise kernel under the encodings of `spec`.
+
+    Attributes:
+        proved: Program and proof.
+        spec: Widths and encodings of the operands, and the instruction set.
+        name: The name in C, `bs_dw_...`.
+    """
+
+    def __init__(self, proved: ProvedDepthwise, spec: MatmulSpec) -> None:
+        self.proved, self.spec, self.name = proved, spec, proved.program.name
+
+    def __repr__(self) -> str:
+        return f"<bitsynth kernel {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what it is for: it is looked up, and checked, where it is read."""
+        return kernel_for, (self.spec.isa, self.spec.act, self.spec.wgt)
+
+    @property
+    def program(self) -> DepthwiseProgram:
+        """The program that was proved."""
+        return self.proved.program
+
+    @cached_property
+    def entry(self) -> DepthwiseEntry:
+        """The text of the kernel: program, certificate, cost."""
+        return entry_of(self.proved)
+
+    @property
+    def cost(self) -> Any:
+        """The cost per 128 multiply-accumulates of a 3 x 3 window."""
+        return self.entry.cost
+
+    @property
+    def forms(self) -> set[str]:
+        """The instruction forms of its C."""
+        return forms_used(load(self.spec.isa), self.program)
+
+    @cached_property
+    def c(self) -> DepthwiseSource:
+        """The C texts."""
+        return DepthwiseSource(self.proved)
+
+    @property
+    def header(self) -> str:
+        """The C header."""
+        return self.c.header
+
+    @property
+    def source(self) -> str:
+        """The C source: C11 with intrinsics."""
+        return self.c.source
+
+    @property
+    def needs(self) -> Requirements:
+        """The requirements of the kernel's instructions on compiler and processor."""
+        return self.c.needs
+
+
+def kernel_for(isa: str, act: MatmulOperand, wgt: MatmulOperand) -> DepthwiseKernel:
+    """The stored kernel of fewest cycles for these operands; SpecError if there is none."""
+    stored = list(_stored(isa, act))
+    if not stored:
+        raise SpecError(f"no depthwise kernel of {act} x {wgt} on {isa}")
+    least, most = weight_range(act, wgt)
+    cpu = next(iter(load(isa).table.cpu))
+
+    def cycles(proved: ProvedDepthwise) -> float:
+        taps = 9 * parts(least, most, proved.program)
+        return unit_cycles(load(isa), proved.program, cpu, taps)
+
+    return DepthwiseKernel(min(stored, key=cycles), MatmulSpec(isa, act, wgt))
+
+
+def _stored(isa: str, act: MatmulOperand) -> Iterator[ProvedDepthwise]:
+    act_bits = next(n for n in WIDTHS if n >= act.bits)
+    for w_bits in WIDTHS:
+        if path := find(isa, act_bits, w_bits):
+            yield load_proved(path)
+
+
+def weight_range(act: MatmulOperand, wgt: MatmulOperand) -> tuple[int, int]:
+    """The least and the greatest weight that codes of activations are multiplied with, both sides of 0."""
+    ends = [act.scale * wgt.value(c) for c in (0, wgt.codes[-1])]
+    return min(0, *ends), max(0, *ends)
+
+
+def parts(least: int, most: int, program: DepthwiseProgram) -> int:
+    """Weights of the kernel that one of [least, most] is the sum of."""
+    return max(1, -(-most // program.wgt[1]), -(least // -program.wgt[0]) if least else 1)
+
+
+@dataclass(frozen=True)
+class DepthwiseEstimate:
+    """A layer on a depthwise kernel, and its cost."""
+
+    kernel: DepthwiseKernel
+    layer: LayerSpec
+
+    @property
+    def schedule(self) -> LayerSchedule:
+        """The schedule that runs it so."""
+        return LayerSchedule(self.kernel.spec.isa, DEPTHWISE, self.kernel.program.unit, "indirect")
+
+    @property
+    def cycles(self) -> float:
+        """Lines copied, then rows of output, unit by unit."""
+        g, program, isa = self.layer.geometry, self.kernel.program, load(self.kernel.spec.isa)
+        high, wide = g.output(*self.layer.typical_image)
+        units = -(-g.out_channels // program.unit)
+        taps = g.depth * parts(*weight_range(self.layer.act, self.layer.wgt), program)
+        sums = high * (wide * units * unit_cycles(isa, program, next(iter(isa.table.cpu)), taps) + ROW_CYCLES + taps)
+        plain = g.groups == g.in_channels == g.out_channels
+        lines, pixels = self.layer.typical_image
+        copied = lines * pixels * units * program.unit * (g.in_channels // g.groups)
+        return sums + copied / (COPIED_PER_CYCLE if plain else SPREAD_PER_CYCLE)
+
+
+def estimates(
+    layer: LayerSpec, isa: str, fits: Callable[[DepthwiseKernel], bool] | None = None
+) -> list[DepthwiseEstimate]:
+    """Every way to run `layer` on a stored depthwise kernel that `fits`, by default those that run here."""
+    g = layer.geometry
+    if g.groups == 1 or g.in_channels // g.groups > MOST_GROUP_CHANNELS:
+        return []
+    found = []
+    for name in _sets(isa):
+        if next(_stored(name, layer.act), None) is not None:
+            kernel = kernel_for(name, layer.act, layer.wgt)
+            if (fits or _runs_here)(kernel):
+                found.append(DepthwiseEstimate(kernel, layer))
+    return sorted(found, key=lambda x: x.cycles)
+
+
+def _sets(isa: str) -> list[str]:
+    """The instruction sets whose kernels layers on `isa` may have, those that it extends among them."""
+    extended = "" if isa == "auto" else load(isa).table.extends
+    return list(dict.fromkeys([*sets_for(isa), *([extended] if extended else [])]))
+
+
+def _runs_here(kernel: DepthwiseKernel) -> bool:
+    return not runs_natively(load(kernel.spec.isa).table) or not features.lacking(kernel.needs.host)
+
+
+def constants(kernel: DepthwiseKernel, layer: LayerSpec, weight: Codes, unit: int, offset: Offset) -> Constants:
+    """The constants of a layer on `kernel`; `weight` (OC, IC / groups, KH, KW) holds codes.
+
+    Arrays over the output channels of all groups have room for whole registers and for whole units of `unit` channels.
+    """
+    act, wgt, program = layer.act, layer.wgt, kernel.program
+    width = max(-(-len(weight) // size) * size for size in (program.unit, unit))
+    per_tap = weight.transpose(0, 2, 3, 1).reshape(1, len(weight), -1, weight.shape[1])
+    values = values_of(wgt)[per_tap].reshape(len(weight), -1)
+    split = _split(act.scale * values, program)
+    first = (act.offset - act.scale * program.act[0]) * values.sum(axis=1)
+    added = added_terms(kernel.spec, per_tap, offset)[0]
+    require_int32(kernel.spec, layer.geometry, added)
+    arrays: dict[str, NDArray[Any]] = {
+        "weights": _packed(split.reshape(len(weight), -1), program),
+        "start": whole(first + added, width).astype(np.int32),
+    }
+    pad_code = pad_code_of(act, offset.zero_point)
+    off = offset.zero_point - act.value(pad_code)
+    if off and any(layer.geometry.padding):
+        arrays["padding"] = padding_sums(width, off * values_of(wgt), layer.geometry, per_tap)
+    numbers = sizes(layer.geometry, act, pad_code)
+    return Constants({**numbers, "out_places": width, "factor": 1, "tap_parts": split.shape[2]}, arrays)
+
+
+def _split(values: NDArray[np.int64], program: DepthwiseProgram) -> NDArray[np.int64]:
+    """(OC, taps, parts): weights of the kernel whose sums are `values`."""
+    found, rest = list[NDArray[np.int64]](), values
+    while not found or rest.any():
+        found.append(rest.clip(*program.wgt))
+        rest = rest - found[-1]
+    return np.stack(found, axis=2)
+
+
+def _packed(weights: NDArray[np.int64], program: DepthwiseProgram) -> NDArray[np.uint8]:
+    """(units, steps, registers, bytes) of (OC, taps): zeros up to whole units and steps."""
+    channels, taps = weights.shape
+    whole = np.pad(weights, ((0, -channels % program.unit), (0, -taps % program.taps)))
+    units = whole.reshape(-1, program.unit, whole.shape[1] // program.taps, program.taps).transpose(0, 2, 3, 1)
+    places = np.array(program.weights)
+    return np.ascontiguousarray(units.reshape(*units.shape[:2], -1)[..., places].astype(np.int8)).view(np.uint8)

@@ -1,0 +1,207 @@
+"""Depthwise kernels that are right for every input, as a type: to make one is to prove it.
+
+The checker runs step and flush on linear forms: a step adds to each accumulator lane the products of one channel, a
+flush adds each channel's accumulators to its sum, and nothing leaves its lane for as many steps as lie between two
+flushes; by induction over steps a sum is its start plus all products. It uses neither the synthesizer nor Z3, which
+discharges the instruction lemmas that this rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, final
+
+from bitsynth.errors import Refuted, SpecError
+from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, product, total, variable
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.load import Isa, load
+from bitsynth.isa.tested import require_tested
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.depthwise import DepthwiseProgram, check_shape, forms_used
+from bitsynth.proof.accumulation import any_value
+from bitsynth.proof.obligations import Obligation, ObligationRecorder
+from bitsynth.proof.proved import statements
+
+if TYPE_CHECKING:
+    from bitsynth.solver.budget import Budget
+
+Added = dict[tuple[str, int], tuple[int, LinearForm]]
+"""What a step adds to a lane of an accumulator, and the channel whose products that is."""
+
+
+def step_sums(isa: Isa, program: DepthwiseProgram, trace: Trace | None = None) -> Added:
+    """The channel and the products that a step adds to each accumulator lane; Refuted if it adds other things."""
+    trace = trace or Trace(isa, LinearDomain(1))
+    products = _bind_inputs(trace, isa, program)
+    kinds = {acc.name: VecType.parse(acc.type) for acc in program.accs}
+    for name, kind in kinds.items():
+        trace.bind(name, Register(kind, tuple(any_value((name, i), kind) for i in range(kind.lanes))))
+    added: Added = {}
+    try:
+        for step in program.steps:
+            trace.run(step)
+        for acc in program.accs:
+            for i, x in enumerate(_lanes(trace, acc.next, kinds[acc.name])):
+                added[acc.name, i] = _channel(as_form(x), (acc.name, i), products)
+    except Inexact as why:
+        raise Refuted(f"the step cannot be shown exact: {why}") from None
+    return added
+
+
+def _bind_inputs(trace: Trace, isa: Isa, program: DepthwiseProgram) -> list[list[LinearForm]]:
+    """Bind constants, activations and weights; the products [channel][tap]."""
+    word, unit = isa.word, program.unit
+    trace.bind_constants(program.constants)
+    act = [[variable(("act", j, ch), *program.act) for ch in range(unit)] for j in range(program.taps)]
+    for j, lanes in enumerate(act):
+        trace.bind(f"a{j}", Register(word, tuple(lanes)))
+    wgt = {place: variable(("wgt", *divmod(place, unit)), *program.wgt) for place in range(program.taps * unit)}
+    for j, places in enumerate(program.weights):
+        trace.bind(f"w{j}", Register(word, tuple(wgt[p] for p in places)))
+    return [[product(act[j][ch], wgt[j * unit + ch]) for j in range(program.taps)] for ch in range(unit)]
+
+
+def _lanes(trace: Trace, name: str, kind: VecType) -> tuple[Any, ...]:
+    if name not in trace.registers:
+        raise SpecError(f"{name} has no value")
+    return trace.registers[name].viewed_as(trace.domain, kind).lanes
+
+
+def _channel(form: LinearForm, key: tuple[str, int], products: list[list[LinearForm]]) -> tuple[int, LinearForm]:
+    """The channel whose products are in the form beside the accumulator lane itself, and their sum; else Inexact."""
+    rest = dict(form.atoms)
+    if rest.pop(key, None) != {1: 1} or form.const:
+        raise Inexact(f"{key[0]} lane {key[1]} is not itself plus products")
+    for channel, of_channel in enumerate(products):
+        added = total(of_channel)
+        if _same_atoms(rest, added):
+            return channel, added
+    raise Inexact(f"{key[0]} lane {key[1]} does not get the products of one channel")
+
+
+def _same_atoms(atoms: Mapping[Hashable, Any], wanted: LinearForm) -> bool:
+    """Whether they are the same products, whichever factor comes first."""
+
+    def plain(key: Hashable) -> Hashable:
+        return frozenset(key[1:]) if isinstance(key, tuple) and key[0] == "product" else key
+
+    return {plain(k): v for k, v in atoms.items()} == {plain(k): v for k, v in wanted.atoms.items()}
+
+
+def check_flush(isa: Isa, program: DepthwiseProgram, added: Added, trace: Trace | None = None) -> None:
+    """Refuted unless a flush adds every channel's accumulators, as full as they may be, to its sum and to no other."""
+    trace = trace or Trace(isa, LinearDomain(1))
+    trace.bind_constants(program.constants)
+    held: dict[tuple[str, int], LinearForm] = {}
+    for acc in program.accs:
+        kind = VecType.parse(acc.type)
+        for i in range(kind.lanes):
+            form = added[acc.name, i][1]
+            least, most = (min(0, form.lo * program.flush_every), max(0, form.hi * program.flush_every))
+            if not -(1 << kind.bits - 1) <= least <= most < 1 << kind.bits - 1:
+                raise Refuted(f"{acc.name} may hold [{least}, {most}] after {program.flush_every} steps")
+            held[acc.name, i] = variable(("sum", acc.name, i), least, most)
+        trace.bind(acc.name, Register(kind, tuple(held[acc.name, i] for i in range(kind.lanes))))
+    tile = isa.tile
+    for r in range(len(program.tile)):
+        trace.bind(f"c{r}", Register(tile, tuple(any_value(("c", r, i), tile) for i in range(tile.lanes))))
+    wanted = [[form for key, form in held.items() if added[key][0] == ch] for ch in range(program.unit)]
+    try:
+        for step in program.flush_steps:
+            trace.run(step)
+        for r, name in enumerate(program.tile):
+            for i, x in enumerate(_lanes(trace, name, tile)):
+                whole = add_forms(any_value(("c", r, i), tile), total(wanted[r * tile.lanes + i]))
+                if ((form := as_form(x)).const, form.atoms) != (0, whole.atoms):
+                    raise Inexact(f"sum {r * tile.lanes + i} does not get the sums of its channel alone")
+    except Inexact as why:
+        raise Refuted(f"the flush cannot be shown exact after {program.flush_every} steps: {why}") from None
+
+
+def examine(program: DepthwiseProgram) -> tuple[tuple[str, ...], frozenset[Obligation]]:
+    """The checker's lemmas, and the obligations they rest on; Refuted or SpecError if it finds none."""
+    isa, seen = load(program.isa), set[Obligation]()
+    check_shape(isa, program)
+    require_tested(isa[op] for op in sorted(forms_used(isa, program)))
+    _check_memory(isa, program)
+
+    def recorder() -> Trace:
+        return ObligationRecorder(isa, LinearDomain(1), seen=seen)
+
+    added = step_sums(isa, program, recorder())
+    channels = [channel for channel, _ in added.values()]
+    if set(channels) != set(range(program.unit)) or len(channels) != len(set(channels)):
+        raise Refuted("the accumulators do not hold every channel once")
+    check_flush(isa, program, added, recorder())
+    least, most = min(x.lo for _, x in added.values()), max(x.hi for _, x in added.values())
+    lemmas = (
+        "memory: registers are moved lane by lane",
+        f"step: adds to each of {len(added)} lanes the {program.taps} products of its channel, in [{least}, {most}]",
+        f"flush: every {program.flush_every} steps moves every lane to its channel's sum, none overflows",
+        "loop: by induction a sum is its start plus the products of all steps, whatever the number of steps",
+    )
+    return lemmas, frozenset(seen)
+
+
+def _check_memory(isa: Isa, program: DepthwiseProgram) -> None:
+    """Refuted unless loads and stores move the lanes of a register as they are."""
+    memory = program.memory
+    for op, kind in ((memory.load, isa.word), (memory.load_tile, isa.tile), (memory.store_tile, isa.tile)):
+        instr, lanes = isa[op], [variable(k, 0, 0) for k in range(kind.lanes)]
+        given = [o.type for o in instr.operands]
+        if given != [kind] or instr.out != kind or instr.store != (op == memory.store_tile) or instr.imm:
+            raise Refuted(f"{op} does not move a register of {kind}")
+        if not (instr.is_load or instr.store) or instr(LinearDomain(1), [lanes]) != lanes:
+            raise Refuted(f"{op} does not move lanes as they are")
+
+
+@final
+@dataclass(frozen=True, init=False, eq=False)
+class ProvedDepthwise:
+    """A depthwise kernel, its lemmas and the obligations they rest on; made by `by_solver` and `on_record` alone."""
+
+    program: DepthwiseProgram
+    lemmas: tuple[str, ...]
+    obligations: frozenset[Obligation]
+
+    def __init__(self) -> None:
+        raise TypeError("a depthwise kernel is proved by ProvedDepthwise.by_solver or .on_record")
+
+    def __init_subclass__(cls) -> NoReturn:
+        raise TypeError("a proof has no other kinds")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a proof is not pickled; pickle the name, whose file is checked again where it is read")
+
+    @staticmethod
+    def by_solver(program: DepthwiseProgram, budget: Budget) -> ProvedDepthwise:
+        """The kernel, each obligation discharged by Z3; Refuted if one is wrong, Undecided if the budget is spent."""
+        from bitsynth.proof.discharge import discharge
+
+        return _proved(program, lambda isa, obligations: discharge(isa, obligations, budget))
+
+    @staticmethod
+    def on_record(program: DepthwiseProgram, discharged: tuple[str, ...]) -> ProvedDepthwise:
+        """The kernel, whose obligations are those a certificate says were discharged; SpecError if they are not."""
+
+        def compare(_: Isa, obligations: Collection[Obligation]) -> None:
+            if statements(obligations) != discharged:
+                raise SpecError("the instruction lemmas differ")
+
+        return _proved(program, compare)
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """The obligations in words, sorted."""
+        return statements(self.obligations)
+
+
+def _proved(program: DepthwiseProgram, settle: Callable[[Isa, Collection[Obligation]], object]) -> ProvedDepthwise:
+    lemmas, obligations = examine(program)
+    settle(load(program.isa), obligations)
+    made = object.__new__(ProvedDepthwise)
+    for name, value in (("program", program), ("lemmas", lemmas), ("obligations", obligations)):
+        object.__setattr__(made, name, value)
+    return made

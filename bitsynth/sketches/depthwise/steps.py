@@ -1,0 +1,133 @@
+"""Steps of depthwise kernels: an instruction that multiplies lane by lane, taps side by side if it sums pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from bitsynth.errors import NoKernel
+from bitsynth.isa.domains.forms import Inexact, LinearForm, variable
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Step
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.program import Acc
+from bitsynth.sketches.lanes.terms import ProductTerm, find
+
+Places = tuple[int, ...]
+"""What each byte of a register belongs to: tap * unit + channel."""
+
+
+@dataclass(frozen=True)
+class DepthwiseStep:
+    """The program of a step: its weights' places, its accumulators, and the channel of each of their lanes."""
+
+    taps: int
+    weights: tuple[Places, ...]
+    program: tuple[Step, ...]
+    accs: tuple[Acc, ...]
+    channels: tuple[tuple[int, ...], ...]
+
+
+def steps(isa: Isa) -> Iterator[DepthwiseStep]:
+    """Every step of the sketch, in the order of the instruction tables; NoKernel if no instruction multiplies so."""
+    for term in find(isa, "multiply"):
+        for layout in _layouts(isa, term.slot_bytes):
+            yield _step(term, layout)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Registers to multiply: the instructions that make them of the step's taps, and what their bytes belong to."""
+
+    taps: int
+    made: tuple[Step, ...]
+    registers: tuple[tuple[str, Places], ...]
+
+
+def _layouts(isa: Isa, size: int) -> Iterator[_Layout]:
+    unit = isa.word.lanes
+    if size == 1:
+        yield _Layout(1, (), (("a0", tuple(range(unit))),))
+    if size == 2:
+        for pair in interleavers(isa):
+            made = tuple(Step(f"t{k}", op, ("a0", "a1")) for k, (op, _) in enumerate(pair))
+            yield _Layout(2, made, tuple((f"t{k}", places) for k, (_, places) in enumerate(pair)))
+
+
+def interleavers(isa: Isa) -> Iterator[tuple[tuple[str, Places], ...]]:
+    """Pairs of instructions that put the bytes of two registers side by side, every channel once in either."""
+    unit, word = isa.word.lanes, isa.word
+    given = [[variable(tap * unit + ch, 0, 255) for ch in range(unit)] for tap in range(2)]
+    found: list[tuple[str, Places]] = []
+    for instr in isa.full_forms:
+        if [o.type for o in instr.operands] != [word, word] or instr.out != word or instr.imm:
+            continue
+        try:
+            places = tuple(_place(x) for x in instr(LinearDomain(1), given))
+        except Inexact:
+            continue
+        if all(b == a + unit for a, b in zip(places[::2], places[1::2], strict=True)):
+            found.append((instr.name, places))
+    for pair in combinations(found, 2):
+        if sorted(p for _, places in pair for p in places) == list(range(2 * unit)):
+            yield pair
+
+
+def _place(x: object) -> int:
+    if isinstance(x, LinearForm) and not x.const and len(x.atoms) == 1:
+        ((key, by),) = x.atoms.items()
+        if by == {1: 1} and isinstance(key, int):
+            return key
+    raise Inexact("not a byte as it is")
+
+
+def _step(term: ProductTerm, layout: _Layout) -> DepthwiseStep:
+    """One product for each half of each register, and a sum if the instruction does not add."""
+    program, accs = list(layout.made), list[Acc]()
+    channels: list[tuple[int, ...]] = []
+    each = term.acc_type.lanes
+    unit = len(layout.registers[0][1])
+    for j, (register, places) in enumerate(layout.registers):
+        for h, op in enumerate(term.halves):
+            acc = f"acc{len(accs)}"
+            program.append(Step(f"t{len(program)}", op, term.arguments(register, f"w{j}", acc)))
+            if term.add:
+                program.append(Step(f"t{len(program)}", term.add, (acc, program[-1].dst)))
+            accs.append(Acc(acc, str(_signed(term.acc_type)), program[-1].dst))
+            first = h * each * term.slot_bytes
+            channels.append(tuple(places[first + i * term.slot_bytes] % unit for i in range(each)))
+    return DepthwiseStep(layout.taps, _weights(layout), tuple(program), tuple(accs), tuple(channels))
+
+
+def _weights(layout: _Layout) -> tuple[Places, ...]:
+    return tuple(places for _, places in layout.registers)
+
+
+def _signed(kind: VecType) -> VecType:
+    return VecType("s", kind.bits, kind.lanes)
+
+
+def in_registers(step: DepthwiseStep, pixels: int) -> int:
+    """Registers that so many pixels at once take: accumulators, weights, and what one pixel has at a time."""
+    return pixels * len(step.accs) + len(step.weights) + _alive(step.program, step.taps)
+
+
+def _alive(program: Sequence[Step], taps: int) -> int:
+    """Most values of one pixel at a time, its activations among them."""
+    last = {name: k for k, s in enumerate(program) for name in s.args if name[0] in "at" and not name.startswith("acc")}
+    alive, most = {f"a{j}" for j in range(taps)}, taps
+    for k, step in enumerate(program):
+        alive = {name for name in alive if last[name] > k}
+        if step.dst in last:
+            alive.add(step.dst)
+        most = max(most, len(alive) + 1)
+    return most
+
+
+def require_steps(isa: Isa) -> list[DepthwiseStep]:
+    """The steps of the sketch; NoKernel if the instruction set has none."""
+    if not (found := list(steps(isa))):
+        raise NoKernel(f"{isa.name} has no instruction that multiplies channels in lanes")
+    return found

@@ -1,0 +1,13 @@
+"""Depthwise kernels from sketch to proof: the conductor's part for them."""
+
+from __future__ import annotations
+
+from bitsynth.isa.load import load
+from bitsynth.proof.depthwise import ProvedDepthwise
+from bitsynth.schedule.depthwise import cheapest
+from bitsynth.solver.budget import Budget
+
+
+def solve(isa: str, act_bits: int, w_bits: int, budget: Budget | None = None) -> ProvedDepthwise:
+    """The cheapest depthwise kernel for operands of these widths at most, proved; NoKernel if the sketch has none."""
+    return ProvedDepthwise.by_solver(cheapest(load(isa), act_bits, w_bits), budget or Budget())

@@ -1,0 +1,125 @@
+"""Depthwise kernels: stored certificates, the sketch's choice, mutants that are refused."""
+
+import msgspec
+import pytest
+
+from bitsynth import paths
+from bitsynth.errors import Refuted, SpecError
+from bitsynth.isa.load import load
+from bitsynth.isa.step import Step
+from bitsynth.proof import depthwise as proof
+from bitsynth.schedule.depthwise import WIDTHS, cheapest, ops
+from bitsynth.solver.budget import Budget
+from bitsynth.store import depthwise as store
+
+SHIPPED = sorted(paths.shipped_kernels().rglob("bs_dw_*.json"))
+SETS = ("armv7_neon", "avx2", "avx512", "neon")
+change = msgspec.structs.replace
+
+
+def program_of(isa, act_bits=4, w_bits=4):
+    return store.load_proved(store.find(isa, act_bits, w_bits)).program
+
+
+def test_every_set_has_kernels_of_all_widths():
+    assert len(SHIPPED) == len(SETS) * len(WIDTHS) ** 2
+    for path in SHIPPED:
+        store.load_proved(path)
+
+
+@pytest.mark.parametrize("isa", SETS)
+def test_shipped_kernels_are_what_the_sketch_gives(isa):
+    for act_bits, w_bits in ((2, 2), (8, 8)):
+        assert cheapest(load(isa), act_bits, w_bits) == program_of(isa, act_bits, w_bits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
+def test_solver_discharges_what_is_on_record(path):
+    on_record = store.load_proved(path)
+    proved = proof.ProvedDepthwise.by_solver(on_record.program, Budget())
+    assert store.entry_of(proved) == store.entry_of(on_record)
+
+
+def programs_changed(program):
+    """The kernel with one step of step or flush changed: another operand, or another instruction of the same types."""
+    isa = load(program.isa)
+    for what in ("program", "flush"):
+        lines = getattr(program, what)
+        for k, line in enumerate(lines):
+            for other in step_changed(isa, program, what, Step.parse(line)):
+                yield change(program, **{what: (*lines[:k], str(other), *lines[k + 1 :])})
+
+
+def step_changed(isa, program, what, step):
+    inputs = {"program": ["a0", "w0", "acc0"], "flush": ["acc0", "c0", "c1"]}[what]
+    for k in range(len(step.args)):
+        for name in (x for x in inputs if x != step.args[k]):
+            yield change(step, args=(*step.args[:k], name, *step.args[k + 1 :]))
+    instr = isa[step.op]
+    for op, other in isa.instrs.items():
+        same = [o.type for o in other.operands] == [o.type for o in instr.operands] and other.out == instr.out
+        if same and op != step.op and not other.reads_memory and not other.store and bool(other.imm) == bool(instr.imm):
+            yield change(step, op=op)
+    if instr.imm:
+        yield change(step, imm=1 - step.imm)
+
+
+def fields_changed(program):
+    yield change(program, flush_every=program.flush_every + 1)
+    yield change(program, act=(program.act[0], 2 * program.act[1] + 1), act_bits=program.act_bits + 1)
+    yield change(program, wgt=(2 * program.wgt[0] - 1, 2 * program.wgt[1] + 1))
+    yield change(program, tile=program.tile[::-1])
+    yield change(program, weights=tuple(places[::-1] for places in program.weights))
+    for k, acc in enumerate(program.accs):
+        yield change(program, accs=(*program.accs[:k], change(acc, next="a0"), *program.accs[k + 1 :]))
+    for k, constant in enumerate(program.constants):
+        lanes = (*constant.lanes[1:], constant.lanes[0])
+        yield change(program, constants=(*program.constants[:k], change(constant, lanes=lanes)))
+
+
+@pytest.mark.parametrize("isa", [pytest.param(x, marks=pytest.mark.slow if x == "avx512" else ()) for x in SETS])
+def test_mutants_are_refused(isa):
+    program, alive = program_of(isa), []
+    mutants = [*fields_changed(program), *programs_changed(program)]
+    assert len(mutants) > 20
+    for mutant in mutants:
+        try:
+            proof.examine(mutant)
+        except (Refuted, SpecError):
+            continue
+        alive.append(mutant)
+    assert not alive
+
+
+def test_equal_instructions_of_other_lanes_are_no_mutants():
+    """An instruction that does the same on other types is as right: a proof speaks of what it does."""
+    program = program_of("avx2")
+    flush = tuple(line.replace("add.u32x8", "add.s32x8") for line in program.flush)
+    assert flush != program.flush
+    proof.examine(change(program, flush=flush))
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    path = store.find("avx2", 4, 4)
+    entry = msgspec.json.decode(path.read_bytes(), type=store.DepthwiseEntry)
+    damaged = tmp_path / path.name
+    damaged.write_bytes(msgspec.json.encode(change(entry, program=change(entry.program, flush_every=1))))
+    with pytest.raises(SpecError, match="edited or damaged"):
+        store.load_proved(damaged)
+    false = change(entry, program=change(entry.program, flush_every=73))
+    damaged.write_bytes(msgspec.json.encode(change(false, digest=false.expected_digest)))
+    with pytest.raises(SpecError, match="after 73 steps"):
+        store.load_proved(damaged)
+
+
+def test_a_proof_is_made_in_two_ways_only():
+    with pytest.raises(TypeError, match="by_solver"):
+        proof.ProvedDepthwise()
+    with pytest.raises(SpecError, match="lemmas differ"):
+        proof.ProvedDepthwise.on_record(program_of("avx2"), ())
+
+
+def test_cost_counts_steps_and_flushes():
+    """AVX2, 3 x 3: five steps of 6 instructions, a flush of 12, two accumulators at zero, over 9 x 32 products."""
+    assert ops(load("avx2"), program_of("avx2")) == pytest.approx((5 * 6 + 12 + 2) * 128 / (9 * 32))
