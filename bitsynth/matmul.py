@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.emit.kernel import CSource
+from bitsynth.emit.runtime_files import encoder_files
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.names import KernelName
@@ -164,7 +165,7 @@ class MatmulKernel:
         from bitsynth.run.runner import runner_for
 
         isa, needs = load(self.spec.isa), self.needs
-        sources = {**self.files, **(more or {})}
+        sources = {**self.files, **encoder_files(), **(more or {})}
         library = toolchain.compile_for(isa, sources, needs=needs, flags=("-DBITSYNTH_NO_MAIN",))
         return runner_for(isa, library, needs=needs, count=count)
 
@@ -179,9 +180,11 @@ class MatmulKernel:
             SpecError: Shapes do not fit, the encoding does not hold a value, or K is beyond `k_max`.
             ToolError: The kernel cannot be compiled or run.
         """
+        from bitsynth.run.encode import encode
+
         a, w = plain_array(a, "a"), whole_array(w, "w")
         m, k, n = self._shape(a, w)
-        act, wgt = self.spec.act.encode(a, "a"), self.spec.wgt.encode(w, "w")
+        act, wgt = encode(self.runner, self.spec.act, a, "a"), encode(self.runner, self.spec.wgt, w, "w")
         out = np.zeros((m, n), np.int32)
         if out.size and k:
             self._multiply(act, wgt, out)
@@ -207,7 +210,7 @@ class MatmulKernel:
         if size < 0:
             shape = " x ".join(map(str, sizes))
             raise SpecError(f"{symbol}: no memory of {self.spec.isa} holds an operand of {shape}; split it")
-        return np.zeros(-(-size // 8), np.uint64)
+        return np.empty(-(-size // 8), np.uint64)
 
 
 def get_kernel(

@@ -147,6 +147,7 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
         "affine_scale": affine_scale,
         "term_bytes": 8 if correction.is_identity else 16,
         "sums": sums,
+        "slope": slope,
         "code_sums": packing(kernel).rows != "words" and any(x.scale is not None for x in sums),
     }
 

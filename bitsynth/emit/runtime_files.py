@@ -19,6 +19,7 @@ from bitsynth.spec.matmul import MatmulSpec
 _GLUE = "bs_glue"
 _SHARED = {"bs_call.h", "bs_layer.h", "bs_scale.h", "bs_words.c", "bs_pool.c", "bs_pool.h"}
 """Files of the runtime that glue takes too."""
+_ENCODER = ("bs_encode.c", "bs_encode.h", "bs_pool.h")
 
 
 def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
@@ -51,6 +52,11 @@ def glue_call_source() -> dict[str, str]:
     """C that runs any layer of glue, as an array of numbers describes it."""
     values: dict[str, Any] = {"numbers": glue_abi.NUMBERS, "arrays": glue_abi.ARRAYS, "call": glue_abi.CALL}
     return {"bs_glue_described.c": render("glue_call.c.j2", values)}
+
+
+def encoder_files() -> dict[str, str]:
+    """The runtime's files that make codes of values."""
+    return {name: text for name, text in runtime_files(threads=False).items() if name in _ENCODER}
 
 
 def runtime_files(*, threads: bool) -> dict[str, str]:

@@ -186,7 +186,7 @@ class Conv2d:
         """
         if isinstance(x, Packed) or self.layout == "packed":
             return self.run(x if isinstance(x, Packed) else plain_array(x, "x"))
-        return self._run(self.act.encode(x, "x"))
+        return self._run(self.compiled.codes(plain_array(x, "x")))
 
     def run(self, codes: NDArray[Any]) -> NDArray[Any]:
         """The results for `codes`: uint8 in the layer's layout, or words if that is packed."""

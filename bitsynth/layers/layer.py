@@ -17,11 +17,14 @@ from bitsynth.layers import fork_safety
 from bitsynth.layers.library import library
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.layers.pool import Pool, pool_of
+from bitsynth.run.encode import encode
 from bitsynth.run.memory import aligned
 from bitsynth.run.runner import Runner
 
 Call = Callable[[], int]
 PARTS = ("run", "pack")
+MOST_FORMS = 64
+"""Shapes of inputs that a layer remembers."""
 
 
 class Scratch:
@@ -42,6 +45,16 @@ class Scratch:
         return self.arena
 
 
+@dataclass(frozen=True)
+class _Form:
+    """The shape of results for inputs of one shape, what C is told of them, and bytes of scratch memory."""
+
+    out: tuple[int, ...]
+    numbers: NDArray[np.int64]
+    constants: NDArray[np.uint8]
+    scratch: int
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """A compiled layer: `runner` has its machine code, `pool` the threads that run it."""
@@ -50,6 +63,7 @@ class Layer:
     runner: Runner
     pool: Pool
     scratch: Scratch = field(default_factory=Scratch)
+    _forms: dict[tuple[int, ...], _Form] = field(default_factory=dict, init=False, repr=False)
 
     def __repr__(self) -> str:
         return f"<bitsynth Layer {self.packed.plan.spec.geometry}, {self.packed.plan.kernel.name}>"
@@ -62,11 +76,17 @@ class Layer:
         self.packed.plan.spec.check_codes(codes)
         return self.run_checked(codes)
 
+    def codes(self, x: NDArray[Any]) -> NDArray[np.uint8]:
+        """The codes of values `x`, checked and encoded by the layer's threads; SpecError names the first misfit."""
+        with self.pool.acquire(self.runner) as pool:
+            return encode(self.runner, self.packed.plan.spec.act, x, "x", pool)
+
     def run_checked(self, codes: NDArray[Any]) -> NDArray[Any]:
         """`run` for codes that are known to be the encoding's."""
-        out = np.empty(self.packed.out_shape(*self.packed.plan.spec.shape(codes)), self.packed.out_type)
+        out = np.empty(self._form(codes).out, self.packed.out_type)
         if out.size:
-            self.run_into(np.require(codes, requirements=("C", "ALIGNED")), out, 1)
+            whole = codes.flags.c_contiguous and codes.flags.aligned
+            self.run_into(codes if whole else np.require(codes, requirements=("C", "ALIGNED")), out, 1)
         return self.packed.typed(out)
 
     def run_into(self, codes: NDArray[Any], out: NDArray[Any], calls: int) -> None:
@@ -95,14 +115,25 @@ class Layer:
         return self.runner.bind(self._symbol(part), *arguments), self.packed.typed(out)
 
     def _arguments(self, codes: NDArray[Any], out: NDArray[Any], pool: int, calls: int) -> tuple[Any, ...]:
-        batch, height, width = self.packed.plan.spec.shape(codes)
-        numbers, constants = self.packed.described(batch, height, width)
-        size = self.runner.call(self._symbol("arena"), numbers, constants, self.pool.threads)
-        if size < 0:
-            isa = self.packed.plan.kernel.spec.isa
+        form = self._form(codes)
+        if form.scratch < 0:
+            isa, (_, height, width) = self.packed.plan.kernel.spec.isa, self.packed.plan.spec.shape(codes)
             raise SpecError(f"an input of {height} x {width} takes more scratch memory than {isa} can have")
-        arena = self.scratch.room(size)
-        return numbers, constants, codes, out, arena, arena.size, pool, calls
+        arena = self.scratch.room(form.scratch)
+        return form.numbers, form.constants, codes, out, arena, arena.size, pool, calls
+
+    def _form(self, codes: NDArray[Any]) -> _Form:
+        """What calls on inputs of this shape share, remembered; SpecError if it is no input of the layer."""
+        form = self._forms.get(codes.shape)
+        if form is None:
+            if len(self._forms) >= MOST_FORMS:
+                self._forms.clear()
+            batch, height, width = self.packed.plan.spec.shape(codes)
+            out = self.packed.out_shape(batch, height, width)
+            numbers, constants = self.packed.described(batch, height, width)
+            scratch = self.runner.call(self._symbol("arena"), numbers, constants, self.pool.threads)
+            form = self._forms[codes.shape] = _Form(out, numbers, constants, scratch)
+        return form
 
     def _symbol(self, what: str) -> str:
         return symbol(self.packed.plan.kernel.name, what)

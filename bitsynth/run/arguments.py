@@ -8,30 +8,32 @@ import numpy.typing as npt
 Array = npt.NDArray[np.generic]
 Value = int | Array
 MOST = 8
+_INTEGERS = (int, np.integer)
 
 
 def check(symbol: str, args: tuple[object, ...], word: int) -> list[Value]:
     """`args` with every number as its pattern of `word` bits, a pointer's size."""
     if len(args) > MOST:
         raise TypeError(f"{symbol}: {len(args)} arguments, at most {MOST} are passed")
-    return [_check(f"{symbol}: argument {i}", arg, word) for i, arg in enumerate(args)]
+    most = 1 << word - 1
+    return [arg if type(arg) is int and 0 <= arg < most else _check(symbol, i, arg, word) for i, arg in enumerate(args)]
 
 
-def _check(where: str, arg: object, word: int) -> Value:
+def _check(symbol: str, i: int, arg: object, word: int) -> Value:
     if isinstance(arg, np.ndarray):
         if not arg.flags.c_contiguous:
-            raise TypeError(f"{where} is an array that is not C-contiguous")
+            raise TypeError(f"{symbol}: argument {i} is an array that is not C-contiguous")
         if arg.dtype.hasobject:
-            raise TypeError(f"{where} is an array of Python objects")
+            raise TypeError(f"{symbol}: argument {i} is an array of Python objects")
         return arg
     if arg is None:
         return 0
-    if isinstance(arg, int | np.integer):
+    if isinstance(arg, _INTEGERS):
         number = int(arg)
         if not -(1 << word - 1) <= number < 1 << word:
-            raise OverflowError(f"{where}: {number} does not fit in {word} bits")
+            raise OverflowError(f"{symbol}: argument {i}: {number} does not fit in {word} bits")
         return number & (1 << word) - 1
-    raise TypeError(f"{where} is {type(arg).__name__}; wanted an integer, a numpy array or None")
+    raise TypeError(f"{symbol}: argument {i} is {type(arg).__name__}; wanted an integer, a numpy array or None")
 
 
 def signed(register: int, bits: int) -> int:

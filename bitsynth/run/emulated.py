@@ -88,6 +88,7 @@ class EmulatedRunner:
         self._machine: Machine | None = None
         self.description = self._ready().description
         self.instructions: int | None = None
+        self.in_process = False
 
     def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
         """Call `symbol` on the machine, as `Runner.call` says; ToolError for a fault or a write beside an array."""

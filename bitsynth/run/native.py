@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import cffi
-import numpy as np
 
 from bitsynth.errors import ToolError
 from bitsynth.host import features
@@ -24,6 +23,7 @@ class NativeRunner:
     def __init__(self, library: Path) -> None:
         self.description = f"natively on {features.arch()}"
         self.instructions: int | None = None
+        self.in_process = True
         self._ffi = cffi.FFI()
         self._path = library
         try:
@@ -34,27 +34,27 @@ class NativeRunner:
 
     def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
         """Call `symbol` in this process, as `Runner.call` says."""
-        values = arguments.check(symbol, args, _WORD)
-        function = self._function(symbol, len(values))
-        words = [v.ctypes.data if isinstance(v, np.ndarray) else v for v in values]
+        function, words = self._bound(symbol, args)
         return arguments.signed(int(function(*words)), bits or _WORD)
 
     def bind(self, symbol: str, *args: object) -> Callable[[], int]:
         """The call of `symbol` with these arguments, as `Runner.bind` says."""
-        values = arguments.check(symbol, args, _WORD)
-        function = self._function(symbol, len(values))
-        words = [v.ctypes.data if isinstance(v, np.ndarray) else v for v in values]
-
-        def call(kept: object = values) -> int:
-            return arguments.signed(int(function(*words)), 32)
-
-        return call
+        function, words = self._bound(symbol, args)
+        return lambda: arguments.signed(int(function(*words)), 32)
 
     def close(self) -> None:
         """Nothing to do: an open library stays usable, and Python frees it."""
 
-    def _cast(self, symbol: str, count: int) -> Any:
-        parameters = ", ".join(["uintptr_t"] * count) or "void"
+    def _bound(self, symbol: str, args: tuple[object, ...]) -> tuple[Any, list[Any]]:
+        """The function and its arguments, which keep arrays alive."""
+        values = arguments.check(symbol, args, _WORD)
+        integers = tuple([type(value) is int for value in values])
+        buffer = self._ffi.from_buffer
+        words = [value if integer else buffer(value) for value, integer in zip(values, integers, strict=True)]
+        return self._function(symbol, integers), words
+
+    def _cast(self, symbol: str, integers: tuple[bool, ...]) -> Any:
+        parameters = ", ".join("uintptr_t" if integer else "const void *" for integer in integers) or "void"
         return self._ffi.cast(f"uintptr_t (*)({parameters})", self._address(symbol))
 
     def _find(self, symbol: str) -> Any:

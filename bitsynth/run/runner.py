@@ -25,6 +25,10 @@ class Runner(Protocol):
         """The place where the code runs, in words."""
 
     @property
+    def in_process(self) -> bool:
+        """Whether the code runs in this process, so that addresses of it may be passed as integers."""
+
+    @property
     def instructions(self) -> int | None:
         """The number of instructions the last call executed, None if they are not counted."""
 

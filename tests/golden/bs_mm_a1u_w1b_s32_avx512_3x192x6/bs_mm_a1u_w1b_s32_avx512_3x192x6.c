@@ -605,12 +605,12 @@ void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_rows(
 static void row_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
-    static const int64_t code_terms[] = {0, 0};
     const size_t padded = ceiling(count, ROWS) * ROWS;
     for (size_t v = 0; v < padded; ++v) {
-        sums[v] = 0;
+        int64_t sum = 0;
         for (size_t i = 0; v < count && i < k; ++i)
-            sums[v] += code_terms[codes[v * apart + i * stride]];
+            sum += codes[v * apart + i * stride];
+        sums[v] = 0 * sum;
     }
 }
 
@@ -621,27 +621,36 @@ static void column_sums(
     static const int64_t code_terms[] = {0, -1};
     const size_t padded = ceiling(count, COLUMNS) * COLUMNS;
     for (size_t v = 0; v < padded; ++v) {
-        sums[v] = 0;
+        int64_t sum = 0;
         for (size_t i = 0; v < count && i < k; ++i)
-            sums[v] += code_terms[codes[v * apart + i * stride]];
+            sum += code_terms[codes[v * apart + i * stride]];
+        sums[v] = sum;
     }
 }
 
 /* Codes of `count` vectors that lie `apart` bytes from each other, `stride` bytes from one position
- * to the next. */
+ * to the next. Those of whole rows of codes are packed as layers' are, with room behind them. */
 static void pack_rows(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, uint8_t *packed)
 {
     const size_t steps = ceiling(k, K_STEP), rows = ceiling(count, ROWS) * ROWS;
-    for (size_t row = 0; row < rows; ++row) {
-        uint8_t *to = packed + row * steps * ROW_BYTES;
+    const size_t size = steps * ROW_BYTES;
+    int64_t *sums = (int64_t *)(void *)(packed + row_input_bytes(count, k));
+    size_t row = 0;
+    for (; stride == 1 && row < count && (rows - row - 1) * size >= 64; ++row) {
+        const size_t readable = (count - row - 1) * apart + k;
+        int32_t term, affine;
+        bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_rows(
+            1, k, codes + row * apart, 0, readable, packed + row * size, 0, &term, &affine);
+    }
+    for (; row < rows; ++row) {
+        uint8_t *to = packed + row * size;
         for (size_t step = 0; step < steps; ++step, to += ROW_BYTES) {
             const size_t left = row < count ? left_of(k, step) : 0;
             const uint8_t *from = left > 0 ? codes + row * apart + step * K_STEP * stride : codes;
             pack_step(left, from, stride, to);
         }
     }
-    int64_t *sums = (int64_t *)(void *)(packed + row_input_bytes(count, k));
     row_sums(count, k, codes, apart, stride, sums);
 }
 

@@ -3,6 +3,7 @@
 #define bs_compute layer_bs_compute
 #define bs_depthwise_arena_bytes layer_bs_depthwise_arena_bytes
 #define bs_depthwise_run layer_bs_depthwise_run
+#define bs_encode layer_bs_encode
 #define bs_expand layer_bs_expand
 #define bs_finish layer_bs_finish
 #define bs_inside layer_bs_inside
