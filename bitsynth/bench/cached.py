@@ -30,7 +30,8 @@ def kernels(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = 
     files = [p for p in store.every() if any(p.is_relative_to(home) for home in homes) and _wanted(p, act_bits, w_bits)]
     if not files:
         widths = f" A{_either(act_bits)}W{_either(w_bits)}" if act_bits or w_bits else ""
-        raise SpecError(f"no cached kernel{widths} for {isa}; `bitsynth synth --isa {isa}` makes one")
+        example = f"--act-bits {min(act_bits, default=2)} --w-bits {min(w_bits, default=1)}"
+        raise SpecError(f"no cached kernel{widths} for {isa}; `bitsynth synth --isa {isa} {example}` makes one")
     found: list[MatmulKernel] = []
     variants: list[list[str]] = []
     problems: list[BitsynthError] = []

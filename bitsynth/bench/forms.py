@@ -19,13 +19,17 @@ _SHIFT = 16
 
 @dataclass(frozen=True)
 class Form:
-    """A form: layouts, an epilogue for a layer's sums and the bits of its results, and other options of `Conv2d`."""
+    """A form: layouts, an epilogue for a layer's sums and the bits of its results, and other options of `Conv2d`.
+
+    `values` is the type of values that the layer is called with, from Python; if empty it has codes, and is bound.
+    """
 
     name: str
     layout: str
     out_layout: str
     epilogue: Callable[[Sums, int], Epilogue | None]
     options: dict[str, Any] = field(default_factory=dict)
+    values: str = ""
 
     def weighted(self, encoding: str) -> Form:
         """The form with weights of that encoding."""
@@ -78,6 +82,7 @@ FORMS = {"sums": SUMS, "packed": PACKED}
 """The forms that layers of a network are measured in, by the names that `bitsynth bench` gives them."""
 EPILOGUES = (
     SUMS,
+    *(replace(SUMS, name=f"{name} to int32, called", values=name) for name in ("uint8", "int64")),
     Form("packed to int32", "packed", "NHWC", no_epilogue),
     Form("codes to codes, thresholds", "NHWC", "NHWC", thresholds),
     PACKED,

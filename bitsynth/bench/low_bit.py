@@ -99,12 +99,22 @@ def in_form(
     epilogue = form.epilogue(sums, act_bits)
     options: dict[str, Any] = {"layout": form.layout, "out_layout": form.out_layout, "epilogue": epilogue}
     made = layer_of(layer, isa, act_bits, w_bits, threads, **form.options, **options)
-    given = form.codes(codes, act_bits)
-    call, out = made.bound(given, times=times)
+    given = made.act.decode(codes).astype(form.values) if form.values else form.codes(codes, act_bits)
+    call, out = _called(made, given, times) if form.values else made.bound(given, times=times)
     call()
     if not np.array_equal(out, form.results(epilogue, sums, act_bits)):
         raise Refuted(f"{layer.name}, {form.name}: {made!r} gives a wrong result")
     return made, given, call
+
+
+def _called(made: Conv2d, values: NDArray[Any], times: int) -> tuple[Callable[[], object], NDArray[Any]]:
+    """A call that calls the layer on `values` `times` times, as Python does, and what it gives."""
+
+    def call() -> None:
+        for _ in range(times):
+            made(values)
+
+    return call, made(values)
 
 
 def exact_sums(layer: ResNetLayer, made: Conv2d, codes: NDArray[np.uint8]) -> NDArray[np.int64]:

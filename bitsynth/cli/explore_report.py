@@ -37,6 +37,8 @@ def legend(found: Map) -> list[str]:
         f"A: bits of unsigned activations; W: bits of bipolar weights. Winner, its cycles per {MACS}"
         " multiply-accumulates, and how many times faster the best kernel is than int8 and than fp32.",
         f"* int8 is faster than every kernel here. Compared with, in multiply-accumulates a cycle: {compared}.",
+        "Other encodings of both run the same kernels; what their sums take besides is timed by"
+        " `bitsynth bench resnet18 --weight-encoding bipolar,signed,ternary`.",
         "Kernels are planned and priced by the cost model, not proved; `bitsynth synth` proves them.",
     ]
 

@@ -20,7 +20,7 @@ from bitsynth.files import ADVICE, locked, read_file, replace_file, unwritable
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.spec.matmul import MatmulSpec
-from bitsynth.spec.options import KernelOptions
+from bitsynth.spec.options import KernelOptions, synth_command
 from bitsynth.store.accept import accept
 from bitsynth.store.entry import FORMAT, Entry, ProvedEntry, require_proved
 
@@ -58,7 +58,8 @@ def named(name: str) -> Path:
         for where in (folder / core.spec.isa, *_subfolders(folder / core.spec.isa)):
             if (path := where / f"{core}.json").is_file():
                 return path
-    raise SpecError(f"no kernel {name} in the cache; `bitsynth list` shows what there is, `bitsynth synth` makes one")
+    command = synth_command(wanted.spec, KernelOptions())
+    raise SpecError(f"no kernel {name} in the cache; `bitsynth list` shows what there is, `{command}` makes one")
 
 
 def every() -> Iterator[Path]:

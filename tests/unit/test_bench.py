@@ -56,7 +56,8 @@ def test_every_kernel_is_found(act_bits):
 
 
 def test_no_kernel_is_found():
-    with pytest.raises(SpecError, match=r"no cached kernel A7W\* for avx2; `bitsynth synth --isa avx2` makes one"):
+    command = "bitsynth synth --isa avx2 --act-bits 7 --w-bits 1"
+    with pytest.raises(SpecError, match=rf"no cached kernel A7W\* for avx2; `{command}` makes one"):
         cached.kernels("avx2", {7})
 
 
