@@ -142,7 +142,7 @@ def check_shape(program: ElementwiseProgram) -> None:
 
 def _check_orders(program: ElementwiseProgram) -> None:
     spec, every = program.spec, list(range(program.unit))
-    if len(program.orders) != len(spec.inputs) or not every or program.unit % 8:
+    if len(program.orders) != len(spec.inputs) or not every or program.unit * spec.out_bits % 8:
         raise SpecError(f"{program.name}: {len(program.orders)} orders of {program.unit} channels, want one an input")
     for one, order in zip(spec.inputs, program.orders, strict=True):
         wanted = [] if one.per in ("row", "all") else every

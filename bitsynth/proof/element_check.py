@@ -17,7 +17,7 @@ from bitsynth.kernel.element_run import at, run, wanted
 from bitsynth.kernel.elementwise import ElementwiseProgram, check_shape
 from bitsynth.spec.elementwise import ElementInput
 
-LOADED, VERIFIED = 64, 1 << 14
+LOADED, VERIFIED = 64, 1 << 10
 """Inputs a lane is tried on where a program is loaded, and where it is verified."""
 _BATCH = 256
 _Sampled = dict[str, NDArray[np.uint64]]
@@ -51,7 +51,7 @@ def _may_come(program: ElementwiseProgram, given: _Sampled) -> NDArray[np.bool_]
     """Whether the inputs of each channel are as the spec assumes."""
     out = np.ones((program.unit, next(iter(given.values())).shape[2]), bool)
     for channel in range(program.unit):
-        for holds in program.spec.assumed(ConcreteDomain(), at(program, given, channel)):
+        for holds in program.spec.bits(program.spec.assumes, ConcreteDomain(), at(program, given, channel)):
             out[channel] &= holds == 1
     return out
 

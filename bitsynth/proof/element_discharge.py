@@ -1,12 +1,15 @@
-"""Proof that an elementwise program gives what its spec says, for every input.
+"""Proof by Z3 that an elementwise program gives what its spec says, for every input.
 
-Z3 compares every result of a unit with the spec on the same unknowns. Lanes that do the same thing ask the same
+Every result of a unit is compared with the spec on the same unknowns. Lanes that do the same thing ask the same
 question, which is asked once. `unknown` is an error, never a pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from bitsynth.errors import Refuted
@@ -17,33 +20,77 @@ from bitsynth.solver.budget import Budget
 from bitsynth.solver.z3 import z3
 
 
+@dataclass(frozen=True)
+class _Result:
+    """One result as it is and as it should be, what is assumed of the inputs, and conditions that nest."""
+
+    got: Any
+    want: Any
+    assumed: list[Any]
+    nested: list[Any]
+    alike: list[Any]
+
+    def text(self) -> str:
+        """The question in words of SMT-LIB."""
+        return " ".join(str(x.sexpr()) for x in (self.got, self.want, *self.assumed, *self.nested, *self.alike))
+
+
 def discharge(program: ElementwiseProgram, budget: Budget) -> int:
     """Have Z3 prove every result; the number of questions asked. Refuted has values for which one is wrong."""
     check_shape(program)
-    asked: set[str] = set()
-    given = _unknowns(program)
+    given, seen, before = _unknowns(program), set[str](), budget.asked
     names = {str(x) for values in given.values() for value in values for x in value}
-    for channel, claims in enumerate(_claims(program, given)):
-        question = _canonical(claims, names)
-        if question in asked:
-            continue
-        asked.add(question)
-        model = budget.check(f"{program.name}: channel {channel}", claims)
-        if model is not None:
-            values = ", ".join(f"{name} = {value:#x}" for name, value in sorted(model.values.items()))
-            raise Refuted(f"{program.name}: channel {channel} of a unit is wrong for {values}")
-    return len(asked)
+    for channel, result in enumerate(_results(program, given)):
+        question = _canonical(result.text(), names)
+        if question not in seen:
+            seen.add(question)
+            for claims in _claims(result):
+                _refute(program, f"channel {channel}", claims, budget)
+    return budget.asked - before
 
 
-def _claims(program: ElementwiseProgram, given: Values) -> Iterator[list[Any]]:
-    """For each channel, terms that hold together only where the program is wrong."""
-    domain = SymbolicDomain()
-    found = execute(program, domain, given)
-    for channel, got in enumerate(found):
+def _refute(program: ElementwiseProgram, what: str, claims: Sequence[Any], budget: Budget) -> None:
+    """Undo `claims`, which hold together only where the program is wrong."""
+    model = budget.check(f"{program.name}: {what}", claims)
+    if model is not None:
+        values = ", ".join(f"{name} = {value:#x}" for name, value in sorted(model.values.items()))
+        raise Refuted(f"{program.name}: {what} of a unit is wrong for {values}")
+
+
+def _results(program: ElementwiseProgram, given: Values) -> Iterator[_Result]:
+    domain, spec = SymbolicDomain(), program.spec
+    for channel, got in enumerate(execute(program, domain, given)):
         values = at(program, given, channel)
-        want = program.spec.value(domain, values)
-        assumed = [z3.simplify(x == 1) for x in program.spec.assumed(domain, values)]
-        yield [*assumed, z3.simplify(got) != z3.simplify(want)]
+        conditions = (
+            [z3.simplify(x == 1) for x in spec.bits(texts, domain, values)]
+            for texts in (spec.assumes, spec.nested, spec.alike)
+        )
+        yield _Result(z3.simplify(got), z3.simplify(spec.value(domain, values)), *conditions)
+
+
+def _claims(result: _Result) -> Iterator[list[Any]]:
+    """Sets of terms, each of which holds nowhere if the result is right.
+
+    Conditions nest; so of n of them the first k hold and the others do not, for some k. Each k is a case.
+    """
+    for outer, inner in pairwise(result.nested):
+        yield [*result.assumed, inner, z3.Not(outer)]
+    for one, other in zip(result.nested, result.alike, strict=False):
+        yield [*result.assumed, one != other]
+    for k in range(len(result.nested) + 1):
+        known = [(c, n < k) for conditions in (result.nested, result.alike) for n, c in enumerate(conditions)]
+        facts = [c if holds else z3.Not(c) for c, holds in known]
+        yield [*result.assumed, *facts, _settled(result.got, known) != _settled(result.want, known)]
+
+
+def _settled(term: Any, known: Sequence[tuple[Any, bool]]) -> Any:
+    """The term with what is known put in, over and over, as choices that fall away let more of it appear."""
+    pairs = [(condition, z3.BoolVal(holds)) for condition, holds in known]
+    while True:
+        simpler = z3.simplify(z3.substitute(term, *pairs)) if pairs else term
+        if simpler.eq(term):
+            return term
+        term = simpler
 
 
 def _unknowns(program: ElementwiseProgram) -> Values:
@@ -56,8 +103,8 @@ def _unknowns(program: ElementwiseProgram) -> Values:
     }
 
 
-def _canonical(claims: list[Any], names: Set[str]) -> str:
+def _canonical(question: str, names: AbstractSet[str]) -> str:
     """The question with its unknowns, called `names`, renamed in order of first use."""
-    words = " ".join(str(c.sexpr()) for c in claims).replace("(", " ( ").replace(")", " ) ").split()
+    words = question.replace("(", " ( ").replace(")", " ) ").split()
     renamed: dict[str, str] = {}
     return " ".join(renamed.setdefault(w, f"y{len(renamed)}") if w in names else w for w in words)

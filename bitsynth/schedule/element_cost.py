@@ -26,7 +26,8 @@ def cycles(program: ElementwiseProgram, cpu: str) -> float:
     for instr in (*used, *moved):
         busy[instr.cost[cpu].port] += 1 / instr.cost[cpu].per_cycle
     every = sum(i.instructions for i in used) / isa.table.cpu[cpu].vector_per_cycle
-    return round(max(every, *busy.values()), 4)
+    beside = sum(1 / i.cost[cpu].per_cycle for i in moved) if isa.table.cpu[cpu].loads_block else 0.0
+    return round(max(every, *busy.values()) + beside, 4)
 
 
 def _held(program: ElementwiseProgram) -> bool:
@@ -43,6 +44,16 @@ def able(program: ElementwiseProgram) -> list[str]:
     return [cpu for cpu in isa.table.cpu if used <= isa.for_cpu(cpu).instrs.keys()]
 
 
+def latency(program: ElementwiseProgram, cpu: str) -> float:
+    """Cycles from inputs to the last result."""
+    isa, ready = load(program.isa), dict[str, float]()
+    for step in program.steps:
+        ready[step.dst] = max(ready.get(a, 0.0) for a in step.args) + isa[step.op].cost[cpu].latency
+    return max(ready.get(name, 0.0) for name in program.results)
+
+
 def price(program: ElementwiseProgram) -> tuple[float, ...]:
-    """The sort key: cycles of the set's processors for an element, the first one's first; then instructions."""
-    return (*(cycles(program, cpu) / program.unit for cpu in able(program)), len(program.program) / program.unit)
+    """The sort key: cycles of the set's processors for an element, the first one's first; latency; instructions."""
+    cpus = able(program)
+    cost = (cycles(program, cpu) / program.unit for cpu in cpus)
+    return (*cost, latency(program, cpus[0]), len(program.program) / program.unit)

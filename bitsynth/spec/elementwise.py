@@ -46,7 +46,9 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     """The `meaning` of inputs, as an element of lane type `out`, or as `planes` bits in words (`out` is "words").
 
     Bit j of the meaning of channel 8q + b of 64 is bit 8b + q of word j, as `bs_pack_codes` has it. Each of `assumes`
-    has one bit, which is 1 of all inputs that may come.
+    has one bit, which is 1 of all inputs that may come. Each of `nested` has one bit too, and is 1 only where the one
+    before is: the proof shows that, and goes through the cases of how many are. `alike`, if any, says the same in other
+    words, which the proof shows too.
     """
 
     name: str
@@ -55,6 +57,8 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     out: str
     planes: int = 0
     assumes: tuple[str, ...] = ()
+    nested: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
 
     @property
     def out_bits(self) -> int:
@@ -70,9 +74,9 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         """The payload of `out_bits` bits that the meaning gives; `given` has each input's payloads."""
         return self._evaluate(self.meaning, domain, given, self.out_bits)
 
-    def assumed(self, domain: Domain, given: Mapping[str, Sequence[Any]]) -> list[Any]:
-        """Payloads of one bit, which are 1 of inputs that may come."""
-        return [self._evaluate(text, domain, given, 1) for text in self.assumes]
+    def bits(self, texts: Sequence[str], domain: Domain, given: Mapping[str, Sequence[Any]]) -> list[Any]:
+        """The payloads of one bit of `texts`, such as those of `assumes`."""
+        return [self._evaluate(text, domain, given, 1) for text in texts]
 
     def _evaluate(self, text: str, domain: Domain, given: Mapping[str, Sequence[Any]], bits: int) -> Any:
         values = [self._bits(domain, x, given[x.name]) for x in self.inputs]
@@ -95,7 +99,9 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
             raise SpecError(f"{self.name}: inputs want different names of small letters, not {', '.join(names)}")
         if not 1 <= self.out_bits <= MAX_WIDTH or not self.inputs or self.inputs[0].per != "element":
             raise SpecError(f"{self.name}: want 1 to {MAX_WIDTH} bits, and a first input that each element has")
-        for text in (self.meaning, *self.assumes):
+        if self.alike and len(self.alike) != len(self.nested):
+            raise SpecError(f"{self.name}: want other words for each of `nested`, or for none")
+        for text in (self.meaning, *self.assumes, *self.nested, *self.alike):
             _compiled(self.name, text, tuple(names))
 
 
@@ -104,27 +110,44 @@ def _compiled(where: str, text: str, names: tuple[str, ...]) -> lane.Evaluate:
     return lane.compile_lanes(lane.parse(where, text, names), 1, list(names))
 
 
-_SUM = ElementInput("s", "s32")
-_ROW = ElementInput("r", "s32", "row")
-
-
-def thresholds(levels: int, *, words: bool, narrow: bool = False, row: bool = False) -> ElementwiseSpec:
-    """The number of a channel's `levels` sorted thresholds t below the sum s, plus r of its row if `row`.
+def thresholds(
+    levels: int, *, words: bool, narrow: bool = False, row: bool = False, flip: bool = False
+) -> ElementwiseSpec:
+    """The number of a channel's `levels` sorted thresholds t below the sum s, plus r of its row if `row`; s + r wraps.
 
     Out come bytes, or `words` of as many planes as the number takes. `narrow` thresholds are int16, below 32767; sums
-    are int32 all the same. s + r wraps.
+    are int32 all the same. With `flip`, a channel whose m is -1 counts thresholds below ~(s + r): falling ones are
+    negated so.
     """
-    value = "(s + r)" if row else "s"
+    value = f"(s{' + r' if row else ''}){' ^ m' if flip else ''}" if row or flip else "s"
+    kind = "s16" if narrow else "s32"
+    if narrow and flip:
+        raise SpecError("falling channels have int32 thresholds")
+    compared = f"sclamp({value}, 16)" if narrow else value
+    shared = [ElementInput("r", "s32", "row")] * row + [ElementInput("m", "s32", "channel")] * flip
     limit = "sext(t[k], 32)" if narrow else "t[k]"
-    bits = levels.bit_length()
-    out = ("words", bits) if words else ("u8", 0)
-    sorted_ = [f"~bit(slt(t[{k + 1}], t[{k}]))" for k in range(levels - 1)]
-    bounded = [f"bit(slt(t[{levels - 1}], 32767))"] if narrow else []
     return ElementwiseSpec(
-        name=f"thresholds{levels}_{'s16' if narrow else 's32'}{'_row' if row else ''}_{'words' if words else 'bytes'}",
-        inputs=(_SUM, *([_ROW] if row else []), ElementInput("t", "s16" if narrow else "s32", "channel", levels)),
+        name="_".join([f"thresholds{levels}", kind, *["row"] * row, *["flip"] * flip, "words" if words else "bytes"]),
+        inputs=(ElementInput("s", "s32"), *shared, ElementInput("t", kind, "channel", levels)),
         meaning=f"sum(zext(bit(slt({limit}, {value})), 8) for k in range({levels}))",
-        out=out[0],
-        planes=out[1],
-        assumes=(*sorted_, *bounded),
+        out="words" if words else "u8",
+        planes=levels.bit_length() if words else 0,
+        assumes=(
+            *(f"~bit(slt(t[{k + 1}], t[{k}]))" for k in range(levels - 1)),
+            *([f"bit(slt(t[{levels - 1}], 32767))"] if narrow else []),
+        ),
+        nested=tuple(f"bit(slt(t[{k}], {compared}))" for k in range(levels)),
+        alike=tuple(f"bit(slt(sext(t[{k}], 32), {value}))" for k in range(levels)) if narrow else (),
+    )
+
+
+def affine(shift: int, *, row: bool = False) -> ElementwiseSpec:
+    """The value of a sum: s plus c of its channel, and r of its row if `row`, shifted right; the sum wraps."""
+    value = f"s{' + r' if row else ''} + c"
+    rows = [ElementInput("r", "s32", "row")] * row
+    return ElementwiseSpec(
+        name=f"affine{shift}{'_row' if row else ''}",
+        inputs=(ElementInput("s", "s32"), *rows, ElementInput("c", "s32", "channel")),
+        meaning=f"asr({value}, {shift})" if shift else value,
+        out="s32",
     )

@@ -9,14 +9,15 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.proof.elementwise import ProvedProgram
 from bitsynth.schedule.element_cost import price
-from bitsynth.sketches.elementwise import thresholds
+from bitsynth.sketches.elementwise import direct, thresholds
+from bitsynth.sketches.elementwise.builder import ordered
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import elementwise as store
 
 Alternatives = Callable[[Isa, ElementwiseSpec], Iterator[ElementwiseProgram]]
 
-SKETCHES: dict[str, Alternatives] = {"thresholds": thresholds.alternatives}
-"""The sketch of a kind of specs: what the letters that a spec's name begins with say."""
+SKETCHES: dict[str, Alternatives] = {"thresholds": thresholds.alternatives, "": direct.alternatives}
+"""The sketch of a kind of specs, by what their names begin with; the last is that of all others."""
 
 
 def get_program(isa: str, spec: ElementwiseSpec) -> ProvedProgram:
@@ -36,15 +37,13 @@ def solve(isa: str, spec: ElementwiseSpec) -> ProvedProgram:
     """The cheapest program of the sketch, proved anew."""
     from bitsynth.solver.budget import Budget
 
-    found = list(alternatives(isa, spec))
+    found = sorted(alternatives(isa, spec), key=price)
     if not found:
         raise NoKernel(f"{isa} has no program for {spec.name}: a form of instruction is missing")
-    return ProvedProgram.by_solver(min(found, key=price), Budget())
+    return ProvedProgram.by_solver(ordered(found[0]), Budget())
 
 
 def alternatives(isa: str, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
-    """Every program that the sketch of the spec's kind makes."""
-    kind = next((k for k in SKETCHES if spec.name.startswith(k)), "")
-    if not kind:
-        raise NoKernel(f"no sketch for {spec.name}; there are those of {', '.join(SKETCHES)}")
+    """Every program that the sketch of the spec's kind makes, as yet without orders."""
+    kind = next(k for k in SKETCHES if spec.name.startswith(k))
     return SKETCHES[kind](load(isa), spec)

@@ -13,7 +13,7 @@ from bitsynth.proof.element_discharge import discharge
 from bitsynth.proof.elementwise import ProvedProgram
 from bitsynth.run.runner import runner_for
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.elementwise import thresholds
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, affine, thresholds
 from bitsynth.store import elementwise as store
 from bitsynth.synth import elementwise as synth
 from bitsynth.toolchain.library import compile_for
@@ -46,7 +46,8 @@ def test_c_gives_what_numpy_gives(program):
     text = source([program]) + WRAPPER.format(name=program.name)
     runner = runner_for(isa, compile_for(isa, {"program.c": text}, needs=needs(program)), needs=needs(program))
     rows, units, channels = 3, 2, 2 * program.unit - 5
-    given = next(x for x in program.spec.inputs if x.per == "channel")
+    given = program.spec.inputs[-1]
+    flip = -rng.integers(0, 2, channels) * any(x.name == "m" for x in program.spec.inputs)
     levels = np.sort(rng.integers(-9, 9, (given.values, channels)), axis=0)
     sums = rng.integers(-10, 10, (rows, channels)).astype(np.int32)
     row = rng.integers(-3, 4, rows).astype(np.int32) * any(x.per == "row" for x in program.spec.inputs)
@@ -55,8 +56,8 @@ def test_c_gives_what_numpy_gives(program):
     ordered[:, places < channels] = sums[:, places[places < channels]]
     to = np.zeros((rows, units * program.result_bytes), np.uint8)
     sizes = np.array([rows, units * program.unit, ordered.strides[0], to.strides[0]], np.uint64)
-    runner.call("run", sizes, program.pack(channels, {"t": levels}), ordered, row.astype(np.int32), to)
-    want = (sums + row[:, None] > levels[:, None]).sum(axis=0).astype(np.uint8)
+    runner.call("run", sizes, program.pack(channels, {"t": levels, "m": flip}), ordered, row.astype(np.int32), to)
+    want = ((sums + row[:, None] ^ flip) > levels[:, None]).sum(axis=0).astype(np.uint8)
     if program.spec.out == "words":
         whole = np.zeros((rows, units * program.unit), np.uint8)
         whole[:, :channels] = want
@@ -105,7 +106,7 @@ def same(program, mutant):
 
 def test_a_program_is_proved_and_stored(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    proved = ProvedProgram.by_solver(next(synth.alternatives("avx2", thresholds(1, words=False))), Budget())
+    proved = synth.solve("avx2", thresholds(1, words=False))
     path = store.store(proved)
     assert store.load_program(path).program == proved.program
     path.write_bytes(path.read_bytes().replace(b"slt", b"ult"))
@@ -118,3 +119,19 @@ def test_a_record_of_other_statements_is_refused():
     program = store.find("avx2", SPEC).program
     with pytest.raises(SpecError, match="statements differ"):
         ProvedProgram.on_record(program, ("for every s: 0",))
+
+
+def test_a_meaning_is_computed_as_it_is_written():
+    two = (ElementInput("x", "u8"), ElementInput("y", "u8"))
+    program = synth.solve("avx2", ElementwiseSpec("greatest", two, "ite(ult(x, y), y, x)", "u8")).program
+    assert len(program.program) == 1
+    assert program.order == tuple(range(program.unit))
+    assert synth.solve("avx2", affine(1, row=True)).program.spec.out == "s32"
+
+
+def test_nested_conditions_that_do_not_nest_are_refused():
+    spec = thresholds(3, words=False)
+    program = synth.solve("avx2", spec).program
+    loose = msgspec.structs.replace(program, spec=msgspec.structs.replace(spec, assumes=()))
+    with pytest.raises(Refuted):
+        discharge(loose, Budget())

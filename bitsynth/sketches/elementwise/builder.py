@@ -19,6 +19,7 @@ from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.roles import Filled, role
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 
+_BYTE = 8
 _TRIES = 64
 _RANGES = (8, 1 << 6, 1 << 14, 1 << 31)
 """How far from 0 the values lie that show on what a result depends."""
@@ -83,17 +84,22 @@ class Builder:
         pairs = zip(value.registers[::2], value.registers[1::2], strict=True)
         return UnitValue(out, tuple(self.apply(filled, pair) for pair in pairs))
 
-    def narrow(self, value: UnitValue, *, signed: bool = True) -> UnitValue:
-        """Lanes half as wide, saturated, in an order of the instruction set's."""
+    def bitwise(self, meaning: str, *values: UnitValue) -> UnitValue:
+        """A role of bits alone, which goes for lanes of any width."""
+        kind = VecType("u", _BYTE, values[0].type.total_bits // _BYTE)
+        return self.map(meaning, *(v.as_type(kind) for v in values)).as_type(values[0].type)
+
+    def narrow(self, value: UnitValue, *, fits: bool = False) -> UnitValue:
+        """Signed lanes half as wide, saturated unless all are known to fit, in an order of the instruction set's."""
         kind = value.type
-        filled = roles.narrowing(self.isa, replace(kind, sign="s"), signed=signed)
+        filled = roles.narrowing(self.isa, replace(kind, sign="s"), fits=fits)
         return self.pairs(filled, value, VecType(kind.sign, kind.bits // 2, kind.lanes * 2))
 
     def finish(self, results: UnitValue) -> ElementwiseProgram:
-        """The program, its order found by running it; steps that nothing reads are left out."""
+        """The program, as yet without orders; steps that nothing reads are left out."""
         steps = _used(self.steps, results.registers)
         read = {a for s in steps for a in s.args} | set(results.registers)
-        program = ElementwiseProgram(
+        return ElementwiseProgram(
             isa=self.isa.name,
             spec=self.spec,
             unit=self.unit,
@@ -104,7 +110,6 @@ class Builder:
             results=results.registers,
             store=role(self.isa, roles.LOADED, results.type, results.type, store=True).op,
         )
-        return _ordered(program)
 
     def _load(self, name: str) -> str:
         one = next(x for x in self.spec.inputs if x.name == name)
@@ -123,8 +128,11 @@ def _used(steps: Sequence[Step], results: Sequence[str]) -> list[Step]:
     return out[::-1]
 
 
-def _ordered(program: ElementwiseProgram) -> ElementwiseProgram:
-    """The program with the orders it has: which position of each input a result depends on."""
+def ordered(program: ElementwiseProgram) -> ElementwiseProgram:
+    """The program with the orders it has, found by running it: which position of each input a result depends on.
+
+    NoKernel if results do not depend on one position each.
+    """
     shared = [x.per in ("row", "all") for x in program.spec.inputs]
     orders = tuple(() if s else _order(program, n) for n, s in enumerate(shared))
     return msgspec.structs.replace(program, orders=orders)

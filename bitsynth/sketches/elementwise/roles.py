@@ -21,6 +21,7 @@ from bitsynth.isa.bits import Bits, trunc
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
+from bitsynth.isa.trace import Register
 from bitsynth.isa.types import VecType
 
 GREATER = "sext(bit(slt(b[i], a[i])), bits)"
@@ -37,6 +38,10 @@ ADD_KEPT = "a[i] + (sext(trunc(b[0] >> i, 1), out) & c[i])"
 CHOSEN = "ite(eq(trunc(a[0] >> i, 1), 1), c[i], b[i])"
 """Lanes of c where the bit of a mask a is set, of b elsewhere."""
 CHOSEN_BYTES = "ite(ult(a[i], 128), b[i], c[i])"
+"""Bytes of c where the sign of a is set, of b elsewhere."""
+CHOSEN_BITS = "(a[i] & c[i]) | (~a[i] & b[i])"
+SHIFTED_IN = "(b[i] << 1) | (a[i] & 1)"
+LOW_HALF = "trunc(a[i], bits // 2)"
 JOINED = "join(concat(a, b))"
 LOADED, REPEATED = "a[i]", "a[0]"
 SHIFT_LEFT, SHIFT_RIGHT = "a[i] << {}", "a[i] >> {}"
@@ -58,6 +63,10 @@ def role(isa: Isa, meaning: str, out: VecType, *operands: VecType, memory: bool 
     found = _filled(isa, meaning, out, operands, memory, store)
     if not found:
         raise NoKernel(f"{isa.name} has no form from {', '.join(map(str, operands))} to {out} for {meaning!r}")
+    return _cheapest(isa, found)
+
+
+def _cheapest(isa: Isa, found: Sequence[Filled]) -> Filled:
     cpu = next(iter(isa.table.cpu))
     return min(found, key=lambda f: 1 / isa[f.op].cost[cpu].per_cycle)
 
@@ -120,24 +129,42 @@ def _lanes(number: int, kind: VecType) -> list[Any]:
 
 
 @lru_cache(maxsize=256)
-def narrowing(isa: Isa, kind: VecType, *, signed: bool = True) -> Filled:
-    """The form that makes one register of two of `kind`, lanes half as wide in any order, saturated."""
+def narrowing(isa: Isa, kind: VecType, *, fits: bool) -> Filled:
+    """The form that makes one register of two of `kind`, signed lanes half as wide in any order.
+
+    What does not fit is saturated; if all `fits`, any form will do that keeps what fits.
+    """
     out = VecType(kind.sign, kind.bits // 2, kind.lanes * 2)
-    want = _clamped([*_lanes(0, kind), *_lanes(1, kind)], kind.bits, signed=signed)
-    for instr in isa.instrs.values():
-        types = [o.type for o in instr.operands]
-        if instr.imm or not instr.on_registers or not _same(instr.out, out) or len(types) != 2:
-            continue
-        if all(_same(t, kind) for t in types):
-            with np.errstate(over="ignore"):
-                got = _stacked(instr(ConcreteDomain(), [_lanes(0, kind), _lanes(1, kind)]))
-            if (np.sort(got, axis=0) == np.sort(want, axis=0)).all():
-                return Filled(instr.name, 0, (0, 1))
-    raise NoKernel(f"{isa.name} has no form that narrows two registers of {kind}")
+    given = [[_clamped(x, kind.bits, out.bits) if fits else x for x in _lanes(k, kind)] for k in (0, 1)]
+    want = np.sort(
+        np.stack([_clamped(x, kind.bits, out.bits) & _mask(out.bits) for x in (*given[0], *given[1])]), axis=0
+    )
+    found = [
+        Filled(instr.name, 0, (0, 1))
+        for instr in isa.instrs.values()
+        if instr.on_registers and not instr.imm and _same(instr.out, out) and len(instr.operands) == 2
+        if all(o.type.total_bits == kind.total_bits for o in instr.operands)
+        if (np.sort(_ran(instr, kind, given), axis=0) == want).all()
+    ]
+    if not found:
+        raise NoKernel(f"{isa.name} has no form that narrows two registers of {kind}")
+    return _cheapest(isa, found)
 
 
-def _clamped(lanes: Sequence[Any], bits: int, *, signed: bool) -> Any:
-    x = np.stack(lanes).astype(np.int64)
+def _ran(instr: Instr, kind: VecType, given: Sequence[Sequence[Any]]) -> Any:
+    """The lanes that a form gives for registers of `kind`, which it may view otherwise."""
+    domain = ConcreteDomain()
+    views = [Register(kind, tuple(x)).viewed_as(domain, o.type) for x, o in zip(given, instr.operands, strict=True)]
+    with np.errstate(over="ignore"):
+        return _stacked(instr(domain, [v.lanes for v in views]))
+
+
+def _mask(bits: int) -> np.uint64:
+    return np.uint64((1 << bits) - 1)
+
+
+def _clamped(lane: Any, bits: int, to: int) -> Any:
+    """A signed lane as the nearest of `to` bits, as wide as before."""
+    x = lane.astype(np.int64)
     x = np.where(x >> (bits - 1) & 1, x - (1 << bits), x)
-    low, high = (-(1 << bits // 2 - 1), (1 << bits // 2 - 1) - 1) if signed else (0, (1 << bits // 2) - 1)
-    return (x.clip(low, high) & ((1 << bits // 2) - 1)).astype(np.uint64)
+    return x.clip(-(1 << to - 1), (1 << to - 1) - 1).astype(np.uint64) & _mask(bits)

@@ -46,7 +46,7 @@ class _Plan:
     @property
     def levels(self) -> list[UnitValue]:
         """The thresholds, at the width they are compared at."""
-        (given,) = (x for x in self.builder.spec.inputs if x.per == "channel")
+        given = self.builder.spec.inputs[-1]
         return [self.builder.input(given.name, k) for k in range(given.values)]
 
     @property
@@ -57,13 +57,17 @@ class _Plan:
     def sum(self) -> UnitValue:
         """The sum, its row's term added, as wide as thresholds are."""
         value = self.builder.input("s")
-        if any(x.name == "r" for x in self.builder.spec.inputs):
+        names = {x.name for x in self.builder.spec.inputs}
+        if "r" in names:
             value = self.builder.map(roles.ADD, value, self.builder.input("r"))
-        return self.narrowed(value, self.levels[0].type.bits)
+        if "m" in names:
+            value = self.builder.bitwise(roles.XOR, value, self.builder.input("m"))
+        return self.narrowed(value, self.levels[0].type.bits, fits=False)
 
-    def narrowed(self, value: UnitValue, bits: int, *, signed: bool = True) -> UnitValue:
+    def narrowed(self, value: UnitValue, bits: int, *, fits: bool = True) -> UnitValue:
+        """Lanes of so many bits."""
         while value.type.bits > bits:
-            value = self.builder.narrow(value, signed=signed)
+            value = self.builder.narrow(value, fits=fits)
         return value
 
     def truths(self, value: UnitValue, limit: UnitValue) -> UnitValue:
@@ -85,13 +89,37 @@ class _Plan:
     def parity(self, truths: Sequence[UnitValue]) -> list[UnitValue]:
         """The bits of how many of `truths`, which nest, hold."""
         picked = [truths[(1 << j) - 1 :: 1 << j] for j in range(len(truths).bit_length())]
-        return [reduce(lambda x, y: self.builder.map(roles.XOR, x, y), some) for some in picked]
+        gate = self.builder.map if truths[0].type.lanes == 1 else self.builder.bitwise
+        return [reduce(lambda x, y: gate(roles.XOR, x, y), some) for some in picked]
 
     def bytes_of(self, planes: Sequence[UnitValue]) -> UnitValue:
         """The number whose bits are lanes of all ones."""
         kind = planes[0].type
         parts = [self.builder.map(roles.AND, p, self.builder.constant(kind, 1 << j)) for j, p in enumerate(planes)]
         return reduce(lambda x, y: self.builder.map(roles.OR, x, y), parts)
+
+    def chosen(self, truth: UnitValue, low: UnitValue, high: UnitValue) -> UnitValue:
+        """Lanes of `high` where `truth` is all ones, of `low` where it is 0."""
+        try:
+            return self.builder.bitwise(roles.CHOSEN_BYTES, truth, low, high)
+        except NoKernel:
+            return self.builder.bitwise(roles.CHOSEN_BITS, truth, low, high)
+
+    def gathered(self, truths: UnitValue, *, shift: bool) -> UnitValue:
+        """A word of the bits of truths whose registers have half as many lanes as there are bits in one.
+
+        Bits are shifted in one by one, or chosen by constants.
+        """
+        kind, builder = truths.type, self.builder
+        first, *others = (UnitValue(kind, (name,)) for name in truths.registers)
+        if 2 * len(truths.registers) != kind.bits:
+            raise NoKernel("registers do not make up the bits of a lane")
+        for k, truth in enumerate(others, 1):
+            if shift:
+                first = builder.map(roles.SHIFTED_IN, truth, first)
+            else:
+                first = builder.bitwise(roles.CHOSEN_BITS, builder.constant(kind, 1 << k), first, truth)
+        return builder.map(roles.LOW_HALF, first, out=VecType(kind.sign, kind.bits // 2, kind.lanes))
 
     def stored(self, words: Sequence[UnitValue]) -> UnitValue:
         """The registers of all planes, one word after the other."""
@@ -156,55 +184,76 @@ def _by_signs(width: int) -> Callable[[_Plan], UnitValue]:
         if width > value.type.bits:
             raise NoKernel("lanes are not widened")
         truths = [plan.narrowed(plan.truths(value, t), width) for t in plan.levels]
-        bits = [t.as_type(builder.isa.word) if width == _BYTE else t for t in truths]
-        planes = [plan.narrowed(p, _BYTE).as_type(builder.isa.word) for p in plan.parity(bits)]
+        planes = [plan.narrowed(p, _BYTE).as_type(builder.isa.word) for p in plan.parity(truths)]
         return plan.signs(planes) if plan.words else plan.bytes_of(planes)
 
     return make
 
 
-def _bisected(plan: _Plan) -> UnitValue:
-    """Bits from the highest, each by one comparison with the threshold that those before it chose."""
-    value, builder = plan.sum(), plan.builder
-    levels, planes = list(plan.levels), list[UnitValue]()
+def _gathered(*, shift: bool, last: bool) -> Callable[[_Plan], UnitValue]:
+    """Lanes of all ones, combined to planes before or after their bits are gathered to words."""
+
+    def make(plan: _Plan) -> UnitValue:
+        value = plan.sum()
+        if not plan.words:
+            raise NoKernel("words are no bytes")
+        truths = [plan.truths(value, t) for t in plan.levels]
+        if last:
+            return plan.stored([plan.gathered(p, shift=shift) for p in plan.parity(truths)])
+        words = [plan.gathered(t, shift=shift) for t in truths]
+        return plan.stored([p.as_type(words[0].type) for p in plan.parity(words)])
+
+    return make
+
+
+def _halved(
+    plan: _Plan,
+    compare: Callable[[UnitValue, UnitValue], UnitValue],
+    choose: Callable[[UnitValue, UnitValue, UnitValue], UnitValue],
+) -> list[UnitValue]:
+    """Bits, lowest first, each by one comparison with the threshold that those above it chose."""
+    value, levels, planes = plan.sum(), plan.levels, list[UnitValue]()
     if len(levels) != (1 << plan.planes) - 1 or len(levels) == 1:
         raise NoKernel("levels that do not halve")
     while levels:
         middle = len(levels) // 2
-        mask = plan.masks(value, levels[middle])
-        planes.insert(0, mask)
+        planes.insert(0, compare(value, levels[middle]))
         pairs = zip(levels[:middle], levels[middle + 1 :], strict=True)
-        levels = [builder.map(roles.CHOSEN, mask, low, high, out=low.type) for low, high in pairs]
+        levels = [choose(planes[0], low, high) for low, high in pairs]
+    return planes
+
+
+def _bisected(plan: _Plan) -> UnitValue:
+    """Bits by bisection in mask registers."""
+    builder, kind = plan.builder, plan.builder.isa.word
+    planes = _halved(plan, plan.masks, lambda mask, low, high: builder.map(roles.CHOSEN, mask, low, high, out=low.type))
     if plan.words:
         return plan.stored([plan.joined(p, WORD_BITS) for p in planes])
-    kind, bytes_ = builder.isa.word, []
-    for j, p in enumerate(planes):
-        mask = plan.joined(p, kind.lanes)
-        bytes_.append((mask, builder.constant(kind, 1 << j)))
+    bytes_ = [(plan.joined(p, kind.lanes), builder.constant(kind, 1 << j)) for j, p in enumerate(planes)]
     total = builder.map(roles.KEPT, *bytes_[0], out=kind)
     for mask, weight in bytes_[1:]:
         total = builder.map(roles.ADD_KEPT, total, mask, weight, out=kind)
     return total
 
 
-def _bisected_lanes(plan: _Plan) -> UnitValue:
-    """The same by lanes of all ones."""
-    value, builder = plan.sum(), plan.builder
-    levels, planes = list(plan.levels), list[UnitValue]()
-    if len(levels) != (1 << plan.planes) - 1 or len(levels) == 1:
-        raise NoKernel("levels that do not halve")
-    word = builder.isa.word
-    while levels:
-        middle = len(levels) // 2
-        truth = plan.truths(value, levels[middle])
-        planes.insert(0, truth)
-        pairs = zip(levels[:middle], levels[middle + 1 :], strict=True)
-        chosen = [
-            builder.map(roles.CHOSEN_BYTES, *(x.as_type(word) for x in (truth, low, high))) for low, high in pairs
-        ]
-        levels = [x.as_type(value.type) for x in chosen]
-    narrow = [plan.narrowed(p, _BYTE).as_type(word) for p in planes]
+def _bisected_lanes(finish: Callable[[_Plan, list[UnitValue]], UnitValue]) -> Callable[[_Plan], UnitValue]:
+    """Bits by bisection in lanes of all ones."""
+    return lambda plan: finish(plan, _halved(plan, plan.truths, plan.chosen))
+
+
+def _narrowed(plan: _Plan, planes: list[UnitValue]) -> UnitValue:
+    """Signs of bytes, or the number in bytes."""
+    narrow = [plan.narrowed(p, _BYTE).as_type(plan.builder.isa.word) for p in planes]
     return plan.signs(narrow) if plan.words else plan.bytes_of(narrow)
+
+
+def _gathered_bits(*, shift: bool) -> Callable[[_Plan, list[UnitValue]], UnitValue]:
+    def finish(plan: _Plan, planes: list[UnitValue]) -> UnitValue:
+        if not plan.words:
+            raise NoKernel("words are no bytes")
+        return plan.stored([plan.gathered(p, shift=shift) for p in planes])
+
+    return finish
 
 
 _PLANS: tuple[Callable[[_Plan], UnitValue], ...] = (
@@ -212,6 +261,7 @@ _PLANS: tuple[Callable[[_Plan], UnitValue], ...] = (
     _in_kept_bytes,
     *(_counted(width) for width in (32, 16, 8)),
     *(_by_signs(width) for width in (32, 16, 8)),
+    *(_gathered(shift=shift, last=last) for shift in (True, False) for last in (True, False)),
     _bisected,
-    _bisected_lanes,
+    *(_bisected_lanes(finish) for finish in (_narrowed, *(_gathered_bits(shift=shift) for shift in (True, False)))),
 )
