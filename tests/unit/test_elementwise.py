@@ -4,9 +4,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from bitsynth.emit.elementwise import needs, source
-from bitsynth.errors import Refuted, SpecError
-from bitsynth.host.placement import runs_natively
+from bitsynth.emit.elementwise import source
+from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa.load import load
 from bitsynth.proof.element_check import check
 from bitsynth.proof.element_discharge import discharge
@@ -20,14 +19,15 @@ from bitsynth.toolchain.library import compile_for
 
 SPEC = thresholds(3, words=False, row=True)
 WRAPPER = """
-void run(const size_t *n, const void *constants, const void *from, const int32_t *row, void *to);
-void run(const size_t *n, const void *constants, const void *from, const int32_t *row, void *to)
+void run_{name}(const size_t *n, const void *constants, const void *from, const int32_t *row, void *to);
+void run_{name}(const size_t *n, const void *constants, const void *from, const int32_t *row, void *to)
 {{ {name}(constants, 0, n[0], n[1], from, n[2], row, 0, 0, to, n[3]); }}
 """
 
 
-def shipped():
-    return [store.load_program(p).program for p in store.every()]
+def shipped(isa, levels):
+    found = [store.load_program(p).program for p in store.every() if p.parents[1].name == isa]
+    return [p for p in found if p.spec.inputs[-1].count in levels]
 
 
 def packed(codes, planes):
@@ -38,13 +38,23 @@ def packed(codes, planes):
 
 
 @pytest.mark.toolchains
-@pytest.mark.parametrize("program", shipped(), ids=lambda p: p.name)
-def test_c_gives_what_numpy_gives(program):
-    isa, rng = load(program.isa), np.random.default_rng(1)
-    if not runs_natively(isa.table):
-        pytest.skip(f"no {isa.name} here")
-    text = source([program]) + WRAPPER.format(name=program.name)
-    runner = runner_for(isa, compile_for(isa, {"program.c": text}, needs=needs(program)), needs=needs(program))
+@pytest.mark.parametrize("name", ["avx2", "avx512", "neon", "armv7_neon"])
+@pytest.mark.parametrize("levels", [(1,), pytest.param((3, 7, 15), marks=pytest.mark.slow)], ids=["few", "all"])
+def test_c_gives_what_numpy_gives(name, levels):
+    programs, isa = shipped(name, levels), load(name)
+    text = source(programs) + "".join(WRAPPER.format(name=p.name) for p in programs)
+    try:
+        runner = runner_for(isa, compile_for(isa, {"programs.c": text}))
+    except ToolError as error:
+        pytest.skip(str(error))
+    assert programs
+    for program in programs:
+        compare(runner, program)
+
+
+def compare(runner, program):
+    """What the C gives for random sums, and what numpy does."""
+    rng, words = np.random.default_rng(1), np.uint32 if load(program.isa).table.arch == "arm" else np.uint64
     rows, units, channels = 3, 2, 2 * program.unit - 5
     given = program.spec.inputs[-1]
     flip = -rng.integers(0, 2, channels) * any(x.name == "m" for x in program.spec.inputs)
@@ -55,8 +65,15 @@ def test_c_gives_what_numpy_gives(program):
     places = (np.arange(units)[:, None] * program.unit + np.array(program.order)).reshape(-1)
     ordered[:, places < channels] = sums[:, places[places < channels]]
     to = np.zeros((rows, units * program.result_bytes), np.uint8)
-    sizes = np.array([rows, units * program.unit, ordered.strides[0], to.strides[0]], np.uint64)
-    runner.call("run", sizes, program.pack(channels, {"t": levels, "m": flip}), ordered, row.astype(np.int32), to)
+    sizes = np.array([rows, units * program.unit, ordered.strides[0], to.strides[0]], words)
+    runner.call(
+        f"run_{program.name}",
+        sizes,
+        program.pack(channels, {"t": levels, "m": flip}),
+        ordered,
+        row.astype(np.int32),
+        to,
+    )
     want = ((sums + row[:, None] ^ flip) > levels[:, None]).sum(axis=0).astype(np.uint8)
     if program.spec.out == "words":
         whole = np.zeros((rows, units * program.unit), np.uint8)
@@ -131,7 +148,7 @@ def test_a_meaning_is_computed_as_it_is_written():
 
 def test_nested_conditions_that_do_not_nest_are_refused():
     spec = thresholds(3, words=False)
-    program = synth.solve("avx2", spec).program
+    program = store.find("avx2", spec).program
     loose = msgspec.structs.replace(program, spec=msgspec.structs.replace(spec, assumes=()))
     with pytest.raises(Refuted):
         discharge(loose, Budget())
