@@ -123,7 +123,7 @@ class Device:
 
     def _measure(self, layers: NamedLayers, threads: int, sampling: Sampling) -> list[LayerTimes]:
         work = [Work.of(*x) for x in layers]
-        program = compile_program(layer.kernel for _, layer, _ in layers)
+        program = compile_program(layer for _, layer, _ in layers)
         return self.run(program, work, threads, sampling, time.monotonic() + self.seconds)
 
     def run(

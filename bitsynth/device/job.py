@@ -79,7 +79,7 @@ def pack(work: Sequence[Work], program: Program, threads: int, sampling: Samplin
     head = {"size": at, "threads": threads, "layers": len(work), "row_words": row_words, **sampling.numbers()}
     words = [head[field] for field in HEAD[1:]]
     for w, constants_at, input_at in zip(work, starts[::2], starts[1::2], strict=True):
-        own = {"kernel": program.number(w.layer.kernel), "constants_at": constants_at, "input_at": input_at}
+        own = {"kernel": program.number(w.layer), "constants_at": constants_at, "input_at": input_at}
         words += _row(w, own, sampling.beside_float)
     parts = [MAGIC + np.array(words, "<i8").tobytes(), *(b.tobytes() for b in blobs)]
     return b"".join(part.ljust(_aligned(len(part)), b"\0") for part in parts)

@@ -9,9 +9,8 @@ from pathlib import Path
 from bitsynth import toolchain
 from bitsynth.emit.runtime_files import board_source
 from bitsynth.isa.load import Requirements, load
-from bitsynth.layers import library
+from bitsynth.layers import Conv2d, library
 from bitsynth.layers.library import LayerKernel
-from bitsynth.spec.matmul import MatmulSpec
 
 _FOLDER = Path(__file__).parent / "board"
 _FLAGS = ("-O3", "-static", "-pthread")
@@ -40,34 +39,34 @@ class Target:
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled runner, and the kernels it has, by their numbers."""
+    """A compiled runner, and the keys of the libraries of layers it has, by their numbers."""
 
     target: Target
     path: Path
-    kernels: tuple[LayerKernel, ...]
+    keys: tuple[library.Key, ...]
 
-    def number(self, kernel: LayerKernel) -> int:
-        """The number of `kernel` in the program."""
-        return [_key(k) for k in self.kernels].index(_key(kernel))
+    def number(self, layer: Conv2d) -> int:
+        """The number of the layer's library in the program."""
+        return self.keys.index(_key(layer))
 
 
-def compile_program(kernels: Iterable[LayerKernel]) -> Program:
-    """The runner with `kernels` of one instruction set, each once."""
-    chosen = tuple({_key(k): k for k in kernels}.values())
-    names = [f"{k.name}_{i}" for i, k in enumerate(chosen)]
+def compile_program(layers: Iterable[Conv2d]) -> Program:
+    """The runner with what `layers` of one instruction set are made of: each kernel and epilogue once."""
+    chosen = {_key(layer): layer for layer in layers}
+    kernels = [layer.kernel for layer in chosen.values()]
+    names = [f"{k.name}_{i}" for i, k in enumerate(kernels)]
     files = {p.name: p.read_text(encoding="utf-8") for p in _FOLDER.iterdir() if p.suffix in {".c", ".h"}}
     files |= board_source(names)
-    for name, kernel in zip(names, chosen, strict=True):
-        files |= _renamed(library.files(kernel, threads=True), kernel.name, name)
-    target = Target.of(*chosen)
-    flags = _FLAGS + _FLOATS
-    return Program(
-        target, toolchain.compile_for(load(target.isa), files, needs=target.needs, flags=flags, shared=False), chosen
-    )
+    for name, layer in zip(names, chosen.values(), strict=True):
+        own = library.files(layer.kernel, layer.packed.program, threads=True)
+        files |= _renamed(own, layer.kernel.name, name)
+    target, flags = Target.of(*kernels), _FLAGS + _FLOATS
+    path = toolchain.compile_for(load(target.isa), files, needs=target.needs, flags=flags, shared=False)
+    return Program(target, path, tuple(chosen))
 
 
-def _key(kernel: LayerKernel) -> tuple[str, MatmulSpec]:
-    return kernel.entry.digest, kernel.spec
+def _key(layer: Conv2d) -> library.Key:
+    return library.library_key(layer.kernel, layer.packed.program)
 
 
 def _renamed(files: Mapping[str, str], name: str, other: str) -> dict[str, str]:

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from bitsynth.emit.about import value_text
 from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.kernel import CSource
+from bitsynth.emit.layer_program import program_header
 from bitsynth.emit.lines import laid_out
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, OUTPUT_CTYPES, Number, c_value, complete
 from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import SpecError
 from bitsynth.files import marked
+from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.spec.matmul import MatmulSpec
 
 _WORD_BITS = 64
@@ -71,6 +73,7 @@ class LayerText:
     numbers: Mapping[str, Number]
     arrays: Mapping[str, NDArray[Any]]
     tested: SelfTestLayer
+    program: ElementwiseProgram | None = None
 
     def __post_init__(self) -> None:
         require_name(self.name)
@@ -84,6 +87,7 @@ class LayerText:
             f"{kernel.name}.c": kernel.source,
             f"{kernel.name}_features.c": kernel.features,
             **kernel.layer_header,
+            **program_header(kernel.name, self.program),
             **runtime,
         }
         own = {
@@ -105,6 +109,7 @@ class LayerText:
             "guard": f"{self.name.upper()}_H",
             "kernel_name": kernel.name,
             "kernel_field": "depthwise" if isinstance(kernel, DepthwiseSource) else "kernel",
+            "program": self.program,
             "spec": self.spec,
             "act_value": value_text(self.spec.act),
             "zero_point": self.tested.zero_point,

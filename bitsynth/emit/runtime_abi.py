@@ -68,6 +68,9 @@ ARRAYS = (
     ("bias", "float"),
     ("multiplier", "int32_t"),
     ("thresholds", "int32_t"),
+    ("unit_constants", "uint8_t"),
+    ("shared_constants", "uint8_t"),
+    ("tail", "int32_t"),
 )
 """The arrays of `struct bs_layer` and the C types of their elements."""
 SHAPE = ("batch", "height", "width")

@@ -12,6 +12,7 @@ from bitsynth.emit.packing import packing, row_affines
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS, SHAPE
 from bitsynth.isa.load import load
+from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.spec.matmul import MatmulSpec
@@ -37,9 +38,13 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
     return {f"{name}_layer.h": render("layer_kernel.h.j2", values)}
 
 
-def call_source(name: str, field: str = "kernel") -> dict[str, str]:
-    """C that runs any layer around the kernel `name`, a `field` of it, as an array of numbers describes it."""
-    values: dict[str, Any] = {"name": name, "field": field, "numbers": NUMBERS, "arrays": ARRAYS, "shape": SHAPE}
+def call_source(name: str, program: ElementwiseProgram | None = None, field: str = "kernel") -> dict[str, str]:
+    """C that runs any layer around the kernel `name`, a `field` of it, as an array of numbers describes it.
+
+    The layer has the epilogue `program`, if there is one.
+    """
+    values: dict[str, Any] = {"name": name, "field": field, "program": program}
+    values |= {"numbers": NUMBERS, "arrays": ARRAYS, "shape": SHAPE}
     return {f"{name}_layer_call.c": render("layer_call.c.j2", values)}
 
 

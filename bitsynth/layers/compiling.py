@@ -24,7 +24,7 @@ def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progres
         ToolError: A layer cannot be compiled or run; the others are compiled.
     """
     every = list(layers)
-    first = list({library_key(layer.kernel): layer for layer in every}.values())
+    first = list({library_key(layer.kernel, layer.packed.program): layer for layer in every}.values())
     with ThreadPoolExecutor(max(1, min(workers or _cores(), len(first)))) as pool:
         started = [pool.submit(copy_context().run, layer.compile) for layer in first]
         for done, _ in enumerate(as_completed(started), 1):

@@ -48,32 +48,44 @@ class Offset:
     zero_point: int = 0
 
 
-def constants(
-    kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, conv_algorithm: str, unit: int, offset: Offset
-) -> Constants:
-    """The constants that do not depend on the epilogue; `weight` (OC, IC / groups, KH, KW) holds codes.
+@dataclass(frozen=True)
+class Form:
+    """What constants are for: a convolution algorithm, results made of `unit` columns at once.
 
-    Arrays over output channels have, in each group, room for whole tiles and for whole units of `unit` channels.
-    SpecError if sums with their offset may leave int32.
+    The correction of the encodings is not among them if the epilogue `folds` it.
     """
-    width = _width(kernel, geometry, unit)
+
+    conv_algorithm: str
+    unit: int = 1
+    folds: bool = False
+
+
+def constants(
+    kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset, form: Form
+) -> Constants:
+    """The constants that do not depend on the epilogue; `weight` (columns, IC / groups, KH, KW) holds codes.
+
+    Columns are output channels, in any order within a group. Arrays over them have, in each group, room for whole tiles
+    and for whole units. SpecError if sums with their offset may leave int32.
+    """
+    width = _width(kernel, geometry, form.unit)
     per_tap = _by_group(geometry, weight.transpose(0, 2, 3, 1))
-    runs = per_tap.reshape(*per_tap.shape[:2], 1, -1) if conv_algorithm == "im2col" else per_tap
+    runs = per_tap.reshape(*per_tap.shape[:2], 1, -1) if form.conv_algorithm == "im2col" else per_tap
     arrays: dict[str, NDArray[Any]] = {
         "weights": np.concatenate([tiles(kernel, _steps(kernel, _whole_tiles(kernel, x))) for x in runs]),
-        "start": _of_codes(width, per_tap, kernel.column_terms),
+        "start": _by_width(geometry, width, np.array(kernel.column_terms, np.int64)[weight].sum(axis=(1, 2, 3))),
     }
-    correction = affine(spec)
-    if not correction.is_identity:
-        arrays["affine"] = _of_codes(width, per_tap, correction.wgt_terms)
-    added = added_terms(spec, per_tap, offset)
-    require_int32(spec, geometry, added)
-    arrays["start" if correction.is_identity else "affine"] += _int32(whole(added << correction.shift, width))
-    pad_code = pad_code_of(spec.act, offset.zero_point)
-    off = offset.zero_point - spec.act.value(pad_code)
-    if off and any(geometry.padding):
-        arrays["padding"] = padding_sums(width, off * values_of(spec.wgt), geometry, per_tap)
-    numbers = sizes(geometry, spec.act, pad_code) | {"out_places": width}
+    correction, more = affine(spec), added_terms(spec, weight, offset)
+    require_int32(spec, geometry, more)
+    if correction.is_identity:
+        arrays["start"] += _by_width(geometry, width, more)
+    elif not form.folds:
+        arrays["affine"] = _by_width(geometry, width, column_terms(spec, weight, offset))
+    terms = padding_terms(spec.act, spec.wgt, geometry, offset)
+    if terms.any():
+        shift, factor = (correction.shift, correction.factor) if form.folds else (0, 1)
+        arrays["padding"] = _int32((padding_sums(width, terms, geometry, per_tap) << shift) // factor)
+    numbers = sizes(geometry, spec.act, pad_code_of(spec.act, offset.zero_point)) | {"out_places": width}
     return Constants(numbers | {"factor": correction.factor, "shift": correction.shift}, arrays)
 
 
@@ -89,10 +101,23 @@ def _width(kernel: Kernel, g: Geometry, unit: int) -> int:
     return max(-(-channels // size) * size for size in (kernel.columns, unit))
 
 
-def added_terms(spec: MatmulSpec, per_tap: Codes, offset: Offset) -> NDArray[np.int64]:
-    """(groups, OC / groups): what a channel's sum of products is to have more than it has."""
-    of_weights: NDArray[np.int64] = values_of(spec.wgt)[per_tap].sum(axis=(2, 3))
-    return offset.bias.reshape(of_weights.shape) - offset.zero_point * of_weights
+def added_terms(spec: MatmulSpec, weight: Codes, offset: Offset) -> NDArray[np.int64]:
+    """(columns,): what a sum of products is to have more than it has; `weight` (columns, IC / groups, KH, KW)."""
+    of_weights: NDArray[np.int64] = values_of(spec.wgt)[weight].sum(axis=(1, 2, 3))
+    return offset.bias - offset.zero_point * of_weights
+
+
+def column_terms(spec: MatmulSpec, weight: Codes, offset: Offset) -> NDArray[np.int64]:
+    """(columns,): what the encodings' correction adds to a column, and what is added to its values."""
+    correction = affine(spec)
+    terms: NDArray[np.int64] = np.array(correction.wgt_terms, np.int64)[weight].sum(axis=(1, 2, 3))
+    return terms + (added_terms(spec, weight, offset) << correction.shift)
+
+
+def padding_terms(act: MatmulOperand, wgt: MatmulOperand, geometry: Geometry, offset: Offset) -> NDArray[np.int64]:
+    """What each code of a weight adds to a value if its tap is on padding, which has no code of its own value."""
+    off = offset.zero_point - act.value(pad_code_of(act, offset.zero_point))
+    return off * values_of(wgt) * any(geometry.padding)
 
 
 def require_int32(spec: MatmulSpec, geometry: Geometry, added: NDArray[np.int64]) -> None:
@@ -147,12 +172,12 @@ def whole(x: NDArray[Any], width: int, fill: int = 0) -> NDArray[Any]:
     return np.pad(x, [*[(0, 0)] * (x.ndim - 1), (0, width - x.shape[-1])], constant_values=fill)
 
 
-def _of_codes(width: int, per_tap: Codes, terms: tuple[int, ...]) -> NDArray[np.int32]:
-    """(groups, width) sums of terms[code]."""
-    return _int32(whole(np.array(terms, np.int64)[per_tap].sum(axis=(2, 3)), width))
+def _by_width(g: Geometry, width: int, columns: NDArray[np.int64]) -> NDArray[np.int32]:
+    """(groups, width) of (columns,)."""
+    return _int32(whole(columns.reshape(g.groups, -1), width))
 
 
-def padding_sums(width: int, terms: NDArray[np.int64], g: Geometry, per_tap: Codes) -> NDArray[np.int32]:
+def padding_sums(width: int, terms: NDArray[np.int64], g: Geometry, per_tap: Codes) -> NDArray[np.int64]:
     """(groups, KH + 1, KW + 1, width): the correction of taps on padding, of which each code has one of `terms`.
 
     Each is the sum over the taps above and left of it.
@@ -160,7 +185,7 @@ def padding_sums(width: int, terms: NDArray[np.int64], g: Geometry, per_tap: Cod
     values = terms[per_tap].sum(axis=3)
     taps = values.reshape(*values.shape[:2], *g.kernel)
     sums = np.pad(taps, ((0, 0), (0, 0), (1, 0), (1, 0))).cumsum(axis=2).cumsum(axis=3)
-    return _int32(whole(sums.transpose(0, 2, 3, 1), width))
+    return whole(sums.transpose(0, 2, 3, 1), width)
 
 
 def _int32(x: NDArray[Any]) -> NDArray[np.int32]:

@@ -24,6 +24,7 @@ from bitsynth.layers.constants import (
     added_terms,
     pad_code_of,
     padding_sums,
+    padding_terms,
     require_int32,
     sizes,
     values_of,
@@ -201,17 +202,16 @@ def constants(kernel: DepthwiseKernel, layer: LayerSpec, weight: Codes, unit: in
     values = values_of(wgt)[per_tap].reshape(len(weight), -1)
     split = _split(act.scale * values, program)
     first = (act.offset - act.scale * program.act[0]) * values.sum(axis=1)
-    added = added_terms(kernel.spec, per_tap, offset)[0]
+    added = added_terms(kernel.spec, weight, offset)
     require_int32(kernel.spec, layer.geometry, added)
     arrays: dict[str, NDArray[Any]] = {
         "weights": _packed(split.reshape(len(weight), -1), program),
         "start": whole(first + added, width).astype(np.int32),
     }
-    pad_code = pad_code_of(act, offset.zero_point)
-    off = offset.zero_point - act.value(pad_code)
-    if off and any(layer.geometry.padding):
-        arrays["padding"] = padding_sums(width, off * values_of(wgt), layer.geometry, per_tap)
-    numbers = sizes(layer.geometry, act, pad_code)
+    terms = padding_terms(act, wgt, layer.geometry, offset)
+    if terms.any():
+        arrays["padding"] = padding_sums(width, terms, layer.geometry, per_tap).astype(np.int32)
+    numbers = sizes(layer.geometry, act, pad_code_of(act, offset.zero_point))
     return Constants({**numbers, "out_places": width, "factor": 1, "tap_parts": split.shape[2]}, arrays)
 
 

@@ -146,4 +146,4 @@ def compile(packed: PackedLayer, pool: Pool | None = None) -> Layer:
     compiled, or its code cannot be run.
     """
     lent = pool_of(packed.plan.threads if pool is None else pool)
-    return Layer(packed, library(packed.plan.kernel), lent)
+    return Layer(packed, library(packed.plan.kernel, packed.program), lent)

@@ -13,12 +13,14 @@ from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import LayerText, SelfTestLayer
 from bitsynth.emit.runtime_abi import SHAPE
 from bitsynth.errors import SpecError
+from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.layers import depthwise, epilogue_arguments
-from bitsynth.layers.constants import Constants, Offset, constants, of_channels
+from bitsynth.layers.constants import Constants, Form, Offset, constants, of_channels
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.epilogue import Epilogue, Scale, check_epilogue
+from bitsynth.layers.finishing import Finishing, finishing
 from bitsynth.layers.planning import LayerPlan
-from bitsynth.layers.words import WORD_CHANNELS, Packed, packed_words
+from bitsynth.layers.words import Packed, packed_words
 from bitsynth.spec.matmul import whole_array
 
 Description = tuple[NDArray[np.int64], NDArray[np.uint8]]
@@ -37,6 +39,7 @@ class PackedLayer:
     codes: NDArray[np.uint8]
     epilogue: Epilogue | None = None
     bias: ArrayLike = 0
+    program: ElementwiseProgram | None = field(init=False, repr=False)
     constants: Constants = field(init=False, repr=False)
     _description: Description = field(init=False, repr=False)
 
@@ -49,27 +52,34 @@ class PackedLayer:
             raise SpecError(f"want uint8 codes of {spec.wgt}, at most {last}; `pack` takes the values themselves")
         object.__setattr__(self, "codes", self.codes.copy())
         check_epilogue(self.epilogue, spec.out_layout)
-        algorithm, channels = self.plan.schedule.gather, spec.geometry.out_channels
+        channels = spec.geometry.out_channels
         added = epilogue_arguments.of_channels("bias", whole_array(self.bias, "bias"), channels, np.int32)
         object.__setattr__(self, "bias", bias := added.astype(np.int64))
-        unit, offset = WORD_CHANNELS if spec.out_layout == "packed" else 1, Offset(bias, spec.zero_point)
-        if isinstance(kernel, DepthwiseKernel):
-            groups, made = 1, depthwise.constants(kernel, spec, self.codes, unit, offset)
-        else:
-            groups = spec.geometry.groups
-            made = constants(kernel.entry.kernel, kernel.spec, spec.geometry, self.codes, algorithm, unit, offset)
-        numbers, given = self.epilogue.constants(channels) if self.epilogue else ({}, {})
-        width = int(made.numbers["out_places"])
-        arrays = {name: of_channels(name, array, groups, width) for name, array in given.items()}
-        layouts = {"in_layout": spec.layout, "out_layout": spec.out_layout}
-        chosen = self.plan.schedule.numbers()
-        every = {**made.numbers, **chosen, **layouts, **numbers}
-        whole = Constants(MappingProxyType(every), MappingProxyType({**made.arrays, **arrays}))
+        finish = finishing(kernel, spec, self.codes, bias, self.epilogue)
+        whole = self._constants(finish, bias)
+        object.__setattr__(self, "program", finish.program)
         object.__setattr__(self, "constants", whole)
         object.__setattr__(self, "_description", whole.blob())
         kept: tuple[NDArray[Any], ...] = (self.codes, bias, *self._description, *whole.arrays.values())
         for array in kept:
             array.flags.writeable = False
+
+    def _constants(self, finish: Finishing, bias: NDArray[np.int64]) -> Constants:
+        """Numbers and arrays of the C runtime, columns in the order that `finish` wants."""
+        spec, kernel, schedule = self.plan.spec, self.plan.kernel, self.plan.schedule
+        geometry, order = spec.geometry, finish.order(spec.geometry)
+        offset, form = Offset(bias[order], spec.zero_point), Form(schedule.gather, finish.unit(spec), finish.folds)
+        if isinstance(kernel, DepthwiseKernel):
+            groups, made = 1, depthwise.constants(kernel, spec, self.codes, form.unit, offset)
+        else:
+            groups = geometry.groups
+            made = constants(kernel.entry.kernel, kernel.spec, geometry, self.codes[order], offset, form)
+        places = int(made.numbers["out_places"])
+        arrays = {name: of_channels(name, array, groups, places) for name, array in finish.arrays.items()}
+        arrays |= finish.program_arrays(geometry)
+        layouts = {"in_layout": spec.layout, "out_layout": spec.out_layout}
+        numbers = {**made.numbers, **schedule.numbers(), **layouts, **finish.numbers}
+        return Constants(MappingProxyType(numbers), MappingProxyType({**made.arrays, **arrays}))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the plan, codes and epilogue: packing is fast, and another version may pack otherwise."""
@@ -120,7 +130,7 @@ class PackedLayer:
         _, given = self.epilogue.constants(self.plan.spec.geometry.out_channels) if self.epilogue else ({}, {})
         tested = SelfTestLayer(self.codes, np.asarray(self.bias), self.plan.spec.zero_point, given)
         c = kernel.c if isinstance(kernel, DepthwiseKernel) else CSource(kernel.proved_entry.proved, kernel.spec)
-        return LayerText(name, c, kernel.spec, made.numbers, made.arrays, tested).files()
+        return LayerText(name, c, kernel.spec, made.numbers, made.arrays, tested, self.program).files()
 
 
 def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None, bias: ArrayLike = 0) -> PackedLayer:

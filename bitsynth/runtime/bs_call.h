@@ -90,11 +90,6 @@ static inline size_t aligned(size_t bytes)
     return plus(bytes, 63) / 64 * 64;
 }
 
-static inline size_t out_bytes(enum bs_result epilogue)
-{
-    return epilogue == BS_INT32 || epilogue == BS_FLOAT ? 4 : 1;
-}
-
 /* Whether a sum is a result, and lies as one. */
 static inline int bs_stored_at_once(const struct bs_layer *l)
 {
@@ -107,10 +102,24 @@ static inline int bs_words_later(const struct bs_layer *l)
     return l->out_layout == BS_PACKED && l->groups > 1 && l->out_channels % 64 != 0;
 }
 
+/* Whether words are made of sums. */
+static inline int bs_makes_words(const struct bs_layer *l)
+{
+    return l->out_layout == BS_PACKED && !bs_words_later(l);
+}
+
+/* Bytes of a result that is not in words. */
+static inline size_t bs_out_bytes(const struct bs_layer *l)
+{
+    if (l->program)
+        return l->program->result_bits / 8;
+    return l->epilogue == BS_INT32 || l->epilogue == BS_FLOAT ? 4 : 1;
+}
+
 /* Columns that results are made of at once. */
 static inline size_t bs_unit(const struct bs_layer *l)
 {
-    return l->out_layout == BS_PACKED && !bs_words_later(l) ? 64 : 1;
+    return l->program ? l->program->unit : bs_makes_words(l) ? 64 : 1;
 }
 
 /* Tiles of columns that are whole units. */
@@ -162,6 +171,18 @@ uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t column);
 
 /* Makes sums of values of a strip's; returns what is still to be added to each row's, or NULL. */
 const int32_t *bs_make_values(const struct call *c, struct strip strip, const struct scratch *s);
+
+/* Results, by no program, of a strip whose first column is in place `channel` among the constants.
+ */
+void bs_finish_plainly(
+    const struct bs_layer *l,
+    size_t channel,
+    struct strip strip,
+    const int32_t *row,
+    const int32_t *sums,
+    size_t sums_apart,
+    uint8_t *to,
+    size_t to_apart);
 
 /* From the strip's sums to results in their place. */
 void bs_finish(const struct call *c, struct strip strip, const struct scratch *s);

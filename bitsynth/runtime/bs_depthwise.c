@@ -12,7 +12,7 @@ struct depthwise {
     size_t in_channels, channels, padded; /* of all groups; padded to whole units */
     size_t phases, taps, steps;
     size_t lines, width, phase_bytes, line_bytes;
-    size_t held_bytes, pointers_bytes, codes_bytes, sums_bytes, results_bytes, slot_bytes;
+    size_t held_bytes, pointers_bytes, codes_bytes, sums_bytes, slot_bytes;
 };
 
 /* What a task works in. */
@@ -54,10 +54,10 @@ static void plan_slots(struct depthwise *d, size_t threads)
         d->codes_bytes = aligned(times(c->in.width, d->in_channels));
     d->sums_bytes = aligned(times(times(c->out.width, l->out_places), sizeof(int32_t)));
     if (l->out_layout == BS_NCHW)
-        d->results_bytes = aligned(times(times(c->out.width, d->channels), out_bytes(l->epilogue)));
+        c->results_bytes = aligned(times(times(c->out.width, l->out_places), bs_out_bytes(l)));
     d->slot_bytes = plus(
         plus(plus(d->held_bytes, d->pointers_bytes), plus(d->codes_bytes, d->sums_bytes)),
-        plus(d->results_bytes, times(plus(d->lines, 1), d->line_bytes)));
+        plus(c->results_bytes, times(plus(d->lines, 1), d->line_bytes)));
     c->slots = least(threads ? threads : 1, times(c->in.batch, c->out.height));
     c->arena_bytes = times(c->slots, d->slot_bytes);
 }
@@ -103,7 +103,7 @@ static struct slot slot_of(const struct depthwise *d, size_t number)
     s.results.strip = (int32_t *)(void *)at;
     at += d->sums_bytes;
     s.results.results = at;
-    at += d->results_bytes;
+    at += d->call.results_bytes;
     s.codes = at;
     at += d->codes_bytes;
     s.ring = at;

@@ -1,115 +1,13 @@
 /* From sums of a strip to the results of a layer. */
 #include "bs_call.h"
-#include "bs_scale.h"
 
 #include <string.h>
 
-static uint8_t requantized(const struct bs_layer *l, size_t channel, int32_t sum)
-{
-    const int64_t half = l->multiplier_shift ? INT64_C(1) << (l->multiplier_shift - 1) : 0;
-    const int64_t code = ((int64_t)sum * l->multiplier[channel] + half) >> l->multiplier_shift;
-    const int64_t most = (INT64_C(1) << l->out_bits) - 1;
-    return (uint8_t)(code < 0 ? 0 : code > most ? most : code);
-}
-
-/* How many thresholds are less than each sum and the row's addend. */
-static inline void count_thresholds(
-    const struct bs_layer *l,
-    size_t channel,
-    size_t count,
-    const int32_t *sums,
-    int32_t addend,
-    uint8_t *to)
-{
-    const int32_t *first = l->thresholds + channel;
-    const size_t apart = l->groups * l->out_places, levels = l->threshold_count;
-    for (size_t j = 0; j < count; ++j)
-        to[j] = sums[j] + addend > first[j];
-    for (size_t t = 1; t + 1 < levels; t += 2) {
-        const int32_t *one = first + t * apart, *other = one + apart;
-        for (size_t j = 0; j < count; ++j) {
-            const int32_t sum = sums[j] + addend;
-            to[j] = (uint8_t)(to[j] + (sum > one[j]) + (sum > other[j]));
-        }
-    }
-    const int32_t *last = first + (levels - 1) * apart;
-    for (size_t j = 0; levels % 2 == 0 && j < count; ++j)
-        to[j] = (uint8_t)(to[j] + (sums[j] + addend > last[j]));
-}
-
-/* Codes of up to 64 neighbouring columns of a pixel; `channel` is the first one's place among the
- * constants. */
-static void make_codes(
-    const struct bs_layer *l,
-    size_t channel,
-    size_t count,
-    const int32_t *sums,
-    int32_t addend,
-    uint8_t *to)
-{
-    if (l->epilogue == BS_REQUANTIZE)
-        for (size_t j = 0; j < count; ++j)
-            to[j] = requantized(l, channel + j, sums[j]);
-    else if (count == 64)
-        count_thresholds(l, channel, 64, sums, addend, to);
-    else
-        count_thresholds(l, channel, count, sums, addend, to);
-}
-
-/* The results of a pixel's columns. */
-static void finish_row(
-    const struct bs_layer *l,
-    size_t channel,
-    size_t count,
-    const int32_t *sums,
-    int32_t addend,
-    void *to)
-{
-    if (l->epilogue == BS_INT32)
-        memcpy(to, sums, count * sizeof *sums);
-    else if (l->epilogue == BS_FLOAT)
-        bs_scale(count, sums, l->scale + channel, l->bias + channel, to);
-    else
-        for (size_t j = 0; j < count; j += 64) {
-            uint8_t *codes = (uint8_t *)to + j;
-            make_codes(l, channel + j, least(64, count - j), sums + j, addend, codes);
-        }
-}
-
-/* The results of a pixel's columns as words of 64. */
-static void finish_words(
-    const struct bs_layer *l,
-    size_t channel,
-    size_t count,
-    const int32_t *sums,
-    int32_t addend,
-    uint64_t *to)
-{
-    for (size_t j = 0; j < count; j += 64, to += l->out_bits) {
-        uint8_t codes[64];
-        make_codes(l, channel + j, 64, sums + j, addend, codes);
-        bs_pack_codes(l->out_bits, 64, codes, to);
-    }
-}
-
-/* Results of a strip, channels last, to where its pixels lie channels first. */
-static void store_channels_first(const struct call *c, struct strip strip, const uint8_t *from)
-{
-    const struct bs_layer *l = c->layer;
-    const size_t plane = c->out.height * c->out.width, bytes = out_bytes(l->epilogue);
-    const size_t first = (c->image * l->groups + c->group) * l->out_channels + strip.column;
-    uint8_t *to = c->output + (first * plane + strip.p) * bytes;
-    for (size_t j = 0; j < strip.columns; ++j, to += plane * bytes)
-        for (size_t row = 0; row < strip.rows; ++row)
-            memcpy(to + row * bytes, from + (row * strip.columns + j) * bytes, bytes);
-}
-
-/* Bytes of a pixel's results, and of a strip's columns of it. */
+/* Bytes of the results of a pixel's columns. */
 static size_t result_bytes(const struct bs_layer *l, size_t columns)
 {
-    return l->out_layout == BS_PACKED && !bs_words_later(l)
-        ? ceiling(columns, 64) * l->out_bits * sizeof(uint64_t)
-        : columns * out_bytes(l->epilogue);
+    return bs_makes_words(l) ? ceiling(columns, 64) * l->out_bits * sizeof(uint64_t)
+                             : columns * bs_out_bytes(l);
 }
 
 uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t column)
@@ -122,35 +20,119 @@ uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t column)
     return c->output + (c->image * c->out.height * c->out.width + p) * pixel + first;
 }
 
-static void finish_strip(
+/* Results of a strip, rows of them `apart` bytes from each other, to their place. */
+static void store_results(
+    const struct call *c, struct strip strip, const uint8_t *from, size_t apart)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t bytes = bs_out_bytes(l), pixel = result_bytes(l, l->groups * l->out_channels);
+    uint8_t *to = bs_pixel_output(c, strip.p, strip.column);
+    for (size_t row = 0; row < strip.rows; ++row, from += apart, to += pixel)
+        memcpy(to, from, strip.columns * bytes);
+}
+
+/* The same where pixels lie channels first. */
+static void store_channels_first(
+    const struct call *c, struct strip strip, const uint8_t *from, size_t apart)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t plane = c->out.height * c->out.width, bytes = bs_out_bytes(l);
+    const size_t first = (c->image * l->groups + c->group) * l->out_channels + strip.column;
+    uint8_t *to = c->output + (first * plane + strip.p) * bytes;
+    for (size_t j = 0; j < strip.columns; ++j, to += plane * bytes)
+        for (size_t row = 0; row < strip.rows; ++row)
+            memcpy(to + row * bytes, from + row * apart + j * bytes, bytes);
+}
+
+/* The sums of columns that fill no unit, to the places where the program has those of their
+ * channels. */
+static void spread_tail(const struct call *c, struct strip strip, int32_t *sums)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t unit = l->program->unit, count = strip.columns % unit;
+    int32_t whole[BS_LARGEST_UNIT];
+    sums += strip.columns - count;
+    for (size_t row = 0; row < strip.rows; ++row, sums += c->strip_columns) {
+        memset(whole, 0, unit * sizeof *whole);
+        for (size_t j = 0; j < count; ++j)
+            whole[l->tail[j]] = sums[j];
+        memcpy(sums, whole, unit * sizeof *whole);
+    }
+}
+
+/* Words have no bits of channels that are none. */
+static void clear_tail(const struct bs_layer *l, struct strip strip, uint8_t *to, size_t apart)
+{
+    uint64_t channels = 0;
+    for (size_t j = 0; j < strip.columns % 64; ++j)
+        channels |= UINT64_C(1) << (j % 8 * 8 + j / 8);
+    to += strip.columns / 64 * l->out_bits * sizeof channels;
+    for (size_t row = 0; row < strip.rows; ++row, to += apart)
+        for (size_t bit = 0; bit < l->out_bits; ++bit)
+            ((uint64_t *)(void *)to)[bit] &= channels;
+}
+
+static void run_program(
     const struct call *c,
     struct strip strip,
     const int32_t *row,
-    const int32_t *sums,
+    int32_t *sums,
     uint8_t *to,
     size_t apart)
 {
     const struct bs_layer *l = c->layer;
-    const size_t channel = c->group * l->out_places + strip.column;
-    const int words = bs_unit(l) == 64;
-    for (size_t i = 0; i < strip.rows; ++i, sums += c->strip_columns, to += apart) {
-        const int32_t addend = row ? row[i] : 0;
-        if (words)
-            finish_words(l, channel, strip.columns, sums, addend, (uint64_t *)(void *)to);
-        else
-            finish_row(l, channel, strip.columns, sums, addend, to);
+    const struct bs_epilogue *program = l->program;
+    const size_t units = ceiling(strip.columns, program->unit);
+    const size_t first =
+        c->group * ceiling(l->out_channels, program->unit) + strip.column / program->unit;
+    if (strip.columns % program->unit)
+        spread_tail(c, strip, sums);
+    program->finish(
+        l->unit_constants + first * program->constant_bytes,
+        l->shared_constants,
+        strip.rows,
+        units * program->unit,
+        sums,
+        c->strip_columns * sizeof *sums,
+        row,
+        NULL,
+        0,
+        to,
+        apart);
+    if (bs_makes_words(l) && strip.columns % 64)
+        clear_tail(l, strip, to, apart);
+}
+
+static void finish_to(
+    const struct call *c,
+    struct strip strip,
+    const int32_t *row,
+    int32_t *sums,
+    uint8_t *to,
+    size_t apart)
+{
+    const struct bs_layer *l = c->layer;
+    if (l->program) {
+        run_program(c, strip, row, sums, to, apart);
+        return;
     }
+    const size_t channel = c->group * l->out_places + strip.column;
+    bs_finish_plainly(l, channel, strip, row, sums, c->strip_columns, to, apart);
 }
 
 void bs_finish(const struct call *c, struct strip strip, const struct scratch *s)
 {
     const struct bs_layer *l = c->layer;
     const int32_t *row = bs_make_values(c, strip, s);
-    if (l->out_layout == BS_NCHW) {
-        finish_strip(c, strip, row, s->strip, s->results, result_bytes(l, strip.columns));
-        store_channels_first(c, strip, s->results);
+    const size_t apart = c->strip_columns * bs_out_bytes(l);
+    if (!c->results_bytes) {
+        uint8_t *to = bs_pixel_output(c, strip.p, strip.column);
+        finish_to(c, strip, row, s->strip, to, result_bytes(l, l->groups * l->out_channels));
         return;
     }
-    uint8_t *to = bs_pixel_output(c, strip.p, strip.column);
-    finish_strip(c, strip, row, s->strip, to, result_bytes(l, l->groups * l->out_channels));
+    finish_to(c, strip, row, s->strip, s->results, apart);
+    if (l->out_layout == BS_NCHW)
+        store_channels_first(c, strip, s->results, apart);
+    else
+        store_results(c, strip, s->results, apart);
 }

@@ -102,9 +102,8 @@ static void plan_strips(struct call *c, size_t pixels)
         bs_stored_at_once(l) || tile_bytes > STRIP_BYTES ? 1 : STRIP_BYTES / tile_bytes;
     c->strip_rows = times(least(fit, ceiling(pixels, k->rows)), k->rows);
     c->strip_bytes = aligned(times(c->strip_rows, row_bytes));
-    if (l->out_layout == BS_NCHW)
-        c->results_bytes =
-            aligned(times(times(c->strip_rows, c->strip_columns), out_bytes(l->epilogue)));
+    if (l->out_layout == BS_NCHW || (l->out_channels % unit && !bs_makes_words(l)))
+        c->results_bytes = aligned(times(times(c->strip_rows, c->strip_columns), bs_out_bytes(l)));
 }
 
 /* One task's scratch, after everything else is planned. */
@@ -167,7 +166,7 @@ static int too_large(const struct call *c)
         l->in_layout == BS_PACKED ? times(bs_packed_words(l->act_bits, in), 8) : in;
     const size_t out_pixel = l->out_layout == BS_PACKED
         ? times(bs_packed_words(l->out_bits, out), 8)
-        : times(out, out_bytes(l->epilogue));
+        : times(out, bs_out_bytes(l));
     const size_t tile =
         times(times(c->segments, c->segment_steps), l->kernel->columns * l->kernel->column_bytes);
     const size_t read = image_bytes(c->in, in_pixel) | times(times(l->groups, c->tiles), tile);

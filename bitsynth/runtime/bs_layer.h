@@ -81,6 +81,31 @@ enum bs_conv_algorithm { BS_DIRECT, BS_INDIRECT, BS_IM2COL };
  * clamped to a code; the number of thresholds below it, as a code. */
 enum bs_result { BS_INT32, BS_FLOAT, BS_REQUANTIZE, BS_THRESHOLDS };
 
+/* Results of rows x columns sums, whole units of columns: `rows` lie `..._apart` bytes from each
+ * other. `constants` are those of the first unit on, `shared` those of all columns; `row` has what
+ * is added to each row's sums, `other` a second operand. What a program does not read may be NULL.
+ */
+typedef void bs_finish_rows(
+    const void *constants,
+    const void *shared,
+    size_t rows,
+    size_t columns,
+    const void *from,
+    size_t from_apart,
+    const int32_t *row,
+    const void *other,
+    size_t other_apart,
+    void *to,
+    size_t to_apart);
+
+/* An epilogue as a program: columns of a unit, bytes of its constants, bits of a result. */
+struct bs_epilogue {
+    size_t unit, constant_bytes, result_bits;
+    bs_finish_rows *finish;
+};
+
+enum { BS_LARGEST_UNIT = 128 };
+
 /* A layer. Channels are those of one group; arrays over output channels have `out_places` places in
  * every group: channels, then what makes tiles and units of results whole. It has a kernel of tiles
  * or a depthwise one, for which all groups' channels are those of one; the other is NULL. */
@@ -104,6 +129,12 @@ struct bs_layer {
     const int32_t *padding;
     enum bs_layout in_layout, out_layout;
     enum bs_result epilogue;
+    /* NULL, or the epilogue's program, and what it reads: constants of every group's units, and of
+     * all of them. Columns lie in its order, but for those of a unit that is not full: `tail` has
+     * their places in it. */
+    const struct bs_epilogue *program;
+    const uint8_t *unit_constants, *shared_constants;
+    const int32_t *tail;
     const float *scale, *bias;
     const int32_t *multiplier;
     size_t multiplier_shift, out_bits;

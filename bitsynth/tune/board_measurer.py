@@ -59,7 +59,7 @@ class BoardMeasurer:
         try:
             work = self.default, self._work(schedule)
             with deadline(end):
-                return work, compile_program(w.layer.kernel for w in work)
+                return work, compile_program(w.layer for w in work)
         except (SpecError, NoKernel, ToolError) as why:
             raise TrialFailed(str(why)) from None
 

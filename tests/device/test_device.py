@@ -141,7 +141,7 @@ def in_turn(board, isa, repeats):
     made, codes = two_schedules(isa)
     right = made[0].run(codes)
     work = [job.Work(x.schedule.method, x, codes, right) for x in made]
-    one = program.compile_program(x.kernel for x in made)
+    one = program.compile_program(made)
     sampling = job.Sampling(repeats, together=len(work), sample_ns=10**6, beside_float=False)
     return board.run(one, work, 1, sampling, soon(60))
 
@@ -170,7 +170,7 @@ def test_a_copy_that_ends_there_but_not_here(server):
     """The board then has another program than the last that it ran."""
     (one, other, *_), codes = two_schedules(layers("auto")[0][1].kernel.spec.isa)
     works = [job.Work("it", x, codes, one.run(codes)) for x in (one, other)]
-    first, second = [(program.compile_program([w.layer.kernel]), [w]) for w in works]
+    first, second = [(program.compile_program([w.layer]), [w]) for w in works]
     checking = 1, job.Sampling(0)
     with Device("board") as board:
         board.run(*first, *checking, soon(60))
@@ -425,7 +425,7 @@ def runner():
     """The program for this machine, and a layer's job."""
     name, layer, codes = layers("auto")[0]
     work = job.Work.of(name, layer, codes)
-    made = program.compile_program([layer.kernel])
+    made = program.compile_program([layer])
     return made.path, job.pack([work], made, 1, job.Sampling(2))
 
 

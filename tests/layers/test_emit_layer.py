@@ -80,11 +80,11 @@ def test_the_selftest_sees_a_wrong_weight(here, file, at):
     assert selftest(here["int32"], {**files, file: mutated(files[file], at)}) == 1
 
 
-def test_the_selftest_sees_a_wrong_threshold(here):
+def test_the_selftest_sees_wrong_thresholds(here):
     files = here["packed"].files("layer")
-    c = files["layer.c"]
-    start = c.index("thresholds[384] = {\n    ") + len("thresholds[384] = {\n    ")
-    assert selftest(here["packed"], {**files, "layer.c": f"{c[:start]}-99999{c[c.index(',', start) :]}"}) == 1
+    text = files["layer.c"]
+    start = text.index("0x", text.index("unit_constants["))
+    assert selftest(here["packed"], {**files, "layer.c": f"{text[:start]}0x7fff7fff7fff7fff{text[start + 18 :]}"}) == 1
 
 
 BOTH = """#include "left.h"

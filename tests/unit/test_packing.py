@@ -12,7 +12,7 @@ from bitsynth.emit.kernel import CSource
 from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_files
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import BIT_AXES, Planes
-from bitsynth.layers.constants import Offset, constants
+from bitsynth.layers.constants import Form, Offset, constants
 from bitsynth.layers.geometry import Geometry
 from bitsynth.proof import checker
 from bitsynth.run.runner import runner_for
@@ -44,7 +44,7 @@ def dense(kernel, spec, weight, codes):
     """The dense layer of codes `weight` (OC, IC) and `codes` (N, IC) around any kernel, through the C runtime."""
     none = Offset(np.zeros(len(weight), np.int64))
     geometry = Geometry(weight.shape[1], weight.shape[0], 1, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
-    numbers, data = constants(kernel, spec, geometry, weight[..., None, None], "direct", 1, none).blob()
+    numbers, data = constants(kernel, spec, geometry, weight[..., None, None], none, Form("direct")).blob()
     numbers[-3:] = 1, 1, len(codes)
     c, isa = CSource(on_record(kernel), spec), load(kernel.isa)
     files = {**c.files, **kernel_header(kernel, spec), **call_source(c.name), **runtime_files(threads=True)}

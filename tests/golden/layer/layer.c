@@ -3,6 +3,7 @@
 /* layer: packed weights and what belongs to its channels. */
 #include "layer.h"
 #include "bs_mm_a2u_w1b_s32_avx2_4x8x32_layer.h"
+#include "bs_mm_a2u_w1b_s32_avx2_4x8x32_program.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "packed weights are for little-endian processors"
@@ -31,22 +32,33 @@ static const _Alignas(64) uint64_t weights[72] = {
 };
 /* clang-format on */
 
-static const _Alignas(64) int32_t start[8] = {123, 123, 126, 123, 0, 0, 0, 0};
-
 /* clang-format off */
-static const _Alignas(64) int32_t thresholds[24] = {
-    -20, -20, -20, -20, 2147483647, 2147483647, 2147483647, 2147483647,
-    0, 0, 0, 0, 2147483647, 2147483647, 2147483647, 2147483647,
-    20, 20, 20, 20, 2147483647, 2147483647, 2147483647, 2147483647,
+static const _Alignas(64) int32_t start[32] = {
+    123, 123, 126, 123, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 };
 /* clang-format on */
 
+/* clang-format off */
+static const _Alignas(64) uint64_t unit_constants[24] = {
+    0xffecffecffecffec, 0xffecffecffecffec, 0xffecffecffecffec, 0xffecffecffecffec,
+    0xffecffecffecffec, 0xffecffecffecffec, 0xffecffecffecffec, 0xffecffecffecffec,
+    0x0000000000000000, 0x0000000000000000, 0x0000000000000000, 0x0000000000000000,
+    0x0000000000000000, 0x0000000000000000, 0x0000000000000000, 0x0000000000000000,
+    0x0014001400140014, 0x0014001400140014, 0x0014001400140014, 0x0014001400140014,
+    0x0014001400140014, 0x0014001400140014, 0x0014001400140014, 0x0014001400140014,
+};
+/* clang-format on */
+
+static const _Alignas(64) int32_t tail[4] = {0, 1, 2, 3};
+
 static const struct bs_layer layer = {
     .kernel = &bs_mm_a2u_w1b_s32_avx2_4x8x32_layer_kernel,
+    .program = &bs_mm_a2u_w1b_s32_avx2_4x8x32_program,
     .groups = 1,
     .in_channels = 8,
     .out_channels = 4,
-    .out_places = 8,
+    .out_places = 32,
     .kernel_h = 3,
     .kernel_w = 3,
     .stride_h = 1,
@@ -74,7 +86,8 @@ static const struct bs_layer layer = {
     .band_rows = 0,
     .weights = (const uint8_t *)weights,
     .start = start,
-    .thresholds = thresholds,
+    .unit_constants = (const uint8_t *)unit_constants,
+    .tail = tail,
 };
 
 const char *layer_missing_feature(void)
