@@ -12,11 +12,12 @@ from bitsynth.cli.locate import locate
 from bitsynth.cli.options import Json, KernelArgument, NoMinimality, NoZ3, Rlimit, Variant
 from bitsynth.cli.report import ReportLine, print_lines
 from bitsynth.cli.verify_depthwise import PREFIX, verify_depthwise
+from bitsynth.cli.verify_elementwise import verify_elementwise
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.progress import Progress
 from bitsynth.spec.matmul import MatmulSpec
-from bitsynth.store import kernels
+from bitsynth.store import elementwise, kernels
 from bitsynth.store.entry import Entry, ProvedEntry
 
 
@@ -32,6 +33,10 @@ def verify(
     if name.startswith(PREFIX):
         solve = not (no_z3 or no_minimality)
         verify_depthwise(name, z3=not no_z3, solve=solve, rlimit=rlimit, as_json=as_json)
+        return
+    if program := elementwise.named(name):
+        solve = not (no_z3 or no_minimality)
+        verify_elementwise(program, z3=not no_z3, solve=solve, rlimit=rlimit, as_json=as_json)
         return
     spec = KernelName.parse(name).spec
     path = locate(name, variant)

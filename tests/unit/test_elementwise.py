@@ -1,9 +1,12 @@
 """Elementwise programs: found, proved, refused if wrong, stored, and the same in C."""
 
+import json
+
 import msgspec
 import numpy as np
 import pytest
 
+from bitsynth.cli import main
 from bitsynth.emit.elementwise import source
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa.load import load
@@ -152,3 +155,14 @@ def test_nested_conditions_that_do_not_nest_are_refused():
     loose = msgspec.structs.replace(program, spec=msgspec.structs.replace(spec, assumes=()))
     with pytest.raises(Refuted):
         discharge(loose, Budget())
+
+
+def test_verify(capsys):
+    name = f"{SPEC.name}_avx2"
+    assert main(["verify", name]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["concrete", "machine", "claims", "proved"]
+    assert main(["verify", name, "--no-z3", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert not facts["proved"]
+    assert facts["composition_checked"]
