@@ -24,6 +24,7 @@ from bitsynth.cli.options import (
     WBits,
     WeightEncoding,
     WeightsArgument,
+    ZeroPoint,
 )
 from bitsynth.cli.parse import edges, numbers, size
 from bitsynth.files import write_texts
@@ -40,6 +41,7 @@ def emit_layer(
     to: Folder,
     act_encoding: ActEncoding = Encoding.UNSIGNED,
     weight_encoding: WeightEncoding = Encoding.BIPOLAR,
+    zero_point: ZeroPoint = 0,
     isa: IsaOrAuto = "auto",
     stride: Stride = "1",
     padding: Padding = "0",
@@ -70,6 +72,7 @@ def emit_layer(
         **{option: value for option, (value, usual) in window.items() if value != usual},
         "act_encoding": act_encoding.value,
         "weight_encoding": weight_encoding.value,
+        "zero_point": zero_point,
         "isa": isa,
         "layout": layout,
         "out_layout": out_layout or None,

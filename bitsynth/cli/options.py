@@ -149,6 +149,9 @@ Padding = Annotated[
 Dilation = Annotated[
     str, typer.Option("--dilation", metavar="N[,N]", help="Pixels, or down,right.", rich_help_panel=_LAYER)
 ]
+ZeroPoint = Annotated[
+    int, typer.Option("--zero-point", metavar="N", help="The value of activations that stands for 0; padding has it.")
+]
 Groups = Annotated[
     int, typer.Option("--groups", metavar="N", min=1, help="Groups of channels.", rich_help_panel=_LAYER)
 ]

@@ -236,6 +236,8 @@ def test_a_dense_layer_from_a_npy_file(tmp_path, capsys):
         ({"weight": WEIGHT}, ["--stride", "0"], "stride must be a whole number from 1 to 32,767"),
         ({"weight": WEIGHT}, ["--padding", "-1"], "--padding: want 1 or 2 or 4 whole numbers"),
         ({"weight": WEIGHT}, ["--image", "9x"], "--image: want height and width, such as 28x28, not '9x'"),
+        ({"weight": WEIGHT}, ["--padding", "same", "--stride", "2"], "padding 'same' wants stride 1"),
+        ({"weight": WEIGHT}, ["--zero-point", "40000"], "zero_point must be a whole number of at most 32,767"),
         ({"weight": WEIGHT}, ["--groups", "3"], "4 output channels cannot be shared by 3 groups"),
         ({"weight": WEIGHT}, ["--isa", "sparc"], "unknown instruction set 'sparc'"),
         ({"weight": WEIGHT}, ["--layout", "CHWN"], "CHWN"),
