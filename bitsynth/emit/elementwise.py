@@ -59,9 +59,10 @@ class _Text:
     def body(self, scope: Scope) -> list[str]:
         """Constants and numbers, then units of columns."""
         lines = load_constants(scope, self.isa, self.program.constants, self.name)
-        lines += list(self._loads("all", "(const uint8_t *)numbers", scope))
+        for shared in ("all", "table"):
+            lines += self._loads(shared, "(const uint8_t *)numbers", scope)
         per = {x.per for x in self.program.spec.inputs}
-        unused = {"constants": "channel" in per, "numbers": "all" in per, "row": "row" in per}
+        unused = {"constants": "channel" in per, "numbers": bool(per & {"all", "table"}), "row": "row" in per}
         unused |= {"other": bool(self.others), "other_apart": bool(self.others)}
         lines += [f"(void){name};" for name, used in unused.items() if not used]
         if "channel" in per:

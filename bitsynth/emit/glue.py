@@ -10,12 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.glue_abi import ARRAYS, NUMBERS, GlueConstants, c_value
+from bitsynth.emit.glue_programs import FILE as PROGRAMS
+from bitsynth.emit.glue_programs import VARIABLES, program_source
 from bitsynth.emit.layer import POOL, elements, functions, renamed, require_name, stored
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_files import glue_files
 from bitsynth.files import marked
 from bitsynth.isa import architecture
-from bitsynth.isa.load import load
+from bitsynth.isa.load import Requirements, load
+from bitsynth.kernel.elementwise import ElementwiseProgram
 
 Example = tuple[Sequence[NDArray[Any]], NDArray[Any]]
 """Inputs (N, H, W, elements) and what a layer gives for them."""
@@ -29,13 +32,15 @@ class GlueText:
     isa: str
     constants: GlueConstants
     example: Example
+    programs: Sequence[ElementwiseProgram]
+    needs: Requirements
 
     def __post_init__(self) -> None:
         require_name(self.name)
 
     def files(self) -> dict[str, str]:
         """File names and texts, marked as ours."""
-        shared, values = glue_files(threads=True), self._values()
+        shared, values = {**glue_files(threads=True), **program_source(self.programs)}, self._values()
         own = {
             f"{self.name}.h": render("glue.h.j2", values),
             f"{self.name}.c": render("glue.c.j2", values),
@@ -43,12 +48,11 @@ class GlueText:
             f"{self.name}_selftest.c": render("glue_selftest.c.j2", values),
             "CMakeLists.txt": render("layer_cmake.j2", values),
         }
-        names = functions({n: t for n, t in shared.items() if not n.startswith("bs_pool")})
+        names = [*functions(shared), *VARIABLES, *(p.name for p in self.programs)]
         return marked(own | shared | renamed(self.name, own | shared, names))
 
     def _values(self) -> dict[str, Any]:
         isa, (inputs, want) = load(self.isa), self.example
-        needs = isa.requirements()
         numbers = dict(zip((name for name, _ in NUMBERS), self.constants.sizes(), strict=True))
         arrays = self.constants.arrays
         return {
@@ -65,13 +69,13 @@ class GlueText:
             "want": elements(_as_words(want), "uint64_t"),
             "want_bytes": want.nbytes,
             "shape": inputs[0].shape[:3],
-            "sources": sorted(n for n in glue_files(threads=False) if n.endswith(".c")),
-            "features": [(f, isa.table.probes[f]) for f in needs.host],
+            "sources": sorted([PROGRAMS, *(n for n in glue_files(threads=False) if n.endswith(".c"))]),
+            "features": [(f, isa.table.probes[f]) for f in self.needs.host],
             "probe": architecture.named(isa.table.arch).probe_text(),
             "features_file": f"{self.name}_features.c",
             "pool": POOL,
             "example": False,
-            "cc_flags": needs.cc_flags,
+            "cc_flags": self.needs.cc_flags,
         }
 
 

@@ -33,8 +33,9 @@ def execute(program: ElementwiseProgram, domain: Domain, given: Values) -> list[
     trace.bind_constants(program.constants)
     for one in program.spec.inputs:
         kind, _ = program.registers(one)
-        for values, registers in zip(given[one.name], names(program, one), strict=True):
-            lanes = list(values) * kind.lanes if one.per in ("row", "all") else list(values)
+        found = [[value[0] for value in given[one.name]]] if one.per == "table" else given[one.name]
+        for values, registers in zip(found, names(program, one), strict=True):
+            lanes = list(values) * kind.lanes if one.is_shared else list(values)
             for n, name in enumerate(registers):
                 trace.bind(name, Register(kind, tuple(lanes[n * kind.lanes : (n + 1) * kind.lanes])))
     for step in program.steps:

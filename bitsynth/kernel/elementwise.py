@@ -71,9 +71,22 @@ class ElementwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         for x in self.spec.inputs:
             if x.name == name:
                 break
-            if x.per == per:
-                out += x.values * x.lane.bits // 8 * (self.unit if per == "channel" else 1)
+            if (x.per == "channel") == (per == "channel") and x.per not in ("element", "row"):
+                out += self._shared_bytes(x)
         return out
+
+    def _shared_bytes(self, one: ElementInput) -> int:
+        """Bytes of an input in a unit's constants, or in the numbers."""
+        if one.per == "table":
+            kind, count = self.registers(one)
+            return count * kind.total_bits // 8
+        return one.values * one.lane.bits // 8 * (self.unit if one.per == "channel" else 1)
+
+    def table(self, values: NDArray[Any]) -> NDArray[np.uint8]:
+        """The numbers of a program with one table: its `values` as registers have them."""
+        (one,) = (x for x in self.spec.inputs if x.per == "table")
+        repeats = max(1, self._shared_bytes(one) * 8 // (one.count * one.lane.bits))
+        return np.tile(np.ascontiguousarray(values).view(np.uint8), repeats)
 
     def registers(self, one: ElementInput) -> tuple[VecType, int]:
         """The type and the number of registers of one value of an input."""
@@ -101,14 +114,16 @@ class ElementwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 def shape(isa: Isa, one: ElementInput, unit: int) -> tuple[VecType, int]:
     """The type and the number of registers that a value of `one` takes for `unit` elements of `isa`."""
     full = isa.table.vector_bits // one.lane.bits
-    lanes = full if one.per in ("row", "all") else min(full, unit)
-    return VecType(one.lane.sign, one.lane.bits, lanes), 1 if one.per in ("row", "all") else max(1, unit // lanes)
+    lanes = full if one.is_shared else min(full, unit)
+    count = max(1, one.count // full) if one.per == "table" else 1 if one.is_shared else max(1, unit // lanes)
+    return VecType(one.lane.sign, one.lane.bits, lanes), count
 
 
 def names(program: ElementwiseProgram, one: ElementInput) -> list[list[str]]:
     """The names of the registers of an input, value by value."""
     _, count = program.registers(one)
-    return [[f"{one.name}{k}_{n}" for n in range(count)] for k in range(one.values)]
+    values = 1 if one.per == "table" else one.values
+    return [[f"{one.name}{k}_{n}" for n in range(count)] for k in range(values)]
 
 
 def place(spec: ElementwiseSpec, channel: int, bit: int) -> int:
@@ -145,6 +160,6 @@ def _check_orders(program: ElementwiseProgram) -> None:
     if len(program.orders) != len(spec.inputs) or not every or program.unit * spec.out_bits % 8:
         raise SpecError(f"{program.name}: {len(program.orders)} orders of {program.unit} channels, want one an input")
     for one, order in zip(spec.inputs, program.orders, strict=True):
-        wanted = [] if one.per in ("row", "all") else every
+        wanted = [] if one.is_shared else every
         if sorted(order) != wanted or (one.per == "element" and order != program.order):
             raise SpecError(f"{program.name}: the order of {one.name} is none of the unit's channels")

@@ -96,7 +96,7 @@ def _settled(term: Any, known: Sequence[tuple[Any, bool]]) -> Any:
 def _unknowns(program: ElementwiseProgram) -> Values:
     return {
         x.name: [
-            [z3.BitVec(f"{x.name}{k}_{p}", x.lane.bits) for p in range(1 if x.per in ("row", "all") else program.unit)]
+            [z3.BitVec(f"{x.name}{k}_{p}", x.lane.bits) for p in range(1 if x.is_shared else program.unit)]
             for k in range(x.values)
         ]
         for x in program.spec.inputs

@@ -31,6 +31,39 @@ typedef void bs_glue_line(
 bs_glue_line bs_glue_max_pool, bs_glue_mean_pool, bs_glue_pad, bs_glue_resize, bs_glue_blocks,
     bs_glue_lookup, bs_glue_concat, bs_glue_add, bs_glue_quantize, bs_glue_dequantize;
 
+/* A proved program on whole units of bytes (emit/elementwise.py says how it is called); NULL if the
+ * instruction set has none. */
+struct bs_glue_program {
+    void (*run)(
+        const void *constants,
+        const void *numbers,
+        size_t rows,
+        size_t columns,
+        const void *from,
+        size_t from_apart,
+        const int32_t *row,
+        const void *other,
+        size_t other_apart,
+        void *to,
+        size_t to_apart);
+    size_t unit;
+};
+
+/* The greater of two bytes; the entry of a table, for codes of 4, 5, 6, 7 and 8 bits. */
+extern const struct bs_glue_program bs_glue_greatest, bs_glue_lookups[];
+
+/* `rows` of `count` neighbouring bytes, which lie `apart` bytes from each other. */
+struct bs_glue_rows {
+    size_t rows, count, from_apart, to_apart;
+};
+
+/* The greater of each byte and what is there. */
+void bs_glue_take_greater(struct bs_glue_rows at, const uint8_t *from, uint8_t *to);
+
+/* Entries of a table for codes of so many bits. */
+void bs_glue_look_up(
+    size_t bits, const uint8_t *table, struct bs_glue_rows at, const uint8_t *from, uint8_t *to);
+
 /* Line y of input i, as the operation reads it. */
 const uint8_t *bs_glue_input(
     const struct glue *c, size_t i, size_t image, size_t y, const struct glue_scratch *s);

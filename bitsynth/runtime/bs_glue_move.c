@@ -57,12 +57,6 @@ void bs_glue_blocks(
     }
 }
 
-static void look_up(size_t count, const uint8_t *table, const uint8_t *from, uint8_t *to)
-{
-    for (size_t i = 0; i < count; ++i)
-        to[i] = table[from[i]];
-}
-
 void bs_glue_lookup(
     const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to)
 {
@@ -70,7 +64,8 @@ void bs_glue_lookup(
     const uint8_t *from = bs_glue_input(c, 0, image, y, s);
     const size_t channels = g->out_channels;
     if (g->table_count == 1) {
-        look_up(c->in.width * channels, g->tables, from, to);
+        const struct bs_glue_rows line = {1, c->in.width * channels, 0, 0};
+        bs_glue_look_up(g->bits[0], g->tables, line, from, to);
         return;
     }
     for (size_t x = 0; x < c->in.width; ++x, from += channels, to += channels)
@@ -84,10 +79,11 @@ void bs_glue_concat(
     const struct bs_glue *g = c->glue;
     for (size_t i = 0; i < g->inputs; to += c->pixel[i++]) {
         const uint8_t *from = bs_glue_input(c, i, image, y, s);
-        for (size_t x = 0; x < c->in.width; ++x, from += c->pixel[i])
-            if (g->tables)
-                look_up(c->pixel[i], g->tables + i * 256, from, to + x * c->made_pixel);
-            else
-                memcpy(to + x * c->made_pixel, from, c->pixel[i]);
+        const struct bs_glue_rows at = {c->in.width, c->pixel[i], c->pixel[i], c->made_pixel};
+        if (g->tables)
+            bs_glue_look_up(g->bits[i], g->tables + i * 256, at, from, to);
+        else
+            for (size_t x = 0; x < at.rows; ++x)
+                memcpy(to + x * at.to_apart, from + x * at.from_apart, at.count);
     }
 }

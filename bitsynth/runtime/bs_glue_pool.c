@@ -9,12 +9,6 @@ static size_t tap_at(size_t at, size_t stride, size_t tap, size_t dilation, size
     return at * stride + tap * dilation - pad;
 }
 
-static void max_bytes(size_t count, const uint8_t *from, uint8_t *to)
-{
-    for (size_t i = 0; i < count; ++i)
-        to[i] = from[i] > to[i] ? from[i] : to[i];
-}
-
 /* Of lanes of `bits` words: from the highest bit down, the first that differs decides. */
 static inline void max_planes(size_t bits, size_t count, const uint64_t *from, uint64_t *to)
 {
@@ -51,39 +45,54 @@ static void max_words(size_t bits, size_t count, const uint64_t *from, uint64_t 
     }
 }
 
-/* `first`: nothing was there yet. */
-static void take(const struct glue *c, int first, size_t bytes, const uint8_t *from, uint8_t *to)
+static void take(const struct glue *c, struct bs_glue_rows at, const uint8_t *from, uint8_t *to)
 {
-    if (first)
-        memcpy(to, from, bytes);
-    else if (c->glue->words)
-        max_words(c->glue->bits[0], bytes / 8, (const void *)from, (void *)to);
-    else
-        max_bytes(bytes, from, to);
+    if (!c->glue->words) {
+        bs_glue_take_greater(at, from, to);
+        return;
+    }
+    for (; at.rows > 0; --at.rows, from += at.from_apart, to += at.to_apart)
+        max_words(c->glue->bits[0], at.count / 8, (const void *)from, (void *)to);
+}
+
+/* The greatest of the lines of a window, of each column. */
+static void take_lines(
+    const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to)
+{
+    const struct bs_glue *g = c->glue;
+    const struct bs_glue_rows line = {1, c->in.width * c->pixel[0], 0, 0};
+    size_t taken = 0;
+    for (size_t ky = 0; ky < bs_glue_kernel_h(c); ++ky) {
+        const size_t at = tap_at(y, g->stride_h, ky, g->dilation_h, g->pad_top);
+        if (at >= c->in.height)
+            continue;
+        const uint8_t *from = bs_glue_input(c, 0, image, at, s);
+        if (taken++ == 0)
+            memcpy(to, from, line.count);
+        else
+            take(c, line, from, to);
+    }
+    if (taken == 0)
+        memset(to, 0, line.count);
 }
 
 void bs_glue_max_pool(
     const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to)
 {
     const struct bs_glue *g = c->glue;
-    const size_t pixel = c->pixel[0], bytes = c->in.width * pixel;
-    size_t taken = 0;
-    for (size_t ky = 0; ky < bs_glue_kernel_h(c); ++ky) {
-        const size_t at = tap_at(y, g->stride_h, ky, g->dilation_h, g->pad_top);
-        if (at < c->in.height)
-            take(c, taken++ == 0, bytes, bs_glue_input(c, 0, image, at, s), s->work);
-    }
-    if (taken == 0)
-        memset(s->work, 0, bytes);
-    for (size_t x = 0; x < c->out.width; ++x, to += pixel) {
-        taken = 0;
-        for (size_t kx = 0; kx < bs_glue_kernel_w(c); ++kx) {
-            const size_t at = tap_at(x, g->stride_w, kx, g->dilation_w, g->pad_left);
-            if (at < c->in.width)
-                take(c, taken++ == 0, pixel, s->work + at * pixel, to);
-        }
-        if (taken == 0)
-            memset(to, 0, pixel);
+    const size_t pixel = c->pixel[0], far = c->in.width - 1 + g->pad_left;
+    take_lines(c, image, y, s, s->work);
+    memset(to, 0, c->out.width * pixel);
+    for (size_t kx = 0; kx < bs_glue_kernel_w(c); ++kx) {
+        /* The output's pixels whose tap lies in the image. */
+        const size_t tap = kx * g->dilation_w,
+                     first = tap < g->pad_left ? ceiling(g->pad_left - tap, g->stride_w) : 0,
+                     end = tap > far ? 0 : least((far - tap) / g->stride_w + 1, c->out.width);
+        if (first >= end)
+            continue;
+        const struct bs_glue_rows at = {end - first, pixel, g->stride_w * pixel, pixel};
+        const size_t from = tap_at(first, g->stride_w, kx, g->dilation_w, g->pad_left);
+        take(c, at, s->work + from * pixel, to + first * pixel);
     }
 }
 

@@ -17,8 +17,11 @@ from bitsynth.isa import lane
 from bitsynth.isa.bits import MAX_WIDTH, Bits, Domain, trunc
 from bitsynth.isa.types import VecType
 
-Per = Literal["element", "channel", "row", "all"]
-"""The elements that share a value: none; those of a channel; those of a row of channels; all."""
+Per = Literal["element", "channel", "row", "all", "table"]
+"""The elements that share a value: none; those of a channel; those of a row of channels; all.
+
+All share a table too, of `count` values that lie side by side in registers, repeated where those are longer.
+"""
 
 WORD_BITS = 64
 
@@ -40,6 +43,11 @@ class ElementInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     def values(self) -> int:
         """How many values an element has."""
         return max(1, self.count)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether no position of a unit has values of its own."""
+        return self.per in ("row", "all", "table")
 
 
 class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -151,3 +159,16 @@ def affine(shift: int, *, row: bool = False) -> ElementwiseSpec:
         meaning=f"asr({value}, {shift})" if shift else value,
         out="s32",
     )
+
+
+def greatest() -> ElementwiseSpec:
+    """The greater of two bytes."""
+    inputs = ElementInput("a", "u8"), ElementInput("b", "u8")
+    return ElementwiseSpec(name="greatest", inputs=inputs, meaning="ite(ult(a, b), b, a)", out="u8")
+
+
+def lookup(entries: int) -> ElementwiseSpec:
+    """The entry of a table of bytes for each byte, which is below `entries`."""
+    inputs = ElementInput("x", "u8"), ElementInput("t", "u8", "table", entries)
+    assumes = (f"bit(ult(x, {entries}))",) if entries < 256 else ()
+    return ElementwiseSpec(name=f"lookup{entries}", inputs=inputs, meaning="lookup(t, x)", out="u8", assumes=assumes)

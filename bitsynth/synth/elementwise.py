@@ -9,14 +9,18 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.proof.elementwise import ProvedProgram
 from bitsynth.schedule.element_cost import price
-from bitsynth.sketches.elementwise import direct, thresholds
+from bitsynth.sketches.elementwise import direct, tables, thresholds
 from bitsynth.sketches.elementwise.builder import ordered
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import elementwise as store
 
 Alternatives = Callable[[Isa, ElementwiseSpec], Iterator[ElementwiseProgram]]
 
-SKETCHES: dict[str, Alternatives] = {"thresholds": thresholds.alternatives, "": direct.alternatives}
+SKETCHES: dict[str, Alternatives] = {
+    "thresholds": thresholds.alternatives,
+    "lookup": tables.alternatives,
+    "": direct.alternatives,
+}
 """The sketch of a kind of specs, by what their names begin with; the last is that of all others."""
 
 

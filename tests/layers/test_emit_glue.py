@@ -13,11 +13,13 @@ from hypothesis import given, settings
 
 from bitsynth import SpecError, runtime, toolchain
 from bitsynth.emit.glue_abi import ARRAYS, ENUMS, INPUTS, NUMBERS
+from bitsynth.emit.glue_programs import program_source
 from bitsynth.emit.lines import WIDTH
 from bitsynth.emit.runtime_files import glue_call_source, glue_files, runtime_files
 from bitsynth.errors import ToolError
 from bitsynth.isa.load import load
 from bitsynth.layers.glue import Add, Concatenate, MaxPool2d, Quantization, Quantize
+from bitsynth.layers.glue.programs import programs, requirements
 from bitsynth.run.runner import runner_for
 
 HEADER = (Path(runtime.__file__).parent / "bs_glue.h").read_text(encoding="utf-8")
@@ -32,11 +34,18 @@ LAYERS: dict[str, Any] = {
 }
 
 
-def selftest(files, isa):
+def selftest(files, name):
     """What the self-test of these files returns."""
+    isa, needs = load(name), requirements(name)
     flags = ["-O1", "-pthread", "-DBITSYNTH_NO_MAIN", *STRICT]
-    library = toolchain.compile_for(isa, {n: t for n, t in files.items() if n.endswith((".c", ".h"))}, flags=flags)
-    return runner_for(isa, library).call("made_selftest", bits=32)
+    sources = {n: t for n, t in files.items() if n.endswith((".c", ".h"))}
+    library = toolchain.compile_for(isa, sources, needs=needs, flags=flags)
+    return runner_for(isa, library, needs=needs).call("made_selftest", bits=32)
+
+
+def sources(name, **threads):
+    """The C of glue on an instruction set, and what runs it by numbers."""
+    return {**glue_files(**threads), **glue_call_source(), **program_source(programs(name))}
 
 
 @pytest.mark.parametrize("case", LAYERS)
@@ -45,7 +54,7 @@ def test_emitted_glue_tests_itself(case):
     files = layer.files("made")
     lines = (line for name, text in files.items() if name.endswith((".c", ".h")) for line in text.splitlines())
     assert max(map(len, lines)) <= WIDTH
-    assert selftest(files, load(layer.isa)) == 0
+    assert selftest(files, layer.isa) == 0
 
 
 def test_the_selftest_sees_a_wrong_result():
@@ -53,7 +62,7 @@ def test_the_selftest_sees_a_wrong_result():
     text = files["made_selftest.c"]
     start = text.index("0x", text.index("want["))
     wrong = f"{text[:start]}0x{int(text[start : start + 18], 16) ^ 1:016x}{text[start + 18 :]}"
-    assert selftest({**files, "made_selftest.c": wrong}, load(LAYERS["words"].isa)) == 1
+    assert selftest({**files, "made_selftest.c": wrong}, LAYERS["words"].isa) == 1
 
 
 def test_names_are_the_layers_own():
@@ -90,13 +99,14 @@ def test_layers_of_weights_carry_no_glue():
 
 
 def program(flags=()):
-    isa = load(LAYERS["words"].isa)
+    name = LAYERS["words"].isa
+    isa, needs = load(name), requirements(name)
     compiler = next((c for c in toolchain.compilers(isa) if c.family in ("gcc", "clang")), None)
     if compiler is None:
         pytest.skip("no gcc and no clang")
-    sources = {**glue_files(threads=True), **glue_call_source(), "glue_driver.c": DRIVER}
+    files = {**sources(name, threads=True), "glue_driver.c": DRIVER}
     flags = (*STRICT, "-pthread", *flags)
-    return toolchain.compile_for(isa, sources, flags=flags, shared=False, compiler=compiler)
+    return toolchain.compile_for(isa, files, needs=needs, flags=flags, shared=False, compiler=compiler)
 
 
 def written(case, path, threads, change=0):
@@ -151,8 +161,8 @@ def test_no_undefined_behaviour_and_no_race(sanitizer, tmp_path):
 @pytest.mark.parametrize("isa", ["avx2", "avx512", "neon", "armv7_neon"])
 def test_clean_under_every_compiler(isa):
     for compiler in toolchain.compilers(load(isa)):
-        sources = {**glue_files(threads=False), **glue_call_source()}
-        toolchain.compile_for(load(isa), sources, flags=(*STRICT, "-O3"), compiler=compiler)
+        files, flags = sources(isa, threads=False), (*STRICT, "-O3")
+        toolchain.compile_for(load(isa), files, needs=requirements(isa), flags=flags, compiler=compiler)
 
 
 @pytest.mark.slow
@@ -160,6 +170,6 @@ def test_any_layer_is_emitted():
     @settings(max_examples=25, **QUIET)
     @given(layer=layers())
     def each(layer):
-        assert selftest(layer.files("made"), load(layer.isa)) == 0
+        assert selftest(layer.files("made"), layer.isa) == 0
 
     each()

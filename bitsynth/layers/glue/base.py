@@ -19,6 +19,7 @@ from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import write_texts
 from bitsynth.layers.glue.activations import Activations
 from bitsynth.layers.glue.library import instruction_set, library
+from bitsynth.layers.glue.programs import programs, requirements
 from bitsynth.layers.layer import Call, Scratch
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.run.memory import aligned
@@ -135,7 +136,9 @@ class Glue(ABC):
 
     def files(self, name: str) -> dict[str, str]:
         """The layer as plain C under `name`: texts by file name, with a self-test and CMakeLists.txt."""
-        return GlueText(name, self.isa, self.constants, self._example()).files()
+        return GlueText(
+            name, self.isa, self.constants, self._example(), programs(self.isa), requirements(self.isa)
+        ).files()
 
     def emit(self, folder: str | Path, name: str) -> list[Path]:
         """Write the files of the layer under `name` into `folder`; their paths.

@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 from bitsynth import toolchain
+from bitsynth.emit.glue_programs import program_source
 from bitsynth.emit.runtime_files import glue_call_source, glue_files
 from bitsynth.errors import SpecError
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
 from bitsynth.layers.candidates import sets_for
+from bitsynth.layers.glue.programs import programs, requirements
 from bitsynth.layers.library import FLAGS
 from bitsynth.run.runner import Runner, runner_for
 
@@ -26,5 +28,6 @@ def instruction_set(isa: str) -> str:
 def library(isa: str) -> Runner:
     """The runner of glue on an instruction set; ToolError if it cannot be compiled or run."""
     known = load(isa)
-    sources = {**glue_files(threads=runs_natively(known.table)), **glue_call_source()}
-    return runner_for(known, toolchain.compile_for(known, sources, flags=FLAGS))
+    sources = {**glue_files(threads=runs_natively(known.table)), **glue_call_source(), **program_source(programs(isa))}
+    needs = requirements(isa)
+    return runner_for(known, toolchain.compile_for(known, sources, needs=needs, flags=FLAGS), needs=needs)

@@ -133,7 +133,7 @@ def ordered(program: ElementwiseProgram) -> ElementwiseProgram:
 
     NoKernel if results do not depend on one position each.
     """
-    shared = [x.per in ("row", "all") for x in program.spec.inputs]
+    shared = [x.is_shared for x in program.spec.inputs]
     orders = tuple(() if s else _order(program, n) for n, s in enumerate(shared))
     return msgspec.structs.replace(program, orders=orders)
 
@@ -161,5 +161,5 @@ def _order(program: ElementwiseProgram, number: int) -> tuple[int, ...]:
 def _sorted(rng: np.random.Generator, one: ElementInput, unit: int, half: int) -> NDArray[np.uint64]:
     """Values (values, positions) from -half to half that ascend as signed numbers."""
     low, high = max(-half, -(1 << (one.lane.bits - 1))), min(half, 1 << (one.lane.bits - 1))
-    found = np.sort(rng.integers(low, high, (one.values, 1 if one.per in ("row", "all") else unit)), axis=0)
+    found = np.sort(rng.integers(low, high, (one.values, 1 if one.is_shared else unit)), axis=0)
     return found.astype(np.int64).view(np.uint64) & np.uint64((1 << one.lane.bits) - 1)

@@ -1,0 +1,64 @@
+"""Alternatives of programs that look up bytes in tables, which lie in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bitsynth.errors import NoKernel
+from bitsynth.isa.load import Isa
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.sketches.elementwise import roles
+from bitsynth.sketches.elementwise.builder import Builder, UnitValue
+from bitsynth.spec.elementwise import ElementwiseSpec
+
+_IN_HALVES = "ite(ult(a[i], 128), lookup(b[i // 16 * 16 : i // 16 * 16 + 16], a[i] & 15), 0)"
+_IN_TABLE = "ite(ult(a[i], 16), lookup(b, a[i]), 0)"
+_IN_REGISTER = "lookup(b, a[i] & lanes - 1)"
+_IN_TWO = "lookup(concat(b, c), a[i] & 2 * lanes - 1)"
+
+
+def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
+    """Programs for `spec.elementwise.lookup`, as many as `isa` has instructions for."""
+    for make in (_by(_IN_HALVES, 16), _by(_IN_TABLE, 16), _by(_IN_REGISTER, isa.word.lanes), _in_two, _in_four):
+        builder = Builder(isa, spec, isa.word.lanes)
+        try:
+            yield builder.finish(make(builder))
+        except NoKernel:
+            continue
+
+
+def _by(meaning: str, most: int) -> Callable[[Builder], UnitValue]:
+    """One instruction that looks up in one register, of at most so many entries."""
+
+    def make(builder: Builder) -> UnitValue:
+        table = _table(builder)
+        if len(table) > 1 or builder.spec.inputs[1].count > most:
+            raise NoKernel("more entries than it looks at")
+        return builder.map(meaning, builder.input("x"), table[0])
+
+    return make
+
+
+def _in_two(builder: Builder) -> UnitValue:
+    """One instruction that looks up in two registers."""
+    table = _table(builder)
+    if len(table) != 2:
+        raise NoKernel("not two registers of entries")
+    return builder.map(_IN_TWO, builder.input("x"), *table)
+
+
+def _in_four(builder: Builder) -> UnitValue:
+    """Two lookups in two registers each, the highest bit of a code choosing."""
+    table, x = _table(builder), builder.input("x")
+    if len(table) != 4 or 4 * x.type.lanes != 256:
+        raise NoKernel("not four registers of entries")
+    low, high = (builder.map(_IN_TWO, x, *table[n : n + 2]) for n in (0, 2))
+    negative = builder.map(roles.GREATER_MASK, builder.constant(x.type, 0), x, out=VecType("u", x.type.lanes, 1))
+    return builder.map(roles.CHOSEN, negative, low, high, out=x.type)
+
+
+def _table(builder: Builder) -> list[UnitValue]:
+    """The table's registers, each for itself."""
+    given = builder.input("t")
+    return [UnitValue(given.type, (name,)) for name in given.registers]
