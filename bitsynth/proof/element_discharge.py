@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import Any
 
 from bitsynth.errors import Refuted
-from bitsynth.isa.domains.symbolic import SymbolicDomain
 from bitsynth.kernel.element_run import Values, at, execute
 from bitsynth.kernel.elementwise import ElementwiseProgram, check_shape
+from bitsynth.proof.element_cuts import CuttingDomain, bits_alone
 from bitsynth.solver.budget import Budget
 from bitsynth.solver.z3 import z3
 
@@ -40,8 +40,9 @@ def discharge(program: ElementwiseProgram, budget: Budget) -> int:
     check_shape(program)
     given, seen, before = _unknowns(program), set[str](), budget.asked
     names = {str(x) for values in given.values() for value in values for x in value}
-    for channel, result in enumerate(_results(program, given)):
-        question = _canonical(result.text(), names)
+    domain = CuttingDomain()
+    for channel, result in enumerate(_results(program, given, domain)):
+        question = _canonical(result.text(), names | domain.names)
         if question not in seen:
             seen.add(question)
             for claims in _claims(result):
@@ -51,21 +52,25 @@ def discharge(program: ElementwiseProgram, budget: Budget) -> int:
 
 def _refute(program: ElementwiseProgram, what: str, claims: Sequence[Any], budget: Budget) -> None:
     """Undo `claims`, which hold together only where the program is wrong."""
-    model = budget.check(f"{program.name}: {what}", claims)
+    model = budget.check(f"{program.name}: {what}", bits_alone(claims))
     if model is not None:
         values = ", ".join(f"{name} = {value:#x}" for name, value in sorted(model.values.items()))
         raise Refuted(f"{program.name}: {what} of a unit is wrong for {values}")
 
 
-def _results(program: ElementwiseProgram, given: Values) -> Iterator[_Result]:
-    domain, spec = SymbolicDomain(), program.spec
-    for channel, got in enumerate(execute(program, domain, given)):
-        values = at(program, given, channel)
-        conditions = (
-            [z3.simplify(x == 1) for x in spec.bits(texts, domain, values)]
-            for texts in (spec.assumes, spec.nested, spec.alike)
-        )
-        yield _Result(z3.simplify(got), z3.simplify(spec.value(domain, values)), *conditions)
+def _results(program: ElementwiseProgram, given: Values, domain: CuttingDomain) -> Iterator[_Result]:
+    """The results of all channels: first as they should be, which the domain learns from."""
+    spec = program.spec
+    values = [at(program, given, channel) for channel in range(program.unit)]
+    wanted = [z3.simplify(spec.value(domain, v)) for v in values]
+    conditions = [
+        [[z3.simplify(x == 1) for x in spec.bits(texts, domain, v)] for texts in (spec.assumes, spec.nested, spec.alike)]
+        for v in values
+    ]
+    domain.learning = False
+    found = execute(program, domain, given)
+    for got, want, (assumed, *nested) in zip(map(z3.simplify, found), wanted, conditions, strict=True):
+        yield _Result(got, want, [*assumed, *domain.facts(got, want)], *nested)
 
 
 def _claims(result: _Result) -> Iterator[list[Any]]:

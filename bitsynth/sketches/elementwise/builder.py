@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.errors import NoKernel
-from bitsynth.isa.load import Isa
+from bitsynth.isa.domains.reads import ReadsDomain
+from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.element_run import run
-from bitsynth.kernel.elementwise import ElementwiseProgram, shape
+from bitsynth.kernel.elementwise import ElementwiseProgram, names, shape
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.roles import Filled, role
-from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
+from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec
 
 _BYTE = 8
 _TRIES = 64
@@ -89,10 +91,13 @@ class Builder:
         kind = VecType("u", _BYTE, values[0].type.total_bits // _BYTE)
         return self.map(meaning, *(v.as_type(kind) for v in values)).as_type(values[0].type)
 
-    def narrow(self, value: UnitValue, *, fits: bool = False) -> UnitValue:
-        """Signed lanes half as wide, saturated unless all are known to fit, in an order of the instruction set's."""
+    def narrow(self, value: UnitValue, *, fits: bool = False, signed: bool = True) -> UnitValue:
+        """Signed lanes half as wide, saturated unless all are known to fit, in an order of the instruction set's.
+
+        They are saturated to lanes without signs if not `signed`.
+        """
         kind = value.type
-        filled = roles.narrowing(self.isa, replace(kind, sign="s"), fits=fits)
+        filled = roles.narrowing(self.isa, replace(kind, sign="s"), fits=fits, signed=signed)
         return self.pairs(filled, value, VecType(kind.sign, kind.bits // 2, kind.lanes * 2))
 
     def finish(self, results: UnitValue) -> ElementwiseProgram:
@@ -128,11 +133,58 @@ def _used(steps: Sequence[Step], results: Sequence[str]) -> list[Step]:
     return out[::-1]
 
 
+def read_off(program: ElementwiseProgram, codes: UnitValue) -> ElementwiseProgram:
+    """The program with the orders that lanes of codes, bytes whose bits may be gathered to words, say: those of inputs that each was made from."""
+    read = _reads(program, codes)
+    orders: list[list[int]] = [[-1] * program.unit for _ in program.spec.inputs]
+    for p, lanes in enumerate(_told_apart(read)):
+        channel = p if program.spec.out != "words" else p // WORD_BITS * WORD_BITS + p % 8 * 8 + p % WORD_BITS // 8
+        for number, position in lanes:
+            orders[number][position] = channel
+    shared = [x.per in ("row", "all") for x in program.spec.inputs]
+    if any(sorted(o) != list(range(program.unit)) for o, s in zip(orders, shared, strict=True) if not s):
+        raise NoKernel(f"{program.name}: lanes of codes are not made of one position each")
+    found = tuple(() if s else tuple(o) for o, s in zip(orders, shared, strict=True))
+    return msgspec.structs.replace(program, orders=found)
+
+
+def _told_apart(read: list[frozenset[tuple[int, int]]]) -> list[frozenset[tuple[int, int]]]:
+    """The same without what other lanes are known to be made of, as they read one position of an input."""
+    known: set[tuple[int, int]] = set()
+    for lanes in read:
+        by_input = [[x for x in lanes if x[0] == number] for number in {n for n, _ in lanes}]
+        known |= {some[0] for some in by_input if len(some) == 1}
+    out = []
+    for lanes in read:
+        inputs = {n for n, _ in lanes}
+        alone = {n for n in inputs if sum(x[0] == n for x in lanes) == 1}
+        out.append(frozenset(x for x in lanes if x[0] in alone or x not in known))
+    return out
+
+
+def _reads(program: ElementwiseProgram, codes: UnitValue) -> list[frozenset[tuple[int, int]]]:
+    """The input and the position of all that each lane of codes was made from, but for what lanes share."""
+    trace, domain = Trace(load(program.isa), ReadsDomain()), ReadsDomain()
+    trace.bind_constants(program.constants)
+    for number, one in enumerate(program.spec.inputs):
+        kind, _ = program.registers(one)
+        common = one.per in ("row", "all")
+        for registers in names(program, one):
+            for n, name in enumerate(registers):
+                at = [frozenset() if common else frozenset({(number, n * kind.lanes + i)}) for i in range(kind.lanes)]
+                trace.bind(name, Register(kind, tuple(at)))
+    for step in program.steps:
+        trace.run(step)
+    return [x for name in codes.registers for x in trace.registers[name].viewed_as(domain, codes.type).lanes]
+
+
 def ordered(program: ElementwiseProgram) -> ElementwiseProgram:
     """The program with the orders it has, found by running it: which position of each input a result depends on.
 
-    NoKernel if results do not depend on one position each.
+    One whose orders were read off has them. NoKernel if results do not depend on one position each.
     """
+    if any(program.orders):
+        return program
     shared = [x.is_shared for x in program.spec.inputs]
     orders = tuple(() if s else _order(program, n) for n, s in enumerate(shared))
     return msgspec.structs.replace(program, orders=orders)

@@ -129,15 +129,16 @@ def _lanes(number: int, kind: VecType) -> list[Any]:
 
 
 @lru_cache(maxsize=256)
-def narrowing(isa: Isa, kind: VecType, *, fits: bool) -> Filled:
+def narrowing(isa: Isa, kind: VecType, *, fits: bool, signed: bool = True) -> Filled:
     """The form that makes one register of two of `kind`, signed lanes half as wide in any order.
 
-    What does not fit is saturated; if all `fits`, any form will do that keeps what fits.
+    What does not fit is saturated, to lanes without signs if not `signed`; if all `fits`, any form will do that keeps
+    what fits.
     """
     out = VecType(kind.sign, kind.bits // 2, kind.lanes * 2)
-    given = [[_clamped(x, kind.bits, out.bits) if fits else x for x in _lanes(k, kind)] for k in (0, 1)]
+    given = [[_clamped(x, kind.bits, out.bits, signed=signed) if fits else x for x in _lanes(k, kind)] for k in (0, 1)]
     want = np.sort(
-        np.stack([_clamped(x, kind.bits, out.bits) & _mask(out.bits) for x in (*given[0], *given[1])]), axis=0
+        np.stack([_clamped(x, kind.bits, out.bits, signed=signed) & _mask(out.bits) for x in (*given[0], *given[1])]), axis=0
     )
     found = [
         Filled(instr.name, 0, (0, 1))
@@ -163,8 +164,9 @@ def _mask(bits: int) -> np.uint64:
     return np.uint64((1 << bits) - 1)
 
 
-def _clamped(lane: Any, bits: int, to: int) -> Any:
+def _clamped(lane: Any, bits: int, to: int, *, signed: bool) -> Any:
     """A signed lane as the nearest of `to` bits, as wide as before."""
+    low, high = (-(1 << to - 1), (1 << to - 1) - 1) if signed else (0, (1 << to) - 1)
     x = lane.astype(np.int64)
     x = np.where(x >> (bits - 1) & 1, x - (1 << bits), x)
-    return x.clip(-(1 << to - 1), (1 << to - 1) - 1).astype(np.uint64) & _mask(bits)
+    return x.clip(low, high).astype(np.uint64) & _mask(bits)

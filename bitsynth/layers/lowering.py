@@ -1,0 +1,140 @@
+"""Epilogues as elementwise programs read them: specs, the best first, and the arrays of their inputs.
+
+A layer's values are (factor * s + column) >> shift of what the microkernel gives, s, with its row's addend. Programs
+take s itself: factor, column and shift go into their constants, where that changes no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.layers.epilogue import Requantize, Rescale, Scale
+from bitsynth.layers.epilogue_arguments import INT32, of_channels
+from bitsynth.spec.elementwise import ElementwiseSpec
+from bitsynth.spec.rescaling import Codes, Sum, requantize, rescale, scale
+
+Inputs = Mapping[str, NDArray[Any]]
+"""Arrays (channels,) of the inputs of channels, () of what all elements share."""
+_SMALLEST = np.float32(2.0**-125)
+"""float32 numbers of this size or more are halved exactly."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """How values follow from sums: with a `row`'s addend they are `bound` at most, without signs."""
+
+    factor: int
+    columns: NDArray[np.int64]
+    shift: int
+    row: bool
+    bound: int
+
+
+def lowered(epilogue: Any, sums: Sums, planes: int) -> Iterator[tuple[ElementwiseSpec, Inputs]]:
+    """Specs with arrays of their inputs that give the results of `epilogue`, as words if `planes` is not 0.
+
+    None for a residual, nor where a constant does not fit.
+    """
+    if epilogue.residual is not None:
+        return
+    if isinstance(epilogue, Requantize):
+        yield from _requantized(epilogue, sums, _codes(epilogue, planes))
+    elif isinstance(epilogue, Scale | Rescale):
+        yield from _floats(epilogue, sums, planes)
+
+
+def _codes(epilogue: Requantize | Rescale, planes: int) -> Codes:
+    return Codes({"uint8": "u8", "int8": "s8", "int16": "s16"}[epilogue.out_type.name], planes)
+
+
+def _limits(epilogue: Requantize | Rescale, codes: Codes) -> Inputs | None:
+    """The inputs of the codes' range; None if the program has no zero point and they have one."""
+    low, high = epilogue.codes
+    given = {"l": np.array(low, epilogue.out_type), "h": np.array(high, epilogue.out_type)}
+    if codes.has_zero:
+        return {**given, "z": np.array(epilogue.zero_point, np.int16)}
+    return None if epilogue.zero_point else given
+
+
+def _floats(epilogue: Scale | Rescale, sums: Sums, planes: int) -> Iterator[tuple[ElementwiseSpec, Inputs]]:
+    """Of (factor * s + column) >> shift: s, or s and half the column, times the scale or a half or a double of it."""
+    factor, columns, power = sums.factor, sums.columns, -sums.shift
+    if factor == 2 and not (columns % 2).any():
+        factor, columns, power = 1, columns // 2, power + 1
+    if factor != 1 or sums.bound + np.abs(columns).max(initial=0) > INT32.max:
+        return
+    channels = len(columns)
+    factors = of_channels("scale", epilogue.scale, channels, np.float32)
+    moved = factors * np.float32(2.0**power)
+    if (power and not ((np.abs(factors) >= _SMALLEST) | (factors == 0)).all()) or not np.isfinite(moved).all():
+        return
+    inputs = {"m": moved.view(np.uint32)}
+    value = Sum(row=sums.row, column=sums.row or bool(columns.any()))
+    if value.column:
+        inputs["c"] = columns.astype(np.int32)
+    if epilogue.bias is not None:
+        inputs["b"] = of_channels("bias", epilogue.bias, channels, np.float32).view(np.uint32)
+    if isinstance(epilogue, Scale):
+        yield scale(value, bias=True), inputs
+        return
+    codes = _codes(epilogue, planes)
+    limits = _limits(epilogue, codes)
+    if limits is not None:
+        yield rescale(value, codes, bias="b" in inputs), {**inputs, **limits}
+
+
+def _requantized(epilogue: Requantize, sums: Sums, codes: Codes) -> Iterator[tuple[ElementwiseSpec, Inputs]]:
+    """Of products s * (factor * m) + column * m, shifted further by the value's own shift: of 32 bits, or of 64."""
+    limits = _limits(epilogue, codes)
+    if limits is None:
+        return
+    multiplier = of_channels("multiplier", epilogue.multiplier, len(sums.columns), np.int32)
+    given = [(int(m) * sums.factor, int(m) * int(c)) for m, c in zip(multiplier, sums.columns, strict=True)]
+    half, shift = (1 << epilogue.shift) >> 1 << sums.shift, epilogue.shift + sums.shift
+    even = epilogue.rounding == "even" and epilogue.shift > 0
+    for wide in (False, True):
+        product = _Product(given, half, shift).fitted(wide)
+        made = product.inputs(sums.bound, wide, even)
+        if made is not None:
+            yield requantize(codes, row=sums.row, wide=wide, even=even), {**made, **limits}
+
+
+@dataclass(frozen=True)
+class _Product:
+    """(s * m + k + half) >> shift, with (m, k) of each channel: whole numbers of any size."""
+
+    channels: list[tuple[int, int]]
+    half: int
+    shift: int
+
+    def fitted(self, wide: bool) -> _Product:
+        """The same: shifted by 32 or more of 64 bits; of 32 bits, as little as the multipliers allow."""
+        if wide:
+            up = max(0, 32 - self.shift)
+            return _Product([(m << up, k << up) for m, k in self.channels], self.half << up, self.shift + up)
+        down = min([self.half.bit_length() - 1 if self.half else 0, *(_zeros(m) for m, _ in self.channels)])
+        down = min([down, *(_zeros(k) for _, k in self.channels)])
+        return _Product([(m >> down, k >> down) for m, k in self.channels], self.half >> down, self.shift - down)
+
+    def inputs(self, bound: int, wide: bool, even: bool) -> Inputs | None:
+        """The inputs of a spec for sums up to `bound`; None if they do not fit."""
+        size, by = (64, self.shift - 32) if wide else (32, self.shift)
+        most = max(abs(m) * bound + abs(k) for m, k in self.channels) + self.half + 1
+        fits = all(INT32.min <= m <= INT32.max for m, _ in self.channels)
+        if most >= 1 << (size - 1) or not fits or not 0 <= by <= 30:
+            return None
+        kind = np.dtype(f"i{size // 8}")
+        ends = {"k": np.array([k + (0 if even else self.half) for _, k in self.channels], kind)}
+        if even:
+            ends["g"] = np.full(len(self.channels), self.half - 1, kind)
+        return {"m": np.array([m for m, _ in self.channels], np.int32), **ends, "n": np.array(by, np.int32)}
+
+
+def _zeros(x: int) -> int:
+    """Zeros below the lowest set bit; many of 0."""
+    return (x & -x).bit_length() - 1 if x else 62

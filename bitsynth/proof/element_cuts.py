@@ -1,0 +1,102 @@
+"""Arithmetic that a spec and a program share: that it is the same is all that matters of it.
+
+A domain learns products, float32 sums and roundings as the spec is evaluated, and has an unknown for each; the program
+meets the same unknowns where it does the same. What holds for every value of the unknowns holds of what they stand for.
+Of n, the whole number nearest to x, it is also known that n <= k where x < k and n >= k elsewhere, for a whole k:
+rounding to nearest is monotone, and keeps whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bitsynth.isa.domains.symbolic import SymbolicDomain
+from bitsynth.solver.z3 import z3
+
+_FLOAT = 32
+
+
+class CuttingDomain(SymbolicDomain):
+    """Z3's terms, with unknowns, called by `names`, for what was met while `learning`."""
+
+    def __init__(self) -> None:
+        self.learning = True
+        self.names: set[str] = set()
+        self._known: dict[tuple[str, Any, Any], Any] = {}
+        self._facts: list[Any] = []
+
+    def mul(self, a: Any, b: Any, w: int) -> Any:
+        return self._shared("mul", a, b, w, super().mul(a, b, w))
+
+    def fmul(self, a: Any, b: Any, toward_zero: bool = False) -> Any:
+        product = super().fmul(a, b, toward_zero)
+        return product if toward_zero else self._shared("fmul", a, b, _FLOAT, product)
+
+    def fadd(self, a: Any, b: Any) -> Any:
+        return self._shared("fadd", a, b, _FLOAT, super().fadd(a, b))
+
+    def nearest(self, a: Any) -> Any:
+        if _is_choice(a):
+            return z3.If(a.arg(0), self.nearest(a.arg(1)), self.nearest(a.arg(2)))
+        return self._shared("nearest", a, a, _FLOAT, super().nearest(a))
+
+    def flt(self, a: Any, b: Any) -> Any:
+        if _is_choice(a):
+            return z3.If(a.arg(0), self.flt(a.arg(1), b), self.flt(a.arg(2), b))
+        less = super().flt(a, b)
+        limit = z3.simplify(super().nearest(b))
+        nearest = self._known.get(self._key("nearest", a, a, _FLOAT))
+        if nearest is not None and z3.is_true(z3.simplify(self.float_of(limit) == b)):
+            known = z3.If(less, nearest <= limit, nearest >= limit)
+            self._facts.append(z3.Or(z3.fpIsNaN(z3.fpBVToFP(a, z3.Float32())), known))
+        return less
+
+    def facts(self, *terms: Any) -> list[Any]:
+        """What is known of the unknowns in terms."""
+        read = {x.get_id() for term in terms for x in _unknowns(term)}
+        return [fact for fact in self._facts if {x.get_id() for x in _unknowns(fact)} <= read]
+
+    def _shared(self, operation: str, a: Any, b: Any, w: int, made: Any) -> Any:
+        """The unknown of a commutative operation on two terms, else what it makes."""
+        key = self._key(operation, a, b, w)
+        if self.learning and key not in self._known:
+            self._known[key] = z3.BitVec(f"cut{len(self._known)}", w)
+            self.names.add(str(self._known[key]))
+        return self._known.get(key, made)
+
+    def _key(self, operation: str, a: Any, b: Any, w: int) -> tuple[str, Any, Any]:
+        one, other = sorted((z3.simplify(a), z3.simplify(b)), key=lambda x: int(x.get_id()))
+        return f"{operation}{w}", one, other
+
+
+def bits_alone(claims: list[Any]) -> list[Any]:
+    """The claims with float32 arithmetic, if there is any, spelled in bits."""
+    if not any(z3.is_fp(x) for claim in claims for x in _terms(claim)):
+        return claims
+    z3.set_param("rewriter.hi_fp_unspecified", True)
+    goal = z3.Goal()
+    goal.add(*claims)
+    (found,) = z3.Then("simplify", "fpa2bv", "simplify")(goal)
+    return list(found)
+
+
+def _is_choice(x: Any) -> bool:
+    return bool(z3.is_app(x) and x.decl().kind() == z3.Z3_OP_ITE)
+
+
+def _unknowns(x: Any) -> list[Any]:
+    """The unknowns in a term."""
+    return [t for t in _terms(x) if z3.is_const(t) and t.decl().kind() == z3.Z3_OP_UNINTERPRETED]
+
+
+def _terms(x: Any) -> Iterator[Any]:
+    """Every term in `x`, once."""
+    seen: set[int] = set()
+    waiting = [x]
+    while waiting:
+        term = waiting.pop()
+        if term.get_id() not in seen:
+            seen.add(term.get_id())
+            waiting += term.children()
+            yield term

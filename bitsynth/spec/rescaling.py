@@ -1,0 +1,139 @@
+"""Elementwise specs of codes and floats: sums brought to another scale, by float32 or by integers.
+
+The value of an element is its sum s, plus r of its row and c of its channel where a spec has them; int32 sums wrap.
+Codes are clamped to l .. h, which all elements share, after the zero point z is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
+
+_SUM = ElementInput("s", "s32")
+_ROW = ElementInput("r", "s32", "row")
+_COLUMN = ElementInput("c", "s32", "channel")
+_SCALE, _BIAS = ElementInput("m", "u32", "channel"), ElementInput("b", "u32", "channel")
+_MULTIPLIER = ElementInput("m", "s32", "channel")
+_ZERO = ElementInput("z", "s16", "all")
+_FINITE = 0x7F80_0000
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Where codes go: to lanes of type `out`, u8, s8 or s16, or of u8 to words of so many `planes`.
+
+    Codes of 16 bits have no zero point.
+    """
+
+    out: str
+    planes: int = 0
+
+    @property
+    def name(self) -> str:
+        """What specs are called by."""
+        return f"words{self.planes}" if self.planes else self.out
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether there is a zero point."""
+        return self.out != "s16"
+
+    @property
+    def extended(self) -> str:
+        """The function that widens a code."""
+        return f"{'z' if self.out[0] == 'u' else 's'}ext"
+
+    def spec(self, name: str, inputs: tuple[ElementInput, ...], code: str, assumes: Sequence[str]) -> ElementwiseSpec:
+        """The spec of `code`, in as many bits as the text says."""
+        limits = tuple(ElementInput(x, self.out, "all") for x in "lh")
+        small = ["bit(ult(z + 256, 512))"] if self.has_zero else []
+        return ElementwiseSpec(
+            name=f"{name}_{self.name}",
+            inputs=(*inputs, *([_ZERO] if self.has_zero else []), *limits),
+            meaning=code,
+            out="words" if self.planes else self.out,
+            planes=self.planes,
+            assumes=(f"~bit(slt({self.extended}(h, 32), {self.extended}(l, 32)))", *small, *assumes),
+        )
+
+    def clamped(self, code: str) -> str:
+        """A number of 64 bits, with the zero point, between the least and the greatest code."""
+        low, high = f"{self.extended}(l, 64)", f"{self.extended}(h, 64)"
+        code = f"({code} + sext(z, 64))" if self.has_zero else code
+        return f"ite(slt({code}, {low}), {low}, ite(slt({high}, {code}), {high}, {code}))"
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What is added to a sum: a value of its `row`, one of its `column`."""
+
+    row: bool = False
+    column: bool = False
+
+    @property
+    def name(self) -> str:
+        """What specs are called by."""
+        return ("_row" if self.row else "") + ("_column" if self.column else "")
+
+    @property
+    def inputs(self) -> tuple[ElementInput, ...]:
+        """The sum and what is added."""
+        return _SUM, *([_ROW] if self.row else []), *([_COLUMN] if self.column else [])
+
+    @property
+    def text(self) -> str:
+        """The value."""
+        return "(" + " + ".join(x.name for x in self.inputs) + ")"
+
+
+def _scaled(value: Sum, bias: bool) -> str:
+    product = f"fmul(float_of({value.text}), m)"
+    return f"fadd({product}, b)" if bias else product
+
+
+def _is_number(text: str) -> str:
+    return f"bit(ult({text} & 0x7fffffff, {_FINITE + 1}))"
+
+
+def scale(value: Sum, *, bias: bool) -> ElementwiseSpec:
+    """float32: the value converted, times m, plus b if there is a `bias`; each step is rounded."""
+    text = _scaled(value, bias)
+    inputs = (*value.inputs, _SCALE, *([_BIAS] if bias else []))
+    return ElementwiseSpec(
+        name=f"scale{'_bias' if bias else ''}{value.name}",
+        inputs=inputs,
+        meaning=text,
+        out="u32",
+        assumes=(_is_number(text),),
+    )
+
+
+def rescale(value: Sum, codes: Codes, *, bias: bool) -> ElementwiseSpec:
+    """Codes of the float32 value * m, plus b if there is a `bias`: rounded half to even, plus z, clamped.
+
+    m and b are finite. The same comes of clamping the value to l - z .. h - z before it is rounded, as ONNX has it:
+    rounding to nearest is monotone, and keeps whole numbers.
+    """
+    text = _scaled(value, bias)
+    inputs = (*value.inputs, _SCALE, *([_BIAS] if bias else []))
+    code = codes.clamped(f"sext(nearest({text}), 64)")
+    return codes.spec(f"rescale{'_bias' if bias else ''}{value.name}", inputs, code, [_is_number(text)])
+
+
+def requantize(codes: Codes, *, row: bool, wide: bool, even: bool = False) -> ElementwiseSpec:
+    """Codes p >> n plus z, with p the value * m + k, the value s, and r of its row if `row`.
+
+    Products have 32 bits, and wrap; or 64 if they are `wide`, which are shifted by 32 more. Rounded half to `even`,
+    g and bit n of p are added to p before it is shifted; else what rounds is in k.
+    """
+    value, size = Sum(row=row), 64 if wide else 32
+    product = f"(sext({value.text}, {size}) * sext(m, {size}) + k)"
+    shift = "zext(n, 64) + 32" if wide else "n"
+    rounded = f"{product} + g + (lsr({product}, {shift}) & 1)" if even else product
+    ends = [ElementInput("k", f"s{size}", "channel"), *([ElementInput("g", f"s{size}", "channel")] if even else [])]
+    inputs = (*value.inputs, _MULTIPLIER, *ends, ElementInput("n", "s32", "all"))
+    name = f"requantize{size}{'_even' if even else ''}{value.name}"
+    code = codes.clamped(f"sext(trunc(asr({rounded}, {shift}), 32), 64)")
+    return codes.spec(name, inputs, code, [f"bit(ult(n, {31 if wide else 32}))"])

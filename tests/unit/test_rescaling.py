@@ -1,0 +1,188 @@
+"""Programs of codes and floats: what stored ones give, and that wrong ones are refused."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from bitsynth.emit import elementwise
+from bitsynth.errors import Refuted
+from bitsynth.host.placement import runs_natively
+from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.isa.load import load
+from bitsynth.kernel.element_run import run
+from bitsynth.proof.element_check import check
+from bitsynth.proof.element_discharge import discharge
+from bitsynth.run.runner import runner_for
+from bitsynth.solver.budget import Budget
+from bitsynth.spec.rescaling import Codes, Sum, requantize, rescale
+from bitsynth.store import elementwise as store
+from bitsynth.synth import elementwise as synth
+from bitsynth.toolchain.library import compile_for
+
+INT32 = np.iinfo(np.int32)
+ONE = np.float32(1).view(np.uint32)
+
+
+def found(spec, isa="avx2"):
+    return next(synth.alternatives(isa, spec))
+
+
+def given(program, **values):
+    """Arrays (1, positions, inputs) of the unit, one value a position or for all."""
+    out = {}
+    for x in program.spec.inputs:
+        lanes = 1 if x.per in ("row", "all") else program.unit
+        out[x.name] = np.broadcast_to(np.asarray(values[x.name]), (lanes, 1))[None]
+    return out
+
+
+EXTREMES = [INT32.min, INT32.min + 1, -129, -128, -3, -1, 0, 1, 127, 128, 254, 255, 256, 65536, INT32.max]
+
+
+@pytest.mark.parametrize("sum_", EXTREMES)
+@pytest.mark.parametrize("isa", ["avx2", "avx512", "neon"])
+def test_sums_at_the_ends_saturate(sum_, isa):
+    program = found(rescale(Sum(), Codes("u8"), bias=False), isa)
+    got = run(program, given(program, s=sum_, m=int(ONE), z=0, l=0, h=255))
+    assert (got == min(255, max(0, sum_))).all()
+
+
+@pytest.mark.parametrize("half", [-7, -1, 1, 3, 5, 509, 511])
+def test_ties_go_to_even_before_the_zero_point(half):
+    program = found(rescale(Sum(), Codes("u8"), bias=False))
+    got = run(program, given(program, s=half, m=int(np.float32(0.5).view(np.uint32)), z=1, l=2, h=254))
+    assert (got == min(254, max(2, round(half / 2) + 1))).all()
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("even", [False, True])
+def test_products_round_half_up_or_to_even(wide, even):
+    """s / 2: products s * 2, shifted by 2, or s * 2**30, shifted by 31 of 64 bits and one more."""
+    program = found(requantize(Codes("s8"), row=True, wide=wide, even=even))
+    m, half, n = (1 << 30, 1 << 31, 0) if wide else (2, 2, 2)
+    m, half = (m * 2, half) if wide else (m, half)
+    m = m - (1 << 32) if m > INT32.max else m
+    ends = {"k": 0, "g": half - 1} if even else {"k": half}
+    for s in (-5, -3, -1, 1, 3, 5):
+        got = run(program, given(program, s=s - 4, r=4, m=m, n=n, z=0, l=-128, h=127, **ends))
+        halves = -s if m < 0 else s
+        assert (got == (round(halves / 2) if even else (halves + 1) // 2) % 256).all()
+
+
+def mutants(program):
+    """Programs with one instruction left out, its operands swapped, or a shift by one more."""
+    for n, step in enumerate(program.steps):
+        for args in {step.args[::-1], (step.args[0],) * len(step.args)} - {step.args}:
+            lines = [*program.program]
+            lines[n] = str(msgspec.structs.replace(step, args=args))
+            yield step, msgspec.structs.replace(program, program=tuple(lines))
+
+
+COMMUTE = ("add", "adds_signed", "mul_ps", "add_ps", "mullo32", "mul_epi32", "and", "max", "min", "min_ps")
+
+
+@pytest.mark.parametrize(
+    "spec", [rescale(Sum(), Codes("u8"), bias=False), requantize(Codes("u8"), row=True, wide=True)]
+)
+def test_mutants_are_refused_by_the_checker(spec):
+    refused = 0
+    for step, mutant in mutants(found(spec)):
+        if step.op.partition(".")[0] not in COMMUTE or (len(set(step.args)) > 1 and mutant_repeats(step, mutant)):
+            with pytest.raises(Refuted):
+                check(mutant, 1024)
+            refused += 1
+    assert refused > 10
+
+
+def mutant_repeats(step, mutant):
+    """Whether the mutant has one operand twice where the step has two."""
+    return any(s.dst == step.dst and len(set(s.args)) == 1 for s in mutant.steps)
+
+
+def test_a_mutant_is_refused_by_z3():
+    program = found(requantize(Codes("u8"), row=False, wide=False))
+    with pytest.raises(Refuted):
+        discharge(next(m for step, m in mutants(program) if step.op.startswith("srav")), Budget())
+
+
+def test_rounding_then_clamping_is_clamping_then_rounding():
+    """The spec's order against ONNX's, on numbers around ties and ends."""
+    spec = rescale(Sum(), Codes("u8"), bias=False)
+    rng = np.random.default_rng(3)
+    scale = (2.0 ** rng.uniform(-30, 20, 4000) * rng.choice([-1, 1], 4000)).astype(np.float32)
+    sums = np.concatenate([rng.integers(-600, 600, 2000), rng.integers(INT32.min, INT32.max, 2000)]).astype(np.int32)
+    low, high, zero = 3, 250, 7
+    value = sums.astype(np.float32) * scale
+    want = np.rint(value.clip(low - zero, high - zero)) + zero
+    payloads = {"s": sums.view(np.uint32), "m": scale.view(np.uint32), "z": zero, "l": low, "h": high}
+    got = spec.value(ConcreteDomain(), {k: [np.asarray(v, np.uint64)] for k, v in payloads.items()})
+    assert (got == want).all()
+
+
+WRAPPER = """
+void run_{name}(const size_t *n, const void *constants, const void *shared, const void *from, const int32_t *row,
+                void *to);
+void run_{name}(const size_t *n, const void *constants, const void *shared, const void *from, const int32_t *row,
+                void *to)
+{{ {name}(constants, shared, n[0], n[1], from, n[2], row, 0, 0, to, n[3]); }}
+"""
+STORED = [
+    spec
+    for row in (False, True)
+    for spec in (
+        rescale(Sum(row, row), Codes("u8"), bias=False),
+        requantize(Codes("s8"), row=row, wide=False),
+        requantize(Codes("u8"), row=row, wide=True),
+    )
+]
+
+
+@pytest.mark.toolchains
+@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+def test_c_gives_what_the_spec_says(isa):
+    table = load(isa)
+    if not runs_natively(table.table):
+        pytest.skip(f"no {isa} here")
+    programs = [store.find(isa, spec).program for spec in STORED]
+    needs = elementwise.needs(programs[-1])
+    text = elementwise.source(programs) + "".join(WRAPPER.format(name=p.name) for p in programs)
+    runner = runner_for(table, compile_for(table, {"programs.c": text}, needs=needs), needs=needs)
+    for program in programs:
+        in_c(runner, program, np.random.default_rng(2))
+
+
+def in_c(runner, program, rng):
+    """One unit of three rows, with numbers around which rounding and saturation differ."""
+    rows, unit = 3, program.unit
+    sums = rng.integers(-3000, 3000, (rows, unit)).astype(np.int32)
+    row = rng.integers(-9, 9, rows).astype(np.int32)
+    wide = program.spec.name.startswith("requantize64")
+    scales = rng.uniform(-0.2, 0.2, unit).astype(np.float32).view(np.uint32)
+    whole = rng.integers(-(1 << 30), 1 << 30, unit) if wide else rng.integers(-9000, 9000, unit)
+    shared = {"z": 5, "l": 1, "h": 120, "n": 1 if wide else 16}
+    arrays = {"m": scales if program.spec.name.startswith("rescale") else whole, "c": rng.integers(-50, 50, unit)}
+    arrays["k"] = rng.integers(0, 1 << 33, unit) if wide else rng.integers(0, 1 << 16, unit)
+    numbers = b"".join(
+        np.array(shared[x.name]).astype(f"{'i' if x.lane.sign == 's' else 'u'}{x.lane.bits // 8}").tobytes()
+        for x in program.spec.inputs
+        if x.per == "all"
+    )
+    to = np.zeros((rows, program.result_bytes), np.uint8)
+    sizes = np.array([rows, unit, sums.strides[0], to.strides[0]], np.uint64)
+    ordered = np.ascontiguousarray(sums[:, list(program.order)])
+    packed = program.pack(unit, {x.name: arrays[x.name] for x in program.spec.inputs if x.per == "channel"})
+    runner.call(f"run_{program.name}", sizes, packed, np.frombuffer(numbers, np.uint8).copy(), ordered, row, to)
+    values = {"s": sums, "r": row[:, None], **arrays, **shared}
+    with np.errstate(over="ignore"):
+        payloads = {
+            x.name: [np.asarray(values[x.name]).astype(np.int64).astype(np.uint64) & np.uint64((1 << x.lane.bits) - 1)]
+            for x in program.spec.inputs
+        }
+        want = program.spec.value(ConcreteDomain(), payloads)
+    assert (to == want).all()
+
+
+def test_stored_programs_are_those_of_their_specs():
+    stored = store.find("avx2", rescale(Sum(), Codes("u8"), bias=False))
+    assert stored is not None
+    assert stored.program == found(stored.program.spec)
