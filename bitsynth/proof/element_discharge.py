@@ -52,7 +52,7 @@ def discharge(program: ElementwiseProgram, budget: Budget) -> int:
 
 def _refute(program: ElementwiseProgram, what: str, claims: Sequence[Any], budget: Budget) -> None:
     """Undo `claims`, which hold together only where the program is wrong."""
-    model = budget.check(f"{program.name}: {what}", bits_alone(claims))
+    model = budget.check(f"{program.name}: {what}", bits_alone(list(claims)))
     if model is not None:
         values = ", ".join(f"{name} = {value:#x}" for name, value in sorted(model.values.items()))
         raise Refuted(f"{program.name}: {what} of a unit is wrong for {values}")
@@ -64,7 +64,10 @@ def _results(program: ElementwiseProgram, given: Values, domain: CuttingDomain) 
     values = [at(program, given, channel) for channel in range(program.unit)]
     wanted = [z3.simplify(spec.value(domain, v)) for v in values]
     conditions = [
-        [[z3.simplify(x == 1) for x in spec.bits(texts, domain, v)] for texts in (spec.assumes, spec.nested, spec.alike)]
+        [
+            [z3.simplify(x == 1) for x in spec.bits(texts, domain, v)]
+            for texts in (spec.assumes, spec.nested, spec.alike)
+        ]
         for v in values
     ]
     domain.learning = False

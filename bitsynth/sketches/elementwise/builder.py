@@ -134,7 +134,10 @@ def _used(steps: Sequence[Step], results: Sequence[str]) -> list[Step]:
 
 
 def read_off(program: ElementwiseProgram, codes: UnitValue) -> ElementwiseProgram:
-    """The program with the orders that lanes of codes, bytes whose bits may be gathered to words, say: those of inputs that each was made from."""
+    """The program with the orders that lanes of `codes` say: those of the inputs that each was made from.
+
+    Codes are the results, or the bytes whose bits results gather to words.
+    """
     read = _reads(program, codes)
     orders: list[list[int]] = [[-1] * program.unit for _ in program.spec.inputs]
     for p, lanes in enumerate(_told_apart(read)):

@@ -159,7 +159,7 @@ class _Plan:
         """p with what rounds it half to even."""
         words = VecType("u", 32, p.type.total_bits // 32)
         one = self.builder.constant(words, *([1, 0] * (words.lanes // 2) if p.type.bits == 64 else [1]))
-        bit = self.builder.map(roles.AND, shifted.as_type(words), one).as_type(p.type)
+        bit = self.builder.bitwise(roles.AND, shifted, one)
         half = self.builder.input("g")
         more = self.builder.map(roles.ADD, p, UnitValue(half.type, half.registers[part]))
         return self.builder.map(roles.ADD, more, bit)

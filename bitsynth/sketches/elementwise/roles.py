@@ -138,7 +138,8 @@ def narrowing(isa: Isa, kind: VecType, *, fits: bool, signed: bool = True) -> Fi
     out = VecType(kind.sign, kind.bits // 2, kind.lanes * 2)
     given = [[_clamped(x, kind.bits, out.bits, signed=signed) if fits else x for x in _lanes(k, kind)] for k in (0, 1)]
     want = np.sort(
-        np.stack([_clamped(x, kind.bits, out.bits, signed=signed) & _mask(out.bits) for x in (*given[0], *given[1])]), axis=0
+        np.stack([_clamped(x, kind.bits, out.bits, signed=signed) & _mask(out.bits) for x in (*given[0], *given[1])]),
+        axis=0,
     )
     found = [
         Filled(instr.name, 0, (0, 1))
