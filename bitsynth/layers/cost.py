@@ -24,6 +24,8 @@ MEASURED_WIDTH = 4.0
 """Vector instructions Zen 5 starts a cycle."""
 COPIED_PER_CYCLE = 8
 MASKING_CYCLES = 3.0
+GROUP_PIXEL_CYCLES = 40.0
+"""Of a pixel of one of several groups: its channels are few, but packed and finished apart."""
 PLAIN_CODES_PER_CYCLE = 10
 """Codes that are packed as bits or bytes."""
 
@@ -52,7 +54,8 @@ class Estimate:
         far = (self._far_bytes + self._written_bytes) / self._cpu.far_bytes_per_cycle
         sums = tiles * self._sums
         reading = sums + far if self._cpu.loads_block else max(sums, far)
-        return self._geometry.groups * (reading + tiles * self._beside + self._slower * self._packing)
+        apart = GROUP_PIXEL_CYCLES * self._output_pixels if self._geometry.groups > 1 else 0.0
+        return self._geometry.groups * (reading + tiles * self._beside + self._slower * (self._packing + apart))
 
     @property
     def _kernel(self) -> Kernel:
@@ -140,9 +143,13 @@ class Estimate:
         return self._pixel_steps * (1 if self.conv_algorithm == "im2col" else self._taps)
 
     @property
-    def _row_tiles(self) -> int:
+    def _output_pixels(self) -> int:
         high, wide = self._geometry.output(*self.layer.typical_image)
-        return -(-high * wide // self.rows)
+        return high * wide
+
+    @property
+    def _row_tiles(self) -> int:
+        return -(-self._output_pixels // self.rows)
 
     @property
     def column_tiles(self) -> int:

@@ -42,8 +42,10 @@ MOST_GROUP_CHANNELS = 16
 ROW_CYCLES = 150.0
 """Of a call for a row of output, measured on Zen 5, as the other figures here."""
 COPIED_PER_CYCLE = 16.0
-SPREAD_PER_CYCLE = 1.0
+SPREAD_PER_CYCLE = 4.0
 """Bytes a cycle of lines that are copied as they lie, and of those whose channels are spread."""
+WRITTEN_PER_CYCLE = 16.0
+"""Bytes a cycle of sums beyond the nearest cache."""
 
 
 class DepthwiseKernel:
@@ -162,7 +164,8 @@ class DepthwiseEstimate:
         plain = g.groups == g.in_channels == g.out_channels
         lines, pixels = self.layer.typical_image
         copied = lines * pixels * units * program.unit * (g.in_channels // g.groups)
-        return sums + copied / (COPIED_PER_CYCLE if plain else SPREAD_PER_CYCLE)
+        written = 4 * high * wide * units * program.unit / WRITTEN_PER_CYCLE
+        return sums + written + copied / (COPIED_PER_CYCLE if plain else SPREAD_PER_CYCLE)
 
 
 def estimates(

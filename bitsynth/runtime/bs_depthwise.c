@@ -1,27 +1,7 @@
 /* Convolutions with few channels a group: output channels in lanes, sums over taps lane by lane. */
-#include "bs_call.h"
+#include "bs_depthwise.h"
 
 #include <string.h>
-
-/* A call, and the sizes of its scratch. Lines of the input lie padded in a ring of as many as a
- * window reaches over; each has `phases` lines of output channels, one for every input channel of a
- * group. */
-struct depthwise {
-    struct call call;
-    struct bs_layer one; /* the layer as results see it: all channels in one group */
-    size_t in_channels, channels, padded; /* of all groups; padded to whole units */
-    size_t phases, taps, steps;
-    size_t lines, width, phase_bytes, line_bytes;
-    size_t held_bytes, pointers_bytes, codes_bytes, sums_bytes, slot_bytes;
-};
-
-/* What a task works in. */
-struct slot {
-    size_t *held; /* the number of the line in each place of the ring from 1 on, 0 for none */
-    const uint8_t **pointers;
-    uint8_t *ring, *pad, *codes;
-    struct scratch results; /* sums of a row, and what is made of them */
-};
 
 static void plan_lines(struct depthwise *d)
 {
@@ -38,20 +18,14 @@ static void plan_lines(struct depthwise *d)
     d->line_bytes = times(d->phases, d->phase_bytes);
 }
 
-/* Whether lines are as they lie in memory, but for padding. */
-static int is_plain(const struct bs_layer *l)
-{
-    return l->in_channels == 1 && l->out_channels == 1;
-}
-
 static void plan_slots(struct depthwise *d, size_t threads)
 {
     struct call *c = &d->call;
     const struct bs_layer *l = c->layer;
     d->held_bytes = aligned(times(d->lines, sizeof(size_t)));
     d->pointers_bytes = aligned(times(times(d->steps, l->depthwise->taps), sizeof(uint8_t *)));
-    if (!is_plain(l))
-        d->codes_bytes = aligned(times(c->in.width, d->in_channels));
+    if (!bs_is_plain(l))
+        d->codes_bytes = aligned(plus(times(c->in.width, d->in_channels), 8));
     d->sums_bytes = aligned(times(times(c->out.width, l->out_places), sizeof(int32_t)));
     if (l->out_layout == BS_NCHW)
         c->results_bytes = aligned(times(times(c->out.width, l->out_places), bs_out_bytes(l)));
@@ -111,70 +85,6 @@ static struct slot slot_of(const struct depthwise *d, size_t number)
     return s;
 }
 
-/* The codes of line y, channels last, pixels `apart` bytes from each other. */
-static void read_line(const struct depthwise *d, size_t y, uint8_t *to, size_t apart)
-{
-    const struct call *c = &d->call;
-    const size_t width = c->in.width, channels = d->in_channels, bits = c->layer->act_bits,
-                 number = c->image * c->in.height + y;
-    if (c->layer->in_layout == BS_NHWC) {
-        const uint8_t *from = c->input + number * width * channels;
-        for (size_t x = 0; x < width; ++x)
-            memcpy(to + x * apart, from + x * channels, channels);
-    } else if (c->layer->in_layout == BS_NCHW) {
-        const size_t plane = c->in.height * width;
-        const uint8_t *from = c->input + c->image * channels * plane + y * width;
-        for (size_t channel = 0; channel < channels; ++channel)
-            for (size_t x = 0; x < width; ++x)
-                to[x * apart + channel] = from[channel * plane + x];
-    } else {
-        const size_t words = bs_packed_words(bits, channels);
-        const uint64_t *from = (const uint64_t *)(const void *)c->input + number * width * words;
-        for (size_t x = 0; x < width; ++x)
-            bs_unpack_codes(bits, channels, from + x * words, to + x * apart);
-    }
-}
-
-/* From input channels to output channels: phase i has input channel i of every channel's group. */
-static void spread_line(const struct depthwise *d, const uint8_t *codes, uint8_t *to)
-{
-    const struct bs_layer *l = d->call.layer;
-    for (size_t i = 0; i < d->phases; ++i)
-        for (size_t x = 0; x < d->call.in.width; ++x) {
-            const uint8_t *from = codes + x * d->in_channels + i;
-            uint8_t *at = to + i * d->phase_bytes + x * d->padded;
-            for (size_t group = 0; group < l->groups; ++group, from += l->in_channels)
-                for (size_t j = 0; j < l->out_channels; ++j)
-                    *at++ = *from;
-        }
-}
-
-static void flip_line(const struct depthwise *d, uint8_t *line)
-{
-    for (size_t i = 0; i < d->phases; ++i)
-        for (size_t x = 0; x < d->call.in.width * d->padded; ++x)
-            line[i * d->phase_bytes + x] ^= d->call.layer->depthwise->flip;
-}
-
-/* Line y of the input in the ring. */
-static const uint8_t *line_at(const struct depthwise *d, const struct slot *s, size_t y)
-{
-    const struct bs_layer *l = d->call.layer;
-    uint8_t *line = s->ring + y % d->lines * d->line_bytes, *to = line + l->pad_left * d->padded;
-    if (s->held[y % d->lines] == y + 1)
-        return line;
-    s->held[y % d->lines] = y + 1;
-    if (is_plain(l))
-        read_line(d, y, to, d->padded);
-    else {
-        read_line(d, y, s->codes, d->in_channels);
-        spread_line(d, s->codes, to);
-    }
-    if (l->depthwise->flip)
-        flip_line(d, to);
-    return line;
-}
-
 /* Where the taps of the first pixel of output row oy lie. */
 static void point_taps(const struct depthwise *d, const struct slot *s, size_t oy)
 {
@@ -182,7 +92,7 @@ static void point_taps(const struct depthwise *d, const struct slot *s, size_t o
     const uint8_t **to = s->pointers;
     for (size_t ky = 0; ky < l->kernel_h; ++ky) {
         const size_t y = oy * l->stride_h + ky * l->dilation_h - l->pad_top;
-        const uint8_t *line = y < d->call.in.height ? line_at(d, s, y) : s->pad;
+        const uint8_t *line = y < d->call.in.height ? bs_line_at(d, s, y) : s->pad;
         for (size_t kx = 0; kx < l->kernel_w; ++kx)
             for (size_t i = 0; i < d->phases; ++i)
                 for (size_t part = 0; part < l->tap_parts; ++part)

@@ -9,10 +9,12 @@
 #define bs_finish_plainly layer_bs_finish_plainly
 #define bs_finish_rows layer_bs_finish_rows
 #define bs_inside layer_bs_inside
+#define bs_is_plain layer_bs_is_plain
 #define bs_layer_arena_bytes layer_bs_layer_arena_bytes
 #define bs_layer_output layer_bs_layer_output
 #define bs_layer_pack layer_bs_layer_pack
 #define bs_layer_run layer_bs_layer_run
+#define bs_line_at layer_bs_line_at
 #define bs_make_values layer_bs_make_values
 #define bs_makes_words layer_bs_makes_words
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32 layer_bs_mm_a2u_w1b_s32_avx2_4x8x32

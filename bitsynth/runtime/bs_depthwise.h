@@ -1,0 +1,36 @@
+/* What the parts of depthwise layers share. Not for callers. */
+#ifndef BS_DEPTHWISE_H
+#define BS_DEPTHWISE_H
+
+#include "bs_call.h"
+
+/* A call, and the sizes of its scratch. Lines of the input lie padded in a ring of as many as a
+ * window reaches over; each has `phases` lines of output channels, one for every input channel of a
+ * group. */
+struct depthwise {
+    struct call call;
+    struct bs_layer one; /* the layer as results see it: all channels in one group */
+    size_t in_channels, channels, padded; /* of all groups; padded to whole units */
+    size_t phases, taps, steps;
+    size_t lines, width, phase_bytes, line_bytes;
+    size_t held_bytes, pointers_bytes, codes_bytes, sums_bytes, slot_bytes;
+};
+
+/* What a task works in. */
+struct slot {
+    size_t *held; /* the number of the line in each place of the ring from 1 on, 0 for none */
+    const uint8_t **pointers;
+    uint8_t *ring, *pad, *codes;
+    struct scratch results; /* sums of a row, and what is made of them */
+};
+
+/* Whether lines are as they lie in memory, but for padding. */
+static inline int bs_is_plain(const struct bs_layer *l)
+{
+    return l->in_channels == 1 && l->out_channels == 1;
+}
+
+/* Line y of the input in the ring of its slot. */
+const uint8_t *bs_line_at(const struct depthwise *d, const struct slot *s, size_t y);
+
+#endif

@@ -1,0 +1,119 @@
+/* Lines of the input as depthwise kernels read them: padded, channels as output channels. */
+#include "bs_depthwise.h"
+
+#include <string.h>
+
+/* The codes of line y, channels last, pixels `apart` bytes from each other. */
+static void read_line(const struct depthwise *d, size_t y, uint8_t *to, size_t apart)
+{
+    const struct call *c = &d->call;
+    const size_t width = c->in.width, channels = d->in_channels, bits = c->layer->act_bits,
+                 number = c->image * c->in.height + y;
+    if (c->layer->in_layout == BS_NHWC) {
+        const uint8_t *from = c->input + number * width * channels;
+        for (size_t x = 0; x < width; ++x)
+            memcpy(to + x * apart, from + x * channels, channels);
+    } else if (c->layer->in_layout == BS_NCHW) {
+        const size_t plane = c->in.height * width;
+        const uint8_t *from = c->input + c->image * channels * plane + y * width;
+        for (size_t channel = 0; channel < channels; ++channel)
+            for (size_t x = 0; x < width; ++x)
+                to[x * apart + channel] = from[channel * plane + x];
+    } else {
+        const size_t words = bs_packed_words(bits, channels);
+        const uint64_t *from = (const uint64_t *)(const void *)c->input + number * width * words;
+        for (size_t x = 0; x < width; ++x)
+            bs_unpack_codes(bits, channels, from + x * words, to + x * apart);
+    }
+}
+
+static const uint64_t every_byte = UINT64_C(0x0101010101010101);
+
+/* Byte i of every `group` bytes of eight in all of them. */
+static inline uint64_t spread_eight(uint64_t codes, size_t i, size_t group)
+{
+    const uint64_t first = group == 2 ? UINT64_C(0x00ff00ff00ff00ff) : UINT64_C(0x000000ff000000ff);
+    uint64_t one = codes >> 8 * i & first;
+    one |= one << 8;
+    return group == 2 ? one : one | one << 16;
+}
+
+/* Groups of two or four channels: eight channels at a time, up to seven more behind the last. */
+static inline void spread_pixel(
+    size_t channels, const uint8_t *from, size_t i, size_t group, uint8_t *to)
+{
+    for (size_t j = 0; j < channels; j += 8) {
+        uint64_t eight;
+        memcpy(&eight, from + j, 8);
+        eight = spread_eight(eight, i, group);
+        memcpy(to + j, &eight, 8);
+    }
+}
+
+/* Every `in` bytes one, in `out` bytes. */
+static inline void repeat_pixel(
+    size_t groups, const uint8_t *from, size_t in, size_t out, uint8_t *to)
+{
+    for (size_t group = 0; group < groups; ++group, from += in)
+        for (size_t j = 0; j < out; ++j)
+            *to++ = *from;
+}
+
+static inline void repeat_eights(
+    size_t groups, const uint8_t *from, size_t in, size_t out, uint8_t *to)
+{
+    for (size_t group = 0; group < groups; ++group, from += in) {
+        const uint64_t eight = *from * every_byte;
+        for (size_t j = 0; j < out; j += 8, to += 8)
+            memcpy(to, &eight, 8);
+    }
+}
+
+/* From input channels to output channels: phase i has input channel i of every channel's group. */
+static void spread_line(const struct depthwise *d, const uint8_t *codes, uint8_t *to)
+{
+    const struct bs_layer *l = d->call.layer;
+    const size_t in = l->in_channels, out = l->out_channels;
+    for (size_t i = 0; i < d->phases; ++i, to += d->phase_bytes)
+        for (size_t x = 0; x < d->call.in.width; ++x) {
+            const uint8_t *from = codes + x * d->in_channels;
+            uint8_t *at = to + x * d->padded;
+            if (in == 2 && out == 2)
+                spread_pixel(d->channels, from, i, 2, at);
+            else if (in == 4 && out == 4)
+                spread_pixel(d->channels, from, i, 4, at);
+            else if (out == 1)
+                repeat_pixel(l->groups, from + i, in, 1, at);
+            else if (out == 2)
+                repeat_pixel(l->groups, from + i, in, 2, at);
+            else if (out % 8 == 0)
+                repeat_eights(l->groups, from + i, in, out, at);
+            else
+                repeat_pixel(l->groups, from + i, in, out, at);
+        }
+}
+
+static void flip_line(const struct depthwise *d, uint8_t *line)
+{
+    for (size_t i = 0; i < d->phases; ++i)
+        for (size_t x = 0; x < d->call.in.width * d->padded; ++x)
+            line[i * d->phase_bytes + x] ^= d->call.layer->depthwise->flip;
+}
+
+const uint8_t *bs_line_at(const struct depthwise *d, const struct slot *s, size_t y)
+{
+    const struct bs_layer *l = d->call.layer;
+    uint8_t *line = s->ring + y % d->lines * d->line_bytes, *to = line + l->pad_left * d->padded;
+    if (s->held[y % d->lines] == y + 1)
+        return line;
+    s->held[y % d->lines] = y + 1;
+    if (bs_is_plain(l))
+        read_line(d, y, to, d->padded);
+    else {
+        read_line(d, y, s->codes, d->in_channels);
+        spread_line(d, s->codes, to);
+    }
+    if (l->depthwise->flip)
+        flip_line(d, to);
+    return line;
+}
