@@ -21,7 +21,7 @@ import numpy as np
 import report
 from numpy.typing import NDArray
 
-from bitsynth.bench.forms import EPILOGUES, SUMS, Form
+from bitsynth.bench.forms import EPILOGUES, SUMS, LayerForm
 from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit import in_form
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, named
@@ -48,7 +48,7 @@ class Row:
 
 
 def measured(
-    isa: str, widths: tuple[int, int], layers: Sequence[ResNetLayer], forms: Sequence[Form], rounds: int
+    isa: str, widths: tuple[int, int], layers: Sequence[ResNetLayer], forms: Sequence[LayerForm], rounds: int
 ) -> list[Row]:
     """Every form that these widths have on every layer, and their sums."""
     forms = [form for form in forms if form.has(*widths)]
@@ -67,7 +67,7 @@ def timed(calls: Sequence[Callable[[], object]], times: int) -> list[float]:
     return [min(sample_calls(call, CALLS, 1)) / times for call in calls]
 
 
-def rows(config: str, layers: Sequence[str], forms: Sequence[Form], samples: NDArray[Any]) -> list[Row]:
+def rows(config: str, layers: Sequence[str], forms: Sequence[LayerForm], samples: NDArray[Any]) -> list[Row]:
     """Rows of microseconds by form, layer and round; the first form is what others are compared with."""
     whole = np.concatenate([samples, samples.sum(1, keepdims=True)], 1)
     return [

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from bitsynth.layers import Requantize, Scale, Thresholds, pack_words
 from bitsynth.layers.epilogue import Epilogue
-from bitsynth.spec.matmul import Encoding
+from bitsynth.spec.matmul import MAX_BITS, Encoding
 
-Sums = NDArray[np.int64]
+_Sums = NDArray[np.int64]
 _SHIFT = 16
 
 
 @dataclass(frozen=True)
-class Form:
+class LayerForm:
     """A form: layouts, an epilogue for a layer's sums and the bits of its results, and other options of `Conv2d`.
 
     `values` is the type of values that the layer is called with, from Python; if empty it has codes, and is bound.
@@ -27,15 +27,15 @@ class Form:
     name: str
     layout: str
     out_layout: str
-    epilogue: Callable[[Sums, int], Epilogue | None]
+    epilogue: Callable[[_Sums, int], Epilogue | None]
     options: dict[str, Any] = field(default_factory=dict)
     values: str = ""
 
-    def weighted(self, encoding: str) -> Form:
+    def weighted(self, encoding: str) -> LayerForm:
         """The form with weights of that encoding."""
         return replace(self, name=f"{self.name}, {encoding} weights", options={"weight_encoding": encoding})
 
-    def activated(self, encoding: str) -> Form:
+    def activated(self, encoding: str) -> LayerForm:
         """The form with activations of that encoding."""
         return replace(self, name=f"{self.name}, {encoding} activations", options={"act_encoding": encoding})
 
@@ -48,47 +48,48 @@ class Form:
         """Codes (N, H, W, C) as a layer of this form reads them."""
         return pack_words(codes, bits) if self.layout == "packed" else codes
 
-    def results(self, epilogue: Epilogue | None, sums: Sums, bits: int) -> NDArray[Any]:
+    def results(self, epilogue: Epilogue | None, sums: _Sums, bits: int) -> NDArray[Any]:
         """What a layer of this form gives for sums (N, H, W, C)."""
         made: NDArray[Any] = epilogue.reference(sums.astype(np.int32)) if epilogue else sums
         return pack_words(made, bits) if self.out_layout == "packed" else made
 
 
-def no_epilogue(sums: Sums, bits: int) -> None:
+def no_epilogue(sums: _Sums, bits: int) -> None:
     """None: results are the sums."""
 
 
-def thresholds(sums: Sums, bits: int) -> Thresholds:
+def thresholds(sums: _Sums, bits: int) -> Thresholds:
     """Thresholds between which the sums of a channel are as many each."""
     shares = np.arange(1, 1 << bits) / (1 << bits)
     return Thresholds(np.floor(np.quantile(sums, shares, axis=(0, 1, 2))).astype(np.int64).T)
 
 
-def requantize(sums: Sums, bits: int) -> Requantize:
+def requantize(sums: _Sums, bits: int) -> Requantize:
     """A multiplier a channel, for which the greatest sum is the greatest code."""
     most = (1 << bits) - 1
     return Requantize(np.maximum(1, (most << _SHIFT) // np.maximum(1, sums.max(axis=(0, 1, 2)))), _SHIFT, bits)
 
 
-def scale(sums: Sums, bits: int) -> Scale:
+def scale(sums: _Sums, bits: int) -> Scale:
     """A factor and a summand a channel."""
     channels = np.arange(sums.shape[-1], dtype=np.float32)
     return Scale(np.float32(0.01) + channels / np.float32(7), channels - np.float32(3))
 
 
-SUMS = Form("codes to int32", "NHWC", "NHWC", no_epilogue)
-PACKED = Form("packed to packed, thresholds", "packed", "packed", thresholds)
+SUMS = LayerForm("codes to int32", "NHWC", "NHWC", no_epilogue)
+PACKED = LayerForm("packed to packed, thresholds", "packed", "packed", thresholds)
 FORMS = {"sums": SUMS, "packed": PACKED}
 """The forms that layers of a network are measured in, by the names that `bitsynth bench` gives them."""
 EPILOGUES = (
     SUMS,
     *(replace(SUMS, name=f"{name} to int32, called", values=name) for name in ("uint8", "int64")),
-    Form("packed to int32", "packed", "NHWC", no_epilogue),
-    Form("codes to codes, thresholds", "NHWC", "NHWC", thresholds),
+    LayerForm("packed to int32", "packed", "NHWC", no_epilogue),
+    LayerForm("codes to codes, thresholds", "NHWC", "NHWC", thresholds),
     PACKED,
-    Form("codes to codes, Requantize", "NHWC", "NHWC", requantize),
-    Form("packed to packed, Requantize", "packed", "packed", requantize),
-    Form("codes to float32, Scale", "NHWC", "NHWC", scale),
+    LayerForm("codes to codes, Requantize", "NHWC", "NHWC", requantize),
+    LayerForm("packed to packed, Requantize", "packed", "packed", requantize),
+    LayerForm("codes to bytes, Requantize", "NHWC", "NHWC", lambda sums, bits: requantize(sums, MAX_BITS)),
+    LayerForm("codes to float32, Scale", "NHWC", "NHWC", scale),
     *(SUMS.weighted(encoding) for encoding in ("signed", "ternary")),
     *(SUMS.activated(encoding) for encoding in ("signed", "bipolar")),
     *(PACKED.weighted(encoding) for encoding in ("signed", "ternary")),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.bench.baselines.operands import convolve
-from bitsynth.bench.forms import SUMS, Form
+from bitsynth.bench.forms import SUMS, LayerForm
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
 from bitsynth.bench.subject import LocalSubject, TimedSubject
 from bitsynth.errors import Refuted
@@ -23,7 +23,7 @@ _PACKINGS = 16
 
 
 def subjects(
-    isa: str, act_bits: int, w_bits: int, threads: int, names: Sequence[str], form: Form = SUMS
+    isa: str, act_bits: int, w_bits: int, threads: int, names: Sequence[str], form: LayerForm = SUMS
 ) -> list[TimedSubject]:
     """The layers called `names` in a form, seeded random weights, each checked once; Refuted if one is wrong."""
     whole: dict[str, Callable[[], object]] = {}
@@ -91,7 +91,7 @@ def checked(
 
 
 def in_form(
-    layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, form: Form, threads: int = 1, times: int = 1
+    layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, form: LayerForm, threads: int = 1, times: int = 1
 ) -> tuple[Conv2d, NDArray[Any], Callable[[], object]]:
     """The layer in a form, its input, and a call that runs it `times` times; Refuted if a result is wrong."""
     codes = codes_of(layer, act_bits)

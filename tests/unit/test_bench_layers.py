@@ -11,7 +11,7 @@ import pytest
 from cases import machine, usable
 from suites import quick
 
-from bitsynth.bench.forms import FORMS, Form
+from bitsynth.bench.forms import FORMS, LayerForm
 from bitsynth.bench.layers import SUM, LayersReport, measure, rows
 from bitsynth.bench.low_bit import in_form
 from bitsynth.bench.plots import layers
@@ -110,8 +110,8 @@ def test_a_form_is_checked_before_it_is_timed(form, monkeypatch, skip_isa):
     made, given, call = in_form(SMALL, "avx2", 2, 2, signed, times=2)
     assert (made.layout, made.wgt.encoding, len(given)) == (signed.layout, "signed", 1)
     assert call() == 0
-    right = Form.results
-    monkeypatch.setattr(Form, "results", lambda *given: right(*given) ^ 1)
+    right = LayerForm.results
+    monkeypatch.setattr(LayerForm, "results", lambda *given: right(*given) ^ 1)
     with pytest.raises(Refuted, match=r"T, .*, signed weights: .* gives a wrong result"):
         in_form(SMALL, "avx2", 2, 2, signed)
 
