@@ -49,15 +49,10 @@ def wanted() -> Iterator[tuple[str, tuple[int, int], KernelOptions]]:
         else:
             yield from ((name, widths, KernelOptions(method)) for method in METHODS for widths in HEADLINE)
         yield from ((name, widths, options) for options in for_layers(table) for widths in (*EVERY, IMAGE))
-        yield from ((name, widths, KernelOptions(method, channels=64)) for widths, method in at_edges())
+        edges = [widths for widths in EDGES if widths != IMAGE]
+        yield from ((name, x, KernelOptions(method, channels=64)) for x in edges for method in ("multiply", "dot"))
         if table.paper is not None and table.vector_bits == 128 and table.arch == "aarch64":
             yield from ((name, widths, KernelOptions(sketch="paper")) for widths in PAPER)
-
-
-def at_edges() -> Iterator[tuple[tuple[int, int], str]]:
-    """Widths of first and last layers but those that have every method, and the methods that pay there."""
-    yield (8, 2), "lookup"
-    yield from ((widths, method) for widths in EDGES if widths != IMAGE for method in ("multiply", "dot"))
 
 
 def for_layers(table: IsaTable) -> Iterator[KernelOptions]:

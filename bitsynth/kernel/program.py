@@ -16,9 +16,11 @@ Names in a program: `a{i}` input i of the row, `w{g}_{j}` input j of column regi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from itertools import pairwise
 from math import prod
+from operator import or_
 
 import msgspec
 
@@ -56,8 +58,9 @@ class Planes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     @property
     def zero(self) -> int:
-        """The code that pads, whose bits are all 0: the first, the one in the middle if bytes are signed."""
-        return 1 << len(self.tables) - 1 if self.signed else 0
+        """The code that pads: the first whose bits are all 0."""
+        some = reduce(or_, self.tables, 0)
+        return (some + 1 & ~some).bit_length() - 1
 
     def positions(self, byte: int) -> range:
         """The positions of K `byte` holds, lowest bits first."""
@@ -260,6 +263,12 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         """Whether a row adds terms of its codes to the tile."""
         return any(self.row_terms)
 
+    @property
+    def has_digits(self) -> bool:
+        """Whether rows are bytes of parts of their codes."""
+        rows = [x for p in self.passes for x in p.rows if isinstance(x, Planes)]
+        return self.slot_bytes < 8 and any(len(x.tables) < self.row_bits for x in rows)
+
     def tile_registers(self, vector_bits: int) -> int:
         """Registers that one row of the int32 tile takes, of `vector_bits` bits each."""
         return self.columns * 32 // vector_bits
@@ -307,10 +316,9 @@ def bit_tables(bits: int) -> tuple[int, ...]:
     return tuple(bit_table(range(1 << bits), bit) for bit in range(bits))
 
 
-def signed_tables(bits: int) -> tuple[int, ...]:
-    """Truth tables of the bits of code - 2**(bits - 1) in two's complement."""
-    *low, top = bit_tables(bits)
-    return (*low, top ^ ((1 << (1 << bits)) - 1))
+def byte_tables(values: Sequence[int]) -> tuple[int, ...]:
+    """Truth tables of the bits of values[code] as a byte, in two's complement."""
+    return tuple(bit_table(values, bit) for bit in range(8))
 
 
 def number(tables: Iterable[int], code: int) -> int:

@@ -145,7 +145,7 @@ def _tables(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
         "terms of 32 bits": all(x in _INT32 for x in (*kernel.row_terms, *kernel.column_terms)),
         "row terms whose sums fit 32 bits at any K": all(k_max * x in _INT32 for x in kernel.row_terms),
         "planes that are 0 on the code that pads": all(
-            0 < t < 1 << n and not t >> x.zero & 1 for n, x in planes for t in x.tables
+            0 < t < 1 << n and x.zero < (n if x.signed else 1) for n, x in planes for t in x.tables
         ),
         "1 to 64 planes a side": all(1 <= planes_of(side) <= 64 for p in kernel.passes for side in (p.rows, p.columns)),
         "values that are 0 for code 0": all(len(x.values) == n and x.values[0] == 0 for n, x in tables),

@@ -70,7 +70,9 @@ def constants(
     """
     width = _width(kernel, geometry, form.unit)
     per_tap = _by_group(geometry, weight.transpose(0, 2, 3, 1))
-    runs = per_tap.reshape(*per_tap.shape[:2], 1, -1) if form.conv_algorithm == "im2col" else per_tap
+    joined = has_joined_taps(kernel, geometry, form.conv_algorithm)
+    taken = 1 if form.conv_algorithm == "im2col" else geometry.kernel[0] if joined else per_tap.shape[2]
+    runs = per_tap.reshape(*per_tap.shape[:2], taken, -1)
     arrays: dict[str, NDArray[Any]] = {
         "weights": np.concatenate([tiles(kernel, _steps(kernel, _whole_tiles(kernel, x))) for x in runs]),
         "start": _by_width(geometry, width, np.array(kernel.column_terms, np.int64)[weight].sum(axis=(1, 2, 3))),
@@ -85,8 +87,18 @@ def constants(
     if terms.any():
         shift, factor = (correction.shift, correction.factor) if form.folds else (0, 1)
         arrays["padding"] = _int32((padding_sums(width, terms, geometry, per_tap) << shift) // factor)
-    numbers = sizes(geometry, spec.act, pad_code_of(spec.act, offset.zero_point)) | {"out_places": width}
+    numbers = sizes(geometry, spec.act, pad_code_of(spec.act, offset.zero_point))
+    numbers |= {"out_places": width, "joined_taps": int(joined)}
     return Constants(numbers | {"factor": correction.factor, "shift": correction.shift}, arrays)
+
+
+def has_joined_taps(kernel: Kernel, geometry: Geometry, conv_algorithm: str) -> bool:
+    """Whether rows take taps beside each other as one run of codes: bytes as they lie, in fewer steps than apart."""
+    channels, wide = geometry.in_channels // geometry.groups, geometry.kernel[1]
+    if conv_algorithm != "direct" or geometry.dilation[1] > 1 or kernel.bit_axis != "inner":
+        return False
+    fewer = -(-wide * channels // kernel.k_step) < wide * -(-channels // kernel.k_step)
+    return fewer and packing(kernel).rows == "bytes"
 
 
 def of_channels(name: str, array: NDArray[Any], groups: int, width: int) -> NDArray[Any]:
@@ -160,9 +172,13 @@ def _whole_tiles(kernel: Kernel, x: NDArray[Any]) -> NDArray[Any]:
 
 
 def _steps(kernel: Kernel, codes: Codes) -> Codes:
-    """(OC, steps, k_step) of (OC, runs, codes): each run padded to whole steps, in the order rows are packed in."""
+    """(OC, steps, k_step) of (OC, runs, codes): each run padded to whole steps, in the order rows are packed in.
+
+    What pads is bytes of 0: rows may have other pixels' codes there.
+    """
     count = -(-codes.shape[2] // kernel.k_step)
-    out = np.zeros((*codes.shape[:2], count * kernel.k_step), np.uint8)
+    zero = next((x.zero for x in kernel.passes[0].columns), 0)
+    out = np.full((*codes.shape[:2], count * kernel.k_step), zero, np.uint8)
     out[:, :, : codes.shape[2]] = codes
     return out.reshape(len(codes), -1, kernel.k_step)[..., list(packing(kernel).order)]
 

@@ -10,6 +10,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tables import CpuTable
 from bitsynth.kernel.program import Kernel, Table
 from bitsynth.layers.candidates import Candidate
+from bitsynth.layers.constants import has_joined_taps
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
@@ -28,6 +29,10 @@ GROUP_PIXEL_CYCLES = 40.0
 """Of a pixel of one of several groups: its channels are few, but packed and finished apart."""
 PLAIN_CODES_PER_CYCLE = 10
 """Codes that are packed as bits or bytes."""
+DIGIT_CYCLES = 6.0
+"""Of a code that is packed in digits."""
+SUMMED_PIXEL_CYCLES = 12.0
+"""Of a pixel that is summed, on a line that is else copied whole."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,10 @@ class Estimate:
         return 1 if self.conv_algorithm == "im2col" else self._geometry.kernel[0]
 
     @property
+    def _joined(self) -> bool:
+        return has_joined_taps(self._kernel, self._geometry, self.conv_algorithm)
+
+    @property
     def _pixel_codes(self) -> int:
         channels = self._geometry.in_channels // self._geometry.groups
         return channels * self._taps if self.conv_algorithm == "im2col" else channels
@@ -140,6 +149,9 @@ class Estimate:
     @property
     def steps(self) -> int:
         """Steps of K of a sum; of rows that are not copied each tap has steps of its own."""
+        if self._joined:
+            high, wide = self._geometry.kernel
+            return high * -(-wide * self._pixel_codes // self._kernel.k_step)
         return self._pixel_steps * (1 if self.conv_algorithm == "im2col" else self._taps)
 
     @property
@@ -168,7 +180,8 @@ class Estimate:
 
     @property
     def _line_bytes(self) -> int:
-        return self._lines[1] * self._pixel_steps * self._kernel.row_bytes
+        pixel = self._pixel_codes if self._joined else self._pixel_steps * self._kernel.row_bytes
+        return self._lines[1] * pixel
 
     @property
     def _packed_bytes(self) -> int:
@@ -185,14 +198,15 @@ class Estimate:
         lines, pixels = self._lines
         codes = lines * pixels * self._pixel_codes
         copied = codes / COPIED_PER_CYCLE if self.conv_algorithm == "im2col" and self._taps > 1 else 0.0
-        return codes * self._cycles_per_code + copied
+        summed = lines * pixels * SUMMED_PIXEL_CYCLES if self._joined and self._kernel.has_row_terms else 0.0
+        return codes * self._cycles_per_code + copied + summed
 
     @property
     def _cycles_per_code(self) -> float:
         """Half a cycle for an instruction of a table, one for its store, more if codes must be masked."""
         kernel = self._kernel
         if kernel.build is None:
-            return 1 / PLAIN_CODES_PER_CYCLE
+            return DIGIT_CYCLES if kernel.has_digits else 1 / PLAIN_CODES_PER_CYCLE
         bits = next(x.bits for x in kernel.passes[0].rows if isinstance(x, Table))
         masking = MASKING_CYCLES if -1 in kernel.build.stage else 0.0
         return (len(kernel.build.program) / 2 + 1 + masking) / (bits * kernel.build.tables)

@@ -39,12 +39,17 @@ static void plan_grid(struct call *c)
     }
     const int padded = l->conv_algorithm == BS_DIRECT,
               joined = padded && l->dilation_w == 1 && !l->kernel->planes_apart;
+    const size_t row_codes = times(l->kernel_w, l->in_channels);
     c->grid_h = plus(c->in.height, padded ? plus(l->pad_top, l->pad_bottom) : 0);
     c->grid_w = plus(c->in.width, padded ? plus(l->pad_left, l->pad_right) : 0);
     c->pixel_codes = l->in_channels;
     c->segments = joined ? l->kernel_h : taps;
     c->segment_steps = joined ? times(l->kernel_w, pixel_steps) : pixel_steps;
     c->pixel_bytes = times(pixel_steps, l->kernel->row_bytes);
+    if (l->joined_taps) {
+        c->segment_steps = ceiling(row_codes, l->kernel->k_step);
+        c->pixel_bytes = l->in_channels;
+    }
 }
 
 /* Words go to rows as they are if every group, and every tap of a patch, begins with a word. */
@@ -54,7 +59,8 @@ static void plan_input(struct call *c)
     const size_t channels = times(l->groups, l->in_channels),
                  several = l->conv_algorithm == BS_IM2COL && times(l->kernel_h, l->kernel_w) > 1;
     const size_t words = times(bs_packed_words(l->act_bits, channels), 8);
-    const int whole = l->in_channels % 64 == 0 || (l->groups == 1 && !several);
+    const int whole = !l->joined_taps
+        && (l->in_channels % 64 == 0 || (l->groups == 1 && !several));
     c->from_words = l->in_layout == BS_PACKED && l->kernel->pack_words && whole;
     c->in_pixel = c->from_words ? words : channels;
     c->tap_bytes = c->from_words ? words / l->groups : l->in_channels;
@@ -134,7 +140,8 @@ static void plan_arena(struct call *c, size_t threads)
         c->grid_h = grid_lines(c, c->out.height);
     c->band_grid_rows = grid_lines(c, c->band_rows);
     c->views = c->bands > 1 ? c->slots : 1;
-    c->line_bytes = aligned(plus(times(c->grid_w, c->pixel_bytes), k->slack));
+    const size_t behind = plus(k->slack, l->joined_taps ? k->k_step : 0);
+    c->line_bytes = aligned(plus(times(c->grid_w, c->pixel_bytes), behind));
     c->rows_bytes = times(c->band_grid_rows, c->line_bytes);
     c->sums_bytes = aligned(times(times(c->band_grid_rows, c->grid_w), sizeof(int32_t)));
     c->view_bytes = plus(c->rows_bytes, times(2, c->sums_bytes));

@@ -142,6 +142,7 @@ struct bs_layer {
     size_t threshold_count;
     /* Schedule: none of it changes a result. */
     enum bs_conv_algorithm conv_algorithm;
+    size_t joined_taps;   /* 1: pixels lie code by code, and a row of taps has one end of its own */
     size_t columns_first; /* 1: all rows of a block for one tile of columns, then the next */
     size_t block_rows;    /* pixels in a block, 0 for all */
     size_t band_rows;     /* output rows packed and computed at a time, 0 for all */

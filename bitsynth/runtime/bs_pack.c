@@ -142,7 +142,11 @@ static void pack_line(
         const size_t before = (from * right - left) * in.apart;
         const struct line there = {in.codes + before, right * in.apart, in.readable - before};
         uint8_t *rows = view.rows + line * c->line_bytes + from * c->pixel_bytes;
-        pack_pixels(c, view, line * c->grid_w + from, to - from, there, rows);
+        if (l->joined_taps && there.apart == l->in_channels && !l->kernel->row_terms
+            && !l->kernel->row_affines)
+            memcpy(rows, there.codes, (to - from) * l->in_channels);
+        else
+            pack_pixels(c, view, line * c->grid_w + from, to - from, there, rows);
     }
     pad_pixels(c, view, line, to, c->grid_w, s, sums);
 }

@@ -158,8 +158,12 @@ class MatmulSpec:
 
     @classmethod
     def plain(cls, isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
-        """Unsigned activations times bipolar weights, or signed ones of 8 bits: no byte holds -255 to 255."""
-        weights = Encoding.SIGNED if w_bits == MAX_BITS else Encoding.BIPOLAR
+        """Unsigned activations times bipolar weights, or signed ones if there are 8 bits on a side.
+
+        No byte holds 8-bit bipolar weights, -255 to 255, and beside 8-bit activations bytes of weights are not packed.
+        """
+        edge = w_bits > 1 and MAX_BITS in (act_bits, w_bits)
+        weights = Encoding.SIGNED if edge else Encoding.BIPOLAR
         return cls(isa, MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, weights))
 
     @property

@@ -9,7 +9,7 @@ import bitsynth
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa import load
 from bitsynth.kernel import interpreter
-from bitsynth.kernel.program import Planes, bit_tables, number, signed_tables
+from bitsynth.kernel.program import Planes, bit_tables, byte_tables, number
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.store import kernels
 
@@ -41,10 +41,11 @@ def test_codes_of_8_bits_are_cut_where_sums_are_narrow():
     assert cuts == [bit_tables(8)[:4], bit_tables(8)[4:]]
 
 
-def test_signed_tables_are_twos_complement():
-    values = [np.uint8(number(signed_tables(8), code)).astype(np.int8) for code in range(256)]
-    assert values == list(range(-128, 128))
-    assert number(signed_tables(8), Planes(signed_tables(8), 0, 1, 1, signed=True).zero) == 0
+def test_bytes_of_weights_are_twos_complement():
+    tables = byte_tables(range(-128, 128))
+    assert [np.uint8(number(tables, code)).astype(np.int8) for code in range(256)] == list(range(-128, 128))
+    assert Planes(tables, 0, 1, 1, signed=True).zero == 128
+    assert Planes(byte_tables(range(-2, 2)), 0, 1, 1, signed=True).zero == 2
 
 
 def extremes(operand: MatmulOperand, shape: tuple[int, int], rng: np.random.Generator) -> list[np.ndarray]:

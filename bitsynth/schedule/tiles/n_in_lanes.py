@@ -5,8 +5,8 @@ digits, how many positions a step covers, columns and rows of the tile. They are
 the cheapest steady loop on, until none can be cheaper; the first by `cost.price` wins.
 
 Weights that are multiplied lie as many in a byte as fit: they are columns, so that all rows
-share what unpacks them. Those of 8 bits lie there as signed bytes if an instruction takes such
-bytes and adds as wide as the tile; else as codes.
+share what unpacks them. With 8 bits on a side each is a byte: as it is if an instruction takes
+signed bytes and adds as wide as the tile, else its code.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bitsynth.kernel.program import (
     Planes,
     Table,
     bit_tables,
-    signed_tables,
+    byte_tables,
 )
 from bitsynth.schedule import cost
 from bitsynth.schedule.flush import maximize_flush_period
@@ -146,7 +146,8 @@ def cheapest_kernel(
 def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[ProductTerm], model: str) -> Iterator[tuple[float, TileShape]]:
     """Every candidate, with the least its steady loop can cost under the model."""
     for term in found:
-        per_byte = 1 if term.method == "lookup" else 8 // spec.wgt.bits
+        alone = term.method == "lookup" or spec.core.wgt.encoding is Encoding.SIGNED
+        per_byte = 1 if alone else 8 // spec.wgt.bits
         for swapped in (False, True) if per_byte == 1 else (False,):
             bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
             signed = not swapped and _takes_signed(isa, term, spec.core.wgt)
@@ -337,7 +338,8 @@ def _column_input(shape: TileShape, digit: Digit, bits: int, u: int) -> Planes:
     if digit.plane is not None:
         return Planes((bit_tables(bits)[digit.plane],), first, 0, shape.term.positions)
     if shape.signed:
-        return Planes(signed_tables(bits), first, 1, 1, signed=True)
+        values = MatmulOperand(bits, Encoding.SIGNED)
+        return Planes(byte_tables([values.value(code) for code in values.codes]), first, 1, 1, signed=True)
     return Planes(bit_tables(bits), first, shape.per_byte, shape.per_byte)
 
 

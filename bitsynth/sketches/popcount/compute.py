@@ -60,7 +60,7 @@ class SolvedCover:
 def solve(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress = silent) -> SolvedCover:
     """The cheapest cover of the grid; Undecided if the budget is spent."""
     if spec.core.wgt.encoding is not Encoding.BIPOLAR:
-        raise NoKernel(f"{isa.name}: popcounts multiply planes of bipolar weights, and those of 8 bits are signed")
+        raise NoKernel(f"{isa.name}: popcounts multiply bipolar weights, and with 8 bits on a side they are signed")
     shapes = shapes_within(spec.act.bits, spec.wgt.bits)
     solved: dict[tuple[int, int], SolvedBlock] = {}
     for shape in shapes:
