@@ -59,8 +59,7 @@ static void plan_input(struct call *c)
     const size_t channels = times(l->groups, l->in_channels),
                  several = l->conv_algorithm == BS_IM2COL && times(l->kernel_h, l->kernel_w) > 1;
     const size_t words = times(bs_packed_words(l->act_bits, channels), 8);
-    const int whole = !l->joined_taps
-        && (l->in_channels % 64 == 0 || (l->groups == 1 && !several));
+    const int whole = !l->joined_taps && (l->in_channels % 64 == 0 || (l->groups == 1 && !several));
     c->from_words = l->in_layout == BS_PACKED && l->kernel->pack_words && whole;
     c->in_pixel = c->from_words ? words : channels;
     c->tap_bytes = c->from_words ? words / l->groups : l->in_channels;

@@ -81,6 +81,7 @@ static const struct bs_layer layer = {
     .out_layout = BS_NHWC,
     .epilogue = BS_THRESHOLDS,
     .conv_algorithm = BS_DIRECT,
+    .joined_taps = 0,
     .columns_first = 0,
     .block_rows = 0,
     .band_rows = 0,
