@@ -14,7 +14,7 @@ from bitsynth.emit.about import about, value_text
 from bitsynth.emit.inputs import blocks
 from bitsynth.emit.lines import indented
 from bitsynth.emit.microkernel import microkernel
-from bitsynth.emit.packing import ones, packing, row_affines, slope, word_text
+from bitsynth.emit.packing import CODES, ones, packing, packs_words, row_affines, slope, word_text
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_files import kernel_header
@@ -122,6 +122,8 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
         "kernel": kernel,
         "spec": spec,
         "packing": chosen,
+        "has_pack_words": packs_words(kernel),
+        "codes_at_a_time": CODES,
         "words": [word_text(x, kernel.k_step) for x in chosen.words],
         "selftest": _selftest(kernel),
         "act": spec.act,

@@ -24,6 +24,12 @@ WORD_BYTES = 8
 ROWS, STEPS = 8, 3
 """Rows of mixed codes that are compared, and steps of each."""
 
+WORD_CODES = 64
+"""Codes of which a word has a bit."""
+
+CODES = 1152
+"""Codes that are made of words at a time: whole words, and whole steps of every kernel that ships."""
+
 MOST = 1 << 14
 """Rows with one code that is not 0 that are compared: of greater steps those of the last code alone."""
 
@@ -121,6 +127,13 @@ def slope(terms: Sequence[int]) -> int | None:
     """The number each code is multiplied by to give its term, None if there is none."""
     step = terms[1]
     return step if all(term == step * code for code, term in enumerate(terms)) else None
+
+
+def packs_words(kernel: Kernel) -> bool:
+    """Whether rows are packed from words of bits too, if codes of CODES are whole steps and lie together."""
+    rows = packing(kernel).rows
+    together = kernel.bit_axis == "inner" and (WORD_CODES if rows == "bytes" else CODES) % kernel.k_step == 0
+    return rows == "words" or together
 
 
 def ones(kernel: Kernel, made: Packing, terms: Sequence[int]) -> list[tuple[int, Polynomial]]:

@@ -91,6 +91,9 @@ void {name}_pack_rows(size_t count, size_t k, const uint8_t *codes, size_t apart
     size_t packed_apart, int32_t *terms, int32_t *affines)
 {{ (void)count, (void)k, (void)codes, (void)apart, (void)readable, (void)packed, (void)packed_apart;
 (void)terms, (void)affines; }}
+void {name}_pack_words(size_t count, size_t k, const uint64_t *words, size_t apart, uint8_t *packed,
+    size_t packed_apart, int32_t *terms, int32_t *affines)
+{{ (void)count, (void)k, (void)words, (void)apart, (void)packed, (void)packed_apart, (void)terms, (void)affines; }}
 """
 
 

@@ -1078,6 +1078,97 @@ void bs_mm_a2u_w1b_s32_neon_6x64x4_pack_rows(
     }
 }
 
+/* How many bits are set: compilers know the instruction for it, where there is one. */
+static inline int32_t ones(uint64_t x)
+{
+    x -= x >> 1 & UINT64_C(0x5555555555555555);
+    x = (x & UINT64_C(0x3333333333333333)) + (x >> 2 & UINT64_C(0x3333333333333333));
+    x = (x + (x >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (int32_t)((x * UINT64_C(0x0101010101010101)) >> 56);
+}
+
+/* Bits of a word of the first `left` of 64 codes. */
+static inline uint64_t first_bits(size_t left)
+{
+    const uint64_t low = UINT64_C(0x0101010101010101);
+    if (left >= 64)
+        return UINT64_MAX;
+    const uint64_t eights = low * ((UINT64_C(1) << left / 8) - 1);
+    return eights | (low << left / 8 & ((UINT64_C(1) << left % 8 * 8) - 1));
+}
+
+/* A register of words, wherever they lie. */
+typedef uint64_t whole __attribute__((vector_size(16), aligned(1), may_alias));
+
+/* 64 codes from the words of their bits; sums of them are added to. */
+static inline void expand(const uint64_t *words, uint64_t mask, uint8_t *to, int32_t *sums)
+{
+    const uint64_t low = UINT64_C(0x0101010101010101);
+    const whole none = {0};
+    whole codes;
+    const uint64_t b0 = words[0] & mask;
+    const whole plane0 = none + b0;
+    const uint64_t b1 = words[1] & mask;
+    const whole plane1 = none + b1;
+    const whole shifts0 = {0, 1};
+    codes = plane0 >> shifts0 & low;
+    codes |= (plane1 >> shifts0 & low) << 1;
+    *(whole *)(void *)(to) = codes;
+    const whole shifts2 = {2, 3};
+    codes = plane0 >> shifts2 & low;
+    codes |= (plane1 >> shifts2 & low) << 1;
+    *(whole *)(void *)(to + 16) = codes;
+    const whole shifts4 = {4, 5};
+    codes = plane0 >> shifts4 & low;
+    codes |= (plane1 >> shifts4 & low) << 1;
+    *(whole *)(void *)(to + 32) = codes;
+    const whole shifts6 = {6, 7};
+    codes = plane0 >> shifts6 & low;
+    codes |= (plane1 >> shifts6 & low) << 1;
+    *(whole *)(void *)(to + 48) = codes;
+    sums[0] += -1 * ones(b0) + -2 * ones(b1);
+}
+
+/* Codes of words, `left` of them, and sums of those. */
+static inline void expand_row(size_t left, const uint64_t *words, uint8_t *to, int32_t *sums)
+{
+    for (size_t i = 0; i < left; i += 64, words += 2)
+        expand(words, first_bits(left - i), to + i, sums);
+}
+
+void bs_mm_a2u_w1b_s32_neon_6x64x4_pack_words(
+    size_t count,
+    size_t k,
+    const uint64_t *words,
+    size_t apart,
+    uint8_t *packed,
+    size_t packed_apart,
+    int32_t *terms,
+    int32_t *affines)
+{
+    /* Codes of several rows are made before they are read: stores of vectors take a while. */
+    enum { CODES = 1152 };
+    const size_t size = ceiling(k, 64) * 64, most = size < CODES ? CODES / size : 1;
+    uint8_t codes[CODES + 8];
+    (void)affines;
+    for (size_t row = 0; row < count; row += most) {
+        const size_t rows = count - row < most ? count - row : most;
+        int32_t sums[CODES / 64][2];
+        memset(sums, 0, sizeof sums);
+        for (size_t at = 0; at < k; at += CODES) {
+            const size_t left = k - at < CODES ? k - at : CODES;
+            const uint64_t *from = words + row * apart + at / 64 * 2;
+            uint8_t *to = packed + row * packed_apart + at / K_STEP * ROW_BYTES;
+            for (size_t i = 0; i < rows; ++i)
+                expand_row(left, from + i * apart, codes + i * size, sums[i]);
+            for (size_t i = 0; i < rows; ++i)
+                pack_row(left, codes + i * size, sizeof codes - i * size, to + i * packed_apart);
+        }
+        for (size_t i = 0; i < rows; ++i)
+            terms[row + i] = sums[i][0];
+    }
+}
+
 /* Sums over each vector's codes: where the tile starts. */
 static void row_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)

@@ -66,6 +66,18 @@ void bs_mm_a2u_w1b_s32_neon_6x64x4_pack_rows(
     int32_t *terms,
     int32_t *affines);
 
+/* The same from words, for each 64 codes one a bit, in which bit 8 b + q is code 8 q + b; rows
+ * lie `apart` words from each other. Bits beyond the k codes may be any. */
+void bs_mm_a2u_w1b_s32_neon_6x64x4_pack_words(
+    size_t count,
+    size_t k,
+    const uint64_t *words,
+    size_t apart,
+    uint8_t *packed,
+    size_t packed_apart,
+    int32_t *terms,
+    int32_t *affines);
+
 /* c (m x n, row-major) = act times wgt. Returns 0; or -1, and writes nothing, if k is beyond
  * bs_mm_a2u_w1b_s32_neon_6x64x4_k_max or no object can hold an operand or c. */
 int bs_mm_a2u_w1b_s32_neon_6x64x4_matmul(

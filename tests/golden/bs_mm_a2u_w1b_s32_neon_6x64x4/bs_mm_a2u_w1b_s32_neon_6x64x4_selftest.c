@@ -54,6 +54,22 @@ static int agrees(
     return 1;
 }
 
+/* Words of codes, as packed activations have them: bit 8 b + q is code 8 q + b. */
+static int words_agree(size_t row, const uint8_t *codes, const uint64_t *packed)
+{
+    uint64_t words[(K + 63) / 64 * 2];
+    uint8_t made[ROW_BYTES + 16];
+    int32_t term = 0, affine = 0;
+    memset(words, 0, sizeof words);
+    for (size_t k = 0; k < (K + 63) / 64 * 64; ++k)
+        for (size_t bit = 0; bit < 2; ++bit) {
+            const uint64_t set = k < K ? codes[k] >> bit & 1 : 1;
+            words[k / 64 * 2 + bit] |= set << (k % 8 * 8 + k % 64 / 8);
+        }
+    bs_mm_a2u_w1b_s32_neon_6x64x4_pack_words(1, K, words, 0, made, 0, &term, &affine);
+    return agrees(row, made, term, affine, packed);
+}
+
 /* Whether each row packed by itself, and the sums of its codes, are as they are in `packed`. */
 static int rows_agree(const uint8_t *a, const uint64_t *packed)
 {
@@ -72,6 +88,8 @@ static int rows_agree(const uint8_t *a, const uint64_t *packed)
             if (!agrees(row, made, term, affine, packed))
                 return 0;
         }
+        if (!words_agree(row, from, packed))
+            return 0;
     }
     return 1;
 }

@@ -301,6 +301,16 @@ static void pack_step(size_t left, const uint8_t *codes, size_t stride, uint8_t 
 /* 32 codes, wherever they lie. */
 typedef uint64_t four __attribute__((vector_size(32), aligned(1), may_alias));
 
+/* Bits of a word of the first `left` of 64 codes. */
+static inline uint64_t first_bits(size_t left)
+{
+    const uint64_t low = UINT64_C(0x0101010101010101);
+    if (left >= 64)
+        return UINT64_MAX;
+    const uint64_t eights = low * ((UINT64_C(1) << left / 8) - 1);
+    return eights | (low << left / 8 & ((UINT64_C(1) << left % 8 * 8) - 1));
+}
+
 /* Bit `plane` of every code: word q goes to bit q of the bytes. */
 static inline uint64_t gathered(const uint8_t *codes, unsigned plane)
 {
@@ -353,16 +363,6 @@ void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_rows(
             pack_codes(rest, to, sum);
         }
     }
-}
-
-/* Bits of a word of the first `left` of 64 codes. */
-static inline uint64_t first_bits(size_t left)
-{
-    const uint64_t low = UINT64_C(0x0101010101010101);
-    if (left >= 64)
-        return UINT64_MAX;
-    const uint64_t eights = low * ((UINT64_C(1) << left / 8) - 1);
-    return eights | (low << left / 8 & ((UINT64_C(1) << left % 8 * 8) - 1));
 }
 
 void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_words(

@@ -68,6 +68,18 @@ void bs_mm_a2u_w4b_s32_avxvnni_8x8x8_pack_rows(
     int32_t *terms,
     int32_t *affines);
 
+/* The same from words, for each 64 codes one a bit, in which bit 8 b + q is code 8 q + b; rows
+ * lie `apart` words from each other. Bits beyond the k codes may be any. */
+void bs_mm_a2u_w4b_s32_avxvnni_8x8x8_pack_words(
+    size_t count,
+    size_t k,
+    const uint64_t *words,
+    size_t apart,
+    uint8_t *packed,
+    size_t packed_apart,
+    int32_t *terms,
+    int32_t *affines);
+
 /* c (m x n, row-major) = act times wgt. Returns 0; or -1, and writes nothing, if k is beyond
  * bs_mm_a2u_w4b_s32_avxvnni_8x8x8_k_max or no object can hold an operand or c. */
 int bs_mm_a2u_w4b_s32_avxvnni_8x8x8_matmul(

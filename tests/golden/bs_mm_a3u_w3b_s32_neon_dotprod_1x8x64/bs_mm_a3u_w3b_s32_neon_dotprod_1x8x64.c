@@ -519,6 +519,16 @@ static inline int32_t ones(uint64_t x)
     return (int32_t)((x * UINT64_C(0x0101010101010101)) >> 56);
 }
 
+/* Bits of a word of the first `left` of 64 codes. */
+static inline uint64_t first_bits(size_t left)
+{
+    const uint64_t low = UINT64_C(0x0101010101010101);
+    if (left >= 64)
+        return UINT64_MAX;
+    const uint64_t eights = low * ((UINT64_C(1) << left / 8) - 1);
+    return eights | (low << left / 8 & ((UINT64_C(1) << left % 8 * 8) - 1));
+}
+
 /* Bit `plane` of every code: word q goes to bit q of the bytes. */
 static inline uint64_t gathered(const uint8_t *codes, unsigned plane)
 {
@@ -572,16 +582,6 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_rows(
         }
         terms[row] = sum[0];
     }
-}
-
-/* Bits of a word of the first `left` of 64 codes. */
-static inline uint64_t first_bits(size_t left)
-{
-    const uint64_t low = UINT64_C(0x0101010101010101);
-    if (left >= 64)
-        return UINT64_MAX;
-    const uint64_t eights = low * ((UINT64_C(1) << left / 8) - 1);
-    return eights | (low << left / 8 & ((UINT64_C(1) << left % 8 * 8) - 1));
 }
 
 void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_words(

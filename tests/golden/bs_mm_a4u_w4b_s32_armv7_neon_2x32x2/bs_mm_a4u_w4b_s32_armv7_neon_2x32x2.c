@@ -380,6 +380,95 @@ void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_rows(
     }
 }
 
+/* How many bits are set: compilers know the instruction for it, where there is one. */
+static inline int32_t ones(uint64_t x)
+{
+    x -= x >> 1 & UINT64_C(0x5555555555555555);
+    x = (x & UINT64_C(0x3333333333333333)) + (x >> 2 & UINT64_C(0x3333333333333333));
+    x = (x + (x >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (int32_t)((x * UINT64_C(0x0101010101010101)) >> 56);
+}
+
+/* Bits of a word of the first `left` of 64 codes. */
+static inline uint64_t first_bits(size_t left)
+{
+    const uint64_t low = UINT64_C(0x0101010101010101);
+    if (left >= 64)
+        return UINT64_MAX;
+    const uint64_t eights = low * ((UINT64_C(1) << left / 8) - 1);
+    return eights | (low << left / 8 & ((UINT64_C(1) << left % 8 * 8) - 1));
+}
+
+/* A register of words, wherever they lie. */
+typedef uint64_t whole __attribute__((vector_size(16), aligned(1), may_alias));
+
+/* 64 codes from the words of their bits; sums of them are added to. */
+static inline void expand(const uint64_t *words, uint64_t mask, uint8_t *to, int32_t *sums)
+{
+    const uint64_t low = UINT64_C(0x0101010101010101);
+    const whole none = {0};
+    whole codes;
+    const uint64_t b0 = words[0] & mask;
+    const whole plane0 = none + b0;
+    const uint64_t b1 = words[1] & mask;
+    const whole plane1 = none + b1;
+    const uint64_t b2 = words[2] & mask;
+    const whole plane2 = none + b2;
+    const uint64_t b3 = words[3] & mask;
+    const whole plane3 = none + b3;
+    const whole shifts0 = {0, 1};
+    codes = plane0 >> shifts0 & low;
+    codes |= (plane1 >> shifts0 & low) << 1;
+    codes |= (plane2 >> shifts0 & low) << 2;
+    codes |= (plane3 >> shifts0 & low) << 3;
+    *(whole *)(void *)(to) = codes;
+    const whole shifts2 = {2, 3};
+    codes = plane0 >> shifts2 & low;
+    codes |= (plane1 >> shifts2 & low) << 1;
+    codes |= (plane2 >> shifts2 & low) << 2;
+    codes |= (plane3 >> shifts2 & low) << 3;
+    *(whole *)(void *)(to + 16) = codes;
+    const whole shifts4 = {4, 5};
+    codes = plane0 >> shifts4 & low;
+    codes |= (plane1 >> shifts4 & low) << 1;
+    codes |= (plane2 >> shifts4 & low) << 2;
+    codes |= (plane3 >> shifts4 & low) << 3;
+    *(whole *)(void *)(to + 32) = codes;
+    const whole shifts6 = {6, 7};
+    codes = plane0 >> shifts6 & low;
+    codes |= (plane1 >> shifts6 & low) << 1;
+    codes |= (plane2 >> shifts6 & low) << 2;
+    codes |= (plane3 >> shifts6 & low) << 3;
+    *(whole *)(void *)(to + 48) = codes;
+    sums[0] += -15 * ones(b0) + -30 * ones(b1) + -60 * ones(b2) + -120 * ones(b3);
+}
+
+void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_words(
+    size_t count,
+    size_t k,
+    const uint64_t *words,
+    size_t apart,
+    uint8_t *packed,
+    size_t packed_apart,
+    int32_t *terms,
+    int32_t *affines)
+{
+    (void)affines;
+    for (size_t row = 0; row < count; ++row, words += apart, packed += packed_apart) {
+        int32_t sum[2] = {0, 0};
+        const uint64_t *from = words;
+        size_t at = 0;
+        for (; k - at >= 64; at += 64, from += 4)
+            expand(from, UINT64_MAX, packed + at, sum);
+        if (at < k) {
+            uint8_t codes[64];
+            expand(from, first_bits(k - at), codes, sum);
+            memcpy(packed + at, codes, ceiling(k - at, K_STEP) * K_STEP);
+        }
+        terms[row] = sum[0];
+    }
+}
+
 /* Sums over each vector's codes: where the tile starts. */
 static void row_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
