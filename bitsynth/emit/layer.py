@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer_program import program_header
 from bitsynth.emit.lines import laid_out
 from bitsynth.emit.render import render
-from bitsynth.emit.runtime_abi import ARRAYS, OUTPUT_CTYPES, Number, c_value, complete
+from bitsynth.emit.runtime_abi import ARRAYS, Number, c_value, complete
 from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import SpecError
 from bitsynth.files import marked
@@ -51,16 +51,26 @@ _TARGETS = [
 
 
 @dataclass(frozen=True, eq=False)
-class SelfTestLayer:
-    """What the self-test computes with: `weight` codes (OC, IC / groups, KH, KW), `bias` (OC), the zero point.
+class SelfTestEpilogue:
+    """What the self-test makes of sums: "int32", "scale", "requantize", "rescale" or "thresholds", of elements `out`.
 
-    `epilogue` has the arrays (..., OC) as the epilogue has them.
+    Its numbers, and arrays (..., OC) of int32 and float32, are called as the self-test's template calls them.
     """
+
+    kind: str = "int32"
+    out: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.int32))
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class SelfTestLayer:
+    """What the self-test computes with: `weight` codes (OC, IC / groups, KH, KW), `bias` (OC), the zero point."""
 
     weight: NDArray[np.uint8]
     bias: NDArray[np.int64]
     zero_point: int
-    epilogue: Mapping[str, NDArray[Any]]
+    epilogue: SelfTestEpilogue
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,10 +126,11 @@ class LayerText:
             "added": [_int32(int(x)) for x in self.tested.bias] if self.tested.bias.any() else [],
             "wgt_value": value_text(self.spec.wgt),
             "n": numbers,
-            "result_ctype": OUTPUT_CTYPES[str(numbers["epilogue"])],
+            "result_ctype": _ctype(self.tested.epilogue.out),
+            "e": self.tested.epilogue,
             "fields": [(field, c_value(field, value)) for field, value in numbers.items()],
             "arrays": _initializers(self.arrays),
-            "wanted": _initializers(self.tested.epilogue),
+            "wanted": [(n, c := _ctype(x.dtype), c, elements(x, c)) for n, x in self.tested.epilogue.arrays.items()],
             "codes": [_hex(x) for x in codes],
             "codes_per_word": per_word,
             "sources": [f"{kernel.name}.c", *sorted(f for f in runtime if f.endswith(".c") and f != POOL)],
@@ -182,6 +193,11 @@ def _dense_codes(weight: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint6
 def _initializers(arrays: Mapping[str, NDArray[Any]]) -> list[tuple[str, str, str, list[str]]]:
     """Of each array its name, its C type, the one it is written as, and its elements."""
     return [(n, c, stored(c), elements(arrays[n], stored(c))) for n, c in ARRAYS if n in arrays]
+
+
+def _ctype(dtype: np.dtype[Any]) -> str:
+    """The C type of elements."""
+    return "float" if dtype.kind == "f" else f"{dtype.name}_t"
 
 
 def stored(ctype: str) -> str:

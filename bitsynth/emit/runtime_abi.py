@@ -46,8 +46,6 @@ EPILOGUE = CEnum(
     {"int32": "BS_INT32", "scale": "BS_FLOAT", "requantize": "BS_REQUANTIZE", "thresholds": "BS_THRESHOLDS"},
 )
 """Epilogues of sums."""
-OUTPUT_CTYPES = {"int32": "int32_t", "scale": "float", "requantize": "uint8_t", "thresholds": "uint8_t"}
-"""The C type of an epilogue's results, unless they are packed."""
 
 ENUMS = {"in_layout": LAYOUT, "out_layout": LAYOUT, "epilogue": EPILOGUE, "conv_algorithm": CONV_ALGORITHM}
 """The fields of `struct bs_layer` that are enums."""

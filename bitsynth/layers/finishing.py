@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit import elementwise
-from bitsynth.emit.packing import row_affines
 from bitsynth.emit.runtime_abi import Number
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.kernel.packing import Codes
 from bitsynth.layers.constants import Offset
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.epilogue import Epilogue, Thresholds
-from bitsynth.layers.folding import bound, can_fold, folded
+from bitsynth.layers.epilogue import Epilogue, Thresholds, levels_of
+from bitsynth.layers.folding import can_fold, folded, sums_of, values
 from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.lowering import Inputs, Sums, lowered
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import WORD_CHANNELS
 from bitsynth.matmul import MatmulKernel
@@ -28,7 +28,7 @@ from bitsynth.spec import elementwise as specs
 from bitsynth.store import elementwise as store
 
 LARGEST_UNIT = 128
-_MOST_LEVELS = 15
+_Found = tuple[ElementwiseProgram, Inputs]
 _NARROW = 32766
 """The greatest threshold of programs that compare in 16 bits."""
 
@@ -65,12 +65,22 @@ class Finishing:
         """The constants of every group's units, and the places of columns that fill no unit."""
         if not self.program:
             return {}
-        count = g.out_channels // g.groups
-        grouped = {name: array.reshape(-1, g.groups, count) for name, array in self.inputs.items()}
-        made = [self.program.pack(count, {name: x[:, i] for name, x in grouped.items()}) for i in range(g.groups)]
-        places = np.argsort(self.program.order)[: count % self.program.unit]
+        program, count = self.program, g.out_channels // g.groups
+        per = {x.name: x.per for x in program.spec.inputs}
+        grouped = {n: x.reshape(-1, g.groups, count) for n, x in self.inputs.items() if per[n] == "channel"}
+        made = [program.pack(count, {name: x[:, i] for name, x in grouped.items()}) for i in range(g.groups)]
+        shared = [(x, self.inputs[x.name]) for x in program.spec.inputs if x.per == "all"]
+        places = np.argsort(program.order)[: count % program.unit]
         arrays: dict[str, NDArray[Any]] = {"unit_constants": np.concatenate(made)}
+        if shared:
+            arrays["shared_constants"] = np.concatenate([_bytes(x, value) for x, value in shared])
         return arrays | ({"tail": places.astype(np.int32)} if places.size else {})
+
+
+def _bytes(one: specs.ElementInput, value: NDArray[Any]) -> NDArray[np.uint8]:
+    """An input that all elements share, as programs read it."""
+    kind = f"<{'f' if one.lane.sign == 'f' else 'i' if one.lane.sign == 's' else 'u'}{one.lane.bits // 8}"
+    return np.frombuffer(np.asarray(value).astype(kind).tobytes(), np.uint8)
 
 
 def finishing(
@@ -80,20 +90,19 @@ def finishing(
     bias: NDArray[np.int64],
     epilogue: Epilogue | None,
 ) -> Finishing:
-    """What makes results of the sums of `kernel`, whose weights hold the codes `weight` (OC, IC / groups, KH, KW)."""
+    """What makes results of the sums of `kernel`, whose weights hold the codes `weight` (OC, IC / groups, KH, KW).
+
+    SpecError for an epilogue that has neither a program here nor C of its own.
+    """
     if epilogue is None:
         return Finishing()
-    numbers, arrays = epilogue.constants(spec.geometry.out_channels)
-    if isinstance(kernel, DepthwiseKernel):
-        return Finishing(numbers, arrays)
-    layer = kernel.entry.kernel, kernel.spec, spec.geometry, weight, Offset(bias, spec.zero_point)
-    if not isinstance(epilogue, Thresholds) or not can_fold(*layer):
-        return Finishing(numbers, arrays)
-    levels = np.sort(folded(kernel.spec, weight, layer[-1], arrays["thresholds"]), axis=0)
-    if len(levels) <= _MOST_LEVELS and (found := _thresholds(kernel, spec, levels, bound(*layer))):
-        program, every = found
-        return Finishing(numbers, {}, True, program, {"t": every})
-    return Finishing(numbers, {"thresholds": levels}, True)
+    made = None
+    if isinstance(kernel, MatmulKernel):
+        layer = kernel.entry.kernel, kernel.spec, spec.geometry, weight, Offset(bias, spec.zero_point)
+        folds = can_fold(*layer)
+        sums = sums_of(*layer) if folds else values(spec.geometry.out_channels)
+        made = _of_sums(kernel, spec, sums, epilogue, folds) if epilogue.residual is None else None
+    return made or Finishing(*epilogue.constants(spec.geometry.out_channels))
 
 
 def makes_words(spec: LayerSpec) -> bool:
@@ -102,20 +111,52 @@ def makes_words(spec: LayerSpec) -> bool:
     return spec.out_layout == "packed" and (groups == 1 or spec.geometry.out_channels // groups % WORD_CHANNELS == 0)
 
 
-def _thresholds(
-    kernel: MatmulKernel, spec: LayerSpec, levels: NDArray[np.int32], most: int
-) -> tuple[ElementwiseProgram, NDArray[np.int32]] | None:
-    """The cheapest program that counts sorted `levels` (count, OC) of sums up to `most`, and the levels it is given.
+def _of_sums(kernel: MatmulKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue, folds: bool) -> Finishing | None:
+    """What takes `sums`: a program, or C that counts thresholds; None if there is neither.
 
-    Those are as many as a program has, none out of reach of sums by more than 1. None if no program is stored.
+    They are as the kernel makes them if the epilogue `folds`.
     """
-    never = np.full(((1 << len(levels).bit_length()) - 1 - len(levels), levels.shape[1]), most, np.int32)
-    every = np.concatenate([levels.clip(-most - 1, most), never])
-    widths = (False, True) if np.abs(every.astype(np.int64)).max() <= _NARROW else (False,)
-    row, words = row_affines(kernel.entry.kernel, kernel.spec) != 0, makes_words(spec)
-    wanted = (specs.thresholds(len(every), words=words, narrow=narrow, row=row) for narrow in widths)
-    found = [program for one in wanted if (program := _stored(kernel, one))]
-    return (min(found, key=price), every) if found else None
+    planes = int(getattr(epilogue, "bits", 0)) if makes_words(spec) else 0
+    if isinstance(epilogue, Thresholds):
+        rising = levels_of(epilogue, spec.geometry.out_channels)[1]
+        levels = folded(sums, levels_of(epilogue, spec.geometry.out_channels)[0].T, rising)
+        found = _cheapest(kernel, _counting(levels, rising, sums, words=planes > 0))
+    else:
+        found = next(_programs(kernel, lowered(epilogue, sums, planes)), None)
+    if found:
+        numbers: dict[str, Number] = {"epilogue": "int32", "out_bits": getattr(epilogue, "bits", 0)}
+        return Finishing(numbers, {}, folds, *found)
+    if isinstance(epilogue, Thresholds) and rising.all():
+        return Finishing(epilogue.constants(len(rising))[0], {"thresholds": levels}, folds)
+    return None
+
+
+def _counting(
+    levels: NDArray[np.int32], rising: NDArray[np.bool_], sums: Sums, *, words: bool
+) -> Iterator[tuple[specs.ElementwiseSpec, Inputs]]:
+    """Specs that count sorted `levels` (count, OC) below sums, and their inputs.
+
+    Those have as many levels as a code has room for, none out of reach of sums by more than 2.
+    """
+    never = np.full(((1 << len(levels).bit_length()) - 1 - len(levels), levels.shape[1]), sums.bound, np.int32)
+    every = np.concatenate([levels.clip(-sums.bound - 2, sums.bound), never])
+    given = {"t": every} if rising.all() else {"t": every, "m": rising.astype(np.int32) - 1}
+    for narrow in (False, True):
+        if not narrow or (rising.all() and np.abs(every.astype(np.int64)).max() <= _NARROW):
+            flip = not rising.all()
+            yield specs.thresholds(len(every), words=words, narrow=narrow, row=sums.row, flip=flip), given
+
+
+def _cheapest(kernel: MatmulKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, Inputs]]) -> _Found | None:
+    """The stored program of fewest cycles, with its inputs."""
+    return min(_programs(kernel, wanted), key=lambda found: price(found[0]), default=None)
+
+
+def _programs(kernel: MatmulKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, Inputs]]) -> Iterator[_Found]:
+    """The stored programs of specs, with their inputs."""
+    for spec, inputs in wanted:
+        if program := _stored(kernel, spec):
+            yield program, inputs
 
 
 def _stored(kernel: MatmulKernel, spec: specs.ElementwiseSpec) -> ElementwiseProgram | None:

@@ -16,6 +16,7 @@ from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.constants import Offset, added_terms, column_terms, padding_terms
 from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.lowering import Sums
 from bitsynth.spec.matmul import MatmulSpec, affine
 
 _INT32 = np.iinfo(np.int32)
@@ -42,10 +43,25 @@ def bound(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, o
     return geometry.depth * (product + border) + int(more)
 
 
-def folded(spec: MatmulSpec, weight: Codes, offset: Offset, thresholds: NDArray[np.int32]) -> NDArray[np.int32]:
-    """(levels, OC) thresholds of sums that say what `thresholds` say of values."""
-    terms = affine(spec)
-    columns = 0 if terms.is_identity else column_terms(spec, weight, offset)
-    least = ((thresholds.astype(np.int64) + 1) << terms.shift) - columns
-    found: NDArray[Any] = -(-least // terms.factor) - 1
-    return found.clip(_INT32.min, _INT32.max).astype(np.int32)
+def folded(sums: Sums, thresholds: NDArray[np.int32], rising: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """(levels, OC) sorted thresholds of sums that say what `thresholds` say of values.
+
+    Those of a channel that is not `rising` (OC) are thresholds of -1 - sum: a value is below T exactly if its sum, with
+    the row's addend, is below ceil(((T << h) - c) / F).
+    """
+    least = ((thresholds.astype(np.int64) + rising) << sums.shift) - sums.columns
+    ends = -(-least // sums.factor)
+    found: NDArray[Any] = np.where(rising, ends - 1, -1 - ends)
+    return np.sort(found, axis=0).clip(_INT32.min, _INT32.max).astype(np.int32)
+
+
+def sums_of(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> Sums:
+    """How values follow from the sums of a layer that `can_fold`."""
+    terms, row = affine(spec), row_affines(kernel, spec) != 0
+    columns = np.zeros(len(weight), np.int64) if terms.is_identity else column_terms(spec, weight, offset)
+    return Sums(terms.factor, columns, terms.shift, row, bound(kernel, spec, geometry, weight, offset))
+
+
+def values(channels: int) -> Sums:
+    """Values in the place of sums, where those cannot be told from them."""
+    return Sums(1, np.zeros(channels, np.int64), 0, False, int(_INT32.max) - 1)

@@ -17,9 +17,10 @@ from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.layers import depthwise, epilogue_arguments
 from bitsynth.layers.constants import Constants, Form, Offset, constants, of_channels
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.epilogue import Epilogue, Scale, check_epilogue
+from bitsynth.layers.epilogue import Epilogue, check_epilogue
 from bitsynth.layers.finishing import Finishing, finishing
 from bitsynth.layers.planning import LayerPlan
+from bitsynth.layers.self_test import self_test_epilogue
 from bitsynth.layers.words import Packed, packed_words
 from bitsynth.spec.matmul import whole_array
 
@@ -99,7 +100,7 @@ class PackedLayer:
             return np.dtype(np.uint64)
         if self.epilogue is None:
             return np.dtype(np.int32)
-        return np.dtype(np.float32 if isinstance(self.epilogue, Scale) else np.uint8)
+        return self.epilogue.out_type
 
     def out_shape(self, batch: int, height: int, width: int) -> tuple[int, ...]:
         """The output's shape for such an input; SpecError if the window has no room."""
@@ -127,8 +128,8 @@ class PackedLayer:
     def files(self, name: str) -> dict[str, str]:
         """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
         kernel, made = self.plan.kernel, self.constants
-        _, given = self.epilogue.constants(self.plan.spec.geometry.out_channels) if self.epilogue else ({}, {})
-        tested = SelfTestLayer(self.codes, np.asarray(self.bias), self.plan.spec.zero_point, given)
+        epilogue = self_test_epilogue(self.epilogue, self.plan.spec.geometry.out_channels)
+        tested = SelfTestLayer(self.codes, np.asarray(self.bias), self.plan.spec.zero_point, epilogue)
         c = kernel.c if isinstance(kernel, DepthwiseKernel) else CSource(kernel.proved_entry.proved, kernel.spec)
         return LayerText(name, c, kernel.spec, made.numbers, made.arrays, tested, self.program).files()
 

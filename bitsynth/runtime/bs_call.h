@@ -93,7 +93,8 @@ static inline size_t aligned(size_t bytes)
 /* Whether a sum is a result, and lies as one. */
 static inline int bs_stored_at_once(const struct bs_layer *l)
 {
-    return l->epilogue == BS_INT32 && l->out_layout == BS_NHWC && !l->affine && !l->padding;
+    return !l->program && l->epilogue == BS_INT32 && l->out_layout == BS_NHWC && !l->affine
+        && !l->padding;
 }
 
 /* Whether results are codes of which words are made when all groups are done. */

@@ -90,14 +90,23 @@ static void lay_out(const uint8_t *codes, void *input)
     memcpy(input, codes, (size_t)BATCH * HEIGHT * WIDTH * IN);
 }
 
+/* The code of a sum: the number of levels that are passed. */
+static int64_t wanted(int32_t sum, size_t channel)
+{
+    int64_t count = 0;
+    for (size_t t = 0; t < 3; ++t) {
+        const int32_t level = thresholds[t * OUT + channel];
+        count += sum > level;
+    }
+    return count;
+}
+
 /* Whether the result at a place of the output is what becomes of `sum`. */
 static int is_right(const void *output, size_t pixel, size_t pixels, size_t channel, int32_t sum)
 {
     const size_t at = pixel * OUT + channel;
     (void)pixels;
-    int64_t want = 0;
-    for (size_t t = 0; t < 3; ++t)
-        want += sum > thresholds[t * OUT + channel];
+    const int64_t want = wanted(sum, channel);
     return ((const uint8_t *)output)[at] == want;
 }
 

@@ -1,0 +1,50 @@
+"""What the self-test of an emitted layer makes of sums, by the epilogue's own numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.emit.layer import SelfTestEpilogue
+from bitsynth.errors import SpecError
+from bitsynth.layers.epilogue import Epilogue, Requantize, Rescale, Scale, Thresholds, levels_of
+from bitsynth.layers.epilogue_arguments import of_channels
+
+
+def self_test_epilogue(epilogue: Epilogue | None, channels: int) -> SelfTestEpilogue:
+    """The epilogue of `channels` output channels as the self-test computes it; SpecError for a residual."""
+    if epilogue is None:
+        return SelfTestEpilogue()
+    if epilogue.residual is not None:
+        raise SpecError("a layer with a residual has no C of its own yet")
+    if isinstance(epilogue, Thresholds):
+        return _thresholds(epilogue, channels)
+    if isinstance(epilogue, Requantize):
+        numbers = {"shift": epilogue.shift, "even": int(epilogue.rounding == "even"), **_codes(epilogue)}
+        multiplier = of_channels("multiplier", epilogue.multiplier, channels, np.int32)
+        return SelfTestEpilogue("requantize", epilogue.out_type, numbers, {"multiplier": multiplier})
+    if isinstance(epilogue, Rescale):
+        return SelfTestEpilogue("rescale", epilogue.out_type, _codes(epilogue), _floats(epilogue, channels))
+    return SelfTestEpilogue("scale", epilogue.out_type, {}, _floats(epilogue, channels))
+
+
+def _thresholds(epilogue: Thresholds, channels: int) -> SelfTestEpilogue:
+    given, rising = levels_of(epilogue, channels)
+    arrays: dict[str, NDArray[Any]] = {"thresholds": np.ascontiguousarray(given.T)}
+    if not rising.all():
+        arrays["rising"] = rising.astype(np.int32)
+    return SelfTestEpilogue("thresholds", epilogue.out_type, {"levels": given.shape[1]}, arrays)
+
+
+def _codes(epilogue: Requantize | Rescale) -> dict[str, int]:
+    low, high = epilogue.codes
+    return {"zero_point": epilogue.zero_point, "low": low, "high": high}
+
+
+def _floats(epilogue: Scale | Rescale, channels: int) -> dict[str, NDArray[Any]]:
+    made = {"scale": of_channels("scale", epilogue.scale, channels, np.float32)}
+    if epilogue.bias is not None:
+        made["bias"] = of_channels("bias", epilogue.bias, channels, np.float32)
+    return made
