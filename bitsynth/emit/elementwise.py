@@ -17,7 +17,8 @@ from bitsynth.emit.kernel import constant_arrays, load_constants
 from bitsynth.emit.lines import array, block, indented, laid_out
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa, Requirements, load
-from bitsynth.kernel.elementwise import ElementwiseProgram, names
+from bitsynth.isa.step import Step
+from bitsynth.kernel.elementwise import ElementLoop, ElementwiseProgram, names
 from bitsynth.spec.elementwise import ElementInput
 
 _TYPE = (
@@ -28,7 +29,7 @@ _TYPE = (
 
 def needs(program: ElementwiseProgram) -> Requirements:
     """The requirements of the program's C."""
-    return load(program.isa).requirements([s.op for s in program.steps] + [*program.loads, program.store])
+    return load(program.isa).requirements(program.forms)
 
 
 def source(programs: Sequence[ElementwiseProgram]) -> str:
@@ -55,6 +56,7 @@ class _Text:
     def __init__(self, program: ElementwiseProgram, isa: Isa, name: str) -> None:
         self.program, self.isa, self.name = program, isa, name
         self.first, *self.others = (x for x in program.spec.inputs if x.per == "element")
+        self.over = program.spec.inputs[-1]
 
     def body(self, scope: Scope) -> list[str]:
         """Constants and numbers, then units of columns."""
@@ -73,7 +75,9 @@ class _Text:
     def _unit(self, scope: Scope) -> list[str]:
         """One unit of columns: its constants, then every row."""
         lines = list(self._loads("channel", "constant", scope))
-        if lines:
+        if self.program.loop:
+            lines.append(f"const uint8_t *const turns = constant + {self.program.offset(self.over.name)};")
+        if self.program.constant_bytes:
             lines.append(f"constant += {self.program.constant_bytes};")
         lines.append(f"const uint8_t *in = {_column('(const uint8_t *)from', self.first.lane.bits)};")
         for x in self.others:
@@ -87,6 +91,8 @@ class _Text:
         for x, base in zip([self.first, *self.others], ["in", "more"], strict=False):
             lines += self._registers(x, base, 0, scope)
         lines += self._loads("row", "(const uint8_t *)(row + i)", scope)
+        if self.program.loop:
+            lines += self._turns(self.program.loop, scope)
         lines += scope.steps(self.program.steps)
         size = self.isa[self.program.store].out.total_bits // 8
         for n, name in enumerate(self.program.results):
@@ -94,19 +100,37 @@ class _Text:
         lines += ["in += from_apart;", *(["more += other_apart;"] if self.others else []), "out += to_apart;"]
         return lines
 
+    def _turns(self, loop: ElementLoop, scope: Scope) -> list[str]:
+        """The loop over the values of the last input."""
+        kind = self.isa.word
+        counts = [f"x0_{n}" for n in range(len(loop.next))]
+        lines = [scope.declare(name, kind, scope.viewed(loop.start, kind)) for name in counts]
+        size = self.program.unit * self.over.lane.bits // 8
+        inside = scope.inner()
+        body = list(self._value(self.over, names(self.program, self.over)[0], "turn", 0, inside))
+        body += inside.steps(map(Step.parse, loop.program))
+        body += [f"{name} = {inside.viewed(new, kind)};" for name, new in zip(counts, loop.next, strict=True)]
+        lines.append("const uint8_t *turn = turns;")
+        return [*lines, *block(f"for (int left = {self.over.count}; left > 0; --left, turn += {size})", body)]
+
     def _loads(self, per: str, base: str, scope: Scope) -> Iterator[str]:
         """The registers of inputs that go by `per`."""
         for x in self.program.spec.inputs:
-            if x.per == per:
+            if x.per == per and not (self.program.loop and x == self.over):
                 yield from self._registers(x, base, 0 if per == "row" else self.program.offset(x.name), scope)
 
     def _registers(self, one: ElementInput, base: str, start: int, scope: Scope) -> Iterator[str]:
+        size = self.program.unit * one.lane.bits // 8
+        for k, value in enumerate(names(self.program, one)):
+            yield from self._value(one, value, base, start + k * size, scope)
+
+    def _value(self, one: ElementInput, registers: Sequence[str], base: str, start: int, scope: Scope) -> Iterator[str]:
+        """One value of an input."""
         op = self.program.loads[self.program.spec.inputs.index(one)]
         size = self.isa[op].operands[0].type.total_bits // 8
-        for value in names(self.program, one):
-            for name in value:
-                yield scope.load(op, name, f"{base} + {start}" if start else base)
-                start += size
+        for n, name in enumerate(registers):
+            place = start + n * size
+            yield scope.load(op, name, f"{base} + {place}" if place else base)
 
 
 def _column(base: str, bits: int) -> str:

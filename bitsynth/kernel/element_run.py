@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from bitsynth.isa.bits import Domain
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
+from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.elementwise import ElementwiseProgram, names, place
+from bitsynth.kernel.elementwise import ElementLoop, ElementwiseProgram, names, place
+from bitsynth.spec.elementwise import ElementInput
 
 Values = Mapping[str, Any]
 """The payloads of each input, by value and by position in the unit; one alone of what a row or all elements share."""
@@ -32,15 +34,38 @@ def execute(program: ElementwiseProgram, domain: Domain, given: Values) -> list[
     trace = Trace(load(program.isa), domain)
     trace.bind_constants(program.constants)
     for one in program.spec.inputs:
-        kind, _ = program.registers(one)
         found = [[value[0] for value in given[one.name]]] if one.per == "table" else given[one.name]
         for values, registers in zip(found, names(program, one), strict=True):
-            lanes = list(values) * kind.lanes if one.is_shared else list(values)
-            for n, name in enumerate(registers):
-                trace.bind(name, Register(kind, tuple(lanes[n * kind.lanes : (n + 1) * kind.lanes])))
+            _bind(trace, program, one, values, registers)
+    if program.loop:
+        _turns(trace, program, program.loop, given)
     for step in program.steps:
         trace.run(step)
     return _results(program, domain, [trace.registers[name] for name in program.results])
+
+
+def _bind(
+    trace: Trace, program: ElementwiseProgram, one: ElementInput, values: Sequence[Any], registers: Sequence[str]
+) -> None:
+    """Put the values of an input, one for each position or one for all, into registers."""
+    kind, _ = program.registers(one)
+    lanes = list(values) * kind.lanes if one.is_shared else list(values)
+    for n, name in enumerate(registers):
+        trace.bind(name, Register(kind, tuple(lanes[n * kind.lanes : (n + 1) * kind.lanes])))
+
+
+def _turns(trace: Trace, program: ElementwiseProgram, loop: ElementLoop, given: Values) -> None:
+    """Run the loop: in each turn the next value of the last input is that numbered 0."""
+    over = program.spec.inputs[-1]
+    first, steps = names(program, over)[0], [Step.parse(line) for line in loop.program]
+    for n in range(len(loop.next)):
+        trace.bind(f"x0_{n}", trace.registers[loop.start])
+    for values in given[over.name]:
+        _bind(trace, program, over, values, first)
+        for step in steps:
+            trace.run(step)
+        for n, name in enumerate(loop.next):
+            trace.bind(f"x0_{n}", trace.registers[name])
 
 
 def _results(program: ElementwiseProgram, domain: Domain, registers: Sequence[Register]) -> list[Any]:

@@ -17,15 +17,30 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
+from bitsynth.kernel.wellformed import constant_load
 from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec
 
 
-class ElementwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ElementLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A loop over the values of the last input, in which bytes x count: `next` is what becomes of them in a turn.
+
+    Byte p belongs to channel order[p] of the unit. They start as the constant `start`; `program` reads the value of
+    its turn as that numbered 0.
+    """
+
+    order: tuple[int, ...]
+    start: str
+    program: tuple[str, ...]
+    next: tuple[str, ...]
+
+
+class ElementwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A program for `unit` elements at a time.
 
     Position p of input n belongs to channel orders[n][p] of the unit, of every input that elements have to that of
     `order`; what a row or all elements share has none. `loads` has a form for each input, `store` writes the registers
-    `results` one behind the other; results lie in the order of channels.
+    `results` one behind the other; results lie in the order of channels. A `loop`, if there is one, comes before
+    `program`, which then reads the bytes that it leaves.
     """
 
     isa: str
@@ -37,6 +52,46 @@ class ElementwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     program: tuple[str, ...]
     results: tuple[str, ...]
     store: str
+    loop: ElementLoop | None = None
+
+    @property
+    def forms(self) -> list[str]:
+        """The instruction forms used, sorted."""
+        turns = map(Step.parse, self.loop.program) if self.loop else ()
+        return sorted({s.op for s in (*self.steps, *turns)} | {*self.loads, self.store})
+
+    @property
+    def turn(self) -> ElementwiseProgram | None:
+        """One turn of the loop as a program of its own: its channels are the bytes that count."""
+        if self.loop is None:
+            return None
+        places = {channel: p for p, channel in enumerate(self.loop.order)}
+        *others, over = [tuple(places[c] for c in order) for order in self.orders]
+        return msgspec.structs.replace(
+            self,
+            spec=self.spec.turn(),
+            orders=(*others, tuple(range(self.unit)), over),
+            loads=(*self.loads[:-1], self._byte_load, self.loads[-1]),
+            program=self.loop.program,
+            results=self.loop.next,
+            store=next(i.name for i in load(self.isa).instrs.values() if i.store and i.out == load(self.isa).word),
+            loop=None,
+        )
+
+    @property
+    def last(self) -> ElementwiseProgram | None:
+        """What comes after the loop as a program of its own."""
+        if self.loop is None:
+            return None
+        return msgspec.structs.replace(
+            self, spec=self.spec.last(), orders=(self.loop.order,), loads=(self._byte_load,), loop=None
+        )
+
+    @property
+    def _byte_load(self) -> str:
+        """The form that would load the bytes that count."""
+        isa = load(self.isa)
+        return constant_load(isa, isa.word).name
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -148,11 +203,26 @@ def check_shape(program: ElementwiseProgram) -> None:
         form, (kind, _) = isa[op], program.registers(one)
         if not form.is_load or (form.out.bits, form.out.lanes) != (kind.bits, kind.lanes):
             raise SpecError(f"{where}{op} loads no {kind}")
+    _check_store(program, isa)
+    if program.loop:
+        _check_loop(program, program.loop)
+
+
+def _check_store(program: ElementwiseProgram, isa: Isa) -> None:
     store = isa[program.store]
     if not store.store or len(store.operands) != 1:
-        raise SpecError(f"{where}{program.store} stores no register")
+        raise SpecError(f"{program.name}: {program.store} stores no register")
     if store.out.total_bits * len(program.results) != 8 * program.result_bytes:
-        raise SpecError(f"{where}{len(program.results)} results of {store.out} for {program.result_bytes} bytes")
+        raise SpecError(f"{program.name}: {len(program.results)} results of {store.out}, {program.result_bytes} bytes")
+
+
+def _check_loop(program: ElementwiseProgram, loop: ElementLoop) -> None:
+    zero = [c for c in program.constants if c.name == loop.start and not any(c.lanes)]
+    over = program.spec.inputs[-1]
+    if sorted(loop.order) != list(range(program.unit)) or not zero or over.per != "channel":
+        raise SpecError(f"{program.name}: the loop wants an order of the unit, a start of zeros, an input of channels")
+    if not 0 < over.count < 1 << 8 or len(program.spec.nested) != 1:
+        raise SpecError(f"{program.name}: a byte counts {over.count} turns, of {len(program.spec.nested)} conditions")
 
 
 def _check_orders(program: ElementwiseProgram) -> None:
@@ -161,5 +231,10 @@ def _check_orders(program: ElementwiseProgram) -> None:
         raise SpecError(f"{program.name}: {len(program.orders)} orders of {program.unit} channels, want one an input")
     for one, order in zip(spec.inputs, program.orders, strict=True):
         wanted = [] if one.is_shared else every
-        if sorted(order) != wanted or (one.per == "element" and order != program.order):
+        if sorted(order) != wanted or order != _own(program, one, order):
             raise SpecError(f"{program.name}: the order of {one.name} is none of the unit's channels")
+
+
+def _own(program: ElementwiseProgram, one: ElementInput, order: tuple[int, ...]) -> tuple[int, ...]:
+    """The order that the input must have: elements share one, what a loop carries lies as results do."""
+    return {"element": program.order, "turn": tuple(range(program.unit))}.get(one.per, order)

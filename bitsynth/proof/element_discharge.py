@@ -36,9 +36,25 @@ class _Result:
 
 
 def discharge(program: ElementwiseProgram, budget: Budget) -> int:
-    """Have Z3 prove every result; the number of questions asked. Refuted has values for which one is wrong."""
+    """Have Z3 prove every result; the number of questions asked. Refuted has values for which one is wrong.
+
+    A loop is proved by induction: a turn adds its condition to whatever was counted, and what follows gives the number
+    counted; the spec's meaning is the number of conditions, and bytes hold it.
+    """
     check_shape(program)
-    given, seen, before = _unknowns(program), set[str](), budget.asked
+    before = budget.asked
+    if program.turn and program.last:
+        discharge(program.turn, budget)
+        discharge(program.last, budget)
+        _require_count(program, budget)
+    else:
+        _discharge(program, budget)
+    return budget.asked - before
+
+
+def _discharge(program: ElementwiseProgram, budget: Budget) -> None:
+    """Prove the results of a program without a loop."""
+    given, seen = _unknowns(program), set[str]()
     names = {str(x) for values in given.values() for value in values for x in value}
     domain = CuttingDomain()
     for channel, result in enumerate(_results(program, given, domain)):
@@ -47,7 +63,17 @@ def discharge(program: ElementwiseProgram, budget: Budget) -> int:
             seen.add(question)
             for claims in _claims(result):
                 _refute(program, f"channel {channel}", claims, budget)
-    return budget.asked - before
+
+
+def _require_count(program: ElementwiseProgram, budget: Budget) -> None:
+    """Prove that the meaning is for how many values of the last input the condition of a turn holds."""
+    spec, domain = program.spec, CuttingDomain()
+    values = at(program, _unknowns(program), 0)
+    over = spec.inputs[-1].name
+    conditions = [spec.bits(spec.nested, domain, {**values, over: [x]})[0] for x in values[over]]
+    wide = [z3.ZeroExt(spec.out_bits - 1, x) if spec.out_bits > 1 else x for x in conditions]
+    count = sum(wide[1:], wide[0])
+    _refute(program, "the number", [z3.simplify(count != spec.value(domain, values))], budget)
 
 
 def _refute(program: ElementwiseProgram, what: str, claims: Sequence[Any], budget: Budget) -> None:

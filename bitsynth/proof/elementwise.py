@@ -61,5 +61,4 @@ def statements(program: ElementwiseProgram) -> tuple[str, ...]:
     spec, isa = program.spec, load(program.isa)
     names = ", ".join(f"{x.name}: {x.type}{f'[{x.count}]' if x.count else ''}" for x in spec.inputs)
     given = "".join(f" with {text}" for text in spec.assumes)
-    used = sorted({s.op for s in program.steps} | {*program.loads, program.store})
-    return (f"for every {names}{given}: {spec.meaning}", *(f"{op} is {isa[op].meaning}" for op in used))
+    return (f"for every {names}{given}: {spec.meaning}", *(f"{op} is {isa[op].meaning}" for op in program.forms))

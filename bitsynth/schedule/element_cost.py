@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from bitsynth.isa.load import load
+from bitsynth.isa.step import Step
 from bitsynth.kernel.elementwise import ElementwiseProgram
 
 _ROW_REGISTERS = 6
@@ -18,7 +19,7 @@ def cycles(program: ElementwiseProgram, cpu: str) -> float:
     """
     isa = load(program.isa)
     busy: dict[str, float] = defaultdict(float)
-    used = [isa[s.op] for s in program.steps]
+    used = [isa[s.op] for s in (*program.steps, *_all_turns(program))]
     moved = [isa[program.store]] * len(program.results)
     for one, op in zip(program.spec.inputs, program.loads, strict=True):
         if one.per == "element" or (one.per == "channel" and not _held(program)):
@@ -28,6 +29,13 @@ def cycles(program: ElementwiseProgram, cpu: str) -> float:
     every = sum(i.instructions for i in used) / isa.table.cpu[cpu].vector_per_cycle
     beside = sum(1 / i.cost[cpu].per_cycle for i in moved) if isa.table.cpu[cpu].loads_block else 0.0
     return round(max(every, *busy.values()) + beside, 4)
+
+
+def _all_turns(program: ElementwiseProgram) -> list[Step]:
+    """The steps of all turns of the loop."""
+    if program.loop is None:
+        return []
+    return [Step.parse(line) for line in program.loop.program] * program.spec.inputs[-1].count
 
 
 def _held(program: ElementwiseProgram) -> bool:
@@ -40,8 +48,7 @@ def _held(program: ElementwiseProgram) -> bool:
 def able(program: ElementwiseProgram) -> list[str]:
     """The processors that have every instruction of the program."""
     isa = load(program.isa)
-    used = {s.op for s in program.steps} | {*program.loads, program.store}
-    return [cpu for cpu in isa.table.cpu if used <= isa.for_cpu(cpu).instrs.keys()]
+    return [cpu for cpu in isa.table.cpu if {*program.forms} <= isa.for_cpu(cpu).instrs.keys()]
 
 
 def latency(program: ElementwiseProgram, cpu: str) -> float:
@@ -49,7 +56,7 @@ def latency(program: ElementwiseProgram, cpu: str) -> float:
     isa, ready = load(program.isa), dict[str, float]()
     for step in program.steps:
         ready[step.dst] = max(ready.get(a, 0.0) for a in step.args) + isa[step.op].cost[cpu].latency
-    return max(ready.get(name, 0.0) for name in program.results)
+    return max(ready.get(name, 0.0) for name in program.results) + float(len(_all_turns(program)))
 
 
 def price(program: ElementwiseProgram) -> tuple[float, ...]:

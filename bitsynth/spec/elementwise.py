@@ -17,13 +17,16 @@ from bitsynth.isa import lane
 from bitsynth.isa.bits import MAX_WIDTH, Bits, Domain, trunc
 from bitsynth.isa.types import VecType
 
-Per = Literal["element", "channel", "row", "all", "table"]
+Per = Literal["element", "channel", "row", "all", "table", "turn"]
 """The elements that share a value: none; those of a channel; those of a row of channels; all.
 
-All share a table too, of `count` values that lie side by side in registers, repeated where those are longer.
+All share a table too, of `count` values that lie side by side in registers, repeated where those are longer. None does
+what a loop carries from turn to turn.
 """
 
 WORD_BITS = 64
+MOST_STRAIGHT = 15
+"""More thresholds are counted in a loop, whatever their order."""
 
 
 class ElementInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -100,6 +103,21 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         values = tuple(Bits(domain, one.lane.bits, v) for v in payloads)
         return values if one.count else values[0]
 
+    def turn(self) -> ElementwiseSpec:
+        """The spec of one turn of a loop over the last input's values: x, plus 1 if the one of `nested` holds."""
+        *others, over = self.inputs
+        one = msgspec.structs.replace(over, count=1)
+        return ElementwiseSpec(
+            name=f"{self.name}_turn",
+            inputs=(*others, ElementInput("x", "u8", "turn"), one),
+            meaning=f"x + zext({self.nested[0]}, 8)",
+            out="u8",
+        )
+
+    def last(self) -> ElementwiseSpec:
+        """The spec of what comes of a number x when the turns are over."""
+        return ElementwiseSpec(f"{self.name}_last", (ElementInput("x", "u8"),), "x", self.out, self.planes)
+
     def check(self) -> None:
         """SpecError for texts that are not of the lane language, names given twice and widths out of range."""
         names = [x.name for x in self.inputs]
@@ -113,7 +131,7 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
             _compiled(self.name, text, tuple(names))
 
 
-@lru_cache
+@lru_cache(maxsize=1024)
 def _compiled(where: str, text: str, names: tuple[str, ...]) -> lane.Evaluate:
     return lane.compile_lanes(lane.parse(where, text, names), 1, list(names))
 
@@ -125,12 +143,13 @@ def thresholds(
 
     Out come bytes, or `words` of as many planes as the number takes. `narrow` thresholds are int16, below 32767; sums
     are int32 all the same. With `flip`, a channel whose m is -1 counts thresholds below ~(s + r): falling ones are
-    negated so.
+    negated so. More than 15 levels need not be sorted.
     """
     value = f"(s{' + r' if row else ''}){' ^ m' if flip else ''}" if row or flip else "s"
     kind = "s16" if narrow else "s32"
-    if narrow and flip:
-        raise SpecError("falling channels have int32 thresholds")
+    straight = levels <= MOST_STRAIGHT
+    if narrow and (flip or not straight):
+        raise SpecError(f"falling channels, and more than {MOST_STRAIGHT} levels, have int32 thresholds")
     compared = f"sclamp({value}, 16)" if narrow else value
     shared = [ElementInput("r", "s32", "row")] * row + [ElementInput("m", "s32", "channel")] * flip
     limit = "sext(t[k], 32)" if narrow else "t[k]"
@@ -141,10 +160,10 @@ def thresholds(
         out="words" if words else "u8",
         planes=levels.bit_length() if words else 0,
         assumes=(
-            *(f"~bit(slt(t[{k + 1}], t[{k}]))" for k in range(levels - 1)),
+            *(f"~bit(slt(t[{k + 1}], t[{k}]))" for k in range(levels - 1) if straight),
             *([f"bit(slt(t[{levels - 1}], 32767))"] if narrow else []),
         ),
-        nested=tuple(f"bit(slt(t[{k}], {compared}))" for k in range(levels)),
+        nested=tuple(f"bit(slt(t[{k}], {compared}))" for k in range(levels if straight else 1)),
         alike=tuple(f"bit(slt(sext(t[{k}], 32), {value}))" for k in range(levels)) if narrow else (),
     )
 

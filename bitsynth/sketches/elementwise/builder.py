@@ -16,7 +16,7 @@ from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.element_run import run
-from bitsynth.kernel.elementwise import ElementwiseProgram, names, shape
+from bitsynth.kernel.elementwise import ElementLoop, ElementwiseProgram, names, shape
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.roles import Filled, role
 from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec
@@ -100,20 +100,29 @@ class Builder:
         filled = roles.narrowing(self.isa, replace(kind, sign="s"), fits=fits, signed=signed)
         return self.pairs(filled, value, VecType(kind.sign, kind.bits // 2, kind.lanes * 2))
 
-    def finish(self, results: UnitValue) -> ElementwiseProgram:
+    def turn(self, counts: UnitValue) -> ElementLoop:
+        """A loop of the steps so far, which make `counts` of the bytes x; what comes next are steps after it."""
+        start = self.constant(counts.type, 0).registers[0]
+        steps = _used(self.steps, counts.registers)
+        self.steps, self.known = [], {}
+        return ElementLoop((), start, tuple(map(str, steps)), counts.registers)
+
+    def finish(self, results: UnitValue, loop: ElementLoop | None = None) -> ElementwiseProgram:
         """The program, as yet without orders; steps that nothing reads are left out."""
         steps = _used(self.steps, results.registers)
-        read = {a for s in steps for a in s.args} | set(results.registers)
+        turns = [Step.parse(line) for line in loop.program] if loop else []
+        read = {a for s in (*steps, *turns) for a in s.args} | set(results.registers)
         return ElementwiseProgram(
             isa=self.isa.name,
             spec=self.spec,
             unit=self.unit,
             orders=tuple(() for _ in self.spec.inputs),
             loads=tuple(self._load(x.name) for x in self.spec.inputs),
-            constants=tuple(c for c in self.constants.values() if c.name in read),
+            constants=tuple(c for c in self.constants.values() if c.name in read or (loop and c.name == loop.start)),
             program=tuple(map(str, steps)),
             results=results.registers,
             store=role(self.isa, roles.LOADED, results.type, results.type, store=True).op,
+            loop=loop,
         )
 
     def _load(self, name: str) -> str:
@@ -186,11 +195,28 @@ def ordered(program: ElementwiseProgram) -> ElementwiseProgram:
 
     One whose orders were read off has them. NoKernel if results do not depend on one position each.
     """
+    if program.loop:
+        return _ordered_loop(program, program.loop)
     if any(program.orders):
         return program
     shared = [x.is_shared for x in program.spec.inputs]
     orders = tuple(() if s else _order(program, n) for n, s in enumerate(shared))
     return msgspec.structs.replace(program, orders=orders)
+
+
+def _ordered_loop(program: ElementwiseProgram, loop: ElementLoop) -> ElementwiseProgram:
+    """The order of the bytes that count is that of what follows; those of inputs lead through it."""
+    turned = msgspec.structs.replace(program, loop=msgspec.structs.replace(loop, order=tuple(range(program.unit))))
+    if turned.turn is None or turned.last is None:
+        raise NoKernel(f"{program.name} has no loop")
+    after = ordered(_without_orders(turned.last)).order
+    *orders, _, over = ordered(_without_orders(turned.turn)).orders
+    orders = [tuple(after[p] for p in order) for order in (*orders, over)]
+    return msgspec.structs.replace(program, orders=tuple(orders), loop=msgspec.structs.replace(loop, order=after))
+
+
+def _without_orders(program: ElementwiseProgram) -> ElementwiseProgram:
+    return msgspec.structs.replace(program, orders=tuple(() for _ in program.spec.inputs))
 
 
 def _order(program: ElementwiseProgram, number: int) -> tuple[int, ...]:
