@@ -148,8 +148,8 @@ def thresholds(
     value = f"(s{' + r' if row else ''}){' ^ m' if flip else ''}" if row or flip else "s"
     kind = "s16" if narrow else "s32"
     straight = levels <= MOST_STRAIGHT
-    if narrow and (flip or not straight):
-        raise SpecError(f"falling channels, and more than {MOST_STRAIGHT} levels, have int32 thresholds")
+    if narrow and flip:
+        raise SpecError("falling channels have int32 thresholds")
     compared = f"sclamp({value}, 16)" if narrow else value
     shared = [ElementInput("r", "s32", "row")] * row + [ElementInput("m", "s32", "channel")] * flip
     limit = "sext(t[k], 32)" if narrow else "t[k]"

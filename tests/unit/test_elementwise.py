@@ -46,7 +46,9 @@ def packed(codes, planes):
 
 @pytest.mark.toolchains
 @pytest.mark.parametrize("name", ["avx2", "avx512", "neon", "armv7_neon"])
-@pytest.mark.parametrize("levels", [(1,), pytest.param((3, 7, 15), marks=pytest.mark.slow)], ids=["few", "all"])
+@pytest.mark.parametrize(
+    "levels", [(1,), pytest.param((3, 7, 15, 31, 63, 127, 255), marks=pytest.mark.slow)], ids=["few", "all"]
+)
 def test_c_gives_what_numpy_gives(name, levels):
     programs, isa = shipped(name, levels), load(name)
     text = source(programs) + "".join(WRAPPER.format(name=p.name) for p in programs)
@@ -170,3 +172,22 @@ def test_verify(capsys):
     facts = json.loads(capsys.readouterr().out)
     assert not facts["proved"]
     assert facts["composition_checked"]
+
+
+def test_a_loop_is_proved_turn_by_turn():
+    program = store.find("avx2", thresholds(31, words=True)).program
+    assert program.loop
+    again = program.loop.program
+    for n, line in enumerate(again):
+        if " = sub." in line or " = cmpgt." in line:
+            dst, _, op, a, b = line.split()
+            turned = (*again[:n], f"{dst} = {op} {b} {a}", *again[n + 1 :])
+            mutant = msgspec.structs.replace(program, loop=msgspec.structs.replace(program.loop, program=turned))
+            with pytest.raises(Refuted):
+                check(mutant)
+            with pytest.raises(Refuted):
+                discharge(mutant, Budget())
+            break
+    other = msgspec.structs.replace(program, spec=msgspec.structs.replace(program.spec, meaning="zext(trunc(s, 8), 8)"))
+    with pytest.raises(Refuted):
+        discharge(other, Budget())
