@@ -150,7 +150,8 @@ class Glue(ABC):
     def _checked(self, inputs: Sequence[Any]) -> list[NDArray[Any]]:
         if len(inputs) != len(self.inputs):
             raise SpecError(f"{self!r} takes {len(self.inputs)} inputs, not {len(inputs)}")
-        given = [kind.checked(x) for kind, x in zip(self.inputs, inputs, strict=True)]
+        checked = [kind.checked(x) for kind, x in zip(self.inputs, inputs, strict=True)]
+        given = [checked[next(k for k, other in enumerate(inputs) if other is x)] for x in inputs]
         sizes = {x.shape[:3] for x in given}
         if len(sizes) > 1:
             raise SpecError(f"inputs differ in size: {', '.join(str(x.shape[:3]) for x in given)}")

@@ -18,10 +18,12 @@ from bitsynth.run.runner import Runner, runner_for
 
 def instruction_set(isa: str) -> str:
     """`isa`, or of "auto" the set of this processor with the widest registers; SpecError if there is none."""
+    if isa != "auto":
+        return load(isa).name
     found = sets_for(isa)
     if not found:
         raise SpecError("this processor runs no known instruction set: name one as isa")
-    return max(found, key=lambda name: load(name).table.vector_bits) if isa == "auto" else isa
+    return max(found, key=lambda name: load(name).table.vector_bits)
 
 
 @cache
