@@ -54,7 +54,8 @@ static const float whole = 12582912.0f;
 static void quantize(
     const struct bs_glue *g, size_t count, const float *x, const float *scale, uint8_t *to)
 {
-    const float low = (float)(g->low - g->zero_point), high = (float)(g->high - g->zero_point);
+    const float low = (float)(int32_t)(g->low - g->zero_point),
+                high = (float)(int32_t)(g->high - g->zero_point);
     const int32_t more = (int32_t)(g->zero_point - g->offset);
     for (size_t i = 0; i < count; ++i) {
         float v = x[i] / scale[i];

@@ -124,4 +124,46 @@ HIDDEN uint64_t __aeabi_idivmod(int32_t a, int32_t b) {
   const uint32_t quotient = (uint32_t)__aeabi_idiv(a, b);
   return (uint64_t)((uint32_t)a - quotient * (uint32_t)b) << 32 | quotient;
 }
+
+/* 64-bit quotients come in r0 and r1, remainders in r2 and r3, which C cannot say. */
+uint64_t bs_divide(uint64_t a, uint64_t b, uint64_t *rest);
+int64_t bs_divide_signed(int64_t a, int64_t b, int64_t *rest);
+
+HIDDEN uint64_t bs_divide(uint64_t a, uint64_t b, uint64_t *rest) {
+  uint64_t quotient = 0;
+  *rest = 0;
+  for (int i = 63; i >= 0; i--) {
+    const uint64_t carry = *rest >> 63;
+    *rest = *rest << 1 | (a >> i & 1);
+    if (carry || *rest >= b) {
+      *rest -= b;
+      quotient |= UINT64_C(1) << i;
+    }
+  }
+  return quotient;
+}
+
+HIDDEN int64_t bs_divide_signed(int64_t a, int64_t b, int64_t *rest) {
+  const uint64_t x = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, y = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;
+  uint64_t left;
+  const uint64_t quotient = bs_divide(x, y, &left);
+  *rest = (int64_t)(a < 0 ? 0 - left : left);
+  return (int64_t)((a < 0) != (b < 0) ? 0 - quotient : quotient);
+}
+
+#define DIVIDES(name, by)                                          \
+  void name(void);                                                 \
+  __attribute__((visibility("hidden"), used, naked)) void name(void) { \
+    __asm__("push {r4, lr}\n\t"                                    \
+            "sub sp, sp, #16\n\t"                                  \
+            "add r4, sp, #8\n\t"                                   \
+            "str r4, [sp]\n\t"                                     \
+            "bl " by "\n\t"                                        \
+            "ldr r2, [sp, #8]\n\t"                                 \
+            "ldr r3, [sp, #12]\n\t"                                \
+            "add sp, sp, #16\n\t"                                  \
+            "pop {r4, pc}");                                       \
+  }
+DIVIDES(__aeabi_uldivmod, "bs_divide")
+DIVIDES(__aeabi_ldivmod, "bs_divide_signed")
 #endif
