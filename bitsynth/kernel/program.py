@@ -193,7 +193,7 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A microkernel for the core product: unsigned act codes times bipolar or, of 8 bits, signed wgt codes.
+    """A microkernel for the core product: unsigned act codes times bipolar or signed wgt codes.
 
     A column has `slot_bytes` bytes of a register; `slots[s]` is the column in slot s. The tile
     starts at row + column, the sums of `row_terms` and `column_terms` over their codes. The

@@ -24,6 +24,8 @@ A processor that starts fewer instructions takes as many times longer.
 MEASURED_WIDTH = 4.0
 """Vector instructions Zen 5 starts a cycle."""
 COPIED_PER_CYCLE = 8
+RUN_CYCLES = 12.0
+"""Of a row of taps that is copied to a patch."""
 MASKING_CYCLES = 3.0
 GROUP_PIXEL_CYCLES = 40.0
 """Of a pixel of one of several groups: its channels are few, but packed and finished apart."""
@@ -31,7 +33,7 @@ PLAIN_CODES_PER_CYCLE = 10
 """Codes that are packed as bits or bytes."""
 DIGIT_CYCLES = 6.0
 """Of a code that is packed in digits."""
-SUMMED_PIXEL_CYCLES = 12.0
+SUMMED_PIXEL_CYCLES = 18.0
 """Of a pixel that is summed, on a line that is else copied whole."""
 
 
@@ -197,7 +199,8 @@ class Estimate:
     def _packing(self) -> float:
         lines, pixels = self._lines
         codes = lines * pixels * self._pixel_codes
-        copied = codes / COPIED_PER_CYCLE if self.conv_algorithm == "im2col" and self._taps > 1 else 0.0
+        runs = lines * pixels * self._geometry.kernel[0] if self.conv_algorithm == "im2col" and self._taps > 1 else 0
+        copied = runs * RUN_CYCLES + codes / COPIED_PER_CYCLE if runs else 0.0
         summed = lines * pixels * SUMMED_PIXEL_CYCLES if self._joined and self._kernel.has_row_terms else 0.0
         return codes * self._cycles_per_code + copied + summed
 

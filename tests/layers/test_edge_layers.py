@@ -8,7 +8,10 @@ from hypothesis import given, settings
 
 from bitsynth.layers.constants import has_joined_taps
 from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.planning import ranked
+from bitsynth.layers.spec import LayerSpec
 from bitsynth.matmul import get_kernel
+from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 EDGES = [
     machine("avx2", "multiply", 8, 8, "unsigned", "signed"),
@@ -46,6 +49,14 @@ def test_any_layer(skip_isa, case):
 def test_many_layers(skip_isa, case):
     usable(case.machine, skip_isa)
     check(case)
+
+
+@pytest.mark.parametrize(("isa", "method"), [("avx512", "dot"), ("avxvnni", "dot"), ("avx2", "multiply")])
+@pytest.mark.parametrize("w_bits", [2, 8])
+def test_a_first_layer_copies_no_patches(isa, method, w_bits):
+    spec = LayerSpec(EDGES[0].act, MatmulOperand(w_bits, Encoding.SIGNED), geometry(3), image=(224, 224))
+    found = ranked(spec, isa, lambda entry: entry.kernel.isa == isa)[0].schedule
+    assert (found.method, found.gather) == (method, "direct")
 
 
 def test_taps_are_joined_where_it_saves_steps():
