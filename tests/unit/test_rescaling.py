@@ -108,6 +108,16 @@ def test_a_mutant_is_refused_by_z3():
         discharge(next(m for step, m in mutants(program) if step.op.startswith("srav")), Budget())
 
 
+@pytest.mark.parametrize("bound", [100.0, 2.0**31])
+def test_a_bound_below_codes_or_beyond_int32_is_refused_by_z3(bound):
+    """What keeps numbers in the range that is converted: above every code, and below 2**31."""
+    program = stored("avx2", rescale(Sum(), Codes("u8"), bias=False))
+    (great,) = program.constants
+    wrong = msgspec.structs.replace(great, lanes=(int(np.float32(bound).view(np.uint32)),) * len(great.lanes))
+    with pytest.raises(Refuted):
+        discharge(msgspec.structs.replace(program, constants=(wrong,)), Budget())
+
+
 def test_rounding_then_clamping_is_clamping_then_rounding():
     """The spec's order against ONNX's, on numbers around ties and ends."""
     spec = rescale(Sum(), Codes("u8"), bias=False)
