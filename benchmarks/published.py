@@ -27,8 +27,10 @@ X86 = ("avx2", "avx512")
 def _commands() -> Iterator[tuple[str, str]]:
     to = "--results benchmarks/results"
     for isa in X86:
-        layers = f"BITSYNTH_CC=clang bitsynth bench resnet18 --isa {isa} --act-bits 1,2 --w-bits 1,2 --rounds 15"
-        yield f"resnet18_{isa}", layers + _files(f"resnet18_{isa}")
+        layers = f"BITSYNTH_CC=clang bitsynth bench resnet18 --isa {isa} --act-bits 1,2 --w-bits 1,2"
+        more = f"{layers} --weight-encoding bipolar,signed,ternary --rounds 15"
+        yield f"resnet18_{isa}", more + _files(f"resnet18_{isa}")
+        yield f"resnet18_packed_{isa}", f"{more} --form packed{_files(f'resnet18_packed_{isa}')}"
     for isa, cc in product(X86, ("gcc", "clang")):
         stem = f"kernels_{isa}_{cc}"
         yield stem, f"BITSYNTH_CC={cc} bitsynth bench kernels --isa {isa} --act-bits 1,2,3 --w-bits 1,2,3{_files(stem)}"

@@ -17,6 +17,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results" / "index.md")
 WIDTHS = ("A1W1", "A2W1", "A2W2", "A3W3")
 LAYER_WIDTHS = WIDTHS[:3]
+NETWORKS = (*LAYER_WIDTHS, "A2W2 signed", "A2W2 ternary")
+"""Widths, and encodings of weights, of networks."""
 _PART = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 Row = Sequence[str]
 
@@ -30,12 +32,11 @@ def table(name: str) -> str:
     """One table, in Markdown, and where it is from."""
     if name not in TABLES:
         raise SpecError(f"no table is called {name!r}; known: {', '.join(TABLES)}")
-    stems, title, make = TABLES[name]
+    stems, title, columns, make = TABLES[name]
     results = published.results(stems)
     if not results:
         return f"Not measured: {', '.join(f'`{stem}`' for stem in stems)}."
-    widths = LAYER_WIDTHS if make is not model and make is not kernels else WIDTHS
-    rows = report.markdown([title, *widths], [row for result in results for row in make(result)])
+    rows = report.markdown([title, *columns], [row for result in results for row in make(result)])
     return f"{rows}\n\n{_sources(results)}"
 
 
@@ -69,8 +70,8 @@ def resnet18(result: Result) -> Iterator[Row]:
     sums = {row["contender"]: row["against"] for row in found["rows"] if row["layer"] == "sum"}
     for kind in ("fp32", "int8"):
         yield [
-            f"{found['isa']}, times {kind} of {_baselines(found, kind)}",
-            *(f"{sums[width][kind]['times']['median']:.1f}" for width in LAYER_WIDTHS),
+            f"{found['isa']}, {found['form']}, times {kind} of {_baselines(found, kind)}",
+            *(f"{sums[width][kind]['times']['median']:.1f}" for width in NETWORKS),
         ]
 
 
@@ -111,7 +112,8 @@ def _family(result: Result) -> str:
 
 def _baselines(found: dict[str, Any], kind: str) -> str:
     names = {row["contender"].rpartition(" ")[0] for row in found["rows"] if row["kind"] == kind}
-    return " and ".join(sorted(names))
+    *others, last = sorted(names)
+    return " and ".join([", ".join(others), last] if others else [last])
 
 
 BASELINES = {"avx2": "fp32", "avx512": "int8_vnni"}
@@ -124,23 +126,26 @@ EMULATED = (
     ("executed instructions, packing included: sum to most of a layer", "instructions"),
     ("misses of a 32 KiB L1 data cache, sum", "l1_misses"),
 )
-Table = tuple[tuple[str, ...], str, Callable[[Result], Iterator[Row]]]
+Table = tuple[tuple[str, ...], str, tuple[str, ...], Callable[[Result], Iterator[Row]]]
 TABLES: dict[str, Table] = {
     "model": (
         ("explore_neon", "explore_neon_dotprod"),
         "cycles per 128 multiply-accumulates, by the model, K = 576",
+        WIDTHS,
         model,
     ),
     "kernels": (
         ("kernels_avx2_gcc", "kernels_avx2_clang", "kernels_avx512_gcc", "kernels_avx512_clang"),
         "measured, one core, operands in L1, packing excluded, beside loops at their peak",
+        WIDTHS,
         kernels,
     ),
     "resnet18": (
-        ("resnet18_avx2", "resnet18_avx512"),
+        ("resnet18_avx2", "resnet18_packed_avx2", "resnet18_avx512", "resnet18_packed_avx512"),
         "C2 to C12 of ResNet-18, one thread, packing included, beside each layer's fastest baseline in the same run",
+        NETWORKS,
         resnet18,
     ),
-    "schedules": (("layer_schedules_avx2", "layer_schedules_avx512"), "the same sum", schedules),
-    "emulated": (("arm_layers",), "layers C2 to C12 on NEON, emulated, of the paper's form", emulated),
+    "schedules": (("layer_schedules_avx2", "layer_schedules_avx512"), "the same sum", LAYER_WIDTHS, schedules),
+    "emulated": (("arm_layers",), "layers C2 to C12 on NEON, emulated, of the paper's form", LAYER_WIDTHS, emulated),
 }
