@@ -11,8 +11,6 @@ extern "C" {
 
 enum { BS_GLUE_INPUTS = 4 };
 
-enum { BS_CODES = -3 }; /* an input has a code beyond its last */
-
 /* BS_MAX_POOL: the greatest code of a window. BS_MEAN_POOL: of a window of n pixels and sum s,
  * (s * factor + n * summand) / (n * divisor), made whole, plus zero_point, clamped. Padding does
  * not count. BS_PAD, BS_RESIZE, BS_BLOCKS: pixels in other places; `fill` around them, each where

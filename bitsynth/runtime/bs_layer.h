@@ -152,7 +152,8 @@ struct bs_shape {
     size_t batch, height, width;
 };
 
-enum { BS_OK = 0, BS_EMPTY = -1, BS_ARENA = -2 };
+/* BS_CODES: an input has a code beyond its last. */
+enum { BS_OK = 0, BS_EMPTY = -1, BS_ARENA = -2, BS_CODES = -3 };
 
 /* Height and width of the output; 0 if there is none. */
 struct bs_shape bs_layer_output(const struct bs_layer *layer, struct bs_shape in);
@@ -172,6 +173,14 @@ int bs_layer_run(
     void *output,
     void *arena,
     size_t arena_bytes,
+    struct bs_pool *pool);
+
+/* Whether all codes of an input that a call takes are below `codes`. */
+int bs_layer_holds(
+    const struct bs_layer *layer,
+    size_t codes,
+    struct bs_shape in,
+    const void *input,
     struct bs_pool *pool);
 
 /* The packing of activations alone: what of a call it takes is measured with it. */

@@ -114,5 +114,8 @@ int layer_run(
     size_t arena_bytes,
     struct bs_pool *pool)
 {
+    const size_t bytes = bs_layer_arena_bytes(&layer, in, pool ? pool->threads : 1);
+    if (bytes > 0 && bytes <= arena_bytes && !bs_layer_holds(&layer, 4, in, input, pool))
+        return BS_CODES;
     return bs_layer_run(&layer, in, input, output, arena, arena_bytes, pool);
 }

@@ -11,6 +11,7 @@
 #define bs_inside layer_bs_inside
 #define bs_is_plain layer_bs_is_plain
 #define bs_layer_arena_bytes layer_bs_layer_arena_bytes
+#define bs_layer_holds layer_bs_layer_holds
 #define bs_layer_output layer_bs_layer_output
 #define bs_layer_pack layer_bs_layer_pack
 #define bs_layer_run layer_bs_layer_run

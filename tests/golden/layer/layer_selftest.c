@@ -141,6 +141,21 @@ static int check(int pattern, const struct buffers *b, struct bs_pool *pool)
     return status == BS_OK && all_right(b->codes, b->output);
 }
 
+/* A code beyond the last is refused, and nothing is written. */
+static int refuses(const struct buffers *b)
+{
+    const size_t last = (size_t)BATCH * HEIGHT * WIDTH * IN - 1;
+    uint8_t *output = b->output;
+    memset(b->codes, 0, last);
+    b->codes[last] = 4;
+    memset(output, 0xa5, b->output_bytes);
+    lay_out(b->codes, b->input);
+    int right = layer_run(shape, b->input, output, b->arena, b->arena_bytes, NULL) == BS_CODES;
+    for (size_t i = 0; i < b->output_bytes; ++i)
+        right &= output[i] == 0xa5;
+    return right;
+}
+
 static int check_all(const struct buffers *b)
 {
     struct bs_pool *pool = bs_pool_create(3);
@@ -149,7 +164,7 @@ static int check_all(const struct buffers *b)
         right =
             check(pattern, b, pattern % 2 ? NULL : pool) && (pattern || check(pattern, b, NULL));
     bs_pool_destroy(pool);
-    return right;
+    return right && refuses(b);
 }
 
 int layer_selftest(void)
