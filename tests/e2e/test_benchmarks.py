@@ -148,3 +148,11 @@ def test_a_package_that_is_missing(tmp_path):
     assert done.returncode == 4
     assert not results.exists()
     assert "package matplotlib is not installed: pip install 'bitsynth[bench,emulator]'" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
+def test_glue():
+    rows = printed("glue.py", "--isa", "avx2", "--rounds", 1)["rows"]
+    assert len(rows) == 26
+    assert all(row["microseconds"] > 0 and row["times_numpy"] > 0 for row in rows)

@@ -1,0 +1,115 @@
+"""What glue between convolutions costs: gigabytes read and written a second, beside numpy's time for the same.
+
+    python benchmarks/glue.py [--isa ISA] [--rounds N] [--json]
+
+An image of 56 x 56 pixels and 64 channels (a global mean's of 7 x 7 and 512), codes of 2 bits unless said, on one
+thread: medians of processor time, calls of each taking turns. Results are compared with numpy's first.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import numpy as np
+import report
+from numpy.typing import NDArray
+
+from bitsynth.layers.glue import (
+    Add,
+    AvgPool2d,
+    Concatenate,
+    DepthToSpace,
+    Dequantize,
+    GlobalAvgPool2d,
+    Glue,
+    Lookup,
+    MaxPool2d,
+    Pad2d,
+    Quantization,
+    Quantize,
+    QuantizeImage,
+    Resize,
+)
+
+CHANNELS, CALLS = 64, 20
+Q = Quantization
+
+
+def layers(isa: str) -> dict[str, tuple[Glue, tuple[int, int]]]:
+    """Layers by what they do, with the height and width of their image."""
+    made: dict[str, tuple[Glue, tuple[int, int]]] = {}
+    for layout in ("NHWC", "packed"):
+        o: dict[str, Any] = {"layout": layout, "isa": isa}
+        of_layout: dict[str, Glue] = {
+            "maximum 3 x 3, stride 2": MaxPool2d(CHANNELS, 2, 3, stride=2, padding=1, **o),
+            "mean 2 x 2, 4 bits": AvgPool2d(CHANNELS, Q(4), 2, **o),
+            "sum": Add(CHANNELS, Q(2, 0.3), Q(2, 0.2), Q(2, 0.4), **o),
+            "concatenation": Concatenate([(CHANNELS, Q(2))] * 2, Q(2), **o),
+            "concatenation of two scales": Concatenate([(CHANNELS, Q(2)), (CHANNELS, Q(2, 0.5))], Q(2), **o),
+            "padding": Pad2d(CHANNELS, 2, 1, **o),
+            "twice the size": Resize(CHANNELS, 2, 2, **o),
+            "depth to space": DepthToSpace(4 * CHANNELS, 2, 2, **o),
+            "table of 16": Lookup(CHANNELS, np.arange(16), 4, **o),
+            "quantization": Quantize(CHANNELS, Q(2, 0.5), **o),
+            "dequantization": Dequantize(CHANNELS, Q(2, 0.5), **o),
+        }
+        made |= {f"{name}, {layout}": (layer, (56, 56)) for name, layer in of_layout.items()}
+        made[f"mean of 7 x 7, {layout}"] = GlobalAvgPool2d(512, Q(4), **o), (7, 7)
+    made["table of 256, NHWC"] = Lookup(CHANNELS, np.arange(256), 8, isa=isa), (56, 56)
+    made["image of bytes, NHWC"] = QuantizeImage([0.4] * 3, [0.2] * 3, Q(8, 0.02, 100), isa=isa), (224, 224)
+    return made
+
+
+def given(layer: Glue, size: tuple[int, int]) -> list[NDArray[Any]]:
+    """Codes or floats (1, H, W, C) for each input."""
+    rng = np.random.default_rng(0)
+    shapes = [(1, *size, kind.channels) for kind in layer.inputs]
+    return [
+        rng.integers(0, kind.last + 1, shape, np.uint8) if kind.operand else rng.normal(size=shape).astype(np.float32)
+        for kind, shape in zip(layer.inputs, shapes, strict=True)
+    ]
+
+
+def microseconds(call: Callable[[], Any], calls: int) -> float:
+    """Processor time of one of `calls` in a row."""
+    start = time.process_time_ns()
+    call()
+    return (time.process_time_ns() - start) / 1e3 / calls
+
+
+def measure(layer: Glue, size: tuple[int, int], rounds: int) -> tuple[float, float, float]:
+    """Microseconds, gigabytes a second, and times as fast as numpy; AssertionError if a result is wrong."""
+    codes = given(layer, size)
+    laid = [kind.laid(x) for kind, x in zip(layer.inputs, codes, strict=True)]
+    call, out = layer.bound(*laid, times=CALLS)
+    call()
+    np.testing.assert_array_equal(out, layer.output.laid(layer.meaning(*codes)))
+    pairs = [(microseconds(call, CALLS), microseconds(lambda: layer.meaning(*codes), 1)) for _ in range(rounds)]
+    ours = median(x for x, _ in pairs)
+    ratio = median(numpy / max(x, 1e-3) for x, numpy in pairs)
+    return ours, (sum(x.nbytes for x in laid) + out.nbytes) / ours / 1e3, ratio
+
+
+def main() -> int:
+    parser = report.parser(__doc__)
+    parser.add_argument("--isa", default="auto", help="an instruction set; the widest by default")
+    parser.add_argument("--rounds", type=int, default=9, help="samples of all that is timed")
+    told = parser.parse_args()
+    found = {name: measure(*made, told.rounds) for name, made in layers(told.isa).items()}
+    isa = next(iter(layers(told.isa).values()))[0].isa
+    rows = [{"glue": n, "microseconds": us, "gb_per_s": gb, "times_numpy": r} for n, (us, gb, r) in found.items()]
+    if told.json:
+        print(json.dumps({"setting": report.setting(isa), "rows": rows}, indent=1))
+    else:
+        table = [(n, f"{us:.1f}", f"{gb:.1f}", f"{r:.0f}") for n, (us, gb, r) in found.items()]
+        print(report.heading(report.setting(isa)), "\n")
+        print(report.columns(("glue", "us", "GB/s", "times numpy"), table))
+    return 0
+
+
+if __name__ == "__main__":
+    report.run(main)
