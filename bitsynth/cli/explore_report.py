@@ -34,7 +34,8 @@ def legend(found: Map) -> list[str]:
     baselines = [r for r in (found.int8, found.fp32) if r]
     compared = ", ".join(f"{r.name} ({r.what}) at {r.peak:g}" for r in baselines) or "nothing: no peak is known here"
     return [
-        f"A: bits of unsigned activations; W: bits of bipolar weights. Winner, its cycles per {MACS}"
+        "A: bits of unsigned activations; W: bits of bipolar weights, signed beside 8 bits. "
+        f"Winner, its cycles per {MACS}"
         " multiply-accumulates, and how many times faster the best kernel is than int8 and than fp32.",
         f"* int8 is faster than every kernel here. Compared with, in multiply-accumulates a cycle: {compared}.",
         "Other encodings of both run the same kernels; what their sums take besides is timed by"

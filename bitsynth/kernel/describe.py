@@ -33,6 +33,8 @@ def input_text(given: Input, bits: int, slot_bytes: int) -> str:
         places = _range(range(given.first, given.first + given.bits))
         return f"table of {given.entries} sums of {values} by code at {places}"
     planes = ", ".join(plane_text(t, bits) for t in given.tables)
+    if given.signed:
+        planes = f"code - {given.zero} as a signed byte"
     return f"{planes} at {_bytes([given.positions(b) for b in range(slot_bytes)])}"
 
 

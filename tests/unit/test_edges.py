@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import numpy as np
 import pytest
 
 import bitsynth
+from bitsynth.errors import Refuted, SpecError
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa import load
 from bitsynth.kernel import interpreter
-from bitsynth.kernel.program import Planes, bit_tables, byte_tables, number
+from bitsynth.kernel.program import Kernel, Planes, bit_tables, byte_tables, number
+from bitsynth.proof.checker import check
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.store import kernels
 
@@ -78,3 +83,27 @@ def test_products_of_every_encoding(isa, acts, weights):
         for w in extremes(wgt, (147, 5), rng):
             left, right = act.decode(a).astype(np.int64), wgt.decode(w).astype(np.int64)
             np.testing.assert_array_equal(kernel.matmul(left, right), left @ right)
+
+
+def with_columns(kernel: Kernel, **changes: Any) -> Kernel:
+    """The kernel with other columns of its only pass."""
+    (only,) = kernel.passes
+    columns = tuple(msgspec.structs.replace(x, **changes) for x in only.columns)
+    return msgspec.structs.replace(kernel, passes=(msgspec.structs.replace(only, columns=columns),))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"signed": False}, SpecError, "lacks planes that are 0 on the code that pads"),
+        ({"tables": bit_tables(8)}, Refuted, "zero padding would count|gives"),
+        ({"tables": bit_tables(8), "signed": False}, Refuted, "cannot be shown exact"),
+        ({"tables": byte_tables(range(-127, 129))}, Refuted, "gives"),
+        ({"tables": byte_tables([1] * 256)}, SpecError, "lacks"),
+        ({"tables": byte_tables(range(-128, 128))[:7]}, SpecError, "lacks signed bytes that are whole"),
+    ],
+)
+def test_other_bytes_of_weights_are_refused(changes, error, message):
+    kernel = bitsynth.get_kernel("avxvnni", 2, 8, method="dot", channels=64).entry.kernel
+    with pytest.raises(error, match=message):
+        check(with_columns(kernel, **changes))
