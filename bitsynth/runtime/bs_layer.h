@@ -48,6 +48,7 @@ struct bs_kernel {
         size_t packed_apart,
         int32_t *terms,
         int32_t *affines);
+    size_t rows_of_words;          /* 1: codes become words before they become rows */
     size_t row_terms, row_affines; /* 1: rows have such sums */
 };
 
