@@ -72,12 +72,13 @@ def check_used(isa: Isa, kernel: Kernel) -> None:
 
 
 def constant_load(isa: Isa, kind: VecType) -> Instr:
-    """The form that loads a constant of type `kind` as it lies in memory."""
+    """The form that loads a constant of type `kind`, or else of lanes as wide without signs, as it lies in memory."""
     domain = LinearDomain(1)
     lanes = [variable(k, 0, 0) for k in range(kind.lanes)]
-    for instr in isa.instrs.values():
-        if instr.is_load and instr.out == instr.operands[0].type == kind and instr(domain, [lanes]) == lanes:
-            return instr
+    for wanted in (kind, VecType("u", kind.bits, kind.lanes)):
+        for instr in isa.instrs.values():
+            if instr.is_load and instr.out == instr.operands[0].type == wanted and instr(domain, [lanes]) == lanes:
+                return instr
     raise SpecError(f"{isa.name} has no instruction that loads a {kind}")
 
 

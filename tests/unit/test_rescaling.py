@@ -146,6 +146,7 @@ STORED = [
         rescale(Sum(row, row), Codes("u8"), bias=False),
         requantize(Codes("s8"), row=row, wide=False),
         requantize(Codes("u8"), row=row, wide=True),
+        requantize(Codes("u8"), row=row, wide=True, even=True),
     )
 ]
 
@@ -174,6 +175,7 @@ def in_c(runner, program, rng):
     whole = rng.integers(-(1 << 30), 1 << 30, unit) if wide else rng.integers(-9000, 9000, unit)
     shared = {"z": 5, "l": 1, "h": 120, "n": 1 if wide else 16}
     arrays = {"m": scales if program.spec.name.startswith("rescale") else whole, "c": rng.integers(-50, 50, unit)}
+    arrays["g"] = np.full(unit, (1 << 32) - 1)
     arrays["k"] = rng.integers(0, 1 << 33, unit) if wide else rng.integers(0, 1 << 16, unit)
     numbers = b"".join(
         np.array(shared[x.name]).astype(f"{'i' if x.lane.sign == 's' else 'u'}{x.lane.bits // 8}").tobytes()
