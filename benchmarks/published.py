@@ -31,6 +31,8 @@ def _commands() -> Iterator[tuple[str, str]]:
         more = f"{layers} --weight-encoding bipolar,signed,ternary --rounds 15"
         yield f"resnet18_{isa}", more + _files(f"resnet18_{isa}")
         yield f"resnet18_packed_{isa}", f"{more} --form packed{_files(f'resnet18_packed_{isa}')}"
+        epilogues = f"BITSYNTH_CC=clang python benchmarks/epilogues.py --isa {isa} --rounds 7 --only A2W2 {to}"
+        yield f"epilogues_{isa}", epilogues
     for isa, cc in product(X86, ("gcc", "clang")):
         stem = f"kernels_{isa}_{cc}"
         yield stem, f"BITSYNTH_CC={cc} bitsynth bench kernels --isa {isa} --act-bits 1,2,3 --w-bits 1,2,3{_files(stem)}"

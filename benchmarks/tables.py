@@ -75,6 +75,13 @@ def resnet18(result: Result) -> Iterator[Row]:
         ]
 
 
+def epilogues(result: Result) -> Iterator[Row]:
+    """The time of the sum in each form, in times that of the first."""
+    sums = {(r["form"], r["config"]): r["times"]["median"] for r in result.facts["rows"] if r["layer"] == "sum"}
+    for form in list(dict.fromkeys(form for form, _ in sums))[1:]:
+        yield [f"{result.facts['isa']}, {form}", f"{sums[form, 'A2W2']:.2f}"]
+
+
 def schedules(result: Result) -> Iterator[Row]:
     """Facts of the sums of the layers."""
     sums = {row["config"]: row for row in result.facts["rows"] if row["layer"] == "sum"}
@@ -145,6 +152,12 @@ TABLES: dict[str, Table] = {
         "C2 to C12 of ResNet-18, one thread, packing included, beside each layer's fastest baseline in the same run",
         NETWORKS,
         resnet18,
+    ),
+    "epilogues": (
+        ("epilogues_avx2", "epilogues_avx512"),
+        "time of C2 to C12, in times that of codes to int32",
+        ("A2W2",),
+        epilogues,
     ),
     "schedules": (("layer_schedules_avx2", "layer_schedules_avx512"), "the same sum", LAYER_WIDTHS, schedules),
     "emulated": (("arm_layers",), "layers C2 to C12 on NEON, emulated, of the paper's form", LAYER_WIDTHS, emulated),
