@@ -85,7 +85,13 @@ def peer_call(x: NDArray[np.uint8], w: NDArray[Any], stride: int, times: int) ->
     one, zero = np.float32(1), np.uint8(0)
     named = {"xs": one, "xz": zero, "w": w.astype(np.int8), "ws": one, "wz": np.int8(0)}
     named |= {"ys": np.float32(4), "yz": np.uint8(128)}
-    window: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [stride] * 2, "pads": [1] * 4, "group": len(w), "channels_last": 1}
+    window: dict[str, Any] = {
+        "kernel_shape": [3, 3],
+        "strides": [stride] * 2,
+        "pads": [1] * 4,
+        "group": len(w),
+        "channels_last": 1,
+    }
     node = helper.make_node("QLinearConv", ["x", *named], ["y"], domain="com.microsoft", **window)
     ends = [helper.make_tensor_value_info(n, 2, shape) for n, shape in (("x", x.shape), ("y", None))]
     weights = [numpy_helper.from_array(np.asarray(value), name) for name, value in named.items()]

@@ -96,12 +96,12 @@ def finishing(
     """
     if epilogue is None:
         return Finishing()
-    made = None
+    folds, sums = False, values(spec.geometry.out_channels)
     if isinstance(kernel, MatmulKernel):
         layer = kernel.entry.kernel, kernel.spec, spec.geometry, weight, Offset(bias, spec.zero_point)
-        folds = can_fold(*layer)
-        sums = sums_of(*layer) if folds else values(spec.geometry.out_channels)
-        made = _of_sums(kernel, spec, sums, epilogue, folds) if epilogue.residual is None else None
+        if folds := can_fold(*layer):
+            sums = sums_of(*layer)
+    made = _of_sums(kernel, spec, sums, epilogue, folds) if epilogue.residual is None else None
     return made or Finishing(*epilogue.constants(spec.geometry.out_channels))
 
 
@@ -111,12 +111,17 @@ def makes_words(spec: LayerSpec) -> bool:
     return spec.out_layout == "packed" and (groups == 1 or spec.geometry.out_channels // groups % WORD_CHANNELS == 0)
 
 
-def _of_sums(kernel: MatmulKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue, folds: bool) -> Finishing | None:
+def _words(kernel: MatmulKernel | DepthwiseKernel, spec: LayerSpec) -> bool:
+    """Whether a program would make words: a depthwise kernel has all channels in one group."""
+    return spec.out_layout == "packed" if isinstance(kernel, DepthwiseKernel) else makes_words(spec)
+
+
+def _of_sums(kernel: MatmulKernel | DepthwiseKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue, folds: bool) -> Finishing | None:
     """What takes `sums`: a program, or C that counts thresholds; None if there is neither.
 
     They are as the kernel makes them if the epilogue `folds`.
     """
-    planes = int(getattr(epilogue, "bits", 0)) if makes_words(spec) else 0
+    planes = int(getattr(epilogue, "bits", 0)) if _words(kernel, spec) else 0
     if isinstance(epilogue, Thresholds):
         rising = levels_of(epilogue, spec.geometry.out_channels)[1]
         levels = folded(sums, levels_of(epilogue, spec.geometry.out_channels)[0].T, rising)
@@ -147,19 +152,19 @@ def _counting(
             yield specs.thresholds(len(every), words=words, narrow=narrow, row=sums.row, flip=flip), given
 
 
-def _cheapest(kernel: MatmulKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, Inputs]]) -> _Found | None:
+def _cheapest(kernel: MatmulKernel | DepthwiseKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, Inputs]]) -> _Found | None:
     """The stored program of fewest cycles, with its inputs."""
     return min(_programs(kernel, wanted), key=lambda found: price(found[0]), default=None)
 
 
-def _programs(kernel: MatmulKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, Inputs]]) -> Iterator[_Found]:
+def _programs(kernel: MatmulKernel | DepthwiseKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, Inputs]]) -> Iterator[_Found]:
     """The stored programs of specs, with their inputs."""
     for spec, inputs in wanted:
         if program := _stored(kernel, spec):
             yield program, inputs
 
 
-def _stored(kernel: MatmulKernel, spec: specs.ElementwiseSpec) -> ElementwiseProgram | None:
+def _stored(kernel: MatmulKernel | DepthwiseKernel, spec: specs.ElementwiseSpec) -> ElementwiseProgram | None:
     """The program of `spec` for the kernel's instruction set, or the one that set extends; None if none can be used."""
     isa = load(kernel.spec.isa)
     names = [name for name in (isa.name, isa.table.extends) if name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -68,7 +68,8 @@ class PackedLayer:
     def _constants(self, finish: Finishing, bias: NDArray[np.int64]) -> Constants:
         """Numbers and arrays of the C runtime, columns in the order that `finish` wants."""
         spec, kernel, schedule = self.plan.spec, self.plan.kernel, self.plan.schedule
-        geometry, order = spec.geometry, finish.order(spec.geometry)
+        geometry = spec.geometry
+        order = slice(None) if isinstance(kernel, DepthwiseKernel) else finish.order(geometry)
         offset, form = Offset(bias[order], spec.zero_point), Form(schedule.gather, finish.unit(spec), finish.folds)
         if isinstance(kernel, DepthwiseKernel):
             groups, made = 1, depthwise.constants(kernel, spec, self.codes, form.unit, offset)
@@ -77,7 +78,9 @@ class PackedLayer:
             made = constants(kernel.entry.kernel, kernel.spec, geometry, self.codes[order], offset, form)
         places = int(made.numbers["out_places"])
         arrays = {name: of_channels(name, array, groups, places) for name, array in finish.arrays.items()}
-        arrays |= finish.program_arrays(geometry)
+        arrays |= finish.program_arrays(replace(geometry, groups=groups))
+        if isinstance(kernel, DepthwiseKernel) and finish.program:
+            arrays["order"] = np.array(finish.program.order, np.int32)
         layouts = {"in_layout": spec.layout, "out_layout": spec.out_layout}
         numbers = {**made.numbers, **schedule.numbers(), **layouts, **finish.numbers}
         return Constants(MappingProxyType(numbers), MappingProxyType({**made.arrays, **arrays}))

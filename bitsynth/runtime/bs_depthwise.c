@@ -27,7 +27,7 @@ static void plan_slots(struct depthwise *d, size_t threads)
     if (!bs_is_plain(l))
         d->codes_bytes = aligned(plus(times(c->in.width, d->in_channels), 8));
     d->sums_bytes = aligned(times(times(c->out.width, l->out_places), sizeof(int32_t)));
-    if (l->out_layout == BS_NCHW)
+    if (l->out_layout == BS_NCHW || (d->channels % bs_unit(&d->one) && !bs_makes_words(&d->one)))
         c->results_bytes = aligned(times(times(c->out.width, l->out_places), bs_out_bytes(l)));
     d->slot_bytes = plus(
         plus(plus(d->held_bytes, d->pointers_bytes), plus(d->codes_bytes, d->sums_bytes)),
@@ -57,11 +57,11 @@ static int plan(
     if (d->call.out.batch == 0 || d->call.out.height == 0 || d->call.out.width == 0)
         return BS_EMPTY;
     plan_lines(d);
-    plan_slots(d, threads);
     d->one = *layer;
     d->one.groups = 1;
     d->one.in_channels = d->in_channels;
     d->one.out_channels = d->channels;
+    plan_slots(d, threads);
     return is_too_large(d) ? BS_ARENA : BS_OK;
 }
 
@@ -100,6 +100,33 @@ static void point_taps(const struct depthwise *d, const struct slot *s, size_t o
     }
     for (size_t tap = d->taps; tap < d->steps * l->depthwise->taps; ++tap)
         *to++ = s->pad;
+}
+
+/* Whether four places after each other have channels after each other, everywhere. */
+static int has_fours(const struct bs_layer *l)
+{
+    for (size_t j = 0; j < l->program->unit; ++j)
+        if (l->order[j] != l->order[j / 4 * 4] + (int32_t)(j % 4))
+            return 0;
+    return 1;
+}
+
+void bs_order_sums(
+    const struct bs_layer *l, size_t rows, size_t columns, size_t apart, int32_t *sums)
+{
+    const size_t unit = l->program->unit;
+    const int fours = has_fours(l);
+    int32_t channels[BS_LARGEST_UNIT];
+    for (size_t row = 0; row < rows; ++row, sums += apart)
+        for (int32_t *at = sums; at + unit <= sums + columns; at += unit) {
+            memcpy(channels, at, unit * sizeof *at);
+            if (fours)
+                for (size_t j = 0; j < unit; j += 4)
+                    memcpy(at + j, channels + l->order[j], 4 * sizeof *at);
+            else
+                for (size_t j = 0; j < unit; ++j)
+                    at[j] = channels[l->order[j]];
+        }
 }
 
 /* Sums of a row of output, and its results. */

@@ -136,6 +136,7 @@ struct bs_layer {
     const struct bs_epilogue *program;
     const uint8_t *unit_constants, *shared_constants;
     const int32_t *tail;
+    const int32_t *order; /* depthwise: the channel of the program's unit at each place */
     const float *scale, *bias;
     const int32_t *multiplier;
     size_t multiplier_shift, out_bits;
