@@ -27,6 +27,7 @@ from bitsynth.schedule.element_cost import price
 from bitsynth.spec import elementwise as specs
 from bitsynth.store import elementwise as store
 
+_LayerKernel = MatmulKernel | DepthwiseKernel
 LARGEST_UNIT = 128
 _Found = tuple[ElementwiseProgram, Inputs]
 _NARROW = 32766
@@ -84,7 +85,7 @@ def _bytes(one: specs.ElementInput, value: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def finishing(
-    kernel: MatmulKernel | DepthwiseKernel,
+    kernel: _LayerKernel,
     spec: LayerSpec,
     weight: Codes,
     bias: NDArray[np.int64],
@@ -111,12 +112,12 @@ def makes_words(spec: LayerSpec) -> bool:
     return spec.out_layout == "packed" and (groups == 1 or spec.geometry.out_channels // groups % WORD_CHANNELS == 0)
 
 
-def _words(kernel: MatmulKernel | DepthwiseKernel, spec: LayerSpec) -> bool:
+def _words(kernel: _LayerKernel, spec: LayerSpec) -> bool:
     """Whether a program would make words: a depthwise kernel has all channels in one group."""
     return spec.out_layout == "packed" if isinstance(kernel, DepthwiseKernel) else makes_words(spec)
 
 
-def _of_sums(kernel: MatmulKernel | DepthwiseKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue, folds: bool) -> Finishing | None:
+def _of_sums(kernel: _LayerKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue, folds: bool) -> Finishing | None:
     """What takes `sums`: a program, or C that counts thresholds; None if there is neither.
 
     They are as the kernel makes them if the epilogue `folds`.
@@ -152,19 +153,19 @@ def _counting(
             yield specs.thresholds(len(every), words=words, narrow=narrow, row=sums.row, flip=flip), given
 
 
-def _cheapest(kernel: MatmulKernel | DepthwiseKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, Inputs]]) -> _Found | None:
+def _cheapest(kernel: _LayerKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, Inputs]]) -> _Found | None:
     """The stored program of fewest cycles, with its inputs."""
     return min(_programs(kernel, wanted), key=lambda found: price(found[0]), default=None)
 
 
-def _programs(kernel: MatmulKernel | DepthwiseKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, Inputs]]) -> Iterator[_Found]:
+def _programs(kernel: _LayerKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, Inputs]]) -> Iterator[_Found]:
     """The stored programs of specs, with their inputs."""
     for spec, inputs in wanted:
         if program := _stored(kernel, spec):
             yield program, inputs
 
 
-def _stored(kernel: MatmulKernel | DepthwiseKernel, spec: specs.ElementwiseSpec) -> ElementwiseProgram | None:
+def _stored(kernel: _LayerKernel, spec: specs.ElementwiseSpec) -> ElementwiseProgram | None:
     """The program of `spec` for the kernel's instruction set, or the one that set extends; None if none can be used."""
     isa = load(kernel.spec.isa)
     names = [name for name in (isa.name, isa.table.extends) if name]
