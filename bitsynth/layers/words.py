@@ -113,10 +113,11 @@ def pack_words(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint64]:
     if codes.dtype != np.uint8 or (codes >> np.uint8(bits)).any():
         raise SpecError(f"want codes of {bits} bits in uint8")
     channels = codes.shape[-1]
-    whole = np.zeros((*codes.shape[:-1], -(-channels // WORD_CHANNELS) * WORD_CHANNELS), np.uint8)
+    blocks = -(-channels // WORD_CHANNELS)
+    whole = np.zeros((*codes.shape[:-1], blocks * WORD_CHANNELS), np.uint8)
     whole[..., :channels] = codes
-    bytes_of = whole.reshape(*codes.shape[:-1], -1, 1, 8, 8) >> np.arange(bits, dtype=np.uint8)[:, None, None] & 1
-    made = np.packbits(bytes_of, axis=-2, bitorder="little").reshape(*codes.shape[:-1], -1, 8)
+    bytes_of = whole.reshape(*codes.shape[:-1], blocks, 1, 8, 8) >> np.arange(bits, dtype=np.uint8)[:, None, None] & 1
+    made = np.packbits(bytes_of, axis=-2, bitorder="little").reshape(*codes.shape[:-1], blocks * bits, 8)
     return np.ascontiguousarray(made).view("<u8")[..., 0].astype(np.uint64)
 
 
@@ -124,7 +125,11 @@ def unpack_words(words: NDArray[np.uint64], bits: int, channels: int) -> NDArray
     """The codes (..., channels) of words that `pack_words` or a layer made."""
     _require_words(words, bits, channels)
     lead: tuple[Any, ...] = words.shape[:-1]
-    planes = np.ascontiguousarray(words.astype("<u8")[..., None]).view(np.uint8).reshape(*lead, -1, bits, 1, 8)
+    planes = (
+        np.ascontiguousarray(words.astype("<u8")[..., None])
+        .view(np.uint8)
+        .reshape(*lead, words.shape[-1] // bits, bits, 1, 8)
+    )
     ones = planes >> np.arange(8, dtype=np.uint8)[:, None] & 1
     codes: NDArray[np.uint8] = (ones << np.arange(bits, dtype=np.uint8)[:, None, None]).sum(axis=-3, dtype=np.uint8)
-    return codes.reshape(*lead, -1)[..., :channels]
+    return codes.reshape(*lead, words.shape[-1] // bits * WORD_CHANNELS)[..., :channels]

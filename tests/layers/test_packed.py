@@ -32,6 +32,11 @@ def test_codes_there_and_back():
     assert type(PACKED.words) is np.ndarray
 
 
+def test_no_codes_are_packed_and_unpacked():
+    empty = pack(CODES[:0], 2, "ternary")
+    assert (empty.shape, unpack(empty).shape) == ((0, 3, 4, 4), (0, 3, 4, 70))
+
+
 def test_parts_and_copies_keep_their_type():
     parts: Any = (PACKED[0], PACKED[:, 1:], PACKED[None], PACKED.copy(), pickle.loads(pickle.dumps(PACKED)))
     for part in parts:
