@@ -10,8 +10,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError
-from bitsynth.layers.epilogue_arguments import INT32, code_range, code_type, kept, levels, of_channels, whole
+from bitsynth.layers.epilogue_arguments import (
+    INT32,
+    code_range,
+    code_type,
+    int32_sums,
+    kept,
+    levels,
+    of_channels,
+    whole,
+)
 from bitsynth.layers.residual import Residual, factors, with_residual
+from bitsynth.spec.matmul import is_one_of
 
 Given = tuple[dict[str, Number], dict[str, NDArray[Any]]]
 """Numbers and arrays of the C runtime, by name."""
@@ -33,7 +43,7 @@ class _Epilogue:
         """
         if (residual is None) != (self.residual is None):
             raise SpecError("a residual is given where the epilogue has one, and nowhere else")
-        values = self._values(sums.astype(np.int32))
+        values = self._values(int32_sums(sums))
         return values if self.residual is None or residual is None else with_residual(values, self.residual, residual)
 
     def reference(self, sums: NDArray[Any], residual: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -129,7 +139,7 @@ class Requantize(_Epilogue):
     def __post_init__(self) -> None:
         _keep(self, multiplier="multiplier")
         whole("shift", self.shift, 0, _LARGEST_SHIFT)
-        if self.rounding not in ROUNDINGS:
+        if not is_one_of(self.rounding, ROUNDINGS):
             raise SpecError(f"rounding is one of {', '.join(ROUNDINGS)}, not {self.rounding!r}")
         _check_codes(self)
         self._check_residual(integers=True)
@@ -236,9 +246,7 @@ class Thresholds(_Epilogue):
     residual: Residual | None = None
 
     def __post_init__(self) -> None:
-        made = levels(self.values)
-        made.flags.writeable = False
-        object.__setattr__(self, "values", made)
+        object.__setattr__(self, "values", levels(self.values))
         _keep(self, rising="rising")
         if np.asarray(self.rising).dtype != np.bool_ or np.ndim(self.rising) > 1:
             raise SpecError(f"rising is True, False or an array of them, one a channel, not {self.rising!r}")
@@ -306,7 +314,7 @@ def levels_of(thresholds: Thresholds, channels: int) -> tuple[NDArray[np.int32],
         if count not in (1, channels):
             raise SpecError(f"{count} channels of thresholds for {channels} output channels")
     every, up = np.broadcast_to(given, (channels, given.shape[1])), np.broadcast_to(rising, (channels,))
-    return np.where((every == INT32.max) & ~up[:, None], np.int32(INT32.min), every), up
+    return np.where(np.ma.getmaskarray(np.ma.asarray(thresholds.values)) & ~up[:, None], np.int32(INT32.min), every), up
 
 
 def _require_c(there: bool) -> None:

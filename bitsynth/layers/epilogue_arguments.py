@@ -36,6 +36,16 @@ def kept(value: ArrayLike, name: str) -> NDArray[Any]:
     return copy
 
 
+def int32_sums(sums: Any) -> NDArray[np.int32]:
+    """Sums (..., channels) as int32; SpecError for what are none."""
+    given = plain_array(sums, "sums")
+    if given.dtype.kind not in "iu" or not given.ndim:
+        raise SpecError(f"sums must be integers (..., channels), not {given.dtype} {given.shape}")
+    if given.size and not INT32.min <= int(given.min()) <= int(given.max()) <= INT32.max:
+        raise SpecError("sums must be int32; some are not")
+    return given.astype(np.int32)
+
+
 def whole(name: str, value: Any, low: int, high: int) -> int:
     """`value`; SpecError unless it is a whole number from `low` to `high`."""
     if type(value) is not int or not low <= value <= high:
@@ -63,10 +73,10 @@ def code_type(bits: int, signed: bool) -> np.dtype[Any]:
 
 
 def levels(values: Any) -> NDArray[np.int32]:
-    """Thresholds (1 or channels, levels) as int32 in ascending order; those that are absent are the greatest int32.
+    """Thresholds (1 or channels, levels) as int32 in ascending order; those that are absent are masked.
 
     `values` are integers (levels,) or (1, levels) for all channels, or (channels, levels), some of them masked; or a
-    list of lists that may differ in length. No sum is above the greatest int32: such a level counts for nothing.
+    list of lists that may differ in length. What is masked is the greatest int32, which no sum is above.
     """
     rows = [_row(row) for row in (values if _is_ragged(values) else _table(values))]
     count = max((len(row) for row in rows), default=0)
@@ -77,7 +87,9 @@ def levels(values: Any) -> NDArray[np.int32]:
         if (np.diff(row) < 0).any():
             raise SpecError(f"thresholds of channel {channel} are out of order: {', '.join(map(str, row[:8]))}")
         out[channel, : len(row)] = row
-    return out
+    absent = np.arange(count) >= np.array([len(row) for row in rows])[:, None]
+    absent.flags.writeable = out.flags.writeable = False
+    return np.ma.MaskedArray(out, absent) if absent.any() else out
 
 
 def _is_ragged(values: Any) -> bool:

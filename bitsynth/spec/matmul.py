@@ -6,6 +6,7 @@ a code stands for. Every encoding is affine: value = scale * code + offset.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -29,6 +30,11 @@ def plain_array(values: ArrayLike, name: str) -> NDArray[Any]:
     except ValueError as error:
         why = "rows of different lengths" if "inhomogeneous" in str(error) else error
         raise SpecError(f"{name} is not an array: {why}") from None
+
+
+def is_one_of(value: Any, words: Collection[str]) -> bool:
+    """Whether `value` is one of some words: arrays, which compare element by element, are none."""
+    return isinstance(value, str) and value in words
 
 
 def whole_array(values: ArrayLike, name: str) -> NDArray[Any]:

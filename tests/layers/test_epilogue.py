@@ -1,5 +1,6 @@
 """Epilogues in numpy: what they say of hard sums, and what they refuse."""
 
+import dataclasses
 import pickle
 from fractions import Fraction
 from typing import Any
@@ -106,6 +107,17 @@ def test_levels_beyond_int32_are_never_or_always_below():
     assert Thresholds(np.array([[2**63]], np.uint64)).reference(sums).ravel().tolist() == [0, 0]
 
 
+def test_levels_above_every_sum_count_where_channels_fall():
+    """Absent levels do not."""
+    sums = np.array([[INT32.min], [0], [INT32.max]], np.int32)
+    assert Thresholds([[-5, 2**40]], False).reference(sums).ravel().tolist() == [2, 1, 0]
+    few = Thresholds([[-5, INT32.max], [7]], False)
+    for made in (few, pickle.loads(pickle.dumps(few)), dataclasses.replace(few, rising=[False, False])):
+        assert made.reference(np.repeat(sums, 2, axis=1)).tolist() == [[2, 1], [1, 1], [0, 0]]
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(few.values)[0, 0] = 0
+
+
 def test_residuals_are_added_before_rounding():
     sums, codes = np.array([[10, -3]], np.int32), np.array([[3, 1]], np.uint8)
     whole, real = Residual(scale=[2, -4], zero_point=1), Residual(scale=[0.25, 0.5])
@@ -135,6 +147,11 @@ BAD: dict[str, Any] = {
         lambda: Thresholds([0], [True] * 3).reference(SUMS),
         "3 channels of thresholds for 2",
     ),
+    "rounding of an array": (lambda: Requantize(1, 1, 4, rounding=np.ones(2)), "rounding is one of up, even"),  # type: ignore[arg-type]
+    "sums of floats": (lambda: Rescale(1.0).reference(SUMS * 1.5), "sums must be integers"),
+    "a list of sums": (lambda: Rescale(1.0).reference([0.5]), "sums must be integers"),  # type: ignore[arg-type]
+    "sum without channels": (lambda: Thresholds([0]).reference(SUMS[0, 0]), "sums must be integers"),
+    "sums beyond int32": (lambda: Thresholds([0]).reference(np.array([1 << 40])), "sums must be int32"),
     "rounding": (lambda: Requantize(1, 1, 4, "down"), "rounding is one of up, even"),
     "zero point": (lambda: Requantize(1, 1, 4, zero_point=16), "zero_point must be .* from 0 to 15"),
     "low above high": (lambda: Requantize(1, 1, 4, low=3, high=2), "low is 3, above high, 2"),
