@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
+from typing import Any
 
+from bitsynth.errors import SpecError
 from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.library import library_key
 from bitsynth.progress import Progress, silent
@@ -21,9 +23,10 @@ def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progres
         progress: Hears how many libraries of all are compiled.
 
     Raises:
+        SpecError: One of them is no such layer.
         ToolError: A layer cannot be compiled or run; the others are compiled.
     """
-    every = list(layers)
+    every = _layers(layers)
     first = list({library_key(layer.kernel, layer.packed.program): layer for layer in every}.values())
     with ThreadPoolExecutor(max(1, min(workers or _cores(), len(first)))) as pool:
         started = [pool.submit(copy_context().run, layer.compile) for layer in first]
@@ -33,6 +36,14 @@ def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progres
         one.result()
     for layer in every:
         layer.compile()
+
+
+def _layers(given: Any) -> list[Conv2d]:
+    """The layers; SpecError for what are none."""
+    every = list(given) if isinstance(given, Iterable) else [given]
+    if unfit := [layer for layer in every if not isinstance(layer, Conv2d)]:
+        raise SpecError(f"compile_all wants a list of Conv2d and Dense layers, not {unfit[0]!r}")
+    return every
 
 
 def _cores() -> int:

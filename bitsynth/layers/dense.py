@@ -10,9 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.conv import Conv2d
+from bitsynth.layers.epilogue_arguments import of_channels
 from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.layer import Call
 from bitsynth.layers.packed import Description
+from bitsynth.layers.spec import check_zero_point
 from bitsynth.spec.matmul import Encoding, MatmulOperand, whole_array
 
 TYPICAL_BATCH = 64
@@ -58,8 +60,10 @@ class Dense(Conv2d):
             act, wgt = _operands(act_bits, w_bits, options)
             values = self._flat.weights(values, flatten_order, wgt.value(0))
             # Idle features have code 0 on both sides.
-            off = self._flat.idle * wgt.value(0) * (act.value(0) - options.get("zero_point", 0))
-            options["bias"] = whole_array(options.get("bias", 0), "bias") - off
+            check_zero_point(zero_point := options.get("zero_point", 0))
+            off = self._flat.idle * wgt.value(0) * (act.value(0) - zero_point)
+            bias = of_channels("bias", whole_array(options.get("bias", 0), "bias"), len(values), np.int32)
+            options["bias"] = bias.astype(np.int64) - off
         super().__init__(values[:, :, None, None], act_bits, w_bits, **{"image": (1, TYPICAL_BATCH), **options})
 
     def run(self, codes: NDArray[Any]) -> NDArray[Any]:

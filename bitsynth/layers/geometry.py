@@ -99,7 +99,7 @@ def padding_of(
 
     An odd pixel is behind, as PyTorch has it. SpecError for "same" and a stride.
     """
-    if value != "same":
+    if not isinstance(value, str) or value != "same":
         return edges(value)
     if stride != (1, 1):
         raise SpecError(f"padding 'same' wants stride 1, not {stride}; give the padding in pixels")

@@ -77,6 +77,8 @@ def plan(
     minutes at times; a `Progress` hears of it, else stderr. NoKernel if there is none then, SpecError for bad input.
     """
     check_threads(threads)
+    if not isinstance(isa, str):
+        load(isa)
     _check_schedule(schedule, isa)
     if solve is not False and not _is_depthwise(spec, isa, schedule):
         solve_missing(spec, isa, schedule, to_stderr if solve is True else solve)

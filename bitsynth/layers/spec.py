@@ -13,11 +13,17 @@ from bitsynth.errors import SpecError
 from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.geometry import Geometry, pair
 from bitsynth.layers.words import Packed, packed_words
-from bitsynth.spec.matmul import Encoding, MatmulOperand
+from bitsynth.spec.matmul import Encoding, MatmulOperand, is_one_of
 
 _MOST_ZERO_POINT = (1 << 15) - 1
 TYPICAL_IMAGE = (28, 28)
 """Height and width a schedule is chosen for if none are given."""
+
+
+def check_zero_point(value: Any) -> None:
+    """SpecError for what is no value that stands for 0."""
+    if type(value) is not int or abs(value) > _MOST_ZERO_POINT:
+        raise SpecError(f"zero_point must be a whole number of at most {_MOST_ZERO_POINT:,}, not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -46,12 +52,9 @@ class LayerSpec:
         object.__setattr__(self, "out_layout", self.out_layout or self.layout)
         Encoding.parse(self.out_encoding or Encoding.UNSIGNED)
         for value in (self.layout, self.out_layout):
-            if value not in LAYOUT.words:
+            if not is_one_of(value, LAYOUT.words):
                 raise SpecError(f"unknown layout {value!r}; known: {', '.join(LAYOUT.words)}")
-        if type(self.zero_point) is not int or abs(self.zero_point) > _MOST_ZERO_POINT:
-            raise SpecError(
-                f"zero_point must be a whole number of at most {_MOST_ZERO_POINT:,}, not {self.zero_point!r}"
-            )
+        check_zero_point(self.zero_point)
         object.__setattr__(self, "image", None if self.image is None else pair("image", self.image, 1))
 
     @property

@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 import threading
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -13,6 +13,7 @@ from cases import Case, machine, usable, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bitsynth import compile_all
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds, pack_words, packed_words, unpack_words
 from bitsynth.layers import layer as layer_module
@@ -70,6 +71,17 @@ REFUSED = {
     "stride": (lambda: conv(stride=0), "stride must be"),
     "three strides": (lambda: conv(stride=(1, 1, 1)), "stride must be"),
     "padding": (lambda: conv(padding=-1), "padding must be"),
+    "padding of an array": (lambda: conv(padding=np.ones(2, int)), "padding must be a whole number"),
+    "layout of an array": (lambda: conv(layout=np.ones(2, int), out_layout="NHWC"), "unknown layout"),
+    "isa of an array": (lambda: conv(isa=np.ones(2, int), schedule=None), "unknown instruction set"),
+    "zero point of flat images": (lambda: dense(flatten=(1, 1, 3), zero_point="0"), "zero_point must be a whole"),
+    "great zero point of flat images": (lambda: dense(flatten=(1, 1, 3), zero_point=1 << 80), "zero_point must be"),
+    "bias of flat images": (lambda: dense(flatten=(1, 1, 3), bias="0"), "bias must be one number or 4 of them"),
+    "no layer to compile": (
+        lambda: compile_all([cast(Any, None)]),
+        "wants a list of Conv2d and Dense layers, not None",
+    ),
+    "a layer to compile alone": (lambda: compile_all(cast(Any, 7)), "wants a list of Conv2d and Dense layers, not 7"),
     "padding in words": (lambda: conv(padding="valid"), "padding must be a whole number"),
     "same padding with strides": (lambda: conv(padding="same", stride=2), "padding 'same' wants stride 1, not (2, 2)"),
     "zero point": (lambda: conv(zero_point=0.5), "zero_point must be a whole number"),
