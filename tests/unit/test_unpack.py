@@ -27,11 +27,15 @@ change = msgspec.structs.replace
 PACKED = [
     ("neon", "multiply", 2, 2),
     ("neon_dotprod", "dot", 3, 3),
-    ("armv7_neon", "multiply", 8, 4),
+    ("armv7_neon", "multiply", 7, 4),
     ("avx2", "multiply", 4, 3),
-    ("avxvnni", "dot", 8, 2),
+    ("avxvnni", "dot", 7, 2),
     ("avx512", "dot", 8, 1),
 ]
+"""Weights of less than 8 bits that are bipolar: those of 2 bits and more beside codes of 8 are signed, a byte each."""
+
+BYTES = [("neon_dotprod", "dot", 5, 5), ("armv7_neon", "multiply", 8, 4), ("avxvnni", "dot", 8, 2)]
+"""Weights that leave no room for another in their byte, and weights beside codes of 8 bits."""
 
 
 def unpacked(isa, ways, numbers):
@@ -77,9 +81,9 @@ def test_memory_holds_as_many_weights_as_fit(config):
     assert bytes_of_weights * (8 // found.w_bits) == found.k_step
 
 
-@pytest.mark.parametrize("bits", quick([5], of=[5, 8]))
-def test_bytes_stay_bytes(bits):
-    found = kernel("neon_dotprod", "dot", bits, bits)
+@pytest.mark.parametrize("config", quick(BYTES, of=[*BYTES, ("neon_dotprod", "dot", 8, 8)]), ids=str)
+def test_bytes_stay_bytes(config):
+    found = kernel(*config)
     assert {x.per_byte for p in found.passes for x in (*p.rows, *p.columns) if isinstance(x, Planes)} == {1}
     assert not any(isinstance(x, Table) for p in found.passes for x in (*p.rows, *p.columns))
     assert not cost.shared_program(found.passes[0])
