@@ -13,6 +13,7 @@ from bitsynth.errors import NoKernel, SpecError, Undecided
 from bitsynth.isa import cost_models
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
+from bitsynth.kernel.program import Planes
 from bitsynth.sketches import paper
 from bitsynth.sketches.popcount import compute, counts, gates, query
 from bitsynth.sketches.popcount import cover as covers
@@ -208,4 +209,10 @@ def test_bytes_that_are_signed_take_no_codes_of_8_bits(isa, cpu, method):
     options = KernelOptions(method, model=cpu)
     spec = MatmulSpec(isa, MatmulOperand(8, Encoding.UNSIGNED), MatmulOperand(4, Encoding.BIPOLAR))
     found, _ = synthesize.candidates(options.isa(isa), spec, options, Budget())
-    assert not found[0].kernel.swapped
+    (loop,) = found[0].kernel.passes
+    forms = options.isa(isa)
+    operands = [(arg, op.type) for s in loop.step.steps for arg, op in zip(s.args, forms[s.op].operands, strict=True)]
+    for letter, codes in (("a", loop.rows[0]), ("w", loop.columns[0])):
+        assert isinstance(codes, Planes)
+        signs = {kind.sign for arg, kind in operands if arg[0] == letter and not arg.startswith("acc")}
+        assert signs == ({"u"} if len(codes.tables) == 8 and not codes.signed else {"s"})
