@@ -105,7 +105,9 @@ def test_flushes_are_parts_of_what_the_kernel_and_the_layer_allow(some):
     deep = space(msgspec.structs.replace(TASK, geometry=Geometry(512, 64, *WINDOW)))
     assert {deep._flushes(x) for x in deep.kernels.values() if x.method == "popcount"} == {(10, 5)}
     few = space(msgspec.structs.replace(TASK, geometry=Geometry(3, 64, *WINDOW)))
-    assert {few._flushes(x) for x in few.kernels.values()} == {(4, 2)}, "nine taps, each a step"
+    flushes = {x.method: few._flushes(x) for x in few.kernels.values()}
+    assert (flushes["popcount"], flushes["lookup"]) == ((4, 2), (4, 2)), "nine taps, each a step"
+    assert flushes["multiply"] == (1,), "three rows of taps, each a step, as bytes lie beside each other"
 
 
 def test_the_default_comes_first_and_every_kernel_is_tried(some):
