@@ -76,7 +76,7 @@ BROKEN = {
     ("a72 = { lat = 3, per_cycle = 1.5 }, ", ""): "no cost for a72",
     ("a72 = {", "m1 = {"): "no cost for a72",
     ("cost = {", "cost = { m1 = { lat = 1, per_cycle = 1.0 },"): "cost for unknown cpu m1",
-    ('"insn_bench"', '"a guess"'): "unknown cost source 'a guess'; known: insn_bench",
+    ('"insn_bench"', '"a guess"'): "unknown cost source 'a guess'; known: compare_costs, insn_bench, ",
     ("[instr.and]", "[instr.and"): "Expected ']'",
     ("[instr.and]", "[instrs.and]"): "unknown field `instrs`",
     ("[instr.and]", "[instr.and]\n[instr.and]"): "Cannot declare",
