@@ -107,10 +107,13 @@ def packing(case, skip_isa):
 @pytest.mark.parametrize("gather", ["direct", "im2col"])
 @pytest.mark.parametrize("layout", ["NCHW", "packed"])
 def test_a_line_of_the_input_is_staged_once(layout, gather, skip_isa):
-    """However wide it is, and whatever groups and windows read it: packing is linear in pixels, and in channels."""
+    """However wide it is, and whatever groups and windows read it: packing is linear in pixels, and in channels.
+
+    Several groups of 8 channels begin inside of words, so that packed lines are staged: one group's words are not.
+    """
     if features.arch() == load(ONE.isa).table.arch:
         pytest.skip("this machine runs the code itself")
-    one = Case(ONE, 1, (6, 12), (8, 4), (3, 3), padding=(1, 1, 1, 1), layout=layout, gather=gather)
-    count = packing(one, skip_isa)
-    assert packing(replace(one, image=(6, 24)), skip_isa) < 2.2 * count
-    assert packing(replace(one, groups=4), skip_isa) < 4.4 * count
+    two = Case(ONE, 1, (6, 12), (8, 4), (3, 3), groups=2, padding=(1, 1, 1, 1), layout=layout, gather=gather)
+    count = packing(two, skip_isa)
+    assert packing(replace(two, image=(6, 24)), skip_isa) < 2.2 * count
+    assert packing(replace(two, groups=8), skip_isa) < 4.4 * count
