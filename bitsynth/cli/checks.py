@@ -41,6 +41,12 @@ _PACKAGES = (
     ("matplotlib", "draws the published figures", _BENCH),
     ("optuna", "finds faster schedules of layers", "pip install 'bitsynth[tune]'"),
 )
+_SHIPPED = {
+    "microkernels": "*/**/bs_mm_*.json",
+    "elementwise programs": "*/elementwise/*.json",
+    "depthwise kernels": "*/depthwise/*.json",
+}
+"""What ships, each kind by its files below the folder of kernels."""
 
 
 @dataclass(frozen=True)
@@ -165,8 +171,9 @@ def _folder(name: str, folder: Path, purpose: str, variable: str) -> Finding:
 
 
 def _shipped() -> Finding:
-    count = sum(1 for _ in paths.shipped_kernels().glob("*/**/bs_mm_*.json"))
-    found = f"{count} in {paths.shipped_kernels()}" if count else ""
+    folder = paths.shipped_kernels()
+    counts = {kind: sum(1 for _ in folder.glob(files)) for kind, files in _SHIPPED.items()}
+    found = f"{', '.join(f'{n} {kind}' for kind, n in counts.items())} in {folder}" if all(counts.values()) else ""
     advice = "reinstall bitsynth, or search anew"
     return Finding("shipped kernels", found, "proved kernels that need no search", advice, "kernels and code")
 

@@ -293,8 +293,20 @@ def test_doctor_sees_what_is_there():
 
 
 def test_doctor_counts_what_ships():
-    count = sum(len([n for n in names if n.endswith(".json")]) for _, _, names in os.walk(paths.shipped_kernels()))
-    assert checks._shipped().found == f"{count} in {paths.shipped_kernels()}"
+    """Every file once, by what it holds: the names of microkernels alone begin with bs_mm."""
+    folder = paths.shipped_kernels()
+    names = [os.path.join(at, n) for at, _, names in os.walk(folder) for n in names if n.endswith(".json")]
+    programs, depthwise = (sum(f"{os.sep}{part}{os.sep}" in n for n in names) for part in ("elementwise", "depthwise"))
+    micro = len(names) - programs - depthwise
+    said = f"{micro} microkernels, {programs} elementwise programs, {depthwise} depthwise kernels in {folder}"
+    assert checks._shipped().found == said
+
+
+def test_doctor_misses_a_kind_that_does_not_ship(tmp_path, monkeypatch):
+    (tmp_path / "neon").mkdir()
+    (tmp_path / "neon" / "bs_mm_some.json").touch()
+    monkeypatch.setattr(paths, "shipped_kernels", lambda: tmp_path)
+    assert not checks._shipped().ok
 
 
 def test_a_verdict_is_one_line():
