@@ -154,7 +154,8 @@ static void scaled_means(
 /* What the window's sums become; a window that is all padding has the sum 0 of one pixel. */
 static void finish_means(const struct bs_glue *g, size_t pixels, const uint32_t *sums, uint8_t *to)
 {
-    if (g->factor == 1 && g->divisor == 1 && g->summand == 0 && g->zero_point == 0)
+    const int same = g->factor == 1 && g->divisor == 1 && g->summand == 0 && g->zero_point == 0;
+    if (same && g->out_last >= g->last[0])
         means(g->rounding, g->out_channels, pixels ? pixels : 1, sums, to);
     else
         scaled_means(g, g->out_channels, pixels ? pixels : 1, sums, to);

@@ -101,6 +101,14 @@ def test_sums_that_fixed_point_cannot_give_are_a_table():
     np.testing.assert_array_equal(layer(x, x[:, ::-1]), layer.meaning(x, x[:, ::-1]))
 
 
+@pytest.mark.parametrize(("first", "second"), [(1e30, 1.0), (1.0, 1e30), (1e-30, 1e30)])
+def test_scales_of_sums_lie_as_far_apart_as_they_like(first, second):
+    a, b, out = Q(2, first), Q(3, second, 2), Q(4, 0.5, 3)
+    want = [[code_of(out, real(a, i) + real(b, j)) for j in range(8)] for i in range(4)]
+    x, y = codes(3, 2), codes(3, 3)
+    np.testing.assert_array_equal(Add(3, a, b, out)(x, y), np.array(want)[x, y])
+
+
 def test_concatenated_codes_are_requantized():
     a, b, out = Q(2, 0.3), Q(4, 0.11, 3, "signed"), Q(3, 0.25, 1)
     x, y = codes(2, 2), codes(1, 4)
@@ -119,6 +127,18 @@ def test_a_mean_is_rounded_once(out):
         [code_of(out or q, sum(real(q, int(c)) for c in x[n, ..., k].ravel()) / 12) for k in range(3)] for n in (0, 1)
     ]
     np.testing.assert_array_equal(made[:, 0, 0], want)
+
+
+@pytest.mark.parametrize("rounding", ["even", "up", "down"])
+def test_a_mean_beyond_the_last_code_is_that(rounding):
+    """Scales are alike, but the codes that are given are fewer."""
+    x = np.array([0, 2, 6, 8, 15, 15], np.uint8).reshape(1, 1, 6, 1)
+    for out, last in ((Q(2), 3), (Q(2, encoding="ternary"), 2)):
+        made = AvgPool2d(1, Q(4), (1, 2), out, rounding=rounding)(x)
+        values = [out.operand.value(int(c)) for c in made.ravel()]
+        top = out.operand.value(last)
+        assert values == [1, top, top]
+        assert GlobalAvgPool2d(1, Q(4), out, rounding=rounding)(x).ravel().tolist() == [last]
 
 
 def test_rounding_of_means():
@@ -188,6 +208,9 @@ def test_codes_that_are_none_change_nothing():
 
 def test_no_images_and_copies():
     assert MaxPool2d(3, 2, 2)(codes(3, 2)[:0]).shape == (0, 3, 3, 3)
+    words = pack(codes(3, 2)[:0], 2)
+    made: Any = MaxPool2d(3, 2, 2, layout="packed")(words)
+    assert (words.shape[-1], made.shape, unpack(made).shape) == (2, (0, 3, 3, 2), (0, 3, 3, 3))
     with Pool(2) as pool:
         first, x = MaxPool2d(3, 2, 2, threads=pool), codes(3, 2)
         for layer in (copy.copy(first), copy.deepcopy(first), pickle.loads(pickle.dumps(MaxPool2d(3, 2, 2)))):

@@ -112,10 +112,10 @@ def _gives(numbers: dict[str, Number], pairs: NDArray[np.uint8], last: int) -> b
     factor, other, summand, shift, zero = (
         int(numbers[name]) for name in ("factor", "other_factor", "summand", "shift", "zero_point")
     )
-    a, b = (np.arange(n, dtype=np.int64) for n in pairs.shape)
-    products = np.abs(a[-1] * factor) + np.abs(b[-1] * other) + abs(summand)
+    products = (pairs.shape[0] - 1) * abs(factor) + (pairs.shape[1] - 1) * abs(other) + abs(summand)
     if products + (1 << shift) >= _INT32:
         return False
+    a, b = (np.arange(n, dtype=np.int64) for n in pairs.shape)
     sums = a[:, None] * factor + b * other + summand
     if numbers["rounding"] == "even":
         sums += (1 << (shift - 1)) - 1 + (sums >> shift & 1)
