@@ -118,12 +118,12 @@ def needs(isa: Isa, program: DepthwiseProgram) -> Requirements:
 def check_shape(isa: Isa, program: DepthwiseProgram) -> None:
     """SpecError unless sizes, names and inputs of the program are those of a depthwise kernel."""
     lanes = isa.word.lanes
+    if not (1 <= program.act_bits <= 8 and 1 <= program.w_bits <= 8 and 1 <= program.taps <= MOST_TAPS):
+        raise SpecError(f"malformed depthwise kernel: want 1 to 8 bits on both sides and 1 to {MOST_TAPS} taps")
     places = sorted(p for register in program.weights for p in register)
     facts = {
-        "1 to 8 bits on both sides": 1 <= program.act_bits <= 8 and 1 <= program.w_bits <= 8,
         "activations of so many bits": _spans(program.act, 1 << program.act_bits),
-        "weights of a byte": -128 <= program.wgt[0] <= 0 <= program.wgt[1] <= 127,
-        f"1 to {MOST_TAPS} taps": 1 <= program.taps <= MOST_TAPS,
+        "weights of a byte, of both signs": -128 <= program.wgt[0] < 0 < program.wgt[1] <= 127,
         f"1 to {MOST_PIXELS} pixels": 1 <= program.pixels <= MOST_PIXELS,
         "weights of a whole register": all(len(register) == lanes for register in program.weights),
         "each weight of a step once": places == list(range(program.taps * lanes)),

@@ -6,6 +6,7 @@ sums, `t2_0` the first part of the third threshold; what a row or all elements s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,9 @@ from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.wellformed import constant_load
 from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec
+
+MOST_UNIT, MOST_VALUES = 256, 256
+_CONSTANT, _VALUE = (re.compile(rf"{kind}\d+", re.ASCII) for kind in "kv")
 
 
 class ElementLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -194,7 +198,10 @@ def check_shape(program: ElementwiseProgram) -> None:
     isa, spec = load(program.isa), program.spec
     spec.check()
     where = f"{program.name}: "
+    if not 1 <= program.unit <= MOST_UNIT or any(not 0 <= x.count <= MOST_VALUES for x in spec.inputs):
+        raise SpecError(f"{where}want a unit of 1 to {MOST_UNIT} channels and at most {MOST_VALUES} values an input")
     _check_orders(program)
+    _check_names(program)
     if spec.out == "words" and program.unit % WORD_BITS:
         raise SpecError(f"{where}words take units of {WORD_BITS} channels")
     if len(program.loads) != len(spec.inputs):
@@ -206,6 +213,20 @@ def check_shape(program: ElementwiseProgram) -> None:
     _check_store(program, isa)
     if program.loop:
         _check_loop(program, program.loop)
+
+
+def _check_names(program: ElementwiseProgram) -> None:
+    """SpecError unless names are of their kinds, no value is defined twice, and results are values."""
+    loops = (program.loop.program, program.loop.next) if program.loop else ((), ())
+    known = {c.name for c in program.constants} | {r for x in program.spec.inputs for v in names(program, x) for r in v}
+    known |= {f"x0_{n}" for n in range(len(loops[1]))}
+    constants = [c.name for c in program.constants]
+    sound = len(set(constants)) == len(constants) and all(_CONSTANT.fullmatch(name) for name in constants)
+    for lines, results in ((program.program, program.results), loops):
+        made = [Step.parse(line).dst for line in lines]
+        sound &= len(set(made)) == len(made) and all(map(_VALUE.fullmatch, made)) and set(results) <= {*made, *known}
+    if not sound:
+        raise SpecError(f"{program.name}: names of values are v0, v1 and so on, of constants k0, k1, each made once")
 
 
 def _check_store(program: ElementwiseProgram, isa: Isa) -> None:

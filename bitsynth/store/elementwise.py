@@ -89,8 +89,10 @@ def load_program(path: Path) -> ProvedProgram:
     """The program in `path`, checked and proved on record; SpecError says what is wrong with the file."""
     try:
         found = msgspec.json.decode(read_file(path), type=ProgramEntry)
-        if found.format != FORMAT or found.digest != found.expected_digest:
-            raise SpecError(f"it has format {found.format}, not {FORMAT}, or was edited or damaged")
+        if found.format != FORMAT:
+            raise SpecError(f"it has format {found.format}, not {FORMAT}")
+        if found.digest != found.expected_digest:
+            raise SpecError("it was edited or damaged: its digest is of something else")
         proved = ProvedProgram.on_record(found.program, found.statements)
         if found != entry(proved) or path.stem != found.name:
             raise SpecError("its name or its cost differ")

@@ -113,6 +113,12 @@ def test_a_damaged_file_is_refused(tmp_path):
         store.load_proved(damaged)
 
 
+@pytest.mark.parametrize("changed", [{"act_bits": -1}, {"act_bits": 1 << 62}, {"taps": 1 << 40}, {"wgt": (0, 1)}])
+def test_sizes_that_no_kernel_has_are_refused(changed):
+    with pytest.raises(SpecError, match="malformed depthwise kernel"):
+        proof.examine(change(program_of("avx2"), **changed))
+
+
 def test_a_proof_is_made_in_two_ways_only():
     with pytest.raises(TypeError, match="by_solver"):
         proof.ProvedDepthwise()

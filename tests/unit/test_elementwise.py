@@ -141,6 +141,29 @@ def test_a_program_is_proved_and_stored(tmp_path, monkeypatch):
         store.load_program(path)
 
 
+CHANGED = {
+    "unit": lambda p: {"unit": 10**15},
+    "values": lambda p: {
+        "spec": msgspec.structs.replace(
+            p.spec, inputs=(*p.spec.inputs[:-1], msgspec.structs.replace(p.spec.inputs[-1], count=10**12))
+        )
+    },
+    "no such result": lambda p: {"results": ("zz",) * len(p.results)},
+    "no steps": lambda p: {"program": ()},
+    "a keyword of C": lambda p: {"program": tuple(line.replace("v0", "while") for line in p.program)},
+    "an input's name": lambda p: {"program": (*p.program, p.program[-1].replace(p.results[-1], "s0_0", 1))},
+    "a value made twice": lambda p: {"program": (*p.program, p.program[-1])},
+    "a constant's name": lambda p: {"constants": (msgspec.structs.replace(p.constants[0], name="in"),)},
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_programs_that_are_not_of_the_form_are_refused(what):
+    program = store.load_program(store.named(f"{thresholds(3, words=False).name}_avx2")).program
+    with pytest.raises(SpecError, match=r"want a unit of|names of values are"):
+        check(msgspec.structs.replace(program, **CHANGED[what](program)))
+
+
 def test_a_record_of_other_statements_is_refused():
     program = store.find("avx2", SPEC).program
     with pytest.raises(SpecError, match="statements differ"):
