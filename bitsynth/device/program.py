@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bitsynth import toolchain
-from bitsynth.emit.runtime_files import board_source
+from bitsynth.emit.runtime_files import board_source, runtime_files
 from bitsynth.isa.load import Requirements, load
 from bitsynth.layers import Conv2d, library
 from bitsynth.layers.library import LayerKernel
@@ -56,12 +56,13 @@ def compile_program(layers: Iterable[Conv2d]) -> Program:
     kernels = [layer.kernel for layer in chosen.values()]
     names = [f"{k.name}_{i}" for i, k in enumerate(kernels)]
     files = {p.name: p.read_text(encoding="utf-8") for p in _FOLDER.iterdir() if p.suffix in {".c", ".h"}}
+    kept = {*files, *runtime_files(threads=True)}
     files |= board_source(names)
     for name, layer in zip(names, chosen.values(), strict=True):
         own = library.files(layer.kernel, layer.packed.program, threads=True)
         files |= _renamed(own, layer.kernel.name, name)
     target, flags = Target.of(*kernels), _FLAGS + _FLOATS
-    path = toolchain.compile_for(load(target.isa), files, needs=target.needs, flags=flags, shared=False)
+    path = toolchain.compile_for(load(target.isa), files, needs=target.needs, flags=flags, shared=False, kept=kept)
     return Program(target, path, tuple(chosen))
 
 

@@ -42,7 +42,12 @@ def compiled(kernel: LayerKernel, program: ElementwiseProgram | None = None) -> 
     """The shared library of the kernel, the epilogue's program, the runtime and what calls it."""
     isa = load(kernel.spec.isa)
     sources = files(kernel, program, threads=runs_natively(isa.table))
-    return toolchain.compile_for(isa, sources, needs=kernel.needs, flags=FLAGS)
+    return toolchain.compile_for(isa, sources, needs=kernel.needs, flags=FLAGS, kept=shared_files(kernel))
+
+
+def shared_files(kernel: LayerKernel) -> set[str]:
+    """The files of C that are the same whatever program an epilogue has, most of them for all kernels."""
+    return {f"{kernel.name}.c", *runtime_files(threads=True)}
 
 
 def files(kernel: LayerKernel, program: ElementwiseProgram | None = None, *, threads: bool) -> dict[str, str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,8 @@ _DIGEST = "sha256"
 _KEY_DIGITS = 32
 _PARTS = f"{'[0-9a-f]' * _KEY_DIGITS}.part-*"
 """Folders of compilations that have not ended, each made under the lock of its key."""
+_OBJECT = "object.o"
+_INCLUDED = re.compile(r'^#include "(.+)"$', re.MULTILINE)
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fdiagnostics-color=never")
 RUNTIME = Path(__file__).parent / "support" / "runtime.c"
 """C that freestanding code is linked with."""
@@ -45,12 +48,14 @@ def compile_for(
     flags: Sequence[str] = (),
     shared: bool = True,
     compiler: Compiler | None = None,
+    kept: Collection[str] = (),
 ) -> Path:
     """Compile C files for `isa`; the path of the shared library, or of the executable if not `shared`.
 
     `sources` maps file names to text: `.c` files are compiled, `.h` files can be
     included. `needs` is what the code uses of `isa`, the base alone if not given. `flags`
-    go to the compiler and to the linker. The same sources, flags and compiler give the
+    go to the compiler and to the linker. Objects of the files `kept` stay in the cache,
+    for other libraries with these files. The same sources, flags and compiler give the
     same path at once; a build that was interrupted leaves nothing, and what is damaged since,
     by the digest beside it, is compiled again. Nobody but the user and root can have written
     what the path names, nor can write it until it is loaded (`cache.trusted`); if that
@@ -67,7 +72,8 @@ def compile_for(
     chosen = compiler.flags([*(needs or isa.requirements()).cc_flags, *flags])
     compile_flags = [*_FLAGS, *chosen]
     link_flags = [*_link_flags(compiler, shared, hosted), *chosen]
-    return _build(compiler, files, compile_flags, link_flags, "library.so" if shared else "program")
+    name = "library.so" if shared else "program"
+    return _build(compiler, files, compile_flags, link_flags, name, [f for f in files if f in kept and f[-2:] == ".c"])
 
 
 def _link_flags(compiler: Compiler, shared: bool, hosted: bool) -> list[str]:
@@ -79,8 +85,23 @@ def _link_flags(compiler: Compiler, shared: bool, hosted: bool) -> list[str]:
     return ["-shared", "-nostdlib"] if compiler.family == "zig" and sys.platform == "linux" else ["-shared"]
 
 
+def _with_headers(source: str, files: Mapping[str, str]) -> dict[str, str]:
+    """The file `source` and those of `files` that it includes, or that these do."""
+    found, left = {}, [source]
+    while left:
+        name = left.pop()
+        found[name] = files[name]
+        left += [x for x in _INCLUDED.findall(files[name]) if x in files and x not in found]
+    return found
+
+
 def _build(
-    compiler: Compiler, files: Mapping[str, str], compile_flags: Sequence[str], link_flags: Sequence[str], name: str
+    compiler: Compiler,
+    files: Mapping[str, str],
+    compile_flags: Sequence[str],
+    link_flags: Sequence[str],
+    name: str,
+    kept: Sequence[str] = (),
 ) -> Path:
     parts = [_FORMAT, compiler.identity, *compile_flags, "", *link_flags, name]
     parts += [f"{len(k)} {len(v)} {k} {v}" for k, v in sorted(files.items())]
@@ -89,9 +110,11 @@ def _build(
     try:
         target = trusted(folder) / key / name
         if not _whole(target):
+            # Before the lock is taken: one file may lock this key and that of an object.
+            objects = {x: _build(compiler, _with_headers(x, files), compile_flags, ["-c"], _OBJECT) for x in kept}
             with _locked(target.parents[1], key):
                 if not _whole(target):
-                    _build_in_place(compiler, files, compile_flags, link_flags, target)
+                    _build_in_place(compiler, files, compile_flags, link_flags, target, objects)
     except OSError as error:
         raise _unusable(folder, error) from error
     return target
@@ -135,12 +158,19 @@ def _lock(folder: Path, key: str) -> Path:
 
 
 def _build_in_place(
-    compiler: Compiler, files: Mapping[str, str], compile_flags: Sequence[str], link_flags: Sequence[str], target: Path
+    compiler: Compiler,
+    files: Mapping[str, str],
+    compile_flags: Sequence[str],
+    link_flags: Sequence[str],
+    target: Path,
+    made: Mapping[str, Path],
 ) -> None:
     work = Path(tempfile.mkdtemp(prefix=f"{target.parent.name}.part-", dir=target.parents[1]))
     try:
         for name, text in files.items():
             (work / name).write_text(text, encoding="utf-8")
+        for name, path in made.items():
+            shutil.copyfile(path, work / f"{name}.o")
         product = work / target.name
         _run_compiler(compiler, files, compile_flags, link_flags, product)
         product.chmod(0o700)
@@ -164,8 +194,12 @@ def _run_compiler(
     objects = []
     for source in sorted(f for f in files if f.endswith(".c")):
         objects.append(work / f"{source}.o")
-        _make(objects[-1], [*compiler.command, *compile_flags, "-c", source, "-o", objects[-1].name], env)
-    _make(product, [*compiler.command, "-o", product.name, *(o.name for o in objects), *link_flags], env)
+        if not objects[-1].exists():
+            _make(objects[-1], [*compiler.command, *compile_flags, "-c", source, "-o", objects[-1].name], env)
+    if product.name == _OBJECT:
+        objects.pop().rename(product)
+    else:
+        _make(product, [*compiler.command, "-o", product.name, *(o.name for o in objects), *link_flags], env)
     shutil.rmtree(scratch)
     for file in objects:
         file.unlink()

@@ -294,6 +294,36 @@ def test_one_of_many_that_find_the_same_damage_compiles(isa, tmp_path):
     assert answer(isa, compiler=compiler) == 42
 
 
+def test_kept_objects_are_compiled_once(isa, tmp_path):
+    """Until what they include changes, or they are damaged; the library is the same as without."""
+    log = tmp_path / "log"
+    compiler = fake(tmp_path, f'echo "$@" >> {log}; exec "{compilers.preferred(isa).command[0]}" "$@"')
+    files = {
+        "kept.c": '#include "one.h"\nint two(void) { return NUMBER; }\n',
+        "one.h": '#include "other.h"\nint two(void);\n',
+        "other.h": "#define NUMBER 40\n",
+        "a.c": '#include "one.h"\nint answer(void);\nint answer(void) { return two() + 2; }\n',
+    }
+
+    def made(change):
+        """The library, its answer, and the files that were compiled."""
+        log.write_text("")
+        path = toolchain.compile_for(isa, files | change, compiler=compiler, kept=["kept.c", "one.h", "none.c"])
+        compiled = [line.split(" -c ")[1].split()[0] for line in log.read_text().splitlines() if " -c " in line]
+        return path, runner_for(isa, path).call("answer", bits=32), compiled
+
+    path, *first = made({})
+    assert first == [42, ["kept.c", "a.c"]]
+    assert toolchain.compile_for(isa, files, compiler=compiler) == path
+    other = {"a.c": files["a.c"].replace("+ 2", "+ 3")}
+    assert made(other)[1:] == (43, ["a.c"])
+    (damaged,) = path.parents[1].glob("*/object.o")
+    damaged.write_bytes(b"")
+    assert made({"a.c": files["a.c"].replace("+ 2", "+ 4")})[1:] == (44, ["kept.c", "a.c"])
+    assert made({"other.h": "#define NUMBER 50\n"})[1:] == (52, ["kept.c", "a.c"])
+    assert len(list(path.parents[1].glob("*/object.o"))) == 2
+
+
 def test_the_check_makes_nothing_unless_asked(cache):
     wanted = cache / "deeper" / "still"
     assert trusted(wanted, make=False) == wanted
