@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand
 LAYOUTS = ("NHWC", "NCHW", "packed")
 PATTERNS = ("random", "max", "min", "zero")
 EPILOGUES = ("none", "scale", "requantize", "thresholds")
+LEVELS = (1, 2, 3, 7, 15, 255)
 QUIET: dict[str, Any] = {
     "deadline": None,
     "suppress_health_check": list(HealthCheck),
@@ -254,10 +256,19 @@ def pairs(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, Any]]:
 
 
 @st.composite
-def cases(draw: st.DrawFn, machines: Sequence[Machine], *, most: int = 9, threads: int = 4, deep: int = 80) -> Case:
+def cases(
+    draw: st.DrawFn,
+    machines: Sequence[Machine],
+    *,
+    most: int = 9,
+    threads: int = 4,
+    deep: int = 80,
+    epilogues: Sequence[str] = EPILOGUES,
+    levels: Sequence[int] = LEVELS,
+) -> Case:
     """Any layer around one of `machines`."""
     m = draw(st.sampled_from(machines))
-    epilogue = draw(st.sampled_from(EPILOGUES))
+    epilogue = draw(st.sampled_from(epilogues))
     codes = epilogue in ("requantize", "thresholds")
     window, dilation = draw(pairs(st.integers(1, 4))), draw(pairs(st.integers(1, 3)))
     padding = draw(st.one_of(st.just((0, 0, 0, 0)), st.tuples(*[st.integers(0, 3)] * 4)))
@@ -280,7 +291,7 @@ def cases(draw: st.DrawFn, machines: Sequence[Machine], *, most: int = 9, thread
         layout=draw(st.sampled_from(LAYOUTS)),
         out_layout=draw(st.sampled_from(LAYOUTS if codes else LAYOUTS[:2])),
         epilogue=epilogue,
-        levels=draw(st.sampled_from((1, 2, 3, 7, 15, 255))),
+        levels=draw(st.sampled_from(levels)),
         gather=draw(st.sampled_from(CONV_ALGORITHMS)),
         columns_first=draw(st.booleans()),
         block_rows=draw(st.sampled_from((0, 0, 1, 7, 1 << 20))),
@@ -289,6 +300,12 @@ def cases(draw: st.DrawFn, machines: Sequence[Machine], *, most: int = 9, thread
         patterns=draw(pairs(st.sampled_from(PATTERNS))),
         seed=draw(st.integers(0, 1 << 16)),
     )
+
+
+def few_cases(machines: Sequence[Machine]) -> st.SearchStrategy[Case]:
+    """Layers with sums or one kind of epilogue a machine: each pair of kernel and epilogue's program is a library."""
+    kinds = zip(machines, cycle(EPILOGUES[:0:-1]), cycle((3, 15, 255, 7)), strict=False)
+    return st.one_of([cases([m], epilogues=("none", kind), levels=(levels,)) for m, kind, levels in kinds])
 
 
 def usable(m: Machine, skip_isa: Callable[[str, str], None]) -> Runner | None:

@@ -103,11 +103,10 @@ def check_random(rng, isa, act_bits, w_bits):
     assert np.array_equal(np.asarray(getattr(got, "words", got)), want), (act, wgt, g, layouts, made)
 
 
-@pytest.mark.parametrize("w_bits", [4, 8])
-@pytest.mark.parametrize("act_bits", [1, 8])
+@pytest.mark.parametrize(("act_bits", "w_bits"), [(1, 8), (8, 4)])
 def test_random_layers_are_exact(act_bits, w_bits):
     rng = np.random.default_rng(10 * act_bits + w_bits)
-    for _ in range(6):
+    for _ in range(5):
         check_random(rng, (NATIVE or ["neon"])[0], act_bits, w_bits)
 
 

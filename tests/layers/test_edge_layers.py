@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from cases import QUIET, Case, cases, check, machine, usable
+from cases import QUIET, Case, cases, check, few_cases, machine, usable
 from hypothesis import given, settings
 
 from bitsynth.layers.constants import has_joined_taps
@@ -37,7 +37,7 @@ def geometry(channels, window=(7, 7), dilation=(1, 1)):
 
 
 @settings(max_examples=15, **QUIET)
-@given(case=cases(EDGES))
+@given(case=few_cases(EDGES))
 def test_any_layer(skip_isa, case):
     usable(case.machine, skip_isa)
     check(case)

@@ -15,7 +15,7 @@ from bitsynth import toolchain
 from bitsynth.errors import ToolError
 from bitsynth.host import features
 from bitsynth.isa.load import load, names
-from bitsynth.layers.library import FLAGS, files
+from bitsynth.layers.library import FLAGS, files, shared_files
 
 STRICT = ("-Wpedantic", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes")
 SANITIZERS = ("address,undefined", "thread")
@@ -55,8 +55,8 @@ def driver(m, flags=(), program=None):
     if not compiler or features.lacking(k._c.needs.host):
         pytest.skip(f"{m.isa} code needs a processor with it and gcc or clang; this one lacks it")
     sources = {**files(k, program, threads=True), "layer_driver.c": DRIVER.replace("NAME", k.name)}
-    flags = (*STRICT, "-pthread", *flags)
-    return toolchain.compile_for(isa, sources, needs=k._c.needs, flags=flags, shared=False, compiler=compiler)
+    how = {"flags": (*STRICT, "-pthread", *flags), "shared": False, "compiler": compiler, "kept": shared_files(k)}
+    return toolchain.compile_for(isa, sources, needs=k._c.needs, **how)
 
 
 def written(case, path, cut=0, change=0):
@@ -72,12 +72,12 @@ def written(case, path, cut=0, change=0):
     return path
 
 
-def drawn(m, folder, count, threads=(1, 2, 3, 4)):
+def drawn(m, folder, count, threads=(1, 2, 3, 4), **few):
     """Files of `count` cases, by the program of their epilogue."""
     made: dict[Any, list[Any]] = {}
 
     @settings(max_examples=count, **QUIET)
-    @given(case=cases([m]))
+    @given(case=cases([m], **few))
     def draw(case):
         case = replace(case, threads=threads[case.threads % len(threads)])
         program = case.prepared()[0].packed.program
@@ -99,7 +99,7 @@ def run_all(m, flags, made):
 
 
 def test_buffers_of_exact_size(tmp_path):
-    assert run_all(MACHINES[0], FLAGS, drawn(MACHINES[0], tmp_path, 80)) == []
+    assert run_all(MACHINES[0], FLAGS, drawn(MACHINES[0], tmp_path, 60, levels=(3,))) == []
 
 
 @pytest.mark.slow

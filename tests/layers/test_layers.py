@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from cases import QUIET, Case, cases, check, encodings, machine, usable
+from cases import QUIET, Case, cases, check, encodings, few_cases, machine, usable
 from hypothesis import given, settings
 from suites import quick
 
@@ -44,7 +44,7 @@ def few(skip_isa):
 
 
 @settings(max_examples=100, **QUIET)
-@given(case=cases(FEW))
+@given(case=few_cases(FEW))
 def test_any_layer(few, case):
     check(case)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import QUIET, Case, cases, check, machine, usable
+from cases import QUIET, Case, check, few_cases, machine, usable
 from hypothesis import given, settings
 
 from bitsynth import Pool
@@ -36,7 +36,7 @@ def shared():
 
 
 @settings(max_examples=60, **QUIET)
-@given(case=cases(KERNELS))
+@given(case=few_cases(KERNELS))
 def test_any_layer_runs_on_a_shared_pool(shared, case):
     check(replace(case, threads=shared))
 
