@@ -29,12 +29,10 @@ void run_{name}(const size_t *n, const void *constants, const void *from, const 
 
 
 def shipped(isa, levels):
-    found = [
-        store.load_program(p).program
-        for p in store.every()
-        if p.parents[1].name == isa and p.stem.startswith("thresholds")
+    names = tuple(f"thresholds{n}_" for n in levels)
+    return [
+        store.load_program(p).program for p in store.every() if p.parents[1].name == isa and p.stem.startswith(names)
     ]
-    return [p for p in found if p.spec.inputs[-1].count in levels]
 
 
 def packed(codes, planes):
