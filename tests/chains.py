@@ -248,5 +248,6 @@ def described(x: Tensor, isa: str) -> dict[str, Any]:
     return {"encoding": x.operand.encoding.value, "layout": x.layout, "isa": isa}
 
 
-STEPS: tuple[Callable[[Generator, Tensor, str], Tensor], ...] = (conv, max_pool, pad, resize, lookup, add, average, concatenate)
+Layer = Callable[[Generator, Tensor, str], Tensor]
+STEPS: tuple[Layer, ...] = (conv, max_pool, pad, resize, lookup, add, average, concatenate)
 CHANCES = (0.6, 0.1, 0.05, 0.05, 0.05, 0.1, 0.01, 0.04)

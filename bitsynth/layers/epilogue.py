@@ -319,7 +319,10 @@ def levels_of(thresholds: Thresholds, channels: int) -> tuple[NDArray[np.int32],
 
 def _require_c(there: bool) -> None:
     if not there:
-        raise SpecError("this epilogue has a meaning in Python, `reference`, and no C yet")
+        raise SpecError(
+            "no program of this epilogue ships for this layer's instruction set and output (`reference` says what it "
+            "means): try another isa, out_layout NHWC, 8 bits, or no residual"
+        )
 
 
 def _check_codes(epilogue: Requantize | Rescale) -> None:

@@ -122,19 +122,30 @@ def _of_sums(kernel: _LayerKernel, spec: LayerSpec, sums: Sums, epilogue: Epilog
 
     They are as the kernel makes them if the epilogue `folds`.
     """
-    planes = int(getattr(epilogue, "bits", 0)) if _words(kernel, spec) else 0
+    planes = _planes(kernel, spec, epilogue)
     if isinstance(epilogue, Thresholds):
-        rising = levels_of(epilogue, spec.geometry.out_channels)[1]
-        levels = folded(sums, levels_of(epilogue, spec.geometry.out_channels)[0].T, rising)
-        found = _cheapest(kernel, _counting(levels, rising, sums, words=planes > 0))
+        given, rising = levels_of(epilogue, spec.geometry.out_channels)
+        levels = folded(sums, given.T, rising)
+        found = _first(_cheapest(kernel, _counting(levels, rising, sums, words=n > 0)) for n in planes)
     else:
-        found = next(_programs(kernel, lowered(epilogue, sums, planes)), None)
+        found = _first(next(_programs(kernel, lowered(epilogue, sums, n)), None) for n in planes)
     if found:
         numbers: dict[str, Number] = {"epilogue": "int32", "out_bits": getattr(epilogue, "bits", 0)}
         return Finishing(numbers, {}, folds, *found)
     if isinstance(epilogue, Thresholds) and rising.all():
         return Finishing(epilogue.constants(len(rising))[0], {"thresholds": levels}, folds)
     return None
+
+
+def _planes(kernel: _LayerKernel, spec: LayerSpec, epilogue: Epilogue) -> tuple[int, ...]:
+    """The planes of words that a program may make, 0 for none: the runtime makes words of codes too."""
+    if not _words(kernel, spec):
+        return (0,)
+    return int(getattr(epilogue, "bits", 0)), 0
+
+
+def _first(found: Iterable[_Found | None]) -> _Found | None:
+    return next((x for x in found if x), None)
 
 
 def _counting(

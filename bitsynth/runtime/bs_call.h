@@ -27,6 +27,7 @@ struct call {
     size_t strip_rows, strip_columns, strip_tiles, strip_bytes, results_bytes;
     size_t scratch_bytes;
     uint8_t *arena, *codes;
+    size_t first_codes; /* the pixel that `codes` start at */
     size_t *segment_offsets;
     size_t offsets_bytes;
     size_t image, group;
@@ -100,7 +101,8 @@ static inline int bs_stored_at_once(const struct bs_layer *l)
 /* Whether results are codes of which words are made when all groups are done. */
 static inline int bs_words_later(const struct bs_layer *l)
 {
-    return l->out_layout == BS_PACKED && l->groups > 1 && l->out_channels % 64 != 0;
+    const int codes = l->program ? !l->program->words : l->groups > 1 && l->out_channels % 64 != 0;
+    return l->out_layout == BS_PACKED && codes;
 }
 
 /* Whether words are made of sums. */

@@ -29,9 +29,13 @@ static void plan_slots(struct depthwise *d, size_t threads)
     d->sums_bytes = aligned(times(times(c->out.width, l->out_places), sizeof(int32_t)));
     if (l->out_layout == BS_NCHW || (d->channels % bs_unit(&d->one) && !bs_makes_words(&d->one)))
         c->results_bytes = aligned(times(times(c->out.width, l->out_places), bs_out_bytes(l)));
+    if (bs_words_later(&d->one))
+        c->codes_bytes = aligned(plus(times(c->out.width, d->channels), 64));
     d->slot_bytes = plus(
         plus(plus(d->held_bytes, d->pointers_bytes), plus(d->codes_bytes, d->sums_bytes)),
-        plus(c->results_bytes, times(plus(d->lines, 1), d->line_bytes)));
+        plus(
+            plus(c->results_bytes, c->codes_bytes),
+            times(plus(d->lines, 1), d->line_bytes)));
     c->slots = least(threads ? threads : 1, times(c->in.batch, c->out.height));
     c->arena_bytes = times(c->slots, d->slot_bytes);
 }
@@ -80,6 +84,8 @@ static struct slot slot_of(const struct depthwise *d, size_t number)
     at += d->call.results_bytes;
     s.codes = at;
     at += d->codes_bytes;
+    s.made = at;
+    at += d->call.codes_bytes;
     s.ring = at;
     s.pad = at + d->lines * d->line_bytes;
     return s;
@@ -129,6 +135,17 @@ void bs_order_sums(
         }
 }
 
+/* Words of a row of output, of its codes. */
+static void pack_row(const struct call *c, size_t first)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t words = bs_packed_words(l->out_bits, l->out_channels);
+    const size_t before = c->image * c->out.height * c->out.width + first;
+    uint64_t *to = (uint64_t *)(void *)c->output + before * words;
+    for (size_t x = 0; x < c->out.width; ++x, to += words)
+        bs_pack_codes(l->out_bits, l->out_channels, c->codes + x * l->out_channels, to);
+}
+
 /* Sums of a row of output, and its results. */
 static void compute_row(struct depthwise *d, const struct slot *s, size_t oy)
 {
@@ -138,6 +155,8 @@ static void compute_row(struct depthwise *d, const struct slot *s, size_t oy)
     const int stored = bs_stored_at_once(l) && d->channels == d->padded;
     struct call one = d->call;
     one.layer = &d->one;
+    one.codes = s->made;
+    one.first_codes = strip.p;
     one.strip_columns = stored ? d->channels : l->out_places;
     int32_t *sums =
         stored ? (int32_t *)(void *)bs_pixel_output(&one, strip.p, 0) : s->results.strip;
@@ -153,6 +172,8 @@ static void compute_row(struct depthwise *d, const struct slot *s, size_t oy)
         one.strip_columns);
     if (!stored)
         bs_finish(&one, strip, &s->results);
+    if (bs_words_later(&d->one))
+        pack_row(&one, strip.p);
 }
 
 /* A part of the rows of all images. */

@@ -21,6 +21,7 @@ struct slot {
     size_t *held; /* the number of the line in each place of the ring from 1 on, 0 for none */
     const uint8_t **pointers;
     uint8_t *ring, *pad, *codes;
+    uint8_t *made;          /* codes of a row of output, of which words are made */
     struct scratch results; /* sums of a row, and what is made of them */
 };
 

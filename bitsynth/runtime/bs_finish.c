@@ -16,7 +16,7 @@ uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t column)
     const size_t pixel = result_bytes(l, l->groups * l->out_channels);
     const size_t first = result_bytes(l, c->group * l->out_channels + column);
     if (bs_words_later(l))
-        return c->codes + p * pixel + first;
+        return c->codes + (p - c->first_codes) * pixel + first;
     return c->output + (c->image * c->out.height * c->out.width + p) * pixel + first;
 }
 

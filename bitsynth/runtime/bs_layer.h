@@ -102,6 +102,7 @@ typedef void bs_finish_rows(
 /* An epilogue as a program: columns of a unit, bytes of its constants, bits of a result. */
 struct bs_epilogue {
     size_t unit, constant_bytes, result_bits;
+    int words; /* 1: results are words */
     bs_finish_rows *finish;
 };
 
