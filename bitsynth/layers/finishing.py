@@ -19,7 +19,7 @@ from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.epilogue import Epilogue, Thresholds, levels_of
 from bitsynth.layers.folding import can_fold, folded, sums_of, values
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.lowering import Inputs, Sums, lowered
+from bitsynth.layers.lowering import ProgramInputs, Sums, lowered
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import WORD_CHANNELS
 from bitsynth.matmul import MatmulKernel
@@ -29,7 +29,7 @@ from bitsynth.store import elementwise as store
 
 _LayerKernel = MatmulKernel | DepthwiseKernel
 LARGEST_UNIT = 128
-_Found = tuple[ElementwiseProgram, Inputs]
+_Found = tuple[ElementwiseProgram, ProgramInputs]
 _NARROW = 32766
 """The greatest threshold of programs that compare in 16 bits."""
 
@@ -97,7 +97,7 @@ def finishing(
     """
     if epilogue is None:
         return Finishing()
-    folds, sums = False, values(spec.geometry.out_channels)
+    folds, sums = False, values(spec, weight, bias)
     if isinstance(kernel, MatmulKernel):
         layer = kernel.entry.kernel, kernel.spec, spec.geometry, weight, Offset(bias, spec.zero_point)
         if folds := can_fold(*layer):
@@ -150,7 +150,7 @@ def _first(found: Iterable[_Found | None]) -> _Found | None:
 
 def _counting(
     levels: NDArray[np.int32], rising: NDArray[np.bool_], sums: Sums, *, words: bool
-) -> Iterator[tuple[specs.ElementwiseSpec, Inputs]]:
+) -> Iterator[tuple[specs.ElementwiseSpec, ProgramInputs]]:
     """Specs that count sorted `levels` (count, OC) below sums, and their inputs.
 
     Those have as many levels as a code has room for, none out of reach of sums by more than 2.
@@ -164,12 +164,12 @@ def _counting(
             yield specs.thresholds(len(every), words=words, narrow=narrow, row=sums.row, flip=flip), given
 
 
-def _cheapest(kernel: _LayerKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, Inputs]]) -> _Found | None:
+def _cheapest(kernel: _LayerKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, ProgramInputs]]) -> _Found | None:
     """The stored program of fewest cycles, with its inputs."""
     return min(_programs(kernel, wanted), key=lambda found: price(found[0]), default=None)
 
 
-def _programs(kernel: _LayerKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, Inputs]]) -> Iterator[_Found]:
+def _programs(kernel: _LayerKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, ProgramInputs]]) -> Iterator[_Found]:
     """The stored programs of specs, with their inputs."""
     for spec, inputs in wanted:
         if program := _stored(kernel, spec):

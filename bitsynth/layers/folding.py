@@ -17,6 +17,7 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.layers.constants import Offset, added_terms, column_terms, padding_terms
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.lowering import Sums
+from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import MatmulSpec, affine
 
 _INT32 = np.iinfo(np.int32)
@@ -62,6 +63,9 @@ def sums_of(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes,
     return Sums(terms.factor, columns, terms.shift, row, bound(kernel, spec, geometry, weight, offset))
 
 
-def values(channels: int) -> Sums:
-    """Values in the place of sums, where those cannot be told from them."""
-    return Sums(1, np.zeros(channels, np.int64), 0, False, int(_INT32.max) - 1)
+def values(spec: LayerSpec, weight: Codes, bias: NDArray[np.int64]) -> Sums:
+    """Values in the place of sums, where those cannot be told from them: as great as the weights allow."""
+    ends = [spec.act.value(code) - spec.zero_point for code in (0, spec.act.codes[-1])]
+    weights = np.abs(spec.wgt.decode(weight).astype(np.int64)).sum(axis=(1, 2, 3))
+    most = int((weights * max(map(abs, ends)) + np.abs(bias)).max(initial=0))
+    return Sums(1, np.zeros(len(bias), np.int64), 0, False, min(most, int(_INT32.max) - 1))

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from bitsynth.layers.epilogue import Requantize, Rescale, Scale
 from bitsynth.layers.epilogue_arguments import INT32, of_channels
 from bitsynth.spec.elementwise import ElementwiseSpec
-from bitsynth.spec.rescaling import Codes, Sum, requantize, rescale, scale
+from bitsynth.spec.rescaling import CodeForm, Sum, requantize, rescale, scale
 
-Inputs = Mapping[str, NDArray[Any]]
+ProgramInputs = Mapping[str, NDArray[Any]]
 """Arrays (channels,) of the inputs of channels, () of what all elements share."""
 _SMALLEST = np.float32(2.0**-125)
 """float32 numbers of this size or more are halved exactly."""
@@ -35,7 +35,7 @@ class Sums:
     bound: int
 
 
-def lowered(epilogue: Any, sums: Sums, planes: int) -> Iterator[tuple[ElementwiseSpec, Inputs]]:
+def lowered(epilogue: Any, sums: Sums, planes: int) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
     """Specs with arrays of their inputs that give the results of `epilogue`, as words if `planes` is not 0.
 
     None for a residual, nor where a constant does not fit.
@@ -48,11 +48,11 @@ def lowered(epilogue: Any, sums: Sums, planes: int) -> Iterator[tuple[Elementwis
         yield from _floats(epilogue, sums, planes)
 
 
-def _codes(epilogue: Requantize | Rescale, planes: int) -> Codes:
-    return Codes({"uint8": "u8", "int8": "s8", "int16": "s16"}[epilogue.out_type.name], planes)
+def _codes(epilogue: Requantize | Rescale, planes: int) -> CodeForm:
+    return CodeForm({"uint8": "u8", "int8": "s8", "int16": "s16"}[epilogue.out_type.name], planes)
 
 
-def _limits(epilogue: Requantize | Rescale, codes: Codes) -> Inputs | None:
+def _limits(epilogue: Requantize | Rescale, codes: CodeForm) -> ProgramInputs | None:
     """The inputs of the codes' range; None if the program has no zero point and they have one."""
     low, high = epilogue.codes
     given = {"l": np.array(low, epilogue.out_type), "h": np.array(high, epilogue.out_type)}
@@ -61,7 +61,7 @@ def _limits(epilogue: Requantize | Rescale, codes: Codes) -> Inputs | None:
     return None if epilogue.zero_point else given
 
 
-def _floats(epilogue: Scale | Rescale, sums: Sums, planes: int) -> Iterator[tuple[ElementwiseSpec, Inputs]]:
+def _floats(epilogue: Scale | Rescale, sums: Sums, planes: int) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
     """Of (factor * s + column) >> shift: s, or s and half the column, times the scale or a half or a double of it."""
     factor, columns, power = sums.factor, sums.columns, -sums.shift
     if factor == 2 and not (columns % 2).any():
@@ -88,7 +88,7 @@ def _floats(epilogue: Scale | Rescale, sums: Sums, planes: int) -> Iterator[tupl
         yield rescale(value, codes, bias="b" in inputs), {**inputs, **limits}
 
 
-def _requantized(epilogue: Requantize, sums: Sums, codes: Codes) -> Iterator[tuple[ElementwiseSpec, Inputs]]:
+def _requantized(epilogue: Requantize, sums: Sums, codes: CodeForm) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
     """Of products s * (factor * m) + column * m, shifted further by the value's own shift: of 32 bits, or of 64."""
     limits = _limits(epilogue, codes)
     if limits is None:
@@ -121,7 +121,7 @@ class _Product:
         down = min([down, *(_zeros(k) for _, k in self.channels)])
         return _Product([(m >> down, k >> down) for m, k in self.channels], self.half >> down, self.shift - down)
 
-    def inputs(self, bound: int, wide: bool, even: bool) -> Inputs | None:
+    def inputs(self, bound: int, wide: bool, even: bool) -> ProgramInputs | None:
         """The inputs of a spec for sums up to `bound`; None if they do not fit."""
         size, by = (64, self.shift - 32) if wide else (32, self.shift)
         most = max(abs(m) * bound + abs(k) for m, k in self.channels) + self.half + 1

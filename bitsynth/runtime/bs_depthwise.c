@@ -33,9 +33,7 @@ static void plan_slots(struct depthwise *d, size_t threads)
         c->codes_bytes = aligned(plus(times(c->out.width, d->channels), 64));
     d->slot_bytes = plus(
         plus(plus(d->held_bytes, d->pointers_bytes), plus(d->codes_bytes, d->sums_bytes)),
-        plus(
-            plus(c->results_bytes, c->codes_bytes),
-            times(plus(d->lines, 1), d->line_bytes)));
+        plus(plus(c->results_bytes, c->codes_bytes), times(plus(d->lines, 1), d->line_bytes)));
     c->slots = least(threads ? threads : 1, times(c->in.batch, c->out.height));
     c->arena_bytes = times(c->slots, d->slot_bytes);
 }

@@ -21,7 +21,7 @@ _FINITE = 0x7F80_0000
 
 
 @dataclass(frozen=True)
-class Codes:
+class CodeForm:
     """Where codes go: to lanes of type `out`, u8, s8 or s16, or of u8 to words of so many `planes`.
 
     Codes of 16 bits have no zero point.
@@ -110,7 +110,7 @@ def scale(value: Sum, *, bias: bool) -> ElementwiseSpec:
     )
 
 
-def rescale(value: Sum, codes: Codes, *, bias: bool) -> ElementwiseSpec:
+def rescale(value: Sum, codes: CodeForm, *, bias: bool) -> ElementwiseSpec:
     """Codes of the float32 value * m, plus b if there is a `bias`: rounded half to even, plus z, clamped.
 
     m and b are finite. The same comes of clamping the value to l - z .. h - z before it is rounded, as ONNX has it:
@@ -122,7 +122,7 @@ def rescale(value: Sum, codes: Codes, *, bias: bool) -> ElementwiseSpec:
     return codes.spec(f"rescale{'_bias' if bias else ''}{value.name}", inputs, code, [_is_number(text)])
 
 
-def requantize(codes: Codes, *, row: bool, wide: bool, even: bool = False) -> ElementwiseSpec:
+def requantize(codes: CodeForm, *, row: bool, wide: bool, even: bool = False) -> ElementwiseSpec:
     """Codes p >> n plus z, with p the value * m + k, the value s, and r of its row if `row`.
 
     Products have 32 bits, and wrap; or 64 if they are `wide`, which are shifted by 32 more. Rounded half to `even`,

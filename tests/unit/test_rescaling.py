@@ -16,7 +16,7 @@ from bitsynth.proof.element_check import check
 from bitsynth.proof.element_discharge import discharge
 from bitsynth.run.runner import runner_for
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.rescaling import Codes, Sum, requantize, rescale
+from bitsynth.spec.rescaling import CodeForm, Sum, requantize, rescale
 from bitsynth.store import elementwise as store
 from bitsynth.synth import elementwise as synth
 from bitsynth.toolchain.library import compile_for
@@ -44,13 +44,13 @@ def stored(isa, spec):
 
 @pytest.mark.parametrize("isa", ["avx2", "avx512", "neon"])
 def test_sums_at_the_ends_saturate(isa):
-    program = stored(isa, rescale(Sum(), Codes("u8"), bias=False))
+    program = stored(isa, rescale(Sum(), CodeForm("u8"), bias=False))
     got = run(program, given(program, s=EXTREMES, m=int(ONE), z=0, l=0, h=255))
     assert (got == np.clip(EXTREMES, 0, 255)).all()
 
 
 def test_ties_go_to_even_before_the_zero_point():
-    program = stored("avx2", rescale(Sum(), Codes("u8"), bias=False))
+    program = stored("avx2", rescale(Sum(), CodeForm("u8"), bias=False))
     halves = np.array([-7, -1, 1, 3, 5, 509, 511])
     got = run(program, given(program, s=halves, m=int(np.float32(0.5).view(np.uint32)), z=1, l=2, h=254))
     assert (got == np.clip(np.rint(halves / 2) + 1, 2, 254)).all()
@@ -59,7 +59,7 @@ def test_ties_go_to_even_before_the_zero_point():
 @pytest.mark.parametrize(("wide", "even"), [(False, False), (True, False), (False, True), (True, True)])
 def test_products_round_half_up_or_to_even(wide, even):
     """s / 2: of products s * 2, or s * 2**30 of 64 bits."""
-    program = stored("avx2", requantize(Codes("u8"), row=not even, wide=wide, even=even))
+    program = stored("avx2", requantize(CodeForm("u8"), row=not even, wide=wide, even=even))
     m, half, n = (-(1 << 31), 1 << 31, 0) if wide else (2, 2, 2)
     ends = {"k": 0, "g": half - 1} if even else {"k": half}
     halves = np.array([1, 3, 5, 7, 9])
@@ -81,8 +81,8 @@ COMMUTE = ("add", "adds_signed", "mul_ps", "add_ps", "mullo32", "mul_epi32", "an
 
 
 MUTATED = [
-    rescale(Sum(), Codes("u8"), bias=False),
-    pytest.param(requantize(Codes("u8"), row=True, wide=True), marks=pytest.mark.slow),
+    rescale(Sum(), CodeForm("u8"), bias=False),
+    pytest.param(requantize(CodeForm("u8"), row=True, wide=True), marks=pytest.mark.slow),
 ]
 
 
@@ -103,7 +103,7 @@ def mutant_repeats(step, mutant):
 
 
 def test_a_mutant_is_refused_by_z3():
-    program = stored("avx2", requantize(Codes("u8"), row=False, wide=False))
+    program = stored("avx2", requantize(CodeForm("u8"), row=False, wide=False))
     with pytest.raises(Refuted):
         discharge(next(m for step, m in mutants(program) if step.op.startswith("srav")), Budget())
 
@@ -111,7 +111,7 @@ def test_a_mutant_is_refused_by_z3():
 @pytest.mark.parametrize("bound", [100.0, 2.0**31])
 def test_a_bound_below_codes_or_beyond_int32_is_refused_by_z3(bound):
     """What keeps numbers in the range that is converted: above every code, and below 2**31."""
-    program = stored("avx2", rescale(Sum(), Codes("u8"), bias=False))
+    program = stored("avx2", rescale(Sum(), CodeForm("u8"), bias=False))
     (great,) = program.constants
     wrong = msgspec.structs.replace(great, lanes=(int(np.float32(bound).view(np.uint32)),) * len(great.lanes))
     with pytest.raises(Refuted):
@@ -120,7 +120,7 @@ def test_a_bound_below_codes_or_beyond_int32_is_refused_by_z3(bound):
 
 def test_rounding_then_clamping_is_clamping_then_rounding():
     """The spec's order against ONNX's, on numbers around ties and ends."""
-    spec = rescale(Sum(), Codes("u8"), bias=False)
+    spec = rescale(Sum(), CodeForm("u8"), bias=False)
     rng = np.random.default_rng(3)
     scale = (2.0 ** rng.uniform(-30, 20, 4000) * rng.choice([-1, 1], 4000)).astype(np.float32)
     sums = np.concatenate([rng.integers(-600, 600, 2000), rng.integers(INT32.min, INT32.max, 2000)]).astype(np.int32)
@@ -143,10 +143,10 @@ STORED = [
     spec
     for row in (False, True)
     for spec in (
-        rescale(Sum(row, row), Codes("u8"), bias=False),
-        requantize(Codes("s8"), row=row, wide=False),
-        requantize(Codes("u8"), row=row, wide=True),
-        requantize(Codes("u8"), row=row, wide=True, even=True),
+        rescale(Sum(row, row), CodeForm("u8"), bias=False),
+        requantize(CodeForm("s8"), row=row, wide=False),
+        requantize(CodeForm("u8"), row=row, wide=True),
+        requantize(CodeForm("u8"), row=row, wide=True, even=True),
     )
 ]
 
@@ -199,5 +199,5 @@ def in_c(runner, program, rng):
 
 @pytest.mark.parametrize("isa", ["avx2", "neon"])
 def test_stored_programs_are_what_the_sketch_makes(isa):
-    spec = rescale(Sum(), Codes("u8"), bias=False)
+    spec = rescale(Sum(), CodeForm("u8"), bias=False)
     assert stored(isa, spec) == next(synth.alternatives(isa, spec))
