@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bitsynth.emit.about import value_text
 from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.kernel import CSource
-from bitsynth.emit.layer_program import program_header
+from bitsynth.emit.layer_program import program_source
 from bitsynth.emit.lines import laid_out
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, Number, c_value, complete
@@ -97,7 +97,7 @@ class LayerText:
             f"{kernel.name}.c": kernel.source,
             f"{kernel.name}_features.c": kernel.features,
             **kernel.layer_header,
-            **program_header(kernel.name, self.program),
+            **program_source(kernel.name, self.program),
             **runtime,
         }
         own = {
@@ -133,7 +133,11 @@ class LayerText:
             "wanted": [(n, c := _ctype(x.dtype), c, elements(x, c)) for n, x in self.tested.epilogue.arrays.items()],
             "codes": [_hex(x) for x in codes],
             "codes_per_word": per_word,
-            "sources": [f"{kernel.name}.c", *sorted(f for f in runtime if f.endswith(".c") and f != POOL)],
+            "sources": [
+                f"{kernel.name}.c",
+                *([f"{kernel.name}_program.c"] if self.program else []),
+                *sorted(f for f in runtime if f.endswith(".c") and f != POOL),
+            ],
             "features_file": f"{kernel.name}_features.c",
             "pool": POOL,
             "example": True,

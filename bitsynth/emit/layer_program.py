@@ -12,8 +12,8 @@ from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise import ElementwiseProgram
 
 
-def program_header(name: str, program: ElementwiseProgram | None) -> dict[str, str]:
-    """The header that has the epilogue's program as `bs_layer` takes it, for layers around the kernel `name`."""
+def program_source(name: str, program: ElementwiseProgram | None) -> dict[str, str]:
+    """The C of the epilogue's program as `bs_layer` takes it, for layers around the kernel `name`."""
     if program is None:
         return {}
     isa = load(program.isa)
@@ -21,4 +21,4 @@ def program_header(name: str, program: ElementwiseProgram | None) -> dict[str, s
     scope = Scope(isa)
     values["function"] = function(program, scope, f"{name}_finish", static=True)
     values |= {"header": isa.table.header, "macros": sorted(scope.macros.values())}
-    return {f"{name}_program.h": laid_out(render("layer_program.h.j2", values))}
+    return {f"{name}_program.{end}": laid_out(render(f"layer_program.{end}.j2", values)) for end in "ch"}

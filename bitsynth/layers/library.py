@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bitsynth import toolchain
-from bitsynth.emit.layer_program import program_header
+from bitsynth.emit.layer_program import program_source
 from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_files
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
@@ -60,6 +60,6 @@ def files(kernel: LayerKernel, program: ElementwiseProgram | None = None, *, thr
         f"{kernel.name}.h": kernel.header,
         f"{kernel.name}.c": kernel.source,
         **around,
-        **program_header(kernel.name, program),
+        **program_source(kernel.name, program),
         **runtime_files(threads=threads),
     }

@@ -150,7 +150,8 @@ static int refuses(const struct buffers *b)
     b->codes[last] = 4;
     memset(output, 0xa5, b->output_bytes);
     lay_out(b->codes, b->input);
-    int right = layer_run(shape, b->input, output, b->arena, b->arena_bytes, NULL) == BS_CODES;
+    const int status = layer_run(shape, b->input, output, b->arena, b->arena_bytes, NULL);
+    int right = status == BS_CODES;
     for (size_t i = 0; i < b->output_bytes; ++i)
         right &= output[i] == 0xa5;
     return right;
