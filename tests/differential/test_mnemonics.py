@@ -15,12 +15,16 @@ pytestmark = pytest.mark.toolchains
 UNKNOWN = {"dpbusd.u8x32", "dpwssd.s16x16"}
 """Forms that capstone cannot decode: it does not know AVX-VNNI."""
 MERGED = {
-    r"extracti.*": "the part alone is loaded",
-    r"[us](addw|subw|xtl|mlal|mlsl)2\..*": "the high half alone is loaded",
+    r"(extracti|half).*": "the part alone is loaded",
+    r"[us](addw|subw|xtl|mlal|mlsl|mull)2\..*": "the high half alone is loaded",
     r"(ext|zip1)\.u64x2": "both halves are loaded from where they lie",
     r"zip[12]\.u(8x16|16x8|32x4)": "the store interleaves",
 }
 """Forms that LLVM merges with the loads and stores around them, and how; GCC compiles each as it stands."""
+
+
+MASKS = re.compile(r"(kxor|kunpack[dw]|store_mask)\..*")
+"""Forms on masks alone, which are no vectors: compilers keep them in registers of any kind."""
 
 
 def without(isa, forms, compiler):
@@ -34,7 +38,9 @@ def without(isa, forms, compiler):
 
 
 def merged(form, compiler):
-    return compiler.family != "gcc" and any(re.fullmatch(pattern, form) for pattern in MERGED)
+    return bool(MASKS.fullmatch(form)) or (
+        compiler.family != "gcc" and any(re.fullmatch(pattern, form) for pattern in MERGED)
+    )
 
 
 def usable(name, skip_isa):
