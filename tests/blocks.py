@@ -74,7 +74,10 @@ def bitsynth_commands(block: Block) -> Iterator[list[str]]:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether a page shows what was printed: `...` stands for anything, a line of it for any lines; times differ, or are too short to say."""
+    """Whether a page shows what was printed: `...` stands for anything, a line of it for any lines.
+
+    Times differ, or are too short to be said.
+    """
     lines = [line.rstrip() for line in _untimed(shown).rstrip().splitlines()]
     pattern = "".join(r"(?:.*\n)*?" if x == "..." else ".*?".join(map(re.escape, x.split("..."))) + "\n" for x in lines)
     text = "".join(f"{line.rstrip()}\n" for line in _untimed(printed).rstrip().splitlines())
