@@ -7,7 +7,7 @@ from chains import STEPS, Chain
 
 from bitsynth.errors import ToolError
 
-COUNT = {"avx2": 600, "avx512": 600, "neon": 60, "armv7_neon": 60}
+COUNT = {"avx2": 150, "avx512": 150, "neon": 25, "armv7_neon": 25}
 """Chains of each set that the slow suite runs."""
 
 
