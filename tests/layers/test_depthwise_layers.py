@@ -89,7 +89,11 @@ def check_random(rng, isa, act_bits, w_bits):
     made, want, out_bits = epilogue(rng, plain_convolution(x, w, **window), out_layout)
     schedule = LayerSchedule(isa, DEPTHWISE, kernel_for(isa, act, wgt).program.unit, "indirect")
     encodings: dict[str, Any] = {"act_encoding": str(act.encoding), "weight_encoding": str(wgt.encoding)}
-    layouts: dict[str, Any] = {"layout": layout, "out_layout": out_layout, "threads": int(rng.integers(1, 4)) if isa in NATIVE else 1}
+    layouts: dict[str, Any] = {
+        "layout": layout,
+        "out_layout": out_layout,
+        "threads": int(rng.integers(1, 4)) if isa in NATIVE else 1,
+    }
     conv = bitsynth.Conv2d(
         w, act.bits, wgt.bits, **window, **encodings, **layouts, isa=isa, schedule=schedule, epilogue=made
     )
