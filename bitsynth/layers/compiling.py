@@ -10,8 +10,10 @@ from typing import Any
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.conv import Conv2d
+from bitsynth.layers.epilogue_arguments import whole
 from bitsynth.layers.library import library_key
 from bitsynth.progress import Progress, silent
+from bitsynth.spec.options import MOST_THREADS
 
 
 def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progress: Progress = silent) -> None:
@@ -23,10 +25,12 @@ def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progres
         progress: Hears how many libraries of all are compiled.
 
     Raises:
-        SpecError: One of them is no such layer.
+        SpecError: One of them is no such layer; `workers` is no whole number of at least 1.
         ToolError: A layer cannot be compiled or run; the others are compiled.
     """
     every = _layers(layers)
+    if workers is not None:
+        whole("workers", workers, 1, MOST_THREADS)
     first = list({library_key(layer.kernel, layer.packed.program): layer for layer in every}.values())
     with ThreadPoolExecutor(max(1, min(workers or _cores(), len(first)))) as pool:
         started = [pool.submit(copy_context().run, layer.compile) for layer in first]

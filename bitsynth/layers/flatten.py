@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
-from bitsynth.layers.words import WORD_CHANNELS, Packed
+from bitsynth.layers.words import WORD_CHANNELS, Packed, pack_words
 from bitsynth.spec.matmul import MatmulOperand
 
 ORDERS = ("NCHW", "NHWC")
@@ -55,8 +55,14 @@ class FlatImage:
         """(N, features) of `images` (N, H, W, C) or their words; SpecError for others. What is flat is as it was."""
         if isinstance(images, Packed):
             images = images.require(act, self.channels)
-        if images.ndim != 4:
-            return images
-        if images.shape[1:3] != self.shape[:2]:
-            raise SpecError(f"want images of {self.height} x {self.width} pixels, not {images.shape}")
-        return images.reshape(len(images), math.prod(images.shape[1:]))
+        if images.ndim == 4:
+            if images.shape[1:3] != self.shape[:2]:
+                raise SpecError(f"want images of {self.height} x {self.width} pixels, not {images.shape}")
+            images = images.reshape(len(images), math.prod(images.shape[1:]))
+        return self._without_idle_bits(images, act.bits) if self.idle else images
+
+    def _without_idle_bits(self, words: NDArray[Any], bits: int) -> NDArray[Any]:
+        """Flat words without bits that are no channel's; as they are if they are no such words."""
+        pixel = pack_words(np.full(self.channels, (1 << bits) - 1, np.uint8), bits)
+        every = np.tile(pixel, self.height * self.width)
+        return words & every if words.dtype == every.dtype and words.shape[1:] == every.shape else words

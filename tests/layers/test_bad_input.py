@@ -81,6 +81,7 @@ REFUSED = {
         lambda: compile_all([cast(Any, None)]),
         "wants a list of Conv2d and Dense layers, not None",
     ),
+    "workers in words": (lambda: compile_all([], workers=cast(Any, "2")), "workers must be a whole number from 1 to"),
     "a layer to compile alone": (lambda: compile_all(cast(Any, 7)), "wants a list of Conv2d and Dense layers, not 7"),
     "padding in words": (lambda: conv(padding="valid"), "padding must be a whole number"),
     "same padding with strides": (lambda: conv(padding="same", stride=2), "padding 'same' wants stride 1, not (2, 2)"),

@@ -55,6 +55,15 @@ def test_images_lie_flat_in_either_order(order, layout, options, encoding):
     assert (call(), (out == want).all()) == (0, True)
 
 
+def test_bits_of_no_channel_are_not_read():
+    """As in all layers of words, whatever lies there."""
+    layer = dense(2 * W + 1, layout="packed", weight_encoding="bipolar")
+    full = words(np.concatenate([X, np.full((3, HEIGHT, WIDTH, 128 - CHANNELS), 3, X.dtype)], axis=-1), 2)
+    assert (full != words(X, 2)).any()
+    for x in (full, full.reshape(3, -1)):
+        np.testing.assert_array_equal(layer.run(x), flat("NCHW") @ (2 * W + 1).T)
+
+
 def test_activations_that_have_no_zero():
     """Those of idle channels count, and are taken off again."""
     layer = dense(layout="packed", act_encoding="bipolar", zero_point=1)
