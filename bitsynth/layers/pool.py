@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from threading import Lock, get_ident
 from typing import Any, Self
@@ -13,6 +13,8 @@ from bitsynth.errors import SpecError, ToolError
 from bitsynth.layers import fork_safety
 from bitsynth.run.runner import Runner
 from bitsynth.spec.options import MOST_THREADS
+
+_ONE_THREAD = nullcontext(0)
 
 
 class Pool:
@@ -67,13 +69,15 @@ class Pool:
             raise SpecError(f"{self!r} runs no layer; make another")
         return self
 
-    @contextmanager
-    def acquire(self, runner: Runner) -> Iterator[int]:
+    def acquire(self, runner: Runner) -> AbstractContextManager[int]:
         """The address of `struct bs_pool` for a call of a layer by `runner`, nobody else's then; 0 for one thread."""
         if self.threads == 1:
             self.require_open()
-            yield 0
-            return
+            return _ONE_THREAD
+        return self._taken(runner)
+
+    @contextmanager
+    def _taken(self, runner: Runner) -> Iterator[int]:
         with self._turn:
             self.require_open()
             self._require_native(runner)

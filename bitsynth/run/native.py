@@ -47,11 +47,9 @@ class NativeRunner:
 
     def _bound(self, symbol: str, args: tuple[object, ...]) -> tuple[Any, list[Any]]:
         """The function and its arguments, which keep arrays alive."""
-        values = arguments.check(symbol, args, _WORD)
-        integers = tuple([type(value) is int for value in values])
-        buffer = self._ffi.from_buffer
-        words = [value if integer else buffer(value) for value, integer in zip(values, integers, strict=True)]
-        return self._function(symbol, integers), words
+        buffer, words = self._ffi.from_buffer, arguments.check(symbol, args, _WORD)
+        integers = tuple([type(value) is int for value in words])
+        return self._function(symbol, integers), [x if type(x) is int else buffer(x) for x in words]
 
     def _cast(self, symbol: str, integers: tuple[bool, ...]) -> Any:
         parameters = ", ".join("uintptr_t" if integer else "const void *" for integer in integers) or "void"
