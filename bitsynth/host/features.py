@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping
@@ -32,6 +33,11 @@ def arch() -> str:
 def features() -> frozenset[str]:
     """The processor's features under the names of Linux's /proc/cpuinfo."""
     return with_other_names(arch(), _darwin_features() if sys.platform == "darwin" else _linux_features())
+
+
+def cores() -> int:
+    """How many cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def with_other_names(arch: str, found: frozenset[str]) -> frozenset[str]:

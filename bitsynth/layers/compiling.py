@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
 from typing import Any
 
 from bitsynth.errors import SpecError
+from bitsynth.host import features
 from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.epilogue_arguments import whole
 from bitsynth.layers.library import library_key
@@ -32,7 +32,7 @@ def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progres
     if workers is not None:
         whole("workers", workers, 1, MOST_THREADS)
     first = list({library_key(layer.kernel, layer.packed.program): layer for layer in every}.values())
-    with ThreadPoolExecutor(max(1, min(workers or _cores(), len(first)))) as pool:
+    with ThreadPoolExecutor(max(1, min(workers or features.cores(), len(first)))) as pool:
         started = [pool.submit(copy_context().run, layer.compile) for layer in first]
         for done, _ in enumerate(as_completed(started), 1):
             progress(f"compiled {done} of {len(first)} libraries", done, len(first))
@@ -48,7 +48,3 @@ def _layers(given: Any) -> list[Conv2d]:
     if unfit := [layer for layer in every if not isinstance(layer, Conv2d)]:
         raise SpecError(f"compile_all wants a list of Conv2d and Dense layers, not {unfit[0]!r}")
     return every
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -5,7 +5,6 @@ Kernels are planned and priced by the cost model; nothing is proved, and nothing
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,6 +12,7 @@ from itertools import groupby
 import msgspec
 
 from bitsynth.errors import ToolError
+from bitsynth.host import features
 from bitsynth.isa import baseline_loops
 from bitsynth.isa.load import Isa, load
 from bitsynth.processes.worker import WorkerEnded, answers
@@ -99,7 +99,7 @@ def survey(
     for job in jobs:
         planner.spec(job)
     plans: list[PlannedKernel] = []
-    for planned in _planned(jobs, workers or len(_cores())):
+    for planned in _planned(jobs, workers or features.cores()):
         plans.append(planned)
         progress(f"{len(plans)} of {len(jobs)} plans", len(plans), len(jobs))
     return Map(isa_name, cpu, _baseline(isa, cpu, "int8"), _baseline(isa, cpu, "fp32"), _cells(plans))
@@ -116,11 +116,6 @@ def _cells(plans: Sequence[PlannedKernel]) -> tuple[Cell, ...]:
     """Plans by widths, in the order of these and of their cycles."""
     ranked = sorted(plans, key=lambda p: (p.act_bits, p.w_bits, p.cycles is None, p.cycles or 0, p.method))
     return tuple(Cell(a, w, tuple(some)) for (a, w), some in groupby(ranked, key=lambda p: (p.act_bits, p.w_bits)))
-
-
-def _cores() -> Sequence[int]:
-    """The cores this process may run on."""
-    return [*os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
 
 
 def _planned(jobs: Sequence[Job], workers: int) -> Iterator[PlannedKernel]:
