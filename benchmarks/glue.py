@@ -18,53 +18,38 @@ import numpy as np
 import report
 from numpy.typing import NDArray
 
-from bitsynth.layers.glue import (
-    Add,
-    AvgPool2d,
-    Concatenate,
-    DepthToSpace,
-    Dequantize,
-    GlobalAvgPool2d,
-    Glue,
-    Lookup,
-    MaxPool2d,
-    Pad2d,
-    Quantization,
-    Quantize,
-    QuantizeImage,
-    Resize,
-)
+from bitsynth.layers import glue
 
 CHANNELS, CALLS = 64, 20
-Q = Quantization
+Q = glue.Quantization
 
 
-def layers(isa: str) -> dict[str, tuple[Glue, tuple[int, int]]]:
+def layers(isa: str) -> dict[str, tuple[glue.Glue, tuple[int, int]]]:
     """Layers by what they do, with the height and width of their image."""
-    made: dict[str, tuple[Glue, tuple[int, int]]] = {}
+    made: dict[str, tuple[glue.Glue, tuple[int, int]]] = {}
     for layout in ("NHWC", "packed"):
         o: dict[str, Any] = {"layout": layout, "isa": isa}
-        of_layout: dict[str, Glue] = {
-            "maximum 3 x 3, stride 2": MaxPool2d(CHANNELS, 2, 3, stride=2, padding=1, **o),
-            "mean 2 x 2, 4 bits": AvgPool2d(CHANNELS, Q(4), 2, **o),
-            "sum": Add(CHANNELS, Q(2, 0.3), Q(2, 0.2), Q(2, 0.4), **o),
-            "concatenation": Concatenate([(CHANNELS, Q(2))] * 2, Q(2), **o),
-            "concatenation of two scales": Concatenate([(CHANNELS, Q(2)), (CHANNELS, Q(2, 0.5))], Q(2), **o),
-            "padding": Pad2d(CHANNELS, 2, 1, **o),
-            "twice the size": Resize(CHANNELS, 2, 2, **o),
-            "depth to space": DepthToSpace(4 * CHANNELS, 2, 2, **o),
-            "table of 16": Lookup(CHANNELS, np.arange(16), 4, **o),
-            "quantization": Quantize(CHANNELS, Q(2, 0.5), **o),
-            "dequantization": Dequantize(CHANNELS, Q(2, 0.5), **o),
+        of_layout: dict[str, glue.Glue] = {
+            "maximum 3 x 3, stride 2": glue.MaxPool2d(CHANNELS, 2, 3, stride=2, padding=1, **o),
+            "mean 2 x 2, 4 bits": glue.AvgPool2d(CHANNELS, Q(4), 2, **o),
+            "sum": glue.Add(CHANNELS, Q(2, 0.3), Q(2, 0.2), Q(2, 0.4), **o),
+            "concatenation": glue.Concatenate([(CHANNELS, Q(2))] * 2, Q(2), **o),
+            "concatenation of two scales": glue.Concatenate([(CHANNELS, Q(2)), (CHANNELS, Q(2, 0.5))], Q(2), **o),
+            "padding": glue.Pad2d(CHANNELS, 2, 1, **o),
+            "twice the size": glue.Resize(CHANNELS, 2, 2, **o),
+            "depth to space": glue.DepthToSpace(4 * CHANNELS, 2, 2, **o),
+            "table of 16": glue.Lookup(CHANNELS, np.arange(16), 4, **o),
+            "quantization": glue.Quantize(CHANNELS, Q(2, 0.5), **o),
+            "dequantization": glue.Dequantize(CHANNELS, Q(2, 0.5), **o),
         }
         made |= {f"{name}, {layout}": (layer, (56, 56)) for name, layer in of_layout.items()}
-        made[f"mean of 7 x 7, {layout}"] = GlobalAvgPool2d(512, Q(4), **o), (7, 7)
-    made["table of 256, NHWC"] = Lookup(CHANNELS, np.arange(256), 8, isa=isa), (56, 56)
-    made["image of bytes, NHWC"] = QuantizeImage([0.4] * 3, [0.2] * 3, Q(8, 0.02, 100), isa=isa), (224, 224)
+        made[f"mean of 7 x 7, {layout}"] = glue.GlobalAvgPool2d(512, Q(4), **o), (7, 7)
+    made["table of 256, NHWC"] = glue.Lookup(CHANNELS, np.arange(256), 8, isa=isa), (56, 56)
+    made["image of bytes, NHWC"] = glue.QuantizeImage([0.4] * 3, [0.2] * 3, Q(8, 0.02, 100), isa=isa), (224, 224)
     return made
 
 
-def given(layer: Glue, size: tuple[int, int]) -> list[NDArray[Any]]:
+def given(layer: glue.Glue, size: tuple[int, int]) -> list[NDArray[Any]]:
     """Codes or floats (1, H, W, C) for each input."""
     rng = np.random.default_rng(0)
     shapes = [(1, *size, kind.channels) for kind in layer.inputs]
@@ -81,7 +66,7 @@ def microseconds(call: Callable[[], Any], calls: int) -> float:
     return (time.process_time_ns() - start) / 1e3 / calls
 
 
-def measure(layer: Glue, size: tuple[int, int], rounds: int) -> tuple[float, float, float]:
+def measure(layer: glue.Glue, size: tuple[int, int], rounds: int) -> tuple[float, float, float]:
     """Microseconds, gigabytes a second, and times as fast as numpy; AssertionError if a result is wrong."""
     codes = given(layer, size)
     laid = [kind.laid(x) for kind, x in zip(layer.inputs, codes, strict=True)]

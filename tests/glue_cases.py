@@ -10,22 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bitsynth.layers.glue import (
-    Add,
-    AvgPool2d,
-    Concatenate,
-    DepthToSpace,
-    Dequantize,
-    GlobalAvgPool2d,
-    Glue,
-    Lookup,
-    MaxPool2d,
-    Pad2d,
-    Quantization,
-    Quantize,
-    QuantizeImage,
-    Resize,
-)
+from bitsynth.layers import glue
 
 SCALES = (1.0, 0.5, 2.0, 0.1, 0.37, 3.0, 0.0078125, 1.9)
 ENCODINGS = ("unsigned", "signed", "bipolar", "ternary", "narrow")
@@ -35,7 +20,7 @@ ENCODINGS = ("unsigned", "signed", "bipolar", "ternary", "narrow")
 class GlueCase:
     """A layer, and what it is given: codes or floats (N, H, W, C)."""
 
-    layer: Glue
+    layer: glue.Glue
     given: tuple[NDArray[Any], ...]
 
     def laid(self) -> list[NDArray[Any]]:
@@ -52,18 +37,18 @@ def check(case: GlueCase) -> None:
 
 
 @st.composite
-def quantizations(draw: st.DrawFn, /, encodings: tuple[str, ...] = ENCODINGS) -> Quantization:
+def quantizations(draw: st.DrawFn, /, encodings: tuple[str, ...] = ENCODINGS) -> glue.Quantization:
     encoding = draw(st.sampled_from(encodings))
     bits = 2 if encoding == "ternary" else draw(st.integers(1 + (encoding == "narrow"), 8))
     zero = 0 if encoding in ("bipolar", "ternary") else draw(st.integers(0, (1 << bits - 1) - 1 or 0))
-    return Quantization(bits, draw(st.sampled_from(SCALES)), zero, encoding)
+    return glue.Quantization(bits, draw(st.sampled_from(SCALES)), zero, encoding)
 
 
 WHOLE = ("unsigned", "signed", "ternary", "narrow")
 
 
 @st.composite
-def layers(draw: st.DrawFn, /, **options: Any) -> Glue:
+def layers(draw: st.DrawFn, /, **options: Any) -> glue.Glue:
     def one(low: int, high: int) -> Any:
         return draw(st.integers(low, high))
 
@@ -80,46 +65,48 @@ def layers(draw: st.DrawFn, /, **options: Any) -> Glue:
     def table() -> NDArray[Any]:
         return rng.integers(0, 16, (draw(st.sampled_from((1, channels))), q.operand.codes[-1] + 1))
 
-    def shuffled() -> Glue:
+    def shuffled() -> glue.Glue:
         block = one(1, 3)
         mode = draw(st.sampled_from(("DCR", "CRD")))
-        return DepthToSpace(draw(st.sampled_from((1, 64, 3))) * block**2, q.bits, block, mode=mode, **codes)
+        return glue.DepthToSpace(draw(st.sampled_from((1, 64, 3))) * block**2, q.bits, block, mode=mode, **codes)
 
-    def resized() -> Glue:
+    def resized() -> glue.Glue:
         scale, size = draw(st.sampled_from(((window, None), (None, (one(1, 9), one(1, 9))))))
-        return Resize(channels, q.bits, scale, size=size, centers=draw(st.booleans()), **codes)
+        return glue.Resize(channels, q.bits, scale, size=size, centers=draw(st.booleans()), **codes)
 
-    def pooled() -> Glue:
+    def pooled() -> glue.Glue:
         stride, rounding = (one(1, 3), one(1, 3)), draw(st.sampled_from(("even", "up", "down")))
         out = draw(st.none() | quantizations(WHOLE))
-        return AvgPool2d(channels, q, window, out, stride=stride, padding=padding, rounding=rounding, **both)
+        return glue.AvgPool2d(channels, q, window, out, stride=stride, padding=padding, rounding=rounding, **both)
 
-    def quantized() -> Glue:
+    def quantized() -> glue.Glue:
         out = draw(quantizations(WHOLE))
         scale = draw(st.sampled_from((None, rng.uniform(0.1, 3, channels))))
-        return Quantize(channels, out, scale=scale, **options)
+        return glue.Quantize(channels, out, scale=scale, **options)
 
-    makers: list[Callable[[], Glue]] = [
-        lambda: MaxPool2d(
+    makers: list[Callable[[], glue.Glue]] = [
+        lambda: glue.MaxPool2d(
             channels, q.bits, window, stride=(one(1, 3), one(1, 3)), padding=padding, encoding=q.encoding, **both
         ),
         pooled,
-        lambda: GlobalAvgPool2d(channels, q, draw(st.none() | quantizations(WHOLE)), **both),
-        lambda: Pad2d(channels, q.bits, padding, code=one(0, q.operand.codes[-1]), **codes),
+        lambda: glue.GlobalAvgPool2d(channels, q, draw(st.none() | quantizations(WHOLE)), **both),
+        lambda: glue.Pad2d(channels, q.bits, padding, code=one(0, q.operand.codes[-1]), **codes),
         resized,
         shuffled,
-        lambda: Lookup(channels, table(), q.bits, out_bits=4, out_encoding="unsigned", encoding=q.encoding, **both),
-        lambda: Concatenate(
+        lambda: glue.Lookup(
+            channels, table(), q.bits, out_bits=4, out_encoding="unsigned", encoding=q.encoding, **both
+        ),
+        lambda: glue.Concatenate(
             [(c, draw(quantizations())) for c in (channels, 64, 3)[: one(1, 3)]], draw(quantizations(WHOLE)), **both
         ),
-        lambda: Concatenate([(64, q)] * one(1, 4), q, **both),
-        lambda: Add(channels, q, draw(quantizations()), draw(quantizations(WHOLE)), **both),
+        lambda: glue.Concatenate([(64, q)] * one(1, 4), q, **both),
+        lambda: glue.Add(channels, q, draw(quantizations()), draw(quantizations(WHOLE)), **both),
         quantized,
-        lambda: Quantize(channels, Quantization(1, 0.3, 0, "bipolar"), **options),
-        lambda: Dequantize(channels, q, **options),
-        lambda: QuantizeImage(rng.normal(size=3), rng.uniform(0.1, 2, 3), draw(quantizations(WHOLE)), **options),
+        lambda: glue.Quantize(channels, glue.Quantization(1, 0.3, 0, "bipolar"), **options),
+        lambda: glue.Dequantize(channels, q, **options),
+        lambda: glue.QuantizeImage(rng.normal(size=3), rng.uniform(0.1, 2, 3), draw(quantizations(WHOLE)), **options),
     ]
-    made: Glue = draw(st.sampled_from(makers))()
+    made: glue.Glue = draw(st.sampled_from(makers))()
     return made
 
 

@@ -20,7 +20,7 @@ from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import Packed
 from bitsynth.progress import Progress
 from bitsynth.run.runner import Runner
-from bitsynth.spec.matmul import Encoding, MatmulOperand, plain_array, whole_array
+from bitsynth.spec.matmul import Encoding, MatmulOperand, is_one_of, plain_array, whole_array
 
 LayerT = TypeVar("LayerT", bound="Conv2d")
 
@@ -114,8 +114,11 @@ class Conv2d:
         act = MatmulOperand(act_bits, Encoding.parse(act_encoding))
         wgt = MatmulOperand(w_bits, Encoding.parse(weight_encoding))
         geometry = geometry_of(values.shape, stride=stride, padding=padding, dilation=dilation, groups=groups)
-        lies = out_layout or ("NHWC" if layout == "packed" and not gives_codes(epilogue) else layout)
-        spec = LayerSpec(act, wgt, geometry, layout, lies, image, out_encoding or "", zero_point, self._flat)
+        lies = out_layout
+        if lies is None:
+            lies = "NHWC" if is_one_of(layout, ("packed",)) and not gives_codes(epilogue) else layout
+        means = "" if out_encoding is None else out_encoding
+        spec = LayerSpec(act, wgt, geometry, layout, lies, image, means, zero_point, self._flat)
         planned = plan(spec, isa=isa, threads=pool.threads, schedule=schedule, solve=solve)
         self._set(pack(planned, values, epilogue, bias), pool)
 
@@ -210,6 +213,7 @@ class Conv2d:
 
     def described(self, codes: NDArray[Any]) -> Description:
         """The numbers and bytes of constants that C for any layer (`layer_call.c.j2`) takes of this one and `codes`."""
+        self.plan.spec.check_codes(codes)
         return self.packed.described(*self.plan.spec.shape(codes))
 
     def files(self, name: str) -> dict[str, str]:

@@ -98,8 +98,8 @@ class Dense(Conv2d):
 
     def _features(self, codes: NDArray[Any]) -> NDArray[Any]:
         codes = self._flattened(codes)
-        if codes.ndim != 2 or codes.shape[1] != self.plan.spec.in_elements:
-            raise SpecError(f"want activations (N, {self.plan.spec.in_elements}), not {codes.shape}")
+        if np.ndim(codes) != 2 or np.shape(codes)[1] != self.plan.spec.in_elements:
+            raise SpecError(f"want activations (N, {self.plan.spec.in_elements}), not {np.shape(codes)}")
         return codes
 
 

@@ -21,7 +21,7 @@ from bitsynth.layers.epilogue_arguments import (
     whole,
 )
 from bitsynth.layers.residual import Residual, factors, with_residual
-from bitsynth.spec.matmul import is_one_of
+from bitsynth.spec.matmul import Encoding, MatmulOperand, is_one_of
 
 Given = tuple[dict[str, Number], dict[str, NDArray[Any]]]
 """Numbers and arrays of the C runtime, by name."""
@@ -302,6 +302,15 @@ def check_epilogue(epilogue: Any, out_layout: str) -> None:
         raise SpecError("only codes can be packed: give Thresholds, Requantize or Rescale, or another out_layout")
     if epilogue.codes[0] < 0:
         raise SpecError("signed codes cannot be packed: give a zero_point, and codes from 0 on")
+
+
+def check_encoding(epilogue: Epilogue | None, encoding: str) -> None:
+    """SpecError if results are codes that `encoding`, unless it is empty, does not have."""
+    if not encoding or not gives_codes(epilogue):
+        return
+    operand, last = MatmulOperand(epilogue.bits, Encoding.parse(encoding)), epilogue.codes[1]
+    if last > operand.codes[-1]:
+        raise SpecError(f"codes of {operand} go to {operand.codes[-1]}, and those of the epilogue to {last}")
 
 
 def levels_of(thresholds: Thresholds, channels: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:

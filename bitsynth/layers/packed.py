@@ -17,7 +17,7 @@ from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.layers import depthwise, epilogue_arguments
 from bitsynth.layers.constants import Constants, Form, Offset, constants, of_channels
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.epilogue import Epilogue, check_epilogue
+from bitsynth.layers.epilogue import Epilogue, check_encoding, check_epilogue
 from bitsynth.layers.finishing import Finishing, finishing
 from bitsynth.layers.planning import LayerPlan
 from bitsynth.layers.self_test import self_test_epilogue
@@ -53,6 +53,7 @@ class PackedLayer:
             raise SpecError(f"want uint8 codes of {spec.wgt}, at most {last}; `pack` takes the values themselves")
         object.__setattr__(self, "codes", self.codes.copy())
         check_epilogue(self.epilogue, spec.out_layout)
+        check_encoding(self.epilogue, spec.out_encoding)
         channels = spec.geometry.out_channels
         added = epilogue_arguments.of_channels("bias", whole_array(self.bias, "bias"), channels, np.int32)
         object.__setattr__(self, "bias", bias := added.astype(np.int64))

@@ -49,8 +49,10 @@ class LayerSpec:
     flat: FlatImage | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "out_layout", self.out_layout or self.layout)
-        Encoding.parse(self.out_encoding or Encoding.UNSIGNED)
+        if is_one_of(self.out_layout, ("",)):
+            object.__setattr__(self, "out_layout", self.layout)
+        if not is_one_of(self.out_encoding, ("",)):
+            Encoding.parse(self.out_encoding)
         for value in (self.layout, self.out_layout):
             if not is_one_of(value, LAYOUT.words):
                 raise SpecError(f"unknown layout {value!r}; known: {', '.join(LAYOUT.words)}")

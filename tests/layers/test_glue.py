@@ -62,6 +62,13 @@ def test_c_gives_what_numpy_does_on_every_architecture(isa, skip_isa):
     each()
 
 
+def test_codes_are_said_by_bits_or_a_quantization():
+    x = codes(3, 2)
+    np.testing.assert_array_equal(MaxPool2d(3, Q(2), 2)(x), MaxPool2d(3, 2, 2)(x))
+    np.testing.assert_array_equal(AvgPool2d(3, 2, 2)(x), AvgPool2d(3, Q(2), 2)(x))
+    assert MaxPool2d(3, Q(2, encoding="signed"), 2, layout="packed").output.operand.encoding == "signed"
+
+
 def test_threads_share_the_lines():
     x = codes(70, 3, (19, 5))
     with Pool(3) as pool:
@@ -127,6 +134,13 @@ def test_a_mean_is_rounded_once(out):
         [code_of(out or q, sum(real(q, int(c)) for c in x[n, ..., k].ravel()) / 12) for k in range(3)] for n in (0, 1)
     ]
     np.testing.assert_array_equal(made[:, 0, 0], want)
+
+
+@pytest.mark.parametrize("q", [Q(4, 1.0, 1, "signed"), Q(4, 1.0, 2, "signed"), Q(3, 2.0, 1), Q(2, 1.0, 0, "ternary")])
+def test_a_half_goes_to_the_even_number_not_the_even_code(q):
+    x = np.array([c for code in range(2) for c in (code, code + 1)], np.uint8).reshape(1, 1, 4, 1)
+    want = [code_of(q, (real(q, c) + real(q, c + 1)) / 2) for c in range(2)]
+    np.testing.assert_array_equal(AvgPool2d(1, q, (1, 2))(x).ravel(), want)
 
 
 @pytest.mark.parametrize("rounding", ["even", "up", "down"])
@@ -288,6 +302,17 @@ REFUSED: dict[str, Any] = {
     "scales of others": (lambda: Quantize(2, Q(2), scale=[1, 1, 1]), "scale must be one number or 2"),
     "limits": (lambda: Quantize(2, Q(2), low=2, high=1), "low and high must be whole numbers from 0 to 3"),
     "doubles": (lambda: Quantize(3, Q(2))(X * 1.0), "want float32 activations"),
+    "no quantization": (
+        lambda: Add(3, Q(2), cast(Any, "2"), Q(2)),
+        "second must be a Quantization, or a number of bits",
+    ),
+    "no inputs": (lambda: Concatenate([Q(2)], Q(2)), "inputs are pairs of channels and a Quantization"),
+    "channels of a mean": (lambda: AvgPool2d(cast(Any, "3"), 2, 2), "channels must be a whole number"),
+    "layouts": (lambda: MaxPool2d(3, 2, 2, layout=cast(Any, np.zeros(2))), "unknown layout"),
+    "no layout": (lambda: MaxPool2d(3, 2, 2, out_layout=""), "unknown layout ''"),
+    "rounding of others": (lambda: AvgPool2d(3, 2, 2, rounding=cast(Any, np.zeros(2))), "unknown rounding"),
+    "centers": (lambda: Resize(3, 2, 2, centers=cast(Any, "yes")), "centers must be True or False"),
+    "two encodings": (lambda: MaxPool2d(3, Q(2), 2, encoding="ternary"), "another encoding, 'ternary'"),
     "name": (lambda: MaxPool2d(3, 2, 2).files("main"), "a layer cannot be named 'main'"),
 }
 

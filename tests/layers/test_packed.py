@@ -97,6 +97,12 @@ REFUSED = {
     "a number": (lambda: pack(1, 2), "want codes of integers"),
     "untyped": (lambda: unpack(WORDS), "want Packed words, not ndarray"),
     "out_encoding": (lambda: Conv2d(W, 2, 1, out_encoding="float"), "unknown encoding 'float'"),
+    "out_encoding of others": (lambda: Conv2d(W, 2, 1, out_encoding=cast(Any, np.zeros(2))), "unknown encoding array"),
+    "ternary of 4 codes": (
+        lambda: Conv2d(W, 2, 1, epilogue=Thresholds([1, 2, 3]), out_encoding="ternary"),
+        "codes of 2-bit ternary go to 2, and those of the epilogue to 3",
+    ),
+    "described lists": (lambda: Conv2d(W, 2, 1).described(cast(Any, [1, 2])), "codes are a numpy array, not list"),
 }
 
 

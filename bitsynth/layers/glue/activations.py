@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
+from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.words import Packed, pack_words, packed_words, unpack_words
-from bitsynth.spec.matmul import Encoding, MatmulOperand
+from bitsynth.spec.matmul import Encoding, MatmulOperand, is_one_of
 
+T = TypeVar("T")
 LAYOUTS = ("NHWC", "packed")
 MOST_CHANNELS = 1 << 24
+
+
+def require_channels(channels: Any) -> None:
+    """SpecError for what is no number of channels."""
+    if type(channels) is not int or not 1 <= channels <= MOST_CHANNELS:
+        raise SpecError(f"channels must be a whole number from 1 to {MOST_CHANNELS:,}, not {channels!r}")
 
 
 @dataclass(frozen=True)
@@ -28,9 +36,8 @@ class Activations:
     layout: str = "NHWC"
 
     def __post_init__(self) -> None:
-        if type(self.channels) is not int or not 1 <= self.channels <= MOST_CHANNELS:
-            raise SpecError(f"channels must be a whole number from 1 to {MOST_CHANNELS:,}, not {self.channels!r}")
-        if self.layout not in LAYOUTS:
+        require_channels(self.channels)
+        if not is_one_of(self.layout, LAYOUTS):
             raise SpecError(f"unknown layout {self.layout!r}; known to glue: {', '.join(LAYOUTS)}")
         if self.layout == "packed" and self.operand is None:
             raise SpecError("only codes can be packed, not floats")
@@ -88,6 +95,15 @@ class Activations:
         return pack_words(x, self.bits) if self.layout == "packed" else np.ascontiguousarray(x)
 
 
-def codes_of(channels: int, bits: int, encoding: str, layout: str) -> Activations:
-    """Activations of `bits`-bit codes."""
+def codes_of(channels: int, bits: int | Quantization, encoding: str, layout: str) -> Activations:
+    """Activations of `bits`-bit codes; of a quantization's if that is given, which has an encoding of its own."""
+    if isinstance(bits, Quantization):
+        if not is_one_of(encoding, (Encoding.UNSIGNED, bits.encoding)):
+            raise SpecError(f"codes of {bits.operand} are given, and another encoding, {encoding!r}")
+        return Activations(channels, bits.operand, layout)
     return Activations(channels, MatmulOperand(bits, Encoding.parse(encoding)), layout)
+
+
+def either(given: T | None, usual: T) -> T:
+    """What is `given`, or what is usual if that is None."""
+    return usual if given is None else given

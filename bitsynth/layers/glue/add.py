@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.runtime_abi import Number
-from bitsynth.layers.glue.activations import Activations
+from bitsynth.layers.glue.activations import Activations, either
 from bitsynth.layers.glue.base import Arrays, Glue
-from bitsynth.layers.glue.quantization import Quantization, as_codes, require_whole_steps
+from bitsynth.layers.glue.quantization import Quantization, as_codes, quantization, require_whole_steps
 
 _INT32 = 2**31
 _FEW_PAIRS = 1 << 12
@@ -31,9 +31,9 @@ class Add(Glue):
 
     Args:
         channels: Channels of a pixel.
-        first: The codes of the first input.
-        second: The codes of the second.
-        out: The codes that are given.
+        first: The codes of the first input: a quantization, or bits of codes whose scale is 1.
+        second: The codes of the second, likewise.
+        out: The codes that are given, likewise.
         layout: "NHWC" or "packed".
         out_layout: Likewise, of results; as `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
@@ -48,17 +48,18 @@ class Add(Glue):
     def __init__(
         self,
         channels: int,
-        first: Quantization,
-        second: Quantization,
-        out: Quantization,
+        first: Quantization | int,
+        second: Quantization | int,
+        out: Quantization | int,
         *,
         layout: str = "NHWC",
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
-        require_whole_steps(out)
+        first, second = quantization(first, "first"), quantization(second, "second")
+        require_whole_steps(out := quantization(out, "out"))
         inputs = [Activations(channels, x.operand, layout) for x in (first, second)]
-        output = Activations(channels, out.operand, out_layout or layout)
+        output = Activations(channels, out.operand, either(out_layout, layout))
         ratios = first.exact_scale / out.exact_scale, second.exact_scale / out.exact_scale
         self.pairs = _pairs((first, second), ratios, out)
         numbers, arrays = _linear((first, second), ratios, out, self.pairs) or _tabled(self.pairs, second.bits)

@@ -11,9 +11,11 @@ from bitsynth.emit.glue_abi import ROUNDING
 from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError
 from bitsynth.layers.geometry import Pair
-from bitsynth.layers.glue.activations import codes_of
+from bitsynth.layers.glue.activations import codes_of, either
 from bitsynth.layers.glue.quantization import Quantization, require_whole_steps
+from bitsynth.layers.glue.quantization import quantization as as_quantization
 from bitsynth.layers.glue.window import WindowGlue, window_of
+from bitsynth.spec.matmul import is_one_of
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -29,7 +31,7 @@ class AvgPool2d(WindowGlue):
 
     Args:
         channels: Channels of a pixel.
-        quantization: The codes that are read.
+        quantization: The codes that are read: a quantization, or bits of codes whose scale is 1.
         window: Pixels of the window, one number or (height, width).
         out: The codes that are given; as `quantization` if None.
         stride: Pixels between windows, likewise; the window's if None.
@@ -46,9 +48,9 @@ class AvgPool2d(WindowGlue):
     def __init__(
         self,
         channels: int,
-        quantization: Quantization,
+        quantization: Quantization | int,
         window: Pair,
-        out: Quantization | None = None,
+        out: Quantization | int | None = None,
         *,
         stride: Pair | None = None,
         padding: Any = 0,
@@ -57,14 +59,16 @@ class AvgPool2d(WindowGlue):
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
+        quantization = as_quantization(quantization, "quantization")
+        out = quantization if out is None else as_quantization(out, "out")
         self.geometry = window_of(channels, window, stride, padding, 1)
         high, wide = self.geometry.kernel
-        numbers = {**_mean(quantization, out or quantization, rounding), **self.geometry.window()}
+        numbers = {**_mean(quantization, out, rounding), **self.geometry.window()}
         if high * wide > int(numbers["most_pixels"]):
             raise SpecError(
                 f"a window of {high * wide:,} pixels is more than sums can take: {numbers['most_pixels']:,}"
             )
-        self._set_mean(channels, quantization, out or quantization, numbers, (layout, out_layout or layout), options)
+        self._set_mean(channels, quantization, out, numbers, (layout, either(out_layout, layout)), options)
 
     def _set_mean(
         self,
@@ -107,17 +111,19 @@ class GlobalAvgPool2d(AvgPool2d):
     def __init__(
         self,
         channels: int,
-        quantization: Quantization,
-        out: Quantization | None = None,
+        quantization: Quantization | int,
+        out: Quantization | int | None = None,
         *,
         rounding: str = "even",
         layout: str = "NHWC",
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
-        numbers = {**_mean(quantization, out or quantization, rounding), "whole_image": 1}
+        quantization = as_quantization(quantization, "quantization")
+        out = quantization if out is None else as_quantization(out, "out")
+        numbers = {**_mean(quantization, out, rounding), "whole_image": 1}
         numbers |= {"stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1}
-        self._set_mean(channels, quantization, out or quantization, numbers, (layout, out_layout or layout), options)
+        self._set_mean(channels, quantization, out, numbers, (layout, either(out_layout, layout)), options)
 
     def out_size(self, height: int, width: int) -> tuple[int, int]:
         if not height or not width:
@@ -133,15 +139,16 @@ class GlobalAvgPool2d(AvgPool2d):
 
 
 def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, Number]:
-    """The numbers of a mean of codes: those of codes alone, if no scale differs."""
-    if rounding not in ROUNDING.words:
+    """The numbers of a mean of codes: those of codes alone, if no scale differs and even codes are even values."""
+    if not is_one_of(rounding, ROUNDING.words):
         raise SpecError(f"unknown rounding {rounding!r}; known: {', '.join(ROUNDING.words)}")
     made: dict[str, Number] = {"op": "mean pool", "rounding": rounding}
-    if source == out:
+    offset = source.operand.offset - source.zero_point
+    if source == out and (rounding != "even" or offset % 2 == 0 or source.operand.scale != 1):
         return made | {"factor": 1, "divisor": 1, "summand": 0, "zero_point": 0, "most_pixels": _INT32_MAX // 511}
     require_whole_steps(out)
     ratio, operand = source.exact_scale / out.exact_scale, source.operand
-    factor, summand = ratio.numerator * operand.scale, ratio.numerator * (operand.offset - source.zero_point)
+    factor, summand = ratio.numerator * operand.scale, ratio.numerator * offset
     largest = 2 * (255 * factor + abs(summand)) + 3 * ratio.denominator
     if largest > _INT64_MAX:
         raise SpecError(f"scales {source.scale!r} and {out.scale!r} are too far apart")

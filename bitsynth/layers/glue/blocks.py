@@ -10,7 +10,9 @@ from bitsynth.errors import SpecError
 from bitsynth.layers.geometry import pair
 from bitsynth.layers.glue.activations import codes_of
 from bitsynth.layers.glue.base import Glue
+from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.words import WORD_CHANNELS
+from bitsynth.spec.matmul import is_one_of
 
 
 class DepthToSpace(Glue):
@@ -21,7 +23,7 @@ class DepthToSpace(Glue):
 
     Args:
         channels: Channels of the input, a multiple of block * block.
-        bits: Bits of a code, 1 to 8.
+        bits: Bits of a code, 1 to 8, or a quantization.
         block: Pixels a side of a block.
         mode: "DCR" or "CRD".
         encoding: The values that codes stand for, as of `Conv2d`.
@@ -35,7 +37,7 @@ class DepthToSpace(Glue):
     def __init__(
         self,
         channels: int,
-        bits: int,
+        bits: int | Quantization,
         block: int,
         *,
         mode: str = "DCR",
@@ -45,7 +47,7 @@ class DepthToSpace(Glue):
     ) -> None:
         source = codes_of(channels, bits, encoding, layout)
         self.block, self.mode = pair("block", block, 1)[0], mode
-        if mode not in ("DCR", "CRD"):
+        if not is_one_of(mode, ("DCR", "CRD")):
             raise SpecError(f"unknown mode {mode!r}; known: DCR, CRD")
         if channels % self.block**2:
             raise SpecError(f"{channels} channels are no blocks of {self.block} x {self.block}")

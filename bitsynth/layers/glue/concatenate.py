@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.glue_abi import INPUTS
 from bitsynth.errors import SpecError
-from bitsynth.layers.glue.activations import Activations
+from bitsynth.layers.glue.activations import Activations, either
 from bitsynth.layers.glue.base import Glue
-from bitsynth.layers.glue.quantization import Quantization, requantized
+from bitsynth.layers.glue.quantization import Quantization, quantization, requantized
 from bitsynth.layers.words import WORD_CHANNELS
 
 
@@ -24,8 +24,8 @@ class Concatenate(Glue):
     copied; so are packed words if all inputs have it and a multiple of 64 channels.
 
     Args:
-        inputs: Channels and quantization of each input.
-        out: The codes that are given.
+        inputs: Channels and quantization of each input, or the bits of codes whose scale is 1.
+        out: The codes that are given, likewise.
         layout: "NHWC" or "packed".
         out_layout: Likewise, of results; as `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
@@ -36,19 +36,19 @@ class Concatenate(Glue):
 
     def __init__(
         self,
-        inputs: Sequence[tuple[int, Quantization]],
-        out: Quantization,
+        inputs: Sequence[tuple[int, Quantization | int]],
+        out: Quantization | int,
         *,
         layout: str = "NHWC",
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
-        if not 1 <= len(inputs) <= INPUTS:
-            raise SpecError(f"a concatenation has 1 to {INPUTS} inputs, not {len(inputs)}")
-        sources = [Activations(channels, given.operand, layout) for channels, given in inputs]
-        output = Activations(sum(x.channels for x in sources), out.operand, out_layout or layout)
-        alike = all(given == out for _, given in inputs)
-        self.tables = [_table(given, out) for _, given in inputs]
+        of_inputs, out = [quantization(given, "inputs") for _, given in _pairs(inputs)], quantization(out, "out")
+        given = zip(_pairs(inputs), of_inputs, strict=True)
+        sources = [Activations(channels, each.operand, layout) for (channels, _), each in given]
+        output = Activations(sum(x.channels for x in sources), out.operand, either(out_layout, layout))
+        alike = all(each == out for each in of_inputs)
+        self.tables = [_table(each, out) for each in of_inputs]
         whole = all(x.channels % WORD_CHANNELS == 0 for x in sources)
         words = alike and whole and layout == output.layout == "packed"
         arrays = {} if alike else {"tables": np.stack(self.tables)}
@@ -56,6 +56,15 @@ class Concatenate(Glue):
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate([t[x] for t, x in zip(self.tables, codes, strict=True)], axis=-1)
+
+
+def _pairs(inputs: Any) -> Sequence[tuple[Any, Any]]:
+    """Channels and quantizations as they were given; SpecError for other things, or too many."""
+    if not isinstance(inputs, list | tuple) or not all(isinstance(x, list | tuple) and len(x) == 2 for x in inputs):
+        raise SpecError(f"inputs are pairs of channels and a Quantization, not {inputs!r}")
+    if not 1 <= len(inputs) <= INPUTS:
+        raise SpecError(f"a concatenation has 1 to {INPUTS} inputs, not {len(inputs)}")
+    return inputs
 
 
 def _table(source: Quantization, out: Quantization) -> NDArray[np.uint8]:

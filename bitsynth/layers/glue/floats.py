@@ -11,6 +11,7 @@ from bitsynth.errors import SpecError
 from bitsynth.layers.glue.activations import Activations
 from bitsynth.layers.glue.base import Glue, Numbers
 from bitsynth.layers.glue.quantization import Quantization
+from bitsynth.layers.glue.quantization import quantization as as_quantization
 from bitsynth.spec.matmul import Encoding, plain_array
 
 
@@ -22,7 +23,7 @@ class Quantize(Glue):
 
     Args:
         channels: Channels of a pixel.
-        quantization: The codes that are given.
+        quantization: The codes that are given: a quantization, or bits of codes whose scale is 1.
         scale: A number above 0 a channel, in the place of the quantization's.
         low: The least value that is given, if not the encoding's.
         high: The greatest.
@@ -36,7 +37,7 @@ class Quantize(Glue):
     def __init__(
         self,
         channels: int,
-        quantization: Quantization,
+        quantization: Quantization | int,
         *,
         scale: ArrayLike | None = None,
         low: int | None = None,
@@ -44,6 +45,7 @@ class Quantize(Glue):
         layout: str = "NHWC",
         **options: Any,
     ) -> None:
+        quantization = as_quantization(quantization, "quantization")
         source, output = Activations(channels, None), Activations(channels, quantization.operand, layout)
         self.quantization, self.scale = quantization, _scales(scale, quantization, channels)
         self.limits = _limits(quantization, low, high)
@@ -61,7 +63,7 @@ class Dequantize(Glue):
 
     Args:
         channels: Channels of a pixel.
-        quantization: The codes that are read.
+        quantization: The codes that are read, likewise.
         scale: A number above 0 a channel, in the place of the quantization's.
         layout: "NHWC" or "packed", of the codes.
         **options: `isa` and `threads`, as of `Conv2d`.
@@ -73,12 +75,13 @@ class Dequantize(Glue):
     def __init__(
         self,
         channels: int,
-        quantization: Quantization,
+        quantization: Quantization | int,
         *,
         scale: ArrayLike | None = None,
         layout: str = "NHWC",
         **options: Any,
     ) -> None:
+        quantization = as_quantization(quantization, "quantization")
         source, output = Activations(channels, quantization.operand, layout), Activations(channels, None)
         self.quantization, self.scale = quantization, _scales(scale, quantization, channels)
         operand = quantization.operand

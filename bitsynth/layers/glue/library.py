@@ -14,11 +14,12 @@ from bitsynth.layers.candidates import sets_for
 from bitsynth.layers.glue.programs import programs, requirements
 from bitsynth.layers.library import FLAGS
 from bitsynth.run.runner import Runner, runner_for
+from bitsynth.spec.matmul import is_one_of
 
 
 def instruction_set(isa: str) -> str:
     """`isa`, or of "auto" the set of this processor with the widest registers; SpecError if there is none."""
-    if isa != "auto":
+    if not is_one_of(isa, ("auto",)):
         return load(isa).name
     found = sets_for(isa)
     if not found:

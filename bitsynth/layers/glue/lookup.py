@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
-from bitsynth.layers.glue.activations import codes_of
+from bitsynth.layers.glue.activations import codes_of, either
 from bitsynth.layers.glue.base import Glue
 from bitsynth.layers.glue.floats import to_codes
-from bitsynth.layers.glue.quantization import Quantization, single
+from bitsynth.layers.glue.quantization import Quantization, quantization, single
 from bitsynth.spec.matmul import plain_array
 
 _ENTRIES = 256
@@ -40,7 +40,7 @@ class Lookup(Glue):
         self,
         channels: int,
         table: ArrayLike,
-        bits: int,
+        bits: int | Quantization,
         *,
         out_bits: int | None = None,
         encoding: str = "unsigned",
@@ -50,9 +50,7 @@ class Lookup(Glue):
         **options: Any,
     ) -> None:
         source = codes_of(channels, bits, encoding, layout)
-        output = codes_of(
-            channels, bits if out_bits is None else out_bits, out_encoding or encoding, out_layout or layout
-        )
+        output = codes_of(channels, either(out_bits, bits), either(out_encoding, encoding), either(out_layout, layout))
         self.table = _table(table, channels, source.last + 1, output.last)
         tables = np.zeros((len(self.table), _ENTRIES), np.uint8)
         tables[:, : self.table.shape[1]] = self.table
@@ -98,12 +96,13 @@ class QuantizeImage(Lookup):
         self,
         mean: ArrayLike,
         std: ArrayLike,
-        out: Quantization,
+        out: Quantization | int,
         *,
         unit: float = 255.0,
         layout: str = "NHWC",
         **options: Any,
     ) -> None:
+        out = quantization(out, "out")
         means, stds = per_channel(mean, "mean"), per_channel(std, "std")
         whole = np.float32(single(unit, "unit"))
         if means.shape != stds.shape or means.ndim != 1 or not means.size:

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.layers.geometry import Pair
-from bitsynth.layers.glue.activations import codes_of
+from bitsynth.layers.glue.activations import codes_of, either
 from bitsynth.layers.glue.base import Numbers
+from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.glue.window import WindowGlue, window_of
 
 
@@ -20,7 +21,7 @@ class MaxPool2d(WindowGlue):
 
     Args:
         channels: Channels of a pixel.
-        bits: Bits of a code, 1 to 8.
+        bits: Bits of a code, 1 to 8, or a quantization.
         window: Pixels of the window, one number or (height, width).
         stride: Pixels between windows, likewise; the window's if None.
         padding: Pixels of padding: one number, (height, width) or (top, left, bottom, right); fewer than a window
@@ -38,7 +39,7 @@ class MaxPool2d(WindowGlue):
     def __init__(
         self,
         channels: int,
-        bits: int,
+        bits: int | Quantization,
         window: Pair,
         *,
         stride: Pair | None = None,
@@ -50,7 +51,7 @@ class MaxPool2d(WindowGlue):
         **options: Any,
     ) -> None:
         source = codes_of(channels, bits, encoding, layout)
-        output = codes_of(channels, bits, encoding, out_layout or layout)
+        output = codes_of(channels, bits, encoding, either(out_layout, layout))
         self.geometry = window_of(channels, window, stride, padding, dilation)
         words = layout == output.layout == "packed"
         numbers: Numbers = {"op": "max pool", "words": int(words), **self.geometry.window()}

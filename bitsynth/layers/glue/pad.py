@@ -11,6 +11,7 @@ from bitsynth.errors import SpecError
 from bitsynth.layers.geometry import edges
 from bitsynth.layers.glue.activations import codes_of
 from bitsynth.layers.glue.base import Glue
+from bitsynth.layers.glue.quantization import Quantization
 
 
 class Pad2d(Glue):
@@ -18,7 +19,7 @@ class Pad2d(Glue):
 
     Args:
         channels: Channels of a pixel.
-        bits: Bits of a code, 1 to 8.
+        bits: Bits of a code, 1 to 8, or a quantization.
         padding: Pixels at the edges: one number, (height, width) or (top, left, bottom, right).
         code: The code of padding.
         encoding: The values that codes stand for, as of `Conv2d`.
@@ -32,7 +33,7 @@ class Pad2d(Glue):
     def __init__(
         self,
         channels: int,
-        bits: int,
+        bits: int | Quantization,
         padding: Any,
         *,
         code: int = 0,

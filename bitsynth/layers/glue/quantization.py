@@ -60,6 +60,15 @@ class Quantization:
         return np.array([operand.value(code) - self.zero_point for code in operand.codes], np.int64)
 
 
+def quantization(value: Any, name: str) -> Quantization:
+    """`value`, or the quantization of so many bits alone; SpecError for what is neither."""
+    if isinstance(value, Quantization):
+        return value
+    if type(value) is not int:
+        raise SpecError(f"{name} must be a Quantization, or a number of bits, not {value!r}")
+    return Quantization(value)
+
+
 def single(value: Any, name: str) -> float:
     """`value` rounded to float32; SpecError unless that is finite."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):

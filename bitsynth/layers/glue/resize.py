@@ -11,6 +11,7 @@ from bitsynth.errors import SpecError
 from bitsynth.layers.geometry import Pair, pair
 from bitsynth.layers.glue.activations import codes_of
 from bitsynth.layers.glue.base import Glue, Numbers
+from bitsynth.layers.glue.quantization import Quantization
 
 
 class Resize(Glue):
@@ -21,7 +22,7 @@ class Resize(Glue):
 
     Args:
         channels: Channels of a pixel.
-        bits: Bits of a code, 1 to 8.
+        bits: Bits of a code, 1 to 8, or a quantization.
         scale: Times as many lines and columns, one number or (height, width); or
         size: (height, width) of the output.
         centers: Whether the nearest pixel is that of the output pixel's center.
@@ -36,7 +37,7 @@ class Resize(Glue):
     def __init__(
         self,
         channels: int,
-        bits: int,
+        bits: int | Quantization,
         scale: Pair | None = None,
         *,
         size: tuple[int, int] | None = None,
@@ -50,7 +51,9 @@ class Resize(Glue):
         kind = codes_of(channels, bits, encoding, layout)
         self.scale = pair("scale", 1 if scale is None else scale, 1)
         self.size = None if size is None else pair("size", size, 1)
-        self.centers = bool(centers)
+        if type(centers) is not bool:
+            raise SpecError(f"centers must be True or False, not {centers!r}")
+        self.centers = centers
         names = ("scale_h", "scale_w", "size_h", "size_w")
         sizes = dict(zip(names, (*self.scale, *(self.size or (0, 0))), strict=True))
         numbers: Numbers = {"op": "resize", "words": int(layout == "packed"), "centers": int(self.centers), **sizes}

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.geometry import Geometry, Pair, edges, pair
+from bitsynth.layers.glue.activations import require_channels
 from bitsynth.layers.glue.base import Glue
 
 
@@ -40,6 +41,7 @@ class WindowGlue(Glue):
 
 def window_of(channels: int, window: Pair, stride: Pair | None, padding: Any, dilation: Pair) -> Geometry:
     """The window; SpecError for padding as wide as it reaches."""
+    require_channels(channels)
     size = pair("window", window, 1)
     made = Geometry(
         *(channels, channels, 1),
