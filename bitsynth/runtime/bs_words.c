@@ -10,16 +10,35 @@ size_t bs_packed_words(size_t bits, size_t channels)
     return times(ceiling(channels, 64), bits);
 }
 
+typedef uint64_t four __attribute__((vector_size(32), may_alias));
+static const four low_fours = {
+    UINT64_C(0x0101010101010101),
+    UINT64_C(0x0101010101010101),
+    UINT64_C(0x0101010101010101),
+    UINT64_C(0x0101010101010101)};
+static const four first_places = {0, 1, 2, 3}, last_places = {4, 5, 6, 7};
+
+/* Words of 64 codes: bit q of byte b of a word is that of code 8 q + b. */
+static void gather_words(size_t bits, const uint8_t *codes, uint64_t *words)
+{
+    four head, tail;
+    memcpy(&head, codes, sizeof head);
+    memcpy(&tail, codes + sizeof head, sizeof tail);
+    for (size_t bit = 0; bit < bits; ++bit) {
+        const four both = (head >> bit & low_fours) << first_places
+            | (tail >> bit & low_fours) << last_places;
+        words[bit] = both[0] | both[1] | both[2] | both[3];
+    }
+}
+
 void bs_pack_codes(size_t bits, size_t channels, const uint8_t *codes, uint64_t *words)
 {
-    for (size_t from = 0; from < channels; from += 64, words += bits) {
-        memset(words, 0, bits * sizeof *words);
-        for (size_t q = 0; q < 8 && from + 8 * q < channels; ++q) {
-            uint64_t eight = 0;
-            memcpy(&eight, codes + from + 8 * q, least(8, channels - from - 8 * q));
-            for (size_t bit = 0; bit < bits; ++bit)
-                words[bit] |= (eight >> bit & low_bits) << q;
-        }
+    for (; channels >= 64; channels -= 64, codes += 64, words += bits)
+        gather_words(bits, codes, words);
+    if (channels > 0) {
+        uint8_t last[64] = {0};
+        memcpy(last, codes, channels);
+        gather_words(bits, last, words);
     }
 }
 
@@ -32,17 +51,14 @@ static uint64_t eight_codes(size_t bits, const uint64_t *words, size_t eighth)
     return codes;
 }
 
-/* 64 codes: bit q of byte b of a word is that of code 8 q + b. */
+/* The same backwards. */
 static void expand_word(size_t bits, const uint64_t *words, uint8_t *to)
 {
-    typedef uint64_t four __attribute__((vector_size(32), may_alias));
-    const four low = {low_bits, low_bits, low_bits, low_bits}, first = {0, 1, 2, 3},
-               last = {4, 5, 6, 7};
     four head = {0, 0, 0, 0}, tail = head;
     for (size_t bit = 0; bit < bits; ++bit) {
         const four word = {words[bit], words[bit], words[bit], words[bit]};
-        head |= (word >> first & low) << bit;
-        tail |= (word >> last & low) << bit;
+        head |= (word >> first_places & low_fours) << bit;
+        tail |= (word >> last_places & low_fours) << bit;
     }
     memcpy(to, &head, sizeof head);
     memcpy(to + sizeof head, &tail, sizeof tail);
