@@ -55,9 +55,9 @@ def timing_parser(doc: str | None, rounds: int) -> argparse.ArgumentParser:
 
 def widths(text: str) -> tuple[int, int]:
     """The bits in `A2W1`."""
-    match = re.fullmatch(r"[aA]([1-4])[wW]([1-4])", text)
+    match = re.fullmatch(r"[aA]([1-8])[wW]([1-8])", text)
     if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of A1W1 to A4W4")
+        raise argparse.ArgumentTypeError(f"{text!r} is none of A1W1 to A8W8")
     return int(match[1]), int(match[2])
 
 

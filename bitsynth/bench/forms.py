@@ -65,9 +65,9 @@ def thresholds(sums: _Sums, bits: int) -> Thresholds:
 
 
 def requantize(sums: _Sums, bits: int) -> Requantize:
-    """A multiplier a channel, for which the greatest sum is the greatest code."""
+    """A multiplier a channel, for which a sum as far from 0 as any is the greatest code."""
     most = (1 << bits) - 1
-    return Requantize(np.maximum(1, (most << _SHIFT) // np.maximum(1, sums.max(axis=(0, 1, 2)))), _SHIFT, bits)
+    return Requantize(np.maximum(1, (most << _SHIFT) // np.maximum(1, np.abs(sums).max(axis=(0, 1, 2)))), _SHIFT, bits)
 
 
 def scale(sums: _Sums, bits: int) -> Scale:

@@ -129,7 +129,7 @@ def test_instruction_costs():
 def test_widths_that_do_not_exist():
     done = run("figures.py", "--only", "A9W1")
     assert done.returncode == 2
-    assert "'A9W1' is none of A1W1 to A4W4" in done.stderr
+    assert "'A9W1' is none of A1W1 to A8W8" in done.stderr
 
 
 def test_a_result_that_does_not_exist():
