@@ -52,7 +52,7 @@ class Offset:
 class Form:
     """What constants are for: a convolution algorithm, results made of `unit` columns at once.
 
-    The correction of the encodings is not among them if the epilogue `folds` it.
+    The correction of the encodings is not among them if what makes results `folds` it.
     """
 
     conv_algorithm: str
@@ -77,16 +77,16 @@ def constants(
         "weights": np.concatenate([tiles(kernel, _steps(kernel, _whole_tiles(kernel, x))) for x in runs]),
         "start": _by_width(geometry, width, np.array(kernel.column_terms, np.int64)[weight].sum(axis=(1, 2, 3))),
     }
-    correction, more = affine(spec), added_terms(spec, weight, offset)
-    require_int32(spec, geometry, more)
-    if correction.is_identity:
+    correction, more = affine(spec), column_terms(spec, weight, offset)
+    require_int32(spec, geometry, added_terms(spec, weight, offset))
+    if correction.factor == 1:
         arrays["start"] += _by_width(geometry, width, more)
-    elif not form.folds:
-        arrays["affine"] = _by_width(geometry, width, column_terms(spec, weight, offset))
+    if not form.folds and not correction.is_identity:
+        arrays["affine"] = _by_width(geometry, width, more if correction.factor != 1 else np.zeros_like(more))
     terms = padding_terms(spec.act, spec.wgt, geometry, offset)
     if terms.any():
-        shift, factor = (correction.shift, correction.factor) if form.folds else (0, 1)
-        arrays["padding"] = _int32((padding_sums(width, terms, geometry, per_tap) << shift) // factor)
+        sums = padding_sums(width, terms, geometry, per_tap) << correction.shift
+        arrays["padding"] = _int32(sums // correction.factor if form.folds else sums)
     numbers = sizes(geometry, spec.act, pad_code_of(spec.act, offset.zero_point))
     numbers |= {"out_places": width, "joined_taps": int(joined)}
     return Constants(numbers | {"factor": correction.factor, "shift": correction.shift}, arrays)

@@ -25,6 +25,7 @@ from bitsynth.layers.words import WORD_CHANNELS
 from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule.element_cost import price
 from bitsynth.spec import elementwise as specs
+from bitsynth.spec.matmul import affine
 from bitsynth.store import elementwise as store
 
 _LayerKernel = MatmulKernel | DepthwiseKernel
@@ -38,8 +39,8 @@ _NARROW = 32766
 class Finishing:
     """Numbers and arrays (..., OC) of an epilogue, in the order of channels.
 
-    `folds` says that the arrays are of the microkernel's sums. A `program`, if there is one, reads `inputs` instead,
-    arrays (values, OC) by their names.
+    `folds` says that results are made of the microkernel's sums, not of values. A `program`, if there is one, reads
+    `inputs` instead of the arrays: arrays (values, OC) by their names.
     """
 
     numbers: Mapping[str, Number] = field(default_factory=dict)
@@ -96,7 +97,7 @@ def finishing(
     SpecError for an epilogue that has neither a program here nor C of its own.
     """
     if epilogue is None:
-        return Finishing()
+        return Finishing(folds=isinstance(kernel, MatmulKernel) and affine(kernel.spec).factor == 1)
     folds, sums = False, values(spec, weight, bias)
     if isinstance(kernel, MatmulKernel):
         layer = kernel.entry.kernel, kernel.spec, spec.geometry, weight, Offset(bias, spec.zero_point)

@@ -1,7 +1,8 @@
 """Thresholds that a layer's sums are compared with as the microkernel makes them, so that no value is made of them.
 
-A value is v = (F * s + r + c) >> h of a sum s, its row's addend r and its column's c. It is above T exactly if
-F * s + r + c >= (T + 1) << h: for F = 1, or r = 0, if s + r is above ceil((((T + 1) << h) - c) / F) - 1.
+A value is v = (F * s + r + c) >> h of a sum s, its row's addend r and its column's c. For F = 1 sums start from c, so
+that s + r is v << h. A value is above T exactly if F * s + r + c >= (T + 1) << h: for F = 1, or r = 0, if s + r is
+above ceil((((T + 1) << h) - c) / F) - 1.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from bitsynth.emit.packing import row_affines
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.program import Kernel
-from bitsynth.layers.constants import Offset, added_terms, column_terms, padding_terms
+from bitsynth.layers.constants import Offset, column_terms, padding_terms
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.lowering import Sums
 from bitsynth.layers.spec import LayerSpec
@@ -38,10 +39,18 @@ def can_fold(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes
 def bound(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> int:
     """The greatest absolute value of a sum with its row's addend, and with what borders add."""
     core, terms = spec.core, affine(spec)
+    if terms.factor == 1:
+        return greatest(spec, weight, offset) << terms.shift
     product = core.act.max_abs * core.wgt.max_abs + ((1 << spec.act.bits) - 1) * abs(row_affines(kernel, spec))
     border = int(np.abs(padding_terms(spec.act, spec.wgt, geometry, offset)).max()) << terms.shift
-    more = np.abs(added_terms(spec, weight, offset)).max() if terms.is_identity else 0
-    return geometry.depth * (product + border) + int(more)
+    return geometry.depth * (product + border)
+
+
+def greatest(spec: MatmulSpec | LayerSpec, weight: Codes, offset: Offset) -> int:
+    """The greatest absolute value, whichever taps are on padding; `weight` (OC, IC / groups, KH, KW) holds codes."""
+    ends = [spec.act.value(code) - offset.zero_point for code in (0, spec.act.codes[-1])]
+    weights = np.abs(spec.wgt.decode(weight).astype(np.int64)).sum(axis=(1, 2, 3))
+    return int((weights * max(map(abs, ends)) + np.abs(offset.bias)).max(initial=0))
 
 
 def folded(sums: Sums, thresholds: NDArray[np.int32], rising: NDArray[np.bool_]) -> NDArray[np.int32]:
@@ -59,13 +68,11 @@ def folded(sums: Sums, thresholds: NDArray[np.int32], rising: NDArray[np.bool_])
 def sums_of(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> Sums:
     """How values follow from the sums of a layer that `can_fold`."""
     terms, row = affine(spec), row_affines(kernel, spec) != 0
-    columns = np.zeros(len(weight), np.int64) if terms.is_identity else column_terms(spec, weight, offset)
+    columns = np.zeros(len(weight), np.int64) if terms.factor == 1 else column_terms(spec, weight, offset)
     return Sums(terms.factor, columns, terms.shift, row, bound(kernel, spec, geometry, weight, offset))
 
 
 def values(spec: LayerSpec, weight: Codes, bias: NDArray[np.int64]) -> Sums:
     """Values in the place of sums, where those cannot be told from them: as great as the weights allow."""
-    ends = [spec.act.value(code) - spec.zero_point for code in (0, spec.act.codes[-1])]
-    weights = np.abs(spec.wgt.decode(weight).astype(np.int64)).sum(axis=(1, 2, 3))
-    most = int((weights * max(map(abs, ends)) + np.abs(bias)).max(initial=0))
-    return Sums(1, np.zeros(len(bias), np.int64), 0, False, min(most, int(_INT32.max) - 1))
+    most = min(greatest(spec, weight, Offset(bias, spec.zero_point)), int(_INT32.max) - 1)
+    return Sums(1, np.zeros(len(bias), np.int64), 0, False, most)

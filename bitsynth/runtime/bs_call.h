@@ -95,7 +95,7 @@ static inline size_t aligned(size_t bytes)
 static inline int bs_stored_at_once(const struct bs_layer *l)
 {
     return !l->program && l->epilogue == BS_INT32 && l->out_layout == BS_NHWC && !l->affine
-        && !l->padding;
+        && !l->shift && !l->padding && !(l->kernel && l->kernel->row_affines);
 }
 
 /* Whether results are codes of which words are made when all groups are done. */
@@ -172,8 +172,18 @@ struct strip {
 /* Where a pixel's results go, from a column on. */
 uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t column);
 
-/* Makes sums of values of a strip's; returns what is still to be added to each row's, or NULL. */
-const int32_t *bs_make_values(const struct call *c, struct strip strip, const struct scratch *s);
+/* Values of a strip's sums, `to` where those are or elsewhere; `row` is added to each row's, or
+ * NULL. */
+void bs_values(
+    const struct call *c,
+    struct strip strip,
+    const int32_t *row,
+    const int32_t *sums,
+    int32_t *to,
+    size_t to_apart);
+
+/* Adds what taps on padding do to sums that an epilogue makes values of. */
+void bs_pad_sums(const struct call *c, struct strip strip, int32_t *sums);
 
 /* Results, by no program, of a strip whose first column is in place `channel` among the constants.
  */

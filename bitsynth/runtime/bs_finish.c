@@ -114,6 +114,15 @@ static void finish_to(
     size_t apart)
 {
     const struct bs_layer *l = c->layer;
+    if (!l->program && l->epilogue == BS_INT32) {
+        bs_values(c, strip, row, sums, (int32_t *)(void *)to, apart / sizeof *sums);
+        return;
+    }
+    if (l->affine) {
+        bs_values(c, strip, row, sums, sums, c->strip_columns);
+        row = NULL;
+    } else if (l->padding)
+        bs_pad_sums(c, strip, sums);
     if (l->program) {
         run_program(c, strip, row, sums, to, apart);
         return;
@@ -125,7 +134,7 @@ static void finish_to(
 void bs_finish(const struct call *c, struct strip strip, const struct scratch *s)
 {
     const struct bs_layer *l = c->layer;
-    const int32_t *row = bs_make_values(c, strip, s);
+    const int32_t *row = l->kernel && l->kernel->row_affines ? s->affine + strip.place : NULL;
     const size_t apart = c->strip_columns * bs_out_bytes(l);
     if (!c->results_bytes) {
         uint8_t *to = bs_pixel_output(c, strip.p, strip.column);

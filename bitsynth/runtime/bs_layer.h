@@ -121,13 +121,14 @@ struct bs_layer {
     size_t pad_code; /* the code of padding */
     const uint8_t *weights;
     const int32_t *start; /* where a column's sum starts */
-    /* What a column adds to factor * sum and its row's addend, which is then shifted. NULL if the
-     * row's addend is all that is added. */
+    /* A value is factor * sum, its row's addend and its column's, `affine`, shifted by `shift`.
+     * NULL if sums have their column's and the factor is 1, or the epilogue's program makes values.
+     */
     const int32_t *affine;
     size_t factor, shift;
     size_t tap_parts; /* depthwise: the weights of a tap are sums of so many */
-    /* NULL, or what a column adds for taps on padding: [kernel_h + 1][kernel_w + 1] sums over the
-     * taps above and left of each. */
+    /* NULL, or what a column adds for taps on padding, before the shift: [kernel_h + 1][kernel_w +
+     * 1] sums over the taps above and left of each. */
     const int32_t *padding;
     enum bs_layout in_layout, out_layout;
     enum bs_result epilogue;

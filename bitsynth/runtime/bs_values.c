@@ -37,42 +37,82 @@ static void pad_pixel(
     }
 }
 
-static void pad_strip(const struct call *c, struct strip strip, int32_t *sums)
+/* Whether all taps of a pixel of the output see the image, and which do. */
+static int sees_all(const struct call *c, size_t p, struct taps *y, struct taps *x)
 {
     const struct bs_layer *l = c->layer;
-    for (size_t row = 0; row < strip.rows; ++row, sums += c->strip_columns) {
-        const size_t oy = (strip.p + row) / c->out.width, ox = (strip.p + row) % c->out.width;
-        const struct taps y =
-            seen(oy * l->stride_h, l->pad_top, c->in.height, l->kernel_h, l->dilation_h);
-        const struct taps x =
-            seen(ox * l->stride_w, l->pad_left, c->in.width, l->kernel_w, l->dilation_w);
-        if (y.to - y.from < l->kernel_h || x.to - x.from < l->kernel_w)
-            pad_pixel(c, strip.column, y, x, strip.columns, sums);
-    }
+    const size_t oy = p / c->out.width * l->stride_h, ox = p % c->out.width * l->stride_w;
+    *y = seen(oy, l->pad_top, c->in.height, l->kernel_h, l->dilation_h);
+    *x = seen(ox, l->pad_left, c->in.width, l->kernel_w, l->dilation_w);
+    return y->to - y->from == l->kernel_h && x->to - x->from == l->kernel_w;
 }
 
 /* Unsigned arithmetic may wrap, the result does not. */
-static void apply_affine(
-    const struct call *c, struct strip strip, const int32_t *row, int32_t *sums)
+static void shift_sums(
+    size_t count, const int32_t *restrict sums, uint32_t addend, size_t shift, int32_t *restrict to)
+{
+    for (size_t j = 0; j < count; ++j)
+        to[j] = (int32_t)((uint32_t)sums[j] + addend) >> shift;
+}
+
+static void scale_sums(
+    size_t count,
+    const int32_t *sums,
+    uint32_t factor,
+    uint32_t addend,
+    const int32_t *more,
+    size_t shift,
+    int32_t *to)
+{
+    for (size_t j = 0; j < count; ++j)
+        to[j] = (int32_t)(factor * (uint32_t)sums[j] + addend + (uint32_t)more[j]) >> shift;
+}
+
+/* Values of a pixel's sums, `to` where those are or elsewhere, but for taps on padding if `shift`
+ * is not the layer's. */
+static void make_values(
+    const struct bs_layer *l,
+    size_t place,
+    size_t count,
+    uint32_t addend,
+    size_t shift,
+    const int32_t *sums,
+    int32_t *to)
+{
+    if (l->affine)
+        scale_sums(count, sums, (uint32_t)l->factor, addend, l->affine + place, shift, to);
+    else
+        shift_sums(count, sums, addend, shift, to);
+}
+
+void bs_values(
+    const struct call *c,
+    struct strip strip,
+    const int32_t *row,
+    const int32_t *sums,
+    int32_t *to,
+    size_t to_apart)
 {
     const struct bs_layer *l = c->layer;
-    const int32_t *more = l->affine + c->group * l->out_places + strip.column;
-    const uint32_t factor = (uint32_t)l->factor;
-    for (size_t i = 0; i < strip.rows; ++i, sums += c->strip_columns) {
+    const size_t place = c->group * l->out_places + strip.column, count = strip.columns;
+    for (size_t i = 0; i < strip.rows; ++i, sums += c->strip_columns, to += to_apart) {
         const uint32_t addend = row ? (uint32_t)row[i] : 0;
-        for (size_t j = 0; j < strip.columns; ++j)
-            sums[j] =
-                (int32_t)(factor * (uint32_t)sums[j] + addend + (uint32_t)more[j]) >> l->shift;
+        struct taps y, x;
+        if (!l->padding || sees_all(c, strip.p + i, &y, &x)) {
+            make_values(l, place, count, addend, l->shift, sums, to);
+            continue;
+        }
+        make_values(l, place, count, addend, 0, sums, to);
+        pad_pixel(c, strip.column, y, x, count, to);
+        for (size_t j = 0; j < count; ++j)
+            to[j] >>= l->shift;
     }
 }
 
-const int32_t *bs_make_values(const struct call *c, struct strip strip, const struct scratch *s)
+void bs_pad_sums(const struct call *c, struct strip strip, int32_t *sums)
 {
-    const struct bs_layer *l = c->layer;
-    const int32_t *row = l->kernel && l->kernel->row_affines ? s->affine + strip.place : NULL;
-    if (l->affine)
-        apply_affine(c, strip, row, s->strip);
-    if (l->padding)
-        pad_strip(c, strip, s->strip);
-    return l->affine ? NULL : row;
+    struct taps y, x;
+    for (size_t i = 0; i < strip.rows; ++i, sums += c->strip_columns)
+        if (!sees_all(c, strip.p + i, &y, &x))
+            pad_pixel(c, strip.column, y, x, strip.columns, sums);
 }
