@@ -263,9 +263,9 @@ def lookup(table: Iterable[Bits], index: Bits) -> Bits:
     return Bits(first.d, first.w, first.d.lookup([first.v, *(t.v for t in rest)], index.v, index.w))
 
 
-def concat(a: Sequence[Bits], b: Sequence[Bits]) -> tuple[Bits, ...]:
+def concat(a: tuple[Bits, ...], b: tuple[Bits, ...]) -> tuple[Bits, ...]:
     """The lanes of `a`, then those of `b`."""
-    return tuple(a) + tuple(b)
+    return a + b
 
 
 def indices(*ends: int) -> range:

@@ -80,6 +80,10 @@ class Instr:
     def _lanes(self) -> lane_text.Evaluate:
         return lane_text.compile_lanes(self.tree, self.out.lanes, self._parameters)
 
+    @cached_property
+    def _lane(self) -> Callable[..., Any]:
+        return lane_text.compile_lane(self.tree, self._parameters)
+
     @property
     def reads_memory(self) -> bool:
         """Whether an operand is memory."""
@@ -131,14 +135,17 @@ class Instr:
         values: list[Any] = [
             tuple(Bits(domain, o.type.bits, v) for v in given) for o, given in zip(self.operands, args, strict=True)
         ]
-        values += self.names.values()
-        if self.imm:
-            values.append(imm)
+        return [self._payload(x) for x in self._evaluated(self._lanes, values, imm)]
+
+    def lane_at(self, operands: Sequence[Any], imm: int, i: Any) -> Any:
+        """The payload of output lane `i`, a number or what `operands`, whose lanes are bits, take for one."""
+        return self._payload(self._evaluated(self._lane, operands, imm, i))
+
+    def _evaluated(self, function: Callable[..., Any], operands: Sequence[Any], imm: int, *at: Any) -> Any:
         try:
-            lanes = self._lanes(*values)
+            return function(*operands, *self.names.values(), *([imm] if self.imm else []), *at)
         except _FAILURES as error:
             raise SpecError(f"{self.isa}: {self.name}: lane expression {self.lane!r} fails: {error}") from None
-        return [self._payload(x) for x in lanes]
 
     def _payload(self, x: Any) -> Any:
         if not isinstance(x, Bits) or x.w < self.out.bits:

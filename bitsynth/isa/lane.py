@@ -104,10 +104,19 @@ def compile_lanes(tree: ast.Expression, lanes: int, parameters: list[str]) -> Ev
             )
         ],
     )
+    return _function(comprehension, parameters)
+
+
+def compile_lane(tree: ast.Expression, parameters: list[str]) -> Callable[..., Any]:
+    """A function of `parameters` and `i` that returns lane `i`."""
+    return _function(tree.body, [*parameters, "i"])
+
+
+def _function(body: ast.expr, parameters: Sequence[str]) -> Callable[..., Any]:
     arguments = ast.arguments(
         posonlyargs=[], args=[ast.arg(p) for p in parameters], kwonlyargs=[], kw_defaults=[], defaults=[]
     )
-    function = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, comprehension)))
+    function = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, body)))
     code: CodeType = compile(function, "<lane>", "eval")
-    result: Evaluate = eval(code, {"__builtins__": {}, **FUNCTIONS})
+    result: Callable[..., Any] = eval(code, {"__builtins__": {}, **FUNCTIONS})
     return result

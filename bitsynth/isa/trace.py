@@ -8,6 +8,7 @@ from typing import Any
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.bits import Domain
+from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
@@ -44,6 +45,14 @@ class Trace:
     constants: dict[tuple[VecType, tuple[int, ...]], Constant] = field(default_factory=dict)
     first: int = 0
 
+    def register(self, kind: VecType, lanes: Sequence[Any]) -> Register:
+        """A register of `lanes`."""
+        return Register(kind, tuple(lanes))
+
+    def lanes_of(self, instr: Instr, operands: Sequence[Sequence[Any]], imm: int) -> Sequence[Any]:
+        """The lanes that an instruction makes of those of its operands."""
+        return instr(self.domain, operands, imm)
+
     def constant(self, kind: VecType, lanes: Sequence[int]) -> str:
         """The name of the constant register that holds `lanes`; equal constants share one."""
         key = (kind, tuple(lanes))
@@ -61,7 +70,7 @@ class Trace:
         """Bind constant registers, lane by lane."""
         for c in constants:
             kind = VecType.parse(c.type)
-            self.bind(c.name, Register(kind, tuple(self.domain.const(v, kind.bits) for v in c.lanes)))
+            self.bind(c.name, self.register(kind, [self.domain.const(v, kind.bits) for v in c.lanes]))
 
     def fresh(self) -> str:
         """A name for the next value."""
@@ -83,6 +92,6 @@ class Trace:
             if name not in self.registers:
                 raise SpecError(f"{step}: {name} has no value yet")
             lanes.append(self.registers[name].viewed_as(self.domain, operand.type).lanes)
-        self.registers[step.dst] = Register(instr.out, tuple(instr(self.domain, lanes, step.imm)))
+        self.registers[step.dst] = self.register(instr.out, self.lanes_of(instr, lanes, step.imm))
         self.steps.append(step)
         return step.dst

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bitsynth.errors import SpecError
 
@@ -18,13 +19,10 @@ class VecType:
     bits: int
     lanes: int
 
-    @classmethod
-    def parse(cls, text: str) -> VecType:
+    @staticmethod
+    def parse(text: str) -> VecType:
         """The type that `text` spells, such as `u8x16`; SpecError if it does not spell one."""
-        match = _PATTERN.fullmatch(text)
-        if not match:
-            raise SpecError(f"bad vector type {text!r}: want for example 'u8x16'")
-        return cls(match[1], int(match[2]), int(match[3]))
+        return _parsed(text)
 
     @property
     def total_bits(self) -> int:
@@ -51,3 +49,11 @@ class VecType:
             return {"": self.short, "v": str(self), "c": scalar}[spec]
         except KeyError:
             raise ValueError(f"a type hole is {{T}}, {{T:v}} or {{T:c}}, not {{T:{spec}}}") from None
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> VecType:
+    match = _PATTERN.fullmatch(text)
+    if not match:
+        raise SpecError(f"bad vector type {text!r}: want for example 'u8x16'")
+    return VecType(match[1], int(match[2]), int(match[3]))

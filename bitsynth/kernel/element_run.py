@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.isa.array_trace import ArrayTrace
 from bitsynth.isa.bits import Domain
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
@@ -15,7 +16,7 @@ from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.elementwise import ElementLoop, ElementwiseProgram, names, place
-from bitsynth.spec.elementwise import ElementInput
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 
 Values = Mapping[str, Any]
 """The payloads of each input, by value and by position in the unit; one alone of what a row or all elements share."""
@@ -32,6 +33,16 @@ def at(program: ElementwiseProgram, given: Values, channel: int) -> dict[str, li
 def execute(program: ElementwiseProgram, domain: Domain, given: Values) -> list[Any]:
     """The result of each channel of the unit."""
     trace = Trace(load(program.isa), domain)
+    registers = _executed(program, trace, given)
+    if program.spec.out != "words":
+        return _lanes(program, domain, registers)
+    bits, planes = _bits(domain, registers), range(program.spec.planes)
+    places = [[place(program.spec, channel, j) for j in planes] for channel in range(program.unit)]
+    return [domain.join([bits[at] for at in of_channel], 1) for of_channel in places]
+
+
+def _executed(program: ElementwiseProgram, trace: Trace, given: Values) -> list[Register]:
+    """Run the program; the registers of results."""
     trace.bind_constants(program.constants)
     for one in program.spec.inputs:
         found = [[value[0] for value in given[one.name]]] if one.per == "table" else given[one.name]
@@ -41,7 +52,7 @@ def execute(program: ElementwiseProgram, domain: Domain, given: Values) -> list[
         _turns(trace, program, program.loop, given)
     for step in program.steps:
         trace.run(step)
-    return _results(program, domain, [trace.registers[name] for name in program.results])
+    return [trace.registers[name] for name in program.results]
 
 
 def _bind(
@@ -49,9 +60,9 @@ def _bind(
 ) -> None:
     """Put the values of an input, one for each position or one for all, into registers."""
     kind, _ = program.registers(one)
-    lanes = list(values) * kind.lanes if one.is_shared else list(values)
+    lanes = list(values) * kind.lanes if one.is_shared else values
     for n, name in enumerate(registers):
-        trace.bind(name, Register(kind, tuple(lanes[n * kind.lanes : (n + 1) * kind.lanes])))
+        trace.bind(name, trace.register(kind, lanes[n * kind.lanes : (n + 1) * kind.lanes]))
 
 
 def _turns(trace: Trace, program: ElementwiseProgram, loop: ElementLoop, given: Values) -> None:
@@ -68,39 +79,48 @@ def _turns(trace: Trace, program: ElementwiseProgram, loop: ElementLoop, given: 
             trace.bind(f"x0_{n}", trace.registers[name])
 
 
-def _results(program: ElementwiseProgram, domain: Domain, registers: Sequence[Register]) -> list[Any]:
-    spec = program.spec
-    if spec.out != "words":
-        flat = [
-            lane
-            for r in registers
-            for lane in r.viewed_as(domain, VecType("u", spec.out_bits, r.type.total_bits // spec.out_bits)).lanes
-        ]
-        return flat[: program.unit]
-    bits = [b for r in registers for lane in r.lanes for b in domain.split(lane, r.type.bits, 1)]
-    return [
-        domain.join([bits[place(spec, channel, j)] for j in range(spec.planes)], 1) for channel in range(program.unit)
-    ]
+def _lanes(program: ElementwiseProgram, domain: Domain, registers: Sequence[Register]) -> list[Any]:
+    """The lanes of results, channel by channel."""
+    size = program.spec.out_bits
+    views = [r.viewed_as(domain, VecType("u", size, r.type.total_bits // size)) for r in registers]
+    return [lane for view in views for lane in view.lanes][: program.unit]
+
+
+def _bits(domain: Domain, registers: Sequence[Register]) -> list[Any]:
+    """The bits of registers, one behind the other."""
+    return [bit for r in registers for lane in r.lanes for bit in domain.split(lane, r.type.bits, 1)]
 
 
 def run(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
     """Results (channels of the unit, inputs) for arrays (values, positions or 1, inputs), as `order` places them."""
+    domain, spec = ConcreteDomain(), program.spec
     with np.errstate(over="ignore"):
-        payloads = {
-            x.name: [[_unsigned(v, x.lane.bits) for v in value] for value in given[x.name]] for x in program.spec.inputs
-        }
-        return np.stack(np.broadcast_arrays(*execute(program, ConcreteDomain(), payloads)))
+        registers = _executed(program, ArrayTrace(load(program.isa), domain), payloads(spec, given))
+        if spec.out != "words":
+            return np.stack(np.broadcast_arrays(*_lanes(program, domain, registers)))
+        bits = np.stack(np.broadcast_arrays(*_bits(domain, registers)))
+        places = [[place(spec, channel, j) for channel in range(program.unit)] for j in range(spec.planes)]
+        return np.asarray(domain.join([bits[at] for at in places], 1))
 
 
 def wanted(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
     """The results that the spec wants for the same arrays."""
-    spec = program.spec
     with np.errstate(over="ignore"):
-        payloads = {
-            x.name: [[_unsigned(v, x.lane.bits) for v in value] for value in given[x.name]] for x in spec.inputs
-        }
-        rows = [spec.value(ConcreteDomain(), at(program, payloads, c)) for c in range(program.unit)]
-        return np.stack(np.broadcast_arrays(*rows))
+        found = program.spec.value(ConcreteDomain(), in_channels(program, given))
+    inputs = next(iter(given.values())).shape[2]
+    return np.broadcast_to(found, (program.unit, inputs))
+
+
+def in_channels(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.uint64]]:
+    """Payloads (values, channels or 1, inputs) of arrays (values, positions or 1, inputs)."""
+    found = payloads(program.spec, given)
+    orders = zip(program.spec.inputs, program.orders, strict=True)
+    return {x.name: found[x.name][:, np.argsort(order)] if order else found[x.name] for x, order in orders}
+
+
+def payloads(spec: ElementwiseSpec, given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.uint64]]:
+    """The bits of arrays of inputs."""
+    return {x.name: _unsigned(given[x.name], x.lane.bits) for x in spec.inputs}
 
 
 def _unsigned(values: NDArray[Any], bits: int) -> NDArray[np.uint64]:

@@ -81,26 +81,31 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         """Bits that an element takes in memory."""
         return self.out_bits
 
-    def value(self, domain: Domain, given: Mapping[str, Sequence[Any]]) -> Any:
+    def value(self, domain: Domain, given: Mapping[str, Any]) -> Any:
         """The payload of `out_bits` bits that the meaning gives; `given` has each input's payloads."""
-        return self._evaluate(self.meaning, domain, given, self.out_bits)
+        (found,) = self._evaluate([self.meaning], domain, given, self.out_bits)
+        return found
 
-    def bits(self, texts: Sequence[str], domain: Domain, given: Mapping[str, Sequence[Any]]) -> list[Any]:
+    def bits(self, texts: Sequence[str], domain: Domain, given: Mapping[str, Any]) -> list[Any]:
         """The payloads of one bit of `texts`, such as those of `assumes`."""
-        return [self._evaluate(text, domain, given, 1) for text in texts]
+        return self._evaluate(texts, domain, given, 1)
 
-    def _evaluate(self, text: str, domain: Domain, given: Mapping[str, Sequence[Any]], bits: int) -> Any:
-        values = [self._bits(domain, x, given[x.name]) for x in self.inputs]
-        try:
-            (found,) = _compiled(self.name, text, tuple(x.name for x in self.inputs))(*values)
-        except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-            raise SpecError(f"{self.name}: {text!r} fails: {error}") from None
-        if not isinstance(found, Bits) or found.w < bits:
-            raise SpecError(f"{self.name}: {text!r} must give {bits} bits or more")
-        return (found if found.w == bits else trunc(found, bits)).v
+    def _evaluate(self, texts: Sequence[str], domain: Domain, given: Mapping[str, Any], bits: int) -> list[Any]:
+        values, names = [self._bits(domain, x, given[x.name]) for x in self.inputs], tuple(x.name for x in self.inputs)
+        out = []
+        for text in texts:
+            try:
+                (found,) = _compiled(self.name, text, names)(*values)
+            except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+                raise SpecError(f"{self.name}: {text!r} fails: {error}") from None
+            if not isinstance(found, Bits) or found.w < bits:
+                raise SpecError(f"{self.name}: {text!r} must give {bits} bits or more")
+            out.append((found if found.w == bits else trunc(found, bits)).v)
+        return out
 
     def _bits(self, domain: Domain, one: ElementInput, payloads: Sequence[Any]) -> Any:
-        values = tuple(Bits(domain, one.lane.bits, v) for v in payloads)
+        width = one.lane.bits
+        values = tuple(Bits(domain, width, v) for v in payloads)
         return values if one.count else values[0]
 
     def turn(self) -> ElementwiseSpec:
