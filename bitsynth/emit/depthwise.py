@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
@@ -92,17 +93,12 @@ def _pixels(isa: Isa, program: DepthwiseProgram, count: int, outside: Scope) -> 
 
 def _step(program: DepthwiseProgram, count: int, outside: Scope) -> list[str]:
     """One step of `count` pixels: weights once, then each pixel's activations and products."""
-    scope, load_op = outside.inner(), program.memory.load
-    lines = [
-        scope.load(load_op, f"w{j}", f"weight + {j * program.unit}" if j else "weight")
-        for j in range(len(program.weights))
-    ]
+    scope, load_op, registers = outside.inner(), program.memory.load, len(program.weights)
+    lines = _loads(scope, load_op, (f"weight + {j * program.unit}" if j else "weight" for j in range(registers)), "w")
     for p in range(count):
         inner = scope.inner()
-        places = [
-            f"tap[{j}] + at{f' + {p} * apart' if p > 1 else ' + apart' if p else ''}" for j in range(program.taps)
-        ]
-        row = [inner.load(load_op, f"a{j}", place) for j, place in enumerate(places)]
+        behind = f" + {p} * apart" if p > 1 else " + apart" if p else ""
+        row = _loads(inner, load_op, (f"tap[{j}] + at{behind}" for j in range(program.taps)), "a")
         rename = _of_pixel(p)
         row += inner.steps(program.steps, rename)
         row += [
@@ -110,6 +106,12 @@ def _step(program: DepthwiseProgram, count: int, outside: Scope) -> list[str]:
         ]
         lines += block("", row)
     return [*lines, f"tap += {program.taps};", f"weight += {program.step_bytes};"]
+
+
+def _loads(scope: Scope, op: str, places: Iterable[str], name: str) -> list[str]:
+    """Registers of what lies at `places`, each loaded once: compilers like to load again what has several uses."""
+    loaded = ((f"{name}{j}", place) for j, place in enumerate(places))
+    return [line for x, place in loaded for line in (scope.load(op, x, place), *scope.pin(x))]
 
 
 def _flush(isa: Isa, program: DepthwiseProgram, p: int, outside: Scope) -> list[str]:
