@@ -13,15 +13,19 @@ from bitsynth.emit.statements import Scope
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.depthwise import DepthwiseProgram, needs
+from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseMemory, DepthwiseProgram, needs
 from bitsynth.proof.depthwise import ProvedDepthwise
 
 
 class DepthwiseSource:
-    """The files of a proved depthwise kernel, each rendered when first asked for."""
+    """The files of a proved depthwise kernel whose sums have the `order` of one of its flushes, by default the first.
 
-    def __init__(self, proved: ProvedDepthwise) -> None:
+    Each is rendered when first asked for.
+    """
+
+    def __init__(self, proved: ProvedDepthwise, order: tuple[int, ...] | None = None) -> None:
         program = proved.program
+        flush = program.flushes[program.orders.index(order) if order else 0]
         self.name, isa = program.name, load(program.isa)
         self.needs = needs(isa, program)
         self._values: dict[str, Any] = {
@@ -32,7 +36,8 @@ class DepthwiseSource:
             "needs": self.needs,
             "features": [(f, isa.table.probes[f]) for f in self.needs.host],
             "probe": architecture.named(isa.table.arch).probe_text(),
-            **_code(isa, program),
+            "in_order": flush is program.flushes[0],
+            **_code(isa, program, flush),
         }
 
     @cached_property
@@ -56,13 +61,13 @@ class DepthwiseSource:
         return {f"{self.name}_layer.h": render("layer_depthwise.h.j2", self._values)}
 
 
-def _code(isa: Isa, program: DepthwiseProgram) -> dict[str, Any]:
+def _code(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush) -> dict[str, Any]:
     """The parts that are written in instructions, and the macros they need."""
     scope = Scope(isa)
-    start = load_constants(scope, isa, program.constants, "constant")
-    bodies = [(n, indented(_pixels(isa, program, n, scope))) for n in dict.fromkeys((program.pixels, 1))]
+    start = load_constants(scope, isa, flush.constants, "constant")
+    bodies = [(n, indented(_pixels(isa, program, flush, n, scope))) for n in dict.fromkeys((program.pixels, 1))]
     return {
-        "constants": constant_arrays(program.constants, "constant"),
+        "constants": constant_arrays(flush.constants, "constant"),
         "register_words": isa.word.lanes // 4,
         "start": indented(start),
         "bodies": bodies,
@@ -70,7 +75,7 @@ def _code(isa: Isa, program: DepthwiseProgram) -> dict[str, Any]:
     }
 
 
-def _pixels(isa: Isa, program: DepthwiseProgram, count: int, outside: Scope) -> list[str]:
+def _pixels(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush, count: int, outside: Scope) -> list[str]:
     """Statements that compute `count` pixels of a unit: blocks of steps, a flush behind each."""
     scope = outside.inner()
     accs = [(f"{acc.name}_{p}", VecType.parse(acc.type)) for p in range(count) for acc in program.accs]
@@ -79,7 +84,7 @@ def _pixels(isa: Isa, program: DepthwiseProgram, count: int, outside: Scope) -> 
     body += block("for (; count > 0; --count)", _step(program, count, scope))
     body += ["/* Flush. */"]
     for p in range(count):
-        body += block("", _flush(isa, program, p, scope))
+        body += block("", _flush(program.memory, flush, p, isa.tile.lanes, scope))
     body += ["from = to;", *(["from_ld = ldc;"] if count > 1 else [])]
     return [
         "const uint8_t *const *tap = a;",
@@ -114,18 +119,19 @@ def _loads(scope: Scope, op: str, places: Iterable[str], name: str) -> list[str]
     return [line for x, place in loaded for line in (scope.load(op, x, place), *scope.pin(x))]
 
 
-def _flush(isa: Isa, program: DepthwiseProgram, p: int, outside: Scope) -> list[str]:
-    scope, memory, lanes = outside.inner(), program.memory, isa.tile.lanes
+def _flush(memory: DepthwiseMemory, flush: DepthwiseFlush, p: int, lanes: int, outside: Scope) -> list[str]:
+    """The flush of pixel p's accumulators."""
+    scope = outside.inner()
     base = {0: "", 1: " + {0}"}.get(p, f" + {p} * {{0}}")
-    registers = range(len(program.tile))
+    registers = range(len(flush.tile))
     lines = [
         scope.load(memory.load_tile, f"c{r}", f"from{base.format('from_ld')}{f' + {r * lanes}' if r else ''}")
         for r in registers
     ]
-    lines += scope.steps(program.flush_steps, _of_pixel(p))
+    lines += scope.steps(flush.steps, _of_pixel(p))
     lines += [
         scope.store(memory.store_tile, name, f"to{base.format('ldc')}{f' + {r * lanes}' if r else ''}")
-        for r, name in enumerate(program.tile)
+        for r, name in enumerate(flush.tile)
     ]
     return lines
 

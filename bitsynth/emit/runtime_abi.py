@@ -69,7 +69,6 @@ ARRAYS = (
     ("unit_constants", "uint8_t"),
     ("shared_constants", "uint8_t"),
     ("tail", "int32_t"),
-    ("order", "int32_t"),
 )
 """The arrays of `struct bs_layer` and the C types of their elements."""
 SHAPE = ("batch", "height", "width")

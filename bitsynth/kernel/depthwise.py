@@ -2,15 +2,16 @@
 
 A *unit* is a register of bytes, a channel a byte. A step takes `taps` taps: one register of activations
 each, `a{j}`, and registers of weights, `w{j}`. Accumulators `acc{i}` take the products; every `flush_every`
-steps a flush adds them to `c{r}`, registers of the int32 sums, whose lanes are the unit's channels in order.
-Constants are `k{i}`, values `t{i}`; a value is defined once, before its uses. The same program runs for `pixels`
-pixels at once, which share weights.
+steps a flush adds them to `c{r}`, registers of the int32 sums. A kernel has a flush for every order in which results
+of sums are made, the unit's own first. Constants of flushes are `k{i}`, values `t{i}`; a value is defined once, before
+its uses. The same program runs for `pixels` pixels at once, which share weights.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -35,6 +36,20 @@ class DepthwiseMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     store_tile: str
 
 
+class DepthwiseFlush(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What adds accumulators to int32 sums, the channels of whose lanes are `order`; `tile` has them after it."""
+
+    order: tuple[int, ...]
+    constants: tuple[Constant, ...]
+    program: tuple[str, ...]
+    tile: tuple[str, ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of `program`."""
+        return tuple(map(Step.parse, self.program))
+
+
 class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A depthwise kernel for activations in `act` and weights in `wgt`, both (least, greatest).
 
@@ -51,12 +66,10 @@ class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pixels: int
     weights: tuple[tuple[int, ...], ...]
     memory: DepthwiseMemory
-    constants: tuple[Constant, ...]
     program: tuple[str, ...]
     accs: tuple[Acc, ...]
     flush_every: int
-    flush: tuple[str, ...]
-    tile: tuple[str, ...]
+    flushes: tuple[DepthwiseFlush, ...]
 
     @property
     def name(self) -> str:
@@ -84,9 +97,9 @@ class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(map(Step.parse, self.program))
 
     @property
-    def flush_steps(self) -> tuple[Step, ...]:
-        """The steps of `flush`."""
-        return tuple(map(Step.parse, self.flush))
+    def orders(self) -> tuple[tuple[int, ...], ...]:
+        """The orders of channels that sums may have."""
+        return tuple(flush.order for flush in self.flushes)
 
     @property
     def most_product(self) -> int:
@@ -106,8 +119,9 @@ def forms_used(isa: Isa, program: DepthwiseProgram) -> set[str]:
     """Every instruction form that the kernel's C text contains."""
     memory = program.memory
     moving = {memory.load, memory.load_tile, memory.store_tile}
-    constants = {constant_load(isa, VecType.parse(c.type)).name for c in program.constants}
-    return moving | constants | {s.op for s in (*program.steps, *program.flush_steps)}
+    constants = {constant_load(isa, VecType.parse(c.type)).name for x in program.flushes for c in x.constants}
+    flushing = (step for x in program.flushes for step in x.steps)
+    return moving | constants | {s.op for s in (*program.steps, *flushing)}
 
 
 def needs(isa: Isa, program: DepthwiseProgram) -> Requirements:
@@ -129,9 +143,10 @@ def check_shape(isa: Isa, program: DepthwiseProgram) -> None:
         "each weight of a step once": places == list(range(program.taps * lanes)),
         "accumulators of whole registers": bool(program.accs) and all(_whole(isa, a) for a in program.accs),
         "a bound on steps between flushes": 1 <= program.flush_every <= MOST_FLUSH,
-        "all sums of a unit": len(program.tile) * isa.tile.lanes == lanes,
+        "flushes in different orders, the unit's own first": _orders(program.orders, lanes),
+        "all sums of a unit": all(len(x.tile) * isa.tile.lanes == lanes for x in program.flushes),
         "constants of whole registers": all(
-            VecType.parse(c.type).total_bits == isa.table.vector_bits for c in program.constants
+            VecType.parse(c.type).total_bits == isa.table.vector_bits for x in program.flushes for c in x.constants
         ),
     }
     if wrong := [fact for fact, holds in facts.items() if not holds]:
@@ -143,25 +158,41 @@ def _spans(act: tuple[int, int], codes: int) -> bool:
     return act[0] in (0, -128) and act[1] - act[0] == codes - 1
 
 
+def _orders(orders: tuple[tuple[int, ...], ...], lanes: int) -> bool:
+    own = list(range(lanes))
+    return (
+        bool(orders)
+        and list(orders[0]) == own
+        and len(set(orders)) == len(orders) == sum(sorted(order) == own for order in orders)
+    )
+
+
 def _whole(isa: Isa, acc: Acc) -> bool:
     return VecType.parse(acc.type).total_bits == isa.table.vector_bits and not acc.start
 
 
 def _check_names(program: DepthwiseProgram) -> None:
     """SpecError unless inputs have the names they must have, no value is defined twice, and all are used."""
-    accs, constants = [a.name for a in program.accs], [c.name for c in program.constants]
     inputs = [f"a{j}" for j in range(program.taps)] + [f"w{j}" for j in range(len(program.weights))]
-    tile = [f"c{r}" for r in range(len(program.tile))]
-    made = [[s.dst for s in steps] for steps in (program.steps, program.flush_steps)]
-    read = [{x for s in steps for x in s.args} for steps in (program.steps, program.flush_steps)]
-    wanted = [set(inputs) | set(made[0]), {*accs, *tile, *made[1]}]
-    used = [read[0] | {a.next for a in program.accs}, read[1] | set(program.tile)]
-    patterns = [(accs, "acc"), (constants, "k"), (made[0], "t"), (made[1], "t")]
-    facts = {
-        "names of their kind": all(re.fullmatch(rf"{kind}\d+", n) for names, kind in patterns for n in names),
-        "values defined once": all(len(set(names)) == len(names) for names, _ in patterns),
-        "uses of every value": all(have <= use for have, use in zip(wanted, used, strict=True)),
-        "uses of every constant": set(constants) <= read[0] | read[1],
-    }
-    if wrong := [fact for fact, holds in facts.items() if not holds]:
-        raise SpecError(f"malformed depthwise kernel: it lacks {', '.join(wrong)}")
+    accs = [a.name for a in program.accs]
+    _check_values("step", inputs, [], program.steps, [a.next for a in program.accs])
+    _check_kind(accs, "acc")
+    for flush in program.flushes:
+        sums, constants = [f"c{r}" for r in range(len(flush.tile))], [c.name for c in flush.constants]
+        _check_values("flush", [*accs, *sums], constants, flush.steps, flush.tile)
+
+
+def _check_values(
+    where: str, inputs: Sequence[str], constants: Sequence[str], steps: Sequence[Step], results: Sequence[str]
+) -> None:
+    made = [s.dst for s in steps]
+    _check_kind(constants, "k")
+    _check_kind(made, "t")
+    used = {x for s in steps for x in s.args} | set(results)
+    if not {*inputs, *constants, *made} <= used:
+        raise SpecError(f"malformed depthwise kernel: a {where} lacks uses of every value")
+
+
+def _check_kind(names: Sequence[str], kind: str) -> None:
+    if len(set(names)) != len(names) or not all(re.fullmatch(rf"{kind}\d+", n, re.ASCII) for n in names):
+        raise SpecError(f"malformed depthwise kernel: it lacks names of their kind, each defined once, such as {kind}0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.depthwise import DepthwiseProgram, forms_used
+from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.kernel.packing import Codes
 from bitsynth.layers.candidates import sets_for
 from bitsynth.layers.constants import (
@@ -87,25 +88,30 @@ class DepthwiseKernel:
         """The instruction forms of its C."""
         return forms_used(load(self.spec.isa), self.program)
 
-    @cached_property
-    def c(self) -> DepthwiseSource:
-        """The C texts."""
-        return DepthwiseSource(self.proved)
+    def order(self, program: ElementwiseProgram | None) -> tuple[int, ...] | None:
+        """The order of a unit's sums that `program` reads; None if kernel and program have none in common."""
+        if program is None or program.order == tuple(range(program.unit)):
+            return self.program.orders[0]
+        return program.order if program.order in self.program.orders else None
+
+    def c(self, program: ElementwiseProgram | None = None) -> DepthwiseSource:
+        """The C texts of a kernel whose sums `program` reads."""
+        return DepthwiseSource(self.proved, self.order(program))
 
     @property
     def header(self) -> str:
         """The C header."""
-        return self.c.header
+        return self.c().header
 
     @property
     def source(self) -> str:
         """The C source: C11 with intrinsics."""
-        return self.c.source
+        return self.c().source
 
-    @property
+    @cached_property
     def needs(self) -> Requirements:
         """The requirements of the kernel's instructions on compiler and processor."""
-        return self.c.needs
+        return self.c().needs
 
 
 def kernel_for(isa: str, act: MatmulOperand, wgt: MatmulOperand) -> DepthwiseKernel:
@@ -194,13 +200,15 @@ def _runs_here(kernel: DepthwiseKernel) -> bool:
     return not runs_natively(load(kernel.spec.isa).table) or not features.lacking(kernel.needs.host)
 
 
-def constants(kernel: DepthwiseKernel, layer: LayerSpec, weight: Codes, unit: int, offset: Offset) -> Constants:
-    """The constants of a layer on `kernel`; `weight` (OC, IC / groups, KH, KW) holds codes.
+def constants(
+    kernel: DepthwiseKernel, layer: LayerSpec, weight: Codes, reader: ElementwiseProgram | None, offset: Offset
+) -> Constants:
+    """The constants of a layer on `kernel`, whose sums `reader` reads; `weight` (OC, IC / groups, KH, KW) holds codes.
 
-    Arrays over the output channels of all groups have room for whole registers and for whole units of `unit` channels.
+    Arrays over the output channels of all groups have room for whole units of both, and the order of sums.
     """
-    act, wgt, program = layer.act, layer.wgt, kernel.program
-    width = max(-(-len(weight) // size) * size for size in (program.unit, unit))
+    act, wgt, program, order = layer.act, layer.wgt, kernel.program, kernel.order(reader)
+    width = max(-(-len(weight) // size) * size for size in (program.unit, reader.unit if reader else 1))
     per_tap = weight.transpose(0, 2, 3, 1).reshape(1, len(weight), -1, weight.shape[1])
     values = values_of(wgt)[per_tap].reshape(len(weight), -1)
     split = _split(act.scale * values, program)
@@ -209,13 +217,20 @@ def constants(kernel: DepthwiseKernel, layer: LayerSpec, weight: Codes, unit: in
     require_int32(kernel.spec, layer.geometry, added)
     arrays: dict[str, NDArray[Any]] = {
         "weights": _packed(split.reshape(len(weight), -1), program),
-        "start": whole(first + added, width).astype(np.int32),
+        "start": _ordered(whole(first + added, width), order),
     }
     terms = padding_terms(act, wgt, layer.geometry, offset)
     if terms.any():
-        arrays["padding"] = padding_sums(width, terms, layer.geometry, per_tap).astype(np.int32)
+        arrays["padding"] = _ordered(padding_sums(width, terms, layer.geometry, per_tap), order)
     numbers = sizes(layer.geometry, act, pad_code_of(act, offset.zero_point))
     return Constants({**numbers, "out_places": width, "factor": 1, "tap_parts": split.shape[2]}, arrays)
+
+
+def _ordered(sums: NDArray[Any], order: Sequence[int] | None) -> NDArray[np.int32]:
+    """Sums (..., channels) with the channels of every unit in `order`."""
+    assert order
+    units = sums.reshape(*sums.shape[:-1], -1, len(order))
+    return np.ascontiguousarray(units[..., order].reshape(sums.shape).astype(np.int32))
 
 
 def _split(values: NDArray[np.int64], program: DepthwiseProgram) -> NDArray[np.int64]:

@@ -64,7 +64,7 @@ class Finishing:
         return (np.arange(g.groups)[:, None] * count + columns).reshape(-1)
 
     def program_arrays(self, g: Geometry) -> dict[str, NDArray[Any]]:
-        """The constants of every group's units, and the places of columns that fill no unit."""
+        """The constants of every group's units."""
         if not self.program:
             return {}
         program, count = self.program, g.out_channels // g.groups
@@ -72,11 +72,16 @@ class Finishing:
         grouped = {n: x.reshape(-1, g.groups, count) for n, x in self.inputs.items() if per[n] == "channel"}
         made = [program.pack(count, {name: x[:, i] for name, x in grouped.items()}) for i in range(g.groups)]
         shared = [(x, self.inputs[x.name]) for x in program.spec.inputs if x.per == "all"]
-        places = np.argsort(program.order)[: count % program.unit]
         arrays: dict[str, NDArray[Any]] = {"unit_constants": np.concatenate(made)}
         if shared:
             arrays["shared_constants"] = np.concatenate([_bytes(x, value) for x, value in shared])
-        return arrays | ({"tail": places.astype(np.int32)} if places.size else {})
+        return arrays
+
+    def tail(self, g: Geometry) -> dict[str, NDArray[Any]]:
+        """The places of columns that fill no unit, where columns of other units lie in the program's order."""
+        unit = self.program.unit if self.program else 1
+        places = np.argsort(self.program.order)[: g.out_channels // g.groups % unit] if self.program else np.array([])
+        return {"tail": places.astype(np.int32)} if places.size else {}
 
 
 def _bytes(one: specs.ElementInput, value: NDArray[Any]) -> NDArray[np.uint8]:
@@ -182,6 +187,8 @@ def _stored(kernel: _LayerKernel, spec: specs.ElementwiseSpec) -> ElementwisePro
     isa = load(kernel.spec.isa)
     names = [name for name in (isa.name, isa.table.extends) if name]
     found = next((proved.program for name in names if (proved := store.find(name, spec))), None)
+    if found and isinstance(kernel, DepthwiseKernel) and not kernel.order(found):
+        return None
     if found is None or found.unit > LARGEST_UNIT or {*elementwise.needs(found).host} - {*kernel.needs.host}:
         return None
     return found

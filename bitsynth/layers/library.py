@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bitsynth import toolchain
+from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.layer_program import program_source
 from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_files
 from bitsynth.host.placement import runs_natively
@@ -52,13 +53,16 @@ def shared_files(kernel: LayerKernel) -> set[str]:
 
 def files(kernel: LayerKernel, program: ElementwiseProgram | None = None, *, threads: bool) -> dict[str, str]:
     """The C text of layers around `kernel`, with the pool if there are `threads`."""
+    source: MatmulKernel | DepthwiseSource
     if isinstance(kernel, DepthwiseKernel):
-        around = {**kernel.c.layer_header, **call_source(kernel.name, program, "depthwise")}
+        source = kernel.c(program)
+        around = {**source.layer_header, **call_source(kernel.name, program, "depthwise")}
     else:
+        source = kernel
         around = {**kernel_header(kernel.entry.kernel, kernel.spec), **call_source(kernel.name, program)}
     return {
-        f"{kernel.name}.h": kernel.header,
-        f"{kernel.name}.c": kernel.source,
+        f"{kernel.name}.h": source.header,
+        f"{kernel.name}.c": source.source,
         **around,
         **program_source(kernel.name, program),
         **runtime_files(threads=threads),

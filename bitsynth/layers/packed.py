@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import LayerText, SelfTestLayer
 from bitsynth.emit.runtime_abi import SHAPE
@@ -22,6 +23,7 @@ from bitsynth.layers.finishing import Finishing, finishing
 from bitsynth.layers.planning import LayerPlan
 from bitsynth.layers.self_test import self_test_epilogue
 from bitsynth.layers.words import Packed, packed_words
+from bitsynth.matmul import MatmulKernel
 from bitsynth.spec.matmul import whole_array
 
 Description = tuple[NDArray[np.int64], NDArray[np.uint8]]
@@ -71,17 +73,17 @@ class PackedLayer:
         spec, kernel, schedule = self.plan.spec, self.plan.kernel, self.plan.schedule
         geometry = spec.geometry
         order = slice(None) if isinstance(kernel, DepthwiseKernel) else finish.order(geometry)
-        offset, form = Offset(bias[order], spec.zero_point), Form(schedule.gather, finish.unit(spec), finish.folds)
+        offset = Offset(bias[order], spec.zero_point)
         if isinstance(kernel, DepthwiseKernel):
-            groups, made = 1, depthwise.constants(kernel, spec, self.codes, form.unit, offset)
+            groups, made = 1, depthwise.constants(kernel, spec, self.codes, finish.program, offset)
         else:
-            groups = geometry.groups
+            groups, form = geometry.groups, Form(schedule.gather, finish.unit(spec), finish.folds)
             made = constants(kernel.entry.kernel, kernel.spec, geometry, self.codes[order], offset, form)
         places = int(made.numbers["out_places"])
         arrays = {name: of_channels(name, array, groups, places) for name, array in finish.arrays.items()}
         arrays |= finish.program_arrays(replace(geometry, groups=groups))
-        if isinstance(kernel, DepthwiseKernel) and finish.program:
-            arrays["order"] = np.array(finish.program.order, np.int32)
+        if isinstance(kernel, MatmulKernel):
+            arrays |= finish.tail(geometry)
         layouts = {"in_layout": spec.layout, "out_layout": spec.out_layout}
         numbers = {**made.numbers, **schedule.numbers(), **layouts, **finish.numbers}
         return Constants(MappingProxyType(numbers), MappingProxyType({**made.arrays, **arrays}))
@@ -134,7 +136,10 @@ class PackedLayer:
         kernel, made = self.plan.kernel, self.constants
         epilogue = self_test_epilogue(self.epilogue, self.plan.spec.geometry.out_channels)
         tested = SelfTestLayer(self.codes, np.asarray(self.bias), self.plan.spec.zero_point, epilogue)
-        c = kernel.c if isinstance(kernel, DepthwiseKernel) else CSource(kernel.proved_entry.proved, kernel.spec)
+        if isinstance(kernel, DepthwiseKernel):
+            c: CSource | DepthwiseSource = kernel.c(self.program)
+        else:
+            c = CSource(kernel.proved_entry.proved, kernel.spec)
         return LayerText(name, c, kernel.spec, made.numbers, made.arrays, tested, self.program).files()
 
 

@@ -19,7 +19,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tested import require_tested
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.depthwise import DepthwiseProgram, check_shape, forms_used
+from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseProgram, check_shape, forms_used
 from bitsynth.proof.accumulation import any_value
 from bitsynth.proof.obligations import Obligation, ObligationRecorder
 from bitsynth.proof.proved import statements
@@ -51,9 +51,8 @@ def step_sums(isa: Isa, program: DepthwiseProgram, trace: Trace | None = None) -
 
 
 def _bind_inputs(trace: Trace, isa: Isa, program: DepthwiseProgram) -> list[list[LinearForm]]:
-    """Bind constants, activations and weights; the products [channel][tap]."""
+    """Bind activations and weights; the products [channel][tap]."""
     word, unit = isa.word, program.unit
-    trace.bind_constants(program.constants)
     act = [[variable(("act", j, ch), *program.act) for ch in range(unit)] for j in range(program.taps)]
     for j, lanes in enumerate(act):
         trace.bind(f"a{j}", Register(word, tuple(lanes)))
@@ -90,10 +89,9 @@ def _same_atoms(atoms: Mapping[Hashable, Any], wanted: LinearForm) -> bool:
     return {plain(k): v for k, v in atoms.items()} == {plain(k): v for k, v in wanted.atoms.items()}
 
 
-def check_flush(isa: Isa, program: DepthwiseProgram, added: Added, trace: Trace | None = None) -> None:
-    """Refuted unless a flush adds every channel's accumulators, as full as they may be, to its sum and to no other."""
-    trace = trace or Trace(isa, LinearDomain(1))
-    trace.bind_constants(program.constants)
+def check_flush(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush, added: Added, trace: Trace) -> None:
+    """Refuted unless it adds every channel's accumulators, as full as they may be, to its sum and to no other."""
+    trace.bind_constants(flush.constants)
     held: dict[tuple[str, int], LinearForm] = {}
     for acc in program.accs:
         kind = VecType.parse(acc.type)
@@ -105,15 +103,15 @@ def check_flush(isa: Isa, program: DepthwiseProgram, added: Added, trace: Trace 
             held[acc.name, i] = variable(("sum", acc.name, i), least, most)
         trace.bind(acc.name, Register(kind, tuple(held[acc.name, i] for i in range(kind.lanes))))
     tile = isa.tile
-    for r in range(len(program.tile)):
+    for r in range(len(flush.tile)):
         trace.bind(f"c{r}", Register(tile, tuple(any_value(("c", r, i), tile) for i in range(tile.lanes))))
     wanted = [[form for key, form in held.items() if added[key][0] == ch] for ch in range(program.unit)]
     try:
-        for step in program.flush_steps:
+        for step in flush.steps:
             trace.run(step)
-        for r, name in enumerate(program.tile):
+        for r, name in enumerate(flush.tile):
             for i, x in enumerate(_lanes(trace, name, tile)):
-                whole = add_forms(any_value(("c", r, i), tile), total(wanted[r * tile.lanes + i]))
+                whole = add_forms(any_value(("c", r, i), tile), total(wanted[flush.order[r * tile.lanes + i]]))
                 if ((form := as_form(x)).const, form.atoms) != (0, whole.atoms):
                     raise Inexact(f"sum {r * tile.lanes + i} does not get the sums of its channel alone")
     except Inexact as why:
@@ -134,12 +132,14 @@ def examine(program: DepthwiseProgram) -> tuple[tuple[str, ...], frozenset[Oblig
     channels = [channel for channel, _ in added.values()]
     if set(channels) != set(range(program.unit)) or len(channels) != len(set(channels)):
         raise Refuted("the accumulators do not hold every channel once")
-    check_flush(isa, program, added, recorder())
+    for flush in program.flushes:
+        check_flush(isa, program, flush, added, recorder())
     least, most = min(x.lo for _, x in added.values()), max(x.hi for _, x in added.values())
+    orders = f", in {len(program.flushes)} orders of sums" if len(program.flushes) > 1 else ""
     lemmas = (
         "memory: registers are moved lane by lane",
         f"step: adds to each of {len(added)} lanes the {program.taps} products of its channel, in [{least}, {most}]",
-        f"flush: every {program.flush_every} steps moves every lane to its channel's sum, none overflows",
+        f"flush: every {program.flush_every} steps moves every lane to its channel's sum{orders}, none overflows",
         "loop: by induction a sum is its start plus the products of all steps, whatever the number of steps",
     )
     return lemmas, frozenset(seen)

@@ -200,10 +200,6 @@ void bs_finish_plainly(
 /* From the strip's sums to results in their place. */
 void bs_finish(const struct call *c, struct strip strip, const struct scratch *s);
 
-/* Sums of whole units from the order of channels into that of the layer's program. */
-void bs_order_sums(
-    const struct bs_layer *l, size_t rows, size_t columns, size_t apart, int32_t *sums);
-
 /* A layer with a depthwise kernel; without output it packs activations alone. */
 size_t bs_depthwise_arena_bytes(const struct bs_layer *layer, struct bs_shape in, size_t threads);
 int bs_depthwise_run(

@@ -106,33 +106,6 @@ static void point_taps(const struct depthwise *d, const struct slot *s, size_t o
         *to++ = s->pad;
 }
 
-/* Whether four places after each other have channels after each other, everywhere. */
-static int has_fours(const struct bs_layer *l)
-{
-    for (size_t j = 0; j < l->program->unit; ++j)
-        if (l->order[j] != l->order[j / 4 * 4] + (int32_t)(j % 4))
-            return 0;
-    return 1;
-}
-
-void bs_order_sums(
-    const struct bs_layer *l, size_t rows, size_t columns, size_t apart, int32_t *sums)
-{
-    const size_t unit = l->program->unit;
-    const int fours = has_fours(l);
-    int32_t channels[BS_LARGEST_UNIT];
-    for (size_t row = 0; row < rows; ++row, sums += apart)
-        for (int32_t *at = sums; at + unit <= sums + columns; at += unit) {
-            memcpy(channels, at, unit * sizeof *at);
-            if (fours)
-                for (size_t j = 0; j < unit; j += 4)
-                    memcpy(at + j, channels + l->order[j], 4 * sizeof *at);
-            else
-                for (size_t j = 0; j < unit; ++j)
-                    at[j] = channels[l->order[j]];
-        }
-}
-
 /* Words of a row of output, of its codes. */
 static void pack_row(const struct call *c, size_t first)
 {

@@ -85,9 +85,7 @@ static void run_program(
     const size_t units = ceiling(strip.columns, program->unit);
     const size_t first =
         c->group * ceiling(l->out_channels, program->unit) + strip.column / program->unit;
-    if (l->order)
-        bs_order_sums(l, strip.rows, strip.columns, c->strip_columns, sums);
-    if (strip.columns % program->unit)
+    if (l->tail && strip.columns % program->unit)
         spread_tail(c, strip, sums);
     program->finish(
         l->unit_constants + first * program->constant_bytes,

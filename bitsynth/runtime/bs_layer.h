@@ -133,12 +133,11 @@ struct bs_layer {
     enum bs_layout in_layout, out_layout;
     enum bs_result epilogue;
     /* NULL, or the epilogue's program, and what it reads: constants of every group's units, and of
-     * all of them. Columns lie in its order, but for those of a unit that is not full: `tail` has
-     * their places in it. */
+     * all of them. Columns lie in its order, but for those of a unit that is not full, if `tail`
+     * has their places in it. */
     const struct bs_epilogue *program;
     const uint8_t *unit_constants, *shared_constants;
     const int32_t *tail;
-    const int32_t *order; /* depthwise: the channel of the program's unit at each place */
     const float *scale, *bias;
     const int32_t *multiplier;
     size_t multiplier_shift, out_bits;

@@ -111,8 +111,9 @@ void bs_values(
 
 void bs_pad_sums(const struct call *c, struct strip strip, int32_t *sums)
 {
+    const size_t unit = bs_unit(c->layer);
     struct taps y, x;
     for (size_t i = 0; i < strip.rows; ++i, sums += c->strip_columns)
         if (!sees_all(c, strip.p + i, &y, &x))
-            pad_pixel(c, strip.column, y, x, strip.columns, sums);
+            pad_pixel(c, strip.column, y, x, ceiling(strip.columns, unit) * unit, sums);
 }

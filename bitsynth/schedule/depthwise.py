@@ -9,11 +9,11 @@ import msgspec
 
 from bitsynth.errors import NoKernel, Refuted
 from bitsynth.isa.load import Isa
-from bitsynth.kernel.depthwise import MOST_FLUSH, DepthwiseMemory, DepthwiseProgram
+from bitsynth.kernel.depthwise import MOST_FLUSH, DepthwiseFlush, DepthwiseMemory, DepthwiseProgram
 from bitsynth.kernel.wellformed import constant_load
 from bitsynth.proof.depthwise import step_sums
 from bitsynth.schedule.memory import stores
-from bitsynth.sketches.depthwise.flushes import DepthwiseFlush, flush
+from bitsynth.sketches.depthwise.flushes import flushes
 from bitsynth.sketches.depthwise.steps import DepthwiseStep, in_registers, require_steps
 
 WIDTHS = (2, 4, 8)
@@ -47,7 +47,7 @@ def _parts(wanted: int, program: DepthwiseProgram) -> int:
 def _programs(isa: Isa, act_bits: int, w_bits: int) -> Iterator[DepthwiseProgram]:
     for step in require_steps(isa):
         try:
-            ends = flush(isa, step)
+            ends = flushes(isa, step)
         except NoKernel:
             continue
         for act in (
@@ -69,12 +69,12 @@ def _weight_ranges(bits: int) -> list[tuple[int, int]]:
 def _program(
     isa: Isa,
     step: DepthwiseStep,
-    ends: DepthwiseFlush,
+    ends: tuple[DepthwiseFlush, ...],
     bits: tuple[int, int],
     act: tuple[int, int],
     wgt: tuple[int, int],
 ) -> DepthwiseProgram:
-    fit = (n for n in PIXELS if in_registers(step, n) + len(ends.constants) <= isa.table.registers)
+    fit = (n for n in PIXELS if in_registers(step, n) + len(ends[0].constants) <= isa.table.registers)
     return DepthwiseProgram(
         isa=isa.name,
         act_bits=bits[0],
@@ -87,12 +87,10 @@ def _program(
         memory=DepthwiseMemory(
             constant_load(isa, isa.word).name, constant_load(isa, isa.tile).name, stores(isa, isa.tile)
         ),
-        constants=ends.constants,
         program=tuple(map(str, step.program)),
         accs=step.accs,
         flush_every=1,
-        flush=tuple(map(str, ends.program)),
-        tile=ends.tile,
+        flushes=ends,
     )
 
 
@@ -121,7 +119,7 @@ def runs(isa: Isa, program: DepthwiseProgram, taps: int) -> Counter[str]:
     total: Counter[str] = Counter()
     for step in program.steps:
         total[step.op] += steps
-    for step in program.flush_steps:
+    for step in program.flushes[0].steps:
         total[step.op] += flushes
     total[isa.gate.name] += len(program.accs) * flushes
     return total
@@ -144,7 +142,7 @@ def unit_cycles(isa: Isa, program: DepthwiseProgram, cpu: str, taps: int) -> flo
         steps * (program.taps + len(program.weights) / program.pixels) / isa[program.memory.load].cost[cpu].per_cycle
     )
     every = sum(isa[op].instructions * n for op, n in counted.items()) / isa.table.cpu[cpu].vector_per_cycle
-    stored = len(program.tile) / isa[program.memory.store_tile].cost[cpu].per_cycle
+    stored = len(program.flushes[0].tile) / isa[program.memory.store_tile].cost[cpu].per_cycle
     if isa.table.cpu[cpu].loads_block:
         return max(every, *busy.values()) + loads + stored
     return max(every, *busy.values(), loads, stored)

@@ -17,7 +17,7 @@ from bitsynth.proof.depthwise import ProvedDepthwise
 from bitsynth.schedule.depthwise import DepthwiseCost, cost_of
 from bitsynth.store.kernels import folders
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = "depthwise"
 CLAIM = "fewest instructions for a 3 x 3 window among all steps and flushes of the sketch, by enumeration"
 _REMEDY = "delete it: what ships is used then"

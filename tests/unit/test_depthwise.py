@@ -10,7 +10,10 @@ from bitsynth.isa.step import Step
 from bitsynth.proof import depthwise as proof
 from bitsynth.schedule.depthwise import WIDTHS, cheapest, ops
 from bitsynth.solver.budget import Budget
+from bitsynth.spec.elementwise import thresholds
+from bitsynth.spec.rescaling import CodeForm, requantize
 from bitsynth.store import depthwise as store
+from bitsynth.store import elementwise as elements
 
 SHIPPED = sorted(paths.shipped_kernels().rglob("bs_dw_*.json"))
 SETS = ("armv7_neon", "avx2", "avx512", "neon")
@@ -42,17 +45,26 @@ def test_solver_discharges_what_is_on_record(path):
 
 
 def programs_changed(program):
-    """The kernel with one step of step or flush changed: another operand, or another instruction of the same types."""
+    """The kernel with one line of step or flush changed: another operand, another instruction of the same types."""
+    for lines in lines_changed(program, program.program, ["a0", "w0", "acc0"]):
+        yield change(program, program=lines)
+    for lines in lines_changed(program, program.flushes[-1].program, ["acc0", "c0", "c1"]):
+        yield flush_changed(program, len(program.flushes) - 1, program=lines)
+
+
+def flush_changed(kernel, k, **changes):
+    flushes = (*kernel.flushes[:k], change(kernel.flushes[k], **changes), *kernel.flushes[k + 1 :])
+    return change(kernel, flushes=flushes)
+
+
+def lines_changed(program, lines, inputs):
     isa = load(program.isa)
-    for what in ("program", "flush"):
-        lines = getattr(program, what)
-        for k, line in enumerate(lines):
-            for other in step_changed(isa, program, what, Step.parse(line)):
-                yield change(program, **{what: (*lines[:k], str(other), *lines[k + 1 :])})
+    for k, line in enumerate(lines):
+        for other in step_changed(isa, inputs, Step.parse(line)):
+            yield (*lines[:k], str(other), *lines[k + 1 :])
 
 
-def step_changed(isa, program, what, step):
-    inputs = {"program": ["a0", "w0", "acc0"], "flush": ["acc0", "c0", "c1"]}[what]
+def step_changed(isa, inputs, step):
     for k in range(len(step.args)):
         for name in (x for x in inputs if x != step.args[k]):
             yield change(step, args=(*step.args[:k], name, *step.args[k + 1 :]))
@@ -69,13 +81,17 @@ def fields_changed(program):
     yield change(program, flush_every=program.flush_every + 1)
     yield change(program, act=(program.act[0], 2 * program.act[1] + 1), act_bits=program.act_bits + 1)
     yield change(program, wgt=(2 * program.wgt[0] - 1, 2 * program.wgt[1] + 1))
-    yield change(program, tile=program.tile[::-1])
     yield change(program, weights=tuple(places[::-1] for places in program.weights))
     for k, acc in enumerate(program.accs):
         yield change(program, accs=(*program.accs[:k], change(acc, next="a0"), *program.accs[k + 1 :]))
-    for k, constant in enumerate(program.constants):
-        lanes = (*constant.lanes[1:], constant.lanes[0])
-        yield change(program, constants=(*program.constants[:k], change(constant, lanes=lanes)))
+    for n, flush in enumerate(program.flushes):
+        yield flush_changed(program, n, tile=flush.tile[::-1])
+        yield flush_changed(program, n, order=(*flush.order[1:], flush.order[0]))
+        for k, constant in enumerate(flush.constants):
+            rolled = change(constant, lanes=(*constant.lanes[1:], constant.lanes[0]))
+            yield flush_changed(program, n, constants=(*flush.constants[:k], rolled, *flush.constants[k + 1 :]))
+    yield change(program, flushes=program.flushes[::-1] if len(program.flushes) > 1 else ())
+    yield change(program, flushes=(*program.flushes, program.flushes[0]))
 
 
 @pytest.mark.parametrize("isa", [pytest.param(x, marks=pytest.mark.slow if x == "avx512" else ()) for x in SETS])
@@ -95,9 +111,19 @@ def test_mutants_are_refused(isa):
 def test_equal_instructions_of_other_lanes_are_no_mutants():
     """An instruction that does the same on other types is as right: a proof speaks of what it does."""
     program = program_of("avx2")
-    flush = tuple(line.replace("add.u32x8", "add.s32x8") for line in program.flush)
-    assert flush != program.flush
-    proof.examine(change(program, flush=flush))
+    flush = tuple(line.replace("add.u32x8", "add.s32x8") for line in program.flushes[0].program)
+    assert flush != program.flushes[0].program
+    proof.examine(flush_changed(program, 0, program=flush))
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+def test_sums_come_in_the_orders_of_programs_that_make_bytes(isa):
+    orders = program_of(isa).orders
+    specs = [requantize(CodeForm(out), row=False, wide=wide) for out in ("u8", "s16") for wide in (False, True)]
+    specs += [thresholds(3, words=False, narrow=narrow) for narrow in (False, True)]
+    found = [one.program.order for spec in specs if (one := elements.find(isa, spec))]
+    assert len(found) > 4
+    assert set(found) <= set(orders)
 
 
 def test_a_damaged_file_is_refused(tmp_path):

@@ -6,8 +6,9 @@ at once, those that take any lanes of two registers as an index says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import permutations
 
@@ -18,22 +19,12 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
+from bitsynth.kernel.depthwise import DepthwiseFlush
+from bitsynth.sketches.depthwise.orders import ChannelOrder, orders
 from bitsynth.sketches.depthwise.steps import DepthwiseStep
 from bitsynth.sketches.lanes.terms import adder
 
-ChannelOrder = tuple[int, ...]
-Emit = Callable[[str, tuple[str, ...], int], str]
-"""Append an instruction on named values with an immediate; the name of what it makes."""
 _SUM_BITS = 32
-
-
-@dataclass(frozen=True)
-class DepthwiseFlush:
-    """The program of a flush, its constants, and the names of the sums after it."""
-
-    program: tuple[Step, ...]
-    constants: tuple[Constant, ...]
-    tile: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -53,52 +44,67 @@ class _Writer:
     constants: list[Constant] = field(default_factory=list)
 
     def __call__(self, op: str, args: tuple[str, ...], imm: int = 0) -> str:
-        self.program.append(Step(f"t{len(self.program)}", op, args, imm))
-        return self.program[-1].dst
+        step = next((s for s in self.program if (s.op, s.args, s.imm) == (op, args, imm)), None)
+        if step is None:
+            self.program.append(step := Step(f"t{len(self.program)}", op, args, imm))
+        return step.dst
+
+    def flush(self, order: ChannelOrder, tile: Mapping[int, str]) -> DepthwiseFlush:
+        """The flush to `order` whose sums are `tile`."""
+        named = tuple(tile[r] for r in range(len(tile)))
+        return DepthwiseFlush(order, tuple(self.constants), tuple(map(str, self.program)), named)
 
     def constant(self, kind: VecType, lanes: tuple[int, ...]) -> str:
-        self.constants.append(Constant(f"k{len(self.constants)}", str(kind), lanes))
-        return self.constants[-1].name
+        made = next((c for c in self.constants if (c.type, c.lanes) == (str(kind), lanes)), None)
+        if made is None:
+            self.constants.append(made := Constant(f"k{len(self.constants)}", str(kind), lanes))
+        return made.name
 
 
-def flush(isa: Isa, step: DepthwiseStep) -> DepthwiseFlush:
-    """The flush of a step's accumulators; NoKernel if the instruction set cannot bring them into order."""
-    write = _Writer()
+def flushes(isa: Isa, step: DepthwiseStep) -> tuple[DepthwiseFlush, ...]:
+    """A flush of the step's accumulators for each order that the instruction set can bring them into.
+
+    NoKernel if it cannot bring them into the unit's own.
+    """
+    own, *others = orders(isa)
+    found = [_flush(isa, step, own)]
+    for order in others:
+        with suppress(NoKernel):
+            found.append(_flush(isa, step, order))
+    return tuple(found)
+
+
+def _flush(isa: Isa, step: DepthwiseStep, order: ChannelOrder) -> DepthwiseFlush:
+    """The flush to sums in `order`; NoKernel if there is none."""
+    write, lanes = _Writer(), isa.tile.lanes
+    places = {order[k : k + lanes]: k // lanes for k in range(0, len(order), lanes)}
     held = [
         _Held(acc.name, VecType.parse(acc.type), channels)
         for acc, channels in zip(step.accs, step.channels, strict=True)
     ]
-    lanes = isa.tile.lanes
     while held[0].kind.bits < _SUM_BITS:
-        if not all(_in_runs(x, lanes) for x in held):
-            held = _ordered(isa, held, lanes, write)
-        if held[0].kind.bits * 2 == _SUM_BITS and (adding := widening_adds(isa, held[0].kind)):
-            return _added_at_once(isa, held, adding, write)
+        if not _holds(held, places):
+            held = _ordered_at_last(isa, held, order, write)
+        adding = widening_adds(isa, held[0].kind)
+        if held[0].kind.bits * 2 == _SUM_BITS and adding and _holds(held, places):
+            added = [(part, op, x.name) for x in held for part, op in zip(_parts(x, lanes), adding, strict=True)]
+            return write.flush(order, {r: write(op, (f"c{r}", x)) for part, op, x in added for r in [places[part]]})
         held = [half for x in held for half in _widened(isa, x, write)]
-    tile = [""] * len(held)
-    for x in held:
-        r = x.channels[0] // lanes
-        tile[r] = write(adder(isa, isa.tile), (f"c{r}", x.name))
-    return DepthwiseFlush(tuple(write.program), tuple(write.constants), tuple(tile))
+    if not _holds(held, places):
+        held = _ordered(isa, held, order, write)
+    add = adder(isa, isa.tile)
+    return write.flush(order, {r: write(add, (f"c{r}", x.name)) for x in held for r in [places[x.channels]]})
 
 
-def _in_runs(x: _Held, lanes: int) -> bool:
-    """Whether registers of int32 made of its parts hold `lanes` channels each that follow each other."""
-    starts = range(0, len(x.channels), lanes)
-    return all(
-        x.channels[k] % lanes == 0 and x.channels[k : k + lanes] == tuple(range(x.channels[k], x.channels[k] + lanes))
-        for k in starts
-    )
+def _holds(held: Sequence[_Held], places: Mapping[ChannelOrder, int]) -> bool:
+    """Whether parts of the registers are registers of sums."""
+    lanes = len(next(iter(places)))
+    return all(part in places for x in held for part in _parts(x, lanes))
 
 
-def _added_at_once(isa: Isa, held: Sequence[_Held], adding: tuple[str, str], write: _Writer) -> DepthwiseFlush:
-    lanes = isa.tile.lanes
-    tile = [""] * (len(held) * 2)
-    for x in held:
-        for h, op in enumerate(adding):
-            r = x.channels[h * lanes] // lanes
-            tile[r] = write(op, (f"c{r}", x.name))
-    return DepthwiseFlush(tuple(write.program), tuple(write.constants), tuple(tile))
+def _parts(x: _Held, lanes: int) -> list[ChannelOrder]:
+    """The channels of the registers of int32 that are made of it."""
+    return [x.channels[k : k + lanes] for k in range(0, len(x.channels), lanes)]
 
 
 def _widened(isa: Isa, x: _Held, write: _Writer) -> Iterator[_Held]:
@@ -176,54 +182,91 @@ def _halvings(isa: Isa, kind: VecType, part: VecType) -> tuple[tuple[str, int], 
     )
 
 
-def _ordered(isa: Isa, held: Sequence[_Held], lanes: int, write: _Writer) -> list[_Held]:
-    """The same sums with channels in order, two registers at a time."""
+def _ordered(isa: Isa, held: Sequence[_Held], order: ChannelOrder, write: _Writer) -> list[_Held]:
+    """The same sums with channels in `order`, each register of one or two; NoKernel if that is not to be had."""
     out: list[_Held] = []
-    for x, y in zip(held[::2], held[1::2], strict=True):
-        both = [*x.channels, *y.channels]
-        order = sorted(both)
-        for wanted in (order[: len(both) // 2], order[len(both) // 2 :]):
-            index = [both.index(ch) for ch in wanted]
-            out.append(_Held(_chosen(isa, x, y, index, write), x.kind, tuple(wanted)))
-    if not all(_in_runs(x, lanes) for x in out):
-        raise NoKernel(f"{isa.name} cannot bring the channels of {len(held)} registers into order")
+    for k in range(0, len(order), held[0].kind.lanes):
+        wanted = order[k : k + held[0].kind.lanes]
+        sources = [x for x in held if not set(wanted).isdisjoint(x.channels)]
+        out.append(_Held(_moved(isa, sources, wanted, write), held[0].kind, wanted))
     return out
 
 
-def _chosen(isa: Isa, x: _Held, y: _Held, index: Sequence[int], write: _Writer) -> str:
-    """A register of the lanes index[i] of x, then y."""
+def _ordered_at_last(isa: Isa, held: Sequence[_Held], order: ChannelOrder, write: _Writer) -> list[_Held]:
+    """The same with channels in `order`, or so but for those of a four, which wider lanes take any way."""
+    fours = tuple(ch for k in range(0, len(order), 4) for ch in sorted(order[k : k + 4]))
+    for wanted in dict.fromkeys((order, fours)):
+        if mixed := _mixed(isa, held, wanted, write):
+            return mixed
+        with suppress(NoKernel):
+            return _ordered(isa, held, wanted, write)
+    raise NoKernel(f"{isa.name} cannot bring the channels of {len(held)} registers into order")
+
+
+def _mixed(isa: Isa, held: Sequence[_Held], order: ChannelOrder, write: _Writer) -> list[_Held]:
+    """The same of instructions without index, which take lanes of two registers; none if they do not do."""
+    lanes, found = isa.tile.lanes, list[tuple[_Held, tuple[str, str]]]()
+    wanted = {order[k : k + lanes] for k in range(0, len(order), lanes)}
+    for x, y in zip(held[::2], held[1::2], strict=len(held) > 1):
+        for op, channels in _mixes(isa, x, y):
+            mixed = _Held(op, x.kind, channels)
+            if wanted.issuperset(parts := _parts(mixed, lanes)):
+                found.append((mixed, (x.name, y.name)))
+                wanted.difference_update(parts)
+    return [replace(mixed, name=write(mixed.name, args)) for mixed, args in found] if not wanted else []
+
+
+def _mixes(isa: Isa, x: _Held, y: _Held) -> Iterator[tuple[str, ChannelOrder]]:
+    """Instructions that take lanes of two registers, and the channels of those."""
     for instr in isa.full_forms:
-        kinds = {o.type for o in instr.operands}
-        if len(instr.operands) != 3 or kinds != {instr.out} or instr.imm:
+        if [o.type for o in instr.operands] == [instr.out] * 2 and not instr.imm and instr.out.bits >= x.kind.bits:
+            each = instr.out.bits // x.kind.bits
+            both = [*x.channels, *y.channels]
+            names = [variable((k, i), -1, 0) for k in range(2) for i in range(instr.out.lanes)]
+            with suppress(Inexact):
+                got = instr(LinearDomain(1), [names[: instr.out.lanes], names[instr.out.lanes :]])
+                if all(lane in names for lane in got):
+                    places = [names.index(lane) * each for lane in got]
+                    yield instr.name, tuple(ch for p in places for ch in both[p : p + each])
+
+
+def _moved(isa: Isa, sources: Sequence[_Held], wanted: ChannelOrder, write: _Writer) -> str:
+    """A register of the channels `wanted`, by one instruction; NoKernel if there is none."""
+    both = [ch for x in sources for ch in x.channels]
+    index = [both.index(ch) for ch in wanted]
+    for instr in isa.full_forms:
+        if len(instr.operands) != len(sources) + 1 or {o.type for o in instr.operands} != {instr.out} or instr.imm:
             continue
-        each = instr.out.bits // x.kind.bits
-        if each == 0 or any(
-            index[k] % each or index[k : k + each] != _run(index[k], each) for k in range(0, len(index), each)
-        ):
-            continue
-        wide = tuple(index[k] // each for k in range(0, len(index), each))
-        place = _index_place(instr, wide)
-        if place is not None:
-            args = {place[0]: x.name, place[1]: y.name, place[2]: write.constant(instr.out, wide)}
-            return write(instr.name, tuple(args[k] for k in range(3)))
-    raise NoKernel(f"{isa.name} has no instruction that takes any lanes of two registers")
+        lanes = _in_lanes(index, sources[0].kind.bits, instr.out.bits)
+        if lanes and (places := _index_place(instr, lanes)):
+            names = [*(x.name for x in sources), write.constant(instr.out, lanes)]
+            given = dict(zip(places, names, strict=True))
+            return write(instr.name, tuple(given[k] for k in range(len(given))))
+    raise NoKernel(f"{isa.name} cannot bring the channels of {len(sources)} registers into order")
+
+
+def _in_lanes(index: Sequence[int], have: int, bits: int) -> tuple[int, ...]:
+    """The index of lanes of `have` bits as one of lanes of `bits`, no fewer; () if it is none."""
+    each = bits // have
+    runs = [list(index[k : k + each]) for k in range(0, len(index), each)] if each else []
+    whole = all(run[0] % each == 0 and run == _run(run[0], each) for run in runs)
+    return tuple(run[0] // each for run in runs) if whole else ()
 
 
 def _run(first: int, count: int) -> list[int]:
     return list(range(first, first + count))
 
 
-def _index_place(instr: Instr, wide: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """The operands that are the first register, the second, and the index."""
-    x, y = _unknowns(instr.out, "x"), _unknowns(instr.out, "y")
-    x, y = ([LinearForm(0, f.atoms, 0, 1) for f in forms] for forms in (x, y))
-    both = [*x, *y]
-    for first, second, index in permutations(range(3)):
-        args: list[Sequence[object]] = [[]] * 3
-        args[first], args[second], args[index] = x, y, list(wide)
+def _index_place(instr: Instr, wanted: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The operands that are registers, and last that of the index, if it takes the lanes `wanted` of them."""
+    count = len(instr.operands) - 1
+    given = [[LinearForm(0, f.atoms, 0, 1) for f in _unknowns(instr.out, str(k))] for k in range(count)]
+    every = [x for register in given for x in register]
+    for places in permutations(range(count + 1)):
+        args: dict[int, Sequence[object]] = dict(zip(places, [*given, list(wanted)], strict=True))
         try:
-            if _gives(instr, args, 0, [both[k] for k in wide]):
-                return first, second, index
+            if _gives(instr, [args[k] for k in range(count + 1)], 0, [every[k] for k in wanted]):
+                return places
         except (TypeError, AttributeError):
             continue
     return None

@@ -7,7 +7,7 @@ samples, with its operands in some order. Nothing is believed for that: what is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
@@ -148,14 +148,14 @@ def narrowing(isa: Isa, kind: VecType, *, fits: bool, signed: bool = True) -> Fi
         for instr in isa.instrs.values()
         if instr.on_registers and not instr.imm and _same(instr.out, out) and len(instr.operands) == 2
         if all(o.type.total_bits == kind.total_bits for o in instr.operands)
-        if (np.sort(_ran(instr, kind, given), axis=0) == want).all()
+        if (np.sort(ran(instr, kind, given), axis=0) == want).all()
     ]
     if not found:
         raise NoKernel(f"{isa.name} has no form that narrows two registers of {kind}")
     return _cheapest(isa, found)
 
 
-def _ran(instr: Instr, kind: VecType, given: Sequence[Sequence[Any]]) -> Any:
+def ran(instr: Instr, kind: VecType, given: Sequence[Iterable[Any]]) -> Any:
     """The lanes that a form gives for registers of `kind`, which it may view otherwise."""
     domain = ConcreteDomain()
     views = [Register(kind, tuple(x)).viewed_as(domain, o.type) for x, o in zip(given, instr.operands, strict=True)]

@@ -16,7 +16,6 @@
 #define bs_layer_pack layer_bs_layer_pack
 #define bs_layer_run layer_bs_layer_run
 #define bs_line_at layer_bs_line_at
-#define bs_make_values layer_bs_make_values
 #define bs_makes_words layer_bs_makes_words
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32 layer_bs_mm_a2u_w1b_s32_avx2_4x8x32
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_act_bytes layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_act_bytes
@@ -40,12 +39,12 @@
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_row_bytes layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_row_bytes
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_rows layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_rows
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_wgt_bytes layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_wgt_bytes
-#define bs_order_sums layer_bs_order_sums
 #define bs_out_bytes layer_bs_out_bytes
 #define bs_pack_codes layer_bs_pack_codes
 #define bs_pack_lines layer_bs_pack_lines
 #define bs_pack_padding layer_bs_pack_padding
 #define bs_packed_words layer_bs_packed_words
+#define bs_pad_sums layer_bs_pad_sums
 #define bs_pixel_output layer_bs_pixel_output
 #define bs_scale layer_bs_scale
 #define bs_scale_register layer_bs_scale_register
@@ -53,4 +52,5 @@
 #define bs_unit layer_bs_unit
 #define bs_unit_tiles layer_bs_unit_tiles
 #define bs_unpack_codes layer_bs_unpack_codes
+#define bs_values layer_bs_values
 #define bs_words_later layer_bs_words_later
