@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, final
 
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, product, total, variable
@@ -23,6 +23,7 @@ from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseProgram, check_sh
 from bitsynth.proof.accumulation import any_value
 from bitsynth.proof.obligations import Obligation, ObligationRecorder
 from bitsynth.proof.proved import statements
+from bitsynth.proof.sealed import Sealed
 
 if TYPE_CHECKING:
     from bitsynth.solver.budget import Budget
@@ -159,28 +160,21 @@ def _check_memory(isa: Isa, program: DepthwiseProgram) -> None:
 
 @final
 @dataclass(frozen=True, init=False, eq=False)
-class ProvedDepthwise:
+class ProvedDepthwise(Sealed, made="a depthwise kernel is proved by ProvedDepthwise.by_solver or .on_record"):
     """A depthwise kernel, its lemmas and the obligations they rest on; made by `by_solver` and `on_record` alone."""
+
+    __slots__ = ("lemmas", "obligations", "program")
 
     program: DepthwiseProgram
     lemmas: tuple[str, ...]
     obligations: frozenset[Obligation]
-
-    def __init__(self) -> None:
-        raise TypeError("a depthwise kernel is proved by ProvedDepthwise.by_solver or .on_record")
-
-    def __init_subclass__(cls) -> NoReturn:
-        raise TypeError("a proof has no other kinds")
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a proof is not pickled; pickle the name, whose file is checked again where it is read")
 
     @staticmethod
     def by_solver(program: DepthwiseProgram, budget: Budget) -> ProvedDepthwise:
         """The kernel, each obligation discharged by Z3; Refuted if one is wrong, Undecided if the budget is spent."""
         from bitsynth.proof.discharge import discharge
 
-        return _proved(program, lambda isa, obligations: discharge(isa, obligations, budget))
+        return ProvedDepthwise._settled(program, lambda isa, obligations: discharge(isa, obligations, budget))
 
     @staticmethod
     def on_record(program: DepthwiseProgram, discharged: tuple[str, ...]) -> ProvedDepthwise:
@@ -190,18 +184,16 @@ class ProvedDepthwise:
             if statements(obligations) != discharged:
                 raise SpecError("the instruction lemmas differ")
 
-        return _proved(program, compare)
+        return ProvedDepthwise._settled(program, compare)
 
     @property
     def statements(self) -> tuple[str, ...]:
         """The obligations in words, sorted."""
         return statements(self.obligations)
 
-
-def _proved(program: DepthwiseProgram, settle: Callable[[Isa, Collection[Obligation]], object]) -> ProvedDepthwise:
-    lemmas, obligations = examine(program)
-    settle(load(program.isa), obligations)
-    made = object.__new__(ProvedDepthwise)
-    for name, value in (("program", program), ("lemmas", lemmas), ("obligations", obligations)):
-        object.__setattr__(made, name, value)
-    return made
+    @staticmethod
+    def _settled(program: DepthwiseProgram, settle: Callable[[Isa, Collection[Obligation]], object]) -> ProvedDepthwise:
+        """The kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
+        lemmas, obligations = examine(program)
+        settle(load(program.isa), obligations)
+        return ProvedDepthwise._of(program=program, lemmas=lemmas, obligations=obligations)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, final
+from typing import TYPE_CHECKING, final
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.proof import element_check
+from bitsynth.proof.sealed import Sealed
 
 if TYPE_CHECKING:
     from bitsynth.solver.budget import Budget
@@ -16,16 +17,12 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, init=False, eq=False)
-class ProvedProgram:
+class ProvedProgram(Sealed, made="a program is proved by ProvedProgram.by_solver or .on_record"):
     """A program that gives what its spec says; made by `by_solver` and `on_record` alone."""
 
+    __slots__ = ("program",)
+
     program: ElementwiseProgram
-
-    def __init__(self) -> None:
-        raise TypeError("a program is proved by ProvedProgram.by_solver or .on_record")
-
-    def __init_subclass__(cls) -> NoReturn:
-        raise TypeError("a proof has no other kinds")
 
     @staticmethod
     def by_solver(program: ElementwiseProgram, budget: Budget) -> ProvedProgram:
@@ -34,7 +31,7 @@ class ProvedProgram:
 
         element_check.check(program, element_check.VERIFIED)
         discharge(program, budget)
-        return _sealed(program)
+        return ProvedProgram._of(program=program)
 
     @staticmethod
     def on_record(program: ElementwiseProgram, discharged: tuple[str, ...]) -> ProvedProgram:
@@ -42,18 +39,12 @@ class ProvedProgram:
         element_check.check(program)
         if statements(program) != discharged:
             raise SpecError(f"{program.name}: the statements differ")
-        return _sealed(program)
+        return ProvedProgram._of(program=program)
 
     @property
     def statements(self) -> tuple[str, ...]:
         """The proved facts in words: what every result is, given what the instructions do."""
         return statements(self.program)
-
-
-def _sealed(program: ElementwiseProgram) -> ProvedProgram:
-    made = object.__new__(ProvedProgram)
-    object.__setattr__(made, "program", program)
-    return made
 
 
 def statements(program: ElementwiseProgram) -> tuple[str, ...]:

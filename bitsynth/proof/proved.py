@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NoReturn, final
+from typing import TYPE_CHECKING, Literal, final
 
 import msgspec
 
@@ -20,6 +20,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.program import BIT_AXES, Kernel
 from bitsynth.proof import checker
 from bitsynth.proof.obligations import Obligation, ObligationRecorder, implies
+from bitsynth.proof.sealed import Sealed
 
 if TYPE_CHECKING:
     from bitsynth.solver.budget import Budget
@@ -29,13 +30,12 @@ How = Literal["discharged", "on record", "derived"]
 
 @final
 @dataclass(frozen=True, init=False, eq=False)
-class Proved:
+class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_record or .form"):
     """A kernel, the lemmas that compose into its correctness, and the obligations they rest on, settled as `how` says.
 
     Made by `by_solver`, `on_record` and `form` alone.
     """
 
-    # Not slots=True: before Python 3.11.3 that puts a `__setstate__` of its own in the place of the one below.
     __slots__ = ("how", "kernel", "lemmas", "obligations")
 
     kernel: Kernel
@@ -43,18 +43,12 @@ class Proved:
     obligations: frozenset[Obligation]
     how: How
 
-    def __init__(self) -> None:
-        raise TypeError("a kernel is proved by Proved.by_solver, Proved.on_record or .form")
-
-    def __init_subclass__(cls) -> NoReturn:
-        raise TypeError("a proof has no other kinds")
-
     @staticmethod
     def by_solver(kernel: Kernel, budget: Budget) -> Proved:
         """The kernel, each obligation discharged by Z3; Refuted if one is wrong, Undecided if the budget is spent."""
         from bitsynth.proof.discharge import discharge
 
-        return _proved(kernel, "discharged", lambda isa, obligations: discharge(isa, obligations, budget))
+        return Proved._settled(kernel, "discharged", lambda isa, obligations: discharge(isa, obligations, budget))
 
     @staticmethod
     def on_record(kernel: Kernel, discharged: tuple[str, ...]) -> Proved:
@@ -64,7 +58,7 @@ class Proved:
             if statements(obligations) != discharged:
                 raise SpecError("the instruction lemmas differ")
 
-        return _proved(kernel, "on record", compare)
+        return Proved._settled(kernel, "on record", compare)
 
     def form(self, kernel: Kernel) -> Proved:
         """The same kernel with other rows, bounds of loops, unrolling or place of the bit axis.
@@ -73,7 +67,7 @@ class Proved:
         """
         if _without_form(kernel) != _without_form(self.kernel):
             raise SpecError("another kernel is not a form of this one: it wants a proof of its own")
-        return _proved(kernel, "derived", self._require_implied)
+        return Proved._settled(kernel, "derived", self._require_implied)
 
     def _require_implied(self, isa: Isa, obligations: Collection[Obligation]) -> None:
         known: dict[tuple[str, int], list[Obligation]] = defaultdict(list)
@@ -90,27 +84,12 @@ class Proved:
         """The obligations in words, sorted."""
         return statements(self.obligations)
 
-    def __copy__(self) -> Proved:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Proved:
-        return self
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a proof is not pickled; pickle the kernel, which is checked again where it is read")
-
-    def __setstate__(self, state: object) -> NoReturn:
-        raise TypeError("a proof is not unpickled")
-
-
-def _proved(kernel: Kernel, how: How, settle: Callable[[Isa, Collection[Obligation]], object]) -> Proved:
-    """The kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
-    lemmas, obligations = examine(kernel)
-    settle(load(kernel.isa), obligations)
-    made = object.__new__(Proved)
-    for name, value in (("kernel", kernel), ("lemmas", lemmas), ("obligations", obligations), ("how", how)):
-        object.__setattr__(made, name, value)
-    return made
+    @staticmethod
+    def _settled(kernel: Kernel, how: How, settle: Callable[[Isa, Collection[Obligation]], object]) -> Proved:
+        """The kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
+        lemmas, obligations = examine(kernel)
+        settle(load(kernel.isa), obligations)
+        return Proved._of(kernel=kernel, lemmas=lemmas, obligations=obligations, how=how)
 
 
 def _without_form(kernel: Kernel) -> Kernel:

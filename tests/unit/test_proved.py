@@ -21,6 +21,7 @@ from bitsynth.proof.proved import Proved, examine, statements
 from bitsynth.schedule.flush import with_flush_period
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
+from bitsynth.store import depthwise, elementwise
 from bitsynth.store import kernels as store
 from bitsynth.store.accept import accept
 from bitsynth.store.entry import ProvedEntry
@@ -147,23 +148,38 @@ def test_a_kernel_of_other_encodings_rests_on_the_same_proof(lookup):
     assert get_kernel("avx2", 2, 1, "signed", method="lookup").proved_entry is lookup.proved_entry
 
 
-def test_a_proof_cannot_be_made_by_other_means(lookup):
-    held = lookup.proved_entry.proved
-    with pytest.raises(TypeError, match="a kernel is proved by"):
-        Proved()
+PROOFS = {
+    "kernel": lambda: get_kernel("avx2", 2, 1, method="lookup").proved_entry.proved,
+    "program": lambda: elementwise.load_program(elementwise.named("greatest_avx2")),
+    "depthwise kernel": lambda: depthwise.load_proved(depthwise.find("avx2", 4, 4)),
+}
+
+
+@pytest.mark.parametrize("what", PROOFS)
+def test_a_proof_cannot_be_made_by_other_means(what):
+    held = PROOFS[what]()
+    kind, fields = type(held), {name: getattr(held, name) for name in held.__slots__}
+    with pytest.raises(TypeError, match=f"a {what} is proved by"):
+        kind()
     with pytest.raises(TypeError):
-        replace(held, kernel=lookup.entry.kernel)
+        replace(held, **fields)
     with pytest.raises(AttributeError):
-        held.kernel = None
+        setattr(held, held.__slots__[0], None)
+    with pytest.raises((AttributeError, TypeError)):
+        held.other = None
     with pytest.raises(TypeError, match="is not pickled"):
         pickle.dumps(held)
     with pytest.raises(TypeError, match="is not unpickled"):
-        object.__new__(Proved).__setstate__([lookup.entry.kernel, held.lemmas, held.obligations, held.how])
-    for kind in (Proved, ProvedEntry):
-        with pytest.raises(TypeError, match="no other kinds"):
-            type("Other", (kind,), {})
+        object.__new__(kind).__setstate__(list(fields.values()))
+    with pytest.raises(TypeError, match="no other kinds"):
+        type("Other", (kind,), {})
     assert copy.copy(held) is held
     assert copy.deepcopy(held) is held
+
+
+def test_an_entry_has_no_other_kinds():
+    with pytest.raises(TypeError, match="no other kinds"):
+        type("Other", (ProvedEntry,), {})
 
 
 def test_a_kernel_that_was_run_is_copied_and_pickled():
