@@ -2,8 +2,10 @@
 
 import copy
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache as memoize
+from typing import Any
 
 import msgspec
 import pytest
@@ -148,7 +150,7 @@ def test_a_kernel_of_other_encodings_rests_on_the_same_proof(lookup):
     assert get_kernel("avx2", 2, 1, "signed", method="lookup").proved_entry is lookup.proved_entry
 
 
-PROOFS = {
+PROOFS: dict[str, Callable[[], Any]] = {
     "kernel": lambda: get_kernel("avx2", 2, 1, method="lookup").proved_entry.proved,
     "program": lambda: elementwise.load_program(elementwise.named("greatest_avx2")),
     "depthwise kernel": lambda: depthwise.load_proved(depthwise.find("avx2", 4, 4)),
