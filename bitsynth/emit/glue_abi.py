@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.runtime_abi import LAYOUT, CEnum, Number
+from bitsynth.spec import glue
 
 INPUTS = 4
 """The most inputs of a layer of glue."""
@@ -31,11 +32,13 @@ OP = CEnum(
 """The operations of glue."""
 ROUNDING = CEnum("enum bs_rounding", {"even": "BS_TO_EVEN", "up": "BS_HALF_UP", "down": "BS_DOWN"})
 """How a quotient becomes whole: half to even, half up, or down."""
-ENUMS = {"op": OP, "in_layout": LAYOUT, "out_layout": LAYOUT, "rounding": ROUNDING}
+PROGRAM = CEnum("enum bs_elements", {spec.name: f"BS_{spec.name.upper()}" for spec in glue.every()})
+"""The programs on elements, by the names of their specs."""
+ENUMS = {"op": OP, "program": PROGRAM, "in_layout": LAYOUT, "out_layout": LAYOUT, "rounding": ROUNDING}
 """The fields of `struct bs_glue` that are enums."""
 OF_INPUTS = ("channels", "bits", "last")
 """Fields with a number an input."""
-_SIGNED = ("factor", "other_factor", "summand", "divisor", "zero_point", "low", "high", "offset", "step")
+_SIGNED = ("factor", "summand", "divisor", "zero_point", "low", "high", "offset", "step")
 _FIELDS = (
     *("op", "inputs"),
     *(f"{name}[{i}]" for name in OF_INPUTS for i in range(INPUTS)),
@@ -43,7 +46,7 @@ _FIELDS = (
     *("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w"),
     *("pad_top", "pad_left", "pad_bottom", "pad_right", "whole_image", "most_pixels", "rounding"),
     *("size_h", "size_w", "scale_h", "scale_w", "centers", "block", "channel_apart", "pixel_apart"),
-    *("factor", "other_factor", "summand", "divisor", "shift"),
+    *("program", "pair_shift", "factor", "summand", "divisor"),
     *("zero_point", "low", "high", "offset", "step", "table_count"),
 )
 
@@ -56,7 +59,7 @@ def _ctype(name: str) -> str:
 
 NUMBERS = tuple((name, _ctype(name)) for name in _FIELDS)
 """The numbers of `struct bs_glue` and their C types."""
-ARRAYS = (("tables", "uint8_t"), ("fill", "uint8_t"), ("scale", "float"))
+ARRAYS = (("tables", "uint8_t"), ("numbers", "uint8_t"), ("fill", "uint8_t"), ("scale", "float"))
 """The arrays of `struct bs_glue` and the C types of their elements."""
 CALL = ("batch", "height", "width", "arena_bytes", "times")
 """The numbers of a call: its inputs' shape, its arena, and how often it runs."""

@@ -15,8 +15,8 @@ enum { BS_GLUE_INPUTS = 4 };
  * (s * factor + n * summand) / (n * divisor), made whole, plus zero_point, clamped. Padding does
  * not count. BS_PAD, BS_RESIZE, BS_BLOCKS: pixels in other places; `fill` around them, each where
  * it is nearest, blocks of channels as blocks of pixels. BS_LOOKUP: a table's entry for each code.
- * BS_CONCAT: channels of all inputs, each by its table. BS_ADD: (code * factor + other code *
- * other_factor + summand) >> shift, plus zero_point, clamped, or a table's entry for each pair.
+ * BS_CONCAT: channels of all inputs, each by its table. BS_ADD: what the program makes of both
+ * codes, or a table's entry for each pair.
  * BS_QUANTIZE: x / scale to codes. BS_DEQUANTIZE: (value - zero_point) * scale. */
 enum bs_glue_op {
     BS_MAX_POOL,
@@ -31,7 +31,25 @@ enum bs_glue_op {
     BS_DEQUANTIZE
 };
 
-/* How a quotient, or a shifted number, becomes whole: half to even, half up, or down. */
+/* What becomes of elements, by proved programs of the instruction set or plain C: the greater of
+ * two bytes; a table's entry for a code, or for a pair of codes; a weighted sum of two, shifted. */
+enum bs_elements {
+    BS_GREATEST,
+    BS_LOOKUP16,
+    BS_LOOKUP32,
+    BS_LOOKUP64,
+    BS_LOOKUP128,
+    BS_LOOKUP256,
+    BS_PAIRS16,
+    BS_PAIRS64,
+    BS_PAIRS256,
+    BS_WEIGHTED16,
+    BS_WEIGHTED16_EVEN,
+    BS_WEIGHTED32,
+    BS_WEIGHTED32_EVEN
+};
+
+/* How a quotient becomes whole: half to even, half up, or down. */
 enum bs_rounding { BS_TO_EVEN, BS_HALF_UP, BS_DOWN };
 
 /* A layer of `inputs` inputs of one layout, channels last or packed. Codes of input i go from 0 to
@@ -52,11 +70,14 @@ struct bs_glue {
     /* BS_BLOCKS: pixels a side of a block; bytes from a channel, and from a block's pixel, to the
      * next. */
     size_t block, channel_apart, pixel_apart;
-    int64_t factor, other_factor, summand, divisor;
-    size_t shift;
+    enum bs_elements program; /* BS_ADD: BS_GREATEST for none */
+    size_t pair_shift;        /* of the first code of a pair in a table */
+    int64_t factor, summand, divisor;
     int64_t zero_point, low, high, offset, step; /* a code is (value - offset) / step */
     size_t table_count;                          /* 1, of all channels, or a table a channel */
-    const uint8_t *tables; /* [table_count or inputs][256]; of pairs [code][other]; else NULL */
+    const uint8_t *tables; /* [table_count or inputs][256]; or of pairs, or NULL; of fewer
+                              * entries than 256 over and over */
+    const uint8_t *numbers; /* what the program reads beside elements; NULL if that is a table */
     const uint8_t *fill;   /* a pixel as it lies in memory */
     const float *scale;    /* [out_channels] */
 };

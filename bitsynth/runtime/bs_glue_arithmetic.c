@@ -2,49 +2,20 @@
 #include "bs_glue_call.h"
 #include "bs_scale.h"
 
-static uint8_t clamped(int32_t code, int32_t last)
-{
-    return (uint8_t)(code < 0 ? 0 : code > last ? last : code);
-}
-
-/* Nothing leaves int32: whoever made the numbers saw to it. */
-static void add_down(
-    const struct bs_glue *g, size_t count, const uint8_t *a, const uint8_t *b, uint8_t *to)
-{
-    const int32_t factor = (int32_t)g->factor, other = (int32_t)g->other_factor,
-                  summand = (int32_t)g->summand, last = (int32_t)g->out_last;
-    const unsigned shift = (unsigned)g->shift;
-    const int32_t zero = (int32_t)g->zero_point;
-    for (size_t i = 0; i < count; ++i)
-        to[i] = clamped(((a[i] * factor + b[i] * other + summand) >> shift) + zero, last);
-}
-
-static void add_even(
-    const struct bs_glue *g, size_t count, const uint8_t *a, const uint8_t *b, uint8_t *to)
-{
-    const int32_t factor = (int32_t)g->factor, other = (int32_t)g->other_factor,
-                  summand = (int32_t)g->summand, last = (int32_t)g->out_last;
-    const unsigned shift = (unsigned)g->shift;
-    const int32_t below_half = (1 << (shift - 1)) - 1, zero = (int32_t)g->zero_point;
-    for (size_t i = 0; i < count; ++i) {
-        const int32_t sum = a[i] * factor + b[i] * other + summand;
-        to[i] = clamped(((sum + below_half + (sum >> shift & 1)) >> shift) + zero, last);
-    }
-}
-
 void bs_glue_add(
     const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to)
 {
     const struct bs_glue *g = c->glue;
-    const size_t count = c->in.width * g->out_channels;
+    const struct bs_glue_program *p = &bs_glue_programs[g->program];
+    const size_t count = c->in.width * g->out_channels, shift = g->pair_shift;
     const uint8_t *a = bs_glue_input(c, 0, image, y, s), *b = bs_glue_input(c, 1, image, y, s);
-    if (!g->tables && g->rounding == BS_TO_EVEN)
-        add_even(g, count, a, b, to);
-    else if (!g->tables)
-        add_down(g, count, a, b, to);
+    if (g->numbers)
+        bs_glue_combine(p, g->numbers, count, a, b, to);
+    else if (g->program && p->run)
+        bs_glue_combine(p, g->tables, count, a, b, to);
     else
         for (size_t i = 0; i < count; ++i)
-            to[i] = g->tables[(size_t)a[i] << g->bits[1] | b[i]];
+            to[i] = g->tables[(size_t)a[i] << shift | b[i]];
 }
 
 /* Adding this rounds a float of few bits to a whole number, half to even. */

@@ -49,8 +49,8 @@ struct bs_glue_program {
     size_t unit;
 };
 
-/* The greater of two bytes; the entry of a table, for codes of 4, 5, 6, 7 and 8 bits. */
-extern const struct bs_glue_program bs_glue_greatest, bs_glue_lookups[];
+/* By number (enum bs_elements). */
+extern const struct bs_glue_program bs_glue_programs[];
 
 /* `rows` of `count` neighbouring bytes, which lie `apart` bytes from each other. */
 struct bs_glue_rows {
@@ -63,6 +63,15 @@ void bs_glue_take_greater(struct bs_glue_rows at, const uint8_t *from, uint8_t *
 /* Entries of a table for codes of so many bits. */
 void bs_glue_look_up(
     size_t bits, const uint8_t *table, struct bs_glue_rows at, const uint8_t *from, uint8_t *to);
+
+/* What a program makes of `count` bytes of two lines each. */
+void bs_glue_combine(
+    const struct bs_glue_program *p,
+    const void *numbers,
+    size_t count,
+    const uint8_t *from,
+    const uint8_t *other,
+    uint8_t *to);
 
 /* Line y of input i, as the operation reads it. */
 const uint8_t *bs_glue_input(

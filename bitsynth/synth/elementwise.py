@@ -9,7 +9,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.proof.elementwise import ProvedProgram
 from bitsynth.schedule.element_cost import price
-from bitsynth.sketches.elementwise import direct, rescaling, tables, thresholds
+from bitsynth.sketches.elementwise import direct, rescaling, tables, thresholds, weighting
 from bitsynth.sketches.elementwise.builder import ordered
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import elementwise as store
@@ -18,7 +18,8 @@ Alternatives = Callable[[Isa, ElementwiseSpec], Iterator[ElementwiseProgram]]
 
 SKETCHES: dict[str, Alternatives] = {
     "thresholds": thresholds.alternatives,
-    "lookup": tables.alternatives,
+    **dict.fromkeys(("lookup", "pairs"), tables.alternatives),
+    "weighted": weighting.alternatives,
     **dict.fromkeys(("requantize", "rescale", "scale"), rescaling.alternatives),
     "": direct.alternatives,
 }

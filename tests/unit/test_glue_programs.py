@@ -7,19 +7,23 @@ import pytest
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.element_run import run
-from bitsynth.layers.glue.programs import SPECS
 from bitsynth.proof import element_check
 from bitsynth.proof.element_discharge import discharge
 from bitsynth.proof.elementwise import ProvedProgram
 from bitsynth.solver.budget import Budget
+from bitsynth.spec import glue
 from bitsynth.spec.elementwise import greatest, lookup
 from bitsynth.store import elementwise as store
 from bitsynth.synth.elementwise import get_program
 
+ONLY_AVX512 = {*(lookup(1 << bits) for bits in (5, 6, 7, 8)), glue.pairs(3), glue.pairs(4)}
 STORED = [
-    *(("avx512", spec) for spec in SPECS),
-    *((isa, spec) for isa in ("avx2", "neon", "armv7_neon") for spec in (greatest(), lookup(16))),
+    (isa, spec)
+    for isa in ("avx512", "avx2", "neon", "armv7_neon")
+    for spec in glue.every()
+    if isa == "avx512" or spec not in ONLY_AVX512
 ]
+MAPS = [(isa, spec) for isa, spec in STORED if not spec.name.startswith("weighted")]
 
 
 @pytest.mark.parametrize(("isa", "spec"), STORED, ids=lambda x: getattr(x, "name", x))
@@ -30,24 +34,45 @@ def test_it_is_stored_with_what_was_proved(isa, spec):
     assert get_program(isa, spec).program == proved.program
 
 
-@pytest.mark.parametrize(("isa", "spec"), STORED, ids=lambda x: getattr(x, "name", x))
+@pytest.mark.parametrize(("isa", "spec"), MAPS, ids=lambda x: getattr(x, "name", x))
 def test_every_code_and_pair_by_numpy(isa, spec):
     """All there are: what the proof says, once more, by instructions run on numbers."""
     program = store.find(isa, spec).program
-    if spec == greatest():
-        a, b = (x.ravel() for x in np.meshgrid(np.arange(256), np.arange(256)))
-        given = {name: np.broadcast_to(x, (1, program.unit, x.size)) for name, x in (("a", a), ("b", b))}
-        want = np.maximum(a, b)
-    else:
-        entries = spec.inputs[1].count
-        table, x = np.random.default_rng(0).integers(0, 256, entries), np.arange(entries)
-        given = {"x": np.broadcast_to(x, (1, program.unit, entries)), "t": table[:, None, None].repeat(entries, axis=2)}
-        want = table[x]
+    last = spec.inputs[-1]
+    table = np.random.default_rng(0).integers(0, 256, last.count)
+    most = 256 if spec == greatest() else int(last.count**0.5)
+    a, b = (x.ravel() for x in np.meshgrid(np.arange(most), np.arange(most)))
+    given, want = {"a": a, "b": b}, np.maximum(a, b) if spec == greatest() else table[a * most + b]
+    if spec.name.startswith("lookup"):
+        given, want = {"x": np.arange(last.count)}, table
+    given = {name: np.broadcast_to(x, (1, program.unit, x.size)) for name, x in given.items()}
+    if last.per == "table":
+        given["t"] = table[:, None, None].repeat(want.size, axis=2)
     assert (run(program, {k: v.astype(np.uint64) for k, v in given.items()}) == want).all()
+
+
+@pytest.mark.parametrize("even", [False, True])
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("isa", ["avx2", "neon"])
+def test_a_weighted_sum_by_numpy(isa, wide, even):
+    spec, rng, count = glue.weighted(even=even, wide=wide), np.random.default_rng(0), 500
+    program = store.find(isa, spec).program
+    n, most = rng.integers(1, 15, count), (1 << 20 if wide else 1 << 14)
+    f, g, k, z = (rng.integers(-x, x, count) for x in (most, most, 1 << 20, 200))
+    a, b = rng.integers(0, 256, (2, program.unit, count))
+    p, half = a * f + b * g + k, (1 << n - 1) - 1
+    code = (p + half + (p >> n & 1) >> n) + z if even else p >> n
+    given = {"f": f, "g": g, "k": k, "n": n, "h": np.full(count, 200), "e": half, "z": z}
+    arrays = {x.name: given[x.name][None, None] for x in spec.inputs[2:]}
+    made = run(program, {k: v.astype(np.int64) for k, v in {"a": a[None], "b": b[None], **arrays}.items()})
+    np.testing.assert_array_equal(made, code.clip(0, 200))
 
 
 def mutants(program):
     """The program with a step's operands exchanged, an instruction of another meaning, or another step's result."""
+    if program.spec.name.startswith(("pairs", "weighted")):
+        yield [line.replace("b0_0", "a0_0") for line in program.program]
+        return
     step = program.steps[0]
     first, second, *rest = step.args
     if program.spec != greatest():  # the greater of two is that of them exchanged
@@ -65,7 +90,7 @@ def test_mutants_are_refused(isa, spec):
         mutant = msgspec.structs.replace(proved.program, program=tuple(steps))
         with pytest.raises((Refuted, SpecError)):
             element_check.check(mutant)
-        if spec in (greatest(), lookup(16)):
+        if spec in (greatest(), lookup(16), glue.pairs(2)):
             with pytest.raises((Refuted, SpecError)):
                 discharge(mutant, Budget())
         refused += 1

@@ -12,6 +12,7 @@ from bitsynth.emit.glue_abi import INPUTS
 from bitsynth.errors import SpecError
 from bitsynth.layers.glue.activations import Activations, either
 from bitsynth.layers.glue.base import Glue
+from bitsynth.layers.glue.programs import repeated
 from bitsynth.layers.glue.quantization import Quantization, quantization, requantized
 from bitsynth.layers.words import WORD_CHANNELS
 
@@ -51,7 +52,11 @@ class Concatenate(Glue):
         self.tables = [_table(each, out) for each in of_inputs]
         whole = all(x.channels % WORD_CHANNELS == 0 for x in sources)
         words = alike and whole and layout == output.layout == "packed"
-        arrays = {} if alike else {"tables": np.stack(self.tables)}
+        arrays = (
+            {}
+            if alike
+            else {"tables": np.stack([repeated(x, each.bits) for x, each in zip(self.tables, of_inputs, strict=True)])}
+        )
         super().__init__(sources, output, {"op": "concat", "words": int(words)}, arrays, **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
@@ -68,6 +73,5 @@ def _pairs(inputs: Any) -> Sequence[tuple[Any, Any]]:
 
 
 def _table(source: Quantization, out: Quantization) -> NDArray[np.uint8]:
-    """256 entries: the code of `out` for each of `source`."""
-    made = np.arange(256) if source == out else requantized(source, out)
-    return np.pad(made, (0, 256 - len(made))).astype(np.uint8)
+    """The code of `out` for each of `source`."""
+    return np.arange(1 << source.bits, dtype=np.uint8) if source == out else requantized(source, out)

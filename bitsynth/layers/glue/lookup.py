@@ -11,10 +11,9 @@ from bitsynth.errors import SpecError
 from bitsynth.layers.glue.activations import codes_of, either
 from bitsynth.layers.glue.base import Glue
 from bitsynth.layers.glue.floats import to_codes
+from bitsynth.layers.glue.programs import ENTRIES, repeated
 from bitsynth.layers.glue.quantization import Quantization, quantization, single
 from bitsynth.spec.matmul import plain_array
-
-_ENTRIES = 256
 
 
 class Lookup(Glue):
@@ -52,8 +51,7 @@ class Lookup(Glue):
         source = codes_of(channels, bits, encoding, layout)
         output = codes_of(channels, either(out_bits, bits), either(out_encoding, encoding), either(out_layout, layout))
         self.table = _table(table, channels, source.last + 1, output.last)
-        tables = np.zeros((len(self.table), _ENTRIES), np.uint8)
-        tables[:, : self.table.shape[1]] = self.table
+        tables = repeated(self.table, source.bits)
         super().__init__([source], output, {"op": "lookup", "table_count": len(tables)}, {"tables": tables}, **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
@@ -109,7 +107,7 @@ class QuantizeImage(Lookup):
             raise SpecError(f"want a mean and a std a channel, not {means.shape} and {stds.shape}")
         if (stds <= 0).any() or whole <= 0:
             raise SpecError("std and unit must be above 0")
-        x = (np.arange(_ENTRIES, dtype=np.float32) / whole - means[:, None]) / stds[:, None]
+        x = (np.arange(ENTRIES, dtype=np.float32) / whole - means[:, None]) / stds[:, None]
         super().__init__(
             means.size,
             to_codes(x, np.float32(out.scale), out),

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bitsynth.emit.elementwise import needs
-from bitsynth.emit.glue_programs import LOOKUP_BITS
 from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.elementwise import ElementwiseProgram
-from bitsynth.spec.elementwise import greatest, lookup
+from bitsynth.spec import glue
+from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import elementwise as store
 
-SPECS = (greatest(), *(lookup(1 << bits) for bits in LOOKUP_BITS))
+FEWEST, ENTRIES = 16, 256
+"""Entries of the smallest tables of programs, and bytes of any table in memory."""
 
 
 @cache
 def programs(isa: str) -> tuple[ElementwiseProgram, ...]:
-    """Those of `SPECS` that are stored for the set, or the one it extends, and that this processor runs or emulates."""
+    """Those of glue that are stored for the set, or the one it extends, and that this processor runs or emulates."""
     home = load(isa).table.extends or isa
-    found = (store.find(home, spec) for spec in SPECS)
+    found = (store.find(home, spec) for spec in glue.every())
     return tuple(p.program for p in found if p is not None and _runs_here(isa, p.program))
 
 
@@ -32,3 +38,19 @@ def requirements(isa: str) -> Requirements:
     """What the set and its programs need."""
     ops = [op for p in programs(isa) for op in (*(s.op for s in p.steps), *p.loads, p.store)]
     return load(isa).requirements(ops)
+
+
+def repeated(tables: NDArray[Any], bits: int) -> NDArray[np.uint8]:
+    """Tables (..., codes) for indices of so many bits as programs read them: `ENTRIES`, over and over."""
+    entries = max(FEWEST, 1 << bits)
+    made = np.zeros((*tables.shape[:-1], entries), np.uint8)
+    made[..., : tables.shape[-1]] = tables
+    return np.tile(made, ENTRIES // entries)
+
+
+def shared(spec: ElementwiseSpec, values: Mapping[str, int]) -> NDArray[np.uint8]:
+    """The numbers that all elements of `spec` share, as programs read them."""
+    kinds = [
+        (x.name, f"<{'i' if x.lane.sign == 's' else 'u'}{x.lane.bits // 8}") for x in spec.inputs if x.per == "all"
+    ]
+    return np.frombuffer(b"".join(np.array(values[name], kind).tobytes() for name, kind in kinds), np.uint8)

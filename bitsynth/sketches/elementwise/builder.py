@@ -23,7 +23,7 @@ from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec
 
 _BYTE = 8
 _TRIES = 64
-_RANGES = (8, 1 << 6, 1 << 14, 1 << 31)
+_RANGES = (4, 8, 16, 1 << 6, 1 << 14, 1 << 31)
 """How far from 0 the values lie that show on what a result depends."""
 
 
@@ -153,7 +153,7 @@ def read_off(program: ElementwiseProgram, codes: UnitValue) -> ElementwiseProgra
         channel = p if program.spec.out != "words" else p // WORD_BITS * WORD_BITS + p % 8 * 8 + p % WORD_BITS // 8
         for number, position in lanes:
             orders[number][position] = channel
-    shared = [x.per in ("row", "all") for x in program.spec.inputs]
+    shared = [x.is_shared for x in program.spec.inputs]
     if any(sorted(o) != list(range(program.unit)) for o, s in zip(orders, shared, strict=True) if not s):
         raise NoKernel(f"{program.name}: lanes of codes are not made of one position each")
     found = tuple(() if s else tuple(o) for o, s in zip(orders, shared, strict=True))
@@ -180,7 +180,7 @@ def _reads(program: ElementwiseProgram, codes: UnitValue) -> list[frozenset[tupl
     trace.bind_constants(program.constants)
     for number, one in enumerate(program.spec.inputs):
         kind, _ = program.registers(one)
-        common = one.per in ("row", "all")
+        common = one.is_shared
         for registers in names(program, one):
             for n, name in enumerate(registers):
                 at = [frozenset() if common else frozenset({(number, n * kind.lanes + i)}) for i in range(kind.lanes)]
@@ -240,7 +240,9 @@ def _order(program: ElementwiseProgram, number: int) -> tuple[int, ...]:
 
 
 def _sorted(rng: np.random.Generator, one: ElementInput, unit: int, half: int) -> NDArray[np.uint64]:
-    """Values (values, positions) from -half to half that ascend as signed numbers."""
-    low, high = max(-half, -(1 << (one.lane.bits - 1))), min(half, 1 << (one.lane.bits - 1))
+    """Values (values, positions) from -half, or 0 if they have no signs, to half that ascend."""
+    most = 1 << (one.lane.bits - 1)
+    most = most if one.per == "table" else min(half, most)
+    low, high = 0 if one.lane.sign == "u" else -most, most
     found = np.sort(rng.integers(low, high, (one.values, 1 if one.is_shared else unit)), axis=0)
     return found.astype(np.int64).view(np.uint64) & np.uint64((1 << one.lane.bits) - 1)

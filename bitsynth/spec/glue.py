@@ -1,0 +1,55 @@
+"""Elementwise specs of glue: codes of one or two inputs, numbers that all elements share, a code."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, greatest, lookup
+
+_FIRST, _SECOND = ElementInput("a", "u8"), ElementInput("b", "u8")
+_LAST, _ZERO = ElementInput("h", "u8", "all"), ElementInput("z", "s16", "all")
+_SMALL = "bit(ult(z + 256, 512))"
+
+
+def every() -> tuple[ElementwiseSpec, ...]:
+    """The specs of glue."""
+    lookups = (lookup(1 << bits) for bits in (4, 5, 6, 7, 8))
+    sums = (weighted(even=even, wide=wide) for wide in (False, True) for even in (False, True))
+    return greatest(), *lookups, *map(pairs, (2, 3, 4)), *sums
+
+
+def pairs(bits: int) -> ElementwiseSpec:
+    """The entry of a table of bytes for each pair of codes of at most `bits` bits, the first one's in high places."""
+    entries = 1 << 2 * bits
+    return ElementwiseSpec(
+        name=f"pairs{entries}",
+        inputs=(_FIRST, _SECOND, ElementInput("t", "u8", "table", entries)),
+        meaning=f"lookup(t, (a << {bits}) | b)",
+        out="u8",
+        assumes=tuple(f"bit(ult({x}, {1 << bits}))" for x in "ab"),
+    )
+
+
+def weighted(*, even: bool, wide: bool) -> ElementwiseSpec:
+    """Codes (p >> n) + z of two codes, with p = a * f + b * g + k in 32 bits, which wrap, from 0 to h.
+
+    Factors have 16 bits, or 32 if they are `wide`. Rounded half to `even`, e and bit n of p are added to p before it is
+    shifted; else what rounds is in k, and so is z.
+    """
+    factor = ElementInput("f", "s32" if wide else "s16", "all")
+    product = "(zext(a, 32) * sext(f, 32) + zext(b, 32) * sext(g, 32) + k)"
+    rounded = f"{product} + e + (lsr({product}, n) & 1)" if even else product
+    code = f"sext(asr({rounded}, n), 64)" + (" + sext(z, 64)" if even else "")
+    ends = ("k", "e", "n") if even else ("k", "n")
+    return ElementwiseSpec(
+        name=f"weighted{factor.lane.bits}{'_even' if even else ''}",
+        inputs=(
+            *(_FIRST, _SECOND, factor, replace(factor, name="g")),
+            *(ElementInput(x, "s32", "all") for x in ends),
+            *([_ZERO] if even else []),
+            _LAST,
+        ),
+        meaning=f"ite(slt({code}, 0), 0, ite(slt(zext(h, 64), {code}), zext(h, 64), {code}))",
+        out="u8",
+        assumes=("bit(ult(n, 32))", *([_SMALL] if even else [])),
+    )
