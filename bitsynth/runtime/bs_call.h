@@ -147,6 +147,9 @@ static inline int bs_inside(
 /* `count` times eight channels from 8 * eighth on, a code a byte, of a packed pixel. */
 void bs_expand(size_t bits, const uint64_t *words, size_t eighth, size_t count, uint8_t *to);
 
+/* Words of the codes of output pixels from..to of the image. */
+void bs_pack_pixels(const struct call *c, size_t from, size_t to);
+
 /* Pack grid lines from..to into the view. */
 void bs_pack_lines(
     const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s);

@@ -106,17 +106,6 @@ static void point_taps(const struct depthwise *d, const struct slot *s, size_t o
         *to++ = s->pad;
 }
 
-/* Words of a row of output, of its codes. */
-static void pack_row(const struct call *c, size_t first)
-{
-    const struct bs_layer *l = c->layer;
-    const size_t words = bs_packed_words(l->out_bits, l->out_channels);
-    const size_t before = c->image * c->out.height * c->out.width + first;
-    uint64_t *to = (uint64_t *)(void *)c->output + before * words;
-    for (size_t x = 0; x < c->out.width; ++x, to += words)
-        bs_pack_codes(l->out_bits, l->out_channels, c->codes + x * l->out_channels, to);
-}
-
 /* Sums of a row of output, and its results. */
 static void compute_row(struct depthwise *d, const struct slot *s, size_t oy)
 {
@@ -144,7 +133,7 @@ static void compute_row(struct depthwise *d, const struct slot *s, size_t oy)
     if (!stored)
         bs_finish(&one, strip, &s->results);
     if (bs_words_later(&d->one))
-        pack_row(&one, strip.p);
+        bs_pack_pixels(&one, strip.p, strip.p + width);
 }
 
 /* A part of the rows of all images. */

@@ -22,8 +22,10 @@ static void read_line(const struct depthwise *d, size_t y, uint8_t *to, size_t a
     } else {
         const size_t words = bs_packed_words(bits, channels);
         const uint64_t *from = (const uint64_t *)(const void *)c->input + number * width * words;
-        for (size_t x = 0; x < width; ++x)
-            bs_unpack_codes(bits, channels, from + x * words, to + x * apart);
+        /* Pixels of whole words, one behind the other, are one of many channels. */
+        const size_t several = channels % 64 || apart != channels ? 1 : width;
+        for (size_t x = 0; x < width; x += several)
+            bs_unpack_codes(bits, several * channels, from + x * words, to + x * apart);
     }
 }
 

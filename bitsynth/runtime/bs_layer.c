@@ -331,13 +331,8 @@ static void band_task(void *argument, size_t slot)
 static void words_task(void *argument, size_t slot)
 {
     const struct call *c = argument;
-    const struct bs_layer *l = c->layer;
-    const size_t channels = l->groups * l->out_channels,
-                 words = bs_packed_words(l->out_bits, channels);
     const size_t pixels = c->out.height * c->out.width;
-    uint64_t *to = (uint64_t *)(void *)c->output + c->image * pixels * words;
-    for (size_t p = part(pixels, 1, slot, c->slots); p < part(pixels, 1, slot + 1, c->slots); ++p)
-        bs_pack_codes(l->out_bits, channels, c->codes + p * channels, to + p * words);
+    bs_pack_pixels(c, part(pixels, 1, slot, c->slots), part(pixels, 1, slot + 1, c->slots));
 }
 
 static void run_image(struct call *c, struct bs_pool *pool)

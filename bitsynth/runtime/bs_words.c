@@ -11,35 +11,100 @@ size_t bs_packed_words(size_t bits, size_t channels)
 }
 
 typedef uint64_t four __attribute__((vector_size(32), may_alias));
-static const four low_fours = {
-    UINT64_C(0x0101010101010101),
-    UINT64_C(0x0101010101010101),
-    UINT64_C(0x0101010101010101),
-    UINT64_C(0x0101010101010101)};
-static const four first_places = {0, 1, 2, 3}, last_places = {4, 5, 6, 7};
+typedef uint64_t two __attribute__((vector_size(16), may_alias));
+static const four places = {0, 1, 2, 3};
 
-/* Words of 64 codes: bit q of byte b of a word is that of code 8 q + b. */
-static void gather_words(size_t bits, const uint8_t *codes, uint64_t *words)
+#define REPEATED(x) ((four){x, x, x, x})
+
+/* All bits that one of the four has. */
+static inline uint64_t any_of(const four *x)
 {
-    four head, tail;
-    memcpy(&head, codes, sizeof head);
-    memcpy(&tail, codes + sizeof head, sizeof tail);
-    for (size_t bit = 0; bit < bits; ++bit) {
-        const four both = (head >> bit & low_fours) << first_places
-            | (tail >> bit & low_fours) << last_places;
-        words[bit] = both[0] | both[1] | both[2] | both[3];
+    two low, high;
+    memcpy(&low, x, sizeof low);
+    memcpy(&high, (const uint8_t *)x + sizeof low, sizeof high);
+    low |= high;
+    return low[0] | low[1];
+}
+
+/* `count` times the words of 64 codes: bit q of byte b of a word is that of code 8 q + b. Four bits
+ * of codes go at a time: those of the last 32 lie above those of the first. */
+static inline __attribute__((always_inline)) void gather_words(
+    size_t bits, size_t count, const uint8_t *codes, uint64_t *words)
+{
+    const four low_halves = REPEATED(15 * low_bits), ends = REPEATED(17 * low_bits);
+    for (; count > 0; --count, codes += 64, words += bits) {
+        four head, tail;
+        memcpy(&head, codes, sizeof head);
+        memcpy(&tail, codes + sizeof head, sizeof tail);
+        for (size_t first = 0; first < bits; first += 4) {
+            const four both = (head >> first & low_halves)
+                | (first ? tail & ~low_halves : (tail & low_halves) << 4);
+            for (size_t bit = first; bit < least(bits, first + 4); ++bit) {
+                const four found = (both >> (bit - first) & ends) << places;
+                words[bit] = any_of(&found);
+            }
+        }
     }
 }
 
+/* The same backwards. */
+static inline __attribute__((always_inline)) void expand_words(
+    size_t bits, size_t count, const uint64_t *words, uint8_t *codes)
+{
+    const four low_halves = REPEATED(15 * low_bits), ends = REPEATED(17 * low_bits);
+    for (; count > 0; --count, codes += 64, words += bits) {
+        four head = REPEATED(0), tail = head;
+        for (size_t first = 0; first < bits; first += 4) {
+            four both = REPEATED(0);
+            for (size_t bit = first; bit < least(bits, first + 4); ++bit)
+                both |= (REPEATED(words[bit]) >> places & ends) << (bit - first);
+            head |= (both & low_halves) << first;
+            tail |= first ? both & ~low_halves : both >> 4 & low_halves;
+        }
+        memcpy(codes, &head, sizeof head);
+        memcpy(codes + sizeof head, &tail, sizeof tail);
+    }
+}
+
+/* Loops over few bits are straight lines if their number is known. */
+#define BY_BITS(function, bits, ...) \
+    switch (bits) { \
+    case 1: \
+        function(1, __VA_ARGS__); \
+        break; \
+    case 2: \
+        function(2, __VA_ARGS__); \
+        break; \
+    case 4: \
+        function(4, __VA_ARGS__); \
+        break; \
+    default: \
+        function(bits, __VA_ARGS__); \
+    }
+
 void bs_pack_codes(size_t bits, size_t channels, const uint8_t *codes, uint64_t *words)
 {
-    for (; channels >= 64; channels -= 64, codes += 64, words += bits)
-        gather_words(bits, codes, words);
-    if (channels > 0) {
+    const size_t whole = channels / 64, rest = channels % 64;
+    BY_BITS(gather_words, bits, whole, codes, words);
+    if (rest > 0) {
         uint8_t last[64] = {0};
-        memcpy(last, codes, channels);
-        gather_words(bits, last, words);
+        memcpy(last, codes + 64 * whole, rest);
+        gather_words(bits, 1, last, words + whole * bits);
     }
+}
+
+void bs_pack_pixels(const struct call *c, size_t from, size_t to)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t channels = l->groups * l->out_channels,
+                 words = bs_packed_words(l->out_bits, channels);
+    /* Pixels of whole words are one of many channels. */
+    const size_t several = channels % 64 ? 1 : to - from;
+    const uint8_t *codes = c->codes + (from - c->first_codes) * channels;
+    uint64_t *packed =
+        (uint64_t *)(void *)c->output + (c->image * c->out.height * c->out.width + from) * words;
+    for (; from < to; from += several, codes += several * channels, packed += several * words)
+        bs_pack_codes(l->out_bits, several * channels, codes, packed);
 }
 
 /* Eight channels from 8 * eighth on, a code a byte. */
@@ -51,30 +116,16 @@ static uint64_t eight_codes(size_t bits, const uint64_t *words, size_t eighth)
     return codes;
 }
 
-/* The same backwards. */
-static void expand_word(size_t bits, const uint64_t *words, uint8_t *to)
-{
-    four head = {0, 0, 0, 0}, tail = head;
-    for (size_t bit = 0; bit < bits; ++bit) {
-        const four word = {words[bit], words[bit], words[bit], words[bit]};
-        head |= (word >> first_places & low_fours) << bit;
-        tail |= (word >> last_places & low_fours) << bit;
-    }
-    memcpy(to, &head, sizeof head);
-    memcpy(to + sizeof head, &tail, sizeof tail);
-}
-
 void bs_expand(size_t bits, const uint64_t *words, size_t eighth, size_t count, uint8_t *to)
 {
-    for (size_t i = 0; i < count;) {
-        if ((eighth + i) % 8 == 0 && count - i >= 8) {
-            expand_word(bits, words + (eighth + i) / 8 * bits, to + 8 * i);
-            i += 8;
-            continue;
-        }
-        const uint64_t eight = eight_codes(bits, words, eighth + i);
-        memcpy(to + 8 * i++, &eight, 8);
+    for (; count > 0 && (eighth % 8 || count < 8); ++eighth, --count, to += 8) {
+        const uint64_t eight = eight_codes(bits, words, eighth);
+        memcpy(to, &eight, 8);
     }
+    if (count == 0)
+        return;
+    BY_BITS(expand_words, bits, count / 8, words + eighth / 8 * bits, to);
+    bs_expand(bits, words, eighth + count / 8 * 8, count % 8, to + count / 8 * 64);
 }
 
 void bs_unpack_codes(size_t bits, size_t channels, const uint64_t *words, uint8_t *codes)

@@ -43,6 +43,7 @@
 #define bs_pack_codes layer_bs_pack_codes
 #define bs_pack_lines layer_bs_pack_lines
 #define bs_pack_padding layer_bs_pack_padding
+#define bs_pack_pixels layer_bs_pack_pixels
 #define bs_packed_words layer_bs_packed_words
 #define bs_pad_sums layer_bs_pad_sums
 #define bs_pixel_output layer_bs_pixel_output
