@@ -3,35 +3,38 @@
 
 #include <string.h>
 
-/* Adds the sums of one tap to those of `count` output pixels of a line from ox on. */
-static void add_tap(
+/* Adds sums of the pixels at `taps` taps, `apart` from each other, to those of `count` output
+ * pixels.
+ */
+static void add_taps(
+    size_t taps, size_t apart, size_t stride, size_t count, const int32_t *from, int32_t *to)
+{
+    for (; stride == 1 && taps >= 3; taps -= 3, from += 3 * apart) {
+        const int32_t *one = from + apart, *other = one + apart;
+        for (size_t i = 0; i < count; ++i)
+            to[i] += from[i] + one[i] + other[i];
+    }
+    for (; taps > 0; --taps, from += apart)
+        for (size_t i = 0; i < count; ++i)
+            to[i] += from[i * stride];
+}
+
+/* The same of a row of taps, some of which are on padding. */
+static void add_inside(
     const struct call *c,
     const int32_t *sums,
-    size_t first,
     size_t oy,
     size_t ox,
     size_t count,
     size_t ky,
-    size_t kx,
     int32_t pad,
     int32_t *to)
 {
-    const struct bs_layer *l = c->layer;
-    if (l->conv_algorithm == BS_DIRECT) {
-        const size_t line = oy * l->stride_h + ky * l->dilation_h - first;
-        const int32_t *from = sums + line * c->grid_w + ox * l->stride_w + kx * l->dilation_w;
-        if (l->stride_w == 1)
-            for (size_t i = 0; i < count; ++i)
-                to[i] += from[i];
-        else
-            for (size_t i = 0; i < count; ++i)
-                to[i] += from[i * l->stride_w];
-        return;
-    }
-    for (size_t i = 0; i < count; ++i) {
-        size_t y, x;
-        to[i] += bs_inside(c, oy, ox + i, ky, kx, &y, &x) ? sums[y * c->grid_w + x] : pad;
-    }
+    for (size_t kx = 0; kx < c->layer->kernel_w; ++kx)
+        for (size_t i = 0; i < count; ++i) {
+            size_t y, x;
+            to[i] += bs_inside(c, oy, ox + i, ky, kx, &y, &x) ? sums[y * c->grid_w + x] : pad;
+        }
 }
 
 /* Sums of the codes that `count` output pixels of a line see. */
@@ -52,8 +55,13 @@ static void sum_line(
     }
     memset(to, 0, count * sizeof *to);
     for (size_t ky = 0; ky < l->kernel_h; ++ky)
-        for (size_t kx = 0; kx < l->kernel_w; ++kx)
-            add_tap(c, sums, first, oy, ox, count, ky, kx, pad, to);
+        if (l->conv_algorithm == BS_INDIRECT)
+            add_inside(c, sums, oy, ox, count, ky, pad, to);
+        else {
+            const size_t line = oy * l->stride_h + ky * l->dilation_h - first;
+            const int32_t *from = sums + line * c->grid_w + ox * l->stride_w;
+            add_taps(l->kernel_w, l->dilation_w, l->stride_w, count, from, to);
+        }
 }
 
 /* The row terms of pixels from..to. */

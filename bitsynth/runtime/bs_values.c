@@ -47,12 +47,23 @@ static int sees_all(const struct call *c, size_t p, struct taps *y, struct taps 
     return y->to - y->from == l->kernel_h && x->to - x->from == l->kernel_w;
 }
 
-/* Unsigned arithmetic may wrap, the result does not. */
+/* Values of sums that have their columns' terms and whose factor is 1, to another place. Unsigned
+ * arithmetic may wrap, values do not. */
 static void shift_sums(
-    size_t count, const int32_t *restrict sums, uint32_t addend, size_t shift, int32_t *restrict to)
+    size_t rows,
+    size_t columns,
+    const int32_t *row,
+    size_t shift,
+    const int32_t *restrict sums,
+    size_t sums_apart,
+    int32_t *restrict to,
+    size_t to_apart)
 {
-    for (size_t j = 0; j < count; ++j)
-        to[j] = (int32_t)((uint32_t)sums[j] + addend) >> shift;
+    for (size_t i = 0; i < rows; ++i, sums += sums_apart, to += to_apart) {
+        const uint32_t addend = row ? (uint32_t)row[i] : 0;
+        for (size_t j = 0; j < columns; ++j)
+            to[j] = (int32_t)((uint32_t)sums[j] + addend) >> shift;
+    }
 }
 
 static void scale_sums(
@@ -68,21 +79,21 @@ static void scale_sums(
         to[j] = (int32_t)(factor * (uint32_t)sums[j] + addend + (uint32_t)more[j]) >> shift;
 }
 
-/* Values of a pixel's sums, `to` where those are or elsewhere, but for taps on padding if `shift`
- * is not the layer's. */
-static void make_values(
+/* Values of a pixel's sums, but for taps on padding if `shift` is not the layer's. */
+static void make_pixel(
     const struct bs_layer *l,
     size_t place,
     size_t count,
-    uint32_t addend,
+    const int32_t *row,
     size_t shift,
     const int32_t *sums,
     int32_t *to)
 {
+    const uint32_t addend = row ? (uint32_t)*row : 0;
     if (l->affine)
         scale_sums(count, sums, (uint32_t)l->factor, addend, l->affine + place, shift, to);
     else
-        shift_sums(count, sums, addend, shift, to);
+        shift_sums(1, count, row, shift, sums, 0, to, 0);
 }
 
 void bs_values(
@@ -95,14 +106,18 @@ void bs_values(
 {
     const struct bs_layer *l = c->layer;
     const size_t place = c->group * l->out_places + strip.column, count = strip.columns;
+    if (!l->affine && !l->padding) {
+        shift_sums(strip.rows, count, row, l->shift, sums, c->strip_columns, to, to_apart);
+        return;
+    }
     for (size_t i = 0; i < strip.rows; ++i, sums += c->strip_columns, to += to_apart) {
-        const uint32_t addend = row ? (uint32_t)row[i] : 0;
+        const int32_t *addend = row ? row + i : NULL;
         struct taps y, x;
         if (!l->padding || sees_all(c, strip.p + i, &y, &x)) {
-            make_values(l, place, count, addend, l->shift, sums, to);
+            make_pixel(l, place, count, addend, l->shift, sums, to);
             continue;
         }
-        make_values(l, place, count, addend, 0, sums, to);
+        make_pixel(l, place, count, addend, 0, sums, to);
         pad_pixel(c, strip.column, y, x, count, to);
         for (size_t j = 0; j < count; ++j)
             to[j] >>= l->shift;
