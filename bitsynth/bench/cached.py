@@ -10,6 +10,7 @@ from bitsynth.errors import BitsynthError, SpecError
 from bitsynth.kernel.names import KernelName
 from bitsynth.matmul import MatmulKernel
 from bitsynth.store import kernels as store
+from bitsynth.store.files import folders
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ def kernels(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = 
 
     Each certificate is checked again. SpecError if there is not one file.
     """
-    homes = [folder / isa for folder in store.folders()]
+    homes = [folder / isa for folder in folders()]
     files = [p for p in store.every() if any(p.is_relative_to(home) for home in homes) and _wanted(p, act_bits, w_bits)]
     if not files:
         widths = f" A{_either(act_bits)}W{_either(w_bits)}" if act_bits or w_bits else ""

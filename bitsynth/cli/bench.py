@@ -31,7 +31,7 @@ from bitsynth.cli.register import command
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
 from bitsynth.spec.matmul import Encoding
-from bitsynth.store import kernels as store
+from bitsynth.store.files import folders
 
 app = typer.Typer(invoke_without_command=True, help="Measure kernels and layers.")
 
@@ -237,7 +237,7 @@ def _sets(text: str) -> list[str]:
         return [load.load(name).name for name in dict.fromkeys(text.split(","))]
     from bitsynth.host import features
 
-    homes = store.folders()
+    homes = folders()
     cached = [name for name in load.names() if any(any(home.glob(f"{name}/**/bs_mm_*.json")) for home in homes)]
     here = [name for name in cached if features.matches(load.load(name).table)]
     if not here:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from bitsynth.emit import elementwise
 from bitsynth.emit.runtime_abi import Number
-from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.kernel.packing import Codes
 from bitsynth.layers.constants import Offset
@@ -184,9 +183,8 @@ def _programs(kernel: _LayerKernel, wanted: Iterable[tuple[specs.ElementwiseSpec
 
 def _stored(kernel: _LayerKernel, spec: specs.ElementwiseSpec) -> ElementwiseProgram | None:
     """The program of `spec` for the kernel's instruction set, or the one that set extends; None if none can be used."""
-    isa = load(kernel.spec.isa)
-    names = [name for name in (isa.name, isa.table.extends) if name]
-    found = next((proved.program for name in names if (proved := store.find(name, spec))), None)
+    proved = store.find(kernel.spec.isa, spec)
+    found = proved.program if proved else None
     if found and isinstance(kernel, DepthwiseKernel) and not kernel.order(found):
         return None
     if found is None or found.unit > LARGEST_UNIT or {*elementwise.needs(found).host} - {*kernel.needs.host}:

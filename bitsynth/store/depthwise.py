@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-from functools import cache, partial
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import msgspec
-
 from bitsynth import paths
-from bitsynth.errors import BitsynthError, SpecError, ToolError
-from bitsynth.files import locked, read_file, replace_file, unwritable
+from bitsynth.errors import BitsynthError, SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.depthwise import DepthwiseProgram, isa_of
 from bitsynth.proof.depthwise import ProvedDepthwise
 from bitsynth.schedule.depthwise import DepthwiseCost, cost_of
-from bitsynth.store.kernels import folders
+from bitsynth.store import files
+from bitsynth.store.files import Record, folders
 
 FORMAT = 2
 FOLDER = "depthwise"
@@ -23,7 +21,7 @@ CLAIM = "fewest instructions for a 3 x 3 window among all steps and flushes of t
 _REMEDY = "delete it: what ships is used then"
 
 
-class DepthwiseEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DepthwiseEntry(Record, frozen=True, forbid_unknown_fields=True):
     """One stored kernel: program, cost, lemmas, the obligations Z3 discharged; `digest` covers everything else."""
 
     format: int
@@ -35,18 +33,14 @@ class DepthwiseEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     minimality: str
     digest: str
 
-    @property
-    def expected_digest(self) -> str:
-        """The digest that the other fields call for."""
-        return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(self, digest=""))).hexdigest()
-
 
 def entry_of(proved: ProvedDepthwise) -> DepthwiseEntry:
     """The text of a proved kernel."""
     program = proved.program
     cost = cost_of(load(program.isa), program)
-    entry = DepthwiseEntry(FORMAT, program.name, program, cost, proved.lemmas, proved.statements, CLAIM, "")
-    return msgspec.structs.replace(entry, digest=entry.expected_digest)
+    return DepthwiseEntry(
+        FORMAT, program.name, program, cost, proved.lemmas, proved.statements, CLAIM, ""
+    ).with_digest()
 
 
 def find(isa: str, act_bits: int, w_bits: int) -> Path | None:
@@ -57,16 +51,25 @@ def find(isa: str, act_bits: int, w_bits: int) -> Path | None:
 
 def named(name: str) -> Path:
     """The file of the kernel called `name`; SpecError if there is none."""
-    for folder in folders():
-        if (path := folder / isa_of(name) / FOLDER / f"{name}.json").is_file():
-            return path
+    if found := files.first(Path(isa_of(name)) / FOLDER / f"{name}.json"):
+        return found
     raise SpecError(f"no depthwise kernel {name} is stored")
+
+
+def every() -> Iterator[Path]:
+    """All stored files, the user's over the shipped ones of the same place."""
+    return files.every(f"*/{FOLDER}/*.json")
+
+
+def read_entry(path: Path) -> DepthwiseEntry:
+    """The entry in the file `path`, its digest checked; SpecError says what is wrong and what to do."""
+    return files.read(path, DepthwiseEntry, "a depthwise kernel", FORMAT, _REMEDY)
 
 
 @cache
 def load_proved(path: Path) -> ProvedDepthwise:
     """The kernel in `path`, checked again but for what Z3 discharged; SpecError says what of it does not check."""
-    entry = _read(path)
+    entry = read_entry(path)
     try:
         proved = ProvedDepthwise.on_record(entry.program, entry.instructions)
         if entry != entry_of(proved) or path.stem != entry.name:
@@ -76,24 +79,11 @@ def load_proved(path: Path) -> ProvedDepthwise:
     return proved
 
 
-def _read(path: Path) -> DepthwiseEntry:
-    try:
-        entry = msgspec.json.decode(read_file(path), type=DepthwiseEntry)
-    except OSError as error:
-        raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SpecError(f"{path} is no depthwise kernel of this version ({error}); {_REMEDY}") from None
-    if entry.format != FORMAT or entry.digest != entry.expected_digest:
-        raise SpecError(f"{path} was edited or damaged, or is of another version; {_REMEDY}")
-    return entry
-
-
 def store(proved: ProvedDepthwise, folder: Path | None = None) -> Path:
     """Write the kernel's file into `folder` of kernels, the user's if None."""
     entry = entry_of(proved)
     path = (folder or paths.user_kernels()) / entry.program.isa / FOLDER / f"{entry.name}.json"
-    lock = paths.user_kernels() / "locks" / f"{entry.program.isa}.lock"
-    with locked(lock, partial(unwritable, path)):
-        replace_file(path, msgspec.json.format(msgspec.json.encode(entry), indent=1) + b"\n")
+    with files.changing(path, entry.program.isa):
+        files.write(path, entry)
     load_proved.cache_clear()
     return path

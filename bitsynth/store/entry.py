@@ -5,7 +5,6 @@ A `ProvedEntry` is made of a `Proved` kernel alone; an `Entry` is its text, whic
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -22,6 +21,7 @@ from bitsynth.proof.proved import Proved
 from bitsynth.schedule import cost
 from bitsynth.schedule.cost import KernelCost
 from bitsynth.spec.options import KernelOptions, scope
+from bitsynth.store.files import Record
 
 FORMAT = 4
 
@@ -48,7 +48,7 @@ class RunnerUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: str
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Entry(Record, frozen=True, forbid_unknown_fields=True):
     """One cached kernel of `method`, which was `asked` for or ("") the cheapest. `digest` covers everything else."""
 
     format: int
@@ -62,11 +62,6 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cost: KernelCost
     certificate: Certificate
     digest: str
-
-    @property
-    def expected_digest(self) -> str:
-        """The digest that the other fields call for."""
-        return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(self, digest=""))).hexdigest()
 
     @property
     def options(self) -> KernelOptions:
@@ -104,7 +99,7 @@ class ProvedEntry:
         certificate = Certificate(
             self.options.sketch, core.k_max, self.proved.lemmas, self.proved.statements, self.claims
         )
-        entry = Entry(
+        return Entry(
             format=FORMAT,
             name=str(KernelName.of(kernel, core)),
             method=kernel.method,
@@ -116,8 +111,7 @@ class ProvedEntry:
             cost=self._cost(),
             certificate=certificate,
             digest="",
-        )
-        return msgspec.structs.replace(entry, digest=entry.expected_digest)
+        ).with_digest()
 
     def _cost(self) -> KernelCost:
         """The kernel's cost; minimal if it was solved for, and its steady loop meets the sketch's lower bound."""

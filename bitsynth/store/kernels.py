@@ -9,25 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache as memoize
-from functools import partial
 from pathlib import Path
-
-import msgspec
 
 from bitsynth import paths
 from bitsynth.errors import BitsynthError, Refuted, SpecError, ToolError
-from bitsynth.files import ADVICE, locked, read_file, replace_file, unwritable
+from bitsynth.files import ADVICE
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import KernelOptions, synth_command
+from bitsynth.store import files
 from bitsynth.store.accept import accept
 from bitsynth.store.entry import FORMAT, Entry, ProvedEntry, require_proved
-
-
-def folders() -> list[Path]:
-    """The folders of kernels, the user's first."""
-    return [paths.user_kernels(), paths.shipped_kernels()]
+from bitsynth.store.files import folders
 
 
 def find(spec: MatmulSpec, variant: str) -> Path | None:
@@ -64,12 +58,7 @@ def named(name: str) -> Path:
 
 def every() -> Iterator[Path]:
     """All cached files, the user's over the shipped ones of the same place and name."""
-    seen: set[Path] = set()
-    for folder in folders():
-        for path in sorted(folder.glob("*/**/bs_mm_*.json")):
-            if (place := path.relative_to(folder)) not in seen:
-                seen.add(place)
-                yield path
+    return files.every("*/**/bs_mm_*.json")
 
 
 def place(path: Path) -> tuple[Path, Path]:
@@ -91,17 +80,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def read_entry(path: Path) -> Entry:
     """The entry in the file `path`, its digest checked; SpecError says what is wrong and what to do."""
-    try:
-        entry = msgspec.json.decode(read_file(path), type=Entry)
-    except OSError as error:
-        raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SpecError(f"{path} is not a kernel of this version ({error}); {_REMEDY}") from None
-    if entry.format != FORMAT:
-        raise SpecError(f"{path} has format {entry.format}, this version reads {FORMAT}; {_REMEDY}")
-    if entry.digest != entry.expected_digest:
-        raise SpecError(f"{path} was edited or damaged: its digest does not match; {_REMEDY}")
-    return entry
+    return files.read(path, Entry, "a kernel", FORMAT, _REMEDY)
 
 
 _REMEDY = "delete it, or run `bitsynth synth --fresh` for its configuration"
@@ -139,8 +118,8 @@ def store(found: ProvedEntry) -> Path:
         raise SpecError(f"{entry.name} is made of {found.base.entry.name} where it is wanted, not stored")
     folder = paths.user_kernels() / entry.kernel.isa / entry.options.variant
     path = folder / f"{entry.name}.json"
-    with locked(paths.user_kernels() / "locks" / f"{entry.kernel.isa}.lock", partial(unwritable, path)):
-        replace_file(path, msgspec.json.format(msgspec.json.encode(entry), indent=1) + b"\n")
+    with files.changing(path, entry.kernel.isa):
+        files.write(path, entry)
         for old in _files(folder, f"{entry.name.rsplit('_', 1)[0]}_*.json"):
             if old != path:
                 old.unlink(missing_ok=True)

@@ -31,10 +31,9 @@ def get_program(isa: str, spec: ElementwiseSpec) -> ProvedProgram:
 
     NoKernel if the sketch has none for the instruction set.
     """
-    isa = load(isa).table.extends or isa
     found = store.find(isa, spec)
     if found is None:
-        found = solve(isa, spec)
+        found = solve(load(isa).table.extends or isa, spec)
         store.store(found)
     return found
 

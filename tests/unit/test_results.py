@@ -17,6 +17,7 @@ from bitsynth.isa import load
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import KernelOptions
 from bitsynth.store import kernels as store
+from bitsynth.store.files import folders
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = next((name for name in load.names() if features.matches(load.load(name).table)), None)
@@ -161,7 +162,7 @@ def test_what_figures_rest_on_is_as_it_was_before_they_were_measured(monkeypatch
 
 def test_a_place_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    for folder in store.folders():
+    for folder in folders():
         assert store.place(folder / f"{PLACE}.json") == (folder, Path(PLACE))
 
 

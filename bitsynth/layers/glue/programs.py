@@ -25,8 +25,7 @@ FEWEST, ENTRIES = 16, 256
 @cache
 def programs(isa: str) -> tuple[ElementwiseProgram, ...]:
     """Those of glue that are stored for the set, or the one it extends, and that this processor runs or emulates."""
-    home = load(isa).table.extends or isa
-    found = (store.find(home, spec) for spec in glue.every())
+    found = (store.find(isa, spec) for spec in glue.every())
     return tuple(p.program for p in found if p is not None and _runs_here(isa, p.program))
 
 

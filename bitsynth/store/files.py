@@ -1,0 +1,91 @@
+"""The files of what is proved: JSON with a digest, one a file, a user's folder over the shipped one.
+
+Whatever is read is text that anybody may have written: each store checks it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Protocol, Self, TypeVar
+
+import msgspec
+
+from bitsynth import paths
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.files import locked, read_file, replace_file, unwritable
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a file holds, of some format. Its `digest`, a field of every kind, covers everything else."""
+
+    @property
+    def expected_digest(self) -> str:
+        """The digest that the other fields call for."""
+        return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(self, digest=""))).hexdigest()
+
+    def with_digest(self) -> Self:
+        """The record with the digest that it calls for."""
+        return msgspec.structs.replace(self, digest=self.expected_digest)
+
+
+class _Kind(Protocol):
+    """What every kind of `Record` has."""
+
+    @property
+    def format(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def expected_digest(self) -> str: ...
+
+
+_R = TypeVar("_R", bound=_Kind)
+
+
+def folders() -> list[Path]:
+    """The folders of kernels, the user's first."""
+    return [paths.user_kernels(), paths.shipped_kernels()]
+
+
+def every(pattern: str) -> Iterator[Path]:
+    """All stored files that match `pattern`, the user's over the shipped ones of the same place and name."""
+    seen: set[Path] = set()
+    for folder in folders():
+        for path in sorted(folder.glob(pattern)):
+            if (place := path.relative_to(folder)) not in seen:
+                seen.add(place)
+                yield path
+
+
+def first(place: Path) -> Path | None:
+    """The stored file at `place` in a folder of kernels, None if there is none."""
+    return next((path for folder in folders() if (path := folder / place).is_file()), None)
+
+
+def read(path: Path, kind: type[_R], what: str, version: int, remedy: str) -> _R:
+    """The record in the file `path`, `what` it is, its digest checked; SpecError says what is wrong and what to do."""
+    try:
+        found = msgspec.json.decode(read_file(path), type=kind)
+    except OSError as error:
+        raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SpecError(f"{path} is not {what} of this version ({error}); {remedy}") from None
+    if found.format != version:
+        raise SpecError(f"{path} has format {found.format}, this version reads {version}; {remedy}")
+    if found.digest != found.expected_digest:
+        raise SpecError(f"{path} was edited or damaged: its digest does not match; {remedy}")
+    return found
+
+
+def changing(path: Path, isa: str) -> AbstractContextManager[None]:
+    """One process at a time changes files of an instruction set; `path` is one that it wants to write."""
+    return locked(paths.user_kernels() / "locks" / f"{isa}.lock", partial(unwritable, path))
+
+
+def write(path: Path, record: Record) -> None:
+    """Write a record in one step: readers see the old file or the new one."""
+    replace_file(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
