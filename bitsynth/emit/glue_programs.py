@@ -22,4 +22,7 @@ def program_source(programs: Sequence[ElementwiseProgram]) -> dict[str, str]:
 
 
 def _entry(program: ElementwiseProgram | None) -> str:
-    return f"{{{program.name}, {program.unit}}}" if program else "{NULL, 1}"
+    if program is None:
+        return "{NULL, 1, 1, 1}"
+    first, out = program.spec.inputs[0].lane.bits // 8, program.spec.out_bits // 8
+    return f"{{{program.name}, {program.unit}, {first}, {out}}}"

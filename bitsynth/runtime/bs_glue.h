@@ -32,7 +32,8 @@ enum bs_glue_op {
 };
 
 /* What becomes of elements, by proved programs of the instruction set or plain C: the greater of
- * two bytes; a table's entry for a code, or for a pair of codes; a weighted sum of two, shifted. */
+ * two bytes; a table's entry for a code, or for a pair of codes; a weighted sum of two, shifted; a
+ * sum by a reciprocal. */
 enum bs_elements {
     BS_GREATEST,
     BS_LOOKUP16,
@@ -46,7 +47,9 @@ enum bs_elements {
     BS_WEIGHTED16,
     BS_WEIGHTED16_EVEN,
     BS_WEIGHTED32,
-    BS_WEIGHTED32_EVEN
+    BS_WEIGHTED32_EVEN,
+    BS_MEAN,
+    BS_MEAN_EVEN
 };
 
 /* How a quotient becomes whole: half to even, half up, or down. */
@@ -70,7 +73,7 @@ struct bs_glue {
     /* BS_BLOCKS: pixels a side of a block; bytes from a channel, and from a block's pixel, to the
      * next. */
     size_t block, channel_apart, pixel_apart;
-    enum bs_elements program; /* BS_ADD: BS_GREATEST for none */
+    enum bs_elements program; /* BS_ADD, BS_MEAN_POOL: BS_GREATEST for none */
     size_t pair_shift;        /* of the first code of a pair in a table */
     int64_t factor, summand, divisor;
     int64_t zero_point, low, high, offset, step; /* a code is (value - offset) / step */

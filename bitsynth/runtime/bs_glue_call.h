@@ -46,13 +46,13 @@ struct bs_glue_program {
         size_t other_apart,
         void *to,
         size_t to_apart);
-    size_t unit;
+    size_t unit, from_bytes, to_bytes; /* elements, and bytes of one */
 };
 
 /* By number (enum bs_elements). */
 extern const struct bs_glue_program bs_glue_programs[];
 
-/* `rows` of `count` neighbouring bytes, which lie `apart` bytes from each other. */
+/* `rows` of `count` neighbouring elements, which lie `apart` bytes from each other. */
 struct bs_glue_rows {
     size_t rows, count, from_apart, to_apart;
 };
@@ -64,12 +64,12 @@ void bs_glue_take_greater(struct bs_glue_rows at, const uint8_t *from, uint8_t *
 void bs_glue_look_up(
     size_t bits, const uint8_t *table, struct bs_glue_rows at, const uint8_t *from, uint8_t *to);
 
-/* What a program makes of `count` bytes of two lines each. */
-void bs_glue_combine(
+/* What a program makes of `count` elements, and those of `other` if it has two inputs. */
+void bs_glue_map(
     const struct bs_glue_program *p,
     const void *numbers,
     size_t count,
-    const uint8_t *from,
+    const void *from,
     const uint8_t *other,
     uint8_t *to);
 

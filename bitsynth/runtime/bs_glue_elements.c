@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-enum { MOST_UNIT = 256 };
+enum { MOST_UNIT = 256, MOST_BYTES = 4 };
 
-/* Rows of fewer bytes than a unit, each in a unit of its own. */
+/* Rows of fewer elements than a unit, each in a unit of its own. */
 static void run_few(
     const struct bs_glue_program *p,
     const void *numbers,
@@ -14,18 +14,19 @@ static void run_few(
     const uint8_t *other,
     uint8_t *to)
 {
-    uint8_t one[MOST_UNIT] = {0}, two[MOST_UNIT] = {0}, made[MOST_UNIT];
+    _Alignas(8) uint8_t one[MOST_UNIT * MOST_BYTES] = {0}, two[MOST_UNIT] = {0};
+    _Alignas(8) uint8_t made[MOST_UNIT * MOST_BYTES];
     for (size_t i = 0; i < at.rows; ++i) {
-        memcpy(one, from + i * at.from_apart, at.count);
+        memcpy(one, from + i * at.from_apart, at.count * p->from_bytes);
         if (other)
             memcpy(two, other + i * at.to_apart, at.count);
         p->run(NULL, numbers, 1, p->unit, one, 0, NULL, two, 0, made, 0);
-        memcpy(to + i * at.to_apart, made, at.count);
+        memcpy(to + i * at.to_apart, made, at.count * p->to_bytes);
     }
 }
 
-/* Whole units, then the last one's bytes, some of them once more: `other` is `to` only of a program
- * that then gives the same. */
+/* Whole units, then the last one's elements, some of them once more: `other` is `to` only of a
+ * program that then gives the same. */
 static void run(
     const struct bs_glue_program *p,
     const void *numbers,
@@ -43,8 +44,8 @@ static void run(
     if (whole < at.count) {
         const size_t last = at.count - p->unit;
         const uint8_t *more = other ? other + last : NULL;
-        from += last;
-        to += last;
+        from += last * p->from_bytes;
+        to += last * p->to_bytes;
         p->run(NULL, numbers, at.rows, p->unit, from, at.from_apart, NULL, more, apart, to, apart);
     }
 }
@@ -74,11 +75,11 @@ void bs_glue_look_up(
             to[i] = table[from[i]];
 }
 
-void bs_glue_combine(
+void bs_glue_map(
     const struct bs_glue_program *p,
     const void *numbers,
     size_t count,
-    const uint8_t *from,
+    const void *from,
     const uint8_t *other,
     uint8_t *to)
 {

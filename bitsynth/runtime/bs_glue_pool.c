@@ -110,20 +110,44 @@ static void add_sums(size_t count, const uint32_t *from, uint32_t *to)
 
 /* Means of sums over `pixels` pixels, by a multiplication: with S = 31 bits and those of the
  * divisor d, floor(n / d) is n * (floor(2^S / d) + 1) >> S for every n below 2^31. */
-static void means(
-    enum bs_rounding rounding, size_t count, size_t pixels, const uint32_t *sums, uint8_t *to)
+static void means(const struct bs_glue *g, size_t pixels, const uint32_t *sums, uint8_t *to)
 {
-    const uint32_t twice = rounding == BS_DOWN ? 1 : 2, even = rounding == BS_TO_EVEN;
-    const uint32_t added = rounding == BS_DOWN ? 0 : (uint32_t)pixels,
-                   divisor = (uint32_t)pixels * twice;
-    unsigned shift = 31;
-    while ((UINT64_C(1) << (shift - 31)) < divisor)
+    /* As the programs read them, one after the other. */
+    struct {
+        uint32_t added, reciprocal, divisor, odd;
+        int32_t shift;
+        uint8_t last;
+    } even;
+    struct {
+        uint32_t added, reciprocal;
+        int32_t shift;
+        uint8_t last;
+    } plain;
+    const int ties = g->rounding == BS_TO_EVEN && pixels % 2 == 0;
+    unsigned shift = 32;
+    even.divisor = 2 * (uint32_t)pixels;
+    while ((UINT64_C(1) << (shift - 31)) < even.divisor)
         ++shift;
-    const uint64_t reciprocal = (UINT64_C(1) << shift) / divisor + 1;
-    for (size_t i = 0; i < count; ++i) {
-        const uint32_t n = sums[i] * twice + added;
-        const uint32_t quotient = (uint32_t)(n * reciprocal >> shift);
-        to[i] = (uint8_t)(quotient - (even & quotient & (quotient * divisor == n)));
+    even.reciprocal = (uint32_t)((UINT64_C(1) << shift) / even.divisor + 1);
+    even.added = g->rounding == BS_DOWN ? 0 : (uint32_t)pixels;
+    even.odd = (uint32_t)g->summand & 1;
+    even.shift = (int32_t)shift - 32;
+    even.last = (uint8_t)g->out_last;
+    plain.added = even.added;
+    plain.reciprocal = even.reciprocal;
+    plain.shift = even.shift;
+    plain.last = even.last;
+    const void *numbers = ties ? (const void *)&even : &plain;
+    const struct bs_glue_program *p = &bs_glue_programs[ties ? BS_MEAN_EVEN : BS_MEAN];
+    if (p->run) {
+        bs_glue_map(p, numbers, g->out_channels, sums, NULL, to);
+        return;
+    }
+    for (size_t i = 0; i < g->out_channels; ++i) {
+        const uint32_t n = 2 * sums[i] + even.added,
+                       quotient = (uint32_t)(n * (uint64_t)even.reciprocal >> shift);
+        const uint32_t tied = ties & (quotient * even.divisor == n);
+        to[i] = (uint8_t)least(quotient - (tied & (quotient ^ even.odd)), even.last);
     }
 }
 
@@ -154,9 +178,8 @@ static void scaled_means(
 /* What the window's sums become; a window that is all padding has the sum 0 of one pixel. */
 static void finish_means(const struct bs_glue *g, size_t pixels, const uint32_t *sums, uint8_t *to)
 {
-    const int same = g->factor == 1 && g->divisor == 1 && g->summand == 0 && g->zero_point == 0;
-    if (same && g->out_last >= g->last[0])
-        means(g->rounding, g->out_channels, pixels ? pixels : 1, sums, to);
+    if (g->program == BS_MEAN)
+        means(g, pixels ? pixels : 1, sums, to);
     else
         scaled_means(g, g->out_channels, pixels ? pixels : 1, sums, to);
 }

@@ -15,7 +15,8 @@ def every() -> tuple[ElementwiseSpec, ...]:
     """The specs of glue."""
     lookups = (lookup(1 << bits) for bits in (4, 5, 6, 7, 8))
     sums = (weighted(even=even, wide=wide) for wide in (False, True) for even in (False, True))
-    return greatest(), *lookups, *map(pairs, (2, 3, 4)), *sums
+    means = (mean(even=even) for even in (False, True))
+    return greatest(), *lookups, *map(pairs, (2, 3, 4)), *sums, *means
 
 
 def pairs(bits: int) -> ElementwiseSpec:
@@ -52,4 +53,23 @@ def weighted(*, even: bool, wide: bool) -> ElementwiseSpec:
         meaning=f"ite(slt({code}, 0), 0, ite(slt(zext(h, 64), {code}), zext(h, 64), {code}))",
         out="u8",
         assumes=("bit(ult(n, 32))", *([_SMALL] if even else [])),
+    )
+
+
+def mean(*, even: bool) -> ElementwiseSpec:
+    """Codes of sums s: n * m >> 32 + t with n = 2 * s + c, at most h.
+
+    With m a little above 2**(32 + t) / d that is n // d. Halves are where d divides n: with `even` they are rounded to
+    numbers of which w, 0 or 1, is the last bit, else up.
+    """
+    number = "((s << 1) + c)"
+    quotient = f"asr(trunc((zext({number}, 64) * zext(m, 64)) >> 32, 32), t)"
+    code = f"({quotient} - (ite(eq({quotient} * d, {number}), {quotient} ^ w, 0) & 1))" if even else quotient
+    numbers = tuple(ElementInput(x, "u32", "all") for x in ("cmdw" if even else "cm"))
+    return ElementwiseSpec(
+        name=f"mean{'_even' if even else ''}",
+        inputs=(ElementInput("s", "u32"), *numbers, ElementInput("t", "s32", "all"), _LAST),
+        meaning=f"ite(slt(zext(h, 32), {code}), zext(h, 32), ite(slt({code}, 0), 0, {code}))",
+        out="u8",
+        assumes=("bit(ult(t, 32))", f"bit(ult({number}, {1 << 31}))"),
     )

@@ -9,7 +9,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.proof.elementwise import ProvedProgram
 from bitsynth.schedule.element_cost import price
-from bitsynth.sketches.elementwise import direct, rescaling, tables, thresholds, weighting
+from bitsynth.sketches.elementwise import averaging, direct, rescaling, tables, thresholds, weighting
 from bitsynth.sketches.elementwise.builder import ordered
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import elementwise as store
@@ -20,6 +20,7 @@ SKETCHES: dict[str, Alternatives] = {
     "thresholds": thresholds.alternatives,
     **dict.fromkeys(("lookup", "pairs"), tables.alternatives),
     "weighted": weighting.alternatives,
+    "mean": averaging.alternatives,
     **dict.fromkeys(("requantize", "rescale", "scale"), rescaling.alternatives),
     "": direct.alternatives,
 }

@@ -15,6 +15,7 @@ from bitsynth.layers.glue.activations import codes_of, either
 from bitsynth.layers.glue.quantization import Quantization, require_whole_steps
 from bitsynth.layers.glue.quantization import quantization as as_quantization
 from bitsynth.layers.glue.window import WindowGlue, window_of
+from bitsynth.spec import glue as specs
 from bitsynth.spec.matmul import is_one_of
 
 _INT32_MAX = 2**31 - 1
@@ -139,22 +140,24 @@ class GlobalAvgPool2d(AvgPool2d):
 
 
 def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, Number]:
-    """The numbers of a mean of codes: those of codes alone, if no scale differs and even codes are even values."""
+    """The numbers of a mean; a program takes sums of codes, if codes of both are the same numbers."""
     if not is_one_of(rounding, ROUNDING.words):
         raise SpecError(f"unknown rounding {rounding!r}; known: {', '.join(ROUNDING.words)}")
     made: dict[str, Number] = {"op": "mean pool", "rounding": rounding}
-    offset = source.operand.offset - source.zero_point
-    if source == out and (rounding != "even" or offset % 2 == 0 or source.operand.scale != 1):
-        return made | {"factor": 1, "divisor": 1, "summand": 0, "zero_point": 0, "most_pixels": _INT32_MAX // 511}
+    sums: dict[str, Number] = {"program": specs.mean(even=False).name, "most_pixels": _INT32_MAX // 511}
+    if source == out and source.operand.scale != 1:
+        return {**made, **sums, "factor": 1, "summand": 0, "divisor": 1, "zero_point": 0}
     require_whole_steps(out)
-    ratio, operand = source.exact_scale / out.exact_scale, source.operand
-    factor, summand = ratio.numerator * operand.scale, ratio.numerator * offset
+    ratio, offset = source.exact_scale / out.exact_scale, source.operand.offset - source.zero_point
+    factor, summand = ratio.numerator * source.operand.scale, ratio.numerator * offset
+    zero = out.zero_point - out.operand.offset
+    made |= {"factor": factor, "summand": summand, "divisor": ratio.denominator, "zero_point": zero}
+    if factor == ratio.denominator and offset + zero == 0:
+        return made | sums
     largest = 2 * (255 * factor + abs(summand)) + 3 * ratio.denominator
     if largest > _INT64_MAX:
         raise SpecError(f"scales {source.scale!r} and {out.scale!r} are too far apart")
-    zero = out.zero_point - out.operand.offset
-    sizes = {"factor": factor, "summand": summand, "divisor": ratio.denominator, "zero_point": zero}
-    return made | sizes | {"most_pixels": min(_INT64_MAX // largest, _INT32_MAX // 511)}
+    return made | {"most_pixels": min(_INT64_MAX // largest, _INT32_MAX // 511)}
 
 
 def _quotient(rounding: str, top: NDArray[Any], bottom: NDArray[Any]) -> NDArray[Any]:

@@ -106,18 +106,18 @@ def _codes(builder: Builder, p: UnitValue) -> UnitValue:
     """Shifted sums as codes."""
     p = builder.map(roles.ADD, p, builder.input("k"))
     if any(x.name == "e" for x in builder.spec.inputs):
-        bit = builder.bitwise(roles.AND, _shifted(builder, p), builder.constant(p.type, 1))
+        bit = builder.bitwise(roles.AND, shifted(builder, p, "n"), builder.constant(p.type, 1))
         p = builder.map(roles.ADD, builder.map(roles.ADD, p, builder.input("e")), bit)
-    x = builder.narrow(_shifted(builder, p))
+    x = builder.narrow(shifted(builder, p, "n"))
     if any(one.name == "z" for one in builder.spec.inputs):
         x = builder.map(ADD_SATURATED, x, builder.input("z"))
     codes = builder.narrow(x, signed=False).as_type(builder.isa.word)
     return builder.map(MIN_UNSIGNED, codes, builder.input("h"))
 
 
-def _shifted(builder: Builder, x: UnitValue) -> UnitValue:
-    """Lanes of 32 bits, to the right by n."""
-    by = builder.input("n")
+def shifted(builder: Builder, x: UnitValue, name: str) -> UnitValue:
+    """Lanes of 32 bits, to the right by the input of that name."""
+    by = builder.input(name)
     try:
         return builder.map(SHIFTED_RIGHT, x, by)
     except NoKernel:

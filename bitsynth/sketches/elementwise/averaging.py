@@ -1,0 +1,84 @@
+"""Sketches of means: sums of 32 bits times a reciprocal of as many, narrowed with saturation, in the sums' order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from bitsynth.errors import NoKernel
+from bitsynth.isa.load import Isa
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.sketches.elementwise import roles
+from bitsynth.sketches.elementwise.builder import Builder, UnitValue, read_off
+from bitsynth.sketches.elementwise.rescaling import MIN_UNSIGNED, MULTIPLY, ODD, SHIFTED_RIGHT
+from bitsynth.sketches.elementwise.weighting import shifted
+from bitsynth.spec.elementwise import ElementwiseSpec
+
+_EVEN_PRODUCTS = "zext(a[2*i], 64) * zext(b[2*i], 64)"
+_HALF_PRODUCTS = tuple(f"a[i] + zext(b[i{k}], 64) * zext(c[i{k}], 64)" for k in ("", " + lanes"))
+_PERMUTED = "lookup(a, b[i] & lanes - 1)"
+_WORD = 32
+
+
+def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
+    """Programs for `spec.glue.mean`, if `isa` has the instructions."""
+    builder = Builder(isa, spec, isa.word.lanes)
+    try:
+        codes = _in_order(builder, _narrowed(builder, _quotients(builder)))
+        made = builder.finish(builder.map(MIN_UNSIGNED, codes, builder.input("h")))
+    except NoKernel:
+        return
+    every = tuple(range(made.unit))
+    yield msgspec.structs.replace(made, orders=tuple(() if x.is_shared else every for x in spec.inputs))
+
+
+def _quotients(builder: Builder) -> UnitValue:
+    sums = builder.input("s")
+    number = builder.map(roles.ADD, builder.map(roles.SHIFT_LEFT.format(1), sums), builder.input("c"))
+    high = _high_products(builder, number, builder.input("m"))
+    if not any(x.name == "d" for x in builder.spec.inputs):
+        return shifted(builder, high, "t")
+    # What is multiplied again must be the spec's own text: a shift the other way is another.
+    return _evened(builder, number, builder.map(SHIFTED_RIGHT, high, builder.input("t")))
+
+
+def _narrowed(builder: Builder, x: UnitValue) -> UnitValue:
+    return builder.narrow(builder.narrow(x), signed=False).as_type(builder.isa.word)
+
+
+def _high_products(builder: Builder, a: UnitValue, b: UnitValue) -> UnitValue:
+    """The high halves of products of 32-bit lanes."""
+    wide = VecType("u", 2 * _WORD, a.type.lanes // 2)
+    try:
+        even = builder.map(_EVEN_PRODUCTS, a, b, out=wide)
+    except NoKernel:
+        zero = builder.constant(wide, 0)
+        return builder.map(ODD, *(builder.map(text, zero, a, b, out=wide).as_type(a.type) for text in _HALF_PRODUCTS))
+    odds = (builder.map(roles.SHIFT_RIGHT.format(_WORD), x.as_type(wide)).as_type(a.type) for x in (a, b))
+    odd = builder.map(_EVEN_PRODUCTS, *odds, out=wide)
+    low = builder.map(roles.SHIFT_RIGHT.format(_WORD), even).as_type(a.type)
+    mask = builder.constant(a.type, *[0, -1] * (a.type.lanes // 2))
+    return builder.bitwise(roles.OR, builder.bitwise(roles.AND, odd.as_type(a.type), mask), low)
+
+
+def _evened(builder: Builder, number: UnitValue, quotient: UnitValue) -> UnitValue:
+    """Quotients less 1 where they are odd and the divisor divides the number."""
+    one = builder.constant(number.type, 1)
+    back = builder.map(MULTIPLY, quotient.as_type(number.type), builder.input("d"))
+    uneven = builder.map(MIN_UNSIGNED, builder.bitwise(roles.XOR, back, number), one)
+    tied = builder.bitwise(roles.XOR, uneven, one)
+    odd = builder.bitwise(roles.XOR, quotient.as_type(number.type), builder.input("w"))
+    return builder.map(roles.SUB, quotient.as_type(number.type), builder.bitwise(roles.AND, odd, tied))
+
+
+def _in_order(builder: Builder, codes: UnitValue) -> UnitValue:
+    """Codes in the order of sums, which narrowing leaves in fours."""
+    alone = Builder(builder.isa, builder.spec, builder.unit)
+    order = read_off(alone.finish(made := _narrowed(alone, alone.input("s"))), made).order
+    if order == tuple(range(builder.unit)):
+        return codes
+    kind = VecType("u", _WORD, codes.type.total_bits // _WORD)
+    places = [order[p] // 4 for p in range(0, len(order), 4)]
+    return builder.map(_PERMUTED, codes.as_type(kind), builder.constant(kind, *places)).as_type(codes.type)
