@@ -147,6 +147,16 @@ static inline int bs_inside(
 /* `count` times eight channels from 8 * eighth on, a code a byte, of a packed pixel. */
 void bs_expand(size_t bits, const uint64_t *words, size_t eighth, size_t count, uint8_t *to);
 
+/* Element j of row i, of so many bytes, to place i of row j. */
+void bs_transpose(
+    size_t bytes,
+    size_t rows,
+    size_t columns,
+    const uint8_t *from,
+    size_t from_apart,
+    uint8_t *to,
+    size_t to_apart);
+
 /* Words of the codes of output pixels from..to of the image. */
 void bs_pack_pixels(const struct call *c, size_t from, size_t to);
 

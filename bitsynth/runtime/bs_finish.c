@@ -39,9 +39,7 @@ static void store_channels_first(
     const size_t plane = c->out.height * c->out.width, bytes = bs_out_bytes(l);
     const size_t first = (c->image * l->groups + c->group) * l->out_channels + strip.column;
     uint8_t *to = c->output + (first * plane + strip.p) * bytes;
-    for (size_t j = 0; j < strip.columns; ++j, to += plane * bytes)
-        for (size_t row = 0; row < strip.rows; ++row)
-            memcpy(to + row * bytes, from + row * apart + j * bytes, bytes);
+    bs_transpose(bytes, strip.rows, strip.columns, from, apart, to, plane * bytes);
 }
 
 /* The sums of columns that fill no unit, to the places where the program has those of their

@@ -10,9 +10,7 @@ static struct line stage_channels_first(const struct call *c, size_t y, uint8_t 
                  plane = c->in.height * width;
     const size_t first = (c->image * c->layer->groups + c->group) * channels;
     const uint8_t *from = c->input + first * plane + y * width;
-    for (size_t channel = 0; channel < channels; ++channel)
-        for (size_t x = 0; x < width; ++x)
-            to[x * channels + channel] = from[channel * plane + x];
+    bs_transpose(1, channels, width, from, plane, to, channels);
     const struct line line = {to, channels, width * channels + 64};
     return line;
 }

@@ -50,6 +50,7 @@
 #define bs_scale layer_bs_scale
 #define bs_scale_register layer_bs_scale_register
 #define bs_stored_at_once layer_bs_stored_at_once
+#define bs_transpose layer_bs_transpose
 #define bs_unit layer_bs_unit
 #define bs_unit_tiles layer_bs_unit_tiles
 #define bs_unpack_codes layer_bs_unpack_codes
