@@ -16,12 +16,13 @@ from collections.abc import Iterator, Sequence
 from bitsynth.emit.kernel import constant_arrays, load_constants
 from bitsynth.emit.lines import array, block, indented, laid_out
 from bitsynth.emit.statements import Scope
+from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, Requirements, load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.elementwise import ElementLoop, ElementwiseProgram, names
 from bitsynth.spec.elementwise import ElementInput
 
-_TYPE = (
+PARAMETERS = (
     "const void *constants, const void *numbers, size_t rows, size_t columns, const void *from, size_t from_apart, "
     "const int32_t *row, const void *other, size_t other_apart, void *to, size_t to_apart"
 )
@@ -38,14 +39,14 @@ def source(programs: Sequence[ElementwiseProgram]) -> str:
     scope = Scope(isa)
     functions = [function(p, scope, p.name) for p in programs]
     head = [f"#include <{isa.table.header}>", "#include <stddef.h>", "#include <stdint.h>", "#include <string.h>", ""]
-    declared = [f"void {p.name}({_TYPE});" for p in programs]
+    declared = [f"void {p.name}({PARAMETERS});" for p in programs]
     return laid_out("\n".join([*head, *sorted(scope.macros.values()), *declared, *functions, ""]))
 
 
 def function(program: ElementwiseProgram, scope: Scope, name: str, *, static: bool = False) -> str:
     """The function of a program; `scope` gathers the macros that its file needs."""
     arrays = [array(text, lanes) for text, lanes in constant_arrays(program.constants, name)]
-    head = f"{'static ' if static else ''}void {name}({_TYPE})"
+    head = f"{'static ' if static else ''}void {name}({PARAMETERS})"
     body = _Text(program, load(program.isa), name).body(scope.inner())
     return "\n".join([*arrays, head, "{", *indented(body), "}"])
 
@@ -93,11 +94,24 @@ class _Text:
         lines += self._loads("row", "(const uint8_t *)(row + i)", scope)
         if self.program.loop:
             lines += self._turns(self.program.loop, scope)
-        lines += scope.steps(self.program.steps)
+        lines += self._steps(scope)
         size = self.isa[self.program.store].out.total_bits // 8
         for n, name in enumerate(self.program.results):
             lines.append(scope.store(self.program.store, name, f"out + {n * size}" if n else "out"))
         lines += ["in += from_apart;", *(["more += other_apart;"] if self.others else []), "out += to_apart;"]
+        return lines
+
+    def _steps(self, scope: Scope) -> list[str]:
+        """The steps; no compiler fuses a product of floats with what is added to it."""
+        lanes = {step.op: self.isa[step.op].lane for step in self.program.steps}
+        adds = any("fadd(" in text for text in lanes.values())
+        lines = []
+        for step in self.program.steps:
+            lines += scope.steps([step])
+            if adds and "fmul" in lanes[step.op]:
+                constraint = architecture.named(self.isa.table.arch).vector_constraint
+                scope.macros["ROUNDED"] = f'#define ROUNDED(x) __asm__("" : "+{constraint}"(x))'
+                lines.append(f"ROUNDED({step.dst});")
         return lines
 
     def _turns(self, loop: ElementLoop, scope: Scope) -> list[str]:

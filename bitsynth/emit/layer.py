@@ -21,7 +21,7 @@ from bitsynth.emit.runtime_abi import ARRAYS, Number, c_value, complete
 from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import SpecError
 from bitsynth.files import marked
-from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.plain import EpilogueProgram
 from bitsynth.spec.matmul import MatmulSpec
 
 _WORD_BITS = 64
@@ -83,7 +83,7 @@ class LayerText:
     numbers: Mapping[str, Number]
     arrays: Mapping[str, NDArray[Any]]
     tested: SelfTestLayer
-    program: ElementwiseProgram | None = None
+    program: EpilogueProgram | None = None
 
     def __post_init__(self) -> None:
         require_name(self.name)

@@ -41,19 +41,13 @@ CONV_ALGORITHM = CEnum(
     "enum bs_conv_algorithm", {"direct": "BS_DIRECT", "indirect": "BS_INDIRECT", "im2col": "BS_IM2COL"}
 )
 """Sources of the rows of the microkernel: the padded image, the image and one pixel of padding, or copied patches."""
-EPILOGUE = CEnum(
-    "enum bs_result",
-    {"int32": "BS_INT32", "scale": "BS_FLOAT", "requantize": "BS_REQUANTIZE", "thresholds": "BS_THRESHOLDS"},
-)
-"""Epilogues of sums."""
-
-ENUMS = {"in_layout": LAYOUT, "out_layout": LAYOUT, "epilogue": EPILOGUE, "conv_algorithm": CONV_ALGORITHM}
+ENUMS = {"in_layout": LAYOUT, "out_layout": LAYOUT, "conv_algorithm": CONV_ALGORITHM}
 """The fields of `struct bs_layer` that are enums."""
 _FIELDS = (
     *("groups", "in_channels", "out_channels", "out_places", "kernel_h", "kernel_w", "stride_h", "stride_w"),
     *("dilation_h", "dilation_w", "pad_top", "pad_left", "pad_bottom", "pad_right", "act_bits", "pad_code"),
-    *("factor", "shift", "tap_parts", "multiplier_shift", "out_bits", "threshold_count", "in_layout", "out_layout"),
-    *("epilogue", "conv_algorithm", "joined_taps", "columns_first", "block_rows", "band_rows"),
+    *("factor", "shift", "tap_parts", "out_bits", "in_layout", "out_layout"),
+    *("conv_algorithm", "joined_taps", "columns_first", "block_rows", "band_rows"),
 )
 NUMBERS = tuple((name, ENUMS[name].ctype if name in ENUMS else "size_t") for name in _FIELDS)
 """The numbers of `struct bs_layer` and their C types."""
@@ -62,10 +56,6 @@ ARRAYS = (
     ("start", "int32_t"),
     ("affine", "int32_t"),
     ("padding", "int32_t"),
-    ("scale", "float"),
-    ("bias", "float"),
-    ("multiplier", "int32_t"),
-    ("thresholds", "int32_t"),
     ("unit_constants", "uint8_t"),
     ("shared_constants", "uint8_t"),
     ("tail", "int32_t"),

@@ -12,13 +12,13 @@ from bitsynth.emit.packing import packing, packs_words, row_affines
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS, SHAPE
 from bitsynth.isa.load import load
-from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.kernel.names import KernelName
+from bitsynth.kernel.plain import EpilogueProgram
 from bitsynth.kernel.program import Kernel
 from bitsynth.spec.matmul import MatmulSpec
 
 _GLUE = "bs_glue"
-_SHARED = {"bs_call.h", "bs_layer.h", "bs_scale.h", "bs_words.c", "bs_pool.c", "bs_pool.h"}
+_SHARED = {"bs_call.h", "bs_layer.h", "bs_scale.h", "bs_exact.h", "bs_words.c", "bs_pool.c", "bs_pool.h"}
 """Files of the runtime that glue takes too."""
 _ENCODER = ("bs_encode.c", "bs_encode.h", "bs_pool.h")
 
@@ -39,7 +39,7 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
     return {f"{name}_layer.h": render("layer_kernel.h.j2", values)}
 
 
-def call_source(name: str, program: ElementwiseProgram | None = None, field: str = "kernel") -> dict[str, str]:
+def call_source(name: str, program: EpilogueProgram | None = None, field: str = "kernel") -> dict[str, str]:
     """C that runs any layer around the kernel `name`, a `field` of it, as an array of numbers describes it.
 
     The layer has the epilogue `program`, if there is one.

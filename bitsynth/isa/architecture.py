@@ -71,6 +71,8 @@ class Emulator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A processor architecture: `bits` of a pointer, names `machines` that systems call it.
 
+    `vector_constraint` is the constraint of inline assembly that a vector register fulfils.
+
     Cross compilers: names of gcc, flags of clang and of zig, the Debian `package`; `zig_cpu`
     is how zig spells what follows `-march=`. `feature_names` are other names of features
     of Linux's /proc/cpuinfo, `darwin_features` those no macOS machine lists, `hwcap` the bits of AT_HWCAP that tell
@@ -85,6 +87,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clang: list[str]
     zig: list[str]
     package: str
+    vector_constraint: str = "m"
     zig_cpu: dict[str, str] = {}
     feature_names: dict[str, str] = {}
     darwin_features: list[str] = []

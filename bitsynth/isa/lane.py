@@ -104,19 +104,21 @@ def compile_lanes(tree: ast.Expression, lanes: int, parameters: list[str]) -> Ev
             )
         ],
     )
-    return _function(comprehension, parameters)
+    return _function(comprehension, parameters, FUNCTIONS)
 
 
-def compile_lane(tree: ast.Expression, parameters: list[str]) -> Callable[..., Any]:
-    """A function of `parameters` and `i` that returns lane `i`."""
-    return _function(tree.body, [*parameters, "i"])
+def compile_lane(
+    tree: ast.Expression, parameters: list[str], functions: Mapping[str, Any] = FUNCTIONS
+) -> Callable[..., Any]:
+    """A function of `parameters` and `i` that returns lane `i`; it may call `functions`."""
+    return _function(tree.body, [*parameters, "i"], functions)
 
 
-def _function(body: ast.expr, parameters: Sequence[str]) -> Callable[..., Any]:
+def _function(body: ast.expr, parameters: Sequence[str], functions: Mapping[str, Any]) -> Callable[..., Any]:
     arguments = ast.arguments(
         posonlyargs=[], args=[ast.arg(p) for p in parameters], kwonlyargs=[], kw_defaults=[], defaults=[]
     )
     function = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, body)))
     code: CodeType = compile(function, "<lane>", "eval")
-    result: Callable[..., Any] = eval(code, {"__builtins__": {}, **FUNCTIONS})
+    result: Callable[..., Any] = eval(code, {"__builtins__": {}, **functions})
     return result

@@ -7,7 +7,6 @@ sums, `t2_0` the first part of the third threshold; what a row or all elements s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +17,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
+from bitsynth.kernel.element_constants import UnitConstants
 from bitsynth.kernel.wellformed import constant_load
 from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec
 
@@ -38,7 +38,7 @@ class ElementLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     next: tuple[str, ...]
 
 
-class ElementwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A program for `unit` elements at a time.
 
     Position p of input n belongs to channel orders[n][p] of the unit, of every input that elements have to that of
@@ -103,11 +103,6 @@ class ElementwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         return tuple(map(Step.parse, self.program))
 
     @property
-    def order(self) -> tuple[int, ...]:
-        """The channels of the unit in the order that inputs of elements have."""
-        return self.orders[0]
-
-    @property
     def name(self) -> str:
         """The name of the program, and of its file."""
         return f"{self.spec.name}_{self.isa}"
@@ -117,57 +112,22 @@ class ElementwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         """Bytes of a unit's results."""
         return self.unit * self.spec.element_bits // 8
 
-    @property
-    def constant_bytes(self) -> int:
-        """Bytes of a unit's values of channels, input by input, value by value."""
-        shared = [x for x in self.spec.inputs if x.per == "channel"]
-        return sum(x.values * x.lane.bits * self.unit // 8 for x in shared)
-
-    def offset(self, name: str) -> int:
-        """Bytes before the values of input `name` in a unit's constants, or in the numbers that all elements share."""
-        per = next(x.per for x in self.spec.inputs if x.name == name)
-        out = 0
-        for x in self.spec.inputs:
-            if x.name == name:
-                break
-            if (x.per == "channel") == (per == "channel") and x.per not in ("element", "row"):
-                out += self._shared_bytes(x)
-        return out
-
-    def _shared_bytes(self, one: ElementInput) -> int:
-        """Bytes of an input in a unit's constants, or in the numbers."""
+    def shared_bytes(self, one: ElementInput) -> int:
+        """Bytes of an input in a unit's constants, or in the numbers; a table lies as registers have it."""
         if one.per == "table":
             kind, count = self.registers(one)
             return count * kind.total_bits // 8
-        return one.values * one.lane.bits // 8 * (self.unit if one.per == "channel" else 1)
+        return super().shared_bytes(one)
 
     def table(self, values: NDArray[Any]) -> NDArray[np.uint8]:
         """The numbers of a program with one table: its `values` as registers have them."""
         (one,) = (x for x in self.spec.inputs if x.per == "table")
-        repeats = max(1, self._shared_bytes(one) * 8 // (one.count * one.lane.bits))
+        repeats = max(1, self.shared_bytes(one) * 8 // (one.count * one.lane.bits))
         return np.tile(np.ascontiguousarray(values).view(np.uint8), repeats)
 
     def registers(self, one: ElementInput) -> tuple[VecType, int]:
         """The type and the number of registers of one value of an input."""
         return shape(load(self.isa), one, self.unit)
-
-    def pack(self, channels: int, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
-        """The constants of `channels` channels, whole units of bytes: arrays (values, channels) by name of input.
-
-        What is behind the last channel repeats it.
-        """
-        units = -(-channels // self.unit)
-        out = np.zeros((units, self.constant_bytes), np.uint8)
-        for x, order in zip(self.spec.inputs, self.orders, strict=True):
-            if x.per != "channel":
-                continue
-            places = np.minimum(np.arange(units)[:, None] * self.unit + np.array(order), channels - 1)
-            given = np.asarray(arrays[x.name]).reshape(x.values, channels)[:, places].transpose(1, 0, 2)
-            kind = f"<{'f' if x.lane.sign == 'f' else 'i' if x.lane.sign == 's' else 'u'}{x.lane.bits // 8}"
-            part = np.ascontiguousarray(given.astype(kind)).view(np.uint8).reshape(units, -1)
-            start = self.offset(x.name)
-            out[:, start : start + part.shape[1]] = part
-        return out
 
 
 def shape(isa: Isa, one: ElementInput, unit: int) -> tuple[VecType, int]:

@@ -18,8 +18,6 @@ from bitsynth.layers.geometry import Geometry
 from bitsynth.spec.matmul import INT32_MAX, MatmulOperand, MatmulSpec, affine
 
 ALIGN = 64
-_NO_CHANNEL = {"thresholds": np.iinfo(np.int32).max}
-"""The constants that make code 0 of any sum, where that is not 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +97,6 @@ def has_joined_taps(kernel: Kernel, geometry: Geometry, conv_algorithm: str) -> 
         return False
     fewer = -(-wide * channels // kernel.k_step) < wide * -(-channels // kernel.k_step)
     return fewer and packing(kernel).rows == "bytes"
-
-
-def of_channels(name: str, array: NDArray[Any], groups: int, width: int) -> NDArray[Any]:
-    """(..., groups * width) of an epilogue's array (..., OC): each group's channels, then what gives codes 0."""
-    grouped = array.reshape(*array.shape[:-1], groups, -1)
-    return whole(grouped, width, _NO_CHANNEL.get(name, 0)).reshape(*array.shape[:-1], groups * width)
 
 
 def _width(kernel: Kernel, g: Geometry, unit: int) -> int:

@@ -16,8 +16,8 @@ from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.depthwise import DepthwiseProgram, forms_used
-from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.kernel.packing import Codes
+from bitsynth.kernel.plain import EpilogueProgram
 from bitsynth.layers.candidates import sets_for
 from bitsynth.layers.constants import (
     Constants,
@@ -53,7 +53,7 @@ class DepthwiseKernel:
     """A proved depthwise kernel under the encodings of `spec`.
 
     Attributes:
-        proved: Program and proof.
+        proved: EpilogueProgram and proof.
         spec: Widths and encodings of the operands, and the instruction set.
         name: The name in C, `bs_dw_...`.
     """
@@ -88,13 +88,13 @@ class DepthwiseKernel:
         """The instruction forms of its C."""
         return forms_used(load(self.spec.isa), self.program)
 
-    def order(self, program: ElementwiseProgram | None) -> tuple[int, ...] | None:
+    def order(self, program: EpilogueProgram | None) -> tuple[int, ...] | None:
         """The order of a unit's sums that `program` reads; None if kernel and program have none in common."""
-        if program is None or program.order == tuple(range(program.unit)):
+        if program is None or program.is_ordered:
             return self.program.orders[0]
         return program.order if program.order in self.program.orders else None
 
-    def c(self, program: ElementwiseProgram | None = None) -> DepthwiseSource:
+    def c(self, program: EpilogueProgram | None = None) -> DepthwiseSource:
         """The C texts of a kernel whose sums `program` reads."""
         return DepthwiseSource(self.proved, self.order(program))
 
@@ -201,7 +201,7 @@ def _runs_here(kernel: DepthwiseKernel) -> bool:
 
 
 def constants(
-    kernel: DepthwiseKernel, layer: LayerSpec, weight: Codes, reader: ElementwiseProgram | None, offset: Offset
+    kernel: DepthwiseKernel, layer: LayerSpec, weight: Codes, reader: EpilogueProgram | None, offset: Offset
 ) -> Constants:
     """The constants of a layer on `kernel`, whose sums `reader` reads; `weight` (OC, IC / groups, KH, KW) holds codes.
 

@@ -8,7 +8,6 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError
 from bitsynth.layers.epilogue_arguments import (
     INT32,
@@ -23,8 +22,6 @@ from bitsynth.layers.epilogue_arguments import (
 from bitsynth.layers.residual import Residual, factors, with_residual
 from bitsynth.spec.matmul import Encoding, MatmulOperand, is_one_of
 
-Given = tuple[dict[str, Number], dict[str, NDArray[Any]]]
-"""Numbers and arrays of the C runtime, by name."""
 ROUNDINGS = ("up", "even")
 _LARGEST_SHIFT = 62
 
@@ -101,11 +98,6 @@ class Scale(_Epilogue):
     def _results(self, values: NDArray[Any]) -> NDArray[Any]:
         return values
 
-    def constants(self, channels: int) -> Given:
-        """The numbers and arrays of the C runtime, for `channels` output channels."""
-        _require_c(self.residual is None)
-        return {"epilogue": "scale"}, _floats(self, channels)
-
 
 @dataclass(frozen=True, eq=False)
 class Requantize(_Epilogue):
@@ -165,13 +157,6 @@ class Requantize(_Epilogue):
         codes: NDArray[Any] = ((product >> self.shift) + self.zero_point).clip(*self.codes)
         return codes.astype(self.out_type)
 
-    def constants(self, channels: int) -> Given:
-        """The numbers and arrays of the C runtime, for `channels` output channels."""
-        arrays = {"multiplier": of_channels("multiplier", self.multiplier, channels, np.int32)}
-        plain = self.rounding == "up" and self.codes == (0, (1 << self.bits) - 1) and not self.zero_point
-        _require_c(plain and self.residual is None)
-        return {"epilogue": "requantize", "multiplier_shift": self.shift, "out_bits": self.bits}, arrays
-
 
 @dataclass(frozen=True, eq=False)
 class Rescale(_Epilogue):
@@ -223,11 +208,6 @@ class Rescale(_Epilogue):
         rounded = np.rint(values.clip(low, high)).astype(np.int32)
         return np.asarray(rounded + self.zero_point, self.out_type)
 
-    def constants(self, channels: int) -> Given:
-        """The numbers and arrays of the C runtime, for `channels` output channels."""
-        _require_c(False)
-        return {"epilogue": "rescale", "out_bits": self.bits}, _floats(self, channels)
-
 
 @dataclass(frozen=True, eq=False)
 class Thresholds(_Epilogue):
@@ -272,17 +252,6 @@ class Thresholds(_Epilogue):
         above, below = (compared(values[..., None], given).sum(axis=-1) for compared in (np.greater, np.less))
         return np.asarray(np.where(rising, above, below), np.uint8)
 
-    def constants(self, channels: int) -> Given:
-        """The numbers and arrays of the C runtime, for `channels` output channels."""
-        given, rising = levels_of(self, channels)
-        _require_c(bool(rising.all()) and self.residual is None)
-        numbers: dict[str, Number] = {
-            "epilogue": "thresholds",
-            "threshold_count": given.shape[1],
-            "out_bits": self.bits,
-        }
-        return numbers, {"thresholds": np.ascontiguousarray(given.T)}
-
 
 Epilogue = Scale | Requantize | Rescale | Thresholds
 
@@ -324,14 +293,6 @@ def levels_of(thresholds: Thresholds, channels: int) -> tuple[NDArray[np.int32],
             raise SpecError(f"{count} channels of thresholds for {channels} output channels")
     every, up = np.broadcast_to(given, (channels, given.shape[1])), np.broadcast_to(rising, (channels,))
     return np.where(np.ma.getmaskarray(np.ma.asarray(thresholds.values)) & ~up[:, None], np.int32(INT32.min), every), up
-
-
-def _require_c(there: bool) -> None:
-    if not there:
-        raise SpecError(
-            "no program of this epilogue ships for this layer's instruction set and output (`reference` says what it "
-            "means): try another isa, out_layout NHWC, 8 bits, or no residual"
-        )
 
 
 def _check_codes(epilogue: Requantize | Rescale) -> None:

@@ -1,4 +1,4 @@
-"""What makes results of a layer's sums: a proved program if there is one, and what it or the C runtime reads."""
+"""What makes results of a layer's sums: a proved program if there is one, else plain C, and what it reads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit import elementwise
-from bitsynth.emit.runtime_abi import Number
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import load
+from bitsynth.kernel.element_constants import stored_type
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.kernel.packing import Codes
+from bitsynth.kernel.plain import EpilogueProgram, PlainProgram
 from bitsynth.layers.constants import Offset
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.epilogue import Epilogue, Thresholds, levels_of
@@ -30,27 +33,28 @@ from bitsynth.store import elementwise as store
 _LayerKernel = MatmulKernel | DepthwiseKernel
 LARGEST_UNIT = 128
 _Found = tuple[ElementwiseProgram, ProgramInputs]
+_Wanted = tuple[specs.ElementwiseSpec, ProgramInputs]
 _NARROW = 32766
 """The greatest threshold of programs that compare in 16 bits."""
 
 
 @dataclass(frozen=True, eq=False)
 class Finishing:
-    """Numbers and arrays (..., OC) of an epilogue, in the order of channels.
+    """The program of an epilogue, which reads `inputs`, arrays (values, OC) by their names, in the order of channels.
 
-    `folds` says that results are made of the microkernel's sums, not of values. A `program`, if there is one, reads
-    `inputs` instead of the arrays: arrays (values, OC) by their names.
+    There is none of sums that are the results; they have codes of no `bits`. `folds` says that results are made of the
+    microkernel's sums, not of values.
     """
 
-    numbers: Mapping[str, Number] = field(default_factory=dict)
-    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    folds: bool = False
-    program: ElementwiseProgram | None = None
+    program: EpilogueProgram | None = None
     inputs: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    bits: int = 0
+    folds: bool = False
 
-    def unit(self, spec: LayerSpec) -> int:
+    @property
+    def unit(self) -> int:
         """Channels whose results are made at once."""
-        return self.program.unit if self.program else WORD_CHANNELS if spec.out_layout == "packed" else 1
+        return self.program.unit if self.program else 1
 
     def order(self, g: Geometry) -> NDArray[np.intp]:
         """The output channel of each column: in every group the program's order, but for a unit that is not full."""
@@ -85,8 +89,7 @@ class Finishing:
 
 def _bytes(one: specs.ElementInput, value: NDArray[Any]) -> NDArray[np.uint8]:
     """An input that all elements share, as programs read it."""
-    kind = f"<{'f' if one.lane.sign == 'f' else 'i' if one.lane.sign == 's' else 'u'}{one.lane.bits // 8}"
-    return np.frombuffer(np.asarray(value).astype(kind).tobytes(), np.uint8)
+    return np.frombuffer(np.asarray(value).astype(stored_type(one)).tobytes(), np.uint8)
 
 
 def finishing(
@@ -98,17 +101,28 @@ def finishing(
 ) -> Finishing:
     """What makes results of the sums of `kernel`, whose weights hold the codes `weight` (OC, IC / groups, KH, KW).
 
-    SpecError for an epilogue that has neither a program here nor C of its own.
+    A stored program of the microkernel's sums, or of values; plain C where there is none. SpecError for a residual.
     """
     if epilogue is None:
         return Finishing(folds=isinstance(kernel, MatmulKernel) and affine(kernel.spec).factor == 1)
-    folds, sums = False, values(spec, weight, bias)
+    if epilogue.residual is not None:
+        raise SpecError("no layer adds a residual yet; `reference` says what it means")
+    made = [(False, values(spec, weight, bias))]
     if isinstance(kernel, MatmulKernel):
         layer = kernel.entry.kernel, kernel.spec, spec.geometry, weight, Offset(bias, spec.zero_point)
-        if folds := can_fold(*layer):
-            sums = sums_of(*layer)
-    made = _of_sums(kernel, spec, sums, epilogue, folds) if epilogue.residual is None else None
-    return made or Finishing(*epilogue.constants(spec.geometry.out_channels))
+        if can_fold(*layer):
+            made.insert(0, (True, sums_of(*layer)))
+    every = [(folds, x, n) for folds, x in made for n in _planes(kernel, spec, epilogue)]
+    bits = int(getattr(epilogue, "bits", 0))
+    for folds, x, n in every:
+        if found := _cheapest(kernel, wanted(epilogue, x, spec.geometry.out_channels, n)):
+            return Finishing(*found, bits, folds)
+    size = load(kernel.spec.isa).table.vector_bits // 8
+    return next(
+        Finishing(PlainProgram.of(one, size, spec.geometry.out_channels), inputs, bits, folds)
+        for folds, x, n in every
+        for one, inputs in wanted(epilogue, x, spec.geometry.out_channels, n)
+    )
 
 
 def makes_words(spec: LayerSpec) -> bool:
@@ -122,24 +136,13 @@ def _words(kernel: _LayerKernel, spec: LayerSpec) -> bool:
     return spec.out_layout == "packed" if isinstance(kernel, DepthwiseKernel) else makes_words(spec)
 
 
-def _of_sums(kernel: _LayerKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue, folds: bool) -> Finishing | None:
-    """What takes `sums`: a program, or C that counts thresholds; None if there is neither.
-
-    They are as the kernel makes them if the epilogue `folds`.
-    """
-    planes = _planes(kernel, spec, epilogue)
+def wanted(epilogue: Epilogue, sums: Sums, channels: int, planes: int) -> Iterator[_Wanted]:
+    """Specs that give the results of `epilogue`, the best first, and their inputs; as words if `planes` is not 0."""
     if isinstance(epilogue, Thresholds):
-        given, rising = levels_of(epilogue, spec.geometry.out_channels)
-        levels = folded(sums, given.T, rising)
-        found = _first(_cheapest(kernel, _counting(levels, rising, sums, words=n > 0)) for n in planes)
+        given, rising = levels_of(epilogue, channels)
+        yield from _counting(folded(sums, given.T, rising), rising, sums, words=planes > 0)
     else:
-        found = _first(next(_programs(kernel, lowered(epilogue, sums, n)), None) for n in planes)
-    if found:
-        numbers: dict[str, Number] = {"epilogue": "int32", "out_bits": getattr(epilogue, "bits", 0)}
-        return Finishing(numbers, {}, folds, *found)
-    if isinstance(epilogue, Thresholds) and rising.all():
-        return Finishing(epilogue.constants(len(rising))[0], {"thresholds": levels}, folds)
-    return None
+        yield from lowered(epilogue, sums, planes)
 
 
 def _planes(kernel: _LayerKernel, spec: LayerSpec, epilogue: Epilogue) -> tuple[int, ...]:
@@ -149,13 +152,7 @@ def _planes(kernel: _LayerKernel, spec: LayerSpec, epilogue: Epilogue) -> tuple[
     return int(getattr(epilogue, "bits", 0)), 0
 
 
-def _first(found: Iterable[_Found | None]) -> _Found | None:
-    return next((x for x in found if x), None)
-
-
-def _counting(
-    levels: NDArray[np.int32], rising: NDArray[np.bool_], sums: Sums, *, words: bool
-) -> Iterator[tuple[specs.ElementwiseSpec, ProgramInputs]]:
+def _counting(levels: NDArray[np.int32], rising: NDArray[np.bool_], sums: Sums, *, words: bool) -> Iterator[_Wanted]:
     """Specs that count sorted `levels` (count, OC) below sums, and their inputs.
 
     Those have as many levels as a code has room for, none out of reach of sums by more than 2.
@@ -169,12 +166,12 @@ def _counting(
             yield specs.thresholds(len(every), words=words, narrow=narrow, row=sums.row, flip=flip), given
 
 
-def _cheapest(kernel: _LayerKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, ProgramInputs]]) -> _Found | None:
+def _cheapest(kernel: _LayerKernel, wanted: Iterable[_Wanted]) -> _Found | None:
     """The stored program of fewest cycles, with its inputs."""
     return min(_programs(kernel, wanted), key=lambda found: price(found[0]), default=None)
 
 
-def _programs(kernel: _LayerKernel, wanted: Iterable[tuple[specs.ElementwiseSpec, ProgramInputs]]) -> Iterator[_Found]:
+def _programs(kernel: _LayerKernel, wanted: Iterable[_Wanted]) -> Iterator[_Found]:
     """The stored programs of specs, with their inputs."""
     for spec, inputs in wanted:
         if program := _stored(kernel, spec):

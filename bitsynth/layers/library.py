@@ -10,7 +10,7 @@ from bitsynth.emit.layer_program import program_source
 from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_files
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
-from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.plain import EpilogueProgram
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.matmul import MatmulKernel
 from bitsynth.run.runner import Runner, runner_for
@@ -20,17 +20,17 @@ FLAGS = ("-O3",)
 LayerKernel = MatmulKernel | DepthwiseKernel
 """A kernel that a layer may have."""
 
-Key = tuple[str, MatmulSpec, ElementwiseProgram | None]
+Key = tuple[str, MatmulSpec, EpilogueProgram | None]
 
 _runners: dict[Key, Runner] = {}
 
 
-def library_key(kernel: LayerKernel, program: ElementwiseProgram | None = None) -> Key:
+def library_key(kernel: LayerKernel, program: EpilogueProgram | None = None) -> Key:
     """What layers have in common that share a library."""
     return kernel.entry.digest, kernel.spec, program
 
 
-def library(kernel: LayerKernel, program: ElementwiseProgram | None = None) -> Runner:
+def library(kernel: LayerKernel, program: EpilogueProgram | None = None) -> Runner:
     """The runner of kernel, epilogue's program and runtime, compiled once; ToolError if that or running it fails."""
     key = library_key(kernel, program)
     if key not in _runners:
@@ -39,7 +39,7 @@ def library(kernel: LayerKernel, program: ElementwiseProgram | None = None) -> R
     return _runners[key]
 
 
-def compiled(kernel: LayerKernel, program: ElementwiseProgram | None = None) -> Path:
+def compiled(kernel: LayerKernel, program: EpilogueProgram | None = None) -> Path:
     """The shared library of the kernel, the epilogue's program, the runtime and what calls it."""
     isa = load(kernel.spec.isa)
     sources = files(kernel, program, threads=runs_natively(isa.table))
@@ -51,7 +51,7 @@ def shared_files(kernel: LayerKernel) -> set[str]:
     return {f"{kernel.name}.c", *runtime_files(threads=True)}
 
 
-def files(kernel: LayerKernel, program: ElementwiseProgram | None = None, *, threads: bool) -> dict[str, str]:
+def files(kernel: LayerKernel, program: EpilogueProgram | None = None, *, threads: bool) -> dict[str, str]:
     """The C text of layers around `kernel`, with the pool if there are `threads`."""
     source: MatmulKernel | DepthwiseSource
     if isinstance(kernel, DepthwiseKernel):

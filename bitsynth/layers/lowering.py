@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bitsynth.layers.epilogue import Requantize, Rescale, Scale
 from bitsynth.layers.epilogue_arguments import INT32, of_channels
 from bitsynth.spec.elementwise import ElementwiseSpec
-from bitsynth.spec.rescaling import CodeForm, Sum, requantize, rescale, scale
+from bitsynth.spec.rescaling import CodeForm, Sum, requantize, requantize_any, rescale, scale
 
 ProgramInputs = Mapping[str, NDArray[Any]]
 """Arrays (channels,) of the inputs of channels, () of what all elements share."""
@@ -34,11 +34,16 @@ class Sums:
     row: bool
     bound: int
 
+    @property
+    def are_values(self) -> bool:
+        """Whether they are the values."""
+        return self.factor == 1 and not (self.columns.any() or self.shift or self.row)
+
 
 def lowered(epilogue: Any, sums: Sums, planes: int) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
     """Specs with arrays of their inputs that give the results of `epilogue`, as words if `planes` is not 0.
 
-    None for a residual, nor where a constant does not fit.
+    None for a residual, nor where a constant does not fit: of sums that are the values all do.
     """
     if epilogue.residual is not None:
         return
@@ -49,16 +54,15 @@ def lowered(epilogue: Any, sums: Sums, planes: int) -> Iterator[tuple[Elementwis
 
 
 def _codes(epilogue: Requantize | Rescale, planes: int) -> CodeForm:
-    return CodeForm({"uint8": "u8", "int8": "s8", "int16": "s16"}[epilogue.out_type.name], planes)
+    kind = {"uint8": "u8", "int8": "s8", "int16": "s16"}[epilogue.out_type.name]
+    return CodeForm(kind, planes, moved=kind == "s16" and epilogue.zero_point != 0)
 
 
-def _limits(epilogue: Requantize | Rescale, codes: CodeForm) -> ProgramInputs | None:
-    """The inputs of the codes' range; None if the program has no zero point and they have one."""
+def _limits(epilogue: Requantize | Rescale, codes: CodeForm) -> ProgramInputs:
+    """The inputs of the codes' range, and of their zero point."""
     low, high = epilogue.codes
     given = {"l": np.array(low, epilogue.out_type), "h": np.array(high, epilogue.out_type)}
-    if codes.has_zero:
-        return {**given, "z": np.array(epilogue.zero_point, np.int16)}
-    return None if epilogue.zero_point else given
+    return {**given, "z": np.array(epilogue.zero_point, np.int16)} if codes.has_zero else given
 
 
 def _floats(epilogue: Scale | Rescale, sums: Sums, planes: int) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
@@ -83,16 +87,12 @@ def _floats(epilogue: Scale | Rescale, sums: Sums, planes: int) -> Iterator[tupl
         yield scale(value, bias=True), inputs
         return
     codes = _codes(epilogue, planes)
-    limits = _limits(epilogue, codes)
-    if limits is not None:
-        yield rescale(value, codes, bias="b" in inputs), {**inputs, **limits}
+    yield rescale(value, codes, bias="b" in inputs), {**inputs, **_limits(epilogue, codes)}
 
 
 def _requantized(epilogue: Requantize, sums: Sums, codes: CodeForm) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
     """Of products s * (factor * m) + column * m, shifted further by the value's own shift: of 32 bits, or of 64."""
     limits = _limits(epilogue, codes)
-    if limits is None:
-        return
     multiplier = of_channels("multiplier", epilogue.multiplier, len(sums.columns), np.int32)
     given = [(int(m) * sums.factor, int(m) * int(c)) for m, c in zip(multiplier, sums.columns, strict=True)]
     half, shift = (1 << epilogue.shift) >> 1 << sums.shift, epilogue.shift + sums.shift
@@ -102,6 +102,9 @@ def _requantized(epilogue: Requantize, sums: Sums, codes: CodeForm) -> Iterator[
         made = product.inputs(sums.bound, wide, even)
         if made is not None:
             yield requantize(codes, row=sums.row, wide=wide, even=even), {**made, **limits}
+    if sums.are_values:
+        rounds: ProgramInputs = {"g": np.array(half - even, np.int64), "n": np.array(shift, np.int32)}
+        yield requantize_any(codes, even=even), {"m": multiplier, **rounds, **limits}
 
 
 @dataclass(frozen=True)

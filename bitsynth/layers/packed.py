@@ -14,9 +14,9 @@ from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import LayerText, SelfTestLayer
 from bitsynth.emit.runtime_abi import SHAPE
 from bitsynth.errors import SpecError
-from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.plain import EpilogueProgram
 from bitsynth.layers import depthwise, epilogue_arguments
-from bitsynth.layers.constants import Constants, Form, Offset, constants, of_channels
+from bitsynth.layers.constants import Constants, Form, Offset, constants
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.epilogue import Epilogue, check_encoding, check_epilogue
 from bitsynth.layers.finishing import Finishing, finishing
@@ -42,7 +42,7 @@ class PackedLayer:
     codes: NDArray[np.uint8]
     epilogue: Epilogue | None = None
     bias: ArrayLike = 0
-    program: ElementwiseProgram | None = field(init=False, repr=False)
+    program: EpilogueProgram | None = field(init=False, repr=False)
     constants: Constants = field(init=False, repr=False)
     _description: Description = field(init=False, repr=False)
 
@@ -77,15 +77,13 @@ class PackedLayer:
         if isinstance(kernel, DepthwiseKernel):
             groups, made = 1, depthwise.constants(kernel, spec, self.codes, finish.program, offset)
         else:
-            groups, form = geometry.groups, Form(schedule.gather, finish.unit(spec), finish.folds)
+            groups, form = geometry.groups, Form(schedule.gather, finish.unit, finish.folds)
             made = constants(kernel.entry.kernel, kernel.spec, geometry, self.codes[order], offset, form)
-        places = int(made.numbers["out_places"])
-        arrays = {name: of_channels(name, array, groups, places) for name, array in finish.arrays.items()}
-        arrays |= finish.program_arrays(replace(geometry, groups=groups))
+        arrays = finish.program_arrays(replace(geometry, groups=groups))
         if isinstance(kernel, MatmulKernel):
             arrays |= finish.tail(geometry)
         layouts = {"in_layout": spec.layout, "out_layout": spec.out_layout}
-        numbers = {**made.numbers, **schedule.numbers(), **layouts, **finish.numbers}
+        numbers = {**made.numbers, **schedule.numbers(), **layouts, "out_bits": finish.bits}
         return Constants(MappingProxyType(numbers), MappingProxyType({**made.arrays, **arrays}))
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -94,35 +94,32 @@ static inline size_t aligned(size_t bytes)
 /* Whether a sum is a result, and lies as one. */
 static inline int bs_stored_at_once(const struct bs_layer *l)
 {
-    return !l->program && l->epilogue == BS_INT32 && l->out_layout == BS_NHWC && !l->affine
-        && !l->shift && !l->padding && !(l->kernel && l->kernel->row_affines);
+    return !l->program && l->out_layout == BS_NHWC && !l->affine && !l->shift && !l->padding
+        && !(l->kernel && l->kernel->row_affines);
 }
 
 /* Whether results are codes of which words are made when all groups are done. */
 static inline int bs_words_later(const struct bs_layer *l)
 {
-    const int codes = l->program ? !l->program->words : l->groups > 1 && l->out_channels % 64 != 0;
-    return l->out_layout == BS_PACKED && codes;
+    return l->out_layout == BS_PACKED && l->program && !l->program->words;
 }
 
 /* Whether words are made of sums. */
 static inline int bs_makes_words(const struct bs_layer *l)
 {
-    return l->out_layout == BS_PACKED && !bs_words_later(l);
+    return l->program && l->program->words;
 }
 
 /* Bytes of a result that is not in words. */
 static inline size_t bs_out_bytes(const struct bs_layer *l)
 {
-    if (l->program)
-        return l->program->result_bits / 8;
-    return l->epilogue == BS_INT32 || l->epilogue == BS_FLOAT ? 4 : 1;
+    return l->program ? l->program->result_bits / 8 : sizeof(int32_t);
 }
 
 /* Columns that results are made of at once. */
 static inline size_t bs_unit(const struct bs_layer *l)
 {
-    return l->program ? l->program->unit : bs_makes_words(l) ? 64 : 1;
+    return l->program ? l->program->unit : 1;
 }
 
 /* Tiles of columns that are whole units. */
@@ -197,18 +194,6 @@ void bs_values(
 
 /* Adds what taps on padding do to sums that an epilogue makes values of. */
 void bs_pad_sums(const struct call *c, struct strip strip, int32_t *sums);
-
-/* Results, by no program, of a strip whose first column is in place `channel` among the constants.
- */
-void bs_finish_plainly(
-    const struct bs_layer *l,
-    size_t channel,
-    struct strip strip,
-    const int32_t *row,
-    const int32_t *sums,
-    size_t sums_apart,
-    uint8_t *to,
-    size_t to_apart);
 
 /* From the strip's sums to results in their place. */
 void bs_finish(const struct call *c, struct strip strip, const struct scratch *s);

@@ -1,5 +1,6 @@
 /* From sums of a strip to the results of a layer. */
 #include "bs_call.h"
+#include "bs_exact.h"
 
 #include <string.h>
 
@@ -110,7 +111,7 @@ static void finish_to(
     size_t apart)
 {
     const struct bs_layer *l = c->layer;
-    if (!l->program && l->epilogue == BS_INT32) {
+    if (!l->program) {
         bs_values(c, strip, row, sums, (int32_t *)(void *)to, apart / sizeof *sums);
         return;
     }
@@ -119,12 +120,7 @@ static void finish_to(
         row = NULL;
     } else if (l->padding)
         bs_pad_sums(c, strip, sums);
-    if (l->program) {
-        run_program(c, strip, row, sums, to, apart);
-        return;
-    }
-    const size_t channel = c->group * l->out_places + strip.column;
-    bs_finish_plainly(l, channel, strip, row, sums, c->strip_columns, to, apart);
+    run_program(c, strip, row, sums, to, apart);
 }
 
 void bs_finish(const struct call *c, struct strip strip, const struct scratch *s)

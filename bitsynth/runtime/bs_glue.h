@@ -78,11 +78,11 @@ struct bs_glue {
     int64_t factor, summand, divisor;
     int64_t zero_point, low, high, offset, step; /* a code is (value - offset) / step */
     size_t table_count;                          /* 1, of all channels, or a table a channel */
-    const uint8_t *tables; /* [table_count or inputs][256]; or of pairs, or NULL; of fewer
-                              * entries than 256 over and over */
+    const uint8_t *tables;  /* [table_count or inputs][256]; or of pairs, or NULL; of fewer
+                             * entries than 256 over and over */
     const uint8_t *numbers; /* what the program reads beside elements; NULL if that is a table */
-    const uint8_t *fill;   /* a pixel as it lies in memory */
-    const float *scale;    /* [out_channels] */
+    const uint8_t *fill;    /* a pixel as it lies in memory */
+    const float *scale;     /* [out_channels] */
 };
 
 /* Batch, height and width of the output; 0 if there is none. */

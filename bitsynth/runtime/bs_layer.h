@@ -78,10 +78,6 @@ enum bs_layout { BS_NHWC, BS_NCHW, BS_PACKED };
  * or copied patches. */
 enum bs_conv_algorithm { BS_DIRECT, BS_INDIRECT, BS_IM2COL };
 
-/* What becomes of a sum: int32; scale * sum + bias as float; (sum * multiplier + half) >> shift,
- * clamped to a code; the number of thresholds below it, as a code. */
-enum bs_result { BS_INT32, BS_FLOAT, BS_REQUANTIZE, BS_THRESHOLDS };
-
 /* Results of rows x columns sums, whole units of columns: `rows` lie `..._apart` bytes from each
  * other. `constants` are those of the first unit on, `shared` those of all columns; `row` has what
  * is added to each row's sums, `other` a second operand. What a program does not read may be NULL.
@@ -131,18 +127,13 @@ struct bs_layer {
      * 1] sums over the taps above and left of each. */
     const int32_t *padding;
     enum bs_layout in_layout, out_layout;
-    enum bs_result epilogue;
-    /* NULL, or the epilogue's program, and what it reads: constants of every group's units, and of
-     * all of them. Columns lie in its order, but for those of a unit that is not full, if `tail`
-     * has their places in it. */
+    size_t out_bits; /* of codes, 0 of other results */
+    /* NULL if values are the results, or the epilogue's program, and what it reads: constants of
+     * every group's units, and of all of them. Columns lie in its order, but for those of a unit
+     * that is not full, if `tail` has their places in it. */
     const struct bs_epilogue *program;
     const uint8_t *unit_constants, *shared_constants;
     const int32_t *tail;
-    const float *scale, *bias;
-    const int32_t *multiplier;
-    size_t multiplier_shift, out_bits;
-    const int32_t *thresholds; /* [threshold_count][groups * out_places] */
-    size_t threshold_count;
     /* Schedule: none of it changes a result. */
     enum bs_conv_algorithm conv_algorithm;
     size_t joined_taps;   /* 1: pixels lie code by code, and a row of taps has one end of its own */

@@ -24,21 +24,22 @@ _FINITE = 0x7F80_0000
 class CodeForm:
     """Where codes go: to lanes of type `out`, u8, s8 or s16, or of u8 to words of so many `planes`.
 
-    Codes of 16 bits have no zero point.
+    Codes of 16 bits have a zero point only if they are `moved`.
     """
 
     out: str
     planes: int = 0
+    moved: bool = False
 
     @property
     def name(self) -> str:
         """What specs are called by."""
-        return f"words{self.planes}" if self.planes else self.out
+        return f"words{self.planes}" if self.planes else f"{self.out}{'_moved' if self.moved else ''}"
 
     @property
     def has_zero(self) -> bool:
         """Whether there is a zero point."""
-        return self.out != "s16"
+        return self.moved or self.out != "s16"
 
     @property
     def extended(self) -> str:
@@ -48,7 +49,7 @@ class CodeForm:
     def spec(self, name: str, inputs: tuple[ElementInput, ...], code: str, assumes: Sequence[str]) -> ElementwiseSpec:
         """The spec of `code`, in as many bits as the text says."""
         limits = tuple(ElementInput(x, self.out, "all") for x in "lh")
-        small = ["bit(ult(z + 256, 512))"] if self.has_zero else []
+        small = ["bit(ult(z + 256, 512))"] if self.out != "s16" else []
         return ElementwiseSpec(
             name=f"{name}_{self.name}",
             inputs=(*inputs, *([_ZERO] if self.has_zero else []), *limits),
@@ -137,3 +138,16 @@ def requantize(codes: CodeForm, *, row: bool, wide: bool, even: bool = False) ->
     name = f"requantize{size}{'_even' if even else ''}{value.name}"
     code = codes.clamped(f"sext(trunc(asr({rounded}, {shift}), 32), 64)")
     return codes.spec(name, inputs, code, [f"bit(ult(n, {31 if wide else 32}))"])
+
+
+def requantize_any(codes: CodeForm, *, even: bool = False) -> ElementwiseSpec:
+    """Codes (s * m + g) >> n plus z, of any s, m and n from 0 to 62; g is what rounds, below 2**61.
+
+    Rounded half to `even`, bit n of s * m is added too.
+    """
+    product = "sext(s, 64) * sext(m, 64)"
+    rounded = f"{product} + g + (lsr({product}, zext(n, 64)) & 1)" if even else f"{product} + g"
+    shared = ElementInput("g", "s64", "all"), ElementInput("n", "s32", "all")
+    code = codes.clamped(f"asr({rounded}, zext(n, 64))")
+    name = f"requantize_any{'_even' if even else ''}"
+    return codes.spec(name, (_SUM, _MULTIPLIER, *shared), code, ["bit(ult(n, 63))", "bit(ult(g, 1 << 61 | 1))"])

@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 
 import bitsynth
 from bitsynth import toolchain
+from bitsynth.emit.layer_program import program_source
 from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS
 from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_files
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.host.features import arch
 from bitsynth.isa.load import load
+from bitsynth.kernel.plain import PlainProgram
 from bitsynth.run.runner import runner_for
+from bitsynth.spec.elementwise import thresholds
 
 ISA, OTHER = "armv7_neon", {"x86_64": "avx2", "aarch64": "neon"}[arch()]
 MOST = (1 << 31) - 1
@@ -99,31 +102,43 @@ void {name}_pack_words(size_t count, size_t k, const uint64_t *words, size_t apa
 
 @pytest.fixture(scope="module")
 def runtimes(skip_isa):
-    """Calls of the layers' runtime where words have 32 bits, and where they have 64, of the same kernel."""
+    """A kernel, and by epilogue the layers' runtime where words have 32 bits, and where they have 64."""
     kernel = KERNELS[0]
-    sources = {
-        f"{kernel.name}.h": kernel.header,
-        **kernel_header(kernel.entry.kernel, kernel.spec),
-        **call_source(kernel.name),
-        **runtime_files(threads=False),
-        "stubs.c": STUBS.format(name=kernel.name),
-    }
     for isa in (ISA, OTHER):
         if not toolchain.compilers(load(isa)):
             skip_isa(isa, f"no compiler for {isa}")
-    return kernel, *(runner_for(load(isa), toolchain.compile_for(load(isa), sources)) for isa in (ISA, OTHER))
+
+    def runtime(isa, program):
+        sources = {
+            f"{kernel.name}.h": kernel.header,
+            **kernel_header(kernel.entry.kernel, kernel.spec),
+            **call_source(kernel.name, program),
+            **program_source(kernel.name, program),
+            **runtime_files(threads=False),
+            "stubs.c": STUBS.format(name=kernel.name),
+        }
+        return runner_for(load(isa), toolchain.compile_for(load(isa), sources))
+
+    return kernel, {name: [runtime(isa, made) for isa in (ISA, OTHER)] for name, made in PROGRAMS.items()}
+
+
+PROGRAMS = {
+    "none": None,
+    "codes": PlainProgram.of(thresholds(3, words=False), 16, 64),
+    "words": PlainProgram.of(thresholds(3, words=True), 16, 64),
+}
+"""Epilogues by what they write; words lie packed."""
 
 
 def layers():
     """Numbers of a layer and its input: any sizes but one or two are small."""
-    small = {name: 1 for name, _ in NUMBERS} | {"pad_code": 0, "factor": 1, "shift": 0, "multiplier_shift": 0}
+    small = {name: 1 for name, _ in NUMBERS} | {"pad_code": 0, "factor": 1, "shift": 0}
     small |= {f"pad_{side}": 0 for side in ("top", "left", "bottom", "right")}
-    small |= {"block_rows": 0, "band_rows": 0, "columns_first": 0, "epilogue": 0, "batch": 1, "height": 4, "width": 4}
+    small |= {"block_rows": 0, "band_rows": 0, "columns_first": 0, "batch": 1, "height": 4, "width": 4}
     large = ["groups", "in_channels", "out_channels", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h"]
     large += ["dilation_w", "pad_top", "pad_left", "pad_bottom", "pad_right", "block_rows", "band_rows"]
     large += ["batch", "height", "width", "threads"]
-    kinds = {x: st.integers(0, 2) for x in ("in_layout", "out_layout", "conv_algorithm")}
-    kinds["epilogue"] = st.sampled_from([0, 3])
+    kinds = {x: st.integers(0, 2) for x in ("in_layout", "conv_algorithm")} | {"out_layout": st.integers(0, 1)}
     return st.builds(
         lambda some, kinds: {**small, "threads": 1, "out_bits": 2, **kinds, **some},
         st.dictionaries(st.sampled_from(large), SIZE, min_size=1, max_size=4),
@@ -142,10 +157,12 @@ def elements(n, kernel):
 
 
 @settings(max_examples=150, **QUIET)
-@given(n=layers())
-def test_layers(runtimes, n):
+@given(n=layers(), epilogue=st.sampled_from([*PROGRAMS]))
+def test_layers(runtimes, n, epilogue):
     """Arenas of words of 4 and 8 bytes differ by less than half, or there is none for 4."""
-    kernel, narrow, wide = runtimes
+    kernel, (narrow, wide) = runtimes[0], runtimes[1][epilogue]
+    if epilogue == "words":
+        n["out_layout"] = 2
     shape = [n[x] for x in ("batch", "height", "width")]
     numbers = np.array([*(n[x] for x, _ in NUMBERS), *[-1] * len(ARRAYS), *shape], np.int64)
     constants, name = np.zeros(8, np.uint8), kernel.name

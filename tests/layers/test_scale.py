@@ -1,5 +1,7 @@
 """Floats of layers: what numpy gives, to the bit, whatever flags the C is compiled with."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,8 @@ FUSING = ("-O3", "-std=gnu11", "-ffp-contract=fast")
 SETS = {"avx2": ("-mfma",), "avx512": ("-mfma",), "neon": (), "armv7_neon": ("-mfpu=neon-vfpv4",)}
 """Instruction sets, and what gives them fused instructions."""
 COMPILERS = [(isa, c) for isa in SETS for c in toolchain.compilers(load(isa))]
-HEADER = runtime_files(threads=False)["bs_scale.h"]
+FILES = runtime_files(threads=False)
+HEADER, EXACT = FILES["bs_scale.h"], FILES["bs_exact.h"]
 SCALE = """#include "bs_scale.h"
 void scaled(size_t count, const int32_t *sums, const float *scale, const float *bias, float *to);
 void scaled(size_t count, const int32_t *sums, const float *scale, const float *bias, float *to)
@@ -28,7 +31,7 @@ void scaled(size_t count, const int32_t *sums, const float *scale, const float *
 
 def compiled(isa, compiler, header=HEADER, flags=()):
     """`bs_scale`, compiled so that a multiplication and an addition are fused where they may be."""
-    sources = {"bs_scale.h": header, "scale.c": SCALE}
+    sources = {"bs_scale.h": header, "bs_exact.h": EXACT, "scale.c": SCALE}
     return toolchain.compile_for(load(isa), sources, flags=(*FUSING, *SETS[isa], *flags), compiler=compiler)
 
 
@@ -76,12 +79,14 @@ def test_a_layer_that_fuses_fails_its_selftest():
     weight, scale, bias = rng.choice([-1, 1], (20, 9, 3, 3)), *rng.normal(size=(2, 20))
     layer = Conv2d(weight, 2, 1, padding=1, isa="avx2", epilogue=Scale(scale, bias))
     isa, compiler = load("avx2"), toolchain.compilers(load("avx2"))[0]
+    files = {n: t for n, t in layer.files("layer").items() if n.endswith((".c", ".h")) and n != "main.c"}
 
-    def selftest(header):
-        files = {n: t for n, t in layer.files("layer").items() if n.endswith((".c", ".h")) and n != "main.c"}
+    def selftest(files):
         flags = (*FUSING, *SETS["avx2"], "-pthread", "-DBITSYNTH_NO_MAIN")
-        library = toolchain.compile_for(isa, {**files, "bs_scale.h": header}, flags=flags, compiler=compiler)
+        library = toolchain.compile_for(isa, files, flags=flags, compiler=compiler)
         return runner_for(isa, library).call("layer_selftest", bits=32)
 
-    assert selftest(HEADER) == 0
-    assert selftest(HEADER.replace("BS_ROUNDED(scaled);", "")) == 1
+    assert selftest(files) == 0
+    fused = {n: re.sub(r"define ROUNDED\(x\) .*", "define ROUNDED(x) (void)0", t) for n, t in files.items()}
+    assert fused != files
+    assert selftest(fused) == 1

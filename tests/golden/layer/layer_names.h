@@ -1,13 +1,18 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
 /* Names of this layer alone: include it before bs_layer.h. */
+#define bs_bits layer_bs_bits
+#define bs_chosen layer_bs_chosen
 #define bs_compute layer_bs_compute
 #define bs_depthwise_arena_bytes layer_bs_depthwise_arena_bytes
 #define bs_depthwise_run layer_bs_depthwise_run
 #define bs_encode layer_bs_encode
 #define bs_expand layer_bs_expand
+#define bs_fadd layer_bs_fadd
 #define bs_finish layer_bs_finish
-#define bs_finish_plainly layer_bs_finish_plainly
 #define bs_finish_rows layer_bs_finish_rows
+#define bs_float layer_bs_float
+#define bs_float_of layer_bs_float_of
+#define bs_fmul layer_bs_fmul
 #define bs_inside layer_bs_inside
 #define bs_is_plain layer_bs_is_plain
 #define bs_layer_arena_bytes layer_bs_layer_arena_bytes
@@ -39,6 +44,7 @@
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_row_bytes layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_row_bytes
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_rows layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_rows
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_wgt_bytes layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_wgt_bytes
+#define bs_nearest layer_bs_nearest
 #define bs_out_bytes layer_bs_out_bytes
 #define bs_pack_codes layer_bs_pack_codes
 #define bs_pack_lines layer_bs_pack_lines

@@ -1,0 +1,162 @@
+"""The C of elementwise specs in portable C, as `emit/elementwise.py` has functions of programs.
+
+A unit's elements are computed in loops that compilers take to vector registers: one for the results, before it one for
+each float product that is added to, and one for each sum of many terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from bitsynth.emit.elementwise import PARAMETERS
+from bitsynth.emit.lines import block, indented
+from bitsynth.emit.plain_terms import TURN, CDomain, InputValues, Term, carrier, ctype, functions
+from bitsynth.errors import SpecError
+from bitsynth.isa import lane
+from bitsynth.isa.bits import Bits, trunc
+from bitsynth.kernel.plain import PlainProgram
+from bitsynth.spec.elementwise import ElementInput
+
+HEADER = "bs_plain.h"
+
+
+def function(program: PlainProgram, name: str) -> str:
+    """The static functions of a program: that of a unit, and of whole rows, called `name`."""
+    return _Text(program, name).text()
+
+
+class _Text:
+    """The statements of one program; each input is called x_ and its name."""
+
+    def __init__(self, program: PlainProgram, name: str) -> None:
+        self.program, self.spec, self.name = program, program.spec, name
+        self.others = [x for x in self.spec.inputs if x.per == "element"][1:]
+        if len(self.others) > 1 or any(x.per == "turn" for x in self.spec.inputs):
+            raise SpecError(f"{self.spec.name}: plain C has one input of elements beside the first, and no turns")
+
+    def text(self) -> str:
+        unit = [f"static inline void {self.name}_unit({', '.join(self._parameters())})", "{", *self._unit(), "}", ""]
+        return "\n".join([*unit, f"static void {self.name}({PARAMETERS})", "{", *indented(self._rows()), "}"])
+
+    def _parameters(self) -> Iterator[str]:
+        """Pointers to what each element has of its own, numbers that all elements of a row share, and the results."""
+        for x in self.spec.inputs:
+            kind = f"bs_u{carrier(x.lane.bits)}"
+            pointed = not x.is_shared or x.count
+            yield f"const {kind} *restrict x_{x.name}" if pointed else f"{ctype(x.lane.bits)} x_{x.name}"
+        yield f"bs_u{64 if self.spec.planes else carrier(self.spec.out_bits)} *restrict to"
+
+    def _unit(self) -> list[str]:
+        """The loops of a unit."""
+        domain = CDomain()
+        result, arrays, lines = self._meaning(domain), dict[Term, str](), list[str]()
+        for number, term in enumerate(domain.kept):
+            lines += self._kept(term, arrays, f"a{number}")
+            arrays[term] = f"a{number}"
+        to = "codes" if self.spec.planes else "to"
+        body = _Body(arrays)
+        body.store(f"{to}[j]", result.v)
+        loop = self._loop(body)
+        if self.spec.planes:
+            unit = self.program.unit
+            loop = [f"uint8_t codes[{unit}];", *loop, f"bs_pack_codes({self.spec.planes}, {unit}, codes, to);"]
+        return indented([*lines, *loop])
+
+    def _meaning(self, domain: CDomain) -> Bits:
+        names = [x.name for x in self.spec.inputs]
+        tree = lane.parse(self.spec.name, self.spec.meaning, names)
+        evaluate = lane.compile_lane(tree, names, functions(domain))
+        found = evaluate(*(self._input(domain, x) for x in self.spec.inputs), 0)
+        made: Bits = trunc(found, self.spec.out_bits)
+        return made
+
+    def _input(self, domain: CDomain, one: ElementInput) -> Bits | InputValues:
+        """An input as the meaning reads it."""
+        w, name = one.lane.bits, f"x_{one.name}"
+        if one.count:
+            return InputValues(domain, w, one.count, name, 0 if one.is_shared else self.program.unit)
+        return Bits(domain, w, Term(name if one.is_shared else f"{name}[j]", w))
+
+    def _loop(self, body: _Body) -> list[str]:
+        return block(f"for (size_t j = 0; j < {self.program.unit}; ++j)", body.lines)
+
+    def _kept(self, term: Term, arrays: Mapping[Term, str], name: str) -> list[str]:
+        """The loop that leaves a term of the unit's elements in an array."""
+        body, kind = _Body(arrays), ctype(term.w)
+        if term.kind == "product":
+            body.store(f"{name}[j]", term)
+            return [f"{kind} {name}[{self.program.unit}];", *self._loop(body), f"BS_ROUNDED_ARRAY({name});"]
+        value = body.name(term.args[0])
+        body.lines.append(f"{name}[j] = ({kind})({name}[j] + {value});")
+        turns = f"for (size_t {TURN} = 0; {TURN} < {term.count}; ++{TURN})"
+        return [f"{kind} {name}[{self.program.unit}] = {{0}};", *block(turns, self._loop(body))]
+
+    def _rows(self) -> list[str]:
+        """Numbers that all elements share, then units of columns, and every row of each."""
+        per = {x.per for x in self.spec.inputs}
+        unused = {"constants": "channel" in per, "numbers": bool(per & {"all", "table"}), "row": "row" in per}
+        unused |= {"other": bool(self.others), "other_apart": bool(self.others)}
+        lines = [f"(void){name};" for name, used in unused.items() if not used]
+        lines += [line for x in self.spec.inputs if x.per == "all" and not x.count for line in self._number(x)]
+        if "channel" in per:
+            lines.append("const uint8_t *constant = constants;")
+        head = f"for (size_t column = 0; column < columns; column += {self.program.unit})"
+        return [*lines, *block(head, self._column())]
+
+    def _number(self, one: ElementInput) -> list[str]:
+        name, at = f"x_{one.name}", self.program.offset(one.name)
+        return [
+            f"{ctype(one.lane.bits)} {name};",
+            f"memcpy(&{name}, (const uint8_t *)numbers + {at}, sizeof {name});",
+        ]
+
+    def _column(self) -> list[str]:
+        """One unit of columns."""
+        first = self.spec.inputs[0]
+        lines = [f"const uint8_t *in = (const uint8_t *)from + column * {first.lane.bits // 8};"]
+        lines += [f"const uint8_t *more = (const uint8_t *)other + column * {x.lane.bits // 8};" for x in self.others]
+        # Words: bits of a column are a byte of each plane of eight columns.
+        size = f"/ 8 * {self.spec.planes}" if self.spec.planes else f"* {self.spec.out_bits // 8}"
+        lines.append(f"uint8_t *out = (uint8_t *)to + column {size};")
+        out = f"bs_u{64 if self.spec.planes else self.spec.out_bits}"
+        row = [f"{self.name}_unit({', '.join([*map(self._argument, self.spec.inputs), f'({out} *)(void *)out'])});"]
+        row += ["in += from_apart;", *(["more += other_apart;"] if self.others else []), "out += to_apart;"]
+        lines += block("for (size_t i = 0; i < rows; ++i)", row)
+        if self.program.constant_bytes:
+            lines.append(f"constant += {self.program.constant_bytes};")
+        return lines
+
+    def _argument(self, one: ElementInput) -> str:
+        kind = f"(const bs_u{one.lane.bits} *)(const void *)"
+        if one.per == "element":
+            return kind + ("in" if one == self.spec.inputs[0] else "more")
+        if one.per == "row":
+            return f"({ctype(one.lane.bits)})row[i]"
+        if one.per == "all" and not one.count:
+            return f"x_{one.name}"
+        base = "constant" if one.per == "channel" else "(const uint8_t *)numbers"
+        return f"{kind}({base} + {self.program.offset(one.name)})"
+
+
+class _Body:
+    """The statements of a loop over j, in which each expression is computed once."""
+
+    def __init__(self, arrays: Mapping[Term, str]) -> None:
+        self.arrays, self.lines, self.names = arrays, list[str](), dict[str, str]()
+
+    def name(self, term: Term) -> str:
+        """The variable that has the term's value, or the number that it is."""
+        if term.number is not None:
+            return term.text
+        kept = self.arrays.get(term)
+        text = f"{kept}[j]" if kept else term.text.format(*map(self.name, term.args))
+        if text.isidentifier():
+            return text
+        if text not in self.names:
+            self.names[text] = f"v{len(self.names)}"
+            self.lines.append(f"const {ctype(term.w)} {self.names[text]} = {text};")
+        return self.names[text]
+
+    def store(self, place: str, term: Term) -> None:
+        """Write the term's value to an element of an array."""
+        self.lines.append(f"{place} = {self.name(term)};")

@@ -1,0 +1,278 @@
+"""The lane language in C: a domain whose payloads are C expressions, so that C is of the text that numpy and Z3 read.
+
+Numbers of w bits are unsigned, in the narrowest type that holds them, and below 2**w. No expression is undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bitsynth.errors import SpecError
+from bitsynth.isa import shifts
+from bitsynth.isa.bits import Bits, total
+from bitsynth.isa.functions import FUNCTIONS
+from bitsynth.spec.elementwise import MOST_STRAIGHT
+
+CARRIERS = (8, 16, 32, 64)
+TURN = "turn"
+"""The variable of loops over values of an input."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A C expression of `args`, which stand in `text` as {0}, {1}: a number of `w` bits, a truth value if that is 0.
+
+    A "flipped" one has its sign flipped, a "widened" one is a signed number in twice the bits, or more. A "product" is
+    of floats. In "turns" the term is added up `count` times.
+    """
+
+    text: str
+    w: int
+    args: tuple[Term, ...] = ()
+    kind: str = ""
+    number: int | None = None
+    count: int = 0
+
+
+def carrier(w: int) -> int:
+    """Bits of the C type that holds numbers of `w` bits."""
+    return next(c for c in CARRIERS if w <= c)
+
+
+def ctype(w: int) -> str:
+    """The C type of terms of `w` bits."""
+    return f"uint{carrier(w)}_t" if w else "int"
+
+
+def _literal(number: int, w: int) -> str:
+    return str(number) if w <= 16 else f"UINT{carrier(w)}_C({number})"
+
+
+def _signed_literal(number: int, w: int) -> str:
+    least = 1 << (w - 1)
+    if number == least:
+        return f"INT{w}_MIN"
+    value = number - 2 * least if number > least else number
+    return f"INT64_C({value})" if w == 64 else str(value)
+
+
+def _sum(text: str, w: int, *args: Term, kind: str = "") -> Term:
+    """An unsigned number that may have more than `w` bits, cut to them."""
+    cut = text if w in CARRIERS else f"({text}) & {_literal((1 << w) - 1, w)}"
+    return Term(cut if w in (32, 64) else f"({ctype(w)})({cut})", w, args, kind)
+
+
+def _wide(w: int) -> str:
+    """What an operand of up to 16 bits is cast to before C would make it an int."""
+    return "(uint32_t)" if w <= 16 else ""
+
+
+class CDomain:
+    """Payloads are `Term`s. `kept` has those that loops of their own compute, in their order.
+
+    Float products are: what is added to one behind them in the same expression might be fused with it.
+    """
+
+    def __init__(self) -> None:
+        self.kept: dict[Term, None] = {}
+        self.turns = 0
+
+    def const(self, value: int, w: int) -> Term:
+        number = value & ((1 << w) - 1)
+        return Term(_literal(number, w), w, number=number)
+
+    def add(self, a: Term, b: Term, w: int) -> Term:
+        return _sum("{0} + {1}", w, a, b)
+
+    def sub(self, a: Term, b: Term, w: int) -> Term:
+        return _sum(f"{_wide(w)}{{0}} - {{1}}", w, a, b)
+
+    def mul(self, a: Term, b: Term, w: int) -> Term:
+        if a.kind == b.kind == "widened":
+            first, second = (f"(int{x.args[0].w}_t){{{n}}}" for n, x in enumerate((a, b)))
+            return Term(f"(uint{w}_t)((int{w}_t){first} * {second})", w, (a.args[0], b.args[0]))
+        return _sum(f"{_wide(w)}{{0}} * {{1}}", w, a, b)
+
+    def and_(self, a: Term, b: Term, w: int) -> Term:
+        return _sum("{0} & {1}", w, a, b)
+
+    def or_(self, a: Term, b: Term, w: int) -> Term:
+        return _sum("{0} | {1}", w, a, b)
+
+    def xor(self, a: Term, b: Term, w: int) -> Term:
+        if a.number is not None and b.number is not None:
+            return self.const(a.number ^ b.number, w)
+        flips = w in CARRIERS and b.number == 1 << (w - 1)
+        return _sum("{0} ^ {1}", w, a, b, kind="flipped" if flips else "")
+
+    def not_(self, a: Term, w: int) -> Term:
+        return _sum(f"~{_wide(w)}{{0}}", w, a)
+
+    def shl(self, a: Term, n: int, w: int) -> Term:
+        return _sum(f"{_wide(w)}{{0}} << {n}", w, a) if n < w else self.const(0, w)
+
+    def lshr(self, a: Term, n: int, w: int) -> Term:
+        return _sum(f"{{0}} >> {n}", w, a) if n < w else self.const(0, w)
+
+    def eq(self, a: Term, b: Term, w: int) -> Term:
+        return Term("{0} == {1}", 0, (a, b))
+
+    def ult(self, a: Term, b: Term, w: int) -> Term:
+        """Of numbers with flipped signs it is a comparison of signed ones."""
+        flipped = [x for x in (a, b) if x.kind == "flipped"]
+        if not flipped or any(x.kind != "flipped" and x.number is None for x in (a, b)):
+            return Term("{0} < {1}", 0, (a, b))
+        texts, args = [], list[Term]()
+        for x in (a, b):
+            if x.number is None:
+                texts.append(f"(int{w}_t){{{len(args)}}}")
+                args.append(x.args[0])
+            else:
+                texts.append(_signed_literal(x.number ^ 1 << (w - 1), w))
+        return Term(" < ".join(texts), 0, tuple(args))
+
+    def ite(self, cond: Term, a: Term, b: Term, w: int) -> Term:
+        if (a.number, b.number) == (1, 0):
+            return Term(f"({ctype(w)})({{0}})", w, (cond,))
+        return Term(f"({ctype(w)})({{0}} ? {{1}} : {{2}})", w, (cond, a, b))
+
+    def zext(self, a: Term, w: int, to: int) -> Term:
+        return Term("{0}" if carrier(w) == carrier(to) else f"({ctype(to)}){{0}}", to, (a,))
+
+    def sext(self, a: Term, w: int, to: int) -> Term:
+        if w == to:
+            return a
+        if w in CARRIERS:
+            widened = "widened" if to in (32, 64) and 2 * w <= to else ""
+            return Term(_sum(f"({ctype(to)})(int{w}_t){{0}}", to).text, to, (a,), widened)
+        sign = self.const(1 << (w - 1), to)
+        return self.sub(self.xor(self.zext(a, w, to), sign, to), sign, to)
+
+    def trunc(self, a: Term, w: int, to: int) -> Term:
+        if to == w:
+            return a
+        return Term(f"({ctype(to)}){{0}}", to, (a,)) if to in CARRIERS else _sum("{0}", to, a)
+
+    def popcount(self, a: Term, w: int) -> Term:
+        return Term(f"({ctype(w)})__builtin_popcountll({{0}})", w, (a,))
+
+    def lookup(self, table: Sequence[Term], index: Term, w: int) -> Term:
+        out = table[-1]
+        for k in range(len(table) - 2, -1, -1):
+            out = self.ite(Term(f"{{0}} % {len(table)} == {k}", 0, (index,)), table[k], out, w)
+        return out
+
+    def join(self, parts: Sequence[Term], w: int) -> Term:
+        size = w * len(parts)
+        out = self.zext(parts[0], w, size)
+        for k, part in enumerate(parts[1:], 1):
+            out = self.or_(out, self.shl(self.zext(part, w, size), k * w, size), size)
+        return out
+
+    def split(self, a: Term, w: int, to: int) -> list[Term]:
+        return [self.trunc(self.lshr(a, k, w), w, to) for k in range(0, w, to)]
+
+    def float_of(self, a: Term) -> Term:
+        return Term("bs_float_of({0})", 32, (a,))
+
+    def nearest(self, a: Term) -> Term:
+        self._keep_products(a)
+        return Term("bs_nearest({0})", 32, (a,))
+
+    def fmul(self, a: Term, b: Term, toward_zero: bool = False) -> Term:
+        if toward_zero:
+            raise SpecError("C rounds to nearest, not toward zero")
+        return Term("bs_fmul({0}, {1})", 32, (a, b), "product")
+
+    def fadd(self, a: Term, b: Term) -> Term:
+        self._keep_products(a, b)
+        return Term("bs_fadd({0}, {1})", 32, (a, b))
+
+    def flt(self, a: Term, b: Term) -> Term:
+        return Term("bs_float({0}) < bs_float({1})", 0, (a, b))
+
+    def _keep_products(self, *terms: Term) -> None:
+        for term in terms:
+            if term.kind == "product":
+                self.kept[term] = None
+            elif term not in self.kept:
+                self._keep_products(*term.args)
+
+    def added_up(self, body: Term, count: int, w: int) -> Term:
+        """The sum of `body` over `count` turns."""
+        made = Term("", w, (body,), "turns", count=count)
+        self.kept[made] = None
+        return made
+
+    def shifted(self, a: Term, n: Term, w: int, name: str) -> Term:
+        """`a` shifted by `n` bits, as a function of `isa.shifts` says."""
+        if name == "asr":
+            return Term(f"({ctype(w)})((int{w}_t){{0}} >> ({{1}} < {w} ? {{1}} : {w - 1}))", w, (a, n))
+        sign = "<<" if name == "lsl" else ">>"
+        return _sum(f"{{1}} < {w} ? {_wide(w)}{{0}} {sign} ({{1}} & {w - 1}) : 0", w, a, n)
+
+
+class InputValues:
+    """The `count` values of an input, as an expression indexes them.
+
+    Each element has its own, value k a `unit` behind value k - 1; or all have the same, if the unit is 0.
+    """
+
+    def __init__(self, domain: CDomain, w: int, count: int, array: str, unit: int) -> None:
+        self.domain, self.w, self.count, self.array, self.unit = domain, w, count, array, unit
+
+    def __getitem__(self, k: int | Term) -> Bits:
+        if isinstance(k, int) and k >= self.count:
+            raise IndexError(k)
+        text, args = (str(k * max(1, self.unit)), ()) if isinstance(k, int) else (self._at(k.text), k.args)
+        return Bits(self.domain, self.w, Term(f"{self.array}[{text}{' + j' if self.unit else ''}]", self.w, args))
+
+    def _at(self, number: str) -> str:
+        return f"({number}) * {self.unit}" if self.unit else number
+
+    def __iter__(self) -> Iterator[Bits]:
+        return (self[k] for k in range(self.count))
+
+
+def functions(domain: CDomain) -> dict[str, Any]:
+    """The functions of lane expressions in `domain`: those that C has in other words, or in a loop, in those."""
+    return {**FUNCTIONS, **{name: _shift(domain, name) for name in ("asr", "lsr", "lsl")}} | {
+        "range": lambda *ends: _turns(domain, range(*ends)),
+        "sum": lambda xs: _added_up(domain, xs),
+        "lookup": _looked_up,
+    }
+
+
+def _shift(domain: CDomain, name: str) -> Any:
+    def shift(x: Bits, n: Bits | int) -> Bits:
+        if x.w not in CARRIERS:
+            return Bits(domain, x.w, getattr(shifts, name)(x, n).v)
+        by = n.v if isinstance(n, Bits) else domain.const(min(n, x.w), 8)
+        return Bits(domain, x.w, domain.shifted(x.v, by, x.w, name))
+
+    return shift
+
+
+def _turns(domain: CDomain, numbers: range) -> Iterator[Any]:
+    """The numbers; of many from 0 on, the variable that counts them, alone."""
+    if len(numbers) <= MOST_STRAIGHT or numbers.start or numbers.step != 1:
+        yield from numbers
+    else:
+        domain.turns = len(numbers)
+        yield Term(TURN, 64)
+
+
+def _added_up(domain: CDomain, xs: Iterable[Bits]) -> Bits:
+    values = list(xs)
+    count, domain.turns = domain.turns, 0
+    if not count:
+        return total(values)
+    return Bits(domain, values[0].w, domain.added_up(values[0].v, count, values[0].w))
+
+
+def _looked_up(table: Any, index: Bits) -> Bits:
+    if not isinstance(table, InputValues):
+        return FUNCTIONS["lookup"](table, index)  # type: ignore[no-any-return]
+    return table[Term(f"{{0}} % {table.count}", 32, (index.v,))]

@@ -1,0 +1,80 @@
+"""The constants of elementwise programs in memory: values of channels, unit by unit, and what all elements share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
+
+
+class UnitConstants:
+    """The constants of a program of `spec` that takes `unit` channels at a time.
+
+    Position p of input n belongs to channel orders[n][p] of the unit.
+    """
+
+    __slots__ = ()
+    spec: ElementwiseSpec
+    unit: int
+
+    @property
+    def orders(self) -> tuple[tuple[int, ...], ...]:
+        """The channels of the unit in the order that each input has; none of what no position has of its own."""
+        raise NotImplementedError
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The channels of the unit in the order that inputs of elements have."""
+        return self.orders[0]
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether that is the order of channels."""
+        return self.order == tuple(range(self.unit))
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of a unit's values of channels, input by input, value by value."""
+        shared = [x for x in self.spec.inputs if x.per == "channel"]
+        return sum(x.values * x.lane.bits * self.unit // 8 for x in shared)
+
+    def offset(self, name: str) -> int:
+        """Bytes before the values of input `name` in a unit's constants, or in the numbers that all elements share."""
+        per = next(x.per for x in self.spec.inputs if x.name == name)
+        out = 0
+        for x in self.spec.inputs:
+            if x.name == name:
+                break
+            if (x.per == "channel") == (per == "channel") and x.per not in ("element", "row"):
+                out += self.shared_bytes(x)
+        return out
+
+    def shared_bytes(self, one: ElementInput) -> int:
+        """Bytes of an input in a unit's constants, or in the numbers."""
+        return one.values * one.lane.bits // 8 * (self.unit if one.per == "channel" else 1)
+
+    def pack(self, channels: int, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
+        """The constants of `channels` channels, whole units of bytes: arrays (values, channels) by name of input.
+
+        What is behind the last channel repeats it.
+        """
+        units = -(-channels // self.unit)
+        out = np.zeros((units, self.constant_bytes), np.uint8)
+        for x, order in zip(self.spec.inputs, self.orders, strict=True):
+            if x.per != "channel":
+                continue
+            places = np.minimum(np.arange(units)[:, None] * self.unit + np.array(order), channels - 1)
+            given = np.asarray(arrays[x.name]).reshape(x.values, channels)[:, places].transpose(1, 0, 2)
+            part = np.ascontiguousarray(given.astype(stored_type(x))).view(np.uint8).reshape(units, -1)
+            start = self.offset(x.name)
+            out[:, start : start + part.shape[1]] = part
+        return out
+
+
+def stored_type(one: ElementInput) -> str:
+    """The numpy type that values of an input have in memory."""
+    return f"<{'f' if one.lane.sign == 'f' else 'i' if one.lane.sign == 's' else 'u'}{one.lane.bits // 8}"

@@ -1,0 +1,41 @@
+"""Elementwise specs as portable C computes them, for which no instructions were solved."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bitsynth.kernel.element_constants import UnitConstants
+from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.spec.elementwise import WORD_BITS, ElementwiseSpec
+
+LEAST_UNIT = 16
+
+
+class PlainProgram(UnitConstants, msgspec.Struct, frozen=True):
+    """The meaning of `spec`, element by element in the order of channels, `unit` of them at a time.
+
+    Any whole number of eights will do: compilers take a unit to vector registers at once. Words want 64.
+    """
+
+    spec: ElementwiseSpec
+    unit: int
+
+    @classmethod
+    def of(cls, spec: ElementwiseSpec, vector_bytes: int, channels: int) -> PlainProgram:
+        """The program whose results fill registers of so many bytes, but with half the channels or more in use."""
+        unit = max(LEAST_UNIT, min(vector_bytes, 1 << (channels - 1).bit_length()))
+        return cls(spec, WORD_BITS if spec.planes else unit)
+
+    @property
+    def orders(self) -> tuple[tuple[int, ...], ...]:
+        """The channels of the unit in their order for each input; none of what no position has of its own."""
+        return tuple(() if x.is_shared else tuple(range(self.unit)) for x in self.spec.inputs)
+
+    @property
+    def name(self) -> str:
+        """The name of the program."""
+        return f"{self.spec.name}_plain"
+
+
+EpilogueProgram = ElementwiseProgram | PlainProgram
+"""What makes results of an epilogue."""

@@ -1,0 +1,26 @@
+/* Floats whose every operation is rounded once, under any flags short of -ffast-math. Not for
+ * callers. */
+#ifndef BS_EXACT_H
+#define BS_EXACT_H
+
+#include <float.h>
+
+#ifdef __FAST_MATH__
+#error "floats of a layer are exact: compile it without -ffast-math and -Ofast"
+#elif FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
+#error \
+    "floats of a layer are exact: compile it for arithmetic of float in float, without -mfpmath=387"
+#endif
+
+/* Compilers fuse a multiplication with an addition behind it, by default or as flags say; not what
+ * an asm may change. */
+#if defined(__x86_64__)
+#define BS_ROUNDED(x) __asm__("" : "+x"(x))
+#elif defined(__aarch64__) || defined(__arm__)
+#define BS_ROUNDED(x) __asm__("" : "+w"(x))
+#else
+#define BS_ROUNDED(x) __asm__("" : "+m"(x))
+#endif
+#define BS_ROUNDED_ARRAY(x) __asm__("" : "+m"(x))
+
+#endif

@@ -1,0 +1,199 @@
+"""Elementwise specs as plain C: to the bit what their meaning gives, at ties, ends of ranges and odd floats too."""
+
+import itertools
+import zlib
+
+import numpy as np
+import pytest
+
+from bitsynth import toolchain
+from bitsynth.emit import plain
+from bitsynth.emit.runtime_files import runtime_files
+from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.isa.load import load
+from bitsynth.kernel.plain import PlainProgram
+from bitsynth.run.runner import runner_for
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, affine, greatest, lookup, thresholds
+from bitsynth.spec.rescaling import CodeForm, Sum, requantize, requantize_any, rescale, scale
+
+pytestmark = pytest.mark.toolchains
+
+CODES = (CodeForm("u8"), CodeForm("s8"), CodeForm("s16"), CodeForm("s16", moved=True), CodeForm("u8", planes=3))
+SUMS = (Sum(), Sum(row=True, column=True))
+
+
+def odd(name, meaning, out="u32", *types):
+    """A spec of elements x and y, so that every function of the language is emitted."""
+    return ElementwiseSpec(
+        name, tuple(ElementInput(n, t) for n, t in zip("xy", types or ("s32", "s32"), strict=False)), meaning, out
+    )
+
+
+FUNCTIONS = {
+    "between": ("ite(eq(x, 0), sext(trunc(y, 9), 32), absdiff(x, y))", "u32"),
+    "clamps": ("zext(sclamp(x, 12), 16) + zext(uclamp(y, 9), 16)", "u16"),
+    "counts": ("zext(popcount(x), 64) * 3 - zext(y, 64)", "u64"),
+    "shifts": ("lsl(x, y & 63) ^ lsr(x, y & 63) ^ asr(x, y & 63) ^ (x << 5) ^ (x >> 3) ^ asr(x, 7)", "u32"),
+    "small": ("lsl(trunc(x, 16), trunc(y, 16) & 31) * lsr(trunc(x, 16), trunc(y, 16) & 31)", "u16"),
+    "bytes": ("asr(trunc(x, 8), trunc(y, 8) & 15) - trunc(y, 8) * trunc(x, 8)", "u8"),
+    "odd_width": ("zext(asr(trunc(x, 20), trunc(y, 20) & 31) - ~trunc(y, 20), 32)", "u32"),
+    "extremes": ("fmin(float_of(x), float_of(y)) ^ fmax(float_of(x), float_of(y))", "u32"),
+    "zeros": ("flushed(fmul(x & 0xbfffffff, (x & 0) + 0x00800000)) ^ y", "u32"),
+    "halves": ("nearest(fmul(float_of(x), (x & 0) + 0x3f000000)) + y", "u32"),
+    "fused": ("fadd(fmul(float_of(x), float_of(y)), (x & 0) + 0xdf000000)", "u32"),
+    "twice": (
+        "fadd(fmul(fadd(fmul(float_of(x), float_of(y)), float_of(x)), (x & 0) + 0x3f7fffff), float_of(y))",
+        "u32",
+    ),
+    "many": ("sum(zext(bit(ult(x, y + 9)), 32) for k in range(40))", "u32"),
+}
+MORE = [odd(name, *rest) for name, rest in FUNCTIONS.items()]
+MORE += [
+    odd(f"other_{a}_{b}", "sext(x, 64) - zext(y, 64)", "u64", a, b)
+    for a, b in itertools.product(("u8", "s8", "s16", "s32", "u32"), repeat=2)
+]
+THRESHOLDS = [
+    thresholds(levels, words=words, row=row, flip=flip)
+    for levels in (1, 3, 15, 16, 255)
+    for words, row, flip in ((False, False, False), (True, True, True))
+]
+SPECS = [
+    *THRESHOLDS,
+    thresholds(7, words=False, narrow=True),
+    *(affine(shift, row=row) for shift in (0, 1) for row in (False, True)),
+    greatest(),
+    lookup(16),
+    lookup(256),
+    *(rescale(x, codes, bias=bias) for x in SUMS for codes in CODES for bias in (False, True)),
+    *(scale(x, bias=bias) for x in SUMS for bias in (False, True)),
+    *(requantize(x, row=r, wide=w, even=e) for x in CODES for r, w, e in itertools.product((False, True), repeat=3)),
+    *(requantize_any(codes, even=even) for codes in CODES for even in (False, True)),
+    *MORE,
+]  # fmt: skip
+ROWS, UNITS = 5, 2
+CALL = """
+void run_{0}(const size_t *n, const void *constants, const void *shared, const void *from, const int32_t *row,
+             const void *other, void *to);
+void run_{0}(const size_t *n, const void *constants, const void *shared, const void *from, const int32_t *row,
+             const void *other, void *to)
+{{ {0}(constants, shared, n[0], n[1], from, n[2], row, other, n[3], to, n[4]); }}
+"""
+
+
+def plain_program(spec):
+    return PlainProgram.of(spec, 32, 24)
+
+
+def sources(specs):
+    """A file with every spec, and what it includes."""
+    text = f'#include "{plain.HEADER}"\n'
+    for spec in specs:
+        text += plain.function(plain_program(spec), spec.name) + CALL.format(spec.name)
+    needed = ("bs_words.c", "bs_layer.h", "bs_pool.h", "bs_call.h", "bs_plain.h", "bs_exact.h")
+    return {"plain.c": text, **{name: runtime_files(threads=False)[name] for name in needed}}
+
+
+EDGES = {
+    32: [0, 1, 2, 3, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFF, 1 << 24, (1 << 24) + 1, 255, 256, 0xFFFFFF00],
+    64: [0, 1, 1 << 63, (1 << 63) - 1, (1 << 64) - 1, 1 << 32],
+}
+FLOATS = np.array(
+    [0, -0.0, 1e-45, -1e-45, 1e-38, 0.5, -0.5, 0.25, 1.5, 2**-24, 3e38, -3e38, 1, 2.0**31, 2.0**23], np.float32
+)
+
+
+def drawn(rng, one, shape):
+    """Numbers of an input, int64: any, small ones and ends."""
+    w = one.lane.bits
+    if one.name in "mb" and one.type == "u32":
+        some = np.ldexp(rng.normal(size=shape), rng.integers(-40, 9, shape)).astype(np.float32)
+        return (
+            np.where(rng.integers(0, 3, shape) == 0, rng.choice(FLOATS, shape), some).view(np.uint32).astype(np.int64)
+        )
+    every = rng.integers(-(1 << 63), (1 << 63) - 1, shape, endpoint=True) >> (64 - w)
+    small, middle = rng.integers(-9, 9, shape), rng.integers(-9000, 9000, shape)
+    ends = rng.choice(np.array(EDGES.get(w, [0, 1, 1 << (w - 1), (1 << w) - 1]), np.uint64), shape).astype(np.int64)
+    return fitting(one, np.choose(rng.integers(0, 4, shape), [every, small, middle, ends]))
+
+
+def fitting(one, numbers):
+    """Numbers brought into the type of an input."""
+    low = numbers.astype(np.uint64) & np.uint64((1 << one.lane.bits) - 1)
+    sign = np.uint64(1 << (one.lane.bits - 1) if one.type[0] == "s" else 0)
+    return ((low ^ sign) - sign).astype(np.int64)
+
+
+def inputs(rng, program, rows, channels):
+    """Payloads (values, rows or 1, channels or 1) by input; most are what the spec assumes."""
+    spec = program.spec
+    sizes = {"element": (rows, channels), "row": (rows, 1), "channel": (1, channels), "all": (1, 1), "table": (1, 1)}
+    out = {x.name: drawn(rng, x, (x.values, *sizes[x.per])) for x in spec.inputs}
+    if spec.name.startswith("thresholds"):
+        out["t"] = np.sort(out["t"], axis=0).clip(None, 32766 if "s16" in spec.name else None)
+        out["m"] = -(out.get("m", 0) & 1)
+    if "n" in out:
+        out["n"] %= 63 if "_any" in spec.name else 31
+    if "z" in out and "moved" not in spec.name:
+        out["z"] %= 256
+    if "_any" in spec.name:
+        out["g"] %= (1 << 61) + 1
+    if "l" in out:
+        out["l"], out["h"] = np.minimum(out["l"], out["h"]), np.maximum(out["l"], out["h"])
+    if spec.name == "lookup16":
+        out["x"] %= 16
+    return {x.name: out[x.name].astype(np.uint64) & np.uint64((1 << x.lane.bits) - 1) for x in spec.inputs}
+
+
+def stored(one, values):
+    return np.ascontiguousarray(values.astype(f"u{one.lane.bits // 8}"))
+
+
+def wrong(runner, spec, seed=0):
+    """How many elements C has otherwise than the spec."""
+    program, rng = plain_program(spec), np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
+    channels = program.unit * UNITS
+    given = inputs(rng, program, ROWS, channels)
+    with np.errstate(all="ignore"):
+        taken = {name: list(np.broadcast_to(v, (len(v), ROWS, channels))) for name, v in given.items()}
+        fine = np.ones((ROWS, channels), bool)
+        for holds in spec.bits(spec.assumes, ConcreteDomain(), taken):
+            fine &= np.broadcast_to(holds, fine.shape) == 1
+        want = np.broadcast_to(spec.value(ConcreteDomain(), taken), fine.shape)
+    assert fine.any(), spec.name
+    got = called(runner, program, given, channels)
+    return int(((got != want) & fine).sum())
+
+
+def called(runner, program, given, channels):
+    """The results of the C function (rows, channels)."""
+    spec, by = program.spec, {x.name: x for x in program.spec.inputs}
+    elements = [stored(x, given[x.name][0]) for x in spec.inputs if x.per == "element"]
+    row = next((stored(x, given[x.name]) for x in spec.inputs if x.per == "row"), np.zeros(1, np.uint32))
+    constants = program.pack(channels, {n: stored(by[n], v)[:, 0] for n, v in given.items() if by[n].per == "channel"})
+    shared = [
+        np.zeros(0, np.uint8),
+        *(stored(x, given[x.name]).reshape(-1).view(np.uint8) for x in spec.inputs if x.per in ("all", "table")),
+    ]
+    bits = spec.out_bits
+    to = np.zeros((ROWS, channels // 8 * spec.planes if spec.planes else channels * bits // 8), np.uint8)
+    from_, other = elements[0], elements[1] if len(elements) > 1 else None
+    sizes = np.array(
+        [ROWS, channels, from_.strides[0], other.strides[0] if other is not None else 0, to.strides[0]], np.uintp
+    )
+    numbers = np.concatenate(shared)
+    numbers = numbers if numbers.size else np.zeros(1, np.uint8)
+    constants = constants if constants.size else np.zeros(1, np.uint8)
+    runner.call(f"run_{spec.name}", sizes, constants, numbers, from_, row, other, to)
+    if not spec.planes:
+        return to.view(f"u{bits // 8}").astype(np.uint64)
+    words = to.view(np.uint64).reshape(ROWS, -1, spec.planes, 1)
+    at = np.arange(64)
+    ones = words >> (at % 8 * 8 + at // 8).astype(np.uint64) & np.uint64(1)
+    return (ones << np.arange(spec.planes, dtype=np.uint64)[:, None]).sum(axis=2).reshape(ROWS, channels)
+
+
+def test_gcc():
+    isa = load("avx2")
+    compiler = next((c for c in toolchain.compilers(isa) if c.family in ("gcc", "clang")), None)
+    runner = runner_for(isa, toolchain.compile_for(isa, sources(SPECS), compiler=compiler, flags=("-O3",)))
+    assert [spec.name for spec in SPECS if any(wrong(runner, spec, seed) for seed in range(4))] == []
