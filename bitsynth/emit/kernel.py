@@ -14,7 +14,7 @@ from bitsynth.emit.about import about, value_text
 from bitsynth.emit.inputs import blocks
 from bitsynth.emit.lines import indented
 from bitsynth.emit.microkernel import microkernel
-from bitsynth.emit.packing import CODES, ones, packing, packs_words, row_affines, slope, word_text
+from bitsynth.emit.packing import CODES, ones, packing, packs_words, row_affines, row_terms, slope, word_text
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_files import kernel_header
@@ -139,7 +139,7 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     """The terms that the encodings add, and the functions that sum up codes of rows."""
     correction, affine_scale = affine(spec), row_affines(kernel, spec)
     affine_terms = correction.act_terms, correction.wgt_terms
-    sums = [_Sum(kernel, "terms", 0, kernel.row_terms)] if kernel.has_row_terms else []
+    sums = [_Sum(kernel, "terms", 0, row_terms(kernel, spec))] if kernel.has_row_terms else []
     if affine_scale:
         sums.append(_Sum(kernel, "affines", 1, correction.act_terms))
     return {
@@ -147,6 +147,7 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
         "row_affine": affine_terms[kernel.swapped],
         "column_affine": affine_terms[not kernel.swapped],
         "affine_scale": affine_scale,
+        "terms_have_affines": row_terms(kernel, spec) != kernel.row_terms,
         "term_bytes": 8 if correction.is_identity else 16,
         "sums": sums,
         "slope": slope,

@@ -16,7 +16,7 @@ import numpy as np
 from bitsynth.errors import Refuted
 from bitsynth.kernel.packing import Codes, packed
 from bitsynth.kernel.program import Input, Kernel, Planes, Table, bit_tables
-from bitsynth.spec.matmul import MatmulSpec, affine
+from bitsynth.spec.matmul import INT32_MAX, MatmulSpec, affine
 
 WORD_BYTES = 8
 """Codes that are packed at once."""
@@ -169,11 +169,26 @@ def _products(terms: Sequence[int], bits: int) -> list[tuple[int, Polynomial]]:
     return [(n, (tuple(j for j in range(bits) if code >> j & 1),)) for code, n in enumerate(times) if n]
 
 
+def row_terms(kernel: Kernel, spec: MatmulSpec) -> tuple[int, ...]:
+    """What each code of a row adds to its term: what the kernel's proof wants, and what the encodings of `spec` add.
+
+    The latter for kernels whose rows have terms, if a factor of 1 leaves it as it is and no K takes both out of int32.
+    """
+    correction = affine(spec)
+    both = tuple(x + y for x, y in zip(kernel.row_terms, correction.act_terms, strict=True))
+    fits = max(map(abs, both)) * (spec.k_max >> correction.shift) <= INT32_MAX
+    takes = kernel.has_row_terms and not kernel.swapped and correction.factor == 1
+    return both if takes and fits else kernel.row_terms
+
+
 def row_affines(kernel: Kernel, spec: MatmulSpec) -> int:
-    """The sum that the encodings of `spec` add to a row's for each unit of its codes; 0 if rows are weights."""
+    """What the encodings of `spec` add to a row's sums for each unit of its codes, beside its terms.
+
+    0 if rows are weights.
+    """
     found = slope(affine(spec).act_terms)
     assert found is not None, "terms of activations have no offset"
-    return 0 if kernel.swapped else found
+    return 0 if kernel.swapped or row_terms(kernel, spec) != kernel.row_terms else found
 
 
 def check(kernel: Kernel, made: Packing) -> None:

@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
-from cases import QUIET, Case, cases, check, encodings, few_cases, machine, usable
+from cases import INT32, QUIET, Case, cases, check, encodings, few_cases, machine, usable
 from hypothesis import given, settings
 from suites import quick
 
 from bitsynth.errors import SpecError
+from bitsynth.layers import Conv2d
 from bitsynth.layers.schedule import CONV_ALGORITHMS
 from bitsynth.spec.matmul import Encoding
 from bitsynth.spec.options import METHODS
@@ -88,6 +90,19 @@ def test_the_deepest_sums(patterns, skip_isa):
     check(Case(m, 1, (1, 2), (deepest, 1), (1, 1), gather="im2col", patterns=patterns))
     with pytest.raises(SpecError, match="may leave int32"):
         Case(m, 1, (1, 1), (1, 1), (1, 1)).made(np.ones((1, deepest + 1, 1, 1), np.int8))
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_sums_next_to_the_end_of_int32(skip_isa, sign):
+    """The greatest bias there is room for: a sum of signed weights is twice its value."""
+    m = machine("avx2", "lookup", 2, 2, "unsigned", "signed")
+    usable(m, skip_isa)
+    most, schedule = (INT32.max >> 1) - 5 * 3 * 3, Case(m, 1, (1, 1), (1, 1), (1, 1)).schedule
+    given: dict[str, Any] = {"act_bits": 2, "w_bits": 2, "weight_encoding": "signed", "schedule": schedule}
+    w, x = np.full((2, 5, 1, 1), -2 if sign < 0 else 1), np.full((1, 2, 3, 5), 3)
+    assert (Conv2d(w, bias=sign * most, **given)(x) == 15 * w[0, 0, 0, 0] + sign * most).all()
+    with pytest.raises(SpecError, match="may leave int32"):
+        Conv2d(w, bias=sign * (most + 1), **given)
 
 
 FORMS = [

@@ -1,5 +1,7 @@
 """What is rendered is what was proved: one packing a kernel, compared with the proof's before any C is written."""
 
+from itertools import product
+
 import msgspec
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from bitsynth.layers.constants import Form, Offset, constants
 from bitsynth.layers.geometry import Geometry
 from bitsynth.proof import checker
 from bitsynth.run.runner import runner_for
-from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
 
 change = msgspec.structs.replace
 FORMS = [(c, axis) for c in REPRESENTATIVE for axis in BIT_AXES]
@@ -64,6 +66,24 @@ def check_dense(kernel, spec, seed=0):
     codes, weight = rng.integers(0, len(a), (7, 203), np.uint8), rng.integers(0, len(w), (9, 203), np.uint8)
     codes[0], weight[0] = len(a) - 1, len(w) - 1
     assert (dense(kernel, spec, weight, codes) == a[codes] @ w[weight].T).all()
+
+
+@pytest.mark.parametrize("config", [("avx2", "lookup", 2, 1), ("avx2", "popcount", 2, 1)])
+def test_terms_of_encodings_join_those_of_rows(config):
+    """If rows have any, and no K takes them out of int32; nothing is added twice, nothing left out."""
+    found, joined = kernel(*config), set()
+    wide = change(found, row_terms=tuple(x << 20 for x in found.row_terms))
+    for act, wgt in product(Encoding, Encoding):
+        if config[2] not in act.widths or config[3] not in wgt.widths:
+            continue
+        spec = MatmulSpec(config[0], MatmulOperand(config[2], act), MatmulOperand(config[3], wgt))
+        terms, rest = packing.row_terms(found, spec), packing.row_affines(found, spec)
+        want = np.add(found.row_terms, affine(spec).act_terms)
+        assert (terms + rest * np.arange(len(terms)) == want).all()
+        joined.add(terms != found.row_terms)
+        if found.has_row_terms:
+            assert packing.row_terms(wide, spec) == wide.row_terms
+    assert joined == ({False, True} if found.has_row_terms else {False})
 
 
 def test_a_proved_kernel_whose_layer_was_wrong():
