@@ -110,7 +110,7 @@ class Instr:
         given = [f"{o.name}: {o.type}" for o in self.operands] + [f"{k} = {v}" for k, v in sorted(self.names.items())]
         return f"({', '.join(given)}) -> {self.out}: {self.lane}"
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The fingerprint of the declaration: what a differential test vouches for.
 

@@ -8,12 +8,12 @@ the last sum below a threshold and the first above, a product half way between t
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
-import msgspec
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from bitsynth.isa.domains.concrete import ConcreteDomain
@@ -61,20 +61,30 @@ def _hold(spec: ElementwiseSpec, texts: Sequence[str], given: Elements, shape: t
     return out
 
 
-def _drawn(spec: ElementwiseSpec, columns: int, rng: np.random.Generator) -> Elements:
-    """Elements; what they share is as the spec assumes, if that can be found."""
+def _drawn(spec: ElementwiseSpec, columns: int, rng: Generator) -> Elements:
+    """Elements, as the spec assumes where one alone of what is shared and what is not decides."""
     floats, middle = _floats(spec), _middles((columns, VARIANTS), rng)
-    shared = tuple(x for x in spec.inputs if x.is_shared)
-    out = {x.name: _values(x, None, (_CANDIDATES * columns, 1), x.name in floats, rng) for x in shared}
-    only = msgspec.structs.replace(spec, inputs=shared)
-    for text in spec.assumes:
-        if (read := _read(text, spec)) <= out.keys():
-            good = np.flatnonzero(_hold(only, [text], out, (_CANDIDATES * columns, 1)))
-            places = rng.choice(good, _CANDIDATES * columns) if good.size else np.arange(_CANDIDATES * columns)
-            out |= {name: out[name][:, places] for name in read}
-    out = {name: values[:, :columns] for name, values in out.items()}
-    own = [x for x in spec.inputs if not x.is_shared]
-    return out | {x.name: _values(x, middle, middle.shape, x.name in floats, rng) for x in own}
+    out: Elements = {}
+    for shared in (True, False):
+        inputs = tuple(x for x in spec.inputs if x.is_shared == shared)
+        shape = (_CANDIDATES * columns, 1) if shared else middle.shape
+        drawn = {x.name: _values(x, None if shared else middle, shape, x.name in floats, rng) for x in inputs}
+        others = {x.name: np.zeros((x.values, 1, 1), np.uint64) for x in spec.inputs}
+        for text in spec.assumes:
+            if (read := _read(text, spec)) <= drawn.keys():
+                _make_fit(drawn, read, _hold(spec, [text], others | drawn, shape).reshape(-1), rng)
+        out |= {name: values[:, :columns] for name, values in drawn.items()}
+    return out
+
+
+def _make_fit(drawn: Elements, names: Set[str], fits: NDArray[np.bool_], rng: Generator) -> None:
+    """Put values of other elements in the place of those that do not fit."""
+    places = np.arange(fits.size)
+    if fits.any():
+        places[~fits] = rng.choice(np.flatnonzero(fits), int((~fits).sum()))
+    for name in names:
+        shape = drawn[name].shape
+        drawn[name] = drawn[name].reshape(shape[0], -1)[:, places].reshape(shape)
 
 
 def _read(text: str, spec: ElementwiseSpec) -> set[str]:
@@ -88,7 +98,7 @@ def _floats(spec: ElementwiseSpec) -> set[str]:
     return {a.id for n in calls if getattr(n.func, "id", "") in _FLOATS for a in n.args if isinstance(a, ast.Name)}
 
 
-def _middles(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
+def _middles(shape: tuple[int, ...], rng: Generator) -> NDArray[np.int64]:
     """Where the numbers of an element lie: at the ends of ranges, or anywhere."""
     ends = np.array([0, *(sign * (1 << b) for b in (7, 8, 15, 16, 31, 32) for sign in (1, -1))])
     anywhere = rng.integers(-(1 << 31), 1 << 31, shape) >> rng.integers(0, 28, shape)
@@ -100,7 +110,7 @@ def _values(
     around: NDArray[np.int64] | None,
     shape: tuple[int, ...],
     is_float: bool,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> U64:
     """Values of one input, near `around` if that is known, or of any size; most ascend, as thresholds do."""
     shape, bits = (one.values, *shape), one.lane.bits
@@ -115,45 +125,80 @@ def _values(
     return kept.view(np.uint64) & np.uint64((1 << bits) - 1)
 
 
-def _float_values(shape: tuple[int, ...], rng: np.random.Generator) -> U64:
+def _float_values(shape: tuple[int, ...], rng: Generator) -> U64:
     """Float32 numbers of all sizes: of few bits, whose products are exact, of many, zeros, infinities, subnormals."""
     bits = rng.integers(0, 1 << 23, shape) & -(1 << rng.integers(0, 24, shape))
     exponent = np.where(rng.random(shape) < 0.8, rng.integers(127 - 40, 127 + 12, shape), rng.integers(0, 256, shape))
     return (rng.integers(0, 2, shape) << 31 | exponent << 23 | bits).astype(np.uint64)
 
 
-def _move(spec: ElementwiseSpec, drawn: Elements, rng: np.random.Generator) -> None:
-    """Move elements of most columns to both sides of where the meaning changes, each by one value of its own."""
-    line = _line(spec, drawn, rng)
+def _move(spec: ElementwiseSpec, drawn: Elements, rng: Generator) -> None:
+    """Move most elements to both sides of where the meaning changes, each by one value.
+
+    In the first columns that is a value of its own: pairs of variants are the two sides. In those behind it is one that
+    all share, in two columns with nothing but one element and the like of it.
+    """
+    pairs, columns = VARIANTS // 2, next(iter(drawn.values())).shape[1]
+    shared = {x.name for x in spec.inputs if x.per in ("row", "all")}
+    both = columns * 3 // 16 if shared else 0
+    first = columns * 7 // 8 - 2 * both
+    one, other = ({n: _flat(v, first, both, k) for n, v in drawn.items()} for k in (0, 1))
+    behind = np.arange(first * pairs + both) >= first * pairs
+    low, high = _sides(spec, one, other, {x.name: behind == x.is_shared for x in spec.inputs if x.per != "table"}, rng)
+    for x in spec.inputs:
+        values, sides = drawn[x.name], (low[x.name], high[x.name])
+        if not x.is_shared:
+            near = [side[:, : first * pairs].reshape(-1, first, pairs) for side in sides]
+            values[:, :first] = np.concatenate(near, axis=2)
+        for k, side in enumerate(sides):
+            values[:, first + k * both : first + (k + 1) * both] = side[:, first * pairs :, None]
+
+
+def _flat(values: U64, first: int, both: int, side: int) -> U64:
+    """Half of the variants of the first columns, and an element of each of half of the columns behind, side by side."""
+    pairs = VARIANTS // 2
+    near = values[:, :first, side * pairs : (side + 1) * pairs] if values.shape[2] > 1 else values[:, :first]
+    near = np.broadcast_to(near, (len(values), first, pairs)).reshape(len(values), -1)
+    return np.concatenate([near, values[:, first + side * both : first + (side + 1) * both, 0]], axis=1)
+
+
+def _sides(
+    spec: ElementwiseSpec, one: Elements, other: Elements, movable: Mapping[str, NDArray[np.bool_]], rng: Generator
+) -> tuple[Elements, Elements]:
+    """Elements (values, any number) with one of the `movable` values on this side and on that of a change.
+
+    It lies between those of `one` and of `other`.
+    """
+    line = _line(spec, one, other, movable, rng)
     low, high = np.minimum(line.one, line.other), np.maximum(line.one, line.other)
     steps = np.arange(_POINTS + np.uint64(1), dtype=np.uint64)
     while (high - low).max() > 1:
-        apart = (high - low)[..., None]
-        places = low[..., None] + apart // _POINTS * steps + apart % _POINTS * steps // _POINTS
+        apart = (high - low)[:, None]
+        places = low[:, None] + apart // _POINTS * steps + apart % _POINTS * steps // _POINTS
         found = np.broadcast_to(spec.value(_DOMAIN, line.at(places)), places.shape)
-        changes = (found[..., 1:] != found[..., :-1]) + rng.random((*low.shape, int(_POINTS))) / 2
-        chosen = changes.argmax(axis=-1)[..., None]
-        low, high = (np.take_along_axis(places, chosen + k, -1)[..., 0] for k in (0, 1))
-    ends = line.at(np.stack([low, high], -1))
-    for x in line.own:
-        drawn[x.name][:, : len(low)] = np.concatenate([ends[x.name][..., 0], ends[x.name][..., 1]], axis=-1)
+        changes = (found[:, 1:] != found[:, :-1]) + rng.random((len(low), int(_POINTS))) / 2
+        chosen = changes.argmax(axis=1)[:, None]
+        low, high = (np.take_along_axis(places, chosen + k, 1)[:, 0] for k in (0, 1))
+    at_low, at_high = ({n: v[..., 0] for n, v in line.at(side[:, None]).items()} for side in (low, high))
+    return at_low, at_high
 
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """Elements (columns, pairs), and for each two values, as places in order, that one of its own inputs may have."""
+    """Elements (values, n), the value of each that moves, and two that it may have (n), as places in order."""
 
-    own: Sequence[ElementInput]
+    spec: ElementwiseSpec
     elements: Elements
     masks: Mapping[str, NDArray[np.bool_]]
     one: U64
     other: U64
 
     def at(self, places: U64) -> Elements:
-        """The elements with values at `places` (columns, pairs, any number) in the place of theirs."""
+        """The elements with values at `places` (n, any number) in the place of theirs."""
         found = {name: values[..., None] for name, values in self.elements.items()}
-        for x in self.own:
-            found[x.name] = np.where(self.masks[x.name], places ^ _flip(x), found[x.name])
+        for x in self.spec.inputs:
+            if x.name in self.masks:
+                found[x.name] = np.where(self.masks[x.name], places ^ _flip(x), found[x.name])
         return found
 
 
@@ -162,25 +207,25 @@ def _flip(one: ElementInput) -> np.uint64:
     return np.uint64(1 << one.lane.bits - 1 if one.lane.sign == "s" else 0)
 
 
-def _line(spec: ElementwiseSpec, drawn: Elements, rng: np.random.Generator) -> _Line:
-    """Elements of three quarters of the columns: each with the one of several values that changes most."""
-    own, pairs, floats = [x for x in spec.inputs if not x.is_shared], VARIANTS // 2, _floats(spec)
-    columns = drawn[own[0].name].shape[1] * 3 // 4
-    elements = {name: values[:, :columns, :pairs] for name, values in drawn.items()}
-    shape = (columns, pairs, _TRIES)
-    moved, masks = rng.integers(0, len(own), shape), {}
-    one, other = np.zeros(shape, np.uint64), np.zeros(shape, np.uint64)
-    for n, x in enumerate(own):
-        value = np.where(moved == n, rng.integers(0, x.values, shape), -1)
-        masks[x.name] = value == np.arange(x.values)[:, None, None, None]
-        mine, its = elements[x.name][..., None], drawn[x.name][:, :columns, pairs:][:, :, rng.permutation(pairs), None]
+def _line(
+    spec: ElementwiseSpec, one: Elements, other: Elements, movable: Mapping[str, NDArray[np.bool_]], rng: Generator
+) -> _Line:
+    """Of several values of each element, one by which its meaning changes from `one` to `other`, if any does."""
+    inputs = [x for x in spec.inputs if x.name in movable]
+    count, floats = len(movable[inputs[0].name]), _floats(spec)
+    weights = rng.random((len(inputs), count, _TRIES)) * np.array([movable[x.name] for x in inputs])[..., None]
+    moved, masks = weights.argmax(axis=0), {}
+    start, end = np.zeros((count, _TRIES), np.uint64), np.zeros((count, _TRIES), np.uint64)
+    for n, x in enumerate(inputs):
+        value = np.where(moved == n, rng.integers(0, x.values, moved.shape), -1)
+        masks[x.name] = value == np.arange(x.values)[:, None, None]
+        mine, its = one[x.name][..., None], other[x.name][..., None]
         if x.name in floats:
             its = its & np.uint64(0x7FFF_FFFF) | mine & np.uint64(0x8000_0000)
-        one += ((mine ^ _flip(x)) * masks[x.name]).sum(axis=0, dtype=np.uint64)
-        other += ((its ^ _flip(x)) * masks[x.name]).sum(axis=0, dtype=np.uint64)
-    tried = _Line(own, elements, masks, one, other)
-    ends = [np.broadcast_to(spec.value(_DOMAIN, tried.at(x)), shape) for x in (one, other)]
-    best = ((ends[0] != ends[1]) + rng.random(shape) / 2).argmax(axis=-1)[..., None]
-    masks = {n: np.take_along_axis(m, best[None], -1) for n, m in masks.items()}
-    one, other = (np.take_along_axis(x, best, -1)[..., 0] for x in (one, other))
-    return _Line(own, elements, masks, one, other)
+        start += ((mine ^ _flip(x)) * masks[x.name]).sum(axis=0, dtype=np.uint64)
+        end += ((its ^ _flip(x)) * masks[x.name]).sum(axis=0, dtype=np.uint64)
+    tried = _Line(spec, one, masks, start, end)
+    ends = [np.broadcast_to(spec.value(_DOMAIN, tried.at(x)), moved.shape) for x in (start, end)]
+    best = ((ends[0] != ends[1]) + rng.random(moved.shape) / 2).argmax(axis=1)[:, None]
+    masks = {n: np.take_along_axis(m, best[None], 2) for n, m in masks.items()}
+    return _Line(spec, one, masks, *(np.take_along_axis(x, best, 1)[:, 0] for x in (start, end)))
