@@ -14,7 +14,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from bitsynth.errors import ToolError
-from bitsynth.layers import Conv2d, Pool, Requantize, Scale, Thresholds
+from bitsynth.layers import Conv2d, Pool, Requantize, Residual, Scale, Thresholds
 from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
 from bitsynth.run.runner import Runner
 from bitsynth.spec.matmul import Encoding, MatmulOperand
@@ -84,6 +84,7 @@ class Case:
     out_layout: str = "NHWC"
     epilogue: str = "none"
     levels: int = 3
+    residual: str = ""
     gather: str = "direct"
     columns_first: bool = False
     block_rows: int = 0
@@ -144,11 +145,24 @@ class Case:
             schedule=self.schedule,
         )
 
-    def prepared(self) -> tuple[Conv2d, Values, Values]:
-        """The layer, its input as it lies in memory, and the output it must give."""
+    def sums(self) -> Values:
+        """What the epilogue takes (N, H, W, C)."""
         x, w = self.operands()
         window: Any = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation, "groups": self.groups}
-        sums = convolution(x.astype(np.int64) - self.zero_point, w, **window) + self.bias
+        return convolution(x.astype(np.int64) - self.zero_point, w, **window) + self.bias
+
+    def residual_and_sums(self) -> tuple[Values, Values]:
+        """A residual of any elements, and the sums with it; empty if there is none."""
+        if not self.residual:
+            return np.zeros(0), np.zeros(0)
+        sums = self.sums()
+        epilogue, _ = finished(self, sums)
+        more = elements(self, sums.shape)
+        return more, epilogue.value(sums, more)
+
+    def prepared(self) -> tuple[Conv2d, Values, Values]:
+        """The layer, its input as it lies in memory, and the output it must give."""
+        (x, w), sums = self.operands(), self.sums()
         epilogue, want = finished(self, sums)
         bits = getattr(epilogue, "bits", 0)
         return self.made(w, epilogue), given(self, x), laid(want, self.out_layout, bits)
@@ -156,7 +170,8 @@ class Case:
     def run_once(self) -> Values:
         """What the layer gives."""
         layer, x, _ = self.prepared()
-        return layer(x)
+        made: Values = layer(x)
+        return made
 
 
 def operand(rng: Generator, what: MatmulOperand, shape: tuple[int, ...], pattern: str) -> Values:
@@ -217,21 +232,52 @@ def convolution(
     return out.reshape(n, oh, ow, oc)
 
 
+def elements(case: Case, shape: tuple[int, ...]) -> Values:
+    """Elements of a residual: of any size, or whole numbers of few bits."""
+    rng = np.random.default_rng(case.seed + 2)
+    if case.residual == "float32":
+        return rng.normal(size=shape).astype(np.float32)
+    ends = np.iinfo(case.residual)
+    some = rng.integers(ends.min, ends.max + 1, shape)
+    return np.where(rng.integers(0, 2, shape), some, some % 100).astype(case.residual)
+
+
+def residual(rng: Generator, case: Case, shape: tuple[int, ...]) -> tuple[Residual, Values]:
+    """A residual, and what it adds."""
+    given, channels = elements(case, shape), shape[-1]
+    if case.residual == "float32":
+        factor = rng.normal(size=channels).astype(np.float32)
+        return Residual(case.residual, factor, keep_sum=True), given * factor
+    zero = 0 if case.residual == "int32" else int(np.iinfo(case.residual).max)
+    distance = given.astype(np.int64) - zero
+    if case.epilogue == "scale":
+        factor = rng.normal(size=channels).astype(np.float32)
+        return Residual(case.residual, factor, zero, keep_sum=True), factor * distance.astype(np.float32)
+    whole = rng.integers(-9, 10, channels)
+    return Residual(case.residual, whole, zero, keep_sum=True), whole * distance
+
+
 def finished(case: Case, sums: Values) -> tuple[Any, Values]:
     """An epilogue that the sums make hard, and what it must make of them."""
     rng, channels = np.random.default_rng(case.seed + 1), sums.shape[-1]
+    more: dict[str, Any] = {}
+    added: Values = np.zeros((), np.float32)
+    if case.residual:
+        more["residual"], added = residual(rng, case, sums.shape)
     if case.epilogue == "scale":
         scale, bias = rng.normal(size=(2, channels)).astype(np.float32)
-        return Scale(scale, bias), sums.astype(np.float32) * scale + bias
+        values = sums.astype(np.float32) * scale + bias
+        return Scale(scale, bias, **more), values + added if more else values
+    sums = (sums + added).astype(np.int32).astype(np.int64) if more else sums
     if case.epilogue == "requantize":
         shift, bits = int(rng.integers(0, 40)), case.levels.bit_length()
         multiplier = rng.choice([0, 1, -1, 3, INT32.max, INT32.min, 1 << 20], channels)
         half = (1 << shift) >> 1
         codes = (sums * multiplier + half) >> shift
-        return Requantize(multiplier, shift, bits), codes.clip(0, (1 << bits) - 1).astype(np.uint8)
+        return Requantize(multiplier, shift, bits, **more), codes.clip(0, (1 << bits) - 1).astype(np.uint8)
     if case.epilogue == "thresholds":
         levels = thresholds(rng, sums, case.levels)
-        return Thresholds(levels), (sums[..., None] > levels).sum(axis=-1).astype(np.uint8)
+        return Thresholds(levels, **more), (sums[..., None] > levels).sum(axis=-1).astype(np.uint8)
     return None, sums
 
 

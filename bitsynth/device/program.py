@@ -59,7 +59,7 @@ def compile_program(layers: Iterable[Conv2d]) -> Program:
     kept = {*files, *runtime_files(threads=True)}
     files |= board_source(names)
     for name, layer in zip(names, chosen.values(), strict=True):
-        own = library.files(layer.kernel, layer.packed.program, threads=True)
+        own = library.files(layer.kernel, layer.packed.programs, threads=True)
         files |= _renamed(own, layer.kernel.name, name)
     target, flags = Target.of(*kernels), _FLAGS + _FLOATS
     path = toolchain.compile_for(load(target.isa), files, needs=target.needs, flags=flags, shared=False, kept=kept)
@@ -67,7 +67,7 @@ def compile_program(layers: Iterable[Conv2d]) -> Program:
 
 
 def _key(layer: Conv2d) -> library.Key:
-    return library.library_key(layer.kernel, layer.packed.program)
+    return library.library_key(layer.kernel, layer.packed.programs)
 
 
 def _renamed(files: Mapping[str, str], name: str, other: str) -> dict[str, str]:

@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from bitsynth.emit.about import value_text
 from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.kernel import CSource
-from bitsynth.emit.layer_program import program_source
+from bitsynth.emit.layer_program import LayerPrograms, program_source
 from bitsynth.emit.lines import laid_out
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, Number, c_value, complete
 from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import SpecError
 from bitsynth.files import marked
-from bitsynth.kernel.plain import EpilogueProgram
 from bitsynth.spec.matmul import MatmulSpec
 
 _WORD_BITS = 64
@@ -54,13 +53,15 @@ _TARGETS = [
 class SelfTestEpilogue:
     """What the self-test makes of sums: "int32", "scale", "requantize", "rescale" or "thresholds", of elements `out`.
 
-    Its numbers, and arrays (..., OC) of int32 and float32, are called as the self-test's template calls them.
+    Its numbers, and arrays (..., OC) of int32 and float32, are called as the self-test's template calls them. A
+    `residual` has elements of this type, or there is none.
     """
 
     kind: str = "int32"
     out: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.int32))
     numbers: Mapping[str, int] = field(default_factory=dict)
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    residual: np.dtype[Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ class LayerText:
     numbers: Mapping[str, Number]
     arrays: Mapping[str, NDArray[Any]]
     tested: SelfTestLayer
-    program: EpilogueProgram | None = None
+    programs: LayerPrograms = field(default_factory=LayerPrograms)
 
     def __post_init__(self) -> None:
         require_name(self.name)
@@ -97,7 +98,7 @@ class LayerText:
             f"{kernel.name}.c": kernel.source,
             f"{kernel.name}_features.c": kernel.features,
             **kernel.layer_header,
-            **program_source(kernel.name, self.program),
+            **program_source(kernel.name, self.programs),
             **runtime,
         }
         own = {
@@ -119,7 +120,7 @@ class LayerText:
             "guard": f"{self.name.upper()}_H",
             "kernel_name": kernel.name,
             "kernel_field": "depthwise" if isinstance(kernel, DepthwiseSource) else "kernel",
-            "program": self.program,
+            "programs": list(self.programs.by_field),
             "spec": self.spec,
             "act_value": value_text(self.spec.act),
             "zero_point": self.tested.zero_point,
@@ -127,6 +128,8 @@ class LayerText:
             "wgt_value": value_text(self.spec.wgt),
             "n": numbers,
             "result_ctype": _ctype(self.tested.epilogue.out),
+            "residual": _ctype(self.tested.epilogue.residual) if self.tested.epilogue.residual else "",
+            "kept": "float" if self.tested.epilogue.kind in ("scale", "rescale") else "int32_t",
             "e": self.tested.epilogue,
             "fields": [(field, c_value(field, value)) for field, value in numbers.items()],
             "arrays": _initializers(self.arrays),
@@ -135,7 +138,7 @@ class LayerText:
             "codes_per_word": per_word,
             "sources": [
                 f"{kernel.name}.c",
-                *([f"{kernel.name}_program.c"] if self.program else []),
+                *(f"{kernel.name}_{program}.c" for program in self.programs.by_field),
                 *sorted(f for f in runtime if f.endswith(".c") and f != POOL),
             ],
             "features_file": f"{kernel.name}_features.c",

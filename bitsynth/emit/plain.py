@@ -39,12 +39,16 @@ class _Text:
         return "\n".join([*unit, f"static void {self.name}({PARAMETERS})", "{", *indented(self._rows()), "}"])
 
     def _parameters(self) -> Iterator[str]:
-        """Pointers to what each element has of its own, numbers that all elements of a row share, and the results."""
+        """Pointers to what each element has of its own, numbers that all elements of a row share, and the results.
+
+        Results may take the place of what a second operand is added to.
+        """
+        first, alone = self.spec.inputs[0], "" if self.others else "restrict "
         for x in self.spec.inputs:
-            kind = f"bs_u{carrier(x.lane.bits)}"
+            kind = f"bs_u{carrier(x.lane.bits)} *{alone if x == first else 'restrict '}"
             pointed = not x.is_shared or x.count
-            yield f"const {kind} *restrict x_{x.name}" if pointed else f"{ctype(x.lane.bits)} x_{x.name}"
-        yield f"bs_u{64 if self.spec.planes else carrier(self.spec.out_bits)} *restrict to"
+            yield f"const {kind}x_{x.name}" if pointed else f"{ctype(x.lane.bits)} x_{x.name}"
+        yield f"bs_u{64 if self.spec.planes else carrier(self.spec.out_bits)} *{alone}to"
 
     def _unit(self) -> list[str]:
         """The loops of a unit."""

@@ -59,6 +59,9 @@ ARRAYS = (
     ("unit_constants", "uint8_t"),
     ("shared_constants", "uint8_t"),
     ("tail", "int32_t"),
+    ("order", "int32_t"),
+    ("residual_constants", "uint8_t"),
+    ("residual_shared", "uint8_t"),
 )
 """The arrays of `struct bs_layer` and the C types of their elements."""
 SHAPE = ("batch", "height", "width")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS, SHAPE
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
-from bitsynth.kernel.plain import EpilogueProgram
 from bitsynth.kernel.program import Kernel
 from bitsynth.spec.matmul import MatmulSpec
 
@@ -39,12 +38,12 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
     return {f"{name}_layer.h": render("layer_kernel.h.j2", values)}
 
 
-def call_source(name: str, program: EpilogueProgram | None = None, field: str = "kernel") -> dict[str, str]:
+def call_source(name: str, programs: Iterable[str] = (), field: str = "kernel") -> dict[str, str]:
     """C that runs any layer around the kernel `name`, a `field` of it, as an array of numbers describes it.
 
-    The layer has the epilogue `program`, if there is one.
+    `programs` are the fields of `struct bs_layer` that have one.
     """
-    values: dict[str, Any] = {"name": name, "field": field, "program": program}
+    values: dict[str, Any] = {"name": name, "field": field, "programs": list(programs)}
     values |= {"numbers": NUMBERS, "arrays": ARRAYS, "shape": SHAPE}
     return {f"{name}_layer_call.c": render("layer_call.c.j2", values)}
 

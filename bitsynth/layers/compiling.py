@@ -31,7 +31,7 @@ def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progres
     every = _layers(layers)
     if workers is not None:
         whole("workers", workers, 1, MOST_THREADS)
-    first = list({library_key(layer.kernel, layer.packed.program): layer for layer in every}.values())
+    first = list({library_key(layer.kernel, layer.packed.programs): layer for layer in every}.values())
     with ThreadPoolExecutor(max(1, min(workers or features.cores(), len(first)))) as pool:
         started = [pool.submit(copy_context().run, layer.compile) for layer in first]
         for done, _ in enumerate(as_completed(started), 1):

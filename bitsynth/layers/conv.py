@@ -11,7 +11,7 @@ from bitsynth.files import write_texts
 from bitsynth.layers.epilogue import Epilogue, gives_codes
 from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.geometry import Pair, geometry_of
-from bitsynth.layers.layer import Call, Layer, compile
+from bitsynth.layers.layer import Call, Layer, Results, compile
 from bitsynth.layers.packed import Description, PackedLayer, pack
 from bitsynth.layers.planning import plan
 from bitsynth.layers.pool import Pool, pool_of
@@ -180,36 +180,45 @@ class Conv2d:
         """The runner of its machine code."""
         return self.compiled.runner
 
-    def __call__(self, x: ArrayLike) -> NDArray[Any]:
+    def __call__(self, x: ArrayLike, *, residual: NDArray[Any] | None = None) -> Results:
         """The results for values `x`, (N, H, W, C) or (N, C, H, W) of any integer type, or for words of that layout.
 
+        Args:
+            x: The values, or the words.
+            residual: What the epilogue's `Residual` adds, if it has one: an array (N, H, W, C) of its type and of the
+                results' pixels and channels, whatever their layout. If that keeps the sum, results are a tuple:
+                results, and sums (N, H, W, C).
+
         Raises:
-            SpecError: `x` does not fit the layer, or the encoding does not hold a value.
+            SpecError: `x` does not fit the layer, or the encoding does not hold a value; or the residual does not fit.
             ToolError: The layer cannot be compiled or run.
         """
         if isinstance(x, Packed) or self.layout == "packed":
-            return self.run(x if isinstance(x, Packed) else plain_array(x, "x"))
-        return self._run(self.compiled.codes(plain_array(x, "x")))
+            return self.run(x if isinstance(x, Packed) else plain_array(x, "x"), residual=residual)
+        return self._run(self.compiled.codes(plain_array(x, "x")), residual)
 
-    def run(self, codes: NDArray[Any]) -> NDArray[Any]:
-        """The results for `codes`: uint8 in the layer's layout, or words if that is packed."""
+    def run(self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None) -> Results:
+        """The results for `codes`: uint8 in the layer's layout, or words if that is packed; `residual` as of a call."""
         self.plan.spec.check_codes(codes)
-        return self._run(codes)
+        return self._run(codes, residual)
 
-    def _run(self, codes: NDArray[Any]) -> NDArray[Any]:
-        return self.compiled.run_checked(codes)
+    def _run(self, codes: NDArray[Any], residual: NDArray[Any] | None) -> Results:
+        return self.compiled.run_checked(codes, residual)
 
-    def bound(self, codes: NDArray[Any], *, part: str = "run", times: int = 1) -> tuple[Call, NDArray[Any]]:
+    def bound(
+        self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None, part: str = "run", times: int = 1
+    ) -> tuple[Call, Results]:
         """A call that runs the layer on the same arrays, nothing left to look up, and the array of its results.
 
         The layer's pool must stay open, and be left to the call.
 
         Args:
             codes: Codes as `run` takes them; they are read at each call.
+            residual: What the epilogue adds, likewise; it is left out to pack alone.
             part: "run" for the whole layer, "pack" to pack the activations alone.
             times: Runs a call.
         """
-        return self.compiled.bound(codes, part=part, times=times)
+        return self.compiled.bound(codes, residual=residual, part=part, times=times)
 
     def described(self, codes: NDArray[Any]) -> Description:
         """The numbers and bytes of constants that C for any layer (`layer_call.c.j2`) takes of this one and `codes`."""

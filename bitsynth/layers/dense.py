@@ -12,7 +12,7 @@ from bitsynth.errors import SpecError
 from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.epilogue_arguments import of_channels
 from bitsynth.layers.flatten import FlatImage
-from bitsynth.layers.layer import Call
+from bitsynth.layers.layer import Call, Results
 from bitsynth.layers.packed import Description
 from bitsynth.layers.spec import check_zero_point
 from bitsynth.spec.matmul import Encoding, MatmulOperand, whole_array
@@ -66,27 +66,41 @@ class Dense(Conv2d):
             options["bias"] = bias.astype(np.int64) - off
         super().__init__(values[:, :, None, None], act_bits, w_bits, **{"image": (1, TYPICAL_BATCH), **options})
 
-    def run(self, codes: NDArray[Any]) -> NDArray[Any]:
-        """The results for `codes` (N, in features) or of images: uint8, or words if the layout is packed."""
-        return super().run(self._flattened(codes))
+    def run(self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None) -> Results:
+        """The results for `codes` (N, in features) or of images: uint8, or words if the layout is packed.
 
-    def _run(self, codes: NDArray[Any]) -> NDArray[Any]:
+        A `residual` is (N, out features).
+        """
+        return super().run(self._flattened(codes), residual=residual)
+
+    def _run(self, codes: NDArray[Any], residual: NDArray[Any] | None) -> Results:
         codes = self._features(codes)
+        more = self._residual(residual, len(codes))
         if not len(codes):
-            return self.packed.typed(np.empty((0, self.packed.out_shape(1, 1, 1)[-1]), self.packed.out_type))
-        made: NDArray[Any] = super()._run(codes[None, None])[0, 0]
-        return made
+            out = np.empty((0, self.packed.out_shape(1, 1, 1)[-1]), self.packed.out_type)
+            return self.packed.results(out, self.packed.room_for_sums((0, self.geometry.out_channels)))
+        return _vectors(super()._run(codes[None, None], more))
 
-    def bound(self, codes: NDArray[Any], *, part: str = "run", times: int = 1) -> tuple[Call, NDArray[Any]]:
+    def _residual(self, given: Any, count: int) -> NDArray[Any] | None:
+        """A residual of `count` vectors as that of their line of pixels."""
+        made = self.packed.residual_operand(given, (count, self.geometry.out_channels))
+        return None if made is None else made[None, None]
+
+    def bound(
+        self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None, part: str = "run", times: int = 1
+    ) -> tuple[Call, Results]:
         """A call that runs the layer on the same arrays, and the array of its results, as of `Conv2d.bound`.
 
         Args:
             codes: Codes (N, in features), or words if the layout is packed.
+            residual: What the epilogue adds (N, out features).
             part: "run" for the whole layer, "pack" to pack the activations alone.
             times: Runs a call.
         """
-        call, out = super().bound(self._features(codes)[None, None], part=part, times=times)
-        return call, out[0, 0]
+        codes = self._features(codes)
+        more = self._residual(residual, len(codes)) if part == "run" else None
+        call, out = super().bound(codes[None, None], residual=more, part=part, times=times)
+        return call, _vectors(out)
 
     def described(self, codes: NDArray[Any]) -> Description:
         """The numbers and bytes of constants that C for any layer takes of this one and `codes` (N, in features)."""
@@ -101,6 +115,11 @@ class Dense(Conv2d):
         if np.ndim(codes) != 2 or np.shape(codes)[1] != self.plan.spec.in_elements:
             raise SpecError(f"want activations (N, {self.plan.spec.in_elements}), not {np.shape(codes)}")
         return codes
+
+
+def _vectors(made: Results) -> Results:
+    """What belongs to a line of pixels as that of vectors."""
+    return tuple(x[0, 0] for x in made) if isinstance(made, tuple) else made[0, 0]
 
 
 def _flat_image(shape: Any, packed: bool) -> FlatImage:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.depthwise import DepthwiseSource
+from bitsynth.emit.layer_program import LayerPrograms
 from bitsynth.errors import SpecError
 from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
@@ -201,14 +202,15 @@ def _runs_here(kernel: DepthwiseKernel) -> bool:
 
 
 def constants(
-    kernel: DepthwiseKernel, layer: LayerSpec, weight: Codes, reader: EpilogueProgram | None, offset: Offset
+    kernel: DepthwiseKernel, layer: LayerSpec, weight: Codes, programs: LayerPrograms, offset: Offset
 ) -> Constants:
-    """The constants of a layer on `kernel`, whose sums `reader` reads; `weight` (OC, IC / groups, KH, KW) holds codes.
+    """The constants of a layer on `kernel`, whose sums `programs` read; `weight` (OC, IC / groups, KH, KW) holds codes.
 
     Arrays over the output channels of all groups have room for whole units of both, and the order of sums.
     """
-    act, wgt, program, order = layer.act, layer.wgt, kernel.program, kernel.order(reader)
-    width = max(-(-len(weight) // size) * size for size in (program.unit, reader.unit if reader else 1))
+    act, wgt, program, order = layer.act, layer.wgt, kernel.program, kernel.order(programs.reader)
+    units = [program.unit, *(p.unit for p in programs.by_field.values())]
+    width = max(-(-len(weight) // size) * size for size in units)
     per_tap = weight.transpose(0, 2, 3, 1).reshape(1, len(weight), -1, weight.shape[1])
     values = values_of(wgt)[per_tap].reshape(len(weight), -1)
     split = _split(act.scale * values, program)

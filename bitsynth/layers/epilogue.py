@@ -65,6 +65,8 @@ class _Epilogue:
             raise SpecError(f"residual is a Residual, not {self.residual!r}")
         if self.residual is not None:
             factors(self.residual, max(1, np.size(self.residual.scale)), integers)
+            if not integers and self.residual.type == "int32" and self.residual.zero_point:
+                raise SpecError("a residual of int32 has no zero_point where it becomes float32")
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,6 +258,13 @@ class Thresholds(_Epilogue):
 Epilogue = Scale | Requantize | Rescale | Thresholds
 
 
+def kept_type(epilogue: Epilogue | None) -> np.dtype[Any] | None:
+    """The type of the sums that a layer keeps beside its results; None if it keeps none."""
+    if epilogue is None or epilogue.residual is None or not epilogue.residual.keep_sum:
+        return None
+    return np.dtype(np.float32 if isinstance(epilogue, Scale | Rescale) else np.int32)
+
+
 def gives_codes(epilogue: Epilogue | None) -> TypeGuard[Requantize | Rescale | Thresholds]:
     """Whether results are codes, which can be packed."""
     return epilogue is not None and not isinstance(epilogue, Scale)
@@ -308,7 +317,7 @@ def _keep(epilogue: Epilogue, **names: str) -> None:
         object.__setattr__(epilogue, attribute, kept(getattr(epilogue, attribute), name))
 
 
-def _floats(epilogue: Scale | Rescale, channels: int) -> dict[str, NDArray[Any]]:
+def floats_of(epilogue: Scale | Rescale, channels: int) -> dict[str, NDArray[Any]]:
     """Scale and bias, float32 a channel each; no bias if there is none."""
     given = {"scale": epilogue.scale} | ({} if epilogue.bias is None else {"bias": epilogue.bias})
     return {name: of_channels(name, value, channels, np.float32) for name, value in given.items()}
@@ -316,7 +325,7 @@ def _floats(epilogue: Scale | Rescale, channels: int) -> dict[str, NDArray[Any]]
 
 def _scaled(epilogue: Scale | Rescale, sums: NDArray[Any]) -> NDArray[Any]:
     """float32(sum) * scale + bias, rounded to float32 at every step."""
-    arrays = _floats(epilogue, sums.shape[-1])
+    arrays = floats_of(epilogue, sums.shape[-1])
     with np.errstate(over="ignore"):
         value: NDArray[Any] = sums.astype(np.float32) * arrays["scale"]
         if "bias" in arrays:

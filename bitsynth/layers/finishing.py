@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit import elementwise
-from bitsynth.errors import SpecError
+from bitsynth.emit.layer_program import LayerPrograms
 from bitsynth.isa.load import load
 from bitsynth.kernel.element_constants import stored_type
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.plain import EpilogueProgram, PlainProgram
+from bitsynth.layers.adding import adding
 from bitsynth.layers.constants import Offset
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.epilogue import Epilogue, Thresholds, levels_of
+from bitsynth.layers.epilogue import Epilogue, Scale, Thresholds, levels_of
+from bitsynth.layers.epilogue_arguments import INT32
 from bitsynth.layers.folding import can_fold, folded, sums_of, values
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.lowering import ProgramInputs, Sums, lowered
+from bitsynth.layers.residual import Residual
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import WORD_CHANNELS
 from bitsynth.matmul import MatmulKernel
@@ -43,48 +46,69 @@ class Finishing:
     """The program of an epilogue, which reads `inputs`, arrays (values, OC) by their names, in the order of channels.
 
     There is none of sums that are the results; they have codes of no `bits`. `folds` says that results are made of the
-    microkernel's sums, not of values.
+    microkernel's sums, not of values. The program that adds a `residual` first reads `added`, likewise.
     """
 
     program: EpilogueProgram | None = None
     inputs: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     bits: int = 0
     folds: bool = False
+    residual: EpilogueProgram | None = None
+    added: ProgramInputs = field(default_factory=dict)
+
+    @property
+    def programs(self) -> LayerPrograms:
+        """What C is made of."""
+        return LayerPrograms(self.program, self.residual)
 
     @property
     def unit(self) -> int:
         """Channels whose results are made at once."""
-        return self.program.unit if self.program else 1
+        return max([1, *(p.unit for p in self.programs.by_field.values())])
 
     def order(self, g: Geometry) -> NDArray[np.intp]:
-        """The output channel of each column: in every group the program's order, but for a unit that is not full."""
+        """The output channel of each column: in every group the program's order, but for a unit that is not full.
+
+        With a residual, whose elements lie in the order of channels, so do columns.
+        """
         count = g.out_channels // g.groups
         columns = np.arange(count)
-        if self.program:
+        if self.program and not self.residual:
             whole = count // self.program.unit * self.program.unit
             starts = np.arange(0, whole, self.program.unit)[:, None]
             columns[:whole] = (starts + np.array(self.program.order)).reshape(-1)
         return (np.arange(g.groups)[:, None] * count + columns).reshape(-1)
 
+    def program_order(self) -> dict[str, NDArray[Any]]:
+        """The order of the program's unit, for columns in the order of channels; nothing if that is the same."""
+        order = self.program.order if isinstance(self.program, ElementwiseProgram) else ()
+        return {} if sorted(order) == list(order) else {"order": np.array(order, np.int32)}
+
     def program_arrays(self, g: Geometry) -> dict[str, NDArray[Any]]:
         """The constants of every group's units."""
-        if not self.program:
-            return {}
-        program, count = self.program, g.out_channels // g.groups
-        per = {x.name: x.per for x in program.spec.inputs}
-        grouped = {n: x.reshape(-1, g.groups, count) for n, x in self.inputs.items() if per[n] == "channel"}
-        made = [program.pack(count, {name: x[:, i] for name, x in grouped.items()}) for i in range(g.groups)]
-        shared = [(x, self.inputs[x.name]) for x in program.spec.inputs if x.per == "all"]
-        arrays: dict[str, NDArray[Any]] = {"unit_constants": np.concatenate(made)}
-        if shared:
-            arrays["shared_constants"] = np.concatenate([_bytes(x, value) for x, value in shared])
-        return arrays
+        arrays = _constants(self.residual, self.added, g, ("residual_constants", "residual_shared"))
+        return arrays | _constants(self.program, self.inputs, g, ("unit_constants", "shared_constants"))
 
     def tail(self, g: Geometry) -> dict[str, NDArray[Any]]:
         """The places of columns that fill no unit, where columns of other units lie in the program's order."""
         unit = self.program.unit if self.program else 1
         places = np.argsort(self.program.order)[: g.out_channels // g.groups % unit] if self.program else np.array([])
         return {"tail": places.astype(np.int32)} if places.size else {}
+
+
+def _constants(
+    program: EpilogueProgram | None, inputs: ProgramInputs, g: Geometry, names: tuple[str, str]
+) -> dict[str, NDArray[Any]]:
+    """The arrays of a program, called `names`: constants of every group's units, and those of all of them."""
+    if program is None:
+        return {}
+    count = g.out_channels // g.groups
+    per = {x.name: x.per for x in program.spec.inputs}
+    grouped = {n: x.reshape(-1, g.groups, count) for n, x in inputs.items() if per[n] == "channel"}
+    made = [program.pack(count, {name: x[:, i] for name, x in grouped.items()}) for i in range(g.groups)]
+    shared = [_bytes(x, inputs[x.name]) for x in program.spec.inputs if x.per == "all"]
+    arrays: dict[str, NDArray[Any]] = {names[0]: np.concatenate(made)}
+    return arrays | ({names[1]: np.concatenate(shared)} if shared else {})
 
 
 def _bytes(one: specs.ElementInput, value: NDArray[Any]) -> NDArray[np.uint8]:
@@ -101,28 +125,52 @@ def finishing(
 ) -> Finishing:
     """What makes results of the sums of `kernel`, whose weights hold the codes `weight` (OC, IC / groups, KH, KW).
 
-    A stored program of the microkernel's sums, or of values; plain C where there is none. SpecError for a residual.
+    A stored program of the microkernel's sums, or of values; plain C where there is none.
     """
     if epilogue is None:
-        return Finishing(folds=isinstance(kernel, MatmulKernel) and affine(kernel.spec).factor == 1)
-    if epilogue.residual is not None:
-        raise SpecError("no layer adds a residual yet; `reference` says what it means")
+        return Finishing(folds=_starts_from_columns(kernel))
     made = [(False, values(spec, weight, bias))]
+    if epilogue.residual is not None:
+        return _with_residual(kernel, spec, made[0][1], epilogue, epilogue.residual)
     if isinstance(kernel, MatmulKernel):
         layer = kernel.entry.kernel, kernel.spec, spec.geometry, weight, Offset(bias, spec.zero_point)
         if can_fold(*layer):
             made.insert(0, (True, sums_of(*layer)))
+    return _made(kernel, spec, made, epilogue)
+
+
+def _starts_from_columns(kernel: _LayerKernel) -> bool:
+    """Whether sums may start from their column's term, so that rows' terms and a shift make values of them."""
+    return isinstance(kernel, MatmulKernel) and affine(kernel.spec).factor == 1
+
+
+def _with_residual(
+    kernel: _LayerKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue, residual: Residual
+) -> Finishing:
+    """A program that adds the residual to values in their place, and what takes those."""
+    one, added, after = adding(residual, epilogue, sums)
+    program = _stored(kernel, one) or _plain(kernel, spec, one)
+    made = Finishing() if isinstance(epilogue, Scale) else _made(kernel, spec, [(False, after)], epilogue)
+    return replace(made, folds=_starts_from_columns(kernel), residual=program, added=added)
+
+
+def _made(kernel: _LayerKernel, spec: LayerSpec, made: Sequence[tuple[bool, Sums]], epilogue: Epilogue) -> Finishing:
+    """What makes results of the first of several sums for which there is a program, and whether that folds."""
     every = [(folds, x, n) for folds, x in made for n in _planes(kernel, spec, epilogue)]
     bits = int(getattr(epilogue, "bits", 0))
     for folds, x, n in every:
         if found := _cheapest(kernel, wanted(epilogue, x, spec.geometry.out_channels, n)):
             return Finishing(*found, bits, folds)
-    size = load(kernel.spec.isa).table.vector_bits // 8
     return next(
-        Finishing(PlainProgram.of(one, size, spec.geometry.out_channels), inputs, bits, folds)
+        Finishing(_plain(kernel, spec, one), inputs, bits, folds)
         for folds, x, n in every
         for one, inputs in wanted(epilogue, x, spec.geometry.out_channels, n)
     )
+
+
+def _plain(kernel: _LayerKernel, spec: LayerSpec, one: specs.ElementwiseSpec) -> PlainProgram:
+    """Plain C of a spec."""
+    return PlainProgram.of(one, load(kernel.spec.isa).table.vector_bits // 8, spec.geometry.out_channels)
 
 
 def makes_words(spec: LayerSpec) -> bool:
@@ -157,8 +205,9 @@ def _counting(levels: NDArray[np.int32], rising: NDArray[np.bool_], sums: Sums, 
 
     Those have as many levels as a code has room for, none out of reach of sums by more than 2.
     """
-    never = np.full(((1 << len(levels).bit_length()) - 1 - len(levels), levels.shape[1]), sums.bound, np.int32)
-    every = np.concatenate([levels.clip(-sums.bound - 2, sums.bound), never])
+    least, most = max(-sums.bound - 2, int(INT32.min)), min(sums.bound, int(INT32.max))
+    never = np.full(((1 << len(levels).bit_length()) - 1 - len(levels), levels.shape[1]), most, np.int32)
+    every = np.concatenate([levels.clip(least, most), never])
     given = {"t": every} if rising.all() else {"t": every, "m": rising.astype(np.int32) - 1}
     for narrow in (False, True):
         if not narrow or (rising.all() and np.abs(every.astype(np.int64)).max() <= _NARROW):

@@ -22,6 +22,10 @@ from bitsynth.run.memory import aligned
 from bitsynth.run.runner import Runner
 
 Call = Callable[[], int]
+Results = Any
+"""An array of results, or a tuple of it and one of the sums that a residual's `keep_sum` keeps."""
+Tensors = tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any], NDArray[Any] | None]
+"""Codes, residual, results and kept sums of a call."""
 PARTS = ("run", "pack")
 MOST_FORMS = 64
 """Shapes of inputs that a layer remembers."""
@@ -47,9 +51,10 @@ class Scratch:
 
 @dataclass(frozen=True)
 class _Form:
-    """The shape of results for inputs of one shape, what C is told of them, and bytes of scratch memory."""
+    """The shapes of results and of residuals for inputs of one shape, what C is told, and bytes of scratch memory."""
 
     out: tuple[int, ...]
+    tensor: tuple[int, ...]
     numbers: NDArray[np.int64]
     constants: NDArray[np.uint8]
     scratch: int
@@ -68,35 +73,49 @@ class Layer:
     def __repr__(self) -> str:
         return f"<bitsynth Layer {self.packed.plan.spec.geometry}, {self.packed.plan.kernel.name}>"
 
-    def run(self, codes: NDArray[Any]) -> NDArray[Any]:
-        """The results for codes: uint8 in the layer's layout, or words if that is packed.
+    def run(self, codes: NDArray[Any], residual: NDArray[Any] | None = None) -> Results:
+        """The results for codes: uint8 in the layer's layout, or words if that is packed; with the epilogue's residual.
 
         SpecError for what is not an input of the layer, ToolError if it cannot be run.
         """
         self.packed.plan.spec.check_codes(codes)
-        return self.run_checked(codes)
+        return self.run_checked(codes, residual)
 
     def codes(self, x: NDArray[Any]) -> NDArray[np.uint8]:
         """The codes of values `x`, checked and encoded by the layer's threads; SpecError names the first misfit."""
         with self.pool.acquire(self.runner) as pool:
             return encode(self.runner, self.packed.plan.spec.act, x, "x", pool)
 
-    def run_checked(self, codes: NDArray[Any]) -> NDArray[Any]:
+    def run_checked(self, codes: NDArray[Any], residual: NDArray[Any] | None = None) -> Results:
         """`run` for codes that are known to be the encoding's."""
-        out = np.empty(self._form(codes).out, self.packed.out_type)
+        form = self._form(codes)
+        more = self.packed.residual_operand(residual, form.tensor)
+        out, kept = np.empty(form.out, self.packed.out_type), self.packed.room_for_sums(form.tensor)
         if out.size:
             whole = codes.flags.c_contiguous and codes.flags.aligned
-            self.run_into(codes if whole else np.require(codes, requirements=("C", "ALIGNED")), out, 1)
-        return self.packed.typed(out)
+            given = codes if whole else np.require(codes, requirements=("C", "ALIGNED"))
+            self.run_into(given, out, 1, residual=more, kept=kept)
+        return self.packed.results(out, kept)
 
-    def run_into(self, codes: NDArray[Any], out: NDArray[Any], calls: int) -> None:
+    def run_into(
+        self,
+        codes: NDArray[Any],
+        out: NDArray[Any],
+        calls: int,
+        *,
+        residual: NDArray[Any] | None = None,
+        kept: NDArray[Any] | None = None,
+    ) -> None:
         """Run `calls` times from C; one thread of Python at a time, which has the scratch memory."""
         with self.scratch.lock, self.pool.acquire(self.runner) as pool:
-            status = self.runner.call(self._symbol("run"), *self._arguments(codes, out, pool, calls), bits=32)
+            given = self._arguments((codes, residual, out, kept), pool, calls)
+            status = self.runner.call(self._symbol("run"), *given, bits=32)
         if status:
             raise ToolError(f"{self!r} failed with status {status}")
 
-    def bound(self, codes: NDArray[Any], *, part: str = "run", times: int = 1) -> tuple[Call, NDArray[Any]]:
+    def bound(
+        self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None, part: str = "run", times: int = 1
+    ) -> tuple[Call, Results]:
         """A call that runs the layer on `codes` `times` times, nothing left to look up, and the array of its results.
 
         With `part="pack"` it packs the activations alone. The layer's pool must stay open, and be left to the call.
@@ -106,21 +125,25 @@ class Layer:
         if type(times) is not int or times < 1:
             raise SpecError(f"times must be a whole number of at least 1, not {times!r}")
         self.packed.plan.spec.check_codes(codes)
-        shape = self.packed.out_shape(*self.packed.plan.spec.shape(codes))
-        out = aligned(math.prod(shape), self.packed.out_type).reshape(shape)
+        size = self.packed.plan.spec.shape(codes)
+        shape, tensor = self.packed.out_shape(*size), self.packed.tensor_shape(*size)
+        more = self.packed.residual_operand(residual, tensor) if part == "run" else None
+        out, kept = aligned(math.prod(shape), self.packed.out_type).reshape(shape), self.packed.room_for_sums(tensor)
         if not out.size:
-            return lambda: 0, self.packed.typed(out)
+            return lambda: 0, self.packed.results(out, kept)
         with self.pool.acquire(self.runner) as pool:
-            arguments = self._arguments(np.require(codes, requirements=("C", "ALIGNED")), out, pool, times)
-        return self.runner.bind(self._symbol(part), *arguments), self.packed.typed(out)
+            given = np.require(codes, requirements=("C", "ALIGNED")), more, out, kept
+            arguments = self._arguments(given, pool, times)
+        return self.runner.bind(self._symbol(part), *arguments), self.packed.results(out, kept)
 
-    def _arguments(self, codes: NDArray[Any], out: NDArray[Any], pool: int, calls: int) -> tuple[Any, ...]:
+    def _arguments(self, tensors: Tensors, pool: int, calls: int) -> tuple[Any, ...]:
+        codes = tensors[0]
         form = self._form(codes)
         if form.scratch < 0:
             isa, (_, height, width) = self.packed.plan.kernel.spec.isa, self.packed.plan.spec.shape(codes)
             raise SpecError(f"an input of {height} x {width} takes more scratch memory than {isa} can have")
         arena = self.scratch.room(form.scratch)
-        return form.numbers, form.constants, codes, out, arena, arena.size, pool, calls
+        return form.numbers, form.constants, *tensors, arena, arena.size, pool, calls
 
     def _form(self, codes: NDArray[Any]) -> _Form:
         """What calls on inputs of this shape share, remembered; SpecError if it is no input of the layer."""
@@ -129,10 +152,10 @@ class Layer:
             if len(self._forms) >= MOST_FORMS:
                 self._forms.clear()
             batch, height, width = self.packed.plan.spec.shape(codes)
-            out = self.packed.out_shape(batch, height, width)
+            out, tensor = (of(batch, height, width) for of in (self.packed.out_shape, self.packed.tensor_shape))
             numbers, constants = self.packed.described(batch, height, width)
             scratch = self.runner.call(self._symbol("arena"), numbers, constants, self.pool.threads)
-            form = self._forms[codes.shape] = _Form(out, numbers, constants, scratch)
+            form = self._forms[codes.shape] = _Form(out, tensor, numbers, constants, scratch)
         return form
 
     def _symbol(self, what: str) -> str:
@@ -146,4 +169,4 @@ def compile(packed: PackedLayer, pool: Pool | None = None) -> Layer:
     compiled, or its code cannot be run.
     """
     lent = pool_of(packed.plan.threads if pool is None else pool)
-    return Layer(packed, library(packed.plan.kernel, packed.program), lent)
+    return Layer(packed, library(packed.plan.kernel, packed.programs), lent)

@@ -17,6 +17,7 @@ from bitsynth.layers.epilogue import Requantize, Rescale, Scale
 from bitsynth.layers.epilogue_arguments import INT32, of_channels
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.rescaling import CodeForm, Sum, requantize, requantize_any, rescale, scale
+from bitsynth.spec.residual import rounded
 
 ProgramInputs = Mapping[str, NDArray[Any]]
 """Arrays (channels,) of the inputs of channels, () of what all elements share."""
@@ -43,14 +44,21 @@ class Sums:
 def lowered(epilogue: Any, sums: Sums, planes: int) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
     """Specs with arrays of their inputs that give the results of `epilogue`, as words if `planes` is not 0.
 
-    None for a residual, nor where a constant does not fit: of sums that are the values all do.
+    None where a constant does not fit: of sums that are the values all do. With a residual, values that have it come
+    in the place of sums, floats of `Rescale`.
     """
-    if epilogue.residual is not None:
-        return
-    if isinstance(epilogue, Requantize):
+    if epilogue.residual is not None and isinstance(epilogue, Rescale):
+        yield from _rounded(epilogue, _codes(epilogue, planes))
+    elif isinstance(epilogue, Requantize):
         yield from _requantized(epilogue, sums, _codes(epilogue, planes))
     elif isinstance(epilogue, Scale | Rescale):
         yield from _floats(epilogue, sums, planes)
+
+
+def _rounded(epilogue: Rescale, codes: CodeForm) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
+    limits = _limits(epilogue, codes)
+    if limits is not None:
+        yield rounded(codes), limits
 
 
 def _codes(epilogue: Requantize | Rescale, planes: int) -> CodeForm:

@@ -12,13 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import LayerText, SelfTestLayer
+from bitsynth.emit.layer_program import LayerPrograms
 from bitsynth.emit.runtime_abi import SHAPE
 from bitsynth.errors import SpecError
-from bitsynth.kernel.plain import EpilogueProgram
-from bitsynth.layers import depthwise, epilogue_arguments
+from bitsynth.layers import depthwise, epilogue_arguments, residual
 from bitsynth.layers.constants import Constants, Form, Offset, constants
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.epilogue import Epilogue, check_encoding, check_epilogue
+from bitsynth.layers.epilogue import Epilogue, check_encoding, check_epilogue, kept_type
 from bitsynth.layers.finishing import Finishing, finishing
 from bitsynth.layers.planning import LayerPlan
 from bitsynth.layers.self_test import self_test_epilogue
@@ -42,7 +42,7 @@ class PackedLayer:
     codes: NDArray[np.uint8]
     epilogue: Epilogue | None = None
     bias: ArrayLike = 0
-    program: EpilogueProgram | None = field(init=False, repr=False)
+    programs: LayerPrograms = field(init=False, repr=False)
     constants: Constants = field(init=False, repr=False)
     _description: Description = field(init=False, repr=False)
 
@@ -61,7 +61,7 @@ class PackedLayer:
         object.__setattr__(self, "bias", bias := added.astype(np.int64))
         finish = finishing(kernel, spec, self.codes, bias, self.epilogue)
         whole = self._constants(finish, bias)
-        object.__setattr__(self, "program", finish.program)
+        object.__setattr__(self, "programs", finish.programs)
         object.__setattr__(self, "constants", whole)
         object.__setattr__(self, "_description", whole.blob())
         kept: tuple[NDArray[Any], ...] = (self.codes, bias, *self._description, *whole.arrays.values())
@@ -75,12 +75,14 @@ class PackedLayer:
         order = slice(None) if isinstance(kernel, DepthwiseKernel) else finish.order(geometry)
         offset = Offset(bias[order], spec.zero_point)
         if isinstance(kernel, DepthwiseKernel):
-            groups, made = 1, depthwise.constants(kernel, spec, self.codes, finish.program, offset)
+            groups, made = 1, depthwise.constants(kernel, spec, self.codes, finish.programs, offset)
         else:
             groups, form = geometry.groups, Form(schedule.gather, finish.unit, finish.folds)
             made = constants(kernel.entry.kernel, kernel.spec, geometry, self.codes[order], offset, form)
         arrays = finish.program_arrays(replace(geometry, groups=groups))
-        if isinstance(kernel, MatmulKernel):
+        if finish.residual:
+            arrays |= finish.program_order()
+        elif isinstance(kernel, MatmulKernel):
             arrays |= finish.tail(geometry)
         layouts = {"in_layout": spec.layout, "out_layout": spec.out_layout}
         numbers = {**made.numbers, **schedule.numbers(), **layouts, "out_bits": finish.bits}
@@ -114,6 +116,11 @@ class PackedLayer:
             channels = packed_words(int(self.constants.numbers["out_bits"]), channels)
         return (batch, channels, rows, columns) if spec.out_layout == "NCHW" else (batch, rows, columns, channels)
 
+    def tensor_shape(self, batch: int, height: int, width: int) -> tuple[int, ...]:
+        """The shape (N, H, W, C) of a residual, and of kept sums, for such an input."""
+        geometry = self.plan.spec.geometry
+        return (batch, *geometry.output(height, width), geometry.out_channels)
+
     def typed(self, out: NDArray[Any]) -> NDArray[Any]:
         """Results as whoever asked for them gets them: words with their type."""
         spec = self.plan.spec
@@ -122,6 +129,19 @@ class PackedLayer:
         return Packed(
             out, int(self.constants.numbers["out_bits"]), spec.out_encoding or None, spec.geometry.out_channels
         )
+
+    def residual_operand(self, given: Any, shape: tuple[int, ...]) -> NDArray[Any] | None:
+        """The residual `given` to a call, as C reads it; SpecError if it is missing, superfluous or wrong."""
+        return residual.operand(self.epilogue.residual if self.epilogue else None, given, shape)
+
+    def room_for_sums(self, shape: tuple[int, ...]) -> NDArray[Any] | None:
+        """An array for the sums that are kept beside results; None if none are."""
+        kind = kept_type(self.epilogue)
+        return None if kind is None else np.empty(shape, kind)
+
+    def results(self, out: NDArray[Any], kept: NDArray[Any] | None) -> Any:
+        """What a call gives: results, or those and the kept sums."""
+        return self.typed(out) if kept is None else (self.typed(out), kept)
 
     def described(self, batch: int, height: int, width: int) -> Description:
         """The layer and its input as C that runs any layer (`layer_call.c.j2`) is told of them."""
@@ -135,10 +155,10 @@ class PackedLayer:
         epilogue = self_test_epilogue(self.epilogue, self.plan.spec.geometry.out_channels)
         tested = SelfTestLayer(self.codes, np.asarray(self.bias), self.plan.spec.zero_point, epilogue)
         if isinstance(kernel, DepthwiseKernel):
-            c: CSource | DepthwiseSource = kernel.c(self.program)
+            c: CSource | DepthwiseSource = kernel.c(self.programs.reader)
         else:
             c = CSource(kernel.proved_entry.proved, kernel.spec)
-        return LayerText(name, c, kernel.spec, made.numbers, made.arrays, tested, self.program).files()
+        return LayerText(name, c, kernel.spec, made.numbers, made.arrays, tested, self.programs).files()
 
 
 def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None, bias: ArrayLike = 0) -> PackedLayer:

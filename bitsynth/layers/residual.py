@@ -69,8 +69,24 @@ def with_residual(values: NDArray[Any], residual: Residual, elements: NDArray[An
 
 
 def checked(residual: Residual, elements: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """`elements`; SpecError unless they are an array of the residual's type and of `shape`."""
-    if isinstance(elements, np.ndarray) and elements.dtype == residual.type and elements.shape == shape:
-        return elements
-    got = f"{elements.dtype} {elements.shape}" if isinstance(elements, np.ndarray) else repr(elements)[:40]
-    raise SpecError(f"want a residual of {residual.type} {shape}, not {got}")
+    """`elements`; SpecError unless they are an array of the residual's type and of `shape`, floats all finite."""
+    plain = isinstance(elements, np.ndarray) and not isinstance(elements, np.ma.MaskedArray)
+    if not plain or elements.dtype != residual.type or elements.shape != shape:
+        got = f"{elements.dtype} {elements.shape}" if isinstance(elements, np.ndarray) else repr(elements)[:40]
+        raise SpecError(f"want a residual of {residual.type} {shape}, not {got}")
+    # Both ends are finite, or are what is not a number if one is none.
+    if residual.type == "float32" and elements.size and not np.isfinite([elements.min(), elements.max()]).all():
+        raise SpecError("the residual has floats that are not finite")
+    found: NDArray[Any] = elements
+    return found
+
+
+def operand(residual: Residual | None, elements: Any, shape: tuple[int, ...]) -> NDArray[Any] | None:
+    """The `elements` of a call's residual as C reads them; SpecError where they are missing, superfluous or wrong."""
+    if residual is None and elements is not None:
+        raise SpecError("the layer's epilogue adds no residual: leave it out, or give the epilogue one")
+    if residual is None:
+        return None
+    if elements is None:
+        raise SpecError(f"the layer's epilogue adds a residual: give one of {residual.type} {shape}")
+    return np.require(checked(residual, elements, shape), requirements=("C", "ALIGNED"))

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.layer import SelfTestEpilogue
-from bitsynth.errors import SpecError
 from bitsynth.layers.epilogue import Epilogue, Requantize, Rescale, Scale, Thresholds, levels_of
 from bitsynth.layers.epilogue_arguments import of_channels
+from bitsynth.layers.residual import factors
 
 
 def self_test_epilogue(epilogue: Epilogue | None, channels: int) -> SelfTestEpilogue:
-    """The epilogue of `channels` output channels as the self-test computes it; SpecError for a residual."""
+    """The epilogue of `channels` output channels as the self-test computes it."""
     if epilogue is None:
         return SelfTestEpilogue()
-    if epilogue.residual is not None:
-        raise SpecError("a layer with a residual has no C of its own yet")
+    made, residual = _without_residual(epilogue, channels), epilogue.residual
+    if residual is None:
+        return made
+    scale = factors(residual, channels, not isinstance(epilogue, Scale | Rescale))
+    numbers = {**made.numbers, "residual_zero": residual.zero_point}
+    arrays = {**made.arrays, "residual_scale": scale}
+    return replace(made, numbers=numbers, arrays=arrays, residual=np.dtype(residual.type))
+
+
+def _without_residual(epilogue: Epilogue, channels: int) -> SelfTestEpilogue:
     if isinstance(epilogue, Thresholds):
         return _thresholds(epilogue, channels)
     if isinstance(epilogue, Requantize):

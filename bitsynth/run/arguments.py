@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
 Value = int | Array
-MOST = 8
+MOST = 10
 _INTEGERS = (int, np.integer)
 
 

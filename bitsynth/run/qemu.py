@@ -85,7 +85,7 @@ class QemuMachine:
         return int(value)
 
     def _send(self, op: int, *args: int, data: bytes | bytearray = b"") -> None:
-        message = memoryview(struct.pack("<10Q", op, *args, *[0] * (9 - len(args))) + data)
+        message = memoryview(struct.pack("<12Q", op, *args, *[0] * (11 - len(args))) + data)
         try:
             while message:
                 message = message[self._process.stdin.write(message) or 0 :]

@@ -33,7 +33,7 @@ class Runner(Protocol):
         """The number of instructions the last call executed, None if they are not counted."""
 
     def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
-        """Call `symbol` with at most 8 integers, numpy arrays and None (a null pointer).
+        """Call `symbol` with at most 10 integers, numpy arrays and None (a null pointer).
 
         Integers go as words, as `size_t` does; a 64-bit one cannot be passed to 32-bit code.
         An array must be C-contiguous and goes as a pointer; what the function writes is in

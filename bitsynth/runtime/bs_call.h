@@ -7,8 +7,8 @@
 /* Everything a call knows, the same for all its tasks. */
 struct call {
     const struct bs_layer *layer;
-    const uint8_t *input;
-    uint8_t *output;
+    const uint8_t *input, *residual;
+    uint8_t *output, *sum;
     struct bs_shape in, out;
     size_t grid_h, grid_w;                       /* pixels that are packed */
     size_t pixel_codes, pixel_bytes, line_bytes; /* of the packed pixels */
@@ -94,8 +94,8 @@ static inline size_t aligned(size_t bytes)
 /* Whether a sum is a result, and lies as one. */
 static inline int bs_stored_at_once(const struct bs_layer *l)
 {
-    return !l->program && l->out_layout == BS_NHWC && !l->affine && !l->shift && !l->padding
-        && !(l->kernel && l->kernel->row_affines);
+    return !l->program && !l->residual && l->out_layout == BS_NHWC && !l->affine && !l->shift
+        && !l->padding && !(l->kernel && l->kernel->row_affines);
 }
 
 /* Whether results are codes of which words are made when all groups are done. */
@@ -116,10 +116,11 @@ static inline size_t bs_out_bytes(const struct bs_layer *l)
     return l->program ? l->program->result_bits / 8 : sizeof(int32_t);
 }
 
-/* Columns that results are made of at once. */
+/* Columns that results are made of at once: units are powers of two. */
 static inline size_t bs_unit(const struct bs_layer *l)
 {
-    return l->program ? l->program->unit : 1;
+    const size_t unit = l->program ? l->program->unit : 1;
+    return l->residual && l->residual->unit > unit ? l->residual->unit : unit;
 }
 
 /* Tiles of columns that are whole units. */
@@ -195,16 +196,26 @@ void bs_values(
 /* Adds what taps on padding do to sums that an epilogue makes values of. */
 void bs_pad_sums(const struct call *c, struct strip strip, int32_t *sums);
 
+/* Makes values of a strip's sums, adds the residual in their place, and keeps them. */
+void bs_add_residual(const struct call *c, struct strip strip, const int32_t *row, int32_t *sums);
+
+/* Copies a strip's values. */
+void bs_copy_values(
+    const struct call *c, struct strip strip, const int32_t *values, uint8_t *to, size_t to_apart);
+
+/* Has the call know its tensors: BS_OK, or BS_RESIDUAL if one is missing, or none wants it. */
+int bs_set_tensors(struct call *c, const struct bs_tensors *tensors);
+
 /* From the strip's sums to results in their place. */
 void bs_finish(const struct call *c, struct strip strip, const struct scratch *s);
 
-/* A layer with a depthwise kernel; without output it packs activations alone. */
+/* A layer with a depthwise kernel. */
 size_t bs_depthwise_arena_bytes(const struct bs_layer *layer, struct bs_shape in, size_t threads);
 int bs_depthwise_run(
     const struct bs_layer *layer,
     struct bs_shape in,
-    const void *input,
-    void *output,
+    const struct bs_tensors *tensors,
+    int packs_only,
     void *arena,
     size_t arena_bytes,
     struct bs_pool *pool);

@@ -169,8 +169,8 @@ size_t bs_depthwise_arena_bytes(const struct bs_layer *layer, struct bs_shape in
 int bs_depthwise_run(
     const struct bs_layer *layer,
     struct bs_shape in,
-    const void *input,
-    void *output,
+    const struct bs_tensors *tensors,
+    int packs_only,
     void *arena,
     size_t arena_bytes,
     struct bs_pool *pool)
@@ -181,10 +181,10 @@ int bs_depthwise_run(
         return status;
     if (arena_bytes < d.call.arena_bytes)
         return BS_ARENA;
-    d.call.input = input;
-    d.call.output = output;
+    d.call.packs_only = packs_only;
+    if (bs_set_tensors(&d.call, tensors) != BS_OK)
+        return BS_RESIDUAL;
     d.call.arena = arena;
-    d.call.packs_only = output == NULL;
     bs_run(pool, rows_task, &d, d.call.slots);
     return BS_OK;
 }

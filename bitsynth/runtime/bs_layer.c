@@ -172,9 +172,10 @@ static int too_large(const struct call *c)
     const size_t in = times(l->groups, l->in_channels), out = times(l->groups, l->out_channels);
     const size_t in_pixel =
         l->in_layout == BS_PACKED ? times(bs_packed_words(l->act_bits, in), 8) : in;
-    const size_t out_pixel = l->out_layout == BS_PACKED
-        ? times(bs_packed_words(l->out_bits, out), 8)
-        : times(out, bs_out_bytes(l));
+    const size_t out_pixel =
+        (l->out_layout == BS_PACKED ? times(bs_packed_words(l->out_bits, out), 8)
+                                    : times(out, bs_out_bytes(l)))
+        | times(out, l->residual ? sizeof(int32_t) : 0);
     const size_t tile =
         times(times(c->segments, c->segment_steps), l->kernel->columns * l->kernel->column_bytes);
     const size_t read = image_bytes(c->in, in_pixel) | times(times(l->groups, c->tiles), tile);
@@ -351,16 +352,15 @@ static void run_image(struct call *c, struct bs_pool *pool)
 
 static int run(
     struct call *c,
-    const void *input,
-    void *output,
+    const struct bs_tensors *tensors,
     void *arena,
     size_t arena_bytes,
     struct bs_pool *pool)
 {
     if (arena_bytes < c->arena_bytes)
         return BS_ARENA;
-    c->input = input;
-    c->output = output;
+    if (bs_set_tensors(c, tensors) != BS_OK)
+        return BS_RESIDUAL;
     c->arena = arena;
     c->codes = c->arena + c->private_bytes;
     c->segment_offsets = (size_t *)(void *)(c->codes + c->codes_bytes);
@@ -373,17 +373,16 @@ static int run(
 int bs_layer_run(
     const struct bs_layer *layer,
     struct bs_shape in,
-    const void *input,
-    void *output,
+    const struct bs_tensors *tensors,
     void *arena,
     size_t arena_bytes,
     struct bs_pool *pool)
 {
     struct call c;
     if (layer->depthwise)
-        return bs_depthwise_run(layer, in, input, output, arena, arena_bytes, pool);
+        return bs_depthwise_run(layer, in, tensors, 0, arena, arena_bytes, pool);
     const int status = plan(&c, layer, in, pool ? pool->threads : 1);
-    return status == BS_OK ? run(&c, input, output, arena, arena_bytes, pool) : status;
+    return status == BS_OK ? run(&c, tensors, arena, arena_bytes, pool) : status;
 }
 
 int bs_layer_pack(
@@ -395,9 +394,10 @@ int bs_layer_pack(
     struct bs_pool *pool)
 {
     struct call c;
+    const struct bs_tensors tensors = {input, NULL, NULL, NULL};
     if (layer->depthwise)
-        return bs_depthwise_run(layer, in, input, NULL, arena, arena_bytes, pool);
+        return bs_depthwise_run(layer, in, &tensors, 1, arena, arena_bytes, pool);
     const int status = plan(&c, layer, in, pool ? pool->threads : 1);
     c.packs_only = 1;
-    return status == BS_OK ? run(&c, input, NULL, arena, arena_bytes, pool) : status;
+    return status == BS_OK ? run(&c, &tensors, arena, arena_bytes, pool) : status;
 }

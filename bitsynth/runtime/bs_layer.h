@@ -95,9 +95,10 @@ typedef void bs_finish_rows(
     void *to,
     size_t to_apart);
 
-/* An epilogue as a program: columns of a unit, bytes of its constants, bits of a result. */
+/* An epilogue as a program: columns of a unit, bytes of its constants, bits of a result, bytes of
+ * an element of the second operand if it has one. */
 struct bs_epilogue {
-    size_t unit, constant_bytes, result_bits;
+    size_t unit, constant_bytes, result_bits, other_bytes;
     int words; /* 1: results are words */
     bs_finish_rows *finish;
 };
@@ -134,6 +135,12 @@ struct bs_layer {
     const struct bs_epilogue *program;
     const uint8_t *unit_constants, *shared_constants;
     const int32_t *tail;
+    /* NULL, or a program that comes before: it adds a second tensor to values, in their place. Then
+     * columns lie in the order of channels, and `order` has the channel of the program's unit at
+     * each place, or is NULL if that is the same. */
+    const struct bs_epilogue *residual;
+    const uint8_t *residual_constants, *residual_shared;
+    const int32_t *order;
     /* Schedule: none of it changes a result. */
     enum bs_conv_algorithm conv_algorithm;
     size_t joined_taps;   /* 1: pixels lie code by code, and a row of taps has one end of its own */
@@ -146,8 +153,17 @@ struct bs_shape {
     size_t batch, height, width;
 };
 
-/* BS_CODES: an input has a code beyond its last. */
-enum { BS_OK = 0, BS_EMPTY = -1, BS_ARENA = -2, BS_CODES = -3 };
+/* What a call reads and writes. A layer with a residual reads one of the output's shape, channels
+ * last, and writes what its epilogue takes with it to `sum`, likewise, unless that is NULL. For
+ * other layers both are NULL. */
+struct bs_tensors {
+    const void *input, *residual;
+    void *output, *sum;
+};
+
+/* BS_CODES: an input has a code beyond its last. BS_RESIDUAL: a residual or a place for sums is
+ * missing, or given to a layer without; or floats of the residual are not finite. */
+enum { BS_OK = 0, BS_EMPTY = -1, BS_ARENA = -2, BS_CODES = -3, BS_RESIDUAL = -4 };
 
 /* Height and width of the output; 0 if there is none. */
 struct bs_shape bs_layer_output(const struct bs_layer *layer, struct bs_shape in);
@@ -159,12 +175,12 @@ size_t bs_layer_arena_bytes(const struct bs_layer *layer, struct bs_shape in, si
 /* Codes (or bs_pack_codes words) in, int32, float, codes or words out, by the layer's layouts.
  * `arena` and words must be aligned to 8 bytes, the arena better to 64. Returns BS_OK, BS_EMPTY
  * if the output has no element, BS_ARENA if the arena is too small, as any is if
- * bs_layer_arena_bytes is SIZE_MAX; nothing is written but by BS_OK. */
+ * bs_layer_arena_bytes is SIZE_MAX, BS_RESIDUAL if tensors are missing or too many; nothing is
+ * written but by BS_OK. */
 int bs_layer_run(
     const struct bs_layer *layer,
     struct bs_shape in,
-    const void *input,
-    void *output,
+    const struct bs_tensors *tensors,
     void *arena,
     size_t arena_bytes,
     struct bs_pool *pool);
@@ -176,6 +192,10 @@ int bs_layer_holds(
     struct bs_shape in,
     const void *input,
     struct bs_pool *pool);
+
+/* Whether all floats of a residual that a call takes are finite. */
+int bs_layer_finite(
+    const struct bs_layer *layer, struct bs_shape in, const void *residual, struct bs_pool *pool);
 
 /* The packing of activations alone: what of a call it takes is measured with it. */
 int bs_layer_pack(

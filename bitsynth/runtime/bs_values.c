@@ -66,6 +66,12 @@ static void shift_sums(
     }
 }
 
+static void shift_in_place(size_t count, int32_t *sums, uint32_t addend, size_t shift)
+{
+    for (size_t j = 0; j < count; ++j)
+        sums[j] = (int32_t)((uint32_t)sums[j] + addend) >> shift;
+}
+
 static void scale_sums(
     size_t count,
     const int32_t *sums,
@@ -92,6 +98,8 @@ static void make_pixel(
     const uint32_t addend = row ? (uint32_t)*row : 0;
     if (l->affine)
         scale_sums(count, sums, (uint32_t)l->factor, addend, l->affine + place, shift, to);
+    else if (sums == to)
+        shift_in_place(count, to, addend, shift);
     else
         shift_sums(1, count, row, shift, sums, 0, to, 0);
 }

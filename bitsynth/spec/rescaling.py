@@ -94,7 +94,8 @@ def _scaled(value: Sum, bias: bool) -> str:
     return f"fadd({product}, b)" if bias else product
 
 
-def _is_number(text: str) -> str:
+def is_number(text: str) -> str:
+    """The bit that says that a float32 is a number, infinite or not."""
     return f"bit(ult({text} & 0x7fffffff, {_FINITE + 1}))"
 
 
@@ -107,7 +108,7 @@ def scale(value: Sum, *, bias: bool) -> ElementwiseSpec:
         inputs=inputs,
         meaning=text,
         out="u32",
-        assumes=(_is_number(text),),
+        assumes=(is_number(text),),
     )
 
 
@@ -120,7 +121,7 @@ def rescale(value: Sum, codes: CodeForm, *, bias: bool) -> ElementwiseSpec:
     text = _scaled(value, bias)
     inputs = (*value.inputs, _SCALE, *([_BIAS] if bias else []))
     code = codes.clamped(f"sext(nearest({text}), 64)")
-    return codes.spec(f"rescale{'_bias' if bias else ''}{value.name}", inputs, code, [_is_number(text)])
+    return codes.spec(f"rescale{'_bias' if bias else ''}{value.name}", inputs, code, [is_number(text)])
 
 
 def requantize(codes: CodeForm, *, row: bool, wide: bool, even: bool = False) -> ElementwiseSpec:

@@ -9,7 +9,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.proof.elementwise import ProvedProgram
 from bitsynth.schedule.element_cost import price
-from bitsynth.sketches.elementwise import averaging, direct, rescaling, tables, thresholds, weighting
+from bitsynth.sketches.elementwise import averaging, direct, rescaling, residual, tables, thresholds, weighting
 from bitsynth.sketches.elementwise.builder import ordered
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import elementwise as store
@@ -21,7 +21,8 @@ SKETCHES: dict[str, Alternatives] = {
     **dict.fromkeys(("lookup", "pairs"), tables.alternatives),
     "weighted": weighting.alternatives,
     "mean": averaging.alternatives,
-    **dict.fromkeys(("requantize", "rescale", "scale"), rescaling.alternatives),
+    **dict.fromkeys(("requantize", "rescale", "rounded", "scale"), rescaling.alternatives),
+    "residual": residual.alternatives,
     "": direct.alternatives,
 }
 """The sketch of a kind of specs, by what their names begin with; the last is that of all others."""

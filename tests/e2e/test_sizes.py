@@ -177,7 +177,7 @@ def test_layers(runtimes, n, epilogue):
         assert small == -1
         assert not inside or large > MOST or large == -1 or max(output_bytes(n), n["threads"] ** 2) > MOST
         out = np.full(8, 77, np.uint8)
-        given = numbers, constants, constants.copy(), out, np.full(8, 77, np.uint8)
+        given = numbers, constants, constants.copy(), None, out, None, np.full(8, 77, np.uint8)
         if n["threads"] == 1:
             assert narrow.call(f"{name}_layer_run", *given, MOST, None, 1, bits=32) == -2
         assert (out == 77).all()

@@ -1,5 +1,6 @@
 /* layer_driver FILE...: runs the layer of each file between pages that cannot be touched, and compares.
- * A file holds the sizes of what follows, the layer's numbers and constants, input and output. */
+ * A file holds the sizes of what follows, the layer's numbers and constants, input, residual, output and kept sums;
+ * a layer without a residual has neither of those. */
 #define _DEFAULT_SOURCE
 #include "bs_layer.h"
 
@@ -11,13 +12,13 @@
 #define HOLDS(x) ((x) ? (void)0 : (fprintf(stderr, "%s, line %d: %s\n", file, __LINE__, #x), exit(1)))
 
 size_t NAME_layer_arena(const int64_t *n, const uint8_t *constants, size_t threads);
-int NAME_layer_run(const int64_t *n, const uint8_t *constants, const void *input, void *output, void *arena,
-    size_t arena_bytes, struct bs_pool *pool, size_t calls);
-int NAME_layer_pack(const int64_t *n, const uint8_t *constants, const void *input, void *output, void *arena,
-    size_t arena_bytes, struct bs_pool *pool, size_t calls);
+int NAME_layer_run(const int64_t *n, const uint8_t *constants, const void *input, const void *residual,
+    void *output, void *sum, void *arena, size_t arena_bytes, struct bs_pool *pool, size_t calls);
+int NAME_layer_pack(const int64_t *n, const uint8_t *constants, const void *input, const void *residual,
+    void *output, void *sum, void *arena, size_t arena_bytes, struct bs_pool *pool, size_t calls);
 
 enum { PAGE = 4096, GARBAGE = 0xa5 };
-enum { NUMBERS, CONSTANTS, INPUT, OUTPUT, THREADS, SIZES };
+enum { NUMBERS, CONSTANTS, INPUT, RESIDUAL, OUTPUT, SUMS, THREADS, SIZES };
 
 static const char *file;
 
@@ -47,20 +48,24 @@ static void run(int at_end)
     int64_t *numbers = loaded(from, (size_t)size[NUMBERS], at_end);
     uint8_t *constants = loaded(from, (size_t)size[CONSTANTS], at_end);
     void *input = loaded(from, (size_t)size[INPUT], at_end);
+    void *residual = size[RESIDUAL] ? loaded(from, (size_t)size[RESIDUAL], at_end) : NULL;
     void *want = loaded(from, (size_t)size[OUTPUT], at_end), *output = guarded((size_t)size[OUTPUT], at_end);
+    void *kept = loaded(from, (size_t)size[SUMS], at_end);
+    void *sum = size[SUMS] ? guarded((size_t)size[SUMS], at_end) : NULL;
     const size_t threads = (size_t)size[THREADS], bytes = NAME_layer_arena(numbers, constants, threads);
     struct bs_pool *pool = bs_pool_create(threads);
     void *arena = guarded(bytes, at_end);
     fclose(from);
     HOLDS(pool != NULL);
-    HOLDS(NAME_layer_run(numbers, constants, input, output, arena, bytes - 1, pool, 1) == BS_ARENA);
-    HOLDS(NAME_layer_pack(numbers, constants, input, NULL, arena, bytes, pool, 1) == BS_OK);
-    HOLDS(NAME_layer_run(numbers, constants, input, output, arena, bytes, pool, 2) == BS_OK);
+    HOLDS(NAME_layer_run(numbers, constants, input, residual, output, sum, arena, bytes - 1, pool, 1) == BS_ARENA);
+    HOLDS(NAME_layer_pack(numbers, constants, input, NULL, NULL, NULL, arena, bytes, pool, 1) == BS_OK);
+    HOLDS(NAME_layer_run(numbers, constants, input, residual, output, sum, arena, bytes, pool, 2) == BS_OK);
     HOLDS(memcmp(output, want, (size_t)size[OUTPUT]) == 0);
+    HOLDS(!sum || memcmp(sum, kept, (size_t)size[SUMS]) == 0);
     int64_t *batch = numbers + size[NUMBERS] / (int64_t)sizeof *numbers - 3;
     *batch = 0;
     HOLDS(NAME_layer_arena(numbers, constants, threads) == 0);
-    HOLDS(NAME_layer_run(numbers, constants, input, output, NULL, 0, pool, 1) == BS_EMPTY);
+    HOLDS(NAME_layer_run(numbers, constants, input, residual, output, sum, NULL, 0, pool, 1) == BS_EMPTY);
     bs_pool_destroy(pool);
 }
 

@@ -23,6 +23,6 @@ def test_falling_channels(sums, out_layout):
     got = layer(X)
     codes = got if out_layout == "NHWC" else unpack_words(np.asarray(got), 2, 70)
     np.testing.assert_array_equal(codes, epilogue.reference(sums))
-    assert layer.packed.program is not None
-    order = list(layer.packed.program.order)
+    assert layer.packed.programs.program is not None
+    order = list(layer.packed.programs.program.order)
     assert sorted(order) == list(range(len(order)))

@@ -12,6 +12,7 @@ from cases import QUIET, Case, cases, machine
 from hypothesis import given, settings
 
 from bitsynth import toolchain
+from bitsynth.emit.layer_program import NO_PROGRAMS
 from bitsynth.errors import ToolError
 from bitsynth.host import features
 from bitsynth.isa.load import load, names
@@ -49,12 +50,12 @@ def native(m):
 
 
 @cache
-def driver(m, flags=(), program=None):
+def driver(m, flags=(), programs=NO_PROGRAMS):
     """The driver around the layers of a kernel and an epilogue; skips where this machine cannot run it."""
     isa, k, compiler = load(m.isa), kernel(m), native(m)
     if not compiler or features.lacking(k._c.needs.host):
         pytest.skip(f"{m.isa} code needs a processor with it and gcc or clang; this one lacks it")
-    sources = {**files(k, program, threads=True), "layer_driver.c": DRIVER.replace("NAME", k.name)}
+    sources = {**files(k, programs, threads=True), "layer_driver.c": DRIVER.replace("NAME", k.name)}
     how = {"flags": (*STRICT, "-pthread", *flags), "shared": False, "compiler": compiler, "kept": shared_files(k)}
     return toolchain.compile_for(isa, sources, needs=k._c.needs, **how)
 
@@ -62,26 +63,27 @@ def driver(m, flags=(), program=None):
 def written(case, path, cut=0, change=0):
     """A file for the driver: of `case`, but for `cut` bytes of input, and the first byte of output changed."""
     layer, x, want = case.prepared()
+    more, kept = case.residual_and_sums()
     codes = x if case.layout == "packed" else case.machine.act.encode(x, "x")
     numbers, constants = layer.described(codes)
     given = codes.tobytes()[: codes.nbytes - cut]
     output = bytearray(want.astype(layer.packed.out_type).tobytes())
     output[0] ^= change
-    parts = [numbers.tobytes(), constants.tobytes(), given, output]
+    parts = [numbers.tobytes(), constants.tobytes(), given, more.tobytes(), output, kept.tobytes()]
     path.write_bytes(np.array([*map(len, parts), case.threads]).tobytes() + b"".join(parts))
     return path
 
 
-def drawn(m, folder, count, threads=(1, 2, 3, 4), **few):
-    """Files of `count` cases, by the program of their epilogue."""
+def drawn(m, folder, count, threads=(1, 2, 3, 4), residual="", **few):
+    """Files of `count` cases, by the programs of their epilogue."""
     made: dict[Any, list[Any]] = {}
 
     @settings(max_examples=count, **QUIET)
     @given(case=cases([m], **few))
     def draw(case):
-        case = replace(case, threads=threads[case.threads % len(threads)])
-        program = case.prepared()[0].packed.program
-        made.setdefault(program, []).append(written(case, folder / f"case{sum(map(len, made.values()))}"))
+        case = replace(case, threads=threads[case.threads % len(threads)], residual=residual)
+        programs = case.prepared()[0].packed.programs
+        made.setdefault(programs, []).append(written(case, folder / f"case{sum(map(len, made.values()))}"))
 
     draw()
     return made
@@ -94,7 +96,7 @@ def run(program, *paths):
 
 def run_all(m, flags, made):
     """What went wrong in `drawn` cases."""
-    found = [run(driver(m, flags, program), *paths) for program, paths in made.items()]
+    found = [run(driver(m, flags, programs), *paths) for programs, paths in made.items()]
     return [x for x in found if x != (0, "")]
 
 
@@ -106,6 +108,22 @@ def test_buffers_of_exact_size(tmp_path):
 @pytest.mark.parametrize("m", MACHINES, ids=str)
 def test_buffers_of_exact_size_of_many(m, tmp_path):
     assert run_all(m, FLAGS, drawn(m, tmp_path, 400)) == []
+
+
+def test_buffers_of_exact_size_with_residuals(tmp_path):
+    few = {"epilogues": ("thresholds",), "levels": (3,), "residual": "uint8"}
+    assert run_all(MACHINES[0], FLAGS, drawn(MACHINES[0], tmp_path, 30, **few)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("m", MACHINES[:2], ids=str)
+def test_buffers_of_exact_size_with_any_residual(m, tmp_path):
+    """Requantize of one shift: of others there may be no program."""
+    few = [("thresholds", "uint8"), ("thresholds", "int32"), ("scale", "float32"), ("scale", "int16")]
+    for n, (epilogue, kind) in enumerate(few):
+        (tmp_path / str(n)).mkdir()
+        made = drawn(m, tmp_path / str(n), 60, epilogues=(epilogue,), levels=(3,), residual=kind)
+        assert run_all(m, (*FLAGS, "-fsanitize=undefined"), made) == []
 
 
 def test_the_driver_sees_a_wrong_result(tmp_path):

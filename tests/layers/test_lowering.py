@@ -8,7 +8,6 @@ import pytest
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.layers.epilogue import Requantize, Rescale, Scale
 from bitsynth.layers.lowering import Sums, lowered
-from bitsynth.layers.residual import Residual
 
 INT32 = np.iinfo(np.int32)
 CHANNELS = 5
@@ -80,7 +79,6 @@ def test_products_are_narrow_where_sums_are_small():
 @pytest.mark.parametrize(
     "epilogue",
     [
-        Rescale(1.0, residual=Residual()),
         Requantize(INT32.max, 31, 8),
         Requantize(1, 2, 16, zero_point=1, signed=True),
         Rescale(2.0**-140),

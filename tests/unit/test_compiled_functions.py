@@ -30,8 +30,9 @@ SOURCES = {
 #include "one.h"
 static const char *const names[] = {"zero", "one", "two"};
 static intptr_t calls = 40;
-intptr_t sum8(intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t e, intptr_t f, intptr_t g, intptr_t h) {
-  return a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h;
+intptr_t sum10(intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t e, intptr_t f, intptr_t g, intptr_t h,
+    intptr_t i, intptr_t j) {
+  return a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h + 9 * i + 10 * j;
 }
 int32_t negate(int32_t x) { return -x; }
 intptr_t next_call(void) { return ++calls; }
@@ -59,7 +60,7 @@ void write_at(uint8_t *a, intptr_t i, intptr_t x) { ((volatile uint8_t *)a)[i] =
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-intptr_t sum8(intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t);
+intptr_t sum10(intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t);
 int32_t negate(int32_t);
 intptr_t next_call(void);
 intptr_t letter(intptr_t, intptr_t);
@@ -150,10 +151,10 @@ def guarded(request, monkeypatch, shared):
 
 
 def test_integers(runner):
-    assert runner.call("sum8", *range(1, 9)) == 204
+    assert runner.call("sum10", *range(1, 11)) == 385
     word = runner.call("word", bits=32)
-    assert runner.call("sum8", -(1 << word - 1), 0, 0, 0, 0, 0, 0, 0) == -(1 << word - 1)
-    assert runner.call("sum8", (1 << word) - 1, np.int8(3), True, 0, 0, 0, 0, 0) == -1 + 6 + 3
+    assert runner.call("sum10", -(1 << word - 1), *[0] * 9) == -(1 << word - 1)
+    assert runner.call("sum10", (1 << word) - 1, np.int8(3), True, *[0] * 7) == -1 + 6 + 3
     assert runner.call("negate", 5, bits=32) == -5
     assert runner.call("negate", -(1 << 31) + 1, bits=32) == (1 << 31) - 1
     assert runner.instructions is None
@@ -212,7 +213,7 @@ def test_shapes_types_and_views(runner):
         ((1.5,), TypeError, "argument 0 is float"),
         ((np.zeros((4, 4))[:, 0],), TypeError, "argument 0 is an array that is not C-contiguous"),
         ((0, 1 << 64), OverflowError, "argument 1"),
-        ((0,) * 9, TypeError, "9 arguments"),
+        ((0,) * 11, TypeError, "11 arguments"),
         ((np.array([None]),), TypeError, "Python objects"),
     ],
 )

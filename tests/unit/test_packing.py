@@ -54,7 +54,7 @@ def dense(kernel, spec, weight, codes):
     assert runner.call(f"{c.name}_selftest", bits=32) == 0
     arena = np.zeros(runner.call(f"{c.name}_layer_arena", numbers, data, 1), np.uint8)
     out = np.zeros((len(codes), len(weight)), np.int32)
-    arguments = numbers, data, codes, out, arena, arena.size, None, 1
+    arguments = numbers, data, codes, None, out, None, arena, arena.size, None, 1
     assert runner.call(f"{c.name}_layer_run", *arguments, bits=32) == 0
     return out
 

@@ -51,7 +51,8 @@ def mismatches(header):
     wrong = [e.ctype for e in ENUMS.values() if enumerators(header, e.ctype) != dict(enumerate(e.enumerators.values()))]
     arrays = {(name, f"const {ctype} *") for name, ctype in ARRAYS}
     kernels = {("kernel", "const struct bs_kernel *"), ("depthwise", "const struct bs_depthwise *")}
-    ours = {*NUMBERS, *arrays, *kernels, ("program", "const struct bs_epilogue *")}
+    programs = {(name, "const struct bs_epilogue *") for name in ("program", "residual")}
+    ours = {*NUMBERS, *arrays, *kernels, *programs}
     if ours ^ set(fields(header, "bs_layer")):
         wrong.append("struct bs_layer")
     if fields(header, "bs_shape") != [(name, "size_t") for name in SHAPE]:

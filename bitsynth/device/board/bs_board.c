@@ -107,8 +107,8 @@ static void run_layer(const struct layer *l, int64_t calls)
 {
     const uint8_t *bytes = l->job->bytes;
     const struct row *row = l->row;
-    if (bs_entries[row->kernel].run(row->numbers, bytes + row->constants_at, bytes + row->input_at, l->output, l->arena,
-            l->arena_bytes, l->job->pool, (size_t)calls) != 0)
+    if (bs_entries[row->kernel].run(row->numbers, bytes + row->constants_at, bytes + row->input_at, NULL, l->output,
+            NULL, l->arena, l->arena_bytes, l->job->pool, (size_t)calls) != 0)
         fail(BAD_JOB, "a layer of the job does not run");
 }
 

@@ -8,8 +8,8 @@
 
 struct bs_entry {
     size_t (*arena)(const int64_t *numbers, const uint8_t *constants, size_t threads);
-    int (*run)(const int64_t *numbers, const uint8_t *constants, const void *input, void *output, void *arena,
-        size_t arena_bytes, struct bs_pool *pool, size_t calls);
+    int (*run)(const int64_t *numbers, const uint8_t *constants, const void *input, const void *residual,
+        void *output, void *sum, void *arena, size_t arena_bytes, struct bs_pool *pool, size_t calls);
 };
 
 extern const struct bs_entry bs_entries[];

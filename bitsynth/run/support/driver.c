@@ -9,8 +9,8 @@
 enum { MAP, UNMAP, READ, CALL };
 
 typedef uintptr_t word;
-typedef word function(word, word, word, word, word, word, word, word);
-typedef struct { uint64_t op, arg[9]; } request;
+typedef word function(word, word, word, word, word, word, word, word, word, word);
+typedef struct { uint64_t op, arg[11]; } request;
 typedef struct { uint64_t signal, value; } reply;
 typedef struct { int signal, error, code; void *address; } info;
 typedef struct { void (*handler)(int, const info *, void *); word flags, restorer; unsigned char mask[8]; } action;
@@ -64,12 +64,12 @@ static void map(const word *arg) {
 }
 
 static void serve(const request *r) {
-  word a[9];
-  for (int i = 0; i < 9; i++) a[i] = (word)r->arg[i];
+  word a[11];
+  for (int i = 0; i < 11; i++) a[i] = (word)r->arg[i];
   if (r->op == MAP) map(a);
   if (r->op == UNMAP) call_system(SYS_MUNMAP, a[0], a[1], 0, 0, 0);
   if (r->op == READ) move(SYS_WRITE, 1, a[0], a[1]);
-  if (r->op == CALL) answer(0, ((function *)a[0])(a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]));
+  if (r->op == CALL) answer(0, ((function *)a[0])(a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]));
 }
 
 void _start(void);

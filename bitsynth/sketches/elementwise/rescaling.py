@@ -41,9 +41,9 @@ _GREAT, _UNITS, _LEAST, _MOST = 0x4E80_0000, 0x4B40_0000, 0xCA80_0000, 0x4A80_00
 
 
 def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
-    """Programs for a spec of `spec.rescaling`."""
+    """Programs for a spec of `spec.rescaling`, or that of values that are `rounded`."""
     unit = WORD_BITS if spec.out == "words" else isa.word.lanes
-    plan = _Plan(Builder(isa, spec, unit))
+    plan = ScalingPlan(Builder(isa, spec, unit))
     kind = spec.name.partition("_")[0]
     try:
         codes = _PLANS[kind](plan)
@@ -54,10 +54,13 @@ def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram
 
 
 @dataclass
-class _Plan:
+class ScalingPlan:
+    """The parts of programs: values, products, codes."""
+
     builder: Builder
 
     def has(self, name: str) -> bool:
+        """Whether the spec has this input."""
         return any(x.name == name for x in self.builder.spec.inputs)
 
     def one_of(self, meanings: tuple[str, ...], *values: UnitValue, out: VecType | None = None) -> UnitValue:
@@ -117,6 +120,7 @@ class _Plan:
         return self.clamped(codes, MAX_UNSIGNED, MIN_UNSIGNED)
 
     def clamped(self, x: UnitValue, greater: str, lesser: str) -> UnitValue:
+        """Codes between the least and the greatest."""
         x = self.builder.map(greater, x, self.builder.input("l"))
         return self.builder.map(lesser, x, self.builder.input("h"))
 
@@ -194,9 +198,10 @@ class _Plan:
         return self.rounding(p, self.shifted_wide(p), part) if self.has("g") else p
 
 
-_PLANS: dict[str, Callable[[_Plan], UnitValue]] = {
-    "scale": _Plan.scaled,
+_PLANS: dict[str, Callable[[ScalingPlan], UnitValue]] = {
+    "scale": ScalingPlan.scaled,
     "rescale": lambda plan: plan.coded(plan.rounded(plan.scaled())),
+    "rounded": lambda plan: plan.coded(plan.rounded(plan.builder.input("v"))),
     "requantize32": lambda plan: plan.coded(plan.product()),
     "requantize64": lambda plan: plan.coded(plan.wide_product()),
 }

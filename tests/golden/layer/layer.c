@@ -111,8 +111,9 @@ int layer_run(
     size_t arena_bytes,
     struct bs_pool *pool)
 {
+    const struct bs_tensors tensors = {input, NULL, output, NULL};
     const size_t bytes = bs_layer_arena_bytes(&layer, in, pool ? pool->threads : 1);
     if (bytes > 0 && bytes <= arena_bytes && !bs_layer_holds(&layer, 4, in, input, pool))
         return BS_CODES;
-    return bs_layer_run(&layer, in, input, output, arena, arena_bytes, pool);
+    return bs_layer_run(&layer, in, &tensors, arena, arena_bytes, pool);
 }

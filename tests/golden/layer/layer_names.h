@@ -1,8 +1,10 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
 /* Names of this layer alone: include it before bs_layer.h. */
+#define bs_add_residual layer_bs_add_residual
 #define bs_bits layer_bs_bits
 #define bs_chosen layer_bs_chosen
 #define bs_compute layer_bs_compute
+#define bs_copy_values layer_bs_copy_values
 #define bs_depthwise_arena_bytes layer_bs_depthwise_arena_bytes
 #define bs_depthwise_run layer_bs_depthwise_run
 #define bs_encode layer_bs_encode
@@ -16,6 +18,7 @@
 #define bs_inside layer_bs_inside
 #define bs_is_plain layer_bs_is_plain
 #define bs_layer_arena_bytes layer_bs_layer_arena_bytes
+#define bs_layer_finite layer_bs_layer_finite
 #define bs_layer_holds layer_bs_layer_holds
 #define bs_layer_output layer_bs_layer_output
 #define bs_layer_pack layer_bs_layer_pack
@@ -26,9 +29,6 @@
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_act_bytes layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_act_bytes
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_columns layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_columns
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_features layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_features
-#define bs_mm_a2u_w1b_s32_avx2_4x8x32_finish layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_finish
-#define bs_mm_a2u_w1b_s32_avx2_4x8x32_finish_k0 layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_finish_k0
-#define bs_mm_a2u_w1b_s32_avx2_4x8x32_finish_k1 layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_finish_k1
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_k_max layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_k_max
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_k_step layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_k_step
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_layer layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_layer
@@ -41,6 +41,12 @@
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_pack_wgt layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_pack_wgt
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_pack_words layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_pack_words
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_program layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_program
+#define bs_mm_a2u_w1b_s32_avx2_4x8x32_program_finish \
+    layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_program_finish
+#define bs_mm_a2u_w1b_s32_avx2_4x8x32_program_finish_k0 \
+    layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_program_finish_k0
+#define bs_mm_a2u_w1b_s32_avx2_4x8x32_program_finish_k1 \
+    layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_program_finish_k1
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_row_bytes layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_row_bytes
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_rows layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_rows
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_wgt_bytes layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_wgt_bytes
@@ -55,6 +61,7 @@
 #define bs_pixel_output layer_bs_pixel_output
 #define bs_scale layer_bs_scale
 #define bs_scale_register layer_bs_scale_register
+#define bs_set_tensors layer_bs_set_tensors
 #define bs_stored_at_once layer_bs_stored_at_once
 #define bs_transpose layer_bs_transpose
 #define bs_unit layer_bs_unit

@@ -110,25 +110,25 @@ static int is_right(const void *output, size_t pixel, size_t pixels, size_t chan
     return ((const uint8_t *)output)[at] == want;
 }
 
-static int all_right(const uint8_t *codes, const void *output)
+struct buffers {
+    uint8_t *codes;
+    void *input, *output, *arena;
+    size_t output_bytes, arena_bytes;
+};
+
+static int all_right(const struct buffers *b)
 {
     const struct bs_shape out = layer_output(shape);
     const size_t pixels = out.height * out.width;
     for (size_t pixel = 0; pixel < BATCH * pixels; ++pixel)
         for (size_t c = 0; c < OUT; ++c) {
             const size_t image = pixel / pixels, y = pixel % pixels / out.width;
-            const int32_t sum = sum_at(codes, image, y, pixel % out.width, c);
-            if (!is_right(output, pixel, pixels, c, sum))
+            const int32_t sum = sum_at(b->codes, image, y, pixel % out.width, c);
+            if (!is_right(b->output, pixel, pixels, c, sum))
                 return 0;
         }
     return 1;
 }
-
-struct buffers {
-    uint8_t *codes;
-    void *input, *output, *arena;
-    size_t output_bytes, arena_bytes;
-};
 
 static int check(int pattern, const struct buffers *b, struct bs_pool *pool)
 {
@@ -138,7 +138,7 @@ static int check(int pattern, const struct buffers *b, struct bs_pool *pool)
     memset(b->output, 0xa5, b->output_bytes);
     lay_out(b->codes, b->input);
     const int status = layer_run(shape, b->input, b->output, b->arena, b->arena_bytes, pool);
-    return status == BS_OK && all_right(b->codes, b->output);
+    return status == BS_OK && all_right(b);
 }
 
 /* A code beyond the last is refused, and nothing is written. */
