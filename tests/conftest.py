@@ -97,12 +97,23 @@ def models() -> Path:
 
     Skips where neither is there, or fails with BITSYNTH_REQUIRE_MODELS=1; a folder that is named must be one.
     """
-    named = os.environ.get("BITSYNTH_MODELS")
-    folder = Path(named or Path(__file__).parent / "models")
+    return _folder("BITSYNTH_MODELS", Path(__file__).parent / "models")
+
+
+@pytest.fixture(scope="session")
+def network_models() -> Path:
+    """The folder of trained networks as graphs, BITSYNTH_NETWORK_MODELS or beside that of `models`; as that."""
+    beside = os.environ.get("BITSYNTH_MODELS") or Path(__file__).parent / "models"
+    return _folder("BITSYNTH_NETWORK_MODELS", Path(beside).absolute().parent / "network_models")
+
+
+def _folder(variable: str, otherwise: Path) -> Path:
+    named = os.environ.get(variable)
+    folder = Path(named or otherwise)
     if not (folder / "SHA256SUMS").is_file():
         if named or os.environ.get("BITSYNTH_REQUIRE_MODELS") == "1":
-            pytest.fail(f"no trained networks in {folder}: name their folder in BITSYNTH_MODELS")
-        pytest.skip("BITSYNTH_MODELS names no folder of trained networks")
+            pytest.fail(f"no trained networks in {folder}: name their folder in {variable}")
+        pytest.skip(f"{variable} names no folder of trained networks")
     return folder
 
 

@@ -36,6 +36,35 @@ WeightsArgument = Annotated[
     ),
 ]
 
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
+
+# Networks.
+Batch = Annotated[
+    int | None,
+    typer.Option(
+        "--batch", metavar="N", min=1, help="The first axis of inputs that leave it open.", show_default=False
+    ),
+]
+Reference = Annotated[
+    str | None,
+    typer.Option(
+        "--reference",
+        metavar="NAME",
+        help="What results are defined by: exact, onnxruntime or onnx.",
+        show_default="by the operators of the file",
+    ),
+]
+InputBits = Annotated[
+    int | None,
+    typer.Option(
+        "--input-bits", metavar="N", help="Inputs without a quantizer are codes of so many bits.", show_default=False
+    ),
+]
+InputScale = Annotated[float, typer.Option("--input-scale", metavar="X", help="What a step of those codes stands for.")]
+InputEncoding = Annotated[
+    Encoding, typer.Option("--input-encoding", metavar="ENCODING", help=f"What those codes are: {_ENCODINGS}.")
+]
+
 # Kernels: one, or those of several sets and widths.
 IsaOption = Annotated[
     str, typer.Option("--isa", metavar="SET", help="Instruction set; `bitsynth isa list` shows them.")

@@ -1,0 +1,20 @@
+"""Arithmetic of the named references: float types as the file has them, intervals around real numbers, fractions.
+
+An operator's meaning is written once, with `+ - * /` and the functions of an `Arithmetic`.
+"""
+
+from __future__ import annotations
+
+from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
+from bitsynth.graph.arithmetic.floats import Floats
+from bitsynth.graph.arithmetic.fractions import Fractions
+from bitsynth.graph.arithmetic.intervals import Interval, Intervals
+
+REFERENCES = ("exact", "onnxruntime", "onnx")
+
+__all__ = ["REFERENCES", "Arithmetic", "Floats", "Fractions", "Interval", "Intervals", "Quantity", "arithmetic_of"]
+
+
+def arithmetic_of(reference: str) -> Arithmetic:
+    """The arithmetic of a named reference."""
+    return Intervals() if reference == "exact" else Floats(reference)

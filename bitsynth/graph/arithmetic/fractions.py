@@ -1,0 +1,106 @@
+"""Arithmetic of fractions: exact, slow, for the few numbers that intervals leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from math import isqrt
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
+from bitsynth.graph.types import Edge, Integers, Tensor
+
+_DIGITS = 80
+"""Of functions whose values are irrational: none lies so near to a decision that these do not tell."""
+
+
+class Fractions(Arithmetic):
+    """Object arrays of fractions."""
+
+    reference = "exact"
+
+    def number(self, value: Tensor, edge: Edge) -> Quantity:
+        kind = edge.type
+        made = self.constant(value)
+        if not isinstance(kind, Integers):
+            return made
+        return (made - self.constant(kind.zero)) * self.constant(kind.scale)
+
+    def constant(self, value: Any) -> Quantity:
+        array = np.asarray(value)
+        return array if array.dtype == object else _fractions(array)
+
+    def typed(self, number: Quantity, dtype: str) -> Quantity:
+        return number
+
+    def move(self, apply: Callable[..., Tensor], *numbers: Quantity) -> Quantity:
+        return apply(*numbers)
+
+    def steps(
+        self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        return function(number).astype(np.int64)
+
+    def matmul(self, a: Quantity, b: Quantity) -> Quantity:
+        return np.matmul(a, b)
+
+    def maximum(self, a: Quantity, b: Quantity) -> Quantity:
+        return np.maximum(a, b)
+
+    def minimum(self, a: Quantity, b: Quantity) -> Quantity:
+        return np.minimum(a, b)
+
+    def sum(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
+        return a.sum(axes, keepdims=True)
+
+    def max(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
+        return a.max(axes, keepdims=True)
+
+    def call(self, name: str, a: Quantity) -> Quantity:
+        return np.vectorize(_FUNCTIONS[name], otypes=[object])(a)
+
+
+def _fractions(array: Tensor) -> Tensor:
+    made = np.empty(array.shape, object)
+    flat = made.reshape(-1)
+    for k, value in enumerate(array.reshape(-1).tolist()):
+        flat[k] = Fraction(value)
+    return made
+
+
+def _sqrt(x: Fraction) -> Fraction:
+    """The root, exact if it is rational."""
+    numerator, denominator = isqrt(x.numerator), isqrt(x.denominator)
+    if numerator**2 == x.numerator and denominator**2 == x.denominator:
+        return Fraction(numerator, denominator)
+    one = 10**_DIGITS
+    return Fraction(isqrt(x.numerator * one * one // x.denominator), one)
+
+
+def _exp(x: Fraction) -> Fraction:
+    if x == 0:
+        return Fraction(1)
+    with localcontext() as context:
+        context.prec = _DIGITS
+        context.Emax, context.Emin = 10**9, -(10**9)
+        return Fraction((Decimal(x.numerator) / Decimal(x.denominator)).exp())
+
+
+def _sigmoid(x: Fraction) -> Fraction:
+    small = _exp(-abs(x))
+    return (1 if x >= 0 else small) / (1 + small)
+
+
+def _tanh(x: Fraction) -> Fraction:
+    return 2 * _sigmoid(2 * x) - 1
+
+
+_FUNCTIONS: dict[str, Callable[[Fraction], Fraction]] = {
+    "sqrt": _sqrt,
+    "exp": _exp,
+    "sigmoid": _sigmoid,
+    "tanh": _tanh,
+}

@@ -1,0 +1,258 @@
+"""Arithmetic of real numbers: intervals of float64 that hold them, points where float64 holds a number itself.
+
+Sums, products, quotients and roots know the sign of their rounding error (Dekker 1971, Knuth), so that a bound moves
+only where something was lost: chains of dyadic numbers stay points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
+from bitsynth.graph.arithmetic.fractions import Fractions
+from bitsynth.graph.types import Edge, Integers, Shape, Tensor
+
+_SPLIT = float((1 << 27) + 1)
+_TINY, _HUGE = 2.0**-900, 2.0**900
+"""Beyond these, errors of products may get lost: bounds always move."""
+_ULPS = 8
+"""Units in the last place by which numpy's exp, tanh and sigmoid may be off; its documentation says 4 and less."""
+_INTEGERS = 2.0**53
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """Numbers from `low` to `high`, element by element."""
+
+    low: Tensor
+    high: Tensor
+
+    __array_ufunc__ = None
+    """Arrays leave `+ - * /` with intervals to these."""
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of both."""
+        return self.low.shape
+
+    @property
+    def is_point(self) -> bool:
+        """Whether every number is known exactly."""
+        return self.low is self.high or bool((self.low == self.high).all())
+
+    def __neg__(self) -> Interval:
+        return Interval(-self.high, -self.low)
+
+    def __add__(self, other: Any) -> Interval:
+        other = interval(other)
+        return Interval(_added(self.low, other.low)[0], _added(self.high, other.high)[1])
+
+    def __sub__(self, other: Any) -> Interval:
+        return self + -interval(other)
+
+    def __mul__(self, other: Any) -> Interval:
+        other = interval(other)
+        if self.is_point and other.is_point:
+            return Interval(*_multiplied(self.low, other.low))
+        return _hull([_multiplied(a, b) for a in (self.low, self.high) for b in (other.low, other.high)])
+
+    def __truediv__(self, other: Any) -> Interval:
+        other = interval(other)
+        if self.is_point and other.is_point:
+            return Interval(*_divided(self.low, other.low))
+        made = _hull([_divided(a, b) for a in (self.low, self.high) for b in (other.low, other.high)])
+        around = (other.low <= 0) & (other.high >= 0)
+        return Interval(np.where(around, -np.inf, made.low), np.where(around, np.inf, made.high))
+
+    def __radd__(self, other: Any) -> Interval:
+        return interval(other) + self
+
+    def __rsub__(self, other: Any) -> Interval:
+        return interval(other) - self
+
+    def __rmul__(self, other: Any) -> Interval:
+        return interval(other) * self
+
+    def __rtruediv__(self, other: Any) -> Interval:
+        return interval(other) / self
+
+
+def interval(value: Any) -> Interval:
+    """An interval as it is; of anything else the points."""
+    if isinstance(value, Interval):
+        return value
+    point = np.asarray(value, np.float64)
+    return Interval(point, point)
+
+
+class Intervals(Arithmetic):
+    """Real arithmetic, by intervals; a step that one does not decide asks for fractions."""
+
+    reference = "exact"
+
+    def number(self, value: Tensor | Interval, edge: Edge) -> Interval:
+        kind = edge.type
+        if not isinstance(kind, Integers):
+            return interval(value)
+        return interval(value - kind.zero) * interval(kind.scale)
+
+    def constant(self, value: Any) -> Interval:
+        return interval(value)
+
+    def typed(self, number: Quantity, dtype: str) -> Quantity:
+        return number
+
+    def move(self, apply: Callable[..., Tensor], *numbers: Quantity) -> Interval:
+        given = [interval(x) for x in numbers]
+        low = apply(*(x.low for x in given))
+        return Interval(low, low if all(x.is_point for x in given) else apply(*(x.high for x in given)))
+
+    def steps(
+        self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        given = interval(number)
+        low = function(given.low)
+        if given.is_point or (low == (high := function(given.high))).all():
+            return low.astype(np.int64)
+        return np.where(low == high, low, function(exactly(low != high))).astype(np.int64)
+
+    def matmul(self, a: Quantity, b: Quantity) -> Interval:
+        a, b = interval(a), interval(b)
+        middle_a, middle_b = (a.low + a.high) / 2, (b.low + b.high) / 2
+        made = np.matmul(middle_a, middle_b)
+        size = np.matmul(np.abs(middle_a), np.abs(middle_b))
+        if a.is_point and b.is_point and size.max(initial=0) < _grain(middle_a) * _grain(middle_b) * _INTEGERS:
+            return interval(made)
+        spread_a, spread_b = _up((a.high - a.low) / 2, 2), _up((b.high - b.low) / 2, 2)
+        error = (middle_a.shape[-1] + 4) * 2.0**-53 * size
+        error = error + np.matmul(np.abs(middle_a) + spread_a, spread_b) + np.matmul(spread_a, np.abs(middle_b))
+        error = error * (1 + 2.0**-20)
+        return Interval(_down(made - error), _up(made + error))
+
+    def maximum(self, a: Quantity, b: Quantity) -> Interval:
+        a, b = interval(a), interval(b)
+        return Interval(np.maximum(a.low, b.low), np.maximum(a.high, b.high))
+
+    def minimum(self, a: Quantity, b: Quantity) -> Interval:
+        return -self.maximum(-interval(a), -interval(b))
+
+    def sum(self, a: Quantity, axes: tuple[int, ...]) -> Interval:
+        a = interval(a)
+        order = [*(k for k in range(a.low.ndim) if k not in axes), *axes]
+        kept = [1 if k in axes else n for k, n in enumerate(a.shape)]
+
+        def rows(x: Tensor) -> Tensor:
+            return x.transpose(order).reshape(*(n for k, n in enumerate(a.shape) if k not in axes), -1)
+
+        count = int(np.prod([a.shape[k] for k in axes]))
+        made = self.matmul(self.move(rows, a), interval(np.ones((count, 1))))
+        return self.move(lambda x: x.reshape(kept), made)
+
+    def max(self, a: Quantity, axes: tuple[int, ...]) -> Interval:
+        a = interval(a)
+        return Interval(a.low.max(axes, keepdims=True), a.high.max(axes, keepdims=True))
+
+    def call(self, name: str, a: Quantity) -> Interval:
+        a = interval(a)
+        if name == "sqrt":
+            return Interval(_rooted(a.low)[0], _rooted(a.high)[1])
+        low, high = (_NEAR[name](x) for x in (a.low, a.high))
+        known = _known(name)
+        return Interval(np.where(a.low == 0, known, _down(low, _ULPS)), np.where(a.high == 0, known, _up(high, _ULPS)))
+
+
+def _known(name: str) -> float:
+    """What a function is at 0, where it is rational."""
+    return float(Fractions().call(name, Fractions().constant(0.0)))
+
+
+_NEAR: dict[str, Callable[[Tensor], Tensor]] = {
+    "exp": np.exp,
+    "tanh": np.tanh,
+    "sigmoid": lambda a: np.exp(-np.logaddexp(0.0, -a)),
+}
+
+
+def _down(a: Tensor, ulps: int = 1) -> Tensor:
+    made: Tensor = a - ulps * np.spacing(np.abs(a))
+    return made
+
+
+def _up(a: Tensor, ulps: int = 1) -> Tensor:
+    made: Tensor = a + ulps * np.spacing(np.abs(a))
+    return made
+
+
+def _bounds(near: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+    """The bounds of near + error, where |error| is at most half a unit in the last place: its sign tells."""
+    if not error.any():
+        return near, near
+    low = np.where(error < 0, np.nextafter(near, -np.inf), near)
+    return low, np.where(error > 0, np.nextafter(near, np.inf), near)
+
+
+def _added(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    near = a + b
+    back = near - a
+    return _bounds(near, (a - (near - back)) + (b - back))
+
+
+def _product_error(a: Tensor, b: Tensor, near: Tensor) -> Tensor:
+    """a * b - near, exactly, by Dekker's halves."""
+    split_a, split_b = a * _SPLIT, b * _SPLIT
+    high_a, high_b = split_a - (split_a - a), split_b - (split_b - b)
+    low_a, low_b = a - high_a, b - high_b
+    error: Tensor = ((high_a * high_b - near) + high_a * low_b + low_a * high_b) + low_a * low_b
+    return error
+
+
+def _outside(*numbers: Tensor) -> Tensor:
+    """Where numbers other than 0 are so small or large that errors may get lost."""
+    made: Tensor = np.zeros((), bool)
+    for x in numbers:
+        size = np.abs(x)
+        made = made | ((size < _TINY) & (size > 0)) | (size > _HUGE)
+    return made
+
+
+def _widened(bounds: tuple[Tensor, Tensor], where: Tensor) -> tuple[Tensor, Tensor]:
+    if not where.any():
+        return bounds
+    low, high = bounds
+    return np.where(where, _down(low), low), np.where(where, _up(high), high)
+
+
+def _multiplied(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    with np.errstate(all="ignore"):
+        near = a * b
+        lost = (near == 0) & (a != 0) & (b != 0)
+        return _widened(_bounds(near, _product_error(a, b, near)), _outside(a, b, near) | lost)
+
+
+def _divided(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    with np.errstate(all="ignore"):
+        near = a / b
+        back = near * b
+        left = ((a - back) - _product_error(near, b, back)) * np.sign(b)
+        lost = (near == 0) & (a != 0)
+        return _widened(_bounds(near, np.nan_to_num(left)), _outside(a, b, near) | lost)
+
+
+def _rooted(a: Tensor) -> tuple[Tensor, Tensor]:
+    near = np.sqrt(np.maximum(a, 0))
+    back = near * near
+    return _bounds(near, (a - back) - _product_error(near, near, back))
+
+
+def _hull(bounds: list[tuple[Tensor, Tensor]]) -> Interval:
+    lows, highs = zip(*bounds, strict=True)
+    return Interval(np.minimum.reduce(lows), np.maximum.reduce(highs))
+
+
+def _grain(a: Tensor) -> float:
+    """A power of two of which all numbers are multiples; 0 if none is found."""
+    return next((2.0**-k for k in (0, 8, 16, 24, 32, 40) if (np.ldexp(a, k) == np.rint(np.ldexp(a, k))).all()), 0.0)

@@ -1,0 +1,201 @@
+"""A graph in the making: nodes are added one by one; what depends on constants alone is computed at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.arithmetic import Interval
+from bitsynth.graph.exactly import Exactly
+from bitsynth.graph.infer import inferred
+from bitsynth.graph.ir import EMPTY, Graph, Node
+from bitsynth.graph.reference import evaluate
+from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Shape, Tensor, cast, is_float
+
+_MOST_INTEGER = 1 << 24
+_ROUNDED_AS_WRITTEN = ("quantize", "trunc")
+
+
+class GraphBuilder:
+    """Nodes, edges and constants so far.
+
+    Args:
+        name: The network's.
+        reference: The named reference, by which constants are folded too.
+    """
+
+    def __init__(self, name: str, reference: str) -> None:
+        self.name, self.reference = name, reference
+        self.nodes: list[Node] = []
+        self.edges: dict[str, Edge] = {}
+        self.constants: dict[str, Tensor] = {}
+        self.inputs: list[str] = []
+        self._by_value: dict[tuple[str, Shape, bytes], str] = {}
+
+    def input(self, name: str, shape: Shape, dtype: str, kind: EdgeType) -> str:
+        """An input of the network; its name."""
+        self.edges[name] = Edge(name, shape, dtype, kind)
+        self.inputs.append(name)
+        return name
+
+    def constant(self, value: Any, name: str = "") -> str:
+        """The edge of an array: of integers if all its numbers are whole and small; one edge for equal arrays."""
+        array = np.asarray(value)
+        key = (str(array.dtype), array.shape, array.tobytes())
+        if not name and key in self._by_value:
+            return self._by_value[key]
+        name = name or self.fresh("constant")
+        dtype, kind = str(array.dtype), _type_of(array)
+        held = array.astype(np.int64) if isinstance(kind, Integers) else array
+        self._keep(Edge(name, array.shape, dtype, kind), held)
+        self._by_value.setdefault(key, name)
+        return name
+
+    def _keep(self, edge: Edge, value: Tensor) -> None:
+        value = np.array(value, order="C")
+        value.setflags(write=False)
+        self.edges[edge.name], self.constants[edge.name] = edge, value
+
+    def fresh(self, stem: str) -> str:
+        """A name that no edge has: the stem, with a number if need be."""
+        name, k = stem, 1
+        while name in self.edges:
+            k += 1
+            name = f"{stem}_{k}"
+        return name
+
+    def add(self, op: str, *inputs: str, name: str = "", source: str = "", count: int = 1, **attributes: Any) -> str:
+        """A node of the table; its only or first output's name. Constant results are computed instead."""
+        return self.add_all(op, *inputs, names=(name,) if name else (), source=source, count=count, **attributes)[0]
+
+    def add_all(
+        self, op: str, *inputs: str, names: tuple[str, ...] = (), source: str = "", count: int = 1, **attributes: Any
+    ) -> tuple[str, ...]:
+        """A node of `count` outputs; their names."""
+        stem = f"{source.partition(' ')[2] or self.name}.{op}"
+        outputs = names or tuple(self.fresh(f"{stem}{k or ''}") for k in range(count))
+        node = Node(outputs[0], op, inputs, outputs, MappingProxyType(attributes), source)
+        made = inferred(node, [self.edges[n] for n in inputs], [self.constants.get(n) for n in inputs], self.reference)
+        self.edges.update(zip(outputs, made, strict=True))
+        if not (inputs and all(n in self.constants for n in inputs) and self._folded(node)):
+            self.nodes.append(node)
+        return outputs
+
+    def _folded(self, node: Node) -> bool:
+        """Whether the results were kept as constants: those that float64 holds exactly, in exact arithmetic.
+
+        Weights are rounded to codes in the file's type of floats, as every executor and exporter does it.
+        """
+        graph = self._graph((), ())
+        if node.op in _ROUNDED_AS_WRITTEN:
+            graph = replace(graph, reference="onnxruntime")
+        exact = Exactly(graph, self.constants, {n: node for node in self.nodes for n in node.outputs})
+        values = evaluate(node, graph, self.constants, exact)
+        if any(isinstance(v, Interval) and not v.is_point for v in values):
+            return False
+        for name, value in zip(node.outputs, values, strict=True):
+            edge = self.edges[name]
+            array = value.low if isinstance(value, Interval) else np.asarray(value)
+            kind = _narrowed(edge.type, array)
+            self._keep(
+                Edge(name, edge.shape, edge.dtype, kind),
+                array.astype(np.int64) if isinstance(kind, Integers) else array,
+            )
+        return True
+
+    @classmethod
+    def beginning(cls, graph: Graph) -> GraphBuilder:
+        """The beginning of another form of a graph: its inputs and constants, none of its nodes."""
+        made = cls(graph.name, graph.reference)
+        made.inputs = list(graph.inputs)
+        made.constants = dict(graph.constants)
+        made.edges = {name: graph.edges[name] for name in (*graph.inputs, *graph.constants)}
+        return made
+
+    def repeat(self, node: Node) -> None:
+        """A node of another form of the graph, its edges inferred again under their names."""
+        attributes = dict(node.attributes)
+        self.add_all(node.op, *node.inputs, names=node.outputs, source=node.source, **attributes)
+
+    def value(self, name: str) -> Tensor | None:
+        """The numbers of a constant in the file's type; None for what is no constant."""
+        if name not in self.constants:
+            return None
+        edge, value = self.edges[name], self.constants[name]
+        if not isinstance(edge.type, Integers):
+            return value
+        made: Tensor = (value - edge.type.zero) * edge.type.scale
+        return cast(made, edge.dtype) if edge.is_float else made.astype(np.int64)
+
+    def build(self, outputs: tuple[str, ...], names: Mapping[str, str] = EMPTY) -> Graph:
+        """The graph of what `outputs` need; edges get the `names` that the file has for them."""
+        kept: list[Node] = []
+        needed = set(outputs)
+        for node in reversed(self.nodes):
+            if needed & set(node.outputs):
+                kept.append(node)
+                needed |= set(node.inputs)
+        return renamed(self._graph(tuple(reversed(kept)), outputs), names)
+
+    def _graph(self, nodes: tuple[Node, ...], outputs: tuple[str, ...]) -> Graph:
+        if not nodes and not outputs:
+            edges: Mapping[str, Edge] = self.edges
+            constants: Mapping[str, Tensor] = self.constants
+        else:
+            names = {*outputs, *self.inputs, *(n for node in nodes for n in (*node.inputs, *node.outputs))}
+            edges = MappingProxyType({n: e for n, e in self.edges.items() if n in names})
+            constants = MappingProxyType({n: v for n, v in self.constants.items() if n in names})
+        return Graph(self.name, self.reference, nodes, edges, constants, tuple(self.inputs), outputs)
+
+
+def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """The graph with other names of edges, each of which must stay the only one of its name."""
+    if not names:
+        return graph
+    taken = set(names.values())
+    to = {name: names.get(name) or (f"{name}_made" if name in taken else name) for name in graph.edges}
+    if len(set(to.values())) < len(to):
+        raise SpecError("two edges would have one name")
+    nodes = tuple(
+        replace(
+            n, name=to[n.outputs[0]], inputs=tuple(to[i] for i in n.inputs), outputs=tuple(to[o] for o in n.outputs)
+        )
+        for n in graph.nodes
+    )
+    return replace(
+        graph,
+        nodes=nodes,
+        edges=MappingProxyType({to[k]: replace(e, name=to[k]) for k, e in graph.edges.items()}),
+        constants=MappingProxyType({to[k]: v for k, v in graph.constants.items()}),
+        inputs=tuple(to[n] for n in graph.inputs),
+        outputs=tuple(to[n] for n in graph.outputs),
+    )
+
+
+def _type_of(array: Tensor) -> EdgeType:
+    """Integers from the least to the greatest, of floats too if all are whole and small; -1 and 1 are bipolar."""
+    if array.dtype == object:
+        raise SpecError("texts are no numbers")
+    floats = is_float(str(array.dtype))
+    numbers = array.astype(np.float64) if floats else array.astype(np.int64)
+    if not numbers.size:
+        return Integers.between(0, 0) if not floats else Reals()
+    if floats and not (np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all()):
+        return Reals()
+    least, most = int(numbers.min()), int(numbers.max())
+    if floats and max(-least, most) > _MOST_INTEGER * 256:
+        return Reals()
+    step = 2 if numbers.ndim > 1 and (np.abs(numbers) == 1).all() else 1
+    return Integers.between(least, most, step=step)
+
+
+def _narrowed(kind: EdgeType, array: Tensor) -> EdgeType:
+    """The type of a constant whose values are known."""
+    if not isinstance(kind, Integers):
+        return _type_of(array)
+    return kind

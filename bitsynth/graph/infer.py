@@ -1,0 +1,18 @@
+"""Shapes and types of what a node makes, by its row of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.ir import Node
+from bitsynth.graph.operators import TABLE, Site
+from bitsynth.graph.types import Edge, Tensor
+
+
+def inferred(node: Node, inputs: Sequence[Edge], given: Sequence[Tensor | None], reference: str) -> list[Edge]:
+    """The edges that `node` makes of `inputs`, those that are constants `given`; SpecError if it cannot."""
+    row = TABLE.get(node.op)
+    if row is None:
+        raise SpecError(f"{node}: no operator {node.op} in the table")
+    return row.infer(Site(node, tuple(inputs), tuple(given), reference))

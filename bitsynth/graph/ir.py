@@ -1,0 +1,106 @@
+"""The typed graph of a network: immutable, its nodes in an order in which they can run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.types import Edge, Integers, Tensor
+
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operation of the table `operators.TABLE` on edges, by name.
+
+    Args:
+        name: Unique; the file's name of the node it was made from, a suffix if that became several.
+        op: A row of the table.
+        inputs: Edges it reads, in order.
+        outputs: Edges it makes.
+        attributes: Numbers, texts and arrays that the row says.
+        source: The node of the file: operator and name.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=lambda: EMPTY, hash=False, compare=False)
+    source: str = ""
+
+    def __str__(self) -> str:
+        return self.source or f"{self.op} {self.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network: `nodes` in order, every edge by name, constants among them with their values.
+
+    The value of a constant of type `Integers` is its integers in int64, of any other an array of floats.
+
+    Args:
+        name: The network's.
+        reference: The named reference its results are defined by: exact, onnxruntime or onnx.
+        nodes: Each after those whose outputs it reads.
+        edges: Every edge by name.
+        constants: Evaluation of edges that no node makes.
+        inputs: Edges the caller gives.
+        outputs: Edges the caller gets.
+    """
+
+    name: str
+    reference: str
+    nodes: tuple[Node, ...]
+    edges: Mapping[str, Edge]
+    constants: Mapping[str, Tensor]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def edges_of(self, names: tuple[str, ...]) -> tuple[Edge, ...]:
+        """The edges of these names."""
+        return tuple(self.edges[name] for name in names)
+
+    def readers(self) -> dict[str, list[Node]]:
+        """The nodes that read each edge, in order; an edge that is read twice by one has it once."""
+        found: dict[str, list[Node]] = {name: [] for name in self.edges}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found[name].append(node)
+        return found
+
+    def makers(self) -> dict[str, Node]:
+        """The node that makes each edge."""
+        return {name: node for node in self.nodes for name in node.outputs}
+
+    def check(self) -> None:
+        """SpecError unless each edge is made once, before it is read, and is what the table says of its node."""
+        from bitsynth.graph.infer import inferred
+
+        known = {*self.inputs, *self.constants}
+        for node in self.nodes:
+            if missing := [name for name in node.inputs if name not in known]:
+                raise SpecError(f"{node} reads {', '.join(missing)}, which nothing before it makes")
+            if again := [name for name in node.outputs if name in known]:
+                raise SpecError(f"{node} makes {', '.join(again)}, which is there already")
+            given = [self.constants.get(name) for name in node.inputs]
+            made = inferred(node, self.edges_of(node.inputs), given, self.reference)
+            for edge, want in zip(self.edges_of(node.outputs), made, strict=True):
+                if (edge.shape, edge.dtype, type(edge.type)) != (want.shape, want.dtype, type(want.type)):
+                    raise SpecError(f"{node}: {edge.name} is {edge.shape} {edge.dtype}, not {want.shape} {want.dtype}")
+            known |= set(node.outputs)
+        if missing := [name for name in self.outputs if name not in known]:
+            raise SpecError(f"nothing makes the output {', '.join(missing)}")
+        for name, value in self.constants.items():
+            self._check_constant(self.edges[name], value)
+
+    def _check_constant(self, edge: Edge, value: Tensor) -> None:
+        if value.shape != edge.shape:
+            raise SpecError(f"the constant {edge.name} has shape {value.shape}, not {edge.shape}")
+        kind = edge.type
+        if isinstance(kind, Integers) and ((value < kind.low).any() or (value > kind.high).any()):
+            raise SpecError(f"the constant {edge.name} leaves {kind.least} to {kind.most}")

@@ -1,0 +1,15 @@
+"""The closed table of operators: shape and type rule, reference, monotone or not; a row each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from bitsynth.graph.operators import elementwise, moves, pools, products, steps
+from bitsynth.graph.operators.site import Operator, Site
+
+_ROWS = (*elementwise.ROWS, *steps.ROWS, *products.ROWS, *pools.ROWS, *moves.ROWS)
+TABLE: Mapping[str, Operator] = MappingProxyType({row.name: row for row in _ROWS})
+"""Every operator by name."""
+
+__all__ = ["TABLE", "Operator", "Site"]

@@ -1,0 +1,236 @@
+"""Rows of what is done element by element: arithmetic and activations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.arithmetic import Quantity
+from bitsynth.graph.arithmetic.intervals import interval
+from bitsynth.graph.operators.site import Site, elementwise, of_integers
+from bitsynth.graph.types import Integers, Tensor, compressed
+
+
+def _add(site: Site, a: Quantity, b: Quantity) -> Quantity:
+    return a + b
+
+
+def _subtract(site: Site, a: Quantity, b: Quantity) -> Quantity:
+    return a - b
+
+
+def _multiply(site: Site, a: Quantity, b: Quantity) -> Quantity:
+    return a * b
+
+
+def _divide(site: Site, a: Quantity, b: Quantity) -> Quantity:
+    """The quotient; of integers cut off toward 0."""
+    if isinstance(a, np.ndarray) and a.dtype.kind in "iu":
+        safe = np.where(b == 0, 1, b)
+        return np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(safe))
+    return a / b
+
+
+def _summed(sign: int) -> Any:
+    def rule(kinds: list[Integers]) -> Integers | None:
+        a, b = kinds
+        if not a.same_grid(b):
+            return None
+        low, high = (b.low, b.high) if sign > 0 else (-b.high, -b.low)
+        return Integers.between(a.low + low, a.high + high, a.scale, 0.0, 2 if a.step == b.step == 2 else 1)
+
+    return of_integers(rule)
+
+
+def _product_grid(kinds: list[Integers]) -> Integers | None:
+    a, b = kinds
+    if not (a.is_plain and b.is_plain):
+        return None
+    corners = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+    return Integers(np.minimum.reduce(np.broadcast_arrays(*corners)), np.maximum.reduce(np.broadcast_arrays(*corners)))
+
+
+def _rescaled(site: Site) -> Integers | None:
+    """Integers on another scale: times, or over, constants above 0, where float64 holds the scales that come out."""
+    kind, other, by = site.inputs[0].type, site.inputs[1].type, site.given[1]
+    if site.reference != "exact" or by is None or not isinstance(kind, Integers) or not kind.is_centred:
+        return None
+    ratio = interval((by - other.zero) * other.scale if isinstance(other, Integers) else by)
+    scale = interval(kind.scale) * ratio if site.node.op == "mul" else interval(kind.scale) / ratio
+    if not scale.is_point or not (ratio.low > 0).all() or not np.isfinite(scale.low).all():
+        return None
+    return Integers(kind.low, kind.high, compressed(scale.low), kind.zero, kind.step)
+
+
+def _multiplied(site: Site) -> Integers | None:
+    """Products of integers where both are the numbers; else integers on another scale."""
+    return of_integers(_product_grid)(site) or _rescaled(site)
+
+
+def _multiply_on(site: Site, a: Tensor, b: Tensor) -> Tensor:
+    return a * b if of_integers(_product_grid)(site) else _first(site, a, b)
+
+
+def _first(site: Site, a: Tensor, b: Tensor) -> Tensor:
+    return np.broadcast_to(a, site.outputs[0].shape)
+
+
+def _cut_grid(function: Any) -> Any:
+    """Of the greater or lesser of integers on one grid."""
+
+    def rule(kinds: list[Integers]) -> Integers | None:
+        a, b = kinds
+        if not a.same_grid(b):
+            return None
+        return Integers.between(function(a.low, b.low), function(a.high, b.high), a.scale)
+
+    return of_integers(rule)
+
+
+def _zero(kind: Integers) -> Tensor:
+    return np.rint(kind.zero).astype(np.int64)
+
+
+def _relu_grid(kinds: list[Integers]) -> Integers | None:
+    (a,) = kinds
+    if not a.is_centred or a.step != 1:
+        return None
+    return Integers(np.maximum(a.low, _zero(a)), np.maximum(a.high, _zero(a)), a.scale, a.zero)
+
+
+def _relu_on(site: Site, a: Tensor) -> Tensor:
+    kind = site.inputs[0].integers
+    return np.maximum(a, _zero(kind))
+
+
+def _relu(site: Site, a: Quantity) -> Quantity:
+    return site.maths.maximum(a, site.maths.typed(site.maths.constant(0.0), site.inputs[0].dtype))
+
+
+def _scalar(site: Site, value: float) -> Quantity:
+    """A number of the file's type."""
+    return site.maths.typed(site.maths.constant(value), site.inputs[0].dtype)
+
+
+def _leaky(site: Site, a: Quantity) -> Quantity:
+    alpha = _scalar(site, site["alpha"])
+    zero = _scalar(site, 0.0)
+    return site.maths.maximum(a, zero) + site.maths.minimum(a, zero) * alpha
+
+
+def _hard_sigmoid(site: Site, a: Quantity) -> Quantity:
+    zero, one = _scalar(site, 0.0), _scalar(site, 1.0)
+    return site.maths.clip(a * _scalar(site, site["alpha"]) + _scalar(site, site["beta"]), zero, one)
+
+
+def _hard_swish(site: Site, a: Quantity) -> Quantity:
+    inner = a * _scalar(site, site["alpha"]) + _scalar(site, 0.5)
+    return a * site.maths.clip(inner, _scalar(site, 0.0), _scalar(site, 1.0))
+
+
+def _clip(site: Site, a: Quantity) -> Quantity:
+    low, high = (None if site[k] is None else _limit(site, a, site[k]) for k in ("low", "high"))
+    return site.maths.clip(a, low, high)
+
+
+def _limit(site: Site, a: Quantity, value: float) -> Quantity:
+    """A limit in the type of what it cuts."""
+    if isinstance(a, np.ndarray) and a.dtype != object:
+        return np.asarray(value).astype(a.dtype)
+    return site.maths.constant(value)
+
+
+def _clip_grid(site: Site) -> Integers | None:
+    a = site.inputs[0].type
+    limits = [x for x in (site["low"], site["high"]) if x is not None]
+    if not isinstance(a, Integers) or not a.is_plain or any(x != np.rint(x) for x in limits):
+        return None
+    low, high = (np.clip(x, site["low"], site["high"]).astype(np.int64) for x in (a.low, a.high))
+    return Integers(low, high)
+
+
+def _clip_on(site: Site, a: Tensor) -> Tensor:
+    return np.clip(a, site["low"], site["high"]).astype(np.int64)
+
+
+def _function(name: str) -> Any:
+    def meaning(site: Site, a: Quantity) -> Quantity:
+        return site.maths.call(name, a)
+
+    return meaning
+
+
+def _negated(kinds: list[Integers]) -> Integers | None:
+    (a,) = kinds
+    return None if a.zero.any() else Integers(-a.high, -a.low, a.scale, a.zero, a.step)
+
+
+def _negate(site: Site, a: Quantity) -> Quantity:
+    return -a
+
+
+def _absolute(site: Site, a: Quantity) -> Quantity:
+    return site.maths.maximum(a, -a)
+
+
+def _batch_norm(
+    site: Site, x: Quantity, gain: Quantity, bias: Quantity, mean: Quantity, variance: Quantity
+) -> Quantity:
+    """Gain times deviation over its spread, plus bias: in the order of the reference."""
+    spread = site.maths.call("sqrt", variance + _scalar(site, site["epsilon"]))
+    if site.reference == "onnx":
+        return gain * (x - mean) / spread + bias
+    return (x - mean) * (gain / spread) + bias
+
+
+def _maximum(site: Site, a: Quantity, b: Quantity) -> Quantity:
+    return site.maths.maximum(a, b)
+
+
+def _minimum(site: Site, a: Quantity, b: Quantity) -> Quantity:
+    return site.maths.minimum(a, b)
+
+
+def _power(site: Site, a: Quantity) -> Quantity:
+    """The square, the root or a whole power."""
+    exponent = site["exponent"]
+    if exponent == 0.5:
+        return site.maths.call("sqrt", a)
+    made = a
+    for _ in range(int(exponent) - 1):
+        made = made * a
+    return made
+
+
+def _identity(site: Site, a: Quantity) -> Quantity:
+    return a
+
+
+def _same(kinds: list[Integers]) -> Integers | None:
+    return kinds[0]
+
+
+ROWS = (
+    elementwise("add", _add, monotone=True, grid=_summed(1)),
+    elementwise("sub", _subtract, monotone=True, grid=_summed(-1)),
+    elementwise("mul", _multiply, monotone=True, grid=_multiplied, on=_multiply_on),
+    elementwise("div", _divide, monotone=True, grid=_rescaled, on=_first),
+    elementwise("max", _maximum, monotone=True, grid=_cut_grid(np.maximum), on=lambda _, a, b: np.maximum(a, b)),
+    elementwise("min", _minimum, monotone=True, grid=_cut_grid(np.minimum), on=lambda _, a, b: np.minimum(a, b)),
+    elementwise("neg", _negate, monotone=True, grid=of_integers(_negated)),
+    elementwise("abs", _absolute),
+    elementwise("relu", _relu, monotone=True, grid=of_integers(_relu_grid), on=_relu_on),
+    elementwise("leaky_relu", _leaky),
+    elementwise("hard_sigmoid", _hard_sigmoid, monotone=True),
+    elementwise("hard_swish", _hard_swish),
+    elementwise("clip", _clip, monotone=True, grid=_clip_grid, on=_clip_on),
+    elementwise("power", _power),
+    elementwise("sqrt", _function("sqrt"), monotone=True),
+    elementwise("exp", _function("exp")),
+    elementwise("tanh", _function("tanh")),
+    elementwise("sigmoid", _function("sigmoid")),
+    elementwise("cast", _identity, monotone=True, grid=of_integers(_same)),
+    elementwise("batch_norm", _batch_norm, monotone=True),
+)
+"""`tanh`, `sigmoid` and `exp` count as not monotone: implementations in float32 are not."""

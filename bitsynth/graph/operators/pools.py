@@ -1,0 +1,197 @@
+"""Rows of pools, and of sums and maxima along axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.arithmetic import Quantity
+from bitsynth.graph.operators.site import Operator, Site, held
+from bitsynth.graph.operators.windows import SlidingWindow
+from bitsynth.graph.types import Edge, Integers, Reals, Shape, Tensor
+
+
+def _pooled(site: Site) -> Shape:
+    x, window = site.inputs[0], site["window"]
+    if len(x.shape) != len(window.kernel) + 2:
+        raise site.fail(f"an image {x.shape} does not have {len(window.kernel)} axes after two")
+    out = window.out(x.shape[2:])
+    if min(out, default=1) < 1:
+        raise site.fail(f"an image of {x.shape[2:]} is smaller than the window {window.reach}")
+    return (*x.shape[:2], *out)
+
+
+def _per_channel(bound: Tensor) -> Tensor:
+    """The bound for each channel, or one for all."""
+    if bound.ndim == 0 or all(n == 1 for k, n in enumerate(bound.shape) if k != 1):
+        return bound
+    return np.asarray(bound.max())
+
+
+def _spread(kind: Integers) -> Integers:
+    """Limits by channel, or for all."""
+    return Integers(-_per_channel(-kind.low), _per_channel(kind.high), kind.scale, kind.zero, kind.step)
+
+
+def _max_edge(site: Site) -> list[Edge]:
+    kind = site.inputs[0].type
+    if isinstance(kind, Integers):
+        kind = _spread(kind) if kind.scale.size == kind.zero.size == 1 else Reals()
+    return [site.made(_pooled(site), kind)]
+
+
+def _lowest(array: Tensor) -> Any:
+    """What is below every number: it pads."""
+    if array.dtype.kind in "iu":
+        return np.iinfo(array.dtype).min
+    return float("-inf")
+
+
+def _max_pool(site: Site, value: Any) -> list[Any]:
+    window: SlidingWindow = site["window"]
+    axes = tuple(range(len(site.inputs[0].shape), 2 * len(site.inputs[0].shape) - 2))
+
+    def greatest(image: Tensor) -> Tensor:
+        return np.asarray(window.of(image, _lowest(image)).max(axes))
+
+    if isinstance(site.outputs[0].type, Integers):
+        return [greatest(value)]
+    return [site.maths.move(greatest, *site.numbers([value]))]
+
+
+def _sum_pool_edge(site: Site) -> list[Edge]:
+    count = int(np.prod(site["window"].kernel))
+    return [_summed_edge(site, _pooled(site), count, padded=True)]
+
+
+def _summed_edge(site: Site, shape: Shape, count: int, *, padded: bool) -> Edge:
+    kind = site.inputs[0].type
+    if not isinstance(kind, Integers) or kind.scale.size != 1 or not kind.is_centred:
+        return site.made(shape, Reals())
+    low, high = (np.asarray(f(b - kind.zero), np.int64) for f, b in ((np.min, kind.low), (np.max, kind.high)))
+    low, high = (np.minimum(low, 0), np.maximum(high, 0)) if padded else (low, high)
+    made = Integers(low * count, high * count, kind.scale.reshape(()))
+    return site.made(shape, made if held(site, made, "float64") else Reals())
+
+
+def _sum_pool(site: Site, value: Any) -> list[Any]:
+    window: SlidingWindow = site["window"]
+    rank = len(site.inputs[0].shape)
+    axes = tuple(range(rank, 2 * rank - 2))
+    at, number = _terms(site, value)
+    made = at.maths.sum(at.maths.move(lambda x: window.of(x, 0), number), axes)
+    made = at.maths.move(lambda x: x.reshape(site.outputs[0].shape), made)
+    return _total(site, made)
+
+
+def _terms(site: Site, value: Any) -> tuple[Site, Quantity]:
+    """Where to sum and what: integers without zero point, or numbers."""
+    kind = site.inputs[0].type
+    if isinstance(site.outputs[0].type, Integers) and isinstance(kind, Integers):
+        return site.in_floats(), value - kind.zero.astype(np.int64)
+    return site, site.numbers([value])[0]
+
+
+def _total(site: Site, made: Quantity) -> list[Any]:
+    if isinstance(site.outputs[0].type, Integers):
+        return [np.asarray(made).astype(np.int64)]
+    return [site.maths.typed(made, site.outputs[0].dtype)]
+
+
+def _reduced(site: Site) -> Shape:
+    return tuple(1 if k in site["axes"] else n for k, n in enumerate(site.inputs[0].shape))
+
+
+def _sum_edge(site: Site) -> list[Edge]:
+    count = int(np.prod([site.inputs[0].shape[k] for k in site["axes"]]))
+    return [_summed_edge(site, _reduced(site), count, padded=False)]
+
+
+def _sum(site: Site, value: Any) -> list[Any]:
+    at, number = _terms(site, value)
+    return _total(site, at.maths.sum(number, site["axes"]))
+
+
+def _extreme(name: str) -> Operator:
+    def infer(site: Site) -> list[Edge]:
+        kind = site.inputs[0].type
+        if isinstance(kind, Integers):
+            same = kind.scale.size == kind.zero.size == 1
+            kind = Integers.between(kind.least, kind.most, kind.scale, kind.zero, kind.step) if same else Reals()
+        return [site.made(_reduced(site), kind)]
+
+    def run(site: Site, value: Any) -> list[Any]:
+        if isinstance(site.outputs[0].type, Integers):
+            return [getattr(value, name)(site["axes"], keepdims=True)]
+        return [getattr(site.maths, name)(site.numbers([value])[0], site["axes"])]
+
+    return Operator(f"reduce_{name}", "reduction", infer, run)
+
+
+def _softmax(site: Site, value: Any) -> list[Any]:
+    (x,), maths, axes = site.numbers([value]), site.maths, site["axes"]
+    powers = maths.call("exp", x - maths.max(x, axes))
+    return [maths.typed(powers / maths.sum(powers, axes), site.outputs[0].dtype)]
+
+
+def _softmax_edge(site: Site) -> list[Edge]:
+    return [site.made(site.inputs[0].shape, Reals())]
+
+
+def _ranked_edges(site: Site) -> list[Edge]:
+    shape = list(site.inputs[0].shape)
+    axis, count = site["axis"], site["k"]
+    if count > shape[axis]:
+        raise site.fail(f"asks for {count} of {shape[axis]}")
+    places = Integers.between(0, max(0, shape[axis] - 1))
+    shape[axis] = count
+    kind = site.inputs[0].type
+    values = kind if not isinstance(kind, Integers) or kind.scale.size == kind.zero.size == 1 else Reals()
+    values = (
+        Integers.between(values.least, values.most, values.scale, values.zero)
+        if isinstance(values, Integers)
+        else values
+    )
+    return [site.made(tuple(shape), values), site.made(tuple(shape), places, "int64", 1)]
+
+
+def _rank(site: Site, value: Any) -> list[Any]:
+    """The greatest or least along an axis, in order, and where they are; of equals the first, or the last."""
+    axis, count, sign = site["axis"], site["k"], -1 if site["largest"] else 1
+    keys = _keys(site, value) * sign
+    flipped = np.flip(keys, axis) if site["last"] else keys
+    order = np.argsort(flipped, axis, kind="stable").take(range(count), axis)
+    if site["last"]:
+        order = keys.shape[axis] - 1 - order
+    if isinstance(site.outputs[0].type, Integers):
+        return [np.take_along_axis(value, order, axis), order]
+    (x,) = site.numbers([value])
+    return [site.maths.move(lambda a: np.take_along_axis(a, order, axis), x), order]
+
+
+def _keys(site: Site, value: Any) -> Tensor:
+    """Numbers that are ordered as the values are: intervals that overlap are looked at in fractions."""
+    from bitsynth.graph.arithmetic import Interval
+
+    (x,) = site.numbers([value])
+    if not isinstance(x, Interval):
+        return np.asarray(x)
+    if x.is_point:
+        return x.low
+    assert site.exactly is not None
+    (exact,) = site.exactly(np.ones(x.shape, bool))
+    _, places = np.unique(exact.reshape(-1), return_inverse=True)
+    found: Tensor = places.reshape(exact.shape)
+    return found
+
+
+ROWS = (
+    Operator("max_pool", "pool", _max_edge, _max_pool, monotone=True),
+    Operator("sum_pool", "pool", _sum_pool_edge, _sum_pool, monotone=True),
+    Operator("reduce_sum", "reduction", _sum_edge, _sum),
+    _extreme("max"),
+    _extreme("min"),
+    Operator("softmax", "reduction", _softmax_edge, _softmax),
+    Operator("rank", "reduction", _ranked_edges, _rank),
+)

@@ -1,0 +1,128 @@
+"""Rows of sums of products: convolution and matrix product, of integers wherever both factors carry them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.arithmetic import Quantity
+from bitsynth.graph.operators.site import Operator, Site, common
+from bitsynth.graph.operators.windows import SlidingWindow
+from bitsynth.graph.ranges import convolved, multiplied
+from bitsynth.graph.types import INT32, Edge, Integers, Reals, Shape, Tensor
+
+
+def _window(site: Site) -> SlidingWindow:
+    found: SlidingWindow = site["window"]
+    return found
+
+
+def _conv_edge(site: Site) -> list[Edge]:
+    x, w = site.inputs
+    groups = site["groups"]
+    if len(x.shape) < 3 or len(x.shape) != len(w.shape):
+        raise site.fail(f"images {x.shape} and weights {w.shape} want the same number of axes, 3 or more")
+    if x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
+        raise site.fail(f"{x.shape[1]} channels do not fit weights {w.shape} in {groups} groups")
+    out = _window(site).out(x.shape[2:])
+    if min(out, default=1) < 1:
+        raise site.fail(f"an image of {x.shape[2:]} is smaller than the window {_window(site).reach}")
+    shape = (x.shape[0], w.shape[0], *out)
+    return [_sum_edge(site, shape, convolved(site))]
+
+
+def _sum_edge(site: Site, shape: Shape, kind: Integers | None) -> Edge:
+    dtype = site.get("dtype") or common(site)
+    if kind and (kind.least < INT32[0] or kind.most > INT32[1]):
+        raise site.fail(f"sums go from {kind.least:,} to {kind.most:,}, which int32 does not hold")
+    return site.made(shape, kind or Reals(), dtype)
+
+
+def _centred(site: Site, values: tuple[Any, ...]) -> list[Tensor]:
+    """The integers without their zero points, in floats, which hold them and their sums."""
+    made = []
+    for value, edge in zip(values, site.inputs, strict=True):
+        made.append((value - edge.integers.zero).astype(np.float64))
+    return made
+
+
+def _factors(site: Site, values: tuple[Any, ...]) -> tuple[Site, list[Quantity]]:
+    """Where to compute and on what: integers in floats that hold them; numbers otherwise."""
+    if isinstance(site.outputs[0].type, Integers):
+        return site.in_floats(), list(_centred(site, values))
+    return site, site.numbers(values)
+
+
+def _result(site: Site, made: Quantity) -> list[Any]:
+    (edge,) = site.outputs
+    return [made.astype(np.int64) if isinstance(edge.type, Integers) else site.maths.typed(made, edge.dtype)]
+
+
+def _columns(site: Site, image: Tensor) -> Tensor:
+    """The windows of an image, (N, groups, pixels, elements)."""
+    window, out = _window(site), site.outputs[0].shape[2:]
+    found = window.of(image, _zero_of(image))
+    found = found.reshape(image.shape[0], site["groups"], -1, *out, *window.kernel)
+    axes = len(out)
+    order = (0, 1, *range(3, 3 + axes), 2, *range(3 + axes, 3 + 2 * axes))
+    return found.transpose(order).reshape(image.shape[0], site["groups"], int(np.prod(out)), -1)
+
+
+def _rows(site: Site, weights: Tensor) -> Tensor:
+    """Weights (groups, elements, channels of a group)."""
+    groups = site["groups"]
+    return weights.reshape(groups, weights.shape[0] // groups, -1).transpose(0, 2, 1)
+
+
+def _convolve(site: Site, *values: Any) -> list[Any]:
+    at, (x, w) = _factors(site, values)
+    maths = at.maths
+    made = maths.matmul(maths.move(lambda a: _columns(site, a), x), maths.move(lambda a: _rows(site, a), w))
+    return _result(site, maths.move(lambda a: a.transpose(0, 1, 3, 2).reshape(site.outputs[0].shape), made))
+
+
+def _zero_of(array: Tensor) -> Any:
+    from fractions import Fraction
+
+    return Fraction(0) if array.dtype == object else 0
+
+
+def _matmul_edge(site: Site) -> list[Edge]:
+    a, b = site.inputs
+    try:
+        shape = np.matmul(np.broadcast_to(0, a.shape), np.broadcast_to(0, b.shape)).shape
+    except ValueError:
+        raise site.fail(f"matrices {a.shape} and {b.shape} do not fit") from None
+    return [_sum_edge(site, shape, multiplied(site))]
+
+
+def _multiply(site: Site, *values: Any) -> list[Any]:
+    at, (a, b) = _factors(site, values)
+    first, last = len(at.maths.shape(a)) == 1, len(at.maths.shape(b)) == 1
+    a = at.maths.move(lambda x: x[None] if first else x, a)
+    b = at.maths.move(lambda x: x[:, None] if last else x, b)
+    made = at.maths.matmul(a, b)
+    return _result(site, at.maths.move(lambda x: x.reshape(site.outputs[0].shape), made))
+
+
+def terms(site: Site, places: Tensor) -> tuple[Tensor, Tensor]:
+    """For each sum at `places` of the output, where its factors lie in both inputs, counted from 1; 0 is padding."""
+    a, b = (np.arange(1, 1 + int(np.prod(e.shape))).reshape(e.shape) for e in site.inputs)
+    if site.node.op == "conv":
+        a, b = _columns(site, a), _rows(site, b)
+        order = np.arange(a.shape[0] * a.shape[1] * a.shape[2] * b.shape[2])
+        order = order.reshape(*a.shape[:3], b.shape[2]).transpose(0, 1, 3, 2).reshape(-1)[places]
+    else:
+        a, b = a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
+        order = places
+    outer = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = np.broadcast_to(a, (*outer, *a.shape[-2:])), np.broadcast_to(b, (*outer, *b.shape[-2:]))
+    where = np.unravel_index(order, (*outer, a.shape[-2], b.shape[-1]))
+    return a[(*where[:-2], where[-2])], b.swapaxes(-1, -2)[(*where[:-2], where[-1])]
+
+
+ROWS = (
+    Operator("conv", "product", _conv_edge, _convolve, monotone=False),
+    Operator("matmul", "product", _matmul_edge, _multiply, monotone=False),
+)

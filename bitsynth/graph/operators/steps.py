@@ -1,0 +1,191 @@
+"""Rows whose results are integers by steps: rounding, quantizers, thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.arithmetic import Quantity
+from bitsynth.graph.operators.rounding import rounding
+from bitsynth.graph.operators.site import Operator, Site, broadcast
+from bitsynth.graph.types import Edge, Integers, Shape, Tensor
+
+_Step = Callable[[Tensor], Tensor]
+
+
+def step(
+    name: str,
+    scaled: Callable[..., Quantity],
+    of: Callable[[Site], _Step],
+    kind: Callable[[Site], Integers],
+    shape: Callable[[Site], Shape] = broadcast,
+) -> Operator:
+    """A row that rounds: `of(site)`, a staircase of integers, of the numbers `scaled(site, *numbers)`.
+
+    Numbers that are integers of the file already, such as sums, are scaled as they are.
+    """
+
+    def infer(site: Site) -> list[Edge]:
+        return [site.made(shape(site), kind(site), site.get("dtype", ""))]
+
+    def run(site: Site, *values: Any) -> list[Tensor]:
+        number = scaled(site, *site.numbers(values))
+        return [site.maths.steps(of(site), number, exactly=lambda mask: _in_fractions(site, scaled, mask))]
+
+    return Operator(name, "step", infer, run, monotone=True)
+
+
+def _in_fractions(site: Site, scaled: Callable[..., Quantity], mask: Tensor) -> Tensor:
+    """The scaled numbers, in fractions where the mask says so."""
+    from dataclasses import replace
+
+    from bitsynth.graph.arithmetic import Fractions
+
+    assert site.exactly is not None
+    made: Tensor = scaled(replace(site, arithmetic=Fractions()), *site.exactly(mask))
+    return made
+
+
+# Quantizers: integers of a grid, between two limits.
+
+
+def _on_scale(site: Site, x: Quantity) -> Quantity:
+    """The number in steps of the scale, and the zero point if it is added before rounding."""
+    maths = site.maths
+    t = x / maths.typed(maths.constant(site["scale"]), site["real"])
+    return t + maths.typed(maths.constant(site["zero"]), site["real"]) if site["zero_first"] else t
+
+
+def _quantized(site: Site) -> _Step:
+    low, high, mode = site["low"], site["high"], rounding(site["rounding"], site.reference)
+    zero = 0 if site["zero_first"] else site["zero"].astype(np.int64)
+    if site["zero_first"] and site.reference != "exact":
+        return lambda t: mode(np.clip(t, low, high))
+    return lambda t: np.clip(mode(t) + zero, low, high)
+
+
+def _grid(site: Site) -> Integers:
+    bipolar = site["rounding"] == "BIPOLAR"
+    return Integers.between(site["low"], site["high"], site["out_scale"], site["out_zero"], 2 if bipolar else 1)
+
+
+def _integral_grid(site: Site) -> Integers:
+    """The integers from the range of what is rounded: unknown, but int32 has them."""
+    kind = site.inputs[0].type
+    return kind if isinstance(kind, Integers) and kind.is_plain else Integers.between(-(1 << 40), 1 << 40)
+
+
+def _rounded(site: Site) -> _Step:
+    return rounding(site["rounding"], site.reference)
+
+
+def _as_is(site: Site, x: Quantity) -> Quantity:
+    return x
+
+
+# Requantization: sums as codes, in the formula of each reference.
+
+
+def _rescaled(site: Site, x: Quantity) -> Quantity:
+    """Sums times the scales of their factors, over that of the result; in float32 as ONNX Runtime does."""
+    maths = site.maths
+    first, second, over = site["factors"]
+    if site.reference == "exact":
+        return x * maths.constant(first) * maths.constant(second) / maths.constant(over)
+    multiplier = (first * second / over).astype(first.dtype)
+    if site.reference == "onnxruntime":
+        return x.astype(np.float32) * multiplier.astype(np.float32)
+    return x.astype(np.float64) * multiplier + site["zero"]
+
+
+def _requantized(site: Site) -> _Step:
+    low, high, zero = site["low"], site["high"], site["zero"].astype(np.int64)
+    if site.reference == "onnx":
+        return lambda t: np.rint(np.clip(t, low, high))
+    mode = rounding("ROUND", site.reference)
+    return lambda t: np.clip(mode(t) + zero, low, high)
+
+
+def _sum_of_codes(site: Site, a: Quantity, b: Quantity) -> Quantity:
+    """Codes of two quantizers, added on the scale of a third: with its zero point, as ONNX Runtime does on x86."""
+    maths = site.maths
+    scale_a, zero_a, scale_b, zero_b, scale, zero = site["grids"]
+    if site.reference == "exact":
+        x, y = (maths.constant(s) * (v - maths.constant(z)) for v, s, z in ((a, scale_a, zero_a), (b, scale_b, zero_b)))
+        return (x + y) / maths.constant(scale) + maths.constant(zero)
+    ratio_a, ratio_b = scale_a / scale, scale_b / scale
+    start = zero.astype(np.float32) - (ratio_a * zero_a.astype(np.float32) + ratio_b * zero_b.astype(np.float32))
+    return (start + a.astype(np.float32) * ratio_a) + b.astype(np.float32) * ratio_b
+
+
+def _added(site: Site) -> _Step:
+    low, high, mode = site["low"], site["high"], rounding("ROUND", site.reference)
+    return lambda t: np.clip(mode(t), low, high)
+
+
+# Thresholds.
+
+
+def _count(site: Site) -> _Step:
+    thresholds, step, least = site["thresholds"], site["step"], site["least"]
+
+    def counted(t: Tensor) -> Tensor:
+        axis = site["axis"]
+        shape = [-1 if k == axis else 1 for k in range(t.ndim)]
+        made = np.zeros(t.shape, np.int64)
+        for column in thresholds.T:
+            made += t >= column.reshape(shape)
+        return np.asarray(least + step * made)
+
+    return counted
+
+
+def _counts(site: Site) -> Integers:
+    thresholds, step, least = site["thresholds"], site["step"], site["least"]
+    return Integers.between(least, least + step * thresholds.shape[1], site["out_scale"], 0.0, step)
+
+
+# Trunc of QONNX: the low bits of codes are dropped.
+
+
+def _truncated(site: Site, x: Quantity) -> Quantity:
+    whole = _whole_codes(site, x)
+    nearest = site.maths.steps(
+        rounding("ROUND", site.reference), whole, exactly=lambda mask: _in_fractions(site, _whole_codes, mask)
+    )
+    return site.maths.constant(nearest) / site.maths.constant(site["divisor"])
+
+
+def _whole_codes(site: Site, x: Quantity) -> Quantity:
+    maths = site.maths
+    scale, zero = (maths.typed(maths.constant(site[k]), site["real"]) for k in ("scale", "zero"))
+    return x / scale + zero
+
+
+def _dropped(site: Site) -> _Step:
+    low, high, mode = site["low"], site["high"], rounding(site["rounding"], site.reference)
+    return lambda t: np.clip(mode(t), low, high)
+
+
+def _view() -> Operator:
+    """The row of integers on another grid: what is dequantized, or integers of the file without their zero point."""
+
+    def infer(site: Site) -> list[Edge]:
+        kind = site.inputs[0].integers
+        made = Integers.between(kind.low, kind.high, site["scale"], site["zero"], kind.step)
+        return [site.made(broadcast(site), made, site["dtype"])]
+
+    return Operator("view", "step", infer, lambda site, value: [value], monotone=True)
+
+
+ROWS = (
+    step("round", _as_is, _rounded, _integral_grid),
+    step("quantize", _on_scale, _quantized, _grid),
+    step("requantize", _rescaled, _requantized, _grid),
+    step("add_codes", _sum_of_codes, _added, _grid),
+    step("multi_threshold", _as_is, _count, _counts),
+    step("trunc", _truncated, _dropped, _grid),
+    _view(),
+)

@@ -1,0 +1,62 @@
+"""Windows of images of any number of axes: where they lie, and what is in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bitsynth.graph.types import Shape, Tensor
+
+
+@dataclass(frozen=True)
+class SlidingWindow:
+    """A window that slides along the axes after the first two.
+
+    Args:
+        kernel: Its size.
+        strides: Its steps.
+        dilations: The steps between its elements.
+        begins: Elements of padding before each axis.
+        ends: Elements of padding after it.
+        ceil: Whether a last window that only begins inside counts too.
+    """
+
+    kernel: Shape
+    strides: Shape
+    dilations: Shape
+    begins: Shape
+    ends: Shape
+    ceil: bool = False
+
+    @property
+    def reach(self) -> Shape:
+        """From a window's first element to past its last."""
+        return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+
+    def out(self, image: Shape) -> Shape:
+        """How many windows there are along each axis."""
+        made = []
+        for n, reach, stride, begin, end in zip(image, self.reach, self.strides, self.begins, self.ends, strict=True):
+            room = n + begin + end - reach
+            count = (-(-room // stride) if self.ceil else room // stride) + 1
+            if self.ceil and (count - 1) * stride >= n + begin:
+                count -= 1
+            made.append(count)
+        return tuple(made)
+
+    def of(self, x: Tensor, fill: object = 0) -> Tensor:
+        """The windows (N, C, *out, *kernel) of an array (N, C, *image); `fill` is in the padding."""
+        image, out = x.shape[2:], self.out(x.shape[2:])
+        pads, cut = [(0, 0), (0, 0)], [slice(None), slice(None)]
+        for n, count, reach, stride, begin in zip(image, out, self.reach, self.strides, self.begins, strict=True):
+            whole = (count - 1) * stride + reach
+            pads.append((begin, max(0, whole - n - begin)))
+            cut.append(slice(0, whole))
+        padded = np.pad(x, pads, constant_values=fill)[tuple(cut)]  # type: ignore[call-overload]
+        axes = tuple(range(2, x.ndim))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, self.reach, axes)
+        steps = [slice(None, None, s) for s in self.strides]
+        inner = [slice(None, None, d) for d in self.dilations]
+        found: Tensor = windows[(slice(None), slice(None), *steps, *inner)]
+        return found

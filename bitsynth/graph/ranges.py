@@ -1,0 +1,130 @@
+"""Ranges of sums of products, channel by channel, from the weights as they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bitsynth.graph.types import Integers, Shape, Tensor, compressed
+
+if TYPE_CHECKING:
+    from bitsynth.graph.operators.site import Site
+
+
+def convolved(site: Site) -> Integers | None:
+    """The type of a convolution's sums; None unless both factors carry integers on scales that leave the sum.
+
+    Padding is 0, so a window may hold it; where there is none, an element is one of the image's.
+    """
+    kinds = site.integers()
+    if kinds is None or not all(k.is_centred for k in kinds):
+        return None
+    x, w = kinds
+    window = site["window"]
+    axes = len(site.inputs[0].shape)
+    if x.scale.size != 1 or not _only(w.scale, (0,), axes):
+        return None
+    low, high = _image_range(x, padded=any(window.begins) or any(window.ends) or window.ceil)
+    bounds = _weight_bounds(site, 1, w)
+    sums = [_sums(np.broadcast_to(b, site.inputs[1].shape), low, high, site["groups"]) for b in bounds]
+    scale = _along_channels(x.scale.reshape(()) * w.scale, axes)
+    made = np.minimum.reduce([s[0] for s in sums]), np.maximum.reduce([s[1] for s in sums])
+    least, most = (compressed(b.reshape(1, -1, *[1] * (axes - 2))) for b in made)
+    return Integers(least, most, scale)
+
+
+def why_reals(site: Site) -> str:
+    """Why a product is of real numbers, and what to change."""
+    for edge, value in zip(site.inputs, site.given, strict=True):
+        kind, what = edge.type, "weights" if value is not None else "activations"
+        if not isinstance(kind, Integers):
+            advice = "quantize them" if value is not None else "put a quantizer before, or say what they are"
+            return f"{what} {edge.name} are {edge.dtype}, on no grid; {advice}"
+        if not kind.is_centred:
+            return f"zero points of {edge.name} are not whole numbers; round them"
+    names = " or ".join(e.name for e in site.inputs)
+    return f"scales of {names} differ along the sum; use one for all, or one an output channel"
+
+
+def _image_range(x: Integers, *, padded: bool) -> tuple[Tensor, Tensor]:
+    """The least and greatest element without its zero point, for each channel or for all."""
+    low, high = (x.low - x.zero).astype(np.int64), (x.high - x.zero).astype(np.int64)
+    per_channel = low.ndim > 1 and all(b.shape[k] == 1 for b in (low, high) for k in range(b.ndim) if k != 1)
+    if low.ndim != high.ndim or not per_channel:
+        low, high = np.asarray(low.min()), np.asarray(high.max())
+    low, high = low.reshape(-1), high.reshape(-1)
+    return (np.minimum(low, 0), np.maximum(high, 0)) if padded else (low, high)
+
+
+def _weight_bounds(site: Site, index: int, kind: Integers) -> list[Tensor]:
+    """The weights without their zero points; the least and the greatest if they are no constants."""
+    value = site.given[index]
+    ends = [kind.low, kind.high] if value is None else [value]
+    return [(end - kind.zero).astype(np.int64) for end in ends]
+
+
+def _sums(weights: Tensor, low: Tensor, high: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """Least and greatest sum for each output channel of weights (OC, IC / groups, ...)."""
+    channels = weights.shape[1] * groups
+    low, high = (np.broadcast_to(b, channels).reshape(groups, 1, -1) for b in (low, high))
+    flat = weights.reshape(groups, weights.shape[0] // groups, weights.shape[1], -1)
+    least = np.minimum(flat * low[..., None], flat * high[..., None]).sum((2, 3))
+    most = np.maximum(flat * low[..., None], flat * high[..., None]).sum((2, 3))
+    return least.reshape(-1), most.reshape(-1)
+
+
+def multiplied(site: Site) -> Integers | None:
+    """The type of a matrix product's sums; None unless both factors carry integers on scales that leave the sum."""
+    kinds = site.integers()
+    if kinds is None or not all(k.is_centred for k in kinds):
+        return None
+    a, b = kinds
+    rows, columns = (e.shape for e in site.inputs)
+    if min(len(rows), len(columns)) < 2 or not _free(a.scale, -1, rows) or not _free(b.scale, -2, columns):
+        return None
+    low, high = _ends(a, site.given[0], rows), _ends(b, site.given[1], columns)
+    corners = [(x, y) for x in low for y in high]
+    if site.given[0] is None and site.given[1] is not None:
+        least, most = _by_columns(a, high[0])
+    elif site.given[1] is None and site.given[0] is not None:
+        least, most = (m.swapaxes(-1, -2) for m in _by_columns(b, low[0].swapaxes(-1, -2), -2))
+    else:
+        products = [x.min() * y.min() for x, y in corners] + [x.max() * y.max() for x, y in corners]
+        products += [x.min() * y.max() for x, y in corners] + [x.max() * y.min() for x, y in corners]
+        least, most = (np.asarray(f(products) * rows[-1]) for f in (min, max))
+    scale = np.asarray(a.scale * b.scale)
+    return Integers(compressed(least), compressed(most), compressed(scale))
+
+
+def _ends(kind: Integers, value: Tensor | None, shape: Shape) -> list[Tensor]:
+    ends = [kind.low, kind.high] if value is None else [value]
+    return [np.broadcast_to((end - kind.zero).astype(np.int64), shape) for end in ends]
+
+
+def _by_columns(a: Integers, weights: Tensor, axis: int = -1) -> tuple[Tensor, Tensor]:
+    """Bounds (..., 1, N) of sums with constant weights (..., K, N); of factors that may differ along K."""
+    low, high = (a.low - a.zero).astype(np.int64), (a.high - a.zero).astype(np.int64)
+    along = all(b.ndim == 0 or (b.size == b.shape[axis] and b.shape[axis] == weights.shape[-2]) for b in (low, high))
+    if along:
+        low, high = (b.reshape(-1, 1) for b in (low, high))
+    else:
+        low, high = np.asarray(low.min()), np.asarray(high.max())
+    ends = weights * low, weights * high
+    return np.minimum(*ends).sum(-2, keepdims=True), np.maximum(*ends).sum(-2, keepdims=True)
+
+
+def _only(scale: Tensor, axes: tuple[int, ...], count: int) -> bool:
+    """Whether a scale that broadcasts to so many axes varies along these alone."""
+    first = count - scale.ndim
+    return all(n == 1 or k + first in axes for k, n in enumerate(scale.shape))
+
+
+def _free(scale: Tensor, axis: int, shape: Shape) -> bool:
+    """Whether a scale is the same all along an axis, and has as many axes as the factor or none."""
+    return scale.size == 1 or (scale.ndim == len(shape) and scale.shape[axis] == 1)
+
+
+def _along_channels(scale: Tensor, axes: int) -> Tensor:
+    """The scales of weights (OC, 1, ...) as those of sums (1, OC, ...)."""
+    return scale.reshape(()) if scale.size == 1 else scale.reshape(1, -1, *[1] * (axes - 2))

@@ -1,0 +1,139 @@
+"""An ONNX file as a checked protobuf: read without trust, nothing in it executed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.files import read_file
+
+INSTALL_ONNX = "pip install 'onnx>=1.20,<2'"
+"""The command to run if the reader's package is missing."""
+_MOST_BYTES = (1 << 31) - 1
+"""What protobuf holds; external data of a network may not have more either."""
+_MOST_NODES = 100_000
+
+
+def require_onnx() -> Any:
+    """The package onnx; ToolError if it is not installed."""
+    try:
+        import onnx
+        import onnx.external_data_helper
+        import onnx.inliner
+        import onnx.numpy_helper
+    except ImportError as error:
+        raise ToolError(f"networks are read with the package onnx: {error}; install it with {INSTALL_ONNX}") from None
+    return onnx
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Errors inside begin with the file's name."""
+    try:
+        yield
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from None
+
+
+def load(path: Path) -> Any:
+    """The model in a file, external data within its folder included; SpecError if there is none or it is not safe."""
+    onnx = require_onnx()
+    try:
+        data = read_file(path, _MOST_BYTES)
+    except OSError as error:
+        raise SpecError(f"cannot read {path}: {error.strerror or error}") from None
+    with named(path):
+        try:
+            model = onnx.load_model_from_string(data)
+        except Exception as error:
+            raise SpecError(f"not an ONNX model, or cut short: {error}") from None
+        return prepared(model, path.parent)
+
+
+def prepared(model: Any, folder: Path | None) -> Any:
+    """The model with data of its `folder` and without functions of its own; SpecError if it is not sound."""
+    onnx = require_onnx()
+    if not model.graph.node and not model.graph.initializer:
+        raise SpecError("not an ONNX model: it has no nodes")
+    if len(model.graph.node) > _MOST_NODES:
+        raise SpecError(f"{len(model.graph.node):,} nodes, more than the {_MOST_NODES:,} that are read")
+    _require_plain(model.graph)
+    if model.functions:
+        try:
+            model = onnx.inliner.inline_local_functions(model)
+        except Exception as error:
+            raise SpecError(f"its functions cannot be written out: {error}") from None
+        _require_plain(model.graph)
+    _load_external(model, folder)
+    return model
+
+
+def _require_plain(graph: Any) -> None:
+    """SpecError for control flow and for tensors in sparse form."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g") or attribute.graphs:
+                raise SpecError(
+                    f"{node.op_type} {node.name or node.output[0]}: control flow is not compiled; "
+                    "export the network without loops and ifs"
+                )
+    if graph.sparse_initializer:
+        raise SpecError("sparse initializers are not read; store them dense")
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    yield from model.graph.initializer
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def _load_external(model: Any, folder: Path | None) -> None:
+    onnx = require_onnx()
+    total = 0
+    for tensor in _tensors(model):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        info = {entry.key: entry.value for entry in tensor.external_data}
+        path = _inside(folder, info.get("location", ""), tensor.name)
+        total += _size(info, path, tensor.name)
+        if total > _MOST_BYTES:
+            raise SpecError(f"{tensor.name}: external data of more than {_MOST_BYTES:,} bytes are not read")
+        try:
+            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+        except Exception as error:
+            raise SpecError(f"{tensor.name}: its external data cannot be read: {error}") from None
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+
+
+def _inside(folder: Path | None, location: str, name: str) -> Path:
+    """The file of external data, which must be a plain one below the model's folder."""
+    if folder is None:
+        raise SpecError(f"{name}: external data want a file to be beside; save the model in one file")
+    root = folder.resolve()
+    path = Path(os.path.normpath(root / location))
+    if not location or not path.is_relative_to(root) or not path.resolve().is_relative_to(root):
+        raise SpecError(
+            f"{name}: external data {location!r} lie outside the model's folder; save the model in one file"
+        )
+    if not path.is_file():
+        raise SpecError(f"{name}: external data {location!r} are not there; put the file beside the model")
+    return path
+
+
+def _size(info: dict[str, str], path: Path, name: str) -> int:
+    try:
+        size = int(info.get("length") or path.stat().st_size)
+        offset = int(info.get("offset") or 0)
+    except ValueError:
+        raise SpecError(f"{name}: offset and length of its external data are no numbers") from None
+    if size < 0 or offset < 0 or offset + size > path.stat().st_size:
+        raise SpecError(f"{name}: external data end after {path.name} does; the file is cut short")
+    return size

@@ -1,0 +1,270 @@
+"""Nodes of standard ONNX that are done element by element, and sums and maxima along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.read.source import FileNode
+from bitsynth.graph.types import is_float
+
+Reader = Callable[[FileNode], tuple[str, ...]]
+"""Adds what a node means to the graph; the edges of its outputs."""
+
+
+def unary(op: str, **defaults: Any) -> Reader:
+    """Of one input, attributes by name with their defaults."""
+
+    def read(node: FileNode) -> tuple[str, ...]:
+        return (node.add(op, node.edge(0), **{k: node.get(k, v) for k, v in defaults.items()}),)
+
+    return read
+
+
+def fold(op: str) -> Reader:
+    """Of several inputs, two by two."""
+
+    def read(node: FileNode) -> tuple[str, ...]:
+        edges = [node.edge(k) for k in range(len(node.inputs))]
+        return (reduce(lambda a, b: node.add(op, a, b), edges),)
+
+    return read
+
+
+def _binary(op: str) -> Reader:
+    def read(node: FileNode) -> tuple[str, ...]:
+        a, b = _aligned(node, 0), _aligned(node, 1)
+        constants = node.graph.constants
+        if op in ("add", "mul") and a in constants and b not in constants:
+            a, b = b, a
+        return (node.add(op, a, b),)
+
+    return read
+
+
+def _aligned(node: FileNode, index: int) -> str:
+    """An operand; before version 7, axes of the second start at `axis`."""
+    edge = node.edge(index)
+    if index == 1 and node.version < 7 and node.get("broadcast"):
+        first, second = node.shape(0), node.shape(1)
+        axis = node.get("axis", len(first) - len(second))
+        edge = node.reshape(edge, second + (1,) * (len(first) - axis - len(second)))
+    return edge
+
+
+def _add(node: FileNode) -> tuple[str, ...]:
+    """Sums; those of integerized networks requantize their operands first, by attributes."""
+    if not node.get("in1_rq") and not node.get("in2_rq") and not node.get("out_rq"):
+        return _binary("add")(node)
+    operands = [_requantized(node, node.edge(k), f"in{k + 1}") for k in range(2)]
+    return (_requantized(node, node.add("add", *operands), "out"),)
+
+
+def _requantized(node: FileNode, edge: str, part: str) -> str:
+    """The integers times `mul`, plus `add`, shifted right by `shift` and cut to `n_levels`."""
+    if not node.get(f"{part}_rq"):
+        return edge
+    levels = node.get(f"{part}_n_levels", 256)
+    return shifted(
+        node,
+        edge,
+        np.float32(node.get(f"{part}_mul", 1)),
+        np.float32(node.get(f"{part}_add", 0)),
+        2 ** node.get(f"{part}_shift", 0),
+        (0, levels - 1),
+    )
+
+
+def shifted(node: FileNode, edge: str, mul: Any, add: Any, divisor: int, limits: tuple[int, int]) -> str:
+    """floor((x * mul + add) / divisor) within limits, as integers of the file do it with a shift."""
+    made = node.add("mul", edge, node.constant(mul))
+    made = node.add("add", made, node.constant(add))
+    made = node.add("div", made, node.constant(np.float32(divisor)))
+    made = node.add("round", made, rounding="FLOOR")
+    return node.add("clip", made, low=limits[0], high=limits[1])
+
+
+def _clip(node: FileNode) -> tuple[str, ...]:
+    limits = [_limit(node, name, k) for k, name in ((1, "min"), (2, "max"))]
+    low, high = (None if x is None or not np.isfinite(x) else x for x in limits)
+    if not node.of(0).is_float:
+        low, high = (None if x is None else int(x) for x in (low, high))
+    if low is None and high is None:
+        return (node.edge(0),)
+    return (node.add("clip", node.edge(0), low=low, high=high),)
+
+
+def _limit(node: FileNode, name: str, index: int) -> float | int | None:
+    if name in node.attributes:
+        return float(node.attributes[name])
+    if not node.has(index):
+        return None
+    value = node.value(index, name).reshape(-1)
+    if value.size != 1:
+        raise node.fail(f"{name} must be one number")
+    number: float | int = value[0].item()
+    return number
+
+
+def _round(mode: str) -> Reader:
+    return lambda node: (node.add("round", node.edge(0), rounding=mode),)
+
+
+def _power(node: FileNode) -> tuple[str, ...]:
+    exponents = np.unique(node.value(1, "the exponent").astype(np.float64))
+    if exponents.size != 1 or exponents[0] not in (0.5, 1.0, 2.0, 3.0, 4.0):
+        raise node.fail(f"exponents {exponents[:3]} are not understood; known: 0.5, 1, 2, 3 and 4")
+    return (node.add("power", node.edge(0), exponent=float(exponents[0])),)
+
+
+def _reciprocal(node: FileNode) -> tuple[str, ...]:
+    return (node.add("div", node.like(1.0), node.edge(0)),)
+
+
+def _cast(node: FileNode) -> tuple[str, ...]:
+    from bitsynth.graph.read.tensors import dtype_of
+
+    return (cast_to(node, node.edge(0), dtype_of(node.get("to"))),)
+
+
+def _cast_like(node: FileNode) -> tuple[str, ...]:
+    return (cast_to(node, node.edge(0), node.of(1).dtype),)
+
+
+def cast_to(node: FileNode, edge: str, dtype: str) -> str:
+    """The numbers in another type of the file: floats become integers by cutting off toward 0."""
+    found = node.graph.edges[edge].dtype
+    if found == dtype:
+        return edge
+    if is_float(found) and not is_float(dtype):
+        whole = node.add("round", edge, rounding="DOWN")
+        return node.add("cast", whole, dtype=dtype)
+    return node.add("cast", edge, dtype=dtype)
+
+
+def _batch_norm(node: FileNode) -> tuple[str, ...]:
+    if node.get("training_mode") or (node.version >= 14 and any(node.outputs[1:])):
+        raise node.fail("is in training mode; export the network for inference")
+    shape = (-1, *[1] * (len(node.shape()) - 2))
+    sizes = tuple(node.shape()[1] if n == -1 else n for n in shape)
+    parameters = [node.reshape(node.edge(k), (1, *sizes)) for k in range(1, 5)]
+    return (node.add("batch_norm", node.edge(0), *parameters, epsilon=node.get("epsilon", 1e-5)),)
+
+
+def _reduce(op: str, *, mean: bool = False) -> Reader:
+    def read(node: FileNode) -> tuple[str, ...]:
+        asked = node.numbers("axes", 1)
+        if not asked and node.get("noop_with_empty_axes"):
+            return (node.edge(0),)
+        axes = node.axes(asked or None)
+        made = node.add(op, node.edge(0), axes=axes)
+        if mean:
+            count = int(np.prod([node.shape()[k] for k in axes]))
+            made = node.add("div", made, node.like(count))
+        return (_kept(node, made, axes),)
+
+    return read
+
+
+def _kept(node: FileNode, edge: str, axes: tuple[int, ...]) -> str:
+    """The reduced axes as 1, or left out without `keepdims`."""
+    if node.get("keepdims", 1):
+        return edge
+    return node.reshape(edge, tuple(n for k, n in enumerate(node.shape()) if k not in axes))
+
+
+def _global_pool(op: str, *, mean: bool) -> Reader:
+    def read(node: FileNode) -> tuple[str, ...]:
+        axes = tuple(range(2, len(node.shape())))
+        made = node.add(op, node.edge(0), axes=axes)
+        if mean:
+            made = node.add("div", made, node.like(int(np.prod(node.shape()[2:]))))
+        return (made,)
+
+    return read
+
+
+def _softmax(node: FileNode) -> tuple[str, ...]:
+    axis = node.axis(node.get("axis", -1 if node.version >= 13 else 1))
+    rank = len(node.shape())
+    axes = (axis,) if node.version >= 13 else tuple(range(axis, rank))
+    return (node.add("softmax", node.edge(0), axes=axes),)
+
+
+def _arg(largest: bool) -> Reader:
+    def read(node: FileNode) -> tuple[str, ...]:
+        axis = node.axis(node.get("axis", 0))
+        last = bool(node.get("select_last_index", 0))
+        _, places = node.graph.add_all(
+            "rank", node.edge(0), source=str(node), count=2, axis=axis, k=1, largest=largest, last=last
+        )
+        return (_kept(node, places, (axis,)),)
+
+    return read
+
+
+def _top_k(node: FileNode) -> tuple[str, ...]:
+    count = (node.numbers("k", 1) or [1])[0]
+    axis, largest = node.axis(node.get("axis", -1)), bool(node.get("largest", 1))
+    return node.graph.add_all(
+        "rank", node.edge(0), source=str(node), count=2, axis=axis, k=count, largest=largest, last=False
+    )
+
+
+def _same(node: FileNode) -> tuple[str, ...]:
+    return (node.edge(0),)
+
+
+def _dropout(node: FileNode) -> tuple[str, ...]:
+    if any(node.outputs[1:]):
+        raise node.fail("its mask is used; export the network for inference")
+    return (node.edge(0),)
+
+
+def _hard_swish(node: FileNode) -> tuple[str, ...]:
+    return (node.add("hard_swish", node.edge(0), alpha=1 / 6),)
+
+
+READERS: dict[str, Reader] = {
+    "Abs": unary("abs"),
+    "Add": _add,
+    "ArgMax": _arg(True),
+    "ArgMin": _arg(False),
+    "BatchNormalization": _batch_norm,
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "Ceil": _round("CEIL"),
+    "Clip": _clip,
+    "Div": _binary("div"),
+    "Dropout": _dropout,
+    "Exp": unary("exp"),
+    "Floor": _round("FLOOR"),
+    "GlobalAveragePool": _global_pool("reduce_sum", mean=True),
+    "GlobalMaxPool": _global_pool("reduce_max", mean=False),
+    "HardSigmoid": unary("hard_sigmoid", alpha=0.2, beta=0.5),
+    "HardSwish": _hard_swish,
+    "Identity": _same,
+    "LeakyRelu": unary("leaky_relu", alpha=0.01),
+    "Max": fold("max"),
+    "Min": fold("min"),
+    "Mul": _binary("mul"),
+    "Neg": unary("neg"),
+    "Pow": _power,
+    "Reciprocal": _reciprocal,
+    "ReduceMax": _reduce("reduce_max"),
+    "ReduceMean": _reduce("reduce_sum", mean=True),
+    "ReduceMin": _reduce("reduce_min"),
+    "ReduceSum": _reduce("reduce_sum"),
+    "Relu": unary("relu"),
+    "Round": _round("ROUND"),
+    "Sigmoid": unary("sigmoid"),
+    "Softmax": _softmax,
+    "Sqrt": unary("sqrt"),
+    "Sub": _binary("sub"),
+    "Sum": fold("add"),
+    "Tanh": unary("tanh"),
+    "TopK": _top_k,
+}

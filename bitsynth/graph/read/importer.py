@@ -1,0 +1,290 @@
+"""ONNX to graph: nodes in order, each read by the reader of its operator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.arithmetic import REFERENCES
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.ir import Graph
+from bitsynth.graph.passes.quantizers import joined
+from bitsynth.graph.read import (
+    file,
+    float_nodes,
+    integer_nodes,
+    linear_nodes,
+    move_nodes,
+    qonnx_nodes,
+    resize_nodes,
+    window_nodes,
+)
+from bitsynth.graph.read.float_nodes import Reader
+from bitsynth.graph.read.source import FileNode
+from bitsynth.graph.read.tensors import array_of, dtype_of
+from bitsynth.graph.types import EdgeType, Integers, Reals, Shape, is_float, whole
+
+_STANDARD = {
+    **float_nodes.READERS,
+    **move_nodes.READERS,
+    **resize_nodes.READERS,
+    **window_nodes.READERS,
+    **linear_nodes.STANDARD,
+    **integer_nodes.READERS,
+}
+_MOST_ELEMENTS = 1 << 28
+_BY_INTEGERS = {*linear_nodes.STANDARD, *linear_nodes.MICROSOFT} - {"QuantizeLinear", "DequantizeLinear"}
+"""Operators that are defined by ONNX Runtime's formula where it differs from exact arithmetic."""
+
+
+@dataclass(frozen=True)
+class InputCodes:
+    """What the caller promises of inputs that no quantizer reads: codes on a scale.
+
+    Args:
+        bits: Bits of a code.
+        scale: What one step stands for.
+        encoding: The codes' values: unsigned, signed, ternary or bipolar.
+    """
+
+    bits: int
+    scale: float = 1.0
+    encoding: str = "unsigned"
+
+    @property
+    def type(self) -> Integers:
+        """The integers of such an input; SpecError if there are none such."""
+        if not 1 <= self.bits <= 16 or not np.isfinite(self.scale) or self.scale <= 0:
+            raise SpecError(
+                f"input codes of {self.bits} bits and scale {self.scale}: want 1 to 16 bits and a scale above 0"
+            )
+        most = (1 << self.bits) - 1
+        half = 1 << (self.bits - 1)
+        ranges = {
+            "unsigned": (0, most, 1),
+            "signed": (-half, half - 1, 1),
+            "ternary": (1 - half, half - 1, 1),
+            "bipolar": (-most, most, 2),
+        }
+        if self.encoding not in ranges:
+            raise SpecError(f"input encoding {self.encoding!r}; known: {', '.join(ranges)}")
+        low, high, step = ranges[self.encoding]
+        return Integers.between(low, high, np.float32(self.scale), 0.0, step)
+
+
+@dataclass
+class _Import:
+    """One model on its way."""
+
+    model: Any
+    graph: GraphBuilder
+    batch: int | None
+    codes: InputCodes | None
+    fixed: Mapping[str, Any]
+    edges: dict[str, str] = field(default_factory=dict)
+    """Edges of the graph by their names in the file."""
+
+    def run(self) -> Graph:
+        initializers = self._initializers()
+        read = {name for node in self.model.graph.node for name in node.input}
+        read |= {given.name for given in self.model.graph.output}
+        for given in self.model.graph.input:
+            if given.name not in read:
+                continue
+            if given.name in self.fixed:
+                self.edges[given.name] = self.graph.constant(self.fixed[given.name])
+            elif given.name not in initializers:
+                self._input(given)
+        for tensor in self.model.graph.initializer:
+            self.edges[tensor.name] = self.graph.constant(array_of(tensor))
+        versions = {o.domain: o.version for o in self.model.opset_import}
+        for node in _ordered(self.model.graph, set(self.edges)):
+            self._node(node, versions)
+        return self._finished()
+
+    def _initializers(self) -> set[str]:
+        names = [t.name for t in self.model.graph.initializer]
+        if len(set(names)) < len(names):
+            again = next(n for n in names if names.count(n) > 1)
+            raise SpecError(f"initializer {again} is there twice")
+        return set(names)
+
+    def _input(self, given: Any) -> None:
+        name, tensor = given.name, given.type.tensor_type
+        if not given.type.HasField("tensor_type") or not tensor.HasField("shape"):
+            raise SpecError(f"input {name} has no shape; export the network with the shapes of its inputs")
+        shape = self._shape(name, tensor.shape)
+        try:
+            dtype = dtype_of(tensor.elem_type)
+        except SpecError as error:
+            raise SpecError(f"input {name}: {error}") from None
+        kind: EdgeType = Reals() if is_float(dtype) else whole(dtype)
+        if self.codes and is_float(dtype):
+            kind = self.codes.type
+        self.edges[name] = self.graph.input(name, shape, dtype, kind)
+
+    def _shape(self, name: str, shape: Any) -> Shape:
+        sizes = []
+        for k, dim in enumerate(shape.dim):
+            size = dim.dim_value if dim.HasField("dim_value") else 0
+            if size < 1 and k == 0 and self.batch:
+                size = self.batch
+            if size < 1:
+                what = dim.dim_param or "unknown"
+                how = "fix the batch with --batch N" if k == 0 else "export the network with fixed sizes"
+                raise SpecError(f"input {name}: axis {k} is {what}; {how}")
+            sizes.append(size)
+        if np.prod([float(n) for n in sizes]) > _MOST_ELEMENTS:
+            raise SpecError(f"input {name}: shape {tuple(sizes)} has more than {_MOST_ELEMENTS:,} elements")
+        return tuple(sizes)
+
+    def _node(self, node: Any, versions: dict[str, int]) -> None:
+        name = node.name or next((o for o in node.output if o), node.op_type)
+        if missing := [i for i in node.input if i and i not in self.edges]:
+            raise SpecError(f"{node.op_type} {name}: nothing makes its input {', '.join(missing)}")
+        read = reader_of(node.op_type, node.domain)
+        if read is None:
+            raise SpecError(f"{node.op_type} {name}: {_unknown(node.op_type, node.domain)}")
+        found = FileNode(
+            node.op_type,
+            node.domain,
+            versions.get(node.domain, 1 if node.domain else 13),
+            name,
+            _attributes(node, name),
+            tuple(self.edges[i] if i else None for i in node.input),
+            tuple(node.output),
+            self.graph,
+        )
+        try:
+            made = read(found)
+        except SpecError as error:
+            text = str(error)
+            raise SpecError(text if text.startswith(f"{found}: ") else f"{found}: {text}") from None
+        except (ValueError, IndexError, TypeError, KeyError, OverflowError, ArithmeticError) as error:
+            raise SpecError(f"{found}: its inputs and attributes do not fit: {error}") from None
+        self.edges.update({o: e for o, e in zip(node.output, made, strict=False) if o})
+
+    def _finished(self) -> Graph:
+        outputs = []
+        for given in self.model.graph.output:
+            if given.name not in self.edges:
+                raise SpecError(f"nothing makes the output {given.name}")
+            outputs.append(self.edges[given.name])
+        if not outputs:
+            raise SpecError("the network has no output")
+        return self.graph.build(tuple(outputs), self._names())
+
+    def _names(self) -> dict[str, str]:
+        """The file's name of each edge: an input's or an output's own, else the first."""
+        made = {name: name for name in self.graph.inputs}
+        for name in (*(o.name for o in self.model.graph.output), *self.edges):
+            made.setdefault(self.edges[name], name)
+        return made
+
+
+def reader_of(op: str, domain: str) -> Reader | None:
+    """What reads an operator of a domain; None if nothing does."""
+    if domain in ("", "ai.onnx"):
+        return _STANDARD.get(op) or qonnx_nodes.QONNX.get(op)
+    if domain == "com.microsoft":
+        return linear_nodes.MICROSOFT.get(op)
+    if domain in qonnx_nodes.DOMAINS:
+        return qonnx_nodes.QONNX.get(op)
+    return integer_nodes.READERS.get(op)
+
+
+def _unknown(op: str, domain: str) -> str:
+    where = f" of {domain}" if domain else ""
+    if op == "FloatQuant":
+        return "quantizes to small floats, which are not compiled; quantize to integers"
+    if op in ("Loop", "If", "Scan"):
+        return "control flow is not compiled; export the network without it"
+    return f"no operator{where} that is compiled; replace it, or cut the network before it"
+
+
+def _attributes(node: Any, name: str) -> dict[str, Any]:
+    onnx = file.require_onnx()
+    made: dict[str, Any] = {}
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            made[attribute.name] = array_of(attribute.t)
+            continue
+        try:
+            value = onnx.helper.get_attribute_value(attribute)
+        except ValueError as error:
+            raise SpecError(f"{node.op_type} {name}: attribute {attribute.name}: {error}") from None
+        made[attribute.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return made
+
+
+def _ordered(graph: Any, known: set[str]) -> list[Any]:
+    """The nodes, each after those it reads from."""
+    makers: dict[str, int] = {}
+    for k, node in enumerate(graph.node):
+        for name in node.output:
+            if name and (name in makers or name in known):
+                raise SpecError(f"{node.op_type} {node.name or name}: makes {name}, which is there already")
+            makers[name] = k
+    before = {k: {makers[i] for i in node.input if i in makers and i} for k, node in enumerate(graph.node)}
+    try:
+        order = list(TopologicalSorter(before).static_order())
+    except CycleError as error:
+        node = graph.node[error.args[1][0]]
+        raise SpecError(
+            f"{node.op_type} {node.name or node.output[0]}: reads what it makes itself, in a cycle"
+        ) from None
+    return [graph.node[k] for k in order]
+
+
+def default_reference(model: Any) -> str:
+    """ONNX Runtime's formulas for networks of its integer operators and for networks of floats; else exact."""
+    used = {node.op_type for node in model.graph.node}
+    quantizers = {*qonnx_nodes.QONNX, "QuantizeLinear", "DequantizeLinear", "RequantShift", "Floor"}
+    return "onnxruntime" if used & _BY_INTEGERS or not used & quantizers else "exact"
+
+
+def read(
+    source: str | os.PathLike[str] | Any,
+    *,
+    batch: int | None = None,
+    reference: str | None = None,
+    codes: InputCodes | None = None,
+    fixed: Mapping[str, Any] | None = None,
+) -> Graph:
+    """The graph of an ONNX file or model.
+
+    Args:
+        source: A path, or a model that is loaded already.
+        batch: The size of a first axis that the file leaves open.
+        reference: What results are defined by: exact, onnxruntime or onnx; by what the file uses if None.
+        codes: What float inputs hold, if no quantizer says so.
+        fixed: Inputs that are given now and for ever, by name.
+
+    Raises:
+        SpecError: The file is damaged, unsafe or not understood; the message names the node.
+        ToolError: The package onnx is missing.
+    """
+    if reference is not None and reference not in REFERENCES:
+        raise SpecError(f"unknown reference {reference!r}; known: {', '.join(REFERENCES)}")
+    if batch is not None and not 1 <= batch <= 1 << 20:
+        raise SpecError(f"batch is {batch}; it must be 1 or more")
+    if not isinstance(source, str | os.PathLike):
+        return _imported(file.prepared(source, None), batch, reference, codes, fixed or {})
+    path = Path(source)
+    model = file.load(path)
+    with file.named(path):
+        return _imported(model, batch, reference, codes, fixed or {})
+
+
+def _imported(
+    model: Any, batch: int | None, reference: str | None, codes: InputCodes | None, fixed: Mapping[str, Any]
+) -> Graph:
+    builder = GraphBuilder(model.graph.name or "network", reference or default_reference(model))
+    return joined(_Import(model, builder, batch, codes, fixed).run())

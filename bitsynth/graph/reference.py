@@ -1,0 +1,100 @@
+"""The interpreter of graphs: every edge of a network for given inputs, by its named reference.
+
+It knows the table of operators and nothing of passes, layers or C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.arithmetic import Interval, arithmetic_of
+from bitsynth.graph.exactly import Exactly
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.operators import TABLE, Site
+from bitsynth.graph.types import Edge, Integers, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The values of every edge of a run.
+
+    Of type `Integers` they are integers in int64; of `Reals` floats of the file's type or, of exact arithmetic,
+    intervals.
+    """
+
+    graph: Graph
+    values: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def floats(self, name: str) -> Tensor:
+        """The numbers on an edge, rounded to its type of the file; integers of an integer type as they are."""
+        edge, value = self.graph.edges[name], self.values[name]
+        if isinstance(edge.type, Integers) and not edge.is_float:
+            made = value - edge.type.zero.astype(np.int64)
+            return arithmetic_of("onnx").typed(made, edge.dtype)  # type: ignore[no-any-return]
+        number = arithmetic_of(self.graph.reference).number(value, edge)
+        if isinstance(number, Interval):
+            number = (number.low + number.high) / 2
+        return arithmetic_of("onnx").typed(number, edge.dtype)  # type: ignore[no-any-return]
+
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The numbers on each output of the network."""
+        return tuple(self.floats(name) for name in self.graph.outputs)
+
+
+def run(graph: Graph, inputs: Mapping[str, Tensor]) -> Evaluation:
+    """Every edge of `graph` for `inputs` by name: numbers or, where an input carries integers, these.
+
+    SpecError for inputs that are missing, of another shape, or not on an input's grid.
+    """
+    if unknown := sorted(set(inputs) - set(graph.inputs)):
+        raise SpecError(f"no input {', '.join(unknown)}; the network's are {', '.join(graph.inputs)}")
+    values: dict[str, Any] = dict(graph.constants)
+    for name in graph.inputs:
+        if name not in inputs:
+            raise SpecError(f"input {name} is missing")
+        values[name] = _given(graph.edges[name], np.asarray(inputs[name]))
+    exact = Exactly(graph, values, graph.makers())
+    for node in graph.nodes:
+        made = evaluate(node, graph, values, exact)
+        values.update(zip(node.outputs, made, strict=True))
+    return Evaluation(graph, values)
+
+
+def evaluate(node: Node, graph: Graph, values: Mapping[str, Any], exact: Exactly) -> list[Any]:
+    """What a node makes of the values of its inputs."""
+    site = Site(
+        node,
+        graph.edges_of(node.inputs),
+        tuple(graph.constants.get(name) for name in node.inputs),
+        graph.reference,
+        graph.edges_of(node.outputs),
+        arithmetic_of(graph.reference),
+        lambda mask: [exact.where(name, mask) for name in node.inputs],
+    )
+    with np.errstate(all="ignore"):
+        return list(TABLE[node.op].run(site, *(values[name] for name in node.inputs)))
+
+
+def _given(edge: Edge, value: Tensor) -> Any:
+    if value.shape != edge.shape:
+        raise SpecError(f"input {edge.name} has shape {value.shape}, not {edge.shape}")
+    kind = edge.type
+    if not isinstance(kind, Integers):
+        return arithmetic_of("onnx").typed(value, edge.dtype)
+    if edge.is_float and value.dtype.kind not in "iu":
+        value = value / kind.scale + kind.zero
+    made = value.astype(np.int64)
+    off = (made != value) | (made < kind.low) | (made > kind.high)
+    if off.any():
+        raise SpecError(
+            f"input {edge.name}: {value[off].flat[0]:g} is not one of the integers {kind.least} to {kind.most}"
+        )
+    return made

@@ -1,0 +1,173 @@
+"""What an edge of a network carries: integers on a grid of real numbers, or real numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.errors import SpecError
+
+Tensor = NDArray[Any]
+Shape = tuple[int, ...]
+
+_ONE = np.ones((), np.float64)
+_NONE = np.zeros((), np.float64)
+INT32 = (-(1 << 31), (1 << 31) - 1)
+
+
+@dataclass(frozen=True)
+class Reals:
+    """Real numbers, which a float type of the file stands for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Integers:
+    """Integers n from `low` to `high`, every `step`-th, that stand for the numbers scale * (n - zero).
+
+    Codes of a quantizer, and sums of products of codes. The four arrays broadcast to the shape of the edge: one value
+    for all, or one a channel, a row of weights or a block. Scales are those of the file, or products of two of them,
+    which float64 holds exactly.
+    """
+
+    low: Tensor
+    high: Tensor
+    scale: Tensor = field(default_factory=lambda: _ONE)
+    zero: Tensor = field(default_factory=lambda: _NONE)
+    step: int = 1
+
+    @classmethod
+    def between(cls, low: Any, high: Any, scale: Any = 1.0, zero: Any = 0.0, step: int = 1) -> Integers:
+        """Integers of these limits, scale and zero point, each a number or an array that broadcasts to the edge."""
+        grid = np.asarray(scale, np.float64), np.asarray(zero, np.float64)
+        return cls(np.asarray(low, np.int64), np.asarray(high, np.int64), *grid, step)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the integers are the numbers."""
+        return bool((self.scale == 1).all() and (self.zero == 0).all())
+
+    @property
+    def is_centred(self) -> bool:
+        """Whether zero points are whole, so that number / scale is an integer."""
+        return bool((self.zero == np.rint(self.zero)).all())
+
+    @property
+    def least(self) -> int:
+        """The least integer of the whole edge."""
+        return int(self.low.min())
+
+    @property
+    def most(self) -> int:
+        """The greatest integer of the whole edge."""
+        return int(self.high.max())
+
+    @property
+    def bits(self) -> int:
+        """Bits that tell these integers apart: of two, 1; of 0 to 3, 2; of -8 to 7, 4; of -1 to 1, 2."""
+        return max(1, ((self.most - self.least) // self.step).bit_length())
+
+    @property
+    def encoding(self) -> str:
+        """Unsigned, signed, ternary or bipolar: how codes of so many bits stand for these integers."""
+        if self.step == 2:
+            return "bipolar"
+        if self.least >= 0:
+            return "unsigned"
+        return "ternary" if (self.least, self.most) == (-1, 1) else "signed"
+
+    def same_grid(self, other: Integers) -> bool:
+        """Whether both have one scale and no zero points, so that sums of integers stand for sums of numbers."""
+        if self.zero.any() or other.zero.any():
+            return False
+        return bool(np.all(self.scale == other.scale)) if _broadcast(self.scale, other.scale) else False
+
+
+EdgeType = Reals | Integers
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A tensor that nodes exchange.
+
+    Args:
+        name: As in the file, or made from a node's.
+        shape: Its axes, all known.
+        dtype: The type of the file's numbers, as numpy and ml_dtypes name it: float32, uint8, int4.
+        type: What it carries.
+    """
+
+    name: str
+    shape: Shape
+    dtype: str
+    type: EdgeType
+
+    @property
+    def integers(self) -> Integers:
+        """The type, which must be one of integers; TypeError if it is not."""
+        if not isinstance(self.type, Integers):
+            raise TypeError(f"{self.name} carries real numbers")
+        return self.type
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the file has floats there, which stand for real numbers."""
+        return is_float(self.dtype)
+
+
+def is_float(dtype: str) -> bool:
+    """Whether numbers of this type are floats."""
+    return "float" in dtype
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """The type by name; of two, four and bfloat16 bits those of ml_dtypes, which comes with onnx."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return found
+
+
+def cast(value: Any, dtype: str) -> Tensor:
+    """An array in a type of the file."""
+    return np.asarray(value).astype(numpy_type(dtype))
+
+
+def limits(dtype: str) -> tuple[int, int]:
+    """The least and the greatest integer of a type such as uint8 or int4; SpecError for any other."""
+    if dtype == "bool":
+        return 0, 1
+    signed, _, bits = dtype.rpartition("int")
+    if not bits.isdigit() or signed not in ("", "u"):
+        raise SpecError(f"type {dtype} has no integers")
+    width = int(bits)
+    return (0, (1 << width) - 1) if signed else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
+
+
+def whole(dtype: str) -> Integers:
+    """All integers of a type; of 64 bits those that int64 holds."""
+    low, high = limits(dtype)
+    return Integers.between(low, min(high, (1 << 63) - 1))
+
+
+def compressed(array: Tensor) -> Tensor:
+    """The array with each axis along which it is constant cut to 1, or a number if all axes are."""
+    for axis in range(array.ndim):
+        if array.shape[axis] > 1:
+            first = array.take([0], axis)
+            if (array == first).all():
+                array = first
+    return array.reshape(()) if array.size == 1 else array
+
+
+def _broadcast(*arrays: Tensor) -> bool:
+    try:
+        np.broadcast_shapes(*(a.shape for a in arrays))
+    except ValueError:
+        return False
+    return True

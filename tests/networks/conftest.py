@@ -1,0 +1,12 @@
+"""What tests of networks share."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+
+@pytest.fixture
+def rng():
+    """Numbers that are the same in every run."""
+    return np.random.default_rng(15)

@@ -1,0 +1,304 @@
+"""Files as they are found, and files that are refused: one message that names the node, and what to change."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx.external_data_helper import set_external_data
+from onnx_files import QONNX, model, node, parsed, quant, tensor
+
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.graph import InputCodes, read, run
+from bitsynth.graph.read import file
+from bitsynth.graph.types import Reals
+
+RELU = [node("Relu", "x")]
+X = {"x": (1, 4)}
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """`refused(model or bytes)`: the message with which a file of it is refused, less the path."""
+
+    def call(made, **options):
+        path = tmp_path / "net.onnx"
+        path.write_bytes(made if isinstance(made, bytes) else made.SerializeToString())
+        with pytest.raises(SpecError) as error:
+            read(path, **options)
+        said = str(error.value)
+        assert said.startswith(f"{path}: ")
+        assert "\n" not in said
+        return said.removeprefix(f"{path}: ")
+
+    return call
+
+
+# As they are found.
+
+
+def test_initializers_may_be_inputs_too(rng):
+    made = quant(2)
+    made.graph.input.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, ()))
+    assert read(made).inputs == ("x",)
+
+
+@pytest.mark.parametrize("domain", ["", "onnx.brevitas", "finn.custom_op.general", QONNX])
+def test_domains_need_no_import(domain):
+    made = quant(2)
+    made.graph.node[0].domain = domain
+    del made.opset_import[1:]
+    assert [n.op for n in read(made).nodes] == ["quantize"]
+
+
+def test_no_opset_at_all():
+    made = quant(2)
+    del made.opset_import[:]
+    assert [n.op for n in read(made).nodes] == ["quantize"]
+
+
+def test_widths_may_be_computed():
+    made = quant(2)
+    made.graph.node[0].input[3] = "bits"
+    nodes = [node("Constant", "", "r", value_float=2.3), node("Ceil", "r", "bits"), *made.graph.node]
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    graph = read(made)
+    assert graph.edges["y"].integers.bits == 3
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (4, 1), (1, 64), (4, 64)])
+def test_shapes_of_scales(rng, shape):
+    scale = rng.uniform(0.1, 1, shape).astype(np.float32)
+    x = rng.normal(size=(4, 64)).astype(np.float32)
+    got = run(read(quant(4, scale)), {"x": x})["y"]
+    assert (got == np.clip(np.rint(x / scale), -8, 7)).all()
+
+
+def test_dynamic_flatten():
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Gather", "s zero", "n"),
+        node("Unsqueeze", "n axes", "m"),
+        node("Concat", "m rest", "to", axis=0),
+        node("Reshape", "x to"),
+    ]
+    given = {"zero": np.int64(0), "axes": np.array([0]), "rest": np.array([-1])}
+    graph = read(model(nodes, {"x": (2, 3, 4)}, given))
+    assert [n.op for n in graph.nodes] == ["reshape"]
+    assert graph.edges["y"].shape == (2, 12)
+
+
+def test_the_batch_is_fixed_by_an_option(refused):
+    made = model(RELU, {"x": ("N", 4)})
+    assert refused(made) == "input x: axis 0 is N; fix the batch with --batch N"
+    assert read(made, batch=3).edges["y"].shape == (3, 4)
+    assert refused(model(RELU, {"x": (1, "W")}), batch=3) == "input x: axis 1 is W; export the network with fixed sizes"
+
+
+def test_a_batch_norm_that_is_written_out(rng):
+    nodes = [
+        node("Sub", "x mean", "a"),
+        node("Pow", "var half", "b"),
+        node("Div", "a b", "c"),
+        node("Mul", "c gain", "d"),
+        node("Add", "d bias"),
+    ]
+    given = {k: rng.uniform(0.5, 2, (4,)).astype(np.float32) for k in ("mean", "var", "gain", "bias")}
+    x = rng.normal(size=(1, 4)).astype(np.float32)
+    want = (x - given["mean"]) / np.sqrt(given["var"]) * given["gain"] + given["bias"]
+    made = model(nodes, X, given | {"half": np.float32(0.5)})
+    np.testing.assert_allclose(run(read(made), {"x": x}).outputs()[0], want, rtol=1e-6)
+
+
+def test_functions_are_written_out(rng):
+    body = [node("Relu", "a", "b"), node("Neg", "b", "c")]
+    function = helper.make_function("own", "Both", ["a"], ["c"], body, [helper.make_opsetid("", 21)])
+    made = model([node("Both", "x", domain="own")], X, domains={"own": 1})
+    made.functions.append(function)
+    assert [n.op for n in read(made).nodes] == ["relu", "neg"]
+
+
+def test_nodes_in_any_order():
+    made = model([node("Relu", "h", "y"), node("Neg", "x", "h")], X)
+    assert [n.op for n in read(made).nodes] == ["neg", "relu"]
+
+
+def test_inputs_of_known_codes():
+    made = model([node("MatMul", "x w")], X, {"w": np.ones((4, 2), np.float32)})
+    assert read(made).edges["y"].type == Reals()
+    graph = read(made, codes=InputCodes(2, 0.5))
+    kind = graph.edges["y"].integers
+    assert (kind.least, kind.most, float(kind.scale)) == (0, 12, 0.5)
+    assert run(graph, {"x": np.array([[0, 0.5, 1, 1.5]])}).outputs()[0].tolist() == [[3.0, 3.0]]
+    with pytest.raises(SpecError, match=r"input x: 0\.5 is not one of the integers 0 to 3"):
+        run(graph, {"x": np.array([[0, 0.25, 1, 1.5]])})
+
+
+def test_external_data_beside_the_model(tmp_path, rng):
+    w = rng.normal(size=(4, 3)).astype(np.float32)
+    onnx.save(external(w, "data/w.bin"), tmp_path / "net.onnx")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "w.bin").write_bytes(w.tobytes())
+    x = rng.normal(size=(1, 4)).astype(np.float32)
+    np.testing.assert_allclose(run(read(tmp_path / "net.onnx"), {"x": x}).outputs()[0], x @ w, rtol=1e-5)
+
+
+# What is refused.
+
+
+def external(w, location, **info):
+    """A model whose weights are said to lie elsewhere."""
+    made = model([node("MatMul", "x w")], X, {"w": w})
+    (weights,) = made.graph.initializer
+    set_external_data(weights, location, **info)
+    weights.ClearField("raw_data")
+    weights.data_location = TensorProto.EXTERNAL
+    return made
+
+
+@pytest.mark.parametrize(
+    ("location", "why"),
+    [
+        ("../w.bin", "w: external data '../w.bin' lie outside the model's folder; save the model in one file"),
+        ("/etc/passwd", "w: external data '/etc/passwd' lie outside the model's folder"),
+        ("link", "w: external data 'link' lie outside the model's folder"),
+        ("none.bin", "w: external data 'none.bin' are not there; put the file beside the model"),
+        ("", "w: external data '' lie outside the model's folder"),
+        ("short.bin", "w: its data do not fit its type and shape"),
+    ],
+)
+def test_external_data_elsewhere(tmp_path, refused, location, why):
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    (tmp_path / "short.bin").write_bytes(b"1234")
+    assert refused(external(np.ones((4, 3), np.float32), location)).startswith(why)
+
+
+def test_external_data_of_no_size(tmp_path, refused):
+    with (tmp_path / "huge.bin").open("wb") as sparse:
+        sparse.truncate(1 << 32)
+    said = refused(external(np.ones((4, 3), np.float32), "huge.bin"))
+    assert said == "w: external data of more than 2,147,483,647 bytes are not read"
+    said = refused(external(np.ones((4, 3), np.float32), "huge.bin", offset=1 << 31, length=1 << 33))
+    assert said == "w: external data end after huge.bin does; the file is cut short"
+
+
+def test_damaged_files(refused):
+    whole = quant(2).SerializeToString()
+    assert refused(b"").startswith("not an ONNX model")
+    assert refused(b"\x00\x01\x02" * 100).startswith("not an ONNX model, or cut short")
+    for length in range(1, len(whole) - 1, 7):
+        assert refused(whole[:length])
+
+
+def broken(**changes):
+    """A model of one Relu with parts replaced."""
+    made = model(RELU, X)
+    for name, value in changes.items():
+        del getattr(made.graph, name)[:]
+        getattr(made.graph, name).extend(value)
+    return made
+
+
+def untyped():
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1,))
+    given.type.tensor_type.ClearField("shape")
+    return given
+
+
+def looping():
+    body = helper.make_graph([], "body", [], [])
+    return node("Loop", "", "y", name="again", body=body)
+
+
+BROKEN = {
+    "Frob the_Frob: no operator that is compiled; replace it": broken(node=[node("Frob", "x")]),
+    "Frob the_Frob: no operator of far that is compiled": broken(node=[node("Frob", "x", domain="far")]),
+    "FloatQuant the_FloatQuant: quantizes to small floats": broken(node=[node("FloatQuant", "x", domain=QONNX)]),
+    "Loop again: control flow is not compiled; export": broken(node=[looping()]),
+    "Relu the_Relu: nothing makes its input z": broken(node=[node("Relu", "z")]),
+    "Relu one: reads what it makes itself, in a cycle": broken(
+        node=[node("Relu", "b", "a", name="one"), node("Neg", "a", "b", name="two"), node("Relu", "x")]
+    ),
+    "Neg the_Neg: makes y, which is there already": broken(node=[*RELU, node("Neg", "x")]),
+    "nothing makes the output z": broken(output=[helper.make_tensor_value_info("z", TensorProto.FLOAT, None)]),
+    "the network has no output": broken(output=[]),
+    "input x has no shape; export the network with the shapes": broken(input=[untyped()]),
+    "initializer w is there twice": broken(initializer=[tensor(1.0, "w"), tensor(1.0, "w")]),
+    "w: it holds NaN; train or export": broken(initializer=[tensor(np.float32("nan"), "w")]),
+    "input x: type complex64 is not compiled": broken(
+        input=[helper.make_tensor_value_info("x", TensorProto.COMPLEX64, (1,))]
+    ),
+    "not an ONNX model: it has no nodes": broken(node=[]),
+    "input x: shape (100000, 100000) has more than": broken(
+        input=[helper.make_tensor_value_info("x", TensorProto.FLOAT, (100000, 100000))]
+    ),
+    "Reshape the_Reshape: shape is computed at run time; it must be a constant": broken(node=[node("Reshape", "x x")]),
+    "Relu the_Relu: input 0 is missing": broken(node=[node("Relu", "")]),
+}
+
+
+@pytest.mark.parametrize("why", BROKEN)
+def test_broken_graphs(refused, why):
+    assert refused(BROKEN[why]).startswith(why)
+
+
+def convolving(weights=(2, 3, 3, 3), image=(1, 3, 8, 8), **attributes):
+    return model([node("Conv", "x w", **attributes)], {"x": image}, {"w": np.ones(weights, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (convolving((2, 4, 3, 3)), "3 channels do not fit weights (2, 4, 3, 3) in 1 groups"),
+        (convolving(image=(1, 3, 2, 2)), "an image of (2, 2) is smaller than the window (3, 3)"),
+        (convolving(group=0), "group is 0"),
+        (convolving(strides=[0, 1]), "strides (0, 1) want 2 numbers above 0"),
+        (convolving(pads=[1, 1, 1]), "pads [1, 1, 1] do not fit a window (3, 3)"),
+        (convolving(auto_pad="SOME"), "auto_pad 'SOME' is not known"),
+        (convolving(image=(3, 8)), "a window (3, 3) does not fit an image of shape (3, 8)"),
+        (convolving(kernel_shape=[5, 5]), "kernel_shape (5, 5) is not that of weights (2, 3, 3, 3)"),
+    ],
+)
+def test_convolutions_that_do_not_fit(refused, made, why):
+    assert refused(made).startswith(f"Conv the_Conv: {why}")
+
+
+def test_sums_that_leave_int32(refused):
+    given = {"w": np.full((70_000, 1), -128, np.int8)}
+    made = model([node("MatMulInteger", "x w")], {"x": (1, 70_000)}, given, dtype=TensorProto.UINT8)
+    assert refused(made) == (
+        "MatMulInteger the_MatMulInteger: sums go from -2,284,800,000 to 0, which int32 does not hold"
+    )
+
+
+def test_thousands_of_nodes():
+    count = 3000
+    nodes = [node("Neg" if k % 2 else "Relu", f"h{k}" if k else "x", f"h{k + 1}") for k in range(count)]
+    graph = read(model(nodes, X, outputs=f"h{count}"))
+    assert len(graph.nodes) == count
+
+
+def test_options_that_make_no_sense():
+    for options, why in (
+        ({"batch": 0}, "batch is 0"),
+        ({"reference": "torch"}, "unknown reference 'torch'; known: exact, onnxruntime, onnx"),
+        ({"codes": InputCodes(0)}, "input codes of 0 bits"),
+        ({"codes": InputCodes(2, encoding="gray")}, "input encoding 'gray'; known: unsigned"),
+    ):
+        with pytest.raises(SpecError, match=why):
+            read(model(RELU, X), **options)
+
+
+def test_no_such_file(tmp_path):
+    with pytest.raises(SpecError, match=r"cannot read .*none\.onnx: No such file"):
+        read(tmp_path / "none.onnx")
+
+
+def test_without_the_package(monkeypatch, tmp_path):
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(ToolError, match=r"install it with pip install 'onnx>=1\.20,<2'"):
+        file.require_onnx()
+
+
+def test_a_file_is_as_good_as_a_model():
+    assert read(parsed(quant(2))).nodes == read(quant(2)).nodes
