@@ -1,83 +1,144 @@
 """Depthwise 3 x 3 convolutions beside ONNX Runtime's int8 of the same, channels last, uint8 in and out there.
 
-    python benchmarks/depthwise.py [--isa avx2] [--bits 4,4] [--rounds 11]
+    python benchmarks/depthwise.py [--isa avx2] [--only A4W4] [--layers 128x28,960x7] [--rounds 11] [--json]
+        [--results FOLDER]
 
-Times are one thread's CPU time, microseconds; both take turns, round by round, and a ratio above 1 says how many times
-faster bitsynth is. Each layer of ours is checked first. Needs `pip install 'bitsynth[bench]'`.
+Weights are signed. Times are one thread's CPU time, microseconds; all take turns, round by round, and a ratio above 1
+says how many times faster bitsynth is, the median of the rounds' ratios. Each layer of ours is checked against numpy
+first. Needs `pip install 'bitsynth[peers]'`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
-from collections.abc import Callable
-from statistics import median
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+import depthwise_plot
 import numpy as np
 import onnxruntime
+import report
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from bitsynth import Conv2d, Requantize, Thresholds
-from bitsynth.errors import Refuted
+from bitsynth.bench.setting import Basis
+from bitsynth.bench.statistics import Summary
+from bitsynth.errors import Refuted, SpecError
+from bitsynth.host.placement import require_native
+from bitsynth.isa.load import load
+from bitsynth.layers.words import pack_words
+from bitsynth.store import depthwise as store
 
-LAYERS = ((128, 28, 1), (32, 112, 1), (512, 14, 1), (64, 112, 2), (960, 7, 1))
-"""Channels, height and width, stride: of MobileNets and the like."""
+WIDTHS = (4, 4)
 MACS = 2e7
 """Multiply-accumulates of a timed call, so that the clock's part is small."""
 SHIFT = 8
+MULTIPLIER = 64
 
 
-def main() -> int:
-    """Print a line a layer and form."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--isa", default="auto")
-    parser.add_argument("--bits", default="4,4", help="of activations and weights")
-    parser.add_argument("--rounds", type=int, default=11)
-    asked = parser.parse_args()
-    act_bits, w_bits = map(int, asked.bits.split(","))
-    for channels, size, stride in LAYERS:
+@dataclass(frozen=True)
+class Layer:
+    """A square depthwise layer of a MobileNet or the like: channels, pixels a side, stride."""
+
+    channels: int
+    size: int
+    stride: int = 1
+
+    @property
+    def name(self) -> str:
+        """The name, as --layers takes it."""
+        return f"{self.channels}x{self.size}" + (f"/{self.stride}" if self.stride > 1 else "")
+
+
+LAYERS = Layer(128, 28), Layer(32, 112), Layer(512, 14), Layer(64, 112, 2), Layer(960, 7)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer in one form: microseconds of ours and of the peer, and theirs by ours."""
+
+    layer: str
+    config: str
+    form: str
+    ours: Summary
+    peer: Summary
+    times: Summary
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Codes (1, H, W, C), weights (C, 1, 3, 3) and the sums of integers in numpy."""
+
+    x: NDArray[np.uint8]
+    w: NDArray[Any]
+    sums: NDArray[np.int64]
+    stride: int
+
+    @classmethod
+    def of(cls, layer: Layer, act_bits: int, w_bits: int) -> Operands:
+        """Random ones."""
         rng = np.random.default_rng(0)
-        x = rng.integers(0, 1 << act_bits, (1, size, size, channels)).astype(np.uint8)
-        w = rng.integers(-(1 << w_bits - 1) + 1, 1 << w_bits - 1, (channels, 1, 3, 3))
-        times = max(1, round(MACS * stride**2 / (9 * channels * size**2)))
-        peer = peer_call(x, w, stride, times)
-        for form, layer in ours(w, act_bits, w_bits, stride, asked.isa, size).items():
-            check(layer, x, w, stride, form)
-            call, _ = layer.bound(x, times=times)
-            mine, theirs, ratio = turns(call, peer, times, asked.rounds)
-            said = f"{channels} x {size} x {size}, stride {stride}, A{act_bits}W{w_bits} {form}, {layer.schedule.isa}"
-            print(f"{said}: {mine:.1f} us, onnxruntime {theirs:.1f} us, {ratio:.2f} times as fast", flush=True)
-    return 0
+        x = rng.integers(0, 1 << act_bits, (1, layer.size, layer.size, layer.channels)).astype(np.uint8)
+        w = rng.integers(-(1 << w_bits - 1) + 1, 1 << w_bits - 1, (layer.channels, 1, 3, 3))
+        padded = np.pad(x.astype(np.int64), ((0, 0), (1, 1), (1, 1), (0, 0)))
+        seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, :: layer.stride, :: layer.stride]
+        return cls(x, w, (seen * w[:, 0]).sum((-2, -1)), layer.stride)
 
 
-def ours(w: NDArray[Any], act_bits: int, w_bits: int, stride: int, isa: str, size: int) -> dict[str, Conv2d]:
-    """The layer by its results: int32 sums, codes by thresholds, 8-bit codes."""
-    levels = np.linspace(-99, 99, 3).astype(np.int64) * np.ones((len(w), 1), np.int64)
-    forms = {"int32": None, "2-bit thresholds": Thresholds(levels), "8-bit codes": Requantize(64, SHIFT, 8)}
-    how: dict[str, Any] = {"weight_encoding": "signed", "stride": stride, "padding": 1, "groups": len(w)}
+def forms(given: Operands, act_bits: int, w_bits: int, isa: str) -> dict[str, tuple[Conv2d, NDArray[Any], Any]]:
+    """Our layer by its results, with what it reads and what it must give."""
+    x, sums = given.x, given.sums
+    levels = np.linspace(-99, 99, 3).astype(np.int64)
+    codes = (sums[..., None] > levels).sum(-1)
+    how: dict[str, Any] = {"weight_encoding": "signed", "stride": given.stride, "padding": 1, "groups": len(given.w)}
+    how |= {"isa": isa, "image": x.shape[1:3]}
+
+    def layer(**more: Any) -> Conv2d:
+        return Conv2d(given.w, act_bits, w_bits, **how, **more)
+
+    eight = np.clip(sums * MULTIPLIER + (1 << SHIFT - 1) >> SHIFT, 0, 255)
+    packed = {"layout": "packed", "out_layout": "packed"}
+    first = {"layout": "NCHW", "out_layout": "NCHW"}
+    made, to_codes = Requantize(MULTIPLIER, SHIFT, 8), Thresholds(levels)
     return {
-        form: Conv2d(w, act_bits, w_bits, **how, isa=isa, image=(size, size), epilogue=epilogue)
-        for form, epilogue in forms.items()
+        "codes to int32": (layer(), x, sums),
+        "codes to bytes, Requantize": (layer(epilogue=made), x, eight),
+        "codes to codes, thresholds": (layer(epilogue=to_codes), x, codes),
+        "packed to packed, thresholds": (
+            layer(epilogue=to_codes, **packed),
+            pack_words(x, act_bits),
+            pack_words(codes.astype(np.uint8), 2),
+        ),
+        "codes to bytes, Requantize, channels first": (
+            layer(epilogue=made, **first),
+            np.ascontiguousarray(x.transpose(0, 3, 1, 2)),
+            eight.transpose(0, 3, 1, 2),
+        ),
     }
 
 
-def check(layer: Conv2d, x: NDArray[np.uint8], w: NDArray[Any], stride: int, form: str) -> None:
-    """Refuted unless the first pixels are those of integers in numpy."""
-    if form != "int32":
-        return
-    padded = np.pad(x.astype(np.int64), ((0, 0), (1, 1), (1, 1), (0, 0)))
-    got = layer.run(x)
-    rows, columns = got.shape[1:3]
-    want = sum(
-        padded[:, ky : ky + rows * stride : stride, kx : kx + columns * stride : stride][:, :rows, :columns]
-        * w[:, 0, ky, kx]
-        for ky in range(3)
-        for kx in range(3)
-    )
-    if not (got == want).all():
-        raise Refuted(f"{layer!r} is wrong")
+def measured(isa: str, layer: Layer, widths: tuple[int, int], rounds: int) -> list[Row]:
+    """The layer in every form and its peer, in turn."""
+    given = Operands.of(layer, *widths)
+    times = max(1, round(MACS * layer.stride**2 / (9 * layer.channels * layer.size**2)))
+    every = forms(given, *widths, isa)
+    calls = []
+    for form, (conv, x, want) in every.items():
+        got = conv.run(x)
+        if not np.array_equal(np.asarray(getattr(got, "words", got)), want):
+            raise Refuted(f"{conv!r}, {form}, is wrong")
+        calls.append(conv.bound(x, times=times)[0])
+    calls.append(peer_call(given.x, given.w, layer.stride, times))
+    samples = np.array([[spent(call) / times for call in calls] for _ in range(rounds + 1)])[1:] * 1e6
+    config, theirs = "A{}W{}".format(*widths), samples[:, -1]
+    return [
+        Row(layer.name, config, form, Summary.of(mine), Summary.of(theirs), Summary.of(theirs / mine))
+        for form, mine in zip(every, samples.T, strict=False)
+    ]
 
 
 def peer_call(x: NDArray[np.uint8], w: NDArray[Any], stride: int, times: int) -> Callable[[], Any]:
@@ -107,13 +168,6 @@ def peer_call(x: NDArray[np.uint8], w: NDArray[Any], stride: int, times: int) ->
     return lambda: [session.run_with_iobinding(binding) for _ in range(times)]
 
 
-def turns(mine: Callable[[], Any], theirs: Callable[[], Any], times: int, rounds: int) -> tuple[float, float, float]:
-    """Medians of microseconds a run of both, and of their ratio, taking turns."""
-    pairs = [(spent(mine) / times, spent(theirs) / times) for _ in range(rounds + 1)][1:]
-    a, b = (median(pair[k] for pair in pairs) * 1e6 for k in range(2))
-    return a, b, median(y / x for x, y in pairs)
-
-
 def spent(call: Callable[[], Any]) -> float:
     """Seconds of this thread's CPU time."""
     start = time.process_time()
@@ -121,5 +175,49 @@ def spent(call: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
+def cells(found: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """A line a layer and form."""
+    lines = [
+        [f"{r.layer} {r.form}", f"{r.ours.median:.1f}", f"{r.peer.median:.1f}", f"{r.times.median:.2f}"] for r in found
+    ]
+    return ["", "bitsynth, us", "ONNX Runtime int8, us", "times as fast"], lines
+
+
+def parsed() -> argparse.Namespace:
+    """The arguments."""
+    parser = report.timing_parser(__doc__, rounds=11)
+    parser.add_argument("--layers", default="", help=f"some of {', '.join(layer.name for layer in LAYERS)}")
+    given = parser.parse_args()
+    known = {layer.name: layer for layer in LAYERS}
+    if wrong := [name for name in given.layers.split(",") if name and name not in known]:
+        raise SpecError(f"--layers: unknown {wrong[0]!r}; known: {', '.join(known)}")
+    given.layers = [known[name] for name in given.layers.split(",")] if given.layers else list(LAYERS)
+    return given
+
+
+def basis(isa: str) -> Basis:
+    """The basis of the figures: the depthwise kernels that layers choose from."""
+    return Basis({f"{isa}/{store.FOLDER}/{p.stem}": store.read_entry(p).program.digest for p in store.every(isa)})
+
+
+def main() -> int:
+    given = parsed()
+    require_native(load(given.isa).table)
+    widths, rests_on = given.only or WIDTHS, basis(given.isa)
+    found = [row for layer in given.layers for row in measured(given.isa, layer, widths, given.rounds)]
+    facts = report.facts(rests_on, [given.isa], isa=given.isa, rows=[asdict(r) for r in found])
+    titles, lines = cells(found)
+    if given.results:
+        stem, table = f"depthwise_{given.isa}", report.markdown(titles, lines)
+        title = f"Depthwise layers on {given.isa}"
+        report.write(given.results, stem, title, __doc__ or "", facts, table)
+        depthwise_plot.draw(found, given.isa, given.results / stem)
+    if given.json:
+        print(json.dumps(facts))
+    else:
+        print(report.heading(facts["setting"]), report.columns(titles, lines), sep="\n\n")
+    return 0
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    report.run(main)

@@ -7,7 +7,8 @@ of every processor of the sets that Arm boards have; every method of the sets th
 machines have at the widths of published figures, so that methods can be compared; every
 method for layers, whose tiles have at most 64 and 128 output channels, at 8 by 1 bits too; the
 widths of first and last layers, with 8 bits on a side, and the methods for layers that pay there;
-and the kernels of the paper's own sketch, which layers are compared with.
+and the kernels of the paper's own sketch, which layers are compared with. Sets that extend no other have depthwise
+kernels too, of all widths.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import report
@@ -24,9 +26,11 @@ from bitsynth import paths
 from bitsynth.errors import NoKernel
 from bitsynth.isa import load
 from bitsynth.isa.tables import IsaTable
+from bitsynth.schedule.depthwise import WIDTHS
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import METHODS, KernelOptions
-from bitsynth.store import kernels
+from bitsynth.store import depthwise, kernels
+from bitsynth.synth import depthwise as synth_depthwise
 from bitsynth.synth import synthesize
 
 PAPER = ((1, 1), (2, 1), (2, 2))
@@ -63,10 +67,21 @@ def for_layers(table: IsaTable) -> Iterator[KernelOptions]:
             yield KernelOptions(method, channels=128)
 
 
+def store_depthwise() -> None:
+    """Solve, prove and store depthwise kernels of every set that extends none, one line a kernel."""
+    for name in load.names():
+        for act_bits, w_bits in product(WIDTHS, WIDTHS) if not load.load(name).table.extends else ():
+            start = time.perf_counter()
+            found = synth_depthwise.solve(name, act_bits, w_bits)
+            depthwise.store(found)
+            print(f"{found.program.name} {time.perf_counter() - start:.1f} s", flush=True)
+
+
 def main() -> int:
     """Solve, prove and store each, one line a kernel."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else paths.shipped_kernels()
     os.environ["BITSYNTH_CACHE"] = str(folder)
+    store_depthwise()
     for name, (act_bits, w_bits), options in wanted():
         spec = MatmulSpec.plain(name, act_bits, w_bits)
         start = time.perf_counter()

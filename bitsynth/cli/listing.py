@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,30 +11,16 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from bitsynth import paths
-from bitsynth.cli import output
+from bitsynth.cli import listed, output
+from bitsynth.cli.listed import Listed
 from bitsynth.cli.options import All, Check, Isas, Json, ManyActBits, ManyWBits, Method, Variants
 from bitsynth.cli.parse import bits
 from bitsynth.cli.printable import printable
-from bitsynth.errors import BitsynthError, SpecError
 from bitsynth.isa.load import load
-from bitsynth.kernel.names import KernelName
-from bitsynth.spec.options import KernelOptions, scope
+from bitsynth.spec.options import KernelOptions
 from bitsynth.store import kernels
-from bitsynth.store.entry import Entry
 
-
-@dataclass(frozen=True)
-class _Cached:
-    """A file of the cache: its content, or what is wrong with it."""
-
-    path: Path
-    origin: str
-    variant: str
-    entry: Entry | None
-    problem: str
-
-
+_WIDTHS = re.compile(r"bs_(?:mm|dw)_a(\d)[us]?_w(\d)", re.ASCII)
 _HINTS = (
     "`bitsynth list --isa SET --act-bits 2` lists those of a set and of widths",
     "`bitsynth list --all` lists every one",
@@ -43,6 +30,7 @@ _NOTES = (
     "ops, bound and cycles are per 128 multiply-accumulates; loads are not in ops",
     "figures are what files say; with --check they are computed anew",
     "bound and min are claims, which `bitsynth verify` solves again",
+    "depthwise kernels, bs_dw: operands of the widths named and narrower ones; per 128 of a 3 x 3 window",
 )
 
 
@@ -61,7 +49,8 @@ def list_kernels(
     All that fit the options, a line each; without any, a terminal gets a line for each instruction set.
     """
     wanted = _Wanted.of(isa, act_bits, w_bits, method, variant)
-    found = sorted((c for p in kernels.every() if wanted.has(p) and wanted.takes(c := _read(p, check))), key=_variant)
+    found = [c for p in listed.every() if wanted.has(p) and wanted.takes(c := listed.read(p, check))]
+    found.sort(key=lambda c: c.variant)
     if as_json:
         output.write_json([_facts(c) for c in found])
     elif every or check or wanted != _Wanted() or not output.on_terminal():
@@ -92,83 +81,59 @@ class _Wanted:
         return cls(frozenset(isas), frozenset(act), frozenset(wgt), method, variant)
 
     def has(self, path: Path) -> bool:
-        """Whether it may be one, by its place; a file whose name is not a kernel's counts as one of any widths."""
+        """Whether it may be one, by its place; a file whose name says no widths counts as one of any."""
         place = kernels.place(path)[1]
         if (self.isas and place.parts[0] not in self.isas) or self.variant not in ("", "/".join(place.parts[1:-1])):
             return False
-        try:
-            spec = KernelName.parse(path.stem).spec
-        except SpecError:
-            return True
-        asked = (self.act_bits, spec.act.bits), (self.w_bits, spec.wgt.bits)
-        return all(not some or one in some for some, one in asked)
+        widths = _WIDTHS.match(path.stem)
+        asked = zip((self.act_bits, self.w_bits), widths.groups() if widths else (), strict=False)
+        return all(not some or int(one) in some for some, one in asked)
 
-    def takes(self, c: _Cached) -> bool:
+    def takes(self, c: Listed) -> bool:
         """Whether it is one, by its content; a file that cannot be read is listed."""
-        return self.method is None or c.entry is None or c.entry.kernel.method == self.method
+        return self.method is None or c.figures is None or c.figures.method == self.method
 
 
-def _write_all(found: list[_Cached]) -> None:
-    for isa in sorted({_isa(c) for c in found}):
-        rows = [c for c in found if _isa(c) == isa]
-        cpus = list(dict.fromkeys(cpu for c in rows if c.entry for cpu in c.entry.cost.cycles))
+def _write_all(found: list[Listed]) -> None:
+    for isa in sorted({c.isa for c in found}):
+        rows = [c for c in found if c.isa == isa]
+        cpus = list(dict.fromkeys(cpu for c in rows if c.figures for cpu in c.figures.cycles))
         output.write(output.fitting(partial(_table, rows, cpus), partial(_table, rows, [])), "")
     output.write(*(Text(line, "dim") for line in _NOTES if found), *(["no kernel is like that"] if not found else []))
 
 
-def _summary(found: list[_Cached]) -> Table:
+def _summary(found: list[Listed]) -> Table:
     """A row for each instruction set: how many kernels, how many of them the user's, and of which variants."""
     numbers = ("kernels", "yours")
     table = output.table("set", *numbers, "variants, beside the cheapest in operations", right=numbers, whole=["set"])
-    for isa in sorted({_isa(c) for c in found}):
-        rows = [c for c in found if _isa(c) == isa]
+    for isa in sorted({c.isa for c in found}):
+        rows = [c for c in found if c.isa == isa]
         yours = sum(c.origin == "user" for c in rows)
         table.add_row(isa, str(len(rows)), str(yours or "-"), ", ".join(sorted({c.variant for c in rows} - {""})))
     return table
 
 
-def _read(path: Path, check: bool) -> _Cached:
-    folder, place = kernels.place(path)
-    variant = "/".join(place.parts[1:-1])
-    origin = "user" if folder == paths.user_kernels() else "shipped"
-    try:
-        entry = kernels.load_entry(path).entry if check else kernels.read_entry(path)
-        if entry.name != path.stem:
-            raise SpecError(f"{path} holds {entry.name}; delete it or give it back its name")
-    except BitsynthError as why:
-        return _Cached(path, origin, variant, None, str(why))
-    return _Cached(path, origin, variant, entry, "")
-
-
-def _variant(c: _Cached) -> str:
-    return c.variant
-
-
-def _isa(c: _Cached) -> str:
-    return kernels.place(c.path)[1].parts[0]
-
-
-def _table(found: list[_Cached], cpus: list[str], gap: int) -> Table:
+def _table(found: list[Listed], cpus: list[str], gap: int) -> Table:
     numbers = ("ops", "bound", *cpus, "K max")
     table = output.table(
         "kernel", "method", "ops", "bound", "min", *cpus, "K max", "from", right=numbers, whole=["kernel"], gap=gap
     )
     for c in found:
         origin = f"{c.origin}, {c.variant}" if c.variant else c.origin
-        if c.entry is None:
+        if c.figures is None:
             table.add_row(
                 Text(printable(c.path.stem, kept=""), "red"), *["-"] * (5 + len(cpus)), Text(f"{origin}, broken", "red")
             )
             continue
-        cost = c.entry.cost
+        f = c.figures
         table.add_row(
-            c.entry.name,
-            c.entry.kernel.method,
-            f"{cost.ops_per_128_mac:.2f}",
-            f"{cost.lower_bound:.3g}",
-            "yes" if cost.minimal else "no",
-            *(f"{cost.cycles[cpu]:.2f}" if cpu in cost.cycles else "-" for cpu in cpus),
-            _rounded(c.entry.certificate.k_max),
+            f.name,
+            f.method,
+            f"{f.ops:.2f}",
+            "-" if f.bound is None else f"{f.bound:.3g}",
+            "yes" if f.minimal else "no",
+            *(f"{f.cycles[cpu]:.2f}" if cpu in f.cycles else "-" for cpu in cpus),
+            "-" if f.k_max is None else _rounded(f.k_max),
             origin,
         )
     return table
@@ -181,7 +146,7 @@ def _rounded(n: int) -> str:
     return str(n)
 
 
-def _facts(c: _Cached) -> dict[str, Any]:
+def _facts(c: Listed) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "name": c.path.stem,
         "from": c.origin,
@@ -189,17 +154,17 @@ def _facts(c: _Cached) -> dict[str, Any]:
         "path": str(c.path),
         "problem": c.problem or None,
     }
-    if c.entry:
-        kernel, cost = c.entry.kernel, c.entry.cost
+    if c.figures:
+        f = c.figures
         facts |= {
-            "isa": kernel.isa,
-            "act_bits": kernel.act_bits,
-            "w_bits": kernel.w_bits,
-            "method": kernel.method,
-            "ops_per_128_mac": cost.ops_per_128_mac,
-            "lower_bound": cost.lower_bound,
-            "minimal": scope(load(kernel.isa), kernel.method, c.entry.options) if cost.minimal else None,
-            "cycles": cost.cycles,
-            "k_max": c.entry.certificate.k_max,
+            "isa": f.isa,
+            "act_bits": f.act_bits,
+            "w_bits": f.w_bits,
+            "method": f.method,
+            "ops_per_128_mac": f.ops,
+            "lower_bound": f.bound,
+            "minimal": f.minimal,
+            "cycles": f.cycles,
+            "k_max": f.k_max,
         }
     return facts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.text import Text
 
@@ -51,6 +52,21 @@ def claim_line(price: KernelCost) -> ReportLine:
     """The claim of a file on the steady loop: the sketch in which it takes the least, and how much any one takes."""
     claim = price.minimal or "best found"
     return ReportLine("claims", (claim, f"no steady loop takes less than {price.lower_bound:g} ops"), free=True)
+
+
+def verdict_facts(name: str, lines: Sequence[ReportLine], *, discharged: bool, solved_again: bool) -> dict[str, Any]:
+    """What a verification of any kind says: the steps that were taken, and each check's verdict and time."""
+    return {
+        "name": name,
+        "proved": discharged,
+        "composition_checked": True,
+        "instructions_discharged": discharged,
+        "minimality_solved_again": solved_again,
+        "checks": [
+            {"name": x.label, "what": x.cells[0], "verdict": x.cells[1], "seconds": round(x.seconds or 0.0, 4)}
+            for x in lines
+        ],
+    }
 
 
 def print_lines(*lines: ReportLine) -> None:

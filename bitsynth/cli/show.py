@@ -8,16 +8,18 @@ from typing import Any
 
 import msgspec
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
 from bitsynth.cli.locate import locate
 from bitsynth.cli.options import CSourceOption, Json, KernelArgument, Variant
+from bitsynth.cli.program_page import constant_text, heading, legend, program, step_facts, steps_page
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
+from bitsynth.cli.show_depthwise import show_depthwise
 from bitsynth.isa.load import Isa, load
-from bitsynth.isa.step import Constant, Step
-from bitsynth.kernel.describe import flush_title, input_text, lane_text, loop_title, plane_text, step_title
+from bitsynth.isa.step import Step
+from bitsynth.kernel.depthwise import PREFIX
+from bitsynth.kernel.describe import flush_title, input_text, loop_title, plane_text, step_title
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Build, Kernel, Loop, Pass, Planes
 from bitsynth.matmul import MatmulKernel
@@ -27,6 +29,9 @@ from bitsynth.store.entry import Entry
 
 def show(name: KernelArgument, c: CSourceOption = False, variant: Variant = None, as_json: Json = False) -> None:
     """Show a cached kernel: inputs, programs, lane meanings, cost, or its C."""
+    if name.startswith(PREFIX):
+        show_depthwise(name, c=c, as_json=as_json)
+        return
     parsed = KernelName.parse(name)
     found = kernels.load_entry(locate(name, variant))
     entry = found.entry
@@ -47,11 +52,7 @@ def _page(name: str, parsed: KernelName, entry: Entry) -> list[RenderableType]:
         parts += _build_page(isa, kernel.build)
     for k, loop in enumerate(kernel.passes):
         parts += _pass_page(isa, kernel, loop, f"pass {k}, " if len(kernel.passes) > 1 else "")
-    return [*parts, "", _heading("instructions"), _legend(isa, kernel)]
-
-
-def _heading(text: str) -> Text:
-    return Text(text, "bold")
+    return [*parts, "", heading("instructions"), legend(isa, _programs(kernel))]
 
 
 def _cost(entry: Entry) -> list[str]:
@@ -87,26 +88,17 @@ def _layout(kernel: Kernel) -> list[str]:
         f"tile      starts at row + column: {terms(kernel.row_terms, of_rows)} + "
         f"{terms(kernel.column_terms, of_columns)}",
     ]
-    return out + [_constant(k) for k in kernel.constants]
-
-
-def _constant(k: Constant) -> str:
-    """The lanes of a constant, or those that come over and over."""
-    size = len(k.lanes)
-    part = next(n for n in range(1, size + 1) if size % n == 0 and k.lanes == k.lanes[:n] * (size // n))
-    lanes = " ".join(map(str, k.lanes[:part]))
-    again = {1: " in every lane", size: ""}.get(part, " over and over")
-    return f"constant  {k.name} {k.type}: {lanes}{again}"
+    return out + [constant_text(k) for k in kernel.constants]
 
 
 def _build_page(isa: Isa, build: Build) -> list[RenderableType]:
     stage = " ".join("-" if n < 0 else str(n) for n in build.stage)
     return [
         "",
-        _heading(f"table of a row: built in {output.count(len(build.program), 'instruction')} as the row is packed"),
+        heading(f"table of a row: built in {output.count(len(build.program), 'instruction')} as the row is packed"),
         f"  x0 holds the values of codes {stage}, over and over; {output.count(build.tables, 'table')} at a time",
-        *(f"  {_constant(k)}" for k in build.constants),
-        _program(isa, build.steps),
+        *(f"  {constant_text(k)}" for k in build.constants),
+        program(isa, build.steps),
         f"  the table is {build.table}",
     ]
 
@@ -122,24 +114,18 @@ def _pass_page(isa: Isa, kernel: Kernel, loop: Pass, where: str) -> list[Rendera
     of_rows, of_columns = _sides(kernel)
     out: list[RenderableType] = [
         "",
-        _heading(f"{where}inputs: a of {of_rows}, w of {of_columns}"),
+        heading(f"{where}inputs: a of {of_rows}, w of {of_columns}"),
         *(f"  {name:{width}}  {text}" for name, text in inputs),
     ]
-    out += _steps_page(isa, where + step_title(kernel), loop.step.steps, _becoming(loop.step))
+    out += steps_page(isa, where + step_title(kernel), loop.step.steps, _becoming(loop.step))
     if loop.step.first:
         title = f"{where}first run of the step"
         starts = ", ".join(f"{a.name} {a.type} starts as {a.start}" for a in loop.step.accs)
-        out += _steps_page(isa, title, loop.step.first_steps, starts)
+        out += steps_page(isa, title, loop.step.first_steps, starts)
     for level, outer in enumerate(loop.loops[1:], 1):
-        out += _steps_page(isa, where + loop_title(loop, level), outer.steps, _becoming(outer))
+        out += steps_page(isa, where + loop_title(loop, level), outer.steps, _becoming(outer))
     into = "the next pass starts from" if loop.carries else "the tile becomes"
-    return out + _steps_page(isa, where + flush_title(loop), loop.flush_steps, f"{into} {', '.join(loop.tile)}")
-
-
-def _steps_page(isa: Isa, title: str, steps: Sequence[Step], result: str) -> list[RenderableType]:
-    """A program under its heading, and its result."""
-    heading = _heading(f"{title}, {output.count(len(steps), 'instruction')} a row")
-    return ["", heading, *([_program(isa, steps)] if steps else []), f"  {result}"]
+    return out + steps_page(isa, where + flush_title(loop), loop.flush_steps, f"{into} {', '.join(loop.tile)}")
 
 
 def _becoming(loop: Loop) -> str:
@@ -150,33 +136,9 @@ def _registers(given: int, count: int) -> str:
     return f"w0_{given}" if count == 1 else f"w0_{given}..w{count - 1}_{given}"
 
 
-def _program(isa: Isa, program: Sequence[Step]) -> Table:
-    cpus = list(isa.table.cpu)
-    table = output.table("  instruction", "lane i", *cpus, right=cpus, whole=["  instruction"])
-    for step in program:
-        instr = isa[step.op]
-        costs = (f"{1 / instr.cost[cpu].per_cycle:.3g}" if cpu in instr.cost else "-" for cpu in cpus)
-        table.add_row(f"  {step}", lane_text(instr, step), *costs)
-    return table
-
-
-def _legend(isa: Isa, kernel: Kernel) -> Table:
-    """Each form the programs use, once: its effect and its cost."""
-    programs = [
-        *(kernel.build.steps if kernel.build else ()),
-        *(s for p in kernel.passes for x in p.programs for s in x),
-    ]
-    used = {s.op for s in programs}
-    cpus = list(isa.table.cpu)
-    table = output.table("  form", "result", "does", *cpus, right=cpus)
-    for name in sorted(used):
-        instr = isa[name]
-        known = (instr.cost.get(cpu) for cpu in cpus)
-        costs = (f"{1 / c.per_cycle:.3g} ({c.latency:g})" if c else "-" for c in known)
-        table.add_row(f"  {name}", str(instr.out), instr.doc, *costs)
-    table.caption = "  cpu columns: cycles of throughput (latency), - if the processor lacks it"
-    table.caption_justify = "left"
-    return table
+def _programs(kernel: Kernel) -> list[Step]:
+    """The steps of every program."""
+    return [*(kernel.build.steps if kernel.build else ()), *(s for p in kernel.passes for x in p.programs for s in x)]
 
 
 def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
@@ -185,12 +147,12 @@ def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
     kernel, facts_of = entry.kernel, facts["kernel"]
     # Programs, step by step.
     if kernel.build:
-        facts_of["build"]["program"] = [_step_facts(isa, s) for s in kernel.build.steps]
+        facts_of["build"]["program"] = [step_facts(isa, s) for s in kernel.build.steps]
     for loop, texts in zip(kernel.passes, facts_of["passes"], strict=True):
         for nested, of_nested in zip(loop.loops, texts["loops"], strict=True):
-            of_nested["program"] = [_step_facts(isa, s) for s in nested.steps]
-            of_nested["first"] = [_step_facts(isa, s) for s in nested.first_steps]
-        texts["flush"] = [_step_facts(isa, s) for s in loop.flush_steps]
+            of_nested["program"] = [step_facts(isa, s) for s in nested.steps]
+            of_nested["first"] = [step_facts(isa, s) for s in nested.first_steps]
+        texts["flush"] = [step_facts(isa, s) for s in loop.flush_steps]
         texts["flush_every"] = loop.flush_every
         # Inputs, in words.
         for side, given, bits in (
@@ -208,9 +170,3 @@ def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
 
 def _plane_facts(table: int, bits: int) -> dict[str, Any]:
     return {"text": plane_text(table, bits), "codes": [c for c in range(1 << bits) if table >> c & 1]}
-
-
-def _step_facts(isa: Isa, step: Step) -> dict[str, Any]:
-    instr = isa[step.op]
-    cycles = {cpu: round(1 / cost.per_cycle, 4) for cpu, cost in instr.cost.items()}
-    return {"text": str(step), "lane": lane_text(instr, step), "does": instr.doc, "cycles": cycles}

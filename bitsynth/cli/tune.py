@@ -106,8 +106,14 @@ def tune(
 def _require(task: TuningTask) -> None:
     """SpecError if the task makes no sense."""
     load.load(task.isa)
-    task.spec()
     task.geometry.output(*task.image)
+    if task.geometry.groups > 1:
+        from bitsynth.layers.planning import plan
+        from bitsynth.layers.schedule import DEPTHWISE
+
+        planned = plan(task.layer(), isa=task.isa, threads=task.threads)
+        if planned.schedule.method == DEPTHWISE:
+            raise SpecError(f"the layer runs on {planned.kernel.name}, a depthwise kernel: it has no tiles to tune")
 
 
 @contextmanager

@@ -10,10 +10,11 @@ from typing import Any
 from bitsynth.cli import output
 from bitsynth.cli.locate import locate
 from bitsynth.cli.options import Json, KernelArgument, NoMinimality, NoZ3, Rlimit, Variant
-from bitsynth.cli.report import ReportLine, print_lines
-from bitsynth.cli.verify_depthwise import PREFIX, verify_depthwise
+from bitsynth.cli.report import ReportLine, print_lines, verdict_facts
+from bitsynth.cli.verify_depthwise import verify_depthwise
 from bitsynth.cli.verify_elementwise import verify_elementwise
 from bitsynth.isa.load import load
+from bitsynth.kernel.depthwise import PREFIX
 from bitsynth.kernel.names import KernelName
 from bitsynth.progress import Progress
 from bitsynth.spec.matmul import MatmulSpec
@@ -115,18 +116,10 @@ def _facts(
     name: str, spec: MatmulSpec, entry: Entry, lines: list[ReportLine], *, discharged: bool, solved_again: bool
 ) -> dict[str, Any]:
     return {
-        "name": name,
-        "proved": discharged,
-        "composition_checked": True,
-        "instructions_discharged": discharged,
-        "minimality_solved_again": solved_again,
+        **verdict_facts(name, lines, discharged=discharged, solved_again=solved_again),
         "k_max": spec.k_max,
         "lower_bound": entry.cost.lower_bound,
         "minimal": entry.cost.minimal or None,
-        "checks": [
-            {"name": x.label, "what": x.cells[0], "verdict": x.cells[1], "seconds": round(x.seconds or 0.0, 4)}
-            for x in lines
-        ],
         "lemmas": list(entry.certificate.lemmas),
         "instructions": list(entry.certificate.instructions),
         "minimality": list(entry.certificate.minimality),

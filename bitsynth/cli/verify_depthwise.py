@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from bitsynth.cli import output
-from bitsynth.cli.report import ReportLine, print_lines
+from bitsynth.cli.report import ReportLine, print_lines, verdict_facts
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
 from bitsynth.progress import Progress
@@ -14,9 +14,6 @@ from bitsynth.store.depthwise import entry_of, load_proved, named
 
 if TYPE_CHECKING:
     from bitsynth.proof.depthwise import ProvedDepthwise
-
-PREFIX = "bs_dw_"
-"""How the names of depthwise kernels start."""
 
 
 def verify_depthwise(name: str, *, z3: bool, solve: bool, rlimit: int | None, as_json: bool) -> None:
@@ -29,7 +26,7 @@ def verify_depthwise(name: str, *, z3: bool, solve: bool, rlimit: int | None, as
         lines.append(_machine(proved, rlimit, say) if z3 else ReportLine("machine", (_count(proved), "on record")))
         lines.append(_claim(proved) if solve else ReportLine("claims", ("1 claim", "on record, not solved again")))
     if as_json:
-        output.write_json(_facts(proved, discharged=z3, solved_again=solve))
+        output.write_json(_facts(proved, lines, discharged=z3, solved_again=solve))
         return
     verdict = "for every input" + ("" if z3 else "; the instruction lemmas were not discharged again")
     print_lines(*lines, ReportLine("proved" if z3 else "checked", (verdict,), free=True))
@@ -67,13 +64,9 @@ def _claim(proved: ProvedDepthwise) -> ReportLine:
     return ReportLine("claims", ("1 claim", "solved again"), time.perf_counter() - start)
 
 
-def _facts(proved: ProvedDepthwise, *, discharged: bool, solved_again: bool) -> dict[str, Any]:
+def _facts(proved: ProvedDepthwise, lines: list[ReportLine], *, discharged: bool, solved_again: bool) -> dict[str, Any]:
     return {
-        "name": proved.program.name,
-        "proved": discharged,
-        "composition_checked": True,
-        "instructions_discharged": discharged,
-        "minimality_solved_again": solved_again,
+        **verdict_facts(proved.program.name, lines, discharged=discharged, solved_again=solved_again),
         "lemmas": list(proved.lemmas),
         "instructions": list(proved.statements),
         "minimality": [entry_of(proved).minimality],

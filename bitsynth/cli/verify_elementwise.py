@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bitsynth.cli import output
-from bitsynth.cli.report import ReportLine, print_lines
+from bitsynth.cli.report import ReportLine, print_lines, verdict_facts
 from bitsynth.errors import Refuted
 from bitsynth.progress import Progress
 from bitsynth.proof import element_check
@@ -68,15 +68,7 @@ def _claim(proved: ProvedProgram) -> ReportLine:
 
 def _facts(proved: ProvedProgram, lines: list[ReportLine], *, discharged: bool, solved_again: bool) -> dict[str, Any]:
     return {
-        "name": proved.program.name,
-        "proved": discharged,
-        "composition_checked": True,
-        "instructions_discharged": discharged,
-        "minimality_solved_again": solved_again,
-        "checks": [
-            {"name": x.label, "what": x.cells[0], "verdict": x.cells[1], "seconds": round(x.seconds or 0.0, 4)}
-            for x in lines
-        ],
+        **verdict_facts(proved.program.name, lines, discharged=discharged, solved_again=solved_again),
         "lemmas": [proved.statements[0]],
         "instructions": list(proved.statements[1:]),
     }

@@ -22,6 +22,8 @@ from bitsynth.isa.types import VecType
 from bitsynth.kernel.program import Acc
 from bitsynth.kernel.wellformed import constant_load
 
+PREFIX = "bs_dw_"
+"""How the names of depthwise kernels start."""
 MOST_PIXELS = 16
 MOST_TAPS = 4
 MOST_FLUSH = 1 << 24

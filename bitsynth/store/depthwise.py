@@ -56,9 +56,9 @@ def named(name: str) -> Path:
     raise SpecError(f"no depthwise kernel {name} is stored")
 
 
-def every() -> Iterator[Path]:
-    """All stored files, the user's over the shipped ones of the same place."""
-    return files.every(f"*/{FOLDER}/*.json")
+def every(isa: str = "*") -> Iterator[Path]:
+    """All stored files, or those of an instruction set, the user's over the shipped ones of the same place."""
+    return files.every(f"{isa}/{FOLDER}/*.json")
 
 
 def read_entry(path: Path) -> DepthwiseEntry:

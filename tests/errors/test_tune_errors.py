@@ -37,6 +37,10 @@ def idle(user, monkeypatch):
         (["--timeout-s", "0.5"], "want a number of seconds from 1 on, not 0.5"),
         (["--in-channels", "8"], "takes both --in-channels and --out-channels"),
         ([*OWN, "--layers", "C2"], "--layers or the channels of a layer of your own, not both"),
+        (
+            [*OWN, "--groups", "8"],
+            "bs_dw_a2_w2_s32_avx2_32x2, a depthwise kernel: it has no tiles to tune",
+        ),
         ([*OWN, "--groups", "3"], "8 input channels cannot be shared by 3 groups"),
         ([*OWN, "--image", "28x"], "--image: want height and width, such as 28x28, not '28x'"),
         ([*OWN, "--image", "0"], "--image: want height and width, such as 28x28, not '0'"),

@@ -38,6 +38,7 @@ def layers(isa):
     binary = RNG.choice([-1, 1], (10, 7, 3, 3))
     wide = RNG.choice([-1, 1], (70, 65, 3, 3))
     three = RNG.choice([-3, -1, 1, 3], (9, 33))
+    own = RNG.choice([-3, -1, 1, 3], (70, 1, 3, 3))
     return {
         "int32": Conv2d(binary, 2, 1, **odd),
         "first": Conv2d(binary, 1, 1, layout="NCHW", act_encoding="bipolar", **odd),
@@ -45,6 +46,7 @@ def layers(isa):
         "packed": Conv2d(wide, 2, 1, layout="packed", epilogue=Thresholds(levels(70)), **plain),
         "mixed": Conv2d(wide, 1, 1, layout="packed", zero_point=1, bias=-7, **plain),
         "dense": Dense(three, 3, 2, epilogue=Requantize(RNG.integers(1, 200, 9), 7, 3), bias=range(9), isa=isa),
+        "depthwise": Conv2d(own, 4, 2, groups=70, epilogue=Requantize(RNG.integers(1, 99, 70), 7, 8), **plain),
     }
 
 
@@ -62,7 +64,7 @@ def here():
     return layers("auto")
 
 
-@pytest.mark.parametrize("case", ["int32", "first", "floats", "packed", "mixed", "dense"])
+@pytest.mark.parametrize("case", ["int32", "first", "floats", "packed", "mixed", "dense", "depthwise"])
 def test_an_emitted_layer_is_right(here, case):
     assert selftest(here[case], here[case].files("layer")) == 0
 
@@ -139,7 +141,7 @@ def test_cmake_builds_and_tests_it_with_every_compiler(isa, tmp_path, skip_isa):
     found = [x for x in commands(isa) if x[2] != [None]]
     if not found or (load.load(isa).table.arch == arch() and not placement.runs_natively(load.load(isa).table)):
         skip_isa(isa, f"no compiler and emulator for {isa}")
-    for case in ("int32", "packed", "dense"):
+    for case in ("int32", "packed", "dense", "depthwise"):
         layers(isa)[case].emit(tmp_path / case, "layer")
         for compiler, command, emulator in found:
             folder = tmp_path / f"{case}-{compiler.name}"

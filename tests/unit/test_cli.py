@@ -219,10 +219,22 @@ def test_list(run):
     for isa in ("neon", "avx2"):
         assert re.search(rf"^{shipped(isa)} +lookup +[\d.]+ +\d+ +yes .* shipped$", out, re.MULTILINE)
     rows, _ = run("list", "--json")
-    assert len(rows) == len(list(paths.shipped_kernels().rglob("bs_mm_*.json")))
+    assert len(rows) == sum(len(list(paths.shipped_kernels().rglob(f"bs_{kind}_*.json"))) for kind in ("mm", "dw"))
     assert all(r["problem"] is None for r in rows)
-    assert {r["method"] for r in rows} == {"popcount", "lookup", "multiply", "dot"}
+    assert {r["method"] for r in rows} == {"popcount", "lookup", "multiply", "dot", "depthwise"}
     assert {"name", "ops_per_128_mac", "lower_bound", "minimal", "cycles", "k_max", "from", "variant"} <= rows[0].keys()
+
+
+def test_list_and_show_have_depthwise_kernels(run):
+    name = "bs_dw_a4_w4_s32_avx2_32x2"
+    out, _ = run("list", "--variant", "depthwise", "--isa", "avx2", "--act-bits", "4")
+    assert re.search(rf"^{name} +depthwise +19.56 +- +yes .* shipped, depthwise$", out, re.MULTILINE)
+    page, _ = run("show", name)
+    assert "flush after at most 72 steps, 14 instructions a pixel" in page
+    assert "sums of channels 0-3 16-19 4-7 20-23 8-11 24-27 12-15 28-31" in page
+    facts, _ = run("show", name, "--json")
+    assert [len(x["program"]) for x in facts["program"]["flushes"]] == [12, 14, 14, 18, 18]
+    assert f"void {name}(" in run("show", name, "--c")[0]
 
 
 def test_list_takes_what_fits_its_options(run):
