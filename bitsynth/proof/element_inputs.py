@@ -136,7 +136,7 @@ def _move(spec: ElementwiseSpec, drawn: Elements, rng: Generator) -> None:
     """Move most elements to both sides of where the meaning changes, each by one value.
 
     In the first columns that is a value of its own: pairs of variants are the two sides. In those behind it is one that
-    all share, in two columns with nothing but one element and the like of it.
+    all share, in two columns half of whose variants are that element.
     """
     pairs, columns = VARIANTS // 2, next(iter(drawn.values())).shape[1]
     shared = {x.name for x in spec.inputs if x.per in ("row", "all")}
@@ -151,7 +151,7 @@ def _move(spec: ElementwiseSpec, drawn: Elements, rng: Generator) -> None:
             near = [side[:, : first * pairs].reshape(-1, first, pairs) for side in sides]
             values[:, :first] = np.concatenate(near, axis=2)
         for k, side in enumerate(sides):
-            values[:, first + k * both : first + (k + 1) * both] = side[:, first * pairs :, None]
+            values[:, first + k * both : first + (k + 1) * both, :pairs] = side[:, first * pairs :, None]
 
 
 def _flat(values: U64, first: int, both: int, side: int) -> U64:
