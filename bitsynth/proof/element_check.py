@@ -17,7 +17,7 @@ from bitsynth.kernel.element_run import run
 from bitsynth.kernel.elementwise import ElementwiseProgram, check_shape
 from bitsynth.proof.element_inputs import VARIANTS, ElementSamples, samples
 
-LOADED, VERIFIED = 48, 1 << 10
+LOADED, VERIFIED = 48, 512
 """Columns of inputs that a unit is tried on where a program is loaded, and where it is verified."""
 
 

@@ -14,7 +14,7 @@ from bitsynth.store import elementwise as store
 
 MANY = 256
 """More columns of inputs than a program that is read runs on."""
-RLIMIT = 3_000_000
+RLIMIT = 1_000_000
 """Z3 is given up on products of unknowns soon: a program that it cannot prove is not verified."""
 
 
@@ -37,7 +37,7 @@ def proved(program: ElementwiseProgram) -> bool:
     """Whether Z3 proves it."""
     try:
         discharge(program, Budget(RLIMIT))
-    except (Refuted, Undecided):
+    except (Refuted, SpecError, Undecided):
         return False
     return True
 
@@ -73,12 +73,12 @@ STORED = [path.stem for path in store.every()]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", range(4))
 def test_mutants_of_every_program_are_refused(part):
     """At most one in two hundred is refused by `bitsynth verify` alone."""
     seen, late = 0, []
-    for name in STORED[part::8]:
-        for what, mutant in some(store.load_program(store.named(name)).program, 12):
+    for name in STORED[part::4]:
+        for what, mutant in some(store.load_program(store.named(name)).program, 5):
             seen += 1
             if accepted(mutant) and not accepted(mutant, MANY):
                 late.append(f"{name}: {what}")
@@ -90,5 +90,5 @@ def test_mutants_of_every_program_are_refused(part):
 def test_what_is_refused_is_not_proved(name):
     """The checker and Z3, which share no way of thinking, agree."""
     program = store.load_program(store.named(name)).program
-    for what, mutant in some(program, 12):
+    for what, mutant in some(program, 6):
         assert not proved(mutant) or accepted(mutant, MANY), what

@@ -93,41 +93,6 @@ def compare(runner, program):
         assert (to[:, :channels] == want).all()
 
 
-def mutants(program):
-    """Programs with two operands, two results or two positions swapped, or another instruction of the same types."""
-    isa, steps = load(program.isa), program.steps
-    for n, step in enumerate(steps):
-        for change in (step.args[::-1], (step.args[0],) * len(step.args)):
-            if change != step.args and len({isa[step.op].operands[k].type for k in range(len(change))}) == 1:
-                lines = [*program.program]
-                lines[n] = str(msgspec.structs.replace(step, args=change))
-                yield msgspec.structs.replace(program, program=tuple(lines))
-    order = (program.order[1], program.order[0], *program.order[2:])
-    yield msgspec.structs.replace(program, orders=tuple(order if o else o for o in program.orders))
-
-
-COMMUTE = ("add", "and", "or", "xor", "kxor")
-
-
-def test_mutants_are_refused_by_the_checker_and_by_z3():
-    program = store.find("avx2", SPEC).program
-    wrong = [m for m in mutants(program) if not same(program, m)]
-    assert len(wrong) > 10
-    for mutant in wrong:
-        with pytest.raises(Refuted):
-            check(mutant)
-    with pytest.raises(Refuted):
-        discharge(wrong[0], Budget())
-
-
-def same(program, mutant):
-    """Whether a mutant only swaps the operands of an instruction that does not care."""
-    for a, b in zip(program.steps, mutant.steps, strict=True):
-        if a != b:
-            return a.op.split(".")[0] in COMMUTE and sorted(a.args) == sorted(b.args)
-    return False
-
-
 def test_a_program_is_proved_and_stored(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     proved = synth.solve("avx2", thresholds(1, words=False))

@@ -12,7 +12,6 @@ from bitsynth.host.placement import runs_natively
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
 from bitsynth.kernel.element_run import run
-from bitsynth.proof.element_check import check
 from bitsynth.proof.element_discharge import discharge
 from bitsynth.run.runner import runner_for
 from bitsynth.solver.budget import Budget
@@ -68,44 +67,12 @@ def test_products_round_half_up_or_to_even(wide, even):
     assert (got == (np.rint(halves / 2) if even else (halves + 1) // 2)).all()
 
 
-def mutants(program):
-    """Programs with one instruction left out, its operands swapped, or a shift by one more."""
-    for n, step in enumerate(program.steps):
-        for args in {step.args[::-1], (step.args[0],) * len(step.args)} - {step.args}:
-            lines = [*program.program]
-            lines[n] = str(msgspec.structs.replace(step, args=args))
-            yield step, msgspec.structs.replace(program, program=tuple(lines))
-
-
-COMMUTE = ("add", "adds_signed", "mul_ps", "add_ps", "mullo32", "mul_epi32", "and", "max", "min", "min_ps")
-
-
-MUTATED = [
-    rescale(Sum(), CodeForm("u8"), bias=False),
-    pytest.param(requantize(CodeForm("u8"), row=True, wide=True), marks=pytest.mark.slow),
-]
-
-
-@pytest.mark.parametrize("spec", MUTATED)
-def test_mutants_are_refused_by_the_checker(spec):
-    refused = 0
-    for step, mutant in mutants(stored("avx2", spec)):
-        if step.op.partition(".")[0] not in COMMUTE or mutant_repeats(step, mutant):
-            with pytest.raises(Refuted):
-                check(mutant, 256)
-            refused += 1
-    assert refused > 10
-
-
-def mutant_repeats(step, mutant):
-    """Whether the mutant has one operand twice where the step has two."""
-    return any(s.dst == step.dst and len(set(s.args)) == 1 for s in mutant.steps)
-
-
 def test_a_mutant_is_refused_by_z3():
     program = stored("avx2", requantize(CodeForm("u8"), row=False, wide=False))
+    shifted = next(step for step in program.steps if step.op.startswith("srav"))
+    lines = tuple(line.replace(str(shifted), f"{shifted.dst} = {shifted.op} n0_0 n0_0") for line in program.program)
     with pytest.raises(Refuted):
-        discharge(next(m for step, m in mutants(program) if step.op.startswith("srav")), Budget())
+        discharge(msgspec.structs.replace(program, program=lines), Budget())
 
 
 @pytest.mark.parametrize("bound", [100.0, 2.0**31])
