@@ -156,7 +156,7 @@ class CDomain:
         return Term(f"({ctype(to)}){{0}}", to, (a,)) if to in CARRIERS else _sum("{0}", to, a)
 
     def popcount(self, a: Term, w: int) -> Term:
-        return Term(f"({ctype(w)})__builtin_popcountll({{0}})", w, (a,))
+        return Term(f"({ctype(w)})bs_popcount({{0}})", w, (a,))
 
     def lookup(self, table: Sequence[Term], index: Term, w: int) -> Term:
         out = table[-1]
@@ -191,7 +191,7 @@ class CDomain:
         return Term("bs_fadd({0}, {1})", 32, (a, b))
 
     def flt(self, a: Term, b: Term) -> Term:
-        return Term("bs_float({0}) < bs_float({1})", 0, (a, b))
+        return Term("bs_flt({0}, {1})", 0, (a, b))
 
     def _keep_products(self, *terms: Term) -> None:
         for term in terms:

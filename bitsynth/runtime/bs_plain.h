@@ -14,6 +14,15 @@ typedef uint16_t bs_u16 __attribute__((may_alias));
 typedef uint32_t bs_u32 __attribute__((may_alias));
 typedef uint64_t bs_u64 __attribute__((may_alias));
 
+/* Without the library of the compiler. */
+static inline uint32_t bs_popcount(uint64_t x)
+{
+    x -= x >> 1 & UINT64_C(0x5555555555555555);
+    x = (x & UINT64_C(0x3333333333333333)) + (x >> 2 & UINT64_C(0x3333333333333333));
+    x = (x + (x >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (uint32_t)(x * UINT64_C(0x0101010101010101) >> 56);
+}
+
 static inline float bs_float(uint32_t bits)
 {
     float x;
@@ -33,14 +42,28 @@ static inline uint32_t bs_float_of(uint32_t x)
     return bs_bits((float)(int32_t)x);
 }
 
+/* Vectors of 32-bit Arm take subnormal numbers for 0: no compiler may use them. */
+static inline float bs_scalar(float x)
+{
+#ifdef __arm__
+    BS_ROUNDED(x);
+#endif
+    return x;
+}
+
 static inline uint32_t bs_fmul(uint32_t a, uint32_t b)
 {
-    return bs_bits(bs_float(a) * bs_float(b));
+    return bs_bits(bs_scalar(bs_float(a) * bs_float(b)));
 }
 
 static inline uint32_t bs_fadd(uint32_t a, uint32_t b)
 {
-    return bs_bits(bs_float(a) + bs_float(b));
+    return bs_bits(bs_scalar(bs_float(a) + bs_float(b)));
+}
+
+static inline int bs_flt(uint32_t a, uint32_t b)
+{
+    return bs_scalar(bs_float(a)) < bs_float(b);
 }
 
 /* By masks: compilers take a choice to vector registers only if they see no branch. */

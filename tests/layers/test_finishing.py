@@ -1,28 +1,96 @@
-"""Epilogues that layers have as programs: what they make of sums is what Python says of them."""
+"""Epilogues of layers, by programs or in plain C: what they make of sums is what Python says of them."""
+
+from functools import cache
 
 import numpy as np
 import pytest
 
-from bitsynth.layers import Conv2d, Thresholds, unpack_words
+from bitsynth.errors import ToolError
+from bitsynth.kernel.plain import PlainProgram
+from bitsynth.layers import Conv2d, Requantize, Rescale, Scale, Thresholds, unpack_words
 
 RNG = np.random.default_rng(5)
-W = RNG.integers(0, 2, (70, 24, 3, 3)) * 2 - 1
+CHANNELS, INT32 = 70, np.iinfo(np.int32)
+W = RNG.integers(0, 2, (CHANNELS, 24, 3, 3)) * 2 - 1
 X = RNG.integers(0, 4, (1, 5, 6, 24))
+FALLING = RNG.integers(0, 2, CHANNELS).astype(bool)
+SMALL = RNG.integers(-90, 90, CHANNELS)
+SCALES = RNG.normal(size=CHANNELS).astype(np.float32) / 8
+HALVES = RNG.choice([0.5, -0.25, 2.0**-140, 1.0, 3e38], CHANNELS).astype(np.float32)
+LAYERS = {"one group": (W, 1), "groups": (np.concatenate([W[:, :12], W[:, 12:]])[:CHANNELS], 2)}
 
 
-@pytest.fixture(scope="module")
-def sums():
-    return Conv2d(W, 2, 1, padding=1)(X)
+def levels(count):
+    return np.sort(RNG.integers(-60, 60, (CHANNELS, count)), axis=1)
+
+
+EPILOGUES = {
+    "up": Requantize(SMALL, 9, 8, zero_point=3),
+    "to even": Requantize(SMALL, 6, 4, "even", 3),
+    "to even, signed": Requantize(SMALL, 9, 8, "even", -7, low=-100, signed=True),
+    "wide products": Requantize(SMALL << 24, 31, 8, low=2),
+    "wide products to even": Requantize(SMALL << 24, 30, 8, "even", high=77),
+    "the greatest shift": Requantize(RNG.choice([INT32.max, INT32.min], CHANNELS), 62, 3, "even", 4),
+    "no shift": Requantize(SMALL, 0, 8, "even", zero_point=9, high=200),
+    "16 bits": Requantize(SMALL, 2, 16, signed=True),
+    "16 bits, a zero point": Requantize(SMALL, 3, 16, "even", -700, signed=True),
+    "rescaled": Rescale(SCALES, 8, 3),
+    "rescaled halves": Rescale(HALVES, 5, 8, bias=0.5),
+    "rescaled, a bias": Rescale(SCALES, 8, 5, bias=SCALES[::-1], signed=True),
+    "rescaled to 16 bits": Rescale(SCALES * 64, 12, 33, signed=True, bias=0.5),
+    "floats": Scale(HALVES, SCALES),
+    "thresholds": Thresholds(levels(3)),
+    "falling": Thresholds(levels(6), rising=FALLING),
+    "many levels": Thresholds(levels(200), rising=FALLING),
+}
+
+
+@cache
+def sums(layer):
+    weight, groups = LAYERS[layer]
+    return Conv2d(weight, 2, 1, padding=1, groups=groups)(X)
+
+
+def made(layer, epilogue, out_layout, isa="auto"):
+    weight, groups = LAYERS[layer]
+    return Conv2d(weight, 2, 1, padding=1, groups=groups, epilogue=epilogue, out_layout=out_layout, isa=isa)
+
+
+def check(layer, epilogue, out_layout, isa="auto"):
+    """The layer, whose results are what the epilogue says."""
+    one = made(layer, epilogue, out_layout, isa)
+    got = one(X)
+    if out_layout == "packed":
+        got = unpack_words(np.asarray(got), epilogue.bits, CHANNELS)
+    want = epilogue.reference(sums(layer))
+    np.testing.assert_array_equal(got.transpose(0, 2, 3, 1) if out_layout == "NCHW" else got, want)
+    return one
 
 
 @pytest.mark.parametrize("out_layout", ["NHWC", "packed"])
-def test_falling_channels(sums, out_layout):
-    levels = np.sort(RNG.choice(sums.reshape(-1), (70, 3)), axis=1)
-    epilogue = Thresholds(levels, rising=RNG.integers(0, 2, 70).astype(bool))
-    layer = Conv2d(W, 2, 1, padding=1, epilogue=epilogue, out_layout=out_layout)
-    got = layer(X)
-    codes = got if out_layout == "NHWC" else unpack_words(np.asarray(got), 2, 70)
-    np.testing.assert_array_equal(codes, epilogue.reference(sums))
-    assert layer.packed.programs.program is not None
+def test_falling_channels(out_layout):
+    layer = check("one group", Thresholds(levels(3), rising=FALLING), out_layout)
     order = list(layer.packed.programs.program.order)
     assert sorted(order) == list(range(len(order)))
+
+
+def test_what_no_program_makes_is_plain_c():
+    layer = check("one group", EPILOGUES["16 bits, a zero point"], "NHWC", "avx2")
+    assert isinstance(layer.packed.programs.program, PlainProgram)
+    assert isinstance(made("groups", EPILOGUES["to even"], "packed", "armv7_neon").packed.programs.program, PlainProgram)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", ["avx2", "avx512", "neon", "armv7_neon"])
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_every_epilogue_in_every_set(name, isa, skip_isa):
+    epilogue, number = EPILOGUES[name], [*EPILOGUES].index(name)
+    packable = hasattr(epilogue, "bits") and epilogue.codes[0] >= 0
+    layer = [*LAYERS][number % 2]
+    try:
+        check(layer, epilogue, "NHWC", isa)
+    except ToolError as why:
+        skip_isa(isa, str(why))
+    check(layer, epilogue, "NCHW", isa)
+    if packable:
+        check(layer, epilogue, "packed", isa)

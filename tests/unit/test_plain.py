@@ -3,12 +3,14 @@
 import itertools
 import zlib
 
+import msgspec
 import numpy as np
 import pytest
 
 from bitsynth import toolchain
 from bitsynth.emit import plain
 from bitsynth.emit.runtime_files import runtime_files
+from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
 from bitsynth.kernel.plain import PlainProgram
@@ -20,6 +22,13 @@ pytestmark = pytest.mark.toolchains
 
 CODES = (CodeForm("u8"), CodeForm("s8"), CodeForm("s16"), CodeForm("s16", moved=True), CodeForm("u8", planes=3))
 SUMS = (Sum(), Sum(row=True, column=True))
+TYPES = ("u8", "s8", "s16", "s32", "u32")
+INSTRUCTION_SETS = ("avx2", "avx512", "neon", "armv7_neon")
+COMPILERS = [
+    (isa, c) for isa in INSTRUCTION_SETS for c in toolchain.compilers(load(isa)) if isa != "avx512" or c.family == "gcc"
+]
+FUSING = {"avx2": ("-mfma",), "avx512": ("-mfma",), "neon": (), "armv7_neon": ("-mfpu=neon-vfpv4",)}
+"""What gives instruction sets fused instructions."""
 
 
 def odd(name, meaning, out="u32", *types):
@@ -49,34 +58,39 @@ FUNCTIONS = {
 }
 MORE = [odd(name, *rest) for name, rest in FUNCTIONS.items()]
 MORE += [
-    odd(f"other_{a}_{b}", "sext(x, 64) - zext(y, 64)", "u64", a, b)
-    for a, b in itertools.product(("u8", "s8", "s16", "s32", "u32"), repeat=2)
+    odd(f"other_{a}_{b}", "sext(x, 64) - zext(y, 64)", "u64", a, b) for a, b in zip(TYPES, TYPES[::-1], strict=True)
 ]
 THRESHOLDS = [
     thresholds(levels, words=words, row=row, flip=flip)
-    for levels in (1, 3, 15, 16, 255)
+    for levels in (3, 16)
     for words, row, flip in ((False, False, False), (True, True, True))
 ]
+CHOICES = list(itertools.product((False, True), repeat=3))
 SPECS = [
     *THRESHOLDS,
+    thresholds(255, words=True),
     thresholds(7, words=False, narrow=True),
-    *(affine(shift, row=row) for shift in (0, 1) for row in (False, True)),
+    affine(1, row=True),
     greatest(),
     lookup(16),
     lookup(256),
-    *(rescale(x, codes, bias=bias) for x in SUMS for codes in CODES for bias in (False, True)),
-    *(scale(x, bias=bias) for x in SUMS for bias in (False, True)),
-    *(requantize(x, row=r, wide=w, even=e) for x in CODES for r, w, e in itertools.product((False, True), repeat=3)),
-    *(requantize_any(codes, even=even) for codes in CODES for even in (False, True)),
+    *(
+        rescale(x, codes, bias=bias)
+        for x, codes, bias in zip(SUMS * 3, CODES, (False, False, True, True) * 2, strict=False)
+    ),
+    *(scale(x, bias=bias) for x, bias in zip(SUMS, (True, False), strict=True)),
+    *(requantize(x, row=r, wide=w, even=e) for x, (r, w, e) in zip(CODES * 2, CHOICES, strict=False)),
+    *(requantize_any(codes, even=even) for codes, even in zip(CODES, (True, False) * 3, strict=False)),
     *MORE,
-]  # fmt: skip
+]
+FEW = [thresholds(16, words=True), requantize_any(CODES[3], even=True), rescale(SUMS[1], CODES[1], bias=True)]
 ROWS, UNITS = 5, 2
 CALL = """
-void run_{0}(const size_t *n, const void *constants, const void *shared, const void *from, const int32_t *row,
+void run_{0}(const uint64_t *n, const void *constants, const void *shared, const void *from, const int32_t *row,
              const void *other, void *to);
-void run_{0}(const size_t *n, const void *constants, const void *shared, const void *from, const int32_t *row,
+void run_{0}(const uint64_t *n, const void *constants, const void *shared, const void *from, const int32_t *row,
              const void *other, void *to)
-{{ {0}(constants, shared, n[0], n[1], from, n[2], row, other, n[3], to, n[4]); }}
+{{ {0}(constants, shared, (size_t)n[0], (size_t)n[1], from, (size_t)n[2], row, other, (size_t)n[3], to, (size_t)n[4]); }}
 """
 
 
@@ -178,7 +192,7 @@ def called(runner, program, given, channels):
     to = np.zeros((ROWS, channels // 8 * spec.planes if spec.planes else channels * bits // 8), np.uint8)
     from_, other = elements[0], elements[1] if len(elements) > 1 else None
     sizes = np.array(
-        [ROWS, channels, from_.strides[0], other.strides[0] if other is not None else 0, to.strides[0]], np.uintp
+        [ROWS, channels, from_.strides[0], other.strides[0] if other is not None else 0, to.strides[0]], np.uint64
     )
     numbers = np.concatenate(shared)
     numbers = numbers if numbers.size else np.zeros(1, np.uint8)
@@ -192,8 +206,67 @@ def called(runner, program, given, channels):
     return (ones << np.arange(spec.planes, dtype=np.uint64)[:, None]).sum(axis=2).reshape(ROWS, channels)
 
 
-def test_gcc():
-    isa = load("avx2")
-    compiler = next((c for c in toolchain.compilers(isa) if c.family in ("gcc", "clang")), None)
-    runner = runner_for(isa, toolchain.compile_for(isa, sources(SPECS), compiler=compiler, flags=("-O3",)))
-    assert [spec.name for spec in SPECS if any(wrong(runner, spec, seed) for seed in range(4))] == []
+def compiled(isa, specs, compiler=None, **changed):
+    """A runner of the C of `specs`, compiled so that a product and a sum are fused where they may be."""
+    flags = ("-O3", "-std=gnu11", "-ffp-contract=fast", *FUSING[isa])
+    library = toolchain.compile_for(load(isa), sources(specs) | changed, compiler=compiler, flags=flags)
+    return runner_for(load(isa), library)
+
+
+def test_some_specs():
+    runner = compiled("avx2", FEW)
+    assert [spec.name for spec in FEW if any(wrong(runner, spec, seed) for seed in range(9))] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("isa", "compiler"), COMPILERS, ids=lambda x: getattr(x, "name", x))
+def test_every_spec(isa, compiler, skip_isa):
+    try:
+        runner = compiled(isa, SPECS, compiler)
+    except ToolError as why:
+        skip_isa(isa, str(why))
+    assert [spec.name for spec in SPECS if any(wrong(runner, spec, seed) for seed in range(5))] == []
+
+
+NAMED = {spec.name: spec for spec in MORE}
+MUTANTS = [
+    ("between", " == ", " != "),
+    ("between", "& 511", "& 255"),
+    ("clamps", "? UINT32_C(2047)", "? UINT32_C(2046)"),
+    ("counts", "bs_popcount", "bs_nearest"),
+    ("shifts", ": 31)", ": 30)"),
+    ("shifts", "<< (v", ">> (v"),
+    ("shifts", ">> 3", ">> 4"),
+    ("small", "v4 < 16", "v4 < 8"),
+    ("small", "(uint16_t)v0", "(uint8_t)v0"),
+    ("bytes", "(int8_t)", "(uint8_t)"),
+    ("odd_width", "262144", "131072"),
+    ("many", "turn < 40", "turn < 39"),
+    ("other_s8_s32", "(int8_t)", "(uint8_t)"),
+    ("halves", "bs_nearest", "bs_rounded_up"),
+    ("extremes", "bs_float_of", "(uint32_t)"),
+    ("fused", "bs_fadd", "bs_fmul"),
+]
+ROUNDED_UP = "static inline uint32_t bs_rounded_up(uint32_t x) { return bs_nearest(bs_fadd(x, 0x3a000000)); }\n"
+
+
+@pytest.mark.slow
+def test_mutants_are_noticed():
+    """One expression of C is another."""
+    made = {f"mutant{n}": (NAMED[name], old, new) for n, (name, old, new) in enumerate(MUTANTS)}
+    specs = [msgspec.structs.replace(spec, name=name) for name, (spec, _, _) in made.items()]
+    parts = sources(specs)["plain.c"].split("static inline void ")
+    for n, (_, old, new) in enumerate(made.values()):
+        assert old in parts[n + 1], (n, parts[n + 1])
+        parts[n + 1] = parts[n + 1].replace(old, new, 1)
+    text = parts[0] + ROUNDED_UP + "static inline void ".join(["", *parts[1:]])
+    runner = compiled("avx2", specs, **{"plain.c": text})
+    assert [made[s.name] for s in specs if not any(wrong(runner, s, seed) for seed in range(5))] == []
+
+
+def test_what_c_cannot_say_is_refused():
+    third = ElementwiseSpec("third", tuple(ElementInput(n, "s32") for n in "xyz"), "x + y + z", "s32")
+    cut = odd("cut", "fmul_flushed(x, y)")
+    for spec, why in ((third, "one input of elements beside the first"), (cut, "not toward zero")):
+        with pytest.raises(SpecError, match=why):
+            plain.function(plain_program(spec), spec.name)

@@ -14,6 +14,7 @@
 #define bs_finish_rows layer_bs_finish_rows
 #define bs_float layer_bs_float
 #define bs_float_of layer_bs_float_of
+#define bs_flt layer_bs_flt
 #define bs_fmul layer_bs_fmul
 #define bs_inside layer_bs_inside
 #define bs_is_plain layer_bs_is_plain
@@ -59,6 +60,8 @@
 #define bs_packed_words layer_bs_packed_words
 #define bs_pad_sums layer_bs_pad_sums
 #define bs_pixel_output layer_bs_pixel_output
+#define bs_popcount layer_bs_popcount
+#define bs_scalar layer_bs_scalar
 #define bs_scale layer_bs_scale
 #define bs_scale_register layer_bs_scale_register
 #define bs_set_tensors layer_bs_set_tensors
