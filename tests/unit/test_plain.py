@@ -17,6 +17,7 @@ from bitsynth.kernel.plain import PlainProgram
 from bitsynth.run.runner import runner_for
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, affine, greatest, lookup, thresholds
 from bitsynth.spec.rescaling import CodeForm, Sum, requantize, requantize_any, rescale, scale
+from bitsynth.spec.residual import added, rounded, scaled
 
 pytestmark = pytest.mark.toolchains
 
@@ -81,6 +82,9 @@ SPECS = [
     *(scale(x, bias=bias) for x, bias in zip(SUMS, (True, False), strict=True)),
     *(requantize(x, row=r, wide=w, even=e) for x, (r, w, e) in zip(CODES * 2, CHOICES, strict=False)),
     *(requantize_any(codes, even=even) for codes, even in zip(CODES, (True, False) * 3, strict=False)),
+    *(added(element, factor=factor) for element, factor in zip(TYPES, (True, False) * 3, strict=False)),
+    *map(scaled, ("u8", "s32", "f32")),
+    *map(rounded, CODES[:2]),
     *MORE,
 ]
 FEW = [thresholds(16, words=True), requantize_any(CODES[3], even=True), rescale(SUMS[1], CODES[1], bias=True)]
@@ -90,7 +94,9 @@ void run_{0}(const uint64_t *n, const void *constants, const void *shared, const
              const void *other, void *to);
 void run_{0}(const uint64_t *n, const void *constants, const void *shared, const void *from, const int32_t *row,
              const void *other, void *to)
-{{ {0}(constants, shared, (size_t)n[0], (size_t)n[1], from, (size_t)n[2], row, other, (size_t)n[3], to, (size_t)n[4]); }}
+{{
+    {0}(constants, shared, (size_t)n[0], (size_t)n[1], from, (size_t)n[2], row, other, (size_t)n[3], to, (size_t)n[4]);
+}}
 """
 
 
@@ -119,7 +125,7 @@ FLOATS = np.array(
 def drawn(rng, one, shape):
     """Numbers of an input, int64: any, small ones and ends."""
     w = one.lane.bits
-    if one.name in "mb" and one.type == "u32":
+    if one.name in "mbfev" and one.type == "u32":
         some = np.ldexp(rng.normal(size=shape), rng.integers(-40, 9, shape)).astype(np.float32)
         return (
             np.where(rng.integers(0, 3, shape) == 0, rng.choice(FLOATS, shape), some).view(np.uint32).astype(np.int64)
