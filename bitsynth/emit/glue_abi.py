@@ -38,7 +38,7 @@ ENUMS = {"op": OP, "program": PROGRAM, "in_layout": LAYOUT, "out_layout": LAYOUT
 """The fields of `struct bs_glue` that are enums."""
 OF_INPUTS = ("channels", "bits", "last")
 """Fields with a number an input."""
-_SIGNED = ("factor", "summand", "divisor", "zero_point", "low", "high", "offset", "step")
+_SIGNED = ("factor", "summand", "divisor", "zero_point")
 _FIELDS = (
     *("op", "inputs"),
     *(f"{name}[{i}]" for name in OF_INPUTS for i in range(INPUTS)),
@@ -47,7 +47,7 @@ _FIELDS = (
     *("pad_top", "pad_left", "pad_bottom", "pad_right", "whole_image", "most_pixels", "rounding"),
     *("size_h", "size_w", "scale_h", "scale_w", "centers", "block", "channel_apart", "pixel_apart"),
     *("program", "pair_shift", "factor", "summand", "divisor"),
-    *("zero_point", "low", "high", "offset", "step", "table_count"),
+    *("zero_point", "period", "table_count"),
 )
 
 

@@ -1,28 +1,41 @@
-"""The proved programs that glue runs on lines of codes, as C."""
+"""What glue does to elements, as C: proved programs, or plain C of the specs that have none."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bitsynth.emit import plain
 from bitsynth.emit.elementwise import source
-from bitsynth.emit.glue_abi import PROGRAM
+from bitsynth.emit.lines import laid_out
 from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.plain import EpilogueProgram, PlainProgram
+from bitsynth.spec import glue
 
 FILE = "bs_glue_programs.c"
 VARIABLE = "bs_glue_programs"
+_UNIT = 16
 
 
 def program_source(programs: Sequence[ElementwiseProgram]) -> dict[str, str]:
-    """The file with `programs`, and the table of all, by their specs' numbers, that the runtime looks in."""
+    """The file with `programs`, plain C of other specs, and the table of all that the runtime looks in."""
     by_name = {p.spec.name: p for p in programs}
-    entries = [f"    {_entry(by_name.get(name))}," for name in PROGRAM.words]
-    lines = ['#include "bs_glue_call.h"', "", f"const struct bs_glue_program {VARIABLE}[] = {{", *entries, "};", ""]
-    text = source(programs) + "\n" if programs else ""
-    return {FILE: text + "\n".join(lines)}
+    every = [by_name.get(spec.name) or PlainProgram(spec, _UNIT) for spec in glue.every()]
+    made = [plain.function(p, p.name) for p in every if isinstance(p, PlainProgram)]
+    lines = [
+        *([source(programs)] if programs else []),
+        '#include "bs_glue_call.h"',
+        f'#include "{plain.HEADER}"',
+        "",
+        *made,
+        "",
+        f"const struct bs_glue_program {VARIABLE}[] = {{",
+        *(f"    {_entry(p)}," for p in every),
+        "};",
+        "",
+    ]
+    return {FILE: laid_out("\n".join(lines))}
 
 
-def _entry(program: ElementwiseProgram | None) -> str:
-    if program is None:
-        return "{NULL, 1, 1, 1}"
+def _entry(program: EpilogueProgram) -> str:
     first, out = program.spec.inputs[0].lane.bits // 8, program.spec.out_bits // 8
     return f"{{{program.name}, {program.unit}, {first}, {out}}}"

@@ -190,6 +190,9 @@ class CDomain:
         self._keep_products(a, b)
         return Term("bs_fadd({0}, {1})", 32, (a, b))
 
+    def fdiv(self, a: Term, b: Term) -> Term:
+        return Term("bs_fdiv({0}, {1})", 32, (a, b))
+
     def flt(self, a: Term, b: Term) -> Term:
         return Term("bs_flt({0}, {1})", 0, (a, b))
 

@@ -92,6 +92,9 @@ class Domain(Protocol):
     def fadd(self, a: Any, b: Any) -> Any:
         """The float32 a + b."""
 
+    def fdiv(self, a: Any, b: Any) -> Any:
+        """The float32 a / b."""
+
     def flt(self, a: Any, b: Any) -> Any:
         """The truth value of a < b of float32 numbers."""
 

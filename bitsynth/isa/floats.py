@@ -43,6 +43,12 @@ def fadd(a: Bits, b: Bits) -> Bits:
     return Bits(a.d, WIDTH, a.d.fadd(a.v, b.v))
 
 
+def fdiv(a: Bits, b: Bits) -> Bits:
+    """a / b."""
+    _floats(a, b)
+    return Bits(a.d, WIDTH, a.d.fdiv(a.v, b.v))
+
+
 def flt(a: Bits, b: Bits | int) -> Cond:
     """a < b; false if one is not a number."""
     b = a.lift(b)

@@ -12,6 +12,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bit": bits.bit, "join": bits.join,
     "asr": shifts.asr, "lsr": shifts.lsr, "lsl": shifts.lsl,
     "float_of": floats.float_of, "nearest": floats.nearest, "fmul": floats.fmul, "fadd": floats.fadd,
+    "fdiv": floats.fdiv,
     "flt": floats.flt, "fmin": floats.fmin, "fmax": floats.fmax, "flushed": floats.flushed,
     "fmul_flushed": floats.fmul_flushed,
 }  # fmt: skip

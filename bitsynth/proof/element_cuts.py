@@ -36,6 +36,9 @@ class CuttingDomain(SymbolicDomain):
     def fadd(self, a: Any, b: Any) -> Any:
         return self._shared("fadd", a, b, _FLOAT, super().fadd(a, b))
 
+    def fdiv(self, a: Any, b: Any) -> Any:
+        return self._shared("fdiv", a, b, _FLOAT, super().fdiv(a, b), commutes=False)
+
     def nearest(self, a: Any) -> Any:
         if _is_choice(a):
             return z3.If(a.arg(0), self.nearest(a.arg(1)), self.nearest(a.arg(2)))
@@ -57,9 +60,9 @@ class CuttingDomain(SymbolicDomain):
         read = {x.get_id() for term in terms for x in _unknowns(term)}
         return [fact for fact in self._facts if {x.get_id() for x in _unknowns(fact)} <= read]
 
-    def _shared(self, operation: str, a: Any, b: Any, w: int, made: Any) -> Any:
-        """The unknown of a commutative operation on two terms, else what it makes."""
-        key = self._key(operation, a, b, w)
+    def _shared(self, operation: str, a: Any, b: Any, w: int, made: Any, *, commutes: bool = True) -> Any:
+        """The unknown of an operation on two terms, in either order if it `commutes`, else what it makes."""
+        key = self._key(operation, a, b, w) if commutes else (f"{operation}{w}", z3.simplify(a), z3.simplify(b))
         if self.learning and key not in self._known:
             self._known[key] = z3.BitVec(f"cut{len(self._known)}", w)
             self.names.add(str(self._known[key]))

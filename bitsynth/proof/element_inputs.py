@@ -27,7 +27,7 @@ VARIANTS = 16
 """Elements of a column: what all elements share is the same in a column."""
 _CANDIDATES, _TRIES = 32, 6
 _POINTS = np.uint64(16)
-_FLOATS = ("fmul", "fadd", "flt", "fmin", "fmax", "nearest")
+_FLOATS = ("fmul", "fadd", "fdiv", "flt", "fmin", "fmax", "nearest")
 _DOMAIN = ConcreteDomain()
 
 

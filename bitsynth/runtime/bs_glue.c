@@ -162,7 +162,7 @@ static void lines_task(void *argument, size_t slot)
         [BS_CONCAT] = bs_glue_concat,
         [BS_ADD] = bs_glue_add,
         [BS_QUANTIZE] = bs_glue_quantize,
-        [BS_DEQUANTIZE] = bs_glue_dequantize,
+        [BS_DEQUANTIZE] = bs_glue_quantize,
     };
     const struct glue *c = argument;
     const struct glue_scratch s = scratch_of(c, slot);

@@ -33,7 +33,7 @@ enum bs_glue_op {
 
 /* What becomes of elements, by proved programs of the instruction set or plain C: the greater of
  * two bytes; a table's entry for a code, or for a pair of codes; a weighted sum of two, shifted; a
- * sum by a reciprocal. */
+ * sum by a reciprocal; a float by a scale, and its code. */
 enum bs_elements {
     BS_GREATEST,
     BS_LOOKUP16,
@@ -49,7 +49,10 @@ enum bs_elements {
     BS_WEIGHTED32,
     BS_WEIGHTED32_EVEN,
     BS_MEAN,
-    BS_MEAN_EVEN
+    BS_MEAN_EVEN,
+    BS_QUANTIZE_FLOATS,
+    BS_SIGNS,
+    BS_DEQUANTIZE_CODES
 };
 
 /* How a quotient becomes whole: half to even, half up, or down. */
@@ -73,10 +76,11 @@ struct bs_glue {
     /* BS_BLOCKS: pixels a side of a block; bytes from a channel, and from a block's pixel, to the
      * next. */
     size_t block, channel_apart, pixel_apart;
-    enum bs_elements program; /* BS_ADD, BS_MEAN_POOL: BS_GREATEST for none */
+    enum bs_elements program; /* BS_GREATEST for none */
     size_t pair_shift;        /* of the first code of a pair in a table */
     int64_t factor, summand, divisor;
-    int64_t zero_point, low, high, offset, step; /* a code is (value - offset) / step */
+    int64_t zero_point;
+    size_t period; /* of the scales of elements: whole pixels, and whole units of programs */
     size_t table_count;                          /* 1, of all channels, or a table a channel */
     const uint8_t *tables;  /* [table_count or inputs][256]; or of pairs, or NULL; of fewer
                              * entries than 256 over and over */

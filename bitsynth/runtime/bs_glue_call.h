@@ -29,10 +29,10 @@ typedef void bs_glue_line(
     const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to);
 
 bs_glue_line bs_glue_max_pool, bs_glue_mean_pool, bs_glue_pad, bs_glue_resize, bs_glue_blocks,
-    bs_glue_lookup, bs_glue_concat, bs_glue_add, bs_glue_quantize, bs_glue_dequantize;
+    bs_glue_lookup, bs_glue_concat, bs_glue_add, bs_glue_quantize;
 
-/* A proved program on whole units of bytes (emit/elementwise.py says how it is called); NULL if the
- * instruction set has none. */
+/* A proved program, or plain C, on whole units of elements (emit/elementwise.py says how it is
+ * called). */
 struct bs_glue_program {
     void (*run)(
         const void *constants,
@@ -63,6 +63,9 @@ void bs_glue_take_greater(struct bs_glue_rows at, const uint8_t *from, uint8_t *
 /* Entries of a table for codes of so many bits. */
 void bs_glue_look_up(
     size_t bits, const uint8_t *table, struct bs_glue_rows at, const uint8_t *from, uint8_t *to);
+
+/* Floats to codes or back: elements at `from`, each with its channel's scale. */
+void bs_glue_scale(const struct bs_glue *g, size_t count, const void *from, void *to);
 
 /* What a program makes of `count` elements, and those of `other` if it has two inputs. */
 void bs_glue_map(

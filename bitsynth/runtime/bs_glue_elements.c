@@ -8,6 +8,7 @@ enum { MOST_UNIT = 256, MOST_BYTES = 4 };
 /* Rows of fewer elements than a unit, each in a unit of its own. */
 static void run_few(
     const struct bs_glue_program *p,
+    const void *constants,
     const void *numbers,
     struct bs_glue_rows at,
     const uint8_t *from,
@@ -20,7 +21,7 @@ static void run_few(
         memcpy(one, from + i * at.from_apart, at.count * p->from_bytes);
         if (other)
             memcpy(two, other + i * at.to_apart, at.count);
-        p->run(NULL, numbers, 1, p->unit, one, 0, NULL, two, 0, made, 0);
+        p->run(constants, numbers, 1, p->unit, one, 0, NULL, two, 0, made, 0);
         memcpy(to + i * at.to_apart, made, at.count * p->to_bytes);
     }
 }
@@ -37,7 +38,7 @@ static void run(
 {
     const size_t whole = at.count / p->unit * p->unit, apart = at.to_apart;
     if (whole == 0) {
-        run_few(p, numbers, at, from, other, to);
+        run_few(p, NULL, numbers, at, from, other, to);
         return;
     }
     p->run(NULL, numbers, at.rows, whole, from, at.from_apart, NULL, other, apart, to, apart);
@@ -52,27 +53,14 @@ static void run(
 
 void bs_glue_take_greater(struct bs_glue_rows at, const uint8_t *from, uint8_t *to)
 {
-    const struct bs_glue_program *p = &bs_glue_programs[BS_GREATEST];
-    if (p->run) {
-        run(p, NULL, at, from, to, to);
-        return;
-    }
-    for (; at.rows > 0; --at.rows, from += at.from_apart, to += at.to_apart)
-        for (size_t i = 0; i < at.count; ++i)
-            to[i] = from[i] > to[i] ? from[i] : to[i];
+    run(&bs_glue_programs[BS_GREATEST], NULL, at, from, to, to);
 }
 
 void bs_glue_look_up(
     size_t bits, const uint8_t *table, struct bs_glue_rows at, const uint8_t *from, uint8_t *to)
 {
-    const struct bs_glue_program *p = &bs_glue_programs[BS_LOOKUP16 + (bits > 4 ? bits - 4 : 0)];
-    if (p->run) {
-        run(p, table, at, from, NULL, to);
-        return;
-    }
-    for (; at.rows > 0; --at.rows, from += at.from_apart, to += at.to_apart)
-        for (size_t i = 0; i < at.count; ++i)
-            to[i] = table[from[i]];
+    const size_t number = BS_LOOKUP16 + (bits > 4 ? bits - 4 : 0);
+    run(&bs_glue_programs[number], table, at, from, NULL, to);
 }
 
 void bs_glue_map(
@@ -85,4 +73,20 @@ void bs_glue_map(
 {
     const struct bs_glue_rows line = {1, count, 0, 0};
     run(p, numbers, line, from, other, to);
+}
+
+void bs_glue_scale(const struct bs_glue *g, size_t count, const void *from, void *to)
+{
+    const struct bs_glue_program *p = &bs_glue_programs[g->program];
+    const size_t in = p->from_bytes, out = p->to_bytes, period = g->period, rows = count / period;
+    const size_t from_apart = period * in, to_apart = period * out;
+    const size_t done = rows * period, whole = (count - done) / p->unit * p->unit;
+    const uint8_t *at = (const uint8_t *)from + done * in;
+    uint8_t *made = (uint8_t *)to + done * out;
+    p->run(g->scale, g->numbers, rows, period, from, from_apart, NULL, NULL, 0, to, to_apart);
+    p->run(g->scale, g->numbers, 1, whole, at, 0, NULL, NULL, 0, made, 0);
+    if (done + whole < count) {
+        const struct bs_glue_rows rest = {1, count - done - whole, 0, 0};
+        run_few(p, g->scale + whole, g->numbers, rest, at + whole * in, NULL, made + whole * out);
+    }
 }

@@ -139,16 +139,7 @@ static void means(const struct bs_glue *g, size_t pixels, const uint32_t *sums, 
     plain.last = even.last;
     const void *numbers = ties ? (const void *)&even : &plain;
     const struct bs_glue_program *p = &bs_glue_programs[ties ? BS_MEAN_EVEN : BS_MEAN];
-    if (p->run) {
-        bs_glue_map(p, numbers, g->out_channels, sums, NULL, to);
-        return;
-    }
-    for (size_t i = 0; i < g->out_channels; ++i) {
-        const uint32_t n = 2 * sums[i] + even.added,
-                       quotient = (uint32_t)(n * (uint64_t)even.reciprocal >> shift);
-        const uint32_t tied = ties & (quotient * even.divisor == n);
-        to[i] = (uint8_t)least(quotient - (tied & (quotient ^ even.odd)), even.last);
-    }
+    bs_glue_map(p, numbers, g->out_channels, sums, NULL, to);
 }
 
 /* n / divisor as the rounding says; the divisor is above 0. */

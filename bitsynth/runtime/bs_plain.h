@@ -73,6 +73,11 @@ static inline uint32_t bs_chosen(int first, uint32_t a, uint32_t b)
     return (a & mask) | (b & ~mask);
 }
 
+static inline uint32_t bs_fdiv(uint32_t a, uint32_t b)
+{
+    return bs_bits(bs_float(a) / bs_float(b));
+}
+
 /* The int32 nearest to a float, ties to even, saturated; 0 for what is not a number. From 2**23 on
  * floats are whole; below, the sum with 2**23 has no bits for a fraction, and is rounded so. */
 static inline uint32_t bs_nearest(uint32_t x)

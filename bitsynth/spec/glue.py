@@ -8,6 +8,9 @@ from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, greatest, l
 
 _FIRST, _SECOND = ElementInput("a", "u8"), ElementInput("b", "u8")
 _LAST, _ZERO = ElementInput("h", "u8", "all"), ElementInput("z", "s16", "all")
+_REAL, _SCALE = ElementInput("x", "u32"), ElementInput("m", "u32", "channel")
+_GREAT, _FINITE = 0x4B00_0000, 0x7F80_0000
+"""float32: 2**23, and what is beyond all numbers."""
 _SMALL = "bit(ult(z + 256, 512))"
 
 
@@ -15,8 +18,9 @@ def every() -> tuple[ElementwiseSpec, ...]:
     """The specs of glue."""
     lookups = (lookup(1 << bits) for bits in (4, 5, 6, 7, 8))
     sums = (weighted(even=even, wide=wide) for wide in (False, True) for even in (False, True))
+    floats = quantized(), signs(), dequantized()
     means = (mean(even=even) for even in (False, True))
-    return greatest(), *lookups, *map(pairs, (2, 3, 4)), *sums, *means
+    return greatest(), *lookups, *map(pairs, (2, 3, 4)), *sums, *means, *floats
 
 
 def pairs(bits: int) -> ElementwiseSpec:
@@ -72,4 +76,38 @@ def mean(*, even: bool) -> ElementwiseSpec:
         meaning=f"ite(slt(zext(h, 32), {code}), zext(h, 32), ite(slt({code}, 0), 0, {code}))",
         out="u8",
         assumes=("bit(ult(t, 32))", f"bit(ult({number}, {1 << 31}))"),
+    )
+
+
+def quantized() -> ElementwiseSpec:
+    """Codes of the float32 x / m, from the float32 l to h, rounded half to even, plus z; of no number, that of l."""
+    quotient = "fdiv(x, m)"
+    least = f"ite(flt(l, {quotient}), {quotient}, l)"
+    return ElementwiseSpec(
+        name="quantize_floats",
+        inputs=(_REAL, _SCALE, *(ElementInput(x, "u32", "all") for x in "lh"), ElementInput("z", "s32", "all")),
+        meaning=f"trunc(nearest(ite(flt({least}, h), {least}, h)) + z, 8)",
+        out="u8",
+        assumes=(f"bit(flt(h, {_GREAT}))",),
+    )
+
+
+def signs() -> ElementwiseSpec:
+    """Whether the float32 x / m is 0 or more, 1 or 0; of no number, 0."""
+    return ElementwiseSpec(
+        name="signs",
+        inputs=(_REAL, _SCALE),
+        meaning=f"zext(bit(ult(x & 0x7fffffff, {_FINITE + 1})) & ~bit(flt(fdiv(x, m), 0)), 8)",
+        out="u8",
+    )
+
+
+def dequantized() -> ElementwiseSpec:
+    """float32: a code times f, plus k, times the float32 m."""
+    numbers = (ElementInput(x, "s32", "all") for x in "fk")
+    return ElementwiseSpec(
+        name="dequantize_codes",
+        inputs=(_FIRST, _SCALE, *numbers),
+        meaning="fmul(float_of(zext(a, 32) * f + k), m)",
+        out="u32",
     )

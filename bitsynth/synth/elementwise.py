@@ -9,7 +9,16 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.proof.elementwise import ProvedProgram
 from bitsynth.schedule.element_cost import price
-from bitsynth.sketches.elementwise import averaging, direct, rescaling, residual, tables, thresholds, weighting
+from bitsynth.sketches.elementwise import (
+    averaging,
+    direct,
+    edges,
+    rescaling,
+    residual,
+    tables,
+    thresholds,
+    weighting,
+)
 from bitsynth.sketches.elementwise.builder import ordered
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import elementwise as store
@@ -21,6 +30,7 @@ SKETCHES: dict[str, Alternatives] = {
     **dict.fromkeys(("lookup", "pairs"), tables.alternatives),
     "weighted": weighting.alternatives,
     "mean": averaging.alternatives,
+    **dict.fromkeys(("quantize", "dequantize"), edges.alternatives),
     **dict.fromkeys(("requantize", "rescale", "rounded", "scale"), rescaling.alternatives),
     "residual": residual.alternatives,
     "": direct.alternatives,

@@ -107,6 +107,10 @@ class ConcreteDomain:
             further = np.isfinite(exact) & (np.abs(product.astype(np.float64)) > np.abs(exact))
             return _payload(np.where(further, np.nextafter(product, np.float32(0)), product))
 
+    def fdiv(self, a: U64, b: U64) -> Any:
+        with np.errstate(all="ignore"):
+            return _payload(np.divide(_float(a), _float(b)))
+
     def fadd(self, a: U64, b: U64) -> Any:
         with np.errstate(all="ignore"):
             return _payload(np.add(_float(a), _float(b)))

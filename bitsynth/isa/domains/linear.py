@@ -238,7 +238,7 @@ class LinearDomain:
     def float_of(self, *_: object, **__: object) -> Payload:
         raise Inexact("a float32 number is no sum of bits")
 
-    nearest = fmul = fadd = flt = float_of
+    nearest = fmul = fadd = fdiv = flt = float_of
 
 
 def _selected(table: Sequence[Payload], parts: tuple[LinearForm, ...], index: BitField) -> LinearForm:

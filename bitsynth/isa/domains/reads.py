@@ -54,4 +54,4 @@ class ReadsDomain:
     def fmul(self, a: ReadBits, b: ReadBits, toward_zero: bool = False) -> ReadBits:
         return a | b
 
-    fadd = flt = fmul
+    fadd = fdiv = flt = fmul

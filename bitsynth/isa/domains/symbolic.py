@@ -90,6 +90,9 @@ class SymbolicDomain:
     def fmul(self, a: Any, b: Any, toward_zero: bool = False) -> Any:
         return _payload(z3.fpMul(z3.RTZ() if toward_zero else z3.RNE(), _float(a), _float(b)))
 
+    def fdiv(self, a: Any, b: Any) -> Any:
+        return _payload(z3.fpDiv(z3.RNE(), _float(a), _float(b)))
+
     def fadd(self, a: Any, b: Any) -> Any:
         return _payload(z3.fpAdd(z3.RNE(), _float(a), _float(b)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.glue.activations import Activations
-from bitsynth.layers.glue.base import Glue, Numbers
+from bitsynth.layers.glue.base import Arrays, Glue, Numbers
+from bitsynth.layers.glue.programs import MOST_UNIT, shared
 from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.glue.quantization import quantization as as_quantization
+from bitsynth.spec import glue as specs
+from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.matmul import Encoding, plain_array
 
 
@@ -49,10 +53,10 @@ class Quantize(Glue):
         source, output = Activations(channels, None), Activations(channels, quantization.operand, layout)
         self.quantization, self.scale = quantization, _scales(scale, quantization, channels)
         self.limits = _limits(quantization, low, high)
-        operand = quantization.operand
-        numbers: Numbers = {"op": "quantize", "zero_point": quantization.zero_point, "offset": operand.offset}
-        more: Numbers = {"step": operand.scale, "low": self.limits[0], "high": self.limits[1]}
-        super().__init__([source], output, {**numbers, **more}, {"scale": self.scale}, **options)
+        program, numbers = _quantizing(quantization, self.limits)
+        floats: Numbers = {"op": "quantize", "program": program.name, "period": _period(channels)}
+        arrays: Arrays = {"numbers": shared(program, numbers), "scale": _repeated(self.scale)}
+        super().__init__([source], output, floats, arrays, **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
         return to_codes(codes[0], self.scale, self.quantization, self.limits)
@@ -84,13 +88,33 @@ class Dequantize(Glue):
         quantization = as_quantization(quantization, "quantization")
         source, output = Activations(channels, quantization.operand, layout), Activations(channels, None)
         self.quantization, self.scale = quantization, _scales(scale, quantization, channels)
-        operand = quantization.operand
-        sizes = {"zero_point": quantization.zero_point, "offset": operand.offset, "step": operand.scale}
-        super().__init__([source], output, {"op": "dequantize", **sizes}, {"scale": self.scale}, **options)
+        operand, program = quantization.operand, specs.dequantized()
+        numbers = {"f": operand.scale, "k": operand.offset - quantization.zero_point}
+        floats: Numbers = {"op": "dequantize", "program": program.name, "period": _period(channels)}
+        arrays: Arrays = {"numbers": shared(program, numbers), "scale": _repeated(self.scale)}
+        super().__init__([source], output, floats, arrays, **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
         values = self.quantization.operand.decode(codes[0]).astype(np.int32) - self.quantization.zero_point
         return values.astype(np.float32) * self.scale
+
+
+def _quantizing(out: Quantization, limits: tuple[int, int]) -> tuple[ElementwiseSpec, dict[str, int]]:
+    """The spec that makes codes, and the numbers it reads: limits are bits of float32."""
+    if out.operand.encoding is Encoding.BIPOLAR:
+        return specs.signs(), {}
+    low, high = np.array(limits, np.float32) - np.float32(out.zero_point)
+    bits = {name: int(x.view(np.uint32)) for name, x in (("l", low), ("h", high))}
+    return specs.quantized(), {**bits, "z": out.zero_point - out.operand.offset}
+
+
+def _period(channels: int) -> int:
+    """Elements after which scales come again: whole pixels, and whole units of every program."""
+    return math.lcm(channels, MOST_UNIT)
+
+
+def _repeated(scale: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.tile(scale, _period(len(scale)) // len(scale))
 
 
 def to_codes(

@@ -13,11 +13,14 @@ from bitsynth.emit.elementwise import needs
 from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Requirements, load
+from bitsynth.kernel.element_constants import stored_type
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.spec import glue
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import elementwise as store
 
+MOST_UNIT = 64
+"""Elements that every program's unit divides."""
 FEWEST, ENTRIES = 16, 256
 """Entries of the smallest tables of programs, and bytes of any table in memory."""
 
@@ -49,7 +52,5 @@ def repeated(tables: NDArray[Any], bits: int) -> NDArray[np.uint8]:
 
 def shared(spec: ElementwiseSpec, values: Mapping[str, int]) -> NDArray[np.uint8]:
     """The numbers that all elements of `spec` share, as programs read them."""
-    kinds = [
-        (x.name, f"<{'i' if x.lane.sign == 's' else 'u'}{x.lane.bits // 8}") for x in spec.inputs if x.per == "all"
-    ]
-    return np.frombuffer(b"".join(np.array(values[name], kind).tobytes() for name, kind in kinds), np.uint8)
+    numbers = [np.array(values[x.name]).astype(stored_type(x)) for x in spec.inputs if x.per == "all"]
+    return np.frombuffer(b"".join(x.tobytes() for x in numbers), np.uint8)

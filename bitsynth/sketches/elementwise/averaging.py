@@ -14,19 +14,20 @@ from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue, read_off
 from bitsynth.sketches.elementwise.rescaling import MIN_UNSIGNED, MULTIPLY, ODD, SHIFTED_RIGHT
 from bitsynth.sketches.elementwise.weighting import shifted
-from bitsynth.spec.elementwise import ElementwiseSpec
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 
 _EVEN_PRODUCTS = "zext(a[2*i], 64) * zext(b[2*i], 64)"
 _HALF_PRODUCTS = tuple(f"a[i] + zext(b[i{k}], 64) * zext(c[i{k}], 64)" for k in ("", " + lanes"))
 _PERMUTED = "lookup(a, b[i] & lanes - 1)"
 _WORD = 32
+_PASSED = ElementwiseSpec("passed", (ElementInput("s", "s32"),), "trunc(s, 8)", "u8")
 
 
 def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
     """Programs for `spec.glue.mean`, if `isa` has the instructions."""
     builder = Builder(isa, spec, isa.word.lanes)
     try:
-        codes = _in_order(builder, _narrowed(builder, _quotients(builder)))
+        codes = in_order(builder, narrowed(builder, _quotients(builder)))
         made = builder.finish(builder.map(MIN_UNSIGNED, codes, builder.input("h")))
     except NoKernel:
         return
@@ -44,7 +45,8 @@ def _quotients(builder: Builder) -> UnitValue:
     return _evened(builder, number, builder.map(SHIFTED_RIGHT, high, builder.input("t")))
 
 
-def _narrowed(builder: Builder, x: UnitValue) -> UnitValue:
+def narrowed(builder: Builder, x: UnitValue) -> UnitValue:
+    """Lanes of 32 bits as bytes, saturated."""
     return builder.narrow(builder.narrow(x), signed=False).as_type(builder.isa.word)
 
 
@@ -73,12 +75,27 @@ def _evened(builder: Builder, number: UnitValue, quotient: UnitValue) -> UnitVal
     return builder.map(roles.SUB, quotient.as_type(number.type), builder.bitwise(roles.AND, odd, tied))
 
 
-def _in_order(builder: Builder, codes: UnitValue) -> UnitValue:
-    """Codes in the order of sums, which narrowing leaves in fours."""
-    alone = Builder(builder.isa, builder.spec, builder.unit)
-    order = read_off(alone.finish(made := _narrowed(alone, alone.input("s"))), made).order
-    if order == tuple(range(builder.unit)):
+def in_order(builder: Builder, codes: UnitValue) -> UnitValue:
+    """Codes in the order of lanes of 32 bits, which narrowing leaves in fours."""
+    return _moved(builder, codes, _fours(builder))
+
+
+def out_of_order(builder: Builder, codes: UnitValue) -> UnitValue:
+    """Codes that widening takes to lanes of 32 bits in order, where it is what narrowing is, backwards."""
+    fours = _fours(builder)
+    return _moved(builder, codes, [fours.index(n) for n in range(len(fours))])
+
+
+def _fours(builder: Builder) -> list[int]:
+    """Where narrowing leaves each four of bytes."""
+    alone = Builder(builder.isa, _PASSED, builder.unit)
+    codes = narrowed(alone, alone.input("s"))
+    order = read_off(alone.finish(codes), codes).order
+    return [order[p] // 4 for p in range(0, len(order), 4)]
+
+
+def _moved(builder: Builder, codes: UnitValue, places: list[int]) -> UnitValue:
+    if places == sorted(places):
         return codes
     kind = VecType("u", _WORD, codes.type.total_bits // _WORD)
-    places = [order[p] // 4 for p in range(0, len(order), 4)]
     return builder.map(_PERMUTED, codes.as_type(kind), builder.constant(kind, *places)).as_type(codes.type)

@@ -63,7 +63,7 @@ def _of_pairs(builder: Builder) -> UnitValue:
 def _of_each(builder: Builder) -> UnitValue:
     """Codes as 16 bits, and products of half a register."""
     registers = []
-    a, b = (_widened(builder, builder.input(name)) for name in "ab")
+    a, b = (widened(builder, builder.input(name)) for name in "ab")
     for one, other in zip(a.registers, b.registers, strict=True):
         for start in (0, a.type.lanes // 2):
             registers.append(_sum(builder, UnitValue(a.type, (one,)), UnitValue(b.type, (other,)), start))
@@ -72,7 +72,7 @@ def _of_each(builder: Builder) -> UnitValue:
 
 def _of_words(builder: Builder) -> UnitValue:
     """Codes as 32 bits."""
-    a, b = (_widened(builder, _widened(builder, builder.input(name))) for name in "ab")
+    a, b = (widened(builder, widened(builder, builder.input(name))) for name in "ab")
     product = builder.map(MULTIPLY, a, builder.input("f"))
     try:
         return builder.map(MULTIPLY_ADD, product, b, builder.input("g"))
@@ -80,7 +80,7 @@ def _of_words(builder: Builder) -> UnitValue:
         return builder.map(roles.ADD, product, builder.map(MULTIPLY, b, builder.input("g")))
 
 
-def _widened(builder: Builder, x: UnitValue) -> UnitValue:
+def widened(builder: Builder, x: UnitValue) -> UnitValue:
     """Lanes twice as wide, of halves of registers or of 16 bytes."""
     kind = VecType("s", 2 * x.type.bits, x.type.lanes // 2)
     try:
