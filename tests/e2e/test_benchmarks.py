@@ -113,6 +113,16 @@ def test_epilogues(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
+def test_depthwise(tmp_path):
+    pytest.importorskip("onnxruntime")
+    rows = printed("depthwise.py", "--layers", "960x7", "--rounds", 1, "--results", tmp_path)["rows"]
+    assert [row["form"] for row in rows][:2] == ["codes to int32", "codes to bytes, Requantize"]
+    assert "| 960x7 packed to packed, thresholds |" in (tmp_path / "depthwise_avx2.md").read_text()
+    assert "<svg" in (tmp_path / "depthwise_avx2.svg").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
 def test_width_grid(tmp_path):
     (row,) = printed("width_grid.py", "--only", "A1W1", "--rounds", 1, "--results", tmp_path)["rows"]
     assert min(row["microseconds"]["median"], row["synthesis_seconds"], row["scheduling_seconds"]) > 0
