@@ -14,7 +14,8 @@ struct call {
     size_t pixel_codes, pixel_bytes, line_bytes; /* of the packed pixels */
     /* Rows are packed from words as they lie; bytes of a pixel of the input, and of its group. */
     size_t from_words, in_pixel, tap_bytes;
-    size_t segments, segment_steps, tiles;
+    size_t segments, segment_steps;
+    size_t tiles, tile_bytes; /* of columns */
     size_t band_rows, band_grid_rows, bands;
     size_t slots; /* tasks at a time, each with its own scratch */
     size_t rows_bytes, sums_bytes, view_bytes, views;

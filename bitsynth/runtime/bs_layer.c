@@ -132,6 +132,7 @@ static void plan_arena(struct call *c, size_t threads)
     const size_t pixels = times(c->out.height, c->out.width);
     const size_t block = l->block_rows ? times(ceiling(l->block_rows, k->rows), k->rows) : pixels;
     c->tiles = ceiling(l->out_channels, k->columns);
+    c->tile_bytes = times(times(c->segments, c->segment_steps), k->columns * k->column_bytes);
     c->slots = threads ? threads : 1;
     c->band_rows = l->band_rows && l->conv_algorithm != BS_INDIRECT
         ? least(l->band_rows, c->out.height)
@@ -176,9 +177,8 @@ static int too_large(const struct call *c)
         (l->out_layout == BS_PACKED ? times(bs_packed_words(l->out_bits, out), 8)
                                     : times(out, bs_out_bytes(l)))
         | times(out, l->residual ? sizeof(int32_t) : 0);
-    const size_t tile =
-        times(times(c->segments, c->segment_steps), l->kernel->columns * l->kernel->column_bytes);
-    const size_t read = image_bytes(c->in, in_pixel) | times(times(l->groups, c->tiles), tile);
+    const size_t read =
+        image_bytes(c->in, in_pixel) | times(times(l->groups, c->tiles), c->tile_bytes);
     const size_t padded = plus(c->in.height, plus(l->pad_top, l->pad_bottom))
         | plus(c->in.width, plus(l->pad_left, l->pad_right));
     return (c->arena_bytes | read | image_bytes(c->out, out_pixel) | padded

@@ -102,37 +102,49 @@ static void point_inside(
     }
 }
 
-static void point_taps(const struct call *c, const uint8_t *at, const uint8_t **to)
-{
-    for (size_t i = 0; i < c->segments; ++i, to += c->layer->kernel->rows)
-        *to = at + c->segment_offsets[i];
-}
-
-/* Where the segments of `rows` pixels from p on lie; rows of the tile beyond them read the last one
- * again. */
-static void point_rows(
-    const struct call *c, struct view view, size_t p, size_t rows, const struct scratch *s)
+/* Where the first segment of `rows` pixels from p on lies; rows of the tile beyond them read the
+ * last one again. */
+static void point_pixels(
+    const struct call *c, struct view view, size_t p, size_t rows, const uint8_t **to)
 {
     const struct bs_layer *l = c->layer;
     const int plain = l->conv_algorithm == BS_IM2COL;
     const size_t down = (plain ? 1 : l->stride_h) * c->line_bytes,
                  right = (plain ? 1 : l->stride_w) * c->pixel_bytes;
-    size_t oy = p / c->out.width, ox = p % c->out.width;
+    const size_t oy = p / c->out.width;
     const uint8_t *line = view.rows + oy * down - view.first * c->line_bytes,
-                  *at = line + ox * right;
-    for (size_t row = 0; row < l->kernel->rows; ++row) {
-        if (l->conv_algorithm == BS_INDIRECT)
-            point_inside(c, view, oy, ox, s->pointers + row, s);
-        else
-            point_taps(c, at, s->pointers + row);
-        if (row + 1 >= rows)
-            continue;
-        at += right;
-        if (++ox == c->out.width) {
-            ox = 0;
-            ++oy;
+                  *at = line + (p - oy * c->out.width) * right;
+    size_t left = c->out.width - (p - oy * c->out.width);
+    for (size_t row = 0; row < rows; ++row) {
+        if (left-- == 0) {
+            left = c->out.width - 1;
             at = line += down;
         }
+        to[row] = at;
+        at += right;
+    }
+    for (size_t row = rows; row < l->kernel->rows; ++row)
+        to[row] = to[rows - 1];
+}
+
+/* Where the segments of those pixels lie. */
+static void point_rows(
+    const struct call *c, struct view view, size_t p, size_t rows, const struct scratch *s)
+{
+    const size_t all = c->layer->kernel->rows;
+    if (c->layer->conv_algorithm == BS_INDIRECT) {
+        for (size_t row = 0; row < all; ++row) {
+            const size_t pixel = p + least(row, rows - 1);
+            point_inside(c, view, pixel / c->out.width, pixel % c->out.width, s->pointers + row, s);
+        }
+        return;
+    }
+    const uint8_t **to = s->pointers;
+    point_pixels(c, view, p, rows, to);
+    for (size_t i = 1; i < c->segments; ++i) {
+        to += all;
+        for (size_t row = 0; row < all; ++row)
+            to[row] = s->pointers[row] + c->segment_offsets[i];
     }
 }
 
@@ -147,12 +159,11 @@ static void run_tile(
 {
     const struct bs_layer *l = c->layer;
     const struct bs_kernel *k = l->kernel;
-    const size_t bytes = c->segments * c->segment_steps * k->columns * k->column_bytes;
     k->run(
         c->segments,
         c->segment_steps,
         s->pointers,
-        l->weights + (c->group * c->tiles + number) * bytes,
+        l->weights + (c->group * c->tiles + number) * c->tile_bytes,
         l->start + c->group * l->out_places + number * k->columns,
         s->term + place,
         to,
