@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import bitsynth
 from bitsynth import toolchain
-from bitsynth.emit.layer_program import program_source
+from bitsynth.emit.layer_program import NO_PROGRAMS, LayerPrograms, program_source
 from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS
 from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_files
 from bitsynth.errors import SpecError, ToolError
@@ -108,12 +108,12 @@ def runtimes(skip_isa):
         if not toolchain.compilers(load(isa)):
             skip_isa(isa, f"no compiler for {isa}")
 
-    def runtime(isa, program):
+    def runtime(isa, programs):
         sources = {
             f"{kernel.name}.h": kernel.header,
             **kernel_header(kernel.entry.kernel, kernel.spec),
-            **call_source(kernel.name, program),
-            **program_source(kernel.name, program),
+            **call_source(kernel.name, programs.by_field),
+            **program_source(kernel.name, programs),
             **runtime_files(threads=False),
             "stubs.c": STUBS.format(name=kernel.name),
         }
@@ -123,9 +123,9 @@ def runtimes(skip_isa):
 
 
 PROGRAMS = {
-    "none": None,
-    "codes": PlainProgram.of(thresholds(3, words=False), 16, 64),
-    "words": PlainProgram.of(thresholds(3, words=True), 16, 64),
+    "none": NO_PROGRAMS,
+    "codes": LayerPrograms(PlainProgram.of(thresholds(3, words=False), 16, 64)),
+    "words": LayerPrograms(PlainProgram.of(thresholds(3, words=True), 16, 64)),
 }
 """Epilogues by what they write; words lie packed."""
 
