@@ -89,7 +89,7 @@ void bs_pack_codes(size_t bits, size_t channels, const uint8_t *codes, uint64_t 
     if (rest > 0) {
         uint8_t last[64] = {0};
         memcpy(last, codes + 64 * whole, rest);
-        gather_words(bits, 1, last, words + whole * bits);
+        BY_BITS(gather_words, bits, 1, last, words + whole * bits);
     }
 }
 
@@ -130,10 +130,11 @@ void bs_expand(size_t bits, const uint64_t *words, size_t eighth, size_t count, 
 
 void bs_unpack_codes(size_t bits, size_t channels, const uint64_t *words, uint8_t *codes)
 {
-    const size_t eights = channels / 8;
-    bs_expand(bits, words, 0, eights, codes);
-    if (channels % 8) {
-        const uint64_t eight = eight_codes(bits, words, eights);
-        memcpy(codes + eights * 8, &eight, channels % 8);
+    const size_t whole = channels / 64, rest = channels % 64;
+    BY_BITS(expand_words, bits, whole, words, codes);
+    if (rest > 0) {
+        uint8_t last[64];
+        BY_BITS(expand_words, bits, 1, words + whole * bits, last);
+        memcpy(codes + 64 * whole, last, rest);
     }
 }
