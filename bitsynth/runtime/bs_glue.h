@@ -82,8 +82,8 @@ struct bs_glue {
     int64_t zero_point;
     size_t period; /* of the scales of elements: whole pixels, and whole units of programs */
     size_t table_count;                          /* 1, of all channels, or a table a channel */
-    const uint8_t *tables;  /* [table_count or inputs][256]; or of pairs, or NULL; of fewer
-                             * entries than 256 over and over */
+    const uint8_t *tables;  /* [table_count or inputs][256]; of pairs, or of sums of a whole
+                             * window; or NULL. Those of codes and pairs go on to 256 entries */
     const uint8_t *numbers; /* what the program reads beside elements; NULL if that is a table */
     const uint8_t *fill;    /* a pixel as it lies in memory */
     const float *scale;     /* [out_channels] */

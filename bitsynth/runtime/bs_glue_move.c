@@ -37,8 +37,31 @@ void bs_glue_resize(
 {
     const size_t pixel = c->pixel[0], from_y = nearest(c->glue, y, c->in.height, c->out.height);
     const uint8_t *from = bs_glue_input(c, 0, image, from_y, s);
-    for (size_t x = 0; x < c->out.width; ++x, to += pixel)
-        memcpy(to, from + nearest(c->glue, x, c->in.width, c->out.width) * pixel, pixel);
+    /* nearest() of every pixel: the quotient and what is left over, step by step. */
+    const uint64_t step = 2 * (uint64_t)c->in.width, divisor = 2 * (uint64_t)c->out.width;
+    const size_t whole = (size_t)(step / divisor) * pixel;
+    uint64_t rest = c->glue->centers ? c->in.width : 0;
+    from += (size_t)(rest / divisor) * pixel;
+    rest %= divisor;
+    for (size_t x = 0; x < c->out.width; ++x, to += pixel) {
+        memcpy(to, from, pixel);
+        from += whole;
+        rest += step % divisor;
+        if (rest >= divisor) {
+            rest -= divisor;
+            from += pixel;
+        }
+    }
+}
+
+/* Every channel_apart-th byte. */
+static void take_channels(const struct bs_glue *g, size_t count, const uint8_t *from, uint8_t *to)
+{
+    if (g->channel_apart == 1)
+        memcpy(to, from, count);
+    else
+        for (size_t i = 0; i < count; ++i)
+            to[i] = from[i * g->channel_apart];
 }
 
 void bs_glue_blocks(
@@ -46,15 +69,10 @@ void bs_glue_blocks(
 {
     const struct bs_glue *g = c->glue;
     const uint8_t *line = bs_glue_input(c, 0, image, y / g->block, s);
-    for (size_t x = 0; x < c->out.width; ++x, to += c->made_pixel) {
-        const size_t place = y % g->block * g->block + x % g->block;
-        const uint8_t *from = line + x / g->block * c->pixel[0] + place * g->pixel_apart;
-        if (g->channel_apart == 1)
-            memcpy(to, from, c->made_pixel);
-        else
-            for (size_t i = 0; i < c->made_pixel; ++i)
-                to[i] = from[i * g->channel_apart];
-    }
+    line += y % g->block * g->block * g->pixel_apart;
+    for (size_t x = 0; x < c->in.width; ++x, line += c->pixel[0])
+        for (size_t place = 0; place < g->block; ++place, to += c->made_pixel)
+            take_channels(g, c->made_pixel, line + place * g->pixel_apart, to);
 }
 
 void bs_glue_lookup(

@@ -171,6 +171,9 @@ static void finish_means(const struct bs_glue *g, size_t pixels, const uint32_t 
 {
     if (g->program == BS_MEAN)
         means(g, pixels ? pixels : 1, sums, to);
+    else if (g->tables && pixels == g->kernel_h * g->kernel_w)
+        for (size_t i = 0; i < g->out_channels; ++i)
+            to[i] = g->tables[sums[i]];
     else
         scaled_means(g, g->out_channels, pixels ? pixels : 1, sums, to);
 }

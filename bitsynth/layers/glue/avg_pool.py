@@ -12,6 +12,7 @@ from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError
 from bitsynth.layers.geometry import Pair
 from bitsynth.layers.glue.activations import codes_of, either
+from bitsynth.layers.glue.base import Numbers
 from bitsynth.layers.glue.quantization import Quantization, require_whole_steps
 from bitsynth.layers.glue.quantization import quantization as as_quantization
 from bitsynth.layers.glue.window import WindowGlue, window_of
@@ -20,6 +21,8 @@ from bitsynth.spec.matmul import is_one_of
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
+_MOST_SUMS = 1 << 14
+"""Of a window whose codes are looked up."""
 
 
 class AvgPool2d(WindowGlue):
@@ -80,17 +83,20 @@ class AvgPool2d(WindowGlue):
         layouts: tuple[str, str],
         options: dict[str, Any],
     ) -> None:
+        """Make the layer of these `numbers`; the codes of all sums of a whole window, if they are few, are a table."""
         source = codes_of(channels, quantization.bits, quantization.encoding, layouts[0])
         output = codes_of(channels, out.bits, out.encoding, layouts[1])
-        super().__init__([source], output, numbers, **options)
+        pixels = int(numbers.get("kernel_h", 0)) * int(numbers.get("kernel_w", 0))
+        few = 0 < pixels * source.last < _MOST_SUMS and "program" not in numbers
+        sums = np.arange(pixels * source.last + 1).astype(object)
+        arrays = {"tables": _codes(numbers, sums, pixels, output.last)} if few else {}
+        super().__init__([source], output, numbers, arrays, **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
         read, inside = self._taps(codes[0])
         pixels = np.maximum(inside.sum(axis=0), 1).astype(object)
-        n, last = self.constants.numbers, self.output.last
-        top = np.where(inside, read, 0).sum(axis=0).astype(object) * int(n["factor"]) + pixels * int(n["summand"])
-        made = _quotient(str(n["rounding"]), top, pixels * int(n["divisor"])) + int(n["zero_point"])
-        return np.asarray(np.clip(made, 0, last), np.uint8)
+        sums = np.where(inside, read, 0).sum(axis=0).astype(object)
+        return _codes(self.constants.numbers, sums, pixels, self.output.last)
 
 
 class GlobalAvgPool2d(AvgPool2d):
@@ -158,6 +164,13 @@ def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, N
     if largest > _INT64_MAX:
         raise SpecError(f"scales {source.scale!r} and {out.scale!r} are too far apart")
     return made | {"most_pixels": min(_INT64_MAX // largest, _INT32_MAX // 511)}
+
+
+def _codes(n: Numbers, sums: NDArray[Any], pixels: Any, last: int) -> NDArray[np.uint8]:
+    """The codes of sums of so many pixels, Python's integers."""
+    top, bottom = sums * int(n["factor"]) + pixels * int(n["summand"]), pixels * int(n["divisor"])
+    made = _quotient(str(n["rounding"]), top, bottom) + int(n["zero_point"])
+    return np.asarray(np.clip(made, 0, last), np.uint8)
 
 
 def _quotient(rounding: str, top: NDArray[Any], bottom: NDArray[Any]) -> NDArray[Any]:
