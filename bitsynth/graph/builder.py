@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -35,6 +36,7 @@ class GraphBuilder:
         self.edges: dict[str, Edge] = {}
         self.constants: dict[str, Tensor] = {}
         self.inputs: list[str] = []
+        self._used: Counter[str] = Counter()
         self._by_value: dict[tuple[str, Shape, bytes], str] = {}
 
     def input(self, name: str, shape: Shape, dtype: str, kind: EdgeType) -> str:
@@ -63,10 +65,10 @@ class GraphBuilder:
 
     def fresh(self, stem: str) -> str:
         """A name that no edge has: the stem, with a number if need be."""
-        name, k = stem, 1
+        name = stem
         while name in self.edges:
-            k += 1
-            name = f"{stem}_{k}"
+            self._used[stem] += 1
+            name = f"{stem}_{self._used[stem]}"
         return name
 
     def add(self, op: str, *inputs: str, name: str = "", source: str = "", count: int = 1, **attributes: Any) -> str:

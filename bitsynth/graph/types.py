@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
+from bitsynth.spec.matmul import Encoding
 
 Tensor = NDArray[Any]
 Shape = tuple[int, ...]
@@ -66,17 +67,23 @@ class Integers:
 
     @property
     def bits(self) -> int:
-        """Bits that tell these integers apart: of two, 1; of 0 to 3, 2; of -8 to 7, 4; of -1 to 1, 2."""
-        return max(1, ((self.most - self.least) // self.step).bit_length())
+        """Bits of codes under the encoding, enough for all these integers."""
+        if self.encoding is Encoding.BIPOLAR:
+            return max(1, ((self.most - self.least) // 2).bit_length())
+        if self.least >= 0:
+            return max(1, self.most.bit_length())
+        return 1 + max((-self.least - 1).bit_length(), self.most.bit_length())
 
     @property
-    def encoding(self) -> str:
-        """Unsigned, signed, ternary or bipolar: how codes of so many bits stand for these integers."""
+    def encoding(self) -> Encoding:
+        """How codes stand for these integers."""
         if self.step == 2:
-            return "bipolar"
+            return Encoding.BIPOLAR
         if self.least >= 0:
-            return "unsigned"
-        return "ternary" if (self.least, self.most) == (-1, 1) else "signed"
+            return Encoding.UNSIGNED
+        if self.least != -self.most or (self.most + 1) & self.most:
+            return Encoding.SIGNED
+        return Encoding.TERNARY if self.most == 1 else Encoding.NARROW
 
     def same_grid(self, other: Integers) -> bool:
         """Whether both have one scale and no zero points, so that sums of integers stand for sums of numbers."""

@@ -213,6 +213,9 @@ def looping():
 BROKEN = {
     "Frob the_Frob: no operator that is compiled; replace it": broken(node=[node("Frob", "x")]),
     "Frob the_Frob: no operator of far that is compiled": broken(node=[node("Frob", "x", domain="far")]),
+    "Frob a: no operator that is compiled; replace it, or cut the network before it; likewise Grob": broken(
+        node=[node("Frob", "x", "h", name="a"), node("Frob", "h", "i"), node("Grob", "i")]
+    ),
     "FloatQuant the_FloatQuant: quantizes to small floats": broken(node=[node("FloatQuant", "x", domain=QONNX)]),
     "Loop again: control flow is not compiled; export": broken(node=[looping()]),
     "Relu the_Relu: nothing makes its input z": broken(node=[node("Relu", "z")]),
@@ -282,8 +285,8 @@ def test_options_that_make_no_sense():
     for options, why in (
         ({"batch": 0}, "batch is 0"),
         ({"reference": "torch"}, "unknown reference 'torch'; known: exact, onnxruntime, onnx"),
-        ({"codes": InputCodes(0)}, "input codes of 0 bits"),
-        ({"codes": InputCodes(2, encoding="gray")}, "input encoding 'gray'; known: unsigned"),
+        ({"codes": InputCodes(0)}, "bits must be a whole number from 1 to 8, not 0"),
+        ({"codes": InputCodes(2, encoding="gray")}, "unknown encoding 'gray'; known: unsigned"),
     ):
         with pytest.raises(SpecError, match=why):
             read(model(RELU, X), **options)

@@ -81,10 +81,11 @@ def _sqrt(x: Fraction) -> Fraction:
 
 
 def _exp(x: Fraction) -> Fraction:
+    """The power of e, with as many digits of its distance from 1 for small numbers."""
     if x == 0:
         return Fraction(1)
     with localcontext() as context:
-        context.prec = _DIGITS
+        context.prec = _DIGITS + max(0, len(str(x.denominator)) - len(str(abs(x.numerator))))
         context.Emax, context.Emin = 10**9, -(10**9)
         return Fraction((Decimal(x.numerator) / Decimal(x.denominator)).exp())
 

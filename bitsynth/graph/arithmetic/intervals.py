@@ -173,7 +173,7 @@ def _known(name: str) -> float:
 _NEAR: dict[str, Callable[[Tensor], Tensor]] = {
     "exp": np.exp,
     "tanh": np.tanh,
-    "sigmoid": lambda a: np.exp(-np.logaddexp(0.0, -a)),
+    "sigmoid": lambda a: np.where(a >= 0, 1.0, np.exp(-np.abs(a))) / (1 + np.exp(-np.abs(a))),
 }
 
 
@@ -191,8 +191,10 @@ def _bounds(near: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
     """The bounds of near + error, where |error| is at most half a unit in the last place: its sign tells."""
     if not error.any():
         return near, near
-    low = np.where(error < 0, np.nextafter(near, -np.inf), near)
-    return low, np.where(error > 0, np.nextafter(near, np.inf), near)
+    unit = np.abs(near) * 2.0**-52
+    if not np.isfinite(unit.max()):
+        unit = np.nan_to_num(unit, nan=0.0, posinf=0.0)
+    return near - unit * (error < 0), near + unit * (error > 0)
 
 
 def _added(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -210,12 +212,13 @@ def _product_error(a: Tensor, b: Tensor, near: Tensor) -> Tensor:
     return error
 
 
-def _outside(*numbers: Tensor) -> Tensor:
-    """Where numbers other than 0 are so small or large that errors may get lost."""
-    made: Tensor = np.zeros((), bool)
-    for x in numbers:
-        size = np.abs(x)
-        made = made | ((size < _TINY) & (size > 0)) | (size > _HUGE)
+def _outside(near: Tensor, *factors: Tensor) -> Tensor:
+    """Where a result other than 0 is so small, or a number so large, that errors may get lost."""
+    size = np.abs(near)
+    made: Tensor = (size < _TINY) & (size > 0)
+    for x in (near, *factors):
+        if np.abs(x).max(initial=0) > _HUGE:
+            made = made | (np.abs(x) > _HUGE)
     return made
 
 
@@ -230,7 +233,7 @@ def _multiplied(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     with np.errstate(all="ignore"):
         near = a * b
         lost = (near == 0) & (a != 0) & (b != 0)
-        return _widened(_bounds(near, _product_error(a, b, near)), _outside(a, b, near) | lost)
+        return _widened(_bounds(near, _product_error(a, b, near)), _outside(near, a, b) | lost)
 
 
 def _divided(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -239,13 +242,13 @@ def _divided(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         back = near * b
         left = ((a - back) - _product_error(near, b, back)) * np.sign(b)
         lost = (near == 0) & (a != 0)
-        return _widened(_bounds(near, np.nan_to_num(left)), _outside(a, b, near) | lost)
+        return _widened(_bounds(near, np.nan_to_num(left)), _outside(near, a, b) | lost)
 
 
 def _rooted(a: Tensor) -> tuple[Tensor, Tensor]:
     near = np.sqrt(np.maximum(a, 0))
     back = near * near
-    return _bounds(near, (a - back) - _product_error(near, near, back))
+    return _widened(_bounds(near, (a - back) - _product_error(near, near, back)), _outside(back))
 
 
 def _hull(bounds: list[tuple[Tensor, Tensor]]) -> Interval:

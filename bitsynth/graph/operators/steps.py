@@ -10,9 +10,10 @@ import numpy as np
 from bitsynth.graph.arithmetic import Quantity
 from bitsynth.graph.operators.rounding import rounding
 from bitsynth.graph.operators.site import Operator, Site, broadcast
-from bitsynth.graph.types import Edge, Integers, Shape, Tensor
+from bitsynth.graph.types import Edge, Integers, Shape, Tensor, compressed
 
 _Step = Callable[[Tensor], Tensor]
+_MOST = 1 << 53
 
 
 def step(
@@ -72,9 +73,12 @@ def _grid(site: Site) -> Integers:
 
 
 def _integral_grid(site: Site) -> Integers:
-    """The integers from the range of what is rounded: unknown, but int32 has them."""
+    """The integers from the range of what is rounded; if nothing is known of that, those that float64 holds."""
     kind = site.inputs[0].type
-    return kind if isinstance(kind, Integers) and kind.is_plain else Integers.between(-(1 << 40), 1 << 40)
+    if not isinstance(kind, Integers):
+        return Integers.between(-_MOST, _MOST)
+    low, high = (_rounded(site)((end - kind.zero) * kind.scale) for end in (kind.low, kind.high))
+    return Integers.between(compressed(low), compressed(high))
 
 
 def _rounded(site: Site) -> _Step:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -21,62 +21,29 @@ from bitsynth.graph.read import (
     float_nodes,
     integer_nodes,
     linear_nodes,
+    microsoft_nodes,
     move_nodes,
     qonnx_nodes,
     resize_nodes,
     window_nodes,
 )
 from bitsynth.graph.read.float_nodes import Reader
+from bitsynth.graph.read.input_codes import InputCodes
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.read.tensors import array_of, dtype_of
-from bitsynth.graph.types import EdgeType, Integers, Reals, Shape, is_float, whole
+from bitsynth.graph.types import EdgeType, Reals, Shape, is_float, whole
 
 _STANDARD = {
     **float_nodes.READERS,
     **move_nodes.READERS,
     **resize_nodes.READERS,
     **window_nodes.READERS,
-    **linear_nodes.STANDARD,
+    **linear_nodes.READERS,
     **integer_nodes.READERS,
 }
 _MOST_ELEMENTS = 1 << 28
-_BY_INTEGERS = {*linear_nodes.STANDARD, *linear_nodes.MICROSOFT} - {"QuantizeLinear", "DequantizeLinear"}
+_BY_INTEGERS = {*linear_nodes.READERS, *microsoft_nodes.READERS} - {"QuantizeLinear", "DequantizeLinear"}
 """Operators that are defined by ONNX Runtime's formula where it differs from exact arithmetic."""
-
-
-@dataclass(frozen=True)
-class InputCodes:
-    """What the caller promises of inputs that no quantizer reads: codes on a scale.
-
-    Args:
-        bits: Bits of a code.
-        scale: What one step stands for.
-        encoding: The codes' values: unsigned, signed, ternary or bipolar.
-    """
-
-    bits: int
-    scale: float = 1.0
-    encoding: str = "unsigned"
-
-    @property
-    def type(self) -> Integers:
-        """The integers of such an input; SpecError if there are none such."""
-        if not 1 <= self.bits <= 16 or not np.isfinite(self.scale) or self.scale <= 0:
-            raise SpecError(
-                f"input codes of {self.bits} bits and scale {self.scale}: want 1 to 16 bits and a scale above 0"
-            )
-        most = (1 << self.bits) - 1
-        half = 1 << (self.bits - 1)
-        ranges = {
-            "unsigned": (0, most, 1),
-            "signed": (-half, half - 1, 1),
-            "ternary": (1 - half, half - 1, 1),
-            "bipolar": (-most, most, 2),
-        }
-        if self.encoding not in ranges:
-            raise SpecError(f"input encoding {self.encoding!r}; known: {', '.join(ranges)}")
-        low, high, step = ranges[self.encoding]
-        return Integers.between(low, high, np.float32(self.scale), 0.0, step)
 
 
 @dataclass
@@ -105,6 +72,7 @@ class _Import:
         for tensor in self.model.graph.initializer:
             self.edges[tensor.name] = self.graph.constant(array_of(tensor))
         versions = {o.domain: o.version for o in self.model.opset_import}
+        _require_known(self.model.graph.node)
         for node in _ordered(self.model.graph, set(self.edges)):
             self._node(node, versions)
         return self._finished()
@@ -150,8 +118,7 @@ class _Import:
         if missing := [i for i in node.input if i and i not in self.edges]:
             raise SpecError(f"{node.op_type} {name}: nothing makes its input {', '.join(missing)}")
         read = reader_of(node.op_type, node.domain)
-        if read is None:
-            raise SpecError(f"{node.op_type} {name}: {_unknown(node.op_type, node.domain)}")
+        assert read is not None
         found = FileNode(
             node.op_type,
             node.domain,
@@ -194,10 +161,21 @@ def reader_of(op: str, domain: str) -> Reader | None:
     if domain in ("", "ai.onnx"):
         return _STANDARD.get(op) or qonnx_nodes.QONNX.get(op)
     if domain == "com.microsoft":
-        return linear_nodes.MICROSOFT.get(op)
+        return microsoft_nodes.READERS.get(op)
     if domain in qonnx_nodes.DOMAINS:
         return qonnx_nodes.QONNX.get(op)
     return integer_nodes.READERS.get(op)
+
+
+def _require_known(nodes: Sequence[Any]) -> None:
+    """SpecError that names the first node whose operator nothing reads, and the operators of others."""
+    unknown = [node for node in nodes if reader_of(node.op_type, node.domain) is None]
+    if not unknown:
+        return
+    first = unknown[0]
+    why = f"{first.op_type} {first.name or first.output[0]}: {_unknown(first.op_type, first.domain)}"
+    others = dict.fromkeys(node.op_type for node in unknown if node.op_type != first.op_type)
+    raise SpecError(why + (f"; likewise {', '.join(others)}" if others else ""))
 
 
 def _unknown(op: str, domain: str) -> str:
@@ -225,7 +203,7 @@ def _attributes(node: Any, name: str) -> dict[str, Any]:
 
 
 def _ordered(graph: Any, known: set[str]) -> list[Any]:
-    """The nodes, each after those it reads from."""
+    """The nodes, each after those it reads from: as the file has them if it has them so."""
     makers: dict[str, int] = {}
     for k, node in enumerate(graph.node):
         for name in node.output:
@@ -233,6 +211,8 @@ def _ordered(graph: Any, known: set[str]) -> list[Any]:
                 raise SpecError(f"{node.op_type} {node.name or name}: makes {name}, which is there already")
             makers[name] = k
     before = {k: {makers[i] for i in node.input if i in makers and i} for k, node in enumerate(graph.node)}
+    if all(max(needed, default=-1) < k for k, needed in before.items()):
+        return list(graph.node)
     try:
         order = list(TopologicalSorter(before).static_order())
     except CycleError as error:

@@ -1,17 +1,14 @@
-"""Quantized nodes of standard ONNX and of com.microsoft: QuantizeLinear and what computes on its codes."""
+"""Quantized nodes of standard ONNX: QuantizeLinear and what computes on its codes."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from bitsynth.graph.read.float_nodes import Reader, cast_to
-from bitsynth.graph.read.move_nodes import concatenated
 from bitsynth.graph.read.source import FileNode, positive
 from bitsynth.graph.read.tensors import dtype_of
-from bitsynth.graph.read.window_nodes import channel, convolved, turned
-from bitsynth.graph.types import Integers, Tensor, cast, is_float, limits
+from bitsynth.graph.read.window_nodes import channel, convolved
+from bitsynth.graph.types import Integers, Tensor, is_float, limits
 
 
 def _along(node: FileNode, parameter: Tensor, what: str) -> Tensor:
@@ -31,11 +28,13 @@ def _along(node: FileNode, parameter: Tensor, what: str) -> Tensor:
     raise node.fail(f"{what} of shape {parameter.shape} does not fit axis {axis} of {shape}")
 
 
-def _zero(node: FileNode, index: int) -> Tensor:
+def zero_of(node: FileNode, index: int) -> Tensor:
+    """A zero point; 0 if it is left out."""
     return node.value(index, "zero point") if node.has(index) else np.zeros((), np.int64)
 
 
-def _quantize(node: FileNode) -> tuple[str, ...]:
+def quantize(node: FileNode) -> tuple[str, ...]:
+    """QuantizeLinear, of any version and domain."""
     named = node.get("output_dtype", 0)
     dtype = node.of(2).dtype if node.has(2) else dtype_of(named) if named else "uint8"
     if is_float(dtype):
@@ -44,7 +43,7 @@ def _quantize(node: FileNode) -> tuple[str, ...]:
     if node.graph.value(node.edge(1)) is None:
         return (_quantize_by_edges(node, low, high, dtype),)
     scale = positive(node, _along(node, node.value(1, "scale"), "scale"))
-    zero = _along(node, _zero(node, 2), "zero point").astype(np.int64)
+    zero = _along(node, zero_of(node, 2), "zero point").astype(np.int64)
     x = node.edge(0) if node.of(0).is_float else cast_to(node, node.edge(0), str(scale.dtype))
     made = node.add(
         "quantize",
@@ -71,11 +70,12 @@ def _quantize_by_edges(node: FileNode, low: int, high: int, dtype: str) -> str:
     return cast_to(node, node.add("clip", made, low=float(low), high=float(high)), dtype)
 
 
-def _dequantize(node: FileNode) -> tuple[str, ...]:
+def dequantize(node: FileNode) -> tuple[str, ...]:
+    """DequantizeLinear, of any version and domain."""
     node.integers(0)
     raw = node.value(1, "scale")
     scale = positive(node, _along(node, raw, "scale"))
-    zero = _along(node, _zero(node, 2), "zero point")
+    zero = _along(node, zero_of(node, 2), "zero point")
     named = node.get("output_dtype", 0)
     dtype = dtype_of(named) if named else str(raw.dtype)
     return (node.add("view", node.edge(0), scale=scale.astype(np.float64), zero=zero.astype(np.float64), dtype=dtype),)
@@ -101,7 +101,8 @@ def _counted_from(node: FileNode, index: int, zero: Tensor) -> str:
     return node.add("view", node.edge(index), scale=1.0, zero=zero.astype(np.float64), dtype="int32")
 
 
-def _scale(node: FileNode, index: int) -> Tensor:
+def scale_of(node: FileNode, index: int) -> Tensor:
+    """A scale, which must be above 0."""
     return positive(node, node.value(index, "scale"))
 
 
@@ -122,14 +123,15 @@ def requantized(node: FileNode, sums: str, factors: tuple[Tensor, Tensor, Tensor
     )
 
 
-def _per_channel(scale: Tensor, rank: int, axis: int) -> Tensor:
+def per_channel(scale: Tensor, rank: int, axis: int) -> Tensor:
     """A scale that broadcasts along one axis of so many."""
     if scale.size == 1:
         return scale.reshape(())
     return scale if scale.ndim > 1 else scale.reshape([-1 if k == axis % rank else 1 for k in range(rank)])
 
 
-def _out_dtype(node: FileNode, index: int) -> str:
+def out_dtype(node: FileNode, index: int) -> str:
+    """The type of results: that of their zero point, else of the first input."""
     return node.of(index).dtype if node.has(index) else node.of(0).dtype
 
 
@@ -138,19 +140,19 @@ def _qlinear_conv(node: FileNode) -> tuple[str, ...]:
     sums = convolved(node, plain(node, 0, 2), plain(node, 3, 5, 0), dtype="int32")
     if node.has(8):
         sums = node.add("add", sums, channel(node, node.edge(8), rank))
-    factors = _scale(node, 1).reshape(()), _per_channel(_scale(node, 4), rank, 1), _scale(node, 6).reshape(())
-    return (requantized(node, sums, factors, _zero(node, 7), _out_dtype(node, 7)),)
+    factors = scale_of(node, 1).reshape(()), per_channel(scale_of(node, 4), rank, 1), scale_of(node, 6).reshape(())
+    return (requantized(node, sums, factors, zero_of(node, 7), out_dtype(node, 7)),)
 
 
 def _qlinear_matmul(node: FileNode) -> tuple[str, ...]:
     rank = max(len(node.shape(0)), len(node.shape(3)))
     sums = node.add("matmul", plain(node, 0, 2, -2), plain(node, 3, 5, -1), dtype="int32")
     factors = (
-        _per_channel(_scale(node, 1), rank, -2),
-        _per_channel(_scale(node, 4), rank, -1),
-        _scale(node, 6).reshape(()),
+        per_channel(scale_of(node, 1), rank, -2),
+        per_channel(scale_of(node, 4), rank, -1),
+        scale_of(node, 6).reshape(()),
     )
-    return (requantized(node, sums, factors, _zero(node, 7), _out_dtype(node, 7)),)
+    return (requantized(node, sums, factors, zero_of(node, 7), out_dtype(node, 7)),)
 
 
 def _conv_integer(node: FileNode) -> tuple[str, ...]:
@@ -159,21 +161,6 @@ def _conv_integer(node: FileNode) -> tuple[str, ...]:
 
 def _matmul_integer(node: FileNode) -> tuple[str, ...]:
     return (node.add("matmul", plain(node, 0, 2, -2), plain(node, 1, 3, -1), dtype="int32"),)
-
-
-def _qgemm(node: FileNode) -> tuple[str, ...]:
-    a, b = turned(node, 0, "transA", plain(node, 0, 2)), plain(node, 3, 5, 0 if node.get("transB") else 1)
-    sums = node.add("matmul", a, turned(node, 3, "transB", b), dtype="int32")
-    if node.has(6):
-        sums = node.add("add", sums, node.edge(6))
-    alpha = np.float32(node.get("alpha", 1.0))
-    first = (_scale(node, 1) * alpha).reshape(())
-    second = _per_channel(_scale(node, 4), 2, 1)
-    if not node.has(7):
-        product = (first * second).astype(np.float32)
-        return (node.add("mul", cast_to(node, sums, "float32"), node.constant(product)),)
-    factors = first, second, _scale(node, 7).reshape(())
-    return (requantized(node, sums, factors, _zero(node, 8), _out_dtype(node, 8)),)
 
 
 def _dynamic_quantize(node: FileNode) -> tuple[str, ...]:
@@ -192,112 +179,12 @@ def _dynamic_quantize(node: FileNode) -> tuple[str, ...]:
     return cast_to(node, cut, "uint8"), scale, cast_to(node, point, "uint8")
 
 
-# com.microsoft
-
-
-def _grid(node: FileNode, scale: int, zero: int) -> tuple[Tensor, Tensor]:
-    return _scale(node, scale).reshape(()), _zero(node, zero).reshape(())
-
-
-def _dequantized(node: FileNode, index: int, scale: Tensor, zero: Tensor) -> str:
-    node.integers(index)
-    return node.add(
-        "view", node.edge(index), scale=scale.astype(np.float64), zero=zero.astype(np.float64), dtype=str(scale.dtype)
-    )
-
-
-def _requantized_floats(node: FileNode, edge: str, scale: Tensor, zero: Tensor, dtype: str) -> str:
-    low, high = limits(dtype)
-    return node.add(
-        "quantize",
-        edge,
-        scale=scale.astype(np.float64),
-        zero=zero.astype(np.int64),
-        rounding="ROUND",
-        low=low,
-        high=high,
-        zero_first=False,
-        real=str(scale.dtype),
-        out_scale=1.0,
-        out_zero=0.0,
-        dtype=dtype,
-    )
-
-
-def _qlinear_add(node: FileNode) -> tuple[str, ...]:
-    for k in (0, 3):
-        node.integers(k)
-    grids = (*_grid(node, 1, 2), *_grid(node, 4, 5), *_grid(node, 6, 7))
-    low, high = limits(node.of(0).dtype)
-    made = node.add(
-        "add_codes",
-        node.edge(0),
-        node.edge(3),
-        grids=grids,
-        low=low,
-        high=high,
-        rounding="ROUND",
-        out_scale=1.0,
-        out_zero=0.0,
-        dtype=node.of(0).dtype,
-    )
-    return (made,)
-
-
-def _by_table(op: str, **defaults: Any) -> Reader:
-    """A function of codes: dequantized, computed in floats, quantized."""
-
-    def read(node: FileNode) -> tuple[str, ...]:
-        made = _dequantized(node, 0, *_grid(node, 1, 2))
-        made = node.add(op, made, **{k: node.get(k, v) for k, v in defaults.items()})
-        return (_requantized_floats(node, made, *_grid(node, 3, 4), node.of(0).dtype),)
-
-    return read
-
-
-def _qlinear_concat(node: FileNode) -> tuple[str, ...]:
-    scale, zero = _grid(node, 0, 1)
-    edges = []
-    for k in range(2, len(node.inputs), 3):
-        own = _grid(node, k + 1, k + 2)
-        same = own[0] == scale and own[1] == zero
-        made = node.edge(k)
-        if not same:
-            made = _requantized_floats(node, _dequantized(node, k, *own), scale, zero, node.of(1).dtype)
-        edges.append(made)
-    if not edges:
-        raise node.fail("has nothing to concatenate")
-    rank = len(node.graph.edges[edges[0]].shape)
-    return (concatenated(node, edges, node.axis(int(node.get("axis", 1)), rank)),)
-
-
-def _qlinear_global_pool(node: FileNode) -> tuple[str, ...]:
-    if node.get("channels_last"):
-        raise node.fail("channels_last is not compiled; export the network with channels first")
-    axes = tuple(range(2, len(node.shape())))
-    sums = node.add("reduce_sum", plain(node, 0, 2), axes=axes)
-    count = cast(np.prod(node.shape()[2:]), str(_scale(node, 3).dtype))
-    over = (_scale(node, 3) * count).reshape(())
-    factors = _scale(node, 1).reshape(()), np.ones((), over.dtype), over
-    return (requantized(node, sums, factors, _zero(node, 4), _out_dtype(node, 4)),)
-
-
-STANDARD: dict[str, Reader] = {
+READERS: dict[str, Reader] = {
     "ConvInteger": _conv_integer,
-    "DequantizeLinear": _dequantize,
+    "DequantizeLinear": dequantize,
     "DynamicQuantizeLinear": _dynamic_quantize,
     "MatMulInteger": _matmul_integer,
     "QLinearConv": _qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,
-    "QuantizeLinear": _quantize,
-}
-MICROSOFT: dict[str, Reader] = {
-    "DequantizeLinear": _dequantize,
-    "QGemm": _qgemm,
-    "QLinearAdd": _qlinear_add,
-    "QLinearConcat": _qlinear_concat,
-    "QLinearGlobalAveragePool": _qlinear_global_pool,
-    "QLinearLeakyRelu": _by_table("leaky_relu", alpha=0.01),
-    "QLinearSigmoid": _by_table("sigmoid"),
-    "QuantizeLinear": _quantize,
+    "QuantizeLinear": quantize,
 }

@@ -9,7 +9,7 @@ import numpy as np
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.read.float_nodes import Reader
 from bitsynth.graph.read.source import FileNode
-from bitsynth.graph.types import Shape, Tensor
+from bitsynth.graph.types import Shape, Tensor, cast
 
 _MOST = 1 << 20
 
@@ -90,10 +90,14 @@ def _kernel(node: FileNode) -> Shape:
 
 
 def _average_pool(node: FileNode) -> tuple[str, ...]:
+    return (averaged(node, node.edge(0), node.of(0).dtype),)
+
+
+def averaged(node: FileNode, edge: str, dtype: str) -> str:
+    """Means of the windows of the node's attributes, over an edge of its first input's shape and this type."""
     made = window(node, _kernel(node), ceil=bool(node.get("ceil_mode")))
-    total = node.add("sum_pool", node.edge(0), window=made)
     counts = _counts(made, node.shape()[2:], padded=bool(node.get("count_include_pad")))
-    return (node.add("div", total, node.like(counts)),)
+    return node.add("div", node.add("sum_pool", edge, window=made), node.constant(cast(counts, dtype)))
 
 
 def _counts(made: SlidingWindow, image: Shape, *, padded: bool) -> Tensor:

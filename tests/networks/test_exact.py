@@ -1,0 +1,157 @@
+"""Exact arithmetic: intervals hold every number and are points where they may be; fractions decide the rest."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx_files import QONNX, model, node
+
+from bitsynth.graph import read, run
+from bitsynth.graph.arithmetic import Fractions, Interval, Intervals
+from bitsynth.graph.arithmetic.intervals import interval
+
+SIZES = st.floats(-1e30, 1e30, allow_nan=False).filter(lambda x: x == 0 or abs(x) > 1e-30)
+WHOLE = st.integers(-(2**20), 2**20).map(float)
+NUMBERS = st.one_of(SIZES, WHOLE, WHOLE.map(lambda x: x / 64))
+PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=8)
+OPERATIONS = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "divide": lambda a, b: a / b,
+    "mixed": lambda a, b: (a + b) * a - b * 3.0,
+}
+
+
+def holds(bounds, exact):
+    return all(
+        Fraction(x) <= v <= Fraction(y) for x, y, v in zip(bounds.low.flat, bounds.high.flat, exact, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@settings(max_examples=25)
+@given(PAIRS)
+def test_intervals_hold_the_number(name, pairs):
+    pairs = [(a, b or 1.0) for a, b in pairs]
+    a, b = (np.array(x) for x in zip(*pairs, strict=True))
+    function = OPERATIONS[name]
+    bounds = function(interval(a), interval(b))
+    exact = [function(Fraction(x), Fraction(y)) for x, y in pairs]
+    assert holds(bounds, exact)
+    if name != "mixed":
+        assert [x == y for x, y in zip(bounds.low, bounds.high, strict=True)] == [float(v) == v for v in exact]
+
+
+@settings(max_examples=25)
+@given(PAIRS, st.data())
+def test_wide_intervals_hold_every_pair(pairs, data):
+    a, b = (Interval(np.array([min(p)]), np.array([max(p)])) for p in (pairs[0], pairs[-1]))
+    picks = [data.draw(st.sampled_from([x.low[0], x.high[0]])) for x in (a, b)]
+    for function in (OPERATIONS["multiply"], OPERATIONS["subtract"]):
+        assert holds(function(a, b), [function(*map(Fraction, picks))])
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(0, 1e30), min_size=1, max_size=8))
+def test_roots(numbers):
+    found = Intervals().call("sqrt", interval(np.array(numbers)))
+    for low, high, x in zip(found.low, found.high, numbers, strict=True):
+        assert Fraction(low) ** 2 <= Fraction(x) <= Fraction(high) ** 2
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid"])
+@settings(max_examples=25)
+@given(st.lists(st.floats(-30, 30), min_size=1, max_size=4))
+def test_functions(name, numbers):
+    a = np.array(numbers)
+    exact = Fractions().call(name, Fractions().constant(a))
+    assert holds(Intervals().call(name, interval(a)), exact)
+
+
+def test_products_of_dyadic_numbers_are_points(rng):
+    a = rng.integers(-256, 256, (4, 32)) / 256
+    found = Intervals().matmul(interval(a), interval(a.T))
+    assert found.is_point
+    assert holds(found, (Fractions().constant(a) @ Fractions().constant(a.T)).flat)
+
+
+def test_products_of_others_are_bounded(rng):
+    a, b = rng.normal(size=(4, 32)), rng.normal(size=(32, 3))
+    spread = 1e-9 * rng.uniform(size=a.shape)
+    found = Intervals().matmul(Interval(a - spread, a + spread), interval(b))
+    for one in (a, a - spread, a + spread):
+        assert holds(found, (Fractions().constant(one) @ Fractions().constant(b)).flat)
+    assert (found.high - found.low).max() < 1e-7
+
+
+# Ties that intervals do not decide: 1/3 of something, three times.
+
+THIRDS = {"three": np.float32(3), "s": np.float32(1), "z": np.float32(0), "b": np.float32(8)}
+QUANT = node("Quant", "h s z b", "y", domain=QONNX, signed=1, narrow=0)
+X = np.arange(-8, 8, dtype=np.float32).reshape(1, 2, 2, 4) / 2
+"""Multiples of 1/2: half of them are ties."""
+
+
+def thirds(*nodes, **constants):
+    """x / 3, then `nodes` from `t` to `h`, then a quantizer of steps of 1."""
+    return model([node("Div", "x three", "t"), *nodes, QUANT], {"x": X.shape}, THIRDS | constants)
+
+
+def one_hot(*shape):
+    """Weights that pick every channel by itself, times three."""
+    return np.eye(int(np.prod(shape[1:])), dtype=np.float32)[: shape[0]].reshape(shape) * np.float32(3)
+
+
+CHAINS = {
+    "elementwise": thirds(node("Mul", "t three", "h")),
+    "moved": thirds(
+        node("Transpose", "t", "u", perm=[0, 1, 3, 2]),
+        node("Concat", "u u", "v", axis=1),
+        node("Slice", "v from to axes", "w"),
+        node("Pad", "w pads", "p"),
+        node("Mul", "p three", "q"),
+        node("Slice", "q one_ five rows", "r"),
+        node("Transpose", "r", "h", perm=[0, 1, 3, 2]),
+        **{"from": np.array([1]), "to": np.array([3]), "axes": np.array([1])},
+        pads=np.array([0, 0, 1, 0, 0, 0, 0, 0]),
+        one_=np.array([1]),
+        five=np.array([5]),
+        rows=np.array([2]),
+    ),
+    "convolved": thirds(node("Conv", "t w", "h"), w=one_hot(2, 2, 1, 1)),
+    "grouped": thirds(node("Conv", "t w", "h", group=2), w=one_hot(1, 1, 1, 1).repeat(2, 0)),
+    "multiplied": thirds(node("MatMul", "t w", "h"), w=one_hot(4, 4)),
+    "pooled": thirds(node("MaxPool", "t", "u", kernel_shape=[1, 1]), node("Mul", "u three", "h")),
+    "summed": thirds(node("ReduceSum", "t axes", "u"), node("Mul", "u three", "h"), axes=np.array([3])),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_ties_are_decided_in_fractions(name):
+    graph = read(CHAINS[name])
+    values = run(graph, {"x": X})
+    before = graph.nodes[-1].inputs[0]
+    assert not values[before].is_point
+    want = {
+        "moved": lambda: X[:, [1, 0]],
+        "summed": lambda: X.sum(3, keepdims=True),
+    }.get(name, lambda: X)()
+    assert (values["y"] == np.rint(want)).all()
+
+
+def test_the_greatest_of_equals_is_the_first():
+    nodes = [node("Div", "x three", "t"), node("Mul", "t three", "u"), node("Concat", "x u", "c", axis=3)]
+    made = model([*nodes, node("ArgMax", "c", axis=3, keepdims=0)], {"x": X.shape}, THIRDS)
+    assert (run(read(made), {"x": X}).outputs()[0] == 3).all()
+
+
+def test_irrational_spreads_are_no_ties(rng):
+    """x / sqrt(2), of a batch norm, is on no boundary but 0; float64 alone could not tell."""
+    given = {k: np.full(2, v, np.float32) for k, v in {"g": 1, "o": 0, "m": 0, "v": 2}.items()}
+    made = model([node("BatchNormalization", "x g o m v", "h", epsilon=0.0), QUANT], {"x": X.shape}, THIRDS | given)
+    got = run(read(made), {"x": X * 8})["y"]
+    want = [round(float(np.longdouble(v) / np.sqrt(np.longdouble(2)))) for v in (X * 8).flat]
+    assert got.reshape(-1).tolist() == want

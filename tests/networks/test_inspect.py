@@ -1,0 +1,116 @@
+"""`bitsynth inspect`: what it prints of a network, and what it says of one that it does not understand."""
+
+import json
+
+import numpy as np
+import pytest
+from onnx_files import QONNX, model, node
+
+from bitsynth.graph import read
+from bitsynth.graph.inspect import inspected
+
+
+def two_layers():
+    """A convolution of codes, and a product whose activations are floats."""
+    nodes = [
+        node("Quant", "x s z b", "q", domain=QONNX, name="input", signed=0, narrow=0),
+        node("BipolarQuant", "w one", "v", domain=QONNX),
+        node("Conv", "q v", "c", name="first"),
+        node("Relu", "c", "r"),
+        node("BipolarQuant", "r one", "p", domain=QONNX, name="odd"),
+        node("Sigmoid", "c", "f"),
+        node("Flatten", "f", "g"),
+        node("MatMul", "g m", "y", name="last"),
+    ]
+    rng = np.random.default_rng(0)
+    given = {
+        "s": np.float32(0.25),
+        "z": np.float32(0),
+        "b": np.float32(2),
+        "one": np.float32(1),
+        "w": rng.normal(size=(4, 3, 2, 2)).astype(np.float32),
+        "m": rng.normal(size=(4, 5)).astype(np.float32),
+    }
+    return model(nodes, {"x": ("N", 3, 2, 2)}, given, outputs="y p")
+
+
+@pytest.fixture
+def path(tmp_path):
+    made = tmp_path / "net.onnx"
+    made.write_bytes(two_layers().SerializeToString())
+    return str(made)
+
+
+def test_the_table(ended, path):
+    out, err = ended(0, "inspect", path, "--batch", "1")
+    lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
+    assert lines["q"][1:] == ["quantize", "1x3x2x2", "2-bit", "unsigned", "codes", "x", "0.25", "0", "to", "3"]
+    assert lines["c"][1:3] == ["conv", "1x4x1x1"]
+    assert lines["c"][-5:] == ["48", "1-bit", "bipolar", "codes", "6"]
+    assert lines["x"][1:] == ["input", "1x3x2x2", "float32"]
+    assert "y: activations g are float32, on no grid; put a quantizer before, or say what they are" in out
+    assert "p: gives 1 for every input: after Relu all are 0 or more; export it as a Quant of 1 bit, unsigned" in out
+    assert "68 MAC; weights 86 bytes packed, 272 in the types of the file" in out
+    assert err == ""
+
+
+def test_json(ended, path):
+    facts = json.loads(ended(0, "inspect", path, "--batch", "2", "--json")[0])
+    assert (facts["reference"], facts["macs"], facts["weight_bytes"]) == ("exact", 2 * 68, 272)
+    nodes = {n["outputs"][0]["name"]: n for n in facts["nodes"]}
+    assert nodes["q"]["source"] == "Quant input"
+    assert nodes["q"]["outputs"][0]["shape"] == [2, 3, 2, 2]
+    assert nodes["c"]["weights"]["edge"]["encoding"] == "bipolar"
+    assert nodes["c"]["outputs"][0]["carries"] == "sums"
+    assert nodes["c"]["stays_float"] == ""
+    assert nodes["y"]["outputs"][0]["carries"] == "reals"
+
+
+def test_ranges_are_reached_by_the_worst_inputs():
+    graph = read(two_layers(), batch=1)
+    conv = next(n for n in graph.nodes if n.op == "conv")
+    weights = graph.constants[conv.inputs[1]].reshape(4, -1)
+    kind = graph.edges["c"].integers
+    assert (kind.high.reshape(-1) == np.maximum(weights, 0).sum(1) * 3).all()
+    assert (kind.low.reshape(-1) == np.minimum(weights, 0).sum(1) * 3).all()
+
+
+def test_input_codes(ended, path, tmp_path):
+    made = tmp_path / "plain.onnx"
+    made.write_bytes(
+        model([node("MatMul", "x w")], {"x": (1, 4)}, {"w": np.eye(4, dtype=np.float32)}).SerializeToString()
+    )
+    codes = ["--input-bits", "3", "--input-scale", "0.5", "--input-encoding", "signed"]
+    out, _ = ended(0, "inspect", str(made), *codes)
+    assert "3-bit signed codes x 0.5  -4 to 3" in out
+    assert "computed in floats" in ended(0, "inspect", str(made))[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ([], "input x: axis 0 is N; fix the batch with --batch N"),
+        (["--input-scale", "2"], "--input-scale and --input-encoding say more of the codes of --input-bits"),
+        (["--batch", "1", "--input-bits", "99"], "bits must be a whole number from 1 to 8, not 99"),
+        (["--batch", "1", "--reference", "torch"], "unknown reference 'torch'"),
+        (["--batch", "none"], "invalid value for '--batch'"),
+    ],
+)
+def test_bad_input(fails, path, options, why):
+    assert why in fails(2, "inspect", path, *options)
+
+
+def test_no_model(fails, tmp_path):
+    assert "No such file" in fails(2, "inspect", str(tmp_path / "none.onnx"))
+    (tmp_path / "text.onnx").write_text("what is this")
+    assert "not an ONNX model" in fails(2, "inspect", str(tmp_path / "text.onnx"))
+
+
+def test_without_the_package(fails, path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    assert "install it with pip install 'onnx>=1.20,<2'" in fails(4, "inspect", path)
+
+
+def test_a_row_a_node():
+    facts = inspected(read(two_layers(), batch=1))
+    assert [n.op for n in facts.nodes] == ["quantize", "conv", "relu", "quantize", "sigmoid", "reshape", "matmul"]
