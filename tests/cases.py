@@ -37,7 +37,7 @@ Values = NDArray[Any]
 
 @dataclass(frozen=True)
 class Machine:
-    """A kernel: instruction set, method, widths and encodings, and its form."""
+    """A kernel: instruction set, method, the layer's widths and encodings, and its form; it may have wider operands."""
 
     isa: str
     method: str
@@ -47,10 +47,11 @@ class Machine:
     rows: int = 0
     unroll: int = 0
     bit_axis: str = "inner"
+    operands: str = ""
 
     def __str__(self) -> str:
         form = [f"{self.rows} rows"] * bool(self.rows) + [f"unrolled {self.unroll} times"] * bool(self.unroll)
-        form += ["planes apart"] * (self.bit_axis == "outer")
+        form += ["planes apart"] * (self.bit_axis == "outer") + [f"{self.operands} bits"] * bool(self.operands)
         return ", ".join((f"{self.isa} {self.method} {self.act} x {self.wgt}", *form))
 
 
@@ -109,6 +110,7 @@ class Case:
             unroll=m.unroll,
             bit_axis=m.bit_axis,
             flush_steps=self.flush_steps,
+            operands=m.operands,
         )
 
     def operands(self) -> tuple[Values, Values]:

@@ -27,6 +27,7 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
     name = str(KernelName.of(kernel, spec))
     values: dict[str, Any] = {
         "name": name,
+        "act_bits": spec.act.bits,
         "column_bytes": kernel.column_bytes,
         "slack": load(kernel.isa).word.lanes,
         "planes_apart": int(kernel.bit_axis == "outer"),

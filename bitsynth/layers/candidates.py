@@ -26,11 +26,12 @@ _host_needs: dict[str, tuple[str, ...]] = {}
 
 @dataclass(frozen=True)
 class Candidate:
-    """A cached kernel for layers."""
+    """A cached kernel for layers; of wider `operands` than the layer's if there are any."""
 
     entry: Entry
     method: str
     channels: int
+    operands: str = ""
 
     @property
     def isa(self) -> str:

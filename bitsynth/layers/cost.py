@@ -33,6 +33,8 @@ PLAIN_CODES_PER_CYCLE = 10
 """Codes that are packed as bits or bytes."""
 DIGIT_CYCLES = 6.0
 """Of a code that is packed in digits."""
+WIDER = 1.1
+"""What a kernel of wider operands takes longer than estimated, beside one of the layer's own: a fifth at the most."""
 SUMMED_PIXEL_CYCLES = 18.0
 """Of a pixel that is summed, on a line that is else copied whole."""
 
@@ -50,9 +52,8 @@ class Estimate:
     def schedule(self) -> LayerSchedule:
         """The schedule that runs it so."""
         found, rows = self.candidate, self.rows if self.rows < self._kernel.rows else 0
-        return LayerSchedule(
-            found.isa, found.method, found.channels, self.conv_algorithm, rows, band_rows=self._band_rows
-        )
+        named = found.isa, found.method, found.channels, self.conv_algorithm, rows
+        return LayerSchedule(*named, band_rows=self._band_rows, operands=found.operands)
 
     @property
     def cycles(self) -> float:
@@ -62,7 +63,9 @@ class Estimate:
         sums = tiles * self._sums
         reading = sums + far if self._cpu.loads_block else max(sums, far)
         apart = GROUP_PIXEL_CYCLES * self._output_pixels if self._geometry.groups > 1 else 0.0
-        return self._geometry.groups * (reading + tiles * self._beside + self._slower * (self._packing + apart))
+        wider = WIDER if self.candidate.operands else 1.0
+        every = reading + tiles * self._beside + self._slower * (self._packing + apart)
+        return self._geometry.groups * every * wider
 
     @property
     def _kernel(self) -> Kernel:

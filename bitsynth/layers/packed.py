@@ -13,7 +13,7 @@ from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import LayerText, SelfTestLayer
 from bitsynth.emit.layer_program import LayerPrograms
-from bitsynth.emit.runtime_abi import SHAPE
+from bitsynth.emit.runtime_abi import SHAPE, Number
 from bitsynth.errors import SpecError
 from bitsynth.layers import depthwise, epilogue_arguments, residual
 from bitsynth.layers.constants import Constants, Form, Offset, constants
@@ -24,7 +24,7 @@ from bitsynth.layers.planning import LayerPlan
 from bitsynth.layers.self_test import self_test_epilogue
 from bitsynth.layers.words import Packed, packed_words
 from bitsynth.matmul import MatmulKernel
-from bitsynth.spec.matmul import whole_array
+from bitsynth.spec.matmul import MatmulSpec, whole_array
 
 Description = tuple[NDArray[np.int64], NDArray[np.uint8]]
 """Numbers of a layer and its input's shape (`runtime_abi.described`), and the bytes of its constants."""
@@ -59,7 +59,7 @@ class PackedLayer:
         channels = spec.geometry.out_channels
         added = epilogue_arguments.of_channels("bias", whole_array(self.bias, "bias"), channels, np.int32)
         object.__setattr__(self, "bias", bias := added.astype(np.int64))
-        finish = finishing(kernel, spec, self.codes, bias, self.epilogue)
+        finish = finishing(kernel, self.plan.computed, self._computed_codes, bias, self.epilogue)
         whole = self._constants(finish, bias)
         object.__setattr__(self, "programs", finish.programs)
         object.__setattr__(self, "constants", whole)
@@ -70,27 +70,37 @@ class PackedLayer:
 
     def _constants(self, finish: Finishing, bias: NDArray[np.int64]) -> Constants:
         """Numbers and arrays of the C runtime, columns in the order that `finish` wants."""
-        spec, kernel, schedule = self.plan.spec, self.plan.kernel, self.plan.schedule
-        geometry = spec.geometry
+        spec, kernel, schedule = self.plan.computed, self.plan.kernel, self.plan.schedule
+        geometry, codes = spec.geometry, self._computed_codes
         order = slice(None) if isinstance(kernel, DepthwiseKernel) else finish.order(geometry)
         offset = Offset(bias[order], spec.zero_point)
         if isinstance(kernel, DepthwiseKernel):
-            groups, made = 1, depthwise.constants(kernel, spec, self.codes, finish.programs, offset)
+            groups, made = 1, depthwise.constants(kernel, spec, codes, finish.programs, offset)
         else:
             groups, form = geometry.groups, Form(schedule.gather, finish.unit, finish.folds)
-            made = constants(kernel.entry.kernel, kernel.spec, geometry, self.codes[order], offset, form)
+            made = constants(kernel.entry.kernel, kernel.spec, geometry, codes[order], offset, form)
         arrays = finish.program_arrays(replace(geometry, groups=groups))
         if finish.residual:
             arrays |= finish.program_order()
         elif isinstance(kernel, MatmulKernel):
             arrays |= finish.tail(geometry)
-        layouts = {"in_layout": spec.layout, "out_layout": spec.out_layout}
-        numbers = {**made.numbers, **schedule.numbers(), **layouts, "out_bits": finish.bits}
+        numbers = {**made.numbers, **schedule.numbers(), **self._interface(), "out_bits": finish.bits}
         return Constants(MappingProxyType(numbers), MappingProxyType({**made.arrays, **arrays}))
+
+    def _interface(self) -> dict[str, Number]:
+        """The numbers that say how activations come and results go."""
+        spec = self.plan.spec
+        return {"act_bits": spec.act.bits, "in_layout": spec.layout, "out_layout": spec.out_layout}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the plan, codes and epilogue: packing is fast, and another version may pack otherwise."""
         return PackedLayer, (self.plan, self.codes, self.epilogue, self.bias)
+
+    @property
+    def _computed_codes(self) -> NDArray[np.uint8]:
+        """The weights' codes as the kernel sees them."""
+        spec, computed = self.plan.spec.wgt, self.plan.computed.wgt
+        return self.codes if computed == spec else computed.encode(spec.decode(self.codes), "weight")
 
     @property
     def weight(self) -> NDArray[Any]:
@@ -158,7 +168,8 @@ class PackedLayer:
             c: CSource | DepthwiseSource = kernel.c(self.programs.reader)
         else:
             c = CSource(kernel.proved_entry.proved, kernel.spec)
-        return LayerText(name, c, kernel.spec, made.numbers, made.arrays, tested, self.programs).files()
+        operands = MatmulSpec(kernel.spec.isa, self.plan.spec.act, self.plan.spec.wgt)
+        return LayerText(name, c, operands, made.numbers, made.arrays, tested, self.programs).files()
 
 
 def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None, bias: ArrayLike = 0) -> PackedLayer:

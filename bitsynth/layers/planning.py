@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.isa.load import load, run_by
 from bitsynth.layers import depthwise
-from bitsynth.layers.candidates import Fits, cached_entry, candidates, home_of, runs_here, sets_for
+from bitsynth.layers.candidates import Candidate, Fits, cached_entry, candidates, home_of, runs_here, sets_for
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.depthwise import DepthwiseEstimate, DepthwiseKernel
 from bitsynth.layers.geometry import Geometry
@@ -20,6 +21,7 @@ from bitsynth.layers.solving import advice, solve_missing
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.tuned.find import known_for
 from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.widening import problem, widened, widenings
 from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.progress import Progress, to_stderr
 from bitsynth.spec.matmul import MatmulOperand, affine
@@ -31,8 +33,8 @@ GIVEN = "as given"
 class LayerPlan:
     """A layer decided: the schedule that runs `spec`, where that is from, in words, and the cached kernel it names.
 
-    `isa` and `threads` are what it was decided for. SpecError if no such kernel is cached, or its sums may
-    leave int32.
+    `isa` and `threads` are what it was decided for; `computed` is `spec` as the kernel sees it, of wider operands if
+    the schedule says so. SpecError if no such kernel is cached, or its sums may leave int32.
     """
 
     spec: LayerSpec
@@ -40,11 +42,13 @@ class LayerPlan:
     origin: str = GIVEN
     isa: str = "auto"
     threads: int = 1
+    computed: LayerSpec = field(init=False, compare=False, repr=False)
     kernel: MatmulKernel | DepthwiseKernel = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_threads(self.threads)
-        object.__setattr__(self, "kernel", _scheduled_kernel(self.schedule, self.spec.act, self.spec.wgt))
+        object.__setattr__(self, "computed", widened(self.spec, self.schedule.operands))
+        object.__setattr__(self, "kernel", _scheduled_kernel(self.schedule, self.computed.act, self.computed.wgt))
         if self.spec.geometry.depth > self.k_max:
             spec = self.kernel.spec
             raise SpecError(
@@ -118,7 +122,8 @@ def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, th
         return (
             LayerPlan(spec, schedule, origin, isa, threads) if origin == GIVEN else plan(spec, isa=isa, threads=threads)
         )
-    entry = cached_entry(schedule, spec.act, spec.wgt)
+    wide = widened(spec, schedule.operands)
+    entry = cached_entry(schedule, wide.act, wide.wgt)
     if origin == GIVEN or (entry and schedule.isa in sets_for(isa) and runs_here(entry)):
         return LayerPlan(spec, schedule, origin, isa, threads)
     return plan(spec, isa=isa, threads=threads)
@@ -142,14 +147,20 @@ def _chosen(spec: LayerSpec, isa: str, threads: int) -> tuple[LayerSchedule, str
     passed_over: dict[str, None] = {}
     for n in dict.fromkeys((threads, 1)):
         for known, why_not in known_for(msgspec.structs.replace(task, threads=n)):
-            if why_not:
-                passed_over[f"what was tuned on {known.processor} {why_not}"] = None
+            if missed := why_not or _misfit(spec, known.schedule):
+                passed_over[f"what was tuned on {known.processor} {missed}"] = None
                 continue
             said = f"tuned on {known.processor}, {known.ratio:.2f} of the default's time"
             if n == threads:
                 return known.schedule, said
             return known.schedule.among(threads, rows), f"{said} with one thread"
     return default.among(threads, rows), "; ".join(["default", *passed_over])
+
+
+def _misfit(spec: LayerSpec, schedule: LayerSchedule) -> str:
+    """Why a layer of these widths, but of other encodings, does not have the schedule; "" if it does."""
+    why = problem(spec, schedule.operands) if schedule.operands else None
+    return f"has wider operands: {why}" if why else ""
 
 
 def default_schedule(spec: LayerSpec, isa: str, threads: int = 1) -> LayerSchedule:
@@ -173,7 +184,7 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None) -> list[Estimate
 
     By default those that run here: `candidates`.
     """
-    found = list(candidates(spec.act, spec.wgt, isa, fits))
+    found = [*candidates(spec.act, spec.wgt, isa, fits), *_of_wider_operands(spec, isa, fits)]
     if not found:
         where = isa if isa != "auto" else "any instruction set this processor runs"
         raise NoKernel(f"no kernel of {spec.act} x {spec.wgt} for layers on {where}; {advice(spec, isa)}")
@@ -184,6 +195,12 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None) -> list[Estimate
         for rows in tile_rows(candidate.entry.kernel.rows)
     ]
     return sorted(made, key=lambda x: x.cycles)
+
+
+def _of_wider_operands(spec: LayerSpec, isa: str, fits: Fits | None) -> Iterator[Candidate]:
+    for operands, wide in widenings(spec):
+        for candidate in candidates(wide.act, wide.wgt, isa, fits):
+            yield replace(candidate, operands=operands)
 
 
 def conv_algorithms(geometry: Geometry) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from bitsynth.errors import SpecError
 from bitsynth.kernel.program import BIT_AXES
 from bitsynth.spec.options import METHODS, SKETCHES
 
+OPERANDS = ("8x8", "8x4", "8x2", "4x8", "2x8")
+"""Bits of unsigned activations and of signed weights whose kernels a layer of fewer bits may have."""
 CONV_ALGORITHMS = CONV_ALGORITHM.words
 DEPTHWISE = "depthwise"
 """The method of layers with few channels a group: channels in lanes, no tiles."""
@@ -35,6 +37,7 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         flush_steps: Steps of K after which sums go to memory, 0 for as rarely as the proof allows.
         unroll: Times that the loop over K is unrolled, 0 for as often as the compiler likes.
         bit_axis: The place of planes of activations and weights, for methods that read planes.
+        operands: Bits of the kernel's activations and weights if they are more than the layer's, such as "8x8".
 
     Raises:
         SpecError: A value is not one of these.
@@ -52,12 +55,14 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flush_steps: int = 0
     unroll: int = 0
     bit_axis: str = "inner"
+    operands: str = ""
 
     def __post_init__(self) -> None:
         _one_of("method", self.method, (*METHODS, DEPTHWISE))
         _one_of("gather", self.gather, CONV_ALGORITHMS)
         _one_of("sketch", self.sketch, SKETCHES)
         _one_of("bit axis", self.bit_axis, BIT_AXES)
+        _one_of("operands", self.operands, ("", *OPERANDS))
         if type(self.columns_first) is not bool:
             raise SpecError(f"columns_first of a schedule must be True or False, not {self.columns_first!r}")
         for name in ("channels", "rows", "block_rows", "band_rows", "flush_steps", "unroll"):
@@ -97,7 +102,8 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         flushes = f", a flush every {self.flush_steps} steps" if self.flush_steps else ""
         unrolled = f", unrolled {self.unroll} times" if self.unroll else ""
         planes = f", {self.bit_axis} bit axis" if self.bit_axis != "inner" else ""
-        kernel = f"{self.isa} {self.method}{sketch}{rows}{flushes}{unrolled}{planes}"
+        operands = f" of {self.operands} bits" if self.operands else ""
+        kernel = f"{self.isa} {self.method}{operands}{sketch}{rows}{flushes}{unrolled}{planes}"
         return f"{kernel}, {self.gather}, {order}{blocks}{bands}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bitsynth.layers.candidates import CHANNELS, cached_entry, candidates, widest
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
+from bitsynth.layers.widening import widened
 from bitsynth.progress import Progress
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import KernelOptions, synth_command
@@ -27,6 +28,7 @@ def solve_missing(spec: LayerSpec, isa: str, schedule: LayerSchedule | None, pro
     """
     if schedule:
         wanted = schedule.isa, KernelOptions(schedule.method, schedule.sketch, channels=schedule.channels)
+        spec = widened(spec, schedule.operands)
         known = cached_entry(schedule, spec.act, spec.wgt) is not None
     else:
         wanted = widest(isa), OPTIONS

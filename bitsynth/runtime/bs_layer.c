@@ -61,7 +61,8 @@ static void plan_input(struct call *c)
                  several = l->conv_algorithm == BS_IM2COL && times(l->kernel_h, l->kernel_w) > 1;
     const size_t words = times(bs_packed_words(l->act_bits, channels), 8);
     const int whole = l->in_channels % 64 == 0 || (l->groups == 1 && !several);
-    const int packs = l->kernel->pack_words && (l->kernel->rows_of_words || !several);
+    const int packs = l->kernel->pack_words && l->kernel->act_bits == l->act_bits
+        && (l->kernel->rows_of_words || !several);
     c->from_words = l->in_layout == BS_PACKED && packs && whole && !l->joined_taps;
     c->in_pixel = c->from_words ? words : channels;
     c->tap_bytes = c->from_words ? words / l->groups : l->in_channels;

@@ -12,9 +12,10 @@
 extern "C" {
 #endif
 
-/* A microkernel whose rows are activations: sizes in elements, and bytes a step of K. */
+/* A microkernel whose rows are activations of as many bits as the layer's or more: sizes in
+ * elements, and bytes a step of K. */
 struct bs_kernel {
-    size_t rows, columns, k_step, row_bytes, column_bytes;
+    size_t act_bits, rows, columns, k_step, row_bytes, column_bytes;
     size_t slack; /* bytes that may be written behind a packed row */
     /* 1: a row has all steps of a plane before the next plane, so rows in line are no long row. */
     size_t planes_apart;

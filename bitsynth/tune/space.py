@@ -68,6 +68,7 @@ class Space:
             flush_steps=_choose(trial, _own("flush", name), (0, *self._flushes(found))),
             unroll=_choose(trial, _own("unroll", name), _unrolls(found)),
             bit_axis=_choose(trial, "bit_axis", BIT_AXES) if found.entry.kernel.bit_axes == BIT_AXES else "inner",
+            operands=found.operands,
         )
 
     def proposes(self, schedule: LayerSchedule) -> bool:
@@ -142,7 +143,8 @@ class _Fixed:
 
 def _name(what: Candidate | LayerSchedule) -> str:
     """The kernel's instruction set and variant."""
-    return f"{what.isa} {KernelOptions(what.method, channels=what.channels).variant}"
+    name = f"{what.isa} {KernelOptions(what.method, channels=what.channels).variant}"
+    return f"{name} of {what.operands} bits" if what.operands else name
 
 
 def _own(what: str, name: str) -> str:

@@ -211,11 +211,10 @@ def test_refused(what):
 
 
 def test_no_kernel_says_what_makes_one():
-    said = (
-        "bitsynth synth --isa avx2 --act-bits 7 --w-bits 2 --act-encoding signed --weight-encoding signed --channels 64"
-    )
+    encodings = "--act-encoding bipolar --weight-encoding signed"
+    said = f"bitsynth synth --isa avx2 --act-bits 7 --w-bits 2 {encodings} --channels 64"
     with pytest.raises(NoKernel, match=re.escape(f"run `{said}`")):
-        conv(act_bits=7, act_encoding="signed", schedule=None)
+        conv(act_bits=7, act_encoding="bipolar", schedule=None)
 
 
 def test_whole_floats_are_weights():

@@ -9,6 +9,7 @@ from bitsynth.layers.candidates import cached_entry
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
+from bitsynth.layers.widening import widened
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.store.entry import Entry
 
@@ -37,8 +38,8 @@ class TuningTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def entry(self, schedule: LayerSchedule) -> Entry:
         """The cached kernel that `schedule` runs, wherever that may be; NoKernel if there is none."""
-        spec = self.spec()
-        if (entry := cached_entry(schedule, spec.act, spec.wgt)) is None:
+        layer = widened(self.layer(), schedule.operands)
+        if (entry := cached_entry(schedule, layer.act, layer.wgt)) is None:
             raise NoKernel(f"the kernel of {schedule} is gone from the cache; tune again")
         return entry
 

@@ -1,0 +1,57 @@
+"""Layers on kernels of wider operands: where products of bytes cost as much as those of fewer bits, or less.
+
+Activations keep their codes, and weights their values. A code that stands for another value than itself moves the value
+that stands for 0 instead: the products are of the same numbers. QNN (section 4) legalizes types for a target so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from bitsynth.errors import SpecError
+from bitsynth.layers.constants import pad_code_of
+from bitsynth.layers.schedule import OPERANDS
+from bitsynth.layers.spec import LayerSpec
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
+
+
+def widenings(spec: LayerSpec) -> Iterator[tuple[str, LayerSpec]]:
+    """The wider operands that hold the layer's, each with the same layer of them."""
+    for operands in OPERANDS:
+        if problem(spec, operands) is None:
+            yield operands, widened(spec, operands)
+
+
+def widened(spec: LayerSpec, operands: str) -> LayerSpec:
+    """The layer as a kernel of `operands`, such as 8x8, computes it; itself if there are none.
+
+    SpecError if it cannot.
+    """
+    if not operands:
+        return spec
+    if why := problem(spec, operands):
+        raise SpecError(f"a kernel of {operands} bits computes no layer of {spec.act} x {spec.wgt}: {why}")
+    act, wgt = _parsed(operands)
+    return replace(spec, act=act, wgt=wgt, zero_point=spec.zero_point - spec.act.offset)
+
+
+def problem(spec: LayerSpec, operands: str) -> str | None:
+    """Why a kernel of `operands` cannot compute the layer; None if it can."""
+    act, wgt = _parsed(operands)
+    if spec.act.scale != 1:
+        return "its activations have a step of 2"
+    if spec.act.bits > act.bits or (spec.act.bits, spec.wgt.bits) == (act.bits, wgt.bits):
+        return "these are not wider"
+    if pad_code_of(spec.act, spec.zero_point) != pad_code_of(act, spec.zero_point - spec.act.offset):
+        return "its activations have no code of the zero point"
+    if not {spec.wgt.value(code) for code in spec.wgt.codes} <= {wgt.value(code) for code in wgt.codes}:
+        return "they do not hold its weights"
+    if spec.geometry.depth > MatmulSpec("", act, wgt).k_max:
+        return "its sums may leave int32"
+    return None
+
+
+def _parsed(operands: str) -> tuple[MatmulOperand, MatmulOperand]:
+    act_bits, w_bits = map(int, operands.split("x"))
+    return MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.SIGNED)

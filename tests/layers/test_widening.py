@@ -1,0 +1,102 @@
+"""Layers on kernels of wider operands give the same sums."""
+
+import msgspec
+import pytest
+from cases import QUIET, cases, check, few_cases, machine, usable
+from hypothesis import given, settings
+
+from bitsynth.errors import SpecError
+from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.planning import default_schedule
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.layers.spec import LayerSpec
+from bitsynth.layers.widening import problem, widened, widenings
+from bitsynth.spec.matmul import Encoding, MatmulOperand
+
+FORMS = (
+    (4, 4, "unsigned", "bipolar", "8x8"),
+    (3, 2, "signed", "signed", "8x4"),
+    (2, 1, "narrow", "bipolar", "8x2"),
+    (8, 1, "unsigned", "bipolar", "8x8"),
+    (1, 4, "signed", "unsigned", "4x8"),
+)
+METHODS = {"avx2": "multiply", "avx512": "dot", "avxvnni": "dot", "neon_dotprod": "dot", "armv7_neon": "multiply"}
+EVERY = [machine(isa, method, *form[:4], operands=form[4]) for isa, method in METHODS.items() for form in FORMS]
+FEW = [m for m in EVERY if m.isa == "avx2"][:3]
+WINDOW, DEEP = (Geometry(channels, 64, 1, (3, 3), (1, 1), (1,) * 4, (1, 1)) for channels in (64, 7400))
+
+
+def has_zero(case):
+    """Whether a code of the layer's activations stands for the zero point."""
+    act = case.machine.act
+    return case.zero_point in map(act.value, act.codes)
+
+
+def layer(act_bits, w_bits, act="unsigned", wgt="signed", **options):
+    operands = MatmulOperand(act_bits, Encoding(act)), MatmulOperand(w_bits, Encoding(wgt))
+    return LayerSpec(*operands, options.pop("geometry", WINDOW), **options)
+
+
+@settings(max_examples=12, **QUIET)
+@given(case=few_cases(FEW).filter(has_zero))
+def test_any_layer(skip_isa, case):
+    usable(case.machine, skip_isa)
+    check(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", METHODS)
+def test_many_layers(skip_isa, isa):
+    machines = [m for m in EVERY if m.isa == isa]
+    for m in machines:
+        usable(m, skip_isa)
+    threads = 1 if "neon" in isa else 4
+
+    @settings(max_examples=60, **QUIET)
+    @given(case=cases(machines, threads=threads).filter(has_zero))
+    def any_layer(case):
+        check(case)
+
+    any_layer()
+
+
+@pytest.mark.parametrize("act", ["unsigned", "signed", "narrow", "bipolar"])
+@pytest.mark.parametrize("wgt", ["unsigned", "signed", "bipolar"])
+def test_wider_operands_hold_the_same_values(act, wgt):
+    for spec in (layer(a, w, act, wgt, zero_point=z) for a in (2, 4, 8) for w in (1, 4, 8) for z in (0, 1)):
+        for operands, wide in widenings(spec):
+            values = [spec.act.value(code) - spec.zero_point for code in spec.act.codes]
+            assert [wide.act.value(code) - wide.zero_point for code in spec.act.codes] == values
+            wide.wgt.encode([spec.wgt.value(code) for code in spec.wgt.codes], operands)
+
+
+REFUSED = {
+    "bipolar activations": (layer(4, 4, "bipolar"), "8x8", "have a step of 2"),
+    "more bits": (layer(4, 4), "2x8", "these are not wider"),
+    "the same": (layer(8, 4), "8x4", "these are not wider"),
+    "great weights": (layer(4, 8, wgt="bipolar"), "8x8", "do not hold its weights"),
+    "weights of 4 bits": (layer(4, 4, wgt="unsigned"), "8x4", "do not hold its weights"),
+    "a zero point beyond": (layer(4, 4, zero_point=200), "8x8", "no code of the zero point"),
+    "long sums": (layer(4, 4, geometry=DEEP), "8x8", "may leave int32"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused(what):
+    spec, operands, said = REFUSED[what]
+    assert said in (problem(spec, operands) or "")
+    with pytest.raises(SpecError, match=f"a kernel of {operands} bits computes no layer"):
+        widened(spec, operands)
+
+
+def test_a_layer_that_is_faster_so_is_run_so():
+    wide, own = (default_schedule(layer(n, n, image=(28, 28)), "avx512") for n in (4, 1))
+    assert (wide.method, wide.operands, own.operands) == ("dot", "8x8", "")
+    assert "avx512 dot of 8x8 bits" in str(wide)
+
+
+def test_a_schedule_names_operands_that_there_are():
+    with pytest.raises(SpecError, match="unknown operands '9x9' of a schedule"):
+        LayerSchedule("avx2", "multiply", 64, "direct", operands="9x9")
+    old = msgspec.json.decode(b'{"isa":"avx2","method":"dot","channels":64,"gather":"direct"}', type=LayerSchedule)
+    assert old.operands == ""
