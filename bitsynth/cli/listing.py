@@ -18,7 +18,7 @@ from bitsynth.cli.parse import bits
 from bitsynth.cli.printable import printable
 from bitsynth.isa.load import load
 from bitsynth.spec.options import KernelOptions
-from bitsynth.store import kernels
+from bitsynth.store import depthwise, kernels
 
 _WIDTHS = re.compile(r"bs_(?:mm|dw)_a(\d)[us]?_w(\d)", re.ASCII)
 _HINTS = (
@@ -30,8 +30,8 @@ _NOTES = (
     "ops, bound and cycles are per 128 multiply-accumulates; loads are not in ops",
     "figures are what files say; with --check they are computed anew",
     "bound and min are claims, which `bitsynth verify` solves again",
-    "depthwise kernels, bs_dw: operands of the widths named and narrower ones; per 128 of a 3 x 3 window",
 )
+_OF_DEPTHWISE = "bs_dw, depthwise: operands of the widths named and narrower ones; of a 3 x 3 window"
 
 
 def list_kernels(
@@ -99,7 +99,8 @@ def _write_all(found: list[Listed]) -> None:
         rows = [c for c in found if c.isa == isa]
         cpus = list(dict.fromkeys(cpu for c in rows if c.figures for cpu in c.figures.cycles))
         output.write(output.fitting(partial(_table, rows, cpus), partial(_table, rows, [])), "")
-    output.write(*(Text(line, "dim") for line in _NOTES if found), *(["no kernel is like that"] if not found else []))
+    notes = [*_NOTES, *([_OF_DEPTHWISE] if any(c.variant == depthwise.FOLDER for c in found) else [])]
+    output.write(*(Text(line, "dim") for line in notes if found), *(["no kernel is like that"] if not found else []))
 
 
 def _summary(found: list[Listed]) -> Table:
