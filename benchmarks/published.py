@@ -17,6 +17,7 @@ from typing import Any
 import report
 
 from bitsynth import paths
+from bitsynth.store import depthwise
 from bitsynth.store import kernels as store
 
 FOLDER = Path(__file__).parent / "results"
@@ -33,6 +34,7 @@ def _commands() -> Iterator[tuple[str, str]]:
         yield f"resnet18_packed_{isa}", f"{more} --form packed{_files(f'resnet18_packed_{isa}')}"
         epilogues = f"BITSYNTH_CC=clang python benchmarks/epilogues.py --isa {isa} --rounds 7 --only A2W2 {to}"
         yield f"epilogues_{isa}", epilogues
+        yield f"depthwise_{isa}", f"BITSYNTH_CC=gcc python benchmarks/depthwise.py --isa {isa} {to}"
     for isa, cc in product(X86, ("gcc", "clang")):
         stem = f"kernels_{isa}_{cc}"
         yield stem, f"BITSYNTH_CC={cc} bitsynth bench kernels --isa {isa} --act-bits 1,2,3 --w-bits 1,2,3{_files(stem)}"
@@ -120,7 +122,13 @@ def index() -> str:
 def _digest(place: str) -> str:
     """The digest of the shipped kernel at that place, empty if there is none."""
     path = paths.shipped_kernels() / f"{place}.json"
-    return store.read_entry(path).kernel.digest if path.is_file() else ""
+    if not path.is_file():
+        return ""
+    return depthwise.read_entry(path).program.digest if path.parent.name == depthwise.FOLDER else _of_kernel(path)
+
+
+def _of_kernel(path: Path) -> str:
+    return store.read_entry(path).kernel.digest
 
 
 def _page(stem: str) -> str:

@@ -82,6 +82,13 @@ def epilogues(result: Result) -> Iterator[Row]:
         yield [f"{result.facts['isa']}, {form}", f"{sums[form, 'A2W2']:.2f}"]
 
 
+def depthwise(result: Result) -> Iterator[Row]:
+    """The speed of every form relative to ONNX Runtime's."""
+    rows = result.facts["rows"]
+    for form in dict.fromkeys(r["form"] for r in rows):
+        yield [f"{result.facts['isa']}, {form}", *(f"{r['times']['median']:.2f}" for r in rows if r["form"] == form)]
+
+
 def schedules(result: Result) -> Iterator[Row]:
     """Facts of the sums of the layers."""
     sums = {row["config"]: row for row in result.facts["rows"] if row["layer"] == "sum"}
@@ -158,6 +165,12 @@ TABLES: dict[str, Table] = {
         "time of C2 to C12, in times that of codes to int32",
         ("A2W2",),
         epilogues,
+    ),
+    "depthwise": (
+        ("depthwise_avx2", "depthwise_avx512"),
+        "depthwise 3 x 3, A4W4, times ONNX Runtime's int8; channels x pixels a side / stride",
+        ("128x28", "32x112", "512x14", "64x112/2", "960x7"),
+        depthwise,
     ),
     "schedules": (("layer_schedules_avx2", "layer_schedules_avx512"), "the same sum", LAYER_WIDTHS, schedules),
     "emulated": (("arm_layers",), "layers C2 to C12 on NEON, emulated, of the paper's form", LAYER_WIDTHS, emulated),
