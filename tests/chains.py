@@ -21,6 +21,7 @@ from bitsynth import (
     Pad2d,
     Quantization,
     Requantize,
+    Residual,
     Resize,
     Thresholds,
     pack,
@@ -93,22 +94,45 @@ def tensor(rng: Generator, want: Values, made: Values | None, bits: int, layout:
 
 
 def conv(rng: Generator, x: Tensor, isa: str) -> Tensor:
-    """A convolution whose sums become codes, a residual of the same chain added to some."""
-    a_bits, w_bits = WIDTHS[rng.choice([k for k, (a, _) in enumerate(WIDTHS) if a == x.operand.bits])]
-    wgt = MatmulOperand(w_bits, Encoding(rng.choice(encodings(w_bits))))
+    """A convolution whose sums become codes."""
     groups = x.channels if rng.integers(0, 6) == 0 else 1
     out = groups if groups > 1 else int(rng.choice([1, 7, 16, 64, 65]))
-    window = tuple(int(min(k, n)) for k, n in zip(rng.integers(1, 4, 2), x.want.shape[1:3], strict=True))
-    w = operand(rng, wgt, (out, x.channels // groups, *window), "random")
-    placed: dict[str, Any] = {
-        "stride": tuple(map(int, rng.integers(1, 3, 2))),
-        "padding": tuple(map(int, rng.integers(0, 2, 4))),
-        "dilation": (1, 1),
-        "groups": groups,
-    }
-    values = x.operand.decode(x.want)
-    sums = convolution(values, w, **placed)
-    epilogue, want, bits = finish(rng, sums)
+    window = [int(min(k, n)) for k, n in zip(rng.integers(1, 4, 2), x.want.shape[1:3], strict=True)]
+    stride, padding = tuple(map(int, rng.integers(1, 3, 2))), tuple(map(int, rng.integers(0, 2, 4)))
+    placed = {"stride": stride, "padding": padding, "dilation": (1, 1), "groups": groups}
+    return convolved(rng, x, isa, (out, x.channels // groups, *window), placed)
+
+
+def block(rng: Generator, x: Tensor, isa: str) -> Tensor:
+    """A convolution of as many channels and pixels as its input, whose codes are added before sums become codes."""
+    groups = x.channels if rng.integers(0, 6) == 0 else 1
+    shape = x.channels, x.channels // groups, 3, 3
+    elements = x.codes.astype(rng.choice(["uint8", "int8", "int16", "int32"]))
+    span = int(rng.integers(1, 1 << int(rng.integers(1, 8))))
+    zero = 0 if elements.dtype == np.int32 else int(rng.integers(0, 1 << x.operand.bits))
+    scale = rng.integers(-span, span + 1, x.channels)
+    residual = Residual(elements.dtype.name, scale, zero, keep_sum=bool(rng.integers(0, 2)))
+    placed = {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": groups}
+    return convolved(rng, x, isa, shape, placed, (elements, residual))
+
+
+def convolved(
+    rng: Generator,
+    x: Tensor,
+    isa: str,
+    shape: tuple[int, ...],
+    placed: dict[str, Any],
+    more: tuple[Values, Residual] | None = None,
+) -> Tensor:
+    """A convolution of random weights of a shape, with the elements of a residual if they are given."""
+    a_bits, w_bits = WIDTHS[rng.choice([k for k, (a, _) in enumerate(WIDTHS) if a == x.operand.bits])]
+    wgt = MatmulOperand(w_bits, Encoding(rng.choice(encodings(w_bits))))
+    w = operand(rng, wgt, shape, "random")
+    sums = convolution(x.operand.decode(x.want), w, **placed)
+    elements, residual = more or (None, None)
+    if residual is not None and elements is not None:
+        sums = sums + np.asarray(residual.scale) * (elements.astype(np.int64) - residual.zero_point)
+    epilogue, want, bits = finish(rng, sums, residual)
     layout = str(rng.choice(["NHWC", "packed"]))
     layer = Conv2d(
         w,
@@ -120,10 +144,14 @@ def conv(rng: Generator, x: Tensor, isa: str) -> Tensor:
         out_layout=layout,
         epilogue=epilogue,
         isa=isa,
-        schedule=scheduled(rng, isa) if groups == 1 and rng.integers(0, 20) else None,
+        schedule=scheduled(rng, isa) if placed["groups"] == 1 and rng.integers(0, 20) else None,
         **placed,
     )
-    return tensor(rng, want, layer.run(x.made), bits, layout)
+    made = layer.run(x.made, residual=elements)
+    if residual is not None and residual.keep_sum:
+        made, kept = made
+        np.testing.assert_array_equal(kept, sums)
+    return tensor(rng, want, made, bits, layout)
 
 
 def scheduled(rng: Generator, isa: str) -> LayerSchedule:
@@ -139,20 +167,20 @@ def scheduled(rng: Generator, isa: str) -> LayerSchedule:
     )
 
 
-def finish(rng: Generator, sums: Values) -> tuple[Any, Values, int]:
+def finish(rng: Generator, sums: Values, residual: Residual | None = None) -> tuple[Any, Values, int]:
     """An epilogue that spreads the sums over codes of 1 to 3 bits, and those codes."""
     bits, channels = int(rng.integers(1, 4)), sums.shape[-1]
     if rng.integers(0, 2):
         levels = np.sort(rng.choice(sums.reshape(-1), (channels, (1 << bits) - 1)), axis=1)
         rising = rng.integers(0, 2, channels).astype(bool)
         above, below = (sums[..., None] > levels).sum(-1), (sums[..., None] < levels).sum(-1)
-        return Thresholds(levels, rising), np.where(rising, above, below).astype(np.uint8), bits
+        return Thresholds(levels, rising, residual), np.where(rising, above, below).astype(np.uint8), bits
     span = max(1, int(np.abs(sums).max()))
     shift = 16
     multiplier = rng.integers(-1, 2, channels) * ((1 << shift + bits) // span)
     rounding = str(rng.choice(["up", "even"]))
     return (
-        Requantize(multiplier, shift, bits, rounding=rounding),
+        Requantize(multiplier, shift, bits, rounding=rounding, residual=residual),
         requantized(sums * multiplier, shift, rounding).clip(0, (1 << bits) - 1).astype(np.uint8),
         bits,
     )
@@ -249,5 +277,5 @@ def described(x: Tensor, isa: str) -> dict[str, Any]:
 
 
 Layer = Callable[[Generator, Tensor, str], Tensor]
-STEPS: tuple[Layer, ...] = (conv, max_pool, pad, resize, lookup, add, average, concatenate)
-CHANCES = (0.6, 0.1, 0.05, 0.05, 0.05, 0.1, 0.01, 0.04)
+STEPS: tuple[Layer, ...] = (conv, block, max_pool, pad, resize, lookup, add, average, concatenate)
+CHANCES = (0.4, 0.2, 0.1, 0.05, 0.05, 0.05, 0.1, 0.01, 0.04)

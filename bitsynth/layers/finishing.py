@@ -159,13 +159,19 @@ def _made(kernel: _LayerKernel, spec: LayerSpec, made: Sequence[tuple[bool, Sums
     every = [(folds, x, n) for folds, x in made for n in _planes(kernel, spec, epilogue)]
     bits = int(getattr(epilogue, "bits", 0))
     for folds, x, n in every:
-        if found := _cheapest(kernel, wanted(epilogue, x, spec.geometry.out_channels, n)):
+        found = _cheapest(kernel, wanted(epilogue, x, spec.geometry.out_channels, n))
+        if found and (epilogue.residual is None or _by_fours(found[0].order)):
             return Finishing(*found, bits, folds)
     return next(
         Finishing(_plain(kernel, spec, one), inputs, bits, folds)
         for folds, x, n in every
         for one, inputs in wanted(epilogue, x, spec.geometry.out_channels, n)
     )
+
+
+def _by_fours(order: Sequence[int]) -> bool:
+    """Whether four places after each other have channels after each other, which are brought there together."""
+    return all(channel == order[place // 4 * 4] + place % 4 for place, channel in enumerate(order))
 
 
 def _plain(kernel: _LayerKernel, spec: LayerSpec, one: specs.ElementwiseSpec) -> PlainProgram:
