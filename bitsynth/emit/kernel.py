@@ -109,7 +109,7 @@ class _Sum:
     def ones(self) -> str:
         """The C of what a step of a row adds that is packed from words."""
         made = ones(self.kernel, packing(self.kernel), self.table)
-        return " + ".join(f"{n} * ones({word_text(word, self.kernel.k_step)})" for n, word in made)
+        return " + ".join(f"{n} * ones({word_text(word, self.kernel.k_step)})" for n, word in made) or "0"
 
 
 def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, Any]:
