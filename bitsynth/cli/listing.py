@@ -11,14 +11,15 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from bitsynth.cli import listed, output
+from bitsynth.cli import list_elementwise, listed, output
+from bitsynth.cli.list_elementwise import ListedProgram
 from bitsynth.cli.listed import Listed
 from bitsynth.cli.options import All, Check, Isas, Json, ManyActBits, ManyWBits, Method, Variants
 from bitsynth.cli.parse import bits
 from bitsynth.cli.printable import printable
 from bitsynth.isa.load import load
 from bitsynth.spec.options import KernelOptions
-from bitsynth.store import depthwise, kernels
+from bitsynth.store import depthwise, elementwise, kernels
 
 _WIDTHS = re.compile(r"bs_(?:mm|dw)_a(\d)[us]?_w(\d)", re.ASCII)
 _HINTS = (
@@ -51,15 +52,20 @@ def list_kernels(
     wanted = _Wanted.of(isa, act_bits, w_bits, method, variant)
     found = [c for p in listed.every() if wanted.has(p) and wanted.takes(c := listed.read(p, check))]
     found.sort(key=lambda c: c.variant)
+    summary = not (as_json or every or check or wanted != _Wanted()) and output.on_terminal()
+    asked = wanted.has_programs and (every or check or summary or bool(wanted.variant))
+    programs = list_elementwise.programs(wanted.isas, check) if asked else []
     if as_json:
-        output.write_json([_facts(c) for c in found])
-    elif every or check or wanted != _Wanted() or not output.on_terminal():
-        _write_all(found)
+        output.write_json([*map(_facts, found), *map(list_elementwise.program_facts, programs)])
+    elif summary:
+        output.write(_summary(found, programs), "", *(Text(line, "dim") for line in _HINTS))
     else:
-        output.write(_summary(found), "", *(Text(line, "dim") for line in _HINTS))
-    for c in found:
-        if c.problem:
-            output.warning(printable(c.problem, kept=""))
+        _write_all(found)
+        list_elementwise.write_programs(programs)
+        output.write(*([] if found or programs else ["no kernel is like that"]))
+    for problem in (*(c.problem for c in found), *(p.problem for p in programs)):
+        if problem:
+            output.warning(printable(problem, kept=""))
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,11 @@ class _Wanted:
         KernelOptions(method)
         act, wgt = (bits(o, x) if x else [] for o, x in (("--act-bits", act_bits), ("--w-bits", w_bits)))
         return cls(frozenset(isas), frozenset(act), frozenset(wgt), method, variant)
+
+    @property
+    def has_programs(self) -> bool:
+        """Whether elementwise programs may be some: they have neither widths nor a method."""
+        return self.variant in ("", elementwise.FOLDER) and not (self.act_bits or self.w_bits or self.method)
 
     def has(self, path: Path) -> bool:
         """Whether it may be one, by its place; a file whose name says no widths counts as one of any."""
@@ -100,17 +111,24 @@ def _write_all(found: list[Listed]) -> None:
         cpus = list(dict.fromkeys(cpu for c in rows if c.figures for cpu in c.figures.cycles))
         output.write(output.fitting(partial(_table, rows, cpus), partial(_table, rows, [])), "")
     notes = [*_NOTES, *([_OF_DEPTHWISE] if any(c.variant == depthwise.FOLDER for c in found) else [])]
-    output.write(*(Text(line, "dim") for line in notes if found), *(["no kernel is like that"] if not found else []))
+    output.write(*(Text(line, "dim") for line in notes if found))
 
 
-def _summary(found: list[Listed]) -> Table:
-    """A row for each instruction set: how many kernels, how many of them the user's, and of which variants."""
-    numbers = ("kernels", "yours")
+def _summary(found: list[Listed], programs: list[ListedProgram]) -> Table:
+    """A row for each instruction set: how many kernels and programs, how many the user's, and of which variants."""
+    numbers = ("kernels", "programs", "yours")
     table = output.table("set", *numbers, "variants, beside the cheapest in operations", right=numbers, whole=["set"])
     for isa in sorted({c.isa for c in found}):
         rows = [c for c in found if c.isa == isa]
-        yours = sum(c.origin == "user" for c in rows)
-        table.add_row(isa, str(len(rows)), str(yours or "-"), ", ".join(sorted({c.variant for c in rows} - {""})))
+        its = [p for p in programs if p.isa == isa]
+        yours = [*(c.origin for c in rows), *(p.origin for p in its)].count("user")
+        table.add_row(
+            isa,
+            str(len(rows)),
+            str(len(its) or "-"),
+            str(yours or "-"),
+            ", ".join(sorted({c.variant for c in rows} - {""})),
+        )
     return table
 
 

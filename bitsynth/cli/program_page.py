@@ -61,6 +61,17 @@ def legend(isa: Isa, programs: Iterable[Step]) -> Table:
     return table
 
 
+def runs_text(numbers: Iterable[int]) -> str:
+    """Numbers such as channels, runs of them by their ends."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return " ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
 def step_facts(isa: Isa, step: Step) -> dict[str, Any]:
     """The facts of a step: its text, its lane, what it does and costs."""
     instr = isa[step.op]

@@ -16,6 +16,7 @@ from bitsynth.cli.options import CSourceOption, Json, KernelArgument, Variant
 from bitsynth.cli.program_page import constant_text, heading, legend, program, step_facts, steps_page
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
 from bitsynth.cli.show_depthwise import show_depthwise
+from bitsynth.cli.show_elementwise import show_elementwise
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.depthwise import PREFIX
@@ -23,7 +24,7 @@ from bitsynth.kernel.describe import flush_title, input_text, loop_title, plane_
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Build, Kernel, Loop, Pass, Planes
 from bitsynth.matmul import MatmulKernel
-from bitsynth.store import kernels
+from bitsynth.store import elementwise, kernels
 from bitsynth.store.entry import Entry
 
 
@@ -31,6 +32,9 @@ def show(name: KernelArgument, c: CSourceOption = False, variant: Variant = None
     """Show a cached kernel: inputs, programs, lane meanings, cost, or its C."""
     if name.startswith(PREFIX):
         show_depthwise(name, c=c, as_json=as_json)
+        return
+    if path := elementwise.named(name):
+        show_elementwise(path, c=c, as_json=as_json)
         return
     parsed = KernelName.parse(name)
     found = kernels.load_entry(locate(name, variant))

@@ -10,10 +10,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.program_page import constant_text, heading, legend, step_facts, steps_page
+from bitsynth.cli.program_page import constant_text, heading, legend, runs_text, step_facts, steps_page
 from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.isa.load import load
-from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseProgram
+from bitsynth.kernel.depthwise import DepthwiseProgram
 from bitsynth.store.depthwise import DepthwiseEntry, load_proved, named, read_entry
 
 
@@ -54,7 +54,7 @@ def _page(entry: DepthwiseEntry) -> list[RenderableType]:
         *steps_page(isa, "step", program.steps, becoming, "pixel"),
     ]
     for flush in program.flushes:
-        parts += ["", f"sums of channels {_order(flush)}", *map(constant_text, flush.constants)]
+        parts += ["", f"sums of channels {runs_text(flush.order)}", *map(constant_text, flush.constants)]
         title = f"flush after at most {output.count(program.flush_every, 'step')}"
         parts += steps_page(isa, title, flush.steps, f"sums become {', '.join(flush.tile)}", "pixel")[1:]
     every = [*program.steps, *(s for flush in program.flushes for s in flush.steps)]
@@ -63,17 +63,6 @@ def _page(entry: DepthwiseEntry) -> list[RenderableType]:
 
 def _span(ends: tuple[int, int]) -> str:
     return f"{ends[0]} to {ends[1]}"
-
-
-def _order(flush: DepthwiseFlush) -> str:
-    """The channels, runs of them by their ends."""
-    runs: list[list[int]] = []
-    for channel in flush.order:
-        if runs and runs[-1][-1] == channel - 1:
-            runs[-1].append(channel)
-        else:
-            runs.append([channel])
-    return " ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _facts(entry: DepthwiseEntry) -> dict[str, Any]:
