@@ -34,18 +34,7 @@ bs_glue_line bs_glue_max_pool, bs_glue_mean_pool, bs_glue_pad, bs_glue_resize, b
 /* A proved program, or plain C, on whole units of elements (emit/elementwise.py says how it is
  * called). */
 struct bs_glue_program {
-    void (*run)(
-        const void *constants,
-        const void *numbers,
-        size_t rows,
-        size_t columns,
-        const void *from,
-        size_t from_apart,
-        const int32_t *row,
-        const void *other,
-        size_t other_apart,
-        void *to,
-        size_t to_apart);
+    bs_finish_rows *run;
     size_t unit, from_bytes, to_bytes; /* elements, and bytes of one */
 };
 

@@ -57,6 +57,10 @@ def test_emitted_glue_tests_itself(case):
     assert selftest(files, layer.isa) == 0
 
 
+def test_no_array_is_empty():
+    assert "numbers[" not in Quantize(3, Q(1, 0.3, 0, "bipolar")).files("made")["made.c"]
+
+
 def test_the_selftest_sees_a_wrong_result():
     files = LAYERS["words"].files("made")
     text = files["made_selftest.c"]

@@ -55,8 +55,7 @@ class Quantize(Glue):
         self.limits = _limits(quantization, low, high)
         program, numbers = _quantizing(quantization, self.limits)
         floats: Numbers = {"op": "quantize", "program": program.name, "period": _period(channels)}
-        arrays: Arrays = {"numbers": shared(program, numbers), "scale": _repeated(self.scale)}
-        super().__init__([source], output, floats, arrays, **options)
+        super().__init__([source], output, floats, _arrays(program, numbers, self.scale), **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
         return to_codes(codes[0], self.scale, self.quantization, self.limits)
@@ -91,8 +90,7 @@ class Dequantize(Glue):
         operand, program = quantization.operand, specs.dequantized()
         numbers = {"f": operand.scale, "k": operand.offset - quantization.zero_point}
         floats: Numbers = {"op": "dequantize", "program": program.name, "period": _period(channels)}
-        arrays: Arrays = {"numbers": shared(program, numbers), "scale": _repeated(self.scale)}
-        super().__init__([source], output, floats, arrays, **options)
+        super().__init__([source], output, floats, _arrays(program, numbers, self.scale), **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
         values = self.quantization.operand.decode(codes[0]).astype(np.int32) - self.quantization.zero_point
@@ -113,8 +111,10 @@ def _period(channels: int) -> int:
     return math.lcm(channels, MOST_UNIT)
 
 
-def _repeated(scale: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.tile(scale, _period(len(scale)) // len(scale))
+def _arrays(program: ElementwiseSpec, numbers: dict[str, int], scale: NDArray[np.float32]) -> Arrays:
+    """The scales, over and over, and the numbers that the program reads, if there are any."""
+    scales = {"scale": np.tile(scale, _period(len(scale)) // len(scale))}
+    return {**scales, "numbers": shared(program, numbers)} if numbers else scales
 
 
 def to_codes(
