@@ -65,7 +65,8 @@ def _code(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush) -> dict[st
     """The parts that are written in instructions, and the macros they need."""
     scope = Scope(isa)
     start = load_constants(scope, isa, flush.constants, "constant")
-    bodies = [(n, indented(_pixels(isa, program, flush, n, scope))) for n in dict.fromkeys((program.pixels, 1))]
+    counts = dict.fromkeys((program.pixels, -(-program.pixels // 2), 1))
+    bodies = [(n, indented(_pixels(isa, program, flush, n, scope))) for n in counts]
     return {
         "constants": constant_arrays(flush.constants, "constant"),
         "register_words": isa.word.lanes // 4,
