@@ -219,8 +219,8 @@ def _same(node: FileNode) -> tuple[str, ...]:
 
 
 def _dropout(node: FileNode) -> tuple[str, ...]:
-    if any(node.outputs[1:]):
-        raise node.fail("its mask is used; export the network for inference")
+    if any(node.outputs[1:]) or (node.has(2) and node.value(2, "training_mode").any()):
+        raise node.fail("is in training mode, or its mask is used; export the network for inference")
     return (node.edge(0),)
 
 

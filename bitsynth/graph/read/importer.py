@@ -30,7 +30,7 @@ from bitsynth.graph.read import (
 from bitsynth.graph.read.float_nodes import Reader
 from bitsynth.graph.read.input_codes import InputCodes
 from bitsynth.graph.read.source import FileNode
-from bitsynth.graph.read.tensors import array_of, dtype_of
+from bitsynth.graph.read.tensors import array_of, dtype_of, known
 from bitsynth.graph.types import EdgeType, Reals, Shape, is_float, whole
 
 _STANDARD = {
@@ -66,7 +66,9 @@ class _Import:
             if given.name not in read:
                 continue
             if given.name in self.fixed:
-                self.edges[given.name] = self.graph.constant(self.fixed[given.name])
+                value = np.asarray(self.fixed[given.name])
+                known(str(value.dtype))
+                self.edges[given.name] = self.graph.constant(value)
             elif given.name not in initializers:
                 self._input(given)
         for tensor in self.model.graph.initializer:

@@ -20,6 +20,11 @@ def dtype_of(number: int) -> str:
         name = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)))
     except (KeyError, ValueError, TypeError):
         raise SpecError(f"type {number} is not known") from None
+    return known(name)
+
+
+def known(name: str) -> str:
+    """The name of a type; SpecError for those that networks do not have."""
     if name.startswith(_NOT_READ):
         raise SpecError(f"type {name} is not compiled; known: float, int and uint types")
     return name
