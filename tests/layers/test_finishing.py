@@ -20,6 +20,8 @@ SCALES = RNG.normal(size=CHANNELS).astype(np.float32) / 8
 HALVES = RNG.choice([0.5, -0.25, 2.0**-140, 1.0, 3e38], CHANNELS).astype(np.float32)
 LAYERS = {"one group": (W, 1), "groups": (np.concatenate([W[:, :12], W[:, 12:]])[:CHANNELS], 2)}
 
+ISAS = ["avx2", "avx512", "neon", "armv7_neon"]
+
 
 def levels(count):
     return np.sort(RNG.integers(-60, 60, (CHANNELS, count)), axis=1)
@@ -78,21 +80,19 @@ def test_falling_channels(out_layout):
 def test_what_no_program_makes_is_plain_c():
     layer = check("one group", EPILOGUES["16 bits, a zero point"], "NHWC", "avx2")
     assert isinstance(layer.packed.programs.program, PlainProgram)
-    layer = made("groups", EPILOGUES["to even"], "packed", "armv7_neon")
+    layer = made("groups", EPILOGUES["rescaled"], "packed", "armv7_neon")
     assert isinstance(layer.packed.programs.program, PlainProgram)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("isa", ["avx2", "avx512", "neon", "armv7_neon"])
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_every_epilogue_in_every_set(name, isa, skip_isa):
-    epilogue, number = EPILOGUES[name], [*EPILOGUES].index(name)
+    """As codes, either way round, or as words: half of the sets each, as each has a library."""
+    epilogue, number = EPILOGUES[name], [*EPILOGUES].index(name) + ISAS.index(isa) // 2
     packable = gives_codes(epilogue) and epilogue.codes[0] >= 0
-    layer = [*LAYERS][number % 2]
     try:
-        check(layer, epilogue, "NHWC", isa)
+        for layout in ("packed",) if packable and (number + ISAS.index(isa)) % 2 else ("NHWC", "NCHW"):
+            check([*LAYERS][number % 2], epilogue, layout, isa)
     except ToolError as why:
         skip_isa(isa, str(why))
-    check(layer, epilogue, "NCHW", isa)
-    if packable:
-        check(layer, epilogue, "packed", isa)

@@ -26,7 +26,10 @@ SUMS = (Sum(), Sum(row=True, column=True))
 TYPES = ("u8", "s8", "s16", "s32", "u32")
 INSTRUCTION_SETS = ("avx2", "avx512", "neon", "armv7_neon")
 COMPILERS = [
-    (isa, c) for isa in INSTRUCTION_SETS for c in toolchain.compilers(load(isa)) if isa != "avx512" or c.family == "gcc"
+    (isa, c)
+    for isa in INSTRUCTION_SETS
+    for c in toolchain.compilers(load(isa))
+    if c.family == "gcc" or (c.family == "clang" and isa != "avx512")
 ]
 FUSING = {"avx2": ("-mfma",), "avx512": ("-mfma",), "neon": (), "armv7_neon": ("-mfpu=neon-vfpv4",)}
 """What gives instruction sets fused instructions."""
@@ -212,9 +215,9 @@ def called(runner, program, given, channels):
     return (ones << np.arange(spec.planes, dtype=np.uint64)[:, None]).sum(axis=2).reshape(ROWS, channels)
 
 
-def compiled(isa, specs, compiler=None, **changed):
+def compiled(isa, specs, compiler=None, flags=("-O3", "-std=gnu11", "-ffp-contract=fast"), **changed):
     """A runner of the C of `specs`, compiled so that a product and a sum are fused where they may be."""
-    flags = ("-O3", "-std=gnu11", "-ffp-contract=fast", *FUSING[isa])
+    flags = (*flags, *FUSING[isa])
     library = toolchain.compile_for(load(isa), sources(specs) | changed, compiler=compiler, flags=flags)
     return runner_for(load(isa), library)
 
@@ -232,6 +235,17 @@ def test_every_spec(isa, compiler, skip_isa):
     except ToolError as why:
         skip_isa(isa, str(why))
     assert [spec.name for spec in SPECS if any(wrong(runner, spec, seed) for seed in range(5))] == []
+
+
+@pytest.mark.slow
+def test_nothing_is_undefined():
+    """What C leaves undefined would trap."""
+    gcc = next((c for c in toolchain.compilers(load("avx2")) if c.family == "gcc"), None)
+    if gcc is None:
+        pytest.skip("no gcc")
+    strict = ("-Wpedantic", "-Wconversion", "-Wshadow", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error")
+    runner = compiled("avx2", SPECS, gcc, flags=("-O1", *strict))
+    assert [spec.name for spec in SPECS if wrong(runner, spec)] == []
 
 
 NAMED = {spec.name: spec for spec in MORE}

@@ -10,6 +10,7 @@
 #define bs_encode layer_bs_encode
 #define bs_expand layer_bs_expand
 #define bs_fadd layer_bs_fadd
+#define bs_fdiv layer_bs_fdiv
 #define bs_finish layer_bs_finish
 #define bs_finish_rows layer_bs_finish_rows
 #define bs_float layer_bs_float
