@@ -94,9 +94,10 @@ def fields_changed(program):
     yield change(program, flushes=(*program.flushes, program.flushes[0]))
 
 
-@pytest.mark.parametrize("isa", [pytest.param(x, marks=pytest.mark.slow if x == "avx512" else ()) for x in SETS])
+@pytest.mark.parametrize("isa", [pytest.param(x, marks=pytest.mark.slow if x.startswith("avx") else ()) for x in SETS])
 def test_mutants_are_refused(isa):
-    program, alive = program_of(isa), []
+    whole, alive = program_of(isa), []
+    program = change(whole, flushes=tuple(dict.fromkeys((whole.flushes[0], whole.flushes[-1]))))
     mutants = [*fields_changed(program), *programs_changed(program)]
     assert len(mutants) > 20
     for mutant in mutants:
