@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.layers import Requantize, Scale, Thresholds, pack_words
+from bitsynth.layers import Requantize, Rescale, Residual, Scale, Thresholds, pack_words
 from bitsynth.layers.epilogue import Epilogue
 from bitsynth.spec.matmul import MAX_BITS, Encoding
 
@@ -22,6 +22,7 @@ class LayerForm:
     """A form: layouts, an epilogue for a layer's sums and the bits of its results, and other options of `Conv2d`.
 
     `values` is the type of values that the layer is called with, from Python; if empty it has codes, and is bound.
+    `residual` is the type of a second tensor that is added, none if empty.
     """
 
     name: str
@@ -30,6 +31,7 @@ class LayerForm:
     epilogue: Callable[[_Sums, int], Epilogue | None]
     options: dict[str, Any] = field(default_factory=dict)
     values: str = ""
+    residual: str = ""
 
     def weighted(self, encoding: str) -> LayerForm:
         """The form with weights of that encoding."""
@@ -38,6 +40,10 @@ class LayerForm:
     def activated(self, encoding: str) -> LayerForm:
         """The form with activations of that encoding."""
         return replace(self, name=f"{self.name}, {encoding} activations", options={"act_encoding": encoding})
+
+    def with_residual(self, kind: str) -> LayerForm:
+        """The form with a residual of that type."""
+        return replace(self, name=f"{self.name}, {kind} residual", residual=kind)
 
     def has(self, act_bits: int, w_bits: int) -> bool:
         """Whether its encodings have these widths."""
@@ -48,9 +54,25 @@ class LayerForm:
         """Codes (N, H, W, C) as a layer of this form reads them."""
         return pack_words(codes, bits) if self.layout == "packed" else codes
 
+    def elements(self, sums: _Sums) -> NDArray[Any] | None:
+        """Seeded random elements of the residual of sums (N, H, W, C): codes of 8 bits; None if there is none."""
+        return (
+            np.random.default_rng(0).integers(0, 1 << MAX_BITS, sums.shape).astype(self.residual)
+            if self.residual
+            else None
+        )
+
+    def made(self, sums: _Sums, bits: int) -> Epilogue | None:
+        """The epilogue, with the form's residual."""
+        found = self.epilogue(sums, bits)
+        if found is None or not self.residual:
+            return found
+        floats = isinstance(found, Scale | Rescale)
+        return replace(found, residual=Residual(self.residual, 0.5 if floats else 3))
+
     def results(self, epilogue: Epilogue | None, sums: _Sums, bits: int) -> NDArray[Any]:
         """What a layer of this form gives for sums (N, H, W, C)."""
-        made: NDArray[Any] = epilogue.reference(sums.astype(np.int32)) if epilogue else sums
+        made: NDArray[Any] = epilogue.reference(sums.astype(np.int32), self.elements(sums)) if epilogue else sums
         return pack_words(made, bits) if self.out_layout == "packed" else made
 
 
@@ -70,6 +92,11 @@ def requantize(sums: _Sums, bits: int) -> Requantize:
     return Requantize(np.maximum(1, (most << _SHIFT) // np.maximum(1, np.abs(sums).max(axis=(0, 1, 2)))), _SHIFT, bits)
 
 
+def rescale(sums: _Sums, bits: int) -> Rescale:
+    """One factor, for which the greatest sum is the greatest code of 8 bits."""
+    return Rescale(np.float32(((1 << MAX_BITS) - 1) / max(1, int(sums.max()))))
+
+
 def scale(sums: _Sums, bits: int) -> Scale:
     """A factor and a summand a channel."""
     channels = np.arange(sums.shape[-1], dtype=np.float32)
@@ -78,6 +105,8 @@ def scale(sums: _Sums, bits: int) -> Scale:
 
 SUMS = LayerForm("codes to int32", "NHWC", "NHWC", no_epilogue)
 PACKED = LayerForm("packed to packed, thresholds", "packed", "packed", thresholds)
+BYTES = LayerForm("codes to bytes, Requantize", "NHWC", "NHWC", lambda sums, bits: requantize(sums, MAX_BITS))
+FLOATS = LayerForm("codes to float32, Scale", "NHWC", "NHWC", scale)
 FORMS = {"sums": SUMS, "packed": PACKED}
 """The forms that layers of a network are measured in, by the names that `bitsynth bench` gives them."""
 EPILOGUES = (
@@ -88,10 +117,14 @@ EPILOGUES = (
     PACKED,
     LayerForm("codes to codes, Requantize", "NHWC", "NHWC", requantize),
     LayerForm("packed to packed, Requantize", "packed", "packed", requantize),
-    LayerForm("codes to bytes, Requantize", "NHWC", "NHWC", lambda sums, bits: requantize(sums, MAX_BITS)),
-    LayerForm("codes to float32, Scale", "NHWC", "NHWC", scale),
+    BYTES,
+    FLOATS,
     *(SUMS.weighted(encoding) for encoding in ("signed", "ternary")),
     *(SUMS.activated(encoding) for encoding in ("signed", "bipolar")),
     *(PACKED.weighted(encoding) for encoding in ("signed", "ternary")),
+    *(PACKED.with_residual(kind) for kind in ("uint8", "int32")),
+    BYTES.with_residual("uint8"),
+    LayerForm("codes to bytes, Rescale", "NHWC", "NHWC", rescale).with_residual("uint8"),
+    FLOATS.with_residual("float32"),
 )
 """The forms that are timed beside codes to int32, which come first."""

@@ -96,11 +96,12 @@ def in_form(
     """The layer in a form, its input, and a call that runs it `times` times; Refuted if a result is wrong."""
     codes = codes_of(layer, act_bits)
     sums = exact_sums(layer, layer_of(layer, isa, act_bits, w_bits, **form.options), codes)
-    epilogue = form.epilogue(sums, act_bits)
+    epilogue = form.made(sums, act_bits)
     options: dict[str, Any] = {"layout": form.layout, "out_layout": form.out_layout, "epilogue": epilogue}
     made = layer_of(layer, isa, act_bits, w_bits, threads, **form.options, **options)
     given = made.act.decode(codes).astype(form.values) if form.values else form.codes(codes, act_bits)
-    call, out = _called(made, given, times) if form.values else made.bound(given, times=times)
+    more = form.elements(sums)
+    call, out = _called(made, given, times) if form.values else made.bound(given, residual=more, times=times)
     call()
     if not np.array_equal(out, form.results(epilogue, sums, act_bits)):
         raise Refuted(f"{layer.name}, {form.name}: {made!r} gives a wrong result")

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from bitsynth.errors import SpecError
 from bitsynth.files import open_file
 from bitsynth.layers.epilogue import Epilogue, Requantize, Scale, Thresholds
+from bitsynth.layers.residual import Residual
 
 WEIGHT = "weight"
 _MOST_BYTES = 1 << 32
 """As doubles: 2**29 weights."""
 _DAMAGED = ValueError, EOFError, MemoryError, BadZipFile, zlib.error, RuntimeError, TokenError
 """What numpy and zipfile raise for files of other kinds, cut short, encrypted or changed."""
+_RESIDUAL = "residual_scale", "residual_type", "residual_zero_point"
 _EPILOGUES = ({"scale", "bias"}, {"scale"}, {"thresholds"}, {"multiplier", "shift", "bits"})
 
 
@@ -55,15 +57,29 @@ def _epilogue(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Epilogue | None
     """The epilogue that the arrays beside the weight make; None if there are none."""
     if not arrays:
         return None
-    if set(arrays) not in _EPILOGUES:
-        known = "scale and bias; thresholds; or multiplier, shift and bits"
+    if set(arrays) - set(_RESIDUAL) not in _EPILOGUES:
+        known = "scale and bias; thresholds; or multiplier, shift and bits; and residual_scale with its type"
         raise SpecError(f"{path} has {', '.join(sorted(arrays))} beside the weight; an epilogue is {known}")
+    residual = _residual(path, arrays)
     if "thresholds" in arrays:
-        return Thresholds(arrays["thresholds"])
+        return Thresholds(arrays["thresholds"], residual=residual)
     if "scale" in arrays:
-        return Scale(arrays["scale"], arrays.get("bias", 0.0))
+        return Scale(arrays["scale"], arrays.get("bias", 0.0), residual)
     shift, bits = (_number(path, name, arrays[name]) for name in ("shift", "bits"))
-    return Requantize(arrays["multiplier"], shift, bits)
+    return Requantize(arrays["multiplier"], shift, bits, residual=residual)
+
+
+def _residual(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Residual | None:
+    """The residual that arrays describe; None if there are none."""
+    scale, kind, zero = _RESIDUAL
+    if scale not in arrays:
+        if unfit := [name for name in (kind, zero) if name in arrays]:
+            raise SpecError(f"{path} has {', '.join(unfit)}, but no {scale}")
+        return None
+    names = arrays.get(kind, np.array("uint8"))
+    if names.size != 1 or names.dtype.kind != "U":
+        raise SpecError(f"{path}: {kind} must be one name of a type, not {names.dtype} {names.shape}")
+    return Residual(str(names.reshape(-1)[0]), arrays[scale], _number(path, zero, arrays.get(zero, np.array(0))))
 
 
 def _number(path: Path, name: str, array: NDArray[Any]) -> int:

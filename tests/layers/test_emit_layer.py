@@ -18,13 +18,17 @@ from bitsynth.files import MARK
 from bitsynth.host import placement
 from bitsynth.host.features import arch
 from bitsynth.isa import architecture, load
-from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds
+from bitsynth.layers import Conv2d, Dense, Requantize, Residual, Scale, Thresholds
 from bitsynth.run.runner import runner_for
 
 pytestmark = pytest.mark.toolchains
 
 RNG = np.random.default_rng(4)
 STRICT = "-Wall -Wextra -Werror -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes"
+
+
+CODES = Residual("uint8", RNG.integers(-3, 4, 70), zero_point=9)
+FLOATS = Residual("float32", RNG.normal(size=10).astype(np.float32))
 
 
 def levels(channels, count=3):
@@ -47,6 +51,8 @@ def layers(isa):
         "mixed": Conv2d(wide, 1, 1, layout="packed", zero_point=1, bias=-7, **plain),
         "dense": Dense(three, 3, 2, epilogue=Requantize(RNG.integers(1, 200, 9), 7, 3), bias=range(9), isa=isa),
         "depthwise": Conv2d(own, 4, 2, groups=70, epilogue=Requantize(RNG.integers(1, 99, 70), 7, 8), **plain),
+        "block": Conv2d(wide, 2, 1, out_layout="packed", epilogue=Thresholds(levels(70), residual=CODES), **plain),
+        "sums": Conv2d(binary, 2, 1, epilogue=Scale(RNG.normal(size=10), residual=FLOATS), **plain),
     }
 
 
@@ -64,7 +70,7 @@ def here():
     return layers("auto")
 
 
-@pytest.mark.parametrize("case", ["int32", "first", "floats", "packed", "mixed", "dense", "depthwise"])
+@pytest.mark.parametrize("case", ["int32", "first", "floats", "packed", "mixed", "dense", "depthwise", "block", "sums"])
 def test_an_emitted_layer_is_right(here, case):
     assert selftest(here[case], here[case].files("layer")) == 0
 
@@ -192,6 +198,17 @@ def test_the_command_writes_what_python_gives(weights, tmp_path, capsys):
     assert sorted(said["files"]) == sorted(str(tmp_path / "c" / name) for name in layer.files("conv1"))
 
 
+def test_the_command_takes_a_residual(weights, tmp_path, capsys):
+    more = {"residual_scale": np.arange(4), "residual_type": "int16", "residual_zero_point": 3}
+    path = weights(weight=WEIGHT, multiplier=7, shift=9, bits=4, **more)
+    assert emit(path, tmp_path / "c") == 0
+    epilogue = Requantize(7, 9, 4, residual=Residual("int16", np.arange(4), 3))
+    assert {p.name: p.read_text() for p in (tmp_path / "c").iterdir()} == Conv2d(WEIGHT, 2, 1, epilogue=epilogue).files(
+        "conv1"
+    )
+    assert "const void *residual" in (tmp_path / "c" / "conv1.h").read_text()
+
+
 @pytest.mark.parametrize("name", ["main.c", "CMakeLists.txt"])
 def test_the_users_files_stay(weights, tmp_path, capsys, name):
     """Of whoever emits into a project's folder; what was emitted before gives way."""
@@ -228,6 +245,11 @@ def test_a_dense_layer_from_a_npy_file(tmp_path, capsys):
             [],
             "shift must be one whole number, not int64 (2,)",
         ),
+        ({"weight": WEIGHT, "residual_scale": 1}, [], "has residual_scale beside the weight"),
+        ({"weight": WEIGHT, "scale": 1.0, "residual_type": "int8"}, [], "has residual_type, but no residual_scale"),
+        ({"weight": WEIGHT, "scale": 1.0, "residual_scale": 1, "residual_type": 8}, [], "must be one name of a type"),
+        ({"weight": WEIGHT, "scale": 1.0, "residual_scale": 1, "residual_type": "i"}, [], "is one of uint8, int8"),
+        ({"weight": WEIGHT, "thresholds": [1], "residual_scale": 0.5}, [], "a residual's scale must be"),
         ({"weight": 2 * WEIGHT}, [], "weight[0, 0, 0, 0] is"),
         ({"weight": WEIGHT * 0.5}, [], "0.5, not a whole number"),
         ({"weight": WEIGHT[0]}, [], "want a weight (OC, IC / groups, KH, KW)"),
