@@ -175,10 +175,10 @@ def row_terms(kernel: Kernel, spec: MatmulSpec) -> tuple[int, ...]:
     The latter for kernels whose rows have terms, if a factor of 1 leaves it as it is and no K takes both out of int32.
     """
     correction = affine(spec)
+    if not kernel.has_row_terms or kernel.swapped or correction.factor != 1:
+        return kernel.row_terms
     both = tuple(x + y for x, y in zip(kernel.row_terms, correction.act_terms, strict=True))
-    fits = max(map(abs, both)) * (spec.k_max >> correction.shift) <= INT32_MAX
-    takes = kernel.has_row_terms and not kernel.swapped and correction.factor == 1
-    return both if takes and fits else kernel.row_terms
+    return both if max(map(abs, both)) * (spec.k_max >> correction.shift) <= INT32_MAX else kernel.row_terms
 
 
 def row_affines(kernel: Kernel, spec: MatmulSpec) -> int:

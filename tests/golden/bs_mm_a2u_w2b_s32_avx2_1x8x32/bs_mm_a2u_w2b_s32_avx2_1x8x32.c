@@ -332,9 +332,10 @@ static inline void pack_bits(uint64_t b0, uint64_t b1, uint8_t *to, int32_t *sum
     (void)sums;
 }
 
-static inline void pack_codes(const uint8_t *codes, uint8_t *to, int32_t *sums)
+/* The same from codes, of which the bits of `mask` count. */
+static inline void pack_codes(const uint8_t *codes, uint64_t mask, uint8_t *to, int32_t *sums)
 {
-    pack_bits(gathered(codes, 0), gathered(codes, 1), to, sums);
+    pack_bits(gathered(codes, 0) & mask, gathered(codes, 1) & mask, to, sums);
 }
 
 void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_rows(
@@ -348,19 +349,22 @@ void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_rows(
     int32_t *terms,
     int32_t *affines)
 {
-    (void)readable;
     (void)terms;
     (void)affines;
+    const size_t whole = ceiling(k, K_STEP) * K_STEP;
+    const uint64_t mask = first_bits(k + K_STEP - whole);
     for (size_t row = 0; row < count; ++row, codes += apart, packed += packed_apart) {
         int32_t sum[2] = {0, 0};
         uint8_t *to = packed;
         size_t at = 0;
         for (; k - at >= K_STEP; at += K_STEP, to += ROW_BYTES)
-            pack_codes(codes + at, to, sum);
-        if (at < k) {
+            pack_codes(codes + at, UINT64_MAX, to, sum);
+        if (at < k && row * apart + whole <= readable)
+            pack_codes(codes + at, mask, to, sum);
+        else if (at < k) {
             uint8_t rest[K_STEP] = {0};
             memcpy(rest, codes + at, k - at);
-            pack_codes(rest, to, sum);
+            pack_codes(rest, UINT64_MAX, to, sum);
         }
     }
 }
