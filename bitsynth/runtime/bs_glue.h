@@ -80,8 +80,8 @@ struct bs_glue {
     size_t pair_shift;        /* of the first code of a pair in a table */
     int64_t factor, summand, divisor;
     int64_t zero_point;
-    size_t period; /* of the scales of elements: whole pixels, and whole units of programs */
-    size_t table_count;                          /* 1, of all channels, or a table a channel */
+    size_t period;      /* of the scales of elements: whole pixels, and whole units of programs */
+    size_t table_count; /* 1, of all channels, or a table a channel */
     const uint8_t *tables;  /* [table_count or inputs][256]; of pairs, or of sums of a whole
                              * window; or NULL. Those of codes and pairs go on to 256 entries */
     const uint8_t *numbers; /* what the program reads beside elements; NULL if that is a table */
