@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from bitsynth.emit.elementwise import PARAMETERS
 from bitsynth.emit.lines import block, indented
-from bitsynth.emit.plain_terms import TURN, CDomain, InputValues, Term, carrier, ctype, functions
+from bitsynth.emit.plain_functions import TURN, InputValues, functions
+from bitsynth.emit.plain_terms import CDomain, Term, carrier, ctype
 from bitsynth.errors import SpecError
 from bitsynth.isa import lane
 from bitsynth.isa.bits import Bits, trunc
