@@ -1,8 +1,8 @@
 """The job of a board's runner, as one file.
 
 Little-endian 64-bit words: a head (`HEAD`), then a row a layer (`ROW`, the sizes `FP32`, the layer's numbers as
-`runtime_abi.described` has them). Constants and inputs follow, each at a multiple of 64 bytes. `board/bs_board.c` reads
-it with structs of the same fields, which a test compares.
+`runtime_abi.described` has them). Constants, inputs and residuals follow, each at a multiple of 64 bytes.
+`board/bs_board.c` reads it with structs of the same fields, which a test compares.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from bitsynth.device.program import Program
 from bitsynth.emit.runtime_abi import shape_of
 from bitsynth.layers import Conv2d
 
-MAGIC = b"bsjob 2\0"
+MAGIC = b"bsjob 3\0"
 HEAD = ("magic", "size", "threads", "repeats", "layers", "row_words", "together", "sample_ns")
 """`size` of the file in bytes; `repeats` 0: check only; `together` layers in a row are timed in turn."""
-ROW = ("kernel", "constants_at", "input_at", "output_bytes", "crc", "with_fp32")
-"""Number of the kernel, two places in the file, the right output, and 1 for a float convolution timed beside it."""
+ROW = ("kernel", "constants_at", "input_at", "residual_at", "output_bytes", "crc", "with_fp32")
+"""Number of the kernel, places in the file (0: no residual), the right output, 1 for a float convolution beside it."""
 FP32 = (
     *("height", "width", "in_channels", "out_channels", "kernel_h", "kernel_w", "stride_h", "stride_w"),
     *("dilation_h", "dilation_w", "pad_top", "pad_left", "pad_bottom", "pad_right"),
@@ -54,22 +54,31 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """A layer, the codes it is to be run on, and their right output, as this machine finds it."""
+    """A layer, the codes it is to be run on, and their right output, as this machine finds it; a residual, if any."""
 
     name: str
     layer: Conv2d
     codes: NDArray[Any]
     output: NDArray[Any]
+    residual: NDArray[Any] | None = None
 
     @classmethod
-    def of(cls, name: str, layer: Conv2d, codes: NDArray[Any]) -> Work:
-        """The work of `layer` on `codes` as `Conv2d.run` takes them; run here, under an emulator if need be."""
-        return cls(name, layer, np.ascontiguousarray(codes), layer.run(codes))
+    def of(cls, name: str, layer: Conv2d, codes: NDArray[Any], residual: NDArray[Any] | None = None) -> Work:
+        """The work of `layer` on operands as `Conv2d.run` takes them; run here, under an emulator if need be."""
+        made = layer.run(codes, residual=residual)
+        more = None if residual is None else np.ascontiguousarray(residual)
+        return cls(name, layer, np.ascontiguousarray(codes), made[0] if isinstance(made, tuple) else made, more)
+
+    @property
+    def blobs(self) -> tuple[NDArray[Any], ...]:
+        """What the file has of it: constants, input, and a residual, which may be empty."""
+        none = np.zeros(0, np.uint8)
+        return self.layer.described(self.codes)[1], self.codes, none if self.residual is None else self.residual
 
 
 def pack(work: Sequence[Work], program: Program, threads: int, sampling: Sampling) -> bytes:
     """The bytes of the file for `work`, whose kernels are the program's."""
-    blobs: list[NDArray[Any]] = [x for w in work for x in (w.layer.described(w.codes)[1], w.codes)]
+    blobs: list[NDArray[Any]] = [x for w in work for x in w.blobs]
     row_words = len(ROW) + len(FP32) + len(work[0].layer.described(work[0].codes)[0])
     at = _aligned(8 * (len(HEAD) + len(work) * row_words))
     starts = []
@@ -78,8 +87,10 @@ def pack(work: Sequence[Work], program: Program, threads: int, sampling: Samplin
         at += _aligned(blob.nbytes)
     head = {"size": at, "threads": threads, "layers": len(work), "row_words": row_words, **sampling.numbers()}
     words = [head[field] for field in HEAD[1:]]
-    for w, constants_at, input_at in zip(work, starts[::2], starts[1::2], strict=True):
-        own = {"kernel": program.number(w.layer), "constants_at": constants_at, "input_at": input_at}
+    for w, *places in zip(work, starts[::3], starts[1::3], starts[2::3], strict=True):
+        at_places = dict(zip(ROW[1:4], places, strict=True))
+        own = {"kernel": program.number(w.layer), **at_places}
+        own["residual_at"] *= w.residual is not None
         words += _row(w, own, sampling.beside_float)
     parts = [MAGIC + np.array(words, "<i8").tobytes(), *(b.tobytes() for b in blobs)]
     return b"".join(part.ljust(_aligned(len(part)), b"\0") for part in parts)

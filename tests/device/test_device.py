@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -22,7 +23,7 @@ from bitsynth.device.ssh import TimedOut
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.host import features
 from bitsynth.isa import architecture, load
-from bitsynth.layers import Conv2d, Dense, Scale, Thresholds
+from bitsynth.layers import Conv2d, Dense, Residual, Scale, Thresholds
 from bitsynth.layers.candidates import candidates
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.spec.matmul import Encoding, MatmulOperand
@@ -144,6 +145,19 @@ def in_turn(board, isa, repeats):
     one = program.compile_program(made)
     sampling = job.Sampling(repeats, together=len(work), sample_ns=10**6, beside_float=False)
     return board.run(one, work, 1, sampling, soon(60))
+
+
+def test_a_layer_with_a_residual(server):
+    """A job of a residual that is another's is told apart by the results."""
+    x, more = RNG.integers(0, 4, (1, 4, 4, 24)).astype(np.uint8), RNG.integers(-99, 99, (1, 4, 4, 16)).astype(np.int16)
+    how = Thresholds([-50, 0, 50], residual=Residual("int16", 2, keep_sum=True))
+    layer = Conv2d(RNG.choice([-1, 1], (16, 24, 3, 3)), 2, 1, padding=1, epilogue=how)
+    one, sampling = program.compile_program([layer]), job.Sampling(1)
+    with Device("board") as board:
+        board.run(one, [job.Work.of("right", layer, x, more)], 1, sampling, soon(60))
+        wrong = replace(job.Work.of("wrong", layer, x, more), residual=more + np.int16(40))
+        with pytest.raises(Refuted):
+            board.run(one, [wrong], 1, sampling, soon(60))
 
 
 @pytest.mark.slow

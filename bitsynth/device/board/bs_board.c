@@ -21,7 +21,7 @@ struct head {
 };
 
 struct row {
-    int64_t kernel, constants_at, input_at, output_bytes, crc, with_fp32;
+    int64_t kernel, constants_at, input_at, residual_at, output_bytes, crc, with_fp32;
     struct bs_fp32 shape;
     int64_t numbers[];
 };
@@ -67,7 +67,7 @@ static struct job read_job(const char *path)
     struct job job;
     job.bytes = read_file(path, &size);
     job.head = (const struct head *)(const void *)job.bytes;
-    if (size < sizeof *job.head || memcmp(job.head->magic, "bsjob 2", 8) != 0 || (size_t)job.head->size != size ||
+    if (size < sizeof *job.head || memcmp(job.head->magic, "bsjob 3", 8) != 0 || (size_t)job.head->size != size ||
         job.head->together < 1)
         fail(BAD_JOB, "the job is none, or was cut short");
     job.pool = job.head->threads > 1 ? bs_pool_create((size_t)job.head->threads) : NULL;
@@ -107,7 +107,8 @@ static void run_layer(const struct layer *l, int64_t calls)
 {
     const uint8_t *bytes = l->job->bytes;
     const struct row *row = l->row;
-    if (bs_entries[row->kernel].run(row->numbers, bytes + row->constants_at, bytes + row->input_at, NULL, l->output,
+    const uint8_t *residual = row->residual_at ? bytes + row->residual_at : NULL;
+    if (bs_entries[row->kernel].run(row->numbers, bytes + row->constants_at, bytes + row->input_at, residual, l->output,
             NULL, l->arena, l->arena_bytes, l->job->pool, (size_t)calls) != 0)
         fail(BAD_JOB, "a layer of the job does not run");
 }
