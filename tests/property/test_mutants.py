@@ -31,7 +31,20 @@ QUICK = [
 ]
 
 COMMUTING = {"and", "xor", "or", "eor", "orr", "add", "addp", "padd", "mul", "mullo", "mullo32", "umull", "umull2"}
-COMMUTING |= {"adds", "umlal", "umlal2", "umlsl", "umlsl2", "mla", "maddubs", "madd", "dpbusd", "udot", "adalp"}
+COMMUTING |= {
+    "adds",
+    "umlal",
+    "umlal2",
+    "umlsl",
+    "umlsl2",
+    "mla",
+    "maddubs",
+    "madd",
+    "dpbusd",
+    "dpwssd",
+    "udot",
+    "adalp",
+}
 
 ACCEPTED = {
     "swap": "the operation commutes, or does on operands as small as these",

@@ -54,27 +54,40 @@ static int agrees(
     return 1;
 }
 
-/* Words of codes, as packed activations have them: bit 8 b + q is code 8 q + b. */
-static int words_agree(size_t row, const uint8_t *codes, const uint64_t *packed)
+static int all_agree(
+    const uint8_t *made, const int32_t *terms, const int32_t *affines, const uint64_t *packed)
 {
-    uint64_t words[(K + 63) / 64 * 2];
-    uint8_t made[ROW_BYTES + 32];
-    int32_t term = 0, affine = 0;
-    memset(words, 0, sizeof words);
-    for (size_t k = 0; k < (K + 63) / 64 * 64; ++k)
-        for (size_t bit = 0; bit < 2; ++bit) {
-            const uint64_t set = k < K ? codes[k] >> bit & 1 : 1;
-            words[k / 64 * 2 + bit] |= set << (k % 8 * 8 + k % 64 / 8);
-        }
-    bs_mm_a2u_w4b_s32_avxvnni_8x8x8_pack_words(1, K, words, 0, made, 0, &term, &affine);
-    return agrees(row, made, term, affine, packed);
+    for (size_t row = 0; row < VECTORS; ++row)
+        if (!agrees(row, made + row * ROW_BYTES, terms[row], affines[row], packed))
+            return 0;
+    return 1;
 }
 
-/* Whether each row packed by itself, and the sums of its codes, are as they are in `packed`. */
+/* Words of codes, as packed activations have them: bit 8 b + q is code 8 q + b. */
+static int words_agree(const uint8_t *codes, const uint64_t *packed)
+{
+    enum { WORDS = (K + 63) / 64 * 2 };
+    uint64_t words[VECTORS * WORDS];
+    uint8_t made[VECTORS * ROW_BYTES + 32];
+    int32_t terms[VECTORS] = {0}, affines[VECTORS] = {0};
+    memset(words, 0, sizeof words);
+    for (size_t row = 0; row < VECTORS; ++row)
+        for (size_t k = 0; k < (K + 63) / 64 * 64; ++k)
+            for (size_t bit = 0; bit < 2; ++bit) {
+                const uint64_t set = k < K ? codes[row * APART + k] >> bit & 1 : 1;
+                words[row * WORDS + k / 64 * 2 + bit] |= set << (k % 8 * 8 + k % 64 / 8);
+            }
+    bs_mm_a2u_w4b_s32_avxvnni_8x8x8_pack_words(
+        VECTORS, K, words, WORDS, made, ROW_BYTES, terms, affines);
+    return all_agree(made, terms, affines, packed);
+}
+
+/* Whether rows packed one by one and all at once, and the sums of their codes, are as they are
+ * in `packed`. */
 static int rows_agree(const uint8_t *a, const uint64_t *packed)
 {
-    uint8_t codes[VECTORS * APART], made[ROW_BYTES + 32];
-    int32_t term = 0, affine = 0;
+    uint8_t codes[VECTORS * APART], made[VECTORS * ROW_BYTES + 32];
+    int32_t terms[VECTORS] = {0}, affines[VECTORS] = {0};
     memset(codes, 0xff, sizeof codes);
     for (size_t row = 0; row < VECTORS; ++row)
         for (size_t k = 0; k < K; ++k)
@@ -84,14 +97,14 @@ static int rows_agree(const uint8_t *a, const uint64_t *packed)
         for (size_t readable = K; readable <= APART; readable += APART - K) {
             memset(made, 0xff, sizeof made);
             bs_mm_a2u_w4b_s32_avxvnni_8x8x8_pack_rows(
-                1, K, from, APART, readable, made, ROW_BYTES, &term, &affine);
-            if (!agrees(row, made, term, affine, packed))
+                1, K, from, APART, readable, made, ROW_BYTES, terms, affines);
+            if (!agrees(row, made, terms[0], affines[0], packed))
                 return 0;
         }
-        if (!words_agree(row, from, packed))
-            return 0;
     }
-    return 1;
+    bs_mm_a2u_w4b_s32_avxvnni_8x8x8_pack_rows(
+        VECTORS, K, codes, APART, sizeof codes, made, ROW_BYTES, terms, affines);
+    return all_agree(made, terms, affines, packed) && words_agree(codes, packed);
 }
 
 static int32_t act_value(int32_t code)
