@@ -28,7 +28,7 @@ from bitsynth.isa import load, tested
 from bitsynth.isa.step import Step
 from bitsynth.kernel import describe
 from bitsynth.kernel.program import Planes, Table
-from bitsynth.store import kernels
+from bitsynth.store import depthwise, kernels
 
 CONTRACT = {"name", "isa", "act_bits", "w_bits", "method", "ops_per_128_mac", "instructions", "lower_bound"} | {
     "minimal", "proved", "seconds", "files", "act_encoding", "weight_encoding", "sketch", "cost_model", "k_max"
@@ -62,6 +62,7 @@ def listed(run, user, monkeypatch):
     def call(*argv):
         with monkeypatch.context() as patch:
             patch.setattr(kernels, "every", lambda: iter(sorted(user.rglob("*.json"))))
+            patch.setattr(depthwise, "every", lambda: iter(()))
             return run("list", *argv)[0]
 
     return call
