@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE, Site
-from bitsynth.graph.types import Edge, Tensor
+from bitsynth.graph.types import Edge, Reals, Tensor
 
 
 def inferred(node: Node, inputs: Sequence[Edge], given: Sequence[Tensor | None], reference: str) -> list[Edge]:
@@ -15,4 +15,8 @@ def inferred(node: Node, inputs: Sequence[Edge], given: Sequence[Tensor | None],
     row = TABLE.get(node.op)
     if row is None:
         raise SpecError(f"{node}: no operator {node.op} in the table")
-    return row.infer(Site(node, tuple(inputs), tuple(given), reference))
+    site = Site(node, tuple(inputs), tuple(given), reference)
+    edges = row.infer(site)
+    if odd := next((e for e in edges if isinstance(e.type, Reals) and not e.is_float), None):
+        raise site.fail(f"gives no integers of type {odd.dtype}; it wants floats")
+    return edges

@@ -81,25 +81,29 @@ def multiplied(site: Site) -> Integers | None:
         return None
     a, b = kinds
     rows, columns = (e.shape for e in site.inputs)
-    if min(len(rows), len(columns)) < 2 or not _free(a.scale, -1, rows) or not _free(b.scale, -2, columns):
+    whole = min(len(rows), len(columns)) > 1
+    if (
+        not _free(a.scale, -1, rows)
+        or not _free(b.scale, -2, columns)
+        or (not whole and a.scale.size * b.scale.size > 1)
+    ):
         return None
-    low, high = _ends(a, site.given[0], rows), _ends(b, site.given[1], columns)
-    corners = [(x, y) for x in low for y in high]
-    if site.given[0] is None and site.given[1] is not None:
-        least, most = _by_columns(a, high[0])
-    elif site.given[1] is None and site.given[0] is not None:
-        least, most = (m.swapaxes(-1, -2) for m in _by_columns(b, low[0].swapaxes(-1, -2), -2))
+    first, second = site.given
+    if whole and first is None and second is not None:
+        least, most = _by_columns(a, _centred(b, second, columns))
+    elif whole and second is None and first is not None:
+        bounds = _by_columns(b, _centred(a, first, rows).swapaxes(-1, -2), -2)
+        least, most = (bound.swapaxes(-1, -2) for bound in bounds)
     else:
-        products = [x.min() * y.min() for x, y in corners] + [x.max() * y.max() for x, y in corners]
-        products += [x.min() * y.max() for x, y in corners] + [x.max() * y.min() for x, y in corners]
-        least, most = (np.asarray(f(products) * rows[-1]) for f in (min, max))
-    scale = np.asarray(a.scale * b.scale)
-    return Integers(compressed(least), compressed(most), compressed(scale))
+        ends = [[end - k.zero for end in (k.low, k.high)] for k in (a, b)]
+        products = [f(x) * g(y) for x in ends[0] for y in ends[1] for f in (np.min, np.max) for g in (np.min, np.max)]
+        least, most = (np.asarray(f(products) * rows[-1], np.int64) for f in (min, max))
+    return Integers(compressed(least), compressed(most), compressed(a.scale * b.scale))
 
 
-def _ends(kind: Integers, value: Tensor | None, shape: Shape) -> list[Tensor]:
-    ends = [kind.low, kind.high] if value is None else [value]
-    return [np.broadcast_to((end - kind.zero).astype(np.int64), shape) for end in ends]
+def _centred(kind: Integers, value: Tensor, shape: Shape) -> Tensor:
+    """Constants without their zero points."""
+    return np.broadcast_to((value - kind.zero).astype(np.int64), shape)
 
 
 def _by_columns(a: Integers, weights: Tensor, axis: int = -1) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ Shape = tuple[int, ...]
 
 _ONE = np.ones((), np.float64)
 _NONE = np.zeros((), np.float64)
+_WIDEST = 1 << 53
 INT32 = (-(1 << 31), (1 << 31) - 1)
 
 
@@ -157,9 +158,9 @@ def limits(dtype: str) -> tuple[int, int]:
 
 
 def whole(dtype: str) -> Integers:
-    """All integers of a type; of 64 bits those that int64 holds."""
+    """All integers of a type; of 64 bits those that float64 holds."""
     low, high = limits(dtype)
-    return Integers.between(low, min(high, (1 << 63) - 1))
+    return Integers.between(max(low, -_WIDEST), min(high, _WIDEST))
 
 
 def compressed(array: Tensor) -> Tensor:

@@ -45,13 +45,13 @@ def _moved_type(site: Site, apply: _Move) -> EdgeType:
     kinds = site.integers()
     if kinds is None:
         return Reals()
-    if len(kinds) == 1 and all(p.size == 1 for p in _parts(kinds[0])) and not site.get("fills"):
-        return kinds[0]
-    parts = [
-        compressed(apply(site, *(np.broadcast_to(p, e.shape) for p, e in zip(some, site.inputs, strict=True))))
-        for some in zip(*map(_parts, kinds), strict=True)
-    ]
-    low, high, scale, zero = parts
+    if len(kinds) == 1 and all(p.size == 1 for p in _parts(kinds[0])):
+        low, high, scale, zero = _parts(kinds[0])
+    else:
+        low, high, scale, zero = (
+            compressed(apply(site, *(np.broadcast_to(p, e.shape) for p, e in zip(some, site.inputs, strict=True))))
+            for some in zip(*map(_parts, kinds), strict=True)
+        )
     if site.get("fills"):
         if zero.any():
             return Reals()

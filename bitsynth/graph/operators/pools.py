@@ -142,7 +142,7 @@ def _softmax_edge(site: Site) -> list[Edge]:
 def _ranked_edges(site: Site) -> list[Edge]:
     shape = list(site.inputs[0].shape)
     axis, count = site["axis"], site["k"]
-    if count > shape[axis]:
+    if not 0 < count <= shape[axis]:
         raise site.fail(f"asks for {count} of {shape[axis]}")
     places = Integers.between(0, max(0, shape[axis] - 1))
     shape[axis] = count

@@ -111,7 +111,13 @@ Grid = Callable[[Site], Integers | None]
 
 
 def elementwise(
-    name: str, meaning: Meaning, *, monotone: bool = False, grid: Grid | None = None, on: Meaning | None = None
+    name: str,
+    meaning: Meaning,
+    *,
+    monotone: bool = False,
+    grid: Grid | None = None,
+    on: Meaning | None = None,
+    floats: bool = False,
 ) -> Operator:
     """A row for what is done element by element: `meaning(site, *numbers)`.
 
@@ -121,6 +127,8 @@ def elementwise(
     def infer(site: Site) -> list[Edge]:
         shape = broadcast(site)
         dtype = site.get("dtype") or common(site)
+        if floats and not is_float(dtype):
+            raise site.fail(f"its input is {dtype}; it wants floats")
         if not is_float(dtype):
             return [site.made(shape, _whole(site, meaning, dtype), dtype)]
         kind = grid(site) if grid else None
@@ -144,7 +152,10 @@ def of_integers(rule: Callable[[list[Integers]], Integers | None]) -> Grid:
 
 
 def common(site: Site) -> str:
-    """The type of the file's result: the first float type among inputs, else the first."""
+    """The type of the file's result: the first float type among inputs, else that of all; SpecError if they differ."""
+    types = dict.fromkeys(e.dtype for e in site.inputs)
+    if len(types) > 1 and not all(map(is_float, types)):
+        raise site.fail(f"its inputs are of types {', '.join(types)}; they want one type")
     return next((e.dtype for e in site.inputs if e.is_float), site.inputs[0].dtype)
 
 
@@ -175,9 +186,9 @@ def _whole(site: Site, meaning: Meaning, dtype: str) -> Integers:
     ranges = [Interval((k.low - k.zero) * k.scale, (k.high - k.zero) * k.scale) for k in kinds]
     made = meaning(_Ranges(**{**vars(site), "arithmetic": Intervals()}), *ranges)
     low, high = np.floor(made.low), np.ceil(made.high)
-    least, most = limits(dtype)
-    if not (np.isfinite(low).all() and np.isfinite(high).all()) or low.min() < least or high.max() > most:
-        return whole(dtype)
+    every = whole(dtype)
+    if not (np.isfinite(low).all() and np.isfinite(high).all()) or low.min() < every.least or high.max() > every.most:
+        return every
     return Integers.between(low.astype(np.int64), high.astype(np.int64))
 
 

@@ -61,6 +61,7 @@ def prepared(model: Any, folder: Path | None) -> Any:
         raise SpecError("not an ONNX model: it has no nodes")
     if len(model.graph.node) > _MOST_NODES:
         raise SpecError(f"{len(model.graph.node):,} nodes, more than the {_MOST_NODES:,} that are read")
+    _require_text(model)
     _require_plain(model.graph)
     if model.functions:
         try:
@@ -72,14 +73,29 @@ def prepared(model: Any, folder: Path | None) -> Any:
     return model
 
 
+def _require_text(model: Any) -> None:
+    """SpecError for names that are no text: protobuf gives them as bytes."""
+    nodes = [node for part in (model.graph, *model.functions) for node in part.node]
+    names = [name for node in nodes for name in (node.name, node.op_type, node.domain, *node.input, *node.output)]
+    names += [x.name for part in (model.graph.input, model.graph.output, model.graph.initializer) for x in part]
+    names += [a.name for node in nodes for a in node.attribute]
+    names += [x.domain for x in model.opset_import]
+    if bad := [name for name in names if not isinstance(name, str)]:
+        raise SpecError(f"the name {bad[0]!r} is not UTF-8; the file is damaged")
+
+
+def name_of(node: Any) -> str:
+    """What errors call a node of a file: its operator, and its name or that of its first output."""
+    return f"{node.op_type} {node.name or next((o for o in node.output if o), 'without a name')}"
+
+
 def _require_plain(graph: Any) -> None:
     """SpecError for control flow and for tensors in sparse form."""
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g") or attribute.graphs:
                 raise SpecError(
-                    f"{node.op_type} {node.name or node.output[0]}: control flow is not compiled; "
-                    "export the network without loops and ifs"
+                    f"{name_of(node)}: control flow is not compiled; export the network without loops and ifs"
                 )
     if graph.sparse_initializer:
         raise SpecError("sparse initializers are not read; store them dense")

@@ -19,7 +19,7 @@ def unary(op: str, **defaults: Any) -> Reader:
     """Of one input, attributes by name with their defaults."""
 
     def read(node: FileNode) -> tuple[str, ...]:
-        return (node.add(op, node.edge(0), **{k: node.get(k, v) for k, v in defaults.items()}),)
+        return (node.add(op, node.edge(0), **{k: float(node.get(k, v)) for k, v in defaults.items()}),)
 
     return read
 

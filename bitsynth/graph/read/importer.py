@@ -116,17 +116,16 @@ class _Import:
         return tuple(sizes)
 
     def _node(self, node: Any, versions: dict[str, int]) -> None:
-        name = node.name or next((o for o in node.output if o), node.op_type)
         if missing := [i for i in node.input if i and i not in self.edges]:
-            raise SpecError(f"{node.op_type} {name}: nothing makes its input {', '.join(missing)}")
+            raise SpecError(f"{file.name_of(node)}: nothing makes its input {', '.join(missing)}")
         read = reader_of(node.op_type, node.domain)
         assert read is not None
         found = FileNode(
             node.op_type,
             node.domain,
             versions.get(node.domain, 1 if node.domain else 13),
-            name,
-            _attributes(node, name),
+            file.name_of(node).partition(" ")[2],
+            _attributes(node),
             tuple(self.edges[i] if i else None for i in node.input),
             tuple(node.output),
             self.graph,
@@ -175,7 +174,7 @@ def _require_known(nodes: Sequence[Any]) -> None:
     if not unknown:
         return
     first = unknown[0]
-    why = f"{first.op_type} {first.name or first.output[0]}: {_unknown(first.op_type, first.domain)}"
+    why = f"{file.name_of(first)}: {_unknown(first.op_type, first.domain)}"
     others = dict.fromkeys(node.op_type for node in unknown if node.op_type != first.op_type)
     raise SpecError(why + (f"; likewise {', '.join(others)}" if others else ""))
 
@@ -189,7 +188,7 @@ def _unknown(op: str, domain: str) -> str:
     return f"no operator{where} that is compiled; replace it, or cut the network before it"
 
 
-def _attributes(node: Any, name: str) -> dict[str, Any]:
+def _attributes(node: Any) -> dict[str, Any]:
     onnx = file.require_onnx()
     made: dict[str, Any] = {}
     for attribute in node.attribute:
@@ -199,7 +198,7 @@ def _attributes(node: Any, name: str) -> dict[str, Any]:
         try:
             value = onnx.helper.get_attribute_value(attribute)
         except ValueError as error:
-            raise SpecError(f"{node.op_type} {name}: attribute {attribute.name}: {error}") from None
+            raise SpecError(f"{file.name_of(node)}: attribute {attribute.name}: {error}") from None
         made[attribute.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
     return made
 
@@ -210,7 +209,7 @@ def _ordered(graph: Any, known: set[str]) -> list[Any]:
     for k, node in enumerate(graph.node):
         for name in node.output:
             if name and (name in makers or name in known):
-                raise SpecError(f"{node.op_type} {node.name or name}: makes {name}, which is there already")
+                raise SpecError(f"{file.name_of(node)}: makes {name}, which is there already")
             makers[name] = k
     before = {k: {makers[i] for i in node.input if i in makers and i} for k, node in enumerate(graph.node)}
     if all(max(needed, default=-1) < k for k, needed in before.items()):
@@ -219,9 +218,7 @@ def _ordered(graph: Any, known: set[str]) -> list[Any]:
         order = list(TopologicalSorter(before).static_order())
     except CycleError as error:
         node = graph.node[error.args[1][0]]
-        raise SpecError(
-            f"{node.op_type} {node.name or node.output[0]}: reads what it makes itself, in a cycle"
-        ) from None
+        raise SpecError(f"{file.name_of(node)}: reads what it makes itself, in a cycle") from None
     return [graph.node[k] for k in order]
 
 

@@ -8,7 +8,7 @@ from bitsynth.graph.read.float_nodes import Reader, cast_to
 from bitsynth.graph.read.source import FileNode, positive
 from bitsynth.graph.read.tensors import dtype_of
 from bitsynth.graph.read.window_nodes import channel, convolved
-from bitsynth.graph.types import Integers, Tensor, is_float, limits
+from bitsynth.graph.types import Integers, Tensor, is_float, limits, whole
 
 
 def _along(node: FileNode, parameter: Tensor, what: str) -> Tensor:
@@ -37,7 +37,7 @@ def quantize(node: FileNode) -> tuple[str, ...]:
     """QuantizeLinear, of any version and domain."""
     named = node.get("output_dtype", 0)
     dtype = node.of(2).dtype if node.has(2) else dtype_of(named) if named else "uint8"
-    if is_float(dtype):
+    if is_float(dtype) or whole(dtype).bits > 16:
         raise node.fail(f"results of type {dtype} are not compiled; known: integers of 2 to 16 bits")
     low, high = limits(dtype)
     if node.graph.value(node.edge(1)) is None:

@@ -92,7 +92,7 @@ def _by_table(op: str, **defaults: Any) -> Reader:
 
     def read(node: FileNode) -> tuple[str, ...]:
         made = _dequantized(node, 0, *_grid(node, 1, 2))
-        made = node.add(op, made, **{k: node.get(k, v) for k, v in defaults.items()})
+        made = node.add(op, made, **{k: float(node.get(k, v)) for k, v in defaults.items()})
         return (_requantized_floats(node, made, *_grid(node, 3, 4), node.of(0).dtype),)
 
     return read

@@ -141,6 +141,9 @@ def _padded(node: FileNode, edge: str, widths: tuple[tuple[int, ...], ...]) -> s
     if mode is None:
         raise node.fail(f"mode {node.get('mode')!r} is not known")
     fill = _fill(node) if mode == "constant" else 0.0
+    sizes = [n + sum(w) for n, w in zip(node.graph.edges[edge].shape, widths, strict=True)]
+    if math.prod(sizes) > _MOST:
+        raise node.fail(f"makes a tensor of shape {tuple(sizes)}, more than {_MOST:,} elements")
     if not any(map(any, widths)):
         return edge
     if not fill:

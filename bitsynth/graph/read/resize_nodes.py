@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,7 @@ from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.types import Tensor
 
 _MOST = 1 << 16
+_MOST_ELEMENTS = 1 << 28
 
 _NEAREST: dict[str, Callable[[Tensor], Tensor]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
@@ -27,7 +29,7 @@ def _resize(node: FileNode) -> tuple[str, ...]:
     shape, rank = node.shape(), len(node.shape())
     axes = [node.axis(int(k)) for k in node.get("axes") or range(rank)]
     sizes, scales = _sizes(node, [shape[k] for k in axes])
-    if len(sizes) != len(axes) or not all(0 < n <= _MOST for n in sizes):
+    if len(sizes) != len(axes) or not all(0 < n <= _MOST for n in sizes) or math.prod(sizes) > _MOST_ELEMENTS:
         raise node.fail(f"sizes {sizes} do not fit {len(axes)} axes")
     places = {
         axis: _places(node, shape[axis], size, scale)

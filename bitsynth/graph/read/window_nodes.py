@@ -80,6 +80,8 @@ def _max_pool(node: FileNode) -> tuple[str, ...]:
     if any(node.outputs[1:]):
         raise node.fail("its indices are used; only the maxima are compiled")
     made = window(node, _kernel(node), ceil=bool(node.get("ceil_mode")))
+    if any(pad >= reach for pad, reach in zip(made.begins + made.ends, made.reach * 2, strict=True)):
+        raise node.fail(f"pads {made.begins + made.ends} leave windows {made.reach} of padding alone")
     return (node.add("max_pool", node.edge(0), window=made),)
 
 
