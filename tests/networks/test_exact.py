@@ -1,5 +1,6 @@
 """Exact arithmetic: intervals hold every number and are points where they may be; fractions decide the rest."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from onnx_files import QONNX, model, node
 
 from bitsynth.graph import read, run
-from bitsynth.graph.arithmetic import Fractions, Interval, Intervals
+from bitsynth.graph.arithmetic import Floats, Fractions, Interval, Intervals
+from bitsynth.graph.arithmetic.floats import rounded_once
 from bitsynth.graph.arithmetic.intervals import interval
 
 SIZES = st.floats(-1e30, 1e30, allow_nan=False).filter(lambda x: x == 0 or abs(x) > 1e-30)
@@ -155,3 +157,30 @@ def test_irrational_spreads_are_no_ties(rng):
     got = run(read(made), {"x": X * 8})["y"]
     want = [round(float(np.longdouble(v) / np.sqrt(np.longdouble(2)))) for v in (X * 8).flat]
     assert got.reshape(-1).tolist() == want
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_floats_round_a_sum_once(rng, dtype):
+    """Sums whose middle is a tie that a part of another size decides."""
+    half = float(np.finfo(dtype).eps) / 2
+    a = np.array([[1, half, tiny] for tiny in (0, half / 999, -half / 999, 2.0**-900)])
+    ones, maths = np.ones((3, 1), np.float64), Floats("onnx")
+    got = rounded_once(Intervals().matmul(a, ones), np.dtype(dtype), lambda where: exact_rows(a)[where[0]])
+    up = 1 + np.finfo(dtype).eps
+    assert got.reshape(-1).tolist() == [1, up, 1, up]
+    b = rng.normal(size=(8, 50)).astype(dtype)
+    b[:, 25:] = -b[:, :25] * dtype(1.001)  # little is left
+    wanted = [dtype(float(v)) for v in exact_rows(b)] if dtype != np.float64 else [math.fsum(r) for r in b]
+    assert maths.matmul(b, np.ones((50, 1), dtype)).reshape(-1).tolist() == wanted
+    assert maths.sum(b, (1,)).reshape(-1).tolist() == wanted
+
+
+def exact_rows(a):
+    return Fractions().constant(a).sum(-1)
+
+
+def test_functions_are_the_nearest_floats():
+    x = np.linspace(-9, 9, 400, dtype=np.float32)
+    for name in ("tanh", "sigmoid", "exp"):
+        exact = Fractions().call(name, Fractions().constant(x))
+        assert (Floats("onnx").call(name, x) == [np.float32(float(v)) for v in exact]).all()

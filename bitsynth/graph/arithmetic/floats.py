@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
+from bitsynth.graph.arithmetic.fractions import Fractions
+from bitsynth.graph.arithmetic.intervals import Interval, Intervals
 from bitsynth.graph.types import Edge, Integers, Tensor, cast, numpy_type
 
-_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "sqrt": np.sqrt,
-    "exp": np.exp,
-    "tanh": np.tanh,
-    "sigmoid": lambda a: 1 / (1 + np.exp(-a)),
-    "erf": np.vectorize(math.erf, otypes=[np.float64]),
-}
+_INTERVALS, _FRACTIONS = Intervals(), Fractions()
+Places = tuple[Tensor, ...]
+"""Indices of elements, an array an axis."""
 
 
 class Floats(Arithmetic):
-    """Arrays of numpy, each operation rounded to the type at hand."""
+    """Arrays of numpy, each operation rounded once to the type at hand: sums and functions too."""
 
     def __init__(self, reference: str) -> None:
         self.reference = reference
@@ -50,7 +47,14 @@ class Floats(Arithmetic):
         return function(number).astype(np.int64)
 
     def matmul(self, a: Quantity, b: Quantity) -> Quantity:
-        return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.result_type(a, b))
+        outer = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        rows, columns = (np.broadcast_to(x, (*outer, *x.shape[-2:])) for x in (a, b.swapaxes(-1, -2)))
+
+        def exactly(where: Places) -> Tensor:
+            first, second = rows[(*where[:-2], where[-2])], columns[(*where[:-2], where[-1])]
+            return np.asarray((_FRACTIONS.constant(first) * _FRACTIONS.constant(second)).sum(-1))
+
+        return rounded_once(_INTERVALS.matmul(a, b), np.result_type(a, b), exactly)
 
     def maximum(self, a: Quantity, b: Quantity) -> Quantity:
         return np.maximum(a, b)
@@ -59,10 +63,44 @@ class Floats(Arithmetic):
         return np.minimum(a, b)
 
     def sum(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
-        return a.astype(np.float64).sum(axes, keepdims=True).astype(a.dtype)
+        kept = [k for k in range(a.ndim) if k not in axes]
+        rows = a.transpose(*kept, *axes).reshape(*(a.shape[k] for k in kept), -1)
+
+        def exactly(where: Places) -> Tensor:
+            return np.asarray(_FRACTIONS.constant(rows[tuple(where[k] for k in kept)]).sum(-1))
+
+        return rounded_once(_INTERVALS.sum(a, axes), a.dtype, exactly)
 
     def max(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
         return a.max(axes, keepdims=True)
 
     def call(self, name: str, a: Quantity) -> Quantity:
-        return _FUNCTIONS[name](a.astype(np.float64)).astype(a.dtype)
+        def exactly(where: Places) -> Tensor:
+            return np.asarray(_FRACTIONS.call(name, _FRACTIONS.constant(a[where])))
+
+        return rounded_once(_INTERVALS.call(name, a), a.dtype, exactly)
+
+
+def rounded_once(bounds: Interval, dtype: np.dtype[Any], exactly: Callable[[Places], Tensor]) -> Tensor:
+    """The real numbers within `bounds` as the nearest of a float type, of two the even one; the same on every host.
+
+    `exactly` gives fractions at the places where both bounds do not round alike.
+    """
+    with np.errstate(all="ignore"):
+        low, high = bounds.low.astype(dtype), bounds.high.astype(dtype)
+    mask = np.asarray((low != high) & np.isfinite(low) & np.isfinite(high))
+    if mask.any():
+        low = np.array(low)
+        where = mask.nonzero() if mask.ndim else ()
+        low[where] = _nearest(exactly(where), dtype)
+    return low
+
+
+def _nearest(exact: Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """Fractions as the nearest of a float type, of two the even one."""
+    near = exact.astype(np.float64).astype(dtype)
+    below = np.where(_FRACTIONS.constant(near) <= exact, near, np.nextafter(near, dtype.type(-np.inf)))
+    above = np.nextafter(below, dtype.type(np.inf))
+    middle = (_FRACTIONS.constant(below) + _FRACTIONS.constant(above)) / 2
+    odd = below.view(f"u{below.itemsize}") & 1 == 1
+    return np.where((exact > middle) | ((exact == middle) & odd), above, below)
