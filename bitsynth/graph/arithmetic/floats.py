@@ -13,7 +13,7 @@ from bitsynth.graph.arithmetic.intervals import Interval, Intervals
 from bitsynth.graph.types import Edge, Integers, Tensor, cast, numpy_type
 
 _INTERVALS, _FRACTIONS = Intervals(), Fractions()
-Places = tuple[Tensor, ...]
+Indices = tuple[Tensor, ...]
 """Indices of elements, an array an axis."""
 
 
@@ -50,7 +50,7 @@ class Floats(Arithmetic):
         outer = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         rows, columns = (np.broadcast_to(x, (*outer, *x.shape[-2:])) for x in (a, b.swapaxes(-1, -2)))
 
-        def exactly(where: Places) -> Tensor:
+        def exactly(where: Indices) -> Tensor:
             first, second = rows[(*where[:-2], where[-2])], columns[(*where[:-2], where[-1])]
             return np.asarray((_FRACTIONS.constant(first) * _FRACTIONS.constant(second)).sum(-1))
 
@@ -66,7 +66,7 @@ class Floats(Arithmetic):
         kept = [k for k in range(a.ndim) if k not in axes]
         rows = a.transpose(*kept, *axes).reshape(*(a.shape[k] for k in kept), -1)
 
-        def exactly(where: Places) -> Tensor:
+        def exactly(where: Indices) -> Tensor:
             return np.asarray(_FRACTIONS.constant(rows[tuple(where[k] for k in kept)]).sum(-1))
 
         return rounded_once(_INTERVALS.sum(a, axes), a.dtype, exactly)
@@ -75,13 +75,13 @@ class Floats(Arithmetic):
         return a.max(axes, keepdims=True)
 
     def call(self, name: str, a: Quantity) -> Quantity:
-        def exactly(where: Places) -> Tensor:
+        def exactly(where: Indices) -> Tensor:
             return np.asarray(_FRACTIONS.call(name, _FRACTIONS.constant(a[where])))
 
         return rounded_once(_INTERVALS.call(name, a), a.dtype, exactly)
 
 
-def rounded_once(bounds: Interval, dtype: np.dtype[Any], exactly: Callable[[Places], Tensor]) -> Tensor:
+def rounded_once(bounds: Interval, dtype: np.dtype[Any], exactly: Callable[[Indices], Tensor]) -> Tensor:
     """The real numbers within `bounds` as the nearest of a float type, of two the even one; the same on every host.
 
     `exactly` gives fractions at the places where both bounds do not round alike.
