@@ -96,16 +96,17 @@ def _rescaled(site: Site, x: Quantity) -> Quantity:
     """Sums times the scales of their factors, over that of the result; in float32 as ONNX Runtime does."""
     maths = site.maths
     first, second, over = site["factors"]
+    zero = site["zero"] if site["zero_first"] else np.zeros(())
     if site.reference == "exact":
-        return x * maths.constant(first) * maths.constant(second) / maths.constant(over)
+        return x * maths.constant(first) * maths.constant(second) / maths.constant(over) + maths.constant(zero)
     multiplier = (first * second / over).astype(first.dtype)
     if site.reference == "onnxruntime":
-        return x.astype(np.float32) * multiplier.astype(np.float32)
+        return x.astype(np.float32) * multiplier.astype(np.float32) + zero.astype(np.float32)
     return x.astype(np.float64) * multiplier + site["zero"]
 
 
 def _requantized(site: Site) -> _Step:
-    low, high, zero = site["low"], site["high"], site["zero"].astype(np.int64)
+    low, high, zero = site["low"], site["high"], 0 if site["zero_first"] else site["zero"].astype(np.int64)
     if site.reference == "onnx":
         return lambda t: np.rint(np.clip(t, low, high))
     mode = rounding("ROUND", site.reference)

@@ -106,8 +106,16 @@ def scale_of(node: FileNode, index: int) -> Tensor:
     return positive(node, node.value(index, "scale"))
 
 
-def requantized(node: FileNode, sums: str, factors: tuple[Tensor, Tensor, Tensor], zero: Tensor, dtype: str) -> str:
-    """Sums as codes: times the scales of both factors, over that of the result."""
+def requantized(
+    node: FileNode,
+    sums: str,
+    factors: tuple[Tensor, Tensor, Tensor],
+    zero: Tensor,
+    dtype: str,
+    *,
+    zero_first: bool = False,
+) -> str:
+    """Sums as codes: times the scales of both factors, over that of the result; `zero` is added last, or first."""
     low, high = limits(dtype)
     return node.add(
         "requantize",
@@ -117,6 +125,7 @@ def requantized(node: FileNode, sums: str, factors: tuple[Tensor, Tensor, Tensor
         low=low,
         high=high,
         rounding="ROUND",
+        zero_first=zero_first,
         out_scale=1.0,
         out_zero=0.0,
         dtype=dtype,

@@ -49,7 +49,10 @@ def _dequantized(node: FileNode, index: int, scale: Tensor, zero: Tensor) -> str
     )
 
 
-def _requantized_floats(node: FileNode, edge: str, scale: Tensor, zero: Tensor, dtype: str) -> str:
+def _requantized_floats(
+    node: FileNode, edge: str, scale: Tensor, zero: Tensor, dtype: str, *, zero_first: bool = False
+) -> str:
+    """Numbers as codes; the zero point is added after they are rounded, or first."""
     low, high = limits(dtype)
     return node.add(
         "quantize",
@@ -59,7 +62,7 @@ def _requantized_floats(node: FileNode, edge: str, scale: Tensor, zero: Tensor, 
         rounding="ROUND",
         low=low,
         high=high,
-        zero_first=False,
+        zero_first=zero_first,
         real=str(scale.dtype),
         out_scale=1.0,
         out_zero=0.0,
@@ -117,13 +120,13 @@ def _qlinear_concat(node: FileNode) -> tuple[str, ...]:
 def _qlinear_mul(node: FileNode) -> tuple[str, ...]:
     product = node.add("mul", plain(node, 0, 2), plain(node, 3, 5))
     factors = (scale_of(node, 1).reshape(()), scale_of(node, 4).reshape(()), scale_of(node, 6).reshape(()))
-    return (requantized(node, product, factors, zero_of(node, 7), out_dtype(node, 7)),)
+    return (requantized(node, product, factors, zero_of(node, 7), out_dtype(node, 7), zero_first=True),)
 
 
 def _qlinear_average_pool(node: FileNode) -> tuple[str, ...]:
     _require_channels_first(node)
     made = averaged(node, _dequantized(node, 0, *_grid(node, 1, 2)), str(scale_of(node, 1).dtype))
-    return (_requantized_floats(node, made, *_grid(node, 3, 4), node.of(0).dtype),)
+    return (_requantized_floats(node, made, *_grid(node, 3, 4), node.of(0).dtype, zero_first=True),)
 
 
 def _require_channels_first(node: FileNode) -> None:

@@ -1,0 +1,92 @@
+"""The graph as a value: what `check` refuses, and passes that change no meaning."""
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx_files import model, node
+
+from bitsynth.errors import SpecError
+from bitsynth.graph import Node, read, run
+from bitsynth.graph.operators import TABLE
+
+
+@pytest.fixture
+def graph():
+    nodes = [node("Conv", "x w", "c", name="one"), node("Relu", "c", "y", name="two")]
+    return read(model(nodes, {"x": (1, 2, 4, 4)}, {"w": np.ones((3, 2, 3, 3), np.float32)}))
+
+
+def changed(graph, name, **changes):
+    edges = dict(graph.edges)
+    edges[name] = replace(edges[name], **changes)
+    return replace(graph, edges=MappingProxyType(edges))
+
+
+def test_what_is_refused(graph):
+    one, two = graph.nodes
+    constant = next(iter(graph.constants))
+    wrong = {
+        "Relu two reads c, which nothing before it makes": replace(graph, nodes=(two, one)),
+        "Conv one reads none, which nothing": replace(graph, nodes=(replace(one, inputs=("x", "none")), two)),
+        "Conv one makes c, which is there already": replace(graph, nodes=(one, one, two)),
+        "nothing makes the output z": replace(graph, outputs=("z",)),
+        "Conv one: c is (1, 3, 9, 2) float32, not (1, 3, 2, 2)": changed(graph, "c", shape=(1, 3, 9, 2)),
+        "Relu two: y is (1, 3, 2, 2) float16, not": changed(graph, "y", dtype="float16"),
+        "no operator frob in the table": replace(graph, nodes=(replace(one, op="frob"), two)),
+        f"the constant {constant} leaves 1 to 1": replace(graph, constants={constant: graph.constants[constant] * 9}),
+        f"the constant {constant} has shape (3,), not": replace(graph, constants={constant: np.ones(3, np.int64)}),
+    }
+    graph.check()
+    for why, bad in wrong.items():
+        with pytest.raises(SpecError) as error:
+            bad.check()
+        assert why in str(error.value)
+
+
+def test_a_graph_cannot_be_changed(graph):
+    with pytest.raises(AttributeError):
+        graph.nodes[0].op = "relu"
+    with pytest.raises(TypeError):
+        graph.edges["c"] = graph.edges["y"]
+    with pytest.raises(TypeError):
+        graph.nodes[0].attributes["groups"] = 2
+    with pytest.raises(ValueError, match="read-only"):
+        next(iter(graph.constants.values()))[:] = 0
+
+
+def test_inputs_that_do_not_fit(graph):
+    x = np.ones((1, 2, 4, 4), np.float32)
+    for inputs, why in (
+        ({}, "input x is missing"),
+        ({"x": x[0]}, r"input x has shape \(2, 4, 4\), not \(1, 2, 4, 4\)"),
+        ({"x": x, "z": x}, "no input z; the network's are x"),
+    ):
+        with pytest.raises(SpecError, match=why):
+            run(graph, inputs)
+
+
+def test_every_row_has_a_name_of_its_own():
+    assert all(name == row.name for name, row in TABLE.items())
+    assert {row.kind for row in TABLE.values()} == {"elementwise", "step", "move", "product", "pool", "reduction"}
+
+
+def test_monotone_rows_are_monotone():
+    """Of one operand, by exact arithmetic, over a line of numbers: what `monotone` says and what it leaves out."""
+    x = np.linspace(-3, 3, 601)[None]
+    attributes: dict[str, dict[str, Any]] = {
+        **{name: {} for name in ("relu", "neg", "abs")},
+        "cast": {"dtype": "float64"},
+        "clip": {"low": -1.0, "high": 1.0},
+        "hard_sigmoid": {"alpha": 0.2, "beta": 0.5},
+        "hard_swish": {"alpha": 1 / 6},
+        "leaky_relu": {"alpha": -0.5},
+    }
+    for name, given in attributes.items():
+        graph = read(model([node("Relu", "x", "y")], {"x": x.shape}), reference="exact")
+        (only,) = graph.nodes
+        graph = replace(graph, nodes=(Node("y", name, only.inputs, only.outputs, MappingProxyType(given)),))
+        steps = np.diff(run(graph, {"x": x}).floats("y").reshape(-1).astype(float))
+        assert TABLE[name].monotone == bool((steps >= 0).all() or (steps <= 0).all()), name
