@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -175,8 +175,6 @@ def _note(graph: Graph, node: Node) -> str:
 
 def as_json(facts: NetworkFacts) -> dict[str, Any]:
     """The facts as plain values for JSON."""
-    from dataclasses import asdict
-
     totals = {
         "macs": facts.macs,
         "weight_bytes": sum(w.file_bytes for w in facts.weights),

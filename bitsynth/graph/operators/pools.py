@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.arithmetic import Quantity
+from bitsynth.graph.arithmetic import Interval, Quantity
 from bitsynth.graph.operators.site import Operator, Site, held
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Edge, Integers, Reals, Shape, Tensor
@@ -172,8 +172,6 @@ def _rank(site: Site, value: Any) -> list[Any]:
 
 def _keys(site: Site, value: Any) -> Tensor:
     """Numbers that are ordered as the values are: intervals that overlap are looked at in fractions."""
-    from bitsynth.graph.arithmetic import Interval
-
     (x,) = site.numbers([value])
     if not isinstance(x, Interval):
         return np.asarray(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -83,8 +84,6 @@ def _convolve(site: Site, *values: Any) -> list[Any]:
 
 
 def _zero_of(array: Tensor) -> Any:
-    from fractions import Fraction
-
     return Fraction(0) if array.dtype == object else 0
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bitsynth.errors import SpecError
-from bitsynth.graph.arithmetic import Arithmetic, Floats, Interval, Quantity
+from bitsynth.graph.arithmetic import Arithmetic, Floats, Interval, Intervals, Quantity
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Shape, Tensor, is_float, limits, whole
 
@@ -181,16 +181,10 @@ def _whole(site: Site, meaning: Meaning, dtype: str) -> Integers:
     kinds = site.integers()
     if kinds is None or dtype == "bool":
         return whole(dtype)
-    from bitsynth.graph.arithmetic import Intervals
-
     ranges = [Interval((k.low - k.zero) * k.scale, (k.high - k.zero) * k.scale) for k in kinds]
-    made = meaning(_Ranges(**{**vars(site), "arithmetic": Intervals()}), *ranges)
+    made = meaning(replace(site, arithmetic=Intervals()), *ranges)
     low, high = np.floor(made.low), np.ceil(made.high)
     every = whole(dtype)
     if not (np.isfinite(low).all() and np.isfinite(high).all()) or low.min() < every.least or high.max() > every.most:
         return every
     return Integers.between(low.astype(np.int64), high.astype(np.int64))
-
-
-class _Ranges(Site):
-    """A site whose numbers are ranges."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.arithmetic import Quantity
+from bitsynth.graph.arithmetic import Fractions, Quantity
 from bitsynth.graph.operators.rounding import rounding
 from bitsynth.graph.operators.site import Operator, Site, broadcast
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor, compressed
@@ -40,10 +41,6 @@ def step(
 
 def _in_fractions(site: Site, scaled: Callable[..., Quantity], mask: Tensor) -> Tensor:
     """The scaled numbers, in fractions where the mask says so."""
-    from dataclasses import replace
-
-    from bitsynth.graph.arithmetic import Fractions
-
     assert site.exactly is not None
     made: Tensor = scaled(replace(site, arithmetic=Fractions()), *site.exactly(mask))
     return made

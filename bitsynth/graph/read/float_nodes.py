@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.read.source import FileNode
+from bitsynth.graph.read.tensors import dtype_of
 from bitsynth.graph.types import is_float
 
 Reader = Callable[[FileNode], tuple[str, ...]]
@@ -125,8 +126,6 @@ def _reciprocal(node: FileNode) -> tuple[str, ...]:
 
 
 def _cast(node: FileNode) -> tuple[str, ...]:
-    from bitsynth.graph.read.tensors import dtype_of
-
     return (cast_to(node, node.edge(0), dtype_of(node.get("to"))),)
 
 
