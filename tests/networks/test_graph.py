@@ -11,6 +11,7 @@ from onnx_files import model, node
 from bitsynth.errors import SpecError
 from bitsynth.graph import Node, read, run
 from bitsynth.graph.operators import TABLE
+from bitsynth.graph.types import Integers
 
 
 @pytest.fixture
@@ -66,6 +67,31 @@ def test_inputs_that_do_not_fit(graph):
     ):
         with pytest.raises(SpecError, match=why):
             run(graph, inputs)
+
+
+def test_products_after_a_mean_have_integer_factors(rng):
+    nodes = [
+        node("QuantizeLinear", "x s", "q"),
+        node("DequantizeLinear", "q s", "d"),
+        node("GlobalAveragePool", "d", "p"),
+        node("Flatten", "p", "f"),
+        node("DequantizeLinear", "w t", "v", axis=1),
+        node("Gemm", "f v b", "y"),
+    ]
+    given = {
+        "s": np.float32(0.3),
+        "w": rng.integers(-9, 9, (4, 5)).astype(np.int8),
+        "t": rng.uniform(0.1, 1, 5).astype(np.float32),
+        "b": rng.normal(size=5).astype(np.float32),
+    }
+    made = model(nodes, {"x": (2, 4, 7, 7)}, given)
+    graph = read(made)
+    graph.check()
+    assert [n.op for n in graph.nodes] == ["quantize", "reduce_sum", "reshape", "matmul", "div", "add"]
+    assert isinstance(graph.edges[graph.nodes[3].outputs[0]].type, Integers)
+    x = rng.uniform(0, 9, (2, 4, 7, 7)).astype(np.float32)
+    values, floats = run(graph, {"x": x}), run(read(made, reference="onnx"), {"x": x})
+    np.testing.assert_allclose(values.outputs()[0], floats.outputs()[0], rtol=1e-4, atol=1e-5)
 
 
 def test_every_row_has_a_name_of_its_own():

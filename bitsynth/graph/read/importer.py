@@ -15,6 +15,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.arithmetic import REFERENCES
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph
+from bitsynth.graph.passes.divisors import sunk
 from bitsynth.graph.passes.quantizers import joined
 from bitsynth.graph.read import (
     file,
@@ -266,4 +267,4 @@ def _imported(
     model: Any, batch: int | None, reference: str | None, codes: InputCodes | None, fixed: Mapping[str, Any]
 ) -> Graph:
     builder = GraphBuilder(model.graph.name or "network", reference or default_reference(model))
-    return joined(_Import(model, builder, batch, codes, fixed).run())
+    return sunk(joined(_Import(model, builder, batch, codes, fixed).run()))
