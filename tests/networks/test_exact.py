@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from bitsynth.graph import read, run
 from bitsynth.graph.arithmetic import Floats, Fractions, Interval, Intervals
 from bitsynth.graph.arithmetic.floats import rounded_once
 from bitsynth.graph.arithmetic.intervals import interval
+from bitsynth.graph.operators import TABLE, Site
+from bitsynth.graph.types import Integers
 
 SIZES = st.floats(-1e30, 1e30, allow_nan=False).filter(lambda x: x == 0 or abs(x) > 1e-30)
 WHOLE = st.integers(-(2**20), 2**20).map(float)
@@ -184,3 +187,46 @@ def test_functions_are_the_nearest_floats():
     for name in ("tanh", "sigmoid", "exp"):
         exact = Fractions().call(name, Fractions().constant(x))
         assert (Floats("onnx").call(name, x) == [np.float32(float(v)) for v in exact]).all()
+
+
+def residual(rng):
+    """A small residual network with scales of few bits, so that ties are frequent, and of many."""
+    constants = {
+        "s": np.float32(0.25),
+        "r": np.float32(0.7),
+        "z": np.float32(0),
+        "b": np.float32(3),
+        "one": np.float32(1),
+        **{k: rng.integers(-3, 4, (4, 4, 3, 3)).astype(np.float32) / 4 for k in ("w1", "w2")},
+        **{k: rng.uniform(0.5, 2, 4).astype(np.float32) for k in ("g", "o", "m", "v")},
+    }
+    quantizer: dict[str, Any] = {"domain": QONNX, "signed": 0, "narrow": 0}
+    nodes = [
+        node("Quant", "x s z b", "a", name="first", **quantizer),
+        node("Conv", "a w1", "c1", name="c1", pads=[1, 1, 1, 1]),
+        node("BatchNormalization", "c1 g o m v", "n1"),
+        node("Relu", "n1", "r1"),
+        node("Quant", "r1 r z b", "q1", name="second", **quantizer),
+        node("Conv", "q1 w2", "c2", name="c2", pads=[1, 1, 1, 1]),
+        node("Add", "c2 a", "sum"),
+        node("Quant", "sum s z b", "q2", name="third", **quantizer),
+        node("GlobalAveragePool", "q2", "mean"),
+        node("Tanh", "mean", "t"),
+        node("Quant", "t s z b", "y", name="last", **quantizer),
+    ]
+    return model(nodes, {"x": (1, 4, 5, 5)}, constants)
+
+
+def test_intervals_decide_as_fractions_do(rng):
+    """The same network, every number a fraction."""
+    graph = read(residual(rng))
+    x = rng.integers(-4, 12, (1, 4, 5, 5)).astype(np.float32) / 8
+    values = run(graph, {"x": x})
+    known = {**graph.constants, "x": Fractions().constant(x)}
+    for one in graph.nodes:
+        given = tuple(graph.constants.get(name) for name in one.inputs)
+        edges = graph.edges_of(one.inputs), given, graph.reference, graph.edges_of(one.outputs)
+        known[one.outputs[0]], *_ = TABLE[one.op].run(Site(one, *edges, Fractions()), *(known[n] for n in one.inputs))
+        if isinstance(graph.edges[one.outputs[0]].type, Integers):
+            assert (values[one.outputs[0]] == known[one.outputs[0]]).all(), one
+    assert len(np.unique(values["q2"])) > 4

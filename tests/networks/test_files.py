@@ -275,7 +275,7 @@ def test_sums_that_leave_int32(refused):
 
 
 def test_thousands_of_nodes():
-    count = 3000
+    count = 2000
     nodes = [node("Neg" if k % 2 else "Relu", f"h{k}" if k else "x", f"h{k + 1}") for k in range(count)]
     graph = read(model(nodes, X, outputs=f"h{count}"))
     assert len(graph.nodes) == count

@@ -24,6 +24,7 @@ def results(graph, x):
     return np.concatenate([run(graph, {graph.inputs[0]: one}).outputs()[0] for one in x])
 
 
+@pytest.mark.slow
 def test_every_file_is_read(models, network_models):
     files = [*models.glob("*.onnx"), *network_models.rglob("*.onnx")]
     assert len(files) > 20
