@@ -198,9 +198,14 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None) -> list[Estimate
 
 
 def _of_wider_operands(spec: LayerSpec, isa: str, fits: Fits | None) -> Iterator[Candidate]:
+    """Of kernels that differ in their operands alone, the first."""
+    seen = set()
     for operands, wide in widenings(spec):
         for candidate in candidates(wide.act, wide.wgt, isa, fits):
-            yield replace(candidate, operands=operands)
+            same = candidate.isa, candidate.method, candidate.channels, *candidate.entry.cost.cycles.values()
+            if same not in seen:
+                seen.add(same)
+                yield replace(candidate, operands=operands)
 
 
 def conv_algorithms(geometry: Geometry) -> tuple[str, ...]:

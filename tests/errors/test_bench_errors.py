@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
+from bitsynth import paths
 from bitsynth.host import features
-from bitsynth.store import kernels
 
 KERNELS = ["bench", "kernels"]
 LAYERS = ["bench", "resnet18"]
@@ -55,7 +55,7 @@ def test_layers_are_not_timed_under_an_emulator(fails):
 
 
 def test_no_kernel_of_a_set(fails, monkeypatch, tmp_path):
-    monkeypatch.setattr(kernels, "folders", lambda: [tmp_path])
+    monkeypatch.setattr(paths, "shipped_kernels", lambda: tmp_path)
     said = "no cached kernel for avx2; `bitsynth synth --isa avx2 --act-bits 2 --w-bits 1` makes one"
     assert said in fails(2, *KERNELS, "--isa", "avx2")
 

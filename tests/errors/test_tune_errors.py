@@ -55,7 +55,7 @@ def test_bad_input(fails, argv, message):
 
 
 def test_no_kernel(fails):
-    assert "no kernel of 7-bit unsigned x 7-bit" in fails(1, *COMMAND, "--act-bits", "7", "--w-bits", "7")
+    assert "no kernel of 7-bit unsigned x 8-bit" in fails(1, *COMMAND, "--act-bits", "7", "--w-bits", "8")
 
 
 def test_what_this_processor_does_not_run(fails, monkeypatch):

@@ -119,13 +119,14 @@ def test_kernels_are_those_that_all_boards_have(tmp_path, monkeypatch):
     both = Pretended("both", [*base, *more, "avx512_vpopcntdq"])
 
     def methods(*boards):
-        return {schedule.method for schedule in space(task, Boards(boards, pytest.fail).have).priors}
+        return {found.method for found in space(task, Boards(boards, pytest.fail).have).kernels.values()}
 
     assert methods(both) == {"popcount", "lookup", "multiply", "dot"}
-    assert methods(both, counting) == {"popcount"}
+    assert methods(both, counting) == {"popcount", "multiply"}
     assert methods(both, tables) == {"lookup", "multiply", "dot"}
+    assert methods(counting, tables) == {"multiply"}
     with pytest.raises(NoKernel, match="no kernel of 2-bit unsigned x 1-bit bipolar for layers on avx512"):
-        methods(counting, tables)
+        methods(both, Pretended("narrow", base[:1]))
 
 
 class Late(Pretended):

@@ -219,7 +219,7 @@ def test_a_small_space_is_exhausted(tmp_path, monkeypatch):
     tiny = TuningTask("avx2", 2, 1, Geometry(1, 1, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (1, 1), 1)
     measurer = Pretended()
     result = run(open_study(tmp_path / "study", tiny, space(tiny), ""), measurer, 1000)
-    assert len(measurer.seen) == result.trials < 3 * (3 + 2 * 4 + 6) + 1
+    assert len(measurer.seen) == result.trials < 3 * (3 + 2 * 4 + 2 * 6) + 1
 
 
 def test_an_interrupted_study_goes_on(reopen):
