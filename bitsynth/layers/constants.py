@@ -76,7 +76,7 @@ def constants(
         "start": _by_width(geometry, width, np.array(kernel.column_terms, np.int64)[weight].sum(axis=(1, 2, 3))),
     }
     correction, more = affine(spec), column_terms(spec, weight, offset)
-    require_int32(spec, geometry, added_terms(spec, weight, offset))
+    require_int32(spec, geometry, weight, offset)
     if correction.factor == 1:
         arrays["start"] += _by_width(geometry, width, more)
     if not form.folds and not correction.is_identity:
@@ -124,13 +124,41 @@ def padding_terms(act: MatmulOperand, wgt: MatmulOperand, geometry: Geometry, of
     return off * values_of(wgt) * any(geometry.padding)
 
 
-def require_int32(spec: MatmulSpec, geometry: Geometry, added: NDArray[np.int64]) -> None:
-    """SpecError if sums of products of any values, or what is added to them, may leave int32."""
-    most, room = int(np.abs(added).max()), INT32_MAX >> affine(spec).shift
+def require_int32(spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> None:
+    """SpecError if sums of products of any values, or what is added to them, may leave int32, at borders too."""
+    most, room = _most_added(spec.wgt, geometry, weight, offset), INT32_MAX >> affine(spec).shift
     if most + geometry.depth * spec.max_product > room:
         raise SpecError(
             f"sums of {geometry.depth} products with a bias and zero point that add up to {most:,} may leave int32"
         )
+
+
+def _most_added(wgt: MatmulOperand, g: Geometry, weight: Codes, offset: Offset) -> int:
+    """The greatest absolute value of what `added_terms` are of the taps in the image, whichever are on padding.
+
+    Weights that cancel each other out in the whole window need not do so at a border.
+    """
+    bias = offset.bias[:, None]
+    if not offset.zero_point:
+        return int(np.abs(bias).max())
+    taps, (top, left, bottom, right) = values_of(wgt)[weight].sum(axis=1), g.padding
+    cuts = [(top, bottom), (left, right)]
+    ends = [(min(k, -(-a // d)), min(k, -(-b // d))) for (a, b), k, d in zip(cuts, g.kernel, g.dilation, strict=True)]
+    if g.kernel[0] > g.kernel[1]:
+        taps, ends = taps.swapaxes(1, 2), ends[::-1]
+    before = np.pad(taps, ((0, 0), (1, 0), (1, 0))).cumsum(axis=1).cumsum(axis=2)
+    (above, below), (front, behind) = ends
+    high, wide = taps.shape[1:]
+    most = 0
+    for first in range(above + 1):
+        for last in range(max(first, high - below), high + 1):
+            lines = before[:, last] - before[:, first]
+            starts, stops = lines[:, : front + 1], lines[:, wide - behind :]
+            least = stops.min(axis=1) - starts.max(axis=1)
+            greatest = stops.max(axis=1) - starts.min(axis=1)
+            added = bias - offset.zero_point * np.stack([least, greatest], axis=1)
+            most = max(most, int(np.abs(added).max()))
+    return most
 
 
 def pad_code_of(act: MatmulOperand, zero_point: int) -> int:

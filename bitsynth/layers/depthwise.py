@@ -216,7 +216,7 @@ def constants(
     split = _split(act.scale * values, program)
     first = (act.offset - act.scale * program.act[0]) * values.sum(axis=1)
     added = added_terms(kernel.spec, weight, offset)
-    require_int32(kernel.spec, layer.geometry, added)
+    require_int32(kernel.spec, layer.geometry, weight, offset)
     arrays: dict[str, NDArray[Any]] = {
         "weights": _packed(split.reshape(len(weight), -1), program),
         "start": _ordered(whole(first + added, width), order),

@@ -235,6 +235,31 @@ def test_sums_that_may_leave_int32():
         dense(np.broadcast_to(np.int8(1), (1, layer.k_max + 1)), schedule=layer.schedule)
 
 
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_sums_that_may_leave_int32_at_borders(groups, columns):
+    """Weights that cancel each other out in the whole window, and not where one edge of it is on padding."""
+    w, far = np.zeros((2, 600, 3, 3), np.int64), (1 << 15) - 1
+    w[:, :, 0], w[:, :, 2] = 127, -127
+    w = w.swapaxes(2, 3) if columns else w
+    said: dict[str, Any] = {"weight_encoding": "signed", "isa": "avx2", "groups": groups}
+    for padding in (0, (0, 1) if not columns else (1, 0)):
+        Conv2d(w, 8, 8, zero_point=far, padding=padding, **said)
+    Conv2d(w[:, :100], 8, 8, zero_point=far, padding=1, **said)
+    for sign in (-1, 1):
+        with pytest.raises(SpecError, match="may leave int32"):
+            Conv2d(w, 8, 8, zero_point=sign * far, padding=1, **said)
+
+
+def test_depthwise_sums_that_may_leave_int32_at_borders():
+    w = np.zeros((16, 1, 400, 3), np.int64)
+    w[:, :, :200], w[:, :, 200:] = 127, -127
+    said: dict[str, Any] = {"weight_encoding": "signed", "isa": "avx2", "groups": 16, "zero_point": (1 << 15) - 1}
+    Conv2d(w, 8, 8, image=(400, 400), **said)
+    with pytest.raises(SpecError, match="may leave int32"):
+        Conv2d(w, 8, 8, padding="same", image=(400, 400), **said)
+
+
 def test_memory_that_there_cannot_be(skip_isa):
     """Padding of 2 ** 15 on every side, on a machine of 32-bit addresses."""
     m, far = machine("armv7_neon", "lookup", 2, 1), (1 << 15) - 1
