@@ -17,7 +17,7 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.spec.matmul import MatmulSpec
 
 _GLUE = "bs_glue"
-_SHARED = {"bs_call.h", "bs_layer.h", "bs_scale.h", "bs_exact.h", "bs_plain.h", "bs_words.c", "bs_pool.c", "bs_pool.h"}
+_SHARED = {"bs_call.h", "bs_layer.h", "bs_exact.h", "bs_plain.h", "bs_words.c", "bs_pool.c", "bs_pool.h"}
 """Files of the runtime that glue takes too."""
 _ENCODER = ("bs_encode.c", "bs_encode.h", "bs_pool.h")
 

@@ -14,13 +14,6 @@
 
 /* Compilers fuse a multiplication with an addition behind it, by default or as flags say; not what
  * an asm may change. */
-#if defined(__x86_64__)
-#define BS_ROUNDED(x) __asm__("" : "+x"(x))
-#elif defined(__aarch64__) || defined(__arm__)
-#define BS_ROUNDED(x) __asm__("" : "+w"(x))
-#else
-#define BS_ROUNDED(x) __asm__("" : "+m"(x))
-#endif
 #define BS_ROUNDED_ARRAY(x) __asm__("" : "+m"(x))
 
 #endif

@@ -46,7 +46,7 @@ static inline uint32_t bs_float_of(uint32_t x)
 static inline float bs_scalar(float x)
 {
 #ifdef __arm__
-    BS_ROUNDED(x);
+    __asm__("" : "+w"(x));
 #endif
     return x;
 }

@@ -63,8 +63,6 @@
 #define bs_pixel_output layer_bs_pixel_output
 #define bs_popcount layer_bs_popcount
 #define bs_scalar layer_bs_scalar
-#define bs_scale layer_bs_scale
-#define bs_scale_register layer_bs_scale_register
 #define bs_set_tensors layer_bs_set_tensors
 #define bs_stored_at_once layer_bs_stored_at_once
 #define bs_transpose layer_bs_transpose
