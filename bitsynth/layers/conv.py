@@ -55,7 +55,7 @@ class Conv2d:
         threads: Threads that run it: the one that calls, alone unless more are asked for. Of a number above 1 all
             layers in the process share one pool, which stays; a `Pool` is shared by the layers it is given to, and
             can be closed.
-        epilogue: `Scale`, `Requantize` or `Thresholds` of the int32 sums, or None.
+        epilogue: `Scale`, `Requantize`, `Rescale` or `Thresholds` of the int32 sums, or None.
         image: (height, width) that the schedule is chosen for.
         solve: Whether to find, prove and cache a kernel if none is cached for these widths, which may take minutes;
             stderr tells how far it is, or the `Progress` that is given instead.

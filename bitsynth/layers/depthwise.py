@@ -54,7 +54,7 @@ class DepthwiseKernel:
     """A proved depthwise kernel under the encodings of `spec`.
 
     Attributes:
-        proved: EpilogueProgram and proof.
+        proved: Program and proof.
         spec: Widths and encodings of the operands, and the instruction set.
         name: The name in C, `bs_dw_...`.
     """

@@ -19,11 +19,12 @@ from bitsynth.kernel.plain import EpilogueProgram, PlainProgram
 from bitsynth.layers.adding import adding
 from bitsynth.layers.constants import Offset
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.epilogue import Epilogue, Scale, Thresholds, levels_of
+from bitsynth.layers.epilogue import Epilogue, Scale, Thresholds, gives_codes, levels_of
 from bitsynth.layers.epilogue_arguments import INT32
 from bitsynth.layers.folding import can_fold, folded, sums_of, values
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.lowering import ProgramInputs, Sums, lowered
+from bitsynth.layers.planning import LayerKernel
 from bitsynth.layers.residual import Residual
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import WORD_CHANNELS
@@ -33,7 +34,6 @@ from bitsynth.spec import elementwise as specs
 from bitsynth.spec.matmul import affine
 from bitsynth.store import elementwise as store
 
-_LayerKernel = MatmulKernel | DepthwiseKernel
 LARGEST_UNIT = 128
 _Found = tuple[ElementwiseProgram, ProgramInputs]
 _Wanted = tuple[specs.ElementwiseSpec, ProgramInputs]
@@ -117,7 +117,7 @@ def _bytes(one: specs.ElementInput, value: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def finishing(
-    kernel: _LayerKernel,
+    kernel: LayerKernel,
     spec: LayerSpec,
     weight: Codes,
     bias: NDArray[np.int64],
@@ -129,23 +129,24 @@ def finishing(
     """
     if epilogue is None:
         return Finishing(folds=_starts_from_columns(kernel))
-    made = [(False, values(spec, weight, bias))]
+    own = values(spec, weight, bias)
     if epilogue.residual is not None:
-        return _with_residual(kernel, spec, made[0][1], epilogue, epilogue.residual)
+        return _with_residual(kernel, spec, own, epilogue, epilogue.residual)
+    sums = [(False, own)]
     if isinstance(kernel, MatmulKernel):
         layer = kernel.entry.kernel, kernel.spec, spec.geometry, weight, Offset(bias, spec.zero_point)
         if can_fold(*layer):
-            made.insert(0, (True, sums_of(*layer)))
-    return _made(kernel, spec, made, epilogue)
+            sums.insert(0, (True, sums_of(*layer)))
+    return _made(kernel, spec, sums, epilogue)
 
 
-def _starts_from_columns(kernel: _LayerKernel) -> bool:
+def _starts_from_columns(kernel: LayerKernel) -> bool:
     """Whether sums may start from their column's term, so that rows' terms and a shift make values of them."""
     return isinstance(kernel, MatmulKernel) and affine(kernel.spec).factor == 1
 
 
 def _with_residual(
-    kernel: _LayerKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue, residual: Residual
+    kernel: LayerKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue, residual: Residual
 ) -> Finishing:
     """A program that adds the residual to values in their place, and what takes those."""
     one, added, after = adding(residual, epilogue, sums)
@@ -154,10 +155,10 @@ def _with_residual(
     return replace(made, folds=_starts_from_columns(kernel), residual=program, added=added)
 
 
-def _made(kernel: _LayerKernel, spec: LayerSpec, made: Sequence[tuple[bool, Sums]], epilogue: Epilogue) -> Finishing:
+def _made(kernel: LayerKernel, spec: LayerSpec, sums: Sequence[tuple[bool, Sums]], epilogue: Epilogue) -> Finishing:
     """What makes results of the first of several sums for which there is a program, and whether that folds."""
-    every = [(folds, x, n) for folds, x in made for n in _planes(kernel, spec, epilogue)]
-    bits = int(getattr(epilogue, "bits", 0))
+    every = [(folds, x, n) for folds, x in sums for n in _planes(kernel, spec, epilogue)]
+    bits = _bits(epilogue)
     for folds, x, n in every:
         found = _cheapest(kernel, wanted(epilogue, x, spec.geometry.out_channels, n))
         if found and (epilogue.residual is None or _by_fours(found[0].order)):
@@ -174,7 +175,7 @@ def _by_fours(order: Sequence[int]) -> bool:
     return all(channel == order[place // 4 * 4] + place % 4 for place, channel in enumerate(order))
 
 
-def _plain(kernel: _LayerKernel, spec: LayerSpec, one: specs.ElementwiseSpec) -> PlainProgram:
+def _plain(kernel: LayerKernel, spec: LayerSpec, one: specs.ElementwiseSpec) -> PlainProgram:
     """Plain C of a spec."""
     return PlainProgram.of(one, load(kernel.spec.isa).table.vector_bits // 8, spec.geometry.out_channels)
 
@@ -185,7 +186,7 @@ def makes_words(spec: LayerSpec) -> bool:
     return spec.out_layout == "packed" and (groups == 1 or spec.geometry.out_channels // groups % WORD_CHANNELS == 0)
 
 
-def _words(kernel: _LayerKernel, spec: LayerSpec) -> bool:
+def _words(kernel: LayerKernel, spec: LayerSpec) -> bool:
     """Whether a program would make words: a depthwise kernel has all channels in one group."""
     return spec.out_layout == "packed" if isinstance(kernel, DepthwiseKernel) else makes_words(spec)
 
@@ -199,11 +200,16 @@ def wanted(epilogue: Epilogue, sums: Sums, channels: int, planes: int) -> Iterat
         yield from lowered(epilogue, sums, planes)
 
 
-def _planes(kernel: _LayerKernel, spec: LayerSpec, epilogue: Epilogue) -> tuple[int, ...]:
+def _planes(kernel: LayerKernel, spec: LayerSpec, epilogue: Epilogue) -> tuple[int, ...]:
     """The planes of words that a program may make, 0 for none: the runtime makes words of codes too."""
     if not _words(kernel, spec):
         return (0,)
-    return int(getattr(epilogue, "bits", 0)), 0
+    return _bits(epilogue), 0
+
+
+def _bits(epilogue: Epilogue) -> int:
+    """Bits of a code; 0 of results that are none."""
+    return epilogue.bits if gives_codes(epilogue) else 0
 
 
 def _counting(levels: NDArray[np.int32], rising: NDArray[np.bool_], sums: Sums, *, words: bool) -> Iterator[_Wanted]:
@@ -221,19 +227,19 @@ def _counting(levels: NDArray[np.int32], rising: NDArray[np.bool_], sums: Sums, 
             yield specs.thresholds(len(every), words=words, narrow=narrow, row=sums.row, flip=flip), given
 
 
-def _cheapest(kernel: _LayerKernel, wanted: Iterable[_Wanted]) -> _Found | None:
+def _cheapest(kernel: LayerKernel, wanted: Iterable[_Wanted]) -> _Found | None:
     """The stored program of fewest cycles, with its inputs."""
     return min(_programs(kernel, wanted), key=lambda found: price(found[0]), default=None)
 
 
-def _programs(kernel: _LayerKernel, wanted: Iterable[_Wanted]) -> Iterator[_Found]:
+def _programs(kernel: LayerKernel, wanted: Iterable[_Wanted]) -> Iterator[_Found]:
     """The stored programs of specs, with their inputs."""
     for spec, inputs in wanted:
         if program := _stored(kernel, spec):
             yield program, inputs
 
 
-def _stored(kernel: _LayerKernel, spec: specs.ElementwiseSpec) -> ElementwiseProgram | None:
+def _stored(kernel: LayerKernel, spec: specs.ElementwiseSpec) -> ElementwiseProgram | None:
     """The program of `spec` for the kernel's instruction set, or the one that set extends; None if none can be used."""
     proved = store.find(kernel.spec.isa, spec)
     found = proved.program if proved else None

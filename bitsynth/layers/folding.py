@@ -16,12 +16,11 @@ from bitsynth.emit.packing import row_affines
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.constants import Offset, column_terms, padding_terms
+from bitsynth.layers.epilogue_arguments import INT32
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.lowering import Sums
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import MatmulSpec, affine
-
-_INT32 = np.iinfo(np.int32)
 
 
 def can_fold(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> bool:
@@ -33,7 +32,7 @@ def can_fold(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes
     if terms.factor != 1 and row_affines(kernel, spec):
         return False
     borders = padding_terms(spec.act, spec.wgt, geometry, offset)[weight].sum(axis=1) << terms.shift
-    return not (borders % terms.factor).any() and bound(kernel, spec, geometry, weight, offset) < _INT32.max
+    return not (borders % terms.factor).any() and bound(kernel, spec, geometry, weight, offset) < INT32.max
 
 
 def bound(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> int:
@@ -62,7 +61,7 @@ def folded(sums: Sums, thresholds: NDArray[np.int32], rising: NDArray[np.bool_])
     least = ((thresholds.astype(np.int64) + rising) << sums.shift) - sums.columns
     ends = -(-least // sums.factor)
     found: NDArray[Any] = np.where(rising, ends - 1, -1 - ends)
-    return np.sort(found, axis=0).clip(_INT32.min, _INT32.max).astype(np.int32)
+    return np.sort(found, axis=0).clip(INT32.min, INT32.max).astype(np.int32)
 
 
 def sums_of(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> Sums:
@@ -74,5 +73,5 @@ def sums_of(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes,
 
 def values(spec: LayerSpec, weight: Codes, bias: NDArray[np.int64]) -> Sums:
     """Values in the place of sums, where those cannot be told from them: as great as the weights allow."""
-    most = min(greatest(spec, weight, Offset(bias, spec.zero_point)), int(_INT32.max) - 1)
+    most = min(greatest(spec, weight, Offset(bias, spec.zero_point)), int(INT32.max) - 1)
     return Sums(1, np.zeros(len(bias), np.int64), 0, False, most)

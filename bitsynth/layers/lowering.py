@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.layers.epilogue import Requantize, Rescale, Scale
+from bitsynth.layers.epilogue import Requantize, Rescale, Scale, floats_of
 from bitsynth.layers.epilogue_arguments import INT32, of_channels
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.rescaling import CodeForm, Sum, requantize, requantize_any, rescale, scale
@@ -41,7 +41,9 @@ class Sums:
         return self.factor == 1 and not (self.columns.any() or self.shift or self.row)
 
 
-def lowered(epilogue: Any, sums: Sums, planes: int) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
+def lowered(
+    epilogue: Scale | Requantize | Rescale, sums: Sums, planes: int
+) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
     """Specs with arrays of their inputs that give the results of `epilogue`, as words if `planes` is not 0.
 
     None where a constant does not fit: of sums that are the values all do. With a residual, values that have it come
@@ -51,7 +53,7 @@ def lowered(epilogue: Any, sums: Sums, planes: int) -> Iterator[tuple[Elementwis
         yield from _rounded(epilogue, _codes(epilogue, planes))
     elif isinstance(epilogue, Requantize):
         yield from _requantized(epilogue, sums, _codes(epilogue, planes))
-    elif isinstance(epilogue, Scale | Rescale):
+    else:
         yield from _floats(epilogue, sums, planes)
 
 
@@ -80,8 +82,8 @@ def _floats(epilogue: Scale | Rescale, sums: Sums, planes: int) -> Iterator[tupl
         factor, columns, power = 1, columns // 2, power + 1
     if factor != 1 or sums.bound + np.abs(columns).max(initial=0) > INT32.max:
         return
-    channels = len(columns)
-    factors = of_channels("scale", epilogue.scale, channels, np.float32)
+    given = floats_of(epilogue, len(columns))
+    factors = given["scale"]
     moved = factors * np.float32(2.0**power)
     if (power and not ((np.abs(factors) >= _SMALLEST) | (factors == 0)).all()) or not np.isfinite(moved).all():
         return
@@ -89,8 +91,8 @@ def _floats(epilogue: Scale | Rescale, sums: Sums, planes: int) -> Iterator[tupl
     value = Sum(row=sums.row, column=sums.row or bool(columns.any()))
     if value.column:
         inputs["c"] = columns.astype(np.int32)
-    if epilogue.bias is not None:
-        inputs["b"] = of_channels("bias", epilogue.bias, channels, np.float32).view(np.uint32)
+    if "bias" in given:
+        inputs["b"] = given["bias"].view(np.uint32)
     if isinstance(epilogue, Scale):
         yield scale(value, bias=True), inputs
         return

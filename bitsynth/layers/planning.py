@@ -27,6 +27,8 @@ from bitsynth.progress import Progress, to_stderr
 from bitsynth.spec.matmul import MatmulOperand, affine
 
 GIVEN = "as given"
+LayerKernel = MatmulKernel | DepthwiseKernel
+"""A kernel that a layer may have."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class LayerPlan:
     isa: str = "auto"
     threads: int = 1
     computed: LayerSpec = field(init=False, compare=False, repr=False)
-    kernel: MatmulKernel | DepthwiseKernel = field(init=False, compare=False, repr=False)
+    kernel: LayerKernel = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_threads(self.threads)
@@ -95,9 +97,7 @@ def _is_depthwise(spec: LayerSpec, isa: str, schedule: LayerSchedule | None) -> 
     return schedule.method == DEPTHWISE if schedule else bool(depthwise.estimates(spec, isa))
 
 
-def _scheduled_kernel(
-    schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand
-) -> MatmulKernel | DepthwiseKernel:
+def _scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand) -> LayerKernel:
     """The cached kernel, checked again if the schedule changes it; SpecError if there is none such."""
     if schedule.method == DEPTHWISE:
         return depthwise.kernel_for(schedule.isa, act, wgt)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.layer import SelfTestEpilogue
-from bitsynth.layers.epilogue import Epilogue, Requantize, Rescale, Scale, Thresholds, levels_of
+from bitsynth.layers.epilogue import Epilogue, Requantize, Rescale, Scale, Thresholds, floats_of, levels_of
 from bitsynth.layers.epilogue_arguments import of_channels
 from bitsynth.layers.residual import factors
 
@@ -35,8 +35,8 @@ def _without_residual(epilogue: Epilogue, channels: int) -> SelfTestEpilogue:
         multiplier = of_channels("multiplier", epilogue.multiplier, channels, np.int32)
         return SelfTestEpilogue("requantize", epilogue.out_type, numbers, {"multiplier": multiplier})
     if isinstance(epilogue, Rescale):
-        return SelfTestEpilogue("rescale", epilogue.out_type, _codes(epilogue), _floats(epilogue, channels))
-    return SelfTestEpilogue("scale", epilogue.out_type, {}, _floats(epilogue, channels))
+        return SelfTestEpilogue("rescale", epilogue.out_type, _codes(epilogue), floats_of(epilogue, channels))
+    return SelfTestEpilogue("scale", epilogue.out_type, {}, floats_of(epilogue, channels))
 
 
 def _thresholds(epilogue: Thresholds, channels: int) -> SelfTestEpilogue:
@@ -50,10 +50,3 @@ def _thresholds(epilogue: Thresholds, channels: int) -> SelfTestEpilogue:
 def _codes(epilogue: Requantize | Rescale) -> dict[str, int]:
     low, high = epilogue.codes
     return {"zero_point": epilogue.zero_point, "low": low, "high": high}
-
-
-def _floats(epilogue: Scale | Rescale, channels: int) -> dict[str, NDArray[Any]]:
-    made = {"scale": of_channels("scale", epilogue.scale, channels, np.float32)}
-    if epilogue.bias is not None:
-        made["bias"] = of_channels("bias", epilogue.bias, channels, np.float32)
-    return made

@@ -30,7 +30,7 @@ FOLDS = [(1, 0, False), (1, 1, False), (2, 0, False), (2, 1, False), (1, 0, True
 RNG = np.random.default_rng(5)
 SCALES = RNG.choice([1e-4, 0.5, 0.25, 3e-3, -0.125, 1.0, 0.0, 700.0], CHANNELS).astype(np.float32)
 MULTIPLIERS = RNG.choice([0, 1, -3, 1 << 10, 12345, 77], CHANNELS)
-EPILOGUES = {
+EPILOGUES: dict[str, Scale | Requantize | Rescale] = {
     "rescale": Rescale(SCALES, 8, 3),
     "rescale signed": Rescale(SCALES, 8, -7, signed=True, low=-100, bias=0.5),
     "rescale to 16 bits": Rescale(SCALES, 16, signed=True),
