@@ -11,7 +11,7 @@ import numpy as np
 from bitsynth.errors import SpecError
 from bitsynth.graph.arithmetic import Arithmetic, Floats, Interval, Intervals, Quantity
 from bitsynth.graph.ir import Node
-from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Shape, Tensor, is_float, limits, whole
+from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Shape, Tensor, is_float, limits, numpy_type, whole
 
 Dependence = Literal["elementwise", "step", "move", "product", "pool", "reduction"]
 
@@ -151,12 +151,16 @@ def of_integers(rule: Callable[[list[Integers]], Integers | None]) -> Grid:
     return lambda site: rule(kinds) if (kinds := site.integers()) else None
 
 
+_PROMOTED = {"float16", "float32", "float64"}
+"""Types that some exporters mix, though the standard does not: the widest is that of the result."""
+
+
 def common(site: Site) -> str:
-    """The type of the file's result: the first float type among inputs, else that of all; SpecError if they differ."""
+    """The type of the file's result: that of all inputs, or the widest of floats; SpecError if others differ."""
     types = dict.fromkeys(e.dtype for e in site.inputs)
-    if len(types) > 1 and not all(map(is_float, types)):
+    if len(types) > 1 and not types.keys() <= _PROMOTED:
         raise site.fail(f"its inputs are of types {', '.join(types)}; they want one type")
-    return next((e.dtype for e in site.inputs if e.is_float), site.inputs[0].dtype)
+    return max(types, key=lambda name: numpy_type(name).itemsize)
 
 
 def held(site: Site, kind: Integers, dtype: str) -> bool:
