@@ -39,7 +39,8 @@ def inspect(
     if as_json:
         output.write_json(facts_of.as_json(facts))
         return
-    output.write(_heading(facts), "", output.fitting(lambda gap: _table(facts, gap)), "", *_ends(facts))
+    table = output.fitting(lambda gap: _table(facts, gap), lambda gap: _table(facts, gap, brief=True))
+    output.write(_heading(facts), "", table, "", *_ends(facts))
 
 
 def _heading(facts: NetworkFacts) -> Text:
@@ -48,26 +49,34 @@ def _heading(facts: NetworkFacts) -> Text:
     )
 
 
-def _table(facts: NetworkFacts, gap: int) -> Table:
-    right = ("range", "MAC", "weights", "bytes")
-    table = output.table("node", "operator", "shape", "carries", *right, right=right, gap=gap)
+def _table(facts: NetworkFacts, gap: int, *, brief: bool = False) -> Table:
+    """A row an edge; a brief table leaves out scales and multiply-accumulates, and folds names alone."""
+    right = ("range", "weights", "bytes") if brief else ("range", "MAC", "weights", "bytes")
+    columns = ("operator", "shape", "carries", *right)
+    table = output.table("node", *columns, right=right, whole=columns, gap=gap)
     for edge in facts.inputs:
-        table.add_row(edge.name, "input", _shape(edge), _carries(edge), _range(edge), "", "", "")
+        table.add_row(edge.name, *_cells(edge, "input", brief), *[""] * (len(right) - 1))
     for node in facts.nodes:
         for edge in node.outputs:
-            cells = edge.name, node.op, _shape(edge), _carries(edge), _range(edge)
-            table.add_row(*cells, f"{node.macs:,}" if node.macs else "", *_weights(node))
+            macs = [] if brief else [f"{node.macs:,}" if node.macs else ""]
+            table.add_row(edge.name, *_cells(edge, node.op, brief), *macs, *_weights(node, brief))
     return table
+
+
+def _cells(edge: EdgeFacts, op: str, brief: bool) -> tuple[str, str, str, str]:
+    return op, _shape(edge), _brief(edge) if brief else _carries(edge), _range(edge)
 
 
 def _shape(edge: EdgeFacts) -> str:
     return "x".join(map(str, edge.shape)) or "one"
 
 
+def _brief(edge: EdgeFacts) -> str:
+    return edge.dtype if edge.carries == "reals" else f"{edge.bits}-bit {edge.encoding}"
+
+
 def _carries(edge: EdgeFacts) -> str:
-    if edge.carries == "reals":
-        return edge.dtype
-    return f"{edge.bits}-bit {edge.encoding} {edge.carries}{_scale(edge)}"
+    return edge.dtype if edge.carries == "reals" else f"{_brief(edge)} {edge.carries}{_scale(edge)}"
 
 
 def _scale(edge: EdgeFacts) -> str:
@@ -81,16 +90,18 @@ def _range(edge: EdgeFacts) -> str:
     return "" if edge.least is None else f"{edge.least:,} to {edge.most:,}"
 
 
-def _weights(node: NodeFacts) -> tuple[str, str]:
+def _weights(node: NodeFacts, brief: bool) -> tuple[str, str]:
     if node.weights is None:
         return "", ""
-    return _carries(node.weights.edge).partition(" x ")[0], f"{node.weights.packed_bytes:,}"
+    edge = node.weights.edge
+    text = edge.dtype if edge.carries == "reals" else f"{edge.bits}-bit" if brief else _brief(edge)
+    return text, f"{node.weights.packed_bytes:,}"
 
 
-def _ends(facts: NetworkFacts) -> list[Text]:
+def _ends(facts: NetworkFacts) -> list[str]:
     """Totals, and what stays in floats."""
     packed, stored = (sum(getattr(w, k) for w in facts.weights) for k in ("packed_bytes", "file_bytes"))
     lines = [f"{facts.macs:,} MAC; weights {packed:,} bytes packed, {stored:,} in the types of the file"]
     lines += [f"{n.node}: {n.stays_float}: computed in floats" for n in facts.nodes if n.stays_float]
     lines += [f"{n.node}: {n.note}" for n in facts.nodes if n.note]
-    return [Text(line) for line in lines]
+    return lines

@@ -1,6 +1,11 @@
 """`bitsynth inspect`: what it prints of a network, and what it says of one that it does not understand."""
 
 import json
+import os
+import pty
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -46,12 +51,34 @@ def test_the_table(ended, path):
     lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
     assert lines["q"][1:] == ["quantize", "1x3x2x2", "2-bit", "unsigned", "codes", "x", "0.25", "0", "to", "3"]
     assert lines["c"][1:3] == ["conv", "1x4x1x1"]
-    assert lines["c"][-5:] == ["48", "1-bit", "bipolar", "codes", "6"]
+    assert lines["c"][-4:] == ["48", "1-bit", "bipolar", "6"]
     assert lines["x"][1:] == ["input", "1x3x2x2", "float32"]
     assert "y: activations g are float32, on no grid; put a quantizer before, or say what they are" in out
     assert "p: gives 1 for every input: after Relu all are 0 or more; export it as a Quant of 1 bit, unsigned" in out
     assert "68 MAC; weights 86 bytes packed, 272 in the types of the file" in out
     assert err == ""
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_a_table_that_fits(path, tmp_path):
+    command = [sys.executable, "-m", "bitsynth.cli", "inspect", path, "--batch", "1"]
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"}
+    master, slave = pty.openpty()
+    with subprocess.Popen(command, stdout=slave, stderr=slave, env=environment) as process:
+        os.close(slave)
+        text = b"".join(iter(lambda: read_all(master), b"")).decode()
+    assert process.returncode == 0
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in text.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert any(line.split()[:5] == ["c", "conv", "1x4x1x1", "6-bit", "signed"] for line in lines)
+
+
+def read_all(master):
+    """What comes next; nothing if the other side is closed."""
+    try:
+        return os.read(master, 1 << 16)
+    except OSError:
+        return b""
 
 
 def test_json(ended, path):
