@@ -20,12 +20,22 @@ from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, Requirements, load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.elementwise import ElementLoop, ElementwiseProgram, names
-from bitsynth.spec.elementwise import ElementInput
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 
 PARAMETERS = (
     "const void *constants, const void *numbers, size_t rows, size_t columns, const void *from, size_t from_apart, "
     "const int32_t *row, const void *other, size_t other_apart, void *to, size_t to_apart"
 )
+
+
+def opening(spec: ElementwiseSpec) -> list[str]:
+    """The first statements of a function of `spec`: parameters that it does not read, and where constants begin."""
+    per = [x.per for x in spec.inputs]
+    constants, second = "channel" in per, per.count("element") > 1
+    read = {"constants": constants, "numbers": "all" in per or "table" in per, "row": "row" in per}
+    read |= {"other": second, "other_apart": second}
+    dropped = [f"(void){name};" for name, is_read in read.items() if not is_read]
+    return [*dropped, *(["const uint8_t *constant = constants;"] if constants else [])]
 
 
 def needs(program: ElementwiseProgram) -> Requirements:
@@ -64,14 +74,8 @@ class _Text:
         lines = load_constants(scope, self.isa, self.program.constants, self.name)
         for shared in ("all", "table"):
             lines += self._loads(shared, "(const uint8_t *)numbers", scope)
-        per = {x.per for x in self.program.spec.inputs}
-        unused = {"constants": "channel" in per, "numbers": bool(per & {"all", "table"}), "row": "row" in per}
-        unused |= {"other": bool(self.others), "other_apart": bool(self.others)}
-        lines += [f"(void){name};" for name, used in unused.items() if not used]
-        if "channel" in per:
-            lines.append("const uint8_t *constant = constants;")
         head = f"for (size_t column = 0; column < columns; column += {self.program.unit})"
-        return [*lines, *block(head, self._unit(scope.inner()))]
+        return [*lines, *opening(self.program.spec), *block(head, self._unit(scope.inner()))]
 
     def _unit(self, scope: Scope) -> list[str]:
         """One unit of columns: its constants, then every row."""
@@ -83,7 +87,7 @@ class _Text:
         lines.append(f"const uint8_t *in = {_column('(const uint8_t *)from', self.first.lane.bits)};")
         for x in self.others:
             lines.append(f"const uint8_t *more = {_column('(const uint8_t *)other', x.lane.bits)};")
-        lines.append(f"uint8_t *out = {_column('(uint8_t *)to', self.program.spec.element_bits)};")
+        lines.append(f"uint8_t *out = {_column('(uint8_t *)to', self.program.spec.out_bits)};")
         return [*lines, *block("for (size_t i = 0; i < rows; ++i)", self._row(scope.inner()))]
 
     def _row(self, scope: Scope) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from bitsynth.emit.elementwise import PARAMETERS
+from bitsynth.emit.elementwise import PARAMETERS, opening
 from bitsynth.emit.lines import block, indented
 from bitsynth.emit.plain_functions import TURN, InputValues, functions
 from bitsynth.emit.plain_terms import CDomain, Term, carrier, ctype
@@ -98,15 +98,9 @@ class _Text:
 
     def _rows(self) -> list[str]:
         """Numbers that all elements share, then units of columns, and every row of each."""
-        per = {x.per for x in self.spec.inputs}
-        unused = {"constants": "channel" in per, "numbers": bool(per & {"all", "table"}), "row": "row" in per}
-        unused |= {"other": bool(self.others), "other_apart": bool(self.others)}
-        lines = [f"(void){name};" for name, used in unused.items() if not used]
-        lines += [line for x in self.spec.inputs if x.per == "all" and not x.count for line in self._number(x)]
-        if "channel" in per:
-            lines.append("const uint8_t *constant = constants;")
+        numbers = [line for x in self.spec.inputs if x.per == "all" and not x.count for line in self._number(x)]
         head = f"for (size_t column = 0; column < columns; column += {self.program.unit})"
-        return [*lines, *block(head, self._column())]
+        return [*opening(self.spec), *numbers, *block(head, self._column())]
 
     def _number(self, one: ElementInput) -> list[str]:
         name, at = f"x_{one.name}", self.program.offset(one.name)

@@ -110,7 +110,7 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
     @property
     def result_bytes(self) -> int:
         """Bytes of a unit's results."""
-        return self.unit * self.spec.element_bits // 8
+        return self.unit * self.spec.out_bits // 8
 
     def shared_bytes(self, one: ElementInput) -> int:
         """Bytes of an input in a unit's constants, or in the numbers; a table lies as registers have it."""

@@ -73,13 +73,8 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 
     @property
     def out_bits(self) -> int:
-        """Bits of the meaning."""
+        """Bits of the meaning, which are those of an element in memory."""
         return self.planes if self.out == "words" else VecType.parse(f"{self.out}x1").bits
-
-    @property
-    def element_bits(self) -> int:
-        """Bits that an element takes in memory."""
-        return self.out_bits
 
     def value(self, domain: Domain, given: Mapping[str, Any]) -> Any:
         """The payload of `out_bits` bits that the meaning gives; `given` has each input's payloads."""
@@ -171,28 +166,3 @@ def thresholds(
         nested=tuple(f"bit(slt(t[{k}], {compared}))" for k in range(levels if straight else 1)),
         alike=tuple(f"bit(slt(sext(t[{k}], 32), {value}))" for k in range(levels)) if narrow else (),
     )
-
-
-def affine(shift: int, *, row: bool = False) -> ElementwiseSpec:
-    """The value of a sum: s plus c of its channel, and r of its row if `row`, shifted right; the sum wraps."""
-    value = f"s{' + r' if row else ''} + c"
-    rows = [ElementInput("r", "s32", "row")] * row
-    return ElementwiseSpec(
-        name=f"affine{shift}{'_row' if row else ''}",
-        inputs=(ElementInput("s", "s32"), *rows, ElementInput("c", "s32", "channel")),
-        meaning=f"asr({value}, {shift})" if shift else value,
-        out="s32",
-    )
-
-
-def greatest() -> ElementwiseSpec:
-    """The greater of two bytes."""
-    inputs = ElementInput("a", "u8"), ElementInput("b", "u8")
-    return ElementwiseSpec(name="greatest", inputs=inputs, meaning="ite(ult(a, b), b, a)", out="u8")
-
-
-def lookup(entries: int) -> ElementwiseSpec:
-    """The entry of a table of bytes for each byte, which is below `entries`."""
-    inputs = ElementInput("x", "u8"), ElementInput("t", "u8", "table", entries)
-    assumes = (f"bit(ult(x, {entries}))",) if entries < 256 else ()
-    return ElementwiseSpec(name=f"lookup{entries}", inputs=inputs, meaning="lookup(t, x)", out="u8", assumes=assumes)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, greatest, lookup
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
+from bitsynth.spec.rescaling import SMALL_ZERO, is_number
 
 _FIRST, _SECOND = ElementInput("a", "u8"), ElementInput("b", "u8")
 _LAST, _ZERO = ElementInput("h", "u8", "all"), ElementInput("z", "s16", "all")
 _REAL, _SCALE = ElementInput("x", "u32"), ElementInput("m", "u32", "channel")
-_GREAT, _FINITE = 0x4B00_0000, 0x7F80_0000
-"""float32: 2**23, and what is beyond all numbers."""
-_SMALL = "bit(ult(z + 256, 512))"
+_GREAT = 0x4B00_0000
+"""float32: 2**23."""
 
 
 def every() -> tuple[ElementwiseSpec, ...]:
@@ -21,6 +21,18 @@ def every() -> tuple[ElementwiseSpec, ...]:
     floats = quantized(), signs(), dequantized()
     means = (mean(even=even) for even in (False, True))
     return greatest(), *lookups, *map(pairs, (2, 3, 4)), *sums, *means, *floats
+
+
+def greatest() -> ElementwiseSpec:
+    """The greater of two bytes."""
+    return ElementwiseSpec(name="greatest", inputs=(_FIRST, _SECOND), meaning="ite(ult(a, b), b, a)", out="u8")
+
+
+def lookup(entries: int) -> ElementwiseSpec:
+    """The entry of a table of bytes for each byte, which is below `entries`."""
+    inputs = ElementInput("x", "u8"), ElementInput("t", "u8", "table", entries)
+    assumes = (f"bit(ult(x, {entries}))",) if entries < 256 else ()
+    return ElementwiseSpec(name=f"lookup{entries}", inputs=inputs, meaning="lookup(t, x)", out="u8", assumes=assumes)
 
 
 def pairs(bits: int) -> ElementwiseSpec:
@@ -56,7 +68,7 @@ def weighted(*, even: bool, wide: bool) -> ElementwiseSpec:
         ),
         meaning=f"ite(slt({code}, 0), 0, ite(slt(zext(h, 64), {code}), zext(h, 64), {code}))",
         out="u8",
-        assumes=("bit(ult(n, 32))", *([_SMALL] if even else [])),
+        assumes=("bit(ult(n, 32))", *([SMALL_ZERO] if even else [])),
     )
 
 
@@ -97,7 +109,7 @@ def signs() -> ElementwiseSpec:
     return ElementwiseSpec(
         name="signs",
         inputs=(_REAL, _SCALE),
-        meaning=f"zext(bit(ult(x & 0x7fffffff, {_FINITE + 1})) & ~bit(flt(fdiv(x, m), 0)), 8)",
+        meaning=f"zext({is_number('x')} & ~bit(flt(fdiv(x, m), 0)), 8)",
         out="u8",
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bitsynth.isa.floats import INFINITY
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 
 _SUM = ElementInput("s", "s32")
@@ -17,7 +18,8 @@ _COLUMN = ElementInput("c", "s32", "channel")
 _SCALE, _BIAS = ElementInput("m", "u32", "channel"), ElementInput("b", "u32", "channel")
 _MULTIPLIER = ElementInput("m", "s32", "channel")
 _ZERO = ElementInput("z", "s16", "all")
-_FINITE = 0x7F80_0000
+SMALL_ZERO = "bit(ult(z + 256, 512))"
+"""The bit that says that a zero point is one of a byte, with a sign or without."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class CodeForm:
     def spec(self, name: str, inputs: tuple[ElementInput, ...], code: str, assumes: Sequence[str]) -> ElementwiseSpec:
         """The spec of `code`, in as many bits as the text says."""
         limits = tuple(ElementInput(x, self.out, "all") for x in "lh")
-        small = ["bit(ult(z + 256, 512))"] if self.out != "s16" else []
+        small = [SMALL_ZERO] if self.out != "s16" else []
         return ElementwiseSpec(
             name=f"{name}_{self.name}",
             inputs=(*inputs, *([_ZERO] if self.has_zero else []), *limits),
@@ -96,7 +98,7 @@ def _scaled(value: Sum, bias: bool) -> str:
 
 def is_number(text: str) -> str:
     """The bit that says that a float32 is a number, infinite or not."""
-    return f"bit(ult({text} & 0x7fffffff, {_FINITE + 1}))"
+    return f"bit(ult({text} & 0x7fffffff, {INFINITY + 1}))"
 
 
 def scale(value: Sum, *, bias: bool) -> ElementwiseSpec:

@@ -15,7 +15,7 @@ from bitsynth.proof.element_discharge import discharge
 from bitsynth.proof.elementwise import ProvedProgram
 from bitsynth.run.runner import runner_for
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, affine, thresholds
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, thresholds
 from bitsynth.store import elementwise as store
 from bitsynth.synth import elementwise as synth
 from bitsynth.toolchain.library import compile_for
@@ -138,7 +138,8 @@ def test_a_meaning_is_computed_as_it_is_written():
     program = synth.solve("avx2", ElementwiseSpec("greatest", two, "ite(ult(x, y), y, x)", "u8")).program
     assert len(program.program) == 1
     assert program.order == tuple(range(program.unit))
-    assert synth.solve("avx2", affine(1, row=True)).program.spec.out == "s32"
+    sums = (ElementInput("s", "s32"), ElementInput("r", "s32", "row"), ElementInput("c", "s32", "channel"))
+    assert synth.solve("avx2", ElementwiseSpec("affine", sums, "asr(s + r + c, 1)", "s32")).program.spec.out == "s32"
 
 
 def test_nested_conditions_that_do_not_nest_are_refused():

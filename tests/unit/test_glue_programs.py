@@ -12,7 +12,7 @@ from bitsynth.proof.element_discharge import discharge
 from bitsynth.proof.elementwise import ProvedProgram
 from bitsynth.solver.budget import Budget
 from bitsynth.spec import glue
-from bitsynth.spec.elementwise import greatest, lookup
+from bitsynth.spec.glue import greatest, lookup
 from bitsynth.store import elementwise as store
 from bitsynth.synth.elementwise import get_program
 

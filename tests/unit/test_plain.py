@@ -15,7 +15,8 @@ from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
 from bitsynth.kernel.plain import PlainProgram
 from bitsynth.run.runner import runner_for
-from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, affine, greatest, lookup, thresholds
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, thresholds
+from bitsynth.spec.glue import greatest, lookup
 from bitsynth.spec.rescaling import CodeForm, Sum, requantize, requantize_any, rescale, scale
 from bitsynth.spec.residual import added, rounded, scaled
 
@@ -74,7 +75,7 @@ SPECS = [
     *THRESHOLDS,
     thresholds(255, words=True),
     thresholds(7, words=False, narrow=True),
-    affine(1, row=True),
+    ElementwiseSpec("affine", SUMS[1].inputs, "asr(s + r + c, 1)", "s32"),
     greatest(),
     lookup(16),
     lookup(256),
