@@ -75,6 +75,11 @@ class UnitConstants:
         return out
 
 
+def unmoved(spec: ElementwiseSpec, unit: int) -> tuple[tuple[int, ...], ...]:
+    """The orders of inputs whose positions are channels; none of what no position has of its own."""
+    return tuple(() if x.is_shared else tuple(range(unit)) for x in spec.inputs)
+
+
 def stored_type(one: ElementInput) -> str:
     """The numpy type that values of an input have in memory."""
     return f"<{'f' if one.lane.sign == 'f' else 'i' if one.lane.sign == 's' else 'u'}{one.lane.bits // 8}"

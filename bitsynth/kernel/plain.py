@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from bitsynth.kernel.element_constants import UnitConstants
+from bitsynth.kernel.element_constants import UnitConstants, unmoved
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.spec.elementwise import WORD_BITS, ElementwiseSpec
 
@@ -29,7 +29,7 @@ class PlainProgram(UnitConstants, msgspec.Struct, frozen=True):
     @property
     def orders(self) -> tuple[tuple[int, ...], ...]:
         """The channels of the unit in their order for each input; none of what no position has of its own."""
-        return tuple(() if x.is_shared else tuple(range(self.unit)) for x in self.spec.inputs)
+        return unmoved(self.spec, self.unit)
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from bitsynth.errors import NoKernel
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
+from bitsynth.kernel.element_constants import unmoved
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.averaging import in_order, narrowed, out_of_order
@@ -28,8 +29,7 @@ def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram
         made = builder.finish(_quantized(builder) if spec.out == "u8" else _dequantized(builder))
     except NoKernel:
         return
-    every = tuple(range(made.unit))
-    yield msgspec.structs.replace(made, orders=tuple(() if x.is_shared else every for x in spec.inputs))
+    yield msgspec.structs.replace(made, orders=unmoved(spec, made.unit))
 
 
 def _quantized(builder: Builder) -> UnitValue:
