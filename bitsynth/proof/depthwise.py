@@ -8,7 +8,7 @@ discharges the instruction lemmas that this rests on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -22,7 +22,7 @@ from bitsynth.isa.types import VecType
 from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseProgram, check_shape, forms_used
 from bitsynth.proof.accumulation import any_value
 from bitsynth.proof.obligations import Obligation, ObligationRecorder
-from bitsynth.proof.proved import statements
+from bitsynth.proof.proved import Settle, recorded, statements
 from bitsynth.proof.sealed import Sealed
 
 if TYPE_CHECKING:
@@ -93,17 +93,7 @@ def _same_atoms(atoms: Mapping[Hashable, Any], wanted: LinearForm) -> bool:
 def check_flush(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush, added: Added, trace: Trace) -> None:
     """Refuted unless it adds every channel's accumulators, as full as they may be, to its sum and to no other."""
     trace.bind_constants(flush.constants)
-    held: dict[tuple[str, int], LinearForm] = {}
-    for acc in program.accs:
-        kind = VecType.parse(acc.type)
-        for i in range(kind.lanes):
-            form = added[acc.name, i][1]
-            least, most = (min(0, form.lo * program.flush_every), max(0, form.hi * program.flush_every))
-            if not -(1 << kind.bits - 1) <= least <= most < 1 << kind.bits - 1:
-                raise Refuted(f"{acc.name} may hold [{least}, {most}] after {program.flush_every} steps")
-            held[acc.name, i] = variable(("sum", acc.name, i), least, most)
-        trace.bind(acc.name, Register(kind, tuple(held[acc.name, i] for i in range(kind.lanes))))
-    tile = isa.tile
+    held, tile = _bind_full(trace, program, added), isa.tile
     for r in range(len(flush.tile)):
         trace.bind(f"c{r}", Register(tile, tuple(any_value(("c", r, i), tile) for i in range(tile.lanes))))
     wanted = [[form for key, form in held.items() if added[key][0] == ch] for ch in range(program.unit)]
@@ -117,6 +107,21 @@ def check_flush(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush, adde
                     raise Inexact(f"sum {r * tile.lanes + i} does not get the sums of its channel alone")
     except Inexact as why:
         raise Refuted(f"the flush cannot be shown exact after {program.flush_every} steps: {why}") from None
+
+
+def _bind_full(trace: Trace, program: DepthwiseProgram, added: Added) -> dict[tuple[str, int], LinearForm]:
+    """Bind accumulators as full as they are before a flush; their lanes. Refuted if one overflows."""
+    held: dict[tuple[str, int], LinearForm] = {}
+    for acc in program.accs:
+        kind = VecType.parse(acc.type)
+        for i in range(kind.lanes):
+            form = added[acc.name, i][1]
+            least, most = (min(0, form.lo * program.flush_every), max(0, form.hi * program.flush_every))
+            if not -(1 << kind.bits - 1) <= least <= most < 1 << kind.bits - 1:
+                raise Refuted(f"{acc.name} may hold [{least}, {most}] after {program.flush_every} steps")
+            held[acc.name, i] = variable(("sum", acc.name, i), least, most)
+        trace.bind(acc.name, Register(kind, tuple(held[acc.name, i] for i in range(kind.lanes))))
+    return held
 
 
 def examine(program: DepthwiseProgram) -> tuple[tuple[str, ...], frozenset[Obligation]]:
@@ -179,12 +184,7 @@ class ProvedDepthwise(Sealed, made="a depthwise kernel is proved by ProvedDepthw
     @staticmethod
     def on_record(program: DepthwiseProgram, discharged: tuple[str, ...]) -> ProvedDepthwise:
         """The kernel, whose obligations are those a certificate says were discharged; SpecError if they are not."""
-
-        def compare(_: Isa, obligations: Collection[Obligation]) -> None:
-            if statements(obligations) != discharged:
-                raise SpecError("the instruction lemmas differ")
-
-        return ProvedDepthwise._settled(program, compare)
+        return ProvedDepthwise._settled(program, recorded(discharged))
 
     @property
     def statements(self) -> tuple[str, ...]:
@@ -192,7 +192,7 @@ class ProvedDepthwise(Sealed, made="a depthwise kernel is proved by ProvedDepthw
         return statements(self.obligations)
 
     @staticmethod
-    def _settled(program: DepthwiseProgram, settle: Callable[[Isa, Collection[Obligation]], object]) -> ProvedDepthwise:
+    def _settled(program: DepthwiseProgram, settle: Settle) -> ProvedDepthwise:
         """The kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
         lemmas, obligations = examine(program)
         settle(load(program.isa), obligations)

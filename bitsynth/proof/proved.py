@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from bitsynth.solver.budget import Budget
 
 How = Literal["discharged", "on record", "derived"]
+Settle = Callable[[Isa, Collection[Obligation]], object]
+"""What raises unless all obligations hold."""
 
 
 @final
@@ -53,12 +55,7 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
     @staticmethod
     def on_record(kernel: Kernel, discharged: tuple[str, ...]) -> Proved:
         """The kernel, whose obligations are those a certificate says were discharged; SpecError if they are not."""
-
-        def compare(_: Isa, obligations: Collection[Obligation]) -> None:
-            if statements(obligations) != discharged:
-                raise SpecError("the instruction lemmas differ")
-
-        return Proved._settled(kernel, "on record", compare)
+        return Proved._settled(kernel, "on record", recorded(discharged))
 
     def form(self, kernel: Kernel) -> Proved:
         """The same kernel with other rows, bounds of loops, unrolling or place of the bit axis.
@@ -85,7 +82,7 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
         return statements(self.obligations)
 
     @staticmethod
-    def _settled(kernel: Kernel, how: How, settle: Callable[[Isa, Collection[Obligation]], object]) -> Proved:
+    def _settled(kernel: Kernel, how: How, settle: Settle) -> Proved:
         """The kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
         lemmas, obligations = examine(kernel)
         settle(load(kernel.isa), obligations)
@@ -109,3 +106,13 @@ def examine(kernel: Kernel) -> tuple[tuple[str, ...], frozenset[Obligation]]:
 def statements(obligations: Collection[Obligation]) -> tuple[str, ...]:
     """The obligations in words, sorted."""
     return tuple(sorted(o.statement for o in obligations))
+
+
+def recorded(discharged: tuple[str, ...]) -> Settle:
+    """Settles obligations by a certificate that says that `discharged` ones hold; SpecError if they are others."""
+
+    def compare(_: Isa, obligations: Collection[Obligation]) -> None:
+        if statements(obligations) != discharged:
+            raise SpecError("the instruction lemmas differ")
+
+    return compare
