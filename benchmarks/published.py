@@ -35,6 +35,7 @@ def _commands() -> Iterator[tuple[str, str]]:
         epilogues = f"BITSYNTH_CC=clang python benchmarks/epilogues.py --isa {isa} --rounds 7 --only A2W2 {to}"
         yield f"epilogues_{isa}", epilogues
         yield f"depthwise_{isa}", f"BITSYNTH_CC=gcc python benchmarks/depthwise.py --isa {isa} {to}"
+        yield f"edges_{isa}", f"BITSYNTH_CC=clang python benchmarks/edges.py --isa {isa} {to}"
     for isa, cc in product(X86, ("gcc", "clang")):
         stem = f"kernels_{isa}_{cc}"
         yield stem, f"BITSYNTH_CC={cc} bitsynth bench kernels --isa {isa} --act-bits 1,2,3 --w-bits 1,2,3{_files(stem)}"

@@ -89,6 +89,13 @@ def depthwise(result: Result) -> Iterator[Row]:
         yield [f"{result.facts['isa']}, {form}", *(f"{r['times']['median']:.2f}" for r in rows if r["form"] == form)]
 
 
+def edges(result: Result) -> Iterator[Row]:
+    """The speed of first and last layers relative to ONNX Runtime's."""
+    rows = result.facts["rows"]
+    for layer in dict.fromkeys(r["layer"] for r in rows):
+        yield [f"{result.facts['isa']}, {layer}", *(f"{r['times']['median']:.2f}" for r in rows if r["layer"] == layer)]
+
+
 def schedules(result: Result) -> Iterator[Row]:
     """Facts of the sums of the layers."""
     sums = {row["config"]: row for row in result.facts["rows"] if row["layer"] == "sum"}
@@ -171,6 +178,12 @@ TABLES: dict[str, Table] = {
         "depthwise 3 x 3, A4W4, times ONNX Runtime's int8; channels x pixels a side / stride",
         ("128x28", "32x112", "512x14", "64x112/2", "960x7"),
         depthwise,
+    ),
+    "edges": (
+        ("edges_avx2", "edges_avx512"),
+        "codes to bytes, times ONNX Runtime's int8",
+        ("A8W8", "A8W4", "A8W2", "A8W1"),
+        edges,
     ),
     "schedules": (("layer_schedules_avx2", "layer_schedules_avx512"), "the same sum", LAYER_WIDTHS, schedules),
     "emulated": (("arm_layers",), "layers C2 to C12 on NEON, emulated, of the paper's form", LAYER_WIDTHS, emulated),
