@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("onnx")
-
 
 @pytest.fixture
 def rng():
