@@ -6,7 +6,8 @@ CNV with 1-bit weights and 1- or 2-bit activations: six convolutions 3 x 3, a 2 
 the second and the fourth, three dense layers; the scales of training are folded into integer
 thresholds. The logits of every image must be those of the files, to the bit. Microseconds are
 medians for one image, packing included: a layer's are its call alone, the network's have all of
-Python in them. An emulator gives no times.
+Python in them. Beside it the same kernels give int32 sums, of which numpy makes codes and maxima:
+what epilogues and packed words save. An emulator gives no times.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import report
 from models import can_run, checksums, default_models, natively
 from numpy.typing import NDArray
 
-from bitsynth.errors import SpecError
+from bitsynth.errors import Refuted, SpecError
 from bitsynth.host import features
 from bitsynth.layers import Conv2d, Dense, Thresholds
 from bitsynth.layers.glue import MaxPool2d
@@ -40,7 +41,10 @@ ROUNDS = 50
 
 @dataclass(frozen=True)
 class Row:
-    """One network on one instruction set. `layers` are the schedules and, where they count, microseconds."""
+    """One network on one instruction set. `layers` are the schedules and, where they count, microseconds.
+
+    `apart` are microseconds with codes and maxima made by numpy.
+    """
 
     network: str
     isa: str
@@ -49,6 +53,7 @@ class Row:
     logits: int
     different: int
     microseconds: float | None
+    apart: float | None
     layers: tuple[tuple[str, float | None], ...]
 
 
@@ -75,6 +80,33 @@ def build(arrays: dict[str, Array], bits: int, encoding: str, isa: str, threads:
             words: dict[str, Any] = {"encoding": encoding, "layout": "packed", "isa": isa, "threads": threads}
             layers.append(MaxPool2d(len(w), bits, 2, **words))
     return layers
+
+
+def apart(arrays: dict[str, Array], layers: list[Conv2d | MaxPool2d]) -> Callable[[Array], Array]:
+    """The network of `layers` with int32 sums between them: numpy makes values of those, and maxima."""
+    products = [layer for layer in layers if isinstance(layer, Conv2d)]
+    sums = [_sums_of(layer, arrays[f"w{i}"].ndim == 2) for i, layer in enumerate(products)]
+
+    def run(x: Array) -> Array:
+        for i, (layer, product) in enumerate(zip(sums, products, strict=True)):
+            x = layer(x.reshape(len(x), -1) if isinstance(layer, Dense) else x)
+            if isinstance(product.epilogue, Thresholds):
+                codes = sum((x > level).view(np.uint8) for level in np.asarray(product.epilogue.values).T)
+                x = products[i + 1].act.decode(np.asarray(codes))
+            if i in POOLED:
+                n, height, width, channels = x.shape
+                x = x.reshape(n, height // 2, 2, width // 2, 2, channels).max((2, 4))
+        return x[:, :CLASSES]
+
+    return run
+
+
+def _sums_of(layer: Conv2d, dense: bool) -> Conv2d:
+    """The same product without an epilogue."""
+    options: dict[str, Any] = {"act_encoding": layer.act.encoding, "isa": layer.schedule.isa, "threads": layer.pool}
+    if dense:
+        return Dense(layer.weight[:, :, 0, 0], layer.act.bits, 1, **options)
+    return Conv2d(layer.weight, layer.act.bits, 1, image=layer.plan.spec.image, **options)
 
 
 def levels(given: Array, i: int, bits: int, fan_in: int) -> Array:
@@ -136,24 +168,29 @@ def evaluate(network: str, isa: str, folder: Path, threads: int) -> Row:
         got = run(layers, x)
         times: list[Any] = layer_times(layers, x[:1]) if native else [None] * len(layers)
         whole = microseconds(lambda: run(layers, x[:1])) if native else None
+        by_numpy = apart(arrays, layers) if native else None
+        if by_numpy and (by_numpy(x) != got).any():
+            raise Refuted(f"{network}: numpy's codes give other logits")
+        beside = microseconds(lambda: by_numpy(x[:1])) if by_numpy else None
         places = {layer.runner.description for layer in layers if isinstance(layer, Conv2d)}
     named = [f"{x.geometry}: {x.schedule}" if isinstance(x, Conv2d) else f"{x.geometry}: maximum" for x in layers]
     different = int(np.count_nonzero(got != want))
     return Row(
-        *(network, isa, " ".join(sorted(places)), len(x), got.size, different, whole),
+        *(network, isa, " ".join(sorted(places)), len(x), got.size, different, whole, beside),
         tuple(zip(named, times, strict=True)),
     )
 
 
 def show(rows: list[Row]) -> str:
-    titles = ["network", "isa", "runs", "images", "logits", "equal the reference", "layers us", "image us"]
+    titles = ["network", "isa", "runs", "images", "logits", "equal the reference", "layers us", "image us", "by numpy"]
     return report.columns(
         titles,
         [
             (
                 *(r.network, r.isa, r.runs, r.images, r.logits),
                 "all" if not r.different else f"{r.different} differ",
-                *("-" if r.microseconds is None else f"{t:.0f}" for t in (_sum(r), r.microseconds or 0)),
+                *("-" if t is None else f"{t:.0f}" for t in (_sum(r) if r.apart else None, r.microseconds)),
+                "-" if r.apart is None or r.microseconds is None else f"{r.apart / r.microseconds:.1f} times",
             )
             for r in rows
         ],
