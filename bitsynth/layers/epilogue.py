@@ -69,6 +69,32 @@ class _Epilogue:
                 raise SpecError("a residual of int32 has no zero_point where it becomes float32")
 
 
+class _CodesEpilogue(_Epilogue):
+    """What epilogues share whose codes have a range and a zero point."""
+
+    bits: int
+    signed: bool
+    zero_point: int
+    low: int | None
+    high: int | None
+
+    @property
+    def codes(self) -> tuple[int, int]:
+        """The least and the greatest code."""
+        return code_range(self.bits, self.signed, self.low, self.high)
+
+    @property
+    def out_type(self) -> np.dtype[Any]:
+        """The type of results."""
+        return code_type(self.bits, self.signed)
+
+    def _check_codes(self) -> None:
+        if type(self.signed) is not bool:
+            raise SpecError(f"signed is True or False, not {self.signed!r}")
+        code_range(self.bits, self.signed, self.low, self.high)
+        whole("zero_point", self.zero_point, *code_range(self.bits, self.signed, None, None))
+
+
 @dataclass(frozen=True, eq=False)
 class Scale(_Epilogue):
     """float32 results: scale * sum + bias.
@@ -102,7 +128,7 @@ class Scale(_Epilogue):
 
 
 @dataclass(frozen=True, eq=False)
-class Requantize(_Epilogue):
+class Requantize(_CodesEpilogue):
     """Codes: (sum * multiplier + half) >> shift, plus the zero point, clamped; half is 2**(shift - 1), 0 for shift 0.
 
     Products have 64 bits. Rounded "up", halves go up; rounded "even", to the even number: with p the product, it is
@@ -135,18 +161,8 @@ class Requantize(_Epilogue):
         whole("shift", self.shift, 0, _LARGEST_SHIFT)
         if not is_one_of(self.rounding, ROUNDINGS):
             raise SpecError(f"rounding is one of {', '.join(ROUNDINGS)}, not {self.rounding!r}")
-        _check_codes(self)
+        self._check_codes()
         self._check_residual(integers=True)
-
-    @property
-    def codes(self) -> tuple[int, int]:
-        """The least and the greatest code."""
-        return code_range(self.bits, self.signed, self.low, self.high)
-
-    @property
-    def out_type(self) -> np.dtype[Any]:
-        """The type of results."""
-        return code_type(self.bits, self.signed)
 
     def _results(self, values: NDArray[Any]) -> NDArray[Any]:
         multiplier = of_channels("multiplier", self.multiplier, values.shape[-1], np.int32)
@@ -161,7 +177,7 @@ class Requantize(_Epilogue):
 
 
 @dataclass(frozen=True, eq=False)
-class Rescale(_Epilogue):
+class Rescale(_CodesEpilogue):
     """Codes by float32, as ONNX requantizes: the sum converted, times the scale, clamped, rounded half to even.
 
     float32(sum) * scale + bias, each operation rounded to float32, is clamped to low - zero_point .. high - zero_point,
@@ -189,18 +205,8 @@ class Rescale(_Epilogue):
 
     def __post_init__(self) -> None:
         _keep(self, **({"scale": "scale"} if self.bias is None else {"scale": "scale", "bias": "bias"}))
-        _check_codes(self)
+        self._check_codes()
         self._check_residual(integers=False)
-
-    @property
-    def codes(self) -> tuple[int, int]:
-        """The least and the greatest code."""
-        return code_range(self.bits, self.signed, self.low, self.high)
-
-    @property
-    def out_type(self) -> np.dtype[Any]:
-        """The type of results."""
-        return code_type(self.bits, self.signed)
 
     def _values(self, sums: NDArray[Any]) -> NDArray[Any]:
         return _scaled(self, sums)
@@ -302,13 +308,6 @@ def levels_of(thresholds: Thresholds, channels: int) -> tuple[NDArray[np.int32],
             raise SpecError(f"{count} channels of thresholds for {channels} output channels")
     every, up = np.broadcast_to(given, (channels, given.shape[1])), np.broadcast_to(rising, (channels,))
     return np.where(np.ma.getmaskarray(np.ma.asarray(thresholds.values)) & ~up[:, None], np.int32(INT32.min), every), up
-
-
-def _check_codes(epilogue: Requantize | Rescale) -> None:
-    if type(epilogue.signed) is not bool:
-        raise SpecError(f"signed is True or False, not {epilogue.signed!r}")
-    code_range(epilogue.bits, epilogue.signed, epilogue.low, epilogue.high)
-    whole("zero_point", epilogue.zero_point, *code_range(epilogue.bits, epilogue.signed, None, None))
 
 
 def _keep(epilogue: Epilogue, **names: str) -> None:
