@@ -92,6 +92,12 @@ static inline size_t aligned(size_t bytes)
     return plus(bytes, 63) / 64 * 64;
 }
 
+/* Where part i of n of 0..count begins. */
+static inline size_t part(size_t count, size_t i, size_t n)
+{
+    return count / n * i + count % n * i / n;
+}
+
 /* Whether a sum is a result, and lies as one. */
 static inline int bs_stored_at_once(const struct bs_layer *l)
 {
@@ -155,6 +161,9 @@ void bs_transpose(
     size_t from_apart,
     uint8_t *to,
     size_t to_apart);
+
+/* Whether a code of packed words has all bits set. */
+int bs_has_all_ones(size_t bits, size_t count, const uint64_t *words);
 
 /* Words of the codes of output pixels from..to of the image. */
 void bs_pack_pixels(const struct call *c, size_t from, size_t to);

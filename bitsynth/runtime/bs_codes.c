@@ -1,19 +1,6 @@
 /* Whether an input holds codes alone. */
+#include "bs_call.h"
 #include "bs_encode.h"
-#include "bs_layer.h"
-
-/* Whether a code of packed words has all bits set. */
-static int has_all_ones(size_t bits, size_t count, const uint64_t *words)
-{
-    uint64_t found = 0;
-    for (size_t at = 0; at < count; at += bits) {
-        uint64_t all = UINT64_MAX;
-        for (size_t bit = 0; bit < bits; ++bit)
-            all &= words[at + bit];
-        found |= all;
-    }
-    return found != 0;
-}
 
 int bs_layer_holds(
     const struct bs_layer *l,
@@ -25,7 +12,8 @@ int bs_layer_holds(
     const size_t channels = l->groups * l->in_channels, lines = in.batch * in.height;
     if (l->in_layout == BS_PACKED) {
         const size_t words = bs_packed_words(l->act_bits, channels);
-        return codes >> l->act_bits || !has_all_ones(l->act_bits, lines * in.width * words, input);
+        return codes >> l->act_bits
+            || !bs_has_all_ones(l->act_bits, lines * in.width * words, input);
     }
     const int64_t line = (int64_t)(in.width * channels), all = (int64_t)codes;
     const struct bs_values v = {BS_U8, 0, 1, all, {1, 1, (int64_t)lines, line}, {0, 0, line, 1}};

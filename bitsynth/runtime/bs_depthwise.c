@@ -143,8 +143,7 @@ static void rows_task(void *argument, size_t number)
     const struct bs_layer *l = d.call.layer;
     const struct slot s = slot_of(&d, number);
     const size_t rows = d.call.out.batch * d.call.out.height, slots = d.call.slots;
-    const size_t from = rows / slots * number + rows % slots * number / slots,
-                 to = rows / slots * (number + 1) + rows % slots * (number + 1) / slots;
+    const size_t from = part(rows, number, slots), to = part(rows, number + 1, slots);
     memset(s.results.strip, 0, d.sums_bytes); /* units may have more columns than registers */
     memset(s.ring, (int)(l->pad_code ^ l->depthwise->flip), (d.lines + 1) * d.line_bytes);
     for (size_t row = from; row < to; ++row) {

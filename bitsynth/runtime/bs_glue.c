@@ -105,12 +105,6 @@ size_t bs_glue_arena_bytes(const struct bs_glue *glue, struct bs_shape in, size_
     return c.arena_bytes;
 }
 
-/* Where part `slot` of 0..count begins. */
-static size_t part(const struct glue *c, size_t count, size_t slot)
-{
-    return count / c->slots * slot + least(slot, count % c->slots);
-}
-
 static struct glue_scratch scratch_of(const struct glue *c, size_t slot)
 {
     struct glue_scratch s;
@@ -168,25 +162,13 @@ static void lines_task(void *argument, size_t slot)
     const struct glue_scratch s = scratch_of(c, slot);
     const size_t count = c->out.batch * c->out.height, bytes = c->out.width * c->out_pixel;
     const int packs = !c->glue->words && c->glue->out_layout == BS_PACKED;
-    for (size_t n = part(c, count, slot); n < part(c, count, slot + 1); ++n) {
+    const size_t end = part(count, slot + 1, c->slots);
+    for (size_t n = part(count, slot, c->slots); n < end; ++n) {
         uint8_t *to = c->output + n * bytes;
         lines[c->glue->op](c, n / c->out.height, n % c->out.height, &s, packs ? s.made : to);
         if (packs)
             pack_line(c, s.made, to);
     }
-}
-
-/* Words have a code whose bits are all set. */
-static int has_all_ones(size_t bits, size_t count, const uint64_t *words)
-{
-    uint64_t any = 0;
-    for (size_t i = 0; i < count; i += bits) {
-        uint64_t all = words[i];
-        for (size_t bit = 1; bit < bits; ++bit)
-            all &= words[i + bit];
-        any |= all;
-    }
-    return any != 0;
 }
 
 static int has_greater(size_t count, const uint8_t *codes, size_t last)
@@ -208,14 +190,14 @@ static int has_bad(const struct glue *c, size_t i, size_t from, size_t to)
     if (g->in_layout != BS_PACKED)
         return has_greater(bytes, at, g->last[i]);
     return g->last[i] + 2 == (size_t)1 << bits
-        && has_all_ones(bits, bytes / 8, (const uint64_t *)(const void *)at);
+        && bs_has_all_ones(bits, bytes / 8, (const uint64_t *)(const void *)at);
 }
 
 static void check_task(void *argument, size_t slot)
 {
     const struct glue *c = argument;
     const size_t pixels = c->in.batch * c->in.height * c->in.width;
-    const size_t from = part(c, pixels, slot), to = part(c, pixels, slot + 1);
+    const size_t from = part(pixels, slot, c->slots), to = part(pixels, slot + 1, c->slots);
     uint8_t bad = 0;
     for (size_t i = 0; i < c->glue->inputs; ++i)
         bad |= (uint8_t)has_bad(c, i, from, to);

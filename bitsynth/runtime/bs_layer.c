@@ -259,13 +259,10 @@ static struct scratch scratch_of(const struct call *c, size_t slot)
     return s;
 }
 
-/* Part i of n of 0..count, in whole units. */
-static size_t part(size_t count, size_t unit, size_t i, size_t n)
+/* Where part i of n of 0..count begins, in whole units. */
+static size_t unit_part(size_t count, size_t unit, size_t i, size_t n)
 {
-    if (i == 0 || i == n)
-        return i == 0 ? 0 : count;
-    const size_t units = ceiling(count, unit);
-    return least((units / n * i + units % n * i / n) * unit, count);
+    return least(part(ceiling(count, unit), i, n) * unit, count);
 }
 
 static void pack_task(void *argument, size_t slot)
@@ -275,8 +272,8 @@ static void pack_task(void *argument, size_t slot)
     bs_pack_lines(
         c,
         view_of(c, 0, 0),
-        part(c->grid_h, 1, slot, c->slots),
-        part(c->grid_h, 1, slot + 1, c->slots),
+        part(c->grid_h, slot, c->slots),
+        part(c->grid_h, slot + 1, c->slots),
         &s);
 }
 
@@ -307,10 +304,10 @@ static void compute_task(void *argument, size_t slot)
     bs_compute(
         c,
         view_of(c, 0, 0),
-        part(pixels, rows, i, down),
-        part(pixels, rows, i + 1, down),
-        part(c->tiles, bs_unit_tiles(c->layer), j, across),
-        part(c->tiles, bs_unit_tiles(c->layer), j + 1, across),
+        unit_part(pixels, rows, i, down),
+        unit_part(pixels, rows, i + 1, down),
+        unit_part(c->tiles, bs_unit_tiles(c->layer), j, across),
+        unit_part(c->tiles, bs_unit_tiles(c->layer), j + 1, across),
         &s);
 }
 
@@ -319,8 +316,7 @@ static void band_task(void *argument, size_t slot)
     const struct call *c = argument;
     const struct scratch s = scratch_of(c, slot);
     const size_t stride = c->layer->conv_algorithm == BS_IM2COL ? 1 : c->layer->stride_h;
-    for (size_t band = part(c->bands, 1, slot, c->slots);
-         band < part(c->bands, 1, slot + 1, c->slots);
+    for (size_t band = part(c->bands, slot, c->slots); band < part(c->bands, slot + 1, c->slots);
          ++band) {
         const size_t from = band * c->band_rows, to = least(from + c->band_rows, c->out.height);
         const struct view view = view_of(c, slot, from * stride);
@@ -334,7 +330,7 @@ static void words_task(void *argument, size_t slot)
 {
     const struct call *c = argument;
     const size_t pixels = c->out.height * c->out.width;
-    bs_pack_pixels(c, part(pixels, 1, slot, c->slots), part(pixels, 1, slot + 1, c->slots));
+    bs_pack_pixels(c, part(pixels, slot, c->slots), part(pixels, slot + 1, c->slots));
 }
 
 static void run_image(struct call *c, struct bs_pool *pool)

@@ -96,11 +96,10 @@ static void finite_task(void *argument, size_t slot)
 {
     static const uint32_t exponent = 0x7f800000;
     struct finite_job *j = argument;
-    const size_t each = j->count / j->slots, first = slot * each;
-    const size_t count = slot + 1 == j->slots ? j->count - first : each;
+    const size_t end = part(j->count, slot + 1, j->slots);
     uint32_t bad = 0;
-    for (size_t i = 0; i < count; ++i)
-        bad |= (j->bits[first + i] & exponent) == exponent;
+    for (size_t i = part(j->count, slot, j->slots); i < end; ++i)
+        bad |= (j->bits[i] & exponent) == exponent;
     if (bad)
         __atomic_store_n(&j->bad, 1, __ATOMIC_RELAXED);
 }

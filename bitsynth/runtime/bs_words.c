@@ -138,3 +138,15 @@ void bs_unpack_codes(size_t bits, size_t channels, const uint64_t *words, uint8_
         memcpy(codes + 64 * whole, last, rest);
     }
 }
+
+int bs_has_all_ones(size_t bits, size_t count, const uint64_t *words)
+{
+    uint64_t found = 0;
+    for (size_t at = 0; at < count; at += bits) {
+        uint64_t all = UINT64_MAX;
+        for (size_t bit = 0; bit < bits; ++bit)
+            all &= words[at + bit];
+        found |= all;
+    }
+    return found != 0;
+}

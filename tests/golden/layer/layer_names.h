@@ -17,6 +17,7 @@
 #define bs_float_of layer_bs_float_of
 #define bs_flt layer_bs_flt
 #define bs_fmul layer_bs_fmul
+#define bs_has_all_ones layer_bs_has_all_ones
 #define bs_inside layer_bs_inside
 #define bs_is_plain layer_bs_is_plain
 #define bs_layer_arena_bytes layer_bs_layer_arena_bytes
