@@ -11,7 +11,6 @@ first. Needs `pip install 'bitsynth[peers]'`.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -216,10 +215,7 @@ def main() -> int:
         title = f"Depthwise layers on {given.isa}"
         report.write(given.results, stem, title, __doc__ or "", facts, table)
         depthwise_plot.draw(found, given.isa, given.results / stem)
-    if given.json:
-        print(json.dumps(facts))
-    else:
-        print(report.heading(facts["setting"]), report.columns(titles, lines), sep="\n\n")
+    report.tell(facts, (titles, lines), as_json=given.json)
     return 0
 
 

@@ -10,7 +10,6 @@ times faster bitsynth is. Each layer is checked first. Needs `pip install 'bitsy
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -96,10 +95,7 @@ def main() -> int:
         table = report.markdown(titles, lines)
         title = f"First and last layers on {given.isa}"
         report.write(given.results, f"edges_{given.isa}", title, __doc__ or "", facts, table)
-    if given.json:
-        print(json.dumps(facts))
-    else:
-        print(report.heading(facts["setting"]), report.columns(titles, lines), sep="\n\n")
+    report.tell(facts, (titles, lines), as_json=given.json)
     return 0
 
 

@@ -11,7 +11,6 @@ activations, and each layer is checked first. `--forms` leaves those whose name 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -110,10 +109,7 @@ def main() -> int:
         stem, table = f"epilogues_{given.isa}", report.markdown(titles, lines)
         report.write(given.results, stem, f"Epilogues on {given.isa}", __doc__ or "", facts, table)
         epilogues_plot.draw(found, given.isa, given.results / stem)
-    if given.json:
-        print(json.dumps(facts))
-    else:
-        print(report.heading(facts["setting"]), report.columns(titles, lines), sep="\n\n")
+    report.tell(facts, (titles, lines), as_json=given.json)
     return 0
 
 

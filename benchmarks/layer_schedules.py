@@ -12,7 +12,6 @@ the cores, both threads may come to share one: `chrt -f 5` before the command ke
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from time import perf_counter_ns, sleep
@@ -151,10 +150,7 @@ def main() -> int:
         text = [report.markdown(*table) for table in reversed(tables)]
         stem = f"layer_schedules_{given.isa}"
         report.write(given.results, stem, f"Schedules of layers, {given.isa}", __doc__ or "", facts, *text)
-    if given.json:
-        print(json.dumps(facts))
-    else:
-        print(report.heading(facts["setting"]), *(report.columns(*table) for table in tables), sep="\n\n")
+    report.tell(facts, *tables, as_json=given.json)
     return 0
 
 

@@ -82,6 +82,14 @@ def markdown(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in lines)
 
 
+def tell(found: Mapping[str, Any], *tables: tuple[Sequence[str], Sequence[Sequence[object]]], as_json: bool) -> None:
+    """Print facts as JSON, or the setting and tables of titles and rows."""
+    if as_json:
+        print(json.dumps(found))
+    else:
+        print(heading(found["setting"]), *(columns(*table) for table in tables), sep="\n\n")
+
+
 def write(folder: Path, stem: str, title: str, doc: str, found: Mapping[str, Any], *blocks: str) -> None:
     """A benchmark's result: its `facts` as JSON, and Markdown of its docstring, the setting, tables and lines."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,6 @@ down: `chrt -f 5` before the command goes before them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -112,10 +111,7 @@ def main() -> int:
     facts = report.facts(basis, [given.isa], rows=[asdict(row) for row in rows])
     if given.results:
         write(given.results, facts, rows)
-    if given.json:
-        print(json.dumps(facts))
-    else:
-        print(report.heading(facts["setting"]), report.columns(TITLES, [cells(row) for row in rows]), sep="\n\n")
+    report.tell(facts, (TITLES, [cells(row) for row in rows]), as_json=given.json)
     return 0
 
 

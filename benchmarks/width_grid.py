@@ -9,7 +9,6 @@ columns, proofs included; scheduling is the choice of the default schedule, cert
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -98,10 +97,7 @@ def main() -> int:
         table = report.markdown(TITLES, [cells(r) for r in rows])
         report.write(given.results, "width_grid", "C2 at every width", __doc__ or "", facts, table)
         width_grid_plot.draw(rows, given.results / "width_grid")
-    if given.json:
-        print(json.dumps(facts))
-    else:
-        print(report.heading(facts["setting"]), report.columns(TITLES, [cells(r) for r in rows]), sep="\n\n")
+    report.tell(facts, (TITLES, [cells(r) for r in rows]), as_json=given.json)
     return 0
 
 
