@@ -151,13 +151,12 @@ def _most_added(wgt: MatmulOperand, g: Geometry, weight: Codes, offset: Offset) 
     high, wide = taps.shape[1:]
     most = 0
     for first in range(above + 1):
-        for last in range(max(first, high - below), high + 1):
-            lines = before[:, last] - before[:, first]
-            starts, stops = lines[:, : front + 1], lines[:, wide - behind :]
-            least = stops.min(axis=1) - starts.max(axis=1)
-            greatest = stops.max(axis=1) - starts.min(axis=1)
-            added = bias - offset.zero_point * np.stack([least, greatest], axis=1)
-            most = max(most, int(np.abs(added).max()))
+        lines = before[:, high - below :] - before[:, [first]]
+        starts, stops = lines[:, :, : front + 1], lines[:, :, wide - behind :]
+        least = (stops.min(axis=2) - starts.max(axis=2)).min(axis=1)
+        greatest = (stops.max(axis=2) - starts.min(axis=2)).max(axis=1)
+        added = bias - offset.zero_point * np.stack([least, greatest], axis=1)
+        most = max(most, int(np.abs(added).max()))
     return most
 
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.epilogue_arguments import kept, of_channels, whole
+from bitsynth.spec.matmul import is_one_of
 
 TYPES = ("uint8", "int8", "int16", "int32", "float32")
 
@@ -35,7 +36,7 @@ class Residual:
     keep_sum: bool = False
 
     def __post_init__(self) -> None:
-        if self.type not in TYPES:
+        if not is_one_of(self.type, TYPES):
             raise SpecError(f"a residual's type is one of {', '.join(TYPES)}, not {self.type!r}")
         if type(self.keep_sum) is not bool:
             raise SpecError(f"keep_sum is True or False, not {self.keep_sum!r}")
@@ -70,8 +71,9 @@ def with_residual(values: NDArray[Any], residual: Residual, elements: NDArray[An
 
 def checked(residual: Residual, elements: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     """`elements`; SpecError unless they are an array of the residual's type and of `shape`, floats all finite."""
-    plain = isinstance(elements, np.ndarray) and not isinstance(elements, np.ma.MaskedArray)
-    if not plain or elements.dtype != residual.type or elements.shape != shape:
+    if isinstance(elements, np.ma.MaskedArray):
+        raise SpecError("the residual is a masked array; fill its gaps first, with .filled()")
+    if not isinstance(elements, np.ndarray) or elements.dtype != residual.type or elements.shape != shape:
         got = f"{elements.dtype} {elements.shape}" if isinstance(elements, np.ndarray) else repr(elements)[:40]
         raise SpecError(f"want a residual of {residual.type} {shape}, not {got}")
     # Both ends are finite, or are what is not a number if one is none.

@@ -111,7 +111,7 @@ BAD = {
     "a list": ([1.0], "want a residual of float32"),
     "doubles": (np.zeros((3, 5)), r"not float64 \(3, 5\)"),
     "another shape": (np.zeros((5, 3), np.float32), r"not float32 \(5, 3\)"),
-    "a masked array": (np.ma.zeros((3, 5), np.float32), "want a residual"),
+    "a masked array": (np.ma.zeros((3, 5), np.float32), "is a masked array; fill its gaps"),
     "infinity": (np.full((3, 5), np.inf, np.float32), "not finite"),
     "no number": (np.where(np.arange(15).reshape(3, 5) == 7, np.float32(np.nan), np.float32(1)), "not finite"),
 }
@@ -148,6 +148,7 @@ def test_what_no_layer_can_add(dense):
         "int32 has no zero_point": lambda: Scale(1.0, residual=Residual("int32", zero_point=1)),
         "may leave float32": lambda: Dense(weight, 2, 1, isa="avx2", epilogue=Scale(3e38, residual=Residual("uint8"))),
         "float32 needs Rescale or Scale": lambda: Thresholds([1], residual=Residual("float32")),
+        "type is one of uint8": lambda: Residual(np.array(["uint8", "int8"])),  # type: ignore[arg-type]
     }
     for said, make in wrong.items():
         with pytest.raises(SpecError, match=said):
