@@ -69,7 +69,7 @@ class UnitConstants:
                 continue
             places = np.minimum(np.arange(units)[:, None] * self.unit + np.array(order), channels - 1)
             given = np.asarray(arrays[x.name]).reshape(x.values, channels)[:, places].transpose(1, 0, 2)
-            part = np.ascontiguousarray(given.astype(stored_type(x))).view(np.uint8).reshape(units, -1)
+            part = np.ascontiguousarray(given.astype(_stored_type(x))).view(np.uint8).reshape(units, -1)
             start = self.offset(x.name)
             out[:, start : start + part.shape[1]] = part
         return out
@@ -80,6 +80,12 @@ def unmoved(spec: ElementwiseSpec, unit: int) -> tuple[tuple[int, ...], ...]:
     return tuple(() if x.is_shared else tuple(range(unit)) for x in spec.inputs)
 
 
-def stored_type(one: ElementInput) -> str:
+def shared_numbers(spec: ElementwiseSpec, values: Mapping[str, Any]) -> NDArray[np.uint8]:
+    """The numbers that all elements of `spec` share, as programs read them."""
+    numbers = [np.asarray(values[x.name]).astype(_stored_type(x)) for x in spec.inputs if x.per == "all"]
+    return np.frombuffer(b"".join(x.tobytes() for x in numbers), np.uint8)
+
+
+def _stored_type(one: ElementInput) -> str:
     """The numpy type that values of an input have in memory."""
     return f"<{'f' if one.lane.sign == 'f' else 'i' if one.lane.sign == 's' else 'u'}{one.lane.bits // 8}"

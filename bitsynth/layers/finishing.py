@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bitsynth.emit import elementwise
 from bitsynth.emit.layer_program import LayerPrograms
 from bitsynth.isa.load import load
-from bitsynth.kernel.element_constants import stored_type
+from bitsynth.kernel.element_constants import shared_numbers
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.plain import EpilogueProgram, PlainProgram
@@ -106,14 +106,9 @@ def _constants(
     per = {x.name: x.per for x in program.spec.inputs}
     grouped = {n: x.reshape(-1, g.groups, count) for n, x in inputs.items() if per[n] == "channel"}
     made = [program.pack(count, {name: x[:, i] for name, x in grouped.items()}) for i in range(g.groups)]
-    shared = [_bytes(x, inputs[x.name]) for x in program.spec.inputs if x.per == "all"]
+    shared = shared_numbers(program.spec, inputs)
     arrays: dict[str, NDArray[Any]] = {names[0]: np.concatenate(made)}
-    return arrays | ({names[1]: np.concatenate(shared)} if shared else {})
-
-
-def _bytes(one: specs.ElementInput, value: NDArray[Any]) -> NDArray[np.uint8]:
-    """An input that all elements share, as programs read it."""
-    return np.frombuffer(np.asarray(value).astype(stored_type(one)).tobytes(), np.uint8)
+    return arrays | ({names[1]: shared} if shared.size else {})
 
 
 def finishing(

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.runtime_abi import Number
+from bitsynth.kernel.element_constants import shared_numbers
 from bitsynth.layers.glue.activations import Activations, either
 from bitsynth.layers.glue.base import Arrays, Glue
 from bitsynth.layers.glue.library import instruction_set
-from bitsynth.layers.glue.programs import programs, repeated, shared
+from bitsynth.layers.glue.programs import programs, repeated
 from bitsynth.layers.glue.quantization import Quantization, as_codes, quantization, require_whole_steps
 from bitsynth.spec import glue as specs
 
@@ -149,7 +150,7 @@ class _Sum:
         spec = specs.weighted(even=self.even, wide=wide)
         k = self.k if self.even else self.k + (self.z << self.n)
         values = {"f": self.f, "g": self.g, "k": k, "e": self.half, "n": self.n, "z": self.z, "h": last}
-        return {"program": spec.name}, {"numbers": shared(spec, values)}
+        return {"program": spec.name}, {"numbers": shared_numbers(spec, values)}
 
 
 def _candidates(exact: tuple[Fraction, ...], zero: int, near: bool, wide: bool, pairs: int) -> Iterator[_Sum]:

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
+from bitsynth.kernel.element_constants import shared_numbers
 from bitsynth.layers.glue.activations import Activations
 from bitsynth.layers.glue.base import Arrays, Glue, Numbers
-from bitsynth.layers.glue.programs import MOST_UNIT, shared
+from bitsynth.layers.glue.programs import COMMON_UNIT
 from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.glue.quantization import quantization as as_quantization
 from bitsynth.spec import glue as specs
@@ -66,7 +67,7 @@ class Dequantize(Glue):
 
     Args:
         channels: Channels of a pixel.
-        quantization: The codes that are read, likewise.
+        quantization: The codes that are read: a quantization, or bits of codes whose scale is 1.
         scale: A number above 0 a channel, in the place of the quantization's.
         layout: "NHWC" or "packed", of the codes.
         **options: `isa` and `threads`, as of `Conv2d`.
@@ -108,13 +109,13 @@ def _quantizing(out: Quantization, limits: tuple[int, int]) -> tuple[Elementwise
 
 def _period(channels: int) -> int:
     """Elements after which scales come again: whole pixels, and whole units of every program."""
-    return math.lcm(channels, MOST_UNIT)
+    return math.lcm(channels, COMMON_UNIT)
 
 
 def _arrays(program: ElementwiseSpec, numbers: dict[str, int], scale: NDArray[np.float32]) -> Arrays:
     """The scales, over and over, and the numbers that the program reads, if there are any."""
     scales = {"scale": np.tile(scale, _period(len(scale)) // len(scale))}
-    return {**scales, "numbers": shared(program, numbers)} if numbers else scales
+    return {**scales, "numbers": shared_numbers(program, numbers)} if numbers else scales
 
 
 def to_codes(

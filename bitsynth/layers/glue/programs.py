@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -13,13 +12,11 @@ from bitsynth.emit.elementwise import needs
 from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Requirements, load
-from bitsynth.kernel.element_constants import stored_type
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.spec import glue
-from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import elementwise as store
 
-MOST_UNIT = 64
+COMMON_UNIT = 64
 """Elements that every program's unit divides."""
 FEWEST, ENTRIES = 16, 256
 """Entries of the smallest tables of programs, and bytes of any table in memory."""
@@ -38,8 +35,7 @@ def _runs_here(isa: str, program: ElementwiseProgram) -> bool:
 
 def requirements(isa: str) -> Requirements:
     """What the set and its programs need."""
-    ops = [op for p in programs(isa) for op in (*(s.op for s in p.steps), *p.loads, p.store)]
-    return load(isa).requirements(ops)
+    return load(isa).requirements([op for p in programs(isa) for op in p.forms])
 
 
 def repeated(tables: NDArray[Any], bits: int) -> NDArray[np.uint8]:
@@ -48,9 +44,3 @@ def repeated(tables: NDArray[Any], bits: int) -> NDArray[np.uint8]:
     made = np.zeros((*tables.shape[:-1], entries), np.uint8)
     made[..., : tables.shape[-1]] = tables
     return np.tile(made, ENTRIES // entries)
-
-
-def shared(spec: ElementwiseSpec, values: Mapping[str, int]) -> NDArray[np.uint8]:
-    """The numbers that all elements of `spec` share, as programs read them."""
-    numbers = [np.array(values[x.name]).astype(stored_type(x)) for x in spec.inputs if x.per == "all"]
-    return np.frombuffer(b"".join(x.tobytes() for x in numbers), np.uint8)
