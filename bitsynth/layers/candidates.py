@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bitsynth.errors import NoKernel
@@ -26,7 +26,10 @@ _host_needs: dict[str, tuple[str, ...]] = {}
 
 @dataclass(frozen=True)
 class Candidate:
-    """A cached kernel for layers; of wider `operands` than the layer's if there are any."""
+    """A cached kernel for layers as its file describes it; of wider `operands` than the layer's if there are any.
+
+    Its certificate is checked when a layer takes it.
+    """
 
     entry: Entry
     method: str
@@ -39,17 +42,19 @@ class Candidate:
         return self.entry.kernel.isa
 
 
-def candidates(act: MatmulOperand, wgt: MatmulOperand, isa: str, fits: Fits | None = None) -> Iterator[Candidate]:
-    """Every cached kernel for layers on `isa`, or ("auto") on whatever this processor runs, that `fits`.
+def candidates(
+    act: MatmulOperand, wgt: MatmulOperand, isa: str, fits: Fits | None = None, methods: Sequence[str] = METHODS
+) -> Iterator[Candidate]:
+    """Every cached kernel for layers by `methods` on `isa`, or ("auto") on whatever this processor runs, that `fits`.
 
     By default those that run here.
     """
     for name in sets_for(isa):
         spec = MatmulSpec(name, act, wgt)
-        for method in METHODS:
+        for method in methods:
             for channels in CHANNELS:
                 path = kernels.find_for(spec, KernelOptions(method, channels=channels))
-                if path is not None and (fits or runs_here)(entry := kernels.load_entry(path).entry):
+                if path is not None and (fits or runs_here)(entry := kernels.read_entry(path)):
                     yield Candidate(entry, method, channels)
 
 

@@ -21,7 +21,7 @@ from bitsynth.layers.solving import advice, solve_missing
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.tuned.find import known_for
 from bitsynth.layers.tuned.record import TuningTask
-from bitsynth.layers.widening import problem, widened, widenings
+from bitsynth.layers.widening import OF_BYTES, problem, widened, widenings
 from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.progress import Progress, to_stderr
 from bitsynth.spec.matmul import MatmulOperand, affine
@@ -201,7 +201,7 @@ def _of_wider_operands(spec: LayerSpec, isa: str, fits: Fits | None) -> Iterator
     """Of kernels that differ in their operands alone, the first."""
     seen = set()
     for operands, wide in widenings(spec):
-        for candidate in candidates(wide.act, wide.wgt, isa, fits):
+        for candidate in candidates(wide.act, wide.wgt, isa, fits, OF_BYTES):
             same = candidate.isa, candidate.method, candidate.channels, *candidate.entry.cost.cycles.values()
             if same not in seen:
                 seen.add(same)

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.constants import pad_code_of
 from bitsynth.layers.schedule import OPERANDS
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
+
+OF_BYTES = ("multiply", "dot")
+"""The methods that multiply bytes, whatever they hold."""
 
 
 def widenings(spec: LayerSpec) -> Iterator[tuple[str, LayerSpec]]:
@@ -32,26 +36,29 @@ def widened(spec: LayerSpec, operands: str) -> LayerSpec:
         return spec
     if why := problem(spec, operands):
         raise SpecError(f"a kernel of {operands} bits computes no layer of {spec.act} x {spec.wgt}: {why}")
-    act, wgt = _parsed(operands)
+    act, wgt, _ = _parsed(operands)
     return replace(spec, act=act, wgt=wgt, zero_point=spec.zero_point - spec.act.offset)
 
 
 def problem(spec: LayerSpec, operands: str) -> str | None:
     """Why a kernel of `operands` cannot compute the layer; None if it can."""
-    act, wgt = _parsed(operands)
+    act, wgt, k_max = _parsed(operands)
     if spec.act.scale != 1:
         return "its activations have a step of 2"
     if spec.act.bits > act.bits or (spec.act.bits, spec.wgt.bits) == (act.bits, wgt.bits):
         return "these are not wider"
     if pad_code_of(spec.act, spec.zero_point) != pad_code_of(act, spec.zero_point - spec.act.offset):
         return "its activations have no code of the zero point"
-    if not {spec.wgt.value(code) for code in spec.wgt.codes} <= {wgt.value(code) for code in wgt.codes}:
+    if spec.wgt.value(0) < wgt.value(0) or spec.wgt.value(spec.wgt.codes[-1]) > wgt.value(wgt.codes[-1]):
         return "they do not hold its weights"
-    if spec.geometry.depth > MatmulSpec("", act, wgt).k_max:
+    if spec.geometry.depth > k_max:
         return "its sums may leave int32"
     return None
 
 
-def _parsed(operands: str) -> tuple[MatmulOperand, MatmulOperand]:
+@cache
+def _parsed(operands: str) -> tuple[MatmulOperand, MatmulOperand, int]:
+    """Activations, weights, and the longest sum of their products that cannot leave int32."""
     act_bits, w_bits = map(int, operands.split("x"))
-    return MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.SIGNED)
+    act, wgt = MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.SIGNED)
+    return act, wgt, MatmulSpec("", act, wgt).k_max
