@@ -11,10 +11,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from bitsynth import paths
 from bitsynth.cli import output
+from bitsynth.cli.listed import origin, require_name
 from bitsynth.cli.printable import printable
-from bitsynth.errors import BitsynthError, SpecError
+from bitsynth.errors import BitsynthError
 from bitsynth.store import elementwise, kernels
 from bitsynth.store.elementwise import ProgramEntry
 
@@ -34,24 +34,19 @@ class ListedProgram:
 
 def programs(isas: Collection[str], check: bool) -> list[ListedProgram]:
     """The stored programs of `isas`, of all if there are none; to `check` them is to load them."""
-    places = ((path, kernels.place(path)) for path in elementwise.every())
-    return [
-        _read(path, place.parts[0], "user" if folder == paths.user_kernels() else "shipped", check)
-        for path, (folder, place) in places
-        if not isas or place.parts[0] in isas
-    ]
+    places = ((path, kernels.place(path)[1].parts[0]) for path in elementwise.every())
+    return [_read(path, isa, check) for path, isa in places if not isas or isa in isas]
 
 
-def _read(path: Path, isa: str, origin: str, check: bool) -> ListedProgram:
+def _read(path: Path, isa: str, check: bool) -> ListedProgram:
     try:
         if check:
             elementwise.load_program(path)
         entry = elementwise.read_entry(path)
-        if entry.name != path.stem:
-            raise SpecError(f"{path} holds {entry.name}; delete it or give it back its name")
+        require_name(path, entry.name)
     except BitsynthError as why:
-        return ListedProgram(path, isa, origin, None, str(why))
-    return ListedProgram(path, isa, origin, entry, "")
+        return ListedProgram(path, isa, origin(path), None, str(why))
+    return ListedProgram(path, isa, origin(path), entry, "")
 
 
 def write_programs(found: list[ListedProgram]) -> None:

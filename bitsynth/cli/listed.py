@@ -56,18 +56,26 @@ def every() -> Iterator[Path]:
     yield from depthwise.every()
 
 
+def origin(path: Path) -> str:
+    """Where a stored file is from: "user" or "shipped"."""
+    return "user" if kernels.place(path)[0] == paths.user_kernels() else "shipped"
+
+
+def require_name(path: Path, name: str) -> None:
+    """SpecError unless the file is called by the `name` of what it holds."""
+    if name != path.stem:
+        raise SpecError(f"{path} holds {name}; delete it or give it back its name")
+
+
 def read(path: Path, check: bool) -> Listed:
     """The kernel in `path`; its figures are as the file says, or computed anew to `check` it."""
-    folder, place = kernels.place(path)
-    variant = "/".join(place.parts[1:-1])
-    origin = "user" if folder == paths.user_kernels() else "shipped"
+    variant = "/".join(kernels.place(path)[1].parts[1:-1])
     try:
         figures = _depthwise(path, check) if variant == depthwise.FOLDER else _of_products(path, check)
-        if figures.name != path.stem:
-            raise SpecError(f"{path} holds {figures.name}; delete it or give it back its name")
+        require_name(path, figures.name)
     except BitsynthError as why:
-        return Listed(path, origin, variant, None, str(why))
-    return Listed(path, origin, variant, figures, "")
+        return Listed(path, origin(path), variant, None, str(why))
+    return Listed(path, origin(path), variant, figures, "")
 
 
 def _of_products(path: Path, check: bool) -> Figures:
