@@ -17,9 +17,8 @@ from bitsynth.layers.glue.quantization import Quantization, require_whole_steps
 from bitsynth.layers.glue.quantization import quantization as as_quantization
 from bitsynth.layers.glue.window import WindowGlue, window_of
 from bitsynth.spec import glue as specs
-from bitsynth.spec.matmul import is_one_of
+from bitsynth.spec.matmul import INT32_MAX, is_one_of
 
-_INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _MOST_SUMS = 1 << 14
 """Of a window whose codes are looked up."""
@@ -150,7 +149,7 @@ def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, N
     if not is_one_of(rounding, ROUNDING.words):
         raise SpecError(f"unknown rounding {rounding!r}; known: {', '.join(ROUNDING.words)}")
     made: dict[str, Number] = {"op": "mean pool", "rounding": rounding}
-    sums: dict[str, Number] = {"program": specs.mean(even=False).name, "most_pixels": _INT32_MAX // 511}
+    sums: dict[str, Number] = {"program": specs.mean(even=False).name, "most_pixels": INT32_MAX // 511}
     if source == out and source.operand.scale != 1:
         return {**made, **sums, "factor": 1, "summand": 0, "divisor": 1, "zero_point": 0}
     require_whole_steps(out)
@@ -163,7 +162,7 @@ def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, N
     largest = 2 * (255 * factor + abs(summand)) + 3 * ratio.denominator
     if largest > _INT64_MAX:
         raise SpecError(f"scales {source.scale!r} and {out.scale!r} are too far apart")
-    return made | {"most_pixels": min(_INT64_MAX // largest, _INT32_MAX // 511)}
+    return made | {"most_pixels": min(_INT64_MAX // largest, INT32_MAX // 511)}
 
 
 def _codes(n: Numbers, sums: NDArray[Any], pixels: Any, last: int) -> NDArray[np.uint8]:
