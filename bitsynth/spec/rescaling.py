@@ -19,7 +19,7 @@ _SCALE, _BIAS = ElementInput("m", "u32", "channel"), ElementInput("b", "u32", "c
 _MULTIPLIER = ElementInput("m", "s32", "channel")
 _ZERO = ElementInput("z", "s16", "all")
 SMALL_ZERO = "bit(ult(z + 256, 512))"
-"""The bit that says that a zero point is one of a byte, with a sign or without."""
+"""The bit that says that a zero point z is at least -256 and below 256."""
 
 
 @dataclass(frozen=True)
