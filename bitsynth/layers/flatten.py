@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.words import WORD_CHANNELS, Packed, pack_words
-from bitsynth.spec.matmul import MatmulOperand
+from bitsynth.spec.matmul import MatmulOperand, is_one_of
 
 ORDERS = ("NCHW", "NHWC")
 
@@ -41,7 +41,7 @@ class FlatImage:
 
     def weights(self, weight: NDArray[Any], order: str, fill: int) -> NDArray[Any]:
         """Columns of `weight` (OC, features), which flatten images in `order`, as images lie; `fill` for idle ones."""
-        if order not in ORDERS:
+        if not is_one_of(order, ORDERS):
             raise SpecError(f"flatten_order must be {' or '.join(ORDERS)}, not {order!r}")
         if weight.shape[1] != math.prod(self.shape):
             raise SpecError(f"images of {self.shape} have {math.prod(self.shape)} features, not {weight.shape[1]}")

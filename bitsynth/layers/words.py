@@ -37,12 +37,12 @@ class Packed(np.ndarray[Any, np.dtype[np.uint64]]):
 
     def __new__(cls, words: NDArray[np.uint64], bits: int, encoding: str | None, channels: int) -> Self:
         """Check the words, and type a view of them."""
-        MatmulOperand(bits, known := Encoding.parse(encoding or Encoding.UNSIGNED))
+        MatmulOperand(bits, known := _meaning(encoding))
         if type(channels) is not int or channels < 1:
             raise SpecError(f"channels must be a whole number of at least 1, not {channels!r}")
         _require_words(words, bits, channels)
         made = words.view(cls)
-        made.bits, made.encoding, made.channels = bits, known if encoding else None, channels
+        made.bits, made.encoding, made.channels = bits, None if encoding is None else known, channels
         return made
 
     def __array_finalize__(self, made_of: Any) -> None:
@@ -86,7 +86,7 @@ def pack(codes: ArrayLike, bits: int, encoding: str | None = "unsigned") -> Pack
     `bits`, 1 to 8, is the width of a code, `encoding` the values that codes stand for, as of `Packed`. SpecError
     names the first code that they do not have.
     """
-    operand = MatmulOperand(bits, Encoding.parse(encoding or Encoding.UNSIGNED))
+    operand = MatmulOperand(bits, _meaning(encoding))
     array, last = plain_array(codes, "codes"), operand.codes[-1]
     if array.dtype.kind not in "iub" or array.ndim < 1 or array.shape[-1] < 1:
         raise SpecError(f"want codes of integers (..., channels), not {array.dtype} {array.shape}")
@@ -94,6 +94,11 @@ def pack(codes: ArrayLike, bits: int, encoding: str | None = "unsigned") -> Pack
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise SpecError(f"codes{list(where)} is {array[where]}; codes of {operand} go from 0 to {last}")
     return Packed(pack_words(array.astype(np.uint8), bits), bits, encoding, array.shape[-1])
+
+
+def _meaning(encoding: str | None) -> Encoding:
+    """The encoding that codes are checked by: unsigned, which has every code, if None."""
+    return Encoding.UNSIGNED if encoding is None else Encoding.parse(encoding)
 
 
 def unpack(packed: Packed) -> NDArray[np.uint8]:

@@ -95,6 +95,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no pixels": ({"flatten": (0, 3, 70)}, "whole numbers of at least 1"),
     "other features": ({"flatten": (2, 3, 71)}, "images of (2, 3, 71) have 426 features, not 420"),
     "other order": ({"flatten_order": "CHW"}, "flatten_order must be NCHW or NHWC, not 'CHW'"),
+    "an array of orders": (
+        {"flatten_order": np.array(["NCHW", "NHWC"])},
+        "flatten_order must be NCHW or NHWC, not array",
+    ),
 }
 
 

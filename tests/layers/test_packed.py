@@ -90,6 +90,8 @@ REFUSED = {
     "no channels": (lambda: Packed(WORDS, 2, None, 0), "channels must be"),
     "bits": (lambda: Packed(WORDS, 9, None, 64), "bits must be"),
     "encoding": (lambda: Packed(WORDS, 2, "float", 64), "unknown encoding 'float'"),
+    "no encoding": (lambda: pack(CODES, 2, ""), "unknown encoding ''"),
+    "encodings": (lambda: pack(CODES, 2, cast(Any, np.zeros(2))), "unknown encoding array"),
     "ternary of 4 bits": (lambda: Packed(WORDS, 4, "ternary", 64), "which takes 2 bits"),
     "codes too great": (lambda: pack(CODES + 1, 2, "ternary"), "is 3; codes of 2-bit ternary go from 0 to 2"),
     "codes below 0": (lambda: pack(CODES - 1, 2), "is -1; codes of 2-bit unsigned go from 0 to 3"),
