@@ -67,7 +67,7 @@ EQUIVALENT = {
     **{(table, "half as wide"): "a byte has 8 bits at most, which takes 4 bits" for table in ("cnt", "popcnt")},
     **{(table, "next lane"): "there is one lane" for table in ("kxor", "store_mask")},
     ("sad_epu8", "half as wide"): "8 differences of bytes are 2040 at most, which takes 11 bits",
-    **{(table, "half as wide"): "the upper half is 0" for table in ("uxtl", "uxtl2", "cvtepu")},
+    **{(table, "half as wide"): "the upper half is 0" for table in ("uxtl", "uxtl2", "cvtepu", "cvtepu8_epi32")},
 }
 
 VALUES = [
