@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -26,7 +27,7 @@ ROUNDINGS = ("up", "even")
 _LARGEST_SHIFT = 62
 
 
-class _Epilogue:
+class _Epilogue(ABC):
     """What all epilogues share."""
 
     residual: Residual | None
@@ -56,9 +57,9 @@ class _Epilogue:
         """The values that a residual is added to."""
         return sums
 
+    @abstractmethod
     def _results(self, values: NDArray[Any]) -> NDArray[Any]:
         """The results of values."""
-        raise NotImplementedError
 
     def _check_residual(self, integers: bool) -> None:
         if self.residual is not None and not isinstance(self.residual, Residual):

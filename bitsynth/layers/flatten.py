@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,13 @@ class FlatImage:
 
     def _without_idle_bits(self, words: NDArray[Any], bits: int) -> NDArray[Any]:
         """Flat words without bits that are no channel's; as they are if they are no such words."""
-        pixel = pack_words(np.full(self.channels, (1 << bits) - 1, np.uint8), bits)
-        every = np.tile(pixel, self.height * self.width)
+        every = _channel_bits(self, bits)
         return words & every if words.dtype == every.dtype and words.shape[1:] == every.shape else words
+
+
+@lru_cache(maxsize=64)
+def _channel_bits(image: FlatImage, bits: int) -> NDArray[np.uint64]:
+    """The bits of an image's words that are channels'."""
+    every = np.tile(pack_words(np.full(image.channels, (1 << bits) - 1, np.uint8), bits), image.height * image.width)
+    every.flags.writeable = False
+    return every
