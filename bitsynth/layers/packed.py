@@ -59,8 +59,9 @@ class PackedLayer:
         channels = spec.geometry.out_channels
         added = epilogue_arguments.of_channels("bias", whole_array(self.bias, "bias"), channels, np.int32)
         object.__setattr__(self, "bias", bias := added.astype(np.int64))
-        finish = finishing(kernel, self.plan.computed, self._computed_codes, bias, self.epilogue)
-        whole = self._constants(finish, bias)
+        computed = self._computed_codes()
+        finish = finishing(kernel, self.plan.computed, computed, bias, self.epilogue)
+        whole = self._constants(finish, computed, bias)
         object.__setattr__(self, "programs", finish.programs)
         object.__setattr__(self, "constants", whole)
         object.__setattr__(self, "_description", whole.blob())
@@ -68,10 +69,10 @@ class PackedLayer:
         for array in kept:
             array.flags.writeable = False
 
-    def _constants(self, finish: Finishing, bias: NDArray[np.int64]) -> Constants:
-        """Numbers and arrays of the C runtime, columns in the order that `finish` wants."""
+    def _constants(self, finish: Finishing, codes: NDArray[np.uint8], bias: NDArray[np.int64]) -> Constants:
+        """Numbers and arrays of the C runtime, columns in the order that `finish` wants; `codes` as the kernel sees."""
         spec, kernel, schedule = self.plan.computed, self.plan.kernel, self.plan.schedule
-        geometry, codes = spec.geometry, self._computed_codes
+        geometry = spec.geometry
         order = slice(None) if isinstance(kernel, DepthwiseKernel) else finish.order(geometry)
         offset = Offset(bias[order], spec.zero_point)
         if isinstance(kernel, DepthwiseKernel):
@@ -96,7 +97,6 @@ class PackedLayer:
         """Pickle the plan, codes and epilogue: packing is fast, and another version may pack otherwise."""
         return PackedLayer, (self.plan, self.codes, self.epilogue, self.bias)
 
-    @property
     def _computed_codes(self) -> NDArray[np.uint8]:
         """The weights' codes as the kernel sees them."""
         spec, computed = self.plan.spec.wgt, self.plan.computed.wgt
