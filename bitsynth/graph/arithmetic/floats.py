@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
+from bitsynth.graph.arithmetic.arrays import OfArrays
+from bitsynth.graph.arithmetic.base import Quantity
 from bitsynth.graph.arithmetic.fractions import Fractions
 from bitsynth.graph.arithmetic.intervals import Interval, Intervals
 from bitsynth.graph.types import Edge, Integers, Tensor, cast, numpy_type
@@ -17,7 +18,7 @@ Indices = tuple[Tensor, ...]
 """Indices of elements, an array an axis."""
 
 
-class Floats(Arithmetic):
+class Floats(OfArrays):
     """Arrays of numpy, each operation rounded once to the type at hand: sums and functions too."""
 
     def __init__(self, reference: str) -> None:
@@ -38,14 +39,6 @@ class Floats(Arithmetic):
     def typed(self, number: Quantity, dtype: str) -> Quantity:
         return cast(number, dtype)
 
-    def move(self, apply: Callable[..., Tensor], *numbers: Quantity) -> Quantity:
-        return apply(*numbers)
-
-    def steps(
-        self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        return function(number).astype(np.int64)
-
     def matmul(self, a: Quantity, b: Quantity) -> Quantity:
         outer = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         rows, columns = (np.broadcast_to(x, (*outer, *x.shape[-2:])) for x in (a, b.swapaxes(-1, -2)))
@@ -56,12 +49,6 @@ class Floats(Arithmetic):
 
         return rounded_once(_INTERVALS.matmul(a, b), np.result_type(a, b), exactly)
 
-    def maximum(self, a: Quantity, b: Quantity) -> Quantity:
-        return np.maximum(a, b)
-
-    def minimum(self, a: Quantity, b: Quantity) -> Quantity:
-        return np.minimum(a, b)
-
     def sum(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
         kept = [k for k in range(a.ndim) if k not in axes]
         rows = a.transpose(*kept, *axes).reshape(*(a.shape[k] for k in kept), -1)
@@ -70,9 +57,6 @@ class Floats(Arithmetic):
             return np.asarray(_FRACTIONS.constant(rows[tuple(where[k] for k in kept)]).sum(-1))
 
         return rounded_once(_INTERVALS.sum(a, axes), a.dtype, exactly)
-
-    def max(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
-        return a.max(axes, keepdims=True)
 
     def call(self, name: str, a: Quantity) -> Quantity:
         def exactly(where: Indices) -> Tensor:

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
+from bitsynth.graph.arithmetic.arrays import OfArrays
+from bitsynth.graph.arithmetic.base import Quantity
 from bitsynth.graph.types import Edge, Integers, Tensor
 
 _DIGITS = 80
 """Of functions whose values are irrational: none lies so near to a decision that these do not tell."""
 
 
-class Fractions(Arithmetic):
+class Fractions(OfArrays):
     """Object arrays of fractions."""
 
     reference = "exact"
@@ -36,28 +37,11 @@ class Fractions(Arithmetic):
     def typed(self, number: Quantity, dtype: str) -> Quantity:
         return number
 
-    def move(self, apply: Callable[..., Tensor], *numbers: Quantity) -> Quantity:
-        return apply(*numbers)
-
-    def steps(
-        self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        return function(number).astype(np.int64)
-
     def matmul(self, a: Quantity, b: Quantity) -> Quantity:
         return np.matmul(a, b)
 
-    def maximum(self, a: Quantity, b: Quantity) -> Quantity:
-        return np.maximum(a, b)
-
-    def minimum(self, a: Quantity, b: Quantity) -> Quantity:
-        return np.minimum(a, b)
-
     def sum(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
         return a.sum(axes, keepdims=True)
-
-    def max(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
-        return a.max(axes, keepdims=True)
 
     def call(self, name: str, a: Quantity) -> Quantity:
         return np.vectorize(_FUNCTIONS[name], otypes=[object])(a)

@@ -1,0 +1,36 @@
+"""Arithmetics whose numbers are elements of numpy's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
+from bitsynth.graph.types import Tensor
+
+
+class OfArrays(Arithmetic):
+    """What such arithmetics share."""
+
+    def move(self, apply: Callable[..., Tensor], *numbers: Quantity) -> Quantity:
+        """What `apply` makes of the arrays."""
+        return apply(*numbers)
+
+    def steps(
+        self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """`function` of the numbers, which are exact themselves."""
+        return function(number).astype(np.int64)
+
+    def maximum(self, a: Quantity, b: Quantity) -> Quantity:
+        """The greater of each two."""
+        return np.maximum(a, b)
+
+    def minimum(self, a: Quantity, b: Quantity) -> Quantity:
+        """The lesser of each two."""
+        return np.minimum(a, b)
+
+    def max(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
+        """The greatest along axes, which stay as 1."""
+        return a.max(axes, keepdims=True)
