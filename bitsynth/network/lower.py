@@ -1,0 +1,133 @@
+"""Lowering: a graph is covered by regions, edges between them get formats, and regions become steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.types import Edge
+from bitsynth.network.plain import PlainRegion, conversion
+from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
+from bitsynth.network.regions import MATCHERS
+from bitsynth.network.regions.region import NetworkTarget, Region, Wiring
+
+
+def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
+    """The program of a graph for a target; SpecError names what cannot be computed, NoKernel a missing kernel."""
+    wiring = Wiring(graph, target)
+    assembly = _Assembly(wiring, ordered(cover(wiring)))
+    return assembly.program()
+
+
+def cover(wiring: Wiring) -> list[Region]:
+    """Regions that have each node of the graph once: of the matchers the first that takes it, else plain C."""
+    taken: set[str] = set()
+    made: list[Region] = []
+    for node in wiring.graph.nodes:
+        if node.name not in taken:
+            region = _first(wiring, node, taken)
+            taken |= {n.name for n in region.nodes}
+            made.append(region)
+    return made
+
+
+def _first(wiring: Wiring, node: Node, taken: set[str]) -> Region:
+    for match in MATCHERS:
+        region = match(wiring, node)
+        if region is not None and not any(n.name in taken for n in region.nodes):
+            return region
+    return PlainRegion(wiring, node)
+
+
+def ordered(regions: Iterable[Region]) -> list[Region]:
+    """Regions after those whose edges they read."""
+    makers = {edge: region for region in regions for edge in region.outputs}
+    needs = {region: {makers[e] for e in region.inputs if e in makers} for region in makers.values()}
+    return list(TopologicalSorter(needs).static_order())
+
+
+@dataclass
+class _Assembly:
+    """A program in the making."""
+
+    wiring: Wiring
+    regions: list[Region]
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    steps: list[NetworkStep] = field(default_factory=list)
+    at: dict[tuple[str, Format], str] = field(default_factory=dict)
+    """The buffer that has an edge in a format."""
+
+    def program(self) -> NetworkProgram:
+        graph = self.wiring.graph
+        inputs = tuple(self._give(name) for name in graph.inputs)
+        for region in self.regions:
+            self._add(region)
+        outputs = tuple(self._deliver(name, k) for k, name in enumerate(graph.outputs))
+        target = self.wiring.target
+        return NetworkProgram(graph, target.isa, target.threads, tuple(self.steps), self.buffers, inputs, outputs)
+
+    def _give(self, edge: str) -> str:
+        """The buffer of an input of the network."""
+        return self._buffer(Buffer(edge, self.wiring.graph.edges[edge], caller_format(self._edge(edge)), "input"))
+
+    def _add(self, region: Region) -> None:
+        buffers = {e: self.buffers[self._in_format(e, region.reads(e))] for e in region.inputs}
+        for edge in region.outputs:
+            made = Buffer(edge, self._edge(edge), self._chosen(region, edge))
+            source = buffers[region.inputs[0]] if region.inputs else made
+            if region.is_alias and source.format == made.format and source.format.layout == PLAIN:
+                self._buffer(Buffer(edge, made.edge, made.format, alias=source.name))
+                return
+            buffers[edge] = self.buffers[self._buffer(made)]
+        self.steps.append(region.step(buffers))
+
+    def _chosen(self, region: Region, edge: str) -> Format:
+        """The first format that the maker of an edge writes and most of its readers read."""
+        asked = Counter(f for other in self.regions if edge in other.inputs for f in set(other.reads(edge)))
+        if edge in self.wiring.graph.outputs and not self.wiring.carries_integers(edge):
+            asked[caller_format(self._edge(edge))] += 1
+        return max(region.writes(edge), key=lambda f: asked[f])
+
+    def _in_format(self, edge: str, wanted: tuple[Format, ...]) -> str:
+        """The buffer that has an edge in one of the wanted formats: converted if there is none."""
+        for form in wanted:
+            if (edge, form) in self.at and self._is_as_computed(self.at[edge, form]):
+                return self.at[edge, form]
+        source = self.buffers[edge]
+        name = self._buffer(Buffer(f"{edge}.{len(self.buffers)}", source.edge, wanted[0]))
+        self.steps.append(conversion(self.wiring.graph, source, self.buffers[name]))
+        return name
+
+    def _is_as_computed(self, name: str) -> bool:
+        """Whether a buffer has the edge's integers: what the caller gives are numbers in the file's type."""
+        buffer = self.buffers[name]
+        return buffer.role == "arena" or not self.wiring.carries_integers(buffer.edge.name)
+
+    def _deliver(self, edge: str, place: int) -> str:
+        """The buffer of an output of the network, which the last step fills."""
+        made = Buffer(f"{edge}.out{place}", self._edge(edge), caller_format(self._edge(edge)), "output")
+        name = self._buffer(made)
+        self.steps.append(conversion(self.wiring.graph, self._source(edge), self.buffers[name]))
+        return name
+
+    def _source(self, edge: str) -> Buffer:
+        return self.buffers[edge]
+
+    def _edge(self, name: str) -> Edge:
+        return self.wiring.graph.edges[name]
+
+    def _buffer(self, buffer: Buffer) -> str:
+        self.buffers[buffer.name] = buffer
+        if buffer.role != "output":
+            self.at.setdefault((buffer.edge.name, buffer.format), buffer.name)
+        return buffer.name
+
+
+def alias_root(buffers: Mapping[str, Buffer], name: str) -> str:
+    """The buffer whose memory one is."""
+    while buffers[name].alias:
+        name = buffers[name].alias
+    return name

@@ -1,0 +1,6 @@
+"""Plain C of every operator: what computes a node that no layer or glue takes, and brings an edge into a format."""
+
+from bitsynth.network.plain.convert import conversion
+from bitsynth.network.plain.region import PlainRegion
+
+__all__ = ["PlainRegion", "conversion"]

@@ -1,0 +1,209 @@
+"""A network as steps on buffers: what runs, in order, on what memory. The seam between lowering and C."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.graph.ir import Graph
+from bitsynth.graph.types import Edge, Integers, Shape, Tensor
+from bitsynth.layers.glue.base import Glue
+from bitsynth.layers.packed import PackedLayer
+from bitsynth.layers.words import pack_words, packed_words, unpack_words
+from bitsynth.spec.matmul import MatmulOperand
+
+PLAIN, CHANNELS_LAST, PACKED = "plain", "NHWC", "packed"
+
+
+@dataclass(frozen=True)
+class Format:
+    """How an edge's elements lie in memory.
+
+    Args:
+        dtype: The numpy type of an element.
+        operand: The encoding whose codes elements are, if they are codes; else they are the edge's integers or numbers.
+        layout: "plain" in the order of the edge's axes, "NHWC" with axis 1 last, or "packed", words of that.
+    """
+
+    dtype: str
+    operand: MatmulOperand | None = None
+    layout: str = PLAIN
+
+    @classmethod
+    def codes(cls, operand: MatmulOperand, layout: str = CHANNELS_LAST) -> Format:
+        """Codes of an operand: a byte each, or in words."""
+        return cls("uint64" if layout == PACKED else "uint8", operand, layout)
+
+    def elements(self, shape: Shape) -> Shape:
+        """The axes of an edge of this shape as they lie in memory, the last one together."""
+        if self.layout == PLAIN or len(shape) < 2:
+            return shape
+        batch, channels, *image = shape
+        last = packed_words(self.operand.bits, channels) if self.layout == PACKED and self.operand else channels
+        return (batch, *image, last)
+
+    def bytes(self, shape: Shape) -> int:
+        """Bytes of an edge of this shape."""
+        return math.prod(self.elements(shape)) * np.dtype(self.dtype).itemsize
+
+    def strides(self, shape: Shape) -> Shape:
+        """Elements from one place of each axis of the edge to the next; of words there are none."""
+        lies = self.elements(shape)
+        steps = [math.prod(lies[k + 1 :]) for k in range(len(lies))]
+        if self.layout == CHANNELS_LAST and len(shape) > 1:
+            steps = [steps[0], steps[-1], *steps[1:-1]]
+        return tuple(steps)
+
+    def read(self, memory: NDArray[Any], shape: Shape) -> Tensor:
+        """The integers or numbers (`shape`) that lie in `memory`, flat."""
+        made = memory.reshape(self.elements(shape))
+        if self.layout == PACKED and self.operand:
+            made = unpack_words(_image(made), self.operand.bits, shape[1]).reshape(*made.shape[:-1], shape[1])
+        if self.layout != PLAIN:
+            made = np.moveaxis(made, -1, 1)
+        if self.operand is None:
+            return made
+        values: Tensor = made.astype(np.int64) * self.operand.scale + self.operand.offset
+        return values
+
+    def write(self, values: Tensor) -> NDArray[Any]:
+        """The flat memory of integers or numbers that lie so."""
+        made = values if self.operand is None else self.operand.encode(values, "values")
+        if self.layout != PLAIN:
+            made = np.moveaxis(made, 1, -1)
+        if self.layout == PACKED and self.operand:
+            made = pack_words(_image(made.astype(np.uint8)), self.operand.bits)
+        return np.ascontiguousarray(made, np.dtype(self.dtype)).reshape(-1)
+
+
+def _image(array: NDArray[Any]) -> NDArray[Any]:
+    """An array of any number of axes as one of four, the last as it is."""
+    return np.ascontiguousarray(array).reshape(1, 1, -1, array.shape[-1])
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory of one edge of the graph.
+
+    Args:
+        name: Unique.
+        edge: The edge whose elements it has.
+        format: How they lie.
+        role: "arena", or "input" or "output" for what the caller gives.
+        alias: The buffer whose memory this is too, as moves that leave everything in its place have it; else empty.
+    """
+
+    name: str
+    edge: Edge
+    format: Format
+    role: str = "arena"
+    alias: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes it takes."""
+        return self.format.bytes(self.edge.shape)
+
+    def read(self, memory: NDArray[Any]) -> Tensor:
+        """The edge's integers or numbers."""
+        return self.format.read(memory, self.edge.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerStep:
+    """A layer: a convolution or matrix product with its epilogue.
+
+    `inputs` are activations and, if the epilogue has one, the residual; `outputs` the results and, if it is kept,
+    the sum. `image` is (batch, height, width) of the activations as the layer takes them.
+    """
+
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    layer: PackedLayer
+    image: tuple[int, int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class GlueStep:
+    """A layer of glue on inputs of (batch, height, width) pixels."""
+
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    glue: Glue
+    image: tuple[int, int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class PlainStep:
+    """Plain C: the body of a function.
+
+    It sees `in0`, `in1` ... and `out0` ..., restrict pointers to the buffers' elements, `k0` ..., pointers to
+    `constants`, and `scratch`, `scratch_bytes` bytes aligned to 64. `headers` of the runtime are included before.
+    """
+
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    body: str
+    constants: tuple[NDArray[Any], ...] = ()
+    scratch_bytes: int = 0
+    headers: tuple[str, ...] = ()
+
+
+NetworkStep = LayerStep | GlueStep | PlainStep
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkProgram:
+    """A lowered network: every step after those whose buffers it reads.
+
+    `nodes` of a step are the graph's nodes that it computes, by name, the last one's edge its result; each node of
+    the graph belongs to exactly one step, but for those that became aliases.
+
+    Args:
+        graph: What it computes.
+        isa: The instruction set it is made for.
+        threads: Threads it is scheduled for.
+        steps: In order.
+        buffers: Every buffer by name.
+        inputs: Buffers that the caller gives, one for each input of the graph.
+        outputs: Buffers that the caller gets, likewise.
+    """
+
+    graph: Graph
+    isa: str
+    threads: int
+    steps: tuple[NetworkStep, ...]
+    buffers: Mapping[str, Buffer]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def reals_type(reference: str, edge: Edge) -> str:
+    """The C type that holds real numbers of an edge: float64 in exact arithmetic, else the file's."""
+    return "float64" if reference == "exact" else edge.dtype
+
+
+def integers_type(kind: Integers) -> str:
+    """The narrowest signed or unsigned type of 8 to 64 bits that holds an edge's integers."""
+    names = ("uint8", "int8", "int16", "int32", "int64")
+    return next(n for n in names if np.iinfo(n).min <= kind.least and kind.most <= np.iinfo(n).max)
+
+
+def plain_format(edge: Edge, reference: str, layout: str = PLAIN) -> Format:
+    """The format of an edge as its integers or numbers are."""
+    kind = edge.type
+    dtype = integers_type(kind) if isinstance(kind, Integers) else reals_type(reference, edge)
+    return Format(dtype, None, layout)
+
+
+def caller_format(edge: Edge) -> Format:
+    """The format of an input or output of the network: numbers in the file's type, in the file's order."""
+    return Format(edge.dtype)

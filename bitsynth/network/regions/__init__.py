@@ -1,0 +1,13 @@
+"""Regions, a kind a file: which nodes one step computes together. `MATCHERS` has them, the widest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bitsynth.graph.ir import Node
+from bitsynth.network.regions.region import Region, Wiring
+
+Matcher = Callable[[Wiring, Node], Region | None]
+"""The region that begins with a node, if there is one of its kind; its nodes are later in the graph, but for that."""
+
+MATCHERS: tuple[Matcher, ...] = ()
