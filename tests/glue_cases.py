@@ -65,6 +65,14 @@ def layers(draw: st.DrawFn, /, **options: Any) -> glue.Glue:
     def table() -> NDArray[Any]:
         return rng.integers(0, 16, (draw(st.sampled_from((1, channels))), q.operand.codes[-1] + 1))
 
+    def of_pairs() -> glue.Glue:
+        other, out = draw(quantizations()), draw(quantizations())
+        pairs = rng.integers(0, out.operand.codes[-1] + 1, (q.operand.codes[-1] + 1, other.operand.codes[-1] + 1))
+        return glue.PairLookup(channels, pairs, q, other, out, **both)
+
+    def of_floats() -> glue.Glue:
+        return glue.FloatLookup(channels, _floats(rng, table().shape), q, **options)
+
     def shuffled() -> glue.Glue:
         block = one(1, 3)
         mode = draw(st.sampled_from(("DCR", "CRD")))
@@ -96,6 +104,8 @@ def layers(draw: st.DrawFn, /, **options: Any) -> glue.Glue:
         lambda: glue.Lookup(
             channels, table(), q.bits, out_bits=4, out_encoding="unsigned", encoding=q.encoding, **both
         ),
+        of_pairs,
+        of_floats,
         lambda: glue.Concatenate(
             [(c, draw(quantizations())) for c in (channels, 64, 3)[: one(1, 3)]], draw(quantizations(WHOLE)), **both
         ),

@@ -14,9 +14,9 @@ enum { BS_GLUE_INPUTS = 4 };
 /* BS_MAX_POOL: the greatest code of a window. BS_MEAN_POOL: of a window of n pixels and sum s,
  * (s * factor + n * summand) / (n * divisor), made whole, plus zero_point, clamped. Padding does
  * not count. BS_PAD, BS_RESIZE, BS_BLOCKS: pixels in other places; `fill` around them, each where
- * it is nearest, blocks of channels as blocks of pixels. BS_LOOKUP: a table's entry for each code.
- * BS_CONCAT: channels of all inputs, each by its table. BS_ADD: what the program makes of both
- * codes, or a table's entry for each pair.
+ * it is nearest, blocks of channels as blocks of pixels. BS_LOOKUP: a table's entry for each code,
+ * a code or a float. BS_CONCAT: channels of all inputs, each by its table. BS_ADD: what the program
+ * makes of both codes, or a table's entry for each pair.
  * BS_QUANTIZE: x / scale to codes. BS_DEQUANTIZE: (value - zero_point) * scale. */
 enum bs_glue_op {
     BS_MAX_POOL,
@@ -83,7 +83,8 @@ struct bs_glue {
     size_t period;      /* of the scales of elements: whole pixels, and whole units of programs */
     size_t table_count; /* 1, of all channels, or a table a channel */
     const uint8_t *tables;  /* [table_count or inputs][256]; of pairs, or of sums of a whole
-                             * window; or NULL. Those of codes and pairs go on to 256 entries */
+                             * window; or NULL. Those of codes and pairs go on to 256 entries, of
+                             * 4 bytes if they are floats */
     const uint8_t *numbers; /* what the program reads beside elements; NULL if that is a table */
     const uint8_t *fill;    /* a pixel as it lies in memory */
     const float *scale;     /* [out_channels] */

@@ -21,10 +21,12 @@ from bitsynth.layers.glue import (
     Concatenate,
     DepthToSpace,
     Dequantize,
+    FloatLookup,
     GlobalAvgPool2d,
     Lookup,
     MaxPool2d,
     Pad2d,
+    PairLookup,
     Quantization,
     Quantize,
     QuantizeImage,
@@ -114,6 +116,32 @@ def test_scales_of_sums_lie_as_far_apart_as_they_like(first, second):
     want = [[code_of(out, real(a, i) + real(b, j)) for j in range(8)] for i in range(4)]
     x, y = codes(3, 2), codes(3, 3)
     np.testing.assert_array_equal(Add(3, a, b, out)(x, y), np.array(want)[x, y])
+
+
+def qlinear_add(a, b, out):
+    """ONNX Runtime's, for every pair: each operation in float32."""
+    f = np.float32
+    first, second = ((np.arange(256, dtype=f) - f(q.zero_point)) * f(q.scale) for q in (a, b))
+    return np.clip(np.rint((first[:, None] + second) / f(out.scale)) + out.zero_point, 0, 255).astype(int)
+
+
+@pytest.mark.parametrize(("first", "second", "out"), [(0.023, 0.031, 0.047), (0.1, 0.25, 0.3), (1.0, 0.5, 6.0)])
+def test_pairs_by_a_formula_of_floats(first, second, out):
+    """Sums if there are such, else a table of all."""
+    a, b, out = Q(8, first, 130), Q(8, second, 3), Q(8, out, 120)
+    pairs = qlinear_add(a, b, out)
+    layer = PairLookup(256, pairs, a, b, out)
+    x, y = (np.ascontiguousarray(x.reshape(1, 1, 256, 256).astype(np.uint8)) for x in np.indices((256, 256)))
+    np.testing.assert_array_equal(layer(x, y)[0, 0], pairs)
+
+
+def test_any_function_of_pairs_and_codes():
+    x, y = codes(3, 8), codes(3, 3)
+    product = np.arange(256)[:, None] * np.arange(8) % 32
+    np.testing.assert_array_equal(PairLookup(3, product, 8, 3, 5)(x, y), product[x, y])
+    roots = (np.sqrt(np.arange(8)) * [[1], [-1], [np.nan]]).astype(np.float32)
+    np.testing.assert_array_equal(FloatLookup(3, roots, 3)(y), roots[np.arange(3), y])
+    np.testing.assert_array_equal(FloatLookup(3, roots[0], 3, layout="packed")(pack(y, 3)), roots[0][y])
 
 
 def test_concatenated_codes_are_requantized():
@@ -286,12 +314,25 @@ REFUSED: dict[str, Any] = {
     "no mean": (lambda: GlobalAvgPool2d(3, Q(2))(X[:, :0]), "has no mean"),
     "blocks": (lambda: DepthToSpace(3, 2, 2), "3 channels are no blocks of 2 x 2"),
     "mode": (lambda: DepthToSpace(4, 2, 2, mode="RCD"), "unknown mode 'RCD'"),
-    "short table": (lambda: Lookup(3, [0, 1, 2], 2), "table must be 4 integers, or 3 x 4, not int64 (3,)"),
-    "table of 256": (lambda: Lookup(3, np.zeros(256, int), 2), "table must be 4 integers"),
-    "tables of others": (lambda: Lookup(3, np.zeros((2, 4), int), 2), "table must be 4 integers, or 3 x 4"),
+    "short table": (
+        lambda: Lookup(3, [0, 1, 2], 2),
+        "table must be integers of shape (4,) or (1, 4) or (3, 4), not int64 (3,)",
+    ),
+    "table of 256": (lambda: Lookup(3, np.zeros(256, int), 2), "table must be integers of shape (4,)"),
+    "tables of others": (
+        lambda: Lookup(3, np.zeros((2, 4), int), 2),
+        "table must be integers of shape (4,) or (1, 4) or (3, 4)",
+    ),
     "entries": (lambda: Lookup(3, [0, 1, 2, 4], 2), "entries of the table are codes from 0 to 3"),
     "entries below 0": (lambda: Lookup(3, [0, 1, 2, -1], 2), "entries of the table are codes"),
-    "table of floats": (lambda: Lookup(3, [0.0, 1, 2, 3], 2), "table must be 4 integers"),
+    "table of floats": (lambda: Lookup(3, [0.0, 1, 2, 3], 2), "table must be integers of shape (4,)"),
+    "pairs of others": (
+        lambda: PairLookup(3, np.zeros((3, 4), int), 2, Q(2, encoding="ternary"), 2),
+        "table must be integers of shape (4, 3), not int64 (3, 4)",
+    ),
+    "entries of pairs": (lambda: PairLookup(3, np.full((4, 4), 4), 2, 2, 2), "entries of the table are codes"),
+    "no floats": (lambda: FloatLookup(3, ["0"] * 4, 2), "table must be numbers of shape (4,) or (1, 4) or (3, 4)"),
+    "great floats": (lambda: FloatLookup(3, [0, 1, 2, 1e39], 2), "the table has numbers that float32 does not hold"),
     "many inputs": (lambda: Concatenate([(1, Q(2))] * 5, Q(2)), "has 1 to 4 inputs, not 5"),
     "mean NaN": (lambda: QuantizeImage([np.nan], [1], Q(8)), "mean has numbers that float32 does not hold"),
     "std 0": (lambda: QuantizeImage([0], [0], Q(8)), "std and unit must be above 0"),

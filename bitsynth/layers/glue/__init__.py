@@ -10,9 +10,10 @@ from bitsynth.layers.glue.base import Glue
 from bitsynth.layers.glue.blocks import DepthToSpace
 from bitsynth.layers.glue.concatenate import Concatenate
 from bitsynth.layers.glue.floats import Dequantize, Quantize
-from bitsynth.layers.glue.lookup import Lookup, QuantizeImage
+from bitsynth.layers.glue.lookup import FloatLookup, Lookup, QuantizeImage
 from bitsynth.layers.glue.max_pool import MaxPool2d
 from bitsynth.layers.glue.pad import Pad2d
+from bitsynth.layers.glue.pair_lookup import PairLookup
 from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.glue.resize import Resize
 
@@ -22,11 +23,13 @@ __all__ = [
     "Concatenate",
     "DepthToSpace",
     "Dequantize",
+    "FloatLookup",
     "GlobalAvgPool2d",
     "Glue",
     "Lookup",
     "MaxPool2d",
     "Pad2d",
+    "PairLookup",
     "Quantization",
     "Quantize",
     "QuantizeImage",

@@ -1,4 +1,4 @@
-"""Any function of a code, by a table; images of bytes as codes."""
+"""Any function of a code, by a table: codes, or floats; images of bytes as codes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
-from bitsynth.layers.glue.activations import codes_of, either
+from bitsynth.layers.glue.activations import Activations, codes_of, either
 from bitsynth.layers.glue.base import Glue
 from bitsynth.layers.glue.floats import to_codes
 from bitsynth.layers.glue.programs import ENTRIES, repeated
 from bitsynth.layers.glue.quantization import Quantization, quantization, single
+from bitsynth.layers.glue.table import codes_table, floats_table
 from bitsynth.spec.matmul import plain_array
 
 
@@ -50,26 +51,60 @@ class Lookup(Glue):
     ) -> None:
         source = codes_of(channels, bits, encoding, layout)
         output = codes_of(channels, either(out_bits, bits), either(out_encoding, encoding), either(out_layout, layout))
-        self.table = _table(table, channels, source.last + 1, output.last)
+        self.table = codes_table(table, _shapes(source), output.last).reshape(-1, source.last + 1)
         tables = repeated(self.table, source.bits)
         super().__init__([source], output, {"op": "lookup", "table_count": len(tables)}, {"tables": tables}, **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
-        (x,) = codes
-        rows = 0 if len(self.table) == 1 else np.arange(x.shape[-1])
-        made: NDArray[np.uint8] = self.table[rows, x]
-        return made
+        return _looked_up(self.table, codes[0])
 
 
-def _table(table: ArrayLike, channels: int, entries: int, last: int) -> NDArray[np.uint8]:
-    """Entries (1 or channels, entries) as they were given."""
-    given = plain_array(table, "table")
-    shapes = ((entries,), (1, entries), (channels, entries))
-    if given.dtype.kind not in "iub" or given.shape not in shapes:
-        raise SpecError(f"table must be {entries} integers, or {channels} x {entries}, not {given.dtype} {given.shape}")
-    if (given < 0).any() or (given > last).any():
-        raise SpecError(f"entries of the table are codes from 0 to {last}; some are not")
-    return given.reshape(-1, entries).astype(np.uint8)
+class FloatLookup(Glue):
+    """The float32 number of a table for each code: any real function of a code, as `Dequantize` gives one of them.
+
+    Args:
+        channels: Channels of a pixel.
+        table: Numbers (codes,) or (channels, codes), rounded to float32: infinite ones and NaN are, too.
+        bits: Bits of a code, 1 to 8, or a quantization.
+        encoding: The values that codes stand for, as of `Conv2d`.
+        layout: "NHWC" or "packed", of the codes.
+        **options: `isa` and `threads`, as of `Conv2d`.
+
+    Raises:
+        SpecError: The table has not a number for each code, or a number that float32 does not hold.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        table: ArrayLike,
+        bits: int | Quantization,
+        *,
+        encoding: str = "unsigned",
+        layout: str = "NHWC",
+        **options: Any,
+    ) -> None:
+        source, output = codes_of(channels, bits, encoding, layout), Activations(channels, None)
+        self.table = floats_table(table, _shapes(source)).reshape(-1, source.last + 1)
+        tables = np.zeros((len(self.table), ENTRIES), np.float32)
+        tables[:, : source.last + 1] = self.table
+        arrays = {"tables": tables.view(np.uint8)}
+        super().__init__([source], output, {"op": "lookup", "table_count": len(tables)}, arrays, **options)
+
+    def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
+        return _looked_up(self.table, codes[0])
+
+
+def _shapes(source: Activations) -> list[tuple[int, ...]]:
+    """Of the tables for codes of `source`."""
+    entries = source.last + 1
+    return [(entries,), (1, entries), (source.channels, entries)]
+
+
+def _looked_up(table: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
+    """Entries for codes (..., channels) in tables (1 or channels, codes)."""
+    made: NDArray[Any] = table[0 if len(table) == 1 else np.arange(x.shape[-1]), x]
+    return made
 
 
 class QuantizeImage(Lookup):

@@ -1,0 +1,89 @@
+"""Codes of pairs of codes as weighted sums, which were compared with a table for every pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.emit.runtime_abi import Number
+from bitsynth.kernel.element_constants import shared_numbers
+from bitsynth.layers.glue.base import Arrays
+from bitsynth.layers.glue.quantization import Quantization
+from bitsynth.spec import glue as specs
+
+_INT16, _INT32 = 2**15 - 1, 2**31
+_FEW_PAIRS = 1 << 12
+_MOST_SHIFT = 24
+"""Of a fixed-point factor; with more, products of codes hardly fit int32."""
+_APART = 37
+"""Codes between those whose pairs are looked at first."""
+Lowered = tuple[dict[str, Number], Arrays]
+"""Numbers and arrays of `struct bs_glue`."""
+
+
+def weighted_sums(
+    first: Quantization, second: Quantization, out: Quantization, pairs: NDArray[np.uint8]
+) -> Iterator[Lowered]:
+    """Programs of weighted sums that give `pairs`, every one of them: near those of the scales, the cheapest first."""
+    inputs, last = (first, second), out.operand.codes[-1]
+    ratios = [x.exact_scale / out.exact_scale for x in inputs]
+    factors = [r * x.operand.scale for x, r in zip(inputs, ratios, strict=True)]
+    rest = sum((r * (x.operand.offset - x.zero_point) for x, r in zip(inputs, ratios, strict=True)), Fraction(0))
+    zero = out.zero_point - out.operand.offset
+    for near, wide in product((False, True), (False, True)):
+        for sum_ in _candidates((*factors, rest), zero, near, wide, pairs.size):
+            if sum_.gives(pairs, last, _APART) and sum_.gives(pairs, last):
+                yield sum_.lowered(last, wide)
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """Codes (a * f + b * g + k) >> n plus z, rounded half to `even` or as k says."""
+
+    f: int
+    g: int
+    k: int
+    n: int
+    z: int
+    even: bool
+
+    @property
+    def half(self) -> int:
+        """What is added before a shift that rounds half to even."""
+        return (1 << (self.n - 1)) - 1 if self.even else 0
+
+    def gives(self, pairs: NDArray[np.uint8], last: int, apart: int = 1) -> bool:
+        """Whether these are the codes of `pairs`, of every `apart`-th, and nothing leaves int32."""
+        products = (pairs.shape[0] - 1) * abs(self.f) + (pairs.shape[1] - 1) * abs(self.g) + abs(self.k)
+        if products + (1 << self.n) + (abs(self.z) << self.n) >= _INT32:
+            return False
+        a, b = (np.arange(0, n, apart, dtype=np.int64) for n in pairs.shape)
+        sums = a[:, None] * self.f + b * self.g + self.k
+        if self.even:
+            sums += self.half + (sums >> self.n & 1)
+        return bool((((sums >> self.n) + self.z).clip(0, last) == pairs[::apart, ::apart]).all())
+
+    def lowered(self, last: int, wide: bool) -> Lowered:
+        """The program and its numbers; z is part of k where halves are not looked at."""
+        spec = specs.weighted(even=self.even, wide=wide)
+        k = self.k if self.even else self.k + (self.z << self.n)
+        values = {"f": self.f, "g": self.g, "k": k, "e": self.half, "n": self.n, "z": self.z, "h": last}
+        return {"program": spec.name}, {"numbers": shared_numbers(spec, values)}
+
+
+def _candidates(exact: tuple[Fraction, ...], zero: int, near: bool, wide: bool, pairs: int) -> Iterator[_Sum]:
+    """Factors and summand as whole multiples of 2**-n; `near` those too, which may decide close ties rightly."""
+    for n in range(_MOST_SHIFT, -1, -1):
+        f, g, k = (round(x * (1 << n)) for x in exact)
+        fits = max(abs(f), abs(g)) < _INT16
+        if fits == wide or (near and pairs > _FEW_PAIRS and n < _MOST_SHIFT - 4 and wide):
+            continue
+        for i, j, m in product((-1, 0, 1), repeat=3) if near else [(0, 0, 0)]:
+            yield _Sum(f + i, g + j, k + m + (1 << n) // 2, n, zero, False)
+            if n:
+                yield _Sum(f + i, g + j, k + m, n, zero, True)
