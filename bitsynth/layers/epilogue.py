@@ -227,7 +227,8 @@ class Thresholds(_Epilogue):
             255 levels. Channels may have fewer: masked ones, or lists of different lengths. Codes of n bits take at
             most 2**n - 1 levels.
         rising: Whether codes rise with the sum, for all channels or one by one (channels,).
-        residual: A second tensor that is added to the sum, or None.
+        residual: A second tensor that is added to the sum, or None. If that may bring a sum to an end of int32, a level
+            beyond it, which every sum passes, is refused.
     """
 
     values: ArrayLike
@@ -298,17 +299,17 @@ def check_encoding(epilogue: Epilogue | None, encoding: str) -> None:
         raise SpecError(f"codes of {operand} go to {operand.codes[-1]}, and those of the epilogue to {last}")
 
 
-def levels_of(thresholds: Thresholds, channels: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+def levels_of(thresholds: Thresholds, channels: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Levels (channels, levels) and whether each channel is rising; SpecError for another number of channels.
 
     An absent level is the greatest int32, as no sum is above it, and the least in a falling channel.
     """
-    given, rising = np.asarray(thresholds.values, np.int32), np.asarray(thresholds.rising, np.bool_)
+    given, rising = np.asarray(thresholds.values, np.int64), np.asarray(thresholds.rising, np.bool_)
     for count in (len(given), rising.size):
         if count not in (1, channels):
             raise SpecError(f"{count} channels of thresholds for {channels} output channels")
     every, up = np.broadcast_to(given, (channels, given.shape[1])), np.broadcast_to(rising, (channels,))
-    return np.where(np.ma.getmaskarray(np.ma.asarray(thresholds.values)) & ~up[:, None], np.int32(INT32.min), every), up
+    return np.where(np.ma.getmaskarray(np.ma.asarray(thresholds.values)) & ~up[:, None], INT32.min, every), up
 
 
 def _keep(epilogue: Epilogue, **names: str) -> None:

@@ -11,6 +11,7 @@ from bitsynth.errors import SpecError
 from bitsynth.spec.matmul import MAX_BITS, plain_array
 
 INT32 = np.iinfo(np.int32)
+_BELOW, _ABOVE = int(INT32.min) - 1, int(INT32.max) + 1
 MAX_RESULT_BITS = 16
 _MOST_LEVELS = (1 << MAX_BITS) - 1
 _WANTED = f"thresholds must be integers (channels, 1 to {_MOST_LEVELS})"
@@ -72,17 +73,18 @@ def code_type(bits: int, signed: bool) -> np.dtype[Any]:
     return np.dtype(np.int8 if bits <= MAX_BITS else np.int16)
 
 
-def levels(values: Any) -> NDArray[np.int32]:
-    """Thresholds (1 or channels, levels) as int32 in ascending order; those that are absent are masked.
+def levels(values: Any) -> NDArray[np.int64]:
+    """Thresholds (1 or channels, levels) as int64 in ascending order; those that are absent are masked.
 
     `values` are integers (levels,) or (1, levels) for all channels, or (channels, levels), some of them masked; or a
-    list of lists that may differ in length. What is masked is the greatest int32, which no sum is above.
+    list of lists that may differ in length. What is masked is the greatest int32, which no sum is above; what lies
+    beyond int32 is the number next to it, as every sum is on the same side of both.
     """
     rows = [_row(row) for row in (values if _is_ragged(values) else _table(values))]
     count = max((len(row) for row in rows), default=0)
     if not 1 <= count <= _MOST_LEVELS:
         raise SpecError(f"{_WANTED}, not {len(rows)} channels of {count}")
-    out = np.full((len(rows), count), INT32.max, np.int32)
+    out = np.full((len(rows), count), INT32.max, np.int64)
     for channel, row in enumerate(rows):
         if (np.diff(row) < 0).any():
             raise SpecError(f"thresholds of channel {channel} are out of order: {', '.join(map(str, row[:8]))}")
@@ -106,10 +108,10 @@ def _table(values: Any) -> NDArray[Any]:
 
 
 def _row(row: Any) -> NDArray[np.int64]:
-    """The levels of a channel that are there, brought into int32."""
+    """The levels of a channel that are there, none further than 1 beyond int32."""
     there = np.asarray(row.compressed() if isinstance(row, np.ma.MaskedArray) else row)
     if there.ndim != 1 or (there.size and there.dtype.kind not in "iu"):
         raise SpecError(f"{_WANTED}, not {there.dtype} {there.shape}")
     if there.dtype.kind == "u":
-        there = np.minimum(there, np.array(INT32.max, there.dtype) if there.dtype.itemsize > 4 else there)
-    return there.astype(np.int64).clip(INT32.min, INT32.max)
+        there = np.minimum(there, np.array(_ABOVE, there.dtype) if there.dtype.itemsize > 4 else there)
+    return there.astype(np.int64).clip(_BELOW, _ABOVE)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.packing import row_affines
+from bitsynth.errors import SpecError
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.constants import Offset, column_terms, padding_terms
@@ -52,15 +53,22 @@ def greatest(spec: MatmulSpec | LayerSpec, weight: Codes, offset: Offset) -> int
     return int((weights * max(map(abs, ends)) + np.abs(offset.bias)).max(initial=0))
 
 
-def folded(sums: Sums, thresholds: NDArray[np.int32], rising: NDArray[np.bool_]) -> NDArray[np.int32]:
+def folded(sums: Sums, thresholds: NDArray[np.int64], rising: NDArray[np.bool_]) -> NDArray[np.int32]:
     """(levels, OC) sorted thresholds of sums that say what `thresholds` say of values.
 
     Those of a channel that is not `rising` (OC) are thresholds of -1 - sum: a value is below T exactly if its sum, with
-    the row's addend, is below ceil(((T << h) - c) / F).
+    the row's addend, is below ceil(((T << h) - c) / F). SpecError for thresholds below all of int32 of sums that go to
+    its end: programs cannot say that even the last one is above.
     """
-    least = ((thresholds.astype(np.int64) + rising) << sums.shift) - sums.columns
+    least = ((thresholds + rising) << sums.shift) - sums.columns
     ends = -(-least // sums.factor)
     found: NDArray[Any] = np.where(rising, ends - 1, -1 - ends)
+    if sums.bound >= INT32.max and (found < INT32.min).any():
+        channel = np.argwhere(found < INT32.min)[0, 1]
+        raise SpecError(
+            f"thresholds of channel {channel} lie beyond int32, and the residual may bring sums to its end: "
+            f"give levels from {INT32.min} to {INT32.max}"
+        )
     return np.sort(found, axis=0).clip(INT32.min, INT32.max).astype(np.int32)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.layers.epilogue import Epilogue, Requantize, Rescale, Scale, Thresholds, floats_of, levels_of
-from bitsynth.layers.epilogue_arguments import of_channels
+from bitsynth.layers.epilogue_arguments import INT32, of_channels
 from bitsynth.layers.residual import factors
 
 
@@ -41,7 +41,7 @@ def _without_residual(epilogue: Epilogue, channels: int) -> SelfTestEpilogue:
 
 def _thresholds(epilogue: Thresholds, channels: int) -> SelfTestEpilogue:
     given, rising = levels_of(epilogue, channels)
-    arrays: dict[str, NDArray[Any]] = {"thresholds": np.ascontiguousarray(given.T)}
+    arrays: dict[str, NDArray[Any]] = {"thresholds": np.ascontiguousarray(given.T.clip(INT32.min, INT32.max), np.int32)}
     if not rising.all():
         arrays["rising"] = rising.astype(np.int32)
     return SelfTestEpilogue("thresholds", epilogue.out_type, {"levels": given.shape[1]}, arrays)

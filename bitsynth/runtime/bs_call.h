@@ -213,8 +213,9 @@ void bs_add_residual(const struct call *c, struct strip strip, const int32_t *ro
 void bs_copy_values(
     const struct call *c, struct strip strip, const int32_t *values, uint8_t *to, size_t to_apart);
 
-/* Has the call know its tensors: BS_OK, or BS_RESIDUAL if one is missing, or none wants it. */
-int bs_set_tensors(struct call *c, const struct bs_tensors *tensors);
+/* Has the call know its tensors and memory: BS_OK, BS_NULL, or BS_RESIDUAL if one is missing, or
+ * none wants it. */
+int bs_set_tensors(struct call *c, const struct bs_tensors *tensors, void *arena);
 
 /* From the strip's sums to results in their place. */
 void bs_finish(const struct call *c, struct strip strip, const struct scratch *s);

@@ -175,15 +175,15 @@ int bs_depthwise_run(
     struct bs_pool *pool)
 {
     struct depthwise d;
-    const int status = plan(&d, layer, in, pool ? pool->threads : 1);
+    int status = plan(&d, layer, in, pool ? pool->threads : 1);
     if (status != BS_OK)
         return status;
     if (arena_bytes < d.call.arena_bytes)
         return BS_ARENA;
     d.call.packs_only = packs_only;
-    if (bs_set_tensors(&d.call, tensors) != BS_OK)
-        return BS_RESIDUAL;
-    d.call.arena = arena;
+    status = bs_set_tensors(&d.call, tensors, arena);
+    if (status != BS_OK)
+        return status;
     bs_run(pool, rows_task, &d, d.call.slots);
     return BS_OK;
 }

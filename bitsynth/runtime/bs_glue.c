@@ -217,10 +217,15 @@ int bs_glue_run(
     const int status = plan(&c, glue, in, pool ? pool->threads : 1);
     if (status != BS_OK || arena_bytes < c.arena_bytes)
         return status != BS_OK ? status : BS_ARENA;
-    for (size_t i = 0; i < glue->inputs; ++i)
+    for (size_t i = 0; i < glue->inputs; ++i) {
         c.inputs[i] = inputs[i];
+        if (!inputs[i])
+            return BS_NULL;
+    }
     c.output = output;
     c.arena = arena;
+    if (!output || !arena)
+        return BS_NULL;
     bs_run(pool, check_task, &c, c.slots);
     for (size_t slot = 0; slot < c.slots; ++slot)
         if (c.arena[slot * c.scratch_bytes])

@@ -99,7 +99,7 @@ size_t bs_glue_arena_bytes(const struct bs_glue *glue, struct bs_shape in, size_
 
 /* Inputs of one shape to the output. `arena` and words are aligned to 8 bytes, the arena better to
  * 64. Returns BS_OK, BS_EMPTY if the output has no element, BS_ARENA if the arena is too small,
- * BS_CODES; nothing is written to the output but by BS_OK. */
+ * BS_NULL, BS_CODES; nothing is written to the output but by BS_OK. */
 int bs_glue_run(
     const struct bs_glue *glue,
     struct bs_shape in,

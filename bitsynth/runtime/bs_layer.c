@@ -356,9 +356,9 @@ static int run(
 {
     if (arena_bytes < c->arena_bytes)
         return BS_ARENA;
-    if (bs_set_tensors(c, tensors) != BS_OK)
-        return BS_RESIDUAL;
-    c->arena = arena;
+    const int status = bs_set_tensors(c, tensors, arena);
+    if (status != BS_OK)
+        return status;
     c->codes = c->arena + c->private_bytes;
     c->segment_offsets = (size_t *)(void *)(c->codes + c->codes_bytes);
     set_offsets(c);

@@ -163,8 +163,9 @@ struct bs_tensors {
 };
 
 /* BS_CODES: an input has a code beyond its last. BS_RESIDUAL: a residual or a place for sums is
- * missing, or given to a layer without; or floats of the residual are not finite. */
-enum { BS_OK = 0, BS_EMPTY = -1, BS_ARENA = -2, BS_CODES = -3, BS_RESIDUAL = -4 };
+ * missing, or given to a layer without; or floats of the residual are not finite. BS_NULL: an
+ * input, the output or the arena is NULL. */
+enum { BS_OK = 0, BS_EMPTY = -1, BS_ARENA = -2, BS_CODES = -3, BS_RESIDUAL = -4, BS_NULL = -5 };
 
 /* Height and width of the output; 0 if there is none. */
 struct bs_shape bs_layer_output(const struct bs_layer *layer, struct bs_shape in);
@@ -176,8 +177,8 @@ size_t bs_layer_arena_bytes(const struct bs_layer *layer, struct bs_shape in, si
 /* Codes (or bs_pack_codes words) in, int32, float, codes or words out, by the layer's layouts.
  * `arena` and words must be aligned to 8 bytes, the arena better to 64. Returns BS_OK, BS_EMPTY
  * if the output has no element, BS_ARENA if the arena is too small, as any is if
- * bs_layer_arena_bytes is SIZE_MAX, BS_RESIDUAL if tensors are missing or too many; nothing is
- * written but by BS_OK. */
+ * bs_layer_arena_bytes is SIZE_MAX, BS_NULL, BS_RESIDUAL if tensors are missing or too many;
+ * nothing is written but by BS_OK. */
 int bs_layer_run(
     const struct bs_layer *layer,
     struct bs_shape in,

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-int bs_set_tensors(struct call *c, const struct bs_tensors *tensors)
+int bs_set_tensors(struct call *c, const struct bs_tensors *tensors, void *arena)
 {
     const int missing = c->layer->residual && !tensors->residual,
               superfluous = !c->layer->residual && (tensors->residual || tensors->sum);
@@ -11,6 +11,9 @@ int bs_set_tensors(struct call *c, const struct bs_tensors *tensors)
     c->residual = tensors->residual;
     c->output = tensors->output;
     c->sum = tensors->sum;
+    c->arena = arena;
+    if (!c->input || !arena || (!c->output && !c->packs_only))
+        return BS_NULL;
     return !c->packs_only && (missing || superfluous) ? BS_RESIDUAL : BS_OK;
 }
 

@@ -103,14 +103,17 @@ def test_channels_may_have_fewer_levels(rising):
 
 def test_levels_beyond_int32_are_never_or_always_below():
     sums = np.array([[INT32.min], [INT32.max]], np.int32)
-    assert Thresholds([[-(2**40), 2**40]]).reference(sums).ravel().tolist() == [0, 1]
+    assert Thresholds([[-(2**40), 2**40]]).reference(sums).ravel().tolist() == [1, 1]
+    assert Thresholds([[INT32.min, INT32.max]]).reference(sums).ravel().tolist() == [0, 1]
+    assert Thresholds([[-(2**40), INT32.max, 2**40]], False).reference(sums).ravel().tolist() == [2, 1]
     assert Thresholds(np.array([[2**63]], np.uint64)).reference(sums).ravel().tolist() == [0, 0]
+    assert Thresholds(np.array([[2**63]], np.uint64), False).reference(sums).ravel().tolist() == [1, 1]
 
 
 def test_levels_above_every_sum_count_where_channels_fall():
     """Absent levels do not."""
     sums = np.array([[INT32.min], [0], [INT32.max]], np.int32)
-    assert Thresholds([[-5, 2**40]], False).reference(sums).ravel().tolist() == [2, 1, 0]
+    assert Thresholds([[-5, 2**40]], False).reference(sums).ravel().tolist() == [2, 1, 1]
     few = Thresholds([[-5, INT32.max], [7]], False)
     for made in (few, pickle.loads(pickle.dumps(few)), dataclasses.replace(few, rising=[False, False])):
         assert made.reference(np.repeat(sums, 2, axis=1)).tolist() == [[2, 1], [1, 1], [0, 0]]

@@ -73,6 +73,23 @@ def test_residuals(kind, name):
     check(kind, name)
 
 
+@pytest.mark.parametrize("rising", [True, False])
+def test_sums_at_the_ends_of_int32(rising):
+    """A level there is exact; one beyond, which no program can compare with, is refused."""
+    ends = np.iinfo(np.int32)
+    what, x = Residual("int32"), np.zeros((4, 8), np.uint8)
+    given = np.repeat(np.array([[ends.min], [ends.min + 1], [ends.max - 1], [ends.max]], np.int32), 3, axis=1)
+    w = np.ones((3, 8), int)
+    levels = [[ends.min, 0], [ends.min + 1, ends.max], [ends.max - 1, 2**40] if rising else [-(2**40), ends.max]]
+    how = Thresholds(levels, rising, residual=what)
+    got = Dense(w, 2, 1, isa="avx2", epilogue=how)(x, residual=given)
+    np.testing.assert_array_equal(got, how.reference(np.zeros_like(given), given), strict=True)
+    beyond = Thresholds([[0]] * 2 + [[-(2**40) if rising else 2**40]], rising)
+    np.testing.assert_array_equal(Dense(w, 2, 1, isa="avx2", epilogue=beyond)(x), [[0, 0, 1]] * 4)
+    with pytest.raises(SpecError, match="thresholds of channel 2 lie beyond int32"):
+        Dense(w, 2, 1, isa="avx2", epilogue=replace(beyond, residual=what))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EPILOGUES)
 @pytest.mark.parametrize("kind", [*INTEGERS, "float32"])

@@ -34,7 +34,8 @@ size_t layer_arena_bytes(struct bs_shape in, size_t threads);
 
 /* Run the layer. `arena` must be aligned to 8 bytes, better to 64; `pool` comes from
  * bs_pool_create, or is NULL. Returns BS_OK, BS_EMPTY if the output has no element, BS_ARENA if
- * the arena is too small, BS_CODES if a code is not allowed: then nothing is written.
+ * the arena is too small, BS_NULL if input, output or arena are NULL, BS_CODES if a code is not
+ * allowed: then nothing is written.
  *
  *   input     NHWC: codes, a byte each; values are code, codes up to 3 are allowed
  *   output    NHWC: codes, a byte each */

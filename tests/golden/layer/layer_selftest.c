@@ -141,20 +141,36 @@ static int check(int pattern, const struct buffers *b, struct bs_pool *pool)
     return status == BS_OK && all_right(b);
 }
 
+/* Whether nothing was written. */
+static int untouched(const struct buffers *b)
+{
+    const uint8_t *output = b->output;
+    size_t same = 0;
+    while (same < b->output_bytes && output[same] == 0xa5)
+        ++same;
+    return same == b->output_bytes;
+}
+
+/* A call without input, output or arena is refused, and nothing is written. */
+static int refuses_null(const struct buffers *b)
+{
+    memset(b->output, 0xa5, b->output_bytes);
+    const int input = layer_run(shape, NULL, b->output, b->arena, b->arena_bytes, NULL);
+    const int output = layer_run(shape, b->input, NULL, b->arena, b->arena_bytes, NULL);
+    const int arena = layer_run(shape, b->input, b->output, NULL, b->arena_bytes, NULL);
+    return input == BS_NULL && output == BS_NULL && arena == BS_NULL && untouched(b);
+}
+
 /* A code beyond the last is refused, and nothing is written. */
 static int refuses(const struct buffers *b)
 {
     const size_t last = (size_t)BATCH * HEIGHT * WIDTH * IN - 1;
-    uint8_t *output = b->output;
     memset(b->codes, 0, last);
     b->codes[last] = 4;
-    memset(output, 0xa5, b->output_bytes);
+    memset(b->output, 0xa5, b->output_bytes);
     lay_out(b->codes, b->input);
-    const int status = layer_run(shape, b->input, output, b->arena, b->arena_bytes, NULL);
-    int right = status == BS_CODES;
-    for (size_t i = 0; i < b->output_bytes; ++i)
-        right &= output[i] == 0xa5;
-    return right;
+    const int status = layer_run(shape, b->input, b->output, b->arena, b->arena_bytes, NULL);
+    return status == BS_CODES && untouched(b);
 }
 
 static int check_all(const struct buffers *b)
@@ -165,6 +181,7 @@ static int check_all(const struct buffers *b)
         right =
             check(pattern, b, pattern % 2 ? NULL : pool) && (pattern || check(pattern, b, NULL));
     bs_pool_destroy(pool);
+    right = right && refuses_null(b);
     return right && refuses(b);
 }
 
