@@ -12,10 +12,6 @@ Quantity = Any
 """An array of the arithmetic's numbers."""
 
 
-Staircase = Callable[[Tensor], Tensor]
-"""Of an array another of its shape, element by element."""
-
-
 class Arithmetic(ABC):
     """Functions of numbers: arrays, or intervals of arrays, of any shape."""
 

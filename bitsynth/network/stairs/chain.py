@@ -1,0 +1,175 @@
+"""Chains: nodes that turn the elements of one edge, each by itself, into the integers of a quantizer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.ir import Node
+from bitsynth.graph.operators import TABLE
+from bitsynth.graph.types import Edge, Integers, Shape
+from bitsynth.network.regions.region import Wiring
+from bitsynth.spec.matmul import MAX_BITS
+
+_EITHER = ("add", "sub", "mul", "max", "min")
+"""Rows that are monotone in their second operand too."""
+_UNLIMITED = ("round",)
+"""Rows whose integers may be too great for int64 where their operand is any float."""
+_PER_CHANNEL = ("thresholds",)
+"""Attributes whose first axis are channels."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Nodes from `start` to `end`, integers of at most 8 bits; each is monotone in the edge before it.
+
+    What they do depends on an element and its channel alone.
+
+    Args:
+        start: The edge whose elements they take.
+        nodes: In order; what they read besides are constants, or is made of such by `aside`.
+        aside: Nodes that read nothing but constants.
+        axes: The axis of channels of the first edge, then of what each node makes.
+        varies: Whether channels differ.
+    """
+
+    start: str
+    nodes: tuple[Node, ...]
+    aside: tuple[Node, ...]
+    axes: tuple[int, ...]
+    varies: bool
+
+    @property
+    def end(self) -> str:
+        """The edge that the last node makes."""
+        return self.nodes[-1].outputs[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The nodes by name."""
+        return tuple(node.name for node in self.nodes)
+
+
+def chain_from(wiring: Wiring, start: str, axis: int = 1) -> Chain | None:
+    """The chain of single readers that begins with an edge whose channels lie along `axis`, if there is one.
+
+    Of the edges of integers it comes past it ends with the one of fewest bits, of these the last.
+    """
+    walk = _walk(wiring, start, axis)
+    ends = [k for k, link in enumerate(walk) if _code_bits(wiring, link.node) <= MAX_BITS]
+    if not ends:
+        return None
+    fewest = min(_code_bits(wiring, walk[k].node) for k in ends)
+    taken = walk[: 1 + max(k for k in ends if _code_bits(wiring, walk[k].node) == fewest)]
+    nodes = tuple(link.node for link in taken)
+    aside = tuple(dict.fromkeys(n for link in taken for n in link.aside))
+    axes = (axis, *(link.axis for link in taken))
+    first = wiring.graph.edges[start]
+    if not isinstance(first.type, Integers) and any(n.op in _UNLIMITED for n in nodes):
+        return None
+    return Chain(start, nodes, aside, axes, any(link.varies for link in taken) or _varies_type(first))
+
+
+@dataclass(frozen=True)
+class Link:
+    """A node of a chain, the axis of channels of what it makes, and whether these differ in it."""
+
+    node: Node
+    axis: int
+    varies: bool
+    aside: tuple[Node, ...] = ()
+
+
+def _walk(wiring: Wiring, start: str, axis: int) -> list[Link]:
+    """Single readers one after another, as far as they can be links."""
+    found: list[Link] = []
+    edge, at = start, axis
+    if not _fits_axis(wiring.graph.edges[start], axis):
+        return found
+    while (node := wiring.only_reader(edge)) and (link := link_of(wiring, node, edge, at)):
+        found.append(link)
+        edge, at = node.outputs[0], link.axis
+    return found
+
+
+def link_of(wiring: Wiring, node: Node, edge: str, axis: int) -> Link | None:
+    """A node that reads `edge` as a link of a chain; None if it is none."""
+    row, graph = TABLE[node.op], wiring.graph
+    made = graph.edges[node.outputs[0]]
+    if node.op == "reshape":
+        to = moved_axis(graph.edges[edge].shape, made.shape, axis)
+        return None if to is None else Link(node, to, False)
+    if row.kind not in ("elementwise", "step") or not row.monotone or made.shape != graph.edges[edge].shape:
+        return None
+    others = [name for name in node.inputs if name != edge]
+    if len(others) + 1 != len(node.inputs) or (node.inputs[0] != edge and node.op not in _EITHER):
+        return None
+    aside = [makers_of_constant(wiring, name) for name in others]
+    along = [_along(graph.edges[name].shape, made.shape, axis) for name in others]
+    along += [_attribute_along(key, value, made.shape, axis) for key, value in node.attributes.items()]
+    if any(a is None for a in aside) or any(a is None for a in along):
+        return None
+    return Link(node, axis, any(along), tuple(n for made_by in aside for n in made_by or ()))
+
+
+def moved_axis(before: Shape, after: Shape, axis: int) -> int | None:
+    """Where the axis of channels is after a reshape that leaves channels what they are; None if it does not."""
+    first = math.prod(before[:axis])
+    places = [k for k, n in enumerate(after) if n == before[axis] and math.prod(after[:k]) == first]
+    return next((k for k in places if k > 0), None)
+
+
+def makers_of_constant(wiring: Wiring, edge: str) -> tuple[Node, ...] | None:
+    """The nodes that make an edge of constants alone, in order; None if it depends on an input of the network."""
+    if wiring.is_constant(edge):
+        return ()
+    maker = wiring.makers.get(edge)
+    if maker is None:
+        return None
+    before = [makers_of_constant(wiring, name) for name in maker.inputs]
+    if any(b is None for b in before):
+        return None
+    return (*dict.fromkeys(n for b in before for n in b or ()), maker)
+
+
+def _along(shape: Shape, whole: Shape, axis: int) -> bool | None:
+    """Whether what broadcasts to `whole` varies along an axis; None if it does along another."""
+    first = len(whole) - len(shape)
+    if first < 0 or any(n != 1 and k + first != axis for k, n in enumerate(shape)):
+        return None
+    return any(n != 1 for n in shape)
+
+
+def _attribute_along(key: str, value: Any, whole: Shape, axis: int) -> bool | None:
+    """The same of an attribute's arrays."""
+    if isinstance(value, tuple):
+        parts = [_attribute_along(key, part, whole, axis) for part in value]
+        return None if any(p is None for p in parts) else any(parts)
+    if not isinstance(value, np.ndarray):
+        return False
+    if key in _PER_CHANNEL:
+        return len(value) > 1
+    return _along(value.shape, whole, axis)
+
+
+def _fits_axis(edge: Edge, axis: int) -> bool:
+    """Whether an edge has channels along an axis behind the first, and a type that varies along these alone."""
+    if not 0 < axis < len(edge.shape):
+        return False
+    return not isinstance(edge.type, Integers) or all(
+        _along(p.shape, edge.shape, axis) is not None for p in (edge.type.scale, edge.type.zero)
+    )
+
+
+def _varies_type(edge: Edge) -> bool:
+    kind = edge.type
+    return isinstance(kind, Integers) and kind.scale.size * kind.zero.size > 1
+
+
+def _code_bits(wiring: Wiring, node: Node) -> int:
+    """Bits of the integers that a node makes; more than codes have if it makes none."""
+    kind = wiring.graph.edges[node.outputs[0]].type
+    return kind.bits if isinstance(kind, Integers) else MAX_BITS + 1

@@ -1,0 +1,86 @@
+"""What a chain makes of numbers, by the reference interpreter itself: one meaning of every node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.reference import run
+from bitsynth.graph.types import Edge, EdgeType, Integers, Shape, Tensor, compressed
+from bitsynth.network.stairs.chain import Chain
+
+_MOST_POINTS = 1 << 18
+"""Elements evaluated at once."""
+
+
+class Oracle:
+    """A chain as a function of elements of its start, channel by channel.
+
+    Attributes:
+        channels: How many channels differ: 1 if all are alike.
+    """
+
+    def __init__(self, graph: Graph, chain: Chain) -> None:
+        self.graph, self.chain = graph, chain
+        self.channels = graph.edges[chain.start].shape[chain.axes[0]] if chain.varies else 1
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """The integers (points, channels) at the end for elements (points, channels) of the start."""
+        most = max(1, _MOST_POINTS // self.channels)
+        parts = [self._evaluated(points[k : k + most]) for k in range(0, len(points), most)]
+        return np.concatenate(parts) if parts else np.zeros(points.shape, np.int64)
+
+    def _evaluated(self, points: Tensor) -> Tensor:
+        chain = self.chain
+        graph = self._of(len(points))
+        given = points.reshape(graph.edges[chain.start].shape)
+        found: Tensor = run(graph, {chain.start: given})[chain.end].reshape(points.shape)
+        return found
+
+    def _of(self, count: int) -> Graph:
+        """The chain by itself, on an edge whose first axis has so many points."""
+        chain, builder = self.chain, GraphBuilder.beginning(self.graph)
+        start = self.graph.edges[chain.start]
+        builder.inputs = [chain.start]
+        shape = self._shape(start, chain.axes[0], count)
+        builder.edges[chain.start] = replace(start, shape=shape, type=self._type(start, chain.axes[0]))
+        for node in chain.aside:
+            builder.repeat(node)
+        for node, axis in zip(chain.nodes, chain.axes[1:], strict=True):
+            builder.repeat(self._resized(node, axis, count))
+        return builder.build((chain.end,))
+
+    def _resized(self, node: Node, axis: int, count: int) -> Node:
+        """A node of the chain as it is for points."""
+        if node.op != "reshape":
+            return node
+        sizes = self._shape(self.graph.edges[node.outputs[0]], axis, count)
+        return replace(node, attributes=MappingProxyType({**node.attributes, "sizes": sizes}))
+
+    def _shape(self, edge: Edge, axis: int, count: int) -> Shape:
+        """Points, then 1 along every axis but that of channels."""
+        sizes = [self.channels if k == axis else 1 for k in range(len(edge.shape))]
+        return (count, *sizes[1:])
+
+    def _type(self, edge: Edge, axis: int) -> EdgeType:
+        """The type of an edge, for all channels alike if there is one."""
+        kind = edge.type
+        if not isinstance(kind, Integers):
+            return kind
+        if self.channels == 1:
+            return Integers.between(kind.least, kind.most, kind.scale.min(), kind.zero.min(), kind.step)
+        low, high = (over_channels(bound, edge, axis, least) for bound, least in ((kind.low, True), (kind.high, False)))
+        shape = [-1 if k == axis else 1 for k in range(len(edge.shape))]
+        return replace(kind, low=compressed(low.reshape(shape)), high=compressed(high.reshape(shape)))
+
+
+def over_channels(bound: Tensor, edge: Edge, axis: int, least: bool) -> Tensor:
+    """The least or greatest of a bound that broadcasts to an edge for each channel (channels,)."""
+    others = tuple(k for k in range(len(edge.shape)) if k != axis)
+    every = np.broadcast_to(bound, edge.shape)
+    found: Tensor = every.min(others) if least else every.max(others)
+    return found

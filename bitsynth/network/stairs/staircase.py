@@ -1,0 +1,179 @@
+"""Thresholds of a chain by bisection, proved on the whole range of its start.
+
+Of a monotone function to levels 0 .. m the least element at which level k is reached (or, where it falls, lost) is all
+there is to know: what is proved at T - 1 and T holds everywhere (two evaluations a level and channel).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bitsynth.graph.ir import Graph
+from bitsynth.graph.types import Integers, Tensor
+from bitsynth.network.stairs.chain import Chain
+from bitsynth.network.stairs.oracle import Oracle, over_channels
+
+Levels = Callable[[Tensor], Tensor]
+"""Levels (points, channels) of elements, likewise, that are whole numbers."""
+_INFINITE = 0x7F800000
+"""The bits of the least float32 above all that are finite."""
+
+
+@dataclass(frozen=True, eq=False)
+class Staircase:
+    """A chain, exactly, on elements of its start from `low` to `high` (channels,), which are 1 if all are alike.
+
+    An element `a` gets the integer least + step * (levels k with a >= thresholds[k]), of a channel that is not rising
+    the levels with a < thresholds[k]. A threshold lies from low to high + 1: what is below or above is always or never
+    reached. Elements that are float32 are told by their place in the order of these numbers (`places`).
+
+    Args:
+        chain: What it is the same as.
+        low: The least elements.
+        high: The greatest elements.
+        thresholds: (channels, levels), of rising channels ascending, of others descending.
+        rising: (channels,).
+        least: The integer of level 0.
+        step: Between the integers of two levels.
+        proof: Levels (channels, levels, 2) of the chain at each threshold - 1 and threshold, kept within the range.
+    """
+
+    chain: Chain
+    low: Tensor
+    high: Tensor
+    thresholds: Tensor
+    rising: Tensor
+    least: int
+    step: int
+    proof: Tensor
+
+    @property
+    def levels(self) -> int:
+        """How many levels there are above the least."""
+        return int(self.thresholds.shape[1])
+
+    def points(self) -> Tensor:
+        """Elements (points, channels) that decide whether another monotone function is the same (Lemma 3)."""
+        ends = np.stack([self.low, self.high])
+        both = np.concatenate([self.thresholds.T - 1, self.thresholds.T, ends])
+        return np.asarray(np.clip(both, self.low, self.high))
+
+    def at(self, elements: Tensor) -> Tensor:
+        """The integers of elements (points, channels)."""
+        count = np.zeros(np.broadcast_shapes(elements.shape, self.low.shape), np.int64)
+        for k in range(self.levels):
+            count += (elements >= self.thresholds[:, k]) == self.rising
+        return np.asarray(self.least + self.step * count)
+
+
+def staircase(graph: Graph, chain: Chain) -> Staircase | None:
+    """The staircase of a chain over the range of its start, integers or finite float32; None if it is none.
+
+    Where the chain makes one integer alone, it has a single level that is never reached.
+    """
+    low, high = ranges(graph, chain)
+    kind, oracle = graph.edges[chain.end].integers, Oracle(graph, chain)
+    numbers = _same if isinstance(graph.edges[chain.start].type, Integers) else float_of
+    m = max(1, (kind.most - kind.least) // kind.step)
+
+    def levels(elements: Tensor) -> Tensor:
+        found: Tensor = (oracle(numbers(elements)) - kind.least) // kind.step
+        return found
+
+    ends = levels(np.stack([low, high]))
+    rising = ends[1] >= ends[0]
+    thresholds = _found(levels, low, high, rising, m)
+    inside = np.clip(np.stack([thresholds - 1, thresholds]), low, high)
+    proof = levels(inside.reshape(-1, len(low))).reshape(inside.shape)
+    made = Staircase(
+        chain, low, high, thresholds.T, rising, kind.least, kind.step, np.ascontiguousarray(proof.transpose(2, 1, 0))
+    )
+    return made if _is_proved(made) else None
+
+
+def ranges(graph: Graph, chain: Chain) -> tuple[Tensor, Tensor]:
+    """The least and greatest element of the start for each channel (channels,): integers, or places of float32."""
+    edge, axis = graph.edges[chain.start], chain.axes[0]
+    if not isinstance(edge.type, Integers):
+        channels = edge.shape[axis] if chain.varies else 1
+        return np.full(channels, 1 - _INFINITE), np.full(channels, _INFINITE - 1)
+    low, high = (over_channels(b, edge, axis, k == 0) for k, b in enumerate((edge.type.low, edge.type.high)))
+    return (low, high) if chain.varies else (low.min(keepdims=True), high.max(keepdims=True))
+
+
+def _found(levels: Levels, low: Tensor, high: Tensor, rising: Tensor, m: int) -> Tensor:
+    """The first elements (m, channels) at which each level is reached, or lost where levels fall."""
+    wanted = np.repeat(np.arange(1, m + 1)[:, None], len(low), axis=1)
+    search = _Search(levels, low, high, rising)
+    if m < 4:
+        return search.first(wanted, None)
+    first, last = np.sort(search.ends, axis=0)
+    outer = search.first(np.stack([np.minimum(first + 1, m), np.maximum(last, 1)]), None)
+    span = np.maximum(last - first - 1, 1)
+    guess = outer[0] + np.rint((wanted - first - 1) * ((outer[1] - outer[0]) / span)).astype(np.int64)
+    return search.first(wanted, guess)
+
+
+class _Search:
+    """Bisection of many thresholds at once."""
+
+    def __init__(self, levels: Levels, low: Tensor, high: Tensor, rising: Tensor) -> None:
+        self.levels, self.low, self.high, self.rising = levels, low, high, rising
+        self.ends = levels(np.stack([low, high]))
+
+    def first(self, wanted: Tensor, guess: Tensor | None) -> Tensor:
+        """The first elements at which levels (rows, channels) are reached or lost; `guess` tells where that may be."""
+        below = np.where(self._after(self.ends[0], wanted), self.low - 1, self.low)
+        above = np.where(self._after(self.ends[1], wanted), self.high, self.high + 1)
+        above = np.where(below < self.low, self.low, above)
+        below = np.where(above > self.high, self.high, below)
+        tries = [] if guess is None else [guess - 1, guess]
+        while (open_ones := above - below > 1).any():
+            probe = below + (above - below) // 2
+            if tries:
+                near = tries.pop(0)
+                probe = np.where((near > below) & (near < above), near, probe)
+            after = self._evaluated(probe, open_ones, wanted)
+            below = np.where(open_ones & ~after, probe, below)
+            above = np.where(open_ones & after, probe, above)
+        return above
+
+    def _after(self, levels: Tensor, wanted: Tensor) -> Tensor:
+        """Whether a level is reached, or lost, where these are."""
+        return np.asarray((levels >= wanted) == self.rising)
+
+    def _evaluated(self, probe: Tensor, where: Tensor, wanted: Tensor) -> Tensor:
+        """Whether levels are reached or lost at the probes that are asked for."""
+        rows = np.argsort(~where, axis=0, kind="stable")[: where.sum(0).max()]
+        asked = np.take_along_axis(np.clip(probe, self.low, self.high), rows, 0)
+        made = np.zeros(where.shape, bool)
+        np.put_along_axis(made, rows, self._after(self.levels(asked), np.take_along_axis(wanted, rows, 0)), 0)
+        return made
+
+
+def _is_proved(made: Staircase) -> bool:
+    """Whether the levels at each threshold - 1 and threshold, which the chain gave, are those of the staircase."""
+    t = made.thresholds.T
+    inside = np.clip(np.stack([t - 1, t]), made.low, made.high)
+    said = (made.at(inside.reshape(-1, len(made.low))) - made.least) // made.step
+    return bool((said.reshape(inside.shape) == made.proof.transpose(2, 1, 0)).all())
+
+
+def _same(elements: Tensor) -> Tensor:
+    return elements
+
+
+def places(numbers: Tensor) -> Tensor:
+    """The places of float32 in the order of these numbers, in which both zeros are one."""
+    bits = numbers.astype(np.float32).view(np.int32).astype(np.int64)
+    return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+
+
+def float_of(places: Tensor) -> Tensor:
+    """The float32 at places in their order."""
+    bits = np.where(places < 0, -places | 0x80000000, places)
+    made: Tensor = bits.astype(np.uint32).view(np.float32)
+    return made

@@ -1,0 +1,74 @@
+"""Staircases are what the reference makes of every element of a range, and of floats where they turn."""
+
+import numpy as np
+import pytest
+
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.types import Integers, Reals
+from bitsynth.network.regions.region import NetworkTarget, Wiring
+from bitsynth.network.stairs import Oracle, chain_from, staircase
+from bitsynth.network.stairs.staircase import float_of, places
+
+CHANNELS = 6
+
+
+def _quantized(builder, edge, low, high, scale):
+    grid = {"low": low, "high": high, "out_scale": np.float64(scale), "out_zero": np.float64(0)}
+    real = {"scale": np.float32(scale), "zero": np.float32(0), "rounding": "ROUND", "zero_first": True}
+    return builder.add("quantize", edge, name="codes", real="float32", **real, **grid)
+
+
+def _normed(reference, kind, low=0, high=15):
+    """A graph of batch norm, ReLU and quantizer whose channels rise, fall and stay."""
+    builder = GraphBuilder("chain", reference)
+    x = builder.input("x", (1, CHANNELS, 2, 2), "float32", kind)
+    gains = np.array([1.5, -0.75, 0, 0.01, -3, 0.5])
+    parts = np.stack([gains, *(np.linspace(a, b, CHANNELS) for a, b in ((-2, 2), (-5, 3), (0.5, 2)))]) + 0.01
+    constants = [builder.constant(p) for p in parts.astype(np.float32).reshape(4, 1, -1, 1, 1)]
+    made = builder.add("batch_norm", x, *constants, epsilon=1e-5)
+    made = builder.add("relu", made) if low == 0 else made
+    return builder.build((_quantized(builder, made, low, high, 0.37),))
+
+
+@pytest.mark.parametrize("reference", ["exact", "onnxruntime"])
+@pytest.mark.parametrize(("low", "high"), [(0, 15), (0, 1), (-8, 7), (0, 255)])
+def test_a_staircase_is_the_reference_on_the_whole_range(reference, low, high):
+    ends = np.arange(-90, -84)[None, :, None, None]
+    graph = _normed(reference, Integers.between(ends, -2 * ends, 0.11), low, high)
+    chain = chain_from(Wiring(graph, NetworkTarget("avx2")), "x")
+    made = staircase(graph, chain)
+    assert made.rising.any()
+    assert not made.rising.all()
+    every = np.clip(np.arange(-90, 181)[:, None], made.low, made.high)
+    np.testing.assert_array_equal(made.at(every), Oracle(graph, chain)(every))
+
+
+def test_levels_of_float32_turn_where_the_reference_says():
+    graph = _normed("exact", Reals())
+    chain = chain_from(Wiring(graph, NetworkTarget("avx2")), "x")
+    made = staircase(graph, chain)
+    near = np.clip(made.thresholds.T[None] + np.arange(-3, 4)[:, None, None], made.low, made.high).reshape(-1, CHANNELS)
+    np.testing.assert_array_equal(made.at(near), Oracle(graph, chain)(float_of(near)))
+
+
+def test_places_are_the_order_of_floats():
+    numbers = np.array([-np.inf, -1, -1e-45, 0, 1e-45, 1, 2, 3e38], np.float32)
+    assert (np.diff(places(numbers)) > 0).all()
+    np.testing.assert_array_equal(float_of(places(numbers)), numbers)
+    assert places(np.array([-0.0], np.float32))[0] == 0
+
+
+def test_channels_that_are_alike_are_one():
+    builder = GraphBuilder("chain", "exact")
+    x = builder.input("x", (1, CHANNELS, 2, 2), "float32", Integers.between(-50, 50, 0.25))
+    graph = builder.build((_quantized(builder, x, 0, 3, 1.0),))
+    made = staircase(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "x"))
+    assert made.thresholds.tolist() == [[3, 6, 11]]
+
+
+def test_what_differs_by_pixel_is_no_chain():
+    builder = GraphBuilder("chain", "exact")
+    x = builder.input("x", (1, CHANNELS, 2, 2), "float32", Integers.between(-50, 50, 0.25))
+    more = builder.add("add", x, builder.constant(np.array([[0.1, 0.2], [0.3, 0.4]], np.float32)))
+    graph = builder.build((_quantized(builder, more, 0, 3, 1.0),))
+    assert chain_from(Wiring(graph, NetworkTarget("avx2")), "x") is None
