@@ -110,8 +110,8 @@ def export(network: Network, stem: Path) -> list[Path]:
     if 1 in (network.act_bits, network.w_bits):
         del writers["qcdq"]
     paths = {kind: stem.with_name(f"{stem.name}_{kind}.onnx") for kind in writers}
-    ends = {"input_names": ["picture"], "output_names": ["logits"]}
+    names = {"input_names": ["picture"], "output_names": ["logits"], "keep_initializers_as_inputs": False}
     for kind, path in paths.items():
         example = torch.zeros(1, 1, 28, 28)
-        writers[kind](network, args=example, export_path=str(path), opset_version=17, dynamo=False, **ends)
+        writers[kind](network, args=example, export_path=str(path), opset_version=17, dynamo=False, **names)
     return list(paths.values())
