@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Quantize,
         QuantizeImage,
         Resize,
+        SumLookup,
     )
     from bitsynth.layers.schedule import LayerSchedule
     from bitsynth.layers.words import Packed, pack, unpack
@@ -63,6 +64,7 @@ __all__ = [
     "Resize",
     "Scale",
     "SpecError",
+    "SumLookup",
     "Thresholds",
     "ToolError",
     "Undecided",
@@ -94,6 +96,7 @@ _KEPT_IN = {
         "Quantize",
         "QuantizeImage",
         "Resize",
+        "SumLookup",
     ),
     "bitsynth.layers.schedule": ("LayerSchedule",),
     "bitsynth.layers.words": ("Packed", "pack", "unpack"),

@@ -73,6 +73,12 @@ def layers(draw: st.DrawFn, /, **options: Any) -> glue.Glue:
     def of_floats() -> glue.Glue:
         return glue.FloatLookup(channels, _floats(rng, table().shape), q, **options)
 
+    def of_sums() -> glue.Glue:
+        out, sums = draw(quantizations()), window[0] * window[1] * q.operand.codes[-1] + 1
+        entries = rng.integers(0, out.operand.codes[-1] + 1, sums)
+        apart = {"stride": (one(1, 3), one(1, 3)), "dilation": one(1, 2)}
+        return glue.SumLookup(channels, entries, q, out, window, **apart, **both)
+
     def shuffled() -> glue.Glue:
         block = one(1, 3)
         mode = draw(st.sampled_from(("DCR", "CRD")))
@@ -106,6 +112,7 @@ def layers(draw: st.DrawFn, /, **options: Any) -> glue.Glue:
         ),
         of_pairs,
         of_floats,
+        of_sums,
         lambda: glue.Concatenate(
             [(c, draw(quantizations())) for c in (channels, 64, 3)[: one(1, 3)]], draw(quantizations(WHOLE)), **both
         ),

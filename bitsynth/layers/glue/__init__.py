@@ -16,6 +16,7 @@ from bitsynth.layers.glue.pad import Pad2d
 from bitsynth.layers.glue.pair_lookup import PairLookup
 from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.glue.resize import Resize
+from bitsynth.layers.glue.sum_lookup import SumLookup
 
 __all__ = [
     "Add",
@@ -34,4 +35,5 @@ __all__ = [
     "Quantize",
     "QuantizeImage",
     "Resize",
+    "SumLookup",
 ]
