@@ -70,7 +70,7 @@ class Integers:
     def bits(self) -> int:
         """Bits of codes under the encoding, enough for all these integers."""
         if self.encoding is Encoding.BIPOLAR:
-            return max(1, ((self.most - self.least) // 2).bit_length())
+            return max(-self.least, self.most).bit_length()
         if self.least >= 0:
             return max(1, self.most.bit_length())
         return 1 + max((-self.least - 1).bit_length(), self.most.bit_length())
@@ -78,7 +78,7 @@ class Integers:
     @property
     def encoding(self) -> Encoding:
         """How codes stand for these integers."""
-        if self.step == 2:
+        if self.step == 2 and self.least % 2 and self.most % 2:
             return Encoding.BIPOLAR
         if self.least >= 0:
             return Encoding.UNSIGNED

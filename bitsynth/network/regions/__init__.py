@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bitsynth.graph.ir import Node
+from bitsynth.network.regions.lookup import match_lookup
+from bitsynth.network.regions.pools import match_pool
 from bitsynth.network.regions.region import Region, Wiring
 
 Matcher = Callable[[Wiring, Node], Region | None]
 """The region that begins with a node, if there is one of its kind; its nodes are later in the graph, but for that."""
 
-MATCHERS: tuple[Matcher, ...] = ()
+MATCHERS: tuple[Matcher, ...] = (match_pool, match_lookup)

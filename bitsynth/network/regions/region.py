@@ -46,6 +46,11 @@ class Wiring:
         found = self.readers[edge]
         return found[0] if len(found) == 1 and edge not in self.graph.outputs else None
 
+    def only_source(self, node: Node) -> str | None:
+        """The edge that a node reads alone besides constants; None if there are none or several."""
+        found = {edge for edge in node.inputs if not self.is_constant(edge)}
+        return found.pop() if len(found) == 1 else None
+
     def is_constant(self, edge: str) -> bool:
         """Whether an edge is a constant."""
         return edge in self.graph.constants

@@ -1,7 +1,7 @@
 """Staircases: elementwise chains to the codes of a quantizer as thresholds, proved with the reference as the oracle."""
 
-from bitsynth.network.stairs.chain import Chain, chain_from
+from bitsynth.network.stairs.chain import Chain, chain_from, chain_of, links_from
 from bitsynth.network.stairs.oracle import Oracle
 from bitsynth.network.stairs.staircase import Staircase, staircase
 
-__all__ = ["Chain", "Oracle", "Staircase", "chain_from", "staircase"]
+__all__ = ["Chain", "Oracle", "Staircase", "chain_from", "chain_of", "links_from", "staircase"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,19 +59,16 @@ def chain_from(wiring: Wiring, start: str, axis: int = 1) -> Chain | None:
 
     Of the edges of integers it comes past it ends with the one of fewest bits, of these the last.
     """
-    walk = _walk(wiring, start, axis)
-    ends = [k for k, link in enumerate(walk) if _code_bits(wiring, link.node) <= MAX_BITS]
+    links = links_from(wiring, start, axis)
+    ends = [k for k, link in enumerate(links) if _code_bits(wiring, link.node) <= MAX_BITS]
     if not ends:
         return None
-    fewest = min(_code_bits(wiring, walk[k].node) for k in ends)
-    taken = walk[: 1 + max(k for k in ends if _code_bits(wiring, walk[k].node) == fewest)]
-    nodes = tuple(link.node for link in taken)
-    aside = tuple(dict.fromkeys(n for link in taken for n in link.aside))
-    axes = (axis, *(link.axis for link in taken))
-    first = wiring.graph.edges[start]
-    if not isinstance(first.type, Integers) and any(n.op in _UNLIMITED for n in nodes):
+    fewest = min(_code_bits(wiring, links[k].node) for k in ends)
+    taken = links[: 1 + max(k for k in ends if _code_bits(wiring, links[k].node) == fewest)]
+    real = not isinstance(wiring.graph.edges[start].type, Integers)
+    if real and any(link.node.op in _UNLIMITED for link in taken):
         return None
-    return Chain(start, nodes, aside, axes, any(link.varies for link in taken) or _varies_type(first))
+    return chain_of(wiring, start, taken, axis)
 
 
 @dataclass(frozen=True)
@@ -83,29 +81,66 @@ class Link:
     aside: tuple[Node, ...] = ()
 
 
-def _walk(wiring: Wiring, start: str, axis: int) -> list[Link]:
-    """Single readers one after another, as far as they can be links."""
+def links_from(
+    wiring: Wiring,
+    start: str,
+    axis: int = 1,
+    first: Node | None = None,
+    *,
+    monotone: bool = True,
+    mixing: bool = False,
+) -> list[Link]:
+    """Single readers one after another, as far as they can be links of a chain, of a `monotone` one if that is wanted.
+
+    Of an edge with several readers the `first` is said. Reshapes that make other channels of elements are links too
+    where channels are alike, if `mixing` is allowed.
+    """
     found: list[Link] = []
-    edge, at = start, axis
+    edge, at, node = start, axis, first or wiring.only_reader(start)
     if not _fits_axis(wiring.graph.edges[start], axis):
         return found
-    while (node := wiring.only_reader(edge)) and (link := link_of(wiring, node, edge, at)):
+    varies, mixed = _varies_type(wiring.graph.edges[start]), False
+    while node is not None:
+        link = link_of(wiring, node, edge, at, monotone=monotone)
+        if link is None and mixing and not varies:
+            link, mixed = _mixing(wiring, node), True
+        if link is None or (link.varies and mixed):
+            break
         found.append(link)
-        edge, at = node.outputs[0], link.axis
+        varies, edge, at = varies or link.varies, node.outputs[0], link.axis
+        node = wiring.only_reader(edge)
     return found
 
 
-def link_of(wiring: Wiring, node: Node, edge: str, axis: int) -> Link | None:
-    """A node that reads `edge` as a link of a chain; None if it is none."""
+def _mixing(wiring: Wiring, node: Node) -> Link | None:
+    axes = len(wiring.graph.edges[node.outputs[0]].shape)
+    return Link(node, 1, False) if node.op == "reshape" and axes > 1 else None
+
+
+def chain_of(wiring: Wiring, start: str, links: Sequence[Link], axis: int = 1) -> Chain:
+    """The chain of links, at least one, of an edge."""
+    aside = tuple(dict.fromkeys(n for link in links for n in link.aside))
+    axes = (axis, *(link.axis for link in links))
+    varies = any(link.varies for link in links) or _varies_type(wiring.graph.edges[start])
+    return Chain(start, tuple(link.node for link in links), aside, axes, varies)
+
+
+def link_of(wiring: Wiring, node: Node, edge: str, axis: int, *, monotone: bool = True) -> Link | None:
+    """A node that reads `edge` as a link of a chain, of a `monotone` one if that is wanted; None if it is none."""
     row, graph = TABLE[node.op], wiring.graph
     made = graph.edges[node.outputs[0]]
     if node.op == "reshape":
         to = moved_axis(graph.edges[edge].shape, made.shape, axis)
         return None if to is None else Link(node, to, False)
-    if row.kind not in ("elementwise", "step") or not row.monotone or made.shape != graph.edges[edge].shape:
+    if (
+        row.kind not in ("elementwise", "step")
+        or (monotone and not row.monotone)
+        or made.shape != graph.edges[edge].shape
+    ):
         return None
     others = [name for name in node.inputs if name != edge]
-    if len(others) + 1 != len(node.inputs) or (node.inputs[0] != edge and node.op not in _EITHER):
+    falls_out = node.inputs[0] != edge and node.op not in _EITHER
+    if len(others) + 1 != len(node.inputs) or (monotone and falls_out):
         return None
     aside = [makers_of_constant(wiring, name) for name in others]
     along = [_along(graph.edges[name].shape, made.shape, axis) for name in others]

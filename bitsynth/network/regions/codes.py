@@ -1,0 +1,57 @@
+"""Edges of codes: their encoding, their formats, and the images that layers take them for."""
+
+from __future__ import annotations
+
+import math
+
+from bitsynth.graph.types import Edge, Integers, Shape, Tensor
+from bitsynth.layers.glue.quantization import Quantization
+from bitsynth.network.program import CHANNELS_LAST, PACKED, Format
+from bitsynth.spec.matmul import MAX_BITS, MatmulOperand
+
+GLUE_LAYOUTS = (CHANNELS_LAST, PACKED)
+"""Those of codes."""
+
+
+def operand_of(edge: Edge) -> MatmulOperand | None:
+    """The encoding of an edge of integers of at most 8 bits; None for any other."""
+    kind = edge.type
+    if not isinstance(kind, Integers) or kind.bits > MAX_BITS:
+        return None
+    return MatmulOperand(kind.bits, kind.encoding)
+
+
+def code_formats(edge: Edge, layouts: tuple[str, ...] = GLUE_LAYOUTS) -> tuple[Format, ...]:
+    """The formats of an edge of codes in these layouts."""
+    operand = operand_of(edge)
+    return tuple(Format.codes(operand, layout) for layout in layouts) if operand else ()
+
+
+def codes_of(integers: Tensor, edge: Edge) -> Tensor:
+    """The codes of integers of an edge of codes; of those beyond its range, which never come, its ends."""
+    operand = operand_of(edge)
+    assert operand
+    return operand.encode(integers.clip(edge.integers.least, edge.integers.most), edge.name)
+
+
+def quantization_of(edge: Edge) -> Quantization:
+    """The bits and encoding of an edge of codes, as glue has them; of scale 1."""
+    operand = operand_of(edge)
+    assert operand
+    return Quantization(operand.bits, encoding=operand.encoding)
+
+
+def image_of(shape: Shape) -> tuple[int, int, int]:
+    """Batch, height and width; of (N, C, L) the height is 1, of more axes than four all but the last one's."""
+    *high, wide = shape[2:] or (1,)
+    return shape[0], math.prod(high), wide
+
+
+def same_memory(one: Shape, other: Shape) -> bool:
+    """Whether a reshape from one shape to the other leaves all in its place where channels lie last."""
+    return one[:2] == other[:2] or (_is_in_order(one) and _is_in_order(other))
+
+
+def _is_in_order(shape: Shape) -> bool:
+    """Whether channels lie last as the axes' order has them."""
+    return shape[1] == 1 or math.prod(shape[2:]) == 1

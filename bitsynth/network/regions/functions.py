@@ -1,0 +1,51 @@
+"""Functions of codes: what elementwise nodes one after another make of each, by the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.types import Tensor
+from bitsynth.network.program import CHANNELS_LAST
+from bitsynth.network.regions.codes import GLUE_LAYOUTS, operand_of, same_memory
+from bitsynth.network.regions.region import Wiring
+from bitsynth.network.stairs.chain import Chain, chain_of, links_from
+from bitsynth.network.stairs.oracle import Oracle
+from bitsynth.network.stairs.staircase import ranges
+
+
+def chains(wiring: Wiring, start: str, first: Node | None = None, *, monotone: bool = False) -> Iterator[Chain]:
+    """The chains that begin with an edge, and with one of its readers if that is said, the longest first.
+
+    Their reshapes leave every code in its place in one layout at least.
+    """
+    links = links_from(wiring, start, 1, first, monotone=monotone, mixing=True)
+    for count in range(len(links), 0, -1):
+        chain = chain_of(wiring, start, links[:count])
+        if chain.axes[-1] == 1 and layouts_of(wiring.graph, chain.start, chain.end):
+            yield chain
+
+
+def layouts_of(graph: Graph, start: str, end: str) -> tuple[str, ...]:
+    """The layouts in which codes of both edges, whose axes' order is the same, lie alike."""
+    one, other = graph.edges[start].shape, graph.edges[end].shape
+    if min(len(one), len(other)) < 2 or not same_memory(one, other):
+        return ()
+    return GLUE_LAYOUTS if one[1] == other[1] else (CHANNELS_LAST,)
+
+
+def function(graph: Graph, chain: Chain, integers: Tensor) -> Tensor:
+    """The integers (1 or channels, integers) that a chain makes of those; of such as never come, anything."""
+    low, high = ranges(graph, chain)
+    points = integers[:, None].clip(low, high)
+    found, places = np.unique(points, axis=0, return_inverse=True)
+    return Oracle(graph, chain)(found)[places.reshape(-1)].T
+
+
+def code_values(graph: Graph, edge: str) -> Tensor:
+    """The integers of all codes of an edge."""
+    operand = operand_of(graph.edges[edge])
+    assert operand
+    return operand.scale * np.arange(len(operand.codes)) + operand.offset

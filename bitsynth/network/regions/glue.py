@@ -1,0 +1,50 @@
+"""Regions that are a layer of glue on codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from bitsynth.graph.ir import Node
+from bitsynth.layers.glue.base import Glue
+from bitsynth.network.program import Buffer, Format, GlueStep
+from bitsynth.network.regions.codes import GLUE_LAYOUTS, code_formats, image_of
+from bitsynth.network.regions.region import Region, Wiring
+
+Make = Callable[[str, str], Glue]
+"""The layer that reads one layout and gives another."""
+
+
+class GlueRegion(Region):
+    """Nodes that are a layer of glue, from edges of codes to one.
+
+    Args:
+        wiring: The graph.
+        nodes: In order; the last one makes the result.
+        inputs: Edges it reads.
+        make: The layer for a layout of inputs and one of results.
+        layouts: Those that it reads and gives, each with each.
+    """
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        nodes: tuple[Node, ...],
+        inputs: tuple[str, ...],
+        make: Make,
+        layouts: tuple[str, ...] = GLUE_LAYOUTS,
+    ) -> None:
+        self.wiring, self.nodes, self.inputs, self.outputs = wiring, nodes, inputs, nodes[-1].outputs
+        self.make, self.layouts = make, layouts
+
+    def reads(self, edge: str) -> tuple[Format, ...]:
+        return code_formats(self.wiring.graph.edges[edge], self.layouts)
+
+    def writes(self, edge: str) -> tuple[Format, ...]:
+        return code_formats(self.wiring.graph.edges[edge], self.layouts)
+
+    def step(self, buffers: Mapping[str, Buffer]) -> GlueStep:
+        given, made = [buffers[e] for e in self.inputs], buffers[self.outputs[0]]
+        glue = self.make(given[0].format.layout, made.format.layout)
+        names = tuple(b.name for b in given)
+        image = image_of(given[0].edge.shape)
+        return GlueStep(tuple(n.name for n in self.nodes), names, (made.name,), glue, image)
