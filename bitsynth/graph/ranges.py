@@ -25,7 +25,7 @@ def convolved(site: Site) -> Integers | None:
     axes = len(site.inputs[0].shape)
     if x.scale.size != 1 or not _only(w.scale, (0,), axes):
         return None
-    low, high = _image_range(x, padded=any(window.begins) or any(window.ends) or window.ceil)
+    low, high = _image_range(x, axes, padded=any(window.begins) or any(window.ends) or window.ceil)
     bounds = _weight_bounds(site, 1, w)
     sums = [_sums(np.broadcast_to(b, site.inputs[1].shape), low, high, site["groups"]) for b in bounds]
     scale = _along_channels(x.scale.reshape(()) * w.scale, axes)
@@ -47,11 +47,15 @@ def why_reals(site: Site) -> str:
     return f"scales of {names} differ along the sum; use one for all, or one an output channel"
 
 
-def _image_range(x: Integers, *, padded: bool) -> tuple[Tensor, Tensor]:
+def is_per_channel(bound: Tensor, rank: int) -> bool:
+    """Whether a bound of an edge of so many axes is one for all, or differs by channel, axis 1, alone."""
+    return bound.ndim == 0 or (bound.ndim == rank and all(n == 1 for k, n in enumerate(bound.shape) if k != 1))
+
+
+def _image_range(x: Integers, rank: int, *, padded: bool) -> tuple[Tensor, Tensor]:
     """The least and greatest element without its zero point, for each channel or for all."""
     low, high = (x.low - x.zero).astype(np.int64), (x.high - x.zero).astype(np.int64)
-    per_channel = low.ndim > 1 and all(b.shape[k] == 1 for b in (low, high) for k in range(b.ndim) if k != 1)
-    if low.ndim != high.ndim or not per_channel:
+    if not (is_per_channel(low, rank) and is_per_channel(high, rank)):
         low, high = np.asarray(low.min()), np.asarray(high.max())
     low, high = low.reshape(-1), high.reshape(-1)
     return (np.minimum(low, 0), np.maximum(high, 0)) if padded else (low, high)
@@ -109,7 +113,7 @@ def _centred(kind: Integers, value: Tensor, shape: Shape) -> Tensor:
 def _by_columns(a: Integers, weights: Tensor, axis: int = -1) -> tuple[Tensor, Tensor]:
     """Bounds (..., 1, N) of sums with constant weights (..., K, N); of factors that may differ along K."""
     low, high = (a.low - a.zero).astype(np.int64), (a.high - a.zero).astype(np.int64)
-    along = all(b.ndim == 0 or (b.size == b.shape[axis] and b.shape[axis] == weights.shape[-2]) for b in (low, high))
+    along = all(b.ndim == 0 or (b.ndim >= -axis and b.size == b.shape[axis] == weights.shape[-2]) for b in (low, high))
     if along:
         low, high = (b.reshape(-1, 1) for b in (low, high))
     else:

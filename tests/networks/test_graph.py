@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_files import model, node
+from onnx_files import QONNX, model, node
 
 from bitsynth.errors import SpecError
-from bitsynth.graph import Node, read, run
+from bitsynth.graph import InputCodes, Node, read, run
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers
 
@@ -116,3 +116,37 @@ def test_monotone_rows_are_monotone():
         graph = replace(graph, nodes=(Node("y", name, only.inputs, only.outputs, MappingProxyType(given)),))
         steps = np.diff(run(graph, {"x": x}).floats("y").reshape(-1).astype(float))
         assert TABLE[name].monotone == bool((steps >= 0).all() or (steps <= 0).all()), name
+
+
+def test_limits_by_column_are_none_by_channel():
+    """Sums of a matrix product differ in range along the last axis; a pool and a convolution count along axis 1."""
+    w = np.arange(16, dtype=np.float32).reshape(4, 4)
+    nodes = [node("MatMul", "x w", "s"), node("MaxPool", "s", "p", kernel_shape=[2]), node("Conv", "s v")]
+    made = model(nodes, {"x": (1, 4, 4)}, {"w": w, "v": np.eye(4, dtype=np.float32)[..., None]}, outputs="p y")
+    graph = read(made, codes=InputCodes(1))
+    values = run(graph, {"x": np.ones((1, 4, 4))})
+    for name in ("p", "y"):
+        value, kind = values[name], graph.edges[name].integers
+        assert (value <= np.broadcast_to(kind.high, value.shape)).all()
+
+
+def test_truncated_codes_keep_their_range():
+    nodes = [
+        node("Quant", "x s z b", "q", domain=QONNX, signed=1, narrow=0),
+        node("Trunc", "q s z b o", domain=QONNX),
+    ]
+    given = {"s": np.float32(0.5), "z": np.float32(0), "b": np.float32(8), "o": np.float32(3)}
+    kind = read(model(nodes, {"x": (1, 4)}, given)).edges["y"].integers
+    assert (kind.least, kind.most) == (-4, 3)
+
+
+def test_a_divisor_stays_where_integers_would_grow_too_large():
+    nodes = [
+        node("Quant", "x s z b", "q", domain=QONNX, signed=1, narrow=0),
+        node("AveragePool", "q", "m", kernel_shape=[1, 3]),
+        node("Conv", "m w"),
+    ]
+    w = np.full((1, 200, 1, 1), 127, np.float32)
+    given = {"s": np.float32(0.5), "z": np.float32(0), "b": np.float32(16), "w": w}
+    graph = read(model(nodes, {"x": (1, 200, 1, 3)}, given))
+    assert [n.op for n in graph.nodes] == ["quantize", "sum_pool", "div", "conv"]

@@ -9,6 +9,7 @@ import numpy as np
 from bitsynth.graph.arithmetic import Interval, Quantity
 from bitsynth.graph.operators.site import Operator, Site, held
 from bitsynth.graph.operators.windows import SlidingWindow
+from bitsynth.graph.ranges import is_per_channel
 from bitsynth.graph.types import Edge, Integers, Reals, Shape, Tensor
 
 
@@ -22,22 +23,16 @@ def _pooled(site: Site) -> Shape:
     return (*x.shape[:2], *out)
 
 
-def _per_channel(bound: Tensor) -> Tensor:
-    """The bound for each channel, or one for all."""
-    if bound.ndim == 0 or all(n == 1 for k, n in enumerate(bound.shape) if k != 1):
-        return bound
-    return np.asarray(bound.max())
-
-
-def _spread(kind: Integers) -> Integers:
+def _spread(kind: Integers, rank: int) -> Integers:
     """Limits by channel, or for all."""
-    return Integers(-_per_channel(-kind.low), _per_channel(kind.high), kind.scale, kind.zero, kind.step)
+    low, high = (b if is_per_channel(b, rank) else f(b) for f, b in ((np.min, kind.low), (np.max, kind.high)))
+    return Integers(np.asarray(low), np.asarray(high), kind.scale, kind.zero, kind.step)
 
 
 def _max_edge(site: Site) -> list[Edge]:
     kind = site.inputs[0].type
     if isinstance(kind, Integers):
-        kind = _spread(kind) if kind.scale.size == kind.zero.size == 1 else Reals()
+        kind = _spread(kind, len(site.inputs[0].shape)) if kind.scale.size == kind.zero.size == 1 else Reals()
     return [site.made(_pooled(site), kind)]
 
 

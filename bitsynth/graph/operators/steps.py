@@ -171,6 +171,18 @@ def _dropped(site: Site) -> _Step:
     return lambda t: np.clip(mode(t), low, high)
 
 
+def _truncated_grid(site: Site) -> Integers:
+    """The integers from the range of what is truncated, one more each way where scales do not cancel."""
+    made, kind = _grid(site), site.inputs[0].type
+    if not isinstance(kind, Integers):
+        return made
+    ratio = kind.scale / site["scale"]
+    ends = (((end - kind.zero) * ratio + site["zero"]) / site["divisor"] for end in (kind.low, kind.high))
+    spare = 0 if (ratio == 1).all() else 1
+    low, high = (_dropped(site)(_dropped(site)(end) + more) for end, more in zip(ends, (-spare, spare), strict=True))
+    return Integers.between(compressed(low), compressed(high), made.scale, made.zero)
+
+
 def _view() -> Operator:
     """The row of integers on another grid: what is dequantized, or integers of the file without their zero point."""
 
@@ -188,6 +200,6 @@ ROWS = (
     step("requantize", _rescaled, _requantized, _grid),
     step("add_codes", _sum_of_codes, _added, _grid),
     step("multi_threshold", _as_is, _count, _counts),
-    step("trunc", _truncated, _dropped, _grid),
+    step("trunc", _truncated, _dropped, _truncated_grid),
     _view(),
 )

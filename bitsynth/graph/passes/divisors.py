@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bitsynth.errors import SpecError
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Integers
@@ -33,12 +34,8 @@ def sunk(graph: Graph) -> Graph:
     builder, found = GraphBuilder.beginning(graph), dict[str, _Quotient]()
     for node in graph.nodes:
         quotient = found.get(node.inputs[0])
-        if node.op in _LINEAR and quotient:
-            attributes = dict(node.attributes)
-            name = f"{node.outputs[0]}.dividend"
-            below = builder.add(
-                node.op, quotient.dividend, *node.inputs[1:], name=name, source=node.source, **attributes
-            )
+        below = _before(builder, node, quotient) if node.op in _LINEAR and quotient else None
+        if quotient and below:
             builder.add("div", below, quotient.divisor, name=node.outputs[0], source=node.source)
             found[node.outputs[0]] = _Quotient(below, quotient.divisor)
             continue
@@ -48,6 +45,15 @@ def sunk(graph: Graph) -> Graph:
             assert value is not None
             found[node.outputs[0]] = _Quotient(node.inputs[0], builder.constant(value.reshape(())))
     return builder.build(graph.outputs)
+
+
+def _before(builder: GraphBuilder, node: Node, quotient: _Quotient) -> str | None:
+    """What a linear node makes of the dividend; None if its integers would be too large."""
+    name, attributes = f"{node.outputs[0]}.dividend", dict(node.attributes)
+    try:
+        return builder.add(node.op, quotient.dividend, *node.inputs[1:], name=name, source=node.source, **attributes)
+    except SpecError:
+        return None
 
 
 def _divides(graph: Graph, node: Node) -> bool:
