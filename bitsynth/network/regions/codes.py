@@ -6,19 +6,17 @@ import math
 
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor
 from bitsynth.layers.glue.quantization import Quantization
+from bitsynth.network.operands import activations
 from bitsynth.network.program import CHANNELS_LAST, PACKED, Format
-from bitsynth.spec.matmul import MAX_BITS, MatmulOperand
+from bitsynth.spec.matmul import MatmulOperand
 
 GLUE_LAYOUTS = (CHANNELS_LAST, PACKED)
 """Those of codes."""
 
 
 def operand_of(edge: Edge) -> MatmulOperand | None:
-    """The encoding of an edge of integers of at most 8 bits; None for any other."""
-    kind = edge.type
-    if not isinstance(kind, Integers) or kind.bits > MAX_BITS:
-        return None
-    return MatmulOperand(kind.bits, kind.encoding)
+    """The operand whose codes an edge of integers of at most 8 bits has; None for any other."""
+    return next(activations(edge.type), None) if isinstance(edge.type, Integers) else None
 
 
 def code_formats(edge: Edge, layouts: tuple[str, ...] = GLUE_LAYOUTS) -> tuple[Format, ...]:

@@ -3,5 +3,6 @@
 from bitsynth.network.stairs.chain import Chain, chain_from, chain_of, links_from
 from bitsynth.network.stairs.oracle import Oracle
 from bitsynth.network.stairs.staircase import Staircase, staircase
+from bitsynth.network.stairs.thresholds import thresholds_of
 
-__all__ = ["Chain", "Oracle", "Staircase", "chain_from", "chain_of", "links_from", "staircase"]
+__all__ = ["Chain", "Oracle", "Staircase", "chain_from", "chain_of", "links_from", "staircase", "thresholds_of"]

@@ -57,7 +57,8 @@ class Chain:
 def chain_from(wiring: Wiring, start: str, axis: int = 1) -> Chain | None:
     """The chain of single readers that begins with an edge whose channels lie along `axis`, if there is one.
 
-    Of the edges of integers it comes past it ends with the one of fewest bits, of these the last.
+    Of the edges of integers it comes past it ends with the one of fewest bits, of these the last. Integers that stay
+    what they are are none.
     """
     links = links_from(wiring, start, axis)
     ends = [k for k, link in enumerate(links) if _code_bits(wiring, link.node) <= MAX_BITS]
@@ -65,8 +66,10 @@ def chain_from(wiring: Wiring, start: str, axis: int = 1) -> Chain | None:
         return None
     fewest = min(_code_bits(wiring, links[k].node) for k in ends)
     taken = links[: 1 + max(k for k in ends if _code_bits(wiring, links[k].node) == fewest)]
-    real = not isinstance(wiring.graph.edges[start].type, Integers)
-    if real and any(link.node.op in _UNLIMITED for link in taken):
+    kind, ops = wiring.graph.edges[start].type, [link.node.op for link in taken]
+    if not isinstance(kind, Integers) and any(op in _UNLIMITED for op in ops):
+        return None
+    if isinstance(kind, Integers) and fewest >= kind.bits and all(TABLE[op].kind != "step" for op in ops):
         return None
     return chain_of(wiring, start, taken, axis)
 

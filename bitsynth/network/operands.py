@@ -1,0 +1,46 @@
+"""Operands for integers of edges and for weights: the encodings that hold them, the narrowest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bitsynth.graph.types import Integers, Tensor
+from bitsynth.spec.matmul import MAX_BITS, Encoding, MatmulOperand
+
+_PREFERRED = (Encoding.BIPOLAR, Encoding.TERNARY, Encoding.UNSIGNED, Encoding.NARROW, Encoding.SIGNED)
+"""Encodings of as many bits, in the order in which they are tried."""
+_OPERANDS = tuple(
+    MatmulOperand(bits, encoding)
+    for bits in range(1, MAX_BITS + 1)
+    for encoding in _PREFERRED
+    if bits in encoding.widths
+)
+
+
+def activations(kind: Integers) -> Iterator[MatmulOperand]:
+    """Operands that hold integers: that of their own bits and encoding, then others of as many bits or more."""
+    first = MatmulOperand(kind.bits, kind.encoding) if kind.bits in _widths(kind) else None
+    for operand in dict.fromkeys((first, *_OPERANDS)):
+        if operand and _holds(operand, kind.least, kind.most, kind.step):
+            yield operand
+
+
+def weights(values: Tensor) -> Iterator[MatmulOperand]:
+    """Operands that hold all values of an array, the narrowest first."""
+    least, most = int(values.min()), int(values.max())
+    step = 2 if bool((np.abs(values) % 2 == 1).all()) else 1
+    return (operand for operand in _OPERANDS if _holds(operand, least, most, step))
+
+
+def _widths(kind: Integers) -> range:
+    widths = kind.encoding.widths
+    return range(widths.start, min(widths.stop, MAX_BITS + 1))
+
+
+def _holds(operand: MatmulOperand, least: int, most: int, step: int) -> bool:
+    """Whether codes stand for the integers from `least` to `most`, every `step`-th."""
+    if step % operand.scale or (least - operand.offset) % operand.scale:
+        return False
+    return operand.value(0) <= least and most <= operand.value(operand.codes[-1])

@@ -1,0 +1,163 @@
+"""Products with constant weights, as layers have them: integers, an image and a window."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.ir import Node
+from bitsynth.graph.types import INT32, Edge, Integers, Tensor
+from bitsynth.layers.flatten import FlatImage
+from bitsynth.network.program import CHANNELS_LAST, PLAIN
+from bitsynth.network.regions.region import Wiring
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A convolution or dense layer of integers.
+
+    Args:
+        nodes: The product's, with moves before and sums with integers behind that the layer does too.
+        start: The edge of activations.
+        end: The edge of sums.
+        axis: The axis of channels in that.
+        weight: (OC, IC / groups, KH, KW) of a convolution, (OC, features) of a dense layer: without zero points.
+        zero_point: The integer of activations that stands for 0.
+        image: (batch, height, width) as the layer takes activations.
+        window: Arguments of `Conv2d` for the window.
+        bias: Integers that are added to the sums, one for all or one a channel.
+        flatten: The image that features are.
+        layout: "NHWC", or "plain" where channels lie along the last axis of several.
+    """
+
+    nodes: tuple[Node, ...]
+    start: str
+    end: str
+    axis: int
+    weight: Tensor
+    zero_point: int
+    image: tuple[int, int, int]
+    window: Mapping[str, Any] = field(default_factory=dict)
+    bias: Tensor = field(default_factory=lambda: np.zeros(1, np.int64))
+    flatten: FlatImage | None = None
+    layout: str = CHANNELS_LAST
+
+    @property
+    def channels(self) -> int:
+        """Channels of a pixel of activations."""
+        if self.flatten:
+            return self.flatten.channels
+        return int(self.weight.shape[1]) * int(self.window.get("groups", 1))
+
+
+def product_of(wiring: Wiring, node: Node) -> Product | None:
+    """The product that begins with a node: with the flattening of an image before it, or a bias of integers after."""
+    flat = _flattening(wiring, node)
+    at = wiring.only_reader(node.outputs[0]) if flat else node
+    if at is None or at.op not in _MAKERS or not _is_of_constants(wiring, at):
+        return None
+    made = _MAKERS[at.op](wiring, at)
+    if made is None:
+        return None
+    if flat:
+        made = replace(made, nodes=(node, *made.nodes), start=node.inputs[0], flatten=flat)
+    return _with_bias(wiring, made)
+
+
+def _is_of_constants(wiring: Wiring, node: Node) -> bool:
+    """Whether activations and sums are integers, and weights constants of such, with one zero point for activations."""
+    x, w, sums = (wiring.graph.edges[name].type for name in (*node.inputs, *node.outputs))
+    if not (isinstance(x, Integers) and isinstance(w, Integers) and isinstance(sums, Integers)):
+        return False
+    return wiring.is_constant(node.inputs[1]) and not wiring.is_constant(node.inputs[0]) and x.zero.size == 1
+
+
+def _weights(wiring: Wiring, name: str) -> Tensor:
+    """Constants without their zero points."""
+    made: Tensor = (wiring.graph.constants[name] - wiring.graph.edges[name].integers.zero).astype(np.int64)
+    return made
+
+
+def _zero_point(edge: Edge) -> int:
+    return int(edge.integers.zero.reshape(-1)[0])
+
+
+def _convolution(wiring: Wiring, node: Node) -> Product | None:
+    """A convolution of images, or of lines, which are images of height 1."""
+    x = wiring.graph.edges[node.inputs[0]]
+    window, axes = node.attributes["window"], len(x.shape) - 2
+    if axes not in (1, 2) or window.ceil:
+        return None
+    lead = (1,) * (2 - axes)
+    none = (0,) * (2 - axes)
+    weight = _weights(wiring, node.inputs[1])
+    around = (*none, *window.begins, *none, *window.ends)
+    sizes = {
+        "stride": (*lead, *window.strides),
+        "padding": around,
+        "dilation": (*lead, *window.dilations),
+        "groups": int(node.attributes["groups"]),
+    }
+    height, width = (*lead, *x.shape[2:])
+    shape = (*weight.shape[:2], *lead, *weight.shape[2:])
+    return Product(
+        (node,),
+        x.name,
+        node.outputs[0],
+        1,
+        weight.reshape(shape),
+        _zero_point(x),
+        (x.shape[0], height, width),
+        {key: tuple(map(int, n)) if isinstance(n, tuple) else n for key, n in sizes.items()},
+    )
+
+
+def _dense(wiring: Wiring, node: Node) -> Product | None:
+    """A matrix product whose second factor is one matrix."""
+    x, w = wiring.graph.edges_of(node.inputs)
+    if len(w.shape) != 2 or len(x.shape) < 2:
+        return None
+    axis, rows = len(x.shape) - 1, math.prod(x.shape[:-1])
+    layout = CHANNELS_LAST if axis == 1 else PLAIN
+    weight = _weights(wiring, w.name).T
+    return Product((node,), x.name, node.outputs[0], axis, weight, _zero_point(x), (1, 1, rows), layout=layout)
+
+
+_MAKERS = {"conv": _convolution, "matmul": _dense}
+
+
+def _flattening(wiring: Wiring, node: Node) -> FlatImage | None:
+    """The image that a reshape of (N, C, H, W) makes features of."""
+    if node.op != "reshape":
+        return None
+    before, after = (wiring.graph.edges[n].shape for n in (node.inputs[0], node.outputs[0]))
+    if not 3 <= len(before) <= 4 or len(after) != 2 or before[0] != after[0]:
+        return None
+    height, width = before[2:] if len(before) == 4 else (1, before[2])
+    return FlatImage(height, width, before[1])
+
+
+def _with_bias(wiring: Wiring, product: Product) -> Product:
+    """The product with a following sum of its sums and integers on their scale."""
+    node = wiring.only_reader(product.end)
+    if node is None or node.op != "add":
+        return product
+    (other,) = [name for name in node.inputs if name != product.end] or [""]
+    kind, sums = (wiring.graph.edges[name].type for name in (node.outputs[0], product.end))
+    if not wiring.is_constant(other) or not isinstance(kind, Integers) or not isinstance(sums, Integers):
+        return product
+    more, value = wiring.graph.edges[other].type, wiring.graph.constants[other]
+    shape = wiring.graph.edges[node.outputs[0]].shape
+    first = len(shape) - value.ndim
+    if not isinstance(more, Integers) or not sums.same_grid(more) or shape != wiring.graph.edges[product.end].shape:
+        return product
+    if any(n != 1 and k + first != product.axis for k, n in enumerate(value.shape)):
+        return product
+    if kind.least <= INT32[0] or kind.most >= INT32[1]:
+        return product
+    bias = value.reshape(-1).astype(np.int64)
+    return replace(product, nodes=(*product.nodes, node), end=node.outputs[0], bias=bias)

@@ -1,0 +1,109 @@
+"""Regions of layers: a product with constant weights, and the chain to codes that follows it, in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bitsynth.graph.ir import Node
+from bitsynth.layers.epilogue import Epilogue
+from bitsynth.layers.packed import PackedLayer
+from bitsynth.network.program import (
+    CHANNELS_LAST,
+    PACKED,
+    PLAIN,
+    Buffer,
+    Format,
+    LayerStep,
+    NetworkStep,
+)
+from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.regions.product import Product, product_of
+from bitsynth.network.regions.product_layer import LayerMaker, maker_of
+from bitsynth.network.regions.region import Region, Wiring
+from bitsynth.network.stairs import Chain, chain_from, staircase, thresholds_of
+
+_PLANES = ("popcount", "lookup")
+"""Methods that read planes of bits, as words of channels have them."""
+_WORD = 64
+
+
+def product_with_codes(wiring: Wiring, node: Node) -> Region | None:
+    """A product and the elementwise chain to the codes of a quantizer, if that is a staircase."""
+    product = product_of(wiring, node)
+    chain = chain_from(wiring, product.end, product.axis) if product else None
+    if product is None or chain is None or not _stays(wiring, product, chain):
+        return None
+    operand, found = operand_of(wiring.graph.edges[chain.end]), staircase(wiring.graph, chain)
+    if operand is None or found is None:
+        return None
+    epilogue = thresholds_of(found, operand)
+    if epilogue is None:
+        return None
+    return _made(wiring, product, (*product.nodes, *owned(wiring, product.nodes[0], chain)), epilogue)
+
+
+def product_of_sums(wiring: Wiring, node: Node) -> Region | None:
+    """A product alone, whose results are its sums."""
+    product = product_of(wiring, node)
+    return _made(wiring, product, product.nodes, None) if product else None
+
+
+def owned(wiring: Wiring, first: Node, chain: Chain) -> tuple[Node, ...]:
+    """The nodes of a chain, those aside among them that come after the first of the region and serve it alone."""
+    order = {node.name: k for k, node in enumerate(wiring.graph.nodes)}
+    kept = {node.name for node in chain.nodes}
+    aside: list[Node] = []
+    for node in reversed(chain.aside):
+        if order[node.name] > order[first.name] and all(r.name in kept for r in wiring.readers[node.outputs[0]]):
+            kept.add(node.name)
+            aside.insert(0, node)
+    return (*aside, *chain.nodes)
+
+
+def _stays(wiring: Wiring, product: Product, chain: Chain) -> bool:
+    """Whether elements at the end lie as the sums do: each image's pixels in order, channels beside each other."""
+    first, last = (wiring.graph.edges[name].shape for name in (chain.start, chain.end))
+    axis = chain.axes[-1]
+    if product.layout == PLAIN:
+        return axis == len(last) - 1
+    return axis == 1 and first[0] == last[0]
+
+
+def _made(wiring: Wiring, product: Product, nodes: tuple[Node, ...], epilogue: Epilogue | None) -> Region | None:
+    maker = maker_of(wiring, product, epilogue, nodes[-1].outputs[0])
+    return ProductRegion(wiring, product, nodes, maker) if maker else None
+
+
+class ProductRegion(Region):
+    """A layer."""
+
+    def __init__(self, wiring: Wiring, product: Product, nodes: tuple[Node, ...], maker: LayerMaker) -> None:
+        self.wiring, self.product, self.nodes, self.maker = wiring, product, nodes, maker
+        self.inputs, self.outputs = (product.start,), (nodes[-1].outputs[0],)
+
+    def reads(self, edge: str) -> tuple[Format, ...]:
+        """Codes: words first where the kernel reads planes of whole words."""
+        if self.product.layout == PLAIN:
+            return (Format.codes(self.maker.act, PLAIN),)
+        found = [Format.codes(self.maker.act, layout) for layout in (CHANNELS_LAST, PACKED)]
+        planes = self.maker.method in _PLANES and self.product.channels >= _WORD
+        return tuple(reversed(found) if planes else found)
+
+    def writes(self, edge: str) -> tuple[Format, ...]:
+        """Codes as bytes and, if they have as many bits as there are levels for, as words; or sums."""
+        layout, codes = self.product.layout, self.maker.codes
+        if codes is None:
+            return (Format("int32", None, layout),)
+        if layout == PLAIN or not self.maker.packs:
+            return (Format.codes(codes, layout),)
+        return (Format.codes(codes), Format.codes(codes, PACKED))
+
+    def layer(self, buffers: Mapping[str, Buffer]) -> PackedLayer:
+        """The layer on the formats of these buffers."""
+        return self.maker.layer(*(buffers[e].format.layout for e in (*self.inputs[:1], *self.outputs)))
+
+    def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
+        """The layer's step."""
+        names = tuple(node.name for node in self.nodes)
+        inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
+        return LayerStep(names, inputs, outputs, self.layer(buffers), self.product.image)

@@ -1,0 +1,140 @@
+"""Layers of products give the reference's integers in every format they read and write."""
+
+import numpy as np
+import pytest
+
+from bitsynth.graph import run
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.operators.windows import SlidingWindow
+from bitsynth.graph.types import Integers
+from bitsynth.layers.layer import compile as compile_layer
+from bitsynth.network.lower import cover
+from bitsynth.network.program import Buffer, Format, LayerStep
+from bitsynth.network.regions.products import ProductRegion
+from bitsynth.network.regions.region import NetworkTarget, Wiring
+
+
+def _codes(builder, edge, low=0, high=3, scale=0.3, step=1):
+    grid = {"low": low, "high": high, "out_scale": np.float64(scale), "out_zero": np.float64(0)}
+    mode = "BIPOLAR" if step == 2 else "ROUND"
+    real = {"scale": np.float32(scale), "zero": np.float32(0), "rounding": mode, "zero_first": True, "real": "float32"}
+    return builder.add("quantize", edge, name="codes", **real, **grid)
+
+
+def _window(*sizes, strides, begins, ends, dilations=None):
+    return SlidingWindow(sizes, strides, dilations or (1,) * len(sizes), begins, ends)
+
+
+def _conv(rng, x_type, w_shape, image, window, groups=1, quantized=None):
+    """A convolution of random weights on a grid a channel, with a bias of reals and a quantizer."""
+    builder = GraphBuilder("layer", "exact")
+    x = builder.input("x", (1, w_shape[1] * groups, *image), "float32", x_type)
+    weights = rng.integers(-3, 4, w_shape)
+    scale = rng.uniform(0.01, 0.05, (w_shape[0], *[1] * (len(w_shape) - 1)))
+    w = builder.constant(weights.astype(np.float32), "w")
+    builder.edges["w"] = _on_scale(builder.edges["w"], scale.astype(np.float32).astype(np.float64))
+    made = builder.add("conv", x, w, window=window, groups=groups, name="sums")
+    if quantized is not None:
+        bias = rng.normal(size=(w_shape[0], *[1] * len(image)))
+        made = _codes(builder, builder.add("add", made, builder.constant(bias.astype(np.float32))), **quantized)
+    return builder.build((made,))
+
+
+def _on_scale(edge, scale):
+    kind = edge.type
+    return type(edge)(edge.name, edge.shape, edge.dtype, Integers.between(kind.low, kind.high, scale))
+
+
+def _check(rng, graph, nodes):
+    """The region of a graph, a layer of so many nodes, in every format."""
+    region, values = _region(graph, nodes), _values(rng, graph)
+    (end,) = region.outputs
+    for given in region.reads("x"):
+        for made in region.writes(end):
+            edges = {"x": given, end: made}
+            step = region.step({name: Buffer(name, graph.edges[name], form) for name, form in edges.items()})
+            assert isinstance(step, LayerStep)
+            codes = given.write(values["x"]).reshape(*step.image, -1)
+            out = np.asarray(compile_layer(step.layer).run(codes)).reshape(-1)
+            np.testing.assert_array_equal(made.read(out, graph.edges[end].shape), values[end], str(edges))
+
+
+def _region(graph, nodes):
+    regions = cover(Wiring(graph, NetworkTarget("avx2")))
+    assert [(type(r), len(r.nodes)) for r in regions] == [(ProductRegion, nodes)]
+    return regions[0]
+
+
+def _values(rng, graph):
+    edge = graph.edges["x"]
+    kind = edge.type
+    return run(
+        graph, {"x": rng.integers(0, (kind.most - kind.least) // kind.step + 1, edge.shape) * kind.step + kind.least}
+    )
+
+
+CASES = {
+    "2-bit": (Integers.between(0, 3, 0.5), {}),
+    "signed, off centre": (Integers.between(-5, 7, 0.5, 2.0), {"low": -3, "high": 2}),
+    "bipolar": (Integers.between(-1, 1, 0.7, 0.0, 2), {"low": -1, "high": 1, "step": 2}),
+    "sums": (Integers.between(0, 15, 0.5, 3.0), None),
+    "levels of 8 bits": (Integers.between(0, 255, 1 / 256), {"low": 0, "high": 255, "scale": 0.02}),
+}
+
+
+def _case(rng, case):
+    kind, quantized = CASES[case]
+    window = _window(3, 2, strides=(1, 2), begins=(1, 0), ends=(0, 1))
+    return _conv(rng, kind, (5, 7, 3, 2), (6, 5), window, quantized=quantized)
+
+
+@pytest.mark.parametrize("case", [name for name, (_, quantized) in CASES.items() if quantized is not None])
+def test_what_follows_a_convolution_is_its_epilogue(rng, case):
+    graph = _case(rng, case)
+    values, region = _values(rng, graph), _region(graph, 3)
+    codes = region.maker.epilogue.reference(np.moveaxis(values["sums"], 1, -1))
+    made = Format.codes(region.maker.codes).read(codes.reshape(-1), graph.edges["codes"].shape)
+    np.testing.assert_array_equal(made, values["codes"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_a_convolution_with_what_follows_is_a_layer(rng, case):
+    _check(rng, _case(rng, case), 1 if CASES[case][1] is None else 3)
+
+
+@pytest.mark.slow
+def test_a_convolution_of_lines_is_one_of_images_of_height_1(rng):
+    window = _window(3, strides=(2,), begins=(2,), ends=(1,), dilations=(2,))
+    _check(rng, _conv(rng, CASES["2-bit"][0], (4, 6, 3), (9,), window, quantized={}), 3)
+
+
+@pytest.mark.slow
+def test_groups_are_a_layer(rng):
+    window = _window(3, 3, strides=(1, 1), begins=(1, 1), ends=(1, 1))
+    _check(rng, _conv(rng, Integers.between(0, 255, 0.1), (8, 1, 3, 3), (5, 5), window, 8, {"high": 15}), 3)
+
+
+def _matmul(rng, shape, w_shape, flat):
+    builder = GraphBuilder("dense", "exact")
+    x = builder.input("x", shape, "float32", Integers.between(-1, 1, 0.5))
+    made = builder.add("reshape", x, sizes=(shape[0], w_shape[0])) if flat else x
+    weights = rng.integers(-1, 2, w_shape).astype(np.float32)
+    return builder.build((_codes(builder, builder.add("matmul", made, builder.constant(weights), name="sums")),))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("shape", "w_shape"), [((2, 70), (70, 5)), ((2, 3, 9), (9, 5)), ((2, 3, 4, 5), (60, 6))])
+def test_a_dense_layer_reads_features_rows_and_flat_images(rng, shape, w_shape):
+    flat = len(shape) == 4
+    _check(rng, _matmul(rng, shape, w_shape, flat), 2 + flat)
+
+
+@pytest.mark.slow
+def test_integers_on_the_scale_of_sums_are_a_bias(rng):
+    builder = GraphBuilder("layer", "exact")
+    x = builder.input("x", (1, 4, 3, 3), "float32", Integers.between(0, 3))
+    w = builder.constant(rng.integers(-3, 4, (5, 4, 1, 1)).astype(np.float32))
+    sums = builder.add("conv", x, w, window=_window(1, 1, strides=(1, 1), begins=(0, 0), ends=(0, 0)), groups=1)
+    bias = builder.constant(rng.integers(-9, 9, (1, 5, 1, 1)).astype(np.float32))
+    _check(rng, builder.build((builder.add("add", bias, sums, name="biased"),)), 2)
