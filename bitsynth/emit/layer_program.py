@@ -39,12 +39,12 @@ def program_source(name: str, programs: LayerPrograms) -> dict[str, str]:
     """The C of programs as `bs_layer` takes them, for layers around the kernel `name`."""
     files: dict[str, str] = {}
     for field, program in programs.by_field.items():
-        files |= _source(f"{name}_{field}", program)
+        files |= epilogue_source(f"{name}_{field}", program)
     return files
 
 
-def _source(name: str, program: EpilogueProgram) -> dict[str, str]:
-    """The C of a program called `name`."""
+def epilogue_source(name: str, program: EpilogueProgram) -> dict[str, str]:
+    """The C of a program as `bs_layer` takes it, under `name`."""
     _, *others = (x for x in program.spec.inputs if x.per == "element")
     values: dict[str, Any] = {"name": name, "program": program, "macros": []}
     values["other_bytes"] = sum(x.lane.bits // 8 for x in others)

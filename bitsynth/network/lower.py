@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
@@ -124,10 +124,3 @@ class _Assembly:
         if buffer.role != "output":
             self.at.setdefault((buffer.edge.name, buffer.format), buffer.name)
         return buffer.name
-
-
-def alias_root(buffers: Mapping[str, Buffer], name: str) -> str:
-    """The buffer whose memory one is."""
-    while buffers[name].alias:
-        name = buffers[name].alias
-    return name

@@ -145,7 +145,9 @@ class PlainStep:
     """Plain C: the body of a function.
 
     It sees `in0`, `in1` ... and `out0` ..., restrict pointers to the buffers' elements, `k0` ..., pointers to
-    `constants`, and `scratch`, `scratch_bytes` bytes aligned to 64. `headers` of the runtime are included before.
+    `constants`, and `scratch`, a `void *` to `scratch_bytes` bytes aligned to 64. `headers` of the runtime are included
+    before. It may return a status of `bs_layer.h`, BS_CODES for numbers of the caller that are on no grid, which ends
+    the run; at its end it need not return.
     """
 
     nodes: tuple[str, ...]
@@ -184,6 +186,13 @@ class NetworkProgram:
     buffers: Mapping[str, Buffer]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+
+def alias_root(buffers: Mapping[str, Buffer], name: str) -> str:
+    """The buffer whose memory one is."""
+    while buffers[name].alias:
+        name = buffers[name].alias
+    return name
 
 
 def reals_type(reference: str, edge: Edge) -> str:

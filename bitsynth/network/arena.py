@@ -1,0 +1,91 @@
+"""Where each buffer of a network lies: one block of memory, planned by lifetime before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from bitsynth.network.program import NetworkProgram, alias_root
+
+ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """The steps from which to which, both included, memory of so many bytes is in use."""
+
+    first: int
+    last: int
+    bytes: int
+
+    def meets(self, other: Lifetime) -> bool:
+        """Whether some step needs both."""
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True)
+class ArenaPlan:
+    """Places in the arena.
+
+    Args:
+        offsets: Where the memory of each buffer that is no alias begins, in bytes, a multiple of `ALIGN`.
+        lifetimes: When it is in use.
+        bytes: Bytes of the arena.
+    """
+
+    offsets: Mapping[str, int]
+    lifetimes: Mapping[str, Lifetime]
+    bytes: int
+
+    @property
+    def bound(self) -> int:
+        """The bytes that no plan can do without: the most that are in use at one step."""
+        return lower_bound(self.lifetimes.values())
+
+
+def planned(program: NetworkProgram, *, apart: bool = False) -> ArenaPlan:
+    """The plan of a program's arena: greedy by size, or each buffer in a place of its own, `apart` from all others."""
+    lives = lifetimes(program)
+    if apart:
+        lives = {name: Lifetime(0, len(program.steps), life.bytes) for name, life in lives.items()}
+    return by_size(lives)
+
+
+def lifetimes(program: NetworkProgram) -> dict[str, Lifetime]:
+    """The lifetimes of buffers in the arena, aliases with the one whose memory they are."""
+    used: dict[str, list[int]] = {}
+    for place, step in enumerate(program.steps):
+        for name in (*step.inputs, *step.outputs):
+            used.setdefault(alias_root(program.buffers, name), []).append(place)
+    roots = {name: program.buffers[name] for name in used if program.buffers[name].role == "arena"}
+    return {name: Lifetime(used[name][0], used[name][-1], _whole(b.bytes)) for name, b in roots.items()}
+
+
+def by_size(lives: Mapping[str, Lifetime]) -> ArenaPlan:
+    """The plan that gives the largest first the lowest place at which no other that lives meanwhile lies."""
+    offsets: dict[str, int] = {}
+    for name in sorted(lives, key=lambda n: -lives[n].bytes):
+        others = [n for n in offsets if lives[n].meets(lives[name])]
+        offsets[name] = _lowest(lives[name].bytes, [(offsets[n], offsets[n] + lives[n].bytes) for n in others])
+    end = max((offsets[name] + lives[name].bytes for name in offsets), default=0)
+    return ArenaPlan(offsets, lives, end)
+
+
+def lower_bound(lives: Iterable[Lifetime]) -> int:
+    """The most bytes that are in use at one step: some step at which a lifetime begins."""
+    known = list(lives)
+    return max((sum(b.bytes for b in known if b.first <= a.first <= b.last) for a in known), default=0)
+
+
+def _lowest(size: int, taken: Iterable[tuple[int, int]]) -> int:
+    """The lowest place with room for `size` bytes between what is taken from where to where."""
+    place = 0
+    for start, end in sorted(taken):
+        if place + size <= start:
+            break
+        place = max(place, end)
+    return place
+
+
+def _whole(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN

@@ -1,0 +1,146 @@
+"""What steps of a network share: kernels, epilogues' programs and the runtime, each once under a name of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from bitsynth.emit import elementwise
+from bitsynth.emit.depthwise import DepthwiseSource
+from bitsynth.emit.glue_programs import VARIABLE, program_source
+from bitsynth.emit.kernel import CSource
+from bitsynth.emit.layer import functions
+from bitsynth.emit.layer_program import epilogue_source
+from bitsynth.emit.runtime_files import glue_files, runtime_files
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import Requirements, load
+from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.plain import EpilogueProgram
+from bitsynth.layers.depthwise import DepthwiseKernel
+from bitsynth.layers.glue.programs import programs, requirements
+from bitsynth.layers.packed import PackedLayer
+from bitsynth.network.program import GlueStep, LayerStep, NetworkProgram, PlainStep
+
+_INCLUDED = re.compile(r'^#include "(.+)"$', re.MULTILINE)
+_DECLARED = re.compile(r"^bs_glue_line ([^;]+);", re.MULTILINE)
+
+
+@dataclass(eq=False)
+class Parts:
+    """The C that steps of a program share, gathered step by step."""
+
+    isa: str
+    kernels: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """Files of each kernel by its name, what it lacks of a processor apart."""
+    epilogues: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """Files of each epilogue's program by its name."""
+    needs: list[Requirements] = field(default_factory=list)
+    has_layers: bool = False
+    has_glue: bool = False
+    headers: set[str] = field(default_factory=set)
+    """Headers of the runtime that plain steps include."""
+
+    @classmethod
+    def of(cls, program: NetworkProgram) -> Parts:
+        """The parts of all steps."""
+        made = cls(program.isa)
+        for step in program.steps:
+            if isinstance(step, LayerStep):
+                made.layer_names(step.layer)
+            elif isinstance(step, GlueStep):
+                made._add_glue(step)
+            else:
+                made._add_plain(step)
+        return made
+
+    def layer_names(self, layer: PackedLayer) -> tuple[str, dict[str, str]]:
+        """The name of a layer's kernel, and those of its programs by their fields of `struct bs_layer`."""
+        self.has_layers = True
+        self.needs.append(layer.plan.kernel.needs)
+        return self._kernel(layer), {f: self._epilogue(p) for f, p in layer.programs.by_field.items()}
+
+    def _kernel(self, layer: PackedLayer) -> str:
+        kernel = layer.plan.kernel
+        if isinstance(kernel, DepthwiseKernel):
+            source: CSource | DepthwiseSource = kernel.c(layer.programs.reader)
+        else:
+            source = CSource(kernel.proved_entry.proved, kernel.spec)
+        files = {f"{source.name}.h": source.header, f"{source.name}.c": source.source, **source.layer_header}
+        return _kept(self.kernels, source.name, files)
+
+    def _epilogue(self, program: EpilogueProgram) -> str:
+        if isinstance(program, ElementwiseProgram):
+            self.needs.append(elementwise.needs(program))
+        name = f"bs_{program.name}_epilogue"
+        return _kept(self.epilogues, name, epilogue_source(name, program))
+
+    def _add_glue(self, step: GlueStep) -> None:
+        if step.glue.isa != self.isa:
+            raise SpecError(f"{step.glue!r} is for {step.glue.isa}, in a network for {self.isa}")
+        self.has_glue = True
+        self.needs.append(requirements(self.isa))
+
+    def _add_plain(self, step: PlainStep) -> None:
+        self.headers |= set(step.headers)
+
+    @property
+    def requirements(self) -> Requirements:
+        """What all parts need together: of flags that choose one of several, as -march, the set's own."""
+        every = [load(self.isa).requirements(), *self.needs]
+        flags: dict[str, str] = {}
+        for flag in (f for n in every for f in n.cc_flags):
+            flags.setdefault(flag.partition("=")[0] if "=" in flag else flag, flag)
+        macros, host = (tuple(dict.fromkeys(x for n in every for x in getattr(n, k))) for k in ("macros", "host"))
+        return Requirements(macros, tuple(flags.values()), host)
+
+    def files(self, *, threads: bool) -> dict[str, str]:
+        """All files, the pool among them if there are `threads`."""
+        own = {name: text for part in (self.kernels, self.epilogues) for x in part.values() for name, text in x.items()}
+        return {**own, **self._runtime(threads)}
+
+    def _runtime(self, threads: bool) -> dict[str, str]:
+        layers, glue = runtime_files(threads=threads), glue_files(threads=threads)
+        made = {n: t for n, t in layers.items() if n.startswith("bs_pool")}
+        if self.has_layers:
+            made |= layers
+        if self.has_glue:
+            made |= {**glue, **program_source(programs(self.isa))}
+        return made | _with_included({**layers, **glue}, {"bs_layer.h", *self.headers})
+
+    def symbols(self, files: Mapping[str, str]) -> list[str]:
+        """Names of external linkage in `files`, the pool's apart: those of another network in a program differ."""
+        names = functions({n: t for n, t in files.items() if n.startswith("bs_")})
+        names += [x.strip() for t in files.values() for m in _DECLARED.findall(t) for x in m.split(",")]
+        for own in (*self.kernels, *self.epilogues):
+            names += re.findall(rf"\b{own}\w*", "".join(files.values()))
+        if self.has_glue:
+            names += [VARIABLE, *(p.name for p in programs(self.isa))]
+        return sorted({*names})
+
+
+def _with_included(files: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """The files of these names and the headers that they include."""
+    found: dict[str, str] = {}
+    left = [*names]
+    while left:
+        name = left.pop()
+        found[name] = files[name]
+        left += [x for x in _INCLUDED.findall(files[name]) if x in files and x not in found]
+    return found
+
+
+def _kept(parts: dict[str, Mapping[str, str]], name: str, files: Mapping[str, str]) -> str:
+    """The name under which a part is kept: its own, or one of its own if another text has that."""
+    number, chosen, renamed = 1, name, files
+    while parts.setdefault(chosen, renamed) != renamed:
+        number += 1
+        chosen = f"{name}_{number}"
+        renamed = {_as(name, chosen, file): _as(name, chosen, text) for file, text in files.items()}
+    return chosen
+
+
+def _as(old: str, new: str, text: str) -> str:
+    """The text with one name, and what begins with it, changed to another."""
+    made = re.sub(rf"\b{old}", new, text)
+    return re.sub(rf"\b{old.upper()}", new.upper(), made)

@@ -1,0 +1,134 @@
+"""The steps of a network as C: constants of a layer or of glue, functions of plain C, and a call of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bitsynth.emit import glue_abi, runtime_abi
+from bitsynth.layers.depthwise import DepthwiseKernel
+from bitsynth.network.arena import ArenaPlan
+from bitsynth.network.library.parts import Parts
+from bitsynth.network.library.tensors import c_type, inputs, outputs, spoken
+from bitsynth.network.library.weights import Weights
+from bitsynth.network.program import GlueStep, LayerStep, NetworkProgram, NetworkStep, PlainStep, alias_root
+
+Fields = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, eq=False)
+class CStep:
+    """A step as the template has it.
+
+    Args:
+        number: Its place.
+        kind: layer, glue or plain.
+        about: The nodes it computes.
+        fields: Fields of `struct bs_layer` or `struct bs_glue` and their initializers.
+        image: Batch, height and width.
+        inputs: C expressions of pointers to what it reads: of a layer the input and the residual, NULL if none.
+        outputs: Likewise what it writes: of a layer the output and the sum.
+        parameters: Of plain C, the parameters of its function.
+        arguments: Of plain C, what they get.
+        unused: Of plain C, the parameters that its body does not name.
+        body: Of plain C, the body.
+    """
+
+    number: int
+    kind: str
+    about: str
+    fields: Fields = field(default_factory=list)
+    image: tuple[int, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    body: str = ""
+
+
+@dataclass(eq=False)
+class StepWriter:
+    """The C of a program's steps; their constants gather in `weights`."""
+
+    name: str
+    program: NetworkProgram
+    plan: ArenaPlan
+    parts: Parts
+    weights: Weights = field(default_factory=Weights)
+
+    def steps(self) -> list[CStep]:
+        """All steps, in order."""
+        return [self._step(k, step) for k, step in enumerate(self.program.steps)]
+
+    def _step(self, number: int, step: NetworkStep) -> CStep:
+        about = spoken(step.nodes)
+        if isinstance(step, LayerStep):
+            return self._layer(number, about, step)
+        if isinstance(step, GlueStep):
+            given = tuple(self.pointer(n) for n in step.inputs)
+            fields = self._glue_fields(step.glue.constants)
+            return CStep(number, "glue", about, fields, step.image, given, (self.pointer(step.outputs[0]),))
+        return self._plain(number, about, step)
+
+    def _layer(self, number: int, about: str, step: LayerStep) -> CStep:
+        kernel, programs = self.parts.layer_names(step.layer)
+        named = "depthwise" if isinstance(step.layer.plan.kernel, DepthwiseKernel) else "kernel"
+        made, arrays = runtime_abi.complete(step.layer.constants.numbers), step.layer.constants.arrays
+        fields = [(named, f"&{kernel}_layer_kernel"), *((f, f"&{program}") for f, program in programs.items())]
+        fields += [(f, runtime_abi.c_value(f, value)) for f, value in made.items()]
+        fields += self._arrays(runtime_abi.ARRAYS, arrays)
+        given, results = (tuple(self.pointer(n) for n in names) for names in (step.inputs, step.outputs))
+        return CStep(number, "layer", about, fields, step.image, _two(given), _two(results))
+
+    def _glue_fields(self, constants: glue_abi.GlueConstants) -> Fields:
+        numbers = zip((name for name, _ in glue_abi.NUMBERS), constants.sizes(), strict=True)
+        fields = [(name, glue_abi.c_value(name, value)) for name, value in numbers if value]
+        return [*fields, *self._arrays(glue_abi.ARRAYS, constants.arrays)]
+
+    def _arrays(self, kinds: tuple[tuple[str, str], ...], arrays: Mapping[str, Any]) -> Fields:
+        return [(name, self._constant(arrays[name])) for name, _ in kinds if name in arrays]
+
+    def _constant(self, array: Any) -> str:
+        return f"(const void *)({self.name}_weights + {self.weights.place(array)})"
+
+    def _plain(self, number: int, about: str, step: PlainStep) -> CStep:
+        named: list[tuple[str, str, str]] = []
+        for k, name in enumerate(step.inputs):
+            named.append((f"const {self._ctype(name)} *restrict", f"in{k}", self.pointer(name)))
+        for k, name in enumerate(step.outputs):
+            named.append((f"{self._ctype(name)} *restrict", f"out{k}", self.pointer(name)))
+        for k, array in enumerate(step.constants):
+            ctype = c_type(str(array.dtype))
+            named.append((f"const {ctype} *restrict", f"k{k}", self._constant(array)))
+        named.append(("void *restrict", "scratch", "c->scratch"))
+        return CStep(
+            number,
+            "plain",
+            about,
+            parameters=tuple(f"{kind} {name}" for kind, name, _ in named),
+            arguments=tuple(value for _, _, value in named),
+            unused=tuple(name for _, name, _ in named if not _mentions(step.body, name)),
+            body=step.body.strip("\n"),
+        )
+
+    def _ctype(self, name: str) -> str:
+        return c_type(self.program.buffers[name].format.dtype)
+
+    def pointer(self, name: str) -> str:
+        """The C expression of a pointer to a buffer's memory."""
+        root = alias_root(self.program.buffers, name)
+        if root in self.plan.offsets:
+            return f"(void *)(c->arena + {self.plan.offsets[root]})"
+        caller = {t.buffer.name: t.parameter for t in (*inputs(self.program), *outputs(self.program))}
+        return f"c->{caller[root]}"
+
+
+def _two(pointers: tuple[str, ...]) -> tuple[str, ...]:
+    return (*pointers, "NULL")[:2]
+
+
+def _mentions(body: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", body) is not None

@@ -1,0 +1,116 @@
+"""A network as C files that need nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from bitsynth.emit.layer import POOL, renamed, require_name
+from bitsynth.emit.render import render
+from bitsynth.files import marked
+from bitsynth.isa import architecture
+from bitsynth.isa.load import Requirements, load
+from bitsynth.network.arena import ArenaPlan
+from bitsynth.network.library import tensors
+from bitsynth.network.library.parts import Parts
+from bitsynth.network.library.steps import CStep, StepWriter
+from bitsynth.network.program import NetworkProgram
+
+STATUSES = {"OK": 0, "MISSING": -1, "ARENA": -2, "CODES": -3}
+"""What a call returns, as `bs_layer.h` has them but for MISSING, a pointer that is NULL."""
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkText:
+    """The C of a program under `name`, its buffers where the plan says."""
+
+    name: str
+    program: NetworkProgram
+    plan: ArenaPlan
+
+    def __post_init__(self) -> None:
+        require_name(self.name)
+
+    @cached_property
+    def parts(self) -> Parts:
+        """What steps share."""
+        return Parts.of(self.program)
+
+    @cached_property
+    def _writer(self) -> StepWriter:
+        return StepWriter(self.name, self.program, self.plan, self.parts)
+
+    @cached_property
+    def steps(self) -> list[CStep]:
+        """The steps as C."""
+        return self._writer.steps()
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all constants."""
+        return len(self.steps) and self._writer.weights.bytes
+
+    @property
+    def needs(self) -> Requirements:
+        """What the code needs of compiler and processor."""
+        return self.parts.requirements
+
+    def own(self) -> dict[str, str]:
+        """The files of this network alone: header, steps, constants."""
+        values = self.values
+        return {
+            f"{self.name}.h": render("network.h.j2", values),
+            f"{self.name}.c": render("network.c.j2", values),
+            **self._writer.weights.files(self.name),
+        }
+
+    def files(self) -> dict[str, str]:
+        """All files to build it by itself, marked as ours, what other networks in a program have too renamed."""
+        shared = self.parts.files(threads=True)
+        own = {
+            **self.own(),
+            f"{self.name}_features.c": render("kernel_features.c.j2", self.values),
+            "CMakeLists.txt": render("network_cmake.j2", self.values),
+        }
+        return marked(own | shared | renamed(self.name, {**own, **shared}, self.parts.symbols(shared)))
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """What templates say."""
+        isa, shared = load(self.program.isa), self.parts.files(threads=True)
+        given, made = tensors.inputs(self.program), tensors.outputs(self.program)
+        kernels, epilogues = list(self.parts.kernels), list(self.parts.epilogues)
+        return {
+            "name": self.name,
+            "about": tensors.spoken((self.program.graph.name,)),
+            "isa": isa.name,
+            "reference": self.program.graph.reference,
+            "inputs": given,
+            "outputs": made,
+            "statuses": STATUSES,
+            "parameters": _parameters(given, made),
+            "passed": ", ".join(t.parameter for t in (*given, *made)),
+            "steps": self.steps,
+            "arena_bytes": self.plan.bytes,
+            "bound": self.plan.bound,
+            "scratch_bytes": max([0, *(getattr(s, "scratch_bytes", 0) for s in self.program.steps)]),
+            "weight_bytes": self.weight_bytes,
+            "headers": self._headers(kernels, epilogues),
+            "sources": sorted(n for n in (f"{self.name}.c", *shared) if n.endswith(".c") and n != POOL),
+            "features": [(f, isa.table.probes[f]) for f in self.needs.host],
+            "probe": architecture.named(isa.table.arch).probe_text(),
+            "cc_flags": self.needs.cc_flags,
+            "pool": POOL,
+        }
+
+    def _headers(self, kernels: Sequence[str], epilogues: Sequence[str]) -> list[str]:
+        runtime = {"bs_layer.h", *(["bs_glue.h"] if self.parts.has_glue else []), *self.parts.headers}
+        return [*sorted(runtime), *(f"{k}_layer.h" for k in kernels), *(f"{p}.h" for p in epilogues)]
+
+
+def _parameters(given: Sequence[tensors.CTensor], made: Sequence[tensors.CTensor]) -> str:
+    """The parameters of a call."""
+    told = [f"const {t.ctype} *{t.parameter}" for t in given] + [f"{t.ctype} *{t.parameter}" for t in made]
+    return ", ".join([*told, "void *arena", "size_t arena_bytes", "struct bs_pool *pool"])

@@ -1,0 +1,46 @@
+"""The constants of a network as one array of words, in which each has a place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.emit.layer import elements
+from bitsynth.emit.render import render
+
+ALIGN = 64
+_WORD = 8
+
+
+class Weights:
+    """Constants of a network, laid behind each other as they come; of equal ones there is one."""
+
+    def __init__(self) -> None:
+        self._places: dict[bytes, int] = {}
+        self._parts: list[bytes] = []
+        self.bytes = 0
+
+    def place(self, array: NDArray[Any]) -> int:
+        """The word at which the array begins, aligned to 64 bytes."""
+        raw = np.ascontiguousarray(array).tobytes()
+        if raw not in self._places:
+            self._places[raw] = self.bytes // _WORD
+            self._parts.append(raw.ljust(max(1, -(-len(raw) // ALIGN)) * ALIGN, b"\0"))
+            self.bytes += len(self._parts[-1])
+        return self._places[raw]
+
+    @property
+    def words(self) -> int:
+        """Words of the whole array."""
+        return max(1, self.bytes // _WORD)
+
+    def files(self, name: str) -> dict[str, str]:
+        """The array and its declaration, for a library called `name`."""
+        whole = np.frombuffer(b"".join(self._parts) or bytes(_WORD), np.uint8)
+        values = {"name": name, "words": self.words, "elements": elements(whole, "uint64_t")}
+        return {
+            f"{name}_weights.h": render("network_weights.h.j2", values),
+            f"{name}_weights.c": render("network_weights.c.j2", values),
+        }

@@ -1,0 +1,106 @@
+"""The machine code of a network: its C compiled for this machine, natively or for an emulator, and called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth import toolchain
+from bitsynth.emit.render import render
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.graph.types import Tensor, numpy_type
+from bitsynth.host.placement import runs_natively
+from bitsynth.isa.load import load
+from bitsynth.layers.layer import Scratch
+from bitsynth.layers.library import FLAGS
+from bitsynth.layers.pool import Pool
+from bitsynth.network.arena import ALIGN, ArenaPlan
+from bitsynth.network.library import STATUSES, NetworkText
+from bitsynth.network.program import Buffer, NetworkProgram
+from bitsynth.run.memory import aligned
+from bitsynth.run.runner import Runner, runner_for
+
+_NAME = "network"
+"""What every network is called in the process: each is a shared library of its own."""
+
+
+@dataclass(eq=False)
+class NetworkMachine:
+    """A program with its buffers where the plan says, and the threads that run it."""
+
+    program: NetworkProgram
+    plan: ArenaPlan
+    pool: Pool
+    scratch: Scratch = field(default_factory=Scratch)
+
+    @cached_property
+    def runner(self) -> Runner:
+        """The runner of its library, compiled when first asked for; ToolError if that or running it fails."""
+        isa, text = load(self.program.isa), NetworkText(_NAME, self.program, self.plan)
+        shared = text.parts.files(threads=runs_natively(isa.table))
+        call = {"name": _NAME, "places": list(self.places.values())}
+        sources = {**text.own(), f"{_NAME}_call.c": render("network_call.c.j2", call), **shared}
+        library = toolchain.compile_for(isa, sources, needs=text.needs, flags=FLAGS, kept=shared)
+        return runner_for(isa, library, needs=text.needs)
+
+    @cached_property
+    def arena_bytes(self) -> int:
+        """Bytes of buffers and scratch memory."""
+        return self.runner.call(f"{_NAME}_arena_bytes", self.pool.threads)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where each input and output begins in the block that has them all."""
+        places, end = {}, 0
+        for buffer in self._given:
+            places[buffer.name] = end
+            end += -(-buffer.bytes // ALIGN) * ALIGN
+        return places
+
+    @property
+    def _given(self) -> list[Buffer]:
+        return [self.program.buffers[name] for name in (*self.program.inputs, *self.program.outputs)]
+
+    def tensors(self) -> tuple[NDArray[np.uint8], dict[str, NDArray[Any]]]:
+        """A block of memory for inputs and outputs, and each of these in it, by its buffer's name."""
+        block = aligned(sum(-(-b.bytes // ALIGN) * ALIGN for b in self._given), np.uint8)
+        return block, {b.name: _view(block[self.places[b.name] :][: b.bytes], b) for b in self._given}
+
+    def run(self, block: NDArray[np.uint8]) -> None:
+        """Run on a block, one thread of Python at a time, which has the arena."""
+        with self.scratch.lock, self.pool.acquire(self.runner) as pool:
+            self._check(self.runner.call(*self._arguments(block, pool, 1), bits=32))
+
+    def bound(self, block: NDArray[np.uint8], steps: tuple[int, int] | None, times: int) -> Callable[[], int]:
+        """A call that runs on a block so often, of all steps or those from the first to before the last."""
+        with self.pool.acquire(self.runner) as pool:
+            return self.runner.bind(*self._arguments(block, pool, times, steps))
+
+    def memory(self, name: str) -> NDArray[np.uint8]:
+        """What lies in the arena where a buffer is, after a run."""
+        start = self.plan.offsets[name]
+        return self.scratch.arena[start : start + self.program.buffers[name].bytes]
+
+    def _arguments(
+        self, block: NDArray[np.uint8], pool: int, times: int, steps: tuple[int, int] | None = None
+    ) -> Sequence[Any]:
+        if self.arena_bytes < 0:
+            raise SpecError(f"the network takes more memory than {self.program.isa} can have")
+        first, last = steps or (0, len(self.program.steps))
+        arena = self.scratch.room(self.arena_bytes)
+        return f"{_NAME}_call", block, arena, self.arena_bytes, pool, first, last, times
+
+    def _check(self, status: int) -> None:
+        if status == STATUSES["CODES"]:
+            raise SpecError("an input has a number that is not one of those its codes stand for")
+        if status:
+            raise ToolError(f"the network failed with status {status}")
+
+
+def _view(memory: NDArray[np.uint8], buffer: Buffer) -> Tensor:
+    return memory.view(numpy_type(buffer.format.dtype)).reshape(buffer.edge.shape)

@@ -1,0 +1,158 @@
+"""A network that runs: called on arrays, bit for bit what its C library gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitsynth.errors import SpecError
+from bitsynth.files import write_texts
+from bitsynth.graph.inspect import NetworkFacts, inspected
+from bitsynth.graph.ir import Graph
+from bitsynth.graph.types import Integers, Tensor, is_float
+from bitsynth.layers.layer import Call
+from bitsynth.layers.pool import Pool, pool_of
+from bitsynth.network.arena import planned
+from bitsynth.network.library import NetworkText
+from bitsynth.network.machine import NetworkMachine
+from bitsynth.network.program import NetworkProgram, alias_root
+from bitsynth.network.report import NetworkReport, report
+
+Outputs = Any
+"""An array, or a tuple of them if a network has several outputs."""
+
+
+class Network:
+    """A compiled network: `compile` makes one of an ONNX file.
+
+    Args:
+        program: The steps that it was lowered to.
+        threads: Threads that run it, or a `Pool`.
+
+    Attributes:
+        program: The steps.
+        plan: Where its buffers lie.
+        pool: The threads.
+    """
+
+    def __init__(self, program: NetworkProgram, threads: int | Pool = 1) -> None:
+        self.program, self.pool, self.plan = program, pool_of(threads), planned(program)
+        self._machine = NetworkMachine(program, self.plan, self.pool)
+
+    def __repr__(self) -> str:
+        return f"<bitsynth Network {self.graph.name}, {len(self.program.steps)} steps on {self.program.isa}>"
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that it computes."""
+        return self.program.graph
+
+    def __call__(self, *inputs: Any, **named: Any) -> Outputs:
+        """The outputs, in the file's types, for inputs in the file's order or by name, or a dict of them.
+
+        Raises:
+            SpecError: An input is missing, has another shape, or numbers that its type or codes do not hold.
+            ToolError: The network cannot be compiled or run.
+        """
+        block, views = self._machine.tensors()
+        self._fill(views, self._by_name(inputs, named))
+        self._machine.run(block)
+        return self._results(views)
+
+    def bound(
+        self, *inputs: Any, steps: tuple[int, int] | None = None, times: int = 1, **named: Any
+    ) -> tuple[Call, Outputs]:
+        """A call that runs the network `times` times on these inputs, nothing left to look up, and its outputs.
+
+        Of `steps` (first, end) it runs these alone, on what those before left. The call gives 0, or a status of
+        `NAME_run`. The pool must stay open, and be left to the call.
+        """
+        if type(times) is not int or times < 1:
+            raise SpecError(f"times must be a whole number of at least 1, not {times!r}")
+        block, views = self._machine.tensors()
+        self._fill(views, self._by_name(inputs, named))
+        return self._machine.bound(block, steps, times), self._results(views)
+
+    def trace(self, *inputs: Any, **named: Any) -> dict[str, Tensor]:
+        """What every edge in memory carries, by name: integers in int64, or numbers; outputs as the caller gets them.
+
+        Edges inside a step, as between a convolution and its epilogue, are not in memory.
+        """
+        machine = self._tracing
+        block, views = machine.tensors()
+        self._fill(views, self._by_name(inputs, named))
+        machine.run(block)
+        found: dict[str, Tensor] = {}
+        for name, buffer in self.program.buffers.items():
+            root = alias_root(self.program.buffers, name)
+            if root in machine.plan.offsets and buffer.edge.name not in found:
+                memory = machine.memory(root).view(buffer.format.dtype)
+                value = buffer.read(memory.copy())
+                found[buffer.edge.name] = value.astype(np.int64) if isinstance(buffer.edge.type, Integers) else value
+        given = (*self.program.inputs, *self.program.outputs)
+        return found | {self.program.buffers[n].edge.name: views[n] for n in given if self._is_new(n, found)}
+
+    def _is_new(self, name: str, found: Mapping[str, Tensor]) -> bool:
+        return self.program.buffers[name].edge.name not in found
+
+    @cached_property
+    def _tracing(self) -> NetworkMachine:
+        """The network with every buffer in a place of its own, as nothing may overwrite what is asked for."""
+        return NetworkMachine(self.program, planned(self.program, apart=True), self.pool)
+
+    def inspect(self) -> NetworkFacts:
+        """What the graph is, node by node, as `bitsynth inspect` shows it."""
+        return inspected(self.graph)
+
+    def report(self) -> NetworkReport:
+        """What each step became, and memory."""
+        return report(self.program, self.plan, NetworkText("network", self.program, self.plan).weight_bytes)
+
+    def files(self, name: str) -> dict[str, str]:
+        """The network as plain C under `name`: texts by file name."""
+        return NetworkText(name, self.program, self.plan).files()
+
+    def emit(self, folder: str | Path, name: str) -> list[Path]:
+        """Write the files of the network under `name` into `folder`; their paths.
+
+        SpecError, and none is written, if one would replace another's file.
+        """
+        return write_texts(Path(folder), self.files(name))
+
+    def _by_name(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        names = self.graph.inputs
+        if len(inputs) > len(names):
+            raise SpecError(f"{self!r} takes {len(names)} inputs, not {len(inputs)}")
+        several = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else zip(names, inputs, strict=False)
+        given = {**dict(several), **named}
+        if unknown := [name for name in given if name not in names]:
+            raise SpecError(f"no input {', '.join(unknown)}; the network's are {', '.join(names)}")
+        if missing := [name for name in names if name not in given]:
+            raise SpecError(f"input {', '.join(missing)} is missing")
+        return given
+
+    def _fill(self, views: Mapping[str, Tensor], given: Mapping[str, Any]) -> None:
+        for edge, buffer in zip(self.graph.inputs, self.program.inputs, strict=True):
+            views[buffer][...] = _fitting(edge, np.asarray(given[edge]), views[buffer])
+
+    def _results(self, views: Mapping[str, Tensor]) -> Outputs:
+        made = tuple(views[name] for name in self.program.outputs)
+        return made[0] if len(made) == 1 else made
+
+
+def _fitting(name: str, x: Tensor, room: Tensor) -> Tensor:
+    """Numbers for an input in its type; SpecError for another shape, and for numbers that the type does not hold."""
+    if x.shape != room.shape:
+        raise SpecError(f"input {name} has shape {x.shape}, not {room.shape}")
+    if x.dtype == room.dtype:
+        return x
+    with np.errstate(all="ignore"):
+        made = x.astype(room.dtype)
+    rounds = is_float(x.dtype.name) and is_float(room.dtype.name)
+    if not rounds and not (made.astype(x.dtype) == x).all():
+        raise SpecError(f"input {name} has numbers of {x.dtype} that {room.dtype} does not hold")
+    return made

@@ -1,0 +1,80 @@
+"""Networks in process: the C of a program against the layers it is made of, with one thread and with several."""
+
+import numpy as np
+import pytest
+from network_programs import CHANNELS, SIDE, by_hand
+
+from bitsynth import Pool, SpecError
+from bitsynth.network.run import Network
+
+
+def picture(rng):
+    return rng.integers(0, 4, (1, CHANNELS, SIDE, SIDE)).astype(np.float32)
+
+
+@pytest.fixture
+def net():
+    return Network(by_hand("avx2")[0])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_the_layers_give_the_same(rng, threads):
+    program, wanted = by_hand("avx2", threads)
+    x = picture(rng)
+    with Pool(threads) as pool:
+        assert np.array_equal(Network(program, pool)(x), wanted(x)["y"])
+
+
+def test_a_trace_has_every_edge(rng, net):
+    x, wanted = picture(rng), by_hand("avx2")[1]
+    found, want = net.trace(x), wanted(x)
+    assert sorted(found) == ["f", "p", "q", "s", "t", "x", "y"]
+    assert np.array_equal(found["x"], x)
+    assert np.array_equal(found["q"], x)
+    assert np.array_equal(found["s"], np.moveaxis(want["s"], -1, 1))
+    assert found["s"].dtype == np.int64
+    assert np.array_equal(found["f"].reshape(1, -1), want["y"])
+    assert np.array_equal(found["y"], want["y"])
+    assert found["t"].shape == (1, CHANNELS, SIDE, SIDE)
+    assert found["t"].max() == 3
+
+
+def test_inputs_by_place_by_name_and_as_a_dict(rng, net):
+    x = picture(rng)
+    assert all(np.array_equal(net(x), y) for y in (net(x=x), net({"x": x}), net(x.astype(np.int64))))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "input x is missing"),
+        ((np.zeros(3, np.float32),), "has shape"),
+        ((np.zeros((1, CHANNELS, SIDE, SIDE), np.float32),) * 2, "takes 1 inputs, not 2"),
+        (({"z": 1},), "no input z; the network's are x"),
+        ((np.full((1, CHANNELS, SIDE, SIDE), 2**24 + 1),), "numbers of int64 that float32 does not hold"),
+        ((np.full((1, CHANNELS, SIDE, SIDE), 4, np.float32),), "not one of those its codes stand for"),
+    ],
+)
+def test_what_is_no_input(net, given, said):
+    with pytest.raises(SpecError, match=said):
+        net(*given)
+
+
+def test_a_bound_call_runs_again_on_what_it_has(rng, net):
+    x, other = picture(rng), picture(rng)
+    call, out = net.bound(x, times=2)
+    assert call() == 0
+    assert np.array_equal(out, net(x))
+    assert net.bound(other)[0]() == 0
+    assert call() == 0
+    assert np.array_equal(out, net(x))
+
+
+def test_steps_alone(rng, net):
+    x = picture(rng)
+    call, out = net.bound(x, steps=(0, 3))
+    assert call() == 0
+    assert not out.any()
+    call, out = net.bound(x, steps=(3, 6))
+    assert call() == 0
+    assert np.array_equal(out, net(x))
