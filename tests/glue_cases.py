@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bitsynth.layers import glue
+from bitsynth.layers import Requantize, glue
 
 SCALES = (1.0, 0.5, 2.0, 0.1, 0.37, 3.0, 0.0078125, 1.9)
 ENCODINGS = ("unsigned", "signed", "bipolar", "ternary", "narrow")
@@ -90,7 +90,8 @@ def layers(draw: st.DrawFn, /, **options: Any) -> glue.Glue:
 
     def pooled() -> glue.Glue:
         stride, rounding = (one(1, 3), one(1, 3)), draw(st.sampled_from(("even", "up", "down")))
-        out = draw(st.none() | quantizations(WHOLE))
+        sums = Requantize(one(-99, 99), one(0, 9), one(1, 8), draw(st.sampled_from(("up", "even"))))
+        out = draw(st.none() | quantizations(WHOLE) | st.just(sums))
         return glue.AvgPool2d(channels, q, window, out, stride=stride, padding=padding, rounding=rounding, **both)
 
     def quantized() -> glue.Glue:

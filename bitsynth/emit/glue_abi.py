@@ -46,8 +46,8 @@ _FIELDS = (
     *("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w"),
     *("pad_top", "pad_left", "pad_bottom", "pad_right", "whole_image", "most_pixels", "rounding"),
     *("size_h", "size_w", "scale_h", "scale_w", "centers", "block", "channel_apart", "pixel_apart"),
-    *("program", "pair_shift", "factor", "summand", "divisor"),
-    *("zero_point", "period", "table_count"),
+    *("program", "factor", "summand", "divisor"),
+    *("whole_sums", "out_first", "zero_point", "period", "table_count"),
 )
 
 

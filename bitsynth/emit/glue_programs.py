@@ -10,6 +10,7 @@ from bitsynth.emit.lines import laid_out
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.kernel.plain import EpilogueProgram, PlainProgram
 from bitsynth.spec import glue
+from bitsynth.spec.elementwise import ElementwiseSpec
 
 FILE = "bs_glue_programs.c"
 VARIABLE = "bs_glue_programs"
@@ -19,7 +20,7 @@ _UNIT = 16
 def program_source(programs: Sequence[ElementwiseProgram]) -> dict[str, str]:
     """The file with `programs`, plain C of other specs, and the table of all that the runtime looks in."""
     by_name = {p.spec.name: p for p in programs}
-    every = [by_name.get(spec.name) or PlainProgram(spec, _UNIT) for spec in glue.every()]
+    every = [by_name.get(spec.name) or PlainProgram(spec, _unit(spec)) for spec in glue.every()]
     made = [plain.function(p, p.name) for p in every if isinstance(p, PlainProgram)]
     lines = [
         *([source(programs)] if programs else []),
@@ -34,6 +35,11 @@ def program_source(programs: Sequence[ElementwiseProgram]) -> dict[str, str]:
         "",
     ]
     return {FILE: laid_out("\n".join(lines))}
+
+
+def _unit(spec: ElementwiseSpec) -> int:
+    """Elements at once; those of a channel with a table of its own come one by one, as tables lie."""
+    return 1 if any(x.per == "channel" and x.count for x in spec.inputs) else _UNIT
 
 
 def _entry(program: EpilogueProgram) -> str:

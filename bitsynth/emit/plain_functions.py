@@ -76,4 +76,4 @@ def _added_up(domain: CDomain, xs: Iterable[Bits]) -> Bits:
 def _looked_up(table: Any, index: Bits) -> Bits:
     if not isinstance(table, InputValues):
         return FUNCTIONS["lookup"](table, index)  # type: ignore[no-any-return]
-    return table[Term(f"{{0}} % {table.count}", 32, (index.v,))]
+    return table[Term(f"{{0}} % {table.count}u", 32, (index.v,))]

@@ -88,6 +88,9 @@ class CDomain:
             return Term(f"(uint{w}_t)((int{w}_t){first} * {second})", w, (a.args[0], b.args[0]))
         return _sum(f"{_wide(w)}{{0}} * {{1}}", w, a, b)
 
+    def udiv(self, a: Term, b: Term, w: int) -> Term:
+        return Term(f"({ctype(w)})({{1}} ? {{0}} / {{1}} : {_literal((1 << w) - 1, w)})", w, (a, b))
+
     def and_(self, a: Term, b: Term, w: int) -> Term:
         return _sum("{0} & {1}", w, a, b)
 

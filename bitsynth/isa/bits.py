@@ -32,6 +32,9 @@ class Domain(Protocol):
     def mul(self, a: Any, b: Any, w: int) -> Any:
         """a * b."""
 
+    def udiv(self, a: Any, b: Any, w: int) -> Any:
+        """a / b without signs, rounded down; all ones if b is 0."""
+
     def and_(self, a: Any, b: Any, w: int) -> Any:
         """Bitwise a & b."""
 
@@ -207,6 +210,11 @@ def ite(cond: Cond, a: Bits | int, b: Bits | int) -> Bits:
     if not isinstance(like, Bits):
         raise TypeError("ite wants at least one bit-vector branch")
     return Bits(like.d, like.w, cond.d.ite(cond.v, like.lift(a).v, like.lift(b).v, like.w))
+
+
+def udiv(a: Bits, b: Bits | int) -> Bits:
+    """Unsigned a / b, rounded down; all ones if b is 0."""
+    return Bits(a.d, a.w, a.d.udiv(a.v, a.lift(b).v, a.w))
 
 
 def bit(cond: Cond) -> Bits:

@@ -9,7 +9,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "zext": bits.zext, "sext": bits.sext, "trunc": bits.trunc, "ult": bits.ult, "slt": bits.slt, "eq": bits.eq,
     "ite": bits.ite, "absdiff": bits.absdiff, "popcount": bits.popcount, "sum": bits.total, "sclamp": bits.sclamp,
     "uclamp": bits.uclamp, "lookup": bits.lookup, "concat": bits.concat, "range": bits.indices,
-    "bit": bits.bit, "join": bits.join,
+    "bit": bits.bit, "join": bits.join, "udiv": bits.udiv,
     "asr": shifts.asr, "lsr": shifts.lsr, "lsl": shifts.lsl,
     "float_of": floats.float_of, "nearest": floats.nearest, "fmul": floats.fmul, "fadd": floats.fadd,
     "fdiv": floats.fdiv,

@@ -12,11 +12,11 @@ extern "C" {
 enum { BS_GLUE_INPUTS = 4 };
 
 /* BS_MAX_POOL: the greatest code of a window. BS_MEAN_POOL: of a window of n pixels and sum s,
- * (s * factor + n * summand) / (n * divisor), made whole, plus zero_point, clamped. Padding does
- * not count. BS_PAD, BS_RESIZE, BS_BLOCKS: pixels in other places; `fill` around them, each where
- * it is nearest, blocks of channels as blocks of pixels. BS_LOOKUP: a table's entry for each code,
- * a code or a float. BS_CONCAT: channels of all inputs, each by its table. BS_ADD: what the program
- * makes of both codes, or a table's entry for each pair.
+ * (s * factor + n * summand) / (n * divisor), or without that n, made whole, plus zero_point,
+ * clamped. Padding does not count. BS_PAD, BS_RESIZE, BS_BLOCKS: pixels in other places; `fill`
+ * around them, each where it is nearest, blocks of channels as blocks of pixels. BS_LOOKUP: a
+ * table's entry for each code, a code or a float. BS_CONCAT: channels of all inputs, each by its
+ * table. BS_ADD: what the program makes of both codes, or a table's entry for each pair.
  * BS_QUANTIZE: x / scale to codes. BS_DEQUANTIZE: (value - zero_point) * scale. */
 enum bs_glue_op {
     BS_MAX_POOL,
@@ -32,8 +32,9 @@ enum bs_glue_op {
 };
 
 /* What becomes of elements, by proved programs of the instruction set or plain C: the greater of
- * two bytes; a table's entry for a code, or for a pair of codes; a weighted sum of two, shifted; a
- * sum by a reciprocal; a float by a scale, and its code. */
+ * two bytes; a table's entry for a code, of all channels or its channel's, for a sum, or for a pair
+ * of codes; a weighted sum of two, shifted; a sum by a reciprocal, or divided; a float by a scale,
+ * and its code. */
 enum bs_elements {
     BS_GREATEST,
     BS_LOOKUP16,
@@ -41,15 +42,20 @@ enum bs_elements {
     BS_LOOKUP64,
     BS_LOOKUP128,
     BS_LOOKUP256,
+    BS_LOOKUP_CHANNELS,
+    BS_LOOKUP_FLOATS,
+    BS_LOOKUP_SUMS,
     BS_PAIRS16,
     BS_PAIRS64,
     BS_PAIRS256,
+    BS_PAIRS65536,
     BS_WEIGHTED16,
     BS_WEIGHTED16_EVEN,
     BS_WEIGHTED32,
     BS_WEIGHTED32_EVEN,
     BS_MEAN,
     BS_MEAN_EVEN,
+    BS_SCALED_MEAN,
     BS_QUANTIZE_FLOATS,
     BS_SIGNS,
     BS_DEQUANTIZE_CODES
@@ -77,8 +83,9 @@ struct bs_glue {
      * next. */
     size_t block, channel_apart, pixel_apart;
     enum bs_elements program; /* BS_GREATEST for none */
-    size_t pair_shift;        /* of the first code of a pair in a table */
     int64_t factor, summand, divisor;
+    size_t whole_sums; /* 1: the divisor is not times the pixels */
+    size_t out_first;  /* the least code of a mean */
     int64_t zero_point;
     size_t period;      /* of the scales of elements: whole pixels, and whole units of programs */
     size_t table_count; /* 1, of all channels, or a table a channel */

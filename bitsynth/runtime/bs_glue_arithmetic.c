@@ -6,15 +6,9 @@ void bs_glue_add(
 {
     const struct bs_glue *g = c->glue;
     const struct bs_glue_program *p = &bs_glue_programs[g->program];
-    const size_t count = c->in.width * g->out_channels, shift = g->pair_shift;
+    const size_t count = c->in.width * g->out_channels;
     const uint8_t *a = bs_glue_input(c, 0, image, y, s), *b = bs_glue_input(c, 1, image, y, s);
-    if (g->numbers)
-        bs_glue_map(p, g->numbers, count, a, b, to);
-    else if (g->program)
-        bs_glue_map(p, g->tables, count, a, b, to);
-    else
-        for (size_t i = 0; i < count; ++i)
-            to[i] = g->tables[(size_t)a[i] << shift | b[i]];
+    bs_glue_map(p, g->numbers ? g->numbers : g->tables, count, a, b, to);
 }
 
 void bs_glue_quantize(

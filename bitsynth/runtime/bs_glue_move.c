@@ -75,31 +75,19 @@ void bs_glue_blocks(
             take_channels(g, c->made_pixel, line + place * g->pixel_apart, to);
 }
 
-/* Entries of `count` tables of floats, over and over. */
-static void look_up_floats(
-    const uint8_t *tables, size_t count, size_t rows, const uint8_t *from, uint8_t *to)
-{
-    enum { FLOAT = 4 };
-    for (size_t x = 0; x < rows; ++x, from += count)
-        for (size_t i = 0; i < count; ++i, to += FLOAT)
-            memcpy(to, tables + (i * 256 + from[i]) * FLOAT, FLOAT);
-}
-
 void bs_glue_lookup(
     const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to)
 {
     const struct bs_glue *g = c->glue;
     const uint8_t *from = bs_glue_input(c, 0, image, y, s);
-    const size_t channels = g->out_channels, count = c->in.width * channels;
-    if (g->out_bits == 0) {
-        look_up_floats(g->tables, g->table_count, count / g->table_count, from, to);
-    } else if (g->table_count == 1) {
+    const struct bs_glue_program *p = &bs_glue_programs[g->program];
+    const size_t count = c->in.width * g->out_channels, columns = g->table_count;
+    if (!g->program) {
         const struct bs_glue_rows line = {1, count, 0, 0};
         bs_glue_look_up(g->bits[0], g->tables, line, from, to);
     } else {
-        for (size_t x = 0; x < c->in.width; ++x, from += channels, to += channels)
-            for (size_t i = 0; i < channels; ++i)
-                to[i] = g->tables[i * 256 + from[i]];
+        const size_t rows = count / columns, apart = columns * p->to_bytes;
+        p->run(g->tables, NULL, rows, columns, from, columns, NULL, NULL, 0, to, apart);
     }
 }
 

@@ -142,28 +142,27 @@ static void means(const struct bs_glue *g, size_t pixels, const uint32_t *sums, 
     bs_glue_map(p, numbers, g->out_channels, sums, NULL, to);
 }
 
-/* n / divisor as the rounding says; the divisor is above 0. */
-static int64_t rounded(enum bs_rounding rounding, int64_t n, int64_t divisor)
+/* Means as codes of another scale, or sums: (n + half) / divisor, plus the zero point, is
+ * (2 * n + divisor * (1 + 2 * zero point)) / (2 * divisor). */
+static void scaled_means(const struct bs_glue *g, size_t pixels, const uint32_t *sums, uint8_t *to)
 {
-    if (rounding != BS_DOWN) {
-        n = 2 * n + divisor;
-        divisor *= 2;
-    }
-    const int64_t quotient = n / divisor - (n % divisor < 0);
-    return quotient - (rounding == BS_TO_EVEN && n % divisor == 0 && quotient % 2 != 0);
-}
-
-/* Means as codes of another scale. */
-static void scaled_means(
-    const struct bs_glue *g, size_t count, size_t pixels, const uint32_t *sums, uint8_t *to)
-{
-    const int64_t more = (int64_t)pixels * g->summand, divisor = (int64_t)pixels * g->divisor,
-                  last = (int64_t)g->out_last;
-    for (size_t i = 0; i < count; ++i) {
-        const int64_t n = (int64_t)sums[i] * g->factor + more;
-        const int64_t code = rounded(g->rounding, n, divisor) + g->zero_point;
-        to[i] = (uint8_t)(code < 0 ? 0 : code > last ? last : code);
-    }
+    /* As the program reads them, one after the other. */
+    struct {
+        int64_t factor, added;
+        uint64_t divisor, odd, even;
+        uint8_t first, last;
+    } n;
+    const int64_t twice = g->rounding == BS_DOWN ? 1 : 2,
+                  divisor = g->divisor * (g->whole_sums ? 1 : (int64_t)pixels);
+    n.factor = twice * g->factor;
+    n.added = twice * ((int64_t)pixels * g->summand + divisor * g->zero_point);
+    n.added += twice == 2 ? divisor : 0;
+    n.divisor = (uint64_t)(twice * divisor);
+    n.odd = (uint64_t)g->zero_point & 1;
+    n.even = g->rounding == BS_TO_EVEN;
+    n.first = (uint8_t)g->out_first;
+    n.last = (uint8_t)g->out_last;
+    bs_glue_map(&bs_glue_programs[BS_SCALED_MEAN], &n, g->out_channels, sums, NULL, to);
 }
 
 /* What the window's sums become; a window that is all padding has the sum 0 of one pixel. */
@@ -172,10 +171,9 @@ static void finish_means(const struct bs_glue *g, size_t pixels, const uint32_t 
     if (g->program == BS_MEAN)
         means(g, pixels ? pixels : 1, sums, to);
     else if (g->tables && pixels == g->kernel_h * g->kernel_w)
-        for (size_t i = 0; i < g->out_channels; ++i)
-            to[i] = g->tables[sums[i]];
+        bs_glue_map(&bs_glue_programs[BS_LOOKUP_SUMS], g->tables, g->out_channels, sums, NULL, to);
     else
-        scaled_means(g, g->out_channels, pixels ? pixels : 1, sums, to);
+        scaled_means(g, pixels ? pixels : 1, sums, to);
 }
 
 void bs_glue_mean_pool(

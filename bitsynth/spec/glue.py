@@ -10,6 +10,8 @@ from bitsynth.spec.rescaling import SMALL_ZERO, is_number
 _FIRST, _SECOND = ElementInput("a", "u8"), ElementInput("b", "u8")
 _LAST, _ZERO = ElementInput("h", "u8", "all"), ElementInput("z", "s16", "all")
 _REAL, _SCALE = ElementInput("x", "u32"), ElementInput("m", "u32", "channel")
+MOST_SUMS = 1 << 20
+"""Entries of a table of sums."""
 _GREAT = 0x4B00_0000
 """float32: 2**23."""
 
@@ -17,10 +19,11 @@ _GREAT = 0x4B00_0000
 def every() -> tuple[ElementwiseSpec, ...]:
     """The specs of glue."""
     lookups = (lookup(1 << bits) for bits in (4, 5, 6, 7, 8))
+    tables = lookup_channels(), lookup_channels(floats=True), lookup_sums()
     sums = (weighted(even=even, wide=wide) for wide in (False, True) for even in (False, True))
     floats = quantized(), signs(), dequantized()
     means = (mean(even=even) for even in (False, True))
-    return greatest(), *lookups, *map(pairs, (2, 3, 4)), *sums, *means, *floats
+    return greatest(), *lookups, *tables, *map(pairs, (2, 3, 4, 8)), *sums, *means, scaled_mean(), *floats
 
 
 def greatest() -> ElementwiseSpec:
@@ -35,15 +38,30 @@ def lookup(entries: int) -> ElementwiseSpec:
     return ElementwiseSpec(name=f"lookup{entries}", inputs=inputs, meaning="lookup(t, x)", out="u8", assumes=assumes)
 
 
+def lookup_channels(*, floats: bool = False) -> ElementwiseSpec:
+    """The entry of its channel's table of 256 for each byte: a byte, or the bits of a float32 if those are `floats`."""
+    kind, name = ("u32", "lookup_floats") if floats else ("u8", "lookup_channels")
+    inputs = ElementInput("x", "u8"), ElementInput("t", kind, "channel", 256)
+    return ElementwiseSpec(name=name, inputs=inputs, meaning="lookup(t, x)", out=kind)
+
+
+def lookup_sums(entries: int = MOST_SUMS) -> ElementwiseSpec:
+    """The entry of a table of bytes for each sum below `entries`."""
+    inputs = ElementInput("s", "u32"), ElementInput("t", "u8", "table", entries)
+    below = f"bit(ult(s, {entries}))"
+    return ElementwiseSpec(name="lookup_sums", inputs=inputs, meaning="lookup(t, s)", out="u8", assumes=(below,))
+
+
 def pairs(bits: int) -> ElementwiseSpec:
     """The entry of a table of bytes for each pair of codes of at most `bits` bits, the first one's in high places."""
     entries = 1 << 2 * bits
+    first, second = ("a", "b") if bits <= 4 else ("zext(a, 16)", "zext(b, 16)")
     return ElementwiseSpec(
         name=f"pairs{entries}",
         inputs=(_FIRST, _SECOND, ElementInput("t", "u8", "table", entries)),
-        meaning=f"lookup(t, (a << {bits}) | b)",
+        meaning=f"lookup(t, ({first} << {bits}) | {second})",
         out="u8",
-        assumes=tuple(f"bit(ult({x}, {1 << bits}))" for x in "ab"),
+        assumes=tuple(f"bit(ult({x}, {1 << bits}))" for x in "ab" if bits < 8),
     )
 
 
@@ -88,6 +106,26 @@ def mean(*, even: bool) -> ElementwiseSpec:
         meaning=f"ite(slt(zext(h, 32), {code}), zext(h, 32), ite(slt({code}, 0), 0, {code}))",
         out="u8",
         assumes=("bit(ult(t, 32))", f"bit(ult({number}, {1 << 31}))"),
+    )
+
+
+def scaled_mean() -> ElementwiseSpec:
+    """Codes of sums s: n / d with n = s * f + k, from l to h; where d divides n, q less 1 if its last bit is not w.
+
+    That is so if e is 1, of halves that are rounded to even; with 0 nothing is. Below 0, n gives l.
+    """
+    number = "(zext(s, 64) * f + k)"
+    quotient = f"udiv({number}, d)"
+    code = f"({quotient} - ite(eq({quotient} * d, {number}), ({quotient} ^ w) & e, 0))"
+    above, most = f"ite(slt({code}, zext(l, 64)), zext(l, 64), {code})", "zext(h, 64)"
+    within = f"ite(slt({most}, {above}), {most}, {above})"
+    wide = (ElementInput(x, "s64" if x in "fk" else "u64", "all") for x in "fkdwe")
+    return ElementwiseSpec(
+        name="scaled_mean",
+        inputs=(ElementInput("s", "u32"), *wide, *(ElementInput(x, "u8", "all") for x in "lh")),
+        meaning=f"ite(slt({number}, 0), zext(l, 64), {within})",
+        out="u8",
+        assumes=("~bit(slt(d, 1))", "bit(ult(w, 2))", "bit(ult(e, 2))"),
     )
 
 

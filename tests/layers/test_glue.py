@@ -190,6 +190,26 @@ def test_rounding_of_means():
     assert AvgPool2d(1, Q(2), (1, 2), stride=1, padding=(0, 1))(x).ravel().tolist() == [0, 0, 1, 2, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "out",
+    [
+        bitsynth.Requantize(3, 5, 4),
+        bitsynth.Requantize(-77, 6, 8, "even", zero_point=5, low=2, high=90),
+        bitsynth.Requantize(1, 0, 5, "up", zero_point=-3, signed=True),
+        bitsynth.Requantize(12345678, 29, 8, "even", zero_point=3, low=-100, high=99, signed=True),
+    ],
+)
+@pytest.mark.parametrize("q", [Q(4, 1.0, 3), Q(8, 1.0, -1, "signed"), Q(2, encoding="bipolar")])
+def test_sums_of_windows_are_requantized(q, out):
+    x = codes(5, q.bits, (4, 6))
+    values = q.operand.decode(x).astype(int) - q.zero_point
+    layer = AvgPool2d(5, q, 2, out)
+    want = out.reference(values.reshape(2, 2, 2, 3, 2, 5).sum((2, 4)))
+    np.testing.assert_array_equal(layer.output.operand.decode(layer(x)), want)
+    made = GlobalAvgPool2d(5, q, out)
+    np.testing.assert_array_equal(made.output.operand.decode(made(x))[:, 0, 0], out.reference(values.sum((1, 2))))
+
+
 def test_resizing_and_blocks():
     x = np.arange(12, dtype=np.uint8).reshape(1, 1, 3, 4)
     assert Resize(4, 8, (1, 2))(x)[0, 0, :, 0].tolist() == [0, 0, 4, 4, 8, 8]
@@ -285,6 +305,16 @@ REFUSED: dict[str, Any] = {
     "wide padding": (lambda: MaxPool2d(3, 2, 2, padding=2), "must be less than the window reaches over"),
     "large window": (lambda: AvgPool2d(3, Q(2), (9999, 9999)), "is more than sums can take"),
     "large image": (lambda: GlobalAvgPool2d(1, Q(8), Q(8, 1e-30)), "too far apart"),
+    "multipliers": (
+        lambda: AvgPool2d(3, 2, 2, bitsynth.Requantize([1, 2, 3], 3, 4)),
+        "the multiplier of sums must be one number",
+    ),
+    "a great shift": (lambda: AvgPool2d(3, 2, 2, bitsynth.Requantize(1, 62, 4)), "leaves no room for sums"),
+    "a residual": (
+        lambda: AvgPool2d(3, 2, 2, bitsynth.Requantize(1, 3, 4, residual=bitsynth.Residual())),
+        "sums of a window have no residual",
+    ),
+    "bits of a sum": (lambda: AvgPool2d(3, 2, 2, bitsynth.Requantize(1, 3, 16, signed=True)), "bits must be"),
     "rounding": (lambda: AvgPool2d(3, Q(2), 2, rounding="away"), "unknown rounding 'away'"),
     "layout": (lambda: MaxPool2d(3, 2, 2, layout="NCHW"), "unknown layout 'NCHW'"),
     "no channels": (lambda: MaxPool2d(0, 2, 2), "channels must be"),

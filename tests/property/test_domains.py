@@ -51,7 +51,7 @@ def forms():
 
 FORMS = forms()
 
-BINARY = {n: getattr(Bits, f"__{n}__") for n in ("add", "sub", "mul", "and", "or", "xor")}
+BINARY = {n: getattr(Bits, f"__{n}__") for n in ("add", "sub", "mul", "and", "or", "xor")} | {"udiv": bits.udiv}
 UNARY = {
     "invert": Bits.__invert__,
     "popcount": bits.popcount,

@@ -17,10 +17,12 @@ from bitsynth.store import elementwise as store
 from bitsynth.synth.elementwise import get_program
 
 LARGE = {*(lookup(1 << bits) for bits in (5, 6, 7, 8)), glue.pairs(3), glue.pairs(4)}
+TABLES = {glue.lookup_channels(), glue.lookup_channels(floats=True), glue.lookup_sums(), glue.pairs(8)}
+EVERYWHERE = {glue.signs(), glue.scaled_mean(), *TABLES}
 PLAIN = {
-    "avx512": {glue.signs()},
-    "avx2": {glue.signs(), *LARGE},
-    "neon": {glue.signs(), glue.mean(even=True), glue.quantized(), *LARGE},
+    "avx512": EVERYWHERE,
+    "avx2": {*EVERYWHERE, *LARGE},
+    "neon": {*EVERYWHERE, glue.mean(even=True), glue.quantized(), *LARGE},
 }
 PLAIN["armv7_neon"] = PLAIN["neon"] | {glue.dequantized()}
 """Specs that have no program, and run as plain C."""

@@ -16,7 +16,7 @@ from bitsynth.isa.load import load
 from bitsynth.kernel.plain import PlainProgram
 from bitsynth.run.runner import runner_for
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, thresholds
-from bitsynth.spec.glue import greatest, lookup
+from bitsynth.spec.glue import greatest, lookup, lookup_channels, lookup_sums, pairs, scaled_mean
 from bitsynth.spec.rescaling import CodeForm, Sum, requantize, requantize_any, rescale, scale
 from bitsynth.spec.residual import added, rounded, scaled
 
@@ -59,6 +59,7 @@ FUNCTIONS = {
         "fadd(fmul(fadd(fmul(float_of(x), float_of(y)), float_of(x)), (x & 0) + 0x3f7fffff), float_of(y))",
         "u32",
     ),
+    "quotients": ("udiv(x, y) ^ zext(udiv(trunc(y, 9), trunc(x, 9)), 32)", "u32"),
     "many": ("sum(zext(bit(ult(x, y + 9)), 32) for k in range(40))", "u32"),
 }
 MORE = [odd(name, *rest) for name, rest in FUNCTIONS.items()]
@@ -79,6 +80,11 @@ SPECS = [
     greatest(),
     lookup(16),
     lookup(256),
+    lookup_channels(),
+    lookup_channels(floats=True),
+    lookup_sums(1 << 14),
+    pairs(8),
+    scaled_mean(),
     *(
         rescale(x, codes, bias=bias)
         for x, codes, bias in zip(SUMS * 3, CODES, (False, False, True, True) * 2, strict=False)
@@ -91,7 +97,12 @@ SPECS = [
     *map(rounded, CODES[:2]),
     *MORE,
 ]
-FEW = [thresholds(16, words=True), requantize_any(CODES[3], even=True), rescale(SUMS[1], CODES[1], bias=True)]
+FEW = [
+    scaled_mean(),
+    thresholds(16, words=True),
+    requantize_any(CODES[3], even=True),
+    rescale(SUMS[1], CODES[1], bias=True),
+]
 ROWS, UNITS = 5, 2
 CALL = """
 void run_{0}(const uint64_t *n, const void *constants, const void *shared, const void *from, const int32_t *row,
@@ -165,6 +176,10 @@ def inputs(rng, program, rows, channels):
         out["l"], out["h"] = np.minimum(out["l"], out["h"]), np.maximum(out["l"], out["h"])
     if spec.name == "lookup16":
         out["x"] %= 16
+    if spec.name == "scaled_mean":
+        most = {"s": 1 << 9, "f": 9, "k": 99, "d": 64, "w": 2, "e": 2}
+        out |= {name: out[name] % end + (name == "d") for name, end in most.items()}
+        out["k"] -= 50
     return {x.name: out[x.name].astype(np.uint64) & np.uint64((1 << x.lane.bits) - 1) for x in spec.inputs}
 
 
@@ -263,6 +278,8 @@ MUTANTS = [
     ("bytes", "(int8_t)", "(uint8_t)"),
     ("odd_width", "262144", "131072"),
     ("many", "turn < 40", "turn < 39"),
+    ("quotients", ": UINT32_C(4294967295)", ": UINT32_C(4294967294)"),
+    ("quotients", " / ", " % "),
     ("other_s8_s32", "(int8_t)", "(uint8_t)"),
     ("halves", "bs_nearest", "bs_rounded_up"),
     ("extremes", "bs_float_of", "(uint32_t)"),

@@ -32,6 +32,9 @@ class ConcreteDomain:
     def mul(self, a: U64, b: U64, w: int) -> Any:
         return np.multiply(a, b) & _mask(w)
 
+    def udiv(self, a: U64, b: U64, w: int) -> Any:
+        return np.where(b == 0, _mask(w), np.floor_divide(a, np.where(b == 0, np.uint64(1), b)))
+
     def and_(self, a: U64, b: U64, w: int) -> Any:
         return a & b
 

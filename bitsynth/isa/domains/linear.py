@@ -235,6 +235,9 @@ class LinearDomain:
             return [form, *[0] * (w // to - 1)]
         return [cut(a, k, k + to) for k in range(0, w, to)]
 
+    def udiv(self, *_: object) -> Payload:
+        raise Inexact("a quotient is no sum of bits")
+
     def float_of(self, *_: object, **__: object) -> Payload:
         raise Inexact("a float32 number is no sum of bits")
 

@@ -17,7 +17,7 @@ class ReadsDomain:
     def add(self, a: ReadBits, b: ReadBits, w: int) -> ReadBits:
         return a | b
 
-    sub = mul = and_ = or_ = xor = eq = ult = add
+    sub = mul = udiv = and_ = or_ = xor = eq = ult = add
 
     def not_(self, a: ReadBits, w: int) -> ReadBits:
         return a

@@ -25,6 +25,9 @@ class SymbolicDomain:
     def mul(self, a: Any, b: Any, w: int) -> Any:
         return a * b
 
+    def udiv(self, a: Any, b: Any, w: int) -> Any:
+        return z3.UDiv(a, b)
+
     def and_(self, a: Any, b: Any, w: int) -> Any:
         return a & b
 

@@ -10,18 +10,22 @@ from numpy.typing import NDArray
 from bitsynth.emit.glue_abi import ROUNDING
 from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError
+from bitsynth.layers.epilogue import Requantize
+from bitsynth.layers.epilogue_arguments import of_channels
 from bitsynth.layers.geometry import Pair
-from bitsynth.layers.glue.activations import codes_of, either
+from bitsynth.layers.glue.activations import Activations, either
 from bitsynth.layers.glue.base import Numbers
 from bitsynth.layers.glue.quantization import Quantization, require_whole_steps
 from bitsynth.layers.glue.quantization import quantization as as_quantization
 from bitsynth.layers.glue.window import WindowGlue, window_of
 from bitsynth.spec import glue as specs
-from bitsynth.spec.matmul import INT32_MAX, is_one_of
+from bitsynth.spec.matmul import INT32_MAX, Encoding, MatmulOperand, is_one_of
 
 _INT64_MAX = 2**63 - 1
 _MOST_SUMS = 1 << 14
 """Of a window whose codes are looked up."""
+_MOST_PIXELS = INT32_MAX // 511
+_SCALED = specs.scaled_mean().name
 
 
 class AvgPool2d(WindowGlue):
@@ -32,14 +36,18 @@ class AvgPool2d(WindowGlue):
     the float32 numbers they are and the quotient is that of exact numbers. `Quantization(bits)` alone gives the mean
     of the codes. A window that holds padding alone has the sum of one pixel of code 0.
 
+    With a `Requantize` as out: what that makes of the sum of a window's values less q.zero_point, whatever n is.
+
     Args:
         channels: Channels of a pixel.
         quantization: The codes that are read: a quantization, or bits of codes whose scale is 1.
         window: Pixels of the window, one number or (height, width).
-        out: The codes that are given; as `quantization` if None.
+        out: The codes that are given, as `quantization` if None; or a `Requantize` of sums, with one multiplier, whose
+            signed codes are of that encoding.
         stride: Pixels between windows, likewise; the window's if None.
         padding: Pixels of padding, as of `MaxPool2d`.
-        rounding: "even", "up" or "down": how halves are rounded, or that everything is rounded down.
+        rounding: "even", "up" or "down": how halves are rounded, or that everything is rounded down. A `Requantize` has
+            one of its own.
         layout: "NHWC" or "packed".
         out_layout: Likewise, of results; as `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
@@ -53,7 +61,7 @@ class AvgPool2d(WindowGlue):
         channels: int,
         quantization: Quantization | int,
         window: Pair,
-        out: Quantization | int | None = None,
+        out: Quantization | Requantize | int | None = None,
         *,
         stride: Pair | None = None,
         padding: Any = 0,
@@ -63,39 +71,32 @@ class AvgPool2d(WindowGlue):
         **options: Any,
     ) -> None:
         quantization = as_quantization(quantization, "quantization")
-        out = quantization if out is None else as_quantization(out, "out")
         self.geometry = window_of(channels, window, stride, padding, 1)
         high, wide = self.geometry.kernel
-        numbers = {**_mean(quantization, out, rounding), **self.geometry.window()}
+        output, of_sums = _finished(quantization, out, rounding)
+        numbers = {**of_sums, **self.geometry.window()}
         if high * wide > int(numbers["most_pixels"]):
             raise SpecError(
                 f"a window of {high * wide:,} pixels is more than sums can take: {numbers['most_pixels']:,}"
             )
-        self._set_mean(channels, quantization, out, numbers, (layout, either(out_layout, layout)), options)
+        source = Activations(channels, quantization.operand, layout)
+        self._set_mean(source, Activations(channels, output, either(out_layout, layout)), numbers, options)
 
     def _set_mean(
-        self,
-        channels: int,
-        quantization: Quantization,
-        out: Quantization,
-        numbers: dict[str, Number],
-        layouts: tuple[str, str],
-        options: dict[str, Any],
+        self, source: Activations, output: Activations, numbers: dict[str, Number], options: dict[str, Any]
     ) -> None:
         """Make the layer of these `numbers`; the codes of all sums of a whole window, if they are few, are a table."""
-        source = codes_of(channels, quantization.bits, quantization.encoding, layouts[0])
-        output = codes_of(channels, out.bits, out.encoding, layouts[1])
         pixels = int(numbers.get("kernel_h", 0)) * int(numbers.get("kernel_w", 0))
-        few = 0 < pixels * source.last < _MOST_SUMS and "program" not in numbers
+        few = 0 < pixels * source.last < _MOST_SUMS and numbers["program"] == _SCALED
         sums = np.arange(pixels * source.last + 1).astype(object)
-        arrays = {"tables": _codes(numbers, sums, pixels, output.last)} if few else {}
+        arrays = {"tables": _codes(numbers, sums, pixels)} if few else {}
         super().__init__([source], output, numbers, arrays, **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
         read, inside = self._taps(codes[0])
         pixels = np.maximum(inside.sum(axis=0), 1).astype(object)
         sums = np.where(inside, read, 0).sum(axis=0).astype(object)
-        return _codes(self.constants.numbers, sums, pixels, self.output.last)
+        return _codes(self.constants.numbers, sums, pixels)
 
 
 class GlobalAvgPool2d(AvgPool2d):
@@ -104,7 +105,7 @@ class GlobalAvgPool2d(AvgPool2d):
     Args:
         channels: Channels of a pixel.
         quantization: The codes that are read.
-        out: The codes that are given; as `quantization` if None.
+        out: The codes that are given, as `quantization` if None; or a `Requantize` of sums.
         rounding: "even", "up" or "down", as of `AvgPool2d`.
         layout: "NHWC" or "packed".
         out_layout: Likewise, of results; as `layout` if None.
@@ -118,7 +119,7 @@ class GlobalAvgPool2d(AvgPool2d):
         self,
         channels: int,
         quantization: Quantization | int,
-        out: Quantization | int | None = None,
+        out: Quantization | Requantize | int | None = None,
         *,
         rounding: str = "even",
         layout: str = "NHWC",
@@ -126,10 +127,10 @@ class GlobalAvgPool2d(AvgPool2d):
         **options: Any,
     ) -> None:
         quantization = as_quantization(quantization, "quantization")
-        out = quantization if out is None else as_quantization(out, "out")
-        numbers = {**_mean(quantization, out, rounding), "whole_image": 1}
-        numbers |= {"stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1}
-        self._set_mean(channels, quantization, out, numbers, (layout, either(out_layout, layout)), options)
+        output, numbers = _finished(quantization, out, rounding)
+        numbers |= {"whole_image": 1, "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1}
+        source = Activations(channels, quantization.operand, layout)
+        self._set_mean(source, Activations(channels, output, either(out_layout, layout)), numbers, options)
 
     def out_size(self, height: int, width: int) -> tuple[int, int]:
         if not height or not width:
@@ -144,35 +145,75 @@ class GlobalAvgPool2d(AvgPool2d):
         return read, np.ones(read.shape, bool)
 
 
+def _finished(
+    source: Quantization, out: Quantization | Requantize | int | None, rounding: str
+) -> tuple[MatmulOperand, dict[str, Number]]:
+    """The codes that sums of `source` become, and the numbers that say how."""
+    if isinstance(out, Requantize):
+        return _requantized(source, out)
+    out = source if out is None else as_quantization(out, "out")
+    return out.operand, {"out_last": out.operand.codes[-1], **_mean(source, out, rounding)}
+
+
 def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, Number]:
-    """The numbers of a mean; a program takes sums of codes, if codes of both are the same numbers."""
+    """The numbers of a mean; sums of codes are multiplied, if codes of both are the same numbers, else divided."""
     if not is_one_of(rounding, ROUNDING.words):
         raise SpecError(f"unknown rounding {rounding!r}; known: {', '.join(ROUNDING.words)}")
-    made: dict[str, Number] = {"op": "mean pool", "rounding": rounding}
-    sums: dict[str, Number] = {"program": specs.mean(even=False).name, "most_pixels": INT32_MAX // 511}
+    made: dict[str, Number] = {"op": "mean pool", "rounding": rounding, "program": specs.mean(even=False).name}
+    made["most_pixels"] = _MOST_PIXELS
     if source == out and source.operand.scale != 1:
-        return {**made, **sums, "factor": 1, "summand": 0, "divisor": 1, "zero_point": 0}
+        return {**made, "factor": 1, "summand": 0, "divisor": 1, "zero_point": 0}
     require_whole_steps(out)
-    ratio, offset = source.exact_scale / out.exact_scale, source.operand.offset - source.zero_point
-    factor, summand = ratio.numerator * source.operand.scale, ratio.numerator * offset
-    zero = out.zero_point - out.operand.offset
-    made |= {"factor": factor, "summand": summand, "divisor": ratio.denominator, "zero_point": zero}
-    if factor == ratio.denominator and offset + zero == 0:
-        return made | sums
-    largest = 2 * (255 * factor + abs(summand)) + 3 * ratio.denominator
-    if largest > _INT64_MAX:
+    ratio, zero = source.exact_scale / out.exact_scale, out.zero_point - out.operand.offset
+    made |= {**_of_values(source, ratio.numerator), "divisor": ratio.denominator, "zero_point": zero}
+    if made["factor"] == ratio.denominator and int(made["summand"]) + zero * ratio.denominator == 0:
+        return made
+    most = _INT64_MAX // (_greatest(made) + _shared(made))
+    if not most:
         raise SpecError(f"scales {source.scale!r} and {out.scale!r} are too far apart")
-    return made | {"most_pixels": min(_INT64_MAX // largest, INT32_MAX // 511)}
+    return made | {"program": _SCALED, "most_pixels": min(most, _MOST_PIXELS)}
 
 
-def _codes(n: Numbers, sums: NDArray[Any], pixels: Any, last: int) -> NDArray[np.uint8]:
+def _requantized(source: Quantization, out: Requantize) -> tuple[MatmulOperand, dict[str, Number]]:
+    """The numbers of a requantized sum."""
+    multiplier = int(of_channels("the multiplier of sums", out.multiplier, 1, np.int32)[0])
+    if out.residual is not None:
+        raise SpecError("sums of a window have no residual")
+    operand = MatmulOperand(out.bits, Encoding.SIGNED if out.signed else Encoding.UNSIGNED)
+    first, last = (code - operand.offset for code in out.codes)
+    made: dict[str, Number] = {"op": "mean pool", "rounding": out.rounding, "program": _SCALED, "whole_sums": 1}
+    made |= {"out_first": first, "out_last": last, **_of_values(source, multiplier)}
+    made |= {"divisor": 1 << out.shift, "zero_point": out.zero_point - operand.offset}
+    most = (_INT64_MAX - _shared(made)) // max(1, _greatest(made))
+    if most < 1:
+        raise SpecError(f"a shift by {out.shift} leaves no room for sums: give a smaller one")
+    return operand, made | {"most_pixels": min(most, _MOST_PIXELS)}
+
+
+def _of_values(source: Quantization, factor: int) -> dict[str, Number]:
+    """What a sum of codes, and each pixel, count for, if a value counts for `factor`."""
+    return {"factor": factor * source.operand.scale, "summand": factor * (source.operand.offset - source.zero_point)}
+
+
+def _greatest(n: Numbers) -> int:
+    """The most that a pixel adds to twice the numerator."""
+    return 2 * (255 * abs(int(n["factor"])) + abs(int(n["summand"])))
+
+
+def _shared(n: Numbers) -> int:
+    """The most that a divisor adds to twice the numerator, or to itself."""
+    return (3 + 2 * abs(int(n["zero_point"]))) * int(n["divisor"])
+
+
+def _codes(n: Numbers, sums: NDArray[Any], pixels: Any) -> NDArray[np.uint8]:
     """The codes of sums of so many pixels, Python's integers."""
-    top, bottom = sums * int(n["factor"]) + pixels * int(n["summand"]), pixels * int(n["divisor"])
+    divisors = 1 if n.get("whole_sums") else pixels
+    top, bottom = sums * int(n["factor"]) + pixels * int(n["summand"]), divisors * int(n["divisor"])
     made = _quotient(str(n["rounding"]), top, bottom) + int(n["zero_point"])
-    return np.asarray(np.clip(made, 0, last), np.uint8)
+    return np.asarray(np.clip(made, int(n.get("out_first", 0)), int(n["out_last"])), np.uint8)
 
 
-def _quotient(rounding: str, top: NDArray[Any], bottom: NDArray[Any]) -> NDArray[Any]:
+def _quotient(rounding: str, top: NDArray[Any], bottom: Any) -> NDArray[Any]:
     """Quotients of Python's integers, made whole."""
     twice, whole = (top, bottom) if rounding == "down" else (2 * top + bottom, 2 * bottom)
     quotient = twice // whole

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError
 from bitsynth.layers.glue.activations import Activations, codes_of, either
 from bitsynth.layers.glue.base import Glue
@@ -14,7 +15,10 @@ from bitsynth.layers.glue.floats import to_codes
 from bitsynth.layers.glue.programs import ENTRIES, repeated
 from bitsynth.layers.glue.quantization import Quantization, quantization, single
 from bitsynth.layers.glue.table import codes_table, floats_table
+from bitsynth.spec import glue as specs
 from bitsynth.spec.matmul import plain_array
+
+_OF_CHANNELS, _OF_FLOATS = specs.lookup_channels(), specs.lookup_channels(floats=True)
 
 
 class Lookup(Glue):
@@ -53,7 +57,9 @@ class Lookup(Glue):
         output = codes_of(channels, either(out_bits, bits), either(out_encoding, encoding), either(out_layout, layout))
         self.table = codes_table(table, _shapes(source), output.last).reshape(-1, source.last + 1)
         tables = repeated(self.table, source.bits)
-        super().__init__([source], output, {"op": "lookup", "table_count": len(tables)}, {"tables": tables}, **options)
+        numbers: dict[str, Number] = {"op": "lookup", "table_count": len(tables)}
+        numbers |= {"program": _OF_CHANNELS.name} if len(tables) > 1 else {}
+        super().__init__([source], output, numbers, {"tables": tables}, **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
         return _looked_up(self.table, codes[0])
@@ -88,8 +94,8 @@ class FloatLookup(Glue):
         self.table = floats_table(table, _shapes(source)).reshape(-1, source.last + 1)
         tables = np.zeros((len(self.table), ENTRIES), np.float32)
         tables[:, : source.last + 1] = self.table
-        arrays = {"tables": tables.view(np.uint8)}
-        super().__init__([source], output, {"op": "lookup", "table_count": len(tables)}, arrays, **options)
+        numbers: dict[str, Number] = {"op": "lookup", "table_count": len(tables), "program": _OF_FLOATS.name}
+        super().__init__([source], output, numbers, {"tables": tables.view(np.uint8)}, **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
         return _looked_up(self.table, codes[0])

@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from bitsynth.layers.glue.activations import Activations, either
 from bitsynth.layers.glue.base import Glue
 from bitsynth.layers.glue.library import instruction_set
-from bitsynth.layers.glue.programs import programs, repeated
+from bitsynth.layers.glue.programs import ENTRIES, programs, repeated
 from bitsynth.layers.glue.quantization import Quantization, quantization
 from bitsynth.layers.glue.table import codes_table
 from bitsynth.layers.glue.weighted import Lowered, weighted_sums
 from bitsynth.spec import glue as specs
+from bitsynth.spec.matmul import MAX_BITS
 
 _FEW_BITS, _MOST_BITS = 2, 4
 """Of the codes of pairs that programs look up."""
@@ -77,7 +78,7 @@ def _lowered(
     if bits <= _MOST_BITS and specs.pairs(bits) in (p.spec for p in programs(isa)):
         return _tabled(pairs, bits)
     found = next(weighted_sums(first, second, out, pairs), None)
-    return found or (_tabled(pairs, bits) if bits <= _MOST_BITS else _of_all(pairs, second.bits))
+    return found or (_tabled(pairs, bits) if bits <= _MOST_BITS else _of_all(pairs))
 
 
 def _tabled(pairs: NDArray[np.uint8], bits: int) -> Lowered:
@@ -85,11 +86,11 @@ def _tabled(pairs: NDArray[np.uint8], bits: int) -> Lowered:
     square = np.zeros((1 << bits, 1 << bits), np.uint8)
     square[: pairs.shape[0], : pairs.shape[1]] = pairs
     tables = repeated(square.reshape(-1), 2 * bits)
-    return {"program": specs.pairs(bits).name, "pair_shift": bits}, {"tables": tables}
+    return {"program": specs.pairs(bits).name}, {"tables": tables}
 
 
-def _of_all(pairs: NDArray[np.uint8], bits: int) -> Lowered:
+def _of_all(pairs: NDArray[np.uint8]) -> Lowered:
     """A table of all pairs, those of a first code beside each other."""
-    table = np.zeros((len(pairs), 1 << bits), np.uint8)
+    table = np.zeros((len(pairs), ENTRIES), np.uint8)
     table[:, : pairs.shape[1]] = pairs
-    return {"pair_shift": bits}, {"tables": table}
+    return {"program": specs.pairs(MAX_BITS).name}, {"tables": table}

@@ -14,9 +14,7 @@ from bitsynth.layers.glue.base import Numbers
 from bitsynth.layers.glue.quantization import Quantization, quantization
 from bitsynth.layers.glue.table import codes_table
 from bitsynth.layers.glue.window import WindowGlue, window_of
-
-MOST_SUMS = 1 << 20
-"""Entries of a table."""
+from bitsynth.spec.glue import MOST_SUMS
 
 
 class SumLookup(WindowGlue):
