@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from bitsynth.layers.schedule import LayerSchedule
     from bitsynth.layers.words import Packed, pack, unpack
     from bitsynth.matmul import MatmulKernel, get_kernel
+    from bitsynth.network.compiling import compile
+    from bitsynth.network.run import Network
 
 __version__ = "0.1.0"
 
@@ -49,6 +51,7 @@ __all__ = [
     "Lookup",
     "MatmulKernel",
     "MaxPool2d",
+    "Network",
     "NoKernel",
     "Packed",
     "Pad2d",
@@ -68,6 +71,7 @@ __all__ = [
     "Thresholds",
     "ToolError",
     "Undecided",
+    "compile",
     "compile_all",
     "get_kernel",
     "pack",
@@ -98,6 +102,8 @@ _KEPT_IN = {
         "Resize",
         "SumLookup",
     ),
+    "bitsynth.network.compiling": ("compile",),
+    "bitsynth.network.run": ("Network",),
     "bitsynth.layers.schedule": ("LayerSchedule",),
     "bitsynth.layers.words": ("Packed", "pack", "unpack"),
 }

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from bitsynth.cli import output
 from bitsynth.cli.options import Batch, InputBits, InputEncoding, InputScale, Json, ModelArgument, Reference
-from bitsynth.errors import SpecError
+from bitsynth.cli.parse import input_codes
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
@@ -29,12 +29,10 @@ def inspect(
 
     Nothing in the file is executed.
     """
-    from bitsynth.graph import InputCodes, read
     from bitsynth.graph import inspect as facts_of
+    from bitsynth.graph import read
 
-    if input_bits is None and (input_scale != 1.0 or input_encoding is not Encoding.UNSIGNED):
-        raise SpecError("--input-scale and --input-encoding say more of the codes of --input-bits; give that too")
-    codes = None if input_bits is None else InputCodes(input_bits, input_scale, input_encoding.value)
+    codes = input_codes(input_bits, input_scale, input_encoding)
     facts = facts_of.inspected(read(model, batch=batch, reference=reference, codes=codes))
     if as_json:
         output.write_json(facts_of.as_json(facts))

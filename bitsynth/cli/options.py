@@ -64,6 +64,12 @@ InputScale = Annotated[float, typer.Option("--input-scale", metavar="X", help="W
 InputEncoding = Annotated[
     Encoding, typer.Option("--input-encoding", metavar="ENCODING", help=f"What those codes are: {_ENCODINGS}.")
 ]
+NetworkName = Annotated[
+    str,
+    typer.Option(
+        "--name", metavar="NAME", help="What the network is called in C.", show_default="as the file is called"
+    ),
+]
 
 # Kernels: one, or those of several sets and widths.
 IsaOption = Annotated[
@@ -226,7 +232,9 @@ ManyWeightEncodings = Annotated[
     str,
     typer.Option("--weight-encoding", metavar="ENCODINGS", help="What weights stand for, such as bipolar,signed."),
 ]
-Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, max=MOST_THREADS, help="Threads of a layer.")]
+Threads = Annotated[
+    int, typer.Option("--threads", metavar="N", min=1, max=MOST_THREADS, help="Threads of a layer or network.")
+]
 Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=1, help="Samples of every kernel and baseline.")]
 Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=1, help="Samples of every layer.")]
 Baselines = Annotated[str, typer.Option("--baseline", metavar="PACKAGES", help="Packages to measure against.")]

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from bitsynth.errors import SpecError
+from bitsynth.spec.matmul import Encoding
+
+if TYPE_CHECKING:
+    from bitsynth.graph import InputCodes
 
 _MOST_PIXELS = (1 << 15) - 1
 
@@ -44,3 +49,12 @@ def size(option: str, text: str) -> tuple[int, int]:
     if len(parts) != 2 or not all(_is_number(p) and 0 < int(p) <= _MOST_PIXELS for p in parts):
         raise SpecError(f"{option}: want height and width, such as 28x28, not {text!r}")
     return int(parts[0]), int(parts[1])
+
+
+def input_codes(bits: int | None, scale: float, encoding: Encoding) -> InputCodes | None:
+    """What inputs without a quantizer hold; None if nothing was said, SpecError if only half of it was."""
+    from bitsynth.graph import InputCodes
+
+    if bits is None and (scale != 1.0 or encoding is not Encoding.UNSIGNED):
+        raise SpecError("--input-scale and --input-encoding say more of the codes of --input-bits; give that too")
+    return None if bits is None else InputCodes(bits, scale, encoding.value)

@@ -52,7 +52,11 @@ class Network:
         return self.program.graph
 
     def __call__(self, *inputs: Any, **named: Any) -> Outputs:
-        """The outputs, in the file's types, for inputs in the file's order or by name, or a dict of them.
+        """The outputs, in the file's types.
+
+        Args:
+            inputs: Arrays in the file's order, or one dict of arrays by name.
+            named: Those that are given by name.
 
         Raises:
             SpecError: An input is missing, has another shape, or numbers that its type or codes do not hold.
@@ -66,7 +70,7 @@ class Network:
     def bound(
         self, *inputs: Any, steps: tuple[int, int] | None = None, times: int = 1, **named: Any
     ) -> tuple[Call, Outputs]:
-        """A call that runs the network `times` times on these inputs, nothing left to look up, and its outputs.
+        """A call that runs the network `times` times on `inputs`, or `named` ones, nothing to look up, and its outputs.
 
         Of `steps` (first, end) it runs these alone, on what those before left. The call gives 0, or a status of
         `NAME_run`. The pool must stay open, and be left to the call.
@@ -78,7 +82,7 @@ class Network:
         return self._machine.bound(block, steps, times), self._results(views)
 
     def trace(self, *inputs: Any, **named: Any) -> dict[str, Tensor]:
-        """What every edge in memory carries, by name: integers in int64, or numbers; outputs as the caller gets them.
+        """What every edge in memory carries, by name, for `inputs` or `named` ones: integers in int64, or numbers.
 
         Edges inside a step, as between a convolution and its epilogue, are not in memory.
         """

@@ -1,0 +1,121 @@
+"""`bitsynth compile`: a network of an ONNX file as a C library."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from bitsynth.cli import output
+from bitsynth.cli.files import require_writable
+from bitsynth.cli.options import (
+    Batch,
+    Folder,
+    InputBits,
+    InputEncoding,
+    InputScale,
+    IsaOrAuto,
+    Json,
+    ModelArgument,
+    NetworkName,
+    Reference,
+    Threads,
+)
+from bitsynth.cli.parse import input_codes
+from bitsynth.files import write_texts
+from bitsynth.spec.matmul import Encoding
+
+if TYPE_CHECKING:
+    from bitsynth.network.report import NetworkReport, StepReport
+
+_ADVICE = "choose another folder with -o"
+
+
+def compile_network(
+    model: ModelArgument,
+    to: Folder,
+    name: NetworkName = "",
+    isa: IsaOrAuto = "auto",
+    threads: Threads = 1,
+    batch: Batch = None,
+    reference: Reference = None,
+    input_bits: InputBits = None,
+    input_scale: InputScale = 1.0,
+    input_encoding: InputEncoding = Encoding.UNSIGNED,
+    as_json: Json = False,
+) -> None:
+    """Write the network of a quantized ONNX file as C11 that builds with any compiler and needs nothing else.
+
+    Header, steps, weights, kernels and runtime, a self-test against the reference, an example and CMakeLists.txt:
+    `cmake -B build && cmake --build build && ctest --test-dir build`. No compiler is needed here, and nothing in the
+    file is executed.
+    """
+    from bitsynth.emit.layer import require_name
+    from bitsynth.network.compiling import compile
+
+    codes = input_codes(input_bits, input_scale, input_encoding)
+    called = name or _name(model)
+    require_name(called)
+    with output.progress("compile") as say:
+        options = {"batch": batch, "reference": reference, "codes": codes}
+        net = compile(model, isa=isa, threads=threads, progress=say, **options)
+        say("writing C")
+        files, found = net.files(called), net.report()
+    require_writable(to, _ADVICE)
+    paths = write_texts(to, files)
+    if as_json:
+        output.write_json({**found.as_json(), "library": called, "files": [str(p) for p in paths]})
+        return
+    table = output.fitting(lambda gap: _table(found, gap), lambda gap: _table(found, gap, brief=True))
+    output.write(_heading(found), "", table, "", *_ends(found))
+    output.write(f"wrote {output.count(len(paths), 'file')} in {to}: {called}.h, {called}.c and others")
+
+
+def _name(model: Path) -> str:
+    """A name in C from that of the file."""
+    words = re.sub(r"\W", "_", model.stem, flags=re.ASCII)
+    return words if words[:1].isalpha() else f"network_{words}"
+
+
+def _heading(found: NetworkReport) -> Text:
+    threads = output.count(found.threads, "thread")
+    said = f"   {output.count(len(found.steps), 'step')} on {found.isa}, {threads}, reference {found.reference}"
+    return Text.assemble((found.name, "bold"), said)
+
+
+def _table(found: NetworkReport, gap: int, *, brief: bool = False) -> Table:
+    """A row a step; a brief table leaves out how results lie, multiply-accumulates and cycles."""
+    right = ("weights", "bytes") if brief else ("MAC", "cycles", "weights", "bytes")
+    columns = ("by", "shape") if brief else ("by", "shape", "as")
+    table = output.table("step", *columns, *right, right=right, whole=columns[1:], gap=gap)
+    for step in found.steps:
+        lies = [] if brief else [step.memory]
+        work = [] if brief else [_count(step.macs), _count(step.cycles)]
+        shape = "x".join(map(str, step.shape)) or "one"
+        table.add_row(
+            ", ".join(step.nodes), _by(step), shape, *lies, *work, _count(step.weight_bytes), f"{step.out_bytes:,}"
+        )
+    return table
+
+
+def _by(step: StepReport) -> str:
+    return step.method if step.kind == "layer" else f"{step.kind}: {step.method}"
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number else ""
+
+
+def _ends(found: NetworkReport) -> list[str]:
+    """Totals."""
+    macs, cycles = (sum(getattr(s, k) for s in found.steps) for k in ("macs", "cycles"))
+    by = {kind: sum(s.kind == kind for s in found.steps) for kind in ("layer", "glue", "plain")}
+    return [
+        f"{by['layer']} by layers, {by['glue']} by glue, {by['plain']} by plain C; "
+        f"{macs:,} MAC in layers, expected in {cycles:,} cycles",
+        f"weights {found.weight_bytes:,} bytes; arena {found.arena_bytes:,} bytes, "
+        f"{found.arena_bound:,} by any plan at least",
+    ]

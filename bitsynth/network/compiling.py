@@ -1,0 +1,44 @@
+"""An ONNX file to a network that runs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from bitsynth.graph.read import read
+from bitsynth.layers.candidates import widest
+from bitsynth.layers.pool import Pool, pool_of
+from bitsynth.network.lower import lower
+from bitsynth.network.regions.region import NetworkTarget
+from bitsynth.network.run import Network
+from bitsynth.progress import Progress, silent
+
+
+def compile(
+    model: str | os.PathLike[str] | Any,
+    *,
+    isa: str = "auto",
+    threads: int | Pool = 1,
+    progress: Progress = silent,
+    **options: Any,
+) -> Network:
+    """Compile a quantized network: `net = compile("model.onnx")`, then `net(x)`.
+
+    Args:
+        model: A path of an ONNX file, or a model that is loaded already.
+        isa: An instruction set, or "auto" for the best this processor has.
+        threads: Threads that run it, or a `Pool`, as of `Conv2d`.
+        progress: Hears what is being done.
+        options: Those of `bitsynth.graph.read`: batch, reference, codes, fixed.
+
+    Raises:
+        SpecError: The file is damaged, unsafe or not understood; the message names the node.
+        NoKernel: No kernel is known for a layer that needs one.
+        ToolError: The package onnx is missing.
+    """
+    pool = pool_of(threads)
+    target = NetworkTarget(widest(isa), pool.threads)
+    progress("reading")
+    graph = read(model, **options)
+    progress(f"lowering {len(graph.nodes)} nodes")
+    return Network(lower(graph, target), pool)
