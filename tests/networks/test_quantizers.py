@@ -216,6 +216,19 @@ def test_sums_of_codes(rng):
     assert abs(exact.astype(int) - float32).max() == 1
 
 
+def test_sums_of_codes_are_fused():
+    """A tie, at which fused multiply-add loses less: 20, were every product rounded."""
+    constants: dict[str, Any] = {"as": np.float32(0.04344048), "bs": np.float32(0.0625), "cs": np.float32(0.125)}
+    constants |= {"az": np.int8(127), "bz": np.int8(0), "cz": np.int8(0)}
+    made = model(
+        [node("QLinearAdd", "a as az b bs bz cs cz", domain=MICROSOFT)],
+        {"a": (1,), "b": (1,)},
+        constants,
+        dtype=TensorProto.INT8,
+    )
+    assert run(read(made), {"a": np.int8([127]), "b": np.int8([39])}).outputs()[0] == 19
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

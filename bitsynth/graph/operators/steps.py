@@ -111,15 +111,20 @@ def _requantized(site: Site) -> _Step:
 
 
 def _sum_of_codes(site: Site, a: Quantity, b: Quantity) -> Quantity:
-    """Codes of two quantizers, added on the scale of a third: with its zero point, as ONNX Runtime does on x86."""
+    """Codes of two quantizers, added on the scale of a third: with its zero point, as ONNX Runtime does on AVX2."""
     maths = site.maths
     scale_a, zero_a, scale_b, zero_b, scale, zero = site["grids"]
     if site.reference == "exact":
         x, y = (maths.constant(s) * (v - maths.constant(z)) for v, s, z in ((a, scale_a, zero_a), (b, scale_b, zero_b)))
         return (x + y) / maths.constant(scale) + maths.constant(zero)
     ratio_a, ratio_b = scale_a / scale, scale_b / scale
-    start = zero.astype(np.float32) - (ratio_a * zero_a.astype(np.float32) + ratio_b * zero_b.astype(np.float32))
-    return (start + a.astype(np.float32) * ratio_a) + b.astype(np.float32) * ratio_b
+    start = zero.astype(np.float32) - _fused(zero_a, ratio_a, zero_b.astype(np.float32) * ratio_b)
+    return _fused(a, ratio_a, _fused(b, ratio_b, start))
+
+
+def _fused(code: Quantity, ratio: Tensor, more: Quantity) -> Quantity:
+    """A code times a ratio, plus more, rounded to float32 once: float64 holds the product."""
+    return (code.astype(np.float64) * ratio.astype(np.float64) + more.astype(np.float64)).astype(np.float32)
 
 
 def _added(site: Site) -> _Step:
