@@ -226,7 +226,8 @@ def test_sums_of_codes_are_fused():
         constants,
         dtype=TensorProto.INT8,
     )
-    assert run(read(made), {"a": np.int8([127]), "b": np.int8([39])}).outputs()[0] == 19
+    given = {"a": np.array([127], np.int8), "b": np.array([39], np.int8)}
+    assert run(read(made), given).outputs()[0] == 19
 
 
 @pytest.mark.parametrize(
