@@ -1,12 +1,15 @@
 """The script that trains a network, as far as it goes without PyTorch."""
 
 import gzip
+import json
 import runpy
 import sys
 
 import numpy as np
 import pytest
 from blocks import ROOT
+
+import bitsynth
 
 EXAMPLES = ROOT / "examples"
 
@@ -51,12 +54,17 @@ def test_other_elements_are_refused(data, tmp_path):
         data.pictures(tmp_path, "t10k")
 
 
+def script(arguments, monkeypatch):
+    """Run the script."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setattr(sys, "argv", ["train_fashion.py", *map(str, arguments)])
+    runpy.run_path(str(EXAMPLES / "train_fashion.py"), run_name="__main__")
+
+
 def refused(folder, monkeypatch, capsys):
     """What the script says before it ends with exit code 2."""
-    monkeypatch.syspath_prepend(EXAMPLES)
-    monkeypatch.setattr(sys, "argv", ["train_fashion.py", "--data", str(folder), "--out", str(folder)])
     with pytest.raises(SystemExit) as stopped:
-        runpy.run_path(str(EXAMPLES / "train_fashion.py"), run_name="__main__")
+        script(["--data", folder, "--out", folder], monkeypatch)
     assert stopped.value.code == 2
     return capsys.readouterr().err
 
@@ -70,3 +78,14 @@ def test_without_pytorch_it_says_how_to_get_it(monkeypatch, capsys, tmp_path):
         write(tmp_path, part)
     monkeypatch.setitem(sys.modules, "torch", None)
     assert "pip install 'bitsynth[train]'" in refused(tmp_path, monkeypatch, capsys)
+
+
+def test_an_evaluation_is_noted(monkeypatch, capsys, tmp_path):
+    write(tmp_path)
+    told = iter(np.eye(10)[[0, 1, 7]])
+    monkeypatch.setattr(bitsynth, "compile", lambda model: lambda picture: next(told))
+    (tmp_path / "net.json").write_text('{"accuracy": {"trainer": 0.5}}')
+    script(["--data", tmp_path, "--evaluate", tmp_path / "net_qonnx.onnx"], monkeypatch)
+    assert "tells 66.67% of 3 test pictures" in capsys.readouterr().out
+    accuracy = json.loads((tmp_path / "net.json").read_text())["accuracy"]
+    assert accuracy == {"trainer": 0.5, "compiled": pytest.approx(2 / 3)}
