@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.glue_abi import ARRAYS, NUMBERS, GlueConstants, c_value
 from bitsynth.emit.glue_programs import FILE as PROGRAMS
-from bitsynth.emit.glue_programs import VARIABLE, program_source
+from bitsynth.emit.glue_programs import VARIABLES, program_source
 from bitsynth.emit.layer import POOL, elements, functions, renamed, require_name, stored
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_files import glue_files
@@ -48,7 +48,7 @@ class GlueText:
             f"{self.name}_selftest.c": render("glue_selftest.c.j2", values),
             "CMakeLists.txt": render("layer_cmake.j2", values),
         }
-        names = [*functions(shared), VARIABLE, *(p.name for p in self.programs)]
+        names = [*functions(shared), *VARIABLES, *(p.name for p in self.programs)]
         return marked(own | shared | renamed(self.name, own | shared, names))
 
     def _values(self) -> dict[str, Any]:

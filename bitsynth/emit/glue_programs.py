@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bitsynth.emit import plain
+from bitsynth.emit import plain, plain_words
 from bitsynth.emit.elementwise import source
 from bitsynth.emit.lines import laid_out
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.kernel.plain import EpilogueProgram, PlainProgram
-from bitsynth.spec import glue
+from bitsynth.spec import glue, words
 from bitsynth.spec.elementwise import ElementwiseSpec
 
 FILE = "bs_glue_programs.c"
-VARIABLE = "bs_glue_programs"
+VARIABLES = PROGRAMS, WORDS = "bs_glue_programs", "bs_glue_greatest_words"
+"""The tables of programs, and of functions of packed words."""
 _UNIT = 16
 
 
@@ -28,9 +29,15 @@ def program_source(programs: Sequence[ElementwiseProgram]) -> dict[str, str]:
         f'#include "{plain.HEADER}"',
         "",
         *made,
+        *map(plain_words.function, words.every()),
         "",
-        f"const struct bs_glue_program {VARIABLE}[] = {{",
+        f"const struct bs_glue_program {PROGRAMS}[] = {{",
         *(f"    {_entry(p)}," for p in every),
+        "};",
+        "",
+        f"bs_glue_words *const {WORDS}[] = {{",
+        "    NULL,",
+        *(f"    {x.name}," for x in words.every()),
         "};",
         "",
     ]

@@ -59,7 +59,7 @@ class _Text:
             lines += self._kept(term, arrays, f"a{number}")
             arrays[term] = f"a{number}"
         to = "codes" if self.spec.planes else "to"
-        body = _Body(arrays)
+        body = Body(arrays)
         body.store(f"{to}[j]", result.v)
         loop = self._loop(body)
         if self.spec.planes:
@@ -82,12 +82,12 @@ class _Text:
             return InputValues(domain, w, one.count, name, 0 if one.is_shared else self.program.unit)
         return Bits(domain, w, Term(name if one.is_shared else f"{name}[j]", w))
 
-    def _loop(self, body: _Body) -> list[str]:
+    def _loop(self, body: Body) -> list[str]:
         return block(f"for (size_t j = 0; j < {self.program.unit}; ++j)", body.lines)
 
     def _kept(self, term: Term, arrays: Mapping[Term, str], name: str) -> list[str]:
         """The loop that leaves a term of the unit's elements in an array."""
-        body, kind = _Body(arrays), ctype(term.w)
+        body, kind = Body(arrays), ctype(term.w)
         if term.kind == "product":
             body.store(f"{name}[j]", term)
             return [f"{kind} {name}[{self.program.unit}];", *self._loop(body), f"BS_ROUNDED_ARRAY({name});"]
@@ -137,7 +137,7 @@ class _Text:
         return f"{kind}({base} + {self.program.offset(one.name)})"
 
 
-class _Body:
+class Body:
     """The statements of a loop over j, in which each expression is computed once."""
 
     def __init__(self, arrays: Mapping[Term, str]) -> None:

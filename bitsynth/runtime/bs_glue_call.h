@@ -41,6 +41,18 @@ struct bs_glue_program {
 /* By number (enum bs_elements). */
 extern const struct bs_glue_program bs_glue_programs[];
 
+/* On `rows` of `count` packed words: what is there and what is at `from`, the result there. */
+typedef void bs_glue_words(
+    size_t rows,
+    size_t count,
+    const uint8_t *from,
+    size_t from_apart,
+    uint8_t *to,
+    size_t to_apart);
+
+/* The greater of two codes of each place, by their bits. */
+extern bs_glue_words *const bs_glue_greatest_words[];
+
 /* `rows` of `count` neighbouring elements, which lie `apart` bytes from each other. */
 struct bs_glue_rows {
     size_t rows, count, from_apart, to_apart;

@@ -9,50 +9,13 @@ static size_t tap_at(size_t at, size_t stride, size_t tap, size_t dilation, size
     return at * stride + tap * dilation - pad;
 }
 
-/* Of lanes of `bits` words: from the highest bit down, the first that differs decides. */
-static inline void max_planes(size_t bits, size_t count, const uint64_t *from, uint64_t *to)
-{
-    for (size_t i = 0; i < count; i += bits) {
-        uint64_t greater = 0, less = 0;
-        for (size_t bit = bits; bit-- > 0;) {
-            const uint64_t a = from[i + bit], b = to[i + bit];
-            greater |= a & ~b & ~less;
-            less |= b & ~a & ~greater;
-        }
-        for (size_t bit = 0; bit < bits; ++bit)
-            to[i + bit] = (from[i + bit] & greater) | (to[i + bit] & ~greater);
-    }
-}
-
-static void max_words(size_t bits, size_t count, const uint64_t *from, uint64_t *to)
-{
-    switch (bits) { /* A loop over planes of a known number is none. */
-    case 1:
-        max_planes(1, count, from, to);
-        break;
-    case 2:
-        max_planes(2, count, from, to);
-        break;
-    case 3:
-        max_planes(3, count, from, to);
-        break;
-    case 4:
-        max_planes(4, count, from, to);
-        break;
-    default:
-        max_planes(bits, count, from, to);
-        break;
-    }
-}
-
 static void take(const struct glue *c, struct bs_glue_rows at, const uint8_t *from, uint8_t *to)
 {
-    if (!c->glue->words) {
+    bs_glue_words *const of_words = bs_glue_greatest_words[c->glue->bits[0]];
+    if (c->glue->words)
+        of_words(at.rows, at.count / 8, from, at.from_apart, to, at.to_apart);
+    else
         bs_glue_take_greater(at, from, to);
-        return;
-    }
-    for (; at.rows > 0; --at.rows, from += at.from_apart, to += at.to_apart)
-        max_words(c->glue->bits[0], at.count / 8, (const void *)from, (void *)to);
 }
 
 /* The greatest of the lines of a window, of each column. */

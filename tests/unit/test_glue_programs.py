@@ -8,10 +8,11 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.element_run import run
 from bitsynth.proof import element_check
+from bitsynth.proof import words as proof_of_words
 from bitsynth.proof.element_discharge import discharge
 from bitsynth.proof.elementwise import ProvedProgram
 from bitsynth.solver.budget import Budget
-from bitsynth.spec import glue
+from bitsynth.spec import glue, words
 from bitsynth.spec.glue import greatest, lookup
 from bitsynth.store import elementwise as store
 from bitsynth.synth.elementwise import get_program
@@ -128,6 +129,26 @@ def test_a_proof_of_other_statements_is_none():
     proved = store.find("avx2", lookup(16))
     with pytest.raises(SpecError, match="the statements differ"):
         ProvedProgram.on_record(proved.program, proved.statements[:-1])
+
+
+@pytest.mark.parametrize("spec", words.every()[:4], ids=lambda x: x.name)
+def test_words_are_what_their_codes_ask_for(spec):
+    """The text that C is made of is proved; one with another plane, operator or order of planes is refuted."""
+    proof_of_words.discharge(spec, Budget())
+    changes = [("a[0]", "b[0]"), ("~b[0]", "b[0]"), ("b[i] ^ (", "a[i] ^ ("), (" & (a", " | (a")]
+    if spec.planes > 1:
+        changes += [("~(a[1]", "(a[1]"), ("a[1] &", "a[0] &"), ("^ b[1])", "^ b[0])")]
+    for old, new in changes:
+        mutant = msgspec.structs.replace(spec, meaning=spec.meaning.replace(old, new))
+        assert mutant != spec
+        with pytest.raises(Refuted, match="is wrong for"):
+            proof_of_words.discharge(mutant, Budget())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", words.every()[4:], ids=lambda x: x.name)
+def test_words_of_many_planes_are_proved(spec):
+    proof_of_words.discharge(spec, Budget())
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bitsynth.emit import elementwise
 from bitsynth.emit.depthwise import DepthwiseSource
-from bitsynth.emit.glue_programs import VARIABLE, program_source
+from bitsynth.emit.glue_programs import VARIABLES, program_source
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import functions
 from bitsynth.emit.layer_program import epilogue_source
@@ -115,7 +115,7 @@ class Parts:
         for own in (*self.kernels, *self.epilogues):
             names += re.findall(rf"\b{own}\w*", "".join(files.values()))
         if self.has_glue:
-            names += [VARIABLE, *(p.name for p in programs(self.isa))]
+            names += [*VARIABLES, *(p.name for p in programs(self.isa))]
         return sorted({*names})
 
 

@@ -1,0 +1,43 @@
+"""What becomes of packed words, a word a plane of 64 codes, without unpacking them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from bitsynth.isa import lane
+from bitsynth.isa.bits import Bits
+from bitsynth.spec.elementwise import ElementwiseSpec
+from bitsynth.spec.glue import greatest
+from bitsynth.spec.matmul import MAX_BITS
+
+
+class WordsSpec(msgspec.Struct, frozen=True):
+    """The `meaning` of two operands of so many planes, a[k] and b[k]: plane i of the result.
+
+    At every place of the words that is what `of_codes` says of the two codes there (`proof/words.py` shows it).
+    """
+
+    name: str
+    planes: int
+    meaning: str
+    of_codes: ElementwiseSpec
+
+    def values(self, a: Sequence[Bits], b: Sequence[Bits]) -> list[Bits]:
+        """The planes of the result."""
+        tree = lane.parse(self.name, self.meaning, "ab")
+        return lane.compile_lanes(tree, self.planes, ["a", "b"])(tuple(a), tuple(b))
+
+
+def every() -> tuple[WordsSpec, ...]:
+    """The specs of words, by their planes."""
+    return tuple(greatest_words(planes) for planes in range(1, MAX_BITS + 1))
+
+
+def greatest_words(planes: int) -> WordsSpec:
+    """The greater of two codes: a, if it has the 1 in the highest plane in which they differ, else b."""
+    above = "a[0] & ~b[0]"
+    for k in range(1, planes):
+        above = f"a[{k}] & ~b[{k}] | ~(a[{k}] ^ b[{k}]) & ({above})"
+    return WordsSpec(f"greatest_words{planes}", planes, f"b[i] ^ (a[i] ^ b[i]) & ({above})", greatest())
