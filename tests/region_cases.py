@@ -1,6 +1,6 @@
 """Regions run by themselves, against the reference."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -11,8 +11,9 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers
 from bitsynth.layers.glue.library import instruction_set
-from bitsynth.network.program import Buffer, GlueStep
+from bitsynth.network.program import Buffer, GlueStep, NetworkProgram
 from bitsynth.network.regions.region import NetworkTarget, Region, Wiring
+from bitsynth.network.run import Network
 
 
 class Small(GraphBuilder):
@@ -78,3 +79,16 @@ def _formats(region: Region) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 def _image(memory: Any, image: tuple[int, int, int]) -> Any:
     return memory.reshape(*image, -1)
+
+
+def run_plain(graph: Graph, regions: Sequence[Region], given: dict[str, Any]) -> dict[str, Any]:
+    """What the C of regions of plain C, each of inputs of the graph, makes of arrays: by edge."""
+    buffers: dict[str, Buffer] = {}
+    for region in regions:
+        buffers |= {e: Buffer(e, graph.edges[e], region.reads(e)[0], "input") for e in region.inputs}
+        buffers |= {e: Buffer(e, graph.edges[e], region.writes(e)[0], "output") for e in region.outputs}
+    steps = tuple(region.step(buffers) for region in regions)
+    isa, outputs = instruction_set("auto"), tuple(e for region in regions for e in region.outputs)
+    program = NetworkProgram(graph, isa, 1, steps, buffers, graph.inputs, outputs)
+    made = Network(program)(given)
+    return {e: buffers[e].read(x.reshape(-1)) for e, x in zip(outputs, made, strict=True)}

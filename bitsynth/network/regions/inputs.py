@@ -1,0 +1,111 @@
+"""The caller's float32 numbers as codes: moves and a monotone chain to a quantizer, by its levels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from bitsynth.graph.ir import Node
+from bitsynth.graph.types import Reals
+from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, caller_format
+from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
+from bitsynth.network.regions.input_text import LevelCodes, input_body
+from bitsynth.network.regions.region import Region, Wiring
+from bitsynth.network.regions.rounding import RoundedLevels, rounded_levels
+from bitsynth.network.stairs import Chain, Staircase, chain_of, links_from, staircase
+
+_MOVES = ("reshape", "transpose")
+_MOST_LOOPS = 8
+"""Planes of a formula each."""
+
+
+def match_input(wiring: Wiring, node: Node) -> Region | None:
+    """Moves of an input of the network, and the monotone chain to codes behind them."""
+    graph = wiring.graph
+    source = wiring.only_source(node)
+    if source not in graph.inputs or graph.edges[source].dtype != "float32":
+        return None
+    if not isinstance(graph.edges[source].type, Reals):
+        return None
+    moves = _moves(wiring, node)
+    start = moves[-1].outputs[0] if moves else source
+    links = links_from(wiring, start, 1, None if moves else node, mixing=True)
+    for count in range(len(links), 0, -1):
+        chain = chain_of(wiring, start, links[:count])
+        if operand_of(graph.edges[chain.end]) and (chain.axes[-1] == 1 or not chain.varies):
+            return _made(wiring, source, moves, chain)
+    return None
+
+
+def _moves(wiring: Wiring, node: Node | None) -> tuple[Node, ...]:
+    """Moves one after another, the first of which is a node."""
+    found: list[Node] = []
+    while node is not None and node.op in _MOVES:
+        found.append(node)
+        node = wiring.only_reader(node.outputs[0])
+    return tuple(found)
+
+
+def _made(wiring: Wiring, source: str, moves: tuple[Node, ...], chain: Chain) -> Region | None:
+    order = _order(wiring, source, moves, chain.end)
+    stairs = staircase(wiring.graph, chain) if order else None
+    if order is None or stairs is None or len(set(stairs.rising.tolist())) > 1:
+        return None
+    return InputRegion(wiring, source, (*moves, *chain.nodes), stairs, order)
+
+
+def _order(wiring: Wiring, source: str, moves: tuple[Node, ...], end: str) -> str | None:
+    """Whether the caller's numbers lie as codes do, channels last, or in planes of channels; None if in other order."""
+    graph = wiring.graph
+    given, made = graph.edges[source].shape, graph.edges[end].shape
+    places = np.arange(math.prod(given)).reshape(given)
+    for node in moves:
+        attributes = node.attributes
+        places = places.reshape(attributes["sizes"]) if node.op == "reshape" else places.transpose(attributes["order"])
+    if len(made) < 2:
+        return None
+    last = np.moveaxis(places.reshape(made), 1, -1).reshape(-1)
+    if (np.diff(last) == 1).all():
+        return CHANNELS_LAST
+    return PLAIN if (places.reshape(-1)[:-1] < places.reshape(-1)[1:]).all() else None
+
+
+class InputRegion(Region):
+    """Codes of the caller's numbers, by a staircase.
+
+    Args:
+        wiring: The graph.
+        source: The input.
+        nodes: Moves and the chain.
+        stairs: What the chain makes.
+        order: How numbers lie: channels last, or plain as the result's axes are.
+    """
+
+    def __init__(self, wiring: Wiring, source: str, nodes: tuple[Node, ...], stairs: Staircase, order: str) -> None:
+        self.wiring, self.nodes, self.inputs, self.outputs = wiring, nodes, (source,), nodes[-1].outputs
+        self.stairs, self.order = stairs, order
+
+    def reads(self, edge: str) -> tuple[Format, ...]:
+        return (caller_format(self.wiring.graph.edges[edge]),)
+
+    def writes(self, edge: str) -> tuple[Format, ...]:
+        return code_formats(self.wiring.graph.edges[edge], (CHANNELS_LAST,))
+
+    def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
+        edge = self.wiring.graph.edges[self.outputs[0]]
+        (first,) = codes_of(np.array([self.stairs.least]), edge).tolist()
+        codes = LevelCodes.of(self.stairs, first, self._formulas())
+        batch, channels, *image = edge.shape
+        body = input_body(codes, (batch, math.prod(image), channels), planes=self.order == PLAIN)
+        names = tuple(node.name for node in self.nodes)
+        given, made = (buffers[e].name for e in (*self.inputs, *self.outputs))
+        return PlainStep(names, (given,), (made,), body, (codes.table,), headers=("bs_exact.h",))
+
+    def _formulas(self) -> tuple[RoundedLevels, ...]:
+        """Formulas of levels, if C has a loop for each."""
+        several = len(self.stairs.low)
+        if several > (_MOST_LOOPS if self.order == PLAIN else 1):
+            return ()
+        return rounded_levels(self.stairs)
