@@ -61,19 +61,19 @@ class LevelCodes:
     def text(self, x: str, to: str, table: str, channel: int) -> str:
         """Statements that set `to` to the code of the float `x` of a channel with a `table`."""
         sign = "+" if self.last >= self.first else "-"
+        return f"{self._level(x, table, channel)}\n{to} = (uint8_t)({self.first} {sign} level);"
+
+    def _level(self, x: str, table: str, channel: int) -> str:
+        """Statements that declare the level."""
         if self.counts:
-            count = f" {sign} ".join(f"({x} >= {table}[{k}])" for k in range(self.levels))
-            return f"{to} = (uint8_t)({self.first} {sign} {count});"
+            count = " + ".join(f"({x} >= {table}[{k}])" for k in range(self.levels))
+            return f"const int32_t level = {count};"
         if self.formulas:
-            return self.formulas[channel].text(x, to, self.first)
-        half, most = 1 << (self.levels.bit_length() - 1), self.levels
-        return _SEARCH.format(x=x, to=to, table=table, half=half, first=self.first, sign=sign, most=most)
-
-
-_SEARCH = """size_t found = 0;
-for (size_t step = {half}; step > 0; step /= 2)
-    found += {x} >= {table}[found + step - 1] ? step : 0;
-{to} = (uint8_t)({first} {sign} (int)(found < {most} ? found : {most}));"""
+            return self.formulas[channel].text(x, "level")
+        lines, most = ["int32_t level = 0;"], self.levels
+        for half in (1 << bit for bit in reversed(range(most.bit_length()))):
+            lines.append(f"level += ({x} >= {table}[level + {half - 1}]) * {half};")
+        return "\n".join((*lines, f"level = level < {most} ? level : {most};"))
 
 
 def input_body(codes: LevelCodes, shape: tuple[int, int, int], *, planes: bool) -> str:

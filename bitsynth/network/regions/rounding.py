@@ -56,8 +56,8 @@ class RoundedLevels:
         made: Tensor = ((t + magic) - magic).astype(np.int64) - self.low
         return made
 
-    def text(self, x: str, to: str, first: int) -> str:
-        """C that sets `to` to the level of the float `x`, plus the code `first`."""
+    def text(self, x: str, level: str) -> str:
+        """C that declares `level`, that of the float `x`."""
         kind, number = self.ctype, f"({self.ctype}){x}"
         if self.origin:
             number = f"({number} - {self._literal(self.origin)})"
@@ -67,7 +67,7 @@ class RoundedLevels:
                 f"{kind} t = {number} {'/' if self.divides else '*'} {self._literal(self.factor)};",
                 f"t = t > {low} ? t : {low};",
                 f"t = t < {high} ? t : {high};",
-                f"{to} = (uint8_t)((int32_t)((t + {magic}) - {magic}) + {first - self.low});",
+                f"const int32_t {level} = (int32_t)((t + {magic}) - {magic}) - ({self.low});",
             )
         )
 
@@ -77,14 +77,13 @@ class RoundedLevels:
 
 
 def rounded_levels(stairs: Staircase) -> tuple[RoundedLevels, ...]:
-    """The formulas of levels, one a channel; none if those tried are not equal at every threshold, or levels fall.
+    """The formulas of levels, where these fall of those lost, one a channel; none if not equal at every threshold.
 
     They rise, as each of their operations does: what holds at a threshold and before it holds on the whole range.
     """
-    if not stairs.rising.all():
-        return ()
     points = stairs.points()
     numbers, levels = float_of(points), (stairs.at(points) - stairs.least) // stairs.step
+    levels = np.where(stairs.rising, levels, stairs.levels - levels)
     found = []
     for channel in range(len(stairs.low)):
         x, want = numbers[:, channel], levels[:, channel]
@@ -97,7 +96,7 @@ def rounded_levels(stairs: Staircase) -> tuple[RoundedLevels, ...]:
 
 def _candidates(stairs: Staircase, channel: int) -> Iterator[RoundedLevels]:
     """Formulas of levels about as far apart as the thresholds, the cheapest first."""
-    thresholds = stairs.thresholds[channel]
+    thresholds = np.sort(stairs.thresholds[channel])
     inside = (thresholds > stairs.low[channel]) & (thresholds <= stairs.high[channel])
     (levels,) = inside.nonzero()
     if len(levels) < 2:

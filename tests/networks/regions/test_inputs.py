@@ -29,6 +29,8 @@ def chained(small, name, shape, chain):
         return small.add("div", at, small.constant(floats(spreads).reshape(-1, *axes)))
     if chain == "flattened":
         return small.add("reshape", at, sizes=(shape[0], -1))
+    if chain == "bent":
+        return small.add("mul", small.add("hard_sigmoid", at, alpha=0.2, beta=0.5), small.constant(floats(3)))
     if chain == "channels last":
         return small.add("transpose", at, order=(0, 3, 1, 2))
     return at
@@ -57,6 +59,7 @@ CASES: dict[str, dict[str, Any]] = {
     "flattened": {"chain": "flattened", "high": 255, "scale": 0.1},
     "floors": {"mode": "FLOOR", "high": 100, "scale": 0.0173},
     "floors of few": {"mode": "FLOOR", "high": 9, "scale": 0.0173},
+    "bent": {"chain": "bent", "high": 255, "scale": 0.013},
     "channels last": {"chain": "channels last", **FORMULA, "scale": 0.02},
 }
 
