@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from bitsynth.graph.ir import Node
 from bitsynth.network.regions.inputs import match_input
+from bitsynth.network.regions.joins import match_join, match_near_join
 from bitsynth.network.regions.lookup import match_lookup
 from bitsynth.network.regions.pools import match_pool
 from bitsynth.network.regions.products import product_of_sums, product_with_codes
@@ -14,4 +15,12 @@ from bitsynth.network.regions.region import Region, Wiring
 Matcher = Callable[[Wiring, Node], Region | None]
 """The region that begins with a node, if there is one of its kind; its nodes are later in the graph, but for that."""
 
-MATCHERS: tuple[Matcher, ...] = (product_with_codes, product_of_sums, match_input, match_pool, match_lookup)
+MATCHERS: tuple[Matcher, ...] = (
+    product_with_codes,
+    product_of_sums,
+    match_input,
+    match_pool,
+    match_join,
+    match_near_join,
+    match_lookup,
+)

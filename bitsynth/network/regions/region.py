@@ -41,6 +41,11 @@ class Wiring:
         """The node that makes each edge."""
         return self.graph.makers()
 
+    @cached_property
+    def order(self) -> Mapping[str, int]:
+        """The place of each node, by name."""
+        return {node.name: place for place, node in enumerate(self.graph.nodes)}
+
     def only_reader(self, edge: str) -> Node | None:
         """The node that alone reads an edge which is no output of the network; None if there is no such."""
         found = self.readers[edge]

@@ -1,0 +1,94 @@
+"""Elementwise joins of edges of codes, by tables."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from region_cases import Small, agree, matched
+
+from bitsynth.network.regions.joins import match_join, match_near_join
+
+GRIDS = [(0, 3, 1), (-128, 127, 1), (-7, 7, 1), (-1, 1, 2), (0, 200, 1), (-1, 1, 1)]
+
+
+def of(small, name, grid, shape=(1, 3, 5, 4)):
+    low, high, step = grid
+    return small.codes(name, shape, low, high, 0.11 if name == "x" else 0.23, 0.0 if step == 2 else 1.0, step)
+
+
+@settings(max_examples=8)
+@given(
+    st.sampled_from(["exact", "onnxruntime"]),
+    st.sampled_from(["add", "sub", "mul", "max"]),
+    st.sampled_from(GRIDS),
+    st.sampled_from(GRIDS),
+    st.sampled_from([(1, 3, 5, 4), (2, 70), (1, 9, 6)]),
+)
+def test_any_function_of_two(reference, function, first, second, shape):
+    small = Small(reference)
+    made = small.add(function, of(small, "x", first, shape), of(small, "y", second, shape))
+    graph = small.build((small.quantized(small.add("relu", made), 0.3, 2.0, 0, 63),))
+    region = matched(graph, match_near_join)
+    agree(graph, region, np.random.default_rng(0))
+    assert region
+    assert region.nodes == graph.nodes
+
+
+def scaled(small, edge, factor):
+    """Codes on another grid, as integerized networks have them before they are added."""
+    made = small.add("mul", edge, small.constant(np.float32(factor)))
+    return small.add("clip", small.add("round", made, rounding="FLOOR"), low=0, high=255)
+
+
+def test_with_chains_before_it(rng):
+    """Of both, and only as far as codes that only they read."""
+    small = Small()
+    x, y = (small.codes(n, (1, 3, 4, 4), 0, 255) for n in "xy")
+    added = small.add("add", scaled(small, x, 0.4), scaled(small, y, 0.57))
+    graph = small.build((small.quantized(added, 2.0, 0.0, 0, 127),))
+    region = matched(graph, match_join)
+    agree(graph, region, rng)
+    assert region
+    assert region.nodes == graph.nodes
+    assert region.inputs == ("x", "y")
+    near = matched(graph, match_near_join, 6)
+    assert near
+    assert len(near.nodes) == 2
+
+
+@pytest.mark.parametrize("function", ["sigmoid", "tanh", "hard_sigmoid"])
+def test_a_code_with_what_is_made_of_it(rng, function):
+    """Such as SiLU, as it is written out."""
+    small = Small()
+    x = of(small, "x", GRIDS[1])
+    options: dict[str, Any] = {"alpha": 1 / 6, "beta": 0.5} if function == "hard_sigmoid" else {}
+    graph = small.build((small.quantized(small.add("mul", x, small.add(function, x, **options)), 0.1, 20.0),))
+    region = matched(graph, match_join)
+    agree(graph, region, rng)
+    assert region
+    assert region.inputs == ("x",)
+
+
+REFUSED: dict[str, Any] = {
+    "reals": lambda s: s.add("add", of(s, "x", GRIDS[0]), of(s, "y", GRIDS[0])),
+    "a function a channel": lambda s: s.quantized(
+        s.add(
+            "mul",
+            s.add("add", of(s, "x", GRIDS[0]), of(s, "y", GRIDS[0])),
+            s.constant(np.array([1, 2, 3], np.float32).reshape(3, 1, 1)),
+        ),
+        1.0,
+    ),
+    "broadcast": lambda s: s.quantized(s.add("add", of(s, "x", GRIDS[0]), of(s, "y", GRIDS[0], (1, 3, 1, 1))), 1.0),
+    "wide": lambda s: s.quantized(s.add("add", of(s, "x", GRIDS[0]), of(s, "y", (0, 300, 1))), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    small = Small()
+    graph = small.build((REFUSED[name](small),))
+    assert matched(graph, match_near_join) is None
+    assert matched(graph, match_join) is None
