@@ -92,7 +92,7 @@ def _case(rng, case):
 def test_what_follows_a_convolution_is_its_epilogue(rng, case):
     graph = _case(rng, case)
     values, region = _values(rng, graph), _region(graph, 3)
-    codes = region.maker.epilogue.reference(np.moveaxis(values["sums"], 1, -1))
+    codes = region.maker.epilogue.reference(np.moveaxis(values["sums"], 1, -1) + region.product.bias)
     made = Format.codes(region.maker.codes).read(codes.reshape(-1), graph.edges["codes"].shape)
     np.testing.assert_array_equal(made, values["codes"])
 

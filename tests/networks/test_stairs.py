@@ -5,8 +5,10 @@ import pytest
 
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers, Reals
+from bitsynth.layers.epilogue import Rescale, Thresholds
+from bitsynth.network.operands import activations
 from bitsynth.network.regions.region import NetworkTarget, Wiring
-from bitsynth.network.stairs import Oracle, chain_from, staircase
+from bitsynth.network.stairs import Oracle, chain_from, cheapest, staircase
 from bitsynth.network.stairs.staircase import float_of, places
 
 CHANNELS = 6
@@ -41,6 +43,20 @@ def test_a_staircase_is_the_reference_on_the_whole_range(reference, low, high):
     assert not made.rising.all()
     every = np.clip(np.arange(-90, 181)[:, None], made.low, made.high)
     np.testing.assert_array_equal(made.at(every), Oracle(graph, chain)(every))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 15), (0, 1), (-8, 7), (0, 200), (-128, 127)])
+def test_the_form_that_is_found_is_the_staircase_on_the_whole_range(low, high):
+    ends = np.arange(-90, -84)[None, :, None, None] * 8
+    graph = _normed("exact", Integers.between(ends, -2 * ends, 0.0137), low, high)
+    made = staircase(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "x"))
+    kind = graph.edges["codes"].integers
+    operand = next(activations(kind))
+    form = cheapest(made, operand, kind)
+    assert isinstance(form.epilogue, Rescale if high > 15 else Thresholds)
+    every = np.clip(np.arange(-720, 1441)[:, None], made.low, made.high)
+    codes = form.epilogue.reference(every + form.bias).astype(np.int64)
+    np.testing.assert_array_equal(codes * operand.scale + operand.offset, made.at(every))
 
 
 def test_levels_of_float32_turn_where_the_reference_says():

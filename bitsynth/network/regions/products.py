@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from bitsynth.graph.ir import Node
 from bitsynth.layers.epilogue import Epilogue
@@ -20,7 +21,7 @@ from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.product import Product, product_of
 from bitsynth.network.regions.product_layer import LayerMaker, maker_of
 from bitsynth.network.regions.region import Region, Wiring
-from bitsynth.network.stairs import Chain, chain_from, staircase, thresholds_of
+from bitsynth.network.stairs import Chain, chain_from, cheapest, staircase
 
 _PLANES = ("popcount", "lookup")
 """Methods that read planes of bits, as words of channels have them."""
@@ -36,10 +37,11 @@ def product_with_codes(wiring: Wiring, node: Node) -> Region | None:
     operand, found = operand_of(wiring.graph.edges[chain.end]), staircase(wiring.graph, chain)
     if operand is None or found is None:
         return None
-    epilogue = thresholds_of(found, operand)
-    if epilogue is None:
+    form = cheapest(found, operand, wiring.graph.edges[chain.end].integers)
+    if form is None:
         return None
-    return _made(wiring, product, (*product.nodes, *owned(wiring, product.nodes[0], chain)), epilogue)
+    nodes = (*product.nodes, *owned(wiring, product.nodes[0], chain))
+    return _made(wiring, replace(product, bias=product.bias + form.bias), nodes, form.epilogue)
 
 
 def product_of_sums(wiring: Wiring, node: Node) -> Region | None:

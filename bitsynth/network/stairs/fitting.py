@@ -1,0 +1,99 @@
+"""Straight lines through a staircase: factors and summands whose rounded values are given codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bitsynth.graph.types import Tensor
+
+_STEPS = 60
+_GOLDEN = (5**0.5 - 1) / 2
+_AROUND = (0.0, 0.3, -0.3, 0.6, -0.6, 0.15, -0.15, 0.45, -0.45, 0.8, -0.8)
+"""Where in the room that is left factors and summands are tried: parts of the way from its middle to its ends."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """For elements (points, channels) the codes that factor * element + summand is to be rounded to.
+
+    The least and the greatest code of all are what is beyond them too.
+    """
+
+    elements: Tensor
+    codes: Tensor
+
+    @cached_property
+    def limits(self) -> tuple[Tensor, Tensor]:
+        """Between which numbers each element's value must lie."""
+        low, high = self.codes.min(), self.codes.max()
+        return np.where(self.codes > low, self.codes - 0.5, -np.inf), np.where(
+            self.codes < high, self.codes + 0.5, np.inf
+        )
+
+    def band(self, factor: Tensor) -> tuple[Tensor, Tensor]:
+        """The least and the greatest summand (channels,) for a factor; there is none where they have changed places."""
+        products, (low, high) = self.elements * factor, self.limits
+        return (low - products).max(0), (high - products).min(0)
+
+    def room(self, factor: Tensor) -> Tensor:
+        """How far summands may differ; less than 0 if there is none."""
+        least, most = self.band(factor)
+        return np.asarray(np.minimum(most - least, 1.0))
+
+    def factors(self) -> Iterator[Tensor]:
+        """Factors (channels,) that leave room for summands, that with the most first."""
+        best = self._best()
+        low, high = (self._last(best, side) for side in (-1, 1))
+        for part in _AROUND:
+            yield best + part * np.where(part > 0, high - best, best - low)
+
+    def summands(self, factor: Tensor) -> Iterator[Tensor]:
+        """Summands (channels,) for a factor, from the middle of the room."""
+        yield from _within(*self.band(factor))
+
+    def factors_alone(self) -> Iterator[Tensor]:
+        """Factors (channels,) that need no summand, from the middle of their room."""
+        (low, high), x = self.limits, np.where(self.elements == 0, 1, self.elements)
+        one, other = np.where(self.elements == 0, -np.inf, low / x), np.where(self.elements == 0, np.inf, high / x)
+        yield from _within(np.minimum(one, other).max(0), np.maximum(one, other).min(0))
+
+    def _best(self) -> Tensor:
+        """The factor that leaves the most room: that is concave in it, so golden sections find it."""
+        end = self._slope() * 2
+        low, high = np.minimum(end, 0), np.maximum(end, 0)
+        for _ in range(_STEPS):
+            a, b = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+            rises = self.room(a) < self.room(b)
+            low, high = np.where(rises, a, low), np.where(rises, high, b)
+        return np.asarray((low + high) / 2)
+
+    def _slope(self) -> Tensor:
+        """About the factor: codes over what lies between the last element of the least and the first of the most."""
+        off = (self.codes - self.codes.mean(0)) * (self.elements - self.elements.mean(0))
+        way = np.where(off.sum(0) < 0, -1.0, 1.0)
+        least, most, along = self.codes.min(0), self.codes.max(0), self.elements * way
+        first = np.where(self.codes == most, along, np.inf).min(0)
+        last = np.where(self.codes == least, along, -np.inf).max(0)
+        return np.where(first > last, way * (most - least) / np.where(first > last, first - last, 1), 0.0)
+
+    def _last(self, best: Tensor, side: int) -> Tensor:
+        """The farthest factor on one side of the best that leaves room."""
+        inside, outside = best, best + side * np.abs(best) / 2
+        for _ in range(_STEPS):
+            middle = (inside + outside) / 2
+            fits = self.room(middle) >= 0
+            inside, outside = np.where(fits, middle, inside), np.where(fits, outside, middle)
+        return inside
+
+
+def _within(low: Tensor, high: Tensor) -> Iterator[Tensor]:
+    """Numbers from `low` to `high`, from the middle; 1 wide where an end is open."""
+    below, above = np.isfinite(low), np.isfinite(high)
+    first = np.where(below, low, np.where(above, high - 1, 0.0))
+    last = np.where(above, high, first + below)
+    for part in _AROUND:
+        yield (first + last) / 2 + part * (last - first) / 2

@@ -1,0 +1,50 @@
+"""The cheapest epilogue that is the same as a staircase: few thresholds, float32, many thresholds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bitsynth.graph.types import Integers, Tensor
+from bitsynth.layers.epilogue import Rescale, Thresholds
+from bitsynth.network.stairs.rescaling import Wanted, rescaling_of
+from bitsynth.network.stairs.staircase import Staircase
+from bitsynth.network.stairs.thresholds import thresholds_of
+from bitsynth.spec.matmul import MatmulOperand
+
+FEW_LEVELS = 15
+"""Thresholds that cost no more than float32 does."""
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """An epilogue of sums to which integers `bias`, one for all or one a channel, are added first."""
+
+    epilogue: Thresholds | Rescale
+    bias: Tensor = field(default_factory=lambda: np.zeros(1, np.int64))
+
+
+def cheapest(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Form | None:
+    """The form that gives codes of `operand` for the staircase's integers, of type `kind`; None if none is proved."""
+    counted = thresholds_of(stairs, operand)
+    if counted is not None and counted.codes[1] <= FEW_LEVELS:
+        return Form(counted)
+    found = rescaling_of(wanted := wanted_codes(stairs, operand, kind))
+    if found is None:
+        return Form(counted) if counted is not None else None
+    return Form(found.epilogue(wanted), found.shift)
+
+
+def wanted_codes(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Wanted:
+    """The codes of a staircase at the points that decide (Lemma 3: a rounded line is monotone, too)."""
+    points = stairs.points()
+    codes = (stairs.at(points) - operand.offset) // operand.scale
+    return Wanted(points, codes, operand, (int(codes.min()), int(codes.max())), zero_code(kind, operand))
+
+
+def zero_code(kind: Integers, operand: MatmulOperand) -> int:
+    """The code of the integer that stands for 0; 0 if there is none."""
+    code = (float(kind.zero.reshape(-1)[0]) - operand.offset) / operand.scale
+    inside = kind.zero.size == 1 and code == round(code) and 0 <= code <= operand.codes[-1]
+    return round(code) if inside else 0

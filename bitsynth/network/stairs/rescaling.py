@@ -1,0 +1,163 @@
+"""Staircases as the float32 formula of `Rescale`: found by trying, proved at the points that decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.types import Tensor
+from bitsynth.layers.epilogue import Rescale
+from bitsynth.layers.residual import Residual
+from bitsynth.network.stairs.fitting import Lines
+from bitsynth.spec.matmul import MatmulOperand
+
+_SHIFTS = 140
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """What a formula is to give: for sums (points, channels) codes of an operand.
+
+    Args:
+        sums: int64.
+        codes: Likewise.
+        operand: The operand.
+        limits: The least and the greatest code of all channels.
+        zero: The code that stands for 0, if one does.
+        elements: Of a residual, one a point and channel; None without one.
+        ratio: How much of a sum one of these is, one for all or one a channel.
+        residual: Type and zero point of the residual.
+    """
+
+    sums: Tensor
+    codes: Tensor
+    operand: MatmulOperand
+    limits: tuple[int, int]
+    zero: int = 0
+    elements: Tensor | None = None
+    ratio: Tensor = field(default_factory=lambda: np.zeros(1))
+    residual: Residual | None = None
+
+    @property
+    def lines(self) -> Lines:
+        """The line that values must follow, from the zero point."""
+        x = self.sums.astype(np.float64)
+        if self.elements is not None and self.residual:
+            x = x + self.ratio * (self.elements - self.residual.zero_point)
+        return Lines(x, self.codes - self.zero)
+
+    @property
+    def typed_elements(self) -> Tensor | None:
+        """Elements of the residual as they lie in memory."""
+        return None if self.elements is None or self.residual is None else self.elements.astype(self.residual.type)
+
+    def of(self, channels: Tensor) -> Wanted:
+        """The same of some channels."""
+        ratio = np.broadcast_to(self.ratio, channels.shape)[channels]
+        elements = None if self.elements is None else self.elements[:, channels]
+        return replace(self, sums=self.sums[:, channels], codes=self.codes[:, channels], elements=elements, ratio=ratio)
+
+
+@dataclass(frozen=True, eq=False)
+class Rescaling:
+    """A formula for each channel: float32 factors and summands, if there are any, of sums with integers `shift` added.
+
+    Args:
+        factor: (channels,).
+        summand: Likewise, or None.
+        shift: Likewise.
+        zero: The code that is added after rounding.
+    """
+
+    factor: Tensor
+    summand: Tensor | None
+    shift: Tensor
+    zero: int
+
+    def of(self, channels: Tensor) -> Rescaling:
+        """The same of some channels."""
+        summand = None if self.summand is None else self.summand[channels]
+        return Rescaling(self.factor[channels], summand, self.shift[channels], self.zero)
+
+    def epilogue(self, wanted: Wanted) -> Rescale:
+        """The epilogue of sums that have the shift in them."""
+        residual = wanted.residual and replace(wanted.residual, scale=(self.factor * wanted.ratio).astype(np.float32))
+        low, high = wanted.limits
+        return Rescale(
+            self.factor, wanted.operand.bits, self.zero, low=low, high=high, bias=self.summand, residual=residual
+        )
+
+    def gives(self, wanted: Wanted) -> Tensor:
+        """Whether it gives a channel's codes (channels,)."""
+        try:
+            made = self.epilogue(wanted).reference(wanted.sums + self.shift, wanted.typed_elements)
+        except SpecError:
+            return np.zeros(self.factor.shape, bool)
+        return np.asarray((made == wanted.codes).all(0))
+
+
+def rescaling_of(wanted: Wanted) -> Rescaling | None:
+    """The formula that gives all codes, without a summand if it can, of shifted sums if it must; None if none does."""
+    for tries in (_alone, _with_summand, _shifted):
+        if found := _first(wanted, tries(wanted)):
+            return found
+    return None
+
+
+Tries = Iterator[Rescaling]
+
+
+def _alone(wanted: Wanted) -> Tries:
+    """Factors alone."""
+    for factor in wanted.lines.factors_alone():
+        yield Rescaling(factor.astype(np.float32), None, np.zeros(factor.shape, np.int64), wanted.zero)
+
+
+def _with_summand(wanted: Wanted) -> Tries:
+    """Factors and summands."""
+    lines = wanted.lines
+    for factor in lines.factors():
+        single = factor.astype(np.float32)
+        for summand in lines.summands(single.astype(np.float64)):
+            yield Rescaling(single, summand.astype(np.float32), np.zeros(factor.shape, np.int64), wanted.zero)
+
+
+def _shifted(wanted: Wanted) -> Tries:
+    """The same of sums whose middle is brought near 0, where float32 is finest."""
+    middle = (wanted.limits[0] + wanted.limits[1] + 1) // 2
+    centred = replace(wanted, zero=middle)
+    best = next(centred.lines.factors())
+    summand = next(centred.lines.summands(best))
+    start = np.rint(summand / np.where(best == 0, 1, best)).clip(-(1 << 30), 1 << 30).astype(np.int64)
+    factor = best.astype(np.float32)
+    for k in range(_SHIFTS):
+        shift = start + (k // 2 if k % 2 else -(k // 2))
+        lines = replace(centred, sums=wanted.sums + shift).lines
+        for part in lines.summands(factor.astype(np.float64)):
+            yield Rescaling(factor, part.astype(np.float32), shift, middle)
+
+
+def _first(wanted: Wanted, tries: Tries) -> Rescaling | None:
+    """The first of the tries for each channel that gives its codes; None if one channel has none."""
+    channels = wanted.sums.shape[1]
+    missing, kept = np.ones(channels, bool), None
+    for tried in tries:
+        kept = kept or tried
+        some = np.flatnonzero(missing)
+        where = some[tried.of(missing).gives(wanted.of(missing))]
+        kept = _replaced(kept, tried, where)
+        missing[where] = False
+        if not missing.any():
+            return kept
+    return None
+
+
+def _replaced(kept: Rescaling, tried: Rescaling, where: Tensor) -> Rescaling:
+    """One with the channels of another in some places."""
+    for one, other in ((kept.factor, tried.factor), (kept.summand, tried.summand), (kept.shift, tried.shift)):
+        if one is not None and other is not None:
+            one[where] = other[where]
+    return kept
