@@ -1,13 +1,13 @@
 """Staircases: elementwise chains to the codes of a quantizer as thresholds, proved with the reference as the oracle."""
 
 from bitsynth.network.stairs.chain import Chain, chain_from, chain_of, links_from
-from bitsynth.network.stairs.forms import Form, cheapest
+from bitsynth.network.stairs.forms import EpilogueForm, cheapest
 from bitsynth.network.stairs.oracle import Oracle
 from bitsynth.network.stairs.staircase import Staircase, staircase
 
 __all__ = [
     "Chain",
-    "Form",
+    "EpilogueForm",
     "Oracle",
     "Staircase",
     "chain_from",

@@ -18,22 +18,22 @@ FEW_LEVELS = 15
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class EpilogueForm:
     """An epilogue of sums to which integers `bias`, one for all or one a channel, are added first."""
 
     epilogue: Thresholds | Rescale
     bias: Tensor = field(default_factory=lambda: np.zeros(1, np.int64))
 
 
-def cheapest(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Form | None:
+def cheapest(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> EpilogueForm | None:
     """The form that gives codes of `operand` for the staircase's integers, of type `kind`; None if none is proved."""
     counted = thresholds_of(stairs, operand)
     if counted is not None and counted.codes[1] <= FEW_LEVELS:
-        return Form(counted)
+        return EpilogueForm(counted)
     found = rescaling_of(wanted := wanted_codes(stairs, operand, kind))
     if found is None:
-        return Form(counted) if counted is not None else None
-    return Form(found.epilogue(wanted), found.shift)
+        return EpilogueForm(counted) if counted is not None else None
+    return EpilogueForm(found.epilogue(wanted), found.shift)
 
 
 def wanted_codes(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Wanted:
