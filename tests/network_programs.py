@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth import Conv2d, MaxPool2d, Thresholds
+from bitsynth import Conv2d, MaxPool2d, Thresholds, unpack
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Edge, Integers, Reals, Tensor
+from bitsynth.network.library.golden import Golden
 from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, NetworkProgram, PlainStep, caller_format
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
@@ -62,7 +63,7 @@ def by_hand(isa: str, threads: int = 1) -> tuple[NetworkProgram, Callable[[Tenso
     scale = np.linspace(0.5, 2, CLASSES, dtype=np.float32)
     codes = Integers.between(0, 3)
     edges = {
-        "x": Edge("x", (1, CHANNELS, SIDE, SIDE), "float32", Reals()),
+        "x": Edge("x", (1, CHANNELS, SIDE, SIDE), "float32", codes),
         "q": Edge("q", (1, CHANNELS, SIDE, SIDE), "float32", codes),
         "t": Edge("t", (1, CHANNELS, SIDE, SIDE), "float32", codes),
         "p": Edge("p", (1, CHANNELS, half, half), "float32", codes),
@@ -91,9 +92,16 @@ def by_hand(isa: str, threads: int = 1) -> tuple[NetworkProgram, Callable[[Tenso
 
     def wanted(x: Tensor) -> dict[str, Any]:
         q = np.moveaxis(x, 1, -1).astype(np.uint8)
-        t = first(q)
-        p = pool(t)
+        t: Any = first(q)
+        p: Any = pool(t)
         s = last(p)
-        return {"q": q, "t": t, "p": p, "s": s, "y": (s * scale).reshape(1, -1)}
+        y = (s * scale).reshape(1, -1)
+        return {"q": q, "t": unpack(t), "p": unpack(p), "s": s, "y": y}
 
     return program, wanted
+
+
+def golden_of(program: NetworkProgram, wanted: Callable[[Tensor], dict[str, Any]]) -> Golden:
+    """What the program's self-test compares with."""
+    found = wanted(Golden(program).inputs["x"])
+    return Golden(program, {n: x if n == "y" else np.moveaxis(x, -1, 1).astype(np.int64) for n, x in found.items()})

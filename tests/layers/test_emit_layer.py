@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import shutil
 import subprocess
 import zipfile
@@ -10,6 +9,7 @@ import zipfile
 import lacking
 import numpy as np
 import pytest
+from cmake_builds import commands, with_cmake
 
 from bitsynth import toolchain
 from bitsynth.cli import main
@@ -17,16 +17,13 @@ from bitsynth.errors import SpecError
 from bitsynth.files import MARK
 from bitsynth.host import placement
 from bitsynth.host.features import arch
-from bitsynth.isa import architecture, load
+from bitsynth.isa import load
 from bitsynth.layers import Conv2d, Dense, Requantize, Residual, Scale, Thresholds
 from bitsynth.run.runner import runner_for
 
 pytestmark = pytest.mark.toolchains
 
 RNG = np.random.default_rng(4)
-STRICT = "-Wall -Wextra -Werror -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes"
-
-
 CODES = Residual("uint8", RNG.integers(-3, 4, 70), zero_point=9)
 FLOATS = Residual("float32", RNG.normal(size=10).astype(np.float32))
 
@@ -116,28 +113,6 @@ def test_two_layers_in_one_program(tmp_path):
     done = subprocess.run([*command, *linked, "-pthread"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert subprocess.run([tmp_path / "both"], check=False).returncode in (0, 77)
-
-
-def commands(name):
-    """Compilers: what cmake is told, and what runs the result. Zig would build a whole libc to link one for Arm."""
-    arm = architecture.named(load.load(name).table.arch)
-    for compiler in toolchain.compilers(load.load(name)):
-        command = list(compiler.command)
-        emulator = [] if load.load(name).table.arch == arch() else [shutil.which(arm.emulator.qemu.programs[0])]
-        if not emulator or compiler.family != "zig":
-            yield compiler, command, emulator
-
-
-def with_cmake(folder, source, compiler, command, emulator):
-    """Build with cmake alone."""
-    options = [f"-DCMAKE_C_COMPILER={';'.join(command)}", f"-DCMAKE_C_FLAGS={STRICT}", "-DCMAKE_BUILD_TYPE=Release"]
-    if emulator:
-        linked = "-DCMAKE_EXE_LINKER_FLAGS=-static"
-        options += ["-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_CROSSCOMPILING_EMULATOR={emulator[0]}", linked]
-    env = {**os.environ, **compiler.environment}
-    for argv in (["cmake", "-S", source, "-B", folder, *options], ["cmake", "--build", folder]):
-        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow

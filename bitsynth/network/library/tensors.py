@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
+from bitsynth.graph.types import Tensor
 from bitsynth.network.program import Buffer, NetworkProgram
 
 _SPELLED = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "bool": "uint8_t"}
@@ -36,10 +39,49 @@ class CTensor:
         return math.prod(self.buffer.edge.shape)
 
     @property
+    def channels(self) -> int:
+        """Channels of a picture that it may hold: 3 if an axis says so, else 1."""
+        shape = self.buffer.edge.shape
+        return 3 if len(shape) > 2 and 3 in (shape[1], shape[-1]) and not self.elements % 3 else 1
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether a pixel's channels lie together."""
+        shape = self.buffer.edge.shape
+        return len(shape) < 3 or shape[1] != self.channels
+
+    @property
+    def is_real(self) -> bool:
+        """Whether C can compare its elements as float or double."""
+        return self.ctype in ("float", "double")
+
+    @property
     def about(self) -> str:
         """What a reader of the header is told: the file's name of it, type and shape."""
         edge = self.buffer.edge
         return f"{_quoted(edge.name)}: {edge.dtype} [{', '.join(map(str, edge.shape))}]"
+
+
+def literals(x: Tensor) -> list[str]:
+    """Elements as C spells them; of 16-bit floats the bits."""
+    kind, flat = c_type(x.dtype.name), np.ascontiguousarray(x).reshape(-1)
+    if kind == "uint16_t" and x.dtype.name != "uint16":
+        flat = flat.view(np.uint16)
+    if kind in ("float", "double"):
+        return [_real(float(v), "f" if kind == "float" else "") for v in flat]
+    return [_integer(int(v)) for v in flat]
+
+
+def _real(x: float, suffix: str) -> str:
+    if not math.isfinite(x):
+        return "NAN" if math.isnan(x) else "INFINITY" if x > 0 else "-INFINITY"
+    return x.hex() + suffix
+
+
+def _integer(x: int) -> str:
+    if -(1 << 31) < x < 1 << 31:
+        return str(x)
+    return "INT64_MIN" if x == -(1 << 63) else f"UINT64_C({x})" if x >> 63 > 0 else f"INT64_C({x})"
 
 
 def inputs(program: NetworkProgram) -> list[CTensor]:

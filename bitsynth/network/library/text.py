@@ -14,6 +14,7 @@ from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load
 from bitsynth.network.arena import ArenaPlan
 from bitsynth.network.library import tensors
+from bitsynth.network.library.golden import Golden
 from bitsynth.network.library.parts import Parts
 from bitsynth.network.library.steps import CStep, StepWriter
 from bitsynth.network.program import NetworkProgram
@@ -24,11 +25,12 @@ STATUSES = {"OK": 0, "MISSING": -1, "ARENA": -2, "CODES": -3}
 
 @dataclass(frozen=True, eq=False)
 class NetworkText:
-    """The C of a program under `name`, its buffers where the plan says."""
+    """The C of a program under `name`, its buffers where the plan says; what it is tested with, unless by default."""
 
     name: str
     program: NetworkProgram
     plan: ArenaPlan
+    golden: Golden | None = None
 
     def __post_init__(self) -> None:
         require_name(self.name)
@@ -72,6 +74,8 @@ class NetworkText:
         own = {
             **self.own(),
             f"{self.name}_features.c": render("kernel_features.c.j2", self.values),
+            f"{self.name}_selftest.c": render("network_selftest.c.j2", self.values | self._tested()),
+            "main.c": render("network_main.c.j2", self.values),
             "CMakeLists.txt": render("network_cmake.j2", self.values),
         }
         return marked(own | shared | renamed(self.name, {**own, **shared}, self.parts.symbols(shared)))
@@ -104,6 +108,17 @@ class NetworkText:
             "cc_flags": self.needs.cc_flags,
             "pool": POOL,
         }
+
+    def _tested(self) -> dict[str, Any]:
+        """What the self-test says beside."""
+        golden = self.golden or Golden(self.program)
+        digests = [
+            (step, tensors.spoken((buffer.edge.name,)), self.plan.offsets[buffer.name], buffer.bytes, f"0x{want:016x}")
+            for step, buffer, want in golden.digests()
+        ]
+        tables = [(t, tensors.literals(x)) for t, x in zip(self.values["inputs"], golden.numbers, strict=True)]
+        wanted = [(t, tensors.literals(x)) for t, x in zip(self.values["outputs"], golden.outputs(), strict=True)]
+        return {"digests": digests, "tables": tables, "wanted": wanted}
 
     def _headers(self, kernels: Sequence[str], epilogues: Sequence[str]) -> list[str]:
         runtime = {"bs_layer.h", *(["bs_glue.h"] if self.parts.has_glue else []), *self.parts.headers}
