@@ -12,6 +12,7 @@ from bitsynth.graph.types import Edge
 from bitsynth.network.plain import PlainRegion, conversion
 from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
 from bitsynth.network.regions import MATCHERS
+from bitsynth.network.regions.codes import kept_layouts
 from bitsynth.network.regions.region import NetworkTarget, Region, Wiring
 
 
@@ -78,7 +79,7 @@ class _Assembly:
         for edge in region.outputs:
             made = Buffer(edge, self._edge(edge), self._chosen(region, edge))
             source = buffers[region.inputs[0]] if region.inputs else made
-            if region.is_alias and source.format == made.format and source.format.layout == PLAIN:
+            if region.is_alias and source.format == made.format and _is_one_memory(source, made):
                 self._buffer(Buffer(edge, made.edge, made.format, alias=source.name))
                 return
             buffers[edge] = self.buffers[self._buffer(made)]
@@ -124,3 +125,9 @@ class _Assembly:
         if buffer.role != "output":
             self.at.setdefault((buffer.edge.name, buffer.format), buffer.name)
         return buffer.name
+
+
+def _is_one_memory(source: Buffer, made: Buffer) -> bool:
+    """Whether elements of one format and order lie in the same places."""
+    layout = source.format.layout
+    return layout == PLAIN or layout in kept_layouts(source.edge.shape, made.edge.shape)

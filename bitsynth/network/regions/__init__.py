@@ -8,6 +8,7 @@ from bitsynth.graph.ir import Node
 from bitsynth.network.regions.inputs import match_input
 from bitsynth.network.regions.joins import match_join, match_near_join
 from bitsynth.network.regions.lookup import match_lookup
+from bitsynth.network.regions.moves import match_move
 from bitsynth.network.regions.pools import match_pool
 from bitsynth.network.regions.products import product_of_sums, product_with_codes
 from bitsynth.network.regions.region import Region, Wiring
@@ -20,6 +21,7 @@ MATCHERS: tuple[Matcher, ...] = (
     product_of_sums,
     match_input,
     match_pool,
+    match_move,
     match_join,
     match_near_join,
     match_lookup,

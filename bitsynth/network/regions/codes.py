@@ -45,9 +45,11 @@ def image_of(shape: Shape) -> tuple[int, int, int]:
     return shape[0], math.prod(high), wide
 
 
-def same_memory(one: Shape, other: Shape) -> bool:
-    """Whether a reshape from one shape to the other leaves all in its place where channels lie last."""
-    return one[:2] == other[:2] or (_is_in_order(one) and _is_in_order(other))
+def kept_layouts(one: Shape, other: Shape) -> tuple[str, ...]:
+    """The layouts of codes in which a reshape from one shape to the other leaves all in its place."""
+    if min(len(one), len(other)) < 2 or not (one[:2] == other[:2] or (_is_in_order(one) and _is_in_order(other))):
+        return ()
+    return GLUE_LAYOUTS if one[1] == other[1] else (CHANNELS_LAST,)
 
 
 def _is_in_order(shape: Shape) -> bool:

@@ -8,8 +8,7 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Tensor
-from bitsynth.network.program import CHANNELS_LAST
-from bitsynth.network.regions.codes import GLUE_LAYOUTS, operand_of, same_memory
+from bitsynth.network.regions.codes import kept_layouts, operand_of
 from bitsynth.network.regions.region import Wiring
 from bitsynth.network.stairs.chain import Chain, chain_of, links_from
 from bitsynth.network.stairs.oracle import Oracle
@@ -29,11 +28,8 @@ def chains(wiring: Wiring, start: str, first: Node | None = None, *, monotone: b
 
 
 def layouts_of(graph: Graph, start: str, end: str) -> tuple[str, ...]:
-    """The layouts in which codes of both edges, whose axes' order is the same, lie alike."""
-    one, other = graph.edges[start].shape, graph.edges[end].shape
-    if min(len(one), len(other)) < 2 or not same_memory(one, other):
-        return ()
-    return GLUE_LAYOUTS if one[1] == other[1] else (CHANNELS_LAST,)
+    """The layouts in which codes of both edges, whose order is the same, lie alike."""
+    return kept_layouts(graph.edges[start].shape, graph.edges[end].shape)
 
 
 def function(graph: Graph, chain: Chain, integers: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ class GlueRegion(Region):
         inputs: Edges it reads.
         make: The layer for a layout of inputs and one of results.
         layouts: Those that it reads and gives, each with each.
+        changes: Whether results are other codes than those read, or in another order.
     """
 
     def __init__(
@@ -32,9 +33,15 @@ class GlueRegion(Region):
         inputs: tuple[str, ...],
         make: Make,
         layouts: tuple[str, ...] = GLUE_LAYOUTS,
+        *,
+        changes: bool = True,
     ) -> None:
         self.wiring, self.nodes, self.inputs, self.outputs = wiring, nodes, inputs, nodes[-1].outputs
-        self.make, self.layouts = make, layouts
+        self.make, self.layouts, self.changes = make, layouts, changes
+
+    @property
+    def is_alias(self) -> bool:
+        return not self.changes
 
     def reads(self, edge: str) -> tuple[Format, ...]:
         return code_formats(self.wiring.graph.edges[edge], self.layouts)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from bitsynth.graph.ir import Node
 from bitsynth.layers.glue import Lookup
 from bitsynth.network.regions.codes import codes_of, operand_of, quantization_of
@@ -27,11 +29,13 @@ def _looked_up(wiring: Wiring, chain: Chain) -> Region:
     graph = wiring.graph
     source, made = graph.edges[chain.start], graph.edges[chain.end]
     table = codes_of(function(graph, chain, code_values(graph, chain.start)), made)
-    last = quantization_of(made)
+    last, same = quantization_of(made), np.array_equal(table, np.arange(table.shape[1])[None])
     options: dict[str, Any] = {"out_bits": last.bits, "out_encoding": last.encoding, "isa": wiring.target.isa}
 
     def make(layout: str, out_layout: str) -> Lookup:
         read = quantization_of(source)
         return Lookup(source.shape[1], table, read, layout=layout, out_layout=out_layout, **options)
 
-    return GlueRegion(wiring, chain.nodes, (chain.start,), make, layouts_of(graph, chain.start, chain.end))
+    changes = not (same and operand_of(source) == operand_of(made))
+    layouts = layouts_of(graph, chain.start, chain.end)
+    return GlueRegion(wiring, chain.nodes, (chain.start,), make, layouts, changes=changes)

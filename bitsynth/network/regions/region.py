@@ -92,5 +92,8 @@ class Region(ABC):
 
     @property
     def is_alias(self) -> bool:
-        """Whether its output is its input's memory in another shape, if both have one format of layout "plain"."""
+        """Whether its output has its input's elements in their order, in the same shape or another.
+
+        If both have one format, and that leaves all in its place too, they are one memory.
+        """
         return False

@@ -87,6 +87,20 @@ def test_the_longest_chain_that_gives_codes(rng):
     assert region.outputs == (again,)
 
 
+@pytest.mark.parametrize(("low", "high", "alias"), [(0, 7, True), (-8, 7, False), (0, 7.5, False)])
+def test_what_changes_nothing_is_the_same_memory(rng, low, high, alias):
+    """A ReLU of what is not below 0, on another scale, of another shape."""
+    small = Small()
+    x = small.codes("x", (1, 6, 1, 1), low, int(high), 0.5)
+    made = small.add("relu", small.add("mul", x, small.constant(floats(2.0))))
+    made = made if high == 7 else small.quantized(made, 2.0, 0.0, 0, 7)
+    graph = small.build((small.add("reshape", made, sizes=(1, 6)),))
+    region = matched(graph, match_lookup)
+    agree(graph, region, rng)
+    assert region
+    assert region.is_alias == alias
+
+
 REFUSED = {
     "a function a pixel": lambda s: s.quantized(
         s.add("mul", s.codes("x", (1, 2, 2, 2), 0, 3), s.constant(floats([[0.5, 1.5], [2.5, 3.5]]))), 1.0
