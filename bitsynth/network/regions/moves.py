@@ -64,8 +64,7 @@ def _resized(node: Node, given: list[Edge], made: Edge) -> _Make | None:
         return None
     for centers in (False, True):
         if all(np.array_equal(p, _nearest(given[0].shape[k], made.shape[k], centers)) for k, p in places.items()):
-            options = {"size": (high, wide), "centers": centers}
-            return partial(Resize, made.shape[1], quantization_of(made), **options)
+            return partial(Resize, made.shape[1], quantization_of(made), size=(high, wide), centers=centers)
     return None
 
 
