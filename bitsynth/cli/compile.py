@@ -95,9 +95,8 @@ def _table(found: NetworkReport, gap: int, *, brief: bool = False) -> Table:
         lies = [] if brief else [step.memory]
         work = [] if brief else [_count(step.macs), _count(step.cycles)]
         shape = "x".join(map(str, step.shape)) or "one"
-        table.add_row(
-            ", ".join(step.nodes), _by(step), shape, *lies, *work, _count(step.weight_bytes), f"{step.out_bytes:,}"
-        )
+        size = _count(step.weight_bytes), f"{step.out_bytes:,}"
+        table.add_row(", ".join(step.nodes) or step.edge, _by(step), shape, *lies, *work, *size)
     return table
 
 

@@ -15,7 +15,8 @@ class StepReport:
     """What a step became.
 
     Args:
-        nodes: The nodes it computes.
+        nodes: The nodes it computes; none of a conversion.
+        edge: Its first result.
         kind: layer, glue or plain.
         method: Of a layer its schedule, of glue the operation.
         kernel: The kernel of a layer; empty of others.
@@ -28,6 +29,7 @@ class StepReport:
     """
 
     nodes: tuple[str, ...]
+    edge: str
     kind: str
     method: str
     kernel: str
@@ -67,22 +69,23 @@ def report(program: NetworkProgram, plan: ArenaPlan, weight_bytes: int) -> Netwo
 
 def _step(program: NetworkProgram, step: NetworkStep) -> StepReport:
     made = [program.buffers[name] for name in step.outputs]
+    names = step.nodes, made[0].edge.name
     out = made[0].edge.shape, _memory(made[0]), sum(b.bytes for b in made)
     if isinstance(step, LayerStep):
         layer, constants = step.layer, step.layer.constants.arrays.values()
         macs = _macs(step)
         what = "layer", str(layer.plan.schedule), layer.plan.kernel.name
-        return StepReport(step.nodes, *what, *out, sum(a.nbytes for a in constants), macs, _cycles(layer, macs))
+        return StepReport(*names, *what, *out, sum(a.nbytes for a in constants), macs, _cycles(layer, macs))
     if isinstance(step, GlueStep):
         size = sum(a.nbytes for a in step.glue.constants.arrays.values())
-        return StepReport(step.nodes, "glue", str(step.glue.constants.numbers["op"]), "", *out, size)
-    return _plain(program, step, out)
+        return StepReport(*names, "glue", str(step.glue.constants.numbers["op"]), "", *out, size)
+    size = sum(a.nbytes for a in step.constants)
+    return StepReport(*names, "plain", _operators(program, step), "", *out, size)
 
 
-def _plain(program: NetworkProgram, step: PlainStep, out: tuple[tuple[int, ...], str, int]) -> StepReport:
+def _operators(program: NetworkProgram, step: PlainStep) -> str:
     ops = {node.name: node.op for node in program.graph.nodes}
-    method = ", ".join(ops[n] for n in step.nodes if n in ops) or "conversion"
-    return StepReport(step.nodes, "plain", method, "", *out, sum(a.nbytes for a in step.constants))
+    return ", ".join(ops[name] for name in step.nodes if name in ops) or "conversion"
 
 
 def _macs(step: LayerStep) -> int:

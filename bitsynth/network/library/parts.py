@@ -36,6 +36,8 @@ class Parts:
     epilogues: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Files of each epilogue's program by its name."""
     needs: list[Requirements] = field(default_factory=list)
+    sets: set[str] = field(default_factory=set)
+    """Instruction sets of kernels, narrower ones than the network's among them."""
     has_layers: bool = False
     has_glue: bool = False
     headers: set[str] = field(default_factory=set)
@@ -58,6 +60,7 @@ class Parts:
         """The name of a layer's kernel, and those of its programs by their fields of `struct bs_layer`."""
         self.has_layers = True
         self.needs.append(layer.plan.kernel.needs)
+        self.sets.add(layer.plan.kernel.spec.isa)
         return self._kernel(layer), {f: self._epilogue(p) for f, p in layer.programs.by_field.items()}
 
     def _kernel(self, layer: PackedLayer) -> str:
@@ -93,6 +96,12 @@ class Parts:
             flags.setdefault(flag.partition("=")[0] if "=" in flag else flag, flag)
         macros, host = (tuple(dict.fromkeys(x for n in every for x in getattr(n, k))) for k in ("macros", "host"))
         return Requirements(macros, tuple(flags.values()), host)
+
+    @property
+    def features(self) -> list[tuple[str, str]]:
+        """The processor's features that all parts need together, and the C that asks for each."""
+        probes = {f: text for name in (self.isa, *self.sets) for f, text in load(name).table.probes.items()}
+        return [(f, probes[f]) for f in self.requirements.host]
 
     def files(self, *, threads: bool) -> dict[str, str]:
         """All files, the pool among them if there are `threads`."""

@@ -64,7 +64,7 @@ class StepWriter:
         return [self._step(k, step) for k, step in enumerate(self.program.steps)]
 
     def _step(self, number: int, step: NetworkStep) -> CStep:
-        about = spoken(step.nodes)
+        about = spoken(step.nodes) or spoken((f"conversion of {self.program.buffers[step.inputs[0]].edge.name}",))
         if isinstance(step, LayerStep):
             return self._layer(number, about, step)
         if isinstance(step, GlueStep):

@@ -103,7 +103,7 @@ class NetworkText:
             "weight_bytes": self.weight_bytes,
             "headers": self._headers(kernels, epilogues),
             "sources": sorted(n for n in (f"{self.name}.c", *shared) if n.endswith(".c") and n != POOL),
-            "features": [(f, isa.table.probes[f]) for f in self.needs.host],
+            "features": self.parts.features,
             "probe": architecture.named(isa.table.arch).probe_text(),
             "cc_flags": self.needs.cc_flags,
             "pool": POOL,
