@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from numpy.typing import NDArray
 
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.arena import ArenaPlan
@@ -69,18 +72,24 @@ def report(program: NetworkProgram, plan: ArenaPlan, weight_bytes: int) -> Netwo
 
 def _step(program: NetworkProgram, step: NetworkStep) -> StepReport:
     made = [program.buffers[name] for name in step.outputs]
-    names = step.nodes, made[0].edge.name
-    out = made[0].edge.shape, _memory(made[0]), sum(b.bytes for b in made)
+    first, size = made[0], sum(b.bytes for b in made)
+    kind, method, kernel, arrays = _became(program, step)
+    macs = _macs(step) if isinstance(step, LayerStep) else 0
+    cycles = _cycles(step.layer, macs) if isinstance(step, LayerStep) else 0
+    weights = sum(a.nbytes for a in arrays)
+    names = step.nodes, first.edge.name
+    return StepReport(*names, kind, method, kernel, first.edge.shape, _memory(first), size, weights, macs, cycles)
+
+
+def _became(program: NetworkProgram, step: NetworkStep) -> tuple[str, str, str, Iterable[NDArray[Any]]]:
+    """The kind of a step, its method, kernel and constants."""
     if isinstance(step, LayerStep):
-        layer, constants = step.layer, step.layer.constants.arrays.values()
-        macs = _macs(step)
-        what = "layer", str(layer.plan.schedule), layer.plan.kernel.name
-        return StepReport(*names, *what, *out, sum(a.nbytes for a in constants), macs, _cycles(layer, macs))
+        plan = step.layer.plan
+        return "layer", str(plan.schedule), plan.kernel.name, step.layer.constants.arrays.values()
     if isinstance(step, GlueStep):
-        size = sum(a.nbytes for a in step.glue.constants.arrays.values())
-        return StepReport(*names, "glue", str(step.glue.constants.numbers["op"]), "", *out, size)
-    size = sum(a.nbytes for a in step.constants)
-    return StepReport(*names, "plain", _operators(program, step), "", *out, size)
+        constants = step.glue.constants
+        return "glue", str(constants.numbers["op"]), "", constants.arrays.values()
+    return "plain", _operators(program, step), "", step.constants
 
 
 def _operators(program: NetworkProgram, step: PlainStep) -> str:
