@@ -19,6 +19,8 @@ from bitsynth.spec.matmul import MatmulSpec
 _GLUE = "bs_glue"
 _SHARED = {"bs_call.h", "bs_layer.h", "bs_exact.h", "bs_plain.h", "bs_words.c", "bs_pool.c", "bs_pool.h"}
 """Files of the runtime that glue takes too."""
+_NETWORK = {"bs_real.h", "bs_product.h"}
+"""Files of the runtime that only plain C of networks takes, with those that they include."""
 _ENCODER = ("bs_encode.c", "bs_encode.h", "bs_pool.h")
 
 
@@ -67,12 +69,17 @@ def encoder_files() -> dict[str, str]:
 
 def runtime_files(*, threads: bool) -> dict[str, str]:
     """The runtime of convolutions; the pool only if there are `threads`."""
-    return {n: text for n, text in _files(threads).items() if not n.startswith(_GLUE)}
+    return {n: text for n, text in _files(threads).items() if not n.startswith(_GLUE) and n not in _NETWORK}
 
 
 def glue_files(*, threads: bool) -> dict[str, str]:
     """The runtime of glue; the pool only if there are `threads`."""
     return {n: text for n, text in _files(threads).items() if n.startswith(_GLUE) or n in _SHARED}
+
+
+def network_files() -> dict[str, str]:
+    """Headers of the runtime that plain C of networks takes."""
+    return {n: text for n, text in _files(threads=False).items() if n in _NETWORK or n == "bs_exact.h"}
 
 
 def _files(threads: bool) -> dict[str, str]:

@@ -17,6 +17,11 @@ class Arithmetic(ABC):
 
     reference: str
 
+    @property
+    def of_integers(self) -> Arithmetic | None:
+        """An arithmetic of the same kind of numbers that is exact for integers, if it has one of its own."""
+        return None
+
     @abstractmethod
     def number(self, value: Tensor, edge: Edge) -> Quantity:
         """The numbers that a value of an edge stands for: of integers scale * (n - zero)."""

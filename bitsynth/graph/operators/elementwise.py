@@ -136,9 +136,8 @@ def _clip(site: Site, a: Quantity) -> Quantity:
 
 def _limit(site: Site, a: Quantity, value: float) -> Quantity:
     """A limit in the type of what it cuts."""
-    if isinstance(a, np.ndarray) and a.dtype != object:
-        return np.asarray(value).astype(a.dtype)
-    return site.maths.constant(value)
+    dtype = np.dtype(getattr(a, "dtype", object))
+    return site.maths.constant(value if dtype.kind == "O" else np.asarray(value).astype(dtype))
 
 
 def _clip_grid(site: Site) -> Integers | None:

@@ -70,7 +70,7 @@ class Site:
 
     def in_floats(self) -> Site:
         """The same in the arithmetic of the file's types, which is exact for integers."""
-        return replace(self, arithmetic=Floats(self.reference))
+        return replace(self, arithmetic=self.maths.of_integers or Floats(self.reference))
 
 
 Infer = Callable[[Site], list[Edge]]
@@ -141,7 +141,7 @@ def elementwise(
         if edge.is_float:
             return [(on or meaning)(site, *values)]
         plain = site.in_floats()
-        return [wrapped(np.asarray(meaning(plain, *plain.numbers(values))), edge.dtype)]
+        return [wrapped(plain.maths.typed(meaning(plain, *plain.numbers(values)), "int64"), edge.dtype)]
 
     return Operator(name, "elementwise", infer, run, monotone)
 

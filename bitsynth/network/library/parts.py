@@ -12,7 +12,7 @@ from bitsynth.emit.glue_programs import VARIABLES, program_source
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import functions
 from bitsynth.emit.layer_program import epilogue_source
-from bitsynth.emit.runtime_files import glue_files, runtime_files
+from bitsynth.emit.runtime_files import glue_files, network_files, runtime_files
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.elementwise import ElementwiseProgram
@@ -115,7 +115,8 @@ class Parts:
             made |= layers
         if self.has_glue:
             made |= {**glue, **program_source(programs(self.isa))}
-        return made | _with_included({**layers, **glue}, {"bs_layer.h", *self.headers})
+        known = {**layers, **glue, **network_files()}
+        return made | _with_included(known, {"bs_layer.h", *self.headers})
 
     def symbols(self, files: Mapping[str, str]) -> list[str]:
         """Names of external linkage in `files`, the pool's apart: those of another network in a program differ."""

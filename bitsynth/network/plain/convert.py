@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from bitsynth.graph.ir import Graph
-from bitsynth.network.program import Buffer, PlainStep
+import math
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.types import Integers
+from bitsynth.network.plain.body import NodeBody
+from bitsynth.network.plain.maths import InC
+from bitsynth.network.plain.memory import BufferAccess
+from bitsynth.network.plain.terms import LoopTerm
+from bitsynth.network.plain.writer import WHOLE, Writer
+from bitsynth.network.program import CHANNELS_LAST, PACKED, Buffer, Format, PlainStep
+
+_HEADERS = ("bs_layer.h", "bs_real.h")
 
 
 def conversion(graph: Graph, source: Buffer, to: Buffer) -> PlainStep:
@@ -12,4 +25,93 @@ def conversion(graph: Graph, source: Buffer, to: Buffer) -> PlainStep:
     Buffers of role "input" and "output" have numbers in the file's type, as `Evaluation.floats` gives them; all others
     have what the edge carries.
     """
-    raise NotImplementedError
+    body = NodeBody(graph, (Node("", "", (), (source.edge.name,)),), {})
+    given, made = BufferAccess.of("in0", source), BufferAccess.of("out0", to)
+    if source.format == to.format and not _is_number(source) and not _is_number(to):
+        body.do(f"memcpy(out0, in0, {to.bytes});")
+    else:
+        given = _unpacked(body, given)
+        target = _to_pack(body, made)
+        _convert(body, given, target, source.role == "input", to.role == "output")
+        _pack(body, target, made)
+    text = "\n".join(body.lines)
+    return PlainStep((), (source.name,), (to.name,), text, tuple(body.constants.arrays), body.scratch_bytes, _HEADERS)
+
+
+def _is_number(buffer: Buffer) -> bool:
+    """Whether a buffer has the caller's numbers of an edge that carries integers."""
+    return buffer.role != "arena" and isinstance(buffer.edge.type, Integers)
+
+
+def _convert(body: NodeBody, given: BufferAccess, made: BufferAccess, is_input: bool, is_output: bool) -> None:
+    writer = body.writer(made.edge.shape, made.steps(made.edge.shape), paired=True)
+    term = given.load(writer)
+    if isinstance(given.edge.type, Integers) and is_input:
+        term = _integers(writer, term, given)
+    if isinstance(given.edge.type, Integers) and is_output:
+        term = _numbers(body, writer, term, made)
+    made.store(writer, term)
+    body.close(writer)
+
+
+def _integers(writer: Writer, number: LoopTerm, memory: BufferAccess) -> LoopTerm:
+    """The integers that numbers of the caller stand for; beyond the range its ends."""
+    kind = memory.edge.integers
+    if memory.edge.is_float:
+        near: Any = np.rint(InC(writer, "exact").real(number) / kind.scale + kind.zero)
+        number = np.minimum(np.maximum(near, kind.low), kind.high)
+    return writer.cast(number, WHOLE)
+
+
+def _numbers(body: NodeBody, writer: Writer, whole: LoopTerm, memory: BufferAccess) -> LoopTerm:
+    """The numbers that integers stand for, as the caller gets them."""
+    edge, kind = memory.edge, memory.edge.integers
+    if not edge.is_float:
+        return whole - kind.zero.astype(np.int64) if kind.zero.any() else whole
+    number: LoopTerm = InC(writer, body.graph.reference).number(whole, edge)
+    if number.rest:
+        middle = writer.loops.value("double", f"bs_middle({number.code}, {number.rest})")
+        return LoopTerm(writer, number.dtype, middle)
+    return number
+
+
+def _bytes(memory: BufferAccess, name: str) -> BufferAccess:
+    """Codes of packed words, a byte each."""
+    assert memory.format.operand is not None
+    return BufferAccess(name, memory.edge, Format("uint8", memory.format.operand, CHANNELS_LAST))
+
+
+def _unpacked(body: NodeBody, memory: BufferAccess) -> BufferAccess:
+    """Codes as bytes, if they come in words."""
+    if memory.format.layout != PACKED:
+        return memory
+    made = _bytes(memory, body.array("uint8", math.prod(memory.edge.shape)).name)
+    bits, channels, words, pixels = _packing(memory)
+    body.do(
+        f"for (size_t i = 0; i < {pixels}; ++i)\n"
+        f"bs_unpack_codes({bits}, {channels}, {memory.name} + i * {words}, {made.name} + i * {channels});"
+    )
+    return made
+
+
+def _to_pack(body: NodeBody, memory: BufferAccess) -> BufferAccess:
+    if memory.format.layout != PACKED:
+        return memory
+    return _bytes(memory, body.array("uint8", math.prod(memory.edge.shape)).name)
+
+
+def _pack(body: NodeBody, codes: BufferAccess, memory: BufferAccess) -> None:
+    """Words of codes, if they are to lie so."""
+    if codes is not memory:
+        bits, channels, words, pixels = _packing(memory)
+        body.do(
+            f"for (size_t i = 0; i < {pixels}; ++i)\n"
+            f"bs_pack_codes({bits}, {channels}, {codes.name} + i * {channels}, {memory.name} + i * {words});"
+        )
+
+
+def _packing(memory: BufferAccess) -> tuple[int, int, int, int]:
+    """Bits of a code, channels and words of a pixel, pixels."""
+    assert memory.format.operand is not None
+    lies = memory.format.elements(memory.edge.shape)
+    return memory.format.operand.bits, memory.edge.shape[1], lies[-1], math.prod(lies[:-1])

@@ -1,26 +1,61 @@
-"""The region of one node in plain C, whatever it is."""
+"""The region of one node in plain C, whatever it is, and of a chain of what is done element by element."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from bitsynth.graph.ir import Node
-from bitsynth.network.program import Buffer, Format, NetworkStep
+from bitsynth.graph.types import Integers
+from bitsynth.network.plain.body import NodeBody
+from bitsynth.network.plain.memory import BufferAccess
+from bitsynth.network.plain.table import GENERATORS
+from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, NetworkStep, PlainStep, plain_format
 from bitsynth.network.regions.region import Region, Wiring
+from bitsynth.spec.matmul import MAX_BITS, MatmulOperand
+
+_ALIASES = ("reshape", "view")
 
 
 class PlainRegion(Region):
     """A node by itself."""
 
-    def __init__(self, wiring: Wiring, node: Node) -> None:
-        self.wiring, self.nodes, self.outputs = wiring, (node,), node.outputs
-        self.inputs = tuple(dict.fromkeys(e for e in node.inputs if not wiring.is_constant(e)))
+    def __init__(self, wiring: Wiring, *nodes: Node) -> None:
+        self.wiring, self.nodes, self.outputs = wiring, nodes, nodes[-1].outputs
+        made = {e for n in nodes for e in n.outputs}
+        read = dict.fromkeys(e for n in nodes for e in n.inputs)
+        self.inputs = tuple(e for e in read if e not in made and not wiring.is_constant(e))
 
     def reads(self, edge: str) -> tuple[Format, ...]:
-        raise NotImplementedError
+        return self._formats(edge)
 
     def writes(self, edge: str) -> tuple[Format, ...]:
-        raise NotImplementedError
+        return self._formats(edge)
+
+    @property
+    def is_alias(self) -> bool:
+        return len(self.nodes) == 1 and self.nodes[0].op in _ALIASES
+
+    def _formats(self, name: str) -> tuple[Format, ...]:
+        edge = self.wiring.graph.edges[name]
+        layouts = (PLAIN, CHANNELS_LAST) if len(edge.shape) > 1 else (PLAIN,)
+        found = [plain_format(edge, self.wiring.graph.reference, layout) for layout in layouts]
+        kind = edge.type
+        if isinstance(kind, Integers) and kind.bits <= MAX_BITS:
+            operand = MatmulOperand(kind.bits, kind.encoding)
+            found += [Format.codes(operand, layout) for layout in layouts[::-1]]
+        return tuple(found)
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
-        raise NotImplementedError
+        memories = {e: BufferAccess.of(f"in{k}", buffers[e]) for k, e in enumerate(self.inputs)}
+        memories |= {e: BufferAccess.of(f"out{k}", buffers[e]) for k, e in enumerate(self.outputs)}
+        body = NodeBody(self.wiring.graph, self.nodes, memories)
+        GENERATORS[body.node.op](body)
+        return PlainStep(
+            tuple(n.name for n in self.nodes),
+            tuple(buffers[e].name for e in self.inputs),
+            tuple(buffers[e].name for e in self.outputs),
+            "\n".join(body.lines),
+            tuple(body.constants.arrays),
+            body.scratch_bytes,
+            ("bs_product.h", "bs_real.h"),
+        )

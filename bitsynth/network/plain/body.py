@@ -1,0 +1,171 @@
+"""The body of a step in the making: loops one after another, constants, and scratch memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.types import Edge, Integers, Shape, is_float, numpy_type
+from bitsynth.network.plain.loops import ConstantArrays, Loops, AxisStep, c_type, dense_steps
+from bitsynth.network.plain.maths import InC
+from bitsynth.network.plain.memory import BufferAccess
+from bitsynth.network.plain.terms import LoopTerm
+from bitsynth.network.plain.writer import WHOLE, Writer
+from bitsynth.network.program import integers_type, reals_type
+
+
+@dataclass(frozen=True)
+class ScratchArray:
+    """Numbers in scratch memory: its name in C, and the type of its elements; float16 and bfloat16 lie in float."""
+
+    name: str
+    dtype: str
+
+    @property
+    def held(self) -> str:
+        """The type in which they lie."""
+        return "float32" if self.dtype in ("float16", "bfloat16") else self.dtype
+
+    @property
+    def c_type(self) -> str:
+        """The type in C."""
+        return c_type(self.held)
+
+    def at(self, writer: Writer, steps: Sequence[AxisStep], offset: int = 0) -> LoopTerm:
+        """The number at a place of the loop."""
+        at = writer.loops.at(self.name, steps, offset)
+        dtype = WHOLE if "int" in self.dtype else numpy_type(self.dtype)
+        bounds = (int(np.iinfo(self.dtype).min), int(np.iinfo(self.dtype).max)) if dtype == WHOLE else None
+        return LoopTerm(writer, dtype, writer.loops.value(self.c_type, at), bounds)
+
+    def keep(self, writer: Writer, term: LoopTerm, steps: Sequence[AxisStep], offset: int = 0) -> None:
+        """Has the loop keep a number there."""
+        made = writer.held(writer.cast(term, WHOLE if "int" in self.dtype else numpy_type(self.dtype)))
+        writer.loops.do(f"{writer.loops.at(self.name, steps, offset)} = ({self.c_type}){made.code};")
+
+
+@dataclass
+class NodeBody:
+    """C of one node, or of a chain of what is done element by element.
+
+    Args:
+        graph: The network.
+        nodes: What it computes.
+        memories: The buffers of the edges, by name.
+    """
+
+    graph: Graph
+    nodes: tuple[Node, ...]
+    memories: Mapping[str, BufferAccess]
+    constants: ConstantArrays = field(default_factory=ConstantArrays)
+    lines: list[str] = field(default_factory=list)
+    scratch_bytes: int = 0
+
+    @property
+    def node(self) -> Node:
+        """What makes the results."""
+        return self.nodes[-1]
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The edges it reads."""
+        return self.graph.edges_of(self.node.inputs)
+
+    @property
+    def outs(self) -> tuple[Edge, ...]:
+        """The edges it makes."""
+        return self.graph.edges_of(self.node.outputs)
+
+    @property
+    def gives_integers(self) -> bool:
+        """Whether its first result carries integers."""
+        return isinstance(self.outs[0].type, Integers)
+
+    def array(self, dtype: str, count: int) -> ScratchArray:
+        """An array in scratch memory, aligned to 64 bytes, with room for a vector behind it."""
+        made = ScratchArray(f"s{self.scratch_bytes}", dtype)
+        kind = made.c_type
+        self.do(f"{kind} *const {made.name} = ({kind} *)((uint8_t *)scratch + {self.scratch_bytes});")
+        self.scratch_bytes += (-(-count * np.dtype(made.held).itemsize // 64) + 8) * 64
+        return made
+
+    def writer(self, shape: Shape, order: Sequence[AxisStep] = (), *, paired: bool = False) -> Writer:
+        """A writer of loops over a shape; `close` adds them."""
+        loops = Loops(shape, self.constants, order=order)
+        return Writer(loops, exact=self.graph.reference == "exact", paired=paired)
+
+    def close(self, writer: Writer) -> None:
+        """Add the loops."""
+        self.do(writer.loops.render())
+
+    def do(self, code: str) -> None:
+        """Add statements."""
+        self.lines.append(code)
+
+    def numbers_type(self, edge: Edge) -> str:
+        """The type of an array of an input's numbers, or integers if the result carries them."""
+        if self.gives_integers:
+            return "int64" if integers_type(edge.integers) == "int64" else "int32"
+        dtype = reals_type(self.graph.reference, edge)
+        return dtype if is_float(dtype) else "float64"
+
+    def number(self, term: LoopTerm, edge: Edge, *, centred: bool) -> LoopTerm:
+        """An element as the result is made of it: an integer, `centred` without zero point, or a number."""
+        kind = edge.type
+        if not (self.gives_integers and isinstance(kind, Integers)):
+            made: LoopTerm = InC(term.writer, self.graph.reference).number(term, edge)
+            return made
+        return term - kind.zero.astype(np.int64) if centred and kind.zero.any() else term
+
+    def element(self, edge: Edge, writer: Writer, begin: Shape | None = None) -> LoopTerm:
+        """An element of an input at a place of the loop, which runs over its axes, or parts of them from `begin` on."""
+        begin = begin or (0,) * len(edge.shape)
+        cut = tuple(slice(b, b + n) for b, n in zip(begin, writer.loops.shape, strict=True))
+        if edge.name in self.graph.constants:
+            return writer.constant(self.graph.constants[edge.name][cut])
+        memory = self.memories[edge.name]
+        steps = memory.format.strides(edge.shape)
+        return memory.load(writer, steps, sum(b * s for b, s in zip(begin, steps, strict=True)))
+
+    def staged(
+        self,
+        edge: Edge,
+        to: ScratchArray,
+        steps: Sequence[AxisStep],
+        *,
+        centred: bool,
+        begin: Shape | None = None,
+        shape: Shape | None = None,
+    ) -> None:
+        """Keep an input's numbers, or a part of them, in an array."""
+        writer = self.writer(shape or edge.shape, steps)
+        term = self.element(edge, writer, begin)
+        to.keep(writer, self.number(term, self._part(edge, writer, begin), centred=centred), steps)
+        self.close(writer)
+
+    @staticmethod
+    def _part(edge: Edge, writer: Writer, begin: Shape | None) -> Edge:
+        """The edge with the grid of a part of it."""
+        kind = edge.type
+        if not begin or not isinstance(kind, Integers):
+            return edge
+        cut = tuple(slice(b, b + n) for b, n in zip(begin, writer.loops.shape, strict=True))
+        scale, zero = (np.broadcast_to(p, edge.shape)[cut] if p.size > 1 else p for p in (kind.scale, kind.zero))
+        return Edge(edge.name, writer.loops.shape, edge.dtype, Integers(kind.low, kind.high, scale, zero, kind.step))
+
+    def lined_up(self, edge: Edge, last: Sequence[int], *, centred: bool) -> ScratchArray:
+        """An array of an input's numbers, with some axes last."""
+        to = self.array(self.numbers_type(edge), int(np.prod(edge.shape)))
+        order = [*(k for k in range(len(edge.shape)) if k not in last), *last]
+        dense = dense_steps(tuple(edge.shape[k] for k in order))
+        self.staged(edge, to, [dense[order.index(k)] for k in range(len(edge.shape))], centred=centred)
+        return to
+
+    def deliver(self, writer: Writer, term: LoopTerm, output: int = 0) -> None:
+        """Has the loop, over the axes of a result, store that: rounded to its type of the file."""
+        edge = self.outs[output]
+        made = term if isinstance(edge.type, Integers) else InC(writer, self.graph.reference).typed(term, edge.dtype)
+        self.memories[edge.name].store(writer, made)

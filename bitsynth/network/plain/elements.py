@@ -1,0 +1,83 @@
+"""Plain C of what is done element by element: nodes of a chain in one loop, by what the table says they mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.operators import TABLE, Site
+from bitsynth.graph.types import Integers, Tensor
+from bitsynth.network.plain.body import NodeBody
+from bitsynth.network.plain.maths import InC, within
+from bitsynth.network.plain.pairs import compared
+from bitsynth.network.plain.terms import LoopTerm
+from bitsynth.network.plain.writer import REAL, WHOLE, Writer
+
+
+def elements(body: NodeBody) -> None:
+    """A chain of nodes in one loop: each reads buffers, constants, or what those before it make."""
+    (edge,) = body.outs
+    paired = any(TABLE[n.op].kind == "step" for n in body.nodes)
+    writer = body.writer(edge.shape, body.memories[edge.name].steps(edge.shape), paired=paired)
+    made: dict[str, LoopTerm] = {}
+    for node in body.nodes:
+        for name in node.inputs:
+            if name not in made:
+                made[name] = _source(body, name, writer)
+        made[node.outputs[0]] = _meaning(body.graph, node, [made[n] for n in node.inputs], writer)
+    body.memories[edge.name].store(writer, made[edge.name])
+    body.close(writer)
+
+
+def _source(body: NodeBody, name: str, writer: Writer) -> LoopTerm:
+    if name in body.graph.constants:
+        return writer.constant(body.graph.constants[name])
+    return body.memories[name].load(writer)
+
+
+def _meaning(graph: Graph, node: Node, terms: list[LoopTerm], writer: Writer) -> LoopTerm:
+    edge = graph.edges[node.outputs[0]]
+    site = site_of(graph, node, writer)
+    if node.op == "multi_threshold":
+        made = _counted(site, terms[0], writer)
+    else:
+        (made,) = TABLE[node.op].run(site, *terms)
+    if isinstance(edge.type, Integers):
+        return within(writer.held(writer.cast(made, WHOLE)), edge)
+    return made
+
+
+def site_of(graph: Graph, node: Node, writer: Writer) -> Site:
+    """A node with its edges, in the arithmetic of a writer."""
+    given = tuple(graph.constants.get(name) for name in node.inputs)
+    edges = graph.edges_of(node.inputs), graph.edges_of(node.outputs)
+    return Site(node, edges[0], given, graph.reference, edges[1], InC(writer, graph.reference), _never)
+
+
+def _never(mask: Tensor) -> list[Tensor]:
+    raise TypeError("terms are no fractions")
+
+
+def _counted(site: Site, value: LoopTerm, writer: Writer) -> LoopTerm:
+    """Thresholds of a channel that are not above the number, counted one by one."""
+    (number,) = site.numbers([value])
+    thresholds: Any = site["thresholds"]
+    number = writer.held(writer.cast(number, np.result_type(number.dtype, thresholds.dtype)))
+    count = thresholds.shape[1]
+    steps = [0] * len(writer.loops.shape)
+    if thresholds.shape[0] > 1:
+        steps[site["axis"]] = count
+    table = writer.constants.add(thresholds.astype(np.float64 if number.dtype == REAL else np.float32))
+    first = writer.loops.value("size_t", _place(writer, steps))
+    threshold = LoopTerm(writer, number.dtype, f"{table}[{first} + j]")
+    lines = f"int32_t {{0}} = 0; for (size_t j = 0; j < {count}; ++j) {{0}} += {compared('>=', number, threshold)};"
+    counted = LoopTerm(writer, WHOLE, writer.loops.named(lines), (0, count))
+    made: LoopTerm = site["least"] + site["step"] * counted
+    return made
+
+
+def _place(writer: Writer, steps: list[int]) -> str:
+    """C of a place by steps of the loop."""
+    return writer.loops.at("", steps)[1:-1]

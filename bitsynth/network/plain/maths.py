@@ -1,0 +1,101 @@
+"""The arithmetic whose numbers are terms: real numbers in float64, or the file's floats as the references have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.arithmetic import Quantity
+from bitsynth.graph.arithmetic.base import Arithmetic
+from bitsynth.graph.types import Edge, Integers, Tensor, numpy_type
+from bitsynth.network.plain.terms import LoopTerm
+from bitsynth.network.plain.writer import REAL, WHOLE, Writer
+
+
+class InC(Arithmetic):
+    """Terms of a loop.
+
+    Args:
+        writer: The loop's.
+        reference: The named reference that says what numbers are.
+    """
+
+    def __init__(self, writer: Writer, reference: str) -> None:
+        self.writer, self.reference = writer, reference
+
+    @property
+    def of_integers(self) -> Arithmetic:
+        return InC(self.writer, "onnx") if self.reference == "exact" else self
+
+    def number(self, value: Any, edge: Edge) -> Quantity:
+        kind = edge.type
+        if not isinstance(kind, Integers):
+            return self.real(value) if self.reference == "exact" else value
+        plain = kind.zero.astype(np.int64)
+        centred = value if not plain.any() else value - plain
+        if self.reference == "exact":
+            return self._scaled(value if not kind.is_centred else centred, kind)
+        if not edge.is_float:
+            return centred
+        dtype = numpy_type(edge.dtype)
+        if not kind.is_centred:
+            return (value - kind.zero).astype(dtype) * self.constant(kind.scale.astype(dtype))
+        made = centred.astype(dtype)
+        return made if (kind.scale == 1).all() else made * self.constant(kind.scale.astype(dtype))
+
+    def _scaled(self, value: LoopTerm, kind: Integers) -> LoopTerm:
+        made = self.real(value)
+        if not kind.is_centred:
+            made = made - self.constant(kind.zero)
+        return made if (kind.scale == 1).all() else made * self.constant(kind.scale)
+
+    def real(self, value: LoopTerm) -> LoopTerm:
+        """A real number."""
+        return self.writer.cast(value, REAL)
+
+    def constant(self, value: Any) -> Quantity:
+        if isinstance(value, LoopTerm):
+            return self.real(value) if self.reference == "exact" else value
+        made = self.writer.constant(np.asarray(value))
+        return self.real(made) if self.reference == "exact" else made
+
+    def typed(self, number: Quantity, dtype: str) -> Quantity:
+        if self.reference == "exact":
+            return number
+        return self.writer.cast(number, numpy_type(dtype))
+
+    def move(self, apply: Callable[..., Tensor], *numbers: Quantity) -> Quantity:
+        raise TypeError("elements of a loop do not move")
+
+    def steps(
+        self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        made: Any = function(number)
+        return made.astype(WHOLE)  # type: ignore[no-any-return]
+
+    def matmul(self, a: Quantity, b: Quantity) -> Quantity:
+        raise TypeError("a loop over elements has no sums")
+
+    def sum(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
+        raise TypeError("a loop over elements has no sums")
+
+    def max(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
+        raise TypeError("a loop over elements has no maxima")
+
+    def maximum(self, a: Quantity, b: Quantity) -> Quantity:
+        return np.maximum(a, b)
+
+    def minimum(self, a: Quantity, b: Quantity) -> Quantity:
+        return np.minimum(a, b)
+
+    def call(self, name: str, a: Quantity) -> Quantity:
+        return self.writer.call(name, a)
+
+
+def within(term: LoopTerm, edge: Edge) -> LoopTerm:
+    """The integers of an edge, known to be in its range."""
+    kind = edge.integers
+    return replace(term, bounds=(kind.least, kind.most))

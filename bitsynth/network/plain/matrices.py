@@ -1,0 +1,115 @@
+"""Plain C of matrix products of any number of axes: the longer side of a result lies side by side."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from bitsynth.graph.types import Edge, Shape
+from bitsynth.network.plain.body import NodeBody
+from bitsynth.network.plain.loops import dense_steps
+from bitsynth.network.plain.products import (
+    FEW,
+    LANES,
+    ProductSums,
+    blocked,
+    constant_factor,
+    deliver_sums,
+    stage_blocked,
+    sums_type,
+)
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """A factor (..., rows or columns, depth) in this order of meaning, whatever the order of its axes.
+
+    Args:
+        edge: It.
+        side: Its axis of rows or columns; None if it has one axis.
+        depth: Its axis along which sums are.
+    """
+
+    edge: Edge
+    side: int | None
+    depth: int
+
+    @property
+    def count(self) -> int:
+        """Rows or columns."""
+        return 1 if self.side is None else self.edge.shape[self.side]
+
+    @property
+    def outer(self) -> Shape:
+        """The axes of separate matrices."""
+        return self.edge.shape[:-2]
+
+    def value(self, body: NodeBody) -> np.ndarray:
+        """The numbers of a constant, (..., count, depth)."""
+        made = np.broadcast_to(constant_factor(body, self.edge), self.edge.shape)
+        if self.side is None:
+            return made[None]
+        return made if self.side < self.depth else made.swapaxes(-1, -2)
+
+
+def matmul(body: NodeBody) -> None:
+    """A product of matrices."""
+    a, b = body.edges
+    first = _Factor(a, len(a.shape) - 2 if len(a.shape) > 1 else None, len(a.shape) - 1)
+    second = _Factor(b, *((len(b.shape) - 1, len(b.shape) - 2) if len(b.shape) > 1 else (None, 0)))
+    turned = second.count < FEW and second.count < first.count
+    rows, columns = (second, first) if turned else (first, second)
+    depth = a.shape[-1]
+    sums = ProductSums(body, rows.count, depth, columns.count, [0], columns.count)
+    outer = np.broadcast_shapes(first.outer, second.outer)
+    several = math.prod(outer)
+    weights, planes, made = _rows(body, rows), _columns(body, columns), sums.array(several)
+    code = sums.code(
+        f"{weights} + {_matrix(body, rows, outer)}",
+        f"{planes} + {_matrix(body, columns, outer)}",
+        f"{made.name} + g * {sums.rows * sums.apart}",
+    )
+    body.do(f"for (size_t g = 0; g < {several}; ++g) {{\n{code}\n}}")
+    sides = (1, sums.apart) if turned else (sums.apart, 1)
+    inner = [step for step, factor in zip(sides, (first, second), strict=True) if factor.side is not None]
+    deliver_sums(body, made, [*(s * sums.rows * sums.apart for s in dense_steps(outer)), *inner])
+
+
+def _matrix(body: NodeBody, factor: _Factor, outer: Shape) -> str:
+    """C of where the matrix of a factor begins that product g has."""
+    size = factor.count * factor.edge.shape[factor.depth]
+    count = math.prod(factor.outer)
+    if count == 1:
+        return "0"
+    if factor.outer == outer:
+        return f"g * {size}"
+    places = np.broadcast_to(np.arange(count).reshape(factor.outer) * size, outer)
+    return f"{body.constants.add(places.astype(np.uint32))}[g]"
+
+
+def _rows(body: NodeBody, factor: _Factor) -> str:
+    """The name of a factor as blocks of rows, matrix by matrix."""
+    edge = factor.edge
+    if edge.name in body.graph.constants:
+        return body.constants.add(blocked(factor.value(body)))
+    array = body.array(sums_type(body), math.prod(edge.shape))
+    size = factor.count * edge.shape[factor.depth]
+    steps = [s * size for s in dense_steps(factor.outer)] + [1] * min(2, len(edge.shape))
+    stage_blocked(body, edge, array, factor.side, steps, [factor.depth])
+    return array.name
+
+
+def _columns(body: NodeBody, factor: _Factor) -> str:
+    """The name of a factor with its columns side by side, matrix by matrix."""
+    edge = factor.edge
+    if edge.name in body.graph.constants:
+        flat = factor.value(body).swapaxes(-1, -2).reshape(-1)
+        return body.constants.add(np.concatenate([flat, np.zeros(LANES, flat.dtype)]))
+    array = body.array(sums_type(body), math.prod(edge.shape))
+    size = factor.count * edge.shape[factor.depth]
+    steps = [s * size for s in dense_steps(factor.outer)] + [1] * min(2, len(edge.shape))
+    steps[factor.depth] = factor.count
+    body.staged(edge, array, steps, centred=True)
+    return array.name

@@ -1,0 +1,140 @@
+"""Plain C of pools, reductions and softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bitsynth.graph.types import Edge, Shape
+from bitsynth.network.plain.body import ScratchArray, NodeBody
+from bitsynth.network.plain.loops import AxisStep, dense_steps
+from bitsynth.network.plain.planes import ImagePlanes
+from bitsynth.network.plain.terms import LoopTerm
+from bitsynth.network.plain.writer import WHOLE, Writer
+from bitsynth.network.program import integers_type
+
+_MOST_UNROLLED = 32
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What many numbers become: the statement that adds `x` to `t`, and what is in padding."""
+
+    integers: str
+    reals: str
+    padding: dict[str, str]
+
+
+_LEAST = (
+    {"int32": "INT32_MIN", "int64": "INT64_MIN"}
+    | dict.fromkeys(("float16", "bfloat16", "float32"), "-__builtin_inff()")
+    | {"float64": "-__builtin_inf()"}
+)
+MAX = Fold("{t} = {x} > {t} ? {x} : {t};", "{t} = ({x} > {t}) | ({x} != {x}) ? {x} : {t};", _LEAST)
+MIN = Fold("{t} = {x} < {t} ? {x} : {t};", "{t} = ({x} < {t}) | ({x} != {x}) ? {x} : {t};", {})
+SUM = Fold("{t} += {x};", "{t} += {x};", dict.fromkeys(_LEAST, "0"))
+
+
+def _result_type(body: NodeBody, array: ScratchArray, fold: Fold) -> str:
+    """The type of what is folded: sums of reals in float64, of integers in what holds them."""
+    if fold is not SUM:
+        return array.dtype
+    if not body.gives_integers:
+        return "float64"
+    return "int64" if integers_type(body.outs[0].integers) == "int64" else "int32"
+
+
+def folded(
+    body: NodeBody, writer: Writer, array: ScratchArray, steps: Sequence[AxisStep], offsets: Sequence[int], fold: Fold
+) -> LoopTerm:
+    """The fold of the elements at `offsets` from a place of the loop, in this order."""
+    made = ScratchArray("", _result_type(body, array, fold))
+    step = fold.integers if "int" in made.dtype else fold.reals
+    if len(offsets) <= _MOST_UNROLLED:
+        places = [writer.loops.at(array.name, steps, k) for k in offsets]
+        lines = [f"{made.c_type} {{0}} = {places[0]};", *(step.format(t="{0}", x=at) for at in places[1:])]
+    else:
+        first = writer.loops.value("size_t", writer.loops.at("", steps)[1:-1])
+        table = writer.constants.add(np.asarray(offsets, np.uint32))
+        at = f"{array.name}[{first} + {table}[j]]"
+        inner = step.format(t="{0}", x=at)
+        start = f"{made.c_type} {{0}} = {array.name}[{first} + {table}[0]];"
+        lines = [start, f"for (size_t j = 1; j < {len(offsets)}; ++j) {inner}"]
+    code = writer.loops.named("\n".join(lines))
+    dtype = WHOLE if "int" in made.dtype else np.dtype(made.dtype)
+    known = body.outs[0].integers if body.gives_integers else None
+    return LoopTerm(writer, dtype, code, (known.least, known.most) if known else None)
+
+
+def pool(fold: Fold) -> Callable[[NodeBody], None]:
+    """The fold of each window."""
+
+    def generate(body: NodeBody) -> None:
+        (edge,) = body.edges
+        planes = ImagePlanes(body.node.attributes["window"], edge.shape[2:])
+        outer = edge.shape[:2]
+        array = body.array(body.numbers_type(edge), int(np.prod(outer)) * planes.size)
+        planes.fill(body, edge, array, fold.padding[array.dtype], centred=fold is SUM)
+        steps = [outer[1] * planes.size, planes.size, *planes.steps]
+        _deliver_folds(body, array, steps, planes.taps, fold)
+
+    return generate
+
+
+def reduction(fold: Fold) -> Callable[[NodeBody], None]:
+    """The fold along axes."""
+
+    def generate(body: NodeBody) -> None:
+        (edge,) = body.edges
+        axes = body.node.attributes["axes"]
+        array = body.lined_up(edge, axes, centred=fold is SUM)
+        count = int(np.prod([edge.shape[k] for k in axes]))
+        _deliver_folds(body, array, _outer_steps(edge, axes, count), range(count), fold)
+
+    return generate
+
+
+def _outer_steps(edge: Edge, axes: Sequence[int], count: int) -> list[int]:
+    """The steps of the lines of an array whose `axes`, `count` elements, are last."""
+    kept = dense_steps(tuple(1 if k in axes else n for k, n in enumerate(edge.shape)))
+    return [0 if k in axes else step * count for k, step in enumerate(kept)]
+
+
+def _deliver_folds(
+    body: NodeBody, array: ScratchArray, steps: Sequence[AxisStep], offsets: Sequence[int], fold: Fold
+) -> None:
+    out = body.outs[0]
+    writer = body.writer(out.shape, body.memories[out.name].steps(out.shape))
+    body.deliver(writer, folded(body, writer, array, steps, offsets, fold))
+    body.close(writer)
+
+
+def softmax(body: NodeBody) -> None:
+    """Powers of e over their sum, of numbers less their greatest."""
+    (edge,) = body.edges
+    axes = list(body.node.attributes["axes"])
+    count = int(np.prod([edge.shape[k] for k in axes]))
+    lines = int(np.prod(edge.shape)) // count
+    numbers = body.lined_up(edge, axes, centred=False)
+    powers, most, sums = (body.array(numbers.dtype, n) for n in (lines * count, lines, lines))
+    _fold_lines(body, numbers, most, (lines, count), MAX)
+    writer = body.writer((lines, count))
+    less = numbers.at(writer, (count, 1)) - most.at(writer, (1, 0))
+    powers.keep(writer, writer.call("exp", less), (count, 1))
+    body.close(writer)
+    _fold_lines(body, powers, sums, (lines, count), SUM)
+    writer = body.writer(edge.shape, body.memories[body.outs[0].name].steps(edge.shape))
+    inner = dense_steps(tuple(edge.shape[k] for k in axes))
+    steps = _outer_steps(edge, axes, count)
+    places = [inner[axes.index(k)] if k in axes else step for k, step in enumerate(steps)]
+    body.deliver(writer, powers.at(writer, places) / sums.at(writer, _outer_steps(edge, axes, 1)))
+    body.close(writer)
+
+
+def _fold_lines(body: NodeBody, array: ScratchArray, to: ScratchArray, lines: Shape, fold: Fold) -> None:
+    """The fold of each line of an array."""
+    writer = body.writer(lines[:1])
+    to.keep(writer, folded(body, writer, array, lines[1:], range(lines[1]), fold), (1,))
+    body.close(writer)

@@ -1,0 +1,131 @@
+"""ProductSums of products: integers in 32 bits, real numbers in float64, each sum in one order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bitsynth.graph.types import Edge, Integers, Tensor, numpy_type
+from bitsynth.network.plain.body import ScratchArray, NodeBody
+from bitsynth.network.plain.loops import AxisStep
+from bitsynth.network.plain.maths import within
+
+LANES = 64
+"""The most elements that are computed at once, and so behind the last."""
+FEW = 8
+"""Pixels of a row of sums that are fewer than these had better be rows."""
+
+
+def sums_type(body: NodeBody) -> str:
+    """The type of sums."""
+    return "int32" if body.gives_integers else "float64"
+
+
+@dataclass(frozen=True)
+class ProductSums:
+    """What `BS_PRODUCT` is called with: rows of weights, planes, and where sums go.
+
+    Args:
+        body: Where it is done.
+        rows: Rows of weights.
+        channels: ImagePlanes.
+        plane: Elements from one to the next.
+        taps: Where the elements lie that a sum has of each.
+        pixels: ProductSums of a row.
+    """
+
+    body: NodeBody
+    rows: int
+    channels: int
+    plane: int
+    taps: Sequence[int]
+    pixels: int
+
+    @property
+    def depth(self) -> int:
+        """Products of a sum."""
+        return self.channels * len(self.taps)
+
+    @property
+    def apart(self) -> int:
+        """Elements from a row of sums to the next."""
+        return -(-self.pixels // LANES) * LANES
+
+    def array(self, count: int) -> ScratchArray:
+        """The sums of `count` products."""
+        return self.body.array(sums_type(self.body), count * self.rows * self.apart)
+
+    def code(self, weights: str, planes: str, sums: str) -> str:
+        """C of the sums; the arguments are pointers."""
+        whole = self.body.gives_integers
+        name, cast = ("uint32", "(uint32_t *)") if whole else ("double", "")
+        taps = self.body.constants.add(np.asarray(self.taps, np.uint32))
+        const = cast.replace("(", "(const ")
+        lines = []
+        for block, first, count in blocks(self.rows):
+            lines.append(
+                f"for (size_t r = {first}; r < {first + count}; r += {block})\n"
+                f"bs_products{block}_{name}({const}({weights} + r * {self.depth}), {const}({planes}), "
+                f"{self.channels}, {self.plane}, {taps}, {len(self.taps)}, {self.pixels}, "
+                f"{cast}({sums} + r * {self.apart}), {self.apart});"
+            )
+        return "\n".join(lines)
+
+
+def blocks(rows: int) -> list[tuple[int, int, int]]:
+    """Rows by blocks of 4, then 1 by 1: rows of a block, the first row, how many."""
+    fours = rows // 4 * 4
+    return [part for part in ((4, 0, fours), (1, fours, rows - fours)) if part[2]]
+
+
+def blocked(weights: Tensor) -> Tensor:
+    """Weights (..., rows, depth) as blocks of rows, depth before rows."""
+    outer, depth = weights.shape[:-2], weights.shape[-1]
+    parts = [
+        weights[..., first : first + count, :].reshape(*outer, count // block, block, depth).swapaxes(-1, -2)
+        for block, first, count in blocks(weights.shape[-2])
+    ]
+    return np.concatenate([part.reshape(*outer, -1) for part in parts], -1)
+
+
+def stage_blocked(
+    body: NodeBody, edge: Edge, to: ScratchArray, row: int | None, steps: Sequence[int], depth: Sequence[int]
+) -> None:
+    """Keep rows as `blocked` has them: axis `row`, axes `depth` of these steps, and outer ones."""
+    size = math.prod(edge.shape[k] for k in depth)
+    for block, first, count in blocks(1 if row is None else edge.shape[row]):
+        own: list[AxisStep] = [step * block if k in depth else step for k, step in enumerate(steps)]
+        begin, shape = [0] * len(steps), list(edge.shape)
+        if row is not None:
+            own[row] = size if block == 1 else f"{{i}} / {block} * {size * block} + {{i}} % {block}"
+            begin[row], shape[row] = first, count
+        moved = ScratchArray(f"({to.name} + {first * size})", to.dtype)
+        body.staged(edge, moved, own, centred=True, begin=tuple(begin), shape=tuple(shape))
+
+
+def constant_factor(body: NodeBody, edge: Edge) -> Tensor:
+    """A constant factor's numbers, or its integers without zero points, in the shape of the edge."""
+    value, kind = body.graph.constants[edge.name], edge.type
+    if not isinstance(kind, Integers):
+        return value.astype(np.float64)
+    centred = value - kind.zero
+    if body.gives_integers:
+        return np.asarray(np.broadcast_to(centred, edge.shape), np.int32)
+    if body.graph.reference == "exact":
+        return np.asarray(centred * kind.scale)
+    if not edge.is_float:
+        return np.asarray(centred)
+    dtype = numpy_type(edge.dtype)
+    return np.asarray(centred.astype(dtype) * kind.scale.astype(dtype), np.float64)
+
+
+def deliver_sums(body: NodeBody, sums: ScratchArray, steps: Sequence[AxisStep]) -> None:
+    """Store sums, which lie by `steps` of the result's axes."""
+    out = body.outs[0]
+    writer = body.writer(out.shape, body.memories[out.name].steps(out.shape))
+    term = sums.at(writer, steps)
+    body.deliver(writer, within(term, out) if body.gives_integers else term)
+    body.close(writer)

@@ -1,0 +1,65 @@
+"""Plain C of the greatest or least along an axis, in order, and where they are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bitsynth.network.plain.body import NodeBody
+from bitsynth.network.plain.loops import dense_steps
+from bitsynth.network.plain.terms import LoopTerm
+
+
+def rank(body: NodeBody) -> None:
+    """Element by element the next that is not before the last one found; of equals the first, or the last."""
+    (edge,), attributes = body.edges, body.node.attributes
+    axis, count = attributes["axis"], attributes["k"]
+    numbers = body.lined_up(edge, [axis], centred=False)
+    length = edge.shape[axis]
+    lines = int(np.prod(edge.shape)) // length
+    places = body.array("int32", lines * count)
+    sign = ">" if attributes["largest"] else "<"
+    tie = ">" if attributes["last"] else "<"
+    body.do(
+        _SEARCH.format(
+            lines=lines,
+            length=length,
+            count=count,
+            x=numbers.name,
+            to=places.name,
+            kind=numbers.c_type,
+            sign=sign,
+            tie=tie,
+        )
+    )
+    kept = dense_steps(tuple(1 if k == axis else n for k, n in enumerate(edge.shape)))
+    steps = [1 if k == axis else step * count for k, step in enumerate(kept)]
+    from_steps = [0 if k == axis else step * length for k, step in enumerate(kept)]
+    for output, out in enumerate(body.outs):
+        if out.name in body.memories:
+            writer = body.writer(out.shape)
+            found = places.at(writer, steps)
+            if output == 0:
+                first = writer.loops.value("size_t", writer.loops.at("", from_steps)[1:-1])
+                code = writer.loops.value(numbers.c_type, f"{numbers.name}[{first} + (size_t){found.code}]")
+                zero = numbers.at(writer, from_steps)
+                found = LoopTerm(writer, zero.dtype, code, zero.bounds)
+            body.deliver(writer, found, output)
+            body.close(writer)
+
+
+_SEARCH = """\
+for (size_t i = 0; i < {lines}; ++i) {{
+const {kind} *x = {x} + i * {length};
+int32_t *const to = {to} + i * {count};
+for (size_t j = 0; j < {count}; ++j) {{
+int32_t best = -1;
+for (int32_t n = 0; n < {length}; ++n) {{
+const int later = j == 0 || x[to[j - 1]] {sign} x[n] || (x[to[j - 1]] == x[n] && to[j - 1] {tie} n);
+const int better = best < 0 || x[n] {sign} x[best] || (x[n] == x[best] && n {tie} best);
+if (later && better)
+best = n;
+}}
+to[j] = best < 0 ? 0 : best;
+}}
+}}"""
+"""`tie` says which of two equals comes first."""

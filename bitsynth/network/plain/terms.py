@@ -1,0 +1,90 @@
+"""Terms: numbers of a loop in C as numpy's arrays would have them, so that the table's own meanings make the C.
+
+A term takes part in numpy's operators and functions as an array does; each operation is a value of the loop, of the
+type that numpy gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bitsynth.graph.types import Shape, Tensor
+
+if TYPE_CHECKING:
+    from bitsynth.network.plain.writer import Writer
+
+Bounds = tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class LoopTerm(np.lib.mixins.NDArrayOperatorsMixin):
+    """A number of each element of a loop.
+
+    Args:
+        writer: Makes the operations.
+        dtype: Its type, as numpy's operators see it; integers of any size are int64.
+        code: C: a name or a literal; "" of a constant.
+        bounds: The least and the greatest it can be, if known.
+        rest: C of what is left of it in float64, of real numbers that one does not hold; "" if nothing is.
+        value: The array of a constant, which broadcasts to the loop; of fractions if it stands for real numbers.
+    """
+
+    writer: Writer
+    dtype: np.dtype[Any]
+    code: str = ""
+    bounds: Bounds | None = None
+    rest: str = ""
+    value: Tensor | None = None
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **_: Any) -> LoopTerm:
+        return self.writer.operate(ufunc.__name__, *inputs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        made: Any = _FUNCTIONS[function](*args)
+        return made
+
+    @property
+    def shape(self) -> Shape:
+        """The loop's."""
+        return self.writer.loops.shape
+
+    @property
+    def size(self) -> int:
+        """Of one number."""
+        return 1
+
+    def astype(self, dtype: Any) -> LoopTerm:
+        """The number in another type."""
+        return self.writer.cast(self, np.dtype(dtype))
+
+    def min(self) -> int:
+        """The least it can be."""
+        return self.bounds[0] if self.bounds else -(1 << 63)
+
+    def max(self) -> int:
+        """The greatest it can be."""
+        return self.bounds[1] if self.bounds else (1 << 63) - 1
+
+    def within(self, low: int, high: int) -> LoopTerm:
+        """The number, known to be within bounds."""
+        return replace(self, bounds=(max(low, self.min()), min(high, self.max())))
+
+
+def _clip(number: LoopTerm, low: Any, high: Any) -> LoopTerm:
+    made = number if low is None else number.writer.operate("maximum", number, low)
+    return made if high is None else number.writer.operate("minimum", made, high)
+
+
+def _where(mask: LoopTerm, a: Any, b: Any) -> LoopTerm:
+    return mask.writer.operate("where", mask, a, b)
+
+
+def _spread(number: LoopTerm, shape: Shape) -> LoopTerm:
+    return number
+
+
+_FUNCTIONS: dict[Any, Callable[..., LoopTerm]] = {np.where: _where, np.clip: _clip, np.broadcast_to: _spread}

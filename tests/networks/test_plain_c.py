@@ -1,0 +1,59 @@
+"""Plain C of the operators: what the reference says, at every edge."""
+
+import numpy as np
+import pytest
+from plain_cases import CASES, graph_of
+
+import bitsynth.network.lower as lowering
+from bitsynth.graph import run
+from bitsynth.graph.arithmetic import REFERENCES, Interval
+from bitsynth.graph.operators import TABLE
+from bitsynth.graph.types import Integers
+from bitsynth.network.plain.table import GENERATORS
+from bitsynth.network.regions.region import NetworkTarget
+from bitsynth.network.run import Network
+
+FAST = ("thresholds", "conv one pixel")
+
+
+def near(made, want, tolerance):
+    size = np.abs(want[np.isfinite(want)]).max(initial=0)
+    return np.allclose(made, want, rtol=tolerance, atol=tolerance * size, equal_nan=True)
+
+
+def is_right(edge, made, want):
+    """Integers are equal; real numbers of float64 nearly, and floats of the file to their last bit or so."""
+    if isinstance(edge.type, Integers):
+        return np.array_equal(made, want)
+    if isinstance(want, Interval):
+        return near(made, (want.low + want.high) / 2, 1e-13)
+    return near(made.astype(np.float64), want.astype(np.float64), 2e-7)
+
+
+def require_right(monkeypatch, rng, names, reference):
+    monkeypatch.setattr(lowering, "MATCHERS", ())
+    graph, inputs = graph_of(names, reference, rng)
+    net = Network(lowering.lower(graph, NetworkTarget("avx2")))
+    made, want = net.trace(inputs), run(graph, inputs)
+    wrong = [n for n, e in graph.edges.items() if n in made and n not in (*graph.inputs, *graph.outputs)
+             if not is_right(e, made[n], want[n])]  # fmt: skip
+    for name, got, values in zip(graph.outputs, net(inputs), want.outputs(), strict=True):
+        if not near(got.astype(np.float64), values.astype(np.float64), 1.2e-7):
+            wrong.append(name)
+    assert not wrong
+
+
+def test_every_operator_has_plain_c():
+    assert GENERATORS.keys() == TABLE.keys()
+    used = {node.op for name in CASES for node in graph_of([name], "exact", np.random.default_rng(0))[0].nodes}
+    assert used == TABLE.keys()
+
+
+def test_a_network_of_plain_c(monkeypatch, rng):
+    require_right(monkeypatch, rng, FAST, "exact")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_plain_c_of_every_operator(monkeypatch, rng, reference):
+    require_right(monkeypatch, rng, CASES, reference)
