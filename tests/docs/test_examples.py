@@ -46,7 +46,7 @@ def need_avx2():
 
 
 def test_every_example_has_a_test():
-    assert set(EXAMPLES) == {"kernel", "layer", "python"}
+    assert set(EXAMPLES) == {"fashion", "kernel", "layer", "python"}
 
 
 @pytest.mark.slow
@@ -72,3 +72,8 @@ def test_a_layer_in_c_with_cmake(tmp_path):
 @pytest.mark.slow
 def test_a_network_in_python(tmp_path):
     assert "\nscores [" in run("python", tmp_path)
+
+
+@pytest.mark.slow
+def test_a_trained_network(tmp_path):
+    assert "18,377,600 MAC; weights 39,104 bytes packed" in run("fashion", tmp_path)
