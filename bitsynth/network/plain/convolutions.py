@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bitsynth.graph.types import Edge
-from bitsynth.network.plain.body import ScratchArray, NodeBody
+from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.loops import dense_steps
 from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.plain.products import (

@@ -11,8 +11,8 @@ import numpy as np
 from bitsynth.graph.arithmetic import Floats
 from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Edge, Integers, Tensor, whole
-from bitsynth.network.plain.body import ScratchArray, NodeBody
-from bitsynth.network.plain.loops import ConstantArrays, AxisStep, dense_steps
+from bitsynth.network.plain.body import NodeBody, ScratchArray
+from bitsynth.network.plain.loops import AxisStep, ConstantArrays, dense_steps
 from bitsynth.network.plain.maths import InC
 from bitsynth.network.plain.memory import BufferAccess
 

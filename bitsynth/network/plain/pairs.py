@@ -1,6 +1,6 @@
 """Operations of pairs: a float64 and the rest that it does not hold, of real numbers of about 106 bits.
 
-ProductSums, products and quotients of numbers that float64 holds lose nothing that a comparison could see: the rest has the
+Sums, products and quotients of numbers that float64 holds lose nothing that a comparison could see: the rest has the
 sign of what is left.
 """
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Edge, Shape
-from bitsynth.network.plain.body import ScratchArray, NodeBody
+from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.loops import AxisStep, dense_steps
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitsynth.graph.types import Edge, Shape
-from bitsynth.network.plain.body import ScratchArray, NodeBody
+from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.loops import AxisStep, dense_steps
 from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.plain.terms import LoopTerm

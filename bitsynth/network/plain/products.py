@@ -1,4 +1,4 @@
-"""ProductSums of products: integers in 32 bits, real numbers in float64, each sum in one order."""
+"""Sums of products: integers in 32 bits, real numbers in float64, each sum in one order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitsynth.graph.types import Edge, Integers, Tensor, numpy_type
-from bitsynth.network.plain.body import ScratchArray, NodeBody
+from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.loops import AxisStep
 from bitsynth.network.plain.maths import within
 
