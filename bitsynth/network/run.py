@@ -17,6 +17,7 @@ from bitsynth.graph.types import Integers, Tensor, is_float
 from bitsynth.layers.layer import Call
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.network.arena import planned
+from bitsynth.network.certificate import certificate, certificate_files
 from bitsynth.network.library import NetworkText
 from bitsynth.network.machine import NetworkMachine
 from bitsynth.network.program import NetworkProgram, alias_root
@@ -112,13 +113,19 @@ class Network:
         """What the graph is, node by node, as `bitsynth inspect` shows it."""
         return inspected(self.graph)
 
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """What is claimed of each step and of memory, as `NAME.certificate.json` has it, of no files."""
+        return certificate(self.program, self.plan, {})
+
     def report(self) -> NetworkReport:
         """What each step became, and memory."""
         return report(self.program, self.plan, NetworkText("network", self.program, self.plan).weight_bytes)
 
     def files(self, name: str) -> dict[str, str]:
-        """The network as plain C under `name`: texts by file name."""
-        return NetworkText(name, self.program, self.plan).files()
+        """The network as plain C under `name`, its certificate and the certificate's checker: texts by file name."""
+        texts = NetworkText(name, self.program, self.plan).files()
+        return texts | certificate_files(name, self.program, self.plan, texts)
 
     def emit(self, folder: str | Path, name: str) -> list[Path]:
         """Write the files of the network under `name` into `folder`; their paths.

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Edge, Integers, Shape
-from bitsynth.network.regions.region import Wiring
 from bitsynth.spec.matmul import MAX_BITS
+
+if TYPE_CHECKING:
+    from bitsynth.network.regions.region import Wiring
 
 _EITHER = ("add", "sub", "mul", "max", "min")
 """Rows that are monotone in their second operand too."""

@@ -1,0 +1,56 @@
+"""Arrays as certificates have them: base64 of little-endian numbers, integers of few values packed into bytes."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.types import Tensor
+
+JsonValue = Any
+"""What JSON holds."""
+_MOST_PACKED = 256
+
+
+def stored(numbers: Tensor) -> JsonValue:
+    """An array of integers or floats, for the checker's `array`."""
+    numbers = np.asarray(numbers)
+    if numbers.dtype.kind == "f":
+        return _plain(numbers, numbers.dtype.newbyteorder("<").str)
+    least, most = (int(f(numbers)) for f in (np.min, np.max)) if numbers.size else (0, 0)
+    step = 2 if most > least and not ((numbers.astype(np.int64) - least) % 2).any() else 1
+    if numbers.size and (most - least) // step < _MOST_PACKED:
+        return _packed(numbers.astype(np.int64), least, step, (most - least) // step)
+    return _plain(numbers, next(t for t in ("<i4", "<i8") if np.iinfo(t).min <= least and most <= np.iinfo(t).max))
+
+
+def scalar_or_stored(numbers: Tensor) -> JsonValue:
+    """One whole number as itself, anything else as an array."""
+    numbers = np.asarray(numbers)
+    if numbers.size == 1 and float(numbers.reshape(())) == int(numbers.reshape(())):
+        return int(numbers.reshape(()))
+    return stored(numbers)
+
+
+def _plain(numbers: Tensor, kind: str) -> JsonValue:
+    return {"type": kind, "shape": list(numbers.shape), "data": _text(np.ascontiguousarray(numbers, kind))}
+
+
+def _packed(numbers: Tensor, least: int, step: int, last: int) -> JsonValue:
+    bits = next(b for b in (1, 2, 4, 8) if last < 1 << b)
+    codes = ((numbers.reshape(-1) - least) // step).astype(np.uint8)
+    padded = np.pad(codes, (0, -len(codes) % (8 // bits))).reshape(-1, 8 // bits)
+    made = np.bitwise_or.reduce(padded << np.arange(0, 8, bits, dtype=np.uint8), axis=1)
+    return {
+        "bits": bits,
+        "low": least,
+        "step": step,
+        "shape": list(numbers.shape),
+        "data": _text(made.astype(np.uint8)),
+    }
+
+
+def _text(array: Tensor) -> str:
+    return base64.b64encode(array.tobytes()).decode()

@@ -1,0 +1,179 @@
+"""Chains of nodes as the checker evaluates them: a few operations on numbers, in the order of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.types import Edge, Integers, Tensor, whole
+from bitsynth.network.certificate.arrays import JsonValue, stored
+from bitsynth.network.stairs.chain import moved_axis
+
+
+class Unsaid(Exception):
+    """The checker's table has no operations for something: nothing is claimed of it."""
+
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class ChainValue:
+    """What a chain has at a place.
+
+    Args:
+        name: Its name in the certificate.
+        dtype: The type of its numbers in a reference of floats.
+        is_constant: Whether it depends on constants alone.
+        edge: The edge whose integers, not numbers, it is.
+        place: That of the edge.
+    """
+
+    name: str
+    dtype: str = "float64"
+    is_constant: bool = False
+    edge: Edge | None = None
+    place: Place = (0, -1)
+
+
+@dataclass(eq=False)
+class ChainWriter:
+    """Operations in the making.
+
+    Attributes:
+        ops: As the certificate has them, in order.
+        constants: By name.
+        edges: The value of each edge there is.
+        place: How many axes the edge at hand has, and which of them that of channels is; -1 if these are mixed.
+    """
+
+    graph: Graph
+    place: Place
+    ops: list[JsonValue] = field(default_factory=list)
+    constants: dict[str, JsonValue] = field(default_factory=dict)
+    edges: dict[str, ChainValue] = field(default_factory=dict)
+
+    @property
+    def exact(self) -> bool:
+        """Whether numbers are fractions."""
+        return self.graph.reference == "exact"
+
+    def start(self, name: str, edge: Edge) -> None:
+        """Begin with the integers of an edge, called `name`."""
+        self.edges[edge.name] = ChainValue(name, edge=edge, place=self.place)
+
+    def add(self, node: Node) -> None:
+        """What a node makes of edges that are there or constant; Unsaid if the checker knows no such operation."""
+        from bitsynth.network.certificate.operations import OPERATIONS
+
+        made = self.graph.edges[node.outputs[0]]
+        if node.op == "reshape":
+            self._reshape(self.graph.edges[node.inputs[0]], made)
+            return
+        if node.op not in OPERATIONS or len(node.outputs) != 1:
+            raise Unsaid(f"{node.op} is none of the checker's operations")
+        self.edges[made.name] = OPERATIONS[node.op](self, node)
+
+    def _reshape(self, before: Edge, made: Edge) -> None:
+        axis = None if self.place[1] < 0 else moved_axis(before.shape, made.shape, self.place[1])
+        self.edges[made.name] = self.value(before.name)
+        self.place = len(made.shape), -1 if axis is None else axis
+
+    def integers(self, edge: str) -> str:
+        """The name of an edge's integers."""
+        value, kind = self.value(edge), self.graph.edges[edge].integers
+        if value.edge is not None:
+            return value.name
+        made = self.op("div", value, self.constant(kind.scale)) if (kind.scale != 1).any() else value
+        return (self.op("add", made, self.constant(kind.zero)) if kind.zero.any() else made).name
+
+    def number(self, edge: str) -> ChainValue:
+        """The numbers that an edge stands for, as `Arithmetic.number` has them."""
+        value = self.value(edge)
+        if value.edge is None:
+            return value
+        kind = value.edge.integers
+        made = ChainValue(value.name, value.dtype, value.is_constant)
+        if kind.zero.any():
+            made = self.op("sub", made, self.constant(kind.zero, value.place))
+        if not value.edge.is_float and not self.exact:
+            return made
+        if not self.exact:
+            made = self.typed(made, value.edge.dtype)
+        return self.scaled(made, kind, value)
+
+    def scaled(self, made: ChainValue, kind: Integers, value: ChainValue) -> ChainValue:
+        """Integers without their zero point, times the scale of the edge they are of."""
+        if (kind.scale == 1).all():
+            return made
+        factor = self.constant(kind.scale, value.place)
+        return self.op("mul", made, factor if self.exact else self.typed(factor, made.dtype))
+
+    def value(self, edge: str) -> ChainValue:
+        """What an edge has; of a constant its value, a number a channel or one for all."""
+        if edge not in self.edges:
+            if edge not in self.graph.constants:
+                raise Unsaid(f"{edge} is computed by another step")
+            found = self.graph.edges[edge]
+            made = self.constant(self.graph.constants[edge])
+            kind = found if isinstance(found.type, Integers) else None
+            self.edges[edge] = ChainValue(made.name, made.dtype, True, kind, self.place)
+        return self.edges[edge]
+
+    def constant(self, array: Any, place: Place | None = None) -> ChainValue:
+        """A constant that broadcasts to the edge at hand, or one of another place: a number a channel or for all."""
+        made = _column(np.asarray(array), *(place or self.place))
+        if made.dtype.kind not in "iuf" or made.dtype.itemsize > 8:
+            raise Unsaid(f"constants of {made.dtype}")
+        text = stored(made)
+        name = next((n for n, other in self.constants.items() if other == text), f"k{len(self.constants)}")
+        self.constants[name] = text
+        return ChainValue(name, made.dtype.name if made.dtype.kind == "f" else "float64", True)
+
+    def scalar(self, number: float, like: ChainValue) -> ChainValue:
+        """A number in the type of a value."""
+        return self.constant(np.asarray(number, np.float64 if self.exact else like.dtype))
+
+    def op(self, name: str, a: ChainValue, b: ChainValue | None = None, **more: JsonValue) -> ChainValue:
+        """One operation, its constant second."""
+        if b is not None and a.is_constant and not b.is_constant and name in ("mul", "add", "max", "min"):
+            a, b = b, a
+        called = f"v{len(self.ops)}"
+        values = [a] if b is None else [a, b]
+        self.ops.append({"op": name, "of": [v.name for v in values], "is": called, **more})
+        dtype = np.result_type(*(v.dtype for v in values)).name
+        return ChainValue(called, dtype, all(v.is_constant for v in values))
+
+    def typed(self, value: ChainValue, dtype: str) -> ChainValue:
+        """The value rounded to a type of floats, in a reference of floats."""
+        if self.exact or value.dtype == dtype:
+            return ChainValue(value.name, value.dtype, value.is_constant)
+        if dtype not in ("float16", "float32", "float64"):
+            raise Unsaid(f"numbers of {dtype}")
+        made = self.op("type", value, to=np.dtype(dtype).newbyteorder("<").str)
+        return ChainValue(made.name, dtype, made.is_constant)
+
+
+def _column(array: Tensor, rank: int, axis: int) -> Tensor:
+    """Numbers (channels, 1) or (1, 1) of what broadcasts to an edge of so many axes."""
+    if array.size == 1:
+        return array.reshape(1, 1)
+    axes = [k for k, n in enumerate(array.shape) if n > 1]
+    if axis < 0 or len(axes) > 1 or array.ndim - axes[0] != rank - axis:
+        raise Unsaid("constants differ along other axes than channels")
+    return array.reshape(-1, 1)
+
+
+Rule = Callable[[ChainWriter, Node], ChainValue]
+
+
+def may_wrap(edge: Edge) -> bool:
+    """Whether integers of a type of the file may leave it."""
+    if edge.is_float or not isinstance(edge.type, Integers):
+        return False
+    every = whole(edge.dtype)
+    return bool(edge.type.least <= every.least or edge.type.most >= every.most)

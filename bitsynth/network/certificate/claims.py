@@ -1,0 +1,220 @@
+"""What is claimed of a step: the formula by which C makes results of sums, and that the network's chain is the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.types import Edge, Integers, Tensor
+from bitsynth.layers.epilogue import Epilogue, Requantize, Rescale, Thresholds, floats_of, levels_of
+from bitsynth.layers.epilogue_arguments import of_channels
+from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
+from bitsynth.layers.residual import factors
+from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, stored
+from bitsynth.network.certificate.chains import ChainWriter, Unsaid
+from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram
+
+_PRODUCTS = ("conv", "matmul")
+
+
+def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
+    """The sums of a layer, the chain behind them, and the claims; Unsaid if the checker cannot tell."""
+    nodes = [node for node in program.graph.nodes if node.name in step.nodes]
+    product = next((node for node in nodes if node.op in _PRODUCTS), None)
+    if product is None:
+        raise Unsaid("the graph has no product that it computes")
+    sums = program.graph.edges[product.outputs[0]]
+    chain = ChainWriter(program.graph, (len(sums.shape), 1 if product.op == "conv" else len(sums.shape) - 1))
+    chain.start("sum", sums)
+    given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
+    for other in given[1:]:
+        chain.start("other", other.edge)
+    _walk(chain, nodes[nodes.index(product) + 1 :])
+    results = [{**_claim(step), "is": chain.integers(made[0].edge.name)}]
+    results += [{**_kept(step), "is": chain.integers(b.edge.name)} for b in made[1:]]
+    return {**_said(chain, results), "sums": _products(program.graph, step, given[0], product)}
+
+
+def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
+    """The same of glue that looks codes up; none of glue that moves or compares them."""
+    given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
+    nodes = [node for node in program.graph.nodes if node.name in step.nodes]
+    glue, first = step.glue, given[0]
+    if isinstance(glue, Lookup | PairLookup):
+        rank = len(first.edge.shape)
+        chain = ChainWriter(program.graph, (rank, 1 if rank > 1 else -1))
+        for name, other in zip(("sum", "other"), given, strict=False):
+            chain.start(name, other.edge)
+        table = glue.table if isinstance(glue, Lookup) else glue.pairs.reshape(1, -1)
+        width = 1 if isinstance(glue, Lookup) else glue.pairs.shape[1]
+        sums, start = _elements(first.edge), _operand(first)[1]
+    elif isinstance(glue, SumLookup):
+        summed = program.graph.edges[nodes[0].outputs[0]]
+        chain = ChainWriter(program.graph, (len(summed.shape), 1))
+        chain.start("sum", summed)
+        nodes, table, width, sums = nodes[1:], glue.table.reshape(1, -1), 1, _window(first, glue)
+        start = math.prod(glue.geometry.kernel) * sums["reads"][1]
+    else:
+        raise Unsaid(f"{type(glue).__name__} moves or compares codes")
+    _walk(chain, nodes)
+    claim = {"by": "table", "table": stored(table), "first": start, "apart": _operand(first)[0], "width": width}
+    return {**_said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}]), "sums": sums}
+
+
+def _walk(chain: ChainWriter, nodes: Sequence[Node]) -> None:
+    for node in nodes:
+        chain.add(node)
+
+
+def _said(chain: ChainWriter, claims: list[JsonValue]) -> JsonValue:
+    return {"constants": chain.constants, "chain": chain.ops, "claims": claims}
+
+
+def _operand(buffer: Buffer) -> list[int]:
+    """What integers codes stand for: so many times a code, plus so much."""
+    operand = buffer.format.operand
+    return [operand.scale, operand.offset] if operand else [1, 0]
+
+
+def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> JsonValue:
+    """The sums of products that a layer makes, and their ranges."""
+    spec, weight = step.layer.plan.spec, step.layer.weight.astype(np.int64)
+    _require_weights(graph, product, weight)
+    geometry = spec.geometry
+    parts = weight.reshape(geometry.groups, -1, weight.shape[1], geometry.kernel[0] * geometry.kernel[1])
+    padded = any(geometry.padding)
+    low, high = _bounds(given.edge, parts, padded)
+    return {
+        "weights": stored(parts),
+        "padded": padded,
+        "reads": [spec.act.scale, spec.act.offset - spec.zero_point],
+        "bias": stored(np.broadcast_to(np.asarray(step.layer.bias, np.int64), (len(weight),))),
+        "low": stored(low),
+        "high": stored(high),
+        "geometry": {**geometry.window(), "in_channels": geometry.in_channels, "image": list(step.image)},
+    }
+
+
+def _bounds(edge: Edge, parts: Tensor, padded: bool) -> tuple[Tensor, Tensor]:
+    """The least and greatest sum for each channel of weights (groups, channels, inputs, window)."""
+    kind = edge.integers
+    ends = [np.asarray(end).reshape(-1) - int(kind.zero.reshape(-1)[0]) for end in range_of(edge)]
+    low, high = (np.minimum(ends[0], 0), np.maximum(ends[1], 0)) if padded else ends
+    inputs = len(parts) * parts.shape[2]
+    each = [parts * np.broadcast_to(b, inputs).reshape(len(parts), 1, -1, 1) for b in (low, high)]
+    return np.minimum(*each).sum((2, 3)).reshape(-1), np.maximum(*each).sum((2, 3)).reshape(-1)
+
+
+def range_of(edge: Edge) -> tuple[Tensor, Tensor]:
+    """The least and greatest integer, for each channel along axis 1 if limits differ along that alone, else for all."""
+    kind = edge.integers
+    shape = tuple(n if k == 1 else 1 for k, n in enumerate(edge.shape))
+    if all(b.size == 1 for b in (kind.low, kind.high)) or len(edge.shape) < 2:
+        return np.asarray(kind.least), np.asarray(kind.most)
+    try:
+        low, high = (np.broadcast_to(b, shape).reshape(-1) for b in (kind.low, kind.high))
+    except ValueError:
+        return np.asarray(kind.least), np.asarray(kind.most)
+    return low, high
+
+
+def _require_weights(graph: Graph, product: Node, weight: Tensor) -> None:
+    """Unsaid unless a layer's weights are the network's, in another order along a sum at most."""
+    name = product.inputs[1]
+    value = graph.constants[name] - graph.edges[name].integers.zero.astype(np.int64)
+    rows = value.reshape(len(weight), -1) if product.op == "conv" else value.T
+    if not np.array_equal(np.sort(rows, axis=1), np.sort(weight.reshape(len(weight), -1), axis=1)):
+        raise Unsaid("the layer's weights stand for other integers than the network's")
+
+
+def _elements(edge: Edge) -> JsonValue:
+    """The elements of an edge instead of sums."""
+    return {"bias": 0, "low": edge.integers.least, "high": edge.integers.most}
+
+
+def _window(given: Buffer, glue: SumLookup) -> JsonValue:
+    """Sums of the elements of a window: products with 1."""
+    spread, offset = _operand(given)
+    zero = given.edge.integers.zero.reshape(-1)
+    if zero.size > 1 or range_of(given.edge)[0].size > 1:
+        raise Unsaid("channels of a pool differ in zero points or range")
+    ones = np.ones((1, 1, 1, math.prod(glue.geometry.kernel)), np.int64)
+    low, high = _bounds(given.edge, ones, False)
+    reads = [spread, offset - int(zero[0])]
+    return {
+        "weights": stored(ones),
+        "padded": False,
+        "reads": reads,
+        "bias": 0,
+        "low": stored(low),
+        "high": stored(high),
+    }
+
+
+def _claim(step: LayerStep) -> JsonValue:
+    """The formula of a layer's results."""
+    epilogue, channels = step.layer.epilogue, len(step.layer.codes)
+    if epilogue is None:
+        return {"by": "sums", "factor": 0, "of_zero": 0}
+    if isinstance(epilogue, Thresholds):
+        values, rising = levels_of(epilogue, channels)
+        shown = {"values": stored(values), "rising": stored(rising.astype(np.int64)[:, None])}
+        return {"by": "thresholds", **shown, **_second(epilogue, channels)}
+    if isinstance(epilogue, Requantize):
+        multiplier = of_channels("multiplier", epilogue.multiplier, channels, np.int32).astype(np.int64)
+        numbers = {"multiplier": stored(multiplier[:, None]), "shift": epilogue.shift}
+        even = {"even": int(epilogue.rounding == "even")}
+        return {"by": "requantize", **numbers, **even, **_codes(epilogue), **_second(epilogue, channels)}
+    if isinstance(epilogue, Rescale):
+        floats = {"bias": np.zeros(channels, np.float32), **floats_of(epilogue, channels)}
+        numbers = {name: stored(array[:, None]) for name, array in floats.items()}
+        return {"by": "rescale", **numbers, **_codes(epilogue), **_second(epilogue, channels)}
+    raise Unsaid("results are floats")
+
+
+def _codes(epilogue: Requantize | Rescale) -> JsonValue:
+    low, high = epilogue.codes
+    return {"zero": epilogue.zero_point, "low": low, "high": high}
+
+
+def _second(epilogue: Epilogue, channels: int) -> JsonValue:
+    """What is added to sums of a second tensor."""
+    if epilogue.residual is None:
+        return {"factor": stored(np.zeros((1, 1), np.int64)), "of_zero": 0}
+    found = factors(epilogue.residual, channels, not isinstance(epilogue, Rescale))
+    return {"factor": stored(found[:, None]), "of_zero": epilogue.residual.zero_point}
+
+
+def _kept(step: LayerStep) -> JsonValue:
+    """The formula of the sums that a layer keeps."""
+    epilogue = step.layer.epilogue
+    if not isinstance(epilogue, Thresholds | Requantize):
+        raise Unsaid("kept sums are floats")
+    return {"by": "sums", **_second(epilogue, len(step.layer.codes))}
+
+
+def edge_facts(edge: Edge) -> JsonValue:
+    """What an edge carries."""
+    shown: dict[str, Any] = {"shape": list(edge.shape), "type": edge.dtype}
+    if not isinstance(edge.type, Integers):
+        return shown
+    low, high = range_of(edge)
+    kind = edge.type
+    grid = {"scale": kind.scale, "zero": kind.zero}
+    columns = {k: x if x.size == 1 else _along(x, edge) for k, x in grid.items()}
+    return {
+        **shown,
+        "low": scalar_or_stored(low if low.size == 1 else low[:, None]),
+        "high": scalar_or_stored(high if high.size == 1 else high[:, None]),
+        "step": kind.step,
+        **{k: scalar_or_stored(x) for k, x in columns.items()},
+    }
+
+
+def _along(array: Tensor, edge: Edge) -> Tensor:
+    """Numbers that differ along one axis as a column; as they are if they differ along several."""
+    return array.reshape(-1, 1) if sum(n > 1 for n in array.shape) == 1 else array

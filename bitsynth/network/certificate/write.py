@@ -1,0 +1,189 @@
+"""The certificate of a network: what each step claims, where buffers lie, and the digests of all files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitsynth import __version__
+from bitsynth.files import MARK, marked
+from bitsynth.graph.types import Integers, numpy_type
+from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.layers.depthwise import DepthwiseKernel
+from bitsynth.layers.glue.programs import programs
+from bitsynth.network.arena import ArenaPlan
+from bitsynth.network.certificate import checker
+from bitsynth.network.certificate.arrays import JsonValue
+from bitsynth.network.certificate.chains import Unsaid
+from bitsynth.network.certificate.claims import edge_facts, glue_claims, layer_claims
+from bitsynth.network.program import (
+    PACKED,
+    Buffer,
+    GlueStep,
+    LayerStep,
+    NetworkProgram,
+    NetworkStep,
+    alias_root,
+)
+from bitsynth.store import elementwise
+
+FORMAT = 1
+_PLAIN = "plain C computes it: tested, not proved"
+
+
+def certificate(program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, str]) -> dict[str, JsonValue]:
+    """The certificate of a program whose library is `files`, as values for JSON.
+
+    It claims what `checker` can check by itself: of each step with sums or tables that C's formula is the network's own
+    chain on the whole range, of the plan that buffers do not meet, of files that they are these. Of other steps it says
+    why nothing is claimed.
+    """
+    edges = {b.edge.name: edge_facts(b.edge) for b in program.buffers.values()}
+    made = {
+        "about": MARK,
+        "format": FORMAT,
+        "network": program.graph.name,
+        "reference": program.graph.reference,
+        "isa": program.isa,
+        "threads": program.threads,
+        "version": __version__,
+        "inputs": list(program.inputs),
+        "outputs": list(program.outputs),
+        "arena": {"bytes": plan.bytes, "bound": plan.bound},
+        "edges": edges,
+        "buffers": {name: _buffer(program, plan, b) for name, b in program.buffers.items()},
+        "steps": [_step(program, step) for step in program.steps],
+        "kernels": _kernels(program),
+        "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())},
+        "digest": "",
+    }
+    return {**made, "digest": digest(made)}
+
+
+def digest(certificate: Mapping[str, JsonValue]) -> str:
+    """The digest of everything in a certificate but for its digest."""
+    text = json.dumps({**certificate, "digest": ""}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def certificate_files(name: str, program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, str]) -> dict[str, str]:
+    """The certificate of a library called `name`, and the program that checks it, by file name."""
+    script = marked({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
+    made = certificate(program, plan, {**files, **script})
+    return {**script, f"{name}.certificate.json": _laid_out(made)}
+
+
+def _laid_out(made: Mapping[str, JsonValue]) -> str:
+    """JSON that we may replace, each step and buffer on a line."""
+    return "{" + ",\n".join(f"{json.dumps(name)}: {_lines(value)}" for name, value in made.items()) + "}\n"
+
+
+def _lines(value: JsonValue) -> str:
+    if isinstance(value, dict):
+        return "{\n" + ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(f" {json.dumps(v)}" for v in value) + "]"
+    return json.dumps(value)
+
+
+def _step(program: NetworkProgram, step: NetworkStep) -> JsonValue:
+    ops = {node.name: node.op for node in program.graph.nodes}
+    kind = "layer" if isinstance(step, LayerStep) else "glue" if isinstance(step, GlueStep) else "plain"
+    nodes = [[name, ops.get(name, "conversion")] for name in step.nodes]
+    made = {"kind": kind, "nodes": nodes, "inputs": list(step.inputs), "outputs": list(step.outputs)}
+    try:
+        return {**made, "unclaimed": "", **_claims(program, step)}
+    except Unsaid as why:
+        return {**made, "unclaimed": str(why), "claims": []}
+
+
+def _claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
+    if isinstance(step, LayerStep):
+        return {**layer_claims(program, step), "kernels": [n["name"] for n in _of_layer(step)]}
+    if isinstance(step, GlueStep):
+        return glue_claims(program, step)
+    raise Unsaid(_PLAIN)
+
+
+def _buffer(program: NetworkProgram, plan: ArenaPlan, buffer: Buffer) -> JsonValue:
+    """Where a buffer lies, when it is in use, what its elements hold."""
+    form, root = buffer.format, alias_root(program.buffers, buffer.name)
+    operand = [form.operand.scale, form.operand.offset] if form.operand else [1, 0]
+    life = _lives(program, root)
+    made = {
+        "edge": buffer.edge.name,
+        "role": program.buffers[root].role,
+        "alias": "" if root == buffer.name else root,
+        "layout": form.layout,
+        "type": form.dtype,
+        "operand": operand,
+        "bits": form.operand.bits if form.operand and form.layout == PACKED else 8 * numpy_type(form.dtype).itemsize,
+        "bytes": plan.lifetimes[root].bytes if root in plan.lifetimes else buffer.bytes,
+        "holds": _holds(buffer),
+        "life": life,
+    }
+    return made | ({"offset": plan.offsets[root]} if root in plan.offsets else {})
+
+
+def _holds(buffer: Buffer) -> list[int]:
+    """The least and greatest integer that elements can be; of numbers nothing is said."""
+    form = buffer.format
+    if form.operand:
+        return [form.operand.value(0), form.operand.value(form.operand.codes[-1])]
+    if isinstance(buffer.edge.type, Integers) and numpy_type(form.dtype).kind in "iu" and buffer.role == "arena":
+        info = np.iinfo(form.dtype)
+        return [max(int(info.min), -(1 << 63)), min(int(info.max), (1 << 63) - 1)]
+    return [-(1 << 63), (1 << 63) - 1]
+
+
+def _lives(program: NetworkProgram, root: str) -> list[int]:
+    """The first and the last step that uses a buffer's memory."""
+    names = [{alias_root(program.buffers, n) for n in (*s.inputs, *s.outputs)} for s in program.steps]
+    found = [place for place, used in enumerate(names) if root in used]
+    if root in program.inputs:
+        return [0, max(found, default=0)]
+    return [found[0], found[-1]] if found else []
+
+
+def _kernels(program: NetworkProgram) -> list[JsonValue]:
+    """Kernels and programs with certificates of their own, which `bitsynth verify` checks."""
+    found = [n for step in program.steps if isinstance(step, LayerStep) for n in _of_layer(step)]
+    if any(isinstance(step, GlueStep) for step in program.steps):
+        found += [_of_program(p) for p in programs(program.isa)]
+    return _distinct(found)
+
+
+def _of_layer(step: LayerStep) -> list[JsonValue]:
+    """The kernel of a layer and the proved programs around it."""
+    kernel = step.layer.plan.kernel
+    if isinstance(kernel, DepthwiseKernel):
+        made = [
+            {"kind": "depthwise", "name": kernel.entry.name, "isa": kernel.program.isa, "digest": kernel.entry.digest}
+        ]
+    else:
+        found = kernel.proved_entry
+        while found.base is not None:
+            found = found.base
+        entry = found.entry
+        made = [{"kind": "product", "name": entry.name, "isa": entry.kernel.isa, "digest": entry.digest}]
+    return made + [_of_program(p) for p in step.layer.programs.by_field.values() if isinstance(p, ElementwiseProgram)]
+
+
+def _of_program(program: ElementwiseProgram) -> JsonValue:
+    proved = elementwise.find(program.isa, program.spec)
+    assert proved is not None
+    return {
+        "kind": "elementwise",
+        "name": program.name,
+        "isa": program.isa,
+        "digest": elementwise.entry(proved).digest,
+    }
+
+
+def _distinct(found: Iterable[Any]) -> list[Any]:
+    return list({(n["kind"], n["name"]): n for n in found}.values())

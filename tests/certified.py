@@ -1,0 +1,39 @@
+"""Certificates of small programs, and what the checker says of them."""
+
+from pathlib import Path
+from typing import Any
+
+from bitsynth.graph.ir import Graph
+from bitsynth.network.arena import planned
+from bitsynth.network.certificate import certificate, checker, digest
+from bitsynth.network.lower import cover, ordered
+from bitsynth.network.program import Buffer, NetworkProgram
+from bitsynth.network.regions.region import NetworkTarget, Wiring
+
+
+def certified(graph: Graph, isa: str = "avx2") -> dict[str, Any]:
+    """The certificate of a graph's regions."""
+    program = program_of(graph, isa)
+    return certificate(program, planned(program), {})
+
+
+def program_of(graph: Graph, isa: str = "avx2") -> NetworkProgram:
+    """A graph's regions, from its inputs to its outputs, with no conversions around."""
+    regions = ordered(cover(Wiring(graph, NetworkTarget(isa))))
+    buffers: dict[str, Buffer] = {}
+    for region in regions:
+        reads = {e: region.reads(e)[0] for e in region.inputs if e not in buffers}
+        for edge, form in {**reads, **{e: region.writes(e)[0] for e in region.outputs}}.items():
+            role = "input" if edge in graph.inputs else "output" if edge in graph.outputs else "arena"
+            buffers[edge] = Buffer(edge, graph.edges[edge], form, role)
+    steps = tuple(region.step(buffers) for region in regions)
+    return NetworkProgram(graph, isa, 1, steps, buffers, graph.inputs, graph.outputs)
+
+
+def failure(found: dict[str, Any], folder: Path = Path()) -> str:
+    """What the checker says against a certificate whose digest is made anew; "" if all holds."""
+    try:
+        checker.check({**found, "digest": digest(found)}, folder)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
