@@ -14,11 +14,12 @@ from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, Netw
 from bitsynth.network.regions import MATCHERS
 from bitsynth.network.regions.codes import kept_layouts
 from bitsynth.network.regions.region import NetworkTarget, Region, Wiring
+from bitsynth.network.sinking import sunk
 
 
 def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
     """The program of a graph for a target; SpecError names what cannot be computed, NoKernel a missing kernel."""
-    wiring = Wiring(graph, target)
+    wiring = Wiring(sunk(graph, target), target)
     assembly = _Assembly(wiring, ordered(cover(wiring)))
     return assembly.program()
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from bitsynth.graph.ir import Node
+from bitsynth.graph.operators import TABLE
 from bitsynth.layers.glue import Lookup
 from bitsynth.network.regions.codes import codes_of, operand_of, quantization_of
 from bitsynth.network.regions.functions import chains, code_values, function, layouts_of
@@ -21,21 +20,28 @@ def match_lookup(wiring: Wiring, node: Node) -> Region | None:
     source = wiring.only_source(node)
     if source is None or operand_of(edges[source]) is None:
         return None
-    return next((_looked_up(wiring, c) for c in chains(wiring, source, node) if operand_of(edges[c.end])), None)
+    found = next((_looked_up(wiring, c) for c in chains(wiring, source, node) if operand_of(edges[c.end])), None)
+    return None if found and found.is_alias and _is_of_products(wiring, source) else found
+
+
+def _is_of_products(wiring: Wiring, edge: str) -> bool:
+    """Whether an edge has sums, which lie as integers and not as codes."""
+    maker = wiring.makers.get(edge)
+    return maker is not None and TABLE[maker.op].kind == "product"
 
 
 def _looked_up(wiring: Wiring, chain: Chain) -> Region:
     """The region of a chain."""
     graph = wiring.graph
     source, made = graph.edges[chain.start], graph.edges[chain.end]
-    table = codes_of(function(graph, chain, code_values(graph, chain.start)), made)
-    last, same = quantization_of(made), np.array_equal(table, np.arange(table.shape[1])[None])
+    values = code_values(graph, chain.start)
+    table, last = codes_of(function(graph, chain, values), made), quantization_of(made)
     options: dict[str, Any] = {"out_bits": last.bits, "out_encoding": last.encoding, "isa": wiring.target.isa}
 
     def make(layout: str, out_layout: str) -> Lookup:
         read = quantization_of(source)
         return Lookup(source.shape[1], table, read, layout=layout, out_layout=out_layout, **options)
 
-    changes = not (same and operand_of(source) == operand_of(made))
+    changes = operand_of(source) != operand_of(made) or bool((table != codes_of(values, source)).any())
     layouts = layouts_of(graph, chain.start, chain.end)
     return GlueRegion(wiring, chain.nodes, (chain.start,), make, layouts, changes=changes)
