@@ -45,7 +45,7 @@ class NetworkMachine:
         shared = text.parts.files(threads=runs_natively(isa.table))
         call = {"name": _NAME, "places": list(self.places.values())}
         sources = {**text.own(), f"{_NAME}_call.c": render("network_call.c.j2", call), **shared}
-        library = toolchain.compile_for(isa, sources, needs=text.needs, flags=FLAGS, kept=shared)
+        library = toolchain.compile_for(isa, sources, needs=text.needs, flags=FLAGS, kept=sources)
         return runner_for(isa, library, needs=text.needs)
 
     @cached_property

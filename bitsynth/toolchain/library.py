@@ -12,7 +12,9 @@ import stat
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,13 +113,26 @@ def _build(
         target = trusted(folder) / key / name
         if not _whole(target):
             # Before the lock is taken: one file may lock this key and that of an object.
-            objects = {x: _build(compiler, _with_headers(x, files), compile_flags, ["-c"], _OBJECT) for x in kept}
+            objects = _objects(compiler, files, compile_flags, kept)
             with _locked(target.parents[1], key):
                 if not _whole(target):
                     _build_in_place(compiler, files, compile_flags, link_flags, target, objects)
     except OSError as error:
         raise _unusable(folder, error) from error
     return target
+
+
+def _objects(
+    compiler: Compiler, files: Mapping[str, str], compile_flags: Sequence[str], kept: Sequence[str]
+) -> dict[str, Path]:
+    """The objects of the files `kept`, as many compiled at a time as this process may use cores."""
+
+    def one(source: str) -> Path:
+        return _build(compiler, _with_headers(source, files), compile_flags, ["-c"], _OBJECT)
+
+    with ThreadPoolExecutor(max(1, min(len(kept), features.cores()))) as pool:
+        started = {source: pool.submit(copy_context().run, one, source) for source in kept}
+    return {source: done.result() for source, done in started.items()}
 
 
 def _whole(product: Path) -> bool:
