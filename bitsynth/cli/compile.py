@@ -96,8 +96,14 @@ def _table(found: NetworkReport, gap: int, *, brief: bool = False) -> Table:
         work = [] if brief else [_count(step.macs), _count(step.cycles)]
         shape = "x".join(map(str, step.shape)) or "one"
         size = _count(step.weight_bytes), f"{step.out_bytes:,}"
-        table.add_row(", ".join(step.nodes) or step.edge, _by(step), shape, *lies, *work, *size)
+        table.add_row(_called(step), _by(step), shape, *lies, *work, *size)
     return table
+
+
+def _called(step: StepReport) -> str:
+    """The last node of a step, and how many there are before it; of a conversion the edge."""
+    before = len(step.nodes) - 1
+    return f"{step.nodes[-1]} (+{before})" if before > 0 else step.nodes[-1] if step.nodes else step.edge
 
 
 def _by(step: StepReport) -> str:
