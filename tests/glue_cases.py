@@ -76,7 +76,7 @@ def layers(draw: st.DrawFn, /, **options: Any) -> glue.Glue:
     def of_sums() -> glue.Glue:
         out, sums = draw(quantizations()), window[0] * window[1] * q.operand.codes[-1] + 1
         entries = rng.integers(0, out.operand.codes[-1] + 1, sums)
-        apart = {"stride": (one(1, 3), one(1, 3)), "dilation": one(1, 2)}
+        apart: dict[str, Any] = {"stride": (one(1, 3), one(1, 3)), "dilation": tuple(one(1, 1 + (n < 3)) for n in window)}
         return glue.SumLookup(channels, entries, q, out, window, **apart, **both)
 
     def shuffled() -> glue.Glue:

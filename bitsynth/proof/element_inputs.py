@@ -8,26 +8,21 @@ the last sum below a threshold and the first above, a product half way between t
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.proof.element_search import U64, Elements, float_inputs, sides
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
-
-U64 = NDArray[np.uint64]
-Elements = dict[str, U64]
-"""Payloads (values, columns, variants) by name of input: what elements share has one variant."""
 
 VARIANTS = 16
 """Elements of a column: what all elements share is the same in a column."""
-_CANDIDATES, _TRIES = 32, 6
-_POINTS = np.uint64(16)
-_FLOATS = ("fmul", "fadd", "fdiv", "flt", "fmin", "fmax", "nearest")
+_CANDIDATES, _STEPS = 32, 6
 _DOMAIN = ConcreteDomain()
 
 
@@ -47,6 +42,7 @@ def samples(spec: ElementwiseSpec, columns: int) -> ElementSamples:
     with np.errstate(over="ignore"):
         drawn = _drawn(spec, columns, rng)
         _move(spec, drawn, rng)
+        _meet(spec, drawn, rng)
         shape = (columns, VARIANTS)
         return ElementSamples(
             drawn, np.broadcast_to(spec.value(_DOMAIN, drawn), shape), _hold(spec, spec.assumes, drawn, shape)
@@ -63,7 +59,7 @@ def _hold(spec: ElementwiseSpec, texts: Sequence[str], given: Elements, shape: t
 
 def _drawn(spec: ElementwiseSpec, columns: int, rng: Generator) -> Elements:
     """Elements, as the spec assumes where one alone of what is shared and what is not decides."""
-    floats, middle = _floats(spec), _middles((columns, VARIANTS), rng)
+    floats, middle = float_inputs(spec), _middles((columns, VARIANTS), rng)
     out: Elements = {}
     for shared in (True, False):
         inputs = tuple(x for x in spec.inputs if x.is_shared == shared)
@@ -90,12 +86,6 @@ def _make_fit(drawn: Elements, names: Set[str], fits: NDArray[np.bool_], rng: Ge
 def _read(text: str, spec: ElementwiseSpec) -> set[str]:
     """The inputs that an expression reads."""
     return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)} & {x.name for x in spec.inputs}
-
-
-def _floats(spec: ElementwiseSpec) -> set[str]:
-    """The inputs that are float32: those on which the meaning does such arithmetic."""
-    calls = [n for n in ast.walk(ast.parse(spec.meaning)) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
-    return {a.id for n in calls if getattr(n.func, "id", "") in _FLOATS for a in n.args if isinstance(a, ast.Name)}
 
 
 def _middles(shape: tuple[int, ...], rng: Generator) -> NDArray[np.int64]:
@@ -144,13 +134,14 @@ def _move(spec: ElementwiseSpec, drawn: Elements, rng: Generator) -> None:
     first = columns * 7 // 8 - 2 * both
     one, other = ({n: _flat(v, first, both, k) for n, v in drawn.items()} for k in (0, 1))
     behind = np.arange(first * pairs + both) >= first * pairs
-    low, high = _sides(spec, one, other, {x.name: behind == x.is_shared for x in spec.inputs if x.per != "table"}, rng)
+    movable = {x.name: behind == x.is_shared for x in spec.inputs if x.per != "table"}
+    low, high = sides(spec, one, other, movable, rng, partial(spec.value, _DOMAIN))
     for x in spec.inputs:
-        values, sides = drawn[x.name], (low[x.name], high[x.name])
+        values, both_sides = drawn[x.name], (low[x.name], high[x.name])
         if not x.is_shared:
-            near = [side[:, : first * pairs].reshape(-1, first, pairs) for side in sides]
+            near = [side[:, : first * pairs].reshape(-1, first, pairs) for side in both_sides]
             values[:, :first] = np.concatenate(near, axis=2)
-        for k, side in enumerate(sides):
+        for k, side in enumerate(both_sides):
             values[:, first + k * both : first + (k + 1) * both, :pairs] = side[:, first * pairs :, None]
 
 
@@ -162,70 +153,31 @@ def _flat(values: U64, first: int, both: int, side: int) -> U64:
     return np.concatenate([near, values[:, first + side * both : first + (side + 1) * both, 0]], axis=1)
 
 
-def _sides(
-    spec: ElementwiseSpec, one: Elements, other: Elements, movable: Mapping[str, NDArray[np.bool_]], rng: Generator
-) -> tuple[Elements, Elements]:
-    """Elements (values, any number) with one of the `movable` values on this side and on that of a change.
+def _meet(spec: ElementwiseSpec, drawn: Elements, rng: Generator) -> None:
+    """Make equal what the meaning asks to be equal: in columns where that can be, half of the variants are so.
 
-    It lies between those of `one` and of `other`.
+    Near each element, whose first value goes up to `_STEPS` up or down, the equation is solved for the input that all
+    share. Each column takes one for which it holds exactly; of every other column it shows in the meaning.
     """
-    line = _line(spec, one, other, movable, rng)
-    low, high = np.minimum(line.one, line.other), np.maximum(line.one, line.other)
-    steps = np.arange(_POINTS + np.uint64(1), dtype=np.uint64)
-    while (high - low).max() > 1:
-        apart = (high - low)[:, None]
-        places = low[:, None] + apart // _POINTS * steps + apart % _POINTS * steps // _POINTS
-        found = np.broadcast_to(spec.value(_DOMAIN, line.at(places)), places.shape)
-        changes = (found[:, 1:] != found[:, :-1]) + rng.random((len(low), int(_POINTS))) / 2
-        chosen = changes.argmax(axis=1)[:, None]
-        low, high = (np.take_along_axis(places, chosen + k, 1)[:, 0] for k in (0, 1))
-    at_low, at_high = ({n: v[..., 0] for n, v in line.at(side[:, None]).items()} for side in (low, high))
-    return at_low, at_high
+    for factor, name, other in _equations(spec):
+        first, near = spec.inputs[0].name, {n: values[..., None] for n, values in drawn.items()}
+        near[first] = near[first] + np.arange(-_STEPS, _STEPS).astype(np.uint64) & np.uint64(0xFFFF_FFFF)
+        found = np.array(spec.evaluate([f"udiv({other}, {factor})"], _DOMAIN, near, 32))
+        solved, beside = near | {name: found}, near | {name: found ^ np.uint64(1)}
+        met = _hold(spec, [f"bit(eq({factor} * {name}, {other}))", *spec.assumes], solved, found.shape[1:])
+        shown = met & (spec.value(_DOMAIN, solved) != spec.value(_DOMAIN, beside))
+        shown[1::2] = met[1::2]
+        for column in np.flatnonzero(shown.any(axis=(1, 2))):
+            variant, step = rng.choice(np.argwhere(shown[column]))
+            drawn[name][:, column] = found[:, column, variant, step, None]
+            drawn[first][:, column, : VARIANTS // 2] = near[first][:, column, variant, step, None]
 
 
-@dataclass(frozen=True, eq=False)
-class _Line:
-    """Elements (values, n), the value of each that moves, and two that it may have (n), as places in order."""
-
-    spec: ElementwiseSpec
-    elements: Elements
-    masks: Mapping[str, NDArray[np.bool_]]
-    one: U64
-    other: U64
-
-    def at(self, places: U64) -> Elements:
-        """The elements with values at `places` (n, any number) in the place of theirs."""
-        found = {name: values[..., None] for name, values in self.elements.items()}
-        for x in self.spec.inputs:
-            if x.name in self.masks:
-                found[x.name] = np.where(self.masks[x.name], places ^ _flip(x), found[x.name])
-        return found
-
-
-def _flip(one: ElementInput) -> np.uint64:
-    """What takes payloads to places in order, and back."""
-    return np.uint64(1 << one.lane.bits - 1 if one.lane.sign == "s" else 0)
-
-
-def _line(
-    spec: ElementwiseSpec, one: Elements, other: Elements, movable: Mapping[str, NDArray[np.bool_]], rng: Generator
-) -> _Line:
-    """Of several values of each element, one by which its meaning changes from `one` to `other`, if any does."""
-    inputs = [x for x in spec.inputs if x.name in movable]
-    count, floats = len(movable[inputs[0].name]), _floats(spec)
-    weights = rng.random((len(inputs), count, _TRIES)) * np.array([movable[x.name] for x in inputs])[..., None]
-    moved, masks = weights.argmax(axis=0), {}
-    start, end = np.zeros((count, _TRIES), np.uint64), np.zeros((count, _TRIES), np.uint64)
-    for n, x in enumerate(inputs):
-        value = np.where(moved == n, rng.integers(0, x.values, moved.shape), -1)
-        masks[x.name] = value == np.arange(x.values)[:, None, None]
-        mine, its = one[x.name][..., None], other[x.name][..., None]
-        if x.name in floats:
-            its = its & np.uint64(0x7FFF_FFFF) | mine & np.uint64(0x8000_0000)
-        start += ((mine ^ _flip(x)) * masks[x.name]).sum(axis=0, dtype=np.uint64)
-        end += ((its ^ _flip(x)) * masks[x.name]).sum(axis=0, dtype=np.uint64)
-    tried = _Line(spec, one, masks, start, end)
-    ends = [np.broadcast_to(spec.value(_DOMAIN, tried.at(x)), moved.shape) for x in (start, end)]
-    best = ((ends[0] != ends[1]) + rng.random(moved.shape) / 2).argmax(axis=1)[:, None]
-    masks = {n: np.take_along_axis(m, best[None], 2) for n, m in masks.items()}
-    return _Line(spec, one, masks, *(np.take_along_axis(x, best, 1)[:, 0] for x in (start, end)))
+def _equations(spec: ElementwiseSpec) -> list[tuple[str, str, str]]:
+    """The equations between a product with an input and an expression, of 32 bits: factor, input, expression."""
+    found = [n for n in ast.walk(ast.parse(spec.meaning)) if isinstance(n, ast.Call) and ast.unparse(n.func) == "eq"]
+    out = []
+    for one, other in (n.args for n in found):
+        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult) and isinstance(one.right, ast.Name):
+            out.append((ast.unparse(one.left), one.right.id, ast.unparse(other)))
+    return list(dict.fromkeys(out))

@@ -78,14 +78,15 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 
     def value(self, domain: Domain, given: Mapping[str, Any]) -> Any:
         """The payload of `out_bits` bits that the meaning gives; `given` has each input's payloads."""
-        (found,) = self._evaluate([self.meaning], domain, given, self.out_bits)
+        (found,) = self.evaluate([self.meaning], domain, given, self.out_bits)
         return found
 
     def bits(self, texts: Sequence[str], domain: Domain, given: Mapping[str, Any]) -> list[Any]:
         """The payloads of one bit of `texts`, such as those of `assumes`."""
-        return self._evaluate(texts, domain, given, 1)
+        return self.evaluate(texts, domain, given, 1)
 
-    def _evaluate(self, texts: Sequence[str], domain: Domain, given: Mapping[str, Any], bits: int) -> list[Any]:
+    def evaluate(self, texts: Sequence[str], domain: Domain, given: Mapping[str, Any], bits: int) -> list[Any]:
+        """The low `bits` bits of expressions of the inputs."""
         values, names = [self._bits(domain, x, given[x.name]) for x in self.inputs], tuple(x.name for x in self.inputs)
         out = []
         for text in texts:

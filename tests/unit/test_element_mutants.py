@@ -49,6 +49,7 @@ FAMILIES = [
     "requantize32_even_u8_avx2",
     "rescale_bias_u8_avx512",
     "lookup16_neon",
+    "mean_even_avx2",
     "residual_u8_factor_avx512",
     "residual_s8_float_avx2",
     "rounded_u8_neon",
