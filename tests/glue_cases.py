@@ -76,7 +76,8 @@ def layers(draw: st.DrawFn, /, **options: Any) -> glue.Glue:
     def of_sums() -> glue.Glue:
         out, sums = draw(quantizations()), window[0] * window[1] * q.operand.codes[-1] + 1
         entries = rng.integers(0, out.operand.codes[-1] + 1, sums)
-        apart: dict[str, Any] = {"stride": (one(1, 3), one(1, 3)), "dilation": tuple(one(1, 1 + (n < 3)) for n in window)}
+        dilation = tuple(one(1, 1 + (n < 3)) for n in window)
+        apart: dict[str, Any] = {"stride": (one(1, 3), one(1, 3)), "dilation": dilation}
         return glue.SumLookup(channels, entries, q, out, window, **apart, **both)
 
     def shuffled() -> glue.Glue:
