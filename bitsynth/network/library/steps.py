@@ -25,7 +25,7 @@ class CStep:
     Args:
         number: Its place.
         kind: layer, glue or plain.
-        about: The nodes it computes.
+        about: The last node it computes.
         fields: Fields of `struct bs_layer` or `struct bs_glue` and their initializers.
         image: Batch, height and width.
         inputs: C expressions of pointers to what it reads: of a layer the input and the residual, NULL if none.
@@ -64,7 +64,7 @@ class StepWriter:
         return [self._step(k, step) for k, step in enumerate(self.program.steps)]
 
     def _step(self, number: int, step: NetworkStep) -> CStep:
-        about = spoken(step.nodes) or spoken((f"conversion of {self.program.buffers[step.inputs[0]].edge.name}",))
+        about = self._about(step)
         if isinstance(step, LayerStep):
             return self._layer(number, about, step)
         if isinstance(step, GlueStep):
@@ -72,6 +72,13 @@ class StepWriter:
             fields = self._glue_fields(step.glue.constants)
             return CStep(number, "glue", about, fields, step.image, given, (self.pointer(step.outputs[0]),))
         return self._plain(number, about, step)
+
+    def _about(self, step: NetworkStep) -> str:
+        """The last node of a step, and how many it has before; of a conversion the edge."""
+        if not step.nodes:
+            return f"conversion of {spoken(self.program.buffers[step.inputs[0]].edge.name)}"
+        before = len(step.nodes) - 1
+        return spoken(step.nodes[-1]) + (f" and {before} before" if before else "")
 
     def _layer(self, number: int, about: str, step: LayerStep) -> CStep:
         kernel, programs = self.parts.layer_names(step.layer)

@@ -11,6 +11,7 @@ from bitsynth.graph.types import Tensor
 from bitsynth.network.program import Buffer, NetworkProgram
 
 _SPELLED = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "bool": "uint8_t"}
+_NOT_SPOKEN = frozenset('\\"*%?,(){}[]')
 
 
 def c_type(dtype: str) -> str:
@@ -100,11 +101,9 @@ def _named(program: NetworkProgram, names: tuple[str, ...], word: str) -> list[C
 
 
 def _quoted(name: str) -> str:
-    """A name of the file as it may stand in a comment or text of C."""
-    kept = "".join(c if c.isascii() and c.isprintable() and c not in '\\"*/%?' else "_" for c in name)
-    return f"'{kept}'"
+    return f"'{spoken(name)}'"
 
 
-def spoken(names: tuple[str, ...]) -> str:
-    """Names of the file in a comment or text of C."""
-    return ", ".join(_quoted(name)[1:-1] for name in names)
+def spoken(name: str) -> str:
+    """A name of the file as it may stand in a comment or a text of C, on a line that may be broken."""
+    return "".join(c if c.isascii() and c.isprintable() and c not in _NOT_SPOKEN else "_" for c in name)

@@ -88,7 +88,7 @@ class NetworkText:
         kernels, epilogues = list(self.parts.kernels), list(self.parts.epilogues)
         return {
             "name": self.name,
-            "about": tensors.spoken((self.program.graph.name,)),
+            "about": tensors.spoken(self.program.graph.name),
             "isa": isa.name,
             "reference": self.program.graph.reference,
             "inputs": given,
@@ -113,7 +113,7 @@ class NetworkText:
         """What the self-test says beside."""
         golden = self.golden or Golden(self.program)
         digests = [
-            (step, tensors.spoken((buffer.edge.name,)), self.plan.offsets[buffer.name], buffer.bytes, f"0x{want:016x}")
+            (step, tensors.spoken(buffer.edge.name), self.plan.offsets[buffer.name], buffer.bytes, f"0x{want:016x}")
             for step, buffer, want in golden.digests()
         ]
         tables = [(t, tensors.literals(x)) for t, x in zip(self.values["inputs"], golden.numbers, strict=True)]
