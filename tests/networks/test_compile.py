@@ -1,0 +1,114 @@
+"""`bitsynth compile` and `bitsynth.compile`: an ONNX file becomes a network equal to its reference, and C."""
+
+import json
+
+import numpy as np
+import pytest
+from onnx_files import QONNX, model, node
+
+import bitsynth
+from bitsynth.graph import run
+from bitsynth.graph.types import Integers
+
+
+def small(shape=(1, 3, 6, 6)):
+    """Codes, a convolution to codes, a pool, a dense layer with floats behind, and a second output."""
+    nodes = [
+        node("Quant", "x s z b", "q", domain=QONNX, signed=0, narrow=0),
+        node("BipolarQuant", "w one", "v", domain=QONNX),
+        node("Conv", "q v", "c", pads=[1, 1, 1, 1]),
+        node("Relu", "c", "r"),
+        node("Quant", "r s z b", "p", domain=QONNX, signed=0, narrow=0),
+        node("MaxPool", "p", "m", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Flatten", "m", "f"),
+        node("BipolarQuant", "d one", "e", domain=QONNX),
+        node("MatMul", "f e", "l"),
+        node("Add", "l a", "y"),
+    ]
+    rng = np.random.default_rng(0)
+    given = {
+        "s": np.float32(0.25),
+        "z": np.float32(0),
+        "b": np.float32(2),
+        "one": np.float32(1),
+        "w": rng.normal(size=(8, 3, 3, 3)).astype(np.float32),
+        "d": rng.normal(size=(72, 5)).astype(np.float32),
+        "a": rng.normal(size=5).astype(np.float32),
+    }
+    return model(nodes, {"x": shape}, given, outputs="y m")
+
+
+@pytest.fixture
+def path(tmp_path):
+    made = tmp_path / "small net.onnx"
+    made.write_bytes(small().SerializeToString())
+    return made
+
+
+def test_every_edge_equals_the_reference(rng, path):
+    net = bitsynth.compile(path, isa="avx2")
+    x = rng.uniform(-0.5, 1.5, (1, 3, 6, 6)).astype(np.float32)
+    y, m = net(x)
+    want, found = run(net.graph, {"x": x}), net.trace(x)
+    assert (y.dtype, y.shape, m.shape) == (np.float32, (1, 5), (1, 8, 3, 3))
+    assert np.array_equal(y, want.floats("y"))
+    assert np.array_equal(m, want.floats("m"))
+    integers = [n for n in found if isinstance(net.graph.edges[n].type, Integers) and n != "m"]
+    assert {"q", "p"} <= {*integers}
+    assert all(np.array_equal(found[name], want[name]) for name in integers)
+    assert net.inspect().macs == 8 * 27 * 36 + 72 * 5
+
+
+def test_threads_give_the_same(rng, path):
+    x = rng.uniform(-0.5, 1.5, (1, 3, 6, 6)).astype(np.float32)
+    one, *others = (bitsynth.compile(path, isa="avx2", threads=n)(x) for n in (1, 2, 5))
+    assert all(np.array_equal(a, b) for other in others for a, b in zip(one, other, strict=True))
+
+
+def test_the_command_writes_a_library(ended, path, tmp_path):
+    out, err = ended(0, "compile", str(path), "--isa", "neon", "-o", str(tmp_path / "out"))
+    lines = out.splitlines()
+    assert lines[0].endswith("steps on neon, 1 thread, reference exact")
+    assert lines[2].split() == ["step", "by", "shape", "as", "MAC", "cycles", "weights", "bytes"]
+    assert any(line.startswith("m") and "max pool" in line for line in lines)
+    assert "bytes; arena" in out
+    assert err == ""
+    written = {p.name for p in (tmp_path / "out").iterdir()}
+    assert {"small_net.h", "small_net.c", "small_net_weights.c", "small_net_selftest.c", "CMakeLists.txt"} <= written
+
+
+def test_the_command_says_it_in_json(ended, path, tmp_path):
+    out, _ = ended(0, "compile", str(path), "--isa", "avx2", "--name", "tiny", "-o", str(tmp_path / "out"), "--json")
+    said = json.loads(out)
+    assert (said["library"], said["isa"], said["threads"]) == ("tiny", "avx2", 1)
+    assert said["arena_bytes"] >= said["arena_bound"] > 0
+    assert {s["kind"] for s in said["steps"]} <= {"layer", "glue", "plain"}
+    assert sum(s["macs"] for s in said["steps"]) == 8 * 27 * 36 + 72 * 5
+    assert str(tmp_path / "out" / "tiny.c") in said["files"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--name", "bs_mine"], "cannot be named 'bs_mine'"),
+        (["--isa", "sse9"], "sse9"),
+        (["--reference", "mine"], "unknown reference 'mine'"),
+        (["--input-scale", "2"], "give that too"),
+    ],
+)
+def test_bad_usage_writes_nothing(fails, path, tmp_path, more, said):
+    assert said in fails(2, "compile", str(path), "-o", str(tmp_path / "out"), *more)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_open_batch_is_named(fails, tmp_path):
+    path = tmp_path / "open.onnx"
+    path.write_bytes(small(("N", 3, 6, 6)).SerializeToString())
+    assert "--batch" in fails(2, "compile", str(path), "-o", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_others_stay(fails, path, tmp_path):
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
+    assert "was not written by bitsynth" in fails(2, "compile", str(path), "-o", str(tmp_path))
+    assert {p.name for p in tmp_path.iterdir()} == {"main.c", "small net.onnx"}
