@@ -138,3 +138,34 @@ def test_integers_on_the_scale_of_sums_are_a_bias(rng):
     sums = builder.add("conv", x, w, window=_window(1, 1, strides=(1, 1), begins=(0, 0), ends=(0, 0)), groups=1)
     bias = builder.constant(rng.integers(-9, 9, (1, 5, 1, 1)).astype(np.float32))
     _check(rng, builder.build((builder.add("add", bias, sums, name="biased"),)), 2)
+
+
+def _block(rng, out_type):
+    """A residual block: sums, normed, and what the convolution read, or sums of a convolution of that, added."""
+    builder = GraphBuilder("block", "exact")
+    x = builder.input("x", (1, 6, 4, 4), "float32", Integers.between(0, 3, 0.61))
+    window = _window(3, 3, strides=(1, 1), begins=(1, 1), ends=(1, 1))
+    first, second = (builder.constant(rng.integers(-1, 2, (6, 6, n, n)).astype(np.float32)) for n in (3, 1))
+    made = builder.add("conv", x, first, window=window, groups=1, name="sums")
+    made = builder.add("mul", made, builder.constant(rng.uniform(-0.2, 0.3, (6, 1, 1)).astype(np.float32)))
+    other = x
+    if out_type == "sums":
+        point = _window(1, 1, strides=(1, 1), begins=(0, 0), ends=(0, 0))
+        other = builder.add("conv", x, second, window=point, groups=1, name="shortcut")
+        other = builder.add("mul", other, builder.constant(rng.uniform(0.1, 0.3, (6, 1, 1)).astype(np.float32)))
+    return builder.build((_codes(builder, builder.add("relu", builder.add("add", made, other)), scale=0.93),))
+
+
+@pytest.mark.parametrize("shortcut", ["codes", "sums"])
+def test_a_residual_is_part_of_the_epilogue(rng, shortcut):
+    graph = _block(rng, shortcut)
+    values = _values(rng, graph)
+    regions = cover(Wiring(graph, NetworkTarget("avx2")))
+    assert [len(r.nodes) for r in regions] == ([5] if shortcut == "codes" else [6, 1])
+    region = regions[0]
+    assert isinstance(region, ProductRegion)
+    second, kind = region.residual, region.maker.epilogue.residual.type
+    given = np.moveaxis(values[second], 1, -1).astype(kind)
+    sums = np.moveaxis(values["sums"], 1, -1) + region.product.bias
+    codes = region.maker.epilogue.reference(sums, np.ascontiguousarray(given))
+    np.testing.assert_array_equal(np.moveaxis(codes, -1, 1), values["codes"])

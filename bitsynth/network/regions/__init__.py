@@ -10,7 +10,7 @@ from bitsynth.network.regions.joins import match_join, match_near_join
 from bitsynth.network.regions.lookup import match_lookup
 from bitsynth.network.regions.moves import match_move
 from bitsynth.network.regions.pools import match_pool
-from bitsynth.network.regions.products import product_of_sums, product_with_codes
+from bitsynth.network.regions.products import product_of_sums, product_with_codes, product_with_residual
 from bitsynth.network.regions.region import Region, Wiring
 
 Matcher = Callable[[Wiring, Node], Region | None]
@@ -18,6 +18,7 @@ Matcher = Callable[[Wiring, Node], Region | None]
 
 MATCHERS: tuple[Matcher, ...] = (
     product_with_codes,
+    product_with_residual,
     product_of_sums,
     match_input,
     match_pool,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bitsynth.graph.ir import Node
+from bitsynth.graph.types import INT32, Edge, Integers
 from bitsynth.layers.epilogue import Epilogue
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.program import (
@@ -21,11 +22,13 @@ from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.product import Product, product_of
 from bitsynth.network.regions.product_layer import LayerMaker, maker_of
 from bitsynth.network.regions.region import Region, Wiring
-from bitsynth.network.stairs import Chain, chain_from, cheapest, staircase
+from bitsynth.network.stairs import Chain, Paired, chain_from, cheapest, joined_chain, paired_form, staircase
+from bitsynth.spec.matmul import MatmulOperand
 
 _PLANES = ("popcount", "lookup")
 """Methods that read planes of bits, as words of channels have them."""
 _WORD = 64
+_PRODUCTS = ("conv", "matmul")
 
 
 def product_with_codes(wiring: Wiring, node: Node) -> Region | None:
@@ -44,6 +47,34 @@ def product_with_codes(wiring: Wiring, node: Node) -> Region | None:
     return _made(wiring, replace(product, bias=product.bias + form.bias), nodes, form.epilogue)
 
 
+def product_with_residual(wiring: Wiring, node: Node) -> Region | None:
+    """A product, another edge that is added to it, and the chain to the codes of a quantizer, if one layer does it."""
+    product = product_of(wiring, node)
+    chain = joined_chain(wiring, product.end, product.axis, node) if product else None
+    if product is None or chain is None or not _stays(wiring, product, chain):
+        return None
+    edges = wiring.graph.edges
+    operand, second = operand_of(edges[chain.end]), _residual_operand(wiring, chain.second)
+    if operand is None or not _within_int32(edges[chain.second]):
+        return None
+    form = paired_form(Paired(wiring.graph, chain, operand, second))
+    if form is None:
+        return None
+    nodes = (*product.nodes, *owned(wiring, node, chain))
+    return _made(wiring, replace(product, bias=product.bias + form.bias), nodes, form.epilogue, chain.second)
+
+
+def _residual_operand(wiring: Wiring, edge: str) -> MatmulOperand | None:
+    """The operand of an edge's codes; None if it has sums, as layers give them in int32."""
+    maker = wiring.makers.get(edge)
+    return None if maker is not None and maker.op in _PRODUCTS else operand_of(wiring.graph.edges[edge])
+
+
+def _within_int32(edge: Edge) -> bool:
+    kind = edge.type
+    return isinstance(kind, Integers) and INT32[0] <= kind.least and kind.most <= INT32[1]
+
+
 def product_of_sums(wiring: Wiring, node: Node) -> Region | None:
     """A product alone, whose results are its sums."""
     product = product_of(wiring, node)
@@ -53,13 +84,13 @@ def product_of_sums(wiring: Wiring, node: Node) -> Region | None:
 def owned(wiring: Wiring, first: Node, chain: Chain) -> tuple[Node, ...]:
     """The nodes of a chain, those aside among them that come after the first of the region and serve it alone."""
     order = {node.name: k for k, node in enumerate(wiring.graph.nodes)}
-    kept = {node.name for node in chain.nodes}
+    kept = set(chain.names)
     aside: list[Node] = []
     for node in reversed(chain.aside):
         if order[node.name] > order[first.name] and all(r.name in kept for r in wiring.readers[node.outputs[0]]):
             kept.add(node.name)
             aside.insert(0, node)
-    return (*aside, *chain.nodes)
+    return (*aside, *chain.beside, *chain.nodes)
 
 
 def _stays(wiring: Wiring, product: Product, chain: Chain) -> bool:
@@ -71,20 +102,29 @@ def _stays(wiring: Wiring, product: Product, chain: Chain) -> bool:
     return axis == 1 and first[0] == last[0]
 
 
-def _made(wiring: Wiring, product: Product, nodes: tuple[Node, ...], epilogue: Epilogue | None) -> Region | None:
+def _made(
+    wiring: Wiring, product: Product, nodes: tuple[Node, ...], epilogue: Epilogue | None, residual: str = ""
+) -> Region | None:
     maker = maker_of(wiring, product, epilogue, nodes[-1].outputs[0])
-    return ProductRegion(wiring, product, nodes, maker) if maker else None
+    return ProductRegion(wiring, product, nodes, maker, residual) if maker else None
 
 
 class ProductRegion(Region):
     """A layer."""
 
-    def __init__(self, wiring: Wiring, product: Product, nodes: tuple[Node, ...], maker: LayerMaker) -> None:
-        self.wiring, self.product, self.nodes, self.maker = wiring, product, nodes, maker
-        self.inputs, self.outputs = (product.start,), (nodes[-1].outputs[0],)
+    def __init__(
+        self, wiring: Wiring, product: Product, nodes: tuple[Node, ...], maker: LayerMaker, residual: str = ""
+    ) -> None:
+        self.wiring, self.product, self.nodes, self.maker, self.residual = wiring, product, nodes, maker, residual
+        self.inputs = tuple(dict.fromkeys((product.start, *filter(None, (residual,)))))
+        self.outputs = (nodes[-1].outputs[0],)
 
     def reads(self, edge: str) -> tuple[Format, ...]:
-        """Codes: words first where the kernel reads planes of whole words."""
+        """Codes: words first where the kernel reads planes of whole words; of a residual bytes, or sums."""
+        if edge == self.residual:
+            operand = _residual_operand(self.wiring, edge)
+            own = self.maker.act if edge == self.product.start else operand
+            return (Format.codes(own, self.product.layout) if own else Format("int32", None, self.product.layout),)
         if self.product.layout == PLAIN:
             return (Format.codes(self.maker.act, PLAIN),)
         found = [Format.codes(self.maker.act, layout) for layout in (CHANNELS_LAST, PACKED)]
@@ -102,10 +142,11 @@ class ProductRegion(Region):
 
     def layer(self, buffers: Mapping[str, Buffer]) -> PackedLayer:
         """The layer on the formats of these buffers."""
-        return self.maker.layer(*(buffers[e].format.layout for e in (*self.inputs[:1], *self.outputs)))
+        return self.maker.layer(*(buffers[e].format.layout for e in (self.product.start, *self.outputs)))
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
         """The layer's step."""
         names = tuple(node.name for node in self.nodes)
-        inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
+        read = (self.product.start, *filter(None, (self.residual,)))
+        inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (read, self.outputs))
         return LayerStep(names, inputs, outputs, self.layer(buffers), self.product.image)

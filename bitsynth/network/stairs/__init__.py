@@ -2,17 +2,22 @@
 
 from bitsynth.network.stairs.chain import Chain, chain_from, chain_of, links_from
 from bitsynth.network.stairs.forms import EpilogueForm, cheapest
+from bitsynth.network.stairs.joining import joined_chain
 from bitsynth.network.stairs.oracle import Oracle
+from bitsynth.network.stairs.pairs import Paired, paired_form
 from bitsynth.network.stairs.staircase import Staircase, staircase
 
 __all__ = [
     "Chain",
     "EpilogueForm",
     "Oracle",
+    "Paired",
     "Staircase",
     "chain_from",
     "chain_of",
     "cheapest",
+    "joined_chain",
     "links_from",
+    "paired_form",
     "staircase",
 ]

@@ -37,6 +37,8 @@ class Chain:
         aside: Nodes that read nothing but constants.
         axes: The axis of channels of the first edge, then of what each node makes.
         varies: Whether channels differ.
+        second: Another edge whose elements come in, at the same places; empty if there is none.
+        beside: The nodes, in order, that those pass before they meet the others in one of `nodes`.
     """
 
     start: str
@@ -44,6 +46,8 @@ class Chain:
     aside: tuple[Node, ...]
     axes: tuple[int, ...]
     varies: bool
+    second: str = ""
+    beside: tuple[Node, ...] = ()
 
     @property
     def end(self) -> str:
@@ -53,7 +57,7 @@ class Chain:
     @property
     def names(self) -> tuple[str, ...]:
         """The nodes by name."""
-        return tuple(node.name for node in self.nodes)
+        return tuple(node.name for node in (*self.beside, *self.nodes))
 
 
 def chain_from(wiring: Wiring, start: str, axis: int = 1) -> Chain | None:
@@ -62,18 +66,26 @@ def chain_from(wiring: Wiring, start: str, axis: int = 1) -> Chain | None:
     Of the edges of integers it comes past it ends with the one of fewest bits, of these the last. Integers that stay
     what they are are none.
     """
-    links = links_from(wiring, start, axis)
-    ends = [k for k, link in enumerate(links) if _code_bits(wiring, link.node) <= MAX_BITS]
-    if not ends:
+    taken = up_to_codes(wiring, links_from(wiring, start, axis))
+    if not taken:
         return None
-    fewest = min(_code_bits(wiring, links[k].node) for k in ends)
-    taken = links[: 1 + max(k for k in ends if _code_bits(wiring, links[k].node) == fewest)]
     kind, ops = wiring.graph.edges[start].type, [link.node.op for link in taken]
     if not isinstance(kind, Integers) and any(op in _UNLIMITED for op in ops):
         return None
-    if isinstance(kind, Integers) and fewest >= kind.bits and all(TABLE[op].kind != "step" for op in ops):
+    if (
+        isinstance(kind, Integers)
+        and _code_bits(wiring, taken[-1].node) >= kind.bits
+        and all(TABLE[op].kind != "step" for op in ops)
+    ):
         return None
     return chain_of(wiring, start, taken, axis)
+
+
+def up_to_codes(wiring: Wiring, links: Sequence[Link]) -> Sequence[Link]:
+    """Links up to the last of those that make the fewest bits; none if these are more than codes have."""
+    bits = [_code_bits(wiring, link.node) for link in links]
+    fewest = min(bits, default=MAX_BITS + 1)
+    return links[: len(bits) - bits[::-1].index(fewest)] if fewest <= MAX_BITS else ()
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class Lines:
 
     def factors(self) -> Iterator[Tensor]:
         """Factors (channels,) that leave room for summands, that with the most first."""
-        best = self._best()
+        best = self.best()
         low, high = (self._last(best, side) for side in (-1, 1))
         for part in _AROUND:
             yield best + part * np.where(part > 0, high - best, best - low)
@@ -61,7 +61,7 @@ class Lines:
         one, other = np.where(self.elements == 0, -np.inf, low / x), np.where(self.elements == 0, np.inf, high / x)
         yield from _within(np.minimum(one, other).max(0), np.maximum(one, other).min(0))
 
-    def _best(self) -> Tensor:
+    def best(self) -> Tensor:
         """The factor that leaves the most room: that is concave in it, so golden sections find it."""
         end = self._slope() * 2
         low, high = np.minimum(end, 0), np.maximum(end, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
-from bitsynth.graph.reference import run
+from bitsynth.graph.reference import Evaluation, run
 from bitsynth.graph.types import Edge, EdgeType, Integers, Shape, Tensor, compressed
 from bitsynth.network.stairs.chain import Chain
 
@@ -28,27 +29,31 @@ class Oracle:
         self.graph, self.chain = graph, chain
         self.channels = graph.edges[chain.start].shape[chain.axes[0]] if chain.varies else 1
 
-    def __call__(self, points: Tensor) -> Tensor:
-        """The integers (points, channels) at the end for elements (points, channels) of the start."""
+    def __call__(self, points: Tensor, seconds: Tensor | None = None) -> Tensor:
+        """The integers (points, channels) at the end for elements (points, channels) of the start.
+
+        And for as many of the second edge, if the chain has one.
+        """
         most = max(1, _MOST_POINTS // self.channels)
-        parts = [self._evaluated(points[k : k + most]) for k in range(0, len(points), most)]
-        return np.concatenate(parts) if parts else np.zeros(points.shape, np.int64)
+        given = [points] if seconds is None else [points, seconds]
+        parts = [self.values([x[k : k + most] for x in given])[self.chain.end] for k in range(0, len(points), most)]
+        return np.concatenate([np.asarray(part).reshape(-1, self.channels) for part in parts])
 
-    def _evaluated(self, points: Tensor) -> Tensor:
-        chain = self.chain
-        graph = self._of(len(points))
-        given = points.reshape(graph.edges[chain.start].shape)
-        found: Tensor = run(graph, {chain.start: given})[chain.end].reshape(points.shape)
-        return found
+    def values(self, given: Sequence[Tensor]) -> Evaluation:
+        """Every edge of the chain for elements (points, channels) of the start, and of the second edge."""
+        names = [self.chain.start, self.chain.second][: len(given)]
+        graph = self._of(len(given[0]), names)
+        return run(graph, {name: x.reshape(graph.edges[name].shape) for name, x in zip(names, given, strict=True)})
 
-    def _of(self, count: int) -> Graph:
-        """The chain by itself, on an edge whose first axis has so many points."""
+    def _of(self, count: int, starts: Sequence[str]) -> Graph:
+        """The chain by itself, on edges whose first axis has so many points."""
         chain, builder = self.chain, GraphBuilder.beginning(self.graph)
-        start = self.graph.edges[chain.start]
-        builder.inputs = [chain.start]
-        shape = self._shape(start, chain.axes[0], count)
-        builder.edges[chain.start] = replace(start, shape=shape, type=self._type(start, chain.axes[0]))
-        for node in chain.aside:
+        builder.inputs = list(starts)
+        for name in starts:
+            edge = self.graph.edges[name]
+            shape = self._shape(edge, chain.axes[0], count)
+            builder.edges[name] = replace(edge, shape=shape, type=self._type(edge, chain.axes[0]))
+        for node in (*chain.aside, *chain.beside):
             builder.repeat(node)
         for node, axis in zip(chain.nodes, chain.axes[1:], strict=True):
             builder.repeat(self._resized(node, axis, count))

@@ -15,6 +15,9 @@ from bitsynth.network.stairs.fitting import Lines
 from bitsynth.spec.matmul import MatmulOperand
 
 _SHIFTS = 140
+"""Integers that are tried as summands of sums."""
+_NO_ROOM = 1e-9
+"""Summands of a line that has not so much room are what float64 rounds away."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +56,13 @@ class Wanted:
     def typed_elements(self) -> Tensor | None:
         """Elements of the residual as they lie in memory."""
         return None if self.elements is None or self.residual is None else self.elements.astype(self.residual.type)
+
+    def at_more(self, sums: Tensor, elements: Tensor, codes: Tensor) -> Wanted:
+        """The same at more sums and elements of the residual (points, channels)."""
+        assert self.elements is not None
+        pairs = (self.sums, sums), (self.elements, elements), (self.codes, codes)
+        every = [np.concatenate([one, other]) for one, other in pairs]
+        return replace(self, sums=every[0], elements=every[1], codes=every[2])
 
     def of(self, channels: Tensor) -> Wanted:
         """The same of some channels."""
@@ -101,7 +111,10 @@ class Rescaling:
 
 def rescaling_of(wanted: Wanted) -> Rescaling | None:
     """The formula that gives all codes, without a summand if it can, of shifted sums if it must; None if none does."""
-    for tries in (_alone, _with_summand, _shifted):
+    lines = wanted.lines
+    if lines.room(lines.best()).min() < -_NO_ROOM:
+        return None
+    for tries in (_alone, _with_summand, _shifted)[: 3 if wanted.elements is None else 2]:
         if found := _first(wanted, tries(wanted)):
             return found
     return None

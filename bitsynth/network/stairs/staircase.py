@@ -6,7 +6,6 @@ there is to know: what is proved at T - 1 and T holds everywhere (two evaluation
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +14,8 @@ from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.stairs.chain import Chain
 from bitsynth.network.stairs.oracle import Oracle, over_channels
+from bitsynth.network.stairs.search import turns
 
-Levels = Callable[[Tensor], Tensor]
-"""Levels (points, channels) of elements, likewise, that are whole numbers."""
 _INFINITE = 0x7F800000
 """The bits of the least float32 above all that are finite."""
 
@@ -83,9 +81,7 @@ def staircase(graph: Graph, chain: Chain) -> Staircase | None:
         found: Tensor = (oracle(numbers(elements)) - kind.least) // kind.step
         return found
 
-    ends = levels(np.stack([low, high]))
-    rising = ends[1] >= ends[0]
-    thresholds = _found(levels, low, high, rising, m)
+    thresholds, rising = turns(levels, low, high, m)
     inside = np.clip(np.stack([thresholds - 1, thresholds]), low, high)
     proof = levels(inside.reshape(-1, len(low))).reshape(inside.shape)
     made = Staircase(
@@ -102,56 +98,6 @@ def ranges(graph: Graph, chain: Chain) -> tuple[Tensor, Tensor]:
         return np.full(channels, 1 - _INFINITE), np.full(channels, _INFINITE - 1)
     low, high = (over_channels(b, edge, axis, k == 0) for k, b in enumerate((edge.type.low, edge.type.high)))
     return (low, high) if chain.varies else (low.min(keepdims=True), high.max(keepdims=True))
-
-
-def _found(levels: Levels, low: Tensor, high: Tensor, rising: Tensor, m: int) -> Tensor:
-    """The first elements (m, channels) at which each level is reached, or lost where levels fall."""
-    wanted = np.repeat(np.arange(1, m + 1)[:, None], len(low), axis=1)
-    search = _Search(levels, low, high, rising)
-    if m < 4:
-        return search.first(wanted, None)
-    first, last = np.sort(search.ends, axis=0)
-    outer = search.first(np.stack([np.minimum(first + 1, m), np.maximum(last, 1)]), None)
-    span = np.maximum(last - first - 1, 1)
-    guess = outer[0] + np.rint((wanted - first - 1) * ((outer[1] - outer[0]) / span)).astype(np.int64)
-    return search.first(wanted, guess)
-
-
-class _Search:
-    """Bisection of many thresholds at once."""
-
-    def __init__(self, levels: Levels, low: Tensor, high: Tensor, rising: Tensor) -> None:
-        self.levels, self.low, self.high, self.rising = levels, low, high, rising
-        self.ends = levels(np.stack([low, high]))
-
-    def first(self, wanted: Tensor, guess: Tensor | None) -> Tensor:
-        """The first elements at which levels (rows, channels) are reached or lost; `guess` tells where that may be."""
-        below = np.where(self._after(self.ends[0], wanted), self.low - 1, self.low)
-        above = np.where(self._after(self.ends[1], wanted), self.high, self.high + 1)
-        above = np.where(below < self.low, self.low, above)
-        below = np.where(above > self.high, self.high, below)
-        tries = [] if guess is None else [guess - 1, guess]
-        while (open_ones := above - below > 1).any():
-            probe = below + (above - below) // 2
-            if tries:
-                near = tries.pop(0)
-                probe = np.where((near > below) & (near < above), near, probe)
-            after = self._evaluated(probe, open_ones, wanted)
-            below = np.where(open_ones & ~after, probe, below)
-            above = np.where(open_ones & after, probe, above)
-        return above
-
-    def _after(self, levels: Tensor, wanted: Tensor) -> Tensor:
-        """Whether a level is reached, or lost, where these are."""
-        return np.asarray((levels >= wanted) == self.rising)
-
-    def _evaluated(self, probe: Tensor, where: Tensor, wanted: Tensor) -> Tensor:
-        """Whether levels are reached or lost at the probes that are asked for."""
-        rows = np.argsort(~where, axis=0, kind="stable")[: where.sum(0).max()]
-        asked = np.take_along_axis(np.clip(probe, self.low, self.high), rows, 0)
-        made = np.zeros(where.shape, bool)
-        np.put_along_axis(made, rows, self._after(self.levels(asked), np.take_along_axis(wanted, rows, 0)), 0)
-        return made
 
 
 def _is_proved(made: Staircase) -> bool:

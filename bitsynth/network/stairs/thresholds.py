@@ -26,3 +26,20 @@ def thresholds_of(stairs: Staircase, operand: MatmulOperand) -> Thresholds | Non
 def ascending(values: Tensor) -> Tensor:
     """Each channel's numbers in order."""
     return np.sort(values, axis=1).astype(np.int32)
+
+
+def counted(values: Tensor, codes: Tensor, levels: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Thresholds (channels, levels) of values (points, channels) whose number is the code; rising; where they fit.
+
+    Where codes fall with values, those above a value count.
+    """
+    off = (codes - codes.mean(0)) * (values - values.mean(0))
+    rising = off.sum(0) >= 0
+    found, fits = [], np.ones(rising.shape, bool)
+    for level in range(1, levels + 1):
+        reached = codes >= level
+        up = np.where(reached, INT32[0], values).max(0), np.where(reached, values, INT32[1]).min(0)
+        down = np.where(reached, INT32[1], values).min(0), np.where(reached, values, INT32[0]).max(0)
+        found.append(np.where(rising, up[0], down[0]))
+        fits &= np.where(rising, up[0] < up[1], down[0] > down[1])
+    return ascending(np.stack(found, 1)), rising, fits
