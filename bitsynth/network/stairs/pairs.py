@@ -130,10 +130,10 @@ def paired_form(paired: Paired) -> EpilogueForm | None:
     return None
 
 
-Make = Callable[[PairProof, Wanted], EpilogueForm | None]
+_Make = Callable[[PairProof, Wanted], EpilogueForm | None]
 
 
-def _proved(proof: PairProof, elements: Tensor, make: Make) -> EpilogueForm | None:
+def _proved(proof: PairProof, elements: Tensor, make: _Make) -> EpilogueForm | None:
     """The form that is made of some elements' staircases, if it is the chain everywhere; else points are added."""
     wanted = _wanted(proof, elements)
     for _ in range(_ROUNDS):
