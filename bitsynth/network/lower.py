@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge
-from bitsynth.network.plain import PlainRegion, conversion
+from bitsynth.network.plain import conversion, plain_regions
 from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
 from bitsynth.network.regions import MATCHERS
 from bitsynth.network.regions.codes import kept_layouts
@@ -29,19 +29,18 @@ def cover(wiring: Wiring) -> list[Region]:
     taken: set[str] = set()
     made: list[Region] = []
     for node in wiring.graph.nodes:
-        if node.name not in taken:
-            region = _first(wiring, node, taken)
+        if node.name not in taken and (region := _first(wiring, node, taken)):
             taken |= {n.name for n in region.nodes}
             made.append(region)
-    return made
+    return made + plain_regions(wiring, [n for n in wiring.graph.nodes if n.name not in taken])
 
 
-def _first(wiring: Wiring, node: Node, taken: set[str]) -> Region:
+def _first(wiring: Wiring, node: Node, taken: set[str]) -> Region | None:
     for match in MATCHERS:
         region = match(wiring, node)
         if region is not None and not any(n.name in taken for n in region.nodes):
             return region
-    return PlainRegion(wiring, node)
+    return None
 
 
 def ordered(regions: Iterable[Region]) -> list[Region]:

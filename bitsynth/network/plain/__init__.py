@@ -1,6 +1,6 @@
 """Plain C of every operator: what computes a node that no layer or glue takes, and brings an edge into a format."""
 
 from bitsynth.network.plain.convert import conversion
-from bitsynth.network.plain.region import PlainRegion
+from bitsynth.network.plain.fusion import plain_regions
 
-__all__ = ["PlainRegion", "conversion"]
+__all__ = ["conversion", "plain_regions"]

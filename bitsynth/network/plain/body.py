@@ -49,11 +49,11 @@ class ScratchArray:
 
 @dataclass
 class NodeBody:
-    """C of one node, or of a chain of what is done element by element.
+    """C of one node, and of those that are done element by element with its result.
 
     Args:
         graph: The network.
-        nodes: What it computes.
+        nodes: What it computes, in order.
         memories: The buffers of the edges, by name.
     """
 
@@ -66,8 +66,8 @@ class NodeBody:
 
     @property
     def node(self) -> Node:
-        """What makes the results."""
-        return self.nodes[-1]
+        """What the others are done after."""
+        return self.nodes[0]
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -163,9 +163,3 @@ class NodeBody:
         dense = dense_steps(tuple(edge.shape[k] for k in order))
         self.staged(edge, to, [dense[order.index(k)] for k in range(len(edge.shape))], centred=centred)
         return to
-
-    def deliver(self, writer: Writer, term: LoopTerm, output: int = 0) -> None:
-        """Has the loop, over the axes of a result, store that: rounded to its type of the file."""
-        edge = self.outs[output]
-        made = term if isinstance(edge.type, Integers) else InC(writer, self.graph.reference).typed(term, edge.dtype)
-        self.memories[edge.name].store(writer, made)

@@ -1,4 +1,4 @@
-"""Plain C of what is done element by element: nodes of a chain in one loop, by what the table says they mean."""
+"""Plain C of what is done element by element: several nodes in one loop, by what the table says they mean."""
 
 from __future__ import annotations
 
@@ -17,18 +17,36 @@ from bitsynth.network.plain.writer import REAL, WHOLE, Writer
 
 
 def elements(body: NodeBody) -> None:
-    """A chain of nodes in one loop: each reads buffers, constants, or what those before it make."""
-    (edge,) = body.outs
-    paired = any(TABLE[n.op].kind == "step" for n in body.nodes)
-    writer = body.writer(edge.shape, body.memories[edge.name].steps(edge.shape), paired=paired)
-    made: dict[str, LoopTerm] = {}
-    for node in body.nodes:
+    """Nodes in one loop."""
+    writer = result_writer(body)
+    _finish(body, writer, {}, body.nodes)
+    body.close(writer)
+
+
+def result_writer(body: NodeBody) -> Writer:
+    """The writer of the loop over the elements of a result; what is rounded is not to be rounded before."""
+    (edge,) = body.graph.edges_of(body.nodes[-1].outputs[:1])
+    steps = body.memories[edge.name].steps(edge.shape)
+    return body.writer(edge.shape, steps, paired=any(TABLE[n.op].kind == "step" for n in body.nodes))
+
+
+def deliver(body: NodeBody, writer: Writer, term: LoopTerm) -> None:
+    """Has the loop over a result do what follows it element by element, and store that."""
+    edge = body.outs[0]
+    made = term if isinstance(edge.type, Integers) else InC(writer, body.graph.reference).typed(term, edge.dtype)
+    _finish(body, writer, {edge.name: made}, body.nodes[1:])
+    body.close(writer)
+
+
+def _finish(body: NodeBody, writer: Writer, made: dict[str, LoopTerm], nodes: tuple[Node, ...]) -> None:
+    """Nodes of what was made, each of which reads buffers, constants, or what those before it make."""
+    for node in nodes:
         for name in node.inputs:
             if name not in made:
                 made[name] = _source(body, name, writer)
         made[node.outputs[0]] = _meaning(body.graph, node, [made[n] for n in node.inputs], writer)
-    body.memories[edge.name].store(writer, made[edge.name])
-    body.close(writer)
+    last = body.nodes[-1].outputs[0]
+    body.memories[last].store(writer, made[last])
 
 
 def _source(body: NodeBody, name: str, writer: Writer) -> LoopTerm:

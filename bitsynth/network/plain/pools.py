@@ -9,6 +9,7 @@ import numpy as np
 
 from bitsynth.graph.types import Edge, Shape
 from bitsynth.network.plain.body import NodeBody, ScratchArray
+from bitsynth.network.plain.elements import deliver, result_writer
 from bitsynth.network.plain.loops import AxisStep, dense_steps
 from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.plain.terms import LoopTerm
@@ -105,10 +106,8 @@ def _outer_steps(edge: Edge, axes: Sequence[int], count: int) -> list[int]:
 def _deliver_folds(
     body: NodeBody, array: ScratchArray, steps: Sequence[AxisStep], offsets: Sequence[int], fold: Fold
 ) -> None:
-    out = body.outs[0]
-    writer = body.writer(out.shape, body.memories[out.name].steps(out.shape))
-    body.deliver(writer, folded(body, writer, array, steps, offsets, fold))
-    body.close(writer)
+    writer = result_writer(body)
+    deliver(body, writer, folded(body, writer, array, steps, offsets, fold))
 
 
 def softmax(body: NodeBody) -> None:
@@ -125,12 +124,11 @@ def softmax(body: NodeBody) -> None:
     powers.keep(writer, writer.call("exp", less), (count, 1))
     body.close(writer)
     _fold_lines(body, powers, sums, (lines, count), SUM)
-    writer = body.writer(edge.shape, body.memories[body.outs[0].name].steps(edge.shape))
+    writer = result_writer(body)
     inner = dense_steps(tuple(edge.shape[k] for k in axes))
     steps = _outer_steps(edge, axes, count)
     places = [inner[axes.index(k)] if k in axes else step for k, step in enumerate(steps)]
-    body.deliver(writer, powers.at(writer, places) / sums.at(writer, _outer_steps(edge, axes, 1)))
-    body.close(writer)
+    deliver(body, writer, powers.at(writer, places) / sums.at(writer, _outer_steps(edge, axes, 1)))
 
 
 def _fold_lines(body: NodeBody, array: ScratchArray, to: ScratchArray, lines: Shape, fold: Fold) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from bitsynth.graph.types import Edge, Integers, Tensor, numpy_type
 from bitsynth.network.plain.body import NodeBody, ScratchArray
+from bitsynth.network.plain.elements import deliver, result_writer
 from bitsynth.network.plain.loops import AxisStep
 from bitsynth.network.plain.maths import within
 
@@ -125,7 +126,6 @@ def constant_factor(body: NodeBody, edge: Edge) -> Tensor:
 def deliver_sums(body: NodeBody, sums: ScratchArray, steps: Sequence[AxisStep]) -> None:
     """Store sums, which lie by `steps` of the result's axes."""
     out = body.outs[0]
-    writer = body.writer(out.shape, body.memories[out.name].steps(out.shape))
+    writer = result_writer(body)
     term = sums.at(writer, steps)
-    body.deliver(writer, within(term, out) if body.gives_integers else term)
-    body.close(writer)
+    deliver(body, writer, within(term, out) if body.gives_integers else term)

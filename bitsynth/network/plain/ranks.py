@@ -43,7 +43,7 @@ def rank(body: NodeBody) -> None:
                 code = writer.loops.value(numbers.c_type, f"{numbers.name}[{first} + (size_t){found.code}]")
                 zero = numbers.at(writer, from_steps)
                 found = LoopTerm(writer, zero.dtype, code, zero.bounds)
-            body.deliver(writer, found, output)
+            body.memories[out.name].store(writer, found)
             body.close(writer)
 
 

@@ -1,15 +1,24 @@
-"""The region of one node in plain C, whatever it is, and of a chain of what is done element by element."""
+"""The region of a node in plain C, whatever it is, and of those after it that are done element by element."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from bitsynth.graph.ir import Node
-from bitsynth.graph.types import Integers
+from bitsynth.graph.types import Edge, Integers
 from bitsynth.network.plain.body import NodeBody
 from bitsynth.network.plain.memory import BufferAccess
 from bitsynth.network.plain.table import GENERATORS
-from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, NetworkStep, PlainStep, plain_format
+from bitsynth.network.program import (
+    CHANNELS_LAST,
+    PLAIN,
+    Buffer,
+    Format,
+    NetworkStep,
+    PlainStep,
+    caller_format,
+    plain_format,
+)
 from bitsynth.network.regions.region import Region, Wiring
 from bitsynth.spec.matmul import MAX_BITS, MatmulOperand
 
@@ -17,7 +26,7 @@ _ALIASES = ("reshape", "view")
 
 
 class PlainRegion(Region):
-    """A node by itself."""
+    """A node, or several of which all after the first are done element by element."""
 
     def __init__(self, wiring: Wiring, *nodes: Node) -> None:
         self.wiring, self.nodes, self.outputs = wiring, nodes, nodes[-1].outputs
@@ -26,7 +35,9 @@ class PlainRegion(Region):
         self.inputs = tuple(e for e in read if e not in made and not wiring.is_constant(e))
 
     def reads(self, edge: str) -> tuple[Format, ...]:
-        return self._formats(edge)
+        found = self._formats(edge)
+        is_given = edge in self.wiring.graph.inputs and not self.wiring.carries_integers(edge)
+        return (*found, caller_format(self.wiring.graph.edges[edge])) if is_given else found
 
     def writes(self, edge: str) -> tuple[Format, ...]:
         return self._formats(edge)
@@ -37,12 +48,11 @@ class PlainRegion(Region):
 
     def _formats(self, name: str) -> tuple[Format, ...]:
         edge = self.wiring.graph.edges[name]
-        layouts = (PLAIN, CHANNELS_LAST) if len(edge.shape) > 1 else (PLAIN,)
-        found = [plain_format(edge, self.wiring.graph.reference, layout) for layout in layouts]
+        found = [plain_format(edge, self.wiring.graph.reference, layout) for layout in _layouts(edge)]
         kind = edge.type
         if isinstance(kind, Integers) and kind.bits <= MAX_BITS:
             operand = MatmulOperand(kind.bits, kind.encoding)
-            found += [Format.codes(operand, layout) for layout in layouts[::-1]]
+            found += [Format.codes(operand, layout) for layout in _layouts(edge)[::-1]]
         return tuple(found)
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
@@ -59,3 +69,7 @@ class PlainRegion(Region):
             body.scratch_bytes,
             ("bs_product.h", "bs_real.h"),
         )
+
+
+def _layouts(edge: Edge) -> tuple[str, ...]:
+    return (PLAIN, CHANNELS_LAST) if len(edge.shape) > 1 else (PLAIN,)
