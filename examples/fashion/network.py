@@ -43,13 +43,20 @@ class Ternary(Int8WeightPerChannelFloat):
     scaling_stats_op = StatsOp.AVE
 
 
-def convolution(ins: int, kernel: int, stride: int, bits: int) -> nn.Module:
+class Convolution(nn.Module):
     """A convolution to `CHANNELS` channels and its batch normalization; a window of 3 keeps the picture's size."""
-    options = {"weight_quant": {1: Bipolar, 2: Ternary}.get(bits, Int8WeightPerChannelFloat)}
-    if bits > 1:
-        options["weight_bit_width"] = bits
-    made = qnn.QuantConv2d(ins, CHANNELS, kernel, stride, kernel // 2, bias=False, **options)
-    return nn.Sequential(made, nn.BatchNorm2d(CHANNELS))
+
+    def __init__(self, ins: int, kernel: int, stride: int, bits: int) -> None:
+        super().__init__()
+        options = {"weight_quant": {1: Bipolar, 2: Ternary}.get(bits, Int8WeightPerChannelFloat)}
+        if bits > 1:
+            options["weight_bit_width"] = bits
+        self.conv = qnn.QuantConv2d(ins, CHANNELS, kernel, stride, kernel // 2, bias=False, **options)
+        self.norm = nn.BatchNorm2d(CHANNELS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Sums, normalized."""
+        return self.norm(self.conv(x))
 
 
 def codes(bits: int) -> nn.Module:
@@ -63,14 +70,15 @@ class Block(nn.Module):
 
     def __init__(self, stride: int, act_bits: int, w_bits: int) -> None:
         super().__init__()
-        self.first = nn.Sequential(convolution(CHANNELS, 3, stride, w_bits), codes(act_bits))
-        self.second = convolution(CHANNELS, 3, 1, w_bits)
-        self.shortcut = nn.Identity() if stride == 1 else convolution(CHANNELS, 1, stride, w_bits)
+        self.first = Convolution(CHANNELS, 3, stride, w_bits)
+        self.first_codes = codes(act_bits)
+        self.second = Convolution(CHANNELS, 3, 1, w_bits)
+        self.shortcut = nn.Identity() if stride == 1 else Convolution(CHANNELS, 1, stride, w_bits)
         self.codes = codes(act_bits)
 
     def forward(self, x: Tensor) -> Tensor:
         """Codes of the sum."""
-        return self.codes(self.second(self.first(x)) + self.shortcut(x))
+        return self.codes(self.second(self.first_codes(self.first(x))) + self.shortcut(x))
 
 
 class Network(nn.Sequential):
@@ -80,7 +88,8 @@ class Network(nn.Sequential):
         pixels = {"bit_width": 8, "scaling_impl_type": ScalingImplType.CONST, "scaling_init": 255 / 256}
         layers = {
             "pixels": qnn.QuantIdentity(act_quant=Uint8ActPerTensorFloat, **pixels),
-            "stem": nn.Sequential(convolution(1, 3, 2, 8), codes(act_bits)),
+            "stem": Convolution(1, 3, 2, 8),
+            "stem_codes": codes(act_bits),
             "large": Block(1, act_bits, w_bits),
             "small": Block(2, act_bits, w_bits),
             "mean": nn.AdaptiveAvgPool2d(1),
