@@ -121,7 +121,7 @@ def _expression(indent: str, text: str, width: int) -> list[str]:
 def _last_group(text: str) -> tuple[int, int] | None:
     """The start and the end of the inside of the last parentheses that stand in no others; None if there are none."""
     depth, start, found = 0, 0, None
-    for at, sign in enumerate(text):
+    for at, sign in enumerate(_without_strings(text)):
         if sign in "([{":
             depth += 1
             if depth == 1:
@@ -134,11 +134,17 @@ def _last_group(text: str) -> tuple[int, int] | None:
 
 
 def _parts(text: str, separator: str) -> Iterator[str]:
-    """`text` parted where `separator` stands in no parentheses."""
+    """`text` parted where `separator` stands in no parentheses and in no string."""
     start = depth = 0
-    for at, sign in enumerate(text):
+    looked_at = _without_strings(text)
+    for at, sign in enumerate(looked_at):
         depth += (sign in "([{") - (sign in ")]}")
-        if depth == 0 and at >= start and (found := re.compile(separator).match(text, at)):
+        if depth == 0 and at >= start and (found := re.compile(separator).match(looked_at, at)):
             yield text[start:at]
             start = found.end()
     yield text[start:]
+
+
+def _without_strings(text: str) -> str:
+    """`text` with string literals and what is in them as letters."""
+    return re.sub(r'"(?:[^"\\]|\\.)*"', lambda string: "s" * len(string[0]), text)

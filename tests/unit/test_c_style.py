@@ -12,7 +12,7 @@ from solved import REPRESENTATIVE, kernel, name, on_record, spec_of
 
 from bitsynth import paths
 from bitsynth.emit.kernel import CSource
-from bitsynth.emit.lines import WIDTH
+from bitsynth.emit.lines import WIDTH, laid_out
 from bitsynth.layers import Conv2d, Requantize, Scale, Thresholds
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
@@ -42,6 +42,17 @@ def test_emitted_files():
 def test_a_change_is_seen(tmp_path):
     (tmp_path / "wide.c").write_text("int   wide;\n")
     assert "wide.c:1:4" in changes([tmp_path / "wide.c"])
+
+
+def test_no_string_is_broken():
+    lines = laid_out(f'    printf("step %zu, (%s: \\", %s\\n", step, {"n" * 60}(step), digests[i].edge);').split("\n")
+    assert [line.strip() for line in lines] == [
+        "printf(",
+        '"step %zu, (%s: \\", %s\\n",',
+        "step,",
+        f"{'n' * 60}(step),",
+        "digests[i].edge);",
+    ]
 
 
 FORMS: dict[str, dict[str, Any]] = {
