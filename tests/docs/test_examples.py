@@ -75,5 +75,11 @@ def test_a_network_in_python(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_trained_network(tmp_path):
-    assert "18,377,600 MAC; weights 39,104 bytes packed" in run("fashion", tmp_path)
+@pytest.mark.toolchains
+def test_a_trained_network_in_c(tmp_path):
+    if not shutil.which("cmake"):
+        pytest.skip("cmake is not installed")
+    out = run("fashion", tmp_path)
+    assert "18,377,600 MAC; weights 39,104 bytes packed" in out
+    assert "100% tests passed, 0 tests failed out of 1" in out
+    assert out.endswith("the greatest is number 9\n")
