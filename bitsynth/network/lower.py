@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge
-from bitsynth.network.plain import conversion, plain_regions
+from bitsynth.network.plain import conversion, filled, plain_regions
 from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
 from bitsynth.network.regions import MATCHERS
 from bitsynth.network.regions.codes import kept_layouts
@@ -111,7 +111,8 @@ class _Assembly:
         """The buffer of an output of the network, which the last step fills."""
         made = Buffer(f"{edge}.out{place}", self._edge(edge), caller_format(self._edge(edge)), "output")
         name = self._buffer(made)
-        self.steps.append(conversion(self.wiring.graph, self._source(edge), self.buffers[name]))
+        graph, to = self.wiring.graph, self.buffers[name]
+        self.steps.append(filled(graph, to) if edge in graph.constants else conversion(graph, self._source(edge), to))
         return name
 
     def _source(self, edge: str) -> Buffer:

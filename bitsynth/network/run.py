@@ -148,11 +148,19 @@ class Network:
 
     def _fill(self, views: Mapping[str, Tensor], given: Mapping[str, Any]) -> None:
         for edge, buffer in zip(self.graph.inputs, self.program.inputs, strict=True):
-            views[buffer][...] = _fitting(edge, np.asarray(given[edge]), views[buffer])
+            _put(views[buffer], _fitting(edge, np.asarray(given[edge]), views[buffer]))
 
     def _results(self, views: Mapping[str, Tensor]) -> Outputs:
         made = tuple(views[name] for name in self.program.outputs)
         return made[0] if len(made) == 1 else made
+
+
+def _put(room: Tensor, x: Tensor) -> None:
+    """Numbers in memory as C has them: of 2 and 4 bits and a sign bytes, of which ml_dtypes would clear some bits."""
+    if room.dtype.name in ("int2", "int4"):
+        room.view(np.int8)[...] = x.astype(np.int8)
+    else:
+        room[...] = x
 
 
 def _fitting(name: str, x: Tensor, room: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from bitsynth.graph.read.float_nodes import Reader, cast_to
 from bitsynth.graph.read.source import FileNode, positive
 from bitsynth.graph.read.tensors import dtype_of
 from bitsynth.graph.read.window_nodes import channel, convolved
-from bitsynth.graph.types import Integers, Tensor, is_float, limits, whole
+from bitsynth.graph.types import Tensor, is_float, limits, whole
 
 
 def _along(node: FileNode, parameter: Tensor, what: str) -> Tensor:
@@ -83,17 +83,15 @@ def dequantize(node: FileNode) -> tuple[str, ...]:
 
 def plain(node: FileNode, index: int, zero_index: int, axis: int | None = None) -> str:
     """An operand's integers without their zero point, in int32."""
-    kind = node.integers(index)
+    node.integers(index)
     if not node.has(zero_index):
         return _counted_from(node, index, np.zeros(()))
-    zero = node.graph.value(node.edge(zero_index))
+    edge, shape, rank = node.edge(zero_index), node.shape(zero_index), len(node.shape(index))
+    if len(shape) == 1 and shape[0] > 1 and axis is not None:
+        edge = node.reshape(edge, tuple(shape[0] if k == axis % rank else 1 for k in range(rank)))
+    zero = node.graph.value(edge)
     if zero is None:
-        wide = [cast_to(node, node.edge(k), "int32") for k in (index, zero_index)]
-        return node.add("sub", *wide)
-    assert isinstance(kind, Integers)
-    if zero.size > 1 and axis is not None and zero.ndim == 1:
-        rank = len(node.shape(index))
-        zero = zero.reshape([-1 if k == axis % rank else 1 for k in range(rank)])
+        return node.add("sub", cast_to(node, node.edge(index), "int32"), cast_to(node, edge, "int32"))
     return _counted_from(node, index, zero.reshape(()) if zero.size == 1 else zero)
 
 

@@ -76,7 +76,7 @@ class StepWriter:
     def _about(self, step: NetworkStep) -> str:
         """The last node of a step, and how many it has before; of a conversion the edge."""
         if not step.nodes:
-            return f"conversion of {spoken(self.program.buffers[step.inputs[0]].edge.name)}"
+            return f"conversion of {spoken(self.program.buffers[step.outputs[0]].edge.name)}"
         before = len(step.nodes) - 1
         return spoken(step.nodes[-1]) + (f" and {before} before" if before else "")
 

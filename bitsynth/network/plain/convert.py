@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.reference import Evaluation
 from bitsynth.graph.types import Integers
 from bitsynth.network.plain.body import NodeBody
 from bitsynth.network.plain.maths import InC
@@ -36,6 +37,15 @@ def conversion(graph: Graph, source: Buffer, to: Buffer) -> PlainStep:
         _pack(body, target, made)
     text = "\n".join(body.lines)
     return PlainStep((), (source.name,), (to.name,), text, tuple(body.constants.arrays), body.scratch_bytes, _HEADERS)
+
+
+def filled(graph: Graph, to: Buffer) -> PlainStep:
+    """The step that fills `to`, numbers of a constant as the caller gets them."""
+    made = Evaluation(graph, graph.constants).floats(to.edge.name)
+    if made.dtype.name in ("int2", "int4"):
+        made = made.astype(np.int8)
+    stored = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
+    return PlainStep((), (), (to.name,), f"memcpy(out0, k0, {to.bytes});", (stored,), 0, _HEADERS)
 
 
 def _is_number(buffer: Buffer) -> bool:

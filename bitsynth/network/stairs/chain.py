@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bitsynth.graph.ir import Node
+from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
-from bitsynth.graph.types import Edge, Integers, Shape
+from bitsynth.graph.types import Edge, Integers, Shape, whole
 from bitsynth.spec.matmul import MAX_BITS
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def link_of(wiring: Wiring, node: Node, edge: str, axis: int, *, monotone: bool 
         return None if to is None else Link(node, to, False)
     if (
         row.kind not in ("elementwise", "step")
-        or (monotone and not row.monotone)
+        or (monotone and (not row.monotone or _may_wrap(graph, node)))
         or made.shape != graph.edges[edge].shape
     ):
         return None
@@ -165,6 +165,19 @@ def link_of(wiring: Wiring, node: Node, edge: str, axis: int, *, monotone: bool 
     if any(a is None for a in aside) or any(a is None for a in along):
         return None
     return Link(node, axis, any(along), tuple(n for made_by in aside for n in made_by or ()))
+
+
+def _may_wrap(graph: Graph, node: Node) -> bool:
+    """Whether results of a type of integers can leave it and come back at its other end: what wraps also falls."""
+    made = graph.edges[node.outputs[0]]
+    if made.is_float or TABLE[node.op].kind != "elementwise":
+        return False
+    every, kind = whole(made.dtype), made.integers
+    if node.op != "cast":
+        return kind.least == every.least and kind.most == every.most
+    given = graph.edges[node.inputs[0]].type
+    inside = isinstance(given, Integers) and given.is_plain
+    return not (inside and every.least <= given.least and given.most <= every.most)  # type: ignore[union-attr]
 
 
 def moved_axis(before: Shape, after: Shape, axis: int) -> int | None:
