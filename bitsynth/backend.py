@@ -1,0 +1,82 @@
+"""A back end of ONNX: models compiled to C behind the interface of `onnx.backend.base`.
+
+rep = Backend.prepare(onnx.load("model.onnx"))
+outputs = rep.run([x])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx.backend import base
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.read.importer import reader_of
+from bitsynth.graph.types import Tensor
+from bitsynth.network.compiling import compile
+from bitsynth.network.run import Network
+
+
+class CompiledModel(base.BackendRep):
+    """A model ready to run.
+
+    Models of which an input must be constant, such as the shape of a Reshape, are compiled when they run: all inputs
+    but the first are constants of that run.
+    """
+
+    def __init__(self, model: Any, options: Mapping[str, Any]) -> None:
+        self._model, self._options = model, options
+        constants = {tensor.name for tensor in model.graph.initializer}
+        self._inputs = [given.name for given in model.graph.input if given.name not in constants]
+        try:
+            self._network: Network | None = compile(model, **options)
+        except SpecError:
+            if len(self._inputs) < 2:
+                raise
+            self._network = None
+
+    def run(self, inputs: Any, **_: Any) -> tuple[Tensor, ...]:
+        """The outputs, for inputs in the model's order or by name; SpecError for those that do not fit."""
+        given = self._by_name(inputs)
+        net = self._network or self._compiled(given)
+        made = net({name: given[name] for name in net.graph.inputs})
+        return made if isinstance(made, tuple) else (made,)
+
+    def _by_name(self, inputs: Any) -> dict[str, Tensor]:
+        if not isinstance(inputs, Mapping):
+            several = inputs if isinstance(inputs, Sequence) else [inputs]
+            if len(several) > len(self._inputs):
+                raise SpecError(f"{len(several)} inputs; the model has {', '.join(self._inputs)}")
+            inputs = dict(zip(self._inputs, several, strict=False))
+        return {name: np.asarray(value) for name, value in inputs.items()}
+
+    def _compiled(self, given: Mapping[str, Tensor]) -> Network:
+        fixed = {name: given[name] for name in self._inputs[1:] if name in given}
+        return compile(self._model, fixed=fixed, **self._options)
+
+
+class Backend(base.Backend):
+    """What `onnx.backend.base` asks of a back end."""
+
+    @classmethod
+    def prepare(cls, model: Any, device: str = "CPU", **options: Any) -> CompiledModel:
+        """The model compiled, with the options of `bitsynth.compile`; SpecError names what cannot be."""
+        if not cls.supports_device(device):
+            raise SpecError(f"device {device!r}: networks run on the CPU")
+        return CompiledModel(model, options)
+
+    @classmethod
+    def is_compatible(cls, model: Any, device: str = "CPU", **_: Any) -> bool:
+        """Whether each of its operators is read, and the device is a CPU."""
+        return cls.supports_device(device) and all(reader_of(node.op_type, node.domain) for node in model.graph.node)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether networks run there: on the CPU."""
+        return device.partition(":")[0] == "CPU"
+
+
+prepare, run_model = Backend.prepare, Backend.run_model
+is_compatible, supports_device = Backend.is_compatible, Backend.supports_device
