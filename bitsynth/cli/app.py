@@ -7,7 +7,21 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from bitsynth.cli import bench, compile, doctor, emit_layer, explore, inspect, isa, listing, show, synth, tune, verify
+from bitsynth.cli import (
+    bench,
+    check,
+    compile,
+    doctor,
+    emit_layer,
+    explore,
+    inspect,
+    isa,
+    listing,
+    show,
+    synth,
+    tune,
+    verify,
+)
 from bitsynth.cli.options import Version
 from bitsynth.cli.register import command
 
@@ -60,6 +74,7 @@ command(app, "list")(listing.list_kernels)
 command(app, "emit-layer")(emit_layer.emit_layer)
 command(app, "compile")(compile.compile_network)
 command(app, "inspect")(inspect.inspect)
+command(app, "check")(check.check)
 command(app, "explore")(explore.explore)
 app.add_typer(isa.app, name="isa")
 app.add_typer(bench.app, name="bench")

@@ -64,6 +64,16 @@ InputScale = Annotated[float, typer.Option("--input-scale", metavar="X", help="W
 InputEncoding = Annotated[
     Encoding, typer.Option("--input-encoding", metavar="ENCODING", help=f"What those codes are: {_ENCODINGS}.")
 ]
+InputFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="A .npz file with an array for each input, of one input or of several along the first axis.",
+        show_default="inputs at random",
+    ),
+]
+InputCount = Annotated[int, typer.Option("--count", metavar="N", min=1, help="Inputs at random, without --data.")]
 NetworkName = Annotated[
     str,
     typer.Option(

@@ -1,0 +1,11 @@
+"""Checks of a compiled network: its C, edge by edge, against its reference, and that against other runtimes.
+
+Inputs    of a file, or drawn (`data.py`)
+  --compared->  counts of what differs (`comparison.py`), of the C and of each peer (`peers.py`)
+"""
+
+from bitsynth.network.check.comparison import EdgeCheck, NetworkCheck, checked
+from bitsynth.network.check.data import drawn, given
+from bitsynth.network.check.peers import PEERS
+
+__all__ = ["PEERS", "EdgeCheck", "NetworkCheck", "checked", "drawn", "given"]

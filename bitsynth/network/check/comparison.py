@@ -1,0 +1,216 @@
+"""What differs: of each edge of a network the elements that the C, and each peer, have otherwise than its reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bitsynth.errors import BitsynthError
+from bitsynth.graph import run
+from bitsynth.graph.arithmetic import Interval
+from bitsynth.graph.ir import Graph
+from bitsynth.graph.reference import Evaluation
+from bitsynth.graph.types import Integers, Tensor, is_float, numpy_type
+from bitsynth.network.check.data import Feed
+from bitsynth.network.check.peers import PEERS, Executor
+from bitsynth.network.run import Network
+from bitsynth.progress import Progress, silent
+
+OURS = "C"
+_ROUNDINGS = 8
+"""Units in the last place, of an edge's greatest number, that sums of real numbers may be off."""
+_PEERS_OFF = 1e-4
+"""What numbers of peers, which sum in float32 and in their own order, may be off of an edge's greatest."""
+
+
+@dataclass(frozen=True)
+class EdgeCheck:
+    """An edge, compared on all inputs.
+
+    Args:
+        edge: Its name.
+        op: The operator that makes it.
+        by: What computes it in C: a layer, glue or plain; empty if it is not in memory.
+        elements: How many were compared.
+        carries: codes, or reals.
+        differ: By who computed it, how many elements are not the reference's: codes, or numbers by more than rounding.
+    """
+
+    edge: str
+    op: str
+    by: str
+    elements: int
+    carries: str
+    differ: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class NetworkCheck:
+    """A network, compared.
+
+    Args:
+        name: The network's.
+        reference: The named reference.
+        isa: What its C is for.
+        inputs: How many it ran.
+        edges: In order.
+        left_out: Peers that did not run, and why.
+    """
+
+    name: str
+    reference: str
+    isa: str
+    inputs: int
+    edges: tuple[EdgeCheck, ...]
+    left_out: Mapping[str, str]
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Who computed edges, the C first."""
+        found = {name for edge in self.edges for name in edge.differ}
+        return tuple(name for name in (OURS, *PEERS) if name in found)
+
+    @property
+    def first(self) -> EdgeCheck | None:
+        """The first edge of which the C is not the reference."""
+        return next((e for e in self.edges if e.differ.get(OURS)), None)
+
+    def as_json(self) -> dict[str, Any]:
+        """The check as plain values for JSON."""
+        return {**asdict(self), "agrees": self.first is None}
+
+
+@dataclass
+class _Counts:
+    """Elements that differ, so far, by edge and by who computed it."""
+
+    graph: Graph
+    differ: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def add(self, who: str, values: Evaluation, found: Mapping[str, Tensor]) -> None:
+        for name, got in found.items():
+            if name in self.graph.edges and name not in self.graph.constants:
+                off = _off if who == OURS else _off_of_peer
+                counts = self.differ.setdefault(name, {})
+                counts[who] = counts.get(who, 0) + int(np.count_nonzero(off(values, name, got)))
+
+
+def checked(net: Network, model: Any, inputs: Sequence[Feed], progress: Progress = silent) -> NetworkCheck:
+    """Compare a network on inputs: its C with its reference, and with that each peer that is installed.
+
+    Args:
+        net: The compiled network.
+        model: What it was compiled from, for the peers.
+        inputs: Arrays by the name of an input.
+        progress: Hears what is being done.
+    """
+    counts, left_out = _Counts(net.graph), dict[str, str]()
+    peers = _peers(model, left_out)
+    for k, given in enumerate(inputs):
+        progress(f"input {k + 1} of {len(inputs)}")
+        values = run(net.graph, {name: given[name] for name in net.graph.inputs})
+        counts.add(OURS, values, _results(net, net.trace(given)))
+        for name, runs in list(peers.items()):
+            try:
+                counts.add(name, values, runs(given))
+            except Exception as error:
+                left_out[name] = _why(error)
+                del peers[name]
+    names = net.graph.name, net.graph.reference, net.program.isa
+    return NetworkCheck(*names, len(inputs), _edges(net, counts, len(inputs), left_out), left_out)
+
+
+def _results(net: Network, trace: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """What the C computed: not what it was given."""
+    return {name: value for name, value in trace.items() if name not in net.graph.inputs}
+
+
+def _peers(model: Any, left_out: dict[str, str]) -> dict[str, Executor]:
+    made = {}
+    for name, begin in PEERS.items():
+        try:
+            made[name] = begin(model)
+        except ImportError:
+            left_out[name] = "not installed"
+        except BitsynthError:
+            raise
+        except Exception as error:
+            left_out[name] = _why(error)
+    return made
+
+
+def _why(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'it said nothing'}"[:200]
+
+
+def _edges(net: Network, counts: _Counts, inputs: int, left_out: Mapping[str, str]) -> tuple[EdgeCheck, ...]:
+    by = {
+        net.program.buffers[out].edge.name: step.kind
+        for step, made in zip(net.report().steps, net.program.steps, strict=True)
+        for out in made.outputs
+        if step.method != "conversion"
+    }
+    made = []
+    for node in net.graph.nodes:
+        for name in node.outputs:
+            edge = net.graph.edges[name]
+            carries = "codes" if isinstance(edge.type, Integers) else "reals"
+            differ = {who: n for who, n in counts.differ.get(name, {}).items() if who not in left_out}
+            size = inputs * int(np.prod(edge.shape))
+            made.append(EdgeCheck(name, node.op, by.get(name, ""), size, carries, differ))
+    return tuple(made)
+
+
+def _off(values: Evaluation, name: str, got: Tensor) -> Tensor:
+    """Where the C differs: integers at all, numbers by more than their sums may be off."""
+    edge, want = values.graph.edges[name], values[name]
+    if isinstance(edge.type, Integers) and got.dtype == np.int64 and not _is_given_out(values, name):
+        return np.asarray(got != want)
+    if isinstance(want, Interval) and got.dtype == np.float64:
+        want = (want.low + want.high) / 2
+    else:
+        want = values.floats(name)
+        if isinstance(edge.type, Integers):
+            return np.asarray(got != want)
+    return _apart(got, want, _ROUNDINGS * _unit(got.dtype))
+
+
+def _is_given_out(values: Evaluation, name: str) -> bool:
+    """Whether an output lies in memory as the caller gets it alone, in numbers of the file."""
+    return name in values.graph.outputs and not values.graph.edges[name].is_float
+
+
+def _unit(dtype: np.dtype[Any]) -> float:
+    """A unit in the last place of 1."""
+    name = str(dtype)
+    if not is_float(name):
+        return 0.0
+    return 2.0**-7 if name == "bfloat16" else float(np.finfo(numpy_type(name)).eps)
+
+
+def _off_of_peer(values: Evaluation, name: str, got: Tensor) -> Tensor:
+    """Where a peer differs: by half a code or more, or by more than float32 loses."""
+    edge, want = values.graph.edges[name], values.floats(name)
+    if got.shape != want.shape:
+        return np.ones(want.shape, bool)
+    if isinstance(edge.type, Integers):
+        step = edge.type.scale if edge.is_float else 1.0
+        return np.asarray(np.abs(_real(got) - _real(want)) >= step / 2)
+    return _apart(got, want, _PEERS_OFF)
+
+
+def _apart(got: Tensor, want: Tensor, share: float) -> Tensor:
+    """Where numbers differ by more than a share of the greatest, or one is no number."""
+    a, b = _real(got), _real(want)
+    most = np.abs(b[np.isfinite(b)]).max(initial=0)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(all="ignore"):
+        return np.asarray(~same & ~(np.abs(a - b) <= share * most))
+
+
+def _real(array: Any) -> Tensor:
+    return np.asarray(array).astype(np.float64)

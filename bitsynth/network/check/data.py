@@ -1,0 +1,66 @@
+"""Feed to check a network on: drawn at random over what its quantizers tell apart, or read from a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.random import Generator
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.ir import Graph
+from bitsynth.graph.types import Edge, Integers, Tensor, cast, is_float
+
+Feed = Mapping[str, Tensor]
+"""Arrays by the name of an input."""
+
+
+def drawn(graph: Graph, count: int, seed: int = 0) -> list[Feed]:
+    """As many inputs at random: all integers of an edge, or numbers around and on the ties of its quantizer."""
+    rng = np.random.default_rng(seed)
+    return [{name: _drawn(rng, graph, graph.edges[name]) for name in graph.inputs} for _ in range(count)]
+
+
+def _drawn(rng: Generator, graph: Graph, edge: Edge) -> Tensor:
+    kind = edge.type
+    if isinstance(kind, Integers):
+        steps = rng.integers(0, (kind.most - kind.least) // kind.step + 1, edge.shape)
+        return cast(kind.scale * (kind.least + kind.step * steps - kind.zero), edge.dtype)
+    quantizer = next((n for n in graph.readers()[edge.name] if n.op == "quantize"), None)
+    if quantizer is None:
+        return cast(rng.normal(size=edge.shape), edge.dtype)
+    low, high = (quantizer.attributes[k] - int(quantizer.attributes["zero"].min()) for k in ("low", "high"))
+    places = rng.uniform(low - 1, high + 1, edge.shape)
+    ties = np.floor(places) + 0.5
+    return cast(np.where(rng.integers(0, 4, edge.shape), places, ties) * quantizer.attributes["scale"], edge.dtype)
+
+
+def given(graph: Graph, path: str | os.PathLike[str]) -> list[Feed]:
+    """The inputs in a .npz file: an array a name, its first axis as long as the input's or several times that.
+
+    SpecError for a file that is none, and for arrays that do not fit the network's inputs.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, AttributeError, EOFError) as error:
+        raise SpecError(f"cannot read {path} as arrays by name: {error}") from None
+    if set(arrays) != set(graph.inputs):
+        raise SpecError(f"{path} has {', '.join(sorted(arrays))}; the network's inputs are {', '.join(graph.inputs)}")
+    parts = {name: _parts(graph.edges[name], array) for name, array in arrays.items()}
+    if len({len(p) for p in parts.values()}) > 1:
+        raise SpecError(f"{path}: the arrays have {', '.join(str(len(p)) for p in parts.values())} inputs")
+    return [dict(zip(parts, some, strict=True)) for some in zip(*parts.values(), strict=True)]
+
+
+def _parts(edge: Edge, array: Tensor) -> list[Tensor]:
+    """The array, cut along its first axis into inputs."""
+    batch = edge.shape[0] if edge.shape else 1
+    cut = array.ndim == len(edge.shape) and array.ndim > 0 and array.shape[1:] == edge.shape[1:]
+    if array.shape != edge.shape and (not cut or not len(array) or len(array) % batch):
+        raise SpecError(f"{edge.name} has shape {array.shape}; it wants {edge.shape}, or more along the first axis")
+    if is_float(edge.dtype) != is_float(str(array.dtype)) and not is_float(edge.dtype):
+        raise SpecError(f"{edge.name} has numbers of {array.dtype}; it wants {edge.dtype}")
+    made = array.astype(edge.dtype) if is_float(edge.dtype) else array
+    return [made] if array.shape == edge.shape else [made[k : k + batch] for k in range(0, len(made), batch)]

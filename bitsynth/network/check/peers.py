@@ -1,0 +1,91 @@
+"""Other runtimes of ONNX files: each computes the edges of a model by their names in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bitsynth.graph.read.file import require_onnx
+from bitsynth.graph.types import Tensor
+from bitsynth.network.check.data import Feed
+
+Executor = Callable[[Feed], Mapping[str, Tensor]]
+"""Numbers of edges by name, for inputs by name."""
+_NEWEST_IR = 13
+"""The newest form of files that ONNX Runtime 1.31 and qonnx 1.0 read."""
+_SMALL = ("INT4", "UINT4", "INT2", "UINT2")
+"""Types whose arrays ONNX Runtime does not give to Python."""
+
+
+def _opened(model: Any, *, without: frozenset[str] = frozenset()) -> Any:
+    """A copy of the model whose edges are all outputs, but for some."""
+    onnx = require_onnx()
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    made.ir_version = min(made.ir_version, _NEWEST_IR)
+    names = {name for node in made.graph.node for name in node.output if name}
+    names -= {*without, *(o.name for o in made.graph.output)}
+    made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(names))
+    return made
+
+
+def _small(model: Any) -> frozenset[str]:
+    """Edges of integers of 2 and 4 bits."""
+    onnx = require_onnx()
+    types = {getattr(onnx.TensorProto, name) for name in _SMALL if hasattr(onnx.TensorProto, name)}
+    found = onnx.shape_inference.infer_shapes(model).graph.value_info
+    return frozenset(v.name for v in found if v.type.tensor_type.elem_type in types)
+
+
+def onnxruntime(model: Any) -> Executor:
+    """ONNX Runtime without optimization: every node as it is written."""
+    import onnxruntime as package
+
+    options = package.SessionOptions()
+    options.graph_optimization_level = package.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    opened = _opened(model, without=_small(model)).SerializeToString()
+    session = package.InferenceSession(opened, options, providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    wanted = {i.name for i in session.get_inputs()}
+    return lambda inputs: dict(zip(names, session.run(names, _only(inputs, wanted)), strict=True))
+
+
+def onnx_reference(model: Any) -> Executor:
+    """The reference evaluator of the package onnx."""
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator = ReferenceEvaluator(_opened(model))
+    names, wanted = list(evaluator.output_names), set(evaluator.input_names)
+    return lambda inputs: dict(zip(names, evaluator.run(names, _only(inputs, wanted)), strict=True))
+
+
+def qonnx(model: Any) -> Executor:
+    """The executor of the package qonnx."""
+    from qonnx.core.modelwrapper import ModelWrapper
+    from qonnx.core.onnx_exec import execute_onnx
+    from qonnx.transformation.infer_shapes import InferShapes
+
+    made = type(model)()
+    made.CopyFrom(model)
+    made.ir_version = min(made.ir_version, _NEWEST_IR)
+    wrapped = ModelWrapper(made).transform(InferShapes())
+    wanted = {i.name for i in model.graph.input}
+
+    def run(inputs: Feed) -> Mapping[str, Tensor]:
+        found = execute_onnx(wrapped, _only(inputs, wanted), return_full_exec_context=True)
+        return {name: value for name, value in found.items() if value is not None}
+
+    return run
+
+
+def _only(inputs: Feed, wanted: set[str]) -> dict[str, Tensor]:
+    return {name: value for name, value in inputs.items() if name in wanted}
+
+
+PEERS: Mapping[str, Callable[[Any], Executor]] = {
+    "onnxruntime": onnxruntime,
+    "onnx": onnx_reference,
+    "qonnx": qonnx,
+}
+"""By name: of a model what runs it."""

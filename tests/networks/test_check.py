@@ -1,0 +1,139 @@
+"""`bitsynth check`: what differs is counted, edge by edge, and by whom."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx_files import QONNX, model, node
+
+import bitsynth
+from bitsynth.errors import SpecError
+from bitsynth.graph import InputCodes, read, run
+from bitsynth.graph.types import Integers
+from bitsynth.network import check
+from bitsynth.network.check import comparison
+
+
+@pytest.fixture
+def made():
+    """A convolution of codes of 2 bits, its sums through a sigmoid as codes of 3."""
+    nodes = [
+        node("Quant", "x s z two", "q", domain=QONNX, signed=0, narrow=0),
+        node("Conv", "q w", "c"),
+        node("Sigmoid", "c", "f"),
+        node("Quant", "f t z three", "y", domain=QONNX, signed=0, narrow=0),
+    ]
+    numbers = {"s": 0.5, "t": 0.125, "z": 0, "two": 2, "three": 3}
+    weights = np.arange(-9, 9, dtype=np.float32).reshape(2, 1, 3, 3)
+    return model(nodes, {"x": (1, 1, 4, 5)}, {"w": weights} | {k: np.float32(v) for k, v in numbers.items()})
+
+
+@pytest.fixture
+def net(made, monkeypatch):
+    """A network that does not compile, but gives what the reference does, one code of `y` aside."""
+    found = bitsynth.compile(made, isa="avx2")
+
+    def trace(given):
+        values = run(found.graph, given)
+        codes = values["y"].copy()
+        codes[0, 0, 0, 0] ^= 1
+        return {"x": given["x"], "q": values["q"], "y": codes}
+
+    monkeypatch.setattr(found, "trace", trace)
+    return found
+
+
+def peer(**edges):
+    return lambda model: lambda inputs: {k: v(inputs["x"]) if callable(v) else v for k, v in edges.items()}
+
+
+def broken(model):
+    raise ValueError("no such\nthing")
+
+
+def missing(model):
+    raise ImportError("no package")
+
+
+def test_what_differs_is_counted(net, made, monkeypatch):
+    found = {
+        "onnxruntime": peer(q=lambda x: np.clip(np.rint(x / 0.5), 0, 3) * 0.5, c=np.zeros((1, 2, 2, 3)), y=np.ones(3)),
+        "onnx": broken,
+        "qonnx": missing,
+    }
+    monkeypatch.setattr(comparison, "PEERS", found)
+    result = check.checked(net, made, check.drawn(net.graph, 2))
+    edges = {e.edge: e for e in result.edges}
+    assert result.first == edges["y"]
+    assert (edges["y"].differ, edges["y"].elements) == ({"C": 2, "onnxruntime": 24}, 24)
+    assert edges["q"].differ == {"C": 0, "onnxruntime": 0}
+    assert edges["c"].differ["onnxruntime"] > 0
+    assert edges["f"].differ == {}
+    assert result.left_out == {"onnx": "ValueError: no such", "qonnx": "not installed"}
+    assert result.peers == ("C", "onnxruntime")
+    assert not result.as_json()["agrees"]
+
+
+def test_a_peer_that_ends_is_left_out(net, made, monkeypatch):
+    monkeypatch.setattr(comparison, "PEERS", {"onnx": peer(q=lambda x: x.nothing)})
+    result = check.checked(net, made, check.drawn(net.graph, 1))
+    assert "AttributeError" in result.left_out["onnx"]
+    assert result.peers == ("C",)
+
+
+def test_random_inputs_meet_each_code_and_ties(made):
+    graph = read(made)
+    (inputs,) = check.drawn(graph, 1)
+    assert inputs["x"].dtype == np.float32
+    assert set(run(graph, inputs)["q"].flat) == {0, 1, 2, 3}
+    assert ((inputs["x"] / 0.5) % 1 == 0.5).any()
+    coded = read(made, codes=InputCodes(2, 0.25, "signed"))
+    (inputs,) = check.drawn(coded, 1)
+    assert isinstance(coded.edges["x"].type, Integers)
+    assert set(inputs["x"].flat) == {-0.5, -0.25, 0, 0.25}
+
+
+def test_inputs_of_a_file(made, tmp_path):
+    graph, path = read(made), tmp_path / "x.npz"
+    x = np.arange(60, dtype=np.float64).reshape(3, 1, 4, 5)
+    np.savez(path, x=x)
+    found = check.given(graph, path)
+    assert [f["x"].shape for f in found] == [(1, 1, 4, 5)] * 3
+    assert found[2]["x"].tolist() == x[2:].tolist()
+    np.savez(path, x=x[0])
+    with pytest.raises(SpecError, match=r"x has shape \(1, 4, 5\); it wants \(1, 1, 4, 5\)"):
+        check.given(graph, path)
+    np.savez(path, z=x)
+    with pytest.raises(SpecError, match="has z; the network's inputs are x"):
+        check.given(graph, path)
+    path.write_bytes(b"no archive")
+    with pytest.raises(SpecError, match="cannot read"):
+        check.given(graph, path)
+
+
+def test_bad_input_ends_with_2(made, tmp_path, fails):
+    path = tmp_path / "net.onnx"
+    onnx.save(made, path)
+    assert "cannot read" in fails(2, "check", str(path), "--data", str(tmp_path / "none.npz"), "--isa", "avx2")
+
+
+@pytest.mark.slow
+def test_a_network_is_checked(made, tmp_path, ended):
+    path = tmp_path / "net.onnx"
+    onnx.save(made, path)
+    out, _ = ended(0, "check", str(path), "--isa", "avx2", "--count", "2")
+    assert "C equals the reference" in out
+    out, _ = ended(0, "check", str(path), "--isa", "avx2", "--json")
+    found = json.loads(out)
+    assert found["agrees"]
+    assert {e["edge"] for e in found["edges"]} == {"q", "c", "f", "y"}
+
+
+@pytest.mark.slow
+def test_what_differs_ends_with_1(made, net, tmp_path, ended, monkeypatch):
+    path = tmp_path / "net.onnx"
+    onnx.save(made, path)
+    monkeypatch.setattr("bitsynth.network.compiling.compile", lambda *_, **__: net)
+    _, err = ended(1, "check", str(path), "--count", "1")
+    assert "error: y: 1 of 12 codes are not those of the reference exact" in err
