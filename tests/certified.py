@@ -8,7 +8,7 @@ from bitsynth.network.arena import planned
 from bitsynth.network.certificate import certificate, checker, digest
 from bitsynth.network.lower import cover, ordered
 from bitsynth.network.program import Buffer, NetworkProgram
-from bitsynth.network.regions.region import NetworkTarget, Wiring
+from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
 def certified(graph: Graph, isa: str = "avx2") -> dict[str, Any]:

@@ -12,8 +12,9 @@ from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers
 from bitsynth.layers.glue.library import instruction_set
 from bitsynth.network.program import Buffer, GlueStep, NetworkProgram
-from bitsynth.network.regions.region import NetworkTarget, Region, Wiring
+from bitsynth.network.regions.region import Region
 from bitsynth.network.run import Network
+from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
 class Small(GraphBuilder):

@@ -9,8 +9,8 @@ from bitsynth.graph.read import read
 from bitsynth.layers.candidates import widest
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.network.lower import lower
-from bitsynth.network.regions.region import NetworkTarget
 from bitsynth.network.run import Network
+from bitsynth.network.wiring import NetworkTarget
 from bitsynth.progress import Progress, silent
 
 

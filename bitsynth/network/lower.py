@@ -13,8 +13,9 @@ from bitsynth.network.plain import conversion, filled, plain_regions
 from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
 from bitsynth.network.regions import MATCHERS
 from bitsynth.network.regions.codes import kept_layouts
-from bitsynth.network.regions.region import NetworkTarget, Region, Wiring
+from bitsynth.network.regions.region import Region
 from bitsynth.network.sinking import sunk
+from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
 def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:

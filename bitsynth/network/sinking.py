@@ -11,8 +11,8 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers
 from bitsynth.network.regions.codes import operand_of
-from bitsynth.network.regions.region import NetworkTarget, Wiring
 from bitsynth.network.stairs import chain_from, staircase
+from bitsynth.network.wiring import NetworkTarget, Wiring
 
 _MOVES = ("reshape", "transpose", "depth_to_space", "space_to_depth", "resize")
 """Moves that lose no element and add none but copies."""

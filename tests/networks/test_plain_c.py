@@ -10,8 +10,8 @@ from bitsynth.graph.arithmetic import REFERENCES, Interval
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers
 from bitsynth.network.plain.table import GENERATORS
-from bitsynth.network.regions.region import NetworkTarget
 from bitsynth.network.run import Network
+from bitsynth.network.wiring import NetworkTarget
 
 FAST = ("thresholds", "conv one pixel")
 

@@ -11,7 +11,7 @@ from bitsynth.layers.layer import compile as compile_layer
 from bitsynth.network.lower import cover
 from bitsynth.network.program import Buffer, Format, LayerStep
 from bitsynth.network.regions.products import ProductRegion
-from bitsynth.network.regions.region import NetworkTarget, Wiring
+from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
 def _codes(builder, edge, low=0, high=3, scale=0.3, step=1):

@@ -8,8 +8,8 @@ from region_cases import Small, values_of
 
 from bitsynth.graph import run
 from bitsynth.graph.operators.windows import SlidingWindow
-from bitsynth.network.regions.region import NetworkTarget
 from bitsynth.network.sinking import sunk
+from bitsynth.network.wiring import NetworkTarget
 
 HALVES = SlidingWindow((2, 2), (2, 2), (1, 1), (0, 0), (0, 0))
 

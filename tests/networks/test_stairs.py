@@ -7,9 +7,9 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers, Reals
 from bitsynth.layers.epilogue import Rescale, Thresholds
 from bitsynth.network.operands import activations
-from bitsynth.network.regions.region import NetworkTarget, Wiring
 from bitsynth.network.stairs import Oracle, chain_from, cheapest, staircase
 from bitsynth.network.stairs.staircase import float_of, places
+from bitsynth.network.wiring import NetworkTarget, Wiring
 
 CHANNELS = 6
 

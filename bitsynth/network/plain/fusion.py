@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.network.plain.region import PlainRegion
-from bitsynth.network.regions.region import Region, Wiring
+from bitsynth.network.regions.region import Region
+from bitsynth.network.wiring import Wiring
 
 _EACH = ("elementwise", "step")
 _BEFORE = ("product", "pool", "reduction")

@@ -19,7 +19,8 @@ from bitsynth.network.program import (
     caller_format,
     plain_format,
 )
-from bitsynth.network.regions.region import Region, Wiring
+from bitsynth.network.regions.region import Region
+from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MAX_BITS, MatmulOperand
 
 _ALIASES = ("reshape", "view")

@@ -11,7 +11,8 @@ from bitsynth.network.regions.lookup import match_lookup
 from bitsynth.network.regions.moves import match_move
 from bitsynth.network.regions.pools import match_pool
 from bitsynth.network.regions.products import product_of_sums, product_with_codes, product_with_residual
-from bitsynth.network.regions.region import Region, Wiring
+from bitsynth.network.regions.region import Region
+from bitsynth.network.wiring import Wiring
 
 Matcher = Callable[[Wiring, Node], Region | None]
 """The region that begins with a node, if there is one of its kind; its nodes are later in the graph, but for that."""

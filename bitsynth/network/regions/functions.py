@@ -9,10 +9,10 @@ import numpy as np
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Tensor
 from bitsynth.network.regions.codes import kept_layouts, operand_of
-from bitsynth.network.regions.region import Wiring
 from bitsynth.network.stairs.chain import Chain, chain_of, links_from
 from bitsynth.network.stairs.oracle import Oracle
 from bitsynth.network.stairs.staircase import ranges
+from bitsynth.network.wiring import Wiring
 
 
 def chains(wiring: Wiring, start: str, first: Node | None = None, *, monotone: bool = False) -> Iterator[Chain]:

@@ -8,7 +8,8 @@ from bitsynth.graph.ir import Node
 from bitsynth.layers.glue.base import Glue
 from bitsynth.network.program import Buffer, Format, GlueStep
 from bitsynth.network.regions.codes import GLUE_LAYOUTS, code_formats, image_of
-from bitsynth.network.regions.region import Region, Wiring
+from bitsynth.network.regions.region import Region
+from bitsynth.network.wiring import Wiring
 
 Make = Callable[[str, str], Glue]
 """The layer that reads one layout and gives another."""

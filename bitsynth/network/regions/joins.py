@@ -20,8 +20,9 @@ from bitsynth.network.program import CHANNELS_LAST
 from bitsynth.network.regions.codes import codes_of, operand_of, quantization_of
 from bitsynth.network.regions.functions import chains, code_values
 from bitsynth.network.regions.glue import GlueRegion
-from bitsynth.network.regions.region import Region, Wiring
+from bitsynth.network.regions.region import Region
 from bitsynth.network.stairs import links_from
+from bitsynth.network.wiring import Wiring
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,8 @@ from bitsynth.layers.glue import Concatenate, DepthToSpace, Glue, Pad2d, Resize
 from bitsynth.network.program import CHANNELS_LAST
 from bitsynth.network.regions.codes import operand_of, quantization_of
 from bitsynth.network.regions.glue import GlueRegion
-from bitsynth.network.regions.region import Region, Wiring
+from bitsynth.network.regions.region import Region
+from bitsynth.network.wiring import Wiring
 
 _MOST_INPUTS = 4
 

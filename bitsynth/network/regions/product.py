@@ -13,7 +13,7 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32, Edge, Integers, Tensor
 from bitsynth.layers.flatten import FlatImage
 from bitsynth.network.program import CHANNELS_LAST, PLAIN
-from bitsynth.network.regions.region import Wiring
+from bitsynth.network.wiring import Wiring
 
 
 @dataclass(frozen=True, eq=False)

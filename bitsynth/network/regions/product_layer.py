@@ -15,7 +15,7 @@ from bitsynth.network.operands import activations, weights
 from bitsynth.network.program import CHANNELS_LAST, PACKED, PLAIN
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.product import Product
-from bitsynth.network.regions.region import NetworkTarget, Wiring
+from bitsynth.network.wiring import NetworkTarget, Wiring
 from bitsynth.spec.matmul import MatmulOperand
 
 

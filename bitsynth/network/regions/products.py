@@ -21,8 +21,9 @@ from bitsynth.network.program import (
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.product import Product, product_of
 from bitsynth.network.regions.product_layer import LayerMaker, maker_of
-from bitsynth.network.regions.region import Region, Wiring
+from bitsynth.network.regions.region import Region
 from bitsynth.network.stairs import Chain, Paired, chain_from, cheapest, joined_chain, paired_form, staircase
+from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 
 _PLANES = ("popcount", "lookup")

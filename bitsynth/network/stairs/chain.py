@@ -15,7 +15,7 @@ from bitsynth.graph.types import Edge, Integers, Shape, whole
 from bitsynth.spec.matmul import MAX_BITS
 
 if TYPE_CHECKING:
-    from bitsynth.network.regions.region import Wiring
+    from bitsynth.network.wiring import Wiring
 
 _EITHER = ("add", "sub", "mul", "max", "min")
 """Rows that are monotone in their second operand too."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
-from bitsynth.network.regions.region import Wiring
 from bitsynth.network.stairs.chain import Chain, Link, chain_of, link_of, links_from, up_to_codes
+from bitsynth.network.wiring import Wiring
 
 _JOINTS = ("add", "sub")
 

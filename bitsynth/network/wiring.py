@@ -1,0 +1,63 @@
+"""A graph as it is lowered: what for, and who makes and reads each edge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.types import Integers
+from bitsynth.layers.pool import check_threads
+
+
+@dataclass(frozen=True)
+class NetworkTarget:
+    """What a network is compiled for: an instruction set by name, not "auto", and threads."""
+
+    isa: str
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        check_threads(self.threads)
+
+
+@dataclass(frozen=True, eq=False)
+class Wiring:
+    """A graph with who reads and makes each edge, looked up once."""
+
+    graph: Graph
+    target: NetworkTarget
+
+    @cached_property
+    def readers(self) -> Mapping[str, list[Node]]:
+        """The nodes that read each edge."""
+        return self.graph.readers()
+
+    @cached_property
+    def makers(self) -> Mapping[str, Node]:
+        """The node that makes each edge."""
+        return self.graph.makers()
+
+    @cached_property
+    def order(self) -> Mapping[str, int]:
+        """The place of each node, by name."""
+        return {node.name: place for place, node in enumerate(self.graph.nodes)}
+
+    def only_reader(self, edge: str) -> Node | None:
+        """The node that alone reads an edge which is no output of the network; None if there is no such."""
+        found = self.readers[edge]
+        return found[0] if len(found) == 1 and edge not in self.graph.outputs else None
+
+    def only_source(self, node: Node) -> str | None:
+        """The edge that a node reads alone besides constants; None if there are none or several."""
+        found = {edge for edge in node.inputs if not self.is_constant(edge)}
+        return found.pop() if len(found) == 1 else None
+
+    def is_constant(self, edge: str) -> bool:
+        """Whether an edge is a constant."""
+        return edge in self.graph.constants
+
+    def carries_integers(self, edge: str) -> bool:
+        """Whether an edge carries integers."""
+        return isinstance(self.graph.edges[edge].type, Integers)
