@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from bitsynth.cli import bench_report, figures, output
+from bitsynth.cli.bench_network import network
 from bitsynth.cli.options import (
     Baselines,
     CsvFile,
@@ -91,6 +92,9 @@ def kernels(
     problems = [p for r in reports for p in r.problems]
     if problems:
         raise type(problems[0])(f"left out {output.count(len(problems), 'kernel')}: {problems[0]}")
+
+
+command(app, "network")(network)
 
 
 @command(app, "resnet18")

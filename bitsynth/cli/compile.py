@@ -96,17 +96,18 @@ def _table(found: NetworkReport, gap: int, *, brief: bool = False) -> Table:
         work = [] if brief else [_count(step.macs), _count(step.cycles)]
         shape = "x".join(map(str, step.shape)) or "one"
         size = _count(step.weight_bytes), f"{step.out_bytes:,}"
-        table.add_row(_called(step), _by(step), shape, *lies, *work, *size)
+        table.add_row(called(step), by_whom(step), shape, *lies, *work, *size)
     return table
 
 
-def _called(step: StepReport) -> str:
+def called(step: StepReport) -> str:
     """The last node of a step, and how many there are before it; of a conversion the edge."""
     before = len(step.nodes) - 1
     return f"{step.nodes[-1]} (+{before})" if before > 0 else step.nodes[-1] if step.nodes else step.edge
 
 
-def _by(step: StepReport) -> str:
+def by_whom(step: StepReport) -> str:
+    """What computes a step: a layer's schedule, glue or plain C."""
     return step.method if step.kind == "layer" else f"{step.kind}: {step.method}"
 
 

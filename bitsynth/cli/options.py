@@ -242,6 +242,9 @@ ManyWeightEncodings = Annotated[
     str,
     typer.Option("--weight-encoding", metavar="ENCODINGS", help="What weights stand for, such as bipolar,signed."),
 ]
+Peers = Annotated[
+    bool, typer.Option("--peers/--no-peers", help="Whether ONNX Runtime takes turns, if it is installed.")
+]
 Threads = Annotated[
     int, typer.Option("--threads", metavar="N", min=1, max=MOST_THREADS, help="Threads of a layer or network.")
 ]

@@ -88,16 +88,17 @@ def _bound(node: Any, constants: Mapping[str, Any], x: NDArray[Any], y: NDArray[
     weights = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
     graph = helper.make_graph([node], "convolution", ends[:1], ends[1:], weights)
     opsets = [helper.make_opsetid(*pair) for pair in _OPSETS.items()]
-    session = _session(helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION), threads)
-    binding = session.io_binding()
+    running = session(helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION), threads)
+    binding = running.io_binding()
     source, target = (onnxruntime.OrtValue.ortvalue_from_shape_and_type(t.shape, t.dtype) for t in (x, y))
     source.update_inplace(x)
     binding.bind_ortvalue_input("x", source)
     binding.bind_ortvalue_output("y", target)
-    return lambda: session.run_with_iobinding(binding), target
+    return lambda: running.run_with_iobinding(binding), target
 
 
-def _session(model: Any, threads: int) -> Any:
+def session(model: Any, threads: int) -> Any:
+    """A session of a model on so many threads."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -1,0 +1,212 @@
+"""Whole networks beside ONNX Runtime: on the same file, on its twin in floats and on its twin in int8."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.bench.sampling import sample_calls
+from bitsynth.bench.statistics import Summary
+from bitsynth.errors import SpecError
+from bitsynth.graph.types import Integers, Tensor, numpy_type
+from bitsynth.network.report import NetworkReport, StepReport
+from bitsynth.network.run import Network
+from bitsynth.progress import Progress
+
+MINE = "bitsynth"
+_SAMPLE_NS = 3_000_000
+"""Of a sample, so that the clock's steps do not count."""
+_SEED = 0
+_WARM = 3
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A contender: its time a call, and how many times as fast bitsynth is, by round.
+
+    Args:
+        name: bitsynth, or what ran.
+        nanoseconds: Of a call.
+        times: Its time over that of bitsynth; 1 for that itself.
+    """
+
+    name: str
+    nanoseconds: Summary
+    times: Summary
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The time of a step alone, on what those before it left in memory.
+
+    Args:
+        step: What it is.
+        nanoseconds: Of a run.
+        share: Of the time of all steps.
+    """
+
+    step: StepReport
+    nanoseconds: float
+    share: float
+
+
+@dataclass(frozen=True)
+class NetworkTimes:
+    """The times of a network.
+
+    Args:
+        network: What it was compiled to.
+        threads: Threads of every contender.
+        peers: Contenders, bitsynth first.
+        steps: Times of its steps, in order.
+        left_out: Peers that could not run, and why.
+        float_bytes: Weights of the network in float32.
+    """
+
+    network: NetworkReport
+    threads: int
+    peers: tuple[Peer, ...]
+    steps: tuple[StepTime, ...]
+    left_out: Mapping[str, str]
+    float_bytes: int
+
+    def share(self, kind: str) -> float:
+        """The part of the time that steps of a kind take: layer, glue or plain."""
+        return sum(s.share for s in self.steps if s.step.kind == kind)
+
+
+def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers: bool = True) -> NetworkTimes:
+    """Measure a compiled network beside its peers, all taking turns round by round.
+
+    One thread is timed by its CPU time, several by the clock on the wall. Inputs are random, of a seed. SpecError for
+    no rounds.
+    """
+    if rounds < 1:
+        raise SpecError(f"--rounds must be at least 1, not {rounds}")
+    threads = net.program.threads
+    inputs = random_inputs(net)
+    progress("compiling")
+    calls: dict[str, Callable[[], object]] = {MINE: net.bound(inputs)[0]}
+    left_out: dict[str, str] = {}
+    if peers:
+        progress("starting ONNX Runtime")
+        calls |= _peers(model, net, inputs, threads, left_out)
+    times = _rounds(calls, rounds, threads, progress)
+    progress("measuring steps")
+    return NetworkTimes(
+        net.report(),
+        threads,
+        tuple(_peer(name, times) for name in calls),
+        _steps(net, inputs, threads),
+        left_out,
+        _float_bytes(net),
+    )
+
+
+def random_inputs(net: Network) -> dict[str, Tensor]:
+    """An array for each input: numbers of [0, 1), or integers of its type and codes."""
+    rng = np.random.default_rng(_SEED)
+    made: dict[str, Tensor] = {}
+    for name in net.graph.inputs:
+        edge = net.graph.edges[name]
+        if isinstance(edge.type, Integers):
+            codes = rng.integers(edge.type.least, edge.type.most + 1, edge.shape)
+            numbers = (codes - edge.type.zero) * edge.type.scale if edge.is_float else codes
+            made[name] = np.asarray(numbers)
+        else:
+            made[name] = rng.random(edge.shape)
+    return {name: value.astype(numpy_type(net.graph.edges[name].dtype)) for name, value in made.items()}
+
+
+def _float_bytes(net: Network) -> int:
+    """Bytes of the weights of products in float32."""
+    graph = net.graph
+    names = {n for node in graph.nodes if node.op in ("conv", "matmul") for n in node.inputs if n in graph.constants}
+    return sum(4 * math.prod(graph.edges[n].shape) for n in names)
+
+
+def _peers(
+    model: Path, net: Network, inputs: Mapping[str, NDArray[Any]], threads: int, left_out: dict[str, str]
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """The peers that run; why others do not goes to `left_out`."""
+    try:
+        import onnx
+
+        from bitsynth.bench import onnxruntime_network
+    except ImportError as why:
+        left_out["onnxruntime"] = f"{why}; pip install 'bitsynth[peers]'"
+        return
+    loaded = onnxruntime_network.fixed(onnx.load(model), {name: x.shape for name, x in inputs.items()})
+    models = _Twins(loaded, inputs)
+    for name in ("same file", "fp32 twin", "int8 twin"):
+        try:
+            yield f"onnxruntime, {name}", onnxruntime_network.bound(models.model(name), inputs, threads)
+        except Exception as why:  # whatever a peer says of a file that it cannot run
+            left_out[f"onnxruntime, {name}"] = str(why).strip().split("\n")[0][:200]
+
+
+@dataclass
+class _Twins:
+    """The models that ONNX Runtime runs, by what they are."""
+
+    file: Any
+    inputs: Mapping[str, NDArray[Any]]
+
+    def model(self, name: str) -> Any:
+        """The model of a name."""
+        from bitsynth.bench import twins
+
+        if name == "same file":
+            return self.file
+        floats = twins.float_twin(self.file)
+        return floats if name == "fp32 twin" else twins.int8_twin(floats, self.inputs)
+
+
+def _rounds(
+    calls: Mapping[str, Callable[[], object]], rounds: int, threads: int, progress: Progress
+) -> dict[str, list[float]]:
+    """Nanoseconds of a call of each, a round each."""
+    repeated = {name: _long(call, threads) for name, call in calls.items()}
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for k in range(rounds):
+        for name, (call, count) in repeated.items():
+            times[name].append(min(sample_calls(call, _WARM, threads)) / count)
+        progress("measuring, rounds", k + 1, rounds)
+    return times
+
+
+def _long(call: Callable[[], object], threads: int) -> tuple[Callable[[], object], int]:
+    """The call repeated until it takes long enough, and how often that is."""
+    took = max(1, min(sample_calls(call, _WARM, threads)))
+    count = max(1, _SAMPLE_NS // took)
+
+    def repeated() -> None:
+        for _ in range(count):
+            call()
+
+    return repeated, count
+
+
+def _peer(name: str, times: Mapping[str, list[float]]) -> Peer:
+    mine, its = np.array(times[MINE]), np.array(times[name])
+    return Peer(name, Summary.of(its), Summary.of(its / mine))
+
+
+def _steps(net: Network, inputs: Mapping[str, NDArray[Any]], threads: int) -> tuple[StepTime, ...]:
+    """Each step by itself, as often in a row as it takes."""
+    net(dict(inputs))
+    found = []
+    for k in range(len(net.program.steps)):
+        once = net.bound(inputs, steps=(k, k + 1))[0]
+        count = max(1, _SAMPLE_NS // max(1, min(sample_calls(once, _WARM, threads))))
+        many = net.bound(inputs, steps=(k, k + 1), times=int(count))[0]
+        found.append(min(sample_calls(many, _WARM, threads)) / count)
+    total = sum(found) or 1.0
+    steps = net.report().steps
+    return tuple(StepTime(s, t, t / total) for s, t in zip(steps, found, strict=True))

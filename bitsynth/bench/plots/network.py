@@ -1,0 +1,45 @@
+"""A network beside its peers, and where its own time goes: a bar a contender, a bar a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bitsynth.bench.network import NetworkTimes
+from bitsynth.bench.plots.panels import COLORS, panels, plain, save
+
+_COLORS = dict(zip(("layer", "glue", "plain"), COLORS, strict=False))
+_LONGEST = 40
+
+
+def draw(found: NetworkTimes, stem: Path) -> None:
+    """Write `stem`.png and `stem`.svg."""
+    height = 1.6 + 0.28 * max(len(found.steps), 2 * len(found.peers))
+    figure, axes = panels(1, 2, 14, height, width_ratios=[1, 1.6])
+    _contenders(axes[0][0], found)
+    _steps(axes[0][1], found)
+    save(figure, stem)
+
+
+def _contenders(axes: Any, found: NetworkTimes) -> None:
+    names = [p.name for p in found.peers]
+    middle = [p.nanoseconds.median / 1e3 for p in found.peers]
+    bars = axes.barh(names, middle, color=[COLORS[0], *[COLORS[1]] * (len(names) - 1)])
+    labels = [f"{t:.4g} us, {p.times.median:.3g} x" for t, p in zip(middle, found.peers, strict=True)]
+    axes.bar_label(bars, labels, padding=4)
+    axes.margins(x=0.35)
+    axes.invert_yaxis()
+    axes.set_xlabel("microseconds a call")
+    axes.set_title(f"{found.network.name}, {found.network.isa}, threads: {found.threads}", loc="left")
+    plain(axes, axis="x")
+
+
+def _steps(axes: Any, found: NetworkTimes) -> None:
+    steps = found.steps
+    names = [f"{k}  {s.step.edge[-_LONGEST:]}" for k, s in enumerate(steps)]
+    axes.barh(names, [s.nanoseconds / 1e3 for s in steps], color=[_COLORS[s.step.kind] for s in steps])
+    axes.invert_yaxis()
+    axes.set_xlabel("microseconds a step")
+    handles = [axes.barh([], [], color=color) for color in _COLORS.values()]
+    axes.legend(handles, [f"{kind} {found.share(kind):.0%}" for kind in _COLORS], loc="lower right", frameon=False)
+    plain(axes, axis="x")

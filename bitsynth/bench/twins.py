@@ -1,0 +1,133 @@
+"""Twins of a quantized network for its peers: the same file without quantizers, and that in int8."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper, version_converter
+
+from bitsynth.errors import SpecError
+
+_QUANTIZERS = {"Quant", "IntQuant", "BipolarQuant", "Trunc", "MultiThreshold", "QuantizeLinear"}
+_CARRIERS = {"Clip", "DequantizeLinear"}
+"""What becomes nothing behind a quantizer."""
+_INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "QGemm", "RequantShift")
+_OPSET = 17
+"""What `quantize_static` takes; older files are converted."""
+_SAMPLES = 8
+"""Random inputs that int8 is calibrated with."""
+
+
+def float_twin(model: Any) -> Any:
+    """The network in floats: quantizers give what they take, quantized weights their values; SpecError if it has none.
+
+    It is what a peer runs whose user never quantized the network, for its speed alone.
+    """
+    if found := next((n for n in model.graph.node if n.op_type.startswith(_INTEGER)), None):
+        raise SpecError(f"{found.op_type} {found.name} has no twin in floats")
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    twin = _Twin(dict(_constants(model)))
+    nodes = [node for old in model.graph.node for node in twin.nodes(old)]
+    nodes += [helper.make_node("Identity", [twin.same[o.name]], [o.name]) for o in _renamed(model, twin.same)]
+    del made.graph.node[:], made.graph.value_info[:]
+    made.graph.node.extend(nodes)
+    used = {name for node in nodes for name in node.input}
+    kept = [x for x in made.graph.initializer if x.name in used]
+    del made.graph.initializer[:]
+    made.graph.initializer.extend(kept)
+    made.graph.initializer.extend(numpy_helper.from_array(v, name) for name, v in twin.values.items())
+    constants = {x.name for x in made.graph.initializer}
+    inputs = [x for x in made.graph.input if x.name not in constants]
+    del made.graph.input[:]
+    made.graph.input.extend(inputs)
+    return _of_today(made)
+
+
+def _of_today(model: Any) -> Any:
+    """The model in an opset that every part of ONNX Runtime takes, standard operators alone if it has no others."""
+    if any(node.domain not in ("", "ai.onnx") for node in model.graph.node):
+        return model
+    version = next((x.version for x in model.opset_import if x.domain in ("", "ai.onnx")), 1)
+    del model.opset_import[:]
+    model.opset_import.append(helper.make_opsetid("", version))
+    return model if version >= _OPSET else version_converter.convert_version(model, _OPSET)
+
+
+def _constants(model: Any) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Initializers and the values of Constant nodes."""
+    for x in model.graph.initializer:
+        yield x.name, numpy_helper.to_array(x)
+    for node in model.graph.node:
+        for value in node.attribute if node.op_type == "Constant" else ():
+            if value.name == "value":
+                yield node.output[0], numpy_helper.to_array(value.t)
+
+
+def _renamed(model: Any, same: Mapping[str, str]) -> list[Any]:
+    return [o for o in model.graph.output if o.name in same]
+
+
+class _Twin:
+    """Names that are another's, as no quantizer lies between, and weights whose values are known."""
+
+    def __init__(self, constants: Mapping[str, NDArray[Any]]) -> None:
+        self._constants = constants
+        self.same: dict[str, str] = {}
+        self.values: dict[str, NDArray[Any]] = {}
+
+    def nodes(self, node: Any) -> Iterator[Any]:
+        """What becomes of a node: itself on other names, or nothing."""
+        first = node.input[0] if node.input else ""
+        codes = self._constants.get(self.same.get(first, first))
+        if node.op_type == "DequantizeLinear" and codes is not None:
+            self.values[node.output[0]] = self._weights(node, codes)
+        elif node.op_type in _QUANTIZERS or (node.op_type in _CARRIERS and first in self.same):
+            self.same[node.output[0]] = self.same.get(first, first)
+        elif node.op_type == "Clip" and codes is not None and codes.dtype.kind in "iu":
+            self.same[node.output[0]] = first
+        else:
+            made = onnx.NodeProto()
+            made.CopyFrom(node)
+            del made.input[:]
+            made.input.extend(self.same.get(name, name) for name in node.input)
+            yield made
+
+    def _weights(self, node: Any, codes: NDArray[Any]) -> NDArray[Any]:
+        """The values of dequantized weights."""
+        scale, *zero = (self._constants[n] for n in node.input[1:] if n)
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+        shape = [-1 if k == axis % codes.ndim else 1 for k in range(codes.ndim)] if np.ndim(scale) else []
+        grid = [np.asarray(x, np.float32).reshape(shape) for x in (scale, *zero)]
+        plain = codes.astype(np.float32) - (grid[1] if zero else np.float32(0))
+        return np.asarray(plain * grid[0], np.float32)
+
+
+def int8_twin(twin: Any, inputs: Mapping[str, NDArray[Any]]) -> Any:
+    """The twin in floats as ONNX Runtime quantizes it: static, QDQ, int8 weights by channel, uint8 activations."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Random(CalibrationDataReader):  # type: ignore[misc]
+        """Inputs like those given, some of them."""
+
+        def __init__(self) -> None:
+            rng = np.random.default_rng(0)
+            self.left = [{k: rng.permuted(v).reshape(v.shape) for k, v in inputs.items()} for _ in range(_SAMPLES)]
+
+        def get_next(self) -> dict[str, NDArray[Any]] | None:
+            return self.left.pop() if self.left else None
+
+    with tempfile.TemporaryDirectory() as folder:
+        plain, folded, made = (Path(folder) / f"{name}.onnx" for name in ("plain", "folded", "int8"))
+        onnx.save(twin, plain)
+        quant_pre_process(plain, folded, skip_symbolic_shape=True)
+        options = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
+        quantize_static(folded, made, Random(), **options)
+        return onnx.load(made)

@@ -1,0 +1,76 @@
+"""Networks beside their peers: twins without quantizers, times of steps, and what the command writes."""
+
+import json
+
+import numpy as np
+import pytest
+from onnx import TensorProto, checker, helper, numpy_helper
+from typer.testing import CliRunner
+
+from bitsynth.bench.twins import float_twin
+from bitsynth.cli.app import app
+from bitsynth.errors import SpecError
+from bitsynth.graph import read, run
+
+
+def model(nodes, constants, shape=(1, 4)):
+    """A network of these nodes from x to y."""
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", shape), ("y", (1, 3))))
+    held = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "net", [x], [y], held)
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+@pytest.fixture
+def qcdq(rng):
+    """A dense layer with weights by column, both operands quantized and cut."""
+    weight = rng.integers(-3, 4, (4, 3)).astype(np.int8)
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("Clip", ["q", "low", "high"], ["c"]),
+        helper.make_node("DequantizeLinear", ["c", "s", "z"], ["d"]),
+        helper.make_node("Clip", ["w", "wl", "wh"], ["wc"]),
+        helper.make_node("DequantizeLinear", ["wc", "ws", "wz"], ["wd"], axis=1),
+        helper.make_node("MatMul", ["d", "wd"], ["y"]),
+    ]
+    limits = {"low": np.uint8(0), "high": np.uint8(3), "wl": np.int8(-3), "wh": np.int8(3)}
+    scales = {"s": np.float32(0.25), "ws": np.array([0.5, 0.25, 2], np.float32)}
+    return model(nodes, {"z": np.uint8(0), "w": weight, "wz": np.zeros(3, np.int8), **scales, **limits})
+
+
+def test_a_twin_has_no_quantizers_and_the_weights_values(qcdq):
+    twin = float_twin(qcdq)
+    checker.check_model(twin)
+    assert [n.op_type for n in twin.graph.node] == ["MatMul"]
+    x = {"x": np.array([[0, 0.25, 0.5, 0.75]], np.float32)}  # codes 0 to 3, so that quantizers change nothing
+    quantized, plain = (run(read(m), x).outputs()[0] for m in (qcdq, twin))
+    np.testing.assert_array_equal(quantized, plain)
+
+
+def test_integer_operators_have_no_twin():
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"], name="dynamic")
+    with pytest.raises(SpecError, match="DynamicQuantizeLinear dynamic has no twin in floats"):
+        float_twin(model([node], {}))
+
+
+@pytest.mark.slow
+def test_the_command_tells_peers_and_steps(qcdq, tmp_path):
+    file, figures = tmp_path / "net.onnx", tmp_path / "net.json"
+    file.write_bytes(qcdq.SerializeToString())
+    options = ["--rounds", "2", "--no-peers", "--json", str(figures), "--plot", str(tmp_path / "net")]
+    result = CliRunner().invoke(app, ["bench", "network", str(file), *options])
+    assert result.exit_code == 0, result.output
+    found = json.loads(figures.read_text())["network"]
+    assert [p["name"] for p in found["peers"]] == ["bitsynth"]
+    assert sum(s["share"] for s in found["steps"]) == pytest.approx(1)
+    assert {s["step"]["kind"] for s in found["steps"]} <= {"layer", "glue", "plain"}
+    assert found["float_bytes"] == 4 * 4 * 3
+    assert (tmp_path / "net.png").stat().st_size > 0
+
+
+def test_no_rounds_are_refused(qcdq, tmp_path):
+    file = tmp_path / "net.onnx"
+    file.write_bytes(qcdq.SerializeToString())
+    result = CliRunner().invoke(app, ["bench", "network", str(file), "--rounds", "0", "--no-peers"])
+    assert result.exit_code == 2
