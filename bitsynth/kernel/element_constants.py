@@ -23,8 +23,8 @@ class UnitConstants:
 
     @property
     def orders(self) -> tuple[tuple[int, ...], ...]:
-        """The channels of the unit in the order that each input has; none of what no position has of its own."""
-        raise NotImplementedError
+        """The channels of the unit in the order that each input has: theirs, if a program has no other."""
+        return unmoved(self.spec, self.unit)
 
     @property
     def order(self) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from bitsynth.kernel.element_constants import UnitConstants, unmoved
+from bitsynth.kernel.element_constants import UnitConstants
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.spec.elementwise import WORD_BITS, ElementwiseSpec
 
@@ -25,11 +25,6 @@ class PlainProgram(UnitConstants, msgspec.Struct, frozen=True):
         """The program whose results fill registers of so many bytes, but with half the channels or more in use."""
         unit = max(LEAST_UNIT, min(vector_bytes, 1 << (channels - 1).bit_length()))
         return cls(spec, WORD_BITS if spec.planes else unit)
-
-    @property
-    def orders(self) -> tuple[tuple[int, ...], ...]:
-        """The channels of the unit in their order for each input; none of what no position has of its own."""
-        return unmoved(self.spec, self.unit)
 
     @property
     def name(self) -> str:

@@ -62,7 +62,7 @@ def cached_entry(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand
     """The cached kernel that `schedule` runs, wherever that may be; None if there is none."""
     options = KernelOptions(schedule.method, schedule.sketch, channels=schedule.channels)
     path = kernels.find_for(MatmulSpec(schedule.isa, act, wgt), options)
-    return None if path is None else kernels.load_entry(path).entry
+    return None if path is None else kernels.read_entry(path)
 
 
 def sets_for(isa: str) -> list[str]:

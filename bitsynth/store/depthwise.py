@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from bitsynth import paths
-from bitsynth.errors import BitsynthError, SpecError
+from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.depthwise import DepthwiseProgram, isa_of
 from bitsynth.proof.depthwise import ProvedDepthwise
@@ -69,21 +68,16 @@ def read_entry(path: Path) -> DepthwiseEntry:
 @cache
 def load_proved(path: Path) -> ProvedDepthwise:
     """The kernel in `path`, checked again but for what Z3 discharged; SpecError says what of it does not check."""
-    entry = read_entry(path)
-    try:
-        proved = ProvedDepthwise.on_record(entry.program, entry.instructions)
-        if entry != entry_of(proved) or path.stem != entry.name:
-            raise SpecError("lemmas, cost or name differ")
-    except BitsynthError as why:
-        raise SpecError(f"{path}: the certificate does not check: {why}; {_REMEDY}") from None
-    return proved
+    return files.accepted(path, read_entry(path), _on_record, entry_of, _REMEDY)
+
+
+def _on_record(entry: DepthwiseEntry) -> ProvedDepthwise:
+    return ProvedDepthwise.on_record(entry.program, entry.instructions)
 
 
 def store(proved: ProvedDepthwise, folder: Path | None = None) -> Path:
     """Write the kernel's file into `folder` of kernels, the user's if None."""
     entry = entry_of(proved)
-    path = (folder or paths.user_kernels()) / entry.program.isa / FOLDER / f"{entry.name}.json"
-    with files.changing(path, entry.program.isa):
-        files.write(path, entry)
+    path = files.store(Path(entry.program.isa) / FOLDER / f"{entry.name}.json", entry, folder)
     load_proved.cache_clear()
     return path

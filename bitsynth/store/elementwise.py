@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from functools import cache as memoize
 from pathlib import Path
 
-from bitsynth import paths
-from bitsynth.errors import BitsynthError, SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.proof.elementwise import ProvedProgram
@@ -73,21 +71,16 @@ def read_entry(path: Path) -> ProgramEntry:
 @memoize
 def load_program(path: Path) -> ProvedProgram:
     """The program in `path`, checked and proved on record; SpecError says what of it does not check."""
-    found = read_entry(path)
-    try:
-        proved = ProvedProgram.on_record(found.program, found.statements)
-        if found != entry(proved) or path.stem != found.name:
-            raise SpecError("its name or its cost differ")
-    except BitsynthError as why:
-        raise SpecError(f"{path}: the certificate does not check: {why}; {_REMEDY}") from None
-    return proved
+    return files.accepted(path, read_entry(path), _on_record, entry, _REMEDY)
+
+
+def _on_record(found: ProgramEntry) -> ProvedProgram:
+    return ProvedProgram.on_record(found.program, found.statements)
 
 
 def store(proved: ProvedProgram, folder: Path | None = None) -> Path:
     """Write the program to the user's folder, or another of kernels, in one step."""
     made = entry(proved)
-    path = (folder or paths.user_kernels()) / made.program.isa / FOLDER / f"{made.name}.json"
-    with files.changing(path, made.program.isa):
-        files.write(path, made)
+    path = files.store(Path(made.program.isa) / FOLDER / f"{made.name}.json", made, folder)
     load_program.cache_clear()
     return path

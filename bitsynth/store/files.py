@@ -6,7 +6,7 @@ Whatever is read is text that anybody may have written: each store checks it aga
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Protocol, Self, TypeVar
 import msgspec
 
 from bitsynth import paths
-from bitsynth.errors import SpecError, ToolError
+from bitsynth.errors import BitsynthError, SpecError, ToolError
 from bitsynth.files import locked, read_file, replace_file, unwritable
 
 
@@ -36,6 +36,8 @@ class _Kind(Protocol):
     """What every kind of `Record` has."""
 
     @property
+    def name(self) -> str: ...
+    @property
     def format(self) -> int: ...
     @property
     def digest(self) -> str: ...
@@ -44,6 +46,7 @@ class _Kind(Protocol):
 
 
 _R = TypeVar("_R", bound=_Kind)
+_P = TypeVar("_P")
 
 
 def folders() -> list[Path]:
@@ -79,6 +82,25 @@ def read(path: Path, kind: type[_R], what: str, version: int, remedy: str) -> _R
     if found.digest != found.expected_digest:
         raise SpecError(f"{path} was edited or damaged: its digest does not match; {remedy}")
     return found
+
+
+def accepted(path: Path, found: _R, proved: Callable[[_R], _P], text: Callable[[_P], _R], remedy: str) -> _P:
+    """What is `proved` on the record in `path`; SpecError unless its `text` is the record, named as the file is."""
+    try:
+        made = proved(found)
+        if found != text(made) or path.stem != found.name:
+            raise SpecError("its name, its cost or what follows from it differ")
+    except BitsynthError as why:
+        raise SpecError(f"{path}: the certificate does not check: {why}; {remedy}") from None
+    return made
+
+
+def store(place: Path, record: Record, folder: Path | None) -> Path:
+    """Write a record to its `place` in a folder of kernels, the user's if None."""
+    path = (folder or paths.user_kernels()) / place
+    with changing(path, place.parts[0]):
+        write(path, record)
+    return path
 
 
 def changing(path: Path, isa: str) -> AbstractContextManager[None]:

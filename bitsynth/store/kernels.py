@@ -41,7 +41,7 @@ def find_for(spec: MatmulSpec, options: KernelOptions) -> Path | None:
     if path is not None or options.method is None or options.sketch != "exact":
         return path
     cheapest = find(spec, replace(options, method=None).variant)
-    return cheapest if cheapest and load_entry(cheapest).entry.method == options.method else None
+    return cheapest if cheapest and read_entry(cheapest).method == options.method else None
 
 
 def named(name: str) -> Path:

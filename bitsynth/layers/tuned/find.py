@@ -68,7 +68,10 @@ def _is_for_here(known: TuningRecord) -> bool:
 
 
 def timed_kernel(known: TuningRecord, schedule: LayerSchedule) -> Entry:
-    """The cached kernel of a schedule that was timed; NoKernel if there is none, SpecError if none can be."""
+    """The cached kernel of a schedule that was timed; NoKernel if there is none, SpecError if none can be.
+
+    Its certificate is checked when a layer takes it.
+    """
     if schedule.isa not in sets_of(known.task.isa):
         raise SpecError(f"{known.task.isa} has no kernels of {schedule.isa}")
     return known.task.entry(schedule)
