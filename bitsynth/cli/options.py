@@ -18,6 +18,14 @@ _MOST_CHANNELS = 1 << 16
 KernelArgument = Annotated[
     str, typer.Argument(help="A kernel's name, as `bitsynth list` prints it.", show_default=False)
 ]
+Verified = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|FOLDER",
+        help="A kernel's name, as `bitsynth list` prints it, or a folder of a compiled network.",
+        show_default=False,
+    ),
+]
 SetArgument = Annotated[str, typer.Argument(metavar="SET", help="An instruction set.", show_default=False)]
 SetOrMnemonic = Annotated[
     str, typer.Argument(metavar="SET|MNEMONIC", help="An instruction set, or a mnemonic of any.", show_default=False)

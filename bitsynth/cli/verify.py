@@ -9,10 +9,11 @@ from typing import Any
 
 from bitsynth.cli import output
 from bitsynth.cli.locate import locate
-from bitsynth.cli.options import Json, KernelArgument, NoMinimality, NoZ3, Rlimit, Variant
+from bitsynth.cli.options import Json, NoMinimality, NoZ3, Rlimit, Variant, Verified
 from bitsynth.cli.report import ReportLine, print_lines, verdict_facts
 from bitsynth.cli.verify_depthwise import verify_depthwise
 from bitsynth.cli.verify_elementwise import verify_elementwise
+from bitsynth.cli.verify_network import is_network, verify_network
 from bitsynth.isa.load import load
 from bitsynth.kernel.depthwise import PREFIX
 from bitsynth.kernel.names import KernelName
@@ -23,14 +24,21 @@ from bitsynth.store.entry import Entry, ProvedEntry
 
 
 def verify(
-    name: KernelArgument,
+    name: Verified,
     no_z3: NoZ3 = False,
     no_minimality: NoMinimality = False,
     rlimit: Rlimit = None,
     variant: Variant = None,
     as_json: Json = False,
 ) -> None:
-    """Check a cached kernel's certificate again: composition and instructions; and its claims, by solving anew."""
+    """Check a certificate again: of a kernel composition, instructions and claims; of a compiled network all of it.
+
+    A network is a folder that `bitsynth compile` wrote, or the path of a certificate in it: the chains of all layers on
+    their whole ranges, the plan of memory, every file, and the certificates of the kernels it is made of.
+    """
+    if is_network(name):
+        verify_network(name, z3=not no_z3, rlimit=rlimit, as_json=as_json)
+        return
     if name.startswith(PREFIX):
         solve = not (no_z3 or no_minimality)
         verify_depthwise(name, z3=not no_z3, solve=solve, rlimit=rlimit, as_json=as_json)

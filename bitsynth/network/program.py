@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from bitsynth.layers.glue.base import Glue
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.layers.words import pack_words, packed_words, unpack_words
 from bitsynth.spec.matmul import MatmulOperand
+
+if TYPE_CHECKING:
+    from bitsynth.network.stairs.staircase import Staircase
 
 PLAIN, CHANNELS_LAST, PACKED = "plain", "NHWC", "packed"
 
@@ -147,7 +150,7 @@ class PlainStep:
     It sees `in0`, `in1` ... and `out0` ..., restrict pointers to the buffers' elements, `k0` ..., pointers to
     `constants`, and `scratch`, a `void *` to `scratch_bytes` bytes aligned to 64. `headers` of the runtime are included
     before. It may return a status of `bs_layer.h`, BS_CODES for numbers of the caller that are on no grid, which ends
-    the run; at its end it need not return.
+    the run; at its end it need not return. `stairs` says what it makes of float32 numbers, if that is a staircase.
     """
 
     nodes: tuple[str, ...]
@@ -157,6 +160,7 @@ class PlainStep:
     constants: tuple[NDArray[Any], ...] = ()
     scratch_bytes: int = 0
     headers: tuple[str, ...] = ()
+    stairs: Staircase | None = None
 
 
 NetworkStep = LayerStep | GlueStep | PlainStep

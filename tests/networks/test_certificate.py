@@ -1,25 +1,29 @@
 """Certificates: what is written holds by the checker, in every reference and for every mode of rounding."""
 
+import copy
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from certificate_mutants import is_harmless, mutants
 from certified import certified, failure, program_of
 
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.rounding import ROUNDINGS
 from bitsynth.graph.operators.windows import SlidingWindow
-from bitsynth.graph.types import Integers
+from bitsynth.graph.types import Integers, Reals
 from bitsynth.network.arena import planned
 from bitsynth.network.certificate import certificate_files, checker
+from bitsynth.network.certificate.arrays import stored
 
 
 def quantized(builder, edge, *, low=0, high=3, scale=0.3, mode="ROUND"):
     grid = {"low": low, "high": high, "out_scale": np.float64(scale), "out_zero": np.float64(0)}
     real = {"scale": np.float32(scale), "zero": np.float32(0), "rounding": mode, "real": "float32"}
-    return builder.add("quantize", edge, name="codes", zero_first=True, **real, **grid)
+    return builder.add("quantize", edge, zero_first=True, **real, **grid)
 
 
 def layer(rng, reference="exact", dtype="float32", between=lambda builder, edge: edge, **quantizer):
@@ -34,6 +38,27 @@ def layer(rng, reference="exact", dtype="float32", between=lambda builder, edge:
     return builder.build((quantized(builder, between(builder, made), **quantizer),))
 
 
+def zoo(rng):
+    """Floats to codes, two layers, their sum, a table, a pool, and sums of a last layer."""
+    builder = GraphBuilder("zoo", "exact")
+    x = builder.input("x", (1, 2, 4, 4), "float32", Reals())
+    made = first = quantized(builder, x, scale=0.7)
+    for k, (groups, mode) in enumerate(((1, "ROUND"), (2, "FLOOR"))):
+        w = builder.constant(rng.integers(-2, 3, (2, 2 // groups, 3, 3)).astype(np.float32), f"w{k}")
+        window = SlidingWindow((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+        made = builder.add("conv", made, w, window=window, groups=groups, name=f"sums{k}")
+        numbers = [rng.normal(size=(1, 2, 1, 1)) for _ in range(3)] + [rng.uniform(0.5, 9, (1, 2, 1, 1))]
+        made = builder.add("batch_norm", made, *(builder.constant(n.astype(np.float32)) for n in numbers), epsilon=1e-5)
+        made = quantized(builder, builder.add("relu", made), mode=mode)
+    made = quantized(builder, builder.add("add", made, first), high=7, scale=0.4)
+    made = quantized(builder, builder.add("leaky_relu", made, alpha=0.1), high=7, scale=0.5)
+    made = builder.add("reduce_sum", made, axes=(2, 3), keep=True)
+    made = quantized(builder, made, high=15, scale=3.0)
+    made = builder.add("reshape", made, sizes=(1, 2))
+    w = builder.constant(rng.integers(-2, 3, (2, 3)).astype(np.float32), "w")
+    return builder.build((builder.add("matmul", made, w, name="y"),))
+
+
 @pytest.mark.parametrize("reference", ["exact", "onnxruntime", "onnx"])
 @pytest.mark.parametrize("mode", sorted(ROUNDINGS))
 def test_a_layer_is_its_chain_in_every_rounding(rng, reference, mode):
@@ -41,6 +66,92 @@ def test_a_layer_is_its_chain_in_every_rounding(rng, reference, mode):
     found = certified(layer(rng, reference, mode=mode, low=low, high=high))
     assert [step["claims"][0]["by"] for step in found["steps"]] == ["thresholds"]
     assert failure(found) == ""
+
+
+@pytest.fixture(scope="module")
+def found():
+    return certified(zoo(np.random.default_rng(15)))
+
+
+def test_floats_layers_tables_and_pools_claim_their_results(found):
+    assert failure(found) == ""
+    by = [claim["by"] for step in found["steps"] for claim in step["claims"]]
+    assert by == ["thresholds", "thresholds", "thresholds", "table", "table", "sums"]
+
+
+def changed(given, *, step, path, value):
+    """The certificate with an array or number of a step's changed by `value`, which gets what it was."""
+    made = copy.deepcopy(given)
+    inner = made["steps"][step]
+    for part in path[:-1]:
+        inner = inner[part]
+    was = inner[path[-1]]
+    inner[path[-1]] = stored(value(checker.array(was).copy())) if isinstance(was, dict) else value(was)
+    return made
+
+
+def one_more(array):
+    array.flat[0] += 1
+    return array
+
+
+REFUSED = {
+    "a threshold above": (1, ("claims", 0, "values"), one_more, "chain and C's formula differ"),
+    "a threshold below": (1, ("claims", 0, "values"), lambda x: -one_more(-x), "chain and C's formula differ"),
+    "falling": (1, ("claims", 0, "rising"), lambda x: 1 - x, "chain and C's formula differ"),
+    "a weight": (1, ("sums", "weights"), one_more, "ranges of sums differ"),
+    "the range": (2, ("sums", "low"), one_more, "ranges of sums differ"),
+    "the bias": (1, ("sums", "bias"), one_more, "chain and C's formula differ"),
+    "a gain": (2, ("constants", "k0"), lambda x: -x, "chain and C's formula differ"),
+    "an entry": (3, ("claims", 0, "table"), lambda x: (x + 1) % 8, "chain and C's formula differ"),
+    "a chain": (1, ("chain",), lambda ops: ops[:-1], "KeyError"),
+    "no chain": (1, ("claims",), lambda _: [], "says nothing of why"),
+    "a level of floats": (0, ("claims", 0, "values"), one_more, "chain and C's formula differ"),
+    "another value": (1, ("claims", 0, "is"), lambda _: "scale0", "chain and C's formula differ"),
+    "codes": (1, ("sums", "reads"), lambda x: [1, x[1] - 1], "codes mean other integers"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_step_that_was_changed_is_refused(found, case):
+    step, path, value, said = REFUSED[case]
+    assert said in failure(changed(found, step=step, path=path, value=value))
+
+
+PLANS = {
+    "moved": (lambda c: c["buffers"]["zoo.quantize_1"].update(offset=0), "in the same memory"),
+    "out of the arena": (lambda c: c["buffers"]["zoo.quantize_1"].update(offset=1 << 20), "outside of the arena"),
+    "below it": (lambda c: c["buffers"]["zoo.quantize_1"].update(offset=-64), "outside of the arena"),
+    "too small": (lambda c: c["buffers"]["zoo.quantize_1"].update(bytes=1), "too few bytes"),
+    "in use for less": (lambda c: c["buffers"]["zoo.quantize_1"].update(life=[1, 1]), "in use from"),
+    "narrow": (lambda c: c["buffers"]["zoo.quantize_1"].update(holds=[0, 2]), "narrow"),
+    "never written": (lambda c: c["steps"].pop(1), "which nothing wrote"),
+    "written twice": (lambda c: c["steps"].append(c["steps"][1]), "again"),
+    "a lower bound": (lambda c: c["arena"].update(bound=0), "lower bound"),
+    "a smaller arena": (lambda c: c["arena"].update(bytes=c["arena"]["bytes"] - 1), "outside of the arena"),
+    "too wide": (lambda c: c["edges"]["zoo.quantize_2"].update(high=2), "ranges of sums differ|leave their range"),
+}
+
+
+@pytest.mark.parametrize("case", PLANS)
+def test_a_plan_that_was_changed_is_refused(found, case):
+    change, said = PLANS[case]
+    made = copy.deepcopy(found)
+    change(made)
+    assert re.search(said, failure(made))
+
+
+def test_a_changed_certificate_is_noticed_by_its_digest(found):
+    made = {**found, "network": "other"}
+    with pytest.raises(AssertionError, match="was changed"):
+        checker.check(made, Path())
+
+
+@pytest.mark.slow
+def test_mutants_are_refused_or_claim_the_same(found):
+    made = [said for k, (said, mutant) in enumerate(mutants(found)) if k % 5 == 0 and not failure(mutant)]
+    assert [said for said in made if not is_harmless(said)] == []
+    assert len(made) < 150
 
 
 @pytest.fixture

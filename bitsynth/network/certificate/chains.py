@@ -31,6 +31,7 @@ class ChainValue:
         is_constant: Whether it depends on constants alone.
         edge: The edge whose integers, not numbers, it is.
         place: That of the edge.
+        grid: Values that are its scale and, unless it is 0, its zero point, where the checker knows these by name.
     """
 
     name: str
@@ -38,6 +39,7 @@ class ChainValue:
     is_constant: bool = False
     edge: Edge | None = None
     place: Place = (0, -1)
+    grid: tuple[ChainValue, ...] = ()
 
 
 @dataclass(eq=False)
@@ -48,6 +50,7 @@ class ChainWriter:
         ops: As the certificate has them, in order.
         constants: By name.
         edges: The value of each edge there is.
+        factor: The scale of weights, of sums of products with these.
         place: How many axes the edge at hand has, and which of them that of channels is; -1 if these are mixed.
     """
 
@@ -56,15 +59,29 @@ class ChainWriter:
     ops: list[JsonValue] = field(default_factory=list)
     constants: dict[str, JsonValue] = field(default_factory=dict)
     edges: dict[str, ChainValue] = field(default_factory=dict)
+    factor: Tensor = field(default_factory=lambda: np.ones(()))
 
     @property
     def exact(self) -> bool:
         """Whether numbers are fractions."""
         return self.graph.reference == "exact"
 
-    def start(self, name: str, edge: Edge) -> None:
-        """Begin with the integers of an edge, called `name`."""
-        self.edges[edge.name] = ChainValue(name, edge=edge, place=self.place)
+    def start(self, name: str, edge: Edge, number: int = 0) -> None:
+        """Begin with the integers of an edge, called `name`, or its numbers; of inputs it is that of a `number`."""
+        made = ChainValue(name, edge.dtype)
+        if isinstance(edge.type, Integers):
+            grid = tuple(ChainValue(f"{k}{number}", is_constant=True) for k in ("scale", "zero"))
+            made = ChainValue(name, edge=edge, place=self.place, grid=grid)
+        self.edges[edge.name] = made
+
+    def start_sums(self, sums: Edge, given: Edge, weights: Edge | None = None) -> None:
+        """Begin with the sums of products of what is `given` and weights, called "sum", on the scales of both."""
+        scale = ChainValue("scale0", is_constant=True)
+        factor = weights.integers.scale if weights else np.ones(())
+        if not np.array_equal(np.unique(given.integers.scale * factor), np.unique(sums.integers.scale)):
+            raise Unsaid("sums are on another scale than products")
+        self.factor = np.asarray(factor, np.float64)
+        self.edges[sums.name] = ChainValue("sum", edge=sums, place=self.place, grid=(scale,))
 
     def add(self, node: Node) -> None:
         """What a node makes of edges that are there or constant; Unsaid if the checker knows no such operation."""
@@ -97,21 +114,22 @@ class ChainWriter:
         if value.edge is None:
             return value
         kind = value.edge.integers
+        scale, *zero = value.grid or (self.constant(x, value.place) for x in (kind.scale, kind.zero))
+        if value.name == "sum" and (self.factor != 1).any():
+            scale = self.op("mul", scale, self._of_weights())
         made = ChainValue(value.name, value.dtype, value.is_constant)
-        if kind.zero.any():
-            made = self.op("sub", made, self.constant(kind.zero, value.place))
+        if zero and (value.grid or kind.zero.any()):
+            made = self.op("sub", made, *zero)
         if not value.edge.is_float and not self.exact:
             return made
-        if not self.exact:
-            made = self.typed(made, value.edge.dtype)
-        return self.scaled(made, kind, value)
+        made = self.typed(made, value.edge.dtype)
+        return self.op("mul", made, self.typed(scale, made.dtype)) if value.grid or (kind.scale != 1).any() else made
 
-    def scaled(self, made: ChainValue, kind: Integers, value: ChainValue) -> ChainValue:
-        """Integers without their zero point, times the scale of the edge they are of."""
-        if (kind.scale == 1).all():
-            return made
-        factor = self.constant(kind.scale, value.place)
-        return self.op("mul", made, factor if self.exact else self.typed(factor, made.dtype))
+    def _of_weights(self) -> ChainValue:
+        """The scale of weights (OC, ...) or (..., OC), a number a channel."""
+        name = f"k{len(self.constants)}"
+        self.constants[name] = stored(self.factor.reshape(-1, 1))
+        return ChainValue(name, is_constant=True)
 
     def value(self, edge: str) -> ChainValue:
         """What an edge has; of a constant its value, a number a channel or one for all."""

@@ -1,7 +1,4 @@
-"""Checks all that the certificate of a compiled network claims, with numpy alone: `python NAME_check.py CERTIFICATE`.
-
-Chains never fall or never rise (`applied`): the same as C's formula at both ends of its steps, they are everywhere.
-"""
+"""Checks all that the certificate of a compiled network claims, by numpy alone: `python NAME_check.py CERTIFICATE`."""
 
 import base64
 import hashlib
@@ -16,7 +13,7 @@ import numpy as np
 
 TYPES = ("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8")
 NUMBERS = {"add": np.add, "sub": np.subtract, "max": np.maximum, "min": np.minimum}
-AFFINE, MOST, FINE = {"add", "sub", "mul", "div"}, 1 << 25, 10**60
+AFFINE, MOST, FINE = {"add", "sub", "mul", "div"}, 1 << 26, 10**60
 ROOT = np.frompyfunc(lambda x: Fraction(math.isqrt(x.numerator * x.denominator * FINE**2), x.denominator * FINE), 1, 1)
 
 
@@ -90,6 +87,7 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
         return np.rint(value.clip(np.float32(claim["low"] - zero), np.float32(claim["high"] - zero))).astype(int) + zero
     require(abs((sums := sums + more) + 0.5) < 1 << 31, "sums leave int32")
     if claim["by"] == "thresholds":
+        require(claim["values"].shape[1] < 256, "there are more levels than codes")
         return sum(np.where(claim["rising"], sums > t, sums < t).astype(np.int64) for t in claim["values"].T[..., None])
     if claim["by"] == "requantize":
         made, shift = sums * claim["multiplier"].astype(np.int32), claim["shift"]
@@ -105,7 +103,7 @@ def ends(claim: dict[str, Any], low: Any, high: Any, element: int) -> Any:
     if claim["by"] == "sums":
         return np.hstack([low, high])
     start, end = formula(claim, low, element), formula(claim, high, element)
-    require(abs(end - start).max() * len(low) < MOST, "there is too much to check")
+    require(abs(end - start).max() * len(low) < MOST >> 3, "there is too much to check")
     sign, levels = np.sign(end - start), np.arange(1, 1 + abs(end - start).max())[None]
     a, b = (np.broadcast_to(x, (len(low), levels.size)) for x in (low, high))
     while (a < b).any():
@@ -130,25 +128,26 @@ def sums_of(given: dict[str, Any], edge: dict[str, Any], buffer: dict[str, Any])
 
 
 def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: bool) -> None:
-    """What C makes of a step's sums is, on the whole range, what the network's chain does."""
-    at, points, reads = {k: (array(x), np.float64(0)) for k, x in step["constants"].items()}, 0, len(step["inputs"])
+    """C's formula and the chain, which never falls or never rises, are alike where the formula steps: so everywhere."""
+    at = {name: (np.atleast_2d(array(x)), np.float64(0)) for name, x in step["constants"].items()}
+    points, work, reads = 0, 1 + len(step["chain"]) + sum(x.shape[1] for x, _ in at.values()), len(step["inputs"])
     (low, high), bias = sums_of(step["sums"], *edges[:1], *buffers[:1]), array(step["sums"]["bias"]).reshape(-1, 1)
-    at |= {f"{k}{i}": (array(e[k]), np.float64(0)) for i, e in enumerate(edges[:reads]) for k in ("scale", "zero")}
-    second = edges[1] if reads > 1 else {"low": 0, "high": 0, "step": 1}
-    spread, offset = buffers[1]["operand"] if reads > 1 else (1, 0)
+    at |= {f"{k}{i}": (array(edges[i].get(k, 1)), np.float64(0)) for i in range(reads) for k in ("scale", "zero")}
+    second, (spread, offset) = (edges[1], buffers[1]["operand"]) if reads > 1 else ({"low": 0, "high": 0}, (1, 0))
     is_line = (exact and {op["op"] for op in step["chain"]} <= AFFINE) or not step["chain"]
-    for n in range(array(second["low"]).min(), array(second["high"]).max() + 1, second["step"]):
+    for n in range(array(second["low"]).min(), array(second["high"]).max() + 1, spread):
         for claim, buffer, edge in zip(step["claims"], buffers[reads:], edges[reads:], strict=True):
             facts = {k: array(x) if isinstance(x, dict) else x for k, x in claim.items()}
             sums = ends(facts, low + bias, high + bias, (n - offset) // spread)
             made = buffer["operand"][1] + buffer["operand"][0] * formula(facts, sums, (n - offset) // spread)
-            require((points := points + sums.size * (1 + len(step["chain"]))) < MOST, "there is too much to check")
-            start = {"sum": (sums - bias, np.float64(1)), "other": (np.asarray(n), np.float64(0))}
+            require((points := points + sums.size * work) < MOST, "there is too much to check")
+            places = abs(sums).astype("<i4").view("<f4") * np.sign(sums).astype("<f4")
+            number = places if "places" in step["sums"] else sums - bias
+            start = {"sum": (number, np.float64(1)), "other": (np.asarray(n), np.float64(0))}
             for values in evaluated(step["chain"], at | start, exact):
                 found, rises = values[claim["is"]]
                 require(found == made, "the network's chain and C's formula differ")
-                known = is_line if claim["by"] == "sums" else (claim["by"] == "table") | ~np.isnan(rises)
-                require(known, "a chain may rise and fall")
+                require({"sums": is_line, "table": True}.get(claim["by"], ~np.isnan(rises)), "a chain turns back")
             require((array(edge["low"]) <= made) & (made <= array(edge["high"])), "results leave their range")
 
 
@@ -157,6 +156,7 @@ def check_memory(certificate: dict[str, Any]) -> None:
     buffers, rows, life = certificate["buffers"], [], {name: [0, 0] for name in certificate["inputs"]}
     home = {name: b["alias"] or name for name, b in buffers.items()}
     for place, step in enumerate(certificate["steps"]):
+        require(bool(step["claims"]) != bool(step["unclaimed"]), f"step {place} says nothing of why it claims nothing")
         for name in step["inputs"]:
             require(home[name] in life, f"step {place} reads {name}, which nothing wrote")
             life[home[name]][1] = place
@@ -169,7 +169,7 @@ def check_memory(certificate: dict[str, Any]) -> None:
         require((array(edge.get("low", least)) >= least) & (array(edge.get("high", most)) <= most), f"{name} is narrow")
         require(b["alias"] or b["life"] == life.get(name), f"{name} is in use from {life.get(name)}")
         if b["alias"] == "" and name not in certificate["inputs"] + certificate["outputs"]:
-            rows.append((*b["life"], b["offset"], b["bytes"]))
+            rows.append((*b["life"], b["offset"], -(-b["bytes"] // 64) * 64))
     first, last, start, size = np.array(rows, np.int64).reshape(-1, 4).T[..., None]
     both = (first <= last.T) & (first.T <= last) & (start < (start + size).T) & (start.T < start + size)
     require(both.sum() == len(both), "two buffers in use at one step lie in the same memory")

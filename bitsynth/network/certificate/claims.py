@@ -16,9 +16,12 @@ from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.layers.residual import factors
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, stored
 from bitsynth.network.certificate.chains import ChainWriter, Unsaid
-from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram
+from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, PlainStep
+from bitsynth.network.stairs.staircase import Staircase
 
 _PRODUCTS = ("conv", "matmul")
+MOST_PLACE = 0x7F800000 - 1
+"""The place of the greatest float32 in the order of these, counted from 0."""
 
 
 def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
@@ -29,11 +32,11 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
         raise Unsaid("the graph has no product that it computes")
     sums = program.graph.edges[product.outputs[0]]
     chain = ChainWriter(program.graph, (len(sums.shape), 1 if product.op == "conv" else len(sums.shape) - 1))
-    chain.start("sum", sums)
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
+    chain.start_sums(sums, given[0].edge, program.graph.edges[product.inputs[1]])
     for other in given[1:]:
-        chain.start("other", other.edge)
-    _walk(chain, nodes[nodes.index(product) + 1 :])
+        chain.start("other", other.edge, 1)
+    _walk(chain, [node for node in nodes if node not in _before(nodes, product)])
     results = [{**_claim(step), "is": chain.integers(made[0].edge.name)}]
     results += [{**_kept(step), "is": chain.integers(b.edge.name)} for b in made[1:]]
     return {**_said(chain, results), "sums": _products(program.graph, step, given[0], product)}
@@ -47,15 +50,15 @@ def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
     if isinstance(glue, Lookup | PairLookup):
         rank = len(first.edge.shape)
         chain = ChainWriter(program.graph, (rank, 1 if rank > 1 else -1))
-        for name, other in zip(("sum", "other"), given, strict=False):
-            chain.start(name, other.edge)
+        for k, (name, other) in enumerate(zip(("sum", "other"), given, strict=False)):
+            chain.start(name, other.edge, k)
         table = glue.table if isinstance(glue, Lookup) else glue.pairs.reshape(1, -1)
         width = 1 if isinstance(glue, Lookup) else glue.pairs.shape[1]
         sums, start = _elements(first.edge), _operand(first)[1]
     elif isinstance(glue, SumLookup):
         summed = program.graph.edges[nodes[0].outputs[0]]
         chain = ChainWriter(program.graph, (len(summed.shape), 1))
-        chain.start("sum", summed)
+        chain.start_sums(summed, first.edge)
         nodes, table, width, sums = nodes[1:], glue.table.reshape(1, -1), 1, _window(first, glue)
         start = math.prod(glue.geometry.kernel) * sums["reads"][1]
     else:
@@ -63,6 +66,36 @@ def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
     _walk(chain, nodes)
     claim = {"by": "table", "table": stored(table), "first": start, "apart": _operand(first)[0], "width": width}
     return {**_said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}]), "sums": sums}
+
+
+def input_claims(program: NetworkProgram, step: PlainStep, stairs: Staircase) -> JsonValue:
+    """The same of float32 numbers of the caller: sums are their places in the order of these."""
+    start = program.graph.edges[stairs.chain.start]
+    chain = ChainWriter(program.graph, (len(start.shape), stairs.chain.axes[0]))
+    chain.start("sum", start)
+    _walk(chain, stairs.chain.nodes)
+    made = program.buffers[step.outputs[0]]
+    spread, offset = _operand(made)
+    first, apart = (stairs.least - offset) // spread, stairs.step // spread
+    always = np.where(stairs.rising, stairs.low, stairs.high + 1)[:, None]
+    turns = np.concatenate([np.repeat(always, first, 1), np.repeat(stairs.thresholds, apart, 1)], axis=1)
+    shown = {
+        "values": stored(turns - stairs.rising[:, None]),
+        "rising": stored(stairs.rising.astype(np.int64)[:, None]),
+    }
+    claim = {"by": "thresholds", **shown, "factor": stored(np.zeros((1, 1), np.int64)), "of_zero": 0}
+    sums = {"places": "float32", "bias": 0, "low": -MOST_PLACE, "high": MOST_PLACE}
+    return {**_said(chain, [{**claim, "is": chain.integers(made.edge.name)}]), "sums": sums}
+
+
+def _before(nodes: Sequence[Node], product: Node) -> list[Node]:
+    """A product and the nodes that make what it reads."""
+    found, wanted = [product], {*product.inputs}
+    for node in reversed(nodes[: nodes.index(product)]):
+        if wanted & {*node.outputs}:
+            found.append(node)
+            wanted |= {*node.inputs}
+    return found
 
 
 def _walk(chain: ChainWriter, nodes: Sequence[Node]) -> None:
@@ -197,11 +230,11 @@ def _kept(step: LayerStep) -> JsonValue:
     return {"by": "sums", **_second(epilogue, len(step.layer.codes))}
 
 
-def edge_facts(edge: Edge) -> JsonValue:
-    """What an edge carries."""
+def edge_facts(edge: Edge, is_input: bool) -> JsonValue:
+    """What an edge carries: integers, or numbers; an input's are told by their places in the order of float32."""
     shown: dict[str, Any] = {"shape": list(edge.shape), "type": edge.dtype}
     if not isinstance(edge.type, Integers):
-        return shown
+        return {**shown, "low": -MOST_PLACE, "high": MOST_PLACE} if is_input else shown
     low, high = range_of(edge)
     kind = edge.type
     grid = {"scale": kind.scale, "zero": kind.zero}
@@ -210,7 +243,6 @@ def edge_facts(edge: Edge) -> JsonValue:
         **shown,
         "low": scalar_or_stored(low if low.size == 1 else low[:, None]),
         "high": scalar_or_stored(high if high.size == 1 else high[:, None]),
-        "step": kind.step,
         **{k: scalar_or_stored(x) for k, x in columns.items()},
     }
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 
 from bitsynth import __version__
 from bitsynth.files import MARK, marked
 from bitsynth.graph.types import Integers, numpy_type
-from bitsynth.kernel.elementwise import ElementwiseProgram
-from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.glue.programs import programs
 from bitsynth.network.arena import ArenaPlan
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue
 from bitsynth.network.certificate.chains import Unsaid
-from bitsynth.network.certificate.claims import edge_facts, glue_claims, layer_claims
+from bitsynth.network.certificate.claims import edge_facts, glue_claims, input_claims, layer_claims
+from bitsynth.network.certificate.kernels import record_of, records_of
 from bitsynth.network.program import (
     PACKED,
     Buffer,
@@ -30,7 +29,6 @@ from bitsynth.network.program import (
     NetworkStep,
     alias_root,
 )
-from bitsynth.store import elementwise
 
 FORMAT = 1
 _PLAIN = "plain C computes it: tested, not proved"
@@ -43,7 +41,8 @@ def certificate(program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, st
     chain on the whole range, of the plan that buffers do not meet, of files that they are these. Of other steps it says
     why nothing is claimed.
     """
-    edges = {b.edge.name: edge_facts(b.edge) for b in program.buffers.values()}
+    given = program.graph.inputs
+    edges = {b.edge.name: edge_facts(b.edge, b.edge.name in given) for b in program.buffers.values()}
     made = {
         "about": MARK,
         "format": FORMAT,
@@ -104,9 +103,11 @@ def _step(program: NetworkProgram, step: NetworkStep) -> JsonValue:
 
 def _claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     if isinstance(step, LayerStep):
-        return {**layer_claims(program, step), "kernels": [n["name"] for n in _of_layer(step)]}
+        return {**layer_claims(program, step), "kernels": [record.name for record in records_of(step.layer)]}
     if isinstance(step, GlueStep):
         return glue_claims(program, step)
+    if step.stairs is not None:
+        return input_claims(program, step, step.stairs)
     raise Unsaid(_PLAIN)
 
 
@@ -123,7 +124,7 @@ def _buffer(program: NetworkProgram, plan: ArenaPlan, buffer: Buffer) -> JsonVal
         "type": form.dtype,
         "operand": operand,
         "bits": form.operand.bits if form.operand and form.layout == PACKED else 8 * numpy_type(form.dtype).itemsize,
-        "bytes": plan.lifetimes[root].bytes if root in plan.lifetimes else buffer.bytes,
+        "bytes": program.buffers[root].bytes,
         "holds": _holds(buffer),
         "life": life,
     }
@@ -151,39 +152,8 @@ def _lives(program: NetworkProgram, root: str) -> list[int]:
 
 
 def _kernels(program: NetworkProgram) -> list[JsonValue]:
-    """Kernels and programs with certificates of their own, which `bitsynth verify` checks."""
-    found = [n for step in program.steps if isinstance(step, LayerStep) for n in _of_layer(step)]
+    """Kernels and programs with certificates of their own."""
+    found = [record for step in program.steps if isinstance(step, LayerStep) for record in records_of(step.layer)]
     if any(isinstance(step, GlueStep) for step in program.steps):
-        found += [_of_program(p) for p in programs(program.isa)]
-    return _distinct(found)
-
-
-def _of_layer(step: LayerStep) -> list[JsonValue]:
-    """The kernel of a layer and the proved programs around it."""
-    kernel = step.layer.plan.kernel
-    if isinstance(kernel, DepthwiseKernel):
-        made = [
-            {"kind": "depthwise", "name": kernel.entry.name, "isa": kernel.program.isa, "digest": kernel.entry.digest}
-        ]
-    else:
-        found = kernel.proved_entry
-        while found.base is not None:
-            found = found.base
-        entry = found.entry
-        made = [{"kind": "product", "name": entry.name, "isa": entry.kernel.isa, "digest": entry.digest}]
-    return made + [_of_program(p) for p in step.layer.programs.by_field.values() if isinstance(p, ElementwiseProgram)]
-
-
-def _of_program(program: ElementwiseProgram) -> JsonValue:
-    proved = elementwise.find(program.isa, program.spec)
-    assert proved is not None
-    return {
-        "kind": "elementwise",
-        "name": program.name,
-        "isa": program.isa,
-        "digest": elementwise.entry(proved).digest,
-    }
-
-
-def _distinct(found: Iterable[Any]) -> list[Any]:
-    return list({(n["kind"], n["name"]): n for n in found}.values())
+        found += map(record_of, programs(program.isa))
+    return [msgspec.to_builtins(record) for record in dict.fromkeys(found)]

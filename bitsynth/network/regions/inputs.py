@@ -102,7 +102,7 @@ class InputRegion(Region):
         body = input_body(codes, (batch, math.prod(image), channels), planes=self.order == PLAIN)
         names = tuple(node.name for node in self.nodes)
         given, made = (buffers[e].name for e in (*self.inputs, *self.outputs))
-        return PlainStep(names, (given,), (made,), body, (codes.table,), headers=("bs_exact.h",))
+        return PlainStep(names, (given,), (made,), body, (codes.table,), headers=("bs_exact.h",), stairs=self.stairs)
 
     def _formulas(self) -> tuple[RoundedLevels, ...]:
         """Formulas of levels, if C has a loop for each."""

@@ -1,0 +1,110 @@
+"""`bitsynth verify` of a folder that `bitsynth compile` wrote: its certificate, and those of the kernels in it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bitsynth.cli import output
+from bitsynth.cli.report import ReportLine, print_lines
+from bitsynth.errors import SpecError
+from bitsynth.progress import Progress
+
+if TYPE_CHECKING:
+    from bitsynth.network.certificate.kernels import KernelRecord
+    from bitsynth.network.certificate.read import NetworkCertificate
+
+_ENDS = ".certificate.json"
+
+
+def is_network(name: str) -> bool:
+    """Whether what is to be verified is a folder or a certificate, not a kernel's name."""
+    return name.endswith(_ENDS) or "/" in name or Path(name).is_dir()
+
+
+def verify_network(name: str, *, z3: bool, rlimit: int | None, as_json: bool) -> None:
+    """Check the certificate in a folder, or at a path; with `z3` its kernels' instruction lemmas too."""
+    path = _certificate(Path(name))
+    with output.progress("verify") as say:
+        from bitsynth.network.certificate import read
+
+        say("files, memory, chains")
+        start = time.perf_counter()
+        found = read.checked(path)
+        lines = _claims(found, time.perf_counter() - start)
+        lines += [_kernel(record, z3, rlimit, say) for record in found.kernels]
+    if as_json:
+        output.write_json(_facts(found, lines, z3))
+        return
+    print_lines(*lines, ReportLine("proved" if z3 else "checked", (_verdict(found, z3),), free=True))
+
+
+def _certificate(path: Path) -> Path:
+    """The certificate at a path: itself, or the only one in that folder; SpecError if there is none, or several."""
+    if not path.is_dir():
+        return path
+    found = sorted(path.glob(f"*{_ENDS}"))
+    if len(found) != 1:
+        which = ", ".join(p.name for p in found) or "none"
+        raise SpecError(f"want one certificate in {path}, NAME{_ENDS}, not {which}; give its path")
+    return found[0]
+
+
+def _claims(found: NetworkCertificate, spent: float) -> list[ReportLine]:
+    """What the checker checked."""
+    memory = f"{output.count(len(found.buffers), 'buffer')} in {found.arena['bytes']:,} bytes"
+    others = len(found.steps) - len(found.proved)
+    return [
+        ReportLine("files", (output.count(len(found.files), "file"), "as they were written"), spent),
+        ReportLine("memory", (memory, f"none meet; no plan takes less than {found.arena['bound']:,}")),
+        ReportLine("chains", (output.count(len(found.proved), "step"), "as the network, on the whole range of sums")),
+        ReportLine("others", (output.count(others, "step"), "tested, nothing claimed")),
+    ]
+
+
+def _kernel(record: KernelRecord, z3: bool, rlimit: int | None, say: Progress) -> ReportLine:
+    """A kernel that the library has, by the digest of its certificate."""
+    say(record.name)
+    start = time.perf_counter()
+    proved = record.proved()
+    said = f"checked, {output.count(len(proved.statements), 'lemma')} on record"
+    if z3:
+        from bitsynth.network.certificate.kernels import discharged
+        from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
+
+        asked = discharged(proved, Budget(rlimit or DEFAULT_RLIMIT))
+        said = f"discharged by Z3, {output.count(asked, 'query')}"
+    return ReportLine("kernel", (record.name, said), time.perf_counter() - start)
+
+
+def _verdict(found: NetworkCertificate, z3: bool) -> str:
+    said = f"{len(found.proved)} of {output.count(len(found.steps), 'step')}, for every input"
+    return said + ("" if z3 else "; instruction lemmas were not discharged again")
+
+
+def _facts(found: NetworkCertificate, lines: list[ReportLine], z3: bool) -> dict[str, Any]:
+    """What JSON says."""
+    return {
+        "name": found.network,
+        "reference": found.reference,
+        "isa": found.isa,
+        "proved": z3,
+        "instructions_discharged": z3,
+        "checks": [
+            {"name": x.label, "what": x.cells[0], "verdict": x.cells[1], "seconds": round(x.seconds or 0.0, 4)}
+            for x in lines
+        ],
+        "steps": [
+            {
+                "kind": s.kind,
+                "nodes": [n for n, _ in s.nodes],
+                "by": [c.get("by") for c in s.claims],
+                "why": s.unclaimed,
+            }
+            for s in found.steps
+        ],
+        "steps_proved": len(found.proved),
+        "arena_bytes": found.arena["bytes"],
+        "arena_bound": found.arena["bound"],
+    }

@@ -1,0 +1,85 @@
+"""Kernels and programs that a network's C is made of, by the digests of the certificates they have in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import load
+from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.layers.depthwise import DepthwiseKernel
+from bitsynth.layers.packed import PackedLayer
+from bitsynth.proof.depthwise import ProvedDepthwise
+from bitsynth.proof.elementwise import ProvedProgram
+from bitsynth.proof.proved import Proved
+from bitsynth.store import depthwise, elementwise, kernels
+
+if TYPE_CHECKING:
+    from bitsynth.solver.budget import Budget
+
+ProvedKernel = Proved | ProvedDepthwise | ProvedProgram
+
+
+class KernelRecord(msgspec.Struct, frozen=True):
+    """A stored kernel, or a program of elements, of a digest."""
+
+    kind: Literal["product", "depthwise", "elementwise"]
+    name: str
+    isa: str
+    digest: str
+
+    def proved(self) -> ProvedKernel:
+        """What is stored, checked again but for what Z3 discharged; SpecError if nothing of this digest is."""
+        for path in self._paths():
+            match self.kind:
+                case "product" if kernels.read_entry(path).digest == self.digest:
+                    return kernels.load_entry(path).proved
+                case "depthwise" if depthwise.read_entry(path).digest == self.digest:
+                    return depthwise.load_proved(path)
+                case "elementwise" if elementwise.read_entry(path).digest == self.digest:
+                    return elementwise.load_program(path)
+        raise SpecError(
+            f"no kernel {self.name} with the digest {self.digest[:12]} is stored: the network was made with others; "
+            "compile it again"
+        )
+
+    def _paths(self) -> Iterator[Path]:
+        stores = {"product": kernels.every, "depthwise": depthwise.every, "elementwise": elementwise.every}
+        return (path for path in stores[self.kind]() if path.stem == self.name)
+
+
+def discharged(proved: ProvedKernel, budget: Budget) -> int:
+    """Have Z3 discharge what a kernel's proof rests on; how many questions. Refuted if something is wrong."""
+    from bitsynth.proof import discharge, element_discharge
+
+    if isinstance(proved, ProvedProgram):
+        return element_discharge.discharge(proved.program, budget)
+    isa = proved.kernel.isa if isinstance(proved, Proved) else proved.program.isa
+    return discharge.discharge(load(isa), proved.obligations, budget)
+
+
+def records_of(layer: PackedLayer) -> list[KernelRecord]:
+    """The kernel of a layer, and the proved programs around it."""
+    programs = [p for p in layer.programs.by_field.values() if isinstance(p, ElementwiseProgram)]
+    return [_kernel(layer), *map(record_of, programs)]
+
+
+def _kernel(layer: PackedLayer) -> KernelRecord:
+    kernel = layer.plan.kernel
+    if isinstance(kernel, DepthwiseKernel):
+        return KernelRecord("depthwise", kernel.entry.name, kernel.program.isa, kernel.entry.digest)
+    found = kernel.proved_entry
+    while found.base is not None:
+        found = found.base
+    return KernelRecord("product", found.entry.name, found.entry.kernel.isa, found.entry.digest)
+
+
+def record_of(program: ElementwiseProgram) -> KernelRecord:
+    """A stored program of elements."""
+    proved = elementwise.find(program.isa, program.spec)
+    assert proved is not None
+    return KernelRecord("elementwise", program.name, program.isa, elementwise.entry(proved).digest)

@@ -1,0 +1,82 @@
+"""Certificates as they are read: text that anybody may have written, checked by the checker that lies beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bitsynth.errors import Refuted, SpecError, ToolError
+from bitsynth.files import read_file
+from bitsynth.network.certificate import checker
+from bitsynth.network.certificate.kernels import KernelRecord
+from bitsynth.network.certificate.write import FORMAT
+
+_REMEDY = "compile the network again"
+
+
+class StepClaims(msgspec.Struct, frozen=True):
+    """What a step of a network claims, and if nothing, why."""
+
+    kind: str
+    nodes: list[tuple[str, str]]
+    claims: list[dict[str, Any]]
+    unclaimed: str
+
+
+class NetworkCertificate(msgspec.Struct, frozen=True):
+    """The part of a certificate that is shown."""
+
+    network: str
+    reference: str
+    isa: str
+    arena: dict[str, int]
+    buffers: dict[str, Any]
+    files: dict[str, str]
+    steps: list[StepClaims]
+    kernels: list[KernelRecord]
+
+    @property
+    def proved(self) -> list[StepClaims]:
+        """The steps that claim something."""
+        return [step for step in self.steps if step.claims]
+
+
+def checked(path: Path) -> NetworkCertificate:
+    """The certificate at `path`, all of it checked but for kernels.
+
+    Raises:
+        Refuted: A claim does not hold, or a file beside it is another.
+        SpecError: It is no certificate of this version, or was damaged.
+        ToolError: It cannot be read.
+    """
+    given = _parsed(path)
+    try:
+        found = msgspec.convert(given, NetworkCertificate)
+        checker.check(given, path.parent)
+    except AssertionError as why:
+        raise Refuted(f"{path}: {why}; {_REMEDY}") from None
+    except OSError as error:
+        raise ToolError(f"cannot read a file beside {path}: {error.strerror or error}") from None
+    except Exception as error:
+        raise _unread(path, error) from None
+    return found
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        given = json.loads(read_file(path))
+    except OSError as error:
+        raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise _unread(path, error) from None
+    if not isinstance(given, dict) or given.get("format") != FORMAT:
+        raise SpecError(f"{path} is no certificate of format {FORMAT}; {_REMEDY}")
+    return given
+
+
+def _unread(path: Path, error: Exception) -> SpecError:
+    said = f"{type(error).__name__}: {error}"
+    return SpecError(f"{path} is no certificate of this version ({said[:200]}); {_REMEDY}")
