@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from blocks import ROOT
 
+import bitsynth
 from bitsynth.graph import read, run
 from bitsynth.graph.types import Integers
 
@@ -38,7 +39,8 @@ def test_the_record_is_of_these_files(record):
 
 
 def test_the_record_says_what_was_trained(record):
-    assert record["accuracy"]["trainer"] == record["after_epochs"][-1]["test"] > 0.9
+    accuracy = record["accuracy"]
+    assert accuracy["compiled"] == accuracy["trainer"] == record["after_epochs"][-1]["test"] > 0.9
     assert len(record["after_epochs"]) == record["epochs"]
     graph = read(FOLDER / f"{NAME}_qonnx.onnx")
     codes = [graph.edges[n.outputs[0]].type for n in graph.nodes if n.op == "quantize"]
@@ -67,3 +69,13 @@ def test_qonnx_and_qcdq_give_the_same_codes(golden):
     for k, both in enumerate(zip(ones, others, strict=True), 1):
         for found in both:
             np.testing.assert_allclose(found.outputs()[0][0], logits[k], atol=3e-6)
+
+
+@pytest.mark.slow
+def test_compiled_files_give_the_trainer_s_logits(golden):
+    x, _, logits = golden
+    one, other = (bitsynth.compile(FOLDER / f"{NAME}_{kind}.onnx") for kind in ("qonnx", "qcdq"))
+    for picture, wanted in zip(x, logits, strict=True):
+        found = one(picture[None])
+        np.testing.assert_allclose(found[0], wanted, atol=3e-6)
+        assert (found == other(picture[None])).all()
