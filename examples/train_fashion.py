@@ -92,8 +92,9 @@ def train(options: Options, out: Path) -> Path:
             shown.console.print(f"epoch {len(told)}: loss {loss:.3f}, {told[-1]['test']:.2%} of the test pictures")
     stem = out / options.name
     files = [*export(network, stem), stem.with_suffix(".npz")]
-    logits = training.logits(network, scaled(tests[:SHOWN]))
-    np.savez_compressed(files[-1], x=tests[:SHOWN], labels=wanted[:SHOWN], logits=logits)
+    shown_tests = scaled(tests[:SHOWN])
+    logits = training.logits(network, shown_tests)
+    np.savez_compressed(files[-1], picture=shown_tests, labels=wanted[:SHOWN], logits=logits)
     parameters = sum(p.numel() for p in network.parameters())
     stem.with_suffix(".json").write_text(record(options, parameters, told, files), encoding="utf-8")
     return files[0]

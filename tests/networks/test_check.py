@@ -97,7 +97,7 @@ def test_random_inputs_meet_each_code_and_ties(made):
 def test_inputs_of_a_file(made, tmp_path):
     graph, path = read(made), tmp_path / "x.npz"
     x = np.arange(60, dtype=np.float64).reshape(3, 1, 4, 5)
-    np.savez(path, x=x)
+    np.savez(path, x=x, labels=[1, 0, 2])
     found = check.given(graph, path)
     assert [f["x"].shape for f in found] == [(1, 1, 4, 5)] * 3
     assert found[2]["x"].tolist() == x[2:].tolist()

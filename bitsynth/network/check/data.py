@@ -39,15 +39,17 @@ def _drawn(rng: Generator, graph: Graph, edge: Edge) -> Tensor:
 def given(graph: Graph, path: str | os.PathLike[str]) -> list[Feed]:
     """The inputs in a .npz file: an array a name, its first axis as long as the input's or several times that.
 
-    SpecError for a file that is none, and for arrays that do not fit the network's inputs.
+    Arrays of other names, such as labels, are left alone. SpecError for a file that is none, and for arrays that are
+    missing or do not fit the network's inputs.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+            names = file.files
+            arrays = {name: file[name] for name in names if name in graph.inputs}
     except (OSError, ValueError, AttributeError, EOFError) as error:
         raise SpecError(f"cannot read {path} as arrays by name: {error}") from None
-    if set(arrays) != set(graph.inputs):
-        raise SpecError(f"{path} has {', '.join(sorted(arrays))}; the network's inputs are {', '.join(graph.inputs)}")
+    if len(arrays) < len(graph.inputs):
+        raise SpecError(f"{path} has {', '.join(sorted(names))}; the network's inputs are {', '.join(graph.inputs)}")
     parts = {name: _parts(graph.edges[name], array) for name, array in arrays.items()}
     if len({len(p) for p in parts.values()}) > 1:
         raise SpecError(f"{path}: the arrays have {', '.join(str(len(p)) for p in parts.values())} inputs")
