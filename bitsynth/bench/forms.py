@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.layers import Requantize, Rescale, Residual, Scale, Thresholds, pack_words
-from bitsynth.layers.epilogue import Epilogue
+from bitsynth.layers.epilogues import Epilogue
 from bitsynth.spec.matmul import MAX_BITS, Encoding
 
 _Sums = NDArray[np.int64]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.files import open_file
-from bitsynth.layers.epilogue import Epilogue, Requantize, Scale, Thresholds
-from bitsynth.layers.residual import Residual
+from bitsynth.layers.epilogues import Epilogue, Requantize, Scale, Thresholds
+from bitsynth.layers.epilogues.residual import Residual
 
 WEIGHT = "weight"
 _MOST_BYTES = 1 << 32

@@ -16,12 +16,12 @@ Only the last needs a compiler. `pack_words` and `unpack_words` are of activatio
 from bitsynth.layers.compiling import compile_all
 from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.dense import Dense
-from bitsynth.layers.epilogue import Requantize, Rescale, Scale, Thresholds
+from bitsynth.layers.epilogues import Requantize, Rescale, Scale, Thresholds
+from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.layers.layer import Layer, compile
 from bitsynth.layers.packed import PackedLayer, pack
 from bitsynth.layers.planning import LayerPlan, plan
 from bitsynth.layers.pool import Pool
-from bitsynth.layers.residual import Residual
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import Packed, pack_words, packed_words, unpack_words
 

@@ -10,7 +10,7 @@ from typing import Any
 from bitsynth.errors import SpecError
 from bitsynth.host import features
 from bitsynth.layers.conv import Conv2d
-from bitsynth.layers.epilogue_arguments import whole
+from bitsynth.layers.epilogues.arguments import whole
 from bitsynth.layers.library import library_key
 from bitsynth.progress import Progress, silent
 from bitsynth.spec.options import MOST_THREADS

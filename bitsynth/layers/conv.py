@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.files import write_texts
-from bitsynth.layers.epilogue import Epilogue, gives_codes
+from bitsynth.layers.epilogues import Epilogue, gives_codes
 from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.geometry import Pair, geometry_of
 from bitsynth.layers.layer import Call, Layer, Results, compile

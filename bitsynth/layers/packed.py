@@ -15,13 +15,14 @@ from bitsynth.emit.layer import LayerText, SelfTestLayer
 from bitsynth.emit.layer_program import LayerPrograms
 from bitsynth.emit.runtime_abi import SHAPE, Number
 from bitsynth.errors import SpecError
-from bitsynth.layers import depthwise, epilogue_arguments, residual
+from bitsynth.layers import depthwise
 from bitsynth.layers.constants import Constants, Form, Offset, constants
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.epilogue import Epilogue, check_encoding, check_epilogue, kept_type
-from bitsynth.layers.finishing import Finishing, finishing
+from bitsynth.layers.epilogues import Epilogue, check_encoding, check_epilogue, kept_type, residual
+from bitsynth.layers.epilogues.arguments import of_channels
+from bitsynth.layers.epilogues.finishing import Finishing, finishing
+from bitsynth.layers.epilogues.self_test import self_test_epilogue
 from bitsynth.layers.planning import LayerPlan
-from bitsynth.layers.self_test import self_test_epilogue
 from bitsynth.layers.words import Packed, packed_words
 from bitsynth.matmul import MatmulKernel
 from bitsynth.spec.matmul import MatmulSpec, whole_array
@@ -57,7 +58,7 @@ class PackedLayer:
         check_epilogue(self.epilogue, spec.out_layout)
         check_encoding(self.epilogue, spec.out_encoding)
         channels = spec.geometry.out_channels
-        added = epilogue_arguments.of_channels("bias", whole_array(self.bias, "bias"), channels, np.int32)
+        added = of_channels("bias", whole_array(self.bias, "bias"), channels, np.int32)
         object.__setattr__(self, "bias", bias := added.astype(np.int64))
         computed = self._computed_codes()
         finish = finishing(kernel, self.plan.computed, computed, bias, self.epilogue)

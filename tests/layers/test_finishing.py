@@ -8,7 +8,7 @@ import pytest
 from bitsynth.errors import ToolError
 from bitsynth.kernel.plain import PlainProgram
 from bitsynth.layers import Conv2d, Requantize, Rescale, Scale, Thresholds, unpack_words
-from bitsynth.layers.epilogue import Epilogue, gives_codes
+from bitsynth.layers.epilogues import Epilogue, gives_codes
 
 RNG = np.random.default_rng(5)
 CHANNELS, INT32 = 70, np.iinfo(np.int32)

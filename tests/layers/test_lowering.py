@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bitsynth.isa.domains.concrete import ConcreteDomain
-from bitsynth.layers.epilogue import Requantize, Rescale, Scale
-from bitsynth.layers.lowering import Sums, lowered
+from bitsynth.layers.epilogues import Requantize, Rescale, Scale
+from bitsynth.layers.epilogues.lowering import Sums, lowered
 
 INT32 = np.iinfo(np.int32)
 CHANNELS = 5

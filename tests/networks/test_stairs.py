@@ -5,7 +5,7 @@ import pytest
 
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers, Reals
-from bitsynth.layers.epilogue import Rescale, Thresholds
+from bitsynth.layers.epilogues import Rescale, Thresholds
 from bitsynth.network.operands import activations
 from bitsynth.network.stairs import Oracle, chain_from, cheapest, staircase
 from bitsynth.network.stairs.staircase import float_of, places

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from bitsynth.emit.glue_abi import ROUNDING
 from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError
-from bitsynth.layers.epilogue import Requantize
-from bitsynth.layers.epilogue_arguments import of_channels
+from bitsynth.layers.epilogues import Requantize
+from bitsynth.layers.epilogues.arguments import of_channels
 from bitsynth.layers.geometry import Pair
 from bitsynth.layers.glue.activations import Activations, either
 from bitsynth.layers.glue.base import Numbers

@@ -10,10 +10,10 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge, Integers, Tensor
-from bitsynth.layers.epilogue import Epilogue, Requantize, Rescale, Thresholds, floats_of, levels_of
-from bitsynth.layers.epilogue_arguments import of_channels
+from bitsynth.layers.epilogues import Epilogue, Requantize, Rescale, Thresholds, floats_of, levels_of
+from bitsynth.layers.epilogues.arguments import of_channels
+from bitsynth.layers.epilogues.residual import factors
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
-from bitsynth.layers.residual import factors
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, stored
 from bitsynth.network.certificate.chains import ChainWriter, Unsaid
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, PlainStep

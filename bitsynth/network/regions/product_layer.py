@@ -9,7 +9,7 @@ from typing import Any
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.dense import Dense
-from bitsynth.layers.epilogue import Epilogue, gives_codes
+from bitsynth.layers.epilogues import Epilogue, gives_codes
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.operands import activations, weights
 from bitsynth.network.program import CHANNELS_LAST, PACKED, PLAIN

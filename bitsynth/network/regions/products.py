@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32, Edge, Integers
-from bitsynth.layers.epilogue import Epilogue
+from bitsynth.layers.epilogues import Epilogue
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.program import (
     CHANNELS_LAST,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bitsynth.graph.types import Integers, Tensor
-from bitsynth.layers.epilogue import Rescale, Thresholds
+from bitsynth.layers.epilogues import Rescale, Thresholds
 from bitsynth.network.stairs.rescaling import Wanted, rescaling_of
 from bitsynth.network.stairs.staircase import Staircase
 from bitsynth.network.stairs.thresholds import thresholds_of

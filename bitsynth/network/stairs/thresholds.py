@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bitsynth.graph.types import INT32, Tensor
-from bitsynth.layers.epilogue import Thresholds
+from bitsynth.layers.epilogues import Thresholds
 from bitsynth.network.stairs.staircase import Staircase
 from bitsynth.spec.matmul import MatmulOperand
 

@@ -17,9 +17,9 @@ from bitsynth.errors import SpecError
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.constants import Offset, column_terms, padding_terms
-from bitsynth.layers.epilogue_arguments import INT32
+from bitsynth.layers.epilogues.arguments import INT32
+from bitsynth.layers.epilogues.lowering import Sums
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.lowering import Sums
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import MatmulSpec, affine
 

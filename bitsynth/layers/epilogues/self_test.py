@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.layer import SelfTestEpilogue
-from bitsynth.layers.epilogue import Epilogue, Requantize, Rescale, Scale, Thresholds, floats_of, levels_of
-from bitsynth.layers.epilogue_arguments import INT32, of_channels
-from bitsynth.layers.residual import factors
+from bitsynth.layers.epilogues.arguments import INT32, of_channels
+from bitsynth.layers.epilogues.kinds import Epilogue
+from bitsynth.layers.epilogues.requantize import Requantize
+from bitsynth.layers.epilogues.residual import factors
+from bitsynth.layers.epilogues.scaling import Rescale, Scale, floats_of
+from bitsynth.layers.epilogues.thresholds import Thresholds, levels_of
 
 
 def self_test_epilogue(epilogue: Epilogue | None, channels: int) -> SelfTestEpilogue:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
-from bitsynth.layers.epilogue_arguments import kept, of_channels, whole
+from bitsynth.layers.epilogues.arguments import kept, of_channels, whole
 from bitsynth.spec.matmul import is_one_of
 
 TYPES = ("uint8", "int8", "int16", "int32", "float32")

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.layers.epilogue import Requantize, Rescale, Scale, floats_of
-from bitsynth.layers.epilogue_arguments import INT32, of_channels
+from bitsynth.layers.epilogues.arguments import INT32, of_channels
+from bitsynth.layers.epilogues.requantize import Requantize
+from bitsynth.layers.epilogues.scaling import Rescale, Scale, floats_of
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.rescaling import CodeForm, Sum, requantize, requantize_any, rescale, scale
 from bitsynth.spec.residual import rounded

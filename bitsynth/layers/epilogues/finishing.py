@@ -16,16 +16,18 @@ from bitsynth.kernel.element_constants import shared_numbers
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.plain import EpilogueProgram, PlainProgram
-from bitsynth.layers.adding import adding
 from bitsynth.layers.constants import Offset
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.epilogue import Epilogue, Scale, Thresholds, gives_codes, levels_of
-from bitsynth.layers.epilogue_arguments import INT32
-from bitsynth.layers.folding import can_fold, folded, sums_of, values
+from bitsynth.layers.epilogues.adding import adding
+from bitsynth.layers.epilogues.arguments import INT32
+from bitsynth.layers.epilogues.folding import can_fold, folded, sums_of, values
+from bitsynth.layers.epilogues.kinds import Epilogue, gives_codes
+from bitsynth.layers.epilogues.lowering import ProgramInputs, Sums, lowered
+from bitsynth.layers.epilogues.residual import Residual
+from bitsynth.layers.epilogues.scaling import Scale
+from bitsynth.layers.epilogues.thresholds import Thresholds, levels_of
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.lowering import ProgramInputs, Sums, lowered
 from bitsynth.layers.planning import LayerKernel
-from bitsynth.layers.residual import Residual
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import WORD_CHANNELS
 from bitsynth.matmul import MatmulKernel

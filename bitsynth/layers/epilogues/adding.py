@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
-from bitsynth.layers.epilogue import Epilogue, Rescale, Scale, floats_of
-from bitsynth.layers.epilogue_arguments import INT32
-from bitsynth.layers.lowering import ProgramInputs, Sums
-from bitsynth.layers.residual import Residual, factors
+from bitsynth.layers.epilogues.arguments import INT32
+from bitsynth.layers.epilogues.kinds import Epilogue
+from bitsynth.layers.epilogues.lowering import ProgramInputs, Sums
+from bitsynth.layers.epilogues.residual import Residual, factors
+from bitsynth.layers.epilogues.scaling import Rescale, Scale, floats_of
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.residual import ELEMENTS, added, scaled
 
