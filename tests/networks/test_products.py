@@ -8,9 +8,10 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Integers
 from bitsynth.layers.layer import compile as compile_layer
-from bitsynth.network.lower import cover
+from bitsynth.network.lower import cover, lower
 from bitsynth.network.program import Buffer, Format, LayerStep
 from bitsynth.network.regions.products import ProductRegion
+from bitsynth.network.run import Network
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
@@ -140,10 +141,10 @@ def test_integers_on_the_scale_of_sums_are_a_bias(rng):
     _check(rng, builder.build((builder.add("add", bias, sums, name="biased"),)), 2)
 
 
-def _block(rng, out_type):
+def _block(rng, out_type, high=3, scale=0.93):
     """A residual block: sums, normed, and what the convolution read, or sums of a convolution of that, added."""
     builder = GraphBuilder("block", "exact")
-    x = builder.input("x", (1, 6, 4, 4), "float32", Integers.between(0, 3, 0.61))
+    x = builder.input("x", (1, 6, 4, 4), "float32", Integers.between(0, high, 2.0 / (high + 1)))
     window = _window(3, 3, strides=(1, 1), begins=(1, 1), ends=(1, 1))
     first, second = (builder.constant(rng.integers(-1, 2, (6, 6, n, n)).astype(np.float32)) for n in (3, 1))
     made = builder.add("conv", x, first, window=window, groups=1, name="sums")
@@ -153,7 +154,7 @@ def _block(rng, out_type):
         point = _window(1, 1, strides=(1, 1), begins=(0, 0), ends=(0, 0))
         other = builder.add("conv", x, second, window=point, groups=1, name="shortcut")
         other = builder.add("mul", other, builder.constant(rng.uniform(0.1, 0.3, (6, 1, 1)).astype(np.float32)))
-    return builder.build((_codes(builder, builder.add("relu", builder.add("add", made, other)), scale=0.93),))
+    return builder.build((_codes(builder, builder.add("relu", builder.add("add", made, other)), 0, high, scale),))
 
 
 @pytest.mark.parametrize("shortcut", ["codes", "sums"])
@@ -169,3 +170,12 @@ def test_a_residual_is_part_of_the_epilogue(rng, shortcut):
     sums = np.moveaxis(values["sums"], 1, -1) + region.product.bias
     codes = region.maker.epilogue.reference(sums, np.ascontiguousarray(given))
     np.testing.assert_array_equal(np.moveaxis(codes, -1, 1), values["codes"])
+
+
+@pytest.mark.slow
+def test_a_block_of_8_bits_is_a_line_behind_sums(rng):
+    graph = _block(rng, "codes", 255, 0.011)
+    net = Network(lower(graph, NetworkTarget("avx2")))
+    assert [len(step.nodes) for step in net.program.steps if step.nodes] == [1, 4]
+    x = rng.integers(0, 256, graph.edges["x"].shape)
+    np.testing.assert_array_equal(net.trace({"x": x / 128})["codes"], run(graph, {"x": x})["codes"])

@@ -7,7 +7,9 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers, Reals
 from bitsynth.layers.epilogues import Rescale, Thresholds
 from bitsynth.network.operands import activations
-from bitsynth.network.stairs import Oracle, chain_from, cheapest, staircase
+from bitsynth.network.stairs import Oracle, Paired, chain_from, cheapest, joined_chain, staircase
+from bitsynth.network.stairs.lines import line_of
+from bitsynth.network.stairs.paired_lines import paired_line
 from bitsynth.network.stairs.staircase import float_of, places
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
@@ -88,3 +90,31 @@ def test_what_differs_by_pixel_is_no_chain():
     more = builder.add("add", x, builder.constant(np.array([[0.1, 0.2], [0.3, 0.4]], np.float32)))
     graph = builder.build((_quantized(builder, more, 0, 3, 1.0),))
     assert chain_from(Wiring(graph, NetworkTarget("avx2")), "x") is None
+
+
+def test_a_line_of_float64_is_the_staircase_on_the_whole_range():
+    ends = np.arange(-90, -84)[None, :, None, None] * 8
+    graph = _normed("exact", Integers.between(ends, -2 * ends, 0.0137), -128, 127)
+    made = staircase(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "x"))
+    kind = graph.edges["codes"].integers
+    operand = next(activations(kind))
+    every = np.clip(np.arange(-720, 1441)[:, None], made.low, made.high)
+    codes = line_of(made, operand, kind).codes(every)
+    np.testing.assert_array_equal(codes * operand.scale + operand.offset, made.at(every))
+
+
+@pytest.mark.parametrize("scale", [0.0371, 0.03125])
+def test_a_line_of_two_operands_is_the_reference_on_all_pairs(scale):
+    """Halves are met with the second scale, so that the reference is asked."""
+    builder = GraphBuilder("pair", "exact")
+    x = builder.input("x", (1, CHANNELS, 2, 2), "float32", Integers.between(-70, 90, 1 / 128))
+    y = builder.input("y", (1, CHANNELS, 2, 2), "float32", Integers.between(0, 15, 0.25))
+    gains = builder.constant(np.array([1, -1, 2, 0.5, 0.3, -3], np.float32).reshape(1, -1, 1, 1))
+    both = builder.add("add", builder.add("mul", x, gains), y)
+    graph = builder.build((_quantized(builder, builder.add("relu", both), 0, 63, scale),))
+    wiring = Wiring(graph, NetworkTarget("avx2"))
+    chain = joined_chain(wiring, "x", 1, graph.nodes[0])
+    operands = [next(activations(graph.edges[name].integers)) for name in ("codes", "y")]
+    line = paired_line(Paired(graph, chain, *operands))
+    sums, elements = (np.repeat(a.reshape(-1, 1), CHANNELS, 1) for a in np.meshgrid(np.arange(-70, 91), np.arange(16)))
+    np.testing.assert_array_equal(line.codes(sums, elements), Oracle(graph, chain)(sums, elements))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bitsynth.graph.ir import Node
 from bitsynth.network.regions.inputs import match_input
 from bitsynth.network.regions.joins import match_join, match_near_join
+from bitsynth.network.regions.lines import match_line
 from bitsynth.network.regions.lookup import match_lookup
 from bitsynth.network.regions.moves import match_move
 from bitsynth.network.regions.pools import match_pool
@@ -21,6 +22,7 @@ MATCHERS: tuple[Matcher, ...] = (
     product_with_codes,
     product_with_residual,
     product_of_sums,
+    match_line,
     match_input,
     match_pool,
     match_move,

@@ -19,17 +19,18 @@ from bitsynth.network.program import (
     NetworkStep,
 )
 from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.regions.lines import residual_operand
 from bitsynth.network.regions.product import Product, product_of
 from bitsynth.network.regions.product_layer import LayerMaker, maker_of
 from bitsynth.network.regions.region import Region
 from bitsynth.network.stairs import Chain, Paired, chain_from, cheapest, joined_chain, paired_form, staircase
+from bitsynth.network.stairs.forms import is_long
+from bitsynth.network.stairs.lines import line_of
 from bitsynth.network.wiring import Wiring
-from bitsynth.spec.matmul import MatmulOperand
 
 _PLANES = ("popcount", "lookup")
 """Methods that read planes of bits, as words of channels have them."""
 _WORD = 64
-_PRODUCTS = ("conv", "matmul")
 
 
 def product_with_codes(wiring: Wiring, node: Node) -> Region | None:
@@ -41,8 +42,9 @@ def product_with_codes(wiring: Wiring, node: Node) -> Region | None:
     operand, found = operand_of(wiring.graph.edges[chain.end]), staircase(wiring.graph, chain)
     if operand is None or found is None:
         return None
-    form = cheapest(found, operand, wiring.graph.edges[chain.end].integers)
-    if form is None:
+    kind = wiring.graph.edges[chain.end].integers
+    form = cheapest(found, operand, kind)
+    if form is None or (is_long(form) and line_of(found, operand, kind)):
         return None
     nodes = (*product.nodes, *owned(wiring, product.nodes[0], chain))
     return _made(wiring, replace(product, bias=product.bias + form.bias), nodes, form.epilogue)
@@ -55,7 +57,7 @@ def product_with_residual(wiring: Wiring, node: Node) -> Region | None:
     if product is None or chain is None or not _stays(wiring, product, chain):
         return None
     edges = wiring.graph.edges
-    operand, second = operand_of(edges[chain.end]), _residual_operand(wiring, chain.second)
+    operand, second = operand_of(edges[chain.end]), residual_operand(wiring, chain.second)
     if operand is None or not _within_int32(edges[chain.second]):
         return None
     form = paired_form(Paired(wiring.graph, chain, operand, second))
@@ -63,12 +65,6 @@ def product_with_residual(wiring: Wiring, node: Node) -> Region | None:
         return None
     nodes = (*product.nodes, *owned(wiring, node, chain))
     return _made(wiring, replace(product, bias=product.bias + form.bias), nodes, form.epilogue, chain.second)
-
-
-def _residual_operand(wiring: Wiring, edge: str) -> MatmulOperand | None:
-    """The operand of an edge's codes; None if it has sums, as layers give them in int32."""
-    maker = wiring.makers.get(edge)
-    return None if maker is not None and maker.op in _PRODUCTS else operand_of(wiring.graph.edges[edge])
 
 
 def _within_int32(edge: Edge) -> bool:
@@ -123,7 +119,7 @@ class ProductRegion(Region):
     def reads(self, edge: str) -> tuple[Format, ...]:
         """Codes: words first where the kernel reads planes of whole words; of a residual bytes, or sums."""
         if edge == self.residual:
-            operand = _residual_operand(self.wiring, edge)
+            operand = residual_operand(self.wiring, edge)
             own = self.maker.act if edge == self.product.start else operand
             return (Format.codes(own, self.product.layout) if own else Format("int32", None, self.product.layout),)
         if self.product.layout == PLAIN:

@@ -36,6 +36,11 @@ def cheapest(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Epilo
     return EpilogueForm(found.epilogue(wanted), found.shift)
 
 
+def is_long(form: EpilogueForm) -> bool:
+    """Whether the form counts many thresholds, which takes longer than a line of float64 behind the sums."""
+    return isinstance(form.epilogue, Thresholds) and form.epilogue.codes[1] > FEW_LEVELS
+
+
 def wanted_codes(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Wanted:
     """The codes of a staircase at the points that decide (Lemma 3: a rounded line is monotone, too)."""
     points = stairs.points()

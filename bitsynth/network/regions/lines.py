@@ -1,0 +1,123 @@
+"""Chains of many levels behind sums, as a line of float64: plain C of a few operations an element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from bitsynth.graph.ir import Node
+from bitsynth.graph.types import INT32, Integers
+from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, NetworkStep, PlainStep
+from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.regions.region import Region
+from bitsynth.network.stairs import Chain, Paired, chain_from, joined_chain, staircase
+from bitsynth.network.stairs.lines import Line, line_of
+from bitsynth.network.stairs.paired_lines import paired_line
+from bitsynth.network.wiring import Wiring
+from bitsynth.spec.matmul import MatmulOperand
+
+_PRODUCTS = ("conv", "matmul")
+
+
+def match_line(wiring: Wiring, node: Node) -> Region | None:
+    """The chain from sums to codes that begins with a node, with another edge of codes or sums that joins it."""
+    source = wiring.only_source(node)
+    maker = wiring.makers.get(source) if source else None
+    if source is None or maker is None or maker.op not in _PRODUCTS or not _has_channels(wiring, source):
+        return None
+    return _single(wiring, source) or _joined(wiring, source, node)
+
+
+def _has_channels(wiring: Wiring, edge: str) -> bool:
+    """Whether an edge has sums of int32 whose channels lie along axis 1."""
+    kind, maker = wiring.graph.edges[edge].type, wiring.makers[edge]
+    inside = isinstance(kind, Integers) and INT32[0] < kind.least and kind.most < INT32[1]
+    return inside and (maker.op == "conv" or len(wiring.graph.edges[edge].shape) == 2)
+
+
+def _single(wiring: Wiring, source: str) -> Region | None:
+    chain = chain_from(wiring, source)
+    operand = operand_of(wiring.graph.edges[chain.end]) if chain else None
+    if chain is None or operand is None or not _stays(wiring, chain):
+        return None
+    stairs = staircase(wiring.graph, chain)
+    line = line_of(stairs, operand, wiring.graph.edges[chain.end].integers) if stairs else None
+    return LineRegion(wiring, chain, line, operand, None) if line else None
+
+
+def _joined(wiring: Wiring, source: str, node: Node) -> Region | None:
+    chain = joined_chain(wiring, source, 1, node)
+    operand = operand_of(wiring.graph.edges[chain.end]) if chain else None
+    if chain is None or operand is None or not _stays(wiring, chain):
+        return None
+    second = residual_operand(wiring, chain.second)
+    line = paired_line(Paired(wiring.graph, chain, operand, second))
+    return LineRegion(wiring, chain, line, operand, second) if line else None
+
+
+def residual_operand(wiring: Wiring, edge: str) -> MatmulOperand | None:
+    """The operand of an edge's codes; None if it has sums, as layers give them in int32."""
+    maker = wiring.makers.get(edge)
+    return None if maker is not None and maker.op in _PRODUCTS else operand_of(wiring.graph.edges[edge])
+
+
+def _stays(wiring: Wiring, chain: Chain) -> bool:
+    """Whether all of the chain is still to be computed, and its end lies as its start does."""
+    first, last = (wiring.graph.edges[name].shape for name in (chain.start, chain.end))
+    return chain.axes[-1] == 1 and first[:2] == last[:2]
+
+
+class LineRegion(Region):
+    """A line of float64 for each channel."""
+
+    def __init__(
+        self, wiring: Wiring, chain: Chain, line: Line, operand: MatmulOperand, second: MatmulOperand | None
+    ) -> None:
+        self.wiring, self.line, self.operand, self.second, self.chain = wiring, line, operand, second, chain
+        self.nodes = (*chain.beside, *chain.nodes)
+        self.inputs = (chain.start, *filter(None, (chain.second,)))
+        self.outputs = (chain.end,)
+
+    def reads(self, edge: str) -> tuple[Format, ...]:
+        """Sums, and codes of the second edge unless it has sums too; channels last."""
+        if edge == self.chain.second and self.second:
+            return (Format.codes(self.second),)
+        return (Format("int32", None, CHANNELS_LAST),)
+
+    def writes(self, edge: str) -> tuple[Format, ...]:
+        """Codes, a byte each."""
+        return (Format.codes(self.operand),)
+
+    def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
+        """Plain C."""
+        batch, channels, *image = self.wiring.graph.edges[self.chain.start].shape
+        line = self.line.of(channels)
+        constants = [line.factor, line.summand, *([] if line.ratio is None else [line.ratio])]
+        names = tuple(node.name for node in self.nodes)
+        inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
+        body = _body(line, batch * math.prod(image), channels)
+        return PlainStep(names, inputs, outputs, body, tuple(np.ascontiguousarray(k) for k in constants))
+
+
+def _body(line: Line, pixels: int, channels: int) -> str:
+    """The loops: each operation is rounded by itself, to integers by a number whose last place is 1."""
+    low, high = (end - line.zero for end in line.limits)
+    joined = [] if line.ratio is None else ["const double e = (double)in1[at] * k2[c];", "v += e;"]
+    lines = (
+        f"for (size_t i = 0; i < {pixels}; ++i)",
+        f"for (size_t c = 0; c < {channels}; ++c)",
+        "{",
+        f"const size_t at = i * {channels} + c;",
+        "double v = (double)in0[at] * k0[c];",
+        "v += k1[c];",
+        *joined,
+        f"v = v < {low}.0 ? {low}.0 : v;",
+        f"v = v > {high}.0 ? {high}.0 : v;",
+        "v += 0x1.8p52;",
+        "v -= 0x1.8p52;",
+        f"out0[at] = (uint8_t)((int32_t)v + {line.zero});",
+        "}",
+    )
+    return "\n".join(lines) + "\n"

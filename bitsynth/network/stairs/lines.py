@@ -1,0 +1,61 @@
+"""Chains to codes as one line of float64, for codes of many bits: proved by the reference, or by how far it is off.
+
+Of sums s and elements e of a second edge the code is rint(a * s + b + r * e), kept between two numbers, plus a zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bitsynth.graph.types import Integers, Tensor
+from bitsynth.network.stairs.forms import wanted_codes
+from bitsynth.network.stairs.staircase import Staircase
+from bitsynth.spec.matmul import MatmulOperand
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A line of float64 for each channel, or one for all.
+
+    Args:
+        factor: (channels,), of sums.
+        summand: Likewise.
+        zero: The code that is added after rounding.
+        limits: The least and the greatest code.
+        ratio: (channels,), of elements of a second edge; None without one.
+    """
+
+    factor: Tensor
+    summand: Tensor
+    zero: int
+    limits: tuple[int, int]
+    ratio: Tensor | None = None
+
+    def codes(self, sums: Tensor, elements: Tensor | None = None) -> Tensor:
+        """The codes of integers (points, channels), as C computes them."""
+        value = sums * self.factor + self.summand
+        if elements is not None and self.ratio is not None:
+            value = value + elements * self.ratio
+        low, high = (float(end - self.zero) for end in self.limits)
+        return np.asarray(np.rint(value.clip(low, high)).astype(np.int64) + self.zero)
+
+    def of(self, channels: int) -> Line:
+        """The same with a line for each of so many channels."""
+        every = [None if x is None else np.broadcast_to(x, channels) for x in (self.factor, self.summand, self.ratio)]
+        assert every[0] is not None
+        assert every[1] is not None
+        return replace(self, factor=every[0], summand=every[1], ratio=every[2])
+
+
+def line_of(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Line | None:
+    """The line of a staircase; None if none is found that is the same at the points that decide."""
+    wanted = wanted_codes(stairs, operand, kind)
+    for factor in wanted.lines.factors():
+        for tried in (factor, factor.astype(np.float32).astype(np.float64)):
+            for summand in wanted.lines.summands(tried):
+                line = Line(tried, summand, wanted.zero, wanted.limits)
+                if (line.codes(wanted.sums) == wanted.codes).all():
+                    return line
+    return None
