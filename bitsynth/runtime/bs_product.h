@@ -9,27 +9,27 @@
  * weights[channel][tap][row] * planes[channel][taps[tap] + pixel], into sums[row][pixel]. Pixels
  * are done LANES at a time: planes and sums have room for as many behind the last. Products in
  * float64 are rounded before they are added. */
-#define BS_PRODUCT(NAME, TYPE, ROWS, LANES) \
+#define BS_PRODUCT(NAME, WEIGHT, PLANE, SUM, ROWS, LANES) \
     static inline void NAME( \
-        const TYPE *restrict weights, \
-        const TYPE *restrict planes, \
+        const WEIGHT *restrict weights, \
+        const PLANE *restrict planes, \
         size_t channels, \
         size_t plane, \
         const uint32_t *restrict taps, \
         size_t tap_count, \
         size_t pixels, \
-        TYPE *restrict sums, \
+        SUM *restrict sums, \
         size_t apart) \
     { \
         for (size_t p = 0; p < pixels; p += LANES) { \
-            TYPE sum[ROWS][LANES] = {{0}}; \
-            const TYPE *w = weights; \
+            SUM sum[ROWS][LANES] = {{0}}; \
+            const WEIGHT *w = weights; \
             for (size_t c = 0; c < channels; ++c) \
                 for (size_t t = 0; t < tap_count; ++t, w += ROWS) { \
-                    const TYPE *x = planes + c * plane + taps[t] + p; \
+                    const PLANE *x = planes + c * plane + taps[t] + p; \
                     for (size_t r = 0; r < ROWS; ++r) \
                         for (size_t l = 0; l < LANES; ++l) \
-                            sum[r][l] += w[r] * x[l]; \
+                            sum[r][l] += (SUM)w[r] * (SUM)x[l]; \
                 } \
             for (size_t r = 0; r < ROWS; ++r) \
                 for (size_t l = 0; l < LANES; ++l) \
@@ -37,9 +37,15 @@
         } \
     }
 
-BS_PRODUCT(bs_products4_double, double, 4, 8)
-BS_PRODUCT(bs_products1_double, double, 1, 32)
-BS_PRODUCT(bs_products4_uint32, uint32_t, 4, 16)
-BS_PRODUCT(bs_products1_uint32, uint32_t, 1, 64)
+BS_PRODUCT(bs_products4_double_double, double, double, double, 4, 8)
+BS_PRODUCT(bs_products1_double_double, double, double, double, 1, 32)
+BS_PRODUCT(bs_products4_float_double, float, double, double, 4, 8)
+BS_PRODUCT(bs_products1_float_double, float, double, double, 1, 32)
+BS_PRODUCT(bs_products4_double_float, double, float, double, 4, 8)
+BS_PRODUCT(bs_products1_double_float, double, float, double, 1, 32)
+BS_PRODUCT(bs_products4_float_float, float, float, double, 4, 8)
+BS_PRODUCT(bs_products1_float_float, float, float, double, 1, 32)
+BS_PRODUCT(bs_products4_int32_int32, uint32_t, uint32_t, uint32_t, 4, 16)
+BS_PRODUCT(bs_products1_int32_int32, uint32_t, uint32_t, uint32_t, 1, 64)
 
 #endif

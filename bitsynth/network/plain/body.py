@@ -34,6 +34,10 @@ class ScratchArray:
         """The type in C."""
         return c_type(self.held)
 
+    def from_place(self, code: str) -> ScratchArray:
+        """The array from a place on that C gives."""
+        return ScratchArray(f"({self.name} + {code})", self.dtype)
+
     def at(self, writer: Writer, steps: Sequence[AxisStep], offset: int = 0) -> LoopTerm:
         """The number at a place of the loop."""
         at = writer.loops.at(self.name, steps, offset)

@@ -13,10 +13,10 @@ from bitsynth.network.plain.loops import dense_steps
 from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.plain.products import (
     FEW,
-    LANES,
     ProductSums,
     blocked,
     blocks,
+    constant_array,
     constant_factor,
     deliver_sums,
     stage_blocked,
@@ -42,25 +42,25 @@ def _many_pixels(body: NodeBody, image: ScratchArray, planes: ImagePlanes, group
     sums = ProductSums(body, rows, channels, planes.size, planes.taps, planes.pixels)
     weights, made = _weights(body, w, groups), sums.array(x.shape[0] * groups)
     code = sums.code(
-        f"{weights} + g % {groups} * {rows * sums.depth}",
-        f"{image.name} + g * {channels * planes.size}",
-        f"{made.name} + g * {rows * sums.apart}",
+        weights.from_place(f"g % {groups} * {rows * sums.depth}"),
+        image.from_place(f"g * {channels * planes.size}"),
+        made.from_place(f"g * {rows * sums.apart}"),
     )
     body.do(f"for (size_t g = 0; g < {x.shape[0] * groups}; ++g) {{\n{code}\n}}")
     deliver_sums(body, made, [groups * rows * sums.apart, sums.apart, *planes.steps])
 
 
-def _weights(body: NodeBody, edge: Edge, groups: int) -> str:
-    """The name of weights as blocks of rows, group by group."""
+def _weights(body: NodeBody, edge: Edge, groups: int) -> ScratchArray:
+    """Weights as blocks of rows, group by group."""
     rows, depth = edge.shape[0] // groups, math.prod(edge.shape[1:])
     if edge.name in body.graph.constants:
         value = np.broadcast_to(constant_factor(body, edge), edge.shape)
-        return body.constants.add(blocked(value.reshape(groups, rows, depth)))
+        return constant_array(body, blocked(value.reshape(groups, rows, depth)))
     array = body.array(sums_type(body), groups * rows * depth)
     if groups == 1 or rows == 1:
         whole = [depth, *dense_steps(edge.shape[1:])] if rows == 1 else [0, *dense_steps(edge.shape[1:])]
         stage_blocked(body, edge, array, None if rows == 1 else 0, whole, range(1, len(edge.shape)))
-        return array.name
+        return array
     plain = body.array(sums_type(body), groups * rows * depth)
     body.staged(edge, plain, dense_steps(edge.shape), centred=True)
     for block, first, count in blocks(rows):
@@ -69,7 +69,7 @@ def _weights(body: NodeBody, edge: Edge, groups: int) -> str:
         term = plain.at(writer, (rows * depth, block * depth, depth, 1), first * depth)
         array.keep(writer, term, (rows * depth, block * depth, 1, block), first * depth)
         body.close(writer)
-    return array.name
+    return array
 
 
 def _few_pixels(body: NodeBody, image: ScratchArray, planes: ImagePlanes, groups: int) -> None:
@@ -81,9 +81,9 @@ def _few_pixels(body: NodeBody, image: ScratchArray, planes: ImagePlanes, groups
     rows = _pixel_rows(body, image, planes, (several, channels), pixels)
     weights, made = _columns(body, w, groups), sums.array(several)
     code = sums.code(
-        f"{rows.name} + g * {len(pixels) * depth}",
-        f"{weights} + g % {groups} * {columns * depth}",
-        f"{made.name} + g * {len(pixels) * sums.apart}",
+        rows.from_place(f"g * {len(pixels) * depth}"),
+        weights.from_place(f"g % {groups} * {columns * depth}"),
+        made.from_place(f"g * {len(pixels) * sums.apart}"),
     )
     body.do(f"for (size_t g = 0; g < {several}; ++g) {{\n{code}\n}}")
     group = len(pixels) * sums.apart
@@ -110,14 +110,13 @@ def _pixel_rows(
     return made
 
 
-def _columns(body: NodeBody, edge: Edge, groups: int) -> str:
-    """The name of weights with the channels of the result last, group by group."""
+def _columns(body: NodeBody, edge: Edge, groups: int) -> ScratchArray:
+    """Weights with the channels of the result last, group by group."""
     columns, depth = edge.shape[0] // groups, math.prod(edge.shape[1:])
     if edge.name in body.graph.constants:
         value = np.broadcast_to(constant_factor(body, edge), edge.shape).reshape(groups, columns, depth)
-        flat = value.swapaxes(1, 2).reshape(-1)
-        return body.constants.add(np.concatenate([flat, np.zeros(LANES, flat.dtype)]))
+        return constant_array(body, value.swapaxes(1, 2))
     array = body.array(sums_type(body), groups * columns * depth)
     across = 1 if groups == 1 else f"{{i}} / {columns} * {columns * depth} + {{i}} % {columns}"
     body.staged(edge, array, [across, *(s * columns for s in dense_steps(edge.shape[1:]))], centred=True)
-    return array.name
+    return array

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitsynth.graph.types import Edge, Shape
-from bitsynth.network.plain.body import NodeBody
+from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.loops import dense_steps
 from bitsynth.network.plain.products import (
     FEW,
-    LANES,
     ProductSums,
     blocked,
+    constant_array,
     constant_factor,
     deliver_sums,
     stage_blocked,
@@ -67,9 +67,9 @@ def matmul(body: NodeBody) -> None:
     several = math.prod(outer)
     weights, planes, made = _rows(body, rows), _columns(body, columns), sums.array(several)
     code = sums.code(
-        f"{weights} + {_matrix(body, rows, outer)}",
-        f"{planes} + {_matrix(body, columns, outer)}",
-        f"{made.name} + g * {sums.rows * sums.apart}",
+        weights.from_place(_matrix(body, rows, outer)),
+        planes.from_place(_matrix(body, columns, outer)),
+        made.from_place(f"g * {sums.rows * sums.apart}"),
     )
     body.do(f"for (size_t g = 0; g < {several}; ++g) {{\n{code}\n}}")
     sides = (1, sums.apart) if turned else (sums.apart, 1)
@@ -89,27 +89,26 @@ def _matrix(body: NodeBody, factor: _Factor, outer: Shape) -> str:
     return f"{body.constants.add(places.astype(np.uint32))}[g]"
 
 
-def _rows(body: NodeBody, factor: _Factor) -> str:
-    """The name of a factor as blocks of rows, matrix by matrix."""
+def _rows(body: NodeBody, factor: _Factor) -> ScratchArray:
+    """A factor as blocks of rows, matrix by matrix."""
     edge = factor.edge
     if edge.name in body.graph.constants:
-        return body.constants.add(blocked(factor.value(body)))
+        return constant_array(body, blocked(factor.value(body)))
     array = body.array(sums_type(body), math.prod(edge.shape))
     size = factor.count * edge.shape[factor.depth]
     steps = [s * size for s in dense_steps(factor.outer)] + [1] * min(2, len(edge.shape))
     stage_blocked(body, edge, array, factor.side, steps, [factor.depth])
-    return array.name
+    return array
 
 
-def _columns(body: NodeBody, factor: _Factor) -> str:
-    """The name of a factor with its columns side by side, matrix by matrix."""
+def _columns(body: NodeBody, factor: _Factor) -> ScratchArray:
+    """A factor with its columns side by side, matrix by matrix."""
     edge = factor.edge
     if edge.name in body.graph.constants:
-        flat = factor.value(body).swapaxes(-1, -2).reshape(-1)
-        return body.constants.add(np.concatenate([flat, np.zeros(LANES, flat.dtype)]))
+        return constant_array(body, factor.value(body).swapaxes(-1, -2))
     array = body.array(sums_type(body), math.prod(edge.shape))
     size = factor.count * edge.shape[factor.depth]
     steps = [s * size for s in dense_steps(factor.outer)] + [1] * min(2, len(edge.shape))
     steps[factor.depth] = factor.count
     body.staged(edge, array, steps, centred=True)
-    return array.name
+    return array

@@ -59,21 +59,31 @@ class ProductSums:
         """The sums of `count` products."""
         return self.body.array(sums_type(self.body), count * self.rows * self.apart)
 
-    def code(self, weights: str, planes: str, sums: str) -> str:
-        """C of the sums; the arguments are pointers."""
-        whole = self.body.gives_integers
-        name, cast = ("uint32", "(uint32_t *)") if whole else ("double", "")
+    def code(self, weights: ScratchArray, planes: ScratchArray, sums: ScratchArray) -> str:
+        """C of the sums; the arrays' names are pointers to where they begin."""
+        name = "_".join(x.dtype if "int" in x.dtype else x.c_type for x in (weights, planes))
+        cast = "(uint32_t *)" if self.body.gives_integers else ""
         taps = self.body.constants.add(np.asarray(self.taps, np.uint32))
         const = cast.replace("(", "(const ")
         lines = []
         for block, first, count in blocks(self.rows):
             lines.append(
                 f"for (size_t r = {first}; r < {first + count}; r += {block})\n"
-                f"bs_products{block}_{name}({const}({weights} + r * {self.depth}), {const}({planes}), "
+                f"bs_products{block}_{name}({const}({weights.name} + r * {self.depth}), {const}({planes.name}), "
                 f"{self.channels}, {self.plane}, {taps}, {len(self.taps)}, {self.pixels}, "
-                f"{cast}({sums} + r * {self.apart}), {self.apart});"
+                f"{cast}({sums.name} + r * {self.apart}), {self.apart});"
             )
         return "\n".join(lines)
+
+
+def constant_array(body: NodeBody, numbers: Tensor) -> ScratchArray:
+    """Numbers among the constants, real ones in float32 if that holds them, with room for a vector behind them."""
+    flat = np.append(numbers.reshape(-1), np.zeros(LANES, numbers.dtype))
+    if flat.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            small = flat.astype(np.float32)
+        flat = small if (small == flat).all() else flat
+    return ScratchArray(body.constants.add(flat), str(flat.dtype))
 
 
 def blocks(rows: int) -> list[tuple[int, int, int]]:
@@ -118,7 +128,7 @@ def constant_factor(body: NodeBody, edge: Edge) -> Tensor:
     if body.graph.reference == "exact":
         return np.asarray(centred * kind.scale)
     if not edge.is_float:
-        return np.asarray(centred)
+        return np.asarray(centred, np.float64)
     dtype = numpy_type(edge.dtype)
     return np.asarray(centred.astype(dtype) * kind.scale.astype(dtype), np.float64)
 
