@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from functools import reduce
+from functools import cache, reduce
 from itertools import combinations
 from operator import xor
 
@@ -22,6 +22,7 @@ def plane_text(table: int, bits: int) -> str:
     return "codes " + ", ".join(str(c) for c in range(1 << bits) if table >> c & 1)
 
 
+@cache
 def _parity(chosen: tuple[int, ...], bits: int) -> int:
     return sum(reduce(xor, (c >> k & 1 for k in chosen)) << c for c in range(1 << bits))
 

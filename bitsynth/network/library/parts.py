@@ -38,7 +38,8 @@ class Parts:
     needs: list[Requirements] = field(default_factory=list)
     sets: set[str] = field(default_factory=set)
     """Instruction sets of kernels, narrower ones than the network's among them."""
-    has_layers: bool = False
+    layers: dict[int, tuple[str, dict[str, str]]] = field(default_factory=dict)
+    """The names of each layer that was asked for, by its `id`: the program keeps it."""
     has_glue: bool = False
     headers: set[str] = field(default_factory=set)
     """Headers of the runtime that plain steps include."""
@@ -58,7 +59,11 @@ class Parts:
 
     def layer_names(self, layer: PackedLayer) -> tuple[str, dict[str, str]]:
         """The name of a layer's kernel, and those of its programs by their fields of `struct bs_layer`."""
-        self.has_layers = True
+        if id(layer) not in self.layers:
+            self.layers[id(layer)] = self._named(layer)
+        return self.layers[id(layer)]
+
+    def _named(self, layer: PackedLayer) -> tuple[str, dict[str, str]]:
         self.needs.append(layer.plan.kernel.needs)
         self.sets.add(layer.plan.kernel.spec.isa)
         return self._kernel(layer), {f: self._epilogue(p) for f, p in layer.programs.by_field.items()}
@@ -111,7 +116,7 @@ class Parts:
     def _runtime(self, threads: bool) -> dict[str, str]:
         layers, glue = runtime_files(threads=threads), glue_files(threads=threads)
         made = {n: t for n, t in layers.items() if n.startswith("bs_pool")}
-        if self.has_layers:
+        if self.layers:
             made |= layers
         if self.has_glue:
             made |= {**glue, **program_source(programs(self.isa))}

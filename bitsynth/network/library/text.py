@@ -100,6 +100,7 @@ class NetworkText:
             "arena_bytes": self.plan.bytes,
             "bound": self.plan.bound,
             "scratch_bytes": max([0, *(getattr(s, "scratch_bytes", 0) for s in self.program.steps)]),
+            "writes": self._first_writer,
             "weight_bytes": self.weight_bytes,
             "headers": self._headers(kernels, epilogues),
             "sources": sorted(n for n in (f"{self.name}.c", *shared) if n.endswith(".c") and n != POOL),
@@ -119,6 +120,12 @@ class NetworkText:
         tables = [(t, tensors.literals(x)) for t, x in zip(self.values["inputs"], golden.numbers, strict=True)]
         wanted = [(t, tensors.literals(x)) for t, x in zip(self.values["outputs"], golden.outputs(), strict=True)]
         return {"digests": digests, "tables": tables, "wanted": wanted}
+
+    @property
+    def _first_writer(self) -> int:
+        """The first step that writes what the caller gets."""
+        given = {*self.program.outputs}
+        return next((k for k, s in enumerate(self.program.steps) if given & {*s.outputs}), len(self.program.steps))
 
     def _headers(self, kernels: Sequence[str], epilogues: Sequence[str]) -> list[str]:
         runtime = {"bs_layer.h", *(["bs_glue.h"] if self.parts.has_glue else []), *self.parts.headers}
