@@ -34,11 +34,12 @@ def pages(slow):
 
 @pytest.fixture
 def fresh(tmp_path, monkeypatch):
-    """A folder to work in and caches of its own, but for compiled code; their place as pages show it."""
+    """A folder to work in, with examples, and caches of its own but for compiled code; their place as pages show it."""
     monkeypatch.setenv("BITSYNTH_BUILD_CACHE", str(toolchain.cache_folder()))
     monkeypatch.delenv("BITSYNTH_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path / "work")
     return lambda text: text.replace(str(tmp_path / "cache"), "~/.cache")
 
