@@ -5,7 +5,7 @@ from typing import Any
 
 from bitsynth.graph.ir import Graph
 from bitsynth.network.arena import planned
-from bitsynth.network.certificate import certificate, checker, digest
+from bitsynth.network.certificate import certificate, certificate_files, checker, digest
 from bitsynth.network.lower import cover, ordered
 from bitsynth.network.program import Buffer, NetworkProgram
 from bitsynth.network.wiring import NetworkTarget, Wiring
@@ -37,3 +37,11 @@ def failure(found: dict[str, Any], folder: Path = Path()) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def written(graph: Graph, folder: Path) -> Path:
+    """The folder, in which the certificate of a library called net lies, its checker, and one file for all its C."""
+    files, program = {"net.c": "int main(void);\n"}, program_of(graph)
+    for name, text in {**files, **certificate_files("net", program, planned(program), files)}.items():
+        (folder / name).write_text(text)
+    return folder

@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from certificate_mutants import is_harmless, mutants
-from certified import certified, failure, program_of
+from certified import certified, failure, written
 
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.rounding import ROUNDINGS
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Integers, Reals
-from bitsynth.network.arena import planned
-from bitsynth.network.certificate import certificate_files, checker
+from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import stored
 
 
@@ -157,12 +156,7 @@ def test_mutants_are_refused_or_claim_the_same(found):
 @pytest.fixture
 def folder(rng, tmp_path):
     """The certificate of a layer, its checker and a file of C."""
-    files = {"net.c": "int main(void);\n"}
-    program = program_of(layer(rng))
-    made = {**files, **certificate_files("net", program, planned(program), files)}
-    for name, text in made.items():
-        (tmp_path / name).write_text(text)
-    return tmp_path
+    return written(layer(rng), tmp_path)
 
 
 def run_checker(folder):

@@ -1,0 +1,118 @@
+"""`bitsynth verify` of folders: what holds, what was changed, and what is no certificate."""
+
+import json
+
+import numpy as np
+import pytest
+from certified import digest, written
+
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.types import Integers
+
+
+@pytest.fixture
+def folder(rng, tmp_path):
+    """The certificate of a product of integers."""
+    builder = GraphBuilder("net", "exact")
+    x = builder.input("x", (1, 8), "float32", Integers.between(0, 3, 0.5))
+    w = builder.constant(rng.integers(-1, 2, (8, 4)).astype(np.float32), "w")
+    return written(builder.build((builder.add("matmul", x, w, name="y"),)), tmp_path)
+
+
+@pytest.fixture
+def edited(folder):
+    """Writes the certificate with something changed, and its digest made anew; the folder."""
+
+    def edit(**changes):
+        path = folder / "net.certificate.json"
+        made = json.loads(path.read_text()) | changes
+        path.write_text(json.dumps({**made, "digest": digest(made)}))
+        return str(folder)
+
+    return edit
+
+
+def test_a_folder_is_checked(folder, ended):
+    out, _ = ended(0, "verify", str(folder), "--no-z3")
+    assert "1 of 1 step, for every input; instruction lemmas were not discharged again" in out
+    assert "checked," in out
+
+
+def test_its_kernels_are_proved_again(folder, ended):
+    found = json.loads(ended(0, "verify", str(folder / "net.certificate.json"), "--json")[0])
+    assert found["proved"]
+    assert found["steps_proved"] == 1
+    assert found["steps"][0]["by"] == ["sums"]
+    assert "discharged by Z3" in found["checks"][-1]["verdict"]
+
+
+def test_a_changed_file_is_refuted(folder, ended):
+    (folder / "net.c").write_text("int main(void) {}\n")
+    assert "net.c was changed; compile the network again" in ended(1, "verify", str(folder), "--no-z3")[1]
+
+
+def test_a_missing_file_is_refuted(folder, ended):
+    (folder / "net.c").unlink()
+    assert "there is no file net.c" in ended(1, "verify", str(folder), "--no-z3")[1]
+
+
+def test_no_file_outside_of_the_folder_is_read(edited, ended):
+    assert "there is no file ../x" in ended(1, "verify", edited(files={"../x": "0"}), "--no-z3")[1]
+
+
+def test_kernels_are_those_of_the_certificate(folder, edited, ended):
+    (kernel,) = json.loads((folder / "net.certificate.json").read_text())["kernels"]
+    _, err = ended(2, "verify", edited(kernels=[{**kernel, "digest": "0" * 64}]), "--no-z3")
+    assert f"no kernel {kernel['name']} with the digest 000000000000 is stored" in err
+
+
+def test_a_folder_without_a_certificate(tmp_path, ended):
+    assert "want one certificate in" in ended(2, "verify", str(tmp_path))[1]
+
+
+def test_a_folder_that_is_not_there(tmp_path, ended):
+    assert "cannot read" in ended(4, "verify", str(tmp_path / "net.certificate.json"))[1]
+
+
+HOSTILE = {
+    "empty": "",
+    "cut off": '{"format": 1, "steps": [',
+    "a list": "[]",
+    "deep": "[" * 100_000,
+    "deep inside": '{"format": 1, "steps": ' + "[" * 50_000 + "]" * 50_000 + "}",
+    "another format": '{"format": 2}',
+    "no keys": '{"format": 1}',
+    "a huge number": '{"format": ' + "9" * 5000 + "}",
+    "not text": "\udcff",
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_what_is_no_certificate_is_said_in_one_line(tmp_path, ended, case):
+    (tmp_path / "x.certificate.json").write_bytes(HOSTILE[case].encode("utf-8", "surrogateescape"))
+    _, err = ended(2, "verify", str(tmp_path))
+    assert "is no certificate of" in err
+    assert err.count("\n") <= 2
+
+
+NUMBERS = {
+    "nan": ('"zero": 0', '"zero": NaN', 2),
+    "too great": ('"zero": 0', '"zero": 1' + "0" * 40, 2),
+    "a number for a text": ('"by": "sums"', '"by": 5', 2),
+    "a list": ('"factor": 0', '"factor": []', 2),
+    "many elements": ('"shape": [1, 8]', '"shape": [1000000000, 1000000000]', 1),
+    "bits": ('"bits": 2', '"bits": 0.0001', 2),
+    "a kind of kernel": ('"kind": "product"', '"kind": "other"', 2),
+    "nodes": ('"nodes": [["y", "matmul"]]', '"nodes": 3', 2),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_odd_numbers_are_refused_in_one_line(folder, ended, case):
+    path = folder / "net.certificate.json"
+    old, new, code = NUMBERS[case]
+    text = path.read_text()
+    assert old in text
+    made = json.loads(text.replace(old, new))
+    path.write_text(json.dumps({**made, "digest": digest(made)}))
+    assert ended(code, "verify", str(folder), "--no-z3")[1].count("\n") <= 3
