@@ -33,8 +33,8 @@ _LEAST = (
     | dict.fromkeys(("float16", "bfloat16", "float32"), "-__builtin_inff()")
     | {"float64": "-__builtin_inf()"}
 )
-MAX = Fold("{t} = {x} > {t} ? {x} : {t};", "{t} = ({x} > {t}) | ({x} != {x}) ? {x} : {t};", _LEAST)
-MIN = Fold("{t} = {x} < {t} ? {x} : {t};", "{t} = ({x} < {t}) | ({x} != {x}) ? {x} : {t};", {})
+MAX = Fold("{t} = {x} > {t} ? {x} : {t};", "{t} = (({x} > {t}) | ({x} != {x})) ? {x} : {t};", _LEAST)
+MIN = Fold("{t} = {x} < {t} ? {x} : {t};", "{t} = (({x} < {t}) | ({x} != {x})) ? {x} : {t};", {})
 SUM = Fold("{t} += {x};", "{t} += {x};", dict.fromkeys(_LEAST, "0"))
 
 
