@@ -28,10 +28,11 @@ def activations(kind: Integers) -> Iterator[MatmulOperand]:
 
 
 def weights(values: Tensor) -> Iterator[MatmulOperand]:
-    """Operands that hold all values of an array, the narrowest first."""
+    """Operands that hold all values of an array, the narrowest first; signed bytes are read without sums of rows."""
     least, most = int(values.min()), int(values.max())
     step = 2 if bool((np.abs(values) % 2 == 1).all()) else 1
-    return (operand for operand in _OPERANDS if _holds(operand, least, most, step))
+    found = [operand for operand in _OPERANDS if _holds(operand, least, most, step)]
+    return iter(sorted(found, key=lambda x: (x.bits, x.bits == MAX_BITS and x.encoding is not Encoding.SIGNED)))
 
 
 def _widths(kind: Integers) -> range:

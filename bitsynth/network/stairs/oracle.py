@@ -19,14 +19,14 @@ _MOST_POINTS = 1 << 18
 
 
 class Oracle:
-    """A chain as a function of elements of its start, channel by channel.
+    """A chain as a function of elements of its start, channel by channel; float64 ones if they are `doubles`.
 
     Attributes:
         channels: How many channels differ: 1 if all are alike.
     """
 
-    def __init__(self, graph: Graph, chain: Chain) -> None:
-        self.graph, self.chain = graph, chain
+    def __init__(self, graph: Graph, chain: Chain, *, doubles: bool = False) -> None:
+        self.graph, self.chain, self._doubles = graph, chain, doubles
         self.channels = graph.edges[chain.start].shape[chain.axes[0]] if chain.varies else 1
 
     def __call__(self, points: Tensor, seconds: Tensor | None = None) -> Tensor:
@@ -52,7 +52,8 @@ class Oracle:
         for name in starts:
             edge = self.graph.edges[name]
             shape = self._shape(edge, chain.axes[0], count)
-            builder.edges[name] = replace(edge, shape=shape, type=self._type(edge, chain.axes[0]))
+            dtype = "float64" if self._doubles else edge.dtype
+            builder.edges[name] = replace(edge, shape=shape, dtype=dtype, type=self._type(edge, chain.axes[0]))
         for node in (*chain.aside, *chain.beside):
             builder.repeat(node)
         for node, axis in zip(chain.nodes, chain.axes[1:], strict=True):

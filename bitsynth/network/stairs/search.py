@@ -13,6 +13,8 @@ Levels = Callable[[Tensor], Tensor]
 """Levels (points, channels) of elements, likewise, that are whole numbers."""
 _FEW = 3
 """Levels that are not worth a guess."""
+_FAR = float(1 << 62)
+"""Beyond any guess that is worth a try."""
 
 
 def turns(levels: Levels, low: Tensor, high: Tensor, m: int) -> tuple[Tensor, Tensor]:
@@ -32,7 +34,8 @@ def _guess(search: _Search, wanted: Tensor, m: int) -> Tensor:
     first, last = np.sort(search.ends, axis=0)
     outer = search.first(np.stack([np.minimum(first + 1, m), np.maximum(last, 1)]), None)
     span = np.maximum(last - first - 1, 1)
-    return np.asarray(outer[0] + np.rint((wanted - first - 1) * ((outer[1] - outer[0]) / span)).astype(np.int64))
+    apart = (outer[1].astype(np.float64) - outer[0]) / span
+    return np.asarray(outer[0] + np.rint((wanted - first - 1) * apart).clip(-_FAR, _FAR).astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +55,8 @@ class _Search:
         above = np.where(below < self.low, self.low, above)
         below = np.where(above > self.high, self.high, below)
         tries = [] if guess is None else [guess - 1, guess]
-        while (open_ones := above - below > 1).any():
-            probe = below + (above - below) // 2
+        while (open_ones := above > below + 1).any():
+            probe = (below >> 1) + (above >> 1) + (below & above & 1)
             if tries:
                 near = tries.pop(0)
                 probe = np.where((near > below) & (near < above), near, probe)

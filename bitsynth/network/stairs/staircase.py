@@ -18,6 +18,8 @@ from bitsynth.network.stairs.search import turns
 
 _INFINITE = 0x7F800000
 """The bits of the least float32 above all that are finite."""
+_INFINITE_64 = 0x7FF0 << 48
+"""The same of float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +69,16 @@ class Staircase:
         return np.asarray(self.least + self.step * count)
 
 
-def staircase(graph: Graph, chain: Chain) -> Staircase | None:
-    """The staircase of a chain over the range of its start, integers or finite float32; None if it is none.
+def staircase(graph: Graph, chain: Chain, *, doubles: bool = False) -> Staircase | None:
+    """The staircase of a chain over the range of its start, integers or finite floats; None if it is none.
 
-    Where the chain makes one integer alone, it has a single level that is never reached.
+    Floats are float32, or float64 if they are `doubles`. Where the chain makes one integer alone, it has a single level
+    that is never reached.
     """
-    low, high = ranges(graph, chain)
-    kind, oracle = graph.edges[chain.end].integers, Oracle(graph, chain)
-    numbers = _same if isinstance(graph.edges[chain.start].type, Integers) else float_of
+    low, high = ranges(graph, chain, _INFINITE_64 if doubles else _INFINITE)
+    kind, oracle = graph.edges[chain.end].integers, Oracle(graph, chain, doubles=doubles)
+    floats = double_of if doubles else float_of
+    numbers = _same if isinstance(graph.edges[chain.start].type, Integers) else floats
     m = max(1, (kind.most - kind.least) // kind.step)
 
     def levels(elements: Tensor) -> Tensor:
@@ -90,12 +94,15 @@ def staircase(graph: Graph, chain: Chain) -> Staircase | None:
     return made if _is_proved(made) else None
 
 
-def ranges(graph: Graph, chain: Chain) -> tuple[Tensor, Tensor]:
-    """The least and greatest element of the start for each channel (channels,): integers, or places of float32."""
+def ranges(graph: Graph, chain: Chain, infinite: int = _INFINITE) -> tuple[Tensor, Tensor]:
+    """The least and greatest element of the start for each channel (channels,): integers, or places of finite floats.
+
+    Floats are those whose least infinite one has the place `infinite`.
+    """
     edge, axis = graph.edges[chain.start], chain.axes[0]
     if not isinstance(edge.type, Integers):
         channels = edge.shape[axis] if chain.varies else 1
-        return np.full(channels, 1 - _INFINITE), np.full(channels, _INFINITE - 1)
+        return np.full(channels, 1 - infinite), np.full(channels, infinite - 1)
     low, high = (over_channels(b, edge, axis, k == 0) for k, b in enumerate((edge.type.low, edge.type.high)))
     return (low, high) if chain.varies else (low.min(keepdims=True), high.max(keepdims=True))
 
@@ -122,4 +129,10 @@ def float_of(places: Tensor) -> Tensor:
     """The float32 at places in their order."""
     bits = np.where(places < 0, -places | 0x80000000, places)
     made: Tensor = bits.astype(np.uint32).view(np.float32)
+    return made
+
+
+def double_of(places: Tensor) -> Tensor:
+    """The float64 at places in their order."""
+    made: Tensor = np.copysign(np.abs(places).view(np.float64), places)
     return made

@@ -1,0 +1,113 @@
+"""Real numbers that plain C computed, as codes: a monotone chain to a quantizer, by its levels in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from bitsynth.graph.ir import Node
+from bitsynth.graph.types import Integers, Tensor
+from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, plain_format
+from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
+from bitsynth.network.regions.region import Region
+from bitsynth.network.stairs import Staircase, chain_from, staircase
+from bitsynth.network.stairs.staircase import double_of
+from bitsynth.network.wiring import Wiring
+
+_MOST_LEVELS = 31
+"""That are compared one by one; of more a formula is quicker."""
+_BLOCK = 128
+"""Pixels whose codes are interleaved at a time."""
+
+
+def match_reals(wiring: Wiring, node: Node) -> Region | None:
+    """A chain from real numbers in float64, as exact arithmetic has them, to codes of few levels."""
+    graph, (start, *_) = wiring.graph, (*node.inputs, "")
+    if graph.reference != "exact" or start not in wiring.makers or isinstance(graph.edges[start].type, Integers):
+        return None
+    if wiring.only_reader(start) is not node or len(graph.edges[start].shape) < 2:
+        return None
+    chain = chain_from(wiring, start)
+    if chain is None or not operand_of(graph.edges[chain.end]) or chain.axes[-1] != 1:
+        return None
+    kind = graph.edges[chain.end].integers
+    if (kind.most - kind.least) // kind.step > _MOST_LEVELS or chain.axes[0] != 1:
+        return None
+    if graph.edges[start].shape != graph.edges[chain.end].shape:
+        return None
+    stairs = staircase(graph, chain, doubles=True)
+    return RealsRegion(wiring, stairs) if stairs else None
+
+
+class RealsRegion(Region):
+    """Codes of real numbers by a staircase.
+
+    Args:
+        wiring: The graph.
+        stairs: What the chain makes of float64.
+    """
+
+    def __init__(self, wiring: Wiring, stairs: Staircase) -> None:
+        chain = stairs.chain
+        self.wiring, self.stairs, self.nodes = wiring, stairs, chain.nodes
+        self.inputs, self.outputs = (chain.start,), (chain.end,)
+
+    def reads(self, edge: str) -> tuple[Format, ...]:
+        found, reference = self.wiring.graph.edges[edge], self.wiring.graph.reference
+        return tuple(plain_format(found, reference, layout) for layout in (PLAIN, CHANNELS_LAST))
+
+    def writes(self, edge: str) -> tuple[Format, ...]:
+        return code_formats(self.wiring.graph.edges[edge], (CHANNELS_LAST,))
+
+    def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
+        edge, given = self.wiring.graph.edges[self.outputs[0]], buffers[self.inputs[0]]
+        first, second = codes_of(self.stairs.least + np.array([0, self.stairs.step]), edge).tolist()
+        batch, channels, *image = edge.shape
+        planes = given.format.layout == PLAIN
+        body = _body((batch, channels, math.prod(image)), self.stairs.levels, (first, second - first), planes=planes)
+        signs = np.where(self.stairs.rising, 1.0, -1.0)
+        constants = [np.broadcast_to(x, (channels, *x.shape[1:])) for x in (_numbers(self.stairs), signs)]
+        names = tuple(node.name for node in self.nodes)
+        made = buffers[self.outputs[0]].name
+        arrays = tuple(np.ascontiguousarray(x) for x in constants)
+        return PlainStep(names, (given.name,), (made,), body, arrays, channels * _BLOCK if planes else 0)
+
+
+def _numbers(stairs: Staircase) -> Tensor:
+    """Thresholds (channels, levels) that numbers, negated where the chain falls, reach for each level."""
+    always = stairs.thresholds == stairs.low[:, None]
+    reached = np.where(always, -np.inf, double_of(np.minimum(stairs.thresholds, stairs.high[:, None] + 1)))
+    falling = np.where(always, np.inf, np.nextafter(-reached, np.inf))
+    made: Tensor = np.where(stairs.rising[:, None], reached, falling)
+    return made
+
+
+def _body(shape: tuple[int, int, int], levels: int, codes: tuple[int, int], *, planes: bool) -> str:
+    """C for (batch, channels, pixels) of numbers in planes, or with channels last, to codes with channels last."""
+    batch, channels, pixels = shape
+    counted = " + ".join(f"(x >= k0[c * {levels} + {k}])" for k in range(levels))
+    if not planes:
+        return f"""for (size_t p = 0; p < {batch * pixels}; ++p)
+for (size_t c = 0; c < {channels}; ++c) {{
+const double x = in0[p * {channels} + c] * k1[c];
+const int64_t level = {counted};
+out0[p * {channels} + c] = (uint8_t)({codes[0]} + {codes[1]} * level);
+}}
+"""
+    return f"""uint8_t *const row = (uint8_t *)scratch;
+for (size_t n = 0; n < {batch}; ++n)
+for (size_t from = 0; from < {pixels}; from += {_BLOCK}) {{
+const size_t count = {pixels} - from < {_BLOCK} ? {pixels} - from : {_BLOCK};
+for (size_t c = 0; c < {channels}; ++c)
+for (size_t p = 0; p < count; ++p) {{
+const double x = in0[(n * {channels} + c) * {pixels} + from + p] * k1[c];
+const int64_t level = {counted};
+row[c * {_BLOCK} + p] = (uint8_t)({codes[0]} + {codes[1]} * level);
+}}
+for (size_t p = 0; p < count; ++p)
+for (size_t c = 0; c < {channels}; ++c)
+out0[((n * {pixels}) + from + p) * {channels} + c] = row[c * {_BLOCK} + p];
+}}
+"""

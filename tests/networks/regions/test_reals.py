@@ -1,0 +1,60 @@
+"""Real numbers of a float convolution become codes by levels in float64."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from bitsynth.graph import read, run
+from bitsynth.network.compiling import compile
+from bitsynth.network.lower import cover
+from bitsynth.network.regions.reals import RealsRegion, _numbers
+from bitsynth.network.stairs import Oracle
+from bitsynth.network.wiring import NetworkTarget, Wiring
+
+CHANNELS = 5
+
+
+@pytest.fixture
+def model(rng):
+    """A float convolution, a batch norm with gains of both signs and one of 0, a quantizer of 2 bits."""
+    gains = np.array([1, -2, 0, 0.5, -0.25], np.float32)
+    constants = {
+        "w": rng.normal(size=(CHANNELS, 2, 3, 3)).astype(np.float32),
+        "gain": gains,
+        **{n: rng.normal(size=CHANNELS).astype(np.float32) for n in ("shift", "mean")},
+        "var": rng.random(CHANNELS).astype(np.float32) + np.float32(0.5),
+        "scale": np.float32(0.5),
+        "zero": np.float32(0),
+        "bits": np.float32(2),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", "gain", "shift", "mean", "var"], ["b"]),
+        helper.make_node(
+            "Quant", ["b", "scale", "zero", "bits"], ["y"], domain="qonnx.custom_op.general", signed=1, narrow=0
+        ),
+    ]
+    held = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
+    shapes = {"x": (1, 2, 9, 20), "y": (1, CHANNELS, 7, 18)}
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items())
+    return helper.make_model(helper.make_graph(nodes, "net", [x], [y], held))
+
+
+def test_levels_are_those_of_the_chain(model, rng):
+    graph = read(model)
+    (region,) = (r for r in cover(Wiring(graph, NetworkTarget("avx2"))) if isinstance(r, RealsRegion))
+    stairs = region.stairs
+    assert set(stairs.rising.tolist()) == {True, False}
+    numbers = _numbers(stairs)
+    signs = np.where(stairs.rising, 1.0, -1.0)
+    at = np.where(np.isfinite(numbers), numbers * signs[:, None], 0).T
+    points = np.concatenate([at, np.nextafter(at, np.inf), np.nextafter(at, -np.inf), rng.normal(size=(9, CHANNELS))])
+    made = stairs.least + ((points * signs)[..., None] >= numbers).sum(-1)
+    np.testing.assert_array_equal(made, Oracle(graph, stairs.chain, doubles=True)(points))
+
+
+@pytest.mark.slow
+def test_c_gives_the_codes(model, rng):
+    net = compile(model, isa="avx2")
+    x = {"x": rng.normal(size=(1, 2, 9, 20)).astype(np.float32)}
+    np.testing.assert_array_equal(net.trace(x)["y"], run(net.graph, x)["y"])
