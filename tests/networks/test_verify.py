@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from certified import digest, written
+from certified import written
 
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers
+from bitsynth.network.certificate import digest
 
 
 @pytest.fixture
