@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from random import Random
 
 from bitsynth.network.program import NetworkProgram, alias_root
 
 ALIGN = 64
+_EXCHANGES, _STEPS = 300, 1 << 21
+"""Orders that are tried, and about how many pairs of buffers may be looked at for it."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class ArenaPlan:
 
 
 def planned(program: NetworkProgram, *, apart: bool = False) -> ArenaPlan:
-    """The plan of a program's arena: greedy by size, or each buffer in a place of its own, `apart` from all others."""
+    """The plan of a program's arena: greedy by size, or `apart`, each in a place of its own."""
     lives = lifetimes(program)
     if apart:
         lives = {name: Lifetime(0, len(program.steps), life.bytes) for name, life in lives.items()}
@@ -62,9 +65,28 @@ def lifetimes(program: NetworkProgram) -> dict[str, Lifetime]:
 
 
 def by_size(lives: Mapping[str, Lifetime]) -> ArenaPlan:
-    """The plan that gives the largest first the lowest place at which no other that lives meanwhile lies."""
+    """The plan that gives the largest first the lowest place at which no other that lives meanwhile lies.
+
+    If that is more than the bound, some orders in which two are exchanged are tried, and the best is kept.
+    """
+    order = sorted(lives, key=lambda n: -lives[n].bytes)
+    best, bound, dice = _in_order(lives, order), lower_bound(lives.values()), Random(0)
+    for _ in range(min(_EXCHANGES, _STEPS // max(1, len(order)) ** 2)):
+        if best.bytes == bound:
+            break
+        i, j = (dice.randrange(len(order)) for _ in range(2))
+        order[i], order[j] = order[j], order[i]
+        made = _in_order(lives, order)
+        if made.bytes <= best.bytes:
+            best = made
+        else:
+            order[i], order[j] = order[j], order[i]
+    return best
+
+
+def _in_order(lives: Mapping[str, Lifetime], order: Iterable[str]) -> ArenaPlan:
     offsets: dict[str, int] = {}
-    for name in sorted(lives, key=lambda n: -lives[n].bytes):
+    for name in order:
         others = [n for n in offsets if lives[n].meets(lives[name])]
         offsets[name] = _lowest(lives[name].bytes, [(offsets[n], offsets[n] + lives[n].bytes) for n in others])
     end = max((offsets[name] + lives[name].bytes for name in offsets), default=0)

@@ -41,6 +41,13 @@ def test_what_is_free_again_is_used_again():
     assert plan.bytes == plan.bound == 192
 
 
+def test_another_order_is_found_where_the_largest_first_takes_more():
+    spans = [(3, 6, 7), (2, 4, 8), (4, 4, 11), (2, 2, 11), (0, 3, 7)]
+    lives = {f"b{k}": Lifetime(a, b, size * ALIGN) for k, (a, b, size) in enumerate(spans)}
+    plan = by_size(lives)
+    assert plan.bytes == plan.bound
+
+
 def test_aliases_live_as_long_as_any_of_them():
     program, _ = by_hand("avx2")
     lives = lifetimes(program)
