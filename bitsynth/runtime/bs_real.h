@@ -193,10 +193,16 @@ static inline double bs_exp(double x)
     return cut == cut ? (1 + p) * bs_power_of_two(half) * bs_power_of_two(k - half) : x;
 }
 
+/* The greatest number below 1 instead of 1, which no sigmoid is: what rounds down must see that. */
+static inline double bs_below_one(double x)
+{
+    return x == 1 ? 0x1.fffffffffffffp-1 : x;
+}
+
 static inline double bs_sigmoid(double x)
 {
     const double small = bs_exp(-bs_size(x));
-    return (x < 0 ? small : 1) / (1 + small);
+    return bs_below_one((x < 0 ? small : 1) / (1 + small));
 }
 
 /* By e**2x - 1, which keeps the digits of small numbers. */
@@ -205,7 +211,7 @@ static inline double bs_tanh(double x)
     double k;
     const double size = bs_size(x), cut = size > 20 ? 20 : size;
     const double p = bs_expm1_near(bs_reduced(2 * cut, &k)), two = bs_power_of_two(k);
-    const double e = two * p + (two - 1), t = size > 20 ? 1 : e / (e + 2);
+    const double e = two * p + (two - 1), t = bs_below_one(size > 20 ? 1 : e / (e + 2));
     return x == x ? (x < 0 ? -t : t) : x;
 }
 

@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+from onnx_files import QONNX, model, node
 from random_graphs import RandomGraph
 
 import bitsynth
@@ -74,3 +75,14 @@ def test_threads_change_nothing(quickly):
     for seed in range(6):
         for threads in (2, 5):
             check(seed, "avx2", threads, trace=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", ["Tanh", "Sigmoid"])
+def test_functions_stay_below_one(quickly, function):
+    """Rounded down, numbers that lie nearer to 1 than float64 tells are 0."""
+    floor = node("Quant", "f s z b", domain=QONNX, signed=0, narrow=0, rounding_mode="FLOOR")
+    given = {"s": np.float32(1), "z": np.float32(0), "b": np.float32(4)}
+    net = bitsynth.compile(model([node(function, "x", "f"), floor], {"x": (1, 4)}, given), isa="avx2")
+    x = np.array([[1, 19, 50, 1000]], np.float32)
+    assert run(net.graph, {"x": x})["y"].tolist() == net(x).tolist() == [[0, 0, 0, 0]]
