@@ -22,8 +22,8 @@ from bitsynth.network.run import Network
 class CompiledModel(base.BackendRep):
     """A model ready to run.
 
-    Models of which an input must be constant, such as the shape of a Reshape, are compiled when they run: all inputs
-    but the first are constants of that run.
+    Models of which an input must be constant, such as the shape of a Reshape, are compiled when they run: inputs but
+    the first, or all of them, are constants of that run.
     """
 
     def __init__(self, model: Any, options: Mapping[str, Any]) -> None:
@@ -33,7 +33,7 @@ class CompiledModel(base.BackendRep):
         try:
             self._network: Network | None = compile(model, **options)
         except SpecError:
-            if len(self._inputs) < 2:
+            if not self._inputs or not Backend.is_compatible(model):
                 raise
             self._network = None
 
@@ -53,8 +53,12 @@ class CompiledModel(base.BackendRep):
         return {name: np.asarray(value) for name, value in inputs.items()}
 
     def _compiled(self, given: Mapping[str, Tensor]) -> Network:
-        fixed = {name: given[name] for name in self._inputs[1:] if name in given}
-        return compile(self._model, fixed=fixed, **self._options)
+        fixed = {name: given[name] for name in self._inputs if name in given}
+        try:
+            varying = {name: fixed[name] for name in self._inputs[1:] if name in fixed}
+            return compile(self._model, fixed=varying, **self._options)
+        except SpecError:
+            return compile(self._model, fixed=fixed, **self._options)
 
 
 class Backend(base.Backend):

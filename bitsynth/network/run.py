@@ -136,10 +136,13 @@ class Network:
 
     def _by_name(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         names = self.graph.inputs
-        if len(inputs) > len(names):
+        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            several = dict(inputs[0])
+        elif len(inputs) > len(names):
             raise SpecError(f"{self!r} takes {len(names)} inputs, not {len(inputs)}")
-        several = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else zip(names, inputs, strict=False)
-        given = {**dict(several), **named}
+        else:
+            several = dict(zip(names, inputs, strict=False))
+        given = {**several, **named}
         if unknown := [name for name in given if name not in names]:
             raise SpecError(f"no input {', '.join(unknown)}; the network's are {', '.join(names)}")
         if missing := [name for name in names if name not in given]:

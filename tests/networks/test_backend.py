@@ -8,6 +8,8 @@ import warnings
 import numpy as np
 import onnx.backend.test
 import pytest
+from node_cases import QUANTIZED, REFUSED, SMALL_FLOATS
+from onnx.backend.test.case.node import collect_testcases
 from onnx_files import model, node
 
 from bitsynth.backend import Backend
@@ -17,8 +19,6 @@ ASKED = int(os.environ.get("BITSYNTH_GRAPHS", "0"))
 EVERY = 1 if ASKED else 12
 """Of the cases in floats each so manieth is compiled, all if BITSYNTH_GRAPHS is set."""
 PARTS = 6
-QUANTIZED = re.compile(r"quantizelinear|qlinear|convinteger|matmulinteger|cast.*U?INT[24]")
-SMALL_FLOATS = re.compile(r"FLOAT[468]|float4|e[45]m|e8m0")
 
 
 class InFloats(Backend):
@@ -36,6 +36,7 @@ class Cases:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             runner = onnx.backend.test.BackendTest(InFloats, __name__)
+            self.models = {case.name: case.model for case in collect_testcases(None)}
         self.of = runner.test_cases["OnnxBackendNodeModelTest"]
         self.names = [n for n in unittest.TestLoader().getTestCaseNames(self.of) if n.endswith("_cpu")]
 
@@ -89,6 +90,12 @@ def test_inputs_that_must_be_constants_are_those_of_the_run(quickly):
 
 
 @pytest.mark.slow
+def test_a_model_without_inputs(quickly):
+    (got,) = Backend.prepare(model([node("Relu", "c")], {}, {"c": np.array([-1, 2.5], np.float32)})).run([])
+    assert got.tolist() == [0, 2.5]
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_quantized_cases(cases, quickly, part):
@@ -96,3 +103,14 @@ def test_quantized_cases(cases, quickly, part):
     chosen = [n for n in cases.names if QUANTIZED.search(n) and not SMALL_FLOATS.search(n)]
     assert len(chosen) == 97
     assert cases.failures(chosen[part::PARTS]) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_cases_in_floats(cases, quickly, part):
+    """Of every operator that is read, but for the forms that are refused."""
+    read = [n for n in cases.names if Backend.is_compatible(cases.models[n.removesuffix("_cpu")])]
+    chosen = [n for n in read if not QUANTIZED.search(n) and not any(re.search(p, n) for p in REFUSED)]
+    assert len(chosen) > 500
+    assert cases.failures(chosen[part * EVERY :: PARTS * EVERY]) == {}

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from node_cases import QUANTIZED, REFUSED, SMALL_FLOATS
 from onnx import TensorProto, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
@@ -22,17 +23,6 @@ PARAMETERS = {
     **dict.fromkeys(("QLinearConv", "QLinearMatMul", "BatchNormalization", "LayerNormalization"), range(1, 8)),
 }
 """Inputs that must be constants, by operator: the cases give them at run time."""
-REFUSED = {
-    r"FLOAT[468]|float4|e\dm\d|e8m0": "floats of 4 to 8 bits",
-    r"training|dropout_default_mask": "training",
-    r"with_argmax": "the indices of a pool",
-    r"resize_.*(linear|cubic|tf_crop)": "resizing but by nearest elements",
-    r"_pow(_|$)": "powers that are not known as the graph is read",
-    r"identity_(opt|sequence)": "values that are no tensors",
-    r"empty_set|zero_size|allowzero_reordered": "tensors without elements",
-    r"center_crop_pad_.*expanded": "padding that is computed at run time",
-}
-QUANTIZED = re.compile(r"quantizelinear|qlinear|convinteger|matmulinteger|cast.*U?INT[24]")
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +81,7 @@ def test_quantized_cases(cases, exact):
 
     Exact arithmetic computes other scales than float32 where these depend on data.
     """
-    chosen = [c for c in cases if QUANTIZED.search(c.name) and not re.search("FLOAT[468]|float4|e[45]m", c.name)]
+    chosen = [c for c in cases if QUANTIZED.search(c.name) and not SMALL_FLOATS.search(c.name)]
     failed = {c.name: why for c in chosen if (why := failure(c, "exact" if exact else "onnxruntime"))}
     assert set(failed) <= ({"test_dynamicquantizelinear", "test_dynamicquantizelinear_expanded"} if exact else set())
     assert len(chosen) == 97

@@ -100,6 +100,8 @@ def _ended(wiring: Wiring, node: Node, before: dict[str, tuple[Node, ...]]) -> I
     if len(given) != 2 or TABLE[node.op].kind not in ("elementwise", "step") or len(node.outputs) > 1:
         return
     (made,) = node.outputs
+    if len(edges[made].shape) < 2:
+        return
     starts = tuple(dict.fromkeys(wiring.only_source(before[e][-1]) or e if before.get(e) else e for e in given))
     if any(operand_of(edges[e]) is None or edges[e].shape != edges[made].shape for e in starts):
         return

@@ -60,9 +60,9 @@ def _padded(node: Node, given: list[Edge], made: Edge) -> _Make | None:
 def _resized(node: Node, given: list[Edge], made: Edge) -> _Make | None:
     """The nearest pixels, as glue finds them."""
     axes, places = len(made.shape), node.attributes["places"]
-    high, wide = (1, *made.shape[2:])[-2:]
-    if axes < 3 or min(places) < 2:
+    if axes not in (3, 4) or min(places) < 2:
         return None
+    high, wide = (1, *made.shape[2:])[-2:]
     for centers in (False, True):
         if all(np.array_equal(p, _nearest(given[0].shape[k], made.shape[k], centers)) for k, p in places.items()):
             return partial(Resize, made.shape[1], quantization_of(made), size=(high, wide), centers=centers)

@@ -1,0 +1,19 @@
+"""The node tests of the onnx package: which of them are refused, and which are quantized."""
+
+from __future__ import annotations
+
+import re
+
+REFUSED = {
+    r"FLOAT[468]|float4|e\dm\d|e8m0": "floats of 4 to 8 bits",
+    r"training|dropout_default_mask": "training",
+    r"with_argmax": "the indices of a pool",
+    r"resize_.*(linear|cubic|tf_crop)": "resizing but by nearest elements",
+    r"_pow(_|$)": "powers that are not known as the graph is read",
+    r"identity_(opt|sequence)": "values that are no tensors",
+    r"empty_set|zero_size|allowzero_reordered": "tensors without elements",
+    r"center_crop_pad_.*expanded": "padding that is computed at run time",
+}
+"""By patterns of their names: forms of operators that are not compiled."""
+QUANTIZED = re.compile(r"quantizelinear|qlinear|convinteger|matmulinteger|cast.*U?INT[24]")
+SMALL_FLOATS = re.compile(r"FLOAT[468]|float4|e[45]m")
