@@ -46,13 +46,6 @@ class Product:
     flatten: FlatImage | None = None
     layout: str = CHANNELS_LAST
 
-    @property
-    def channels(self) -> int:
-        """Channels of a pixel of activations."""
-        if self.flatten:
-            return self.flatten.channels
-        return int(self.weight.shape[1]) * int(self.window.get("groups", 1))
-
 
 def product_of(wiring: Wiring, node: Node) -> Product | None:
     """The product that begins with a node: with the flattening of an image before it, or a bias of integers after."""

@@ -28,10 +28,6 @@ from bitsynth.network.stairs.forms import is_long
 from bitsynth.network.stairs.lines import line_of
 from bitsynth.network.wiring import Wiring
 
-_PLANES = ("popcount", "lookup")
-"""Methods that read planes of bits, as words of channels have them."""
-_WORD = 64
-
 
 def product_with_codes(wiring: Wiring, node: Node) -> Region | None:
     """A product and the elementwise chain to the codes of a quantizer, if that is a staircase."""
@@ -117,16 +113,13 @@ class ProductRegion(Region):
         self.outputs = (nodes[-1].outputs[0],)
 
     def reads(self, edge: str) -> tuple[Format, ...]:
-        """Codes: words first where the kernel reads planes of whole words; of a residual bytes, or sums."""
+        """Codes, in bytes or words, which take layers as long; of a residual bytes, or sums."""
         if edge == self.residual:
             operand = residual_operand(self.wiring, edge)
             own = self.maker.act if edge == self.product.start else operand
             return (Format.codes(own, self.product.layout) if own else Format("int32", None, self.product.layout),)
-        if self.product.layout == PLAIN:
-            return (Format.codes(self.maker.act, PLAIN),)
-        found = [Format.codes(self.maker.act, layout) for layout in (CHANNELS_LAST, PACKED)]
-        planes = self.maker.method in _PLANES and self.product.channels >= _WORD
-        return tuple(reversed(found) if planes else found)
+        layouts = (PLAIN,) if self.product.layout == PLAIN else (CHANNELS_LAST, PACKED)
+        return tuple(Format.codes(self.maker.act, layout) for layout in layouts)
 
     def writes(self, edge: str) -> tuple[Format, ...]:
         """Codes as bytes and, if they have as many bits as there are levels for, as words; or sums."""

@@ -26,7 +26,7 @@ from bitsynth.network.stairs.staircase import ranges
 from bitsynth.network.stairs.thresholds import counted
 from bitsynth.spec.matmul import MatmulOperand
 
-_MOST_POINTS = 2_000_000
+_MOST_POINTS = 600_000
 """Evaluations of the reference that a proof may take."""
 _ROUNDS = 6
 """Times that a formula is laid through points, and those that it misses are added."""
