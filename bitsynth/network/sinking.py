@@ -24,6 +24,13 @@ def sunk(graph: Graph, target: NetworkTarget) -> Graph:
     What a move makes of f(x) is f of what it makes of x, for any f that is alike for all elements; so it is of maxima,
     for any f that rises.
     """
+    while (made := _once(graph, target)) is not graph:
+        graph = made
+    return graph
+
+
+def _once(graph: Graph, target: NetworkTarget) -> Graph:
+    """The graph with each of them after one more chain; itself if there are none."""
     wiring = Wiring(graph, target)
     chains = {node.name: chain for node in graph.nodes if (chain := _to_codes(wiring, node))}
     if not chains:

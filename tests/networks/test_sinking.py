@@ -8,6 +8,7 @@ from region_cases import Small, values_of
 
 from bitsynth.graph import run
 from bitsynth.graph.operators.windows import SlidingWindow
+from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.sinking import sunk
 from bitsynth.network.wiring import NetworkTarget
 
@@ -31,6 +32,9 @@ SINK: dict[str, Any] = {
         s.add("relu", s.add("depth_to_space", sums(s), block=2, mode="CRD")), 0.07, 0.0, 0, 15
     ),
     "another shape": lambda s: s.quantized(s.add("tanh", s.add("reshape", sums(s), sizes=(1, 192))), 0.01, 99.0),
+    "two moves": lambda s: s.quantized(
+        s.add("reshape", s.add("transpose", sums(s), order=(0, 2, 3, 1)), sizes=(1, 192)), 0.3
+    ),
     "maxima": lambda s: maxima(s, [1.5]),
     "maxima of channels": lambda s: maxima(s, np.arange(1, 9)),
 }
@@ -42,7 +46,9 @@ def test_codes_come_first(rng, name):
     graph = small.build((SINK[name](small),))
     made = sunk(graph, NetworkTarget("avx2"))
     made.check()
-    assert made.nodes[-1].op == graph.nodes[0].op
+    assert {node.op for node in made.nodes} == {node.op for node in graph.nodes}
+    first = next(k for k, node in enumerate(made.nodes) if node.op == graph.nodes[0].op)
+    assert operand_of(made.edges[made.nodes[first].inputs[0]])
     x = values_of(graph, rng)
     np.testing.assert_array_equal(run(made, x)[made.outputs[0]], run(graph, x)[graph.outputs[0]])
 
