@@ -19,7 +19,7 @@ from bitsynth.spec.matmul import MatmulSpec
 _GLUE = "bs_glue"
 _SHARED = {"bs_call.h", "bs_layer.h", "bs_exact.h", "bs_plain.h", "bs_words.c", "bs_pool.c", "bs_pool.h"}
 """Files of the runtime that glue takes too."""
-_NETWORK = {"bs_real.h", "bs_product.h"}
+_NETWORK = {"bs_real.h", "bs_product.h", "bs_decide.h"}
 """Files of the runtime that only plain C of networks takes, with those that they include."""
 _ENCODER = ("bs_encode.c", "bs_encode.h", "bs_pool.h")
 

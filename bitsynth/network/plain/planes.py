@@ -58,9 +58,9 @@ class ImagePlanes:
     def taps(self) -> list[int]:
         """Where each tap lies from its window's first."""
         axes = zip(self.window.kernel, self.window.dilations, range(len(self.image)), strict=True)
-        return [sum(parts) for parts in product(*([self._place(t * d, a) for t in range(k)] for k, d, a in axes))]
+        return [sum(parts) for parts in product(*([self.place(t * d, a) for t in range(k)] for k, d, a in axes))]
 
-    def _place(self, x: int, axis: int) -> int:
+    def place(self, x: int, axis: int) -> int:
         """Where an element of the padded image lies."""
         stride = self.window.strides[axis]
         return x % stride * self._apart(axis) + x // stride * self.steps[axis]

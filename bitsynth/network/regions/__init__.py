@@ -12,6 +12,7 @@ from bitsynth.network.regions.lookup import match_lookup
 from bitsynth.network.regions.moves import match_move
 from bitsynth.network.regions.pools import match_pool
 from bitsynth.network.regions.products import product_of_sums, product_with_codes, product_with_residual
+from bitsynth.network.regions.real_convolutions import match_real_convolution
 from bitsynth.network.regions.reals import match_reals
 from bitsynth.network.regions.region import Region
 from bitsynth.network.wiring import Wiring
@@ -25,6 +26,7 @@ MATCHERS: tuple[Matcher, ...] = (
     product_of_sums,
     match_line,
     match_input,
+    match_real_convolution,
     match_reals,
     match_pool,
     match_move,

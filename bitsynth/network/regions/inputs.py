@@ -51,7 +51,7 @@ def _moves(wiring: Wiring, node: Node | None) -> tuple[Node, ...]:
 
 def _made(wiring: Wiring, source: str, moves: tuple[Node, ...], chain: Chain) -> Region | None:
     order = _order(wiring, source, moves, chain.end)
-    stairs = staircase(wiring.graph, chain) if order else None
+    stairs = staircase(wiring.graph, chain) if order and chain.is_limited else None
     if order is None or stairs is None or len(set(stairs.rising.tolist())) > 1:
         return None
     return InputRegion(wiring, source, (*moves, *chain.nodes), stairs, order)

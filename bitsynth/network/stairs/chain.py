@@ -55,6 +55,11 @@ class Chain:
         return self.nodes[-1].outputs[0]
 
     @property
+    def is_limited(self) -> bool:
+        """Whether it makes integers of int64 of any number."""
+        return not any(node.op in _UNLIMITED for node in self.nodes)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The nodes by name."""
         return tuple(node.name for node in (*self.beside, *self.nodes))

@@ -1,47 +1,35 @@
-"""Thresholds of a chain in float64, between those that it has in float32."""
+"""Staircases of real numbers in float64."""
 
 from __future__ import annotations
-
-from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Tensor
-from bitsynth.network.stairs.oracle import Oracle
-from bitsynth.network.stairs.staircase import Staircase, float_of
+from bitsynth.network.stairs.chain import Chain
+from bitsynth.network.stairs.staircase import Staircase, double_of, staircase
+
+_BEYOND = float(1 << 36)
+"""Size of numbers from which integers of a chain without limits may be too great for int64."""
 
 
-def double_thresholds(graph: Graph, stairs: Staircase) -> Tensor:
-    """The least float64 (channels, levels) at which each level of a staircase of reals is reached, or lost.
+def real_staircase(graph: Graph, chain: Chain) -> Staircase | None:
+    """The staircase of a chain of real numbers in float64; None if there is none.
 
-    Found by bisection down to neighbours, at both of which the chain was evaluated. Levels that no float32 reaches are
-    never reached: infinity; those that every one does, always.
+    Of a chain whose integers grow without limit before they are cut, the least and the greatest level must be reached
+    by numbers of a size that int64 holds after it.
     """
-    chain = stairs.chain
-    start = replace(graph.edges[chain.start], dtype="float64")
-    oracle = Oracle(replace(graph, edges=MappingProxyType({**graph.edges, chain.start: start})), chain)
-    turns = stairs.thresholds.T
-    inside = (turns > stairs.low) & (turns <= stairs.high)
-    wanted = stairs.least + stairs.step * np.arange(1, stairs.levels + 1)[:, None]
-    ends = [float_of(np.clip(t, stairs.low, stairs.high)).astype(np.float64) for t in (turns - 1, turns)]
-    below, above = (_places(end) for end in ends)
-    while (open_ones := inside & (above - below > 1)).any():
-        middle = np.where(open_ones, below + (above - below) // 2, above)
-        reached = (oracle(_number(middle)) >= wanted) == stairs.rising
-        above, below = np.where(open_ones & reached, middle, above), np.where(open_ones & ~reached, middle, below)
-    made = np.where(inside, _number(above), np.where(turns > stairs.high, np.inf, -np.inf))
-    return np.ascontiguousarray(made.T)
+    if chain.is_limited:
+        return staircase(graph, chain, doubles=True)
+    made = staircase(graph, chain, doubles=True, beyond=_BEYOND)
+    if made is None:
+        return None
+    inside = (made.thresholds > made.low[:, None]) & (made.thresholds <= made.high[:, None])
+    return made if inside.all() else None
 
 
-def _places(numbers: Tensor) -> Tensor:
-    """The places of float64 in the order of these numbers."""
-    bits = numbers.view(np.int64)
-    return np.where(bits < 0, -(bits & 0x7FFF_FFFF_FFFF_FFFF), bits)
-
-
-def _number(places: Tensor) -> Tensor:
-    bits = np.where(places < 0, -places | np.int64(-(1 << 63)), places)
-    made: Tensor = bits.view(np.float64)
+def double_thresholds(stairs: Staircase) -> Tensor:
+    """The float64 (channels, levels) from which levels are reached, or lost; infinite where always or never."""
+    turns, low, high = stairs.thresholds, stairs.low[:, None], stairs.high[:, None]
+    made: Tensor = np.where(turns <= low, -np.inf, np.where(turns > high, np.inf, double_of(turns)))
     return made

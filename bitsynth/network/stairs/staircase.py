@@ -18,8 +18,6 @@ from bitsynth.network.stairs.search import turns
 
 _INFINITE = 0x7F800000
 """The bits of the least float32 above all that are finite."""
-_INFINITE_64 = 0x7FF0 << 48
-"""The same of float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +67,14 @@ class Staircase:
         return np.asarray(self.least + self.step * count)
 
 
-def staircase(graph: Graph, chain: Chain, *, doubles: bool = False) -> Staircase | None:
+def staircase(graph: Graph, chain: Chain, *, doubles: bool = False, beyond: float = float("inf")) -> Staircase | None:
     """The staircase of a chain over the range of its start, integers or finite floats; None if it is none.
 
-    Floats are float32, or float64 if they are `doubles`. Where the chain makes one integer alone, it has a single level
-    that is never reached.
+    Floats are float32, or float64 if they are `doubles`, of a size below `beyond`. Where the chain makes one integer
+    alone, it has a single level that is never reached.
     """
-    low, high = ranges(graph, chain, _INFINITE_64 if doubles else _INFINITE)
+    end = np.float64(beyond).view(np.int64) if doubles else np.float32(beyond).view(np.int32)
+    low, high = ranges(graph, chain, int(end))
     kind, oracle = graph.edges[chain.end].integers, Oracle(graph, chain, doubles=doubles)
     floats = double_of if doubles else float_of
     numbers = _same if isinstance(graph.edges[chain.start].type, Integers) else floats

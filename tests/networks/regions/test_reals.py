@@ -16,7 +16,7 @@ CHANNELS = 5
 
 @pytest.fixture
 def model(rng):
-    """A float convolution, a batch norm with gains of both signs and one of 0, a quantizer of 2 bits."""
+    """A float convolution inside a network, a batch norm with gains of both signs and one of 0, a quantizer of 2 bits."""
     gains = np.array([1, -2, 0, 0.5, -0.25], np.float32)
     constants = {
         "w": rng.normal(size=(CHANNELS, 2, 3, 3)).astype(np.float32),
@@ -28,7 +28,8 @@ def model(rng):
         "bits": np.float32(2),
     }
     nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Neg", ["x"], ["n"]),
+        helper.make_node("Conv", ["n", "w"], ["c"]),
         helper.make_node("BatchNormalization", ["c", "gain", "shift", "mean", "var"], ["b"]),
         helper.make_node(
             "Quant", ["b", "scale", "zero", "bits"], ["y"], domain="qonnx.custom_op.general", signed=1, narrow=0
