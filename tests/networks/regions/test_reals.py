@@ -16,7 +16,7 @@ CHANNELS = 5
 
 @pytest.fixture
 def model(rng):
-    """A float convolution inside a network, a batch norm with gains of both signs and one of 0, a quantizer of 2 bits."""
+    """A float convolution inside a network, batch norm with gains of both signs and one of 0, a quantizer of 2 bits."""
     gains = np.array([1, -2, 0, 0.5, -0.25], np.float32)
     constants = {
         "w": rng.normal(size=(CHANNELS, 2, 3, 3)).astype(np.float32),
