@@ -9,11 +9,12 @@
 #include <stdint.h>
 #include <string.h>
 
-/* What follows is compiled without fused multiplications and additions, but for those written. */
+/* What follows is compiled without fused multiplications and additions, but for those written; and
+ * for vectors, as nobody reads the flags of exceptions. */
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
-#pragma GCC optimize("fp-contract=off")
+#pragma GCC optimize("fp-contract=off", "no-trapping-math")
 #endif
 
 /* Bits. */
@@ -55,14 +56,14 @@ static inline double bs_size(double x)
 
 static inline double bs_rint(double x)
 {
-    const double most = x < 0 ? -0x1p52 : 0x1p52;
-    return bs_size(x) < 0x1p52 ? (x + most) - most : x;
+    const double most = x < 0 ? -0x1p52 : 0x1p52, near = (x + most) - most;
+    return bs_size(x) < 0x1p52 ? near : x;
 }
 
 static inline double bs_floor(double x)
 {
     const double near = bs_rint(x);
-    return near > x ? near - 1 : near;
+    return near - (near > x ? 1.0 : 0.0);
 }
 
 static inline float bs_size_f(float x)
@@ -72,14 +73,14 @@ static inline float bs_size_f(float x)
 
 static inline float bs_rint_f(float x)
 {
-    const float most = x < 0 ? -0x1p23f : 0x1p23f;
-    return bs_size_f(x) < 0x1p23f ? (x + most) - most : x;
+    const float most = x < 0 ? -0x1p23f : 0x1p23f, near = (x + most) - most;
+    return bs_size_f(x) < 0x1p23f ? near : x;
 }
 
 static inline float bs_floor_f(float x)
 {
     const float near = bs_rint_f(x);
-    return near > x ? near - 1 : near;
+    return near - (near > x ? 1.0f : 0.0f);
 }
 
 /* Integers of whole numbers; 0 of what is not a number, the nearest of what is beyond. */
@@ -132,8 +133,8 @@ static inline double bs_product_error(double a, double b, double product)
 
 static inline double bs_rint_pair(double x, double rest)
 {
-    const double near = bs_rint(x), off = x - near;
-    const double up = off < 0 ? near : near + 1, down = off < 0 ? near - 1 : near;
+    const double near = bs_rint(x), off = x - near, other = near + (off < 0 ? -1.0 : 1.0);
+    const double up = off < 0 ? near : other, down = off < 0 ? other : near;
     const double beyond = rest > 0 ? up : rest < 0 ? down : near;
     return bs_size(off) == 0.5 ? beyond : near;
 }
@@ -141,14 +142,14 @@ static inline double bs_rint_pair(double x, double rest)
 static inline double bs_floor_pair(double x, double rest)
 {
     const double below = bs_floor(x);
-    return below == x && rest < 0 ? below - 1 : below;
+    return below - (((below == x) & (rest < 0)) ? 1.0 : 0.0);
 }
 
 /* The middle of the bounds that float64 gives a number that lies beside `near`, off by `rest`. */
 static inline double bs_middle(double near, double rest)
 {
     const double unit = bs_size(near) * 0x1p-52;
-    const double low = rest < 0 ? near - unit : near, high = rest > 0 ? near + unit : near;
+    const double low = near - (rest < 0 ? unit : 0), high = near + (rest > 0 ? unit : 0);
     return (low + high) / 2;
 }
 

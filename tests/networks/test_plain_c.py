@@ -14,6 +14,21 @@ from bitsynth.network.run import Network
 from bitsynth.network.wiring import NetworkTarget
 
 FAST = ("thresholds", "conv one pixel")
+ROUNDED = (
+    *(
+        "elementwise",
+        "integers of the file",
+        "round",
+        "quantize",
+        "thresholds",
+        "trunc",
+        "requantize",
+        "softmax",
+        "rank",
+    ),
+    *("conv grouped", "conv few pixels", "matmul", "pools 1", "reductions along (2, 3)", "concatenate"),
+)
+"""What a reference of floats rounds, or may round."""
 
 
 def near(made, want, tolerance):
@@ -56,4 +71,4 @@ def test_a_network_of_plain_c(monkeypatch, rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_plain_c_of_every_operator(monkeypatch, rng, reference):
-    require_right(monkeypatch, rng, CASES, reference)
+    require_right(monkeypatch, rng, CASES if reference == "exact" else ROUNDED, reference)
