@@ -36,6 +36,9 @@ def with_cmake(
         linked = "-DCMAKE_EXE_LINKER_FLAGS=-static"
         options += ["-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_CROSSCOMPILING_EMULATOR={emulator[0]}", linked]
     env = {**os.environ, **compiler.environment}
-    for argv in (["cmake", "-S", str(source), "-B", str(folder), *options], ["cmake", "--build", str(folder)]):
+    for argv in (
+        ["cmake", "-S", str(source), "-B", str(folder), *options],
+        ["cmake", "--build", str(folder), "--parallel", "2"],
+    ):
         done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from blocks import PAGES, ROOT
 from markdown_it import MarkdownIt
+from network_programs import by_hand
 
 import bitsynth
 from bitsynth import device, errors, layers
@@ -16,6 +17,8 @@ from bitsynth.cli import interrupts
 from bitsynth.isa import architecture, baseline_loops, step, tables
 from bitsynth.isa.functions import FUNCTIONS
 from bitsynth.kernel import program
+from bitsynth.network.arena import planned
+from bitsynth.network.library import NetworkText
 from bitsynth.schedule.cost import KernelCost
 from bitsynth.store import entry
 
@@ -166,6 +169,17 @@ def test_every_function_of_a_layer_in_c():
     assert [name for name in declared if f"NAME{name}(" not in text] == []
     shared = re.findall(r"\b(bs_pool_\w+)\(", pool.read_text(encoding="utf-8"))
     assert [name for name in shared if f"{name}(" not in text] == []
+
+
+def test_every_function_of_a_network_in_c():
+    made, _ = by_hand("avx2")
+    header = NetworkText("net", made, planned(made)).own()["net.h"]
+    text = (DOCS / "reference" / "c-abi.md").read_text(encoding="utf-8")
+    declared = re.findall(r"\bnet(_\w+)\(", header)
+    assert {"_run", "_run_steps", "_step", "_selftest"} <= set(declared)
+    assert [name for name in declared if f"NAME{name}(" not in text] == []
+    constants = re.findall(r"^    net(_\w+) =", header, re.MULTILINE)
+    assert [name for name in constants if f"`NAME{name}`" not in text] == []
 
 
 def test_every_folder_and_the_order_of_imports():

@@ -9,6 +9,12 @@ from onnx_files import QONNX, model, node
 import bitsynth
 from bitsynth.graph import run
 from bitsynth.graph.types import Integers
+from bitsynth.host import placement
+from bitsynth.host.features import arch
+from bitsynth.isa.load import load
+from bitsynth.toolchain import compilers
+
+SLOW = pytest.mark.slow
 
 
 def small(shape=(1, 3, 6, 6)):
@@ -45,8 +51,11 @@ def path(tmp_path):
     return made
 
 
-def test_every_edge_equals_the_reference(rng, path):
-    net = bitsynth.compile(path, isa="avx2")
+@pytest.mark.parametrize("isa", ["avx2", pytest.param("neon", marks=SLOW), pytest.param("armv7_neon", marks=SLOW)])
+def test_every_edge_equals_the_reference(rng, path, isa, skip_isa):
+    if not compilers(load(isa)) or (load(isa).table.arch == arch() and not placement.runs_natively(load(isa).table)):
+        skip_isa(isa, f"no compiler for {isa}, or it does not run here")
+    net = bitsynth.compile(path, isa=isa)
     x = rng.uniform(-0.5, 1.5, (1, 3, 6, 6)).astype(np.float32)
     y, m = net(x)
     want, found = run(net.graph, {"x": x}), net.trace(x)

@@ -19,8 +19,8 @@ from bitsynth.network.library.parts import Parts
 from bitsynth.network.library.steps import CStep, StepWriter
 from bitsynth.network.program import NetworkProgram
 
-STATUSES = {"OK": 0, "MISSING": -1, "ARENA": -2, "CODES": -3}
-"""What a call returns, as `bs_layer.h` has them but for MISSING, a pointer that is NULL."""
+STATUSES = {"OK": 0, "ARENA": -2, "CODES": -3, "NULL": -5}
+"""What a call returns, as `bs_layer.h` has them."""
 
 
 @dataclass(frozen=True, eq=False)
