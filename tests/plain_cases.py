@@ -130,7 +130,18 @@ def _wrapping(b: GraphBuilder, x: str) -> Made:
     return (*made, b.add("relu", whole), b.add("abs", whole), b.add("clip", whole, low=-5, high=9))
 
 
+def _narrow(b: GraphBuilder, x: str, dtype: str) -> Made:
+    y = b.add("cast", x, dtype=dtype)
+    return (
+        b.add("add", b.add("mul", y, y), y),
+        b.add("div", y, b.add("exp", y)),
+        b.add("softmax", b.add("sigmoid", y), axes=(3,)),
+        b.add("reduce_sum", y, axes=(1, 2)),
+    )
+
+
 case("integers of the file", _wrapping)
+case("narrow floats", *(partial(_narrow, dtype=dtype) for dtype in ("float16", "bfloat16")))
 
 
 # Steps.

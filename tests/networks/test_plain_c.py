@@ -5,6 +5,7 @@ import pytest
 from plain_cases import CASES, graph_of
 
 import bitsynth.network.lower as lowering
+from bitsynth.emit.runtime_files import glue_files, network_files, runtime_files
 from bitsynth.graph import run
 from bitsynth.graph.arithmetic import REFERENCES, Interval
 from bitsynth.graph.operators import TABLE
@@ -13,10 +14,11 @@ from bitsynth.network.plain.table import GENERATORS
 from bitsynth.network.run import Network
 from bitsynth.network.wiring import NetworkTarget
 
-FAST = ("thresholds", "conv one pixel")
+FAST = ("thresholds", "narrow floats")
 ROUNDED = (
     *(
         "elementwise",
+        "narrow floats",
         "integers of the file",
         "round",
         "quantize",
@@ -62,6 +64,11 @@ def test_every_operator_has_plain_c():
     assert GENERATORS.keys() == TABLE.keys()
     used = {node.op for name in CASES for node in graph_of([name], "exact", np.random.default_rng(0))[0].nodes}
     assert used == TABLE.keys()
+
+
+def test_layers_alone_take_no_header_of_networks():
+    alone = runtime_files(threads=True) | glue_files(threads=True)
+    assert network_files().keys() - alone.keys() == {"bs_real.h", "bs_product.h"}
 
 
 def test_a_network_of_plain_c(monkeypatch, rng):
