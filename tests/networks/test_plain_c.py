@@ -68,7 +68,7 @@ def test_every_operator_has_plain_c():
 
 def test_layers_alone_take_no_header_of_networks():
     alone = runtime_files(threads=True) | glue_files(threads=True)
-    assert network_files().keys() - alone.keys() == {"bs_real.h", "bs_product.h"}
+    assert network_files().keys() - alone.keys() >= {"bs_real.h", "bs_product.h"}
 
 
 def test_a_network_of_plain_c(monkeypatch, rng):
