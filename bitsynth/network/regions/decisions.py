@@ -14,6 +14,8 @@ _TINY = 2.0**-125
 """The greatest error of a product that float32 holds badly, or takes for 0."""
 _AMPLE = 1.02
 """What covers the errors of these bounds themselves."""
+_FAR = 2.0**99
+"""Where thresholds are left to exact sums: numbers so great that sums come there decide nothing."""
 _MOST_OFF = 0.05
 """How far thresholds may be from a line, in levels."""
 
@@ -46,7 +48,7 @@ def level_lines(thresholds: Tensor, weights: Tensor) -> LevelLines | None:
 
 def _line(thresholds: Tensor, weights: Tensor) -> tuple[list[float], list[float]] | None:
     """Slope, start, low and high of a channel, and its margins."""
-    low, high = int((thresholds == -np.inf).sum()), int((thresholds < np.inf).sum())
+    low, high = int((thresholds <= -_FAR).sum()), int((thresholds < _FAR).sum())
     turns, halves = thresholds[low:high], np.arange(low, high) + 0.5
     total, terms = float(np.abs(weights).sum()), weights.size
     slope, start = _through(turns, halves, total) if len(turns) else (0.0, float(low))
@@ -55,7 +57,7 @@ def _line(thresholds: Tensor, weights: Tensor) -> tuple[list[float], list[float]
     if not off <= _MOST_OFF or not np.isfinite([slope, start]).all() or slope < 0:
         return None
     sums = _UNIT * (terms + 2) / (1 - _UNIT * (terms + 2))
-    per_size = slope * total * (sums + 4 * _UNIT)
+    per_size = slope * total * (sums + 4 * _UNIT) + total / _FAR
     fixed = off + 4 * _UNIT * (abs(start) + high + 2) + slope * terms * _TINY
     return [slope, start, low, high], [_AMPLE * per_size, _AMPLE * fixed]
 

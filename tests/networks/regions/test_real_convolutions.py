@@ -65,3 +65,7 @@ def test_lines_of_thresholds():
     np.testing.assert_allclose(lines.lines, [[0.5, 0.75, 1, 4]])
     assert lines.margins[0, 0] >= 0.5 * 50 * 51 * 2**-24
     assert level_lines(np.array([[1.0, 3.5, 4.0]]), weights) is None
+    far = level_lines(np.array([[-1e50, 1.5, 3.5, 1e40]]), weights)
+    assert far is not None
+    np.testing.assert_allclose(far.lines[0, 2:], [1, 3])
+    assert far.margins[0, 0] * 2.0**98 > 0.5
