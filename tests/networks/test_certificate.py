@@ -1,6 +1,7 @@
 """Certificates: what is written holds by the checker, in every reference and for every mode of rounding."""
 
 import copy
+import json
 import re
 import subprocess
 import sys
@@ -8,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from blocks import ROOT
 from certificate_mutants import is_harmless, mutants
 from certified import certified, failure, written
 
+from bitsynth import compile
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.rounding import ROUNDINGS
 from bitsynth.graph.operators.windows import SlidingWindow
@@ -144,6 +147,18 @@ def test_a_changed_certificate_is_noticed_by_its_digest(found):
     made = {**found, "network": "other"}
     with pytest.raises(AssertionError, match="was changed"):
         checker.check(made, Path())
+
+
+@pytest.mark.slow
+def test_the_example_has_a_certificate_that_holds(tmp_path):
+    pytest.importorskip("onnx")
+    net = compile(ROOT / "examples" / "fashion" / "fashion_a2w2_qonnx.onnx", isa="avx2")
+    net.emit(tmp_path, "net")
+    found = json.loads((tmp_path / "net.certificate.json").read_text())
+    checker.check(found, tmp_path)
+    layers = [step for step in found["steps"] if step["kind"] == "layer"]
+    assert len(layers) > 5
+    assert all(step["claims"] for step in layers)
 
 
 @pytest.mark.slow

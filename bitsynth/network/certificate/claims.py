@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
-from bitsynth.graph.types import Edge, Integers, Tensor
-from bitsynth.layers.epilogues import Epilogue, Requantize, Rescale, Thresholds, floats_of, levels_of
+from bitsynth.graph.types import Edge, Tensor
+from bitsynth.layers.epilogues import Epilogue, Requantize, Rescale, Thresholds, floats_of, gives_codes, levels_of
 from bitsynth.layers.epilogues.arguments import of_channels
 from bitsynth.layers.epilogues.residual import factors
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
-from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, stored
+from bitsynth.network.certificate import checker
+from bitsynth.network.certificate.arrays import JsonValue, stored
 from bitsynth.network.certificate.chains import ChainWriter, Unsaid
+from bitsynth.network.certificate.edges import MOST_PLACE, range_of
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, PlainStep
 from bitsynth.network.stairs.staircase import Staircase
 
 _PRODUCTS = ("conv", "matmul")
-MOST_PLACE = 0x7F800000 - 1
-"""The place of the greatest float32 in the order of these, counted from 0."""
 
 
 def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
@@ -39,7 +38,9 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
     _walk(chain, [node for node in nodes if node not in _before(nodes, product)])
     results = [{**_claim(step), "is": chain.integers(made[0].edge.name)}]
     results += [{**_kept(step), "is": chain.integers(b.edge.name)} for b in made[1:]]
-    return {**_said(chain, results), "sums": _products(program.graph, step, given[0], product)}
+    said = _said(chain, results)
+    _require_few(said, step, given)
+    return {**said, "sums": _products(program.graph, step, given[0], product)}
 
 
 def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
@@ -103,6 +104,16 @@ def _walk(chain: ChainWriter, nodes: Sequence[Node]) -> None:
         chain.add(node)
 
 
+def _require_few(said: JsonValue, step: LayerStep, given: Sequence[Buffer]) -> None:
+    """Unsaid if the checker would refuse to evaluate a chain so often."""
+    first, last = step.layer.epilogue.codes if gives_codes(step.layer.epilogue) else (0, 0)
+    kinds = [b.edge.integers for b in given[1:]]
+    elements = math.prod(kind.most - kind.least + 1 for kind in kinds)
+    points = elements * len(step.layer.codes) * (2 * (last - first) + 2)
+    if points * (1 + len(said["chain"]) + 2 * len(said["constants"])) >= checker.MOST:
+        raise Unsaid(f"a chain of {len(said['chain'])} operations has {points:,} points to check")
+
+
 def _said(chain: ChainWriter, claims: list[JsonValue]) -> JsonValue:
     return {"constants": chain.constants, "chain": chain.ops, "claims": claims}
 
@@ -140,19 +151,6 @@ def _bounds(edge: Edge, parts: Tensor, padded: bool) -> tuple[Tensor, Tensor]:
     inputs = len(parts) * parts.shape[2]
     each = [parts * np.broadcast_to(b, inputs).reshape(len(parts), 1, -1, 1) for b in (low, high)]
     return np.minimum(*each).sum((2, 3)).reshape(-1), np.maximum(*each).sum((2, 3)).reshape(-1)
-
-
-def range_of(edge: Edge) -> tuple[Tensor, Tensor]:
-    """The least and greatest integer, for each channel along axis 1 if limits differ along that alone, else for all."""
-    kind = edge.integers
-    shape = tuple(n if k == 1 else 1 for k, n in enumerate(edge.shape))
-    if all(b.size == 1 for b in (kind.low, kind.high)) or len(edge.shape) < 2:
-        return np.asarray(kind.least), np.asarray(kind.most)
-    try:
-        low, high = (np.broadcast_to(b, shape).reshape(-1) for b in (kind.low, kind.high))
-    except ValueError:
-        return np.asarray(kind.least), np.asarray(kind.most)
-    return low, high
 
 
 def _require_weights(graph: Graph, product: Node, weight: Tensor) -> None:
@@ -228,25 +226,3 @@ def _kept(step: LayerStep) -> JsonValue:
     if not isinstance(epilogue, Thresholds | Requantize):
         raise Unsaid("kept sums are floats")
     return {"by": "sums", **_second(epilogue, len(step.layer.codes))}
-
-
-def edge_facts(edge: Edge, is_input: bool) -> JsonValue:
-    """What an edge carries: integers, or numbers; an input's are told by their places in the order of float32."""
-    shown: dict[str, Any] = {"shape": list(edge.shape), "type": edge.dtype}
-    if not isinstance(edge.type, Integers):
-        return {**shown, "low": -MOST_PLACE, "high": MOST_PLACE} if is_input else shown
-    low, high = range_of(edge)
-    kind = edge.type
-    grid = {"scale": kind.scale, "zero": kind.zero}
-    columns = {k: x if x.size == 1 else _along(x, edge) for k, x in grid.items()}
-    return {
-        **shown,
-        "low": scalar_or_stored(low if low.size == 1 else low[:, None]),
-        "high": scalar_or_stored(high if high.size == 1 else high[:, None]),
-        **{k: scalar_or_stored(x) for k, x in columns.items()},
-    }
-
-
-def _along(array: Tensor, edge: Edge) -> Tensor:
-    """Numbers that differ along one axis as a column; as they are if they differ along several."""
-    return array.reshape(-1, 1) if sum(n > 1 for n in array.shape) == 1 else array

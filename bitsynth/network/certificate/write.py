@@ -18,7 +18,8 @@ from bitsynth.network.arena import ArenaPlan
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue
 from bitsynth.network.certificate.chains import Unsaid
-from bitsynth.network.certificate.claims import edge_facts, glue_claims, input_claims, layer_claims
+from bitsynth.network.certificate.claims import glue_claims, input_claims, layer_claims
+from bitsynth.network.certificate.edges import edge_facts
 from bitsynth.network.certificate.kernels import record_of, records_of
 from bitsynth.network.program import (
     PACKED,
