@@ -1,5 +1,7 @@
 """Layers of products give the reference's integers in every format they read and write."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -179,3 +181,28 @@ def test_a_block_of_8_bits_is_a_line_behind_sums(rng):
     assert [len(step.nodes) for step in net.program.steps if step.nodes] == [1, 4]
     x = rng.integers(0, 256, graph.edges["x"].shape)
     np.testing.assert_array_equal(net.trace({"x": x / 128})["codes"], run(graph, {"x": x})["codes"])
+
+
+@pytest.mark.parametrize("zero", [0, 7])
+def test_a_requantization_in_float32_is_its_own_formula(rng, zero):
+    builder = GraphBuilder("layer", "onnxruntime")
+    x = builder.input("x", (1, 8, 5, 5), "uint8", Integers.between(0, 255))
+    w = builder.constant(rng.integers(-127, 128, (6, 8, 3, 3)).astype(np.int8))
+    window = _window(3, 3, strides=(1, 1), begins=(0, 0), ends=(0, 0))
+    sums = builder.add("conv", x, w, window=window, groups=1, dtype="int32", name="sums")
+    scales = rng.uniform(0.001, 0.01, (6, 1, 1)).astype(np.float32)
+    grid: dict[str, Any] = {
+        "low": 0,
+        "high": 255,
+        "out_scale": 1.0,
+        "out_zero": 0.0,
+        "rounding": "ROUND",
+        "zero_first": False,
+    }
+    factors = np.float32(0.02), scales, np.float32(0.05)
+    made = builder.add("requantize", sums, name="codes", factors=factors, zero=np.int64(zero), dtype="uint8", **grid)
+    graph = builder.build((made,))
+    region, values = _region(graph, 2), _values(rng, graph)
+    assert region.maker.epilogue.bias is None
+    codes = region.maker.epilogue.reference(np.moveaxis(values["sums"], 1, -1))
+    np.testing.assert_array_equal(np.moveaxis(codes, -1, 1), values["codes"])

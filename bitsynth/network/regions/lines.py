@@ -24,17 +24,25 @@ _PRODUCTS = ("conv", "matmul")
 def match_line(wiring: Wiring, node: Node) -> Region | None:
     """The chain from sums to codes that begins with a node, with another edge of codes or sums that joins it."""
     source = wiring.only_source(node)
-    maker = wiring.makers.get(source) if source else None
-    if source is None or maker is None or maker.op not in _PRODUCTS or not _has_channels(wiring, source):
+    if source is None or not _has_channels(wiring, source):
         return None
     return _single(wiring, source) or _joined(wiring, source, node)
 
 
 def _has_channels(wiring: Wiring, edge: str) -> bool:
     """Whether an edge has sums of int32 whose channels lie along axis 1."""
-    kind, maker = wiring.graph.edges[edge].type, wiring.makers[edge]
+    kind, maker = wiring.graph.edges[edge].type, sums_maker(wiring, edge)
     inside = isinstance(kind, Integers) and INT32[0] < kind.least and kind.most < INT32[1]
-    return inside and (maker.op == "conv" or len(wiring.graph.edges[edge].shape) == 2)
+    return inside and maker is not None and (maker.op == "conv" or len(wiring.graph.edges[edge].shape) == 2)
+
+
+def sums_maker(wiring: Wiring, edge: str) -> Node | None:
+    """The product whose sums an edge has, with or without integers added; None if it has others."""
+    maker = wiring.makers.get(edge)
+    source = wiring.only_source(maker) if maker is not None and maker.op == "add" else None
+    if source is not None and wiring.carries_integers(edge):
+        maker = wiring.makers.get(source)
+    return maker if maker is not None and maker.op in _PRODUCTS else None
 
 
 def _single(wiring: Wiring, source: str) -> Region | None:
@@ -59,8 +67,7 @@ def _joined(wiring: Wiring, source: str, node: Node) -> Region | None:
 
 def residual_operand(wiring: Wiring, edge: str) -> MatmulOperand | None:
     """The operand of an edge's codes; None if it has sums, as layers give them in int32."""
-    maker = wiring.makers.get(edge)
-    return None if maker is not None and maker.op in _PRODUCTS else operand_of(wiring.graph.edges[edge])
+    return None if sums_maker(wiring, edge) else operand_of(wiring.graph.edges[edge])
 
 
 def _stays(wiring: Wiring, chain: Chain) -> bool:

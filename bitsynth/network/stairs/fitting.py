@@ -15,6 +15,9 @@ _GOLDEN = (5**0.5 - 1) / 2
 _AROUND = (0.0, 0.3, -0.3, 0.6, -0.6, 0.15, -0.15, 0.45, -0.45, 0.8, -0.8)
 """Where in the room that is left factors and summands are tried: parts of the way from its middle to its ends."""
 
+_BEYOND, _MOST_FACTORS = 4, 128
+"""Factors of float32 that are tried past the ends of their room, as products are rounded; and on each side."""
+
 
 @dataclass(frozen=True, eq=False)
 class Lines:
@@ -56,10 +59,16 @@ class Lines:
         yield from _within(*self.band(factor))
 
     def factors_alone(self) -> Iterator[Tensor]:
-        """Factors (channels,) that need no summand, from the middle of their room."""
+        """Factors of float32 (channels,) that need no summand, from the middle of their room to a little beyond."""
         (low, high), x = self.limits, np.where(self.elements == 0, 1, self.elements)
         one, other = np.where(self.elements == 0, -np.inf, low / x), np.where(self.elements == 0, np.inf, high / x)
-        yield from _within(np.minimum(one, other).max(0), np.maximum(one, other).min(0))
+        first, last = _ends(np.minimum(one, other).max(0), np.maximum(one, other).min(0))
+        middle = ((first + last) / 2).astype(np.float32)
+        unit = np.spacing(np.abs(middle)).astype(np.float64)
+        steps = np.ceil(np.maximum(last - first, 0) / 2 / unit) + _BEYOND
+        for k in range(2 * int(min(steps.max(), _MOST_FACTORS)) + 1):
+            part = (k + 1) // 2 * (1 if k % 2 else -1)
+            yield (middle + np.clip(part, -steps, steps) * unit).astype(np.float32)
 
     def best(self) -> Tensor:
         """The factor that leaves the most room: that is concave in it, so golden sections find it."""
@@ -92,8 +101,13 @@ class Lines:
 
 def _within(low: Tensor, high: Tensor) -> Iterator[Tensor]:
     """Numbers from `low` to `high`, from the middle; 1 wide where an end is open."""
-    below, above = np.isfinite(low), np.isfinite(high)
-    first = np.where(below, low, np.where(above, high - 1, 0.0))
-    last = np.where(above, high, first + below)
+    first, last = _ends(low, high)
     for part in _AROUND:
         yield (first + last) / 2 + part * (last - first) / 2
+
+
+def _ends(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Both ends of a room; 1 apart where one is open."""
+    below, above = np.isfinite(low), np.isfinite(high)
+    first = np.where(below, low, np.where(above, high - 1, 0.0))
+    return first, np.where(above, high, first + below)

@@ -45,11 +45,24 @@ def wanted_codes(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> W
     """The codes of a staircase at the points that decide (Lemma 3: a rounded line is monotone, too)."""
     points = stairs.points()
     codes = (stairs.at(points) - operand.offset) // operand.scale
-    return Wanted(points, codes, operand, (int(codes.min()), int(codes.max())), zero_code(kind, operand))
+    limits, written = (int(codes.min()), int(codes.max())), _written(stairs)
+    zero = stairs.chain.nodes[-1].attributes.get("zero", kind.zero)
+    return Wanted(points, codes, operand, limits, zero_code(np.asarray(zero), operand), written=written)
 
 
-def zero_code(kind: Integers, operand: MatmulOperand) -> int:
-    """The code of the integer that stands for 0; 0 if there is none."""
-    code = (float(kind.zero.reshape(-1)[0]) - operand.offset) / operand.scale
-    inside = kind.zero.size == 1 and code == round(code) and 0 <= code <= operand.codes[-1]
+def _written(stairs: Staircase) -> Tensor | None:
+    """The factor of float32 that a chain of one requantization multiplies sums by (channels,)."""
+    node = stairs.chain.nodes[-1]
+    if node.op != "requantize" or len(stairs.chain.nodes) > 1:
+        return None
+    first, second, over = node.attributes["factors"]
+    with np.errstate(all="ignore"):
+        factor = np.asarray(first * second / over).astype(np.float32).reshape(-1)
+    return factor if factor.size == len(stairs.low) else np.broadcast_to(factor[:1], stairs.low.shape)
+
+
+def zero_code(zero: Tensor, operand: MatmulOperand) -> int:
+    """The code of the integer that stands for 0; 0 if there is none, or channels differ."""
+    code = (float(zero.reshape(-1)[0]) - operand.offset) / operand.scale
+    inside = zero.size == 1 and code == round(code) and 0 <= code <= operand.codes[-1]
     return round(code) if inside else 0

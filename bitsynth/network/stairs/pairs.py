@@ -61,7 +61,7 @@ class Paired:
         """How its elements lie in memory."""
         if self.second is None:
             return Residual("int32")
-        return Residual("uint8", zero_point=zero_code(self.second_kind, self.second))
+        return Residual("uint8", zero_point=zero_code(self.second_kind.zero, self.second))
 
     @property
     def elements(self) -> Tensor:
@@ -152,7 +152,7 @@ def _wanted(proof: PairProof, elements: Tensor) -> Wanted:
     paired = proof.paired
     some = elements[np.unique(np.linspace(0, len(elements) - 1, _FIRST).astype(int))]
     sums, seconds = proof.deciding(some, proof.codes)
-    codes, zero = proof.codes(sums, seconds), zero_code(paired.kind, paired.operand)
+    codes, zero = proof.codes(sums, seconds), zero_code(paired.kind.zero, paired.operand)
     limits = int(codes.min()), int(codes.max())
     return Wanted(sums, codes, paired.operand, limits, zero, seconds, _ratio(proof), paired.residual)
 

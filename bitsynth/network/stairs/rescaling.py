@@ -16,8 +16,8 @@ from bitsynth.spec.matmul import MatmulOperand
 
 _SHIFTS = 140
 """Integers that are tried as summands of sums."""
-_NO_ROOM = 1e-9
-"""Summands of a line that has not so much room are what float64 rounds away."""
+_NO_ROOM = 2.0**-22
+"""Of the greatest code: a formula of float32 may be off by so much from a line, where it is the reference itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +33,7 @@ class Wanted:
         elements: Of a residual, one a point and channel; None without one.
         ratio: How much of a sum one of these is, one for all or one a channel.
         residual: Type and zero point of the residual.
+        written: The float32 factor that the network has, which is tried first; None if it has none.
     """
 
     sums: Tensor
@@ -43,6 +44,7 @@ class Wanted:
     elements: Tensor | None = None
     ratio: Tensor = field(default_factory=lambda: np.zeros(1))
     residual: Residual | None = None
+    written: Tensor | None = None
 
     @property
     def lines(self) -> Lines:
@@ -112,12 +114,10 @@ class Rescaling:
 def rescaling_of(wanted: Wanted) -> Rescaling | None:
     """The formula that gives all codes, without a summand if it can, of shifted sums if it must; None if none does."""
     lines = wanted.lines
-    if lines.room(lines.best()).min() < -_NO_ROOM:
+    if lines.room(lines.best()).min() < -_NO_ROOM * (1 + wanted.limits[1]):
         return None
-    for tries in (_alone, _with_summand, _shifted)[: 3 if wanted.elements is None else 2]:
-        if found := _first(wanted, tries(wanted)):
-            return found
-    return None
+    plans = (_alone, _with_zero, _with_summand, _shifted)[: 4 if wanted.elements is None else 3]
+    return next((found for tries in plans if (found := _first(wanted, tries(wanted)))), None)
 
 
 Tries = Iterator[Rescaling]
@@ -125,8 +125,23 @@ Tries = Iterator[Rescaling]
 
 def _alone(wanted: Wanted) -> Tries:
     """Factors alone."""
-    for factor in wanted.lines.factors_alone():
-        yield Rescaling(factor.astype(np.float32), None, np.zeros(factor.shape, np.int64), wanted.zero)
+    for factor in _factors(wanted):
+        yield Rescaling(factor, None, np.zeros(factor.shape, np.int64), wanted.zero)
+
+
+def _factors(wanted: Wanted) -> Iterator[Tensor]:
+    """Factors that need no summand, that of the network first."""
+    if wanted.written is not None:
+        yield wanted.written.copy()
+    yield from wanted.lines.factors_alone()
+
+
+def _with_zero(wanted: Wanted) -> Tries:
+    """Factors and the zero point as a float, as some references add it before they round."""
+    offset = wanted.operand.offset
+    summand = np.float32(wanted.zero + offset)
+    for factor in _factors(wanted) if summand else ():
+        yield Rescaling(factor, np.full(factor.shape, summand), np.zeros(factor.shape, np.int64), -offset)
 
 
 def _with_summand(wanted: Wanted) -> Tries:
