@@ -200,10 +200,11 @@ static inline double bs_below_one(double x)
     return x == 1 ? 0x1.fffffffffffffp-1 : x;
 }
 
+/* Above 0, too: what rounds up must see that. */
 static inline double bs_sigmoid(double x)
 {
-    const double small = bs_exp(-bs_size(x));
-    return bs_below_one((x < 0 ? small : 1) / (1 + small));
+    const double small = bs_exp(-bs_size(x)), made = bs_below_one((x < 0 ? small : 1) / (1 + small));
+    return made < 0x1p-1022 ? 0x1p-1022 : made;
 }
 
 /* By e**2x - 1, which keeps the digits of small numbers. */

@@ -22,6 +22,8 @@ from bitsynth.progress import Progress, silent
 OURS = "C"
 _ROUNDINGS = 8
 """Units in the last place, of an edge's greatest number, that sums of real numbers may be off."""
+_NOTHING = 1e-290
+"""Numbers as small are 0."""
 _PEERS_OFF = 1e-4
 """What numbers of peers, which sum in float32 and in their own order, may be off of an edge's greatest."""
 
@@ -206,7 +208,7 @@ def _off_of_peer(values: Evaluation, name: str, got: Tensor) -> Tensor:
 def _apart(got: Tensor, want: Tensor, share: float) -> Tensor:
     """Where numbers differ by more than a share of the greatest, or one is no number."""
     a, b = _real(got), _real(want)
-    most = np.abs(b[np.isfinite(b)]).max(initial=0)
+    most = np.abs(b[np.isfinite(b)]).max(initial=_NOTHING)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(all="ignore"):
         return np.asarray(~same & ~(np.abs(a - b) <= share * most))

@@ -87,8 +87,9 @@ class ImagePlanes:
         ]
         if [*counts] != [*self.padded] or int(np.prod(self.padded)) != self.size:
             body.do(f"for (size_t i = 0; i < {count}; ++i)\n{to.name}[i] = {fill};")
-        steps = [self._step(a, before[a]) for a in range(len(self.image))]
-        at = sum(before[a] * self.steps[a] for a in range(len(self.image)) if self.window.strides[a] == 1)
+        fixed = [stride == 1 or count == 1 for stride, count in zip(self.window.strides, counts, strict=True)]
+        steps = [self.steps[a] if fixed[a] else self._step(a, before[a]) for a in range(len(self.image))]
+        at = sum(self.place(before[a], a) for a in range(len(self.image)) if fixed[a])
         moved = ScratchArray(f"({to.name} + {at})" if at else to.name, to.dtype)
         outer = (edge.shape[1] * self.size, self.size)
         body.staged(
