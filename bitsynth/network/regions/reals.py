@@ -12,8 +12,8 @@ from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, plain_format
 from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
 from bitsynth.network.regions.region import Region
-from bitsynth.network.stairs import Staircase, chain_from, staircase
-from bitsynth.network.stairs.staircase import double_of
+from bitsynth.network.stairs import Staircase, chain_from
+from bitsynth.network.stairs.doubles import double_thresholds, real_staircase
 from bitsynth.network.wiring import Wiring
 
 _MOST_LEVELS = 31
@@ -37,7 +37,7 @@ def match_reals(wiring: Wiring, node: Node) -> Region | None:
         return None
     if graph.edges[start].shape != graph.edges[chain.end].shape:
         return None
-    stairs = staircase(graph, chain, doubles=True)
+    stairs = real_staircase(graph, chain)
     return RealsRegion(wiring, stairs) if stairs else None
 
 
@@ -77,9 +77,8 @@ class RealsRegion(Region):
 
 def _numbers(stairs: Staircase) -> Tensor:
     """Thresholds (channels, levels) that numbers, negated where the chain falls, reach for each level."""
-    always = stairs.thresholds == stairs.low[:, None]
-    reached = np.where(always, -np.inf, double_of(np.minimum(stairs.thresholds, stairs.high[:, None] + 1)))
-    falling = np.where(always, np.inf, np.nextafter(-reached, np.inf))
+    reached = double_thresholds(stairs)
+    falling = np.where(np.isinf(reached), -reached, np.nextafter(-reached, np.inf))
     made: Tensor = np.where(stairs.rising[:, None], reached, falling)
     return made
 

@@ -16,6 +16,8 @@ from bitsynth.network.stairs.chain import Chain
 from bitsynth.network.stairs.oracle import Oracle, over_channels
 from bitsynth.network.stairs.search import turns
 
+_HUGE = 2.0**400
+"""A size that no sum of products of float32 reaches, and that the reference can scale and square."""
 _INFINITE = 0x7F800000
 """The bits of the least float32 above all that are finite."""
 
@@ -73,7 +75,7 @@ def staircase(graph: Graph, chain: Chain, *, doubles: bool = False, beyond: floa
     Floats are float32, or float64 if they are `doubles`, of a size below `beyond`. Where the chain makes one integer
     alone, it has a single level that is never reached.
     """
-    end = np.float64(beyond).view(np.int64) if doubles else np.float32(beyond).view(np.int32)
+    end = np.float64(min(beyond, _HUGE)).view(np.int64) if doubles else np.float32(beyond).view(np.int32)
     low, high = ranges(graph, chain, int(end))
     kind, oracle = graph.edges[chain.end].integers, Oracle(graph, chain, doubles=doubles)
     floats = double_of if doubles else float_of

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from random_graphs import RandomGraph
 
 from bitsynth.graph import read, run
 from bitsynth.network.compiling import compile
 from bitsynth.network.lower import cover
 from bitsynth.network.regions.reals import RealsRegion, _numbers
-from bitsynth.network.stairs import Oracle
+from bitsynth.network.stairs import Oracle, chain_from, staircase
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 CHANNELS = 5
@@ -59,3 +60,11 @@ def test_c_gives_the_codes(model, rng):
     net = compile(model, isa="avx2")
     x = {"x": rng.normal(size=(1, 2, 9, 20)).astype(np.float32)}
     np.testing.assert_array_equal(net.trace(x)["y"], run(net.graph, x)["y"])
+
+
+@pytest.mark.parametrize(("seed", "start"), [(3205, "e13"), (3160, "n10.conv")])
+def test_the_greatest_numbers_do_not_hide_where_levels_turn(seed, start):
+    graph = read(RandomGraph(seed).model)
+    chain = chain_from(Wiring(graph, NetworkTarget("avx2")), start)
+    stairs = staircase(graph, chain, doubles=True)
+    assert ((stairs.thresholds > stairs.low[:, None]) & (stairs.thresholds <= stairs.high[:, None])).all()
