@@ -113,11 +113,8 @@ class _Assembly:
         made = Buffer(f"{edge}.out{place}", self._edge(edge), caller_format(self._edge(edge)), "output")
         name = self._buffer(made)
         graph, to = self.wiring.graph, self.buffers[name]
-        self.steps.append(filled(graph, to) if edge in graph.constants else conversion(graph, self._source(edge), to))
+        self.steps.append(filled(graph, to) if edge in graph.constants else conversion(graph, self.buffers[edge], to))
         return name
-
-    def _source(self, edge: str) -> Buffer:
-        return self.buffers[edge]
 
     def _edge(self, name: str) -> Edge:
         return self.wiring.graph.edges[name]

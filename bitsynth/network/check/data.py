@@ -1,4 +1,4 @@
-"""Feed to check a network on: drawn at random over what its quantizers tell apart, or read from a file."""
+"""Inputs to check a network on: drawn at random over what its quantizers tell apart, or read from a file."""
 
 from __future__ import annotations
 

@@ -35,8 +35,7 @@ def _group(wiring: Wiring, last: Node, left: dict[str, Node]) -> list[Node]:
     while more := next((n for n in _makers(wiring, group, left) if TABLE[n.op].kind in _EACH), None):
         group[more.name] = more
     first = [n for n in _makers(wiring, group, left) if TABLE[n.op].kind in _BEFORE and len(n.outputs) == 1][:1]
-    order = {node.name: k for k, node in enumerate(wiring.graph.nodes)}
-    return first + sorted(group.values(), key=lambda n: order[n.name])
+    return first + sorted(group.values(), key=lambda n: wiring.order[n.name])
 
 
 def _makers(wiring: Wiring, group: dict[str, Node], left: dict[str, Node]) -> list[Node]:

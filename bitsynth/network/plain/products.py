@@ -32,10 +32,10 @@ class ProductSums:
     Args:
         body: Where it is done.
         rows: Rows of weights.
-        channels: ImagePlanes.
+        channels: Planes.
         plane: Elements from one to the next.
         taps: Where the elements lie that a sum has of each.
-        pixels: ProductSums of a row.
+        pixels: Sums of a row.
     """
 
     body: NodeBody

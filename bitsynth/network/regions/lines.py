@@ -71,7 +71,7 @@ def residual_operand(wiring: Wiring, edge: str) -> MatmulOperand | None:
 
 
 def _stays(wiring: Wiring, chain: Chain) -> bool:
-    """Whether all of the chain is still to be computed, and its end lies as its start does."""
+    """Whether elements at the end lie as those at the start do."""
     first, last = (wiring.graph.edges[name].shape for name in (chain.start, chain.end))
     return chain.axes[-1] == 1 and first[:2] == last[:2]
 

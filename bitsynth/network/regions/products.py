@@ -76,11 +76,11 @@ def product_of_sums(wiring: Wiring, node: Node) -> Region | None:
 
 def owned(wiring: Wiring, first: Node, chain: Chain) -> tuple[Node, ...]:
     """The nodes of a chain, those aside among them that come after the first of the region and serve it alone."""
-    order = {node.name: k for k, node in enumerate(wiring.graph.nodes)}
     kept = set(chain.names)
     aside: list[Node] = []
     for node in reversed(chain.aside):
-        if order[node.name] > order[first.name] and all(r.name in kept for r in wiring.readers[node.outputs[0]]):
+        serves = all(reader.name in kept for reader in wiring.readers[node.outputs[0]])
+        if serves and wiring.order[node.name] > wiring.order[first.name]:
             kept.add(node.name)
             aside.insert(0, node)
     return (*aside, *chain.beside, *chain.nodes)

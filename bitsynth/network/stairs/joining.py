@@ -47,13 +47,12 @@ def _steps(link: Link) -> bool:
 
 def _way_of(wiring: Wiring, edge: str, axis: int, first: Node) -> tuple[str, list[Link]] | None:
     """The farthest edge of integers from which an edge is made element by element, and the nodes between."""
-    order = {node.name: k for k, node in enumerate(wiring.graph.nodes)}
     found, links = None, list[Link]()
     while True:
         if wiring.carries_integers(edge) and not wiring.is_constant(edge):
             found = edge, list(links)
         maker = wiring.makers.get(edge)
-        if maker is None or wiring.only_reader(edge) is None or order[maker.name] < order[first.name]:
+        if maker is None or wiring.only_reader(edge) is None or wiring.order[maker.name] < wiring.order[first.name]:
             return found
         source = wiring.only_source(maker)
         link = link_of(wiring, maker, source, axis, monotone=False) if source else None
