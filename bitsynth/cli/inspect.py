@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.options import Batch, InputBits, InputEncoding, InputScale, Json, ModelArgument, Reference
+from bitsynth.cli.compile import by_whom
+from bitsynth.cli.files import require_writable
+from bitsynth.cli.inspect_cells import bits_of, carries, range_of, shape_of
+from bitsynth.cli.options import (
+    Batch,
+    BecomesOn,
+    HtmlFile,
+    InputBits,
+    InputEncoding,
+    InputScale,
+    Json,
+    ModelArgument,
+    Reference,
+)
 from bitsynth.cli.parse import input_codes
+from bitsynth.files import replace_file
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
     from bitsynth.graph.inspect import EdgeFacts, NetworkFacts, NodeFacts
+    from bitsynth.graph.ir import Graph
+    from bitsynth.network.report import NetworkReport
+    from bitsynth.progress import Progress
+
+_ADVICE = "name another file"
 
 
 def inspect(
@@ -23,22 +43,50 @@ def inspect(
     input_bits: InputBits = None,
     input_scale: InputScale = 1.0,
     input_encoding: InputEncoding = Encoding.UNSIGNED,
+    isa: BecomesOn = "",
+    html: HtmlFile = None,
     as_json: Json = False,
 ) -> None:
     """Show what a quantized ONNX file is: per node its integers, ranges, shape and weights, and why floats stay.
 
-    Nothing in the file is executed.
+    With --isa also what computes each node there: a layer's schedule, glue or plain C. Nothing in the file is executed.
     """
     from bitsynth.graph import inspect as facts_of
     from bitsynth.graph import read
 
+    if html:
+        require_writable(html.parent, _ADVICE)
     codes = input_codes(input_bits, input_scale, input_encoding)
-    facts = facts_of.inspected(read(model, batch=batch, reference=reference, codes=codes))
+    with output.progress("inspect") as say:
+        say("reading")
+        graph = read(model, batch=batch, reference=reference, codes=codes)
+        facts, found = facts_of.inspected(graph), _lowered(graph, isa, say) if isa else None
+    became = _became(found) if found else {}
+    if html:
+        from bitsynth.cli.inspect_page import page
+
+        replace_file(html, page(facts, became, found).encode(), _ADVICE)
     if as_json:
-        output.write_json(facts_of.as_json(facts))
+        output.write_json({**facts_of.as_json(facts), **({"compiled": found.as_json()} if found else {})})
         return
-    table = output.fitting(lambda gap: _table(facts, gap), lambda gap: _table(facts, gap, brief=True))
+    table = output.fitting(lambda gap: _table(facts, became, gap), lambda gap: _table(facts, became, gap, brief=True))
     output.write(_heading(facts), "", table, "", *_ends(facts))
+
+
+def _lowered(graph: Graph, isa: str, say: Progress) -> NetworkReport:
+    """What the network becomes on an instruction set."""
+    from bitsynth.layers.candidates import widest
+    from bitsynth.network.lower import lower
+    from bitsynth.network.run import Network
+    from bitsynth.network.wiring import NetworkTarget
+
+    say(f"lowering {len(graph.nodes)} nodes")
+    return Network(lower(graph, NetworkTarget(widest(isa)))).report()
+
+
+def _became(found: NetworkReport) -> dict[str, str]:
+    """What computes each node, by the node's name."""
+    return {name: by_whom(step) for step in found.steps for name in step.nodes}
 
 
 def _heading(facts: NetworkFacts) -> Text:
@@ -47,52 +95,36 @@ def _heading(facts: NetworkFacts) -> Text:
     )
 
 
-def _table(facts: NetworkFacts, gap: int, *, brief: bool = False) -> Table:
+def _table(facts: NetworkFacts, became: Mapping[str, str], gap: int, *, brief: bool = False) -> Table:
     """A row an edge; a brief table leaves out scales and multiply-accumulates, and folds names alone."""
     right = ("range", "weights", "bytes") if brief else ("range", "MAC", "weights", "bytes")
-    columns = ("operator", "shape", "carries", *right)
+    by = ["by"] if became else []
+    columns = ("operator", "shape", "carries", *right, *by)
     table = output.table("node", *columns, right=right, whole=columns, gap=gap)
     for edge in facts.inputs:
-        table.add_row(edge.name, *_cells(edge, "input", brief), *[""] * (len(right) - 1))
+        table.add_row(edge.name, *_cells(edge, "input", brief), *[""] * (len(right) - 1 + len(by)))
     for node in facts.nodes:
         for edge in node.outputs:
             macs = [] if brief else [f"{node.macs:,}" if node.macs else ""]
-            table.add_row(edge.name, *_cells(edge, node.op, brief), *macs, *_weights(node, brief))
+            table.add_row(
+                edge.name,
+                *_cells(edge, node.op, brief),
+                *macs,
+                *_weights(node, brief),
+                *[became.get(node.node, "") for _ in by],
+            )
     return table
 
 
 def _cells(edge: EdgeFacts, op: str, brief: bool) -> tuple[str, str, str, str]:
-    return op, _shape(edge), _brief(edge) if brief else _carries(edge), _range(edge)
-
-
-def _shape(edge: EdgeFacts) -> str:
-    return "x".join(map(str, edge.shape)) or "one"
-
-
-def _brief(edge: EdgeFacts) -> str:
-    return edge.dtype if edge.carries == "reals" else f"{edge.bits}-bit {edge.encoding}"
-
-
-def _carries(edge: EdgeFacts) -> str:
-    return edge.dtype if edge.carries == "reals" else f"{_brief(edge)} {edge.carries}{_scale(edge)}"
-
-
-def _scale(edge: EdgeFacts) -> str:
-    zero = f", zero {edge.zero[0]:g}" if edge.zero != (0.0,) and len(edge.zero) == 1 else ""
-    if edge.scale == (1.0,):
-        return zero
-    return f" x {edge.scale[0]:.4g}{f' to {edge.scale[-1]:.4g}' if len(edge.scale) > 1 else ''}{zero}"
-
-
-def _range(edge: EdgeFacts) -> str:
-    return "" if edge.least is None else f"{edge.least:,} to {edge.most:,}"
+    return op, shape_of(edge), bits_of(edge) if brief else carries(edge), range_of(edge)
 
 
 def _weights(node: NodeFacts, brief: bool) -> tuple[str, str]:
     if node.weights is None:
         return "", ""
     edge = node.weights.edge
-    text = edge.dtype if edge.carries == "reals" else f"{edge.bits}-bit" if brief else _brief(edge)
+    text = edge.dtype if edge.carries == "reals" else f"{edge.bits}-bit" if brief else bits_of(edge)
     return text, f"{node.weights.packed_bytes:,}"
 
 

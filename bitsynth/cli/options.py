@@ -96,6 +96,18 @@ IsaOption = Annotated[
 IsaOrAuto = Annotated[
     str, typer.Option("--isa", metavar="SET", help="Instruction set; auto is the best this processor has.")
 ]
+BecomesOn = Annotated[
+    str,
+    typer.Option(
+        "--isa",
+        metavar="SET",
+        help="Also say what each node becomes on this instruction set; auto is the best this processor has.",
+        show_default=False,
+    ),
+]
+HtmlFile = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write a page of it all to FILE.", show_default=False)
+]
 Isas = Annotated[str, typer.Option("--isa", metavar="SETS", help="Only these instruction sets, such as avx2,neon.")]
 ActBits = Annotated[int, typer.Option("--act-bits", metavar="N", help="Bits of an activation, 1 to 8.")]
 WBits = Annotated[int, typer.Option("--w-bits", metavar="N", help="Bits of a weight, 1 to 8.")]

@@ -93,6 +93,30 @@ def test_json(ended, path):
     assert nodes["y"]["outputs"][0]["carries"] == "reals"
 
 
+def test_what_nodes_become(ended, path):
+    out, _ = ended(0, "inspect", path, "--batch", "1", "--isa", "avx2")
+    lines = {line.split()[0]: line for line in out.splitlines() if line}
+    assert "avx2" in lines["c"]
+    assert "plain" in lines["y"]
+    facts = json.loads(ended(0, "inspect", path, "--batch", "1", "--isa", "avx2", "--json")[0])
+    assert any("c" in step["nodes"] for step in facts["compiled"]["steps"])
+
+
+def test_a_page_holds_names_as_text(ended, tmp_path):
+    made, page = two_layers(), tmp_path / "net.html"
+    hostile = "<script>alert(1)</script>"
+    for n in made.graph.node:
+        n.output[:] = [hostile if name == "c" else name for name in n.output]
+        n.input[:] = [hostile if name == "c" else name for name in n.input]
+    (tmp_path / "net.onnx").write_bytes(made.SerializeToString())
+    ended(0, "inspect", str(tmp_path / "net.onnx"), "--batch", "1", "--isa", "avx2", "--html", str(page))
+    text = page.read_text()
+    assert "<script>" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    assert "put a quantizer before" in text
+    assert "arena" in text
+
+
 def test_ranges_are_reached_by_the_worst_inputs():
     graph = read(two_layers(), batch=1)
     conv = next(n for n in graph.nodes if n.op == "conv")

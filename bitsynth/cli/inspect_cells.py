@@ -1,0 +1,35 @@
+"""What tables of a network say of an edge: its shape, what it carries, its range."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bitsynth.graph.inspect import EdgeFacts
+
+
+def shape_of(edge: EdgeFacts) -> str:
+    """The axes of an edge."""
+    return "x".join(map(str, edge.shape)) or "one"
+
+
+def bits_of(edge: EdgeFacts) -> str:
+    """Bits and encoding of its integers, or the type of its floats."""
+    return edge.dtype if edge.carries == "reals" else f"{edge.bits}-bit {edge.encoding}"
+
+
+def carries(edge: EdgeFacts) -> str:
+    """What it carries, with the scale."""
+    return edge.dtype if edge.carries == "reals" else f"{bits_of(edge)} {edge.carries}{_scale(edge)}"
+
+
+def range_of(edge: EdgeFacts) -> str:
+    """The least and the greatest of its integers."""
+    return "" if edge.least is None else f"{edge.least:,} to {edge.most:,}"
+
+
+def _scale(edge: EdgeFacts) -> str:
+    zero = f", zero {edge.zero[0]:g}" if edge.zero != (0.0,) and len(edge.zero) == 1 else ""
+    if edge.scale == (1.0,):
+        return zero
+    return f" x {edge.scale[0]:.4g}{f' to {edge.scale[-1]:.4g}' if len(edge.scale) > 1 else ''}{zero}"

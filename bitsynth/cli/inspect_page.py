@@ -1,0 +1,49 @@
+"""The page that `bitsynth inspect --html` writes: nodes, what each became, memory by part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import jinja2
+
+from bitsynth.cli.inspect_cells import carries, range_of, shape_of
+
+if TYPE_CHECKING:
+    from bitsynth.graph.inspect import EdgeFacts, NetworkFacts, NodeFacts
+    from bitsynth.network.report import NetworkReport
+
+_RIGHT = ("range", "MAC", "bytes")
+_TEMPLATE = Path(__file__).parent / "inspect.html.j2"
+
+
+class _Row(NamedTuple):
+    cells: tuple[str, ...]
+    note: str = ""
+
+
+def page(facts: NetworkFacts, became: Mapping[str, str], report: NetworkReport | None) -> str:
+    """The HTML of a network, whose names are text whatever they hold; `became` says what has computed each node."""
+    titles = ["node", "operator", "shape", "carries", "range", "MAC", "weights", "bytes", *(["by"] if became else [])]
+    rows = [_Row(_cells(edge, "input", became)) for edge in facts.inputs]
+    rows += [_row(node, edge, became) for node in facts.nodes for edge in node.outputs]
+    memory = [(n.node, n.weights.packed_bytes) for n in facts.nodes if n.weights]
+    memory += [("arena", report.arena_bytes)] if report else []
+    most = max((size for _, size in memory), default=0) or 1
+    made = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    template = made.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    values = {"facts": facts, "titles": titles, "right": _RIGHT, "rows": rows, "memory": memory, "most": most}
+    return template.render(values, arena=report is not None) + "\n"
+
+
+def _row(node: NodeFacts, edge: EdgeFacts, became: Mapping[str, str]) -> _Row:
+    return _Row(_cells(edge, node.op, became, node), node.stays_float or node.note)
+
+
+def _cells(edge: EdgeFacts, op: str, became: Mapping[str, str], node: NodeFacts | None = None) -> tuple[str, ...]:
+    weights = node.weights if node else None
+    work = f"{node.macs:,}" if node and node.macs else ""
+    held = (carries(weights.edge), f"{weights.packed_bytes:,}") if weights else ("", "")
+    by = [became.get(node.node, "") if node else ""] if became else []
+    return edge.name, op, shape_of(edge), carries(edge), range_of(edge), work, *held, *by
