@@ -56,12 +56,18 @@ def planned(program: NetworkProgram, *, apart: bool = False) -> ArenaPlan:
 
 def lifetimes(program: NetworkProgram) -> dict[str, Lifetime]:
     """The lifetimes of buffers in the arena, aliases with the one whose memory they are."""
+    used = uses(program)
+    roots = {name: program.buffers[name] for name in used if program.buffers[name].role == "arena"}
+    return {name: Lifetime(used[name][0], used[name][-1], whole(b.bytes)) for name, b in roots.items()}
+
+
+def uses(program: NetworkProgram) -> dict[str, list[int]]:
+    """The steps that read or write each buffer, in order, aliases as the one whose memory they are."""
     used: dict[str, list[int]] = {}
     for place, step in enumerate(program.steps):
         for name in (*step.inputs, *step.outputs):
             used.setdefault(alias_root(program.buffers, name), []).append(place)
-    roots = {name: program.buffers[name] for name in used if program.buffers[name].role == "arena"}
-    return {name: Lifetime(used[name][0], used[name][-1], _whole(b.bytes)) for name, b in roots.items()}
+    return used
 
 
 def by_size(lives: Mapping[str, Lifetime]) -> ArenaPlan:
@@ -109,5 +115,6 @@ def _lowest(size: int, taken: Iterable[tuple[int, int]]) -> int:
     return place
 
 
-def _whole(size: int) -> int:
+def whole(size: int) -> int:
+    """Bytes up to the next multiple of `ALIGN`."""
     return -(-size // ALIGN) * ALIGN

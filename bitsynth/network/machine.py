@@ -19,7 +19,7 @@ from bitsynth.isa.load import load
 from bitsynth.layers.layer import Scratch
 from bitsynth.layers.library import FLAGS
 from bitsynth.layers.pool import Pool
-from bitsynth.network.arena import ALIGN, ArenaPlan
+from bitsynth.network.arena import ArenaPlan, whole
 from bitsynth.network.library import STATUSES, NetworkText
 from bitsynth.network.program import Buffer, NetworkProgram
 from bitsynth.run.memory import aligned
@@ -59,7 +59,7 @@ class NetworkMachine:
         places, end = {}, 0
         for buffer in self._given:
             places[buffer.name] = end
-            end += -(-buffer.bytes // ALIGN) * ALIGN
+            end += whole(buffer.bytes)
         return places
 
     @property
@@ -68,7 +68,7 @@ class NetworkMachine:
 
     def tensors(self) -> tuple[NDArray[np.uint8], dict[str, NDArray[Any]]]:
         """A block of memory for inputs and outputs, and each of these in it, by its buffer's name."""
-        block = aligned(sum(-(-b.bytes // ALIGN) * ALIGN for b in self._given), np.uint8)
+        block = aligned(sum(whole(b.bytes) for b in self._given), np.uint8)
         return block, {b.name: _view(block[self.places[b.name] :][: b.bytes], b) for b in self._given}
 
     def run(self, block: NDArray[np.uint8]) -> None:

@@ -14,7 +14,7 @@ from bitsynth import __version__
 from bitsynth.files import MARK, marked
 from bitsynth.graph.types import Integers, numpy_type
 from bitsynth.layers.glue.programs import programs
-from bitsynth.network.arena import ArenaPlan
+from bitsynth.network.arena import ArenaPlan, uses
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue
 from bitsynth.network.certificate.chains import Unsaid
@@ -43,6 +43,7 @@ def certificate(program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, st
     why nothing is claimed.
     """
     given = program.graph.inputs
+    used = uses(program)
     edges = {b.edge.name: edge_facts(b.edge, b.edge.name in given) for b in program.buffers.values()}
     made = {
         "about": MARK,
@@ -56,7 +57,7 @@ def certificate(program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, st
         "outputs": list(program.outputs),
         "arena": {"bytes": plan.bytes, "bound": plan.bound},
         "edges": edges,
-        "buffers": {name: _buffer(program, plan, b) for name, b in program.buffers.items()},
+        "buffers": {name: _buffer(program, plan, used, b) for name, b in program.buffers.items()},
         "steps": [_step(program, step) for step in program.steps],
         "kernels": _kernels(program),
         "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())},
@@ -112,11 +113,10 @@ def _claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     raise Unsaid(_PLAIN)
 
 
-def _buffer(program: NetworkProgram, plan: ArenaPlan, buffer: Buffer) -> JsonValue:
+def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[int]], buffer: Buffer) -> JsonValue:
     """Where a buffer lies, when it is in use, what its elements hold."""
     form, root = buffer.format, alias_root(program.buffers, buffer.name)
     operand = [form.operand.scale, form.operand.offset] if form.operand else [1, 0]
-    life = _lives(program, root)
     made = {
         "edge": buffer.edge.name,
         "role": program.buffers[root].role,
@@ -127,7 +127,7 @@ def _buffer(program: NetworkProgram, plan: ArenaPlan, buffer: Buffer) -> JsonVal
         "bits": form.operand.bits if form.operand and form.layout == PACKED else 8 * numpy_type(form.dtype).itemsize,
         "bytes": program.buffers[root].bytes,
         "holds": _holds(buffer),
-        "life": life,
+        "life": _lives(program, used, root),
     }
     return made | ({"offset": plan.offsets[root]} if root in plan.offsets else {})
 
@@ -143,10 +143,9 @@ def _holds(buffer: Buffer) -> list[int]:
     return [-(1 << 63), (1 << 63) - 1]
 
 
-def _lives(program: NetworkProgram, root: str) -> list[int]:
+def _lives(program: NetworkProgram, used: Mapping[str, list[int]], root: str) -> list[int]:
     """The first and the last step that uses a buffer's memory."""
-    names = [{alias_root(program.buffers, n) for n in (*s.inputs, *s.outputs)} for s in program.steps]
-    found = [place for place, used in enumerate(names) if root in used]
+    found = used.get(root, [])
     if root in program.inputs:
         return [0, max(found, default=0)]
     return [found[0], found[-1]] if found else []

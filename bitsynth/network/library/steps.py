@@ -10,8 +10,9 @@ from typing import Any
 from bitsynth.emit import glue_abi, runtime_abi
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.network.arena import ArenaPlan
+from bitsynth.network.c_types import c_type
 from bitsynth.network.library.parts import Parts
-from bitsynth.network.library.tensors import c_type, inputs, outputs, spoken
+from bitsynth.network.library.tensors import inputs, outputs, spoken
 from bitsynth.network.library.weights import Weights
 from bitsynth.network.program import GlueStep, LayerStep, NetworkProgram, NetworkStep, PlainStep, alias_root
 

@@ -8,18 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitsynth.graph.types import Tensor
+from bitsynth.network.c_types import c_type
 from bitsynth.network.program import Buffer, NetworkProgram
 
-_SPELLED = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "bool": "uint8_t"}
 _NOT_SPOKEN = frozenset('\\"*%?,(){}[]')
-
-
-def c_type(dtype: str) -> str:
-    """The C type that holds an element: integers of fewer bits lie a byte each, 16-bit floats as their bits."""
-    if dtype in _SPELLED:
-        return _SPELLED[dtype]
-    kind, _, bits = dtype.rpartition("int")
-    return f"{kind}int{max(8, int(bits))}_t"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge, Integers, Shape, is_float, numpy_type
-from bitsynth.network.plain.loops import AxisStep, ConstantArrays, Loops, c_type, dense_steps
+from bitsynth.network.c_types import c_type
+from bitsynth.network.plain.loops import AxisStep, ConstantArrays, Loops, dense_steps
 from bitsynth.network.plain.maths import InC
 from bitsynth.network.plain.memory import BufferAccess
 from bitsynth.network.plain.terms import LoopTerm

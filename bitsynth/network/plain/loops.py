@@ -17,17 +17,6 @@ AxisStep = int | str
 _WORD = re.compile(r"\b[a-z]+\d+\b")
 
 
-def c_type(dtype: str) -> str:
-    """The C type of elements of a buffer or constant: what has no type of its own lies in bytes or as its bits."""
-    if dtype in ("float64", "float32"):
-        return {"float64": "double", "float32": "float"}[dtype]
-    if dtype in ("float16", "bfloat16"):
-        return "uint16_t"
-    if dtype in ("bool", "uint4", "uint2"):
-        return "uint8_t"
-    return "int8_t" if dtype in ("int4", "int2") else f"{dtype}_t"
-
-
 class ConstantArrays:
     """The arrays `k0`, `k1` ... of a step; equal ones once."""
 

@@ -1,0 +1,13 @@
+"""Types of elements in C."""
+
+from __future__ import annotations
+
+_SPELLED = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "bool": "uint8_t"}
+
+
+def c_type(dtype: str) -> str:
+    """The C type that holds an element: integers of fewer bits lie a byte each, 16-bit floats as their bits."""
+    if dtype in _SPELLED:
+        return _SPELLED[dtype]
+    kind, _, bits = dtype.rpartition("int")
+    return f"{kind}int{max(8, int(bits))}_t"
