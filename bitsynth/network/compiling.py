@@ -33,7 +33,7 @@ def compile(
 
     Raises:
         SpecError: The file is damaged, unsafe or not understood; the message names the node.
-        NoKernel: No kernel is known for a layer that needs one.
+        NoKernel: This processor runs none of the instruction sets, and `isa` is "auto".
         ToolError: The package onnx is missing.
     """
     pool = pool_of(threads)

@@ -19,7 +19,7 @@ from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
 def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
-    """The program of a graph for a target; SpecError names what cannot be computed, NoKernel a missing kernel."""
+    """The program of a graph for a target; what no kernel or glue computes is plain C."""
     wiring = Wiring(sunk(graph, target), target)
     assembly = _Assembly(wiring, ordered(cover(wiring)))
     return assembly.program()
