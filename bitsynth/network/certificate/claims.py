@@ -19,6 +19,7 @@ from bitsynth.network.certificate.chains import ChainWriter, Unsaid
 from bitsynth.network.certificate.edges import MOST_PLACE, range_of
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, PlainStep
 from bitsynth.network.stairs.staircase import Staircase
+from bitsynth.network.stairs.thresholds import passed
 
 _PRODUCTS = ("conv", "matmul")
 
@@ -76,14 +77,9 @@ def input_claims(program: NetworkProgram, step: PlainStep, stairs: Staircase) ->
     chain.start("sum", start)
     _walk(chain, stairs.chain.nodes)
     made = program.buffers[step.outputs[0]]
-    spread, offset = _operand(made)
-    first, apart = (stairs.least - offset) // spread, stairs.step // spread
-    always = np.where(stairs.rising, stairs.low, stairs.high + 1)[:, None]
-    turns = np.concatenate([np.repeat(always, first, 1), np.repeat(stairs.thresholds, apart, 1)], axis=1)
-    shown = {
-        "values": stored(turns - stairs.rising[:, None]),
-        "rising": stored(stairs.rising.astype(np.int64)[:, None]),
-    }
+    assert made.format.operand is not None
+    values, rising = passed(stairs, made.format.operand), stairs.rising.astype(np.int64)[:, None]
+    shown = {"values": stored(values), "rising": stored(rising)}
     claim = {"by": "thresholds", **shown, "factor": stored(np.zeros((1, 1), np.int64)), "of_zero": 0}
     sums = {"places": "float32", "bias": 0, "low": -MOST_PLACE, "high": MOST_PLACE}
     return {**_said(chain, [{**claim, "is": chain.integers(made.edge.name)}]), "sums": sums}

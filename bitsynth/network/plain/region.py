@@ -62,7 +62,7 @@ class PlainRegion(Region):
         body = NodeBody(self.wiring.graph, self.nodes, memories)
         GENERATORS[body.node.op](body)
         return PlainStep(
-            tuple(n.name for n in self.nodes),
+            self.names,
             tuple(buffers[e].name for e in self.inputs),
             tuple(buffers[e].name for e in self.outputs),
             "\n".join(body.lines),

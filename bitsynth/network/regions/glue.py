@@ -55,4 +55,4 @@ class GlueRegion(Region):
         glue = self.make(given[0].format.layout, made.format.layout)
         names = tuple(b.name for b in given)
         image = image_of(given[0].edge.shape)
-        return GlueStep(tuple(n.name for n in self.nodes), names, (made.name,), glue, image)
+        return GlueStep(self.names, names, (made.name,), glue, image)

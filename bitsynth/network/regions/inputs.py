@@ -100,9 +100,10 @@ class InputRegion(Region):
         codes = LevelCodes.of(self.stairs, first, self._formulas())
         batch, channels, *image = edge.shape
         body = input_body(codes, (batch, math.prod(image), channels), planes=self.order == PLAIN)
-        names = tuple(node.name for node in self.nodes)
         given, made = (buffers[e].name for e in (*self.inputs, *self.outputs))
-        return PlainStep(names, (given,), (made,), body, (codes.table,), headers=("bs_exact.h",), stairs=self.stairs)
+        return PlainStep(
+            self.names, (given,), (made,), body, (codes.table,), headers=("bs_exact.h",), stairs=self.stairs
+        )
 
     def _formulas(self) -> tuple[RoundedLevels, ...]:
         """Formulas of levels, if C has a loop for each."""

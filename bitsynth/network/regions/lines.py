@@ -102,10 +102,9 @@ class LineRegion(Region):
         batch, channels, *image = self.wiring.graph.edges[self.chain.start].shape
         line = self.line.of(channels)
         constants = [line.factor, line.summand, *([] if line.ratio is None else [line.ratio])]
-        names = tuple(node.name for node in self.nodes)
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
         body = _body(line, batch * math.prod(image), channels)
-        return PlainStep(names, inputs, outputs, body, tuple(np.ascontiguousarray(k) for k in constants))
+        return PlainStep(self.names, inputs, outputs, body, tuple(np.ascontiguousarray(k) for k in constants))
 
 
 def _body(line: Line, pixels: int, channels: int) -> str:

@@ -136,7 +136,6 @@ class ProductRegion(Region):
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
         """The layer's step."""
-        names = tuple(node.name for node in self.nodes)
         read = (self.product.start, *filter(None, (self.residual,)))
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (read, self.outputs))
-        return LayerStep(names, inputs, outputs, self.layer(buffers), self.product.image)
+        return LayerStep(self.names, inputs, outputs, self.layer(buffers), self.product.image)

@@ -113,10 +113,9 @@ class RealConvolution(Region):
         given, made = buffers[self.inputs[0]], buffers[self.outputs[0]]
         planes = ImagePlanes(self.node.attributes["window"], given.edge.shape[2:])
         body = RealBody(given.edge.shape, len(self.sums.weights), planes, self.sums.thresholds.shape[1])
-        names = tuple(node.name for node in self.nodes)
         constants = (self._weights(), *body.places(), self.sums.thresholds, *self._lines(made.edge))
         text, room = body.text(), body.scratch_bytes
-        return PlainStep(names, (given.name,), (made.name,), text, constants, room, ("bs_decide.h",))
+        return PlainStep(self.names, (given.name,), (made.name,), text, constants, room, ("bs_decide.h",))
 
     def _weights(self) -> Tensor:
         """Rows of weights in blocks of a few, a term of each beside the others."""

@@ -69,10 +69,9 @@ class RealsRegion(Region):
         body = _body((batch, channels, math.prod(image)), self.stairs.levels, (first, second - first), planes=planes)
         signs = np.where(self.stairs.rising, 1.0, -1.0)
         constants = [np.broadcast_to(x, (channels, *x.shape[1:])) for x in (_numbers(self.stairs), signs)]
-        names = tuple(node.name for node in self.nodes)
         made = buffers[self.outputs[0]].name
         arrays = tuple(np.ascontiguousarray(x) for x in constants)
-        return PlainStep(names, (given.name,), (made,), body, arrays, channels * _BLOCK if planes else 0)
+        return PlainStep(self.names, (given.name,), (made,), body, arrays, channels * _BLOCK if planes else 0)
 
 
 def _numbers(stairs: Staircase) -> Tensor:

@@ -35,6 +35,11 @@ class Region(ABC):
         """The step on the buffers of its edges; of an alias the caller never asks for one."""
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Its nodes by name, as its step has them."""
+        return tuple(node.name for node in self.nodes)
+
+    @property
     def is_alias(self) -> bool:
         """Whether its output has its input's elements in their order, in the same shape or another.
 

@@ -14,13 +14,20 @@ MOST_LEVELS = 255
 
 def thresholds_of(stairs: Staircase, operand: MatmulOperand) -> Thresholds | None:
     """The thresholds of int32 sums whose number is the code of `operand`; None if they do not fit a layer."""
-    first, per_level = (stairs.least - operand.offset) // operand.scale, stairs.step // operand.scale
+    found = passed(stairs, operand)
     inside = stairs.low.min() > INT32[0] and stairs.high.max() < INT32[1]
-    if not inside or not 1 <= first + stairs.levels * per_level <= MOST_LEVELS:
+    if not inside or not 1 <= found.shape[1] <= MOST_LEVELS:
         return None
+    return Thresholds(ascending(found), stairs.rising)
+
+
+def passed(stairs: Staircase, operand: MatmulOperand) -> Tensor:
+    """The numbers (channels, codes) above which, of falling channels below which, an element is, one for each code."""
+    first, per_level = (stairs.least - operand.offset) // operand.scale, stairs.step // operand.scale
     always = np.where(stairs.rising, stairs.low, stairs.high + 1)[:, None]
     turns = np.concatenate([np.repeat(always, first, 1), np.repeat(stairs.thresholds, per_level, 1)], axis=1)
-    return Thresholds(ascending(turns - stairs.rising[:, None]), stairs.rising)
+    made: Tensor = turns - stairs.rising[:, None]
+    return made
 
 
 def ascending(values: Tensor) -> Tensor:
