@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bitsynth.bench.setting import Basis
 from bitsynth.cli import figures, output
-from bitsynth.cli.compile import by_whom, called
+from bitsynth.cli.network_cells import by_whom, called, shape_of
 from bitsynth.cli.options import (
     Batch,
     InputBits,
@@ -95,7 +95,7 @@ def _steps(found: NetworkTimes, gap: int, *, brief: bool = False) -> Table:
         lies = [] if brief else [step.memory]
         rate = [] if brief else [f"{step.macs / timed.nanoseconds:.0f}" if step.macs else ""]
         took = f"{timed.nanoseconds / 1e3:.2f}", f"{timed.share:.1%}"
-        table.add_row(called(step), by_whom(step), "x".join(map(str, step.shape)) or "one", *lies, *took, *rate)
+        table.add_row(called(step), by_whom(step), shape_of(step), *lies, *took, *rate)
     return table
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
+from bitsynth.cli.network_cells import by_whom, called, shape_of
 from bitsynth.cli.options import (
     Batch,
     Folder,
@@ -29,7 +30,7 @@ from bitsynth.files import write_texts
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
-    from bitsynth.network.report import NetworkReport, StepReport
+    from bitsynth.network.report import NetworkReport
 
 _ADVICE = "choose another folder with -o"
 
@@ -57,21 +58,21 @@ def compile_network(
     from bitsynth.network.compiling import compile
 
     codes = input_codes(input_bits, input_scale, input_encoding)
-    called = name or _name(model)
-    require_name(called)
+    library = name or _name(model)
+    require_name(library)
     with output.progress("compile") as say:
         options = {"batch": batch, "reference": reference, "codes": codes}
         net = compile(model, isa=isa, threads=threads, progress=say, **options)
         say("writing C")
-        files, found = net.files(called), net.report()
+        files, found = net.files(library), net.report()
     require_writable(to, _ADVICE)
     paths = write_texts(to, files)
     if as_json:
-        output.write_json({**found.as_json(), "library": called, "files": [str(p) for p in paths]})
+        output.write_json({**found.as_json(), "library": library, "files": [str(p) for p in paths]})
         return
     table = output.fitting(lambda gap: _table(found, gap), lambda gap: _table(found, gap, brief=True))
     output.write(_heading(found), "", table, "", *_ends(found))
-    output.write(f"wrote {output.count(len(paths), 'file')} in {to}: {called}.h, {called}.c and others")
+    output.write(f"wrote {output.count(len(paths), 'file')} in {to}: {library}.h, {library}.c and others")
 
 
 def _name(model: Path) -> str:
@@ -94,21 +95,9 @@ def _table(found: NetworkReport, gap: int, *, brief: bool = False) -> Table:
     for step in found.steps:
         lies = [] if brief else [step.memory]
         work = [] if brief else [_count(step.macs), _count(step.cycles)]
-        shape = "x".join(map(str, step.shape)) or "one"
         size = _count(step.weight_bytes), f"{step.out_bytes:,}"
-        table.add_row(called(step), by_whom(step), shape, *lies, *work, *size)
+        table.add_row(called(step), by_whom(step), shape_of(step), *lies, *work, *size)
     return table
-
-
-def called(step: StepReport) -> str:
-    """The last node of a step, and how many there are before it; of a conversion the edge."""
-    before = len(step.nodes) - 1
-    return f"{step.nodes[-1]} (+{before})" if before > 0 else step.nodes[-1] if step.nodes else step.edge
-
-
-def by_whom(step: StepReport) -> str:
-    """What computes a step: a layer's schedule, glue or plain C."""
-    return step.method if step.kind == "layer" else f"{step.kind}: {step.method}"
 
 
 def _count(number: int) -> str:

@@ -9,9 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.compile import by_whom
 from bitsynth.cli.files import require_writable
-from bitsynth.cli.inspect_cells import bits_of, carries, range_of, shape_of
+from bitsynth.cli.network_cells import bits_of, by_whom, carries, range_of, shape_of
 from bitsynth.cli.options import (
     Batch,
     BecomesOn,

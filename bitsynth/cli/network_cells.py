@@ -1,4 +1,4 @@
-"""What tables of a network say of an edge: its shape, what it carries, its range."""
+"""What tables of a network say: of an edge its shape, what it carries and its range; of a step its name and maker."""
 
 from __future__ import annotations
 
@@ -6,11 +6,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bitsynth.graph.inspect import EdgeFacts
+    from bitsynth.network.report import StepReport
 
 
-def shape_of(edge: EdgeFacts) -> str:
-    """The axes of an edge."""
-    return "x".join(map(str, edge.shape)) or "one"
+def called(step: StepReport) -> str:
+    """The last node of a step, and how many there are before it; of a conversion the edge."""
+    before = len(step.nodes) - 1
+    return f"{step.nodes[-1]} (+{before})" if before > 0 else step.nodes[-1] if step.nodes else step.edge
+
+
+def by_whom(step: StepReport) -> str:
+    """What computes a step: a layer's schedule, glue or plain C."""
+    return step.method if step.kind == "layer" else f"{step.kind}: {step.method}"
+
+
+def shape_of(given: EdgeFacts | StepReport) -> str:
+    """The axes of an edge, or of a step's result."""
+    return "x".join(map(str, given.shape)) or "one"
 
 
 def bits_of(edge: EdgeFacts) -> str:
