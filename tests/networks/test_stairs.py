@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+from random_graphs import RandomGraph
 
+from bitsynth.graph import read
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers, Reals
 from bitsynth.layers.epilogues import Rescale, Thresholds
 from bitsynth.network.operands import activations
 from bitsynth.network.stairs import Oracle, Paired, chain_from, cheapest, joined_chain, staircase
+from bitsynth.network.stairs.chain import link_of
 from bitsynth.network.stairs.lines import line_of
 from bitsynth.network.stairs.paired_lines import paired_line
 from bitsynth.network.stairs.staircase import float_of, places
@@ -118,3 +121,12 @@ def test_a_line_of_two_operands_is_the_reference_on_all_pairs(scale):
     line = paired_line(Paired(graph, chain, *operands))
     sums, elements = (np.repeat(a.reshape(-1, 1), CHANNELS, 1) for a in np.meshgrid(np.arange(-70, 91), np.arange(16)))
     np.testing.assert_array_equal(line.codes(sums, elements), Oracle(graph, chain)(sums, elements))
+
+
+def test_thresholds_along_another_axis_end_a_chain():
+    graph = read(RandomGraph(9105).model)
+    (node,) = (n for n in graph.nodes if n.op == "multi_threshold" and len(n.attributes["thresholds"]) > 1)
+    wiring = Wiring(graph, NetworkTarget("avx2"))
+    edge, axis = node.inputs[0], node.attributes["axis"]
+    assert link_of(wiring, node, edge, axis) is not None
+    assert link_of(wiring, node, edge, axis + 2) is None

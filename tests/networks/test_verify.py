@@ -72,7 +72,7 @@ def test_a_folder_without_a_certificate(tmp_path, ended):
 
 
 def test_a_folder_that_is_not_there(tmp_path, ended):
-    assert "cannot read" in ended(4, "verify", str(tmp_path / "net.certificate.json"))[1]
+    assert "there is no such file" in ended(2, "verify", str(tmp_path / "net.certificate.json"))[1]
 
 
 HOSTILE = {

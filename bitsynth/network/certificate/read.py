@@ -68,6 +68,8 @@ def checked(path: Path) -> NetworkCertificate:
 def _parsed(path: Path) -> Any:
     try:
         given = json.loads(read_file(path))
+    except FileNotFoundError:
+        raise SpecError(f"cannot read {path}: there is no such file; name a kernel, or a folder that has one") from None
     except OSError as error:
         raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
     except (ValueError, RecursionError, MemoryError) as error:

@@ -162,7 +162,10 @@ def link_of(wiring: Wiring, node: Node, edge: str, axis: int, *, monotone: bool 
         return None
     others = [name for name in node.inputs if name != edge]
     falls_out = node.inputs[0] != edge and node.op not in _EITHER
-    if len(others) + 1 != len(node.inputs) or (monotone and falls_out):
+    elsewhere = (
+        node.op == "multi_threshold" and len(node.attributes["thresholds"]) > 1 and node.attributes["axis"] != axis
+    )
+    if len(others) + 1 != len(node.inputs) or (monotone and falls_out) or elsewhere:
         return None
     aside = [makers_of_constant(wiring, name) for name in others]
     along = [_along(graph.edges[name].shape, made.shape, axis) for name in others]
