@@ -125,7 +125,7 @@ def test_a_line_of_two_operands_is_the_reference_on_all_pairs(scale):
 
 def test_thresholds_along_another_axis_end_a_chain():
     graph = read(RandomGraph(9105).model)
-    (node,) = (n for n in graph.nodes if n.op == "multi_threshold" and len(n.attributes["thresholds"]) > 1)
+    node = next(n for n in graph.nodes if n.op == "multi_threshold" and len(n.attributes["thresholds"]) > 1)
     wiring = Wiring(graph, NetworkTarget("avx2"))
     edge, axis = node.inputs[0], node.attributes["axis"]
     assert link_of(wiring, node, edge, axis) is not None
