@@ -16,7 +16,7 @@ from bitsynth.graph.arithmetic import Interval, arithmetic_of
 from bitsynth.graph.exactly import Exactly
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE, Site
-from bitsynth.graph.types import Edge, Integers, Tensor
+from bitsynth.graph.types import Integers, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ def run(graph: Graph, inputs: Mapping[str, Tensor]) -> Evaluation:
     for name in graph.inputs:
         if name not in inputs:
             raise SpecError(f"input {name} is missing")
-        values[name] = _given(graph.edges[name], np.asarray(inputs[name]))
+        values[name] = _given(graph, name, np.asarray(inputs[name]))
     exact = Exactly(graph, values, graph.makers())
     for node in graph.nodes:
         made = evaluate(node, graph, values, exact)
@@ -79,16 +79,20 @@ def evaluate(node: Node, graph: Graph, values: Mapping[str, Any], exact: Exactly
         arithmetic_of(graph.reference),
         lambda mask: [exact.where(name, mask) for name in node.inputs],
     )
-    with np.errstate(all="ignore"):
-        return list(TABLE[node.op].run(site, *(values[name] for name in node.inputs)))
+    try:
+        with np.errstate(all="ignore"):
+            return list(TABLE[node.op].run(site, *(values[name] for name in node.inputs)))
+    except ArithmeticError as error:
+        raise SpecError(f"{node}: {error}; exact arithmetic has real numbers alone: name another reference") from None
 
 
-def _given(edge: Edge, value: Tensor) -> Any:
+def _given(graph: Graph, name: str, value: Tensor) -> Any:
+    edge = graph.edges[name]
     if value.shape != edge.shape:
-        raise SpecError(f"input {edge.name} has shape {value.shape}, not {edge.shape}")
+        raise SpecError(f"input {name} has shape {value.shape}, not {edge.shape}")
     kind = edge.type
     if not isinstance(kind, Integers):
-        return arithmetic_of("onnx").typed(value, edge.dtype)
+        return _reals(graph, name, arithmetic_of("onnx").typed(value, edge.dtype))
     if edge.is_float and value.dtype.kind not in "iu":
         value = value / kind.scale + kind.zero
     made = value.astype(np.int64)
@@ -98,3 +102,9 @@ def _given(edge: Edge, value: Tensor) -> Any:
             f"input {edge.name}: {value[off].flat[0]:g} is not one of the integers {kind.least} to {kind.most}"
         )
     return made
+
+
+def _reals(graph: Graph, name: str, value: Tensor) -> Tensor:
+    if graph.reference == "exact" and not np.isfinite(value.astype(np.float64)).all():
+        raise SpecError(f"input {name} holds infinity or NaN, which are no real numbers; name another reference")
+    return value

@@ -151,7 +151,7 @@ class Network:
 
     def _fill(self, views: Mapping[str, Tensor], given: Mapping[str, Any]) -> None:
         for edge, buffer in zip(self.graph.inputs, self.program.inputs, strict=True):
-            _put(views[buffer], _fitting(edge, np.asarray(given[edge]), views[buffer]))
+            _put(views[buffer], _fitting(edge, _array(edge, given[edge]), views[buffer]))
 
     def _results(self, views: Mapping[str, Tensor]) -> Outputs:
         made = tuple(views[name] for name in self.program.outputs)
@@ -164,6 +164,17 @@ def _put(room: Tensor, x: Tensor) -> None:
         room.view(np.int8)[...] = x.astype(np.int8)
     else:
         room[...] = x
+
+
+def _array(name: str, given: Any) -> Tensor:
+    """An input as an array; SpecError unless it holds numbers."""
+    try:
+        x = np.asarray(given)
+    except (ValueError, TypeError) as error:
+        raise SpecError(f"input {name} is no array: {error}") from None
+    if x.dtype.kind in "OSUMmcV" and not is_float(x.dtype.name) and not x.dtype.name.startswith(("int", "uint")):
+        raise SpecError(f"input {name} has type {x.dtype}; it wants integers or floats")
+    return x
 
 
 def _fitting(name: str, x: Tensor, room: Tensor) -> Tensor:

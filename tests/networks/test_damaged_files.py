@@ -237,6 +237,12 @@ BROKEN = {
     ),
     "Reshape the_Reshape: shape is computed at run time; it must be a constant": broken(node=[node("Reshape", "x x")]),
     "Relu the_Relu: input 0 is missing": broken(node=[node("Relu", "")]),
+    "LeakyRelu the_LeakyRelu: attribute alpha is NaN": broken(node=[node("LeakyRelu", "x", alpha=float("nan"))]),
+    "BatchNormalization the_BatchNormalization: its inputs and attributes do not fit: could not convert": broken(
+        node=[node("BatchNormalization", "x g g g g", epsilon="none")],
+        initializer=[tensor(np.ones(4, np.float32), "g")],
+    ),
+    "Quant the_Quant: zero point -3e+38 is not a number of at most 32 bits": quant(2, zero=-3e38),
 }
 
 
@@ -254,6 +260,7 @@ def convolving(weights=(2, 3, 3, 3), image=(1, 3, 8, 8), **attributes):
     [
         (convolving((2, 4, 3, 3)), "3 channels do not fit weights (2, 4, 3, 3) in 1 groups"),
         (convolving(image=(1, 3, 2, 2)), "an image of (2, 2) is smaller than the window (3, 3)"),
+        (convolving((0, 3, 3, 3)), "weights (0, 3, 3, 3) are none"),
         (convolving(group=0), "group is 0"),
         (convolving(strides=[0, 1]), "strides (0, 1) want 2 numbers above 0"),
         (convolving(pads=[1, 1, 1]), "pads [1, 1, 1] do not fit a window (3, 3)"),
@@ -284,6 +291,7 @@ def test_thousands_of_nodes():
 def test_options_that_make_no_sense():
     for options, why in (
         ({"batch": 0}, "batch is 0"),
+        ({"batch": "two"}, "batch is 'two'"),
         ({"reference": "torch"}, "unknown reference 'torch'; known: exact, onnxruntime, onnx"),
         ({"codes": InputCodes(0)}, "bits must be a whole number from 1 to 8, not 0"),
         ({"codes": InputCodes(2, encoding="gray")}, "unknown encoding 'gray'; known: unsigned"),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx_files import QONNX, model, node
 
+from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
 from bitsynth.graph.arithmetic import Floats, Fractions, Interval, Intervals
 from bitsynth.graph.arithmetic.floats import rounded_once
@@ -230,3 +231,18 @@ def test_intervals_decide_as_fractions_do(rng):
         if isinstance(graph.edges[one.outputs[0]].type, Integers):
             assert (values[one.outputs[0]] == known[one.outputs[0]]).all(), one
     assert len(np.unique(values["q2"])) > 4
+
+
+@pytest.mark.parametrize("x", [np.inf, np.nan])
+def test_what_is_no_real_number_is_refused(x):
+    graph = read(model([node("Relu", "x")], {"x": (1,)}), reference="exact")
+    with pytest.raises(SpecError, match="input x holds infinity or NaN"):
+        run(graph, {"x": np.array([x], np.float32)})
+
+
+def test_what_is_over_zero_names_the_node():
+    nodes = [node("Reciprocal", "x", "h"), node("Quant", "h s z b", domain=QONNX, signed=1, narrow=0)]
+    given = {"s": np.float32(0.3), "z": np.float32(0), "b": np.float32(4)}
+    graph = read(model(nodes, {"x": (1,)}, given), reference="exact")
+    with pytest.raises(SpecError, match=r"Quant the_Quant: .*; exact arithmetic has real numbers alone"):
+        run(graph, {"x": np.zeros(1, np.float32)})

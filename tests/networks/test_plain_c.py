@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from onnx_files import model, node, quant
 from plain_cases import CASES, graph_of
 
 import bitsynth.network.lower as lowering
 from bitsynth.emit.runtime_files import glue_files, network_files, runtime_files
-from bitsynth.graph import run
+from bitsynth.graph import read, run
 from bitsynth.graph.arithmetic import REFERENCES, Interval
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers
@@ -79,3 +80,17 @@ def test_a_network_of_plain_c(monkeypatch, rng):
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_plain_c_of_every_operator(monkeypatch, rng, reference):
     require_right(monkeypatch, rng, CASES if reference == "exact" else ROUNDED, reference)
+
+
+def test_what_is_no_number_is_the_least_code():
+    given = {"s": np.float32(0.1), "z": np.int16(5)}
+    made = read(model([node("QuantizeLinear", "x s z")], {"x": (1, 4)}, given), reference="onnxruntime")
+    x = np.array([[np.nan, np.inf, -np.inf, 0]], np.float32)
+    want = [[-32768, 32767, -32768, 5]]
+    assert run(made, {"x": x})["y"].tolist() == want
+    assert Network(lowering.lower(made, NetworkTarget("avx2")))(x).tolist() == want
+
+
+def test_scales_beside_zero():
+    graph = read(quant(4, 1e-45))
+    assert lowering.lower(graph, NetworkTarget("avx2")).steps

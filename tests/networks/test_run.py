@@ -52,6 +52,9 @@ def test_inputs_by_place_by_name_and_as_a_dict(rng, net):
         ((np.zeros((1, CHANNELS, SIDE, SIDE), np.float32),) * 2, "takes 1 inputs, not 2"),
         (({"z": 1},), "no input z; the network's are x"),
         ((np.full((1, CHANNELS, SIDE, SIDE), 2**24 + 1),), "numbers of int64 that float32 does not hold"),
+        ((np.zeros((1, CHANNELS, SIDE, SIDE), complex),), "input x has type complex128; it wants integers or floats"),
+        ((np.full((1, CHANNELS, SIDE, SIDE), "one"),), "input x has type <U3; it wants integers or floats"),
+        (([[1, 2], [3]],), "input x is no array"),
         ((np.full((1, CHANNELS, SIDE, SIDE), 4, np.float32),), "not one of those its codes stand for"),
     ],
 )

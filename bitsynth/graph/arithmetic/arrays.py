@@ -20,8 +20,9 @@ class OfArrays(Arithmetic):
     def steps(
         self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """`function` of the numbers, which are exact themselves."""
-        return function(number).astype(np.int64)
+        """`function` of the numbers, which are exact themselves; NaN lies below all others, as in C."""
+        real = number if number.dtype == object else np.where(np.isnan(number), -np.inf, number)
+        return function(real).astype(np.int64)
 
     def maximum(self, a: Quantity, b: Quantity) -> Quantity:
         """The greater of each two."""

@@ -56,7 +56,9 @@ def _fractions(array: Tensor) -> Tensor:
 
 
 def _sqrt(x: Fraction) -> Fraction:
-    """The root, exact if it is rational."""
+    """The root, exact if it is rational; ArithmeticError of a number below 0."""
+    if x < 0:
+        raise ArithmeticError("the root of a number below 0")
     numerator, denominator = isqrt(x.numerator), isqrt(x.denominator)
     if numerator**2 == x.numerator and denominator**2 == x.denominator:
         return Fraction(numerator, denominator)

@@ -150,7 +150,7 @@ def _batch_norm(node: FileNode) -> tuple[str, ...]:
     shape = (-1, *[1] * (len(node.shape()) - 2))
     sizes = tuple(node.shape()[1] if n == -1 else n for n in shape)
     parameters = [node.reshape(node.edge(k), (1, *sizes)) for k in range(1, 5)]
-    return (node.add("batch_norm", node.edge(0), *parameters, epsilon=node.get("epsilon", 1e-5)),)
+    return (node.add("batch_norm", node.edge(0), *parameters, epsilon=float(node.get("epsilon", 1e-5))),)
 
 
 def _reduce(op: str, *, mean: bool = False) -> Reader:

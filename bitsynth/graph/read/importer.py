@@ -200,6 +200,8 @@ def _attributes(node: Any) -> dict[str, Any]:
             value = onnx.helper.get_attribute_value(attribute)
         except ValueError as error:
             raise SpecError(f"{file.name_of(node)}: attribute {attribute.name}: {error}") from None
+        if attribute.type in (onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS) and np.isnan(value).any():
+            raise SpecError(f"{file.name_of(node)}: attribute {attribute.name} is NaN; export the network again")
         made[attribute.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
     return made
 
@@ -253,8 +255,8 @@ def read(
     """
     if reference is not None and reference not in REFERENCES:
         raise SpecError(f"unknown reference {reference!r}; known: {', '.join(REFERENCES)}")
-    if batch is not None and not 1 <= batch <= 1 << 20:
-        raise SpecError(f"batch is {batch}; it must be 1 or more")
+    if batch is not None and (type(batch) is not int or not 1 <= batch <= 1 << 20):
+        raise SpecError(f"batch is {batch!r}; it must be a whole number of 1 or more")
     if not isinstance(source, str | os.PathLike):
         return _imported(file.prepared(source, None), batch, reference, codes, fixed or {})
     path = Path(source)

@@ -11,6 +11,7 @@ from bitsynth.graph.types import Tensor
 
 DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
 _MOST_BITS = 32
+_MOST_ZERO = 1 << _MOST_BITS
 
 
 def quantized(
@@ -18,8 +19,8 @@ def quantized(
 ) -> str:
     """A quantizer of the node's first input, its result on the same grid in the file's float type."""
     scale, zero = positive(node, scale).astype(np.float64), zero.astype(np.float64)
-    if not np.isfinite(zero).all():
-        raise node.fail("zero point is not a finite number")
+    if not (abs(zero) <= _MOST_ZERO).all():
+        raise node.fail(f"zero point {zero.reshape(-1)[0]:g} is not a number of at most 32 bits")
     return node.add(
         "quantize",
         node.edge(0),

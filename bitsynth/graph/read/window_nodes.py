@@ -57,6 +57,8 @@ def convolved(node: FileNode, x: str, w: str, **attributes: Any) -> str:
     kernel = node.get("kernel_shape")
     if kernel and tuple(kernel) != weights[2:]:
         raise node.fail(f"kernel_shape {tuple(kernel)} is not that of weights {weights}")
+    if 0 in weights:
+        raise node.fail(f"weights {weights} are none")
     groups = int(node.get("group", 1))
     if groups < 1:
         raise node.fail(f"group is {groups}")

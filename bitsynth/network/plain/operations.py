@@ -1,4 +1,4 @@
-"""Operations of terms as C: by their names in numpy, for each type of operands."""
+"""Operations of terms as C: by their names in numpy, and a maximum that drops NaN, for each type of operands."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ OF_FLOATS: dict[str, str] = {
     "ceil": "-bs_floor{f}(-{0})",
     "sign": "({0} > 0) - ({0} < 0)",
     "maximum": "(({0} >= {1}) | ({0} != {0})) ? {0} : {1}",
+    "at_least": "{0} >= {1} ? {0} : {1}",
     "minimum": "(({0} <= {1}) | ({0} != {0})) ? {0} : {1}",
     "where": "{0} ? {1} : {2}",
 }
@@ -35,7 +36,7 @@ OF_INTEGERS: dict[str, str] = {
     "negative": "-{0}",
     "absolute": "{0} < 0 ? -{0} : {0}",
     "sign": "({0} > 0) - ({0} < 0)",
-    "maximum": "{0} > {1} ? {0} : {1}",
+    **dict.fromkeys(("maximum", "at_least"), "{0} > {1} ? {0} : {1}"),
     "minimum": "{0} < {1} ? {0} : {1}",
     "where": "{0} ? {1} : {2}",
     **dict.fromkeys(("rint", "floor", "ceil"), "{0}"),
@@ -59,7 +60,7 @@ BOUNDS: dict[str, Callable[..., Bounds]] = {
     "negative": lambda a: (-a[1], -a[0]),
     "absolute": lambda a: (0 if a[0] <= 0 <= a[1] else min(map(abs, a)), max(map(abs, a))),
     "sign": lambda a: (-1, 1),
-    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    **dict.fromkeys(("maximum", "at_least"), lambda a, b: (max(a[0], b[0]), max(a[1], b[1]))),
     "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     "where": lambda m, a, b: (min(a[0], b[0]), max(a[1], b[1])),
     **dict.fromkeys(("rint", "floor", "ceil"), lambda a: a),

@@ -90,6 +90,10 @@ def _extreme(sign: str) -> Callable[..., _Made]:
     return rule
 
 
+def _at_least(value: _Value, a: LoopTerm, b: LoopTerm) -> _Made:
+    return _chosen(value, value("int", compared(">=", a, b)), a, b)
+
+
 def _where(value: _Value, mask: LoopTerm, a: LoopTerm, b: LoopTerm) -> _Made:
     return _chosen(value, mask.code, a, b)
 
@@ -113,6 +117,7 @@ OF_PAIRS: dict[str, Callable[..., _Made]] = {
     **{name: _compare(sign) for name, sign in COMPARISONS.items()},
     "maximum": _extreme(">="),
     "minimum": _extreme("<="),
+    "at_least": _at_least,
     "where": _where,
     "rint": _rounded("bs_rint"),
     "floor": _rounded("bs_floor"),

@@ -75,7 +75,9 @@ class LoopTerm(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _clip(number: LoopTerm, low: Any, high: Any) -> LoopTerm:
-    made = number if low is None else number.writer.operate("maximum", number, low)
+    """The number between limits, in whose place steps have integers: what is not a number becomes the lower one."""
+    name = "at_least" if number.value is None else "maximum"
+    made = number if low is None else number.writer.operate(name, number, low)
     return made if high is None else number.writer.operate("minimum", made, high)
 
 

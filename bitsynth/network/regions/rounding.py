@@ -135,14 +135,14 @@ def _line(at: Tensor, below: Tensor, above: Tensor) -> tuple[float, float]:
 
 
 def _neighbours(value: np.float32) -> list[float]:
-    """A float32 and those next to it, the nearest first."""
+    """A float32 and those next to it, the nearest first: those that have a reciprocal, so no denormal ones."""
     found = [value]
     for way in (np.float32(np.inf), np.float32(0)):
         at = value
         for _ in range(_NEAR):
             at = np.nextafter(at, way)
             found.append(at)
-    return sorted(map(float, found), key=lambda n: abs(n - float(value)))
+    return sorted((float(n) for n in found if n >= np.finfo(np.float32).tiny), key=lambda n: abs(n - float(value)))
 
 
 def _reciprocal(scale: float, ctype: str) -> float:
