@@ -143,29 +143,21 @@ def _peers(
         left_out["onnxruntime"] = f"{why}; pip install 'bitsynth[peers]'"
         return
     loaded = onnxruntime_network.fixed(onnx.load(model), {name: x.shape for name, x in inputs.items()})
-    models = _Twins(loaded, inputs)
     for name in ("same file", "fp32 twin", "int8 twin"):
         try:
-            yield f"onnxruntime, {name}", onnxruntime_network.bound(models.model(name), inputs, threads)
+            yield f"onnxruntime, {name}", onnxruntime_network.bound(_model(name, loaded, inputs), inputs, threads)
         except Exception as why:  # whatever a peer says of a file that it cannot run
             left_out[f"onnxruntime, {name}"] = str(why).strip().split("\n")[0][:200]
 
 
-@dataclass
-class _Twins:
-    """The models that ONNX Runtime runs, by what they are."""
+def _model(name: str, file: Any, inputs: Mapping[str, NDArray[Any]]) -> Any:
+    """What ONNX Runtime runs under a name: the file itself or a twin of it."""
+    from bitsynth.bench import twins
 
-    file: Any
-    inputs: Mapping[str, NDArray[Any]]
-
-    def model(self, name: str) -> Any:
-        """The model of a name."""
-        from bitsynth.bench import twins
-
-        if name == "same file":
-            return self.file
-        floats = twins.float_twin(self.file)
-        return floats if name == "fp32 twin" else twins.int8_twin(floats, self.inputs)
+    if name == "same file":
+        return file
+    floats = twins.float_twin(file)
+    return floats if name == "fp32 twin" else twins.int8_twin(floats, inputs)
 
 
 def _rounds(
@@ -183,14 +175,18 @@ def _rounds(
 
 def _long(call: Callable[[], object], threads: int) -> tuple[Callable[[], object], int]:
     """The call repeated until it takes long enough, and how often that is."""
-    took = max(1, min(sample_calls(call, _WARM, threads)))
-    count = max(1, _SAMPLE_NS // took)
+    count = _often(call, threads)
 
     def repeated() -> None:
         for _ in range(count):
             call()
 
     return repeated, count
+
+
+def _often(call: Callable[[], object], threads: int) -> int:
+    """How many calls take as long as a sample should."""
+    return max(1, int(_SAMPLE_NS // max(1, min(sample_calls(call, _WARM, threads)))))
 
 
 def _peer(name: str, times: Mapping[str, list[float]]) -> Peer:
@@ -204,8 +200,8 @@ def _steps(net: Network, inputs: Mapping[str, NDArray[Any]], threads: int) -> tu
     found = []
     for k in range(len(net.program.steps)):
         once = net.bound(inputs, steps=(k, k + 1))[0]
-        count = max(1, _SAMPLE_NS // max(1, min(sample_calls(once, _WARM, threads))))
-        many = net.bound(inputs, steps=(k, k + 1), times=int(count))[0]
+        count = _often(once, threads)
+        many = net.bound(inputs, steps=(k, k + 1), times=count)[0]
         found.append(min(sample_calls(many, _WARM, threads)) / count)
     total = sum(found) or 1.0
     steps = net.report().steps

@@ -11,6 +11,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from bitsynth.bench.baselines.onnxruntime_baseline import session
+from bitsynth.bench.twins import drop_constant_inputs
 
 _FATAL = 4
 
@@ -19,13 +20,10 @@ def fixed(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     """The model with these shapes of inputs, and constants that are no inputs."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
-    constants = {x.name for x in made.graph.initializer}
-    inputs = [x for x in made.graph.input if x.name not in constants]
-    for x in inputs:
+    drop_constant_inputs(made)
+    for x in made.graph.input:
         for axis, size in zip(x.type.tensor_type.shape.dim, shapes.get(x.name, ()), strict=False):
             axis.dim_value = size
-    del made.graph.input[:]
-    made.graph.input.extend(inputs)
     return made
 
 

@@ -43,11 +43,16 @@ def float_twin(model: Any) -> Any:
     del made.graph.initializer[:]
     made.graph.initializer.extend(kept)
     made.graph.initializer.extend(numpy_helper.from_array(v, name) for name, v in twin.values.items())
-    constants = {x.name for x in made.graph.initializer}
-    inputs = [x for x in made.graph.input if x.name not in constants]
-    del made.graph.input[:]
-    made.graph.input.extend(inputs)
+    drop_constant_inputs(made)
     return _of_today(made)
+
+
+def drop_constant_inputs(model: Any) -> None:
+    """Take initializers, which old files list as inputs too, from the inputs of a model."""
+    constants = {x.name for x in model.graph.initializer}
+    inputs = [x for x in model.graph.input if x.name not in constants]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
 
 
 def _of_today(model: Any) -> Any:
