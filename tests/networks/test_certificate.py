@@ -123,6 +123,10 @@ def test_a_step_that_was_changed_is_refused(found, case):
 PLANS = {
     "moved": (lambda c: c["buffers"]["zoo.quantize_1"].update(offset=0), "in the same memory"),
     "out of the arena": (lambda c: c["buffers"]["zoo.quantize_1"].update(offset=1 << 20), "outside of the arena"),
+    "not aligned": (
+        lambda c: c["arena"].update(bytes=1 << 20) or c["buffers"]["zoo.quantize_1"].update(offset=(1 << 18) + 1),
+        "outside of the arena",
+    ),
     "below it": (lambda c: c["buffers"]["zoo.quantize_1"].update(offset=-64), "outside of the arena"),
     "too small": (lambda c: c["buffers"]["zoo.quantize_1"].update(bytes=1), "too few bytes"),
     "in use for less": (lambda c: c["buffers"]["zoo.quantize_1"].update(life=[1, 1]), "in use from"),

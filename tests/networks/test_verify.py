@@ -67,6 +67,14 @@ def test_kernels_are_those_of_the_certificate(folder, edited, ended):
     assert f"no kernel {kernel['name']} with the digest 000000000000 is stored" in err
 
 
+@pytest.mark.parametrize(
+    ("left_out", "said"), [("files", "it says nothing of net.c"), ("kernels", "it does not list the kernel bs_")]
+)
+def test_nothing_may_be_left_out(folder, edited, ended, left_out, said):
+    empty = type(json.loads((folder / "net.certificate.json").read_text())[left_out])()
+    assert said in ended(1, "verify", edited(**{left_out: empty}), "--no-z3")[1]
+
+
 def test_a_folder_without_a_certificate(tmp_path, ended):
     assert "want one certificate in" in ended(2, "verify", str(tmp_path))[1]
 

@@ -173,7 +173,7 @@ def check_memory(certificate: dict[str, Any]) -> None:
     first, last, start, size = np.array(rows, np.int64).reshape(-1, 4).T[..., None]
     both = (first <= last.T) & (first.T <= last) & (start < (start + size).T) & (start.T < start + size)
     require(both.sum() == len(both), "two buffers in use at one step lie in the same memory")
-    require((start >= 0) & (start + size <= certificate["arena"]["bytes"]), "a buffer lies outside of the arena")
+    require((start == abs(start) // 64 * 64) & (start + size <= certificate["arena"]["bytes"]), "outside of the arena")
     bound = max([0, *(size[(first <= place) & (place <= last)].sum() for place in first.ravel())])
     require(bound == certificate["arena"]["bound"], f"the lower bound of the arena is {bound} bytes")
 

@@ -12,7 +12,7 @@ from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.files import read_file
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.kernels import KernelRecord
-from bitsynth.network.certificate.write import FORMAT
+from bitsynth.network.certificate.write import ENDS, FORMAT
 
 _REMEDY = "compile the network again"
 
@@ -24,6 +24,7 @@ class StepClaims(msgspec.Struct, frozen=True):
     nodes: list[tuple[str, str]]
     claims: list[dict[str, Any]]
     unclaimed: str
+    kernels: list[str] = []
 
 
 class NetworkCertificate(msgspec.Struct, frozen=True):
@@ -56,6 +57,7 @@ def checked(path: Path) -> NetworkCertificate:
     try:
         found = msgspec.convert(given, NetworkCertificate)
         checker.check(given, path.parent)
+        _require_all(found, path)
     except AssertionError as why:
         raise Refuted(f"{path}: {why}; {_REMEDY}") from None
     except OSError as error:
@@ -63,6 +65,16 @@ def checked(path: Path) -> NetworkCertificate:
     except Exception as error:
         raise _unread(path, error) from None
     return found
+
+
+def _require_all(found: NetworkCertificate, path: Path) -> None:
+    """AssertionError unless it lists the library's own C and checker, and the kernels of every claim."""
+    stem = path.name.removesuffix(ENDS)
+    if left := [name for name in (f"{stem}.c", f"{stem}_check.py") if name not in found.files]:
+        raise AssertionError(f"it says nothing of {left[0]}")
+    known = {kernel.name for kernel in found.kernels}
+    if missing := [name for step in found.steps for name in step.kernels if name not in known]:
+        raise AssertionError(f"it does not list the kernel {missing[0]}")
 
 
 def _parsed(path: Path) -> Any:

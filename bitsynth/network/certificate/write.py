@@ -32,6 +32,8 @@ from bitsynth.network.program import (
 )
 
 FORMAT = 1
+ENDS = ".certificate.json"
+"""How the name of a certificate ends, behind that of its library."""
 _PLAIN = "plain C computes it: tested, not proved"
 
 
@@ -76,7 +78,7 @@ def certificate_files(name: str, program: NetworkProgram, plan: ArenaPlan, files
     """The certificate of a library called `name`, and the program that checks it, by file name."""
     script = marked({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
     made = certificate(program, plan, {**files, **script})
-    return {**script, f"{name}.certificate.json": _laid_out(made)}
+    return {**script, f"{name}{ENDS}": _laid_out(made)}
 
 
 def _laid_out(made: Mapping[str, JsonValue]) -> str:
