@@ -69,7 +69,7 @@ def _show(found: NetworkCheck, *, as_json: bool) -> None:
     if as_json:
         output.write_json(found.as_json())
         return
-    table = output.fitting(lambda gap: _table(found, gap), lambda gap: _table(found, gap))
+    table = output.fitting(lambda gap: _table(found, gap))
     output.write(_heading(found), "", table, "", *_ends(found))
 
 

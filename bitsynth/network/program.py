@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,6 +125,7 @@ class LayerStep:
     the sum. `image` is (batch, height, width) of the activations as the layer takes them.
     """
 
+    kind: ClassVar[str] = "layer"
     nodes: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -136,6 +137,7 @@ class LayerStep:
 class GlueStep:
     """A layer of glue on inputs of (batch, height, width) pixels."""
 
+    kind: ClassVar[str] = "glue"
     nodes: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -153,6 +155,7 @@ class PlainStep:
     the run; at its end it need not return. `stairs` says what it makes of float32 numbers, if that is a staircase.
     """
 
+    kind: ClassVar[str] = "plain"
     nodes: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]

@@ -73,23 +73,23 @@ def report(program: NetworkProgram, plan: ArenaPlan, weight_bytes: int) -> Netwo
 def _step(program: NetworkProgram, step: NetworkStep) -> StepReport:
     made = [program.buffers[name] for name in step.outputs]
     first, size = made[0], sum(b.bytes for b in made)
-    kind, method, kernel, arrays = _became(program, step)
+    method, kernel, arrays = _became(program, step)
     macs = _macs(step) if isinstance(step, LayerStep) else 0
     cycles = _cycles(step.layer, macs) if isinstance(step, LayerStep) else 0
     weights = sum(a.nbytes for a in arrays)
     names = step.nodes, first.edge.name
-    return StepReport(*names, kind, method, kernel, first.edge.shape, _memory(first), size, weights, macs, cycles)
+    return StepReport(*names, step.kind, method, kernel, first.edge.shape, _memory(first), size, weights, macs, cycles)
 
 
-def _became(program: NetworkProgram, step: NetworkStep) -> tuple[str, str, str, Iterable[NDArray[Any]]]:
-    """The kind of a step, its method, kernel and constants."""
+def _became(program: NetworkProgram, step: NetworkStep) -> tuple[str, str, Iterable[NDArray[Any]]]:
+    """The method of a step, its kernel and constants."""
     if isinstance(step, LayerStep):
         plan = step.layer.plan
-        return "layer", str(plan.schedule), plan.kernel.name, step.layer.constants.arrays.values()
+        return str(plan.schedule), plan.kernel.name, step.layer.constants.arrays.values()
     if isinstance(step, GlueStep):
         constants = step.glue.constants
-        return "glue", str(constants.numbers["op"]), "", constants.arrays.values()
-    return "plain", _operators(program, step), "", step.constants
+        return str(constants.numbers["op"]), "", constants.arrays.values()
+    return _operators(program, step), "", step.constants
 
 
 def _operators(program: NetworkProgram, step: PlainStep) -> str:

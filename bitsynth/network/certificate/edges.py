@@ -8,8 +8,9 @@ import numpy as np
 
 from bitsynth.graph.types import Edge, Integers, Tensor
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored
+from bitsynth.network.stairs.staircase import INFINITE
 
-MOST_PLACE = 0x7F800000 - 1
+MOST_PLACE = INFINITE - 1
 """The place of the greatest float32 in the order of these, counted from 0."""
 
 

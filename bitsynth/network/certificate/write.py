@@ -96,9 +96,8 @@ def _lines(value: JsonValue) -> str:
 
 def _step(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     ops = {node.name: node.op for node in program.graph.nodes}
-    kind = "layer" if isinstance(step, LayerStep) else "glue" if isinstance(step, GlueStep) else "plain"
     nodes = [[name, ops.get(name, "conversion")] for name in step.nodes]
-    made = {"kind": kind, "nodes": nodes, "inputs": list(step.inputs), "outputs": list(step.outputs)}
+    made = {"kind": step.kind, "nodes": nodes, "inputs": list(step.inputs), "outputs": list(step.outputs)}
     try:
         return {**made, "unclaimed": "", **_claims(program, step)}
     except Unsaid as why:

@@ -88,14 +88,9 @@ def _counted(site: Site, value: LoopTerm, writer: Writer) -> LoopTerm:
     if thresholds.shape[0] > 1:
         steps[site["axis"]] = count
     table = writer.constants.add(thresholds.astype(np.float64 if number.dtype == REAL else np.float32))
-    first = writer.loops.value("size_t", _place(writer, steps))
+    first = writer.loops.value("size_t", writer.loops.place(steps))
     threshold = LoopTerm(writer, number.dtype, f"{table}[{first} + j]")
     lines = f"int32_t {{0}} = 0; for (size_t j = 0; j < {count}; ++j) {{0}} += {compared('>=', number, threshold)};"
     counted = LoopTerm(writer, WHOLE, writer.loops.named(lines), (0, count))
     made: LoopTerm = site["least"] + site["step"] * counted
     return made
-
-
-def _place(writer: Writer, steps: list[int]) -> str:
-    """C of a place by steps of the loop."""
-    return writer.loops.at("", steps)[1:-1]

@@ -51,8 +51,12 @@ class Loops:
 
     def at(self, name: str, steps: Sequence[AxisStep], offset: int = 0) -> str:
         """The element of an array that lies by `steps`, one an axis, from `offset` on."""
+        return f"{name}[{self.place(steps, offset)}]"
+
+    def place(self, steps: Sequence[AxisStep], offset: int = 0) -> str:
+        """Where that lies: C of elements from the array's first."""
         self.places.append((tuple(steps), offset))
-        return f"{name}[@{len(self.places) - 1}@]"
+        return f"@{len(self.places) - 1}@"
 
     def value(self, c_type: str, code: str) -> str:
         """The name of a value; of the same code the same."""

@@ -57,7 +57,7 @@ def folded(
         places = [writer.loops.at(array.name, steps, k) for k in offsets]
         lines = [f"{made.c_type} {{0}} = {places[0]};", *(step.format(t="{0}", x=at) for at in places[1:])]
     else:
-        first = writer.loops.value("size_t", writer.loops.at("", steps)[1:-1])
+        first = writer.loops.value("size_t", writer.loops.place(steps))
         table = writer.constants.add(np.asarray(offsets, np.uint32))
         at = f"{array.name}[{first} + {table}[j]]"
         inner = step.format(t="{0}", x=at)

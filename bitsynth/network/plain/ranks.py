@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from bitsynth.network.plain.body import NodeBody
+from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.loops import dense_steps
 from bitsynth.network.plain.terms import LoopTerm
 
 
 def rank(body: NodeBody) -> None:
     """Element by element the next that is not before the last one found; of equals the first, or the last."""
-    (edge,), attributes = body.edges, body.node.attributes
-    axis, count = attributes["axis"], attributes["k"]
+    (edge,), axis = body.edges, body.node.attributes["axis"]
+    length, count = edge.shape[axis], body.node.attributes["k"]
     numbers = body.lined_up(edge, [axis], centred=False)
-    length = edge.shape[axis]
-    lines = int(np.prod(edge.shape)) // length
-    places = body.array("int32", lines * count)
-    sign = ">" if attributes["largest"] else "<"
-    tie = ">" if attributes["last"] else "<"
-    body.do(
-        _SEARCH.format(
-            lines=lines,
-            length=length,
-            count=count,
-            x=numbers.name,
-            to=places.name,
-            kind=numbers.c_type,
-            sign=sign,
-            tie=tie,
-        )
-    )
+    places = _searched(body, numbers, int(np.prod(edge.shape)) // length, length)
     kept = dense_steps(tuple(1 if k == axis else n for k, n in enumerate(edge.shape)))
     steps = [1 if k == axis else step * count for k, step in enumerate(kept)]
     from_steps = [0 if k == axis else step * length for k, step in enumerate(kept)]
@@ -39,12 +23,22 @@ def rank(body: NodeBody) -> None:
             writer = body.writer(out.shape)
             found = places.at(writer, steps)
             if output == 0:
-                first = writer.loops.value("size_t", writer.loops.at("", from_steps)[1:-1])
+                first = writer.loops.value("size_t", writer.loops.place(from_steps))
                 code = writer.loops.value(numbers.c_type, f"{numbers.name}[{first} + (size_t){found.code}]")
                 zero = numbers.at(writer, from_steps)
                 found = LoopTerm(writer, zero.dtype, code, zero.bounds)
             body.memories[out.name].store(writer, found)
             body.close(writer)
+
+
+def _searched(body: NodeBody, numbers: ScratchArray, lines: int, length: int) -> ScratchArray:
+    """Where, in each line of so many numbers, those lie that are wanted."""
+    attributes = body.node.attributes
+    places = body.array("int32", lines * attributes["k"])
+    values = {"lines": lines, "length": length, "count": attributes["k"], "x": numbers.name, "to": places.name}
+    sign, tie = (">" if attributes[name] else "<" for name in ("largest", "last"))
+    body.do(_SEARCH.format(**values, kind=numbers.c_type, sign=sign, tie=tie))
+    return places
 
 
 _SEARCH = """\

@@ -11,7 +11,7 @@ from bitsynth.network.program import CHANNELS_LAST, PACKED, Format
 from bitsynth.spec.matmul import MatmulOperand
 
 GLUE_LAYOUTS = (CHANNELS_LAST, PACKED)
-"""Those of codes."""
+"""Those of codes that glue reads and gives."""
 
 
 def operand_of(edge: Edge) -> MatmulOperand | None:

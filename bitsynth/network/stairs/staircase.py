@@ -18,7 +18,7 @@ from bitsynth.network.stairs.search import turns
 
 _HUGE = 2.0**400
 """A size that no sum of products of float32 reaches, and that the reference can scale and square."""
-_INFINITE = 0x7F800000
+INFINITE = 0x7F800000
 """The bits of the least float32 above all that are finite."""
 
 
@@ -95,7 +95,7 @@ def staircase(graph: Graph, chain: Chain, *, doubles: bool = False, beyond: floa
     return made if _is_proved(made) else None
 
 
-def ranges(graph: Graph, chain: Chain, infinite: int = _INFINITE) -> tuple[Tensor, Tensor]:
+def ranges(graph: Graph, chain: Chain, infinite: int = INFINITE) -> tuple[Tensor, Tensor]:
     """The least and greatest element of the start for each channel (channels,): integers, or places of finite floats.
 
     Floats are those whose least infinite one has the place `infinite`.
