@@ -118,6 +118,20 @@ def test_functions_are_written_out(rng):
     assert [n.op for n in read(made).nodes] == ["relu", "neg"]
 
 
+def test_functions_that_grow_without_end(refused):
+    made = model([node("F40", "x", domain="own")], X, domains={"own": 1})
+    for k in range(41):
+        body = [node(f"F{k - 1}" if k else "Relu", *names, domain="own" if k else "") for names in ("ab", "bc")]
+        made.functions.append(helper.make_function("own", f"F{k}", ["a"], ["c"], body, [helper.make_opsetid("own", 1)]))
+    assert refused(made).startswith("its functions are 2,199,023,255,552 nodes, more than")
+
+
+@pytest.mark.parametrize("op", ["Add", "MatMul"])
+def test_results_of_too_many_elements(refused, op):
+    said = refused(model([node(op, "x z")], {"x": (100_000, 1), "z": (1, 100_000)}))
+    assert said.startswith(f"{op} the_{op}: makes a tensor of shape (100000, 100000), more than")
+
+
 def test_nodes_in_any_order():
     made = model([node("Relu", "h", "y"), node("Neg", "x", "h")], X)
     assert [n.op for n in read(made).nodes] == ["neg", "relu"]
@@ -163,6 +177,7 @@ def external(w, location, **info):
         ("/etc/passwd", "w: external data '/etc/passwd' lie outside the model's folder"),
         ("link", "w: external data 'link' lie outside the model's folder"),
         ("none.bin", "w: external data 'none.bin' are not there; put the file beside the model"),
+        ("a\0b", "w: external data 'a\\x00b' lie outside"),
         ("", "w: external data '' lie outside the model's folder"),
         ("short.bin", "w: its data do not fit its type and shape"),
     ],

@@ -87,11 +87,18 @@ def _zero_of(array: Tensor) -> Any:
     return Fraction(0) if array.dtype == object else 0
 
 
+def _matmul_shape(a: Shape, b: Shape) -> Shape:
+    """The shape of a product of matrices, vectors, or stacks of these; ValueError or IndexError if there is none."""
+    if a[-1] != b[-2 if len(b) > 1 else 0]:
+        raise ValueError
+    return (*np.broadcast_shapes(a[:-2], b[:-2]), *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
+
+
 def _matmul_edge(site: Site) -> list[Edge]:
     a, b = site.inputs
     try:
-        shape = np.matmul(np.broadcast_to(0, a.shape), np.broadcast_to(0, b.shape)).shape
-    except ValueError:
+        shape = _matmul_shape(a.shape, b.shape)
+    except (ValueError, IndexError):
         raise site.fail(f"matrices {a.shape} and {b.shape} do not fit") from None
     return [_sum_edge(site, shape, multiplied(site))]
 

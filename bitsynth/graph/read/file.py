@@ -64,6 +64,7 @@ def prepared(model: Any, folder: Path | None) -> Any:
     _require_text(model)
     _require_plain(model.graph)
     if model.functions:
+        _require_few(model)
         try:
             model = onnx.inliner.inline_local_functions(model)
         except Exception as error:
@@ -71,6 +72,29 @@ def prepared(model: Any, folder: Path | None) -> Any:
         _require_plain(model.graph)
     _load_external(model, folder)
     return model
+
+
+def _require_few(model: Any) -> None:
+    """SpecError for functions that would be too many nodes: each may call the one before it twice, and so on."""
+    bodies = {(f.domain, f.name): f for f in model.functions}
+    counts: dict[tuple[str, str], int] = {}
+
+    def count(nodes: Any, around: frozenset[tuple[str, str]]) -> int:
+        return sum(of((node.domain, node.op_type), around) for node in nodes)
+
+    def of(called: tuple[str, str], around: frozenset[tuple[str, str]]) -> int:
+        if called not in bodies or called in around:
+            return 1
+        if called not in counts:
+            counts[called] = count(bodies[called].node, around | {called})
+        return counts[called]
+
+    try:
+        total = count(model.graph.node, frozenset())
+    except RecursionError:
+        raise SpecError("its functions call each other too deeply; export the network without functions") from None
+    if total > _MOST_NODES:
+        raise SpecError(f"its functions are {total:,} nodes, more than the {_MOST_NODES:,} that are read")
 
 
 def _require_text(model: Any) -> None:
@@ -135,7 +159,7 @@ def _inside(folder: Path | None, location: str, name: str) -> Path:
         raise SpecError(f"{name}: external data want a file to be beside; save the model in one file")
     root = folder.resolve()
     path = Path(os.path.normpath(root / location))
-    if not location or not path.is_relative_to(root) or not path.resolve().is_relative_to(root):
+    if not location or "\0" in location or not path.is_relative_to(root) or not path.resolve().is_relative_to(root):
         raise SpecError(
             f"{name}: external data {location!r} lie outside the model's folder; save the model in one file"
         )
