@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bitsynth.bench.sampling import sample_calls
 from bitsynth.bench.statistics import Summary
 from bitsynth.errors import SpecError
+from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.types import Integers, Tensor, numpy_type
 from bitsynth.network.report import NetworkReport, StepReport
 from bitsynth.network.run import Network
@@ -127,7 +128,7 @@ def random_inputs(net: Network) -> dict[str, Tensor]:
 def _float_bytes(net: Network) -> int:
     """Bytes of the weights of products in float32."""
     graph = net.graph
-    names = {n for node in graph.nodes if node.op in ("conv", "matmul") for n in node.inputs if n in graph.constants}
+    names = {n for node in graph.nodes if node.op in PRODUCTS for n in node.inputs if n in graph.constants}
     return sum(4 * math.prod(graph.edges[n].shape) for n in names)
 
 

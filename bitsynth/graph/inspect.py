@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
-from bitsynth.graph.operators import Site
+from bitsynth.graph.operators import PRODUCTS, Site
 from bitsynth.graph.ranges import why_reals
 from bitsynth.graph.types import Edge, Integers
 
-_PRODUCTS = ("conv", "matmul")
-_SUMS = (*_PRODUCTS, "sum_pool", "reduce_sum")
+_SUMS = (*PRODUCTS, "sum_pool", "reduce_sum")
 
 
 @dataclass(frozen=True)
@@ -130,9 +129,9 @@ def inspected(graph: Graph) -> NetworkFacts:
 
 def _of_node(graph: Graph, node: Node) -> NodeFacts:
     edges = graph.edges_of(node.outputs)
-    weights = _weights(graph, node) if node.op in _PRODUCTS else None
+    weights = _weights(graph, node) if node.op in PRODUCTS else None
     why = ""
-    if node.op in _PRODUCTS and not isinstance(edges[0].type, Integers):
+    if node.op in PRODUCTS and not isinstance(edges[0].type, Integers):
         given = tuple(graph.constants.get(name) for name in node.inputs)
         why = why_reals(Site(node, graph.edges_of(node.inputs), given, graph.reference))
     made = tuple(EdgeFacts.of(e, sums=node.op in _SUMS) for e in edges)
@@ -156,7 +155,7 @@ def _bits(dtype: str) -> int:
 
 
 def _macs(graph: Graph, node: Node) -> int:
-    if node.op not in _PRODUCTS:
+    if node.op not in PRODUCTS:
         return 0
     a, b = graph.edges_of(node.inputs)
     terms = math.prod(b.shape[1:]) if node.op == "conv" else a.shape[-1]

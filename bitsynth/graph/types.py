@@ -52,6 +52,11 @@ class Integers:
         return bool((self.scale == 1).all() and (self.zero == 0).all())
 
     @property
+    def has_one_grid(self) -> bool:
+        """Whether all elements have one scale and one zero point."""
+        return self.scale.size == self.zero.size == 1
+
+    @property
     def is_centred(self) -> bool:
         """Whether zero points are whole, so that number / scale is an integer."""
         return bool((self.zero == np.rint(self.zero)).all())

@@ -11,5 +11,7 @@ from bitsynth.graph.operators.site import Operator, Site
 _ROWS = (*elementwise.ROWS, *steps.ROWS, *products.ROWS, *pools.ROWS, *moves.ROWS)
 TABLE: Mapping[str, Operator] = MappingProxyType({row.name: row for row in _ROWS})
 """Every operator by name."""
+PRODUCTS = tuple(row.name for row in _ROWS if row.kind == "product")
+"""Those that are sums of products."""
 
-__all__ = ["TABLE", "Operator", "Site"]
+__all__ = ["PRODUCTS", "TABLE", "Operator", "Site"]

@@ -32,7 +32,7 @@ def _spread(kind: Integers, rank: int) -> Integers:
 def _max_edge(site: Site) -> list[Edge]:
     kind = site.inputs[0].type
     if isinstance(kind, Integers):
-        kind = _spread(kind, len(site.inputs[0].shape)) if kind.scale.size == kind.zero.size == 1 else Reals()
+        kind = _spread(kind, len(site.inputs[0].shape)) if kind.has_one_grid else Reals()
     return [site.made(_pooled(site), kind)]
 
 
@@ -112,7 +112,7 @@ def _extreme(name: str) -> Operator:
     def infer(site: Site) -> list[Edge]:
         kind = site.inputs[0].type
         if isinstance(kind, Integers):
-            same = kind.scale.size == kind.zero.size == 1
+            same = kind.has_one_grid
             kind = Integers.between(kind.least, kind.most, kind.scale, kind.zero, kind.step) if same else Reals()
         return [site.made(_reduced(site), kind)]
 
@@ -142,7 +142,7 @@ def _ranked_edges(site: Site) -> list[Edge]:
     places = Integers.between(0, max(0, shape[axis] - 1))
     shape[axis] = count
     kind = site.inputs[0].type
-    values = kind if not isinstance(kind, Integers) or kind.scale.size == kind.zero.size == 1 else Reals()
+    values = kind if not isinstance(kind, Integers) or kind.has_one_grid else Reals()
     values = (
         Integers.between(values.least, values.most, values.scale, values.zero)
         if isinstance(values, Integers)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.types import Edge, Tensor
 from bitsynth.layers.epilogues import Epilogue, Requantize, Rescale, Thresholds, floats_of, gives_codes, levels_of
 from bitsynth.layers.epilogues.arguments import of_channels
@@ -21,13 +22,11 @@ from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram
 from bitsynth.network.stairs.staircase import Staircase
 from bitsynth.network.stairs.thresholds import passed
 
-_PRODUCTS = ("conv", "matmul")
-
 
 def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
     """The sums of a layer, the chain behind them, and the claims; Unsaid if the checker cannot tell."""
     nodes = [node for node in program.graph.nodes if node.name in step.nodes]
-    product = next((node for node in nodes if node.op in _PRODUCTS), None)
+    product = next((node for node in nodes if node.op in PRODUCTS), None)
     if product is None:
         raise Unsaid("the graph has no product that it computes")
     sums = program.graph.edges[product.outputs[0]]

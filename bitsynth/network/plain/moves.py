@@ -60,7 +60,7 @@ def _lies(memory: BufferAccess) -> Tensor:
 def _readable(body: NodeBody, edge: Edge) -> tuple[BufferAccess | ScratchArray, Tensor]:
     """What has an input's elements, and where they lie: numbers of grids that differ are made before they move."""
     kind = edge.type
-    same = not isinstance(kind, Integers) or kind.scale.size == kind.zero.size == 1
+    same = not isinstance(kind, Integers) or kind.has_one_grid
     if edge.name not in body.graph.constants and (same or body.gives_integers):
         return body.memories[edge.name], _lies(body.memories[edge.name])
     array = body.array(body.numbers_type(edge), int(np.prod(edge.shape)))

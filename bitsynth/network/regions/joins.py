@@ -138,7 +138,7 @@ def _made(wiring: Wiring, join: Join) -> Region | None:
 def scaled_quantization(edge: Edge) -> Quantization:
     """The quantization of an edge of codes with its scale and zero point, if it can have them."""
     kind, plain = edge.integers, quantization_of(edge)
-    if kind.scale.size * kind.zero.size > 1 or not kind.is_centred:
+    if not kind.has_one_grid or not kind.is_centred:
         return plain
     try:
         return Quantization(plain.bits, float(kind.scale.min()), int(kind.zero.min()), plain.encoding)
@@ -154,7 +154,7 @@ def _evaluated(graph: Graph, join: Join, points: Sequence[Tensor]) -> Tensor | N
     for name, values in zip(join.starts, points, strict=True):
         edge = graph.edges[name]
         kind = edge.integers
-        if kind.scale.size * kind.zero.size > 1:
+        if not kind.has_one_grid:
             return None
         shape = _column(edge.shape, values.size)
         alike = Integers.between(kind.least, kind.most, kind.scale.min(), kind.zero.min(), kind.step)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bitsynth.graph.ir import Node
+from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.types import INT32, Integers
 from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, NetworkStep, PlainStep
 from bitsynth.network.regions.codes import operand_of
@@ -17,8 +18,6 @@ from bitsynth.network.stairs.lines import Line, line_of
 from bitsynth.network.stairs.paired_lines import paired_line
 from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
-
-_PRODUCTS = ("conv", "matmul")
 
 
 def match_line(wiring: Wiring, node: Node) -> Region | None:
@@ -42,7 +41,7 @@ def sums_maker(wiring: Wiring, edge: str) -> Node | None:
     source = wiring.only_source(maker) if maker is not None and maker.op == "add" else None
     if source is not None and wiring.carries_integers(edge):
         maker = wiring.makers.get(source)
-    return maker if maker is not None and maker.op in _PRODUCTS else None
+    return maker if maker is not None and maker.op in PRODUCTS else None
 
 
 def _single(wiring: Wiring, source: str) -> Region | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bitsynth.graph.ir import Node
-from bitsynth.graph.operators import TABLE
+from bitsynth.graph.operators import PRODUCTS
 from bitsynth.layers.glue import Lookup
 from bitsynth.network.regions.codes import codes_of, operand_of, quantization_of
 from bitsynth.network.regions.functions import chains, code_values, function, layouts_of
@@ -28,7 +28,7 @@ def match_lookup(wiring: Wiring, node: Node) -> Region | None:
 def _is_of_products(wiring: Wiring, edge: str) -> bool:
     """Whether an edge has sums, which lie as integers and not as codes."""
     maker = wiring.makers.get(edge)
-    return maker is not None and TABLE[maker.op].kind == "product"
+    return maker is not None and maker.op in PRODUCTS
 
 
 def _looked_up(wiring: Wiring, chain: Chain) -> Region:

@@ -239,7 +239,7 @@ def _fits_axis(edge: Edge, axis: int) -> bool:
 
 def _varies_type(edge: Edge) -> bool:
     kind = edge.type
-    return isinstance(kind, Integers) and kind.scale.size * kind.zero.size > 1
+    return isinstance(kind, Integers) and not kind.has_one_grid
 
 
 def _code_bits(wiring: Wiring, node: Node) -> int:
