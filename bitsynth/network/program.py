@@ -151,8 +151,8 @@ class PlainStep:
 
     It sees `in0`, `in1` ... and `out0` ..., restrict pointers to the buffers' elements, `k0` ..., pointers to
     `constants`, and `scratch`, a `void *` to `scratch_bytes` bytes aligned to 64. `headers` of the runtime are included
-    before. It may return a status of `bs_layer.h`, BS_CODES for numbers of the caller that are on no grid, which ends
-    the run; at its end it need not return. `stairs` says what it makes of float32 numbers, if that is a staircase.
+    before. It may return a status of `bs_layer.h`, such as BS_CODES, which ends the run; at its end it need not
+    return. `stairs` says what it makes of float32 numbers, if that is a staircase.
     """
 
     kind: ClassVar[str] = "plain"
