@@ -117,9 +117,10 @@ def random_inputs(net: Network) -> dict[str, Tensor]:
     for name in net.graph.inputs:
         edge = net.graph.edges[name]
         if isinstance(edge.type, Integers):
-            codes = rng.integers(edge.type.least, edge.type.most + 1, edge.shape)
-            numbers = (codes - edge.type.zero) * edge.type.scale if edge.is_float else codes
-            made[name] = np.asarray(numbers)
+            kind = edge.type
+            steps = rng.integers(0, (kind.most - kind.least) // kind.step + 1, edge.shape)
+            codes = kind.least + kind.step * steps
+            made[name] = np.asarray((codes - kind.zero) * kind.scale if edge.is_float else codes)
         else:
             made[name] = rng.random(edge.shape)
     return {name: value.astype(numpy_type(net.graph.edges[name].dtype)) for name, value in made.items()}

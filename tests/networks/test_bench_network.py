@@ -5,12 +5,17 @@ import json
 import numpy as np
 import pytest
 from onnx import TensorProto, checker, helper, numpy_helper
+from region_cases import Small
 from typer.testing import CliRunner
 
+from bitsynth.bench.network import random_inputs
 from bitsynth.bench.twins import float_twin
 from bitsynth.cli.app import app
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
+from bitsynth.network.lower import lower
+from bitsynth.network.run import Network
+from bitsynth.network.wiring import NetworkTarget
 
 
 def model(nodes, constants, shape=(1, 4)):
@@ -74,3 +79,10 @@ def test_no_rounds_are_refused(qcdq, tmp_path):
     file.write_bytes(qcdq.SerializeToString())
     result = CliRunner().invoke(app, ["bench", "network", str(file), "--rounds", "0", "--no-peers"])
     assert result.exit_code == 2
+
+
+def test_random_inputs_lie_on_their_grid():
+    small = Small()
+    bipolar = small.codes("x", (1, 64), -1, 1, 0.5, step=2)
+    net = Network(lower(small.build((small.add("neg", bipolar),)), NetworkTarget("avx2")))
+    assert set(random_inputs(net)["x"].reshape(-1).tolist()) == {-0.5, 0.5}
