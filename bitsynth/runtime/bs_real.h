@@ -203,7 +203,8 @@ static inline double bs_below_one(double x)
 /* Above 0, too: what rounds up must see that. */
 static inline double bs_sigmoid(double x)
 {
-    const double small = bs_exp(-bs_size(x)), made = bs_below_one((x < 0 ? small : 1) / (1 + small));
+    const double small = bs_exp(-bs_size(x)),
+                 made = bs_below_one((x < 0 ? small : 1) / (1 + small));
     return made < 0x1p-1022 ? 0x1p-1022 : made;
 }
 
