@@ -215,7 +215,8 @@ int main(void)
         return 77;
     }
     const int failed = layer_selftest();
-    puts(failed ? "layer: wrong, or no memory" : "layer: right");
+    printf("%s: ", "layer");
+    puts(failed ? "wrong, or no memory" : "right");
     return failed;
 }
 #endif
