@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Lock
 
 from bitsynth import toolchain
 from bitsynth.emit.depthwise import DepthwiseSource
@@ -21,6 +22,9 @@ FLAGS = ("-O3",)
 Key = tuple[str, MatmulSpec, LayerPrograms]
 
 _runners: dict[Key, Runner] = {}
+_MOST_RUNNERS = 64
+"""Layers hold their own; an emulated one is a process with three pipes."""
+_forgetting = Lock()
 
 
 def library_key(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> Key:
@@ -31,10 +35,15 @@ def library_key(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> K
 def library(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> Runner:
     """The runner of kernel, epilogue's programs and runtime, compiled once; ToolError if that or running it fails."""
     key = library_key(kernel, programs)
-    if key not in _runners:
+    runner = _runners.get(key)
+    if runner is None:
         isa, needs = load(kernel.spec.isa), kernel.needs
-        _runners[key] = runner_for(isa, compiled(kernel, programs), needs=needs)
-    return _runners[key]
+        runner = runner_for(isa, compiled(kernel, programs), needs=needs)
+        with _forgetting:
+            _runners[key] = runner
+            if len(_runners) > _MOST_RUNNERS:
+                del _runners[next(iter(_runners))]
+    return runner
 
 
 def compiled(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> Path:

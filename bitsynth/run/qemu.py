@@ -59,6 +59,8 @@ class QemuMachine:
         except OSError as error:
             raise ToolError(f"cannot start {command[0]}: {error.strerror or error}") from None
         self.close = weakref.finalize(self, self._process.close)
+        self._answers = select.poll()  # Unlike select.select, it takes any number of open files.
+        self._answers.register(self._process.stdout, select.POLLIN)
         self._receive(1)
 
     def map(self, address: int, data: bytes | bytearray, access: str) -> None:
@@ -93,12 +95,11 @@ class QemuMachine:
             return  # Why it ended comes as the next answer.
 
     def _receive(self, size: int) -> bytes:
-        pipe = self._process.stdout
         parts, left = [], size
         while left:
-            if not select.select([pipe], [], [], _SECONDS)[0]:
+            if not self._answers.poll(1000 * _SECONDS):
                 raise ToolError(f"did not end within {_SECONDS} s under qemu")
-            part = pipe.read(left)
+            part = self._process.stdout.read(left)
             if not part:
                 said = self._process.stderr.read(_MOST_WORDS).decode(errors="replace").strip()
                 raise ToolError(f"qemu ended with exit code {self._process.wait()}: {said}")
