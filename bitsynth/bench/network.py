@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,11 +100,12 @@ def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers
         calls |= _peers(model, net, inputs, threads, left_out)
     times = _rounds(calls, rounds, threads, progress)
     progress("measuring steps")
+    report = net.report()
     return NetworkTimes(
-        net.report(),
+        report,
         threads,
         tuple(_peer(name, times) for name in calls),
-        _steps(net, inputs, threads),
+        _steps(net, report.steps, inputs, threads),
         left_out,
         _float_bytes(net),
     )
@@ -196,15 +197,16 @@ def _peer(name: str, times: Mapping[str, list[float]]) -> Peer:
     return Peer(name, Summary.of(its), Summary.of(its / mine))
 
 
-def _steps(net: Network, inputs: Mapping[str, NDArray[Any]], threads: int) -> tuple[StepTime, ...]:
+def _steps(
+    net: Network, steps: Sequence[StepReport], inputs: Mapping[str, NDArray[Any]], threads: int
+) -> tuple[StepTime, ...]:
     """Each step by itself, as often in a row as it takes."""
     net(dict(inputs))
     found = []
-    for k in range(len(net.program.steps)):
+    for k in range(len(steps)):
         once = net.bound(inputs, steps=(k, k + 1))[0]
         count = _often(once, threads)
         many = net.bound(inputs, steps=(k, k + 1), times=count)[0]
         found.append(min(sample_calls(many, _WARM, threads)) / count)
     total = sum(found) or 1.0
-    steps = net.report().steps
     return tuple(StepTime(s, t, t / total) for s, t in zip(steps, found, strict=True))

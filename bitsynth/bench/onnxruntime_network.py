@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
 
-from bitsynth.bench.baselines.onnxruntime_baseline import session
+from bitsynth.bench.baselines.onnxruntime_baseline import session, start
 from bitsynth.bench.twins import drop_constant_inputs
-
-_FATAL = 4
 
 
 def fixed(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
@@ -29,7 +26,7 @@ def fixed(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
 
 def bound(model: Any, inputs: Mapping[str, NDArray[Any]], threads: int) -> Callable[[], object]:
     """A call that runs the model on `inputs`."""
-    onnxruntime.set_default_logger_severity(_FATAL)
+    start(threads)
     running = session(model, threads)
     binding = running.io_binding()
     for name, x in inputs.items():

@@ -75,12 +75,11 @@ def inspect(
 def _lowered(graph: Graph, isa: str, say: Progress) -> NetworkReport:
     """What the network becomes on an instruction set."""
     from bitsynth.layers.candidates import widest
-    from bitsynth.network.lower import lower
-    from bitsynth.network.run import Network
+    from bitsynth.network.compiling import network_of
     from bitsynth.network.wiring import NetworkTarget
 
-    say(f"lowering {len(graph.nodes)} nodes")
-    return Network(lower(graph, NetworkTarget(widest(isa)))).report()
+    target = NetworkTarget(widest(isa))
+    return network_of(graph, target, target.threads, say).report()
 
 
 def _became(found: NetworkReport) -> dict[str, str]:

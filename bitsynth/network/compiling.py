@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from bitsynth.graph.ir import Graph
 from bitsynth.graph.read import read
 from bitsynth.layers.candidates import widest
 from bitsynth.layers.pool import Pool, pool_of
@@ -39,6 +40,10 @@ def compile(
     pool = pool_of(threads)
     target = NetworkTarget(widest(isa), pool.threads)
     progress("reading")
-    graph = read(model, **options)
+    return network_of(read(model, **options), target, pool, progress)
+
+
+def network_of(graph: Graph, target: NetworkTarget, threads: int | Pool, progress: Progress) -> Network:
+    """The network of a graph that was read, for a target, run by threads."""
     progress(f"lowering {len(graph.nodes)} nodes")
-    return Network(lower(graph, target), pool)
+    return Network(lower(graph, target), threads)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
@@ -61,6 +61,14 @@ class _Assembly:
     steps: list[NetworkStep] = field(default_factory=list)
     at: dict[tuple[str, Format], str] = field(default_factory=dict)
     """The buffer that has an edge in a format."""
+    readers: dict[str, list[Region]] = field(init=False)
+    """The regions that read each edge."""
+
+    def __post_init__(self) -> None:
+        self.readers = defaultdict(list)
+        for region in self.regions:
+            for edge in dict.fromkeys(region.inputs):
+                self.readers[edge].append(region)
 
     def program(self) -> NetworkProgram:
         graph = self.wiring.graph
@@ -88,7 +96,7 @@ class _Assembly:
 
     def _chosen(self, region: Region, edge: str) -> Format:
         """The first format that the maker of an edge writes and most of its readers read."""
-        asked = Counter(f for other in self.regions if edge in other.inputs for f in set(other.reads(edge)))
+        asked = Counter(f for other in self.readers[edge] for f in set(other.reads(edge)))
         if edge in self.wiring.graph.outputs and not self.wiring.carries_integers(edge):
             asked[caller_format(self._edge(edge))] += 1
         return max(region.writes(edge), key=lambda f: asked[f])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.arena import ArenaPlan
-from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, NetworkProgram, NetworkStep, PlainStep
+from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, NetworkProgram, NetworkStep
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,17 @@ class NetworkReport:
 
 def report(program: NetworkProgram, plan: ArenaPlan, weight_bytes: int) -> NetworkReport:
     """The report of a program, its plan and the bytes of all constants, of which equal ones are there once."""
-    steps = tuple(_step(program, step) for step in program.steps)
+    ops = {node.name: node.op for node in program.graph.nodes}
+    steps = tuple(_step(program, step, ops) for step in program.steps)
     graph = program.graph
     names = graph.name, graph.reference, program.isa, program.threads
     return NetworkReport(*names, steps, plan.bytes, plan.bound, weight_bytes)
 
 
-def _step(program: NetworkProgram, step: NetworkStep) -> StepReport:
+def _step(program: NetworkProgram, step: NetworkStep, ops: Mapping[str, str]) -> StepReport:
     made = [program.buffers[name] for name in step.outputs]
     first, size = made[0], sum(b.bytes for b in made)
-    method, kernel, arrays = _became(program, step)
+    method, kernel, arrays = _became(step, ops)
     macs = _macs(step) if isinstance(step, LayerStep) else 0
     cycles = _cycles(step.layer, macs) if isinstance(step, LayerStep) else 0
     weights = sum(a.nbytes for a in arrays)
@@ -81,20 +82,16 @@ def _step(program: NetworkProgram, step: NetworkStep) -> StepReport:
     return StepReport(*names, step.kind, method, kernel, first.edge.shape, _memory(first), size, weights, macs, cycles)
 
 
-def _became(program: NetworkProgram, step: NetworkStep) -> tuple[str, str, Iterable[NDArray[Any]]]:
-    """The method of a step, its kernel and constants."""
+def _became(step: NetworkStep, ops: Mapping[str, str]) -> tuple[str, str, Iterable[NDArray[Any]]]:
+    """The method of a step, its kernel and constants; `ops` are the operators of all nodes by name."""
     if isinstance(step, LayerStep):
         plan = step.layer.plan
         return str(plan.schedule), plan.kernel.name, step.layer.constants.arrays.values()
     if isinstance(step, GlueStep):
         constants = step.glue.constants
         return str(constants.numbers["op"]), "", constants.arrays.values()
-    return _operators(program, step), "", step.constants
-
-
-def _operators(program: NetworkProgram, step: PlainStep) -> str:
-    ops = {node.name: node.op for node in program.graph.nodes}
-    return ", ".join(ops[name] for name in step.nodes if name in ops) or "conversion"
+    operators = ", ".join(ops[name] for name in step.nodes if name in ops)
+    return operators or "conversion", "", step.constants
 
 
 def _macs(step: LayerStep) -> int:

@@ -34,8 +34,16 @@ class LayerMaker:
     def layer(self, layout: str = CHANNELS_LAST, out_layout: str = CHANNELS_LAST) -> PackedLayer:
         """The packed layer; NoKernel or SpecError if there is none."""
         given, made = (CHANNELS_LAST if name == PLAIN else name for name in (layout, out_layout))
-        options = {**self._options, "layout": given, "out_layout": made}
-        if made == PACKED and self.codes:
+        return self._of_bytes if given == made == CHANNELS_LAST else self._packed(given, made)
+
+    @cached_property
+    def _of_bytes(self) -> PackedLayer:
+        """The layer that most edges ask for, which also tells whether there is any."""
+        return self._packed(CHANNELS_LAST, CHANNELS_LAST)
+
+    def _packed(self, layout: str, out_layout: str) -> PackedLayer:
+        options = {**self._options, "layout": layout, "out_layout": out_layout}
+        if out_layout == PACKED and self.codes:
             options["out_encoding"] = self.codes.encoding.value
         product = self.product
         if product.weight.ndim == 4:
@@ -57,18 +65,14 @@ class LayerMaker:
             "image": self.product.image[1:],
         }
 
-    @cached_property
-    def method(self) -> str:
-        """The method of its kernel."""
-        return self.layer().plan.schedule.method
-
     @property
     def is_known(self) -> bool:
         """Whether there is a kernel, and sums stay in int32."""
         try:
-            return bool(self.method)
+            self.layer()
         except (NoKernel, SpecError):
             return False
+        return True
 
     @property
     def packs(self) -> bool:
