@@ -8,100 +8,94 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
-from bitsynth.graph.types import Edge, Integers, Reals, Tensor
+from bitsynth.graph.types import Edge, Reals, Tensor
 from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, PlainStep, caller_format
 from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
 from bitsynth.network.regions.decisions import LevelLines, level_lines
 from bitsynth.network.regions.functions import chains
+from bitsynth.network.regions.real_sums import RealSums, real_sums
 from bitsynth.network.regions.real_text import ROWS, RealBody
 from bitsynth.network.regions.region import Region
-from bitsynth.network.stairs import Chain, Staircase
+from bitsynth.network.stairs import Staircase
 from bitsynth.network.stairs.doubles import double_thresholds, real_staircase
 from bitsynth.network.wiring import Wiring
 
-_MOST_WEIGHT = 1 << 24
+_NO_ATTRIBUTES: MappingProxyType[str, Any] = MappingProxyType({})
 
 
 def match_real_convolution(wiring: Wiring, node: Node) -> Region | None:
-    """A convolution of an input of the network, without groups, and the monotone chain to codes."""
-    graph = wiring.graph
-    if node.op != "conv" or node.attributes["groups"] != 1 or graph.reference != "exact":
-        return None
-    x, w = graph.edges_of(node.inputs)
-    if x.name not in graph.inputs or x.dtype != "float32" or not isinstance(x.type, Reals) or len(x.shape) > 4:
-        return None
-    factors = _factors(graph, w) if wiring.is_constant(w.name) else None
-    if factors is None or min(node.attributes["window"].begins) < 0:
-        return None
-    return _decided(wiring, node, *factors)
+    """Convolutions of an input of the network, without groups, and the monotone chain to codes."""
+    sums = real_sums(wiring, node)
+    return _decided(wiring, sums) if sums else None
 
 
-def _factors(graph: Graph, edge: Edge) -> tuple[Tensor, Tensor] | None:
-    """Weights that float32 holds, and what each output channel's are times; None if they are no such."""
-    value, kind = graph.constants[edge.name], edge.type
-    if not isinstance(kind, Integers):
-        return (value, np.ones(len(value))) if (value == value.astype(np.float32)).all() else None
-    whole = value - kind.zero
-    per_channel = kind.scale.size == 1 or kind.scale.shape == (len(value), *[1] * (value.ndim - 1))
-    if not per_channel or np.abs(whole).max() >= _MOST_WEIGHT or (whole != np.rint(whole)).any():
-        return None
-    return whole, np.broadcast_to(kind.scale.reshape(-1), (len(value),))
-
-
-def _decided(wiring: Wiring, node: Node, weights: Tensor, scales: Tensor) -> Region | None:
-    scaled = Wiring(_of_sums(wiring.graph, node, scales), wiring.target)
-    found = chains(scaled, _sums_name(node), monotone=True)
+def _decided(wiring: Wiring, sums: RealSums) -> Region | None:
+    start = f"{sums.end}.sums"
+    scaled = Wiring(_of_sums(wiring.graph, sums, start), wiring.target)
+    found = chains(scaled, start, monotone=True)
     chain = next((c for c in found if operand_of(scaled.graph.edges[c.end]) and not c.aside), None)
     stairs = real_staircase(scaled.graph, chain) if chain else None
     if chain is None or stairs is None:
         return None
+    rows = sums.weights.reshape(len(sums.weights), -1)
     thresholds = np.sort(double_thresholds(stairs), axis=1)
-    rows = weights.reshape(len(weights), -1)
     thresholds = np.broadcast_to(thresholds, (len(rows), thresholds.shape[1]))
     lines = level_lines(thresholds, rows)
     if lines is None:
         return None
-    return RealConvolution(wiring, node, chain, stairs, DecidedSums(weights, thresholds, lines))
+    nodes = (*sums.nodes, *(n for n in chain.nodes if n in wiring.graph.nodes))
+    return RealConvolution(wiring, nodes, sums, stairs, DecidedSums(thresholds, lines))
 
 
-def _sums_name(node: Node) -> str:
-    return f"{node.outputs[0]}.sums"
-
-
-def _of_sums(graph: Graph, node: Node, scales: Tensor) -> Graph:
-    """The graph with sums that are scaled in the place of a convolution."""
-    made = graph.edges[node.outputs[0]]
-    sums = Edge(_sums_name(node), made.shape, "float64", Reals())
-    scale = Edge(f"{node.outputs[0]}.scale", (1, len(scales), *[1] * (len(made.shape) - 2)), "float64", Reals())
-    times = replace(node, op="mul", inputs=(sums.name, scale.name), attributes=MappingProxyType({}))
+def _of_sums(graph: Graph, sums: RealSums, start: str) -> Graph:
+    """The graph with sums of products, scaled and with a number added, in the place of convolutions."""
+    made, last = graph.edges[sums.end], sums.nodes[-1]
+    scale, added, scaled = (f"{sums.end}.{what}" for what in ("scale", "added", "scaled"))
+    one = (1, len(sums.scales), *[1] * (len(made.shape) - 2))
+    shapes = {start: made.shape, scale: one, added: one, scaled: made.shape}
+    new = {name: Edge(name, shape, "float64", Reals()) for name, shape in shapes.items()}
+    times = replace(last, name=scaled, op="mul", inputs=(start, scale), outputs=(scaled,), attributes=_NO_ATTRIBUTES)
+    plus = replace(last, name=added, op="add", inputs=(scaled, added), attributes=_NO_ATTRIBUTES)
+    values = {scale: sums.scales, added: sums.added}
+    more = {name: value.reshape(one).astype(np.float64) for name, value in values.items()}
     return replace(
         graph,
-        nodes=tuple(times if n is node else n for n in graph.nodes),
-        edges=MappingProxyType({**graph.edges, sums.name: sums, scale.name: scale}),
-        constants=MappingProxyType({**graph.constants, scale.name: scales.reshape(scale.shape).astype(np.float64)}),
+        nodes=tuple(link for n in graph.nodes for link in ((times, plus) if n is last else (n,))),
+        edges=MappingProxyType({**graph.edges, **new}),
+        constants=MappingProxyType({**graph.constants, **more}),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class DecidedSums:
-    """Weights (channels, ...), ascending thresholds of sums (channels, levels), and their lines."""
+    """Ascending thresholds of sums (channels, levels), and their lines."""
 
-    weights: Tensor
     thresholds: Tensor
     lines: LevelLines
 
 
 class RealConvolution(Region):
-    """A convolution of float32 and the codes of its sums."""
+    """Convolutions of float32 and the codes of their sums.
 
-    def __init__(self, wiring: Wiring, node: Node, chain: Chain, stairs: Staircase, sums: DecidedSums) -> None:
-        self.wiring, self.node, self.stairs, self.sums = wiring, node, stairs, sums
-        self.nodes, self.inputs, self.outputs = (node, *chain.nodes[1:]), node.inputs[:1], (chain.end,)
+    Args:
+        wiring: The graph.
+        nodes: What is computed.
+        sums: The sums of products.
+        stairs: What the chain makes of them.
+        decided: How levels are decided.
+    """
+
+    def __init__(
+        self, wiring: Wiring, nodes: tuple[Node, ...], sums: RealSums, stairs: Staircase, decided: DecidedSums
+    ) -> None:
+        self.wiring, self.nodes, self.sums, self.stairs, self.decided = wiring, nodes, sums, stairs, decided
+        self.inputs, self.outputs = (sums.source,), nodes[-1].outputs
 
     def reads(self, edge: str) -> tuple[Format, ...]:
         return (caller_format(self.wiring.graph.edges[edge]),)
@@ -111,9 +105,9 @@ class RealConvolution(Region):
 
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
         given, made = buffers[self.inputs[0]], buffers[self.outputs[0]]
-        planes = ImagePlanes(self.node.attributes["window"], given.edge.shape[2:])
-        body = RealBody(given.edge.shape, len(self.sums.weights), planes, self.sums.thresholds.shape[1])
-        constants = (self._weights(), *body.places(), self.sums.thresholds, *self._lines(made.edge))
+        shape, weights = self.sums.shape, self.sums.weights
+        body = RealBody(shape, len(weights), ImagePlanes(self.sums.window, shape[2:]), self.decided.thresholds.shape[1])
+        constants = (self._weights(), *body.places(), self.decided.thresholds, *self._lines(made.edge))
         text, room = body.text(), body.scratch_bytes
         return PlainStep(self.names, (given.name,), (made.name,), text, constants, room, ("bs_decide.h",))
 
@@ -128,4 +122,4 @@ class RealConvolution(Region):
         (first,) = codes_of(np.array([self.stairs.least]), edge).tolist()
         rising = np.broadcast_to(self.stairs.rising, len(self.sums.weights))
         codes = np.stack([np.where(rising, first, first + self.stairs.levels), np.where(rising, 1, -1)], 1)
-        return self.sums.lines.lines, self.sums.lines.margins, codes.astype(np.int32)
+        return self.decided.lines.lines, self.decided.lines.margins, codes.astype(np.int32)

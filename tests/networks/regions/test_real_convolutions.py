@@ -24,6 +24,26 @@ CASES: dict[str, dict[str, Any]] = {
     "floors": {"shape": (1, 2, 11, 11), "channels": 3, "window": window((2, 2), (1, 1), (0, 0)), "floors": True},
 }
 
+BEHIND = {
+    "two": {"shape": (1, 2, 13, 12), "channels": 4, "window": window((3, 2), (2, 1), (1, 0)), "then": (2, 3)},
+    "mixed": {"shape": (2, 1, 40), "channels": 5, "window": window((3,), (2,), (0,)), "then": (4,)},
+}
+
+
+def convolved_twice(small, name, rng, options):
+    """Whole numbers as weights, a number for each channel between, and steps of 2 behind."""
+    shape, channels, first = (options[key] for key in ("shape", "channels", "window"))
+    axes = [1] * (len(shape) - 2)
+    x = small.input(name, shape, "float32", Reals())
+    weights = rng.integers(-3, 4, (channels, shape[1], *first.kernel))
+    made = small.add("conv", x, small.constant(np.float32(weights)), window=first, groups=1)
+    made = small.add("add", made, small.constant(np.float32(rng.integers(-9, 9, (channels, *axes)) / 4)))
+    weights = rng.integers(-3, 4, (3, channels, *options["then"]))
+    behind = window(options["then"], (2,) * len(axes), (0,) * len(axes))
+    return small.quantized(
+        small.add("conv", made, small.constant(np.float32(weights)), window=behind, groups=1), 8.0, 7.0, 0, 15
+    )
+
 
 def convolved(small, name, rng, options):
     """Channels whose codes rise, fall and, if they are not floors, stay; the weights are codes on a scale each."""
@@ -55,6 +75,19 @@ def test_codes_of_sums(rng, cases):
     want, got = run(graph, x), run_plain(graph, regions, x)
     for region in regions:
         np.testing.assert_array_equal(got[region.outputs[0]], want[region.outputs[0]], str(region.inputs))
+
+
+def test_convolutions_that_are_one(rng):
+    """One behind another, with nothing but numbers added between, is one with the products of their weights."""
+    small = Small()
+    graph = small.build(tuple(convolved_twice(small, name, rng, options) for name, options in BEHIND.items()))
+    regions = [region for k in range(len(graph.nodes)) if (region := matched(graph, match_real_convolution, k))]
+    assert [[n.op for n in r.nodes][:3] for r in regions if r.inputs[0] in BEHIND] == [["conv", "add", "conv"]] * 2
+    x = {n: (np.rint(rng.normal(size=graph.edges[n].shape) * 16) / 4).astype(np.float32) for n in graph.inputs}
+    want, got = run(graph, x), run_plain(graph, regions, x)
+    for region in regions:
+        np.testing.assert_array_equal(got[region.outputs[0]], want[region.outputs[0]], str(region.inputs))
+        assert len(np.unique(want[region.outputs[0]])) > 4
 
 
 def test_lines_of_thresholds():
