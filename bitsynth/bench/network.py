@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.bench.parts import LayerParts, parts_of
 from bitsynth.bench.sampling import sample_calls
 from bitsynth.bench.statistics import Summary
-from bitsynth.errors import SpecError
+from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.types import Integers, Tensor, numpy_type
 from bitsynth.network.report import NetworkReport, StepReport
@@ -25,6 +26,8 @@ _SAMPLE_NS = 3_000_000
 """Of a sample, so that the clock's steps do not count."""
 _SEED = 0
 _WARM = 3
+PARTS = ("pack", "product", "epilogue", "glue", "plain")
+"""Of a network's time: the parts of layers, plain C with a product among products, glue, and other plain C."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,20 @@ class StepTime:
         step: What it is.
         nanoseconds: Of a run.
         share: Of the time of all steps.
+        parts: Of a layer, if they could be told, what packing, products and epilogue take of that.
     """
 
     step: StepReport
     nanoseconds: float
     share: float
+    parts: LayerParts | None = None
+
+    def spends(self, part: str) -> float:
+        """What of the time of all steps goes to a part of `PARTS`."""
+        if self.step.kind == "layer" and self.parts:
+            return self.share * getattr(self.parts, part, 0.0)
+        products = self.step.kind == "layer" or not {*self.step.method.split(", ")}.isdisjoint(PRODUCTS)
+        return self.share * (part == ("product" if products else self.step.kind))
 
 
 @dataclass(frozen=True)
@@ -77,9 +89,10 @@ class NetworkTimes:
     left_out: Mapping[str, str]
     float_bytes: int
 
-    def share(self, kind: str) -> float:
-        """The part of the time that steps of a kind take: layer, glue or plain."""
-        return sum(s.share for s in self.steps if s.step.kind == kind)
+    @property
+    def shares(self) -> dict[str, float]:
+        """What of the time of all steps each of `PARTS` takes."""
+        return {part: sum(s.spends(part) for s in self.steps) for part in PARTS}
 
 
 def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers: bool = True) -> NetworkTimes:
@@ -105,7 +118,7 @@ def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers
         report,
         threads,
         tuple(_peer(name, times) for name in calls),
-        _steps(net, report.steps, inputs, threads),
+        _steps(net, report.steps, inputs, threads, left_out),
         left_out,
         _float_bytes(net),
     )
@@ -198,9 +211,13 @@ def _peer(name: str, times: Mapping[str, list[float]]) -> Peer:
 
 
 def _steps(
-    net: Network, steps: Sequence[StepReport], inputs: Mapping[str, NDArray[Any]], threads: int
+    net: Network,
+    steps: Sequence[StepReport],
+    inputs: Mapping[str, NDArray[Any]],
+    threads: int,
+    left_out: dict[str, str],
 ) -> tuple[StepTime, ...]:
-    """Each step by itself, as often in a row as it takes."""
+    """Each step by itself, as often in a row as it takes; why there are no parts of layers goes to `left_out`."""
     net(dict(inputs))
     found = []
     for k in range(len(steps)):
@@ -208,5 +225,13 @@ def _steps(
         count = _often(once, threads)
         many = net.bound(inputs, steps=(k, k + 1), times=count)[0]
         found.append(min(sample_calls(many, _WARM, threads)) / count)
-    total = sum(found) or 1.0
-    return tuple(StepTime(s, t, t / total) for s, t in zip(steps, found, strict=True))
+    total, parts = sum(found) or 1.0, _parts(net, inputs, left_out)
+    return tuple(StepTime(s, t, t / total, parts.get(k)) for k, (s, t) in enumerate(zip(steps, found, strict=True)))
+
+
+def _parts(net: Network, inputs: Mapping[str, NDArray[Any]], left_out: dict[str, str]) -> Mapping[int, LayerParts]:
+    try:
+        return parts_of(net, inputs)
+    except ToolError as why:
+        left_out["parts of layers"] = str(why).strip().split("\n")[0][:200]
+        return {}

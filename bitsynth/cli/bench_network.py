@@ -30,9 +30,9 @@ from bitsynth.cli.parse import input_codes
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
-    from bitsynth.bench.network import NetworkTimes
+    from bitsynth.bench.network import NetworkTimes, StepTime
 
-_KINDS = {"layer": "layers", "glue": "glue", "plain": "plain C"}
+_PARTS = {"pack": "packing", "product": "products", "epilogue": "epilogues", "glue": "glue", "plain": "plain C"}
 
 
 def network(
@@ -68,7 +68,9 @@ def network(
         found = measure(model, net, rounds, say, peers=peers)
     _show(model.name, found)
     if json_file:
-        figures.write(json_file, figures.as_json(Basis(), [found.network.isa], network=asdict(found)))
+        figures.write(
+            json_file, figures.as_json(Basis(), [found.network.isa], network=asdict(found) | {"shares": found.shares})
+        )
     if plot:
         _draw(found, plot)
 
@@ -87,16 +89,21 @@ def _heading(name: str, found: NetworkTimes) -> Text:
 
 
 def _steps(found: NetworkTimes, gap: int, *, brief: bool = False) -> Table:
-    right = ("us", "share") if brief else ("us", "share", "GMAC/s")
+    right = ("us", "share") if brief else ("us", "share", "pack", "product", "epilogue", "GMAC/s")
     columns = ("by", "shape") if brief else ("by", "shape", "as")
     table = output.table("step", *columns, *right, right=right, whole=columns[1:], gap=gap)
     for timed in found.steps:
         step = timed.step
         lies = [] if brief else [step.memory]
-        rate = [] if brief else [f"{step.macs / timed.nanoseconds:.0f}" if step.macs else ""]
+        rate = [] if brief else [*_parts(timed), f"{step.macs / timed.nanoseconds:.0f}" if step.macs else ""]
         took = f"{timed.nanoseconds / 1e3:.2f}", f"{timed.share:.1%}"
         table.add_row(called(step), by_whom(step), shape_of(step), *lies, *took, *rate)
     return table
+
+
+def _parts(timed: StepTime) -> list[str]:
+    parts = timed.parts
+    return [f"{x:.0%}" for x in (parts.pack, parts.product, parts.epilogue)] if parts else [""] * 3
 
 
 def _peers(found: NetworkTimes) -> Table:
@@ -108,10 +115,10 @@ def _peers(found: NetworkTimes) -> Table:
 
 
 def _ends(found: NetworkTimes) -> list[str]:
-    shares = ", ".join(f"{name} {found.share(kind):.1%}" for kind, name in _KINDS.items())
-    memory = found.network
+    shares, memory = found.shares, found.network
+    said = ", ".join(f"{name} {shares[part]:.1%}" for part, name in _PARTS.items())
     return [
-        f"of the time: {shares}",
+        f"of the time: {said}; all but products {1 - shares['product']:.1%}",
         f"weights {memory.weight_bytes:,} bytes, {found.float_bytes:,} in float32; arena {memory.arena_bytes:,} bytes",
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,16 +37,25 @@ class NetworkMachine:
     plan: ArenaPlan
     pool: Pool
     scratch: Scratch = field(default_factory=Scratch)
+    flags: ClassVar[tuple[str, ...]] = FLAGS
 
     @cached_property
     def runner(self) -> Runner:
         """The runner of its library, compiled when first asked for; ToolError if that or running it fails."""
-        isa, text = load(self.program.isa), NetworkText(_NAME, self.program, self.plan)
-        shared = text.parts.files(threads=runs_natively(isa.table))
+        isa, sources, needs = load(self.program.isa), self.sources, self._text.needs
+        library = toolchain.compile_for(isa, sources, needs=needs, flags=self.flags, kept=sources)
+        return runner_for(isa, library, needs=needs)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The C of its library."""
+        shared = self._text.parts.files(threads=runs_natively(load(self.program.isa).table))
         call = {"name": _NAME, "places": list(self.places.values())}
-        sources = {**text.own(), f"{_NAME}_call.c": render("network_call.c.j2", call), **shared}
-        library = toolchain.compile_for(isa, sources, needs=text.needs, flags=FLAGS, kept=sources)
-        return runner_for(isa, library, needs=text.needs)
+        return {**self._text.own(), f"{_NAME}_call.c": render("network_call.c.j2", call), **shared}
+
+    @cached_property
+    def _text(self) -> NetworkText:
+        return NetworkText(_NAME, self.program, self.plan)
 
     @cached_property
     def arena_bytes(self) -> int:

@@ -56,8 +56,8 @@ def compile_for(
 
     `sources` maps file names to text: `.c` files are compiled, `.h` files can be
     included. `needs` is what the code uses of `isa`, the base alone if not given. `flags`
-    go to the compiler and to the linker. Objects of the files `kept` stay in the cache,
-    for other libraries with these files. The same sources, flags and compiler give the
+    go to the compiler and to the linker, those that begin with -Wl to the linker alone. Objects of the
+    files `kept` stay in the cache, for other libraries with these files. The same sources, flags and compiler give the
     same path at once; a build that was interrupted leaves nothing, and what is damaged since,
     by the digest beside it, is compiled again. Nobody but the user and root can have written
     what the path names, nor can write it until it is loaded (`cache.trusted`); if that
@@ -72,7 +72,7 @@ def compile_for(
     if shared and not hosted:
         files["bs_support.c"] = RUNTIME.read_text(encoding="utf-8")
     chosen = compiler.flags([*(needs or isa.requirements()).cc_flags, *flags])
-    compile_flags = [*_FLAGS, *chosen]
+    compile_flags = [*_FLAGS, *(f for f in chosen if not f.startswith("-Wl,"))]
     link_flags = [*_link_flags(compiler, shared, hosted), *chosen]
     name = "library.so" if shared else "program"
     return _build(compiler, files, compile_flags, link_flags, name, [f for f in files if f in kept and f[-2:] == ".c"])

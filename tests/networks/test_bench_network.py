@@ -1,6 +1,7 @@
 """Networks beside their peers: twins without quantizers, times of steps, and what the command writes."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,12 +9,14 @@ from onnx import TensorProto, checker, helper, numpy_helper
 from region_cases import Small
 from typer.testing import CliRunner
 
-from bitsynth.bench.network import random_inputs
+from bitsynth.bench.network import NetworkTimes, StepTime, random_inputs
+from bitsynth.bench.parts import LayerParts
 from bitsynth.bench.twins import float_twin
 from bitsynth.cli.app import app
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
 from bitsynth.network.lower import lower
+from bitsynth.network.report import NetworkReport, StepReport
 from bitsynth.network.run import Network
 from bitsynth.network.wiring import NetworkTarget
 
@@ -71,7 +74,19 @@ def test_the_command_tells_peers_and_steps(qcdq, tmp_path):
     assert sum(s["share"] for s in found["steps"]) == pytest.approx(1)
     assert {s["step"]["kind"] for s in found["steps"]} <= {"layer", "glue", "plain"}
     assert found["float_bytes"] == 4 * 4 * 3
+    assert [sum(s["parts"].values()) for s in found["steps"] if s["parts"]] == [pytest.approx(1)]
+    assert sum(found["shares"].values()) == pytest.approx(1)
     assert (tmp_path / "net.png").stat().st_size > 0
+
+
+def test_parts_of_a_step_are_those_of_its_time():
+    step = StepReport(("n",), "e", "layer", "avx2 dot", "k", (1,), "int32", 4, 4)
+    parts = LayerParts(0.25, 0.5, 0.25)
+    plain = [replace(step, kind="plain", method=m) for m in ("conv, relu", "add, div")]
+    steps = (StepTime(step, 4.0, 0.4, parts), StepTime(plain[0], 4.0, 0.4), StepTime(plain[1], 2.0, 0.2))
+    report = NetworkReport("n", "exact", "avx2", 1, tuple(s.step for s in steps), 0, 0, 0)
+    shares = NetworkTimes(report, 1, (), steps, {}, 0).shares
+    assert shares == pytest.approx({"pack": 0.1, "product": 0.6, "epilogue": 0.1, "glue": 0, "plain": 0.2})
 
 
 def test_no_rounds_are_refused(qcdq, tmp_path):

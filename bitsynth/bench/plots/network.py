@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.network import NetworkTimes
+import numpy as np
+
+from bitsynth.bench.network import PARTS, NetworkTimes
 from bitsynth.bench.plots.panels import COLORS, panels, plain, save
 
-_COLORS = dict(zip(("layer", "glue", "plain"), COLORS, strict=False))
+_COLORS = dict(zip(PARTS, COLORS, strict=False))
 _LONGEST = 40
 
 
@@ -37,9 +39,12 @@ def _contenders(axes: Any, found: NetworkTimes) -> None:
 def _steps(axes: Any, found: NetworkTimes) -> None:
     steps = found.steps
     names = [f"{k}  {s.step.edge[-_LONGEST:]}" for k, s in enumerate(steps)]
-    axes.barh(names, [s.nanoseconds / 1e3 for s in steps], color=[_COLORS[s.step.kind] for s in steps])
+    total, left = sum(s.nanoseconds for s in steps) / 1e3, np.zeros(len(steps))
+    for part, share in found.shares.items():
+        took = np.array([s.spends(part) * total for s in steps])
+        axes.barh(names, took, left=left, color=_COLORS[part], label=f"{part} {share:.0%}")
+        left += took
     axes.invert_yaxis()
     axes.set_xlabel("microseconds a step")
-    handles = [axes.barh([], [], color=color) for color in _COLORS.values()]
-    axes.legend(handles, [f"{kind} {found.share(kind):.0%}" for kind in _COLORS], loc="lower right", frameon=False)
+    axes.legend(loc="lower right", frameon=False)
     plain(axes, axis="x")
