@@ -16,7 +16,7 @@ from bitsynth.bench.sampling import sample_calls
 from bitsynth.bench.statistics import Summary
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph.operators import PRODUCTS
-from bitsynth.graph.types import Integers, Tensor, numpy_type
+from bitsynth.network.check import drawn
 from bitsynth.network.report import NetworkReport, StepReport
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
@@ -24,7 +24,6 @@ from bitsynth.progress import Progress
 MINE = "bitsynth"
 _SAMPLE_NS = 3_000_000
 """Of a sample, so that the clock's steps do not count."""
-_SEED = 0
 _WARM = 3
 PARTS = ("pack", "product", "epilogue", "glue", "plain")
 """Of a network's time: the parts of layers, plain C with a product among products, glue, and other plain C."""
@@ -104,7 +103,7 @@ def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers
     if rounds < 1:
         raise SpecError(f"--rounds must be at least 1, not {rounds}")
     threads = net.program.threads
-    inputs = random_inputs(net)
+    inputs = drawn(net.graph, 1)[0]
     progress("compiling")
     calls: dict[str, Callable[[], object]] = {MINE: net.bound(inputs)[0]}
     left_out: dict[str, str] = {}
@@ -122,22 +121,6 @@ def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers
         left_out,
         _float_bytes(net),
     )
-
-
-def random_inputs(net: Network) -> dict[str, Tensor]:
-    """An array for each input: numbers of [0, 1), or integers of its type and codes."""
-    rng = np.random.default_rng(_SEED)
-    made: dict[str, Tensor] = {}
-    for name in net.graph.inputs:
-        edge = net.graph.edges[name]
-        if isinstance(edge.type, Integers):
-            kind = edge.type
-            steps = rng.integers(0, (kind.most - kind.least) // kind.step + 1, edge.shape)
-            codes = kind.least + kind.step * steps
-            made[name] = np.asarray((codes - kind.zero) * kind.scale if edge.is_float else codes)
-        else:
-            made[name] = rng.random(edge.shape)
-    return {name: value.astype(numpy_type(net.graph.edges[name].dtype)) for name, value in made.items()}
 
 
 def _float_bytes(net: Network) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,10 @@ from bitsynth.graph.operators.products import terms
 from bitsynth.graph.types import Edge, Integers, Reals, Tensor, whole
 
 _MATHS = Fractions()
+_FINEST = 1 << 128
+"""Parts of 1 that numbers are counted in: of finer ones they are fractions."""
+_SHORT = 1 << 30
+"""Factors of which a sum of squares stays in int64, with the root of how many there are."""
 
 
 class Exactly:
@@ -96,13 +102,21 @@ class Exactly:
 
     def _summed(self, site: Site, places: Tensor) -> Tensor:
         """Sums of products, of the factors that each has."""
-        a, b = (self._factors(e, marks) for e, marks in zip(site.inputs, terms(site, places), strict=True))
-        return np.asarray((a * b).sum(-1))
+        (a, of_a), (b, of_b) = (
+            self._factors(e, marks) for e, marks in zip(site.inputs, terms(site, places), strict=True)
+        )
+        return np.asarray((a * b).sum(-1).astype(object) * (of_a * of_b))
 
-    def _factors(self, edge: Edge, marks: Tensor) -> Tensor:
-        made: Tensor = _MATHS.constant(np.zeros(marks.shape))
-        made[marks > 0] = self.numbers(edge.name, marks[marks > 0] - 1)
-        return made
+    def _factors(self, edge: Edge, marks: Tensor) -> tuple[Tensor, Fraction]:
+        """The numbers at marks in multiples of one, in whole ones if these are short, and that one."""
+        asked, back = np.unique(marks, return_inverse=True)
+        found = np.concatenate([_MATHS.constant(np.zeros(1)), self.numbers(edge.name, np.maximum(asked - 1, 0))])
+        finest = math.lcm(*(x.denominator for x in found))
+        if finest >= _FINEST:
+            return found[np.where(marks > 0, 1 + back.reshape(marks.shape), 0)], Fraction(1)
+        whole = np.array([x.numerator * (finest // x.denominator) for x in found], object)
+        short = whole.astype(np.int64) if abs(whole).max() * math.isqrt(marks.shape[-1]) < _SHORT else whole
+        return short[np.where(marks > 0, 1 + back.reshape(marks.shape), 0)], Fraction(1, finest)
 
 
 def _marks(edge: Edge, start: int = 1) -> Tensor:

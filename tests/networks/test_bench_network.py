@@ -9,12 +9,13 @@ from onnx import TensorProto, checker, helper, numpy_helper
 from region_cases import Small
 from typer.testing import CliRunner
 
-from bitsynth.bench.network import NetworkTimes, StepTime, random_inputs
+from bitsynth.bench.network import NetworkTimes, StepTime
 from bitsynth.bench.parts import LayerParts
 from bitsynth.bench.twins import float_twin
 from bitsynth.cli.app import app
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
+from bitsynth.network.check import drawn
 from bitsynth.network.lower import lower
 from bitsynth.network.report import NetworkReport, StepReport
 from bitsynth.network.run import Network
@@ -100,4 +101,4 @@ def test_random_inputs_lie_on_their_grid():
     small = Small()
     bipolar = small.codes("x", (1, 64), -1, 1, 0.5, step=2)
     net = Network(lower(small.build((small.add("neg", bipolar),)), NetworkTarget("avx2")))
-    assert set(random_inputs(net)["x"].reshape(-1).tolist()) == {-0.5, 0.5}
+    assert set(drawn(net.graph, 1)[0]["x"].reshape(-1).tolist()) == {-0.5, 0.5}

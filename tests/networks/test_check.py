@@ -11,7 +11,7 @@ import bitsynth
 from bitsynth.errors import SpecError
 from bitsynth.graph import InputCodes, read, run
 from bitsynth.graph.types import Integers
-from bitsynth.network import check
+from bitsynth.network import check, numbers
 from bitsynth.network.check import comparison
 
 
@@ -92,6 +92,15 @@ def test_random_inputs_meet_each_code_and_ties(made):
     (inputs,) = check.drawn(coded, 1)
     assert isinstance(coded.edges["x"].type, Integers)
     assert set(inputs["x"].flat) == {-0.5, -0.25, 0, 0.25}
+
+
+def test_numbers_reach_as_far_as_what_limits_integers(rng):
+    """Floor tells all numbers apart; the clip behind it does not."""
+    nodes = [node("Floor", "x", "f"), node("Clip", "f low high", "y")]
+    graph = read(model(nodes, {"x": (1, 999)}, {"low": np.float32(0), "high": np.float32(15)}))
+    x = numbers.drawn(rng, graph, graph.edges["x"])
+    assert set(run(graph, {"x": x})["y"].flat) == {*range(16)}
+    assert x.max() < 20
 
 
 def test_inputs_of_a_file(made, tmp_path):

@@ -130,6 +130,7 @@ CHAINS = {
     "convolved": thirds(node("Conv", "t w", "h"), w=one_hot(2, 2, 1, 1)),
     "grouped": thirds(node("Conv", "t w", "h", group=2), w=one_hot(1, 1, 1, 1).repeat(2, 0)),
     "multiplied": thirds(node("MatMul", "t w", "h"), w=one_hot(4, 4)),
+    "of all sizes": thirds(node("MatMul", "t w", "h"), w=one_hot(4, 4) + np.float32(2**-140) * np.eye(4, k=-3)),
     "pooled": thirds(node("MaxPool", "t", "u", kernel_shape=[1, 1]), node("Mul", "u three", "h")),
     "summed": thirds(node("ReduceSum", "t axes", "u"), node("Mul", "u three", "h"), axes=np.array([3])),
 }
@@ -144,6 +145,7 @@ def test_ties_are_decided_in_fractions(name):
     want = {
         "moved": lambda: X[:, [1, 0]],
         "summed": lambda: X.sum(3, keepdims=True),
+        "of all sizes": lambda: X + X[..., 3:] / 1024 * np.eye(1, 4),
     }.get(name, lambda: X)()
     assert (values["y"] == np.rint(want)).all()
 

@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.random import Generator
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Graph
-from bitsynth.graph.types import Edge, Integers, Tensor, cast, is_float
+from bitsynth.graph.types import Edge, Tensor, is_float
+from bitsynth.network import numbers
 
 Feed = Mapping[str, Tensor]
 """Arrays by the name of an input."""
@@ -19,21 +19,7 @@ Feed = Mapping[str, Tensor]
 def drawn(graph: Graph, count: int, seed: int = 0) -> list[Feed]:
     """As many inputs at random: all integers of an edge, or numbers around and on the ties of its quantizer."""
     rng = np.random.default_rng(seed)
-    return [{name: _drawn(rng, graph, graph.edges[name]) for name in graph.inputs} for _ in range(count)]
-
-
-def _drawn(rng: Generator, graph: Graph, edge: Edge) -> Tensor:
-    kind = edge.type
-    if isinstance(kind, Integers):
-        steps = rng.integers(0, (kind.most - kind.least) // kind.step + 1, edge.shape)
-        return cast(kind.scale * (kind.least + kind.step * steps - kind.zero), edge.dtype)
-    quantizer = next((n for n in graph.readers()[edge.name] if n.op == "quantize"), None)
-    if quantizer is None:
-        return cast(rng.normal(size=edge.shape), edge.dtype)
-    low, high = (quantizer.attributes[k] - int(quantizer.attributes["zero"].min()) for k in ("low", "high"))
-    places = rng.uniform(low - 1, high + 1, edge.shape)
-    ties = np.floor(places) + 0.5
-    return cast(np.where(rng.integers(0, 4, edge.shape), places, ties) * quantizer.attributes["scale"], edge.dtype)
+    return [{name: numbers.drawn(rng, graph, graph.edges[name]) for name in graph.inputs} for _ in range(count)]
 
 
 def given(graph: Graph, path: str | os.PathLike[str]) -> list[Feed]:

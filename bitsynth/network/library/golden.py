@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.graph import run
-from bitsynth.graph.ir import Graph
-from bitsynth.graph.types import Edge, Integers, Tensor, numpy_type
+from bitsynth.graph.types import Integers, Tensor
+from bitsynth.network.numbers import every
 from bitsynth.network.program import Buffer, NetworkProgram
 
 NUMBERS = 256
@@ -38,7 +37,7 @@ class Golden:
     def numbers(self) -> list[Tensor]:
         """The numbers that elements of each input are taken from."""
         graph = self.program.graph
-        return [_numbers(graph, graph.edges[name]) for name in graph.inputs]
+        return [every(graph, graph.edges[name], NUMBERS) for name in graph.inputs]
 
     @cached_property
     def inputs(self) -> dict[str, Tensor]:
@@ -99,33 +98,3 @@ def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
         return z ^ (z >> np.uint64(31))
-
-
-def _numbers(graph: Graph, edge: Edge) -> Tensor:
-    """Numbers of an input's whole range: of integers these, of reals as far as the first quantizer reaches and more."""
-    dtype = numpy_type(edge.dtype)
-    kind = edge.type
-    if isinstance(kind, Integers):
-        steps = np.linspace(0, (kind.most - kind.least) // kind.step, NUMBERS).astype(np.int64)
-        integers = kind.least + steps * kind.step
-        made: Any = (integers - kind.zero.max()) * (kind.scale.max() if edge.is_float else 1)
-    else:
-        low, high = _reach(graph, edge.name)
-        room = (high - low) / 8
-        made = np.linspace(low - room, high + room, NUMBERS)
-    return np.asarray(made).astype(dtype)
-
-
-def _reach(graph: Graph, edge: str) -> tuple[float, float]:
-    """The numbers of the first edge of integers behind one of reals, as nodes in between leave most as they are."""
-    readers = graph.readers()
-    left, seen = [edge], {edge}
-    while left:
-        kind = graph.edges[name := left.pop(0)].type
-        if isinstance(kind, Integers) and name != edge:
-            ends = [kind.scale * (n - kind.zero) for n in (kind.low, kind.high)]
-            return float(np.min(ends[0])), float(np.max(ends[1]))
-        behind = [made for node in readers[name] for made in node.outputs if made not in seen]
-        seen |= set(behind)
-        left += behind
-    return -2.0, 2.0
