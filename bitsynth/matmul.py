@@ -119,28 +119,29 @@ class MatmulKernel:
         return self.spec.k_max
 
     @cached_property
-    def _c(self) -> CSource:
+    def c(self) -> CSource:
+        """The C, each file rendered when first asked for."""
         return CSource(self.proved_entry.proved, self.spec)
 
     @property
     def header(self) -> str:
         """The C header."""
-        return self._c.header
+        return self.c.header
 
     @property
     def source(self) -> str:
         """The C source: C11 with intrinsics, for any M, N and K."""
-        return self._c.source
+        return self.c.source
 
     @property
     def needs(self) -> Requirements:
         """The requirements of the kernel's instructions on compiler and processor."""
-        return self._c.needs
+        return self.c.needs
 
     @property
     def files(self) -> Mapping[str, str]:
         """The C texts by file name: header, source, the question for the processor's features, self-test."""
-        return self._c.files
+        return self.c.files
 
     @cached_property
     def runner(self) -> Runner:

@@ -52,6 +52,8 @@ class Drawing:
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
+    weights: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    """Weights by their shape, which other layers may have too."""
 
     def chance(self, one_in: int) -> bool:
         """True once in so many draws."""
@@ -62,9 +64,11 @@ class Drawing:
         return some[int(self.rng.integers(0, len(some)))]
 
     def constant(self, value: Any) -> str:
-        """The name of an initializer."""
-        name = f"c{len(self.constants)}"
-        self.constants[name] = np.asarray(value)
+        """The name of an initializer, at times one that other nodes read too."""
+        made, name = np.asarray(value), f"c{len(self.constants)}"
+        if self.chance(2):
+            name = next((n for n, x in self.constants.items() if _is_same(x, made)), name)
+        self.constants[name] = made
         return name
 
     def node(self, op: str, *inputs: str, domain: str = "", outputs: int = 1, **attributes: Any) -> str:
@@ -117,6 +121,10 @@ class Drawing:
             return False
         self.values.append(made)
         return True
+
+
+def _is_same(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    return (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes())
 
 
 @dataclass(frozen=True)

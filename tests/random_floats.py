@@ -183,6 +183,31 @@ def residual(d: Drawing, x: Value) -> Value | None:
     return finished(d, made) if d.rng.integers(0, 4) else made
 
 
+def tree(d: Drawing, x: Value) -> Value | None:
+    """Sums of three edges or four, some pooled, added one by one or in pairs."""
+    some = [v if d.chance(2) else quantize(d, v) for v in (x, *(d.like(x) for _ in range(int(d.rng.integers(2, 4)))))]
+    if len(x.shape) == 4 and d.chance(2):
+        how: dict[str, Any] = {"kernel_shape": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1)}
+        some[0] = replace(some[0], name=d.node("MaxPool", some[0].name, **how))
+    while len(some) > 1:
+        a, b = some.pop(0), some.pop(0 if d.chance(2) else -1)
+        some.append(Value(d.node("Add", a.name, b.name), x.shape, a.spread + b.spread))
+    return finished(d, some[0]) if d.rng.integers(0, 4) else some[0]
+
+
+def channels_last(d: Drawing, x: Value) -> Value | None:
+    """Channels moved to the end, there a layer or a quantizer, and back again at times."""
+    if len(x.shape) != 4:
+        return None
+    n, c, h, w = x.shape
+    last = replace(x, name=d.node("Transpose", x.name, perm=[0, 2, 3, 1]), shape=(n, h, w, c))
+    made = (dense(d, last) if d.chance(2) else None) or quantize(d, last)
+    if d.chance(3):
+        return made
+    back = d.node("Transpose", made.name, perm=[0, 3, 1, 2])
+    return replace(made, name=back, shape=(n, made.shape[3], h, w))
+
+
 def scaled(d: Drawing, x: Value) -> Value | None:
     """Times, over, plus or minus a number, or one a channel."""
     shape = (1, x.shape[1], *[1] * (len(x.shape) - 2)) if d.chance(2) else ()
@@ -236,6 +261,18 @@ def shifted(d: Drawing, x: Value) -> Value | None:
     return replace(x, name=made, spread=2.0**bits / 3)
 
 
-_STEPS: tuple[Step, ...] = (conv, dense, residual, scaled, average, activate, again, shifted, *MOVES)
-_CHANCES = np.array([12, 5, 5, 1, 2, 2, 1, 1, *[0.8] * len(MOVES)])
+_STEPS: tuple[Step, ...] = (
+    conv,
+    dense,
+    residual,
+    tree,
+    channels_last,
+    scaled,
+    average,
+    activate,
+    again,
+    shifted,
+    *MOVES,
+)
+_CHANCES = np.array([12, 5, 5, 1.5, 1, 1, 2, 2, 1, 1, *[0.8] * len(MOVES)])
 _CHANCES /= _CHANCES.sum()

@@ -16,7 +16,10 @@ _WIDTHS = (1, 2, 2, 3, 4, 4, 5, 6, 7, 8, 8)
 
 
 def quantize(d: Drawing, x: Value, *, like: Value | None = None) -> Value:
-    """Numbers as codes of 1 to 8 bits, seldom 16, on a scale that fits them or that of another edge."""
+    """Numbers as codes of 1 to 8 bits, seldom 16, on a scale that fits them or that of another edge.
+
+    The scale is one number, seldom another for each place of an axis.
+    """
     bits, signed = int(d.one_of(_WIDTHS[: 8 if d.dyadic else None])), bool(d.rng.integers(0, 2))
     scale = like.scale if like and like.scale else d.scale(x.spread, bits)
     zero = 0 if d.chance(2) or bits == 1 else int(d.rng.integers(-(1 << (bits - 1)) if signed else 0, 1 << (bits - 1)))
@@ -35,21 +38,23 @@ def _as_qonnx(d: Drawing, x: Value, bits: int, signed: bool, scale: float, zero:
 
 
 def _by_thresholds(d: Drawing, x: Value, bits: int, scale: float) -> str:
-    rows, count = int(d.one_of((1, x.shape[1]))), (1 << min(bits, 4)) - 1
+    layout, axis = ("NHWC", -1) if len(x.shape) == 4 and d.chance(3) else ("NCHW", 1)
+    rows, count = int(d.one_of((1, x.shape[axis]))), (1 << min(bits, 4)) - 1
     thresholds = d.rng.integers(-2 * count, 2 * count, (rows, count)) * scale
     if d.chance(2):
         thresholds = d.rng.normal(size=(rows, count)) * x.spread
     about = d.one_of(({}, {"out_scale": 2.0, "out_bias": -1.0}, {"out_scale": scale}, {"out_bias": float(-count)}))
     t = d.constant(np.sort(thresholds, 1).astype(np.float32))
-    return d.node("MultiThreshold", x.name, t, domain=QONNX, **about)
+    return d.node("MultiThreshold", x.name, t, domain=QONNX, data_layout=layout, **about)
 
 
 def _per_channel(d: Drawing, x: Value, scale: float) -> NDArray[Any]:
-    """The scale, seldom another for each channel."""
+    """The scale, seldom another for each channel or place of another axis."""
     if len(x.shape) < 2 or not d.chance(12):
         return np.asarray(scale)
-    by = 2.0 ** d.rng.integers(-1, 2, x.shape[1])
-    return (scale * by).reshape(1, -1, *[1] * (len(x.shape) - 2))
+    axis = int(d.one_of((1, 1, *range(1, len(x.shape)))))
+    by = 2.0 ** d.rng.integers(-1, 2, x.shape[axis])
+    return (scale * by).reshape([-1 if k == axis else 1 for k in range(len(x.shape))])
 
 
 def _as_qcdq(d: Drawing, x: Value, bits: int, signed: bool, scale: float, zero: int) -> str:
@@ -66,8 +71,11 @@ def _as_qcdq(d: Drawing, x: Value, bits: int, signed: bool, scale: float, zero: 
 def _as_qdq(d: Drawing, x: Value, bits: int, signed: bool, scale: float, zero: int) -> str:
     dtype = carrier(d, bits, signed)
     low, high = _ends(dtype)
-    made = d.constant(np.float32(scale)), d.constant(np.asarray(min(max(zero, low), high)).astype(numpy_type(dtype)))
-    return d.node("DequantizeLinear", d.node("QuantizeLinear", x.name, *made), *made)
+    scales = np.asarray(_per_channel(d, x, scale), np.float32)
+    axis = int(np.argmax(scales.shape)) if scales.ndim else 1
+    zeros = np.full(scales.size if scales.ndim else (), min(max(zero, low), high)).astype(numpy_type(dtype))
+    made = d.constant(scales.reshape(zeros.shape)), d.constant(zeros)
+    return d.node("DequantizeLinear", d.node("QuantizeLinear", x.name, *made, axis=axis), *made, axis=axis)
 
 
 def limits(bits: int, signed: bool) -> tuple[int, int]:
@@ -94,7 +102,13 @@ def numpy_type(name: str) -> Any:
 
 
 def weights(d: Drawing, shape: tuple[int, ...]) -> tuple[Value, NDArray[Any]]:
-    """Weights of 1 to 8 bits, and the scales of their rows, one or a row each."""
+    """Weights of 1 to 8 bits, and the scales of their rows, one or a row each; at times those of another layer."""
+    if shape not in d.weights or not d.chance(4):
+        d.weights[shape] = _new_weights(d, shape)
+    return d.weights[shape]  # type: ignore[no-any-return]
+
+
+def _new_weights(d: Drawing, shape: tuple[int, ...]) -> tuple[Value, NDArray[Any]]:
     bits = int(d.one_of(_WIDTHS))
     signed = d.dialect == "qcdq" or not d.chance(4)
     scale = np.asarray([d.scale(1.0, bits) for _ in range(shape[0] if d.chance(2) else 1)], np.float32)

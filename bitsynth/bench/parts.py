@@ -42,8 +42,8 @@ class _TimedMachine(NetworkMachine):
     flags = (*FLAGS, *(f"-Wl,--wrap={name}" for name in _WRAPPED))
 
     @property
-    def sources(self) -> dict[str, str]:
-        return {**super().sources, "bs_parts.c": _SOURCE.read_text(encoding="utf-8")}
+    def shared_sources(self) -> dict[str, str]:
+        return {**super().shared_sources, "bs_parts.c": _SOURCE.read_text(encoding="utf-8")}
 
 
 def parts_of(net: Network, inputs: Mapping[str, Tensor]) -> dict[int, LayerParts]:

@@ -25,42 +25,45 @@ from bitsynth.network.program import Buffer, NetworkProgram
 from bitsynth.run.memory import aligned
 from bitsynth.run.runner import Runner, runner_for
 
-_NAME = "network"
-"""What every network is called in the process: each is a shared library of its own."""
-
 
 @dataclass(eq=False)
 class NetworkMachine:
-    """A program with its buffers where the plan says, and the threads that run it."""
+    """A program with its buffers where the plan says, and the threads that run it; in its library it has a name."""
 
     program: NetworkProgram
     plan: ArenaPlan
     pool: Pool
+    name: str = "network"
     scratch: Scratch = field(default_factory=Scratch)
     flags: ClassVar[tuple[str, ...]] = FLAGS
 
     @cached_property
-    def runner(self) -> Runner:
-        """The runner of its library, compiled when first asked for; ToolError if that or running it fails."""
-        isa, sources, needs = load(self.program.isa), self.sources, self._text.needs
-        library = toolchain.compile_for(isa, sources, needs=needs, flags=self.flags, kept=sources)
-        return runner_for(isa, library, needs=needs)
+    def text(self) -> NetworkText:
+        """The C."""
+        return NetworkText(self.name, self.program, self.plan)
 
     @property
-    def sources(self) -> dict[str, str]:
-        """The C of its library."""
-        shared = self._text.parts.files(threads=runs_natively(load(self.program.isa).table))
-        call = {"name": _NAME, "places": list(self.places.values())}
-        return {**self._text.own(), f"{_NAME}_call.c": render("network_call.c.j2", call), **shared}
+    def own_sources(self) -> dict[str, str]:
+        """The C of its library that no other network has."""
+        call = {"name": self.name, "places": list(self.places.values())}
+        return {**self.text.own(), f"{self.name}_call.c": render("network_call.c.j2", call)}
+
+    @property
+    def shared_sources(self) -> dict[str, str]:
+        """The C of its library that other networks may have too."""
+        return self.text.parts.files(threads=runs_natively(load(self.program.isa).table))
 
     @cached_property
-    def _text(self) -> NetworkText:
-        return NetworkText(_NAME, self.program, self.plan)
+    def runner(self) -> Runner:
+        """The runner of its library, compiled when first asked for; ToolError if that or running it fails."""
+        isa, needs, sources = load(self.program.isa), self.text.needs, self.own_sources | self.shared_sources
+        library = toolchain.compile_for(isa, sources, needs=needs, flags=self.flags, kept=sources)
+        return runner_for(isa, library, needs=needs)
 
     @cached_property
     def arena_bytes(self) -> int:
         """Bytes of buffers and scratch memory."""
-        return self.runner.call(f"{_NAME}_arena_bytes", self.pool.threads)
+        return self.runner.call(f"{self.name}_arena_bytes", self.pool.threads)
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -102,7 +105,7 @@ class NetworkMachine:
             raise SpecError(f"the network takes more memory than {self.program.isa} can have")
         first, last = steps or (0, len(self.program.steps))
         arena = self.scratch.room(self.arena_bytes)
-        return f"{_NAME}_call", block, arena, self.arena_bytes, pool, first, last, times
+        return f"{self.name}_call", block, arena, self.arena_bytes, pool, first, last, times
 
     def _check(self, status: int) -> None:
         if status == STATUSES["CODES"]:

@@ -58,9 +58,9 @@ def test_every_method_is_clean_under_a_compiler(config, skip_isa):
     found = toolchain.compilers(isa)
     if not found:
         skip_isa(config[0], f"no compiler for {config[0]}")
-    library = toolchain.compile_for(isa, k.files, flags=STRICT, compiler=found[0], needs=k._c.needs)
+    library = toolchain.compile_for(isa, k.files, flags=STRICT, compiler=found[0], needs=k.c.needs)
     try:
-        runner = runner_for(isa, library, needs=k._c.needs)
+        runner = runner_for(isa, library, needs=k.c.needs)
     except ToolError as why:
         skip_isa(config[0], str(why))
     assert runner.call(f"{k.name}_selftest", bits=32) == 0

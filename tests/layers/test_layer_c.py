@@ -53,11 +53,11 @@ def native(m):
 def driver(m, flags=(), programs=NO_PROGRAMS):
     """The driver around the layers of a kernel and an epilogue; skips where this machine cannot run it."""
     isa, k, compiler = load(m.isa), kernel(m), native(m)
-    if not compiler or features.lacking(k._c.needs.host):
+    if not compiler or features.lacking(k.c.needs.host):
         pytest.skip(f"{m.isa} code needs a processor with it and gcc or clang; this one lacks it")
     sources = {**files(k, programs, threads=True), "layer_driver.c": DRIVER.replace("NAME", k.name)}
     how = {"flags": (*STRICT, "-pthread", *flags), "shared": False, "compiler": compiler, "kept": shared_files(k)}
-    return toolchain.compile_for(isa, sources, needs=k._c.needs, **how)
+    return toolchain.compile_for(isa, sources, needs=k.c.needs, **how)
 
 
 def written(case, path, cut=0, change=0):
@@ -157,7 +157,7 @@ def test_clean_under_every_compiler(m, compiler):
     k = kernel(m)
     threads = features.arch() == load(m.isa).table.arch
     sources = files(k, threads=threads)
-    toolchain.compile_for(load(m.isa), sources, needs=k._c.needs, flags=(*STRICT, *FLAGS), compiler=compiler)
+    toolchain.compile_for(load(m.isa), sources, needs=k.c.needs, flags=(*STRICT, *FLAGS), compiler=compiler)
 
 
 def test_every_architecture_is_compiled_for():

@@ -4,25 +4,24 @@ import os
 
 import numpy as np
 import pytest
+from network_batches import compiled_together
 from onnx_files import QONNX, model, node
 from random_graphs import RandomGraph
 
 import bitsynth
-from bitsynth import Pool
 from bitsynth.errors import ToolError
 from bitsynth.graph import run
 from bitsynth.graph.arithmetic import Interval
 from bitsynth.graph.types import Integers
+from bitsynth.host.placement import runs_natively
+from bitsynth.isa.load import load
 
 ASKED = int(os.environ.get("BITSYNTH_GRAPHS", "0"))
 COUNT = {"avx2": 24, "avx512": 12, "neon": 3, "armv7_neon": 3}
 """Networks of each set that the slow suite compiles, unless BITSYNTH_GRAPHS says how many."""
 
-
-@pytest.fixture
-def quickly(monkeypatch):
-    """Networks are compiled without optimization: they run a few times."""
-    monkeypatch.setattr("bitsynth.network.machine.FLAGS", ("-O0",))
+BATCH = 24
+"""Networks in a library."""
 
 
 def same(values, name, got):
@@ -40,46 +39,56 @@ def same(values, name, got):
     return np.allclose(got, want, rtol=1e-6, atol=1e-6 * np.abs(want[np.isfinite(want)]).max(initial=0), equal_nan=True)
 
 
-def check(seed, isa, threads=1, *, trace=True):
-    """Compile a network and run it on two inputs: every edge in memory, and the outputs where buffers share memory."""
-    drawn = RandomGraph(seed)
-    with Pool(threads) as pool:
-        net = bitsynth.compile(drawn.model, isa=isa, threads=pool)
+def networks(seeds, isa, threads):
+    """Networks of seeds, of so many threads in turn, in one library."""
+    made = {
+        seed: bitsynth.compile(RandomGraph(seed).model, isa=isa, threads=threads[k % len(threads)])
+        for k, seed in enumerate(seeds)
+    }
+    compiled_together(isa, made.values())
+    return made
+
+
+def check(seeds, isa, threads=(1,)):
+    """Run networks on two inputs: every edge in memory, and the outputs where buffers share memory."""
+    for seed, net in networks(seeds, isa, threads).items():
         for k in range(2):
-            given = {name: drawn.data(k)[name] for name in net.graph.inputs}
+            given = {name: x for name, x in RandomGraph(seed).data(k).items() if name in net.graph.inputs}
             values, made = run(net.graph, given), net(given)
             outputs = zip(net.graph.outputs, made if isinstance(made, tuple) else (made,), strict=True)
-            found = [*net.trace(given).items(), *outputs] if trace else [*outputs]
-            wrong = [name for name, got in found if not same(values, name, got)]
-            assert not wrong, f"{drawn} on {isa} with {threads} threads: {wrong}"
+            wrong = [name for name, got in (*net.trace(given).items(), *outputs) if not same(values, name, got)]
+            assert not wrong, f"network {seed} on {isa} with {net.pool.threads} threads: {wrong}"
 
 
 def test_c_has_the_integers_of_the_reference():
-    check(1, "avx2", trace=False)
+    drawn = RandomGraph(1)
+    net, given = bitsynth.compile(drawn.model, isa="avx2"), drawn.data()
+    values = run(net.graph, given)
+    assert all(same(values, name, got) for name, got in zip(net.graph.outputs, net(given), strict=True))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600 + 20 * ASKED)
 @pytest.mark.parametrize("isa", COUNT)
-def test_many_networks(isa, skip_isa, quickly):
+def test_many_networks(isa, skip_isa):
+    threads = (1, 2, 5) if runs_natively(load(isa).table) else (1,)
     try:
-        check(0, isa)
+        check([0], isa)
     except ToolError as why:
         skip_isa(isa, str(why))
-    for seed in range(ASKED or COUNT[isa]):
-        check(seed, isa, (1, 2, 5)[seed % 3])
+    for some in (range(ASKED or COUNT[isa])[k : k + BATCH] for k in range(0, ASKED or COUNT[isa], BATCH)):
+        check(some, isa, threads)
 
 
 @pytest.mark.slow
-def test_threads_change_nothing(quickly):
-    for seed in range(6):
-        for threads in (2, 5):
-            check(seed, "avx2", threads, trace=False)
+def test_threads_change_nothing():
+    for threads in (2, 5):
+        check(range(6), "avx2", (threads,))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("function", ["Tanh", "Sigmoid"])
-def test_functions_stay_below_one(quickly, function):
+def test_functions_stay_below_one(function):
     """Rounded down, numbers that lie nearer to 1 than float64 tells are 0."""
     floor = node("Quant", "f s z b", domain=QONNX, signed=0, narrow=0, rounding_mode="FLOOR")
     given = {"s": np.float32(1), "z": np.float32(0), "b": np.float32(4)}

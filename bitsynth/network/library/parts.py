@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from bitsynth.emit import elementwise
 from bitsynth.emit.depthwise import DepthwiseSource
@@ -73,7 +74,7 @@ class Parts:
         if isinstance(kernel, DepthwiseKernel):
             source: CSource | DepthwiseSource = kernel.c(layer.programs.reader)
         else:
-            source = CSource(kernel.proved_entry.proved, kernel.spec)
+            source = kernel.c
         files = {f"{source.name}.h": source.header, f"{source.name}.c": source.source, **source.layer_header}
         return _kept(self.kernels, source.name, files)
 
@@ -119,7 +120,7 @@ class Parts:
         if self.layers:
             made |= layers
         if self.has_glue:
-            made |= {**glue, **program_source(programs(self.isa))}
+            made |= {**glue, **_glue_programs(self.isa)}
         known = {**layers, **glue, **network_files()}
         return made | _with_included(known, {"bs_layer.h", *self.headers})
 
@@ -132,6 +133,11 @@ class Parts:
         if self.has_glue:
             names += [*VARIABLES, *(p.name for p in programs(self.isa))]
         return sorted({*names})
+
+
+@cache
+def _glue_programs(isa: str) -> Mapping[str, str]:
+    return program_source(programs(isa))
 
 
 def _with_included(files: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
