@@ -6,7 +6,10 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+from bitsynth.isa import architecture, load
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 PRIVILEGE_SEPARATION = Path("/run/sshd")
@@ -127,3 +130,13 @@ class Server:
 def tool_of(*argv: object) -> str:
     """A script that is another name for a command."""
     return f'exec {shlex.join(map(str, argv))} "$@"'
+
+
+def emulator(isa: str, skip_isa: Callable[[str, str], object]) -> str:
+    """The path of what runs the set's programs here; a test that lacks it is skipped."""
+    found = architecture.named(load.load(isa).table.arch).emulator
+    programs = found.qemu.programs if found else ()
+    path = next((p for name in programs if (p := shutil.which(name))), "")
+    if not path:
+        skip_isa(isa, f"none of {', '.join(programs)} is on PATH")
+    return path

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.bench import network_peers
 from bitsynth.bench.parts import LayerParts, parts_of
 from bitsynth.bench.sampling import sample_calls
 from bitsynth.bench.statistics import Summary
@@ -25,8 +26,8 @@ MINE = "bitsynth"
 _SAMPLE_NS = 3_000_000
 """Of a sample, so that the clock's steps do not count."""
 _WARM = 3
-PARTS = ("pack", "product", "epilogue", "glue", "plain")
-"""Of a network's time: the parts of layers, plain C with a product among products, glue, and other plain C."""
+PARTS = ("layer", "pack", "product", "epilogue", "glue", "plain")
+"""Of a network's time: layers whose parts are not known, those of others, glue, and plain C without a product."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class StepTime:
         """What of the time of all steps goes to a part of `PARTS`."""
         if self.step.kind == "layer" and self.parts:
             return self.share * getattr(self.parts, part, 0.0)
-        products = self.step.kind == "layer" or not {*self.step.method.split(", ")}.isdisjoint(PRODUCTS)
+        products = self.step.kind == "plain" and not {*self.step.method.split(", ")}.isdisjoint(PRODUCTS)
         return self.share * (part == ("product" if products else self.step.kind))
 
 
@@ -79,6 +80,7 @@ class NetworkTimes:
         steps: Times of its steps, in order.
         left_out: Peers that could not run, and why.
         float_bytes: Weights of the network in float32.
+        board: The board that measured, before and after; empty if this machine did.
     """
 
     network: NetworkReport
@@ -87,6 +89,7 @@ class NetworkTimes:
     steps: tuple[StepTime, ...]
     left_out: Mapping[str, str]
     float_bytes: int
+    board: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shares(self) -> dict[str, float]:
@@ -108,55 +111,26 @@ def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers
     calls: dict[str, Callable[[], object]] = {MINE: net.bound(inputs)[0]}
     left_out: dict[str, str] = {}
     if peers:
-        progress("starting ONNX Runtime")
-        calls |= _peers(model, net, inputs, threads, left_out)
+        progress("starting peers")
+        calls |= network_peers.bound(model, inputs, threads, left_out)
     times = _rounds(calls, rounds, threads, progress)
     progress("measuring steps")
     report = net.report()
     return NetworkTimes(
         report,
         threads,
-        tuple(_peer(name, times) for name in calls),
+        tuple(peer(name, times) for name in calls),
         _steps(net, report.steps, inputs, threads, left_out),
         left_out,
-        _float_bytes(net),
+        float_bytes(net),
     )
 
 
-def _float_bytes(net: Network) -> int:
+def float_bytes(net: Network) -> int:
     """Bytes of the weights of products in float32."""
     graph = net.graph
     names = {n for node in graph.nodes if node.op in PRODUCTS for n in node.inputs if n in graph.constants}
     return sum(4 * math.prod(graph.edges[n].shape) for n in names)
-
-
-def _peers(
-    model: Path, net: Network, inputs: Mapping[str, NDArray[Any]], threads: int, left_out: dict[str, str]
-) -> Iterator[tuple[str, Callable[[], object]]]:
-    """The peers that run; why others do not goes to `left_out`."""
-    try:
-        import onnx
-
-        from bitsynth.bench import onnxruntime_network
-    except ImportError as why:
-        left_out["onnxruntime"] = f"{why}; pip install 'bitsynth[peers]'"
-        return
-    loaded = onnxruntime_network.fixed(onnx.load(model), {name: x.shape for name, x in inputs.items()})
-    for name in ("same file", "fp32 twin", "int8 twin"):
-        try:
-            yield f"onnxruntime, {name}", onnxruntime_network.bound(_model(name, loaded, inputs), inputs, threads)
-        except Exception as why:  # whatever a peer says of a file that it cannot run
-            left_out[f"onnxruntime, {name}"] = str(why).strip().split("\n")[0][:200]
-
-
-def _model(name: str, file: Any, inputs: Mapping[str, NDArray[Any]]) -> Any:
-    """What ONNX Runtime runs under a name: the file itself or a twin of it."""
-    from bitsynth.bench import twins
-
-    if name == "same file":
-        return file
-    floats = twins.float_twin(file)
-    return floats if name == "fp32 twin" else twins.int8_twin(floats, inputs)
 
 
 def _rounds(
@@ -188,7 +162,8 @@ def _often(call: Callable[[], object], threads: int) -> int:
     return max(1, int(_SAMPLE_NS // max(1, min(sample_calls(call, _WARM, threads)))))
 
 
-def _peer(name: str, times: Mapping[str, list[float]]) -> Peer:
+def peer(name: str, times: Mapping[str, Sequence[float]]) -> Peer:
+    """A contender of nanoseconds by name and round."""
     mine, its = np.array(times[MINE]), np.array(times[name])
     return Peer(name, Summary.of(its), Summary.of(its / mine))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,17 @@ def float_twin(model: Any) -> Any:
     made.graph.initializer.extend(numpy_helper.from_array(v, name) for name, v in twin.values.items())
     drop_constant_inputs(made)
     return _of_today(made)
+
+
+def fixed(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """The model with these shapes of inputs, and constants that are no inputs."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    drop_constant_inputs(made)
+    for x in made.graph.input:
+        for axis, size in zip(x.type.tensor_type.shape.dim, shapes.get(x.name, ()), strict=False):
+            axis.dim_value = size
+    return made
 
 
 def drop_constant_inputs(model: Any) -> None:

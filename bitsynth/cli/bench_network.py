@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +14,8 @@ from bitsynth.cli import figures, output
 from bitsynth.cli.network_cells import by_whom, called, shape_of
 from bitsynth.cli.options import (
     Batch,
+    DeviceOption,
+    DeviceRunner,
     InputBits,
     InputEncoding,
     InputScale,
@@ -32,7 +34,14 @@ from bitsynth.spec.matmul import Encoding
 if TYPE_CHECKING:
     from bitsynth.bench.network import NetworkTimes, StepTime
 
-_PARTS = {"pack": "packing", "product": "products", "epilogue": "epilogues", "glue": "glue", "plain": "plain C"}
+_PARTS = {
+    "layer": "layers",
+    "pack": "packing",
+    "product": "products",
+    "epilogue": "epilogues",
+    "glue": "glue",
+    "plain": "plain C",
+}
 
 
 def network(
@@ -48,42 +57,76 @@ def network(
     input_encoding: InputEncoding = Encoding.UNSIGNED,
     json_file: JsonFile = None,
     plot: Plot = None,
+    device: DeviceOption = None,
+    device_runner: DeviceRunner = "",
 ) -> None:
     """Measure a network of an ONNX file, and each of its steps, beside ONNX Runtime.
 
     ONNX Runtime runs the same file, if it can, its twin in floats, without quantizers, and that quantized to int8 by
     ONNX Runtime itself. All take turns, round by round, on random inputs and as many threads each; a ratio is the
     median of the rounds' ratios. Steps are measured one by one. An emulated set is refused: it tells no time.
+
+    With --device the network is compiled here, its self-test and times are a board's, and ONNX Runtime's, if that is
+    installed there.
     """
     figures.require(json_file, plot=plot)
+    codes = input_codes(input_bits, input_scale, input_encoding)
+    options = {"threads": threads, "batch": batch, "reference": reference, "codes": codes}
+    if device:
+        found = _on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
+    else:
+        found = _here(model, isa, rounds, options, peers=peers)
+    if found and json_file:
+        told = asdict(found) | {"shares": found.shares}
+        figures.write(json_file, figures.as_json(Basis(), [found.network.isa], network=told))
+    if found and plot:
+        _draw(found, plot)
+
+
+def _here(model: Path, isa: str, rounds: int, options: dict[str, Any], *, peers: bool) -> NetworkTimes:
+    """Measure on this machine, and show it."""
     from bitsynth.bench.network import measure
     from bitsynth.host.placement import require_native
     from bitsynth.isa.load import load
     from bitsynth.network.compiling import compile
 
-    codes = input_codes(input_bits, input_scale, input_encoding)
     with output.progress(f"bench {model.name}", bar=True) as say:
-        net = compile(model, isa=isa, threads=threads, progress=say, batch=batch, reference=reference, codes=codes)
+        net = compile(model, isa=isa, progress=say, **options)
         require_native(load(net.program.isa).table)
         found = measure(model, net, rounds, say, peers=peers)
     _show(model.name, found)
-    if json_file:
-        figures.write(
-            json_file, figures.as_json(Basis(), [found.network.isa], network=asdict(found) | {"shares": found.shares})
-        )
-    if plot:
-        _draw(found, plot)
+    return found
 
 
-def _show(name: str, found: NetworkTimes) -> None:
+def _on_board(
+    model: Path, isa: str, rounds: int, options: dict[str, Any], device: tuple[str, str], *, peers: bool
+) -> NetworkTimes | None:
+    """Measure on a board, and show what it answers; None if an emulator ran it."""
+    from bitsynth.bench.network_on_device import measure
+    from bitsynth.device import Device
+    from bitsynth.network.compiling import compile
+
+    host, emulator = device
+    with output.progress(f"bench {model.name}") as say, Device(host, emulator=emulator) as board:
+        net = compile(model, isa=board.best_isa() if isa == "auto" else isa, progress=say, **options)
+        say("compiling, copying, running")
+        answer, found = measure(board, model, net, rounds, peers=peers)
+    if found is None:
+        output.write(f"{model.name}: right on {answer.before}; run by {answer.emulator}, so no times")
+    else:
+        _show(f"{model.name} on {answer.before.title}", found, clock="wall time")
+    return found
+
+
+def _show(name: str, found: NetworkTimes, clock: str = "") -> None:
     table = output.fitting(lambda gap: _steps(found, gap), lambda gap: _steps(found, gap, brief=True))
-    output.write(_heading(name, found), "", table, "", _peers(found), "", *_ends(found))
+    output.write(_heading(name, found, clock), "", table, "", _peers(found), "", *_ends(found))
     for peer, why in found.left_out.items():
         output.warning(f"no {peer}: {why}")
 
 
-def _heading(name: str, found: NetworkTimes) -> Text:
-    clock = "CPU time" if found.threads == 1 else "wall time"
+def _heading(name: str, found: NetworkTimes, clock: str) -> Text:
+    clock = clock or ("CPU time" if found.threads == 1 else "wall time")
     said = f"   {found.network.isa}, {output.count(found.threads, 'thread')}, {clock}"
     return Text.assemble((name, "bold"), said)
 
@@ -116,9 +159,11 @@ def _peers(found: NetworkTimes) -> Table:
 
 def _ends(found: NetworkTimes) -> list[str]:
     shares, memory = found.shares, found.network
-    said = ", ".join(f"{name} {shares[part]:.1%}" for part, name in _PARTS.items())
+    told = {"glue", "plain", *(["layer"] if shares["layer"] else ["pack", "product", "epilogue"])}
+    said = ", ".join(f"{name} {shares[part]:.1%}" for part, name in _PARTS.items() if part in told or shares[part])
+    around = "" if shares["layer"] else f"; all but products {1 - shares['product']:.1%}"
     return [
-        f"of the time: {said}; all but products {1 - shares['product']:.1%}",
+        f"of the time: {said}{around}",
         f"weights {memory.weight_bytes:,} bytes, {found.float_bytes:,} in float32; arena {memory.arena_bytes:,} bytes",
     ]
 

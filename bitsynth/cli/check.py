@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -10,6 +11,8 @@ from rich.text import Text
 from bitsynth.cli import output
 from bitsynth.cli.options import (
     Batch,
+    DeviceOption,
+    DeviceRunner,
     InputBits,
     InputCount,
     InputEncoding,
@@ -26,6 +29,7 @@ from bitsynth.errors import Refuted
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
+    from bitsynth.device import Device
     from bitsynth.network.check import EdgeCheck, NetworkCheck
 
 
@@ -41,28 +45,43 @@ def check(
     input_scale: InputScale = 1.0,
     input_encoding: InputEncoding = Encoding.UNSIGNED,
     as_json: Json = False,
+    device: DeviceOption = None,
+    device_runner: DeviceRunner = "",
 ) -> None:
     """Compile a network, run it, and count per edge the codes that differ: of its C, and of other runtimes.
 
     All are held against the named reference; its C must be the same, else this ends with exit code 1. The others,
     which are ONNX Runtime without optimization, onnx.reference and qonnx where installed, may sum in another order.
+
+    With --device the network's self-test runs on a board too, for whose instruction set it is compiled.
     """
     from bitsynth.graph.read.file import load
     from bitsynth.network import check as checks
     from bitsynth.network.compiling import compile
 
     codes = input_codes(input_bits, input_scale, input_encoding)
-    with output.progress("check") as say:
+    with output.progress("check") as say, _board(device, device_runner) as board:
         options = {"batch": batch, "reference": reference, "codes": codes}
+        isa = board.best_isa() if board and isa == "auto" else isa
         net = compile(model, isa=isa, threads=threads, progress=say, **options)
         inputs = checks.given(net.graph, data) if data else checks.drawn(net.graph, count)
         found = checks.checked(net, load(model), inputs, say)
+        answer = board.run_network(net) if board else None
     _show(found, as_json=as_json)
+    if answer and not as_json:
+        output.write(f"the self-test is right on {answer.emulator or answer.before.title}")
     if wrong := found.first:
         raise Refuted(
             f"{wrong.edge}: {wrong.differ['C']:,} of {wrong.elements:,} {wrong.carries} are not those of the "
             f"reference {found.reference}; this is a fault of bitsynth: report it with the file"
         )
+
+
+def _board(host: str | None, emulator: str) -> AbstractContextManager[Device | None]:
+    """The board of a name, to be opened; nothing of none."""
+    from bitsynth.device import Device
+
+    return Device(host, emulator=emulator) if host else nullcontext()
 
 
 def _show(found: NetworkCheck, *, as_json: bool) -> None:

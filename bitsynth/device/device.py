@@ -7,7 +7,7 @@ ssh server, a POSIX shell and nothing else.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,16 +15,19 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from bitsynth.device import job, measured, onnx_baseline
+from bitsynth.device import job, measured, network, onnx_baseline
 from bitsynth.device.job import Sampling, Work
 from bitsynth.device.measured import LayerTimes, Measured
+from bitsynth.device.network import NetworkAnswer
 from bitsynth.device.program import Program, Target, compile_program
 from bitsynth.device.session import ANSWER_SECONDS, Session
 from bitsynth.device.ssh import MOST_BYTES, CommandResult, Ssh, TimedOut
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.graph.types import Tensor
 from bitsynth.host.facts import SCRIPT, Facts
 from bitsynth.isa.load import Requirements, load, names
 from bitsynth.layers import Conv2d, Scale
+from bitsynth.network.run import Network
 from bitsynth.spec.options import MOST_THREADS
 
 NamedLayers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
@@ -99,13 +102,41 @@ class Device:
         emulator, sampling = self.emulated_by, Sampling(repeats)
         times = {t.name: t for some in groups.values() for t in self._measure(some, threads, sampling)}
         left_out: dict[str, str] = {}
-        if onnxruntime and emulator:
-            left_out = {onnx_baseline.NAME: "an emulator tells no times"}
-        elif onnxruntime:
-            found, left_out = onnx_baseline.measure(self._session, layers, threads, repeats, self.seconds)
+        if onnxruntime:
+            models = {} if emulator else {name: onnx_baseline.float_model(x, codes) for name, x, codes in layers}
+            found, left_out = self.time_onnxruntime(models, threads, repeats)
             times = {name: replace(t, onnxruntime_ns=found.get(name, ())) for name, t in times.items()}
         in_order = tuple(times[name] for name, _, _ in layers)
         return Measured(in_order, threads, self._facts, self.facts_now(), emulator, left_out)
+
+    def run_network(
+        self, net: Network, inputs: Mapping[str, Tensor] | None = None, *, repeats: int = 31
+    ) -> NetworkAnswer:
+        """Run a network's self-test on the board, and time it, if there are `inputs`, on these and on its threads.
+
+        Refuted if the self-test is wrong there, ToolError if the board cannot be reached or run on.
+        """
+        target, repeats = network.target_of(net), 0 if inputs is None or self.emulated_by else repeats
+        self.require(target.isa, target.needs)
+        end, parts = time.monotonic() + self.seconds, repeats and len(net.program.steps) + 1
+        given, wanted = network.packed_inputs(net, inputs), f"{net.program.threads} {repeats} {network.SAMPLE_NS}"
+        said = self._said(network.network_program(net), target, given, wanted, repeats * parts, end)
+        whole, *steps = network.read_network(said, parts, self.host) or [()]
+        return NetworkAnswer(whole, tuple(steps), self._facts, self.facts_now(), self.emulated_by)
+
+    def time_onnxruntime(
+        self, models: Mapping[str, bytes], threads: int, repeats: int
+    ) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+        """Nanoseconds of calls of ONNX files by ONNX Runtime there, by name; and why others have none."""
+        if self.emulated_by:
+            return {}, {onnx_baseline.NAME: "an emulator tells no times"}
+        return onnx_baseline.measure(self._session, models, threads, repeats, self.seconds)
+
+    def best_isa(self) -> str:
+        """The first of its instruction sets; ToolError if it has none."""
+        if sets := self.isas():
+            return sets[0]
+        raise ToolError(f"{self.host} is {self._facts.machine}, which runs none of {', '.join(names())}")
 
     def require(self, isa: str, needs: Requirements) -> None:
         """ToolError unless the board runs code for `isa` that needs so much."""
@@ -134,16 +165,22 @@ class Device:
         Refuted, RunFailed, TimedOut if it lasts until `end`, by `time.monotonic`, and ToolError if it is
         the board's fault.
         """
-        if self._put != program.path:
-            self._put = None  # A copy that fails here may yet succeed there.
-            self._session.put(_RUNNER, program.path.read_bytes(), self._left(end))
-            self._put = program.path
         sampling = replace(sampling, repeats=0) if self.emulated_by else sampling
-        self._session.put(_JOB, job.pack(work, program, threads, sampling), self._left(end))
-        most = MOST_BYTES + _SAMPLE_BYTES * sampling.repeats * len(work)
-        done = self._session.run(f"{self.emulator} ./{_RUNNER} {_JOB}", self._left(end), most)
-        self._judge(done, program.target)
-        return measured.read(done.output, tuple(w.name for w in work), self.host)
+        given = job.pack(work, program, threads, sampling)
+        said = self._said(program.path, program.target, given, "", sampling.repeats * len(work), end)
+        return measured.read(said, tuple(w.name for w in work), self.host)
+
+    def _said(self, program: Path, target: Target, given: bytes, arguments: str, samples: int, end: float) -> str:
+        """The output of a program on a file that is `given`, of which so many samples are expected."""
+        if self._put != program:
+            self._put = None  # A copy that fails here may yet succeed there.
+            self._session.put(_RUNNER, program.read_bytes(), self._left(end))
+            self._put = program
+        self._session.put(_JOB, given, self._left(end))
+        most = MOST_BYTES + _SAMPLE_BYTES * samples
+        done = self._session.run(f"{self.emulator} ./{_RUNNER} {_JOB} {arguments}", self._left(end), most)
+        self._judge(done, target)
+        return done.output
 
     def _left(self, end: float) -> float:
         """Seconds until `end`; TimedOut if there are none."""

@@ -1,8 +1,8 @@
-"""ONNX Runtime's float convolutions on a board that has it."""
+"""ONNX Runtime on a board that has it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +24,29 @@ _OPSET, _IR = 13, 8
 
 
 def measure(
-    session: Session,
-    layers: Sequence[tuple[str, Conv2d, NDArray[Any]]],
-    threads: int,
-    repeats: int,
-    seconds: float,
+    session: Session, models: Mapping[str, bytes], threads: int, repeats: int, seconds: float
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Nanoseconds of single calls by the layer's name; or why there are none, by the name of this baseline."""
+    """Nanoseconds of single calls of ONNX files by name; and why there are none, by the name of the file or of all."""
     host = session.ssh.host
     if session.run("python3 -c 'import onnxruntime'", seconds).code:
         return {}, {NAME: f"{host} has no python3 with onnxruntime"}
     session.put(_SCRIPT.name, _SCRIPT.read_bytes(), seconds)
-    models = [f"{i}.onnx" for i in range(len(layers))]
-    for file, (_, layer, codes) in zip(models, layers, strict=True):
-        session.put(file, _model(layer, codes), seconds)
+    files = {f"{i}.onnx": data for i, data in enumerate(models.values())}
+    for file, data in files.items():
+        session.put(file, data, seconds)
     done = session.run(
-        f"python3 {_SCRIPT.name} {threads} {repeats} {' '.join(models)}",
+        f"python3 {_SCRIPT.name} {threads} {repeats} {' '.join(files)}",
         seconds,
-        MOST_BYTES + _SAMPLE_BYTES * repeats * len(layers),
+        MOST_BYTES + _SAMPLE_BYTES * repeats * len(models),
     )
     if done.code:
         raise ToolError(f"{host}: onnxruntime failed with exit code {done.code}: {done.errors}")
-    lines = parse(done.output, host)[1:]
-    return {name: tuple(line["ns"]) for (name, _, _), line in zip(layers, lines, strict=True)}, {}
+    said = dict(zip(models, parse(done.output, host)[1:], strict=True))
+    times = {name: tuple(line["ns"]) for name, line in said.items() if "ns" in line}
+    return times, {name: line["failed"] for name, line in said.items() if "failed" in line}
 
 
-def _model(layer: Conv2d, codes: NDArray[Any]) -> bytes:
+def float_model(layer: Conv2d, codes: NDArray[Any]) -> bytes:
     """A float convolution of the layer's sizes, channels first."""
     try:
         from onnx import TensorProto, helper, numpy_helper

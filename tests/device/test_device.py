@@ -55,18 +55,9 @@ def layers(isa):
     ]
 
 
-def emulator(isa, skip_isa):
-    """The command that runs the set's programs, by a name that only the server knows."""
-    qemu = architecture.named(load.load(isa).table.arch).emulator.qemu
-    path = next((p for name in qemu.programs if (p := shutil.which(name))), None)
-    if path is None:
-        skip_isa(isa, f"{qemu.programs[0]} is not on PATH")
-    return path
-
-
 @pytest.mark.parametrize("isa", quick(["neon"], of=["neon", "armv7_neon"]))
 def test_layers_are_checked_under_an_emulator_and_not_timed(server, isa, skip_isa):
-    server.tool("board-emulator", ssh_server.tool_of(emulator(isa, skip_isa)))
+    server.tool("board-emulator", ssh_server.tool_of(ssh_server.emulator(isa, skip_isa)))
     given = layers(isa)
     with Device("board", emulator="board-emulator") as board:
         got = board.measure(given, threads=2, repeats=3, onnxruntime=True)
@@ -80,7 +71,7 @@ def test_layers_are_checked_under_an_emulator_and_not_timed(server, isa, skip_is
 @pytest.mark.slow
 def test_bench_resnet18_on_a_board(server, skip_isa, capsys, tmp_path):
     """By an emulator each layer is checked and none timed; by this processor they are."""
-    server.tool("board-emulator", ssh_server.tool_of(emulator("neon", skip_isa)))
+    server.tool("board-emulator", ssh_server.tool_of(ssh_server.emulator("neon", skip_isa)))
     command = ["bench", "resnet18", "--layers", "C12", "--act-bits", "1", "--baseline", "", "--device", "board"]
     assert main([*command, "--isa", "neon", "--device-runner", "board-emulator", "--rounds", "1"]) == 0
     assert "neon: 1 layer right on " in (said := capsys.readouterr().out)
@@ -162,7 +153,7 @@ def test_a_layer_with_a_residual(server):
 
 @pytest.mark.slow
 def test_layers_of_all_methods_take_turns_in_one_program(server, skip_isa):
-    server.tool("board-emulator", ssh_server.tool_of(emulator("neon", skip_isa)))
+    server.tool("board-emulator", ssh_server.tool_of(ssh_server.emulator("neon", skip_isa)))
     with Device("board", emulator="board-emulator") as board:
         assert [(x.name, x.ns) for x in in_turn(board, "neon", 3)] == [
             ("popcount", ()),

@@ -87,7 +87,7 @@ def test_parts_of_a_step_are_those_of_its_time():
     steps = (StepTime(step, 4.0, 0.4, parts), StepTime(plain[0], 4.0, 0.4), StepTime(plain[1], 2.0, 0.2))
     report = NetworkReport("n", "exact", "avx2", 1, tuple(s.step for s in steps), 0, 0, 0)
     shares = NetworkTimes(report, 1, (), steps, {}, 0).shares
-    assert shares == pytest.approx({"pack": 0.1, "product": 0.6, "epilogue": 0.1, "glue": 0, "plain": 0.2})
+    assert shares == pytest.approx({"layer": 0, "pack": 0.1, "product": 0.6, "epilogue": 0.1, "glue": 0, "plain": 0.2})
 
 
 def test_no_rounds_are_refused(qcdq, tmp_path):

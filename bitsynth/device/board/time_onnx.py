@@ -5,6 +5,9 @@ import sys
 import time
 from typing import Any
 
+_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
+"""Of numpy, where it names them otherwise."""
+
 
 def main(threads: str, repeats: str, *paths: str) -> None:
     """Print the package's version, then nanoseconds of single calls of each model."""
@@ -18,10 +21,13 @@ def main(threads: str, repeats: str, *paths: str) -> None:
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = int(threads), 1
     for path in paths:
-        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        given = session.get_inputs()[0]
-        feed = {given.name: np.ones(given.shape, np.float32)}
-        print(json.dumps({"model": path, "ns": [time_call(session, feed) for _ in range(int(repeats))]}), flush=True)
+        try:
+            session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+            feed = {x.name: np.ones(x.shape, _TYPES.get(x.type, x.type[7:-1])) for x in session.get_inputs()}
+            said: dict[str, Any] = {"ns": [time_call(session, feed) for _ in range(int(repeats))]}
+        except Exception as error:  # whatever it says of a file that it cannot run
+            said = {"failed": str(error).strip().split("\n")[0][:200]}
+        print(json.dumps({"model": path, **said}), flush=True)
 
 
 def time_call(session: Any, feed: dict[str, Any]) -> int:

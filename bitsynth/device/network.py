@@ -1,0 +1,75 @@
+"""A network on a board: its emitted library, its self-test and what times it there, as one program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bitsynth import toolchain
+from bitsynth.device.measured import parse
+from bitsynth.device.program import Target
+from bitsynth.emit.render import render
+from bitsynth.errors import Refuted, ToolError
+from bitsynth.graph.types import Tensor
+from bitsynth.host.facts import Facts
+from bitsynth.isa.load import load
+from bitsynth.network.library import NetworkText
+from bitsynth.network.run import Network
+
+_NAME = "network"
+_FLAGS = ("-O3", "-static", "-pthread", "-DBITSYNTH_NO_MAIN")
+SAMPLE_NS = 3_000_000
+"""Of a sample."""
+
+
+@dataclass(frozen=True)
+class NetworkAnswer:
+    """A network whose self-test was right on a board, and the board before and after.
+
+    Args:
+        ns: Nanoseconds of a call of the whole network, a sample each; none if an emulator ran it.
+        steps: Likewise of each step.
+        before: The board, and
+        after: what it tells after the last sample.
+        emulator: What ran the network instead of the board's processor, or empty.
+    """
+
+    ns: tuple[float, ...]
+    steps: tuple[tuple[float, ...], ...]
+    before: Facts
+    after: Facts
+    emulator: str
+
+
+def target_of(net: Network) -> Target:
+    """What the program of a network is compiled for."""
+    return Target(net.program.isa, NetworkText(_NAME, net.program, net.plan).needs)
+
+
+def network_program(net: Network) -> Path:
+    """The program of a network, compiled here."""
+    text = NetworkText(_NAME, net.program, net.plan)
+    files = {name: c for name, c in text.files().items() if name.endswith((".c", ".h")) and name != "main.c"}
+    files["bs_board.c"] = render("board_network.c.j2", text.values)
+    isa = load(net.program.isa)
+    return toolchain.compile_for(isa, files, needs=text.needs, flags=_FLAGS, shared=False, kept=files)
+
+
+def packed_inputs(net: Network, inputs: Mapping[str, Tensor] | None) -> bytes:
+    """The inputs of a network as its program reads them: in the file's order, one behind the other."""
+    return b"".join(np.ascontiguousarray(inputs[name]).tobytes() for name in net.graph.inputs if inputs)
+
+
+def read_network(output: str, parts: int, host: str) -> list[tuple[float, ...]]:
+    """Samples of `parts`, the whole and each step, as a program told them; Refuted if the self-test was wrong."""
+    lines = output.splitlines()
+    answers = parse("\n".join(line for line in lines if line.startswith("{")), host)[1:]
+    if answers and not answers[0]["right"]:
+        why = next((line for line in lines if line and not line.startswith("{")), "not enough memory")
+        raise Refuted(f"the self-test of the network is wrong on {host}: {why}")
+    if len(answers) != 1 + parts:
+        raise ToolError(f"{host}: the runner answered for {len(answers)} of {1 + parts} parts")
+    return [tuple(answer["ns"]) for answer in answers[1:]]
