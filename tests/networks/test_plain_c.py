@@ -11,6 +11,7 @@ from bitsynth.graph import read, run
 from bitsynth.graph.arithmetic import REFERENCES, Interval
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers
+from bitsynth.network.plain.loops import ConstantArrays, Loops
 from bitsynth.network.plain.table import GENERATORS
 from bitsynth.network.run import Network
 from bitsynth.network.wiring import NetworkTarget
@@ -94,3 +95,10 @@ def test_what_is_no_number_is_the_least_code():
 def test_scales_beside_zero():
     graph = read(quant(4, 1e-45))
     assert lowering.lower(graph, NetworkTarget("avx2")).steps
+
+
+def test_places_from_a_table_are_looked_up_though_there_is_one():
+    """As for the last pixel of an image whose windows come four at a time."""
+    loops = Loops((2, 1), ConstantArrays())
+    loops.do(f"{loops.at('out', [1, 1])} = {loops.at('x', [7, 'k[{i}]'])};")
+    assert "out[i0 + i1] = x[i0 * 7 + (k[i1])];" in loops.render()

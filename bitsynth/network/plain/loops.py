@@ -100,11 +100,12 @@ class Loops:
 def _merged(
     shape: Shape, steps: list[tuple[AxisStep, ...]], order: Sequence[AxisStep]
 ) -> list[tuple[int, list[AxisStep]]]:
-    """Axes with the steps of each array: none of one element, those that lie together as one, by `order`."""
-    axes = [(n, [row[k] for row in steps]) for k, n in enumerate(shape) if n != 1]
+    """Axes with the steps of each array: none of one element at 0, those that lie together as one, by `order`."""
+    axes = [(n, [row[k] for row in steps]) for k, n in enumerate(shape)]
     if order:
-        size = [step if isinstance(step, int) else 0 for n, step in zip(shape, order, strict=True) if n != 1]
+        size = [step if isinstance(step, int) else 0 for step in order]
         axes = [axes[k] for k in sorted(range(len(axes)), key=lambda k: -abs(size[k]))]
+    axes = [(n, row) for n, row in axes if n != 1 or any(isinstance(step, str) for step in row)]
     made: list[tuple[int, list[AxisStep]]] = []
     for n, row in axes:
         if made and all(
