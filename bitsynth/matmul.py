@@ -19,7 +19,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
-from bitsynth.kernel.wellformed import MAX_UNROLL, forms_used
+from bitsynth.kernel.wellformed import MAX_UNROLL, forms_used, needs
 from bitsynth.proof.encodings import require_exact
 from bitsynth.schedule.cost import KernelCost
 from bitsynth.schedule.flush import with_flush_period
@@ -133,10 +133,10 @@ class MatmulKernel:
         """The C source: C11 with intrinsics, for any M, N and K."""
         return self.c.source
 
-    @property
+    @cached_property
     def needs(self) -> Requirements:
         """The requirements of the kernel's instructions on compiler and processor."""
-        return self.c.needs
+        return needs(load(self.spec.isa), self.entry.kernel)
 
     @property
     def files(self) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from bitsynth.errors import SpecError
 from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Requirements, load
-from bitsynth.kernel.depthwise import DepthwiseProgram, forms_used
+from bitsynth.kernel.depthwise import DepthwiseProgram, forms_used, needs
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.plain import EpilogueProgram
 from bitsynth.layers.candidates import sets_for
@@ -112,7 +112,7 @@ class DepthwiseKernel:
     @cached_property
     def needs(self) -> Requirements:
         """The requirements of the kernel's instructions on compiler and processor."""
-        return self.c().needs
+        return needs(load(self.spec.isa), self.program)
 
 
 def kernel_for(isa: str, act: MatmulOperand, wgt: MatmulOperand) -> DepthwiseKernel:
