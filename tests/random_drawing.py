@@ -16,6 +16,11 @@ MOST_ELEMENTS = 12_000
 """Of one edge: more would be slow, and show no more."""
 
 
+def one_of(rng: Generator, some: Sequence[Any]) -> Any:
+    """One of some, each as likely."""
+    return some[int(rng.integers(0, len(some)))]
+
+
 @dataclass(frozen=True)
 class Value:
     """An edge of the network.
@@ -61,7 +66,7 @@ class Drawing:
 
     def one_of(self, some: Sequence[Any]) -> Any:
         """One of some."""
-        return some[int(self.rng.integers(0, len(some)))]
+        return one_of(self.rng, some)
 
     def constant(self, value: Any) -> str:
         """The name of an initializer, at times one that other nodes read too."""

@@ -1,0 +1,67 @@
+"""Codes between two layers of a random chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from cases import encodings
+from numpy.random import Generator
+from numpy.typing import NDArray
+from random_drawing import one_of
+
+from bitsynth import Packed, pack, unpack
+from bitsynth.spec.matmul import Encoding, MatmulOperand
+
+Values = NDArray[Any]
+ANY = {b: [e for e in encodings(b) if Encoding(e) not in (Encoding.TERNARY, Encoding.NARROW)] for b in (1, 2, 3)}
+"""Encodings in which every code of so many bits has a value."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Codes (N, H, W, C) between two layers: what they must be, and what the layers before made of them."""
+
+    want: Values
+    made: Values
+    operand: MatmulOperand
+    layout: str
+
+    @property
+    def codes(self) -> Values:
+        """What the layers made, a code an element."""
+        return unpack(self.made) if self.layout == "packed" else self.made  # type: ignore[arg-type]
+
+    @property
+    def channels(self) -> int:
+        return int(self.want.shape[3])
+
+    @property
+    def unsigned(self) -> Values:
+        """What the layers made, as numbers from 0 on."""
+        return typed(self.made, self.operand.bits, "unsigned", self.channels) if self.layout == "packed" else self.made
+
+    def check(self) -> None:
+        """Words are compared as they lie: bits of channels that there are not are 0."""
+        want = pack(self.want, self.operand.bits, None) if self.layout == "packed" else self.want
+        assert self.made.shape == want.shape
+        if not (self.made.view(np.ndarray) == want.view(np.ndarray)).all():
+            np.testing.assert_array_equal(self.codes, self.want)
+            raise AssertionError("bits of channels that there are not are set")
+
+
+def tensor(rng: Generator, want: Values, made: Values | None, bits: int, layout: str = "") -> Tensor:
+    """Codes under any encoding of their width; they are laid out anyhow if no layer has `made` them."""
+    encoding = str(one_of(rng, ANY[bits]))
+    layout = layout or one_of(rng, ("NHWC", "packed"))
+    if made is None:
+        made = pack(want, bits, encoding) if layout == "packed" else want
+    elif layout == "packed":
+        made = typed(made, bits, encoding, want.shape[3])
+    return Tensor(want, made, MatmulOperand(bits, Encoding(encoding)), layout)
+
+
+def typed(made: Values, bits: int, encoding: str, channels: int) -> Packed:
+    """The words that a layer made, as codes of an encoding."""
+    return Packed(made.view(np.ndarray), bits, encoding, channels)
