@@ -18,6 +18,8 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.rounding import ROUNDINGS
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Integers, Reals
+from bitsynth.layers.glue import AvgPool2d, Lookup, MaxPool2d, Pad2d
+from bitsynth.layers.glue.programs import called
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import stored
 
@@ -197,3 +199,24 @@ def test_the_checker_is_short_and_needs_numpy_alone():
     assert len(text.splitlines()) <= 200
     imported = {line.split()[1].partition(".")[0] for line in text.splitlines() if line.startswith(("import", "from"))}
     assert imported - set(sys.stdlib_module_names) == {"numpy"}
+
+
+def test_glue_lists_the_programs_that_its_c_calls(found):
+    assert [step["kernels"] for step in found["steps"] if step["kind"] == "glue"] == [["pairs16_avx2"], []]
+    known = {kernel["name"] for kernel in found["kernels"]}
+    assert known == {name for step in found["steps"] for name in step["kernels"]}
+
+
+CALLED = {
+    "greatest": lambda: MaxPool2d(8, 2, 2, isa="avx512"),
+    "lookup16": lambda: Lookup(8, np.arange(4), 2, isa="avx512"),
+    "lookup32": lambda: Lookup(8, np.arange(32), 5, isa="avx512"),
+    "mean, mean_even": lambda: AvgPool2d(8, 2, 2, isa="avx512"),
+    "": lambda: Pad2d(8, 2, 1, isa="avx512"),
+}
+
+
+@pytest.mark.parametrize("names", CALLED)
+def test_the_programs_of_glue(names):
+    glue = CALLED[names]()
+    assert ", ".join(p.spec.name for p in called("avx512", glue.constants)) == names

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.elementwise import needs
+from bitsynth.emit.glue_abi import GlueConstants
 from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.spec import glue
+from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import elementwise as store
 
 COMMON_UNIT = 64
@@ -31,6 +33,28 @@ def programs(isa: str) -> tuple[ElementwiseProgram, ...]:
 
 def _runs_here(isa: str, program: ElementwiseProgram) -> bool:
     return not runs_natively(load(isa).table) or not features.lacking(needs(program).host)
+
+
+def called(isa: str, constants: GlueConstants) -> list[ElementwiseProgram]:
+    """Those of `programs` that C may call for glue of these constants."""
+    names = {spec.name for spec in _called(constants)}
+    return [p for p in programs(isa) if p.spec.name in names]
+
+
+def _called(constants: GlueConstants) -> list[ElementwiseSpec]:
+    numbers, has_tables = constants.numbers, "tables" in constants.arrays
+    own = [spec for spec in glue.every() if spec.name == numbers.get("program")]
+    match numbers["op"]:
+        case "max pool":
+            return [glue.greatest()]
+        case "mean pool" if own == [glue.mean(even=False)]:
+            return [*own, glue.mean(even=True)]
+        case "mean pool":
+            return [*own, *([glue.lookup_sums()] if has_tables else [])]
+        case "lookup" | "concat" if not own:
+            inputs = range(int(numbers["inputs"]) if has_tables else 0)
+            return [glue.lookup(max(FEWEST, 1 << int(numbers[f"bits[{i}]"]))) for i in inputs]
+    return own
 
 
 def requirements(isa: str) -> Requirements:

@@ -12,7 +12,9 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.layers.depthwise import DepthwiseKernel
+from bitsynth.layers.glue.programs import called
 from bitsynth.layers.packed import PackedLayer
+from bitsynth.network.program import GlueStep, LayerStep, NetworkStep
 from bitsynth.proof.depthwise import ProvedDepthwise
 from bitsynth.proof.elementwise import ProvedProgram
 from bitsynth.proof.proved import Proved
@@ -62,10 +64,12 @@ def discharged(proved: ProvedKernel, budget: Budget) -> int:
     return discharge.discharge(load(isa), proved.obligations, budget)
 
 
-def records_of(layer: PackedLayer) -> list[KernelRecord]:
-    """The kernel of a layer, and the proved programs around it."""
-    programs = [p for p in layer.programs.by_field.values() if isinstance(p, ElementwiseProgram)]
-    return [_kernel(layer), *map(record_of, programs)]
+def records_of(step: NetworkStep) -> list[KernelRecord]:
+    """The kernel of a layer and the proved programs around it, or the programs that glue calls."""
+    if isinstance(step, LayerStep):
+        programs = [p for p in step.layer.programs.by_field.values() if isinstance(p, ElementwiseProgram)]
+        return [_kernel(step.layer), *map(_record, programs)]
+    return [_record(p) for p in called(step.glue.isa, step.glue.constants)] if isinstance(step, GlueStep) else []
 
 
 def _kernel(layer: PackedLayer) -> KernelRecord:
@@ -78,7 +82,7 @@ def _kernel(layer: PackedLayer) -> KernelRecord:
     return KernelRecord("product", found.entry.name, found.entry.kernel.isa, found.entry.digest)
 
 
-def record_of(program: ElementwiseProgram) -> KernelRecord:
+def _record(program: ElementwiseProgram) -> KernelRecord:
     """A stored program of elements."""
     proved = elementwise.find(program.isa, program.spec)
     assert proved is not None

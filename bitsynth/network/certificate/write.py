@@ -13,14 +13,13 @@ import numpy as np
 from bitsynth import __version__
 from bitsynth.files import MARK, marked
 from bitsynth.graph.types import Integers, numpy_type
-from bitsynth.layers.glue.programs import programs
 from bitsynth.network.arena import ArenaPlan, uses
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue
 from bitsynth.network.certificate.chains import Unsaid
 from bitsynth.network.certificate.claims import glue_claims, input_claims, layer_claims
 from bitsynth.network.certificate.edges import edge_facts
-from bitsynth.network.certificate.kernels import record_of, records_of
+from bitsynth.network.certificate.kernels import records_of
 from bitsynth.network.program import (
     PACKED,
     Buffer,
@@ -97,7 +96,14 @@ def _lines(value: JsonValue) -> str:
 def _step(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     ops = {node.name: node.op for node in program.graph.nodes}
     nodes = [[name, ops.get(name, "conversion")] for name in step.nodes]
-    made = {"kind": step.kind, "nodes": nodes, "inputs": list(step.inputs), "outputs": list(step.outputs)}
+    kernels = [record.name for record in records_of(step)]
+    made = {
+        "kind": step.kind,
+        "nodes": nodes,
+        "kernels": kernels,
+        "inputs": list(step.inputs),
+        "outputs": list(step.outputs),
+    }
     try:
         return {**made, "unclaimed": "", **_claims(program, step)}
     except Unsaid as why:
@@ -106,7 +112,7 @@ def _step(program: NetworkProgram, step: NetworkStep) -> JsonValue:
 
 def _claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     if isinstance(step, LayerStep):
-        return {**layer_claims(program, step), "kernels": [record.name for record in records_of(step.layer)]}
+        return layer_claims(program, step)
     if isinstance(step, GlueStep):
         return glue_claims(program, step)
     if step.stairs is not None:
@@ -154,7 +160,5 @@ def _lives(program: NetworkProgram, used: Mapping[str, list[int]], root: str) ->
 
 def _kernels(program: NetworkProgram) -> list[JsonValue]:
     """Kernels and programs with certificates of their own."""
-    found = [record for step in program.steps if isinstance(step, LayerStep) for record in records_of(step.layer)]
-    if any(isinstance(step, GlueStep) for step in program.steps):
-        found += map(record_of, programs(program.isa))
+    found = [record for step in program.steps for record in records_of(step)]
     return [msgspec.to_builtins(record) for record in dict.fromkeys(found)]
