@@ -93,15 +93,21 @@ def _given(graph: Graph, name: str, value: Tensor) -> Any:
     kind = edge.type
     if not isinstance(kind, Integers):
         return _reals(graph, name, arithmetic_of("onnx").typed(value, edge.dtype))
-    if edge.is_float and value.dtype.kind not in "iu":
-        value = value / kind.scale + kind.zero
-    made = value.astype(np.int64)
-    off = (made != value) | (made < kind.low) | (made > kind.high)
+    with np.errstate(all="ignore"):
+        made, off = value, value.astype(np.int64) != value
+        if edge.is_float and value.dtype.kind not in "iu":
+            value = arithmetic_of("onnx").typed(value, edge.dtype).astype(np.float64)
+            made = kind.nearest(value)
+            off = ~kind.stands_for(made, value, edge.dtype)
+        off |= ~((made >= kind.low) & (made <= kind.high) & ((made - kind.low) % kind.step == 0))
     if off.any():
-        raise SpecError(
-            f"input {edge.name}: {value[off].flat[0]:g} is not one of the integers {kind.least} to {kind.most}"
-        )
-    return made
+        raise SpecError(f"input {edge.name}: {value[off].flat[0]:g} is {_no_code(kind)}")
+    return made.astype(np.int64)
+
+
+def _no_code(kind: Integers) -> str:
+    every = f"the integers {kind.least} to {kind.most}" + (f", every {kind.step}nd" if kind.step > 1 else "")
+    return f"not one of {every}" + ("" if kind.is_plain else f", times {kind.scale.flat[0]:g}")
 
 
 def _reals(graph: Graph, name: str, value: Tensor) -> Tensor:

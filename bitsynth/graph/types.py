@@ -18,6 +18,8 @@ _ONE = np.ones((), np.float64)
 _NONE = np.zeros((), np.float64)
 _WIDEST = 1 << 53
 INT32 = (-(1 << 31), (1 << 31) - 1)
+EPSILON = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
+"""From 1 to the next number of a type."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,15 @@ class Integers:
         if self.least != -self.most or (self.most + 1) & self.most:
             return Encoding.SIGNED
         return Encoding.TERNARY if self.most == 1 else Encoding.NARROW
+
+    def nearest(self, numbers: Any) -> Any:
+        """The integers, as floats, whose numbers are nearest."""
+        return np.rint(numbers / self.scale + self.zero)
+
+    def stands_for(self, integers: Any, numbers: Any, dtype: str) -> Any:
+        """Whether numbers of a float type are those of integers as it holds them, or next to these."""
+        exact = (integers - self.zero) * self.scale
+        return np.abs(numbers - exact) <= np.abs(exact) * (2 * EPSILON[dtype])
 
     def same_grid(self, other: Integers) -> bool:
         """Whether both have one scale and no zero points, so that sums of integers stand for sums of numbers."""

@@ -60,7 +60,7 @@ class Network:
             named: Those that are given by name.
 
         Raises:
-            SpecError: An input is missing, has another shape, or numbers that its type does not hold.
+            SpecError: An input is missing, has another shape, or numbers that its type or codes do not hold.
             ToolError: The network cannot be compiled or run.
         """
         block, views = self._machine.tensors()

@@ -144,7 +144,7 @@ def test_inputs_of_known_codes():
     kind = graph.edges["y"].integers
     assert (kind.least, kind.most, float(kind.scale)) == (0, 12, 0.5)
     assert run(graph, {"x": np.array([[0, 0.5, 1, 1.5]])}).outputs()[0].tolist() == [[3.0, 3.0]]
-    with pytest.raises(SpecError, match=r"input x: 0\.5 is not one of the integers 0 to 3"):
+    with pytest.raises(SpecError, match=r"input x: 0\.25 is not one of the integers 0 to 3, times 0\.5"):
         run(graph, {"x": np.array([[0, 0.25, 1, 1.5]])})
 
 

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from network_programs import CHANNELS, SIDE, by_hand
+from onnx_files import model, node
 
-from bitsynth import Pool, SpecError
+from bitsynth import Pool, SpecError, compile
+from bitsynth.graph import InputCodes, run
 from bitsynth.network.run import Network
 
 
@@ -81,3 +83,28 @@ def test_steps_alone(rng, net):
     call, out = net.bound(x, steps=(3, 6))
     assert call() == 0
     assert np.array_equal(out, net(x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("codes", "numbers", "others"),
+    [
+        (
+            InputCodes(2, 0.1),
+            [0, 0.1, 0.2, 0.3, 3 * np.float32(0.1)],
+            [0.15, 0.4, -0.1, np.nan, np.inf, 0.1000001, 1e30],
+        ),
+        (InputCodes(1, 0.5, "bipolar"), [0.5, -0.5], [0, 0.25, 1]),
+    ],
+)
+def test_numbers_beside_the_codes_of_an_input(codes, numbers, others):
+    """The reference and C refuse the same."""
+    w = np.arange(24, dtype=np.float32).reshape(8, 3)
+    net = compile(model([node("MatMul", "x w")], {"x": (1, 8)}, {"w": w}), isa="avx2", codes=codes)
+    x = np.resize(np.array(numbers, np.float32), (1, 8))
+    assert np.array_equal(net(x), run(net.graph, {"x": x}).outputs()[0])
+    for other in others:
+        x[0, 5] = other
+        for call in (net, lambda x: run(net.graph, {"x": x})):
+            with pytest.raises(SpecError, match=r"is not one of|not one of those"):
+                call(x)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.reference import Evaluation
-from bitsynth.graph.types import Integers
+from bitsynth.graph.types import Edge, Integers, Reals, limits
 from bitsynth.network.plain.body import NodeBody
 from bitsynth.network.plain.maths import InC
 from bitsynth.network.plain.memory import BufferAccess
 from bitsynth.network.plain.terms import LoopTerm
-from bitsynth.network.plain.writer import WHOLE, Writer
+from bitsynth.network.plain.writer import REAL, WHOLE, Writer
 from bitsynth.network.program import CHANNELS_LAST, PACKED, Buffer, Format, PlainStep
 
 _HEADERS = ("bs_layer.h", "bs_real.h")
@@ -55,22 +56,41 @@ def _is_number(buffer: Buffer) -> bool:
 
 def _convert(body: NodeBody, given: BufferAccess, made: BufferAccess, is_input: bool, is_output: bool) -> None:
     writer = body.writer(made.edge.shape, made.steps(made.edge.shape), paired=True)
-    term = given.load(writer)
-    if isinstance(given.edge.type, Integers) and is_input:
-        term = _integers(writer, term, given)
-    if isinstance(given.edge.type, Integers) and is_output:
+    is_whole = isinstance(given.edge.type, Integers)
+    asks = is_whole and is_input and not _holds_no_other(given.edge)
+    if asks:
+        body.do("int off = 0;")
+    term = _integers(writer, given) if asks else given.load(writer)
+    if is_whole and is_output:
         term = _numbers(body, writer, term, made)
     made.store(writer, term)
     body.close(writer)
+    if asks:
+        body.do("if (off)\nreturn BS_CODES;")
 
 
-def _integers(writer: Writer, number: LoopTerm, memory: BufferAccess) -> LoopTerm:
-    """The integers that numbers of the caller stand for; beyond the range its ends."""
-    kind = memory.edge.integers
+def _holds_no_other(edge: Edge) -> bool:
+    """Whether all numbers of an input's type are those of its integers."""
+    kind = edge.integers
+    return not edge.is_float and (kind.least, kind.most) == limits(edge.dtype) and kind.step == 1
+
+
+def _integers(writer: Writer, memory: BufferAccess) -> LoopTerm:
+    """The integers that numbers of the caller stand for; the loop sets `off` where they stand for none."""
+    kind, plain = memory.edge.integers, Writer(writer.loops, exact=False)
+    number: Any = replace(memory, edge=replace(memory.edge, type=Reals())).load(plain)
+    tests = []
     if memory.edge.is_float:
-        near: Any = np.rint(InC(writer, "exact").real(number) / kind.scale + kind.zero)
-        number = np.minimum(np.maximum(near, kind.low), kind.high)
-    return writer.cast(number, WHOLE)
+        value = plain.cast(number, REAL)
+        number = kind.nearest(value)
+        tests.append(kind.stands_for(number, value, memory.edge.dtype))
+    tests += [number >= kind.low, number <= kind.high]
+    whole: Any = plain.cast(np.minimum(np.maximum(number, kind.low), kind.high), WHOLE)
+    if kind.step > 1:
+        tests.append((whole - kind.low) % kind.step == 0)
+    writer.loops.do(f"off |= !({' & '.join(t.code for t in tests)});")
+    made: LoopTerm = replace(whole, writer=writer)
+    return made
 
 
 def _numbers(body: NodeBody, writer: Writer, whole: LoopTerm, memory: BufferAccess) -> LoopTerm:
