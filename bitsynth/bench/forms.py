@@ -37,6 +37,10 @@ class LayerForm:
         """The form with weights of that encoding."""
         return replace(self, name=f"{self.name}, {encoding} weights", options={"weight_encoding": encoding})
 
+    def on(self, cpu: str) -> LayerForm:
+        """The form of layers that are chosen for that processor."""
+        return replace(self, options={**self.options, "cpu": cpu})
+
     def activated(self, encoding: str) -> LayerForm:
         """The form with activations of that encoding."""
         return replace(self, name=f"{self.name}, {encoding} activations", options={"act_encoding": encoding})

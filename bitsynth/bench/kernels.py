@@ -18,7 +18,7 @@ from bitsynth.bench.cached import CachedKernels
 from bitsynth.bench.loops import TimedLoop, baseline_loop, clock_loop, kernel_loop
 from bitsynth.bench.statistics import Summary, rank_correlation
 from bitsynth.errors import BitsynthError, ToolError
-from bitsynth.host.placement import runs_natively
+from bitsynth.host.placement import has_times
 from bitsynth.isa import baseline_loops
 from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.names import KernelName
@@ -103,7 +103,7 @@ def measure(found: CachedKernels, rounds: int, progress: Progress) -> KernelsRep
     ToolError if they can be neither timed nor counted, or not compiled.
     """
     isa = load(found.isa)
-    timed = runs_natively(isa.table)
+    timed = has_times(isa.table)
     compiler = preferred(isa)
     run = runner_for(isa, probe(isa, compiler), count=not timed).description
     baselines, left_out = _baselines(isa, not timed)

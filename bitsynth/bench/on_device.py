@@ -21,11 +21,16 @@ def measure(
     names: Sequence[str],
     rounds: int,
     onnxruntime: bool,
+    cpu: str = "",
 ) -> tuple[Measured, LayersReport | None]:
-    """The board's answer, and a report of its times; None if an emulator ran it, which tells no time."""
+    """The board's answer, and a report of its times; None if an emulator ran it, which tells no time.
+
+    Layers are those for `cpu`, or if that is "" for the board's own processor.
+    """
     layers = [layer for layer in LAYERS if layer.name in names]
+    cpu = cpu or board.cpu(isa)
     work = [
-        (f"A{a}W{w} {layer.name}", layer_of(layer, isa, a, w, threads), codes_of(layer, a))
+        (f"A{a}W{w} {layer.name}", layer_of(layer, isa, a, w, threads, cpu=cpu), codes_of(layer, a))
         for a, w in widths
         for layer in layers
     ]

@@ -15,6 +15,7 @@ from bitsynth.cli.options import (
     CsvFile,
     DeviceOption,
     DeviceRunner,
+    ForCpu,
     FormOption,
     Isas,
     JsonFile,
@@ -100,6 +101,7 @@ command(app, "network")(network)
 @command(app, "resnet18")
 def resnet18(
     isa: Isas = "",
+    cpu: ForCpu = "",
     act_bits: ManyActBits = "1,2",
     w_bits: ManyWBits = "1",
     weight_encoding: ManyWeightEncodings = "bipolar",
@@ -133,7 +135,7 @@ def resnet18(
     mine = [(a, w, e) for (a, w), e in product(widths, map(Encoding.parse, encodings)) if w in e.widths]
     if not mine:
         raise SpecError(f"no weights of {w_bits} bits are {weight_encoding}")
-    wanted = _Wanted(isa, mine, _form(form), threads, names, rounds, packages)
+    wanted = _Wanted(isa, mine, _form(form), threads, names, rounds, packages, cpu)
     if device and (form != "sums" or weight_encoding != "bipolar"):
         raise SpecError("with --device layers are measured in the form sums, with bipolar weights")
     figures.require(json_file, csv_file, plot=plot)
@@ -154,7 +156,7 @@ def resnet18(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The layers to measure: sets, widths and encodings, the form, number of threads, rounds, baselines."""
+    """The layers to measure: sets, widths and encodings, the form, threads, rounds, baselines, the processor."""
 
     isa: str
     operands: list[tuple[int, int, Encoding]]
@@ -163,6 +165,7 @@ class _Wanted:
     names: list[str]
     rounds: int
     packages: list[str]
+    cpu: str = ""
 
     @property
     def widths(self) -> list[_Widths]:
@@ -197,7 +200,7 @@ def _against_baselines(isa: str, wanted: _Wanted) -> LayersReport:
         mine = [
             subject
             for a, w, encoding in wanted.operands
-            for subject in low_bit.subjects(isa, a, w, threads, names, form.weighted(encoding))
+            for subject in low_bit.subjects(isa, a, w, threads, names, form.weighted(encoding).on(wanted.cpu))
         ]
         found = against_baselines(isa, threads, mine, wanted.packages, names, wanted.rounds, _REPEATS, say)
         return replace(found, form=form.name)
@@ -225,7 +228,9 @@ def _on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[LayersRepor
         for name in sets:
             say(f"{name}: compiling, copying, running")
             isa, threads, names = load.load(name).name, wanted.threads, wanted.names
-            answer, report = on_device.measure(board, isa, wanted.widths, threads, names, wanted.rounds, ort)
+            answer, report = on_device.measure(
+                board, isa, wanted.widths, threads, names, wanted.rounds, ort, wanted.cpu
+            )
             if report is None:
                 checked = output.count(len(answer.layers), "layer")
                 output.write(f"{name}: {checked} right on {answer.before}; run by {answer.emulator}, so no times")

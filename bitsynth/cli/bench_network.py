@@ -16,6 +16,7 @@ from bitsynth.cli.options import (
     Batch,
     DeviceOption,
     DeviceRunner,
+    ForCpu,
     InputBits,
     InputEncoding,
     InputScale,
@@ -47,6 +48,7 @@ _PARTS = {
 def network(
     model: ModelArgument,
     isa: IsaOrAuto = "auto",
+    cpu: ForCpu = "",
     threads: Threads = 1,
     rounds: Rounds = 11,
     peers: Peers = True,
@@ -71,7 +73,7 @@ def network(
     """
     figures.require(json_file, plot=plot)
     codes = input_codes(input_bits, input_scale, input_encoding)
-    options = {"threads": threads, "batch": batch, "reference": reference, "codes": codes}
+    options = {"cpu": cpu, "threads": threads, "batch": batch, "reference": reference, "codes": codes}
     if device:
         found = _on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
     else:
@@ -108,7 +110,8 @@ def _on_board(
 
     host, emulator = device
     with output.progress(f"bench {model.name}") as say, Device(host, emulator=emulator) as board:
-        net = compile(model, isa=board.best_isa() if isa == "auto" else isa, progress=say, **options)
+        isa = board.best_isa() if isa == "auto" else isa
+        net = compile(model, isa=isa, progress=say, **{**options, "cpu": options["cpu"] or board.cpu(isa)})
         say("compiling, copying, running")
         answer, found = measure(board, model, net, rounds, peers=peers)
     if found is None:

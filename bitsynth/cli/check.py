@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +13,7 @@ from bitsynth.cli.options import (
     Batch,
     DeviceOption,
     DeviceRunner,
+    ForCpu,
     InputBits,
     InputCount,
     InputEncoding,
@@ -38,6 +39,7 @@ def check(
     data: InputFile = None,
     count: InputCount = 4,
     isa: IsaOrAuto = "auto",
+    cpu: ForCpu = "",
     threads: Threads = 1,
     batch: Batch = None,
     reference: Reference = None,
@@ -61,8 +63,9 @@ def check(
 
     codes = input_codes(input_bits, input_scale, input_encoding)
     with output.progress("check") as say, _board(device, device_runner) as board:
-        options = {"batch": batch, "reference": reference, "codes": codes}
         isa = board.best_isa() if board and isa == "auto" else isa
+        cpu = board.cpu(isa) if board and not cpu else cpu
+        options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes, "cpu": cpu}
         net = compile(model, isa=isa, threads=threads, progress=say, **options)
         inputs = checks.given(net.graph, data) if data else checks.drawn(net.graph, count)
         found = checks.checked(net, load(model), inputs, say)

@@ -15,6 +15,7 @@ from bitsynth.cli.network_cells import by_whom, called, shape_of
 from bitsynth.cli.options import (
     Batch,
     Folder,
+    ForCpu,
     InputBits,
     InputEncoding,
     InputScale,
@@ -40,6 +41,7 @@ def compile_network(
     to: Folder,
     name: NetworkName = "",
     isa: IsaOrAuto = "auto",
+    cpu: ForCpu = "",
     threads: Threads = 1,
     batch: Batch = None,
     reference: Reference = None,
@@ -62,7 +64,7 @@ def compile_network(
     require_name(library)
     with output.progress("compile") as say:
         options = {"batch": batch, "reference": reference, "codes": codes}
-        net = compile(model, isa=isa, threads=threads, progress=say, **options)
+        net = compile(model, isa=isa, cpu=cpu, threads=threads, progress=say, **options)
         say("writing C")
         files, found = net.files(library), net.report()
     require_writable(to, _ADVICE)
@@ -83,7 +85,8 @@ def _name(model: Path) -> str:
 
 def _heading(found: NetworkReport) -> Text:
     threads = output.count(found.threads, "thread")
-    said = f"   {output.count(len(found.steps), 'step')} on {found.isa}, {threads}, reference {found.reference}"
+    on = f"{found.isa}, {found.cpu}" if found.cpu else found.isa
+    said = f"   {output.count(len(found.steps), 'step')} on {on}, {threads}, reference {found.reference}"
     return Text.assemble((found.name, "bold"), said)
 
 

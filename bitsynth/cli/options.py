@@ -134,6 +134,15 @@ Cpu = Annotated[
         "--cpu", metavar="NAME", help="In cycles of this processor, with the instructions it has.", show_default=False
     ),
 ]
+ForCpu = Annotated[
+    str,
+    typer.Option(
+        "--cpu",
+        metavar="NAME",
+        help="The processor of the set to be fast on, such as a72.",
+        show_default="this one, or the first of the set",
+    ),
+]
 Channels = Annotated[
     int,
     typer.Option(

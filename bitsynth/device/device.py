@@ -87,6 +87,10 @@ class Device:
         facts = self._facts
         return [t.name for t in tables if facts.runs(t.arch) and not facts.lacking(t.arch, t.host_features)]
 
+    def cpu(self, isa: str) -> str:
+        """The board's processor among those that the instruction set names; "" if it is none of them."""
+        return self._facts.cpu(load(isa).table)
+
     def measure(
         self, layers: NamedLayers, *, threads: int = 1, repeats: int = 31, onnxruntime: bool = False
     ) -> Measured:

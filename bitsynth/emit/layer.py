@@ -76,7 +76,10 @@ class SelfTestLayer:
 
 @dataclass(frozen=True, eq=False)
 class LayerText:
-    """A layer called `name`: C of its kernel, numbers and arrays of `struct bs_layer`, and what it is tested with."""
+    """A layer called `name`: C of its kernel, numbers and arrays of `struct bs_layer`, and what it is tested with.
+
+    `cpu` is the processor that it was chosen for, "" if none was.
+    """
 
     name: str
     kernel: CSource | DepthwiseSource
@@ -85,6 +88,7 @@ class LayerText:
     arrays: Mapping[str, NDArray[Any]]
     tested: SelfTestLayer
     programs: LayerPrograms = field(default_factory=LayerPrograms)
+    cpu: str = ""
 
     def __post_init__(self) -> None:
         require_name(self.name)
@@ -122,6 +126,7 @@ class LayerText:
             "kernel_field": "depthwise" if isinstance(kernel, DepthwiseSource) else "kernel",
             "programs": list(self.programs.by_field),
             "spec": self.spec,
+            "cpu": self.cpu,
             "act_value": value_text(self.spec.act),
             "zero_point": self.tested.zero_point,
             "added": [_int32(int(x)) for x in self.tested.bias] if self.tested.bias.any() else [],

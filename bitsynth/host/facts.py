@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bitsynth.host.features import with_other_names
 from bitsynth.isa import architecture
 from bitsynth.processes.child import Child, TooLate
 
+if TYPE_CHECKING:
+    from bitsynth.isa.tables import IsaTable
+
 _SECONDS = 60
 SCRIPT = (Path(__file__).parent / "facts.sh").read_text(encoding="utf-8")
 _THROTTLED = ("under-voltage", "clock capped", "throttled", "at the soft temperature limit")
+_MOST_OF_A_FIELD = len("0xfff")
 _SINCE_BOOT = 16
 """Bits of vcgencmd's word from here on say what happened since the board was started."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of a machine, each empty or 0 if the machine does not tell it."""
+    """Facts of a machine, each empty or 0 if the machine does not tell it.
+
+    `midrs` are the kinds of Arm cores it has: implementer and part of their MIDR, as in "0x41 0xd08".
+    """
 
     machine: str = ""
     bits: int = 0
@@ -31,6 +40,7 @@ class Facts:
     family: str = ""
     model: str = ""
     cores: int = 0
+    midrs: frozenset[str] = frozenset()
     features: frozenset[str] = frozenset()
     governor: str = ""
     clock_mhz: int = 0
@@ -54,6 +64,7 @@ class Facts:
             family=found.get("family", ""),
             model=found.get("model", ""),
             cores=_number(found.get("cores")),
+            midrs=_midrs(found.get("midrs", "")),
             features=frozenset(found.get("features", "").lower().split()),
             governor=found.get("governor", ""),
             clock_mhz=_number(found.get("clock_khz")) // 1000,
@@ -74,6 +85,12 @@ class Facts:
             return f"{self.vendor} family {self.family} model {self.model}"
         names = (self.processor, self.board, self.machine)
         return next((name for name in names if name.strip("- ")), "unknown")
+
+    def cpu(self, isa: IsaTable) -> str:
+        """The processor among those that `isa` names; "" if it is none of them, or not all cores are alike."""
+        names = {architecture.named(isa.arch).processors.get(midr, "") for midr in self.midrs}
+        (name,) = names if len(names) == 1 else ("",)
+        return name if name in isa.cpu else ""
 
     def runs(self, arch: str) -> bool:
         """Whether programs for the architecture run there."""
@@ -111,6 +128,15 @@ def here() -> Facts:
 
 def _number(text: str | None) -> int:
     return int(text) if text and text.strip().isdecimal() else 0
+
+
+def _midrs(text: str) -> frozenset[str]:
+    """Implementers and parts, of registers or of pairs of these fields."""
+    words = [word for word in text.split() if re.fullmatch("0x[0-9a-f]{1,16}", word)]
+    registers = [int(word, 16) for word in words if len(word) > _MOST_OF_A_FIELD]
+    if registers:
+        return frozenset(f"{r >> 24 & 0xFF:#x} {r >> 4 & 0xFFF:#x}" for r in registers)
+    return frozenset(f"{one} {other}" for one, other in zip(words[::2], words[1::2], strict=False))
 
 
 def _throttled(text: str) -> str:

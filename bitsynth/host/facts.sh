@@ -8,7 +8,16 @@ lscpu_field() { printf '%s\n' "$lscpu" | sed -n "s/^$1: *//p" | head -n 1; }
 told() { told="$(field "$1")"; [ -n "$told" ] || told="$(lscpu_field "$2")"; printf '%s\n' "$told"; }
 emulator() {
     case "$(systemd-detect-virt 2>/dev/null)" in qemu) echo "qemu, a whole system"; return ;; esac
-    case "$(uname -m)" in aarch64 | arm*) grep -q vendor_id /proc/cpuinfo 2>/dev/null && echo "an emulator of programs" ;; esac
+    # The kernel's own machine, whatever it tells programs it is; kernels before 6.1 do not say it, but list its processor.
+    here="$(family "$(uname -m)")" own="$(family "$(first /proc/sys/kernel/arch)")"
+    if [ -n "$own" ] && [ "$own" != "$here" ]; then echo "an emulator of programs"; return; fi
+    [ "$here" != arm ] || ! grep -q vendor_id /proc/cpuinfo 2>/dev/null || echo "an emulator of programs"
+}
+family() { case "$1" in aarch64* | arm*) echo arm ;; x86_64 | amd64 | i?86) echo x86 ;; *) echo "$1" ;; esac; }
+# Of every core the MIDR, or its implementer and part.
+midrs() {
+    sed -n 's/^CPU \(implementer\|part\)[[:space:]]*: *//p' /proc/cpuinfo 2>/dev/null
+    [ -n "$(field 'CPU part')" ] || sed -n p /sys/devices/system/cpu/cpu*/regs/identification/midr_el1 2>/dev/null
 }
 say machine "$(uname -m)"
 say bits "$(getconf LONG_BIT 2>/dev/null)"
@@ -18,6 +27,7 @@ say processor "$(lscpu_field 'Model name')"
 say vendor "$(told vendor_id 'Vendor ID')"
 say family "$(told 'cpu family' 'CPU family')"
 say model "$(told model Model)"
+say midrs "$(midrs | tr '\n' ' ')"
 say cores "$(getconf _NPROCESSORS_ONLN 2>/dev/null)"
 say features "$(field Features)$(field flags)"
 say governor "$(first $cpu/scaling_governor)"

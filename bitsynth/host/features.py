@@ -63,10 +63,10 @@ def matches(isa: IsaTable) -> bool:
 
 
 def _linux_features() -> frozenset[str]:
-    """The features the kernel lists for every core; if none for this architecture, those it tells a process."""
+    """The features the kernel lists for every core, but of those it also tells a process itself what it tells."""
     table = architecture.known().get(arch())
     hwcap = table.hwcap if table else {}
-    return _listed("Features" if hwcap else "flags") or _told(hwcap)
+    return _listed("Features") - hwcap.keys() | _told(hwcap) if hwcap else _listed("flags")
 
 
 def _listed(key: str) -> frozenset[str]:
@@ -80,9 +80,7 @@ def _listed(key: str) -> frozenset[str]:
 
 
 def _told(hwcap: Mapping[str, int]) -> frozenset[str]:
-    """The features whose bits AT_HWCAP has: emulators of programs show the /proc/cpuinfo of the host."""
-    if not hwcap:
-        return frozenset()
+    """The features whose bits AT_HWCAP has: under emulators of programs /proc/cpuinfo may be another processor's."""
     import ctypes
 
     getauxval = ctypes.CDLL(None).getauxval

@@ -6,6 +6,7 @@ import os
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.host import features
+from bitsynth.host.facts import here
 from bitsynth.isa import architecture
 from bitsynth.isa.tables import IsaTable
 
@@ -33,10 +34,23 @@ def is_emulated(isa: IsaTable) -> bool:
     return architecture.named(isa.arch).emulator is not None and not runs_natively(isa)
 
 
+def has_times(isa: IsaTable) -> bool:
+    """Whether calls of code for `isa` take a processor's time here: no emulator runs it, nor all of this system."""
+    return runs_natively(isa) and not here().emulator
+
+
+def cpu_here(isa: IsaTable) -> str:
+    """The processor that will run code for `isa` here, among those that it names; "" if that is not known."""
+    asked = architecture.named(isa.arch).processors and runs_natively(isa)
+    return here().cpu(isa) if asked else ""
+
+
 def require_native(isa: IsaTable, advice: str = "") -> None:
     """SpecError if this processor does not run code for `isa` itself, so that there are no times."""
     if not runs_natively(isa):
         raise no_times(f"this processor ({features.arch()}) does not run {isa.name}", advice)
+    if by := here().emulator:
+        raise no_times(f"this system is run by {by}", advice)
 
 
 def no_times(why: str, advice: str = "") -> SpecError:

@@ -76,8 +76,8 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Cross compilers: names of gcc, flags of clang and of zig, the Debian `package`; `zig_cpu`
     is how zig spells what follows `-march=`. `feature_names` are other names of features
     of Linux's /proc/cpuinfo, `darwin_features` those no macOS machine lists, `hwcap` the bits of AT_HWCAP that tell
-    them too. `probe` is the C file beside this one
-    that the `probes` of an `isa.toml` rest on.
+    them too. `processors` maps implementer and part of Arm's MIDR to the processor of an `isa.toml`. `probe` is the C
+    file beside this one that the `probes` of an `isa.toml` rest on.
     """
 
     bits: int
@@ -92,6 +92,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     feature_names: dict[str, str] = {}
     darwin_features: list[str] = []
     hwcap: dict[str, int] = {}
+    processors: dict[str, str] = {}
     emulator: Emulator | None = None
 
     def probe_text(self) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bitsynth.errors import NoKernel
+from bitsynth.errors import NoKernel, SpecError
 from bitsynth.host import features
-from bitsynth.host.placement import runs_natively
+from bitsynth.host.placement import cpu_here, runs_natively
 from bitsynth.isa.load import load, names, narrower
 from bitsynth.kernel.wellformed import needs
 from bitsynth.layers.schedule import LayerSchedule
@@ -68,6 +68,19 @@ def cached_entry(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand
 def sets_for(isa: str) -> list[str]:
     """The instruction sets whose kernels a layer may have that is asked for on `isa`, which may be "auto"."""
     return _native_sets() if isa == "auto" else sets_of(isa)
+
+
+def cpu_for(isa: str) -> str:
+    """The processor that layers on `isa`, which may be "auto", are for: the one here if it runs them, "" if unknown."""
+    return cpu_here(load(widest(isa)).table)
+
+
+def require_cpu(isa: str, cpu: str) -> None:
+    """SpecError unless `cpu` is "" or a processor of `isa`, or ("auto") of one that this processor runs."""
+    if not isinstance(cpu, str):
+        raise SpecError(f"cpu must be the name of a processor, not {cpu!r}")
+    if cpu and (isa != "auto" or not any(cpu in load(name).table.cpu for name in _native_sets())):
+        load(widest(isa)).for_cpu(cpu)
 
 
 def sets_of(isa: str) -> list[str]:

@@ -52,6 +52,8 @@ class Conv2d:
         out_encoding: The values that packed results stand for, likewise: only a layer of this `act_encoding` takes
             them. None for any.
         isa: An instruction set, or "auto" for the best this processor has.
+        cpu: The processor of the set that the layer is to be fast on, such as "a72"; "" for this one, or if it is not
+            known, or does not run the set, the first that the set names.
         threads: Threads that run it: the one that calls, alone unless more are asked for. Of a number above 1 all
             layers in the process share one pool, which stays; a `Pool` is shared by the layers it is given to, and
             can be closed.
@@ -104,6 +106,7 @@ class Conv2d:
         out_layout: str | None = None,
         out_encoding: str | None = None,
         isa: str = "auto",
+        cpu: str = "",
         threads: int | Pool = 1,
         epilogue: Epilogue | None = None,
         image: tuple[int, int] | None = None,
@@ -119,7 +122,7 @@ class Conv2d:
             lies = "NHWC" if is_one_of(layout, ("packed",)) and not gives_codes(epilogue) else layout
         means = "" if out_encoding is None else out_encoding
         spec = LayerSpec(act, wgt, geometry, layout, lies, image, means, zero_point, self._flat)
-        planned = plan(spec, isa=isa, threads=pool.threads, schedule=schedule, solve=solve)
+        planned = plan(spec, isa=isa, cpu=cpu, threads=pool.threads, schedule=schedule, solve=solve)
         self._set(pack(planned, values, epilogue, bias), pool)
 
     def _set(self, packed: PackedLayer, pool: Pool) -> None:
@@ -240,10 +243,11 @@ class Conv2d:
         """The kernel and the schedule in words, and why they were taken."""
         cost = self.kernel.cost
         cycles = ", ".join(f"{cpu} {c:g}" for cpu, c in cost.cycles.items())
+        chosen = f"{self.origin}, for {self.plan.cpu}" if self.plan.cpu else self.origin
         return "\n".join(
             (
                 f"{type(self).__name__} {self.geometry}, {self.act} x {self.wgt}",
-                f"schedule  {self.schedule} ({self.origin})",
+                f"schedule  {self.schedule} ({chosen})",
                 f"kernel    {self.kernel.name}: {cost.ops_per_128_mac:g} ops per 128 MAC; cycles {cycles}",
                 f"weights   {self.packed.constants.arrays['weights'].nbytes:,} bytes packed",
             )

@@ -41,12 +41,16 @@ SUMMED_PIXEL_CYCLES = 18.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """One way to run a layer on its typical image, and its cost: `rows` of the candidate's tile are used."""
+    """One way to run a layer on its typical image, and its cost: `rows` of the candidate's tile are used.
+
+    The cost is in cycles of `cpu`, or if that is "" of the first processor of the set's that has what the kernel needs.
+    """
 
     candidate: Candidate
     layer: LayerSpec
     conv_algorithm: str
     rows: int
+    cpu: str = ""
 
     @property
     def schedule(self) -> LayerSchedule:
@@ -77,12 +81,13 @@ class Estimate:
 
     @property
     def _cpu(self) -> CpuTable:
-        """The processor that the estimate is for: the first of the instruction set's that the kernel runs on."""
+        """The processor that the estimate is for."""
         return self._isa.table.cpu[self._cpu_name]
 
     @property
     def _cpu_name(self) -> str:
-        return next(iter(self.candidate.entry.cost.cycles))
+        known = self.candidate.entry.cost.cycles
+        return self.cpu if self.cpu in known else next(iter(known))
 
     @property
     def _isa(self) -> Isa:

@@ -150,10 +150,11 @@ def parts(least: int, most: int, program: DepthwiseProgram) -> int:
 
 @dataclass(frozen=True)
 class DepthwiseEstimate:
-    """A layer on a depthwise kernel, and its cost."""
+    """A layer on a depthwise kernel, and its cost in cycles of the processor `cpu`, or the first of the set's."""
 
     kernel: DepthwiseKernel
     layer: LayerSpec
+    cpu: str = ""
 
     @property
     def schedule(self) -> LayerSchedule:
@@ -167,7 +168,8 @@ class DepthwiseEstimate:
         high, wide = g.output(*self.layer.typical_image)
         units = -(-g.out_channels // program.unit)
         taps = g.depth * parts(*weight_range(self.layer.act, self.layer.wgt), program)
-        sums = high * (wide * units * unit_cycles(isa, program, next(iter(isa.table.cpu)), taps) + ROW_CYCLES + taps)
+        cpu = self.cpu if self.cpu in isa.table.cpu else next(iter(isa.table.cpu))
+        sums = high * (wide * units * unit_cycles(isa, program, cpu, taps) + ROW_CYCLES + taps)
         plain = g.groups == g.in_channels == g.out_channels
         lines, pixels = self.layer.typical_image
         copied = lines * pixels * units * program.unit * (g.in_channels // g.groups)
@@ -176,7 +178,7 @@ class DepthwiseEstimate:
 
 
 def estimates(
-    layer: LayerSpec, isa: str, fits: Callable[[DepthwiseKernel], bool] | None = None
+    layer: LayerSpec, isa: str, fits: Callable[[DepthwiseKernel], bool] | None = None, cpu: str = ""
 ) -> list[DepthwiseEstimate]:
     """Every way to run `layer` on a stored depthwise kernel that `fits`, by default those that run here."""
     g = layer.geometry
@@ -187,7 +189,7 @@ def estimates(
         if next(_stored(name, layer.act), None) is not None:
             kernel = kernel_for(name, layer.act, layer.wgt)
             if (fits or _runs_here)(kernel):
-                found.append(DepthwiseEstimate(kernel, layer))
+                found.append(DepthwiseEstimate(kernel, layer, cpu))
     return sorted(found, key=lambda x: x.cycles)
 
 

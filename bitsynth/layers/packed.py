@@ -170,7 +170,8 @@ class PackedLayer:
         else:
             c = CSource(kernel.proved_entry.proved, kernel.spec)
         operands = MatmulSpec(kernel.spec.isa, self.plan.spec.act, self.plan.spec.wgt)
-        return LayerText(name, c, operands, made.numbers, made.arrays, tested, self.programs).files()
+        numbers, cpu = made.numbers, self.plan.cpu
+        return LayerText(name, c, operands, numbers, made.arrays, tested, self.programs, cpu).files()
 
 
 def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None, bias: ArrayLike = 0) -> PackedLayer:

@@ -11,7 +11,17 @@ import msgspec
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.isa.load import load, run_by
 from bitsynth.layers import depthwise
-from bitsynth.layers.candidates import Candidate, Fits, cached_entry, candidates, home_of, runs_here, sets_for
+from bitsynth.layers.candidates import (
+    Candidate,
+    Fits,
+    cached_entry,
+    candidates,
+    cpu_for,
+    home_of,
+    require_cpu,
+    runs_here,
+    sets_for,
+)
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.depthwise import DepthwiseEstimate, DepthwiseKernel
 from bitsynth.layers.geometry import Geometry
@@ -35,8 +45,9 @@ LayerKernel = MatmulKernel | DepthwiseKernel
 class LayerPlan:
     """A layer decided: the schedule that runs `spec`, where that is from, in words, and the cached kernel it names.
 
-    `isa` and `threads` are what it was decided for; `computed` is `spec` as the kernel sees it, of wider operands if
-    the schedule says so. SpecError if no such kernel is cached, or its sums may leave int32.
+    `isa`, `threads` and `cpu`, "" if that is not known, are what it was decided for; `computed` is `spec` as the kernel
+    sees it, of wider operands if the schedule says so. SpecError if no such kernel is cached, or its sums may leave
+    int32.
     """
 
     spec: LayerSpec
@@ -44,6 +55,7 @@ class LayerPlan:
     origin: str = GIVEN
     isa: str = "auto"
     threads: int = 1
+    cpu: str = ""
     computed: LayerSpec = field(init=False, compare=False, repr=False)
     kernel: LayerKernel = field(init=False, compare=False, repr=False)
 
@@ -60,36 +72,46 @@ class LayerPlan:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the decisions: the kernel is looked up, and checked, by whoever unpickles it."""
-        return _rebuilt, (self.spec, self.schedule, self.origin, self.isa, self.threads)
+        return _rebuilt, (self.spec, self.schedule, self.origin, self.isa, self.threads, self.cpu)
 
     @property
     def k_max(self) -> int:
         """The most products in a sum, IC / groups * KH * KW, for which no sum can leave int32."""
         return self.kernel.spec.k_max >> affine(self.kernel.spec).shift
 
+    @property
+    def processor(self) -> str:
+        """The processor whose cycles were counted: `cpu`, or the first that the set names and has what is needed."""
+        known = self.kernel.cost.cycles
+        return self.cpu if self.cpu in known else next(iter(known))
+
 
 def plan(
     spec: LayerSpec,
     *,
     isa: str = "auto",
+    cpu: str = "",
     threads: int = 1,
     schedule: LayerSchedule | None = None,
     solve: bool | Progress = False,
 ) -> LayerPlan:
     """Decide how `spec` is run on `isa`, or ("auto") on the best set this processor has, by `threads` threads.
 
-    Nothing is compiled or run. A `schedule` of your own has an instruction set that the processors of `isa` run; with
-    "auto" it may have any. To `solve` is to find, prove and cache a kernel if none is cached that fits, which takes
-    minutes at times; a `Progress` hears of it, else stderr. NoKernel if there is none then, SpecError for bad input.
+    It is to be fast on the processor `cpu`, or if that is "" on this one, if it runs the set and is known, else on the
+    first that the set names. Nothing is compiled or run. A `schedule` of your own has an instruction set that the
+    processors of `isa` run; with "auto" it may have any. To `solve` is to find, prove and cache a kernel if none is
+    cached that fits, which takes minutes at times; a `Progress` hears of it, else stderr. NoKernel if there is none
+    then, SpecError for bad input.
     """
     check_threads(threads)
     if not isinstance(isa, str):
         load(isa)
     _check_schedule(schedule, isa)
+    require_cpu(isa, cpu)
     if solve is not False and not _is_depthwise(spec, isa, schedule):
         solve_missing(spec, isa, schedule, to_stderr if solve is True else solve)
-    chosen = (schedule, GIVEN) if schedule else _chosen(spec, isa, threads)
-    return LayerPlan(spec, *chosen, isa, threads)
+    chosen = (schedule, GIVEN) if schedule else _chosen(spec, isa, threads, cpu)
+    return LayerPlan(spec, *chosen, isa, threads, cpu or cpu_for(chosen[0].isa))
 
 
 def _is_depthwise(spec: LayerSpec, isa: str, schedule: LayerSchedule | None) -> bool:
@@ -116,17 +138,20 @@ def _scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOp
     return kernel.with_unroll(schedule.unroll).with_bit_axis(schedule.bit_axis)
 
 
-def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, threads: int) -> LayerPlan:
-    """The plan that was pickled, or another one if this machine does not have its kernel, or cannot run that."""
+def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, threads: int, cpu: str = "") -> LayerPlan:
+    """The plan that was pickled, or another one if this machine does not have its kernel, or cannot run that.
+
+    With "auto" that one is for this machine's processor.
+    """
+    asked = "" if isa == "auto" else cpu
     if schedule.method == DEPTHWISE:
-        return (
-            LayerPlan(spec, schedule, origin, isa, threads) if origin == GIVEN else plan(spec, isa=isa, threads=threads)
-        )
+        kept = LayerPlan(spec, schedule, origin, isa, threads, cpu) if origin == GIVEN else None
+        return kept or plan(spec, isa=isa, cpu=asked, threads=threads)
     wide = widened(spec, schedule.operands)
     entry = cached_entry(schedule, wide.act, wide.wgt)
     if origin == GIVEN or (entry and schedule.isa in sets_for(isa) and runs_here(entry)):
-        return LayerPlan(spec, schedule, origin, isa, threads)
-    return plan(spec, isa=isa, threads=threads)
+        return LayerPlan(spec, schedule, origin, isa, threads, cpu)
+    return plan(spec, isa=isa, cpu=asked, threads=threads)
 
 
 def _check_schedule(schedule: Any, isa: str) -> None:
@@ -137,16 +162,16 @@ def _check_schedule(schedule: Any, isa: str) -> None:
         raise SpecError(f"isa is {isa}, the schedule's {schedule.isa}; want a schedule of {' or '.join(known)}")
 
 
-def _chosen(spec: LayerSpec, isa: str, threads: int) -> tuple[LayerSchedule, str]:
+def _chosen(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSchedule, str]:
     """The tuned schedule if one is known, else that of one thread, else the default; its origin in words."""
-    default, rows = default_schedule(spec, isa), spec.out_rows
+    default, rows = default_schedule(spec, isa, cpu=cpu), spec.out_rows
     if default.method == DEPTHWISE:
         return default, "default"
     here = home_of(default.isa) if isa == "auto" else isa
     task = TuningTask(here, spec.act.bits, spec.wgt.bits, spec.geometry, spec.typical_image, threads)
     passed_over: dict[str, None] = {}
     for n in dict.fromkeys((threads, 1)):
-        for known, why_not in known_for(msgspec.structs.replace(task, threads=n)):
+        for known, why_not in known_for(msgspec.structs.replace(task, threads=n), cpu):
             if missed := why_not or _misfit(spec, known.schedule):
                 passed_over[f"what was tuned on {known.processor} {missed}"] = None
                 continue
@@ -163,11 +188,12 @@ def _misfit(spec: LayerSpec, schedule: LayerSchedule) -> str:
     return f"has wider operands: {why}" if why else ""
 
 
-def default_schedule(spec: LayerSpec, isa: str, threads: int = 1) -> LayerSchedule:
-    """The schedule of fewest estimated cycles; NoKernel if no kernel for layers is cached."""
-    found: list[Estimate | DepthwiseEstimate] = [*depthwise.estimates(spec, isa)[:1]]
+def default_schedule(spec: LayerSpec, isa: str, threads: int = 1, cpu: str = "") -> LayerSchedule:
+    """The schedule of fewest estimated cycles of `cpu`, or the processor here; NoKernel if no kernel is cached."""
+    cpu = cpu or cpu_for(isa)
+    found: list[Estimate | DepthwiseEstimate] = [*depthwise.estimates(spec, isa, cpu=cpu)[:1]]
     try:
-        found += ranked(spec, isa)[:1]
+        found += ranked(spec, isa, cpu=cpu)[:1]
     except NoKernel:
         if not found:
             raise
@@ -179,17 +205,19 @@ def default_of(task: TuningTask) -> LayerSchedule:
     return default_schedule(task.layer(), task.isa, task.threads)
 
 
-def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None) -> list[Estimate]:
+def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -> list[Estimate]:
     """Every way to run `spec` by cached kernels that `fits`, fewest estimated cycles first; NoKernel if there is none.
 
-    By default those that run here: `candidates`.
+    By default those that run here: `candidates`. Cycles are those of `cpu`, of the first processor of a set's if it is
+    none of them.
     """
-    found = [*candidates(spec.act, spec.wgt, isa, fits), *_of_wider_operands(spec, isa, fits)]
+    every = [*candidates(spec.act, spec.wgt, isa, fits), *_of_wider_operands(spec, isa, fits)]
+    found = [x for x in every if cpu in x.entry.cost.cycles or cpu not in load(x.isa).table.cpu]
     if not found:
         where = isa if isa != "auto" else "any instruction set this processor runs"
         raise NoKernel(f"no kernel of {spec.act} x {spec.wgt} for layers on {where}; {advice(spec, isa)}")
     made = [
-        Estimate(candidate, spec, algorithm, rows)
+        Estimate(candidate, spec, algorithm, rows, cpu)
         for candidate in found
         for algorithm in conv_algorithms(spec.geometry)
         for rows in tile_rows(candidate.entry.kernel.rows)

@@ -7,7 +7,7 @@ from typing import Any
 
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.read import read
-from bitsynth.layers.candidates import widest
+from bitsynth.layers.candidates import cpu_for, require_cpu, widest
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.network.lower import lower
 from bitsynth.network.run import Network
@@ -19,6 +19,7 @@ def compile(
     model: str | os.PathLike[str] | Any,
     *,
     isa: str = "auto",
+    cpu: str = "",
     threads: int | Pool = 1,
     progress: Progress = silent,
     **options: Any,
@@ -28,6 +29,7 @@ def compile(
     Args:
         model: A path of an ONNX file, or a model that is loaded already.
         isa: An instruction set, or "auto" for the best this processor has.
+        cpu: The processor of the set that layers are to be fast on, as of `Conv2d`.
         threads: Threads that run it, or a `Pool`, as of `Conv2d`.
         progress: Hears what is being done.
         options: Those of `bitsynth.graph.read`: batch, reference, codes, fixed.
@@ -38,7 +40,8 @@ def compile(
         ToolError: The package onnx is missing.
     """
     pool = pool_of(threads)
-    target = NetworkTarget(widest(isa), pool.threads)
+    require_cpu(isa, cpu)
+    target = NetworkTarget(widest(isa), pool.threads, cpu or cpu_for(isa))
     progress("reading")
     return network_of(read(model, **options), target, pool, progress)
 

@@ -76,8 +76,8 @@ class _Assembly:
         for region in self.regions:
             self._add(region)
         outputs = tuple(self._deliver(name, k) for k, name in enumerate(graph.outputs))
-        target = self.wiring.target
-        return NetworkProgram(graph, target.isa, target.threads, tuple(self.steps), self.buffers, inputs, outputs)
+        target, steps = self.wiring.target, tuple(self.steps)
+        return NetworkProgram(graph, target.isa, target.threads, steps, self.buffers, inputs, outputs, target.cpu)
 
     def _give(self, edge: str) -> str:
         """The buffer of an input of the network."""

@@ -184,6 +184,7 @@ class NetworkProgram:
         buffers: Every buffer by name.
         inputs: Buffers that the caller gives, one for each input of the graph.
         outputs: Buffers that the caller gets, likewise.
+        cpu: The processor of the set that its layers were chosen for; "" if that is not known.
     """
 
     graph: Graph
@@ -193,6 +194,7 @@ class NetworkProgram:
     buffers: Mapping[str, Buffer]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    cpu: str = ""
 
 
 def alias_root(buffers: Mapping[str, Buffer], name: str) -> str:

@@ -28,7 +28,7 @@ class StepReport:
         out_bytes: Bytes of its results.
         weight_bytes: Bytes of its constants.
         macs: Multiply-accumulates of a layer.
-        cycles: Cycles of these on the first processor that the instruction set knows; 0 of others.
+        cycles: Cycles of these on the processor that the network is for, or the first that the set names; 0 of others.
     """
 
     nodes: tuple[str, ...]
@@ -56,6 +56,7 @@ class NetworkReport:
     arena_bytes: int
     arena_bound: int
     weight_bytes: int
+    cpu: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain values for JSON."""
@@ -68,7 +69,7 @@ def report(program: NetworkProgram, plan: ArenaPlan, weight_bytes: int) -> Netwo
     steps = tuple(_step(program, step, ops) for step in program.steps)
     graph = program.graph
     names = graph.name, graph.reference, program.isa, program.threads
-    return NetworkReport(*names, steps, plan.bytes, plan.bound, weight_bytes)
+    return NetworkReport(*names, steps, plan.bytes, plan.bound, weight_bytes, program.cpu)
 
 
 def _step(program: NetworkProgram, step: NetworkStep, ops: Mapping[str, str]) -> StepReport:
@@ -102,7 +103,7 @@ def _macs(step: LayerStep) -> int:
 
 
 def _cycles(layer: PackedLayer, macs: int) -> int:
-    return round(macs * next(iter(layer.plan.kernel.cost.cycles.values())) / 128)
+    return round(macs * layer.plan.kernel.cost.cycles[layer.plan.processor] / 128)
 
 
 def _memory(buffer: Buffer) -> str:

@@ -13,10 +13,11 @@ from bitsynth.layers.pool import check_threads
 
 @dataclass(frozen=True)
 class NetworkTarget:
-    """What a network is compiled for: an instruction set by name, not "auto", and threads."""
+    """What a network is compiled for: an instruction set by name, not "auto", threads, and a processor or ""."""
 
     isa: str
     threads: int = 1
+    cpu: str = ""
 
     def __post_init__(self) -> None:
         check_threads(self.threads)

@@ -35,6 +35,10 @@ class Boards:
         wanted = needs(isa, entry.kernel).host
         return not any(d.facts().lacking(isa.table.arch, wanted) for d in self.devices)
 
+    def cpu(self, isa: str) -> str:
+        """The processor of all among those that the instruction set names; "" if it is none of them."""
+        return self.devices[0].facts().cpu(load(isa).table)
+
     def each(self, work: Callable[[Device], object]) -> None:
         """Do `work` with every board that is left, at once; ToolError if then none is.
 

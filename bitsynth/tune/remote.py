@@ -20,7 +20,7 @@ from bitsynth.tune.study import Study, open_study
 
 def require_measurable(boards: Boards, task: TuningTask) -> None:
     """NoKernel if no kernel is for all of `boards`."""
-    space(task, boards.have)
+    space(task, boards.have, boards.cpu(task.isa))
 
 
 def tune_task(
@@ -36,7 +36,7 @@ def tune_task(
 
     The study is of one kind of processor. A board that disappears loses its trial; ToolError if none is left.
     """
-    found, path = space(task, boards.have), study or study_file(task, boards.kind)
+    found, path = space(task, boards.have, boards.cpu(task.isa)), study or study_file(task, boards.kind)
     opened = open_study(path, task, found, f"{found.fingerprint} {compiler(task)} {boards.kind}")
     opened.enqueue_priors()
     work = _Work(opened, TaskOperands(task), trials, timeout_s, progress)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bitsynth.kernel.program import BIT_AXES
-from bitsynth.layers.candidates import Candidate, Fits
+from bitsynth.layers.candidates import Candidate, Fits, cpu_for
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.planning import ranked
 from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
@@ -102,9 +102,12 @@ class Space:
         }
 
 
-def space(task: TuningTask, fits: Fits | None = None) -> Space:
-    """All choices of kernels that `fits`, by default that run here; NoKernel if none is cached."""
-    estimates = ranked(task.layer(), task.isa, fits)
+def space(task: TuningTask, fits: Fits | None = None, cpu: str = "") -> Space:
+    """All choices of kernels that `fits`, by default that run here; NoKernel if none is cached.
+
+    The model's cycles are those of `cpu`, or of the processor here.
+    """
+    estimates = ranked(task.layer(), task.isa, fits, cpu or cpu_for(task.isa))
     kernels = {_name(p.candidate): p.candidate for p in estimates}
     height, width = task.geometry.output(*task.image)
     priors = tuple(dict.fromkeys(s.among(task.threads, height) for s in _priors(estimates)))

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 from bitsynth.host.facts import SCRIPT, Facts
+from bitsynth.isa.load import load
 
 PI = """\
 machine aarch64
@@ -79,7 +80,7 @@ def test_the_script_runs_in_a_plain_shell():
 TOOLS = ("sh", "sed", "head", "tr", "uname", "grep", "getconf")
 
 
-def facts_of(machine, cpuinfo, tmp_path, lscpu=""):
+def facts_of(machine, cpuinfo, tmp_path, lscpu="", kernel=""):
     """What the script says on a machine with such a file, and of tools only those that print what lscpu would."""
     (tmp_path / "cpuinfo").write_text(cpuinfo)
     tools = tmp_path / "bin"
@@ -90,16 +91,19 @@ def facts_of(machine, cpuinfo, tmp_path, lscpu=""):
     if lscpu:
         (tools / "lscpu").write_text(f"#!/bin/sh\nprintf '%s' '{lscpu}'\n")
         (tools / "lscpu").chmod(0o755)
-    script = SCRIPT.replace("/proc/cpuinfo", str(tmp_path / "cpuinfo"))
+    (tmp_path / "arch").write_text(f"{kernel}\n" if kernel else "")
+    script = SCRIPT.replace("/proc/cpuinfo", str(tmp_path / "cpuinfo")).replace(
+        "/proc/sys/kernel/arch", str(tmp_path / "arch")
+    )
     fake = f'uname() {{ echo "{machine}"; }}\n'
     command = ["sh", "-c", fake + script]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": str(tools)})
     return Facts.parse(done.stdout)
 
 
-def told(*machine):
+def told(*machine, **more):
     """What it says of an emulator."""
-    return facts_of(*machine).emulator
+    return facts_of(*machine, **more).emulator
 
 
 ZEN = "vendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n\n"
@@ -125,3 +129,39 @@ def test_a_system_whose_programs_are_emulated(tmp_path):
     assert told("aarch64", "vendor_id\t: GenuineIntel\n", tmp_path) == "an emulator of programs"
     assert told("aarch64", "CPU implementer\t: 0x41\n", tmp_path) == ""
     assert told("x86_64", "vendor_id\t: GenuineIntel\n", tmp_path) == ""
+
+
+PARTS = "CPU implementer\t: 0x41\nCPU part\t: {}\n\n"
+
+
+def test_an_emulator_that_shows_the_files_of_an_arm_processor(tmp_path):
+    """As qemu's since 8.1 do; the kernel says what it runs on itself."""
+    arm = PARTS.format("0xd0b")
+    assert told("aarch64", arm, tmp_path, kernel="x86_64") == "an emulator of programs"
+    assert told("x86_64", "", tmp_path, kernel="aarch64") == "an emulator of programs"
+    assert told("aarch64", arm, tmp_path, kernel="aarch64") == ""
+    assert told("armv7l", arm, tmp_path, kernel="aarch64") == ""
+    assert told("i686", "", tmp_path, kernel="x86_64") == ""
+
+
+@pytest.mark.parametrize(
+    ("parts", "isa", "cpu"),
+    [
+        (["0xd03"] * 4, "neon", "a53"),
+        (["0xd08"], "neon", "a72"),
+        (["0xd0b"], "neon_dotprod", "a76"),
+        (["0xd0b"], "armv7_neon", "a72"),
+        (["0xd08"], "neon_dotprod", ""),
+        (["0xd03", "0xd08"], "neon", ""),
+        (["0xfff"], "neon", ""),
+        ([], "neon", ""),
+    ],
+)
+def test_the_processor_of_a_board(parts, isa, cpu, tmp_path):
+    cpuinfo = "".join(map(PARTS.format, parts))
+    assert facts_of("aarch64", cpuinfo, tmp_path).cpu(load(isa).table) == cpu
+
+
+def test_the_processor_of_registers_of_cores():
+    assert Facts.parse("midrs 0x00000000410fd083 0x00000000410fd083 \n").midrs == {"0x41 0xd08"}
+    assert Facts.parse("midrs odd 0x410fd08x\n").midrs == frozenset()

@@ -12,6 +12,7 @@ from bitsynth.graph.types import Integers
 from bitsynth.host import placement
 from bitsynth.host.features import arch
 from bitsynth.isa.load import load
+from bitsynth.network.program import LayerStep
 from bitsynth.toolchain import compilers
 
 SLOW = pytest.mark.slow
@@ -121,3 +122,11 @@ def test_files_of_others_stay(fails, path, tmp_path):
     (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
     assert "was not written by bitsynth" in fails(2, "compile", str(path), "-o", str(tmp_path))
     assert {p.name for p in tmp_path.iterdir()} == {"main.c", "small net.onnx"}
+
+
+def test_a_network_says_the_processor_that_it_is_for(path):
+    net = bitsynth.compile(path, isa="neon", cpu="a72")
+    assert (net.report().cpu, net.certificate["cpu"]) == ("a72", "a72")
+    assert " for neon on a72, " in net.files("small")["small.h"]
+    assert {s.layer.plan.processor for s in net.program.steps if isinstance(s, LayerStep)} == {"a72"}
+    assert bitsynth.compile(path, isa="neon").report().cpu == ""

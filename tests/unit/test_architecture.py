@@ -106,7 +106,7 @@ def test_this_machine(monkeypatch):
 
 
 CPUINFO = {
-    "processor : 0\nFeatures : fp asimd asimddp\n\nprocessor : 1\nFeatures : fp asimd\n": {"fp", "asimd"},
+    "processor : 0\nFeatures : fp asimdhp\n\nprocessor : 1\nFeatures : fp\n": {"fp", "asimd", "asimddp"},
     "processor : 0\nflags : fpu avx2\n": {"asimd", "asimddp"},
     "": {"asimd", "asimddp"},
 }
@@ -114,7 +114,7 @@ CPUINFO = {
 
 @pytest.mark.parametrize(("text", "found"), CPUINFO.items(), ids=["listed", "of the host of an emulator", "nothing"])
 def test_features_of_an_arm_processor(monkeypatch, tmp_path, text, found):
-    """Where /proc/cpuinfo lists none of them, AT_HWCAP tells."""
+    """What AT_HWCAP tells is so, whatever /proc/cpuinfo lists."""
     (tmp_path / "cpuinfo").write_text(text)
     told = {16: 1 << 1 | 1 << 20 | 1 << 5}
     monkeypatch.setattr("ctypes.CDLL", lambda name: SimpleNamespace(getauxval=Mock(side_effect=told.get)))

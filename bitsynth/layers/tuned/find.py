@@ -24,11 +24,11 @@ from bitsynth.store.entry import Entry
 _REMEDY = "`bitsynth tune` makes it anew"
 
 
-def known_for(task: TuningTask) -> Iterator[tuple[TuningRecord, str]]:
+def known_for(task: TuningTask, cpu: str = "") -> Iterator[tuple[TuningRecord, str]]:
     """The user's and the shipped records of `task`, the newest first, each with why it is not taken, or "".
 
     If this processor runs the instruction set, only those of its own kind are: what is fast on one need not be on
-    another. Warns of what is damaged.
+    another. If layers are for a processor `cpu`, only those of one of that name. Warns of what is damaged.
     """
     for folder in (paths.user_schedules(), paths.shipped_schedules()):
         path = path_of(folder, task)
@@ -37,12 +37,12 @@ def known_for(task: TuningTask) -> Iterator[tuple[TuningRecord, str]]:
         except SpecError as why:
             warn(f"{why}; {_REMEDY}")
             continue
-        yield from ((known, _why_not(path, known)) for known in found if known.task == task)
+        yield from ((known, _why_not(path, known, cpu)) for known in found if known.task == task)
 
 
-def _why_not(path: Path, known: TuningRecord) -> str:
+def _why_not(path: Path, known: TuningRecord, cpu: str) -> str:
     """The reason why the record is not taken, in words, or ""."""
-    if not _is_for_here(known):
+    if not (cpu in known.processor.lower() if cpu else _is_for_here(known)):
         return "is for that alone"
     try:
         mine, default = (timed_kernel(known, schedule) for schedule in (known.schedule, known.default))

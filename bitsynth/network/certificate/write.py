@@ -52,6 +52,7 @@ def certificate(program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, st
         "network": program.graph.name,
         "reference": program.graph.reference,
         "isa": program.isa,
+        "cpu": program.cpu,
         "threads": program.threads,
         "version": __version__,
         "inputs": list(program.inputs),

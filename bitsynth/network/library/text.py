@@ -90,6 +90,7 @@ class NetworkText:
             "name": self.name,
             "about": tensors.spoken(self.program.graph.name),
             "isa": isa.name,
+            "cpu": self.program.cpu,
             "reference": self.program.graph.reference,
             "inputs": given,
             "outputs": made,

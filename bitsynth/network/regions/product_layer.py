@@ -60,6 +60,7 @@ class LayerMaker:
             "zero_point": self.product.zero_point,
             "bias": self.product.bias,
             "isa": self.target.isa,
+            "cpu": self.target.cpu,
             "threads": self.target.threads,
             "epilogue": self.epilogue,
             "image": self.product.image[1:],

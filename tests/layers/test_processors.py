@@ -1,0 +1,96 @@
+"""Layers for the processor that they will run on: asked for, found here, or the first of the set."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import bitsynth
+from bitsynth.errors import SpecError
+from bitsynth.host import features, placement
+from bitsynth.host.facts import Facts
+from bitsynth.layers.cost import Estimate
+from bitsynth.layers.planning import plan, ranked
+
+W = np.random.default_rng(0).choice([-1, 1], (64, 64, 3, 3))
+PI_4 = Facts(machine="aarch64", midrs=frozenset({"0x41 0xd08"}))
+
+
+def layer(**options):
+    return bitsynth.Conv2d(W, 2, 1, padding=1, isa="neon", **options)
+
+
+@pytest.fixture
+def on_a_pi_4(monkeypatch):
+    monkeypatch.setattr(placement, "here", lambda: PI_4)
+    monkeypatch.setattr(features, "arch", lambda: "aarch64")
+    monkeypatch.setattr(features, "features", lambda: frozenset({"asimd"}))
+    monkeypatch.delenv("BITSYNTH_RUNNER", raising=False)
+
+
+def test_a_layer_has_the_kernel_of_fewest_cycles_on_its_processor():
+    assert (layer(cpu="a53").schedule.method, layer(cpu="a72").schedule.method) == ("lookup", "popcount")
+    spec = layer().plan.spec
+    for cpu in ("a53", "a72", "a76"):
+        least = min(ranked(spec, "neon", cpu=cpu), key=lambda x: x.cycles)
+        assert layer(cpu=cpu).schedule == least.schedule
+        assert least.cycles == Estimate(least.candidate, spec, least.conv_algorithm, least.rows, cpu).cycles
+
+
+def test_by_default_that_is_the_first_of_a_set_that_others_run():
+    assert layer().plan.cpu == ""
+    assert layer().plan.processor == "a53"
+    assert layer().schedule == layer(cpu="a53").schedule
+
+
+def test_or_the_one_here(on_a_pi_4):
+    assert layer().plan.cpu == "a72"
+    assert layer().schedule == layer(cpu="a72").schedule
+    assert bitsynth.Conv2d(W, 2, 1, padding=1).schedule == layer().schedule
+    assert layer(cpu="a53").plan.cpu == "a53"
+
+
+def test_one_that_is_not_known_here_is_that_of_the_set(on_a_pi_4, monkeypatch):
+    monkeypatch.setattr(placement, "here", lambda: Facts(machine="aarch64"))
+    assert layer().plan.processor == "a53"
+
+
+def test_a_pickled_layer_keeps_its_processor():
+    made = pickle.loads(pickle.dumps(layer(cpu="a72")))
+    assert (made.plan.cpu, made.schedule) == ("a72", layer(cpu="a72").schedule)
+
+
+def test_a_layer_of_another_machine_is_for_this_ones_processor(on_a_pi_4, monkeypatch):
+    """If its kernel is not to be had there."""
+    kept = pickle.dumps(plan(layer().plan.spec))
+    monkeypatch.undo()
+    assert pickle.loads(kept).cpu == ""
+
+
+@pytest.mark.parametrize(
+    ("isa", "cpu", "said"),
+    [
+        ("neon", "z80", "unknown cpu 'z80'; neon knows a53, a72, a76"),
+        ("neon_dotprod", "a53", "unknown cpu 'a53'; neon_dotprod knows a76"),
+        ("auto", "z80", "unknown cpu 'z80'"),
+        ("neon", 72, "cpu must be the name of a processor, not 72"),
+    ],
+)
+def test_processors_that_a_set_does_not_name(isa, cpu, said):
+    with pytest.raises(SpecError, match=said):
+        bitsynth.Conv2d(W, 2, 1, isa=isa, cpu=cpu)
+
+
+def test_files_name_the_processor():
+    assert "chosen    for neon on a72" in layer(cpu="a72").files("conv")["conv.h"]
+    assert "chosen" not in layer().files("conv")["conv.h"]
+    assert layer(cpu="a72").explain().splitlines()[1].endswith("(default, for a72)")
+
+
+def test_nothing_is_timed_where_an_emulator_runs_the_system(monkeypatch):
+    monkeypatch.setattr(placement, "here", lambda: Facts(emulator="an emulator of programs"))
+    table = bitsynth.isa.load.load("avx2").table
+    monkeypatch.setattr(placement, "runs_natively", lambda isa: True)
+    assert not placement.has_times(table)
+    with pytest.raises(SpecError, match="run by an emulator of programs, and an emulator tells no time"):
+        placement.require_native(table)
