@@ -47,7 +47,7 @@ _FIELDS = (
     *("groups", "in_channels", "out_channels", "out_places", "kernel_h", "kernel_w", "stride_h", "stride_w"),
     *("dilation_h", "dilation_w", "pad_top", "pad_left", "pad_bottom", "pad_right", "act_bits", "pad_code"),
     *("factor", "shift", "tap_parts", "out_bits", "in_layout", "out_layout"),
-    *("conv_algorithm", "joined_taps", "columns_first", "block_rows", "band_rows"),
+    *("joined_pixels", "conv_algorithm", "joined_taps", "columns_first", "block_rows", "band_rows"),
 )
 NUMBERS = tuple((name, ENUMS[name].ctype if name in ENUMS else "size_t") for name in _FIELDS)
 """The numbers of `struct bs_layer` and their C types."""

@@ -82,11 +82,11 @@ class PackedLayer:
             groups, form = geometry.groups, Form(schedule.gather, finish.unit, finish.folds)
             made = constants(kernel.entry.kernel, kernel.spec, geometry, codes[order], offset, form)
         arrays = finish.program_arrays(replace(geometry, groups=groups))
-        if finish.residual:
-            arrays |= finish.program_order()
-        elif isinstance(kernel, MatmulKernel):
+        arrays |= finish.program_order()
+        if isinstance(kernel, MatmulKernel) and not finish.residual:
             arrays |= finish.tail(geometry)
         numbers = {**made.numbers, **schedule.numbers(), **self._interface(), "out_bits": finish.bits}
+        numbers["joined_pixels"] = finish.joined
         return Constants(MappingProxyType(numbers), MappingProxyType({**made.arrays, **arrays}))
 
     def _interface(self) -> dict[str, Number]:

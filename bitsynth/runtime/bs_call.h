@@ -126,13 +126,17 @@ static inline size_t bs_out_bytes(const struct bs_layer *l)
 /* Columns that results are made of at once: units are powers of two. */
 static inline size_t bs_unit(const struct bs_layer *l)
 {
+    if (l->joined_pixels)
+        return 1;
     const size_t unit = l->program ? l->program->unit : 1;
     return l->residual && l->residual->unit > unit ? l->residual->unit : unit;
 }
 
-/* Tiles of columns that are whole units. */
+/* Tiles of columns that are whole units, or all if pixels are joined. */
 static inline size_t bs_unit_tiles(const struct bs_layer *l)
 {
+    if (l->joined_pixels)
+        return ceiling(l->out_channels, l->kernel->columns);
     size_t tiles = 1;
     while (tiles * l->kernel->columns % bs_unit(l))
         ++tiles;
@@ -216,6 +220,10 @@ void bs_copy_values(
 /* Has the call know its tensors and memory: BS_OK, BS_NULL, or BS_RESIDUAL if one is missing, or
  * none wants it. */
 int bs_set_tensors(struct call *c, const struct bs_tensors *tensors, void *arena);
+
+/* The same if pixels are joined, whose rows have such addends. */
+void bs_finish_joined(
+    const struct call *c, struct strip strip, const int32_t *row, const struct scratch *s);
 
 /* From the strip's sums to results in their place. */
 void bs_finish(const struct call *c, struct strip strip, const struct scratch *s);

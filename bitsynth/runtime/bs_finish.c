@@ -164,6 +164,10 @@ void bs_finish(const struct call *c, struct strip strip, const struct scratch *s
     const struct bs_layer *l = c->layer;
     const int32_t *row = l->kernel && l->kernel->row_affines ? s->affine + strip.place : NULL;
     const size_t apart = c->strip_columns * bs_out_bytes(l);
+    if (l->joined_pixels) {
+        bs_finish_joined(c, strip, row, s);
+        return;
+    }
     if (!c->results_bytes) {
         uint8_t *to = bs_pixel_output(c, strip.p, strip.column);
         finish_to(c, strip, row, s->strip, to, result_bytes(l, l->groups * l->out_channels));

@@ -112,6 +112,12 @@ static void plan_strips(struct call *c, size_t pixels)
     c->strip_bytes = aligned(times(c->strip_rows, row_bytes));
     if (l->out_layout == BS_NCHW || (l->out_channels % unit && !bs_makes_words(l)))
         c->results_bytes = aligned(times(times(c->strip_rows, c->strip_columns), bs_out_bytes(l)));
+    if (l->joined_pixels) {
+        const size_t rows = times(ceiling(c->strip_rows, l->joined_pixels), l->joined_pixels),
+                     sums = times(rows, c->strip_columns);
+        c->strip_bytes = aligned(times(sums, sizeof(int32_t)));
+        c->results_bytes = aligned(times(sums, bs_out_bytes(l)));
+    }
 }
 
 /* One task's scratch, after everything else is planned. */

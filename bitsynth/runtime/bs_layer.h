@@ -104,7 +104,7 @@ struct bs_epilogue {
     bs_finish_rows *finish;
 };
 
-enum { BS_LARGEST_UNIT = 128 };
+enum { BS_LARGEST_UNIT = 128, BS_LONGEST_PERIOD = 512 };
 
 /* A layer. Channels are those of one group; arrays over output channels have `out_places` places in
  * every group: channels, then what makes tiles and units of results whole. It has a kernel of tiles
@@ -142,6 +142,11 @@ struct bs_layer {
     const struct bs_epilogue *residual;
     const uint8_t *residual_constants, *residual_shared;
     const int32_t *order;
+    /* 0, or so many pixels that fill whole units together, a period of BS_LONGEST_PERIOD sums at
+     * the most. Sums of a strip lie one behind the other then, constants are those of a period,
+     * columns lie in the order of channels, and `order`, if it is not NULL, has four places after
+     * each other after each other. Programs read no row's addends. */
+    size_t joined_pixels;
     /* Schedule: none of it changes a result. */
     enum bs_conv_algorithm conv_algorithm;
     size_t joined_taps;   /* 1: pixels lie code by code, and a row of taps has one end of its own */

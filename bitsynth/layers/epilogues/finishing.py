@@ -21,6 +21,7 @@ from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.epilogues.adding import adding
 from bitsynth.layers.epilogues.arguments import INT32
 from bitsynth.layers.epilogues.folding import can_fold, folded, sums_of, values
+from bitsynth.layers.epilogues.joining import by_fours, joined_pixels, of_period
 from bitsynth.layers.epilogues.kinds import Epilogue, gives_codes
 from bitsynth.layers.epilogues.lowering import ProgramInputs, Sums, lowered
 from bitsynth.layers.epilogues.residual import Residual
@@ -48,7 +49,8 @@ class Finishing:
     """The program of an epilogue, which reads `inputs`, arrays (values, OC) by their names, in the order of channels.
 
     There is none of sums that are the results; they have codes of no `bits`. `folds` says that results are made of the
-    microkernel's sums, not of values. The program that adds a `residual` first reads `added`, likewise.
+    microkernel's sums, not of values. The program that adds a `residual` first reads `added`, likewise. So many
+    pixels are `joined` that their sums fill units, 0 if none are.
     """
 
     program: EpilogueProgram | None = None
@@ -57,6 +59,7 @@ class Finishing:
     folds: bool = False
     residual: EpilogueProgram | None = None
     added: ProgramInputs = field(default_factory=dict)
+    joined: int = 0
 
     @property
     def programs(self) -> LayerPrograms:
@@ -66,16 +69,16 @@ class Finishing:
     @property
     def unit(self) -> int:
         """Channels whose results are made at once."""
-        return max([1, *(p.unit for p in self.programs.by_field.values())])
+        return 1 if self.joined else max([1, *(p.unit for p in self.programs.by_field.values())])
 
     def order(self, g: Geometry) -> NDArray[np.intp]:
         """The output channel of each column: in every group the program's order, but for a unit that is not full.
 
-        With a residual, whose elements lie in the order of channels, so do columns.
+        With a residual, whose elements lie in the order of channels, or joined pixels, so do columns.
         """
         count = g.out_channels // g.groups
         columns = np.arange(count)
-        if self.program and not self.residual:
+        if self.program and not self.residual and not self.joined:
             whole = count // self.program.unit * self.program.unit
             starts = np.arange(0, whole, self.program.unit)[:, None]
             columns[:whole] = (starts + np.array(self.program.order)).reshape(-1)
@@ -83,34 +86,38 @@ class Finishing:
 
     def program_order(self) -> dict[str, NDArray[Any]]:
         """The order of the program's unit, for columns in the order of channels; nothing if that is the same."""
+        if not self.residual and not self.joined:
+            return {}
         order = self.program.order if isinstance(self.program, ElementwiseProgram) else ()
         return {} if sorted(order) == list(order) else {"order": np.array(order, np.int32)}
 
     def program_arrays(self, g: Geometry) -> dict[str, NDArray[Any]]:
         """The constants of every group's units."""
-        arrays = _constants(self.residual, self.added, g, ("residual_constants", "residual_shared"))
-        return arrays | _constants(self.program, self.inputs, g, ("unit_constants", "shared_constants"))
+        arrays = self._constants(self.residual, self.added, g, ("residual_constants", "residual_shared"))
+        return arrays | self._constants(self.program, self.inputs, g, ("unit_constants", "shared_constants"))
+
+    def _constants(
+        self, program: EpilogueProgram | None, inputs: ProgramInputs, g: Geometry, names: tuple[str, str]
+    ) -> dict[str, NDArray[Any]]:
+        """The arrays of a program, called `names`: constants of units of groups or a period, and those of all."""
+        if program is None:
+            return {}
+        count = g.out_channels // g.groups
+        per = {x.name: x.per for x in program.spec.inputs}
+        grouped = {n: x.reshape(-1, g.groups, count) for n, x in inputs.items() if per[n] == "channel"}
+        own: list[dict[str, NDArray[Any]]] = [{n: x[:, i] for n, x in grouped.items()} for i in range(g.groups)]
+        if self.joined:
+            own = [{n: of_period(program, x, self.joined) for n, x in of.items()} for of in own]
+        made = [program.pack(count * max(1, self.joined), of) for of in own]
+        shared = shared_numbers(program.spec, inputs)
+        arrays: dict[str, NDArray[Any]] = {names[0]: np.concatenate(made)}
+        return arrays | ({names[1]: shared} if shared.size else {})
 
     def tail(self, g: Geometry) -> dict[str, NDArray[Any]]:
         """The places of columns that fill no unit, where columns of other units lie in the program's order."""
-        unit = self.program.unit if self.program else 1
+        unit = self.program.unit if self.program and not self.joined else 1
         places = np.argsort(self.program.order)[: g.out_channels // g.groups % unit] if self.program else np.array([])
         return {"tail": places.astype(np.int32)} if places.size else {}
-
-
-def _constants(
-    program: EpilogueProgram | None, inputs: ProgramInputs, g: Geometry, names: tuple[str, str]
-) -> dict[str, NDArray[Any]]:
-    """The arrays of a program, called `names`: constants of every group's units, and those of all of them."""
-    if program is None:
-        return {}
-    count = g.out_channels // g.groups
-    per = {x.name: x.per for x in program.spec.inputs}
-    grouped = {n: x.reshape(-1, g.groups, count) for n, x in inputs.items() if per[n] == "channel"}
-    made = [program.pack(count, {name: x[:, i] for name, x in grouped.items()}) for i in range(g.groups)]
-    shared = shared_numbers(program.spec, inputs)
-    arrays: dict[str, NDArray[Any]] = {names[0]: np.concatenate(made)}
-    return arrays | ({names[1]: shared} if shared.size else {})
 
 
 def finishing(
@@ -124,6 +131,16 @@ def finishing(
 
     A stored program of the microkernel's sums, or of values; plain C where there is none.
     """
+    found = _finishing(kernel, spec, weight, bias, epilogue)
+    if isinstance(kernel, DepthwiseKernel):
+        return found
+    return replace(found, joined=joined_pixels(spec, list(found.programs.by_field.values())))
+
+
+def _finishing(
+    kernel: LayerKernel, spec: LayerSpec, weight: Codes, bias: NDArray[np.int64], epilogue: Epilogue | None
+) -> Finishing:
+    """The same, before it is known whether pixels are joined."""
     if epilogue is None:
         return Finishing(folds=_starts_from_columns(kernel))
     own = values(spec, weight, bias)
@@ -158,18 +175,13 @@ def _made(kernel: LayerKernel, spec: LayerSpec, sums: Sequence[tuple[bool, Sums]
     bits = _bits(epilogue)
     for folds, x, n in every:
         found = _cheapest(kernel, wanted(epilogue, x, spec.geometry.out_channels, n))
-        if found and (epilogue.residual is None or _by_fours(found[0].order)):
+        if found and (epilogue.residual is None or by_fours(found[0].order)):
             return Finishing(*found, bits, folds)
     return next(
         Finishing(_plain(kernel, spec, one), inputs, bits, folds)
         for folds, x, n in every
         for one, inputs in wanted(epilogue, x, spec.geometry.out_channels, n)
     )
-
-
-def _by_fours(order: Sequence[int]) -> bool:
-    """Whether four places after each other have channels after each other, which are brought there together."""
-    return all(channel == order[place // 4 * 4] + place % 4 for place, channel in enumerate(order))
 
 
 def _plain(kernel: LayerKernel, spec: LayerSpec, one: specs.ElementwiseSpec) -> PlainProgram:

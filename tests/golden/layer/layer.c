@@ -32,12 +32,7 @@ static const _Alignas(64) uint64_t weights[72] = {
 };
 /* clang-format on */
 
-/* clang-format off */
-static const _Alignas(64) int32_t start[32] = {
-    123, 123, 126, 123, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-};
-/* clang-format on */
+static const _Alignas(64) int32_t start[8] = {123, 123, 126, 123, 0, 0, 0, 0};
 
 /* clang-format off */
 static const _Alignas(64) uint64_t unit_constants[24] = {
@@ -50,7 +45,12 @@ static const _Alignas(64) uint64_t unit_constants[24] = {
 };
 /* clang-format on */
 
-static const _Alignas(64) int32_t tail[4] = {0, 1, 2, 3};
+/* clang-format off */
+static const _Alignas(64) int32_t order[32] = {
+    0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23,
+    8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31,
+};
+/* clang-format on */
 
 static const struct bs_layer layer = {
     .kernel = &bs_mm_a2u_w1b_s32_avx2_4x8x32_layer_kernel,
@@ -58,7 +58,7 @@ static const struct bs_layer layer = {
     .groups = 1,
     .in_channels = 8,
     .out_channels = 4,
-    .out_places = 32,
+    .out_places = 8,
     .kernel_h = 3,
     .kernel_w = 3,
     .stride_h = 1,
@@ -77,6 +77,7 @@ static const struct bs_layer layer = {
     .out_bits = 2,
     .in_layout = BS_NHWC,
     .out_layout = BS_NHWC,
+    .joined_pixels = 8,
     .conv_algorithm = BS_DIRECT,
     .joined_taps = 0,
     .columns_first = 0,
@@ -85,7 +86,7 @@ static const struct bs_layer layer = {
     .weights = (const uint8_t *)weights,
     .start = start,
     .unit_constants = (const uint8_t *)unit_constants,
-    .tail = tail,
+    .order = order,
 };
 
 const char *layer_missing_feature(void)

@@ -12,6 +12,7 @@
 #define bs_fadd layer_bs_fadd
 #define bs_fdiv layer_bs_fdiv
 #define bs_finish layer_bs_finish
+#define bs_finish_joined layer_bs_finish_joined
 #define bs_finish_rows layer_bs_finish_rows
 #define bs_float layer_bs_float
 #define bs_float_of layer_bs_float_of

@@ -1,0 +1,52 @@
+"""Pixels whose sums fill whole units of an epilogue's program together, where channels alone do not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.kernel.plain import EpilogueProgram
+from bitsynth.layers.spec import LayerSpec
+
+LONGEST_PERIOD = 512
+"""Sums, as the runtime has it."""
+
+
+def joined_pixels(spec: LayerSpec, programs: Sequence[EpilogueProgram]) -> int:
+    """So many that the layer's pixels are best joined, 0 if they are not to be.
+
+    Results lie pixel by pixel, and no program reads what a row has of its own, makes words, or has results in an order
+    that is not one of bytes by fours.
+    """
+    g = spec.geometry
+    if not programs or g.groups > 1 or spec.out_layout == "NCHW" or not all(map(_can_join, programs)):
+        return 0
+    unit, channels = max(p.unit for p in programs), g.out_channels
+    period = math.lcm(channels, *(p.unit for p in programs))
+    pixels = math.prod(g.output(*spec.typical_image))
+    count = period // channels
+    apart = pixels * -(-channels // unit) * unit
+    return count if period <= LONGEST_PERIOD and -(-pixels // count) * period < apart else 0
+
+
+def _can_join(program: EpilogueProgram) -> bool:
+    one = program.spec
+    if one.planes or any(x.per == "row" for x in one.inputs):
+        return False
+    return program.is_ordered or (one.out_bits == 8 and by_fours(program.order))
+
+
+def by_fours(order: Sequence[int]) -> bool:
+    """Whether four places after each other have channels after each other, which are brought there together."""
+    return all(channel == order[place // 4 * 4] + place % 4 for place, channel in enumerate(order))
+
+
+def of_period(program: EpilogueProgram, values: NDArray[Any], pixels: int) -> NDArray[Any]:
+    """Values (count, channels) for a period's sums, as channels of a program whose inputs are they in order."""
+    units = np.tile(values, pixels).reshape(len(values), -1, program.unit)
+    made: NDArray[Any] = units[..., np.argsort(program.order)].reshape(len(values), -1)
+    return made
