@@ -112,7 +112,7 @@ def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers
     left_out: dict[str, str] = {}
     if peers:
         progress("starting peers")
-        calls |= network_peers.bound(model, inputs, threads, left_out)
+        calls |= network_peers.bound(model, net, inputs, left_out)
     times = _rounds(calls, rounds, threads, progress)
     progress("measuring steps")
     report = net.report()

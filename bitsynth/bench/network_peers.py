@@ -1,4 +1,4 @@
-"""Peers of a whole network: ONNX Runtime on the same file, and on its twins in floats and in int8."""
+"""Peers of a whole network: ONNX Runtime and the C of emx-onnx-cgen, on the same file and on its twins."""
 
 from __future__ import annotations
 
@@ -6,28 +6,51 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bitsynth.graph.types import Tensor
+import numpy as np
 
-Bound = tuple[str, Callable[[], object]]
-"""A peer's name, and a call of it on inputs that it has."""
+from bitsynth.graph.types import Tensor, numpy_type
+from bitsynth.network.run import Network
+
+Bound = Callable[[Any], Callable[[], object]]
+"""What makes of a model a call of it."""
+ORT, EMX = "onnxruntime", "emx-onnx-cgen"
 
 
-def bound(model: Path, inputs: Mapping[str, Tensor], threads: int, left_out: dict[str, str]) -> Iterator[Bound]:
-    """The peers that run; why others do not goes to `left_out`."""
-    try:
-        from bitsynth.bench import onnxruntime_network
-    except ImportError as why:
-        left_out["onnxruntime"] = f"{why}; pip install 'bitsynth[peers]'"
-        return
-    for name, file in models(model, inputs, left_out):
+def bound(
+    model: Path, net: Network, inputs: Mapping[str, Tensor], left_out: dict[str, str]
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """The peers that run, by name; why others do not goes to `left_out`."""
+    packages: dict[str, Bound] = {}
+    for package, load in {ORT: _onnxruntime, **({EMX: _emx} if net.program.threads == 1 else {})}.items():
         try:
-            yield name, onnxruntime_network.bound(file, inputs, threads)
-        except Exception as why:  # whatever a peer says of a file that it cannot run
-            left_out[name] = first_line(why)
+            packages[package] = load(net, inputs)
+        except ImportError as why:
+            left_out[package] = f"{why}; pip install 'bitsynth[peers]'"
+    for what, file in models(model, inputs, left_out):
+        for package, make in packages.items():
+            try:
+                yield f"{package}, {what}", make(file)
+            except Exception as why:  # whatever a peer says of a file that it cannot run
+                left_out[f"{package}, {what}"] = _first_line(why)
+
+
+def _onnxruntime(net: Network, inputs: Mapping[str, Tensor]) -> Bound:
+    from bitsynth.bench import onnxruntime_network
+
+    return lambda file: onnxruntime_network.bound(file, inputs, net.program.threads)
+
+
+def _emx(net: Network, inputs: Mapping[str, Tensor]) -> Bound:
+    from bitsynth.bench import emx_network
+
+    edges = [net.graph.edges[name] for name in net.graph.outputs]
+    outputs = [np.empty(edge.shape, numpy_type(edge.dtype)) for edge in edges]
+    given = [inputs[name] for name in net.graph.inputs]
+    return lambda file: emx_network.bound(file, net.program.isa, given, outputs)
 
 
 def models(model: Path, inputs: Mapping[str, Tensor], left_out: dict[str, str]) -> Iterator[tuple[str, Any]]:
-    """What ONNX Runtime is to run, by name: the file, shapes fixed, and the twins that it has."""
+    """What peers are to run, by name: the file, shapes fixed, and the twins that it has."""
     import onnx
 
     from bitsynth.bench import twins
@@ -39,13 +62,12 @@ def models(model: Path, inputs: Mapping[str, Tensor], left_out: dict[str, str]) 
         "int8 twin": lambda: twins.int8_twin(twins.float_twin(file), inputs),
     }
     for what, make in makers.items():
-        name = f"onnxruntime, {what}"
         try:
-            yield name, make()
+            yield what, make()
         except Exception as why:  # whatever a package says of a file that it cannot read
-            left_out[name] = first_line(why)
+            left_out[what] = _first_line(why)
 
 
-def first_line(why: Exception) -> str:
+def _first_line(why: Exception) -> str:
     """What an exception says, cut short."""
     return str(why).strip().split("\n")[0][:200]

@@ -62,11 +62,12 @@ def network(
     device: DeviceOption = None,
     device_runner: DeviceRunner = "",
 ) -> None:
-    """Measure a network of an ONNX file, and each of its steps, beside ONNX Runtime.
+    """Measure a network of an ONNX file, and each of its steps, beside ONNX Runtime and plain C.
 
     ONNX Runtime runs the same file, if it can, its twin in floats, without quantizers, and that quantized to int8 by
-    ONNX Runtime itself. All take turns, round by round, on random inputs and as many threads each; a ratio is the
-    median of the rounds' ratios. Steps are measured one by one. An emulated set is refused: it tells no time.
+    ONNX Runtime itself; so does, on one thread, the C that emx-onnx-cgen makes of these. All take turns, round by
+    round, on random inputs and as many threads each; a ratio is the median of the rounds' ratios. Steps are measured
+    one by one. An emulated set is refused: it tells no time.
 
     With --device the network is compiled here, its self-test and times are a board's, and ONNX Runtime's, if that is
     installed there.

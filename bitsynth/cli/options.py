@@ -272,7 +272,7 @@ ManyWeightEncodings = Annotated[
     typer.Option("--weight-encoding", metavar="ENCODINGS", help="What weights stand for, such as bipolar,signed."),
 ]
 Peers = Annotated[
-    bool, typer.Option("--peers/--no-peers", help="Whether ONNX Runtime takes turns, if it is installed.")
+    bool, typer.Option("--peers/--no-peers", help="Whether ONNX Runtime and emx-onnx-cgen take turns, if installed.")
 ]
 Threads = Annotated[
     int, typer.Option("--threads", metavar="N", min=1, max=MOST_THREADS, help="Threads of a layer or network.")

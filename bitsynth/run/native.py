@@ -40,7 +40,12 @@ class NativeRunner:
     def bind(self, symbol: str, *args: object) -> Callable[[], int]:
         """The call of `symbol` with these arguments, as `Runner.bind` says."""
         function, words = self._bound(symbol, args)
-        return lambda: arguments.signed(int(function(*words)), 32)
+
+        def call(_open: object = self._library) -> int:
+            """The library stays open as long as its call is there."""
+            return arguments.signed(int(function(*words)), 32)
+
+        return call
 
     def close(self) -> None:
         """Nothing to do: an open library stays usable, and Python frees it."""

@@ -9,6 +9,7 @@ from onnx import TensorProto, checker, helper, numpy_helper
 from region_cases import Small
 from typer.testing import CliRunner
 
+from bitsynth.bench import network_peers
 from bitsynth.bench.network import NetworkTimes, StepTime
 from bitsynth.bench.parts import LayerParts
 from bitsynth.bench.twins import float_twin
@@ -16,10 +17,12 @@ from bitsynth.cli.app import app
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
 from bitsynth.network.check import drawn
+from bitsynth.network.compiling import network_of
 from bitsynth.network.lower import lower
 from bitsynth.network.report import NetworkReport, StepReport
 from bitsynth.network.run import Network
 from bitsynth.network.wiring import NetworkTarget
+from bitsynth.progress import silent
 
 
 def model(nodes, constants, shape=(1, 4)):
@@ -78,6 +81,32 @@ def test_the_command_tells_peers_and_steps(qcdq, tmp_path):
     assert [sum(s["parts"].values()) for s in found["steps"] if s["parts"]] == [pytest.approx(1)]
     assert sum(found["shares"].values()) == pytest.approx(1)
     assert (tmp_path / "net.png").stat().st_size > 0
+
+
+def test_peers_that_refuse_are_left_out_and_why(qcdq, tmp_path, monkeypatch):
+    """A peer that is installed gives a call; one that is not, or a file that it does not take, a reason."""
+    file = tmp_path / "net.onnx"
+    left_out: dict[str, str] = {}
+    file.write_bytes(qcdq.SerializeToString())
+    net = network_of(read(qcdq), NetworkTarget("avx2"), 1, silent)
+
+    def missing(net, inputs):
+        raise ImportError("no such package")
+
+    def made(net, inputs):
+        def bound(model):
+            if any(node.op_type == "Clip" for node in model.graph.node):
+                raise ValueError("Clip is too much\nfor it")
+            return lambda: 7
+
+        return bound
+
+    monkeypatch.setattr(network_peers, "_onnxruntime", missing)
+    monkeypatch.setattr(network_peers, "_emx", made)
+    found = dict(network_peers.bound(file, net, drawn(net.graph, 1)[0], left_out))
+    assert found["emx-onnx-cgen, fp32 twin"]() == 7
+    assert left_out["onnxruntime"] == "no such package; pip install 'bitsynth[peers]'"
+    assert left_out["emx-onnx-cgen, same file"] == "Clip is too much"
 
 
 def test_parts_of_a_step_are_those_of_its_time():
