@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
 import sys
 import tempfile
@@ -23,6 +24,8 @@ MARK = "Written by bitsynth, which replaces it: not to be edited."
 """A part of the first line of every text that is emitted."""
 MOST_BYTES = 1 << 26
 """The limit of a file of text that is read whole."""
+_CMAKE, _MOST_CMAKE = "CMakeLists.txt", 1 << 16
+"""The file that says which library is in a folder, and the most bytes that are looked at."""
 _PREFIX, _SUFFIX = ".bitsynth-", ".part"
 """The name of a file that is being written, which its writer holds locked."""
 
@@ -158,8 +161,12 @@ def _comment(name: str) -> str:
 def write_texts(folder: Path, files: Mapping[str, str], *, ours: bool = False) -> list[Path]:
     """Write the files that are not there already, letter for letter, into `folder`; their paths.
 
-    SpecError, and nothing is written, if a file without MARK lies in the place of one, unless the folder is `ours`.
+    SpecError, and nothing is written, if a file without MARK lies in the place of one, unless the folder is `ours`, and
+    if the folder has another library: each has kernels and runtime under names of its own.
     """
+    other, own = _library(_text(folder / _CMAKE)), _library(files.get(_CMAKE, ""))
+    if other and own and other != own:
+        raise SpecError(f"{folder} has the library {other}, whose files {own} would replace; choose another folder")
     texts = {folder / name: text.encode() for name, text in files.items()}
     new = {path: data for path, data in texts.items() if not _holds(path, data)}
     if not ours and (foreign := [path for path in new if os.path.lexists(path) and not _is_marked(path)]):
@@ -167,6 +174,19 @@ def write_texts(folder: Path, files: Mapping[str, str], *, ours: bool = False) -
     for path, data in new.items():
         replace_file(path, data)
     return list(texts)
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_file(path, _MOST_CMAKE).decode("utf-8", "replace")
+    except (OSError, SpecError):
+        return ""
+
+
+def _library(text: str) -> str:
+    """The library that a CMakeLists.txt of ours builds; empty if it is none."""
+    found = re.search(r"^project\((\w+) C\)$", text, re.MULTILINE)
+    return found[1] if MARK in text and found else ""
 
 
 def _is_marked(path: Path) -> bool:

@@ -9,6 +9,7 @@ from onnx_files import QONNX, model, node, parsed, quant, tensor
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph import InputCodes, read, run
+from bitsynth.graph.arithmetic import REFERENCES
 from bitsynth.graph.read import file
 from bitsynth.graph.types import Reals
 
@@ -130,6 +131,18 @@ def test_functions_that_grow_without_end(refused):
 def test_results_of_too_many_elements(refused, op):
     said = refused(model([node(op, "x z")], {"x": (100_000, 1), "z": (1, 100_000)}))
     assert said.startswith(f"{op} the_{op}: makes a tensor of shape (100000, 100000), more than")
+
+
+def test_axes_of_no_element(refused):
+    assert refused(model([node("Relu", "x")], {"x": (1, 0)})).startswith("input x: axis 1 is of size 0; export the")
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_roots_of_numbers_below_0_are_0(reference):
+    quantizer = node("Quant", "r s z b", domain=QONNX, signed=1, narrow=0, rounding_mode="ROUND")
+    given = {"s": np.float32(0.5), "z": np.float32(0), "b": np.float32(4)}
+    graph = read(model([node("Sqrt", "x", "r"), quantizer], X, given), reference=reference)
+    assert run(graph, {"x": np.array([[-4.0, -1e-30, 0, 4]])})["y"].tolist() == [[0, 0, 0, 4]]
 
 
 def test_nodes_in_any_order():

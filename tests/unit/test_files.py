@@ -95,6 +95,17 @@ def test_what_we_wrote_is_replaced_and_what_is_there_already_is_left(tmp_path):
     assert (tmp_path / "same.c").stat().st_ino == before.st_ino
 
 
+def test_a_folder_has_one_library(tmp_path):
+    def library(name):
+        return marked({"CMakeLists.txt": f"project({name} C)\n", "bs_layer.c": f"int {name};"})
+
+    write_texts(tmp_path, library("left"))
+    write_texts(tmp_path, library("left"))
+    with pytest.raises(SpecError, match=r"has the library left, whose files right would replace"):
+        write_texts(tmp_path, library("right"))
+    assert "int left;" in (tmp_path / "bs_layer.c").read_text()
+
+
 WRITER = """
 import sys
 from pathlib import Path

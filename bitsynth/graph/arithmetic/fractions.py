@@ -56,9 +56,8 @@ def _fractions(array: Tensor) -> Tensor:
 
 
 def _sqrt(x: Fraction) -> Fraction:
-    """The root, exact if it is rational; ArithmeticError of a number below 0."""
-    if x < 0:
-        raise ArithmeticError("the root of a number below 0")
+    """The root, exact if it is rational; 0 of a number below 0, as everywhere."""
+    x = max(x, Fraction(0))
     numerator, denominator = isqrt(x.numerator), isqrt(x.denominator)
     if numerator**2 == x.numerator and denominator**2 == x.denominator:
         return Fraction(numerator, denominator)

@@ -108,7 +108,7 @@ class _Import:
             if size < 1 and k == 0 and self.batch:
                 size = self.batch
             if size < 1:
-                what = dim.dim_param or "unknown"
+                what = f"of size {size}" if dim.HasField("dim_value") else dim.dim_param or "unknown"
                 how = "fix the batch with --batch N" if k == 0 else "export the network with fixed sizes"
                 raise SpecError(f"input {name}: axis {k} is {what}; {how}")
             sizes.append(size)
