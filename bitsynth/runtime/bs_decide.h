@@ -7,12 +7,14 @@
 
 #include <string.h>
 
-/* A channel: a sum s has about the level s * slope + start, cut to low and high, and that the code
- * first + sign * level. */
-struct bs_channel {
-    float slope, start, low, high;
-    int32_t first, sign;
-};
+/* Sums are made of so many pixels and channels at a time, of weights in blocks of channels. */
+#ifdef __AVX512F__
+#define BS_FLOATS 16
+#else
+#define BS_FLOATS 8
+#endif
+enum { BS_PIXELS = 6, BS_BLOCK = 16, BS_CHANNELS = 2 * BS_FLOATS };
+#define BS_EACH_PIXEL(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5)
 
 /* The size of the greatest of `count` numbers; no number is greater than all. */
 static inline float bs_greatest_size(const float *x, size_t count)
@@ -29,36 +31,47 @@ static inline float bs_greatest_size(const float *x, size_t count)
     return made;
 }
 
-typedef float bs_floats __attribute__((vector_size(64)));
+typedef float bs_floats __attribute__((vector_size(4 * BS_FLOATS)));
 
-/* For 4 rows of weights and 64 bytes of pixels at a time the sums, over channels and taps in this
- * order, of weights[channel][tap][row] * planes[channel][taps[tap] + pixel], into
- * sums[row][pixel]. */
+/* For each pixel and BS_CHANNELS channels the sum, over input channels and taps in this order, of
+ * weights[channel][tap] * at[pixel][channel * plane + taps[tap]], into sums[pixel]. The second half
+ * of the channels has its weights `apart` behind the first. */
 static inline void bs_float_sums(
     const float *restrict weights,
-    const float *restrict planes,
+    size_t apart,
+    const float *const *at,
     size_t channels,
     size_t plane,
     const uint32_t *restrict taps,
     size_t tap_count,
-    size_t pixels,
     float *restrict sums)
 {
-    for (size_t p = 0; p < pixels; p += sizeof(bs_floats) / sizeof(float)) {
-        bs_floats sum[4] = {{0}};
-        const float *w = weights;
-        for (size_t c = 0; c < channels; ++c)
-            for (size_t t = 0; t < tap_count; ++t, w += 4) {
-                bs_floats x;
-                memcpy(&x, planes + c * plane + taps[t] + p, sizeof x);
-                sum[0] += w[0] * x;
-                sum[1] += w[1] * x;
-                sum[2] += w[2] * x;
-                sum[3] += w[3] * x;
-            }
-        for (size_t r = 0; r < 4; ++r)
-            memcpy(sums + r * pixels + p, &sum[r], sizeof sum[r]);
+#define BS_BEGIN(i) \
+    bs_floats low##i = {0}, high##i = {0}; \
+    const float *at##i = at[i];
+#define BS_ADD(i) \
+    low##i += low * at##i[tap]; \
+    high##i += high * at##i[tap];
+#define BS_NEXT(i) at##i += plane;
+#define BS_KEEP(i) \
+    memcpy(sums + i * BS_CHANNELS, &low##i, sizeof low##i); \
+    memcpy(sums + i * BS_CHANNELS + BS_FLOATS, &high##i, sizeof high##i);
+    BS_EACH_PIXEL(BS_BEGIN)
+    for (size_t c = 0; c < channels; ++c) {
+        for (size_t t = 0; t < tap_count; ++t, weights += BS_BLOCK) {
+            const size_t tap = taps[t];
+            bs_floats low, high;
+            memcpy(&low, weights, sizeof low);
+            memcpy(&high, weights + apart, sizeof high);
+            BS_EACH_PIXEL(BS_ADD)
+        }
+        BS_EACH_PIXEL(BS_NEXT)
     }
+    BS_EACH_PIXEL(BS_KEEP)
+#undef BS_BEGIN
+#undef BS_ADD
+#undef BS_NEXT
+#undef BS_KEEP
 }
 
 /* How many of `levels` ascending thresholds a sum of exact products has reached. */
@@ -88,26 +101,36 @@ static inline int32_t bs_exact_level(
     return level;
 }
 
-/* Codes of `count` sums of a channel; whether all were decided, being no nearer to a half than the
- * margin. */
+/* The level of a sum on its channel's line, and how far off: with s * slope + start, cut to low and
+ * high, as `line` has each of these for all `places`, then the code of level 0 and the way codes
+ * go. */
+static inline float bs_line_level(const float *line, size_t places, float sum, float *off)
+{
+    const float magic = 12582912.0f;
+    float t = sum * line[0] + line[places];
+    t = t > line[2 * places] ? t : line[2 * places];
+    t = t < line[3 * places] ? t : line[3 * places];
+    const float level = (t + magic) - magic, rest = t - level;
+    *off = rest < 0 ? -rest : rest;
+    return level;
+}
+
+/* Codes of sums of BS_PIXELS pixels; whether all were decided, being no more than `most` off. */
 static inline int bs_decide(
-    const struct bs_channel *channel,
-    float margin,
+    const float *restrict lines,
+    size_t places,
+    const float *restrict most,
     const float *restrict sums,
-    size_t count,
     uint8_t *restrict codes)
 {
-    const struct bs_channel c = *channel;
-    const float magic = 12582912.0f, most = 0.5f - margin;
     int32_t open_ones = 0;
-    for (size_t i = 0; i < count; ++i) {
-        float t = sums[i] * c.slope + c.start;
-        t = t > c.low ? t : c.low;
-        t = t < c.high ? t : c.high;
-        const float level = (t + magic) - magic, off = t - level;
-        open_ones |= !((off < 0 ? -off : off) <= most);
-        codes[i] = (uint8_t)(c.first + c.sign * (int32_t)level);
-    }
+    for (size_t p = 0; p < BS_PIXELS; ++p, sums += BS_CHANNELS, codes += BS_CHANNELS)
+        for (size_t i = 0; i < BS_CHANNELS; ++i) {
+            float off;
+            const float level = bs_line_level(lines + i, places, sums[i], &off);
+            open_ones |= !(off <= most[i]);
+            codes[i] = (uint8_t)(int32_t)(lines[4 * places + i] + lines[5 * places + i] * level);
+        }
     return open_ones == 0;
 }
 

@@ -20,7 +20,7 @@ from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
 from bitsynth.network.regions.decisions import LevelLines, level_lines
 from bitsynth.network.regions.functions import chains
 from bitsynth.network.regions.real_sums import RealSums, real_sums
-from bitsynth.network.regions.real_text import ROWS, RealBody
+from bitsynth.network.regions.real_text import BLOCK, RealBody
 from bitsynth.network.regions.region import Region
 from bitsynth.network.stairs import Staircase
 from bitsynth.network.stairs.doubles import double_thresholds, real_staircase
@@ -105,21 +105,27 @@ class RealConvolution(Region):
 
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
         given, made = buffers[self.inputs[0]], buffers[self.outputs[0]]
-        shape, weights = self.sums.shape, self.sums.weights
-        body = RealBody(shape, len(weights), ImagePlanes(self.sums.window, shape[2:]), self.decided.thresholds.shape[1])
-        constants = (self._weights(), *body.places(), self.decided.thresholds, *self._lines(made.edge))
+        shape, thresholds = self.sums.shape, self.decided.thresholds
+        body = RealBody(shape, len(thresholds), ImagePlanes(self.sums.window, shape[2:]), thresholds.shape[1])
+        lines = self._lines(made.edge, body.room)
+        constants = (self._weights(body.room), *body.places(), thresholds, *lines)
         text, room = body.text(), body.scratch_bytes
         return PlainStep(self.names, (given.name,), (made.name,), text, constants, room, ("bs_decide.h",))
 
-    def _weights(self) -> Tensor:
-        """Rows of weights in blocks of a few, a term of each beside the others."""
-        rows = self.sums.weights.reshape(len(self.sums.weights), -1)
-        padded = np.pad(rows, ((0, -len(rows) % ROWS), (0, 0)))
-        return padded.reshape(-1, ROWS, rows.shape[1]).swapaxes(1, 2).astype(np.float32)
+    def _weights(self, room: int) -> Tensor:
+        """Weights in blocks of channels, those of a term beside each other."""
+        rows = _filled(self.sums.weights.reshape(len(self.sums.weights), -1), room)
+        return rows.reshape(-1, BLOCK, rows.shape[1]).swapaxes(1, 2).astype(np.float32)
 
-    def _lines(self, edge: Edge) -> tuple[Tensor, Tensor, Tensor]:
-        """Lines, margins, and the code of no threshold with the way codes go."""
+    def _lines(self, edge: Edge, room: int) -> tuple[Tensor, Tensor]:
+        """Lines of levels with the code of no threshold and the way codes go, a row each; margins."""
         (first,) = codes_of(np.array([self.stairs.least]), edge).tolist()
         rising = np.broadcast_to(self.stairs.rising, len(self.sums.weights))
         codes = np.stack([np.where(rising, first, first + self.stairs.levels), np.where(rising, 1, -1)], 1)
-        return self.decided.lines.lines, self.decided.lines.margins, codes.astype(np.int32)
+        lines = np.concatenate([self.decided.lines.lines, codes], 1)
+        return _filled(lines, room).T.astype(np.float32), _filled(self.decided.lines.margins, room)
+
+
+def _filled(rows: Tensor, count: int) -> Tensor:
+    """Rows with rows of zeros behind, so many together."""
+    return np.pad(rows, ((0, count - len(rows)), (0, 0)))

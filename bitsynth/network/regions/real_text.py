@@ -10,10 +10,10 @@ import numpy as np
 from bitsynth.graph.types import Shape, Tensor
 from bitsynth.network.plain.planes import ImagePlanes
 
-ROWS = 4
-"""Channels whose sums are made at once."""
-_PIXELS = 64
-"""Pixels likewise."""
+BLOCK = 16
+"""Channels whose weights lie beside each other, as the runtime has it."""
+_AT_ONCE = 32
+"""The most channels whose sums are made at once."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class RealBody:
     """The body of a convolution's step: `in0` in planes, blocks of pixels, codes to `out0`.
 
     Its constants are k0 the weights, k1 where taps lie, k2 and k3 where lines and columns of an image do, k4 the
-    thresholds, k5 lines of levels, k6 their margins, k7 codes.
+    thresholds, k5 lines of levels and codes, k6 margins.
 
     Args:
         given: (N, C, H, W) or (N, C, L).
@@ -37,17 +37,17 @@ class RealBody:
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of planes, sums, margins and codes."""
-        rows = self._rows
-        return 4 * (self._plane_floats + rows * _PIXELS + rows) + rows * _PIXELS
+        """Bytes of planes and margins."""
+        return 4 * (self._plane_floats + self.room)
 
     @property
-    def _rows(self) -> int:
-        return -(-self.channels // ROWS) * ROWS
+    def room(self) -> int:
+        """Places for channels, with those that no channel has."""
+        return -(-self.channels // _AT_ONCE) * _AT_ONCE
 
     @property
     def _plane_floats(self) -> int:
-        return self.given[1] * self.planes.size + _PIXELS + max(self.planes.taps) + self.planes.pixels % _PIXELS
+        return -(-self.given[1] * self.planes.size // BLOCK) * BLOCK
 
     def places(self) -> tuple[Tensor, Tensor, Tensor]:
         """Where taps, lines and columns lie in a plane."""
@@ -76,15 +76,12 @@ class RealBody:
             "columns": len(columns),
             "plane": self.planes.size,
             "floats": self._plane_floats,
-            "rows": self._rows,
+            "room": self.room,
             "out_channels": self.channels,
-            "block": _PIXELS,
-            "step": ROWS,
             "taps": len(self.planes.taps),
             "terms": channels * len(self.planes.taps),
-            "pixels": self.planes.pixels,
+            "pixels": out_height * out_width,
             "line": line,
-            "out_height": out_height,
             "out_width": out_width,
             "levels": self.levels,
         }
@@ -92,8 +89,8 @@ class RealBody:
 
 
 _BODY = """
-float *const planes = scratch, *const sums = planes + {floats}, *const margins = sums + {rows} * {block};
-uint8_t *const codes = (uint8_t *)(margins + {rows});
+float *const planes = scratch, *const most = planes + {floats};
+const size_t apart = BS_FLOATS < BS_BLOCK ? BS_FLOATS : {terms} * BS_BLOCK;
 memset(planes, 0, {floats} * sizeof *planes);
 for (size_t n = 0; n < {batch}; ++n) {{
     const float *image = in0 + n * {channels} * {image};
@@ -105,36 +102,35 @@ for (size_t n = 0; n < {batch}; ++n) {{
                 to[k3[x]] = from[x];
         }}
     const double greatest = bs_greatest_size(image, {channels} * {image});
-    for (size_t c = 0; c < {out_channels}; ++c)
-        margins[c] = (float)(k6[2 * c] * greatest + k6[2 * c + 1]);
-    for (size_t start = 0; start < {pixels}; start += {block}) {{
-        for (size_t r = 0; r < {rows}; r += {step})
-            bs_float_sums(
-                k0 + r * {terms}, planes + start, {channels}, {plane}, k1, {taps}, {block}, sums + r * {block});
-        for (size_t c = 0; c < {out_channels}; ++c) {{
-            const struct bs_channel channel = {{
-                k5[4 * c], k5[4 * c + 1], k5[4 * c + 2], k5[4 * c + 3], k7[2 * c], k7[2 * c + 1]}};
-            const float *own = sums + c * {block};
-            uint8_t *made = codes + c * {block};
-            if (bs_decide(&channel, margins[c], own, {block}, made))
-                continue;
-            for (size_t i = 0; i < {block}; ++i) {{
-                uint8_t one;
-                if (bs_decide(&channel, margins[c], own + i, 1, &one) || start + i >= {pixels})
-                    continue;
-                const int32_t level = bs_exact_level(
-                    k0 + c / {step} * {step} * {terms} + c % {step}, {step}, planes + start + i, {channels}, {plane},
-                    k1, {taps}, k4 + c * {levels}, {levels});
-                made[i] = (uint8_t)(channel.first + channel.sign * level);
-            }}
+    for (size_t c = 0; c < {room}; ++c)
+        most[c] = 0.5f - (float)(k6[2 * c] * greatest + k6[2 * c + 1]);
+    for (size_t start = 0; start < {pixels}; start += BS_PIXELS) {{
+        const size_t count = {pixels} - start < BS_PIXELS ? {pixels} - start : BS_PIXELS;
+        uint8_t *to = out0 + (n * {pixels} + start) * {out_channels};
+        const float *at[BS_PIXELS];
+        for (size_t i = 0; i < BS_PIXELS; ++i) {{
+            const size_t pixel = start + (i < count ? i : count - 1);
+            at[i] = planes + pixel / {out_width} * {line} + pixel % {out_width};
         }}
-        for (size_t i = 0; i < {block}; ++i) {{
-            const size_t y = (start + i) / {line}, x = (start + i) % {line};
-            if (y >= {out_height} || x >= {out_width})
-                continue;
-            uint8_t *to = out0 + ((n * {out_height} + y) * {out_width} + x) * {out_channels};
-            for (size_t c = 0; c < {out_channels}; ++c)
-                to[c] = codes[c * {block} + i];
+        for (size_t c = 0; c < {out_channels}; c += BS_CHANNELS, to += BS_CHANNELS) {{
+            const size_t several = {out_channels} - c < BS_CHANNELS ? {out_channels} - c : BS_CHANNELS;
+            float sums[BS_PIXELS * BS_CHANNELS];
+            uint8_t codes[BS_PIXELS * BS_CHANNELS];
+            bs_float_sums(k0 + c * {terms}, apart, at, {channels}, {plane}, k1, {taps}, sums);
+            if (!bs_decide(k5 + c, {room}, most + c, sums, codes))
+                for (size_t i = 0; i < count * BS_CHANNELS; ++i) {{
+                    const size_t own = c + i % BS_CHANNELS;
+                    float off;
+                    bs_line_level(k5 + own, {room}, sums[i], &off);
+                    if (own >= {out_channels} || off <= most[own])
+                        continue;
+                    const int32_t level = bs_exact_level(
+                        k0 + own / BS_BLOCK * BS_BLOCK * {terms} + own % BS_BLOCK, BS_BLOCK, at[i / BS_CHANNELS],
+                        {channels}, {plane}, k1, {taps}, k4 + own * {levels}, {levels});
+                    codes[i] = (uint8_t)((int32_t)k5[4 * {room} + own] + (int32_t)k5[5 * {room} + own] * level);
+                }}
+            for (size_t i = 0; i < count; ++i)
+                memcpy(to + i * {out_channels}, codes + i * BS_CHANNELS, several);
         }}
     }}
 }}
