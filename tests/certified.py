@@ -10,11 +10,13 @@ from bitsynth.network.lower import cover, ordered
 from bitsynth.network.program import Buffer, NetworkProgram
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
+READING: dict[str, Any] = {"batch": None, "codes": None, "fixed": []}
+
 
 def certified(graph: Graph, isa: str = "avx2") -> dict[str, Any]:
     """The certificate of a graph's regions."""
     program = program_of(graph, isa)
-    return certificate(program, planned(program), {})
+    return certificate(program, planned(program), {}, READING)
 
 
 def program_of(graph: Graph, isa: str = "avx2") -> NetworkProgram:
@@ -42,6 +44,6 @@ def failure(found: dict[str, Any], folder: Path = Path()) -> str:
 def written(graph: Graph, folder: Path) -> Path:
     """The folder, in which the certificate of a library called net lies, its checker, and one file for all its C."""
     files, program = {"net.c": "int main(void);\n"}, program_of(graph)
-    for name, text in {**files, **certificate_files("net", program, planned(program), files)}.items():
+    for name, text in {**files, **certificate_files("net", program, planned(program), files, READING)}.items():
         (folder / name).write_text(text)
     return folder

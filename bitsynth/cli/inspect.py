@@ -79,7 +79,7 @@ def _lowered(graph: Graph, isa: str, say: Progress) -> NetworkReport:
     from bitsynth.network.wiring import NetworkTarget
 
     target = NetworkTarget(widest(isa))
-    return network_of(graph, target, target.threads, say).report()
+    return network_of(graph, target, target.threads, say, {}).report()
 
 
 def _became(found: NetworkReport) -> dict[str, str]:

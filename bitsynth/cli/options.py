@@ -169,6 +169,10 @@ All = Annotated[bool, typer.Option("--all", help="Every kernel, a line each, on 
 # The solver.
 Fresh = Annotated[bool, typer.Option("--fresh", help="Solve anew, even if the kernel is cached.")]
 Solve = Annotated[bool, typer.Option("--solve", help="Find, prove and cache a kernel if none is cached.")]
+OfModel = Annotated[
+    Path | None,
+    typer.Option("--model", metavar="ONNX", help="The file that a network must be compiled from.", show_default=False),
+]
 Rlimit = Annotated[
     int | None,
     typer.Option("--rlimit", metavar="N", min=1, help="Budget of the solver, in its own units.", show_default=False),

@@ -9,11 +9,12 @@ from typing import Any
 
 from bitsynth.cli import output
 from bitsynth.cli.locate import locate
-from bitsynth.cli.options import Json, NoMinimality, NoZ3, Rlimit, Variant, Verified
+from bitsynth.cli.options import Json, NoMinimality, NoZ3, OfModel, Rlimit, Variant, Verified
 from bitsynth.cli.report import ReportLine, print_lines, verdict_facts
 from bitsynth.cli.verify_depthwise import verify_depthwise
 from bitsynth.cli.verify_elementwise import verify_elementwise
 from bitsynth.cli.verify_network import is_network, verify_network
+from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.depthwise import PREFIX
 from bitsynth.kernel.names import KernelName
@@ -29,16 +30,20 @@ def verify(
     no_minimality: NoMinimality = False,
     rlimit: Rlimit = None,
     variant: Variant = None,
+    model: OfModel = None,
     as_json: Json = False,
 ) -> None:
     """Check a certificate again: of a kernel composition, instructions and claims; of a compiled network all of it.
 
     A network is a folder that `bitsynth compile` wrote, or the path of a certificate in it: the chains of all layers on
-    their whole ranges, the plan of memory, every file, and the certificates of the kernels it is made of.
+    their whole ranges, the plan of memory, every file, and the certificates of the kernels it is made of. With --model
+    that ONNX file is compiled anew and must give the same certificate: of this network, and with nothing left out.
     """
     if is_network(name):
-        verify_network(name, z3=not no_z3, rlimit=rlimit, as_json=as_json)
+        verify_network(name, model, z3=not no_z3, rlimit=rlimit, as_json=as_json)
         return
+    if model:
+        raise SpecError(f"--model is for compiled networks; {name} is a kernel")
     if name.startswith(PREFIX):
         solve = not (no_z3 or no_minimality)
         verify_depthwise(name, z3=not no_z3, solve=solve, rlimit=rlimit, as_json=as_json)

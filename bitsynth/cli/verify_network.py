@@ -23,8 +23,11 @@ def is_network(name: str) -> bool:
     return name.endswith(_ENDS) or "/" in name or Path(name).is_dir()
 
 
-def verify_network(name: str, *, z3: bool, rlimit: int | None, as_json: bool) -> None:
-    """Check the certificate in a folder, or at a path; with `z3` its kernels' instruction lemmas too."""
+def verify_network(name: str, model: Path | None, *, z3: bool, rlimit: int | None, as_json: bool) -> None:
+    """Check the certificate in a folder, or at a path; with `z3` its kernels' instruction lemmas too.
+
+    If a `model` is given, that it is of this ONNX file.
+    """
     path = _certificate(Path(name))
     with output.progress("verify") as say:
         from bitsynth.network.certificate import read
@@ -33,6 +36,7 @@ def verify_network(name: str, *, z3: bool, rlimit: int | None, as_json: bool) ->
         start = time.perf_counter()
         found = read.checked(path)
         lines = _claims(found, time.perf_counter() - start)
+        lines += [_tied(found, path, model, say)] if model else []
         lines += [_kernel(record, z3, rlimit, say) for record in found.kernels]
     if as_json:
         output.write_json(_facts(found, lines, z3))
@@ -61,6 +65,17 @@ def _claims(found: NetworkCertificate, spent: float) -> list[ReportLine]:
         ReportLine("chains", (output.count(len(found.proved), "step"), "as the network, on the whole range of sums")),
         ReportLine("others", (output.count(others, "step"), "tested, nothing claimed")),
     ]
+
+
+def _tied(found: NetworkCertificate, path: Path, model: Path, say: Progress) -> ReportLine:
+    """The certificate beside that of the file, compiled anew."""
+    from bitsynth.network.tied import require_of
+
+    start = time.perf_counter()
+    require_of(found, path, model, say)
+    return ReportLine(
+        "model", (model.name, "gives the same chains, ranges, weights and C"), time.perf_counter() - start
+    )
 
 
 def _kernel(record: KernelRecord, z3: bool, rlimit: int | None, say: Progress) -> ReportLine:

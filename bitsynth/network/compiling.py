@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from bitsynth.graph.ir import Graph
@@ -43,10 +45,14 @@ def compile(
     require_cpu(isa, cpu)
     target = NetworkTarget(widest(isa), pool.threads, cpu or cpu_for(isa))
     progress("reading")
-    return network_of(read(model, **options), target, pool, progress)
+    return network_of(read(model, **options), target, pool, progress, options)
 
 
-def network_of(graph: Graph, target: NetworkTarget, threads: int | Pool, progress: Progress) -> Network:
-    """The network of a graph that was read, for a target, run by threads."""
+def network_of(
+    graph: Graph, target: NetworkTarget, threads: int | Pool, progress: Progress, options: Mapping[str, Any]
+) -> Network:
+    """The network of a graph that was read with `options`, for a target, run by threads."""
     progress(f"lowering {len(graph.nodes)} nodes")
-    return Network(lower(graph, target), threads)
+    codes = options.get("codes")
+    said = {"batch": options.get("batch"), "codes": asdict(codes) if codes else None}
+    return Network(lower(graph, target), threads, {**said, "fixed": sorted(options.get("fixed") or {})})

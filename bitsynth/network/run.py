@@ -33,6 +33,7 @@ class Network:
     Args:
         program: The steps that it was lowered to.
         threads: Threads that run it, or a `Pool`.
+        reading: How its file was read, as the certificate says it.
 
     Attributes:
         program: The steps.
@@ -40,7 +41,10 @@ class Network:
         pool: The threads.
     """
 
-    def __init__(self, program: NetworkProgram, threads: int | Pool = 1) -> None:
+    def __init__(
+        self, program: NetworkProgram, threads: int | Pool = 1, reading: Mapping[str, Any] | None = None
+    ) -> None:
+        self._reading = reading or {}
         self.program, self.pool, self.plan = program, pool_of(threads), planned(program)
         self._machine = NetworkMachine(program, self.plan, self.pool)
 
@@ -116,7 +120,7 @@ class Network:
     @property
     def certificate(self) -> dict[str, Any]:
         """What is claimed of each step and of memory, as `NAME.certificate.json` has it, of no files."""
-        return certificate(self.program, self.plan, {})
+        return certificate(self.program, self.plan, {}, self._reading)
 
     def report(self) -> NetworkReport:
         """What each step became, and memory."""
@@ -125,7 +129,7 @@ class Network:
     def files(self, name: str) -> dict[str, str]:
         """The network as plain C under `name`, its certificate and the certificate's checker: texts by file name."""
         texts = NetworkText(name, self.program, self.plan).files()
-        return texts | certificate_files(name, self.program, self.plan, texts)
+        return texts | certificate_files(name, self.program, self.plan, texts, self._reading)
 
     def emit(self, folder: str | Path, name: str) -> list[Path]:
         """Write the files of the network under `name` into `folder`; their paths.

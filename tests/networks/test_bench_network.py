@@ -88,7 +88,7 @@ def test_peers_that_refuse_are_left_out_and_why(qcdq, tmp_path, monkeypatch):
     file = tmp_path / "net.onnx"
     left_out: dict[str, str] = {}
     file.write_bytes(qcdq.SerializeToString())
-    net = network_of(read(qcdq), NetworkTarget("avx2"), 1, silent)
+    net = network_of(read(qcdq), NetworkTarget("avx2"), 1, silent, {})
 
     def missing(net, inputs):
         raise ImportError("no such package")

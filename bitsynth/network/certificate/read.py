@@ -10,6 +10,7 @@ import msgspec
 
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.files import read_file
+from bitsynth.graph.read import InputCodes
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.kernels import KernelRecord
 from bitsynth.network.certificate.write import ENDS, FORMAT
@@ -27,12 +28,23 @@ class StepClaims(msgspec.Struct, frozen=True):
     kernels: list[str] = []
 
 
+class Reading(msgspec.Struct, frozen=True):
+    """How a file was read: the options that are no part of the graph's name."""
+
+    batch: int | None
+    codes: InputCodes | None
+    fixed: list[str]
+
+
 class NetworkCertificate(msgspec.Struct, frozen=True):
     """The part of a certificate that is shown."""
 
     network: str
     reference: str
     isa: str
+    threads: int
+    graph: str
+    reading: Reading
     arena: dict[str, int]
     buffers: dict[str, Any]
     files: dict[str, str]
@@ -53,7 +65,7 @@ def checked(path: Path) -> NetworkCertificate:
         SpecError: It is no certificate of this version, or was damaged.
         ToolError: It cannot be read.
     """
-    given = _parsed(path)
+    given = parsed(path)
     try:
         found = msgspec.convert(given, NetworkCertificate)
         checker.check(given, path.parent)
@@ -77,7 +89,8 @@ def _require_all(found: NetworkCertificate, path: Path) -> None:
         raise AssertionError(f"it does not list the kernel {missing[0]}")
 
 
-def _parsed(path: Path) -> Any:
+def parsed(path: Path) -> Any:
+    """The certificate at `path` as JSON; SpecError if it is of another format, ToolError if it cannot be read."""
     try:
         given = json.loads(read_file(path))
     except FileNotFoundError:

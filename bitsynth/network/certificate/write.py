@@ -12,6 +12,7 @@ import numpy as np
 
 from bitsynth import __version__
 from bitsynth.files import MARK, marked
+from bitsynth.graph.digest import digest as graph_digest
 from bitsynth.graph.types import Integers, numpy_type
 from bitsynth.network.arena import ArenaPlan, uses
 from bitsynth.network.certificate import checker
@@ -36,8 +37,10 @@ ENDS = ".certificate.json"
 _PLAIN = "plain C computes it: tested, not proved"
 
 
-def certificate(program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, str]) -> dict[str, JsonValue]:
-    """The certificate of a program whose library is `files`, as values for JSON.
+def certificate(
+    program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, str], reading: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """The certificate of a program whose library is `files`, as values for JSON; `reading` says how its file was read.
 
     It claims what `checker` can check by itself: of each step with sums or tables that C's formula is the network's own
     chain on the whole range, of the plan that buffers do not meet, of files that they are these. Of other steps it says
@@ -51,6 +54,8 @@ def certificate(program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, st
         "format": FORMAT,
         "network": program.graph.name,
         "reference": program.graph.reference,
+        "graph": graph_digest(program.graph),
+        "reading": dict(reading),
         "isa": program.isa,
         "cpu": program.cpu,
         "threads": program.threads,
@@ -74,10 +79,12 @@ def digest(certificate: Mapping[str, JsonValue]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def certificate_files(name: str, program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, str]) -> dict[str, str]:
+def certificate_files(
+    name: str, program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, str], reading: Mapping[str, JsonValue]
+) -> dict[str, str]:
     """The certificate of a library called `name`, and the program that checks it, by file name."""
     script = marked({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
-    made = certificate(program, plan, {**files, **script})
+    made = certificate(program, plan, {**files, **script}, reading)
     return {**script, f"{name}{ENDS}": _laid_out(made)}
 
 

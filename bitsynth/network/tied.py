@@ -1,0 +1,54 @@
+"""Certificates and the files they are of: the file is compiled anew, and must give the same certificate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bitsynth.errors import Refuted, SpecError
+from bitsynth.network.certificate.read import NetworkCertificate, parsed
+from bitsynth.network.certificate.write import ENDS
+from bitsynth.network.compiling import compile
+from bitsynth.progress import Progress, silent
+
+_FIRST = ("reference", "inputs", "outputs", "graph", "edges", "steps", "buffers", "arena", "kernels", "files")
+"""What is compared, that which says most first."""
+_APART = {"version", "digest"}
+
+
+def require_of(found: NetworkCertificate, path: Path, model: Path, progress: Progress = silent) -> None:
+    """Compile the file `model` anew, as the certificate `found` at `path` says; it must give the same certificate.
+
+    Raises:
+        Refuted: Something differs: the certificate is of another network, or claims less or more.
+        SpecError: The file is none that can be read, or an input was fixed.
+    """
+    if found.reading.fixed:
+        raise SpecError(f"{path} is of a network whose {', '.join(found.reading.fixed)} was fixed; compile it again")
+    options: dict[str, Any] = {"batch": found.reading.batch, "codes": found.reading.codes, "reference": found.reference}
+    net = compile(model, isa=found.isa, threads=found.threads, progress=progress, **options)
+    given, made = parsed(path), json.loads(net.files(path.name.removesuffix(ENDS))[path.name])
+    for name in dict.fromkeys((*_FIRST, *sorted(made.keys() | given.keys()))):
+        if name not in _APART and (place := _difference(made.get(name), given.get(name), name)):
+            raise Refuted(f"{path}: {place} is not what {model} gives; compile it again{_by_other(made, given)}")
+
+
+def _difference(one: Any, other: Any, place: str) -> str:
+    """The first place at which two values of JSON differ; "" if none does."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in dict.fromkeys((*one, *other)):
+            if key not in one or key not in other:
+                return f"{place}/{key}"
+            if found := _difference(one[key], other[key], f"{place}/{key}"):
+                return found
+        return ""
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = enumerate(zip(one, other, strict=True))
+        return next(filter(None, (_difference(a, b, f"{place}/{k}") for k, (a, b) in pairs)), "")
+    return "" if one == other and type(one) is type(other) else place
+
+
+def _by_other(made: dict[str, Any], given: dict[str, Any]) -> str:
+    was, now = given.get("version"), made["version"]
+    return "" if was == now else f" (it is of bitsynth {was}, this is {now})"
