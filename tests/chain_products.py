@@ -16,7 +16,7 @@ from bitsynth import Conv2d, Requantize, Residual, Thresholds
 from bitsynth.layers.geometry import Geometry, geometry_of
 from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
 
-FORMS = 8
+FORMS = 3
 """Layers of one kind, layout, number of channels and greatest window."""
 SHIFT = 16
 """Of multipliers."""

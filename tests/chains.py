@@ -17,8 +17,8 @@ Layer = Callable[[Generator, Tensor, Deck], Tensor]
 STEPS: tuple[Layer, ...] = (conv, block, max_pool, pad, resize, lookup, add, average, concatenate)
 CHANCES = (0.4, 0.2, 0.1, 0.05, 0.05, 0.05, 0.1, 0.01, 0.04)
 _BOUNDS = np.cumsum(CHANCES)
-DECK = 50_000
-"""Chains of one deck: some 150 libraries, and layers of which each runs ten times or so."""
+DECK = 100_000
+"""Chains of one deck: some 150 libraries, and layers of which each runs 30 times or so."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from bitsynth.cli import (
     check,
     compile,
     doctor,
+    emit_glue,
     emit_layer,
     explore,
     inspect,
@@ -72,6 +73,7 @@ command(app, "verify")(verify.verify)
 command(app, "show")(show.show)
 command(app, "list")(listing.list_kernels)
 command(app, "emit-layer")(emit_layer.emit_layer)
+command(app, "emit-glue")(emit_glue.emit_glue)
 command(app, "compile")(compile.compile_network)
 command(app, "inspect")(inspect.inspect)
 command(app, "check")(check.check)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
+from bitsynth.cli.boards import board_of
 from bitsynth.cli.options import (
     Batch,
     DeviceOption,
@@ -30,7 +30,6 @@ from bitsynth.errors import Refuted
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
-    from bitsynth.device import Device
     from bitsynth.network.check import EdgeCheck, NetworkCheck
 
 
@@ -62,7 +61,7 @@ def check(
     from bitsynth.network.compiling import compile
 
     codes = input_codes(input_bits, input_scale, input_encoding)
-    with output.progress("check") as say, _board(device, device_runner) as board:
+    with output.progress("check") as say, board_of(device, device_runner) as board:
         isa = board.best_isa() if board and isa == "auto" else isa
         cpu = board.cpu(isa) if board and not cpu else cpu
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes, "cpu": cpu}
@@ -78,13 +77,6 @@ def check(
             f"{wrong.edge}: {wrong.differ['C']:,} of {wrong.elements:,} {wrong.carries} are not those of the "
             f"reference {found.reference}; this is a fault of bitsynth: report it with the file"
         )
-
-
-def _board(host: str | None, emulator: str) -> AbstractContextManager[Device | None]:
-    """The board of a name, to be opened; nothing of none."""
-    from bitsynth.device import Device
-
-    return Device(host, emulator=emulator) if host else nullcontext()
 
 
 def _show(found: NetworkCheck, *, as_json: bool) -> None:

@@ -18,6 +18,14 @@ _MOST_CHANNELS = 1 << 16
 KernelArgument = Annotated[
     str, typer.Argument(help="A kernel's name, as `bitsynth list` prints it.", show_default=False)
 ]
+GlueArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="LAYER",
+        help="A layer of glue as in Python, such as 'MaxPool2d(64, 2, 2)'.",
+        show_default=False,
+    ),
+]
 Verified = Annotated[
     str,
     typer.Argument(

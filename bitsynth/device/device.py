@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from bitsynth.device import job, measured, network, onnx_baseline
+from bitsynth.device import glue, job, measured, network, onnx_baseline
 from bitsynth.device.job import Sampling, Work
 from bitsynth.device.measured import LayerTimes, Measured
 from bitsynth.device.network import NetworkAnswer
@@ -27,6 +27,7 @@ from bitsynth.graph.types import Tensor
 from bitsynth.host.facts import SCRIPT, Facts
 from bitsynth.isa.load import Requirements, load, names
 from bitsynth.layers import Conv2d, Scale
+from bitsynth.layers.glue import Glue
 from bitsynth.network.run import Network
 from bitsynth.spec.options import MOST_THREADS
 
@@ -127,6 +128,17 @@ class Device:
         said = self._said(network.network_program(net), target, given, wanted, repeats * parts, end)
         whole, *steps = network.read_network(said, parts, self.host) or [()]
         return NetworkAnswer(whole, tuple(steps), self._facts, self.facts_now(), self.emulated_by)
+
+    def run_glue(self, layer: Glue) -> str:
+        """What ran the self-test of a layer of glue, which was right: the board, or an emulator there.
+
+        Refuted if it is wrong there, ToolError if the board cannot be reached or run on.
+        """
+        target = glue.glue_target(layer)
+        self.require(target.isa, target.needs)
+        said = self._said(glue.glue_program(layer), target, b"", "", 0, time.monotonic() + self.seconds)
+        measured.after_selftest(said, "the layer", self.host)
+        return self.emulated_by or self._facts.title
 
     def time_onnxruntime(
         self, models: Mapping[str, bytes], threads: int, repeats: int

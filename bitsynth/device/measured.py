@@ -49,6 +49,18 @@ def read(output: str, names: tuple[str, ...], host: str) -> list[LayerTimes]:
     return [_layer(name, line, host) for name, line in zip(names, lines, strict=True)]
 
 
+def after_selftest(output: str, what: str, host: str) -> list[dict[str, Any]]:
+    """The objects that follow the verdict on `what`; Refuted if its self-test was wrong, ToolError if there is none."""
+    lines = output.splitlines()
+    _, *answers = parse("\n".join(line for line in lines if line.startswith("{")), host)
+    if not answers:
+        raise ToolError(f"{host}: the self-test of {what} told nothing")
+    if not answers[0]["right"]:
+        why = next((line for line in lines if line and not line.startswith("{")), "a wrong result, or no memory")
+        raise Refuted(f"the self-test of {what} is wrong on {host}: {why}")
+    return answers[1:]
+
+
 def parse(output: str, host: str) -> list[dict[str, Any]]:
     """The objects of lines of JSON; ToolError if one is not JSON."""
     try:

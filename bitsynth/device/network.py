@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from bitsynth import toolchain
-from bitsynth.device.measured import parse
+from bitsynth.device.measured import after_selftest
 from bitsynth.device.program import Target
 from bitsynth.emit.render import render
-from bitsynth.errors import Refuted, ToolError
+from bitsynth.errors import ToolError
 from bitsynth.graph.types import Tensor
 from bitsynth.host.facts import Facts
 from bitsynth.isa.load import load
@@ -65,11 +65,7 @@ def packed_inputs(net: Network, inputs: Mapping[str, Tensor] | None) -> bytes:
 
 def read_network(output: str, parts: int, host: str) -> list[tuple[float, ...]]:
     """Samples of `parts`, the whole and each step, as a program told them; Refuted if the self-test was wrong."""
-    lines = output.splitlines()
-    answers = parse("\n".join(line for line in lines if line.startswith("{")), host)[1:]
-    if answers and not answers[0]["right"]:
-        why = next((line for line in lines if line and not line.startswith("{")), "not enough memory")
-        raise Refuted(f"the self-test of the network is wrong on {host}: {why}")
-    if len(answers) != 1 + parts:
-        raise ToolError(f"{host}: the runner answered for {len(answers)} of {1 + parts} parts")
-    return [tuple(answer["ns"]) for answer in answers[1:]]
+    answers = after_selftest(output, "the network", host)
+    if len(answers) != parts:
+        raise ToolError(f"{host}: the runner answered for {len(answers)} of {parts} parts")
+    return [tuple(answer["ns"]) for answer in answers]

@@ -62,5 +62,5 @@ def test_a_wrong_self_test_is_told_by_its_step():
 
 
 def test_an_answer_that_is_cut_short_is_refused():
-    with pytest.raises(ToolError, match="answered for 2 of 4 parts"):
+    with pytest.raises(ToolError, match="answered for 1 of 3 parts"):
         read_network('{"network": 1}\n{"right": true}\n{"ns": [1.0]}\n', 3, "board")

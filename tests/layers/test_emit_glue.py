@@ -1,5 +1,6 @@
 """Glue as C: the table that Python shares with its header, texts that test themselves, buffers of exact size."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -12,13 +13,16 @@ from glue_cases import cases, layers
 from hypothesis import given, settings
 
 from bitsynth import SpecError, runtime, toolchain
+from bitsynth.cli import main
+from bitsynth.cli.glue_text import glue_of
 from bitsynth.emit.glue_abi import ARRAYS, ENUMS, INPUTS, NUMBERS
 from bitsynth.emit.glue_programs import program_source
 from bitsynth.emit.lines import WIDTH
 from bitsynth.emit.runtime_files import glue_call_source, glue_files, runtime_files
 from bitsynth.errors import ToolError
 from bitsynth.isa.load import load
-from bitsynth.layers.glue import Add, Concatenate, MaxPool2d, Quantization, Quantize
+from bitsynth.layers import Requantize
+from bitsynth.layers.glue import Add, AvgPool2d, Concatenate, MaxPool2d, Quantization, Quantize
 from bitsynth.layers.glue.programs import programs, requirements
 from bitsynth.run.runner import runner_for
 
@@ -177,3 +181,69 @@ def test_any_layer_is_emitted():
         assert selftest(layer.files("made"), layer.isa) == 0
 
     each()
+
+
+def emit(text, folder, *more, name="pool"):
+    return main(["emit-glue", text, "--name", name, "-o", str(folder), *more])
+
+
+@pytest.mark.parametrize(
+    ("text", "layer"),
+    [
+        ('MaxPool2d(70, 2, 3, padding=1, layout="packed")', LAYERS["words"]),
+        ("Add(5, Quantization(2, 0.3), Quantization(3), out=Quantization(2, 0.9))", LAYERS["two inputs"]),
+        ("Concatenate([(3, 2), (2, Quantization(4, 0.1))], 2)", LAYERS["tables"]),
+    ],
+)
+def test_the_command_writes_what_python_gives(text, layer, tmp_path, capsys):
+    assert emit(text, tmp_path / "c", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert {p.name: p.read_text() for p in (tmp_path / "c").iterdir()} == layer.files("pool")
+    assert sorted(said["files"]) == sorted(str(tmp_path / "c" / name) for name in layer.files("pool"))
+    assert emit(text, tmp_path / "c") == 0
+    assert f"in {tmp_path}/c: pool.h, pool.c and others" in capsys.readouterr().out.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "said"),
+    [
+        ("", [], "want a layer such as 'MaxPool2d(64, 2, 2)', not ''"),
+        ("MaxPool2d(64, 2, 2", [], "was never closed"),
+        ("MaxPool2d(64, 2, " + "-" * 800 + "2)", [], "recursion"),
+        ("Glue([], 1, {})", [], "is not a layer; known: Add, AvgPool2d"),
+        ("__import__('os')", [], "is not a layer"),
+        ("MaxPool2d(64, 2, open('x'))", [], "is not a part of a layer; known: Quantization, Requantize"),
+        ("MaxPool2d(64, 2, x)", [], "'x' is no number, word or list of them"),
+        ("MaxPool2d(64, 2)", [], "MaxPool2d: missing a required argument: 'window'"),
+        ("MaxPool2d(64, 2, 2, size=3)", [], "unexpected keyword argument 'size'"),
+        ("MaxPool2d(*[64, 2, 2])", [], "say each argument by itself"),
+        ("MaxPool2d(64, 2, 2, **{})", [], "say each argument by itself"),
+        ("MaxPool2d(64, 2, 2, isa='neon')", [], "isa is no part of the layer's text"),
+        ("MaxPool2d(64, 9, 2)", [], "bits must be a whole number from 1 to 8, not 9"),
+        ("Lookup(4, [1, 2, 3], 2)", [], "table must be integers of shape (4,)"),
+        ("Add(4, Quantization(2, 0.0), 2, 2)", [], "scale must be above 0"),
+        ("MaxPool2d(64, 2, 2)", ["--isa", "sparc"], "unknown instruction set 'sparc'"),
+    ],
+)
+def test_bad_input_writes_nothing(text, more, said, tmp_path, capsys):
+    assert emit(text, tmp_path / "c", *more) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert said in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "c").exists()
+
+
+def test_names_and_folders_of_the_command(tmp_path, capsys):
+    assert emit("Pad2d(64, 2, 1)", tmp_path / "c", name="bs_pool") == 2
+    assert "a layer cannot be named" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    assert emit("Pad2d(64, 2, 1)", tmp_path / "file") == 4
+    assert "choose another folder with -o" in capsys.readouterr().err
+
+
+def test_text_has_parts_of_layers():
+    made = glue_of("AvgPool2d(8, 4, (2, 3), Requantize(7, 9, 4, rounding='even'))", "avx2")
+    want = AvgPool2d(8, 4, (2, 3), Requantize(7, 9, 4, rounding="even"), isa="avx2")
+    assert made.files("made") == want.files("made")

@@ -1,0 +1,18 @@
+"""Boards that options name."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bitsynth.device import Device
+
+
+def board_of(host: str | None, emulator: str) -> AbstractContextManager[Device | None]:
+    """The board of a name, to be opened; nothing of none."""
+    if not host:
+        return nullcontext()
+    from bitsynth.device import Device
+
+    return Device(host, emulator=emulator)

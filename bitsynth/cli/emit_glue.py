@@ -1,0 +1,44 @@
+"""`bitsynth emit-glue`: a layer of glue as plain C."""
+
+from __future__ import annotations
+
+from bitsynth.cli import output
+from bitsynth.cli.boards import board_of
+from bitsynth.cli.files import require_writable
+from bitsynth.cli.options import DeviceOption, DeviceRunner, Folder, GlueArgument, IsaOrAuto, Json, LayerName
+from bitsynth.files import write_texts
+
+_ADVICE = "choose another folder with -o"
+
+
+def emit_glue(
+    layer: GlueArgument,
+    name: LayerName,
+    to: Folder,
+    isa: IsaOrAuto = "auto",
+    as_json: Json = False,
+    device: DeviceOption = None,
+    device_runner: DeviceRunner = "",
+) -> None:
+    """Write a layer of glue as C11 that builds with any compiler and needs nothing else.
+
+    The layer is written as in Python: 'MaxPool2d(64, 2, 2, layout="packed")'. Header, source, runtime, a self-test
+    against results of its meaning, and CMakeLists.txt: `cmake -B build && cmake --build build && ctest --test-dir
+    build`.
+
+    With --device the self-test runs on a board first, for whose instruction set the layer is then.
+    """
+    from bitsynth.cli.glue_text import glue_of
+
+    with board_of(device, device_runner) as board:
+        made = glue_of(layer, board.best_isa() if board and isa == "auto" else isa)
+        files = made.files(name)
+        require_writable(to, _ADVICE)
+        checked = board.run_glue(made) if board else ""
+    paths = write_texts(to, files)
+    if as_json:
+        output.write_json({"name": name, "isa": made.isa, "files": [str(p) for p in paths]})
+        return
+    if checked:
+        output.write(f"the self-test is right on {checked}")
+    output.write(f"wrote {output.count(len(paths), 'file')} for {made.isa} in {to}: {name}.h, {name}.c and others")

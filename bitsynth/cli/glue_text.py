@@ -1,0 +1,61 @@
+"""Layers of glue as text: calls as in Python, with nothing but numbers, words and lists in them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from bitsynth.errors import SpecError
+from bitsynth.layers import Requantize, glue
+
+_LAYERS: dict[str, Callable[..., Any]] = {
+    name: kind
+    for name in glue.__all__
+    if issubclass(kind := getattr(glue, name), glue.Glue) and not inspect.isabstract(kind)
+}
+_PARTS: dict[str, Callable[..., Any]] = {"Quantization": glue.Quantization, "Requantize": Requantize}
+_OPTIONS = ("isa", "threads")
+"""What a command says itself."""
+
+
+def glue_of(text: str, isa: str) -> glue.Glue:
+    """The layer that `text` makes, such as 'Pad2d(64, 2, padding=1)'; SpecError for what makes none."""
+    try:
+        made = _called(ast.parse(text.strip(), mode="eval").body, _LAYERS, "a layer", isa=isa)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        why = str(error) or "it is too deep"
+        raise SpecError(f"want a layer such as 'MaxPool2d(64, 2, 2)', not {text[:60]!r}: {why}") from None
+    assert isinstance(made, glue.Glue)
+    return made
+
+
+def _called(call: ast.expr, known: dict[str, Callable[..., Any]], what: str, **more: Any) -> Any:
+    """What a call of one of these makes."""
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in known:
+        raise SpecError(f"{ast.unparse(call)[:60]!r} is not {what}; known: {', '.join(known)}")
+    kind, name = known[call.func.id], call.func.id
+    named = {x.arg: _value(x.value) for x in call.keywords if x.arg}
+    if len(named) < len(call.keywords) or any(isinstance(x, ast.Starred) for x in call.args):
+        raise SpecError(f"{name}: say each argument by itself, without *")
+    if unfit := [option for option in _OPTIONS if option in named]:
+        raise SpecError(f"{name}: {unfit[0]} is no part of the layer's text; --isa says the instruction set")
+    given = [_value(x) for x in call.args]
+    try:
+        inspect.signature(kind).bind(*given, **named)
+        return kind(*given, **named, **more)
+    except TypeError as error:
+        raise SpecError(f"{name}: {error}") from None
+
+
+def _value(text: ast.expr) -> Any:
+    """A number, a word, lists of them, or a part of a layer."""
+    if isinstance(text, ast.List | ast.Tuple):
+        return [_value(x) for x in text.elts] if isinstance(text, ast.List) else tuple(_value(x) for x in text.elts)
+    if isinstance(text, ast.Call):
+        return _called(text, _PARTS, "a part of a layer")
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, TypeError):
+        raise SpecError(f"{ast.unparse(text)[:60]!r} is no number, word or list of them") from None
