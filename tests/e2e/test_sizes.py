@@ -156,6 +156,7 @@ def elements(n, kernel):
     return n["batch"] * n["height"] * n["width"] * pixel, tiles * steps
 
 
+@pytest.mark.slow
 @settings(max_examples=150, **QUIET)
 @given(n=layers(), epilogue=st.sampled_from([*PROGRAMS]))
 def test_layers(runtimes, n, epilogue):

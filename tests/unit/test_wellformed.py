@@ -580,6 +580,7 @@ def test_kernels_are_plain_data():
         msgspec.convert(msgspec.to_builtins(AVX2) | {"rows": True}, Kernel)
 
 
+@pytest.mark.slow
 def test_row_terms_fit_32_bits_at_any_k():
     """Twice the codes of a row less in the sums, and more in its terms: C would multiply a sum beyond int32."""
     found = steady(kernel("avx2", "popcount", 1, 1))
