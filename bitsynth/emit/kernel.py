@@ -14,7 +14,17 @@ from bitsynth.emit.about import about, value_text
 from bitsynth.emit.inputs import blocks
 from bitsynth.emit.lines import indented
 from bitsynth.emit.microkernel import microkernel
-from bitsynth.emit.packing import CODES, ones, packing, packs_words, row_affines, row_terms, slope, word_text
+from bitsynth.emit.packing import (
+    CODES,
+    makes_values,
+    ones,
+    packing,
+    packs_words,
+    row_affines,
+    row_terms,
+    slope,
+    word_text,
+)
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_files import kernel_header
@@ -131,7 +141,7 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
         "act_value": value_text(spec.act),
         "wgt_value": value_text(spec.wgt),
         **_terms(kernel, spec),
-        **_code(isa, kernel),
+        **_code(isa, kernel, spec),
     }
 
 
@@ -139,7 +149,8 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     """The terms that the encodings add, and the functions that sum up codes of rows."""
     correction, affine_scale = affine(spec), row_affines(kernel, spec)
     affine_terms = correction.act_terms, correction.wgt_terms
-    sums = [_Sum(kernel, "terms", 0, row_terms(kernel, spec))] if kernel.has_row_terms else []
+    terms = row_terms(kernel, spec)
+    sums = [_Sum(kernel, "terms", 0, terms)] if any(terms) else []
     if affine_scale:
         sums.append(_Sum(kernel, "affines", 1, correction.act_terms))
     return {
@@ -147,7 +158,8 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
         "row_affine": affine_terms[kernel.swapped],
         "column_affine": affine_terms[not kernel.swapped],
         "affine_scale": affine_scale,
-        "terms_have_affines": row_terms(kernel, spec) != kernel.row_terms,
+        "has_row_terms": any(terms),
+        "makes_values": makes_values(kernel, spec),
         "term_bytes": 8 if correction.is_identity else 16,
         "sums": sums,
         "slope": slope,
@@ -155,19 +167,20 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     }
 
 
-def _code(isa: Isa, kernel: Kernel) -> dict[str, Any]:
+def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     """The parts that are written in instructions, the macros they need, and the packing of inputs."""
     scope = Scope(isa)
     rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
     columns = blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)
-    start = Programs(isa, kernel).without_steps(scope)
+    programs = Programs(isa, kernel, any(row_terms(kernel, spec)), affine(spec).shift * makes_values(kernel, spec))
+    start = programs.without_steps(scope)
     body = load_constants(scope, isa, kernel.constants, "constant")
-    body += microkernel(isa, kernel, rows, columns, scope)
+    body += microkernel(programs, rows, columns, scope)
     build = _build(isa, kernel, kernel.build, scope.macros) if kernel.build else None
     return {
         "constants": constant_arrays(kernel.constants, "constant"),
         "register_bytes": isa.word.lanes,
-        "uses_zero": kernel.has_row_terms or not all(n.first for p in kernel.passes for n in p.loops),
+        "uses_zero": programs.row_terms or not all(n.first for p in kernel.passes for n in p.loops),
         "row_blocks": list(rows.values()),
         "column_blocks": list(columns.values()),
         "start": indented(start),

@@ -11,7 +11,11 @@ from bitsynth.emit.lines import laid_out
 from bitsynth.emit.render import render
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import load
+from bitsynth.kernel.elementwise import ElementwiseProgram
 from bitsynth.kernel.plain import EpilogueProgram, PlainProgram
+
+BLOCK = 4
+"""Channels that stay together where columns are brought into a program's order."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class LayerPrograms:
         """The one that reads values as the layer's kernel makes them."""
         return self.residual or self.program
 
+    def orders(self, field: str) -> bool:
+        """Whether the program of a field takes columns as channels lie, and brings them into its order."""
+        return field == "program" and self.residual is not None
+
 
 NO_PROGRAMS = LayerPrograms()
 
@@ -39,14 +47,15 @@ def program_source(name: str, programs: LayerPrograms) -> dict[str, str]:
     """The C of programs as `bs_layer` takes them, for layers around the kernel `name`."""
     files: dict[str, str] = {}
     for field, program in programs.by_field.items():
-        files |= epilogue_source(f"{name}_{field}", program)
+        files |= epilogue_source(f"{name}_{field}", program, orders=programs.orders(field))
     return files
 
 
-def epilogue_source(name: str, program: EpilogueProgram) -> dict[str, str]:
-    """The C of a program as `bs_layer` takes it, under `name`."""
+def epilogue_source(name: str, program: EpilogueProgram, *, orders: bool = False) -> dict[str, str]:
+    """The C of a program as `bs_layer` takes it, under `name`; one that `orders` takes columns as channels lie."""
     _, *others = (x for x in program.spec.inputs if x.per == "element")
     values: dict[str, Any] = {"name": name, "program": program, "macros": []}
+    values["blocks"] = _blocks(program) if orders else []
     values["other_bytes"] = sum(x.lane.bits // 8 for x in others)
     if isinstance(program, PlainProgram):
         values |= {"header": f'"{plain.HEADER}"', "function": plain.function(program, f"{name}_finish")}
@@ -56,3 +65,10 @@ def epilogue_source(name: str, program: EpilogueProgram) -> dict[str, str]:
         values["function"] = elementwise.function(program, scope, f"{name}_finish", static=True)
         values |= {"header": f"<{isa.table.header}>", "macros": sorted(scope.macros.values())}
     return {f"{name}.{end}": laid_out(render(f"layer_program.{end}.j2", values)) for end in "ch"}
+
+
+def _blocks(program: EpilogueProgram) -> list[int]:
+    """The four channels that each four places of the program have, by number; none if all have their own."""
+    order = program.order if isinstance(program, ElementwiseProgram) else ()
+    found = [channel // BLOCK for channel in order[::BLOCK]]
+    return [] if found == sorted(found) else found

@@ -12,20 +12,19 @@ from bitsynth.emit.inputs import SideText
 from bitsynth.emit.lines import block, declared
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.statements import Scope
-from bitsynth.isa.load import Isa
 from bitsynth.kernel.describe import flush_title, loop_title, step_title
 from bitsynth.kernel.program import Input, Kernel, Pass, period
 
 Sides = Mapping[Sequence[Input], SideText]
 
 
-def microkernel(isa: Isa, kernel: Kernel, rows: Sides, columns: Sides, scope: Scope) -> list[str]:
+def microkernel(programs: Programs, rows: Sides, columns: Sides, scope: Scope) -> list[str]:
     """The statements of the function that computes a tile; constants are in `scope`."""
-    programs = Programs(isa, kernel)
-    lines = [] if kernel.has_row_terms else ["(void)h;"]
+    kernel = programs.kernel
+    lines = [] if programs.row_terms else ["(void)h;"]
     lines += ["/* What a flush adds sums to: the start, then the tile. */", "const int32_t *start = g;"]
     lines += _stride(kernel, "size_t start_ld = 0;")
-    if kernel.has_row_terms:
+    if programs.row_terms:
         lines += ["const int32_t *row_start = h;", *_stride(kernel, "size_t row_start_ld = 1;")]
     chains = [_Chain(programs, chain, rows, columns, scope).lines() for chain in kernel.chains]
     return lines + (chains[0] if len(chains) == 1 else [line for chain in chains for line in block("", chain)])
@@ -65,7 +64,7 @@ class _Chain:
         for number, loop in enumerate(self.passes):
             body += self._pass(number, loop, scope)
         body += ["steps_left -= block;", "start = c;", *_stride(self.kernel, "start_ld = ldc;")]
-        if self.kernel.has_row_terms:
+        if self.programs.row_terms:
             body += ["row_start = zero;", *_stride(self.kernel, "row_start_ld = 0;")]
         return [*self._pointers(), *block("for (size_t steps_left = all_steps; steps_left > 0;)", body)]
 

@@ -16,7 +16,7 @@ import numpy as np
 from bitsynth.errors import Refuted
 from bitsynth.kernel.packing import Codes, packed
 from bitsynth.kernel.program import Input, Kernel, Planes, Table, bit_tables
-from bitsynth.spec.matmul import INT32_MAX, MatmulSpec, affine
+from bitsynth.spec.matmul import INT32_MAX, Affine, MatmulSpec, affine
 
 WORD_BYTES = 8
 """Codes that are packed at once."""
@@ -169,16 +169,24 @@ def _products(terms: Sequence[int], bits: int) -> list[tuple[int, Polynomial]]:
     return [(n, (tuple(j for j in range(bits) if code >> j & 1),)) for code, n in enumerate(times) if n]
 
 
-def row_terms(kernel: Kernel, spec: MatmulSpec) -> tuple[int, ...]:
-    """What each code of a row adds to its term: what the kernel's proof wants, and what the encodings of `spec` add.
+def makes_values(kernel: Kernel, spec: MatmulSpec) -> bool:
+    """Whether the microkernel stores values: sums start from what the encodings add too, and are shifted at last.
 
-    The latter for kernels whose rows have terms, if a factor of 1 leaves it as it is and no K takes both out of int32.
+    If a factor of 1 leaves those terms as they are, and no K takes rows' out of int32.
     """
     correction = affine(spec)
-    if not kernel.has_row_terms or kernel.swapped or correction.factor != 1:
-        return kernel.row_terms
-    both = tuple(x + y for x, y in zip(kernel.row_terms, correction.act_terms, strict=True))
-    return both if max(map(abs, both)) * (spec.k_max >> correction.shift) <= INT32_MAX else kernel.row_terms
+    if kernel.swapped or correction.is_identity or correction.factor != 1:
+        return False
+    return max(map(abs, _all_row_terms(kernel, spec))) * spec.k_max <= INT32_MAX
+
+
+def _all_row_terms(kernel: Kernel, spec: MatmulSpec) -> tuple[int, ...]:
+    return tuple(x + y for x, y in zip(kernel.row_terms, affine(spec).act_terms, strict=True))
+
+
+def row_terms(kernel: Kernel, spec: MatmulSpec) -> tuple[int, ...]:
+    """What each code of a row adds to its term: what the kernel's proof wants, and what encodings add to values."""
+    return _all_row_terms(kernel, spec) if makes_values(kernel, spec) else kernel.row_terms
 
 
 def row_affines(kernel: Kernel, spec: MatmulSpec) -> int:
@@ -188,7 +196,16 @@ def row_affines(kernel: Kernel, spec: MatmulSpec) -> int:
     """
     found = slope(affine(spec).act_terms)
     assert found is not None, "terms of activations have no offset"
-    return 0 if kernel.swapped or row_terms(kernel, spec) != kernel.row_terms else found
+    return 0 if kernel.swapped or makes_values(kernel, spec) else found
+
+
+def remaining(kernel: Kernel, spec: MatmulSpec) -> Affine:
+    """What is left to be done to the microkernel's sums, which start from their columns' terms if the factor is 1."""
+    correction = affine(spec)
+    if not makes_values(kernel, spec):
+        return correction
+    nothing = (0,) * len(correction.act_terms), (0,) * len(correction.wgt_terms)
+    return Affine(0, 1, *nothing)
 
 
 def check(kernel: Kernel, made: Packing) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from bitsynth.emit.inputs import side_bytes
 from bitsynth.emit.lines import block, declared, indented
 from bitsynth.emit.statements import Rename, Scope
+from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
@@ -19,10 +20,16 @@ from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, row_free
 
 @dataclass(frozen=True)
 class Programs:
-    """The statements of one kernel; scopes come from outside, as what is in sight depends on the nest of loops."""
+    """The statements of one kernel; scopes come from outside, as what is in sight depends on the nest of loops.
+
+    Sums start from terms of rows too if there are `row_terms`, and are shifted right by `shift` bits when they are
+    stored for the last time.
+    """
 
     isa: Isa
     kernel: Kernel
+    row_terms: bool
+    shift: int
 
     @property
     def _tile_registers(self) -> int:
@@ -85,12 +92,13 @@ class Programs:
         """The tile if K is 0: every row starts at g, plus h of the row."""
         kernel, scope = self.kernel, scope.inner()
         lines = [scope.load(kernel.memory.load_tile, "start", "g + column")]
-        if kernel.has_row_terms:
+        if self.row_terms:
             lines.append(scope.load(kernel.memory.broadcast_tile, "more", "h + row"))
             instr = self.isa[kernel.memory.add_tile]
             args = [scope.viewed(x, o.type) for x, o in zip(("start", "more"), instr.operands, strict=True)]
             lines.append(scope.declare("both", instr.out, scope.call(instr, args)))
-        last = "both" if kernel.has_row_terms else "start"
+        last = "both" if self.row_terms else "start"
+        lines += self._shifted([last], scope)
         lines.append(scope.store(kernel.memory.store_tile, last, "c + row * ldc + column"))
         inner = block(f"for (size_t column = 0; column < COLUMNS; column += {self.isa.tile.lanes})", lines)
         return ["for (size_t row = 0; row < ROWS; ++row)", *indented(inner)]
@@ -101,6 +109,8 @@ class Programs:
         for row in range(self.kernel.rows):
             inner = scope.inner()
             lines = [*self._tile_start(row, inner), *inner.steps(loop.flush_steps, _of_row(row))]
+            if self.shift and loop is self.kernel.chains[-1][-1]:
+                lines += block("if (steps_left == block)", self._shifted(loop.tile, inner))
             lines.append("/* Write back. */")
             places = (_plus(_row_of("c", "ldc", row), r * self.isa.tile.lanes) for r in range(self._tile_registers))
             lines += [inner.store(store, name, place) for name, place in zip(loop.tile, places, strict=True)]
@@ -110,15 +120,26 @@ class Programs:
     def _tile_start(self, row: int, scope: Scope) -> list[str]:
         """The row's tile registers before a flush: their terms at the first, what was stored at the others."""
         memory, add, lines = self.kernel.memory, self.isa[self.kernel.memory.add_tile], []
-        if self.kernel.has_row_terms:
+        if self.row_terms:
             lines.append(scope.load(memory.broadcast_tile, "more", _row_of("row_start", "row_start_ld", row)))
         for r in range(self._tile_registers):
             place = _plus(_row_of("start", "start_ld", row), r * self.isa.tile.lanes)
             lines.append(scope.load(memory.load_tile, f"c{r}", place))
-            if self.kernel.has_row_terms:
+            if self.row_terms:
                 args = [scope.viewed(x, o.type) for x, o in zip((f"c{r}", "more"), add.operands, strict=True)]
                 lines.append(f"c{r} = {scope.call(add, args)};")
         return lines
+
+    def _shifted(self, names: Sequence[str], scope: Scope) -> list[str]:
+        """Statements that shift tile registers to the right, copies of the sign moving in."""
+        if not self.shift:
+            return []
+        shift = _sign_shift(self.isa)
+        calls = [scope.call(shift, [scope.viewed(name, shift.operands[0].type)], self.shift) for name in names]
+        return [
+            f"{name} = {scope.cast(value, shift.out, scope.types[name])};"
+            for name, value in zip(names, calls, strict=True)
+        ]
 
     def _row(self, row: int, loop: Loop, program: Sequence[Step], scope: Scope) -> list[str]:
         """The program of one row; an accumulator gets its new value as soon as the old one is read for the last time.
@@ -150,6 +171,12 @@ class Programs:
         """The statements of a row, which is named if there are several."""
         first, *rest = block("", lines)
         return [f"{first} /* row {row} */" if self.kernel.rows > 1 else first, *rest]
+
+
+def _sign_shift(isa: Isa) -> Instr:
+    """The instruction that shifts lanes of the tile right, copies of the sign moving in."""
+    lanes = VecType("s", 32, isa.tile.lanes)
+    return next(isa[name] for op in ("sra", "sshr") if (name := f"{op}.{lanes!s}") in isa.instrs)
 
 
 def _pinned(scope: Scope, name: str, program: Sequence[Step], times: int) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bitsynth import runtime
 from bitsynth.emit import glue_abi
-from bitsynth.emit.packing import packing, packs_words, row_affines
+from bitsynth.emit.packing import packing, packs_words, row_affines, row_terms
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS, SHAPE
 from bitsynth.isa.load import load
@@ -33,7 +33,7 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
         "column_bytes": kernel.column_bytes,
         "slack": load(kernel.isa).word.lanes,
         "planes_apart": int(kernel.bit_axis == "outer"),
-        "has_row_term": kernel.has_row_terms,
+        "has_row_term": any(row_terms(kernel, spec)),
         "has_row_affine": row_affines(kernel, spec) != 0,
         "has_pack_words": packs_words(kernel),
         "rows_of_words": packing(kernel).rows == "words",

@@ -42,9 +42,10 @@ class Scope:
 
     def viewed(self, name: str, want: VecType) -> str:
         """The register `name` as a `want`."""
-        return self._cast(name, self.types[name], want)
+        return self.cast(name, self.types[name], want)
 
-    def _cast(self, value: str, have: VecType, want: VecType) -> str:
+    def cast(self, value: str, have: VecType, want: VecType) -> str:
+        """The expression `value`, a register of type `have`, as a `want`."""
         if have == want:
             return value
         return self.isa.table.cast.format(q=want.q, to=f"{want}", frm=f"{have}", x=value)
@@ -82,7 +83,7 @@ class Scope:
         """A register from memory, declared as the type it is used at."""
         instr = self.isa[op]
         kind = view or instr.out
-        return self.declare(name, kind, self._cast(self.call(instr, [pointer]), instr.out, kind))
+        return self.declare(name, kind, self.cast(self.call(instr, [pointer]), instr.out, kind))
 
     def store(self, op: str, name: str, pointer: str) -> str:
         """A register to memory."""

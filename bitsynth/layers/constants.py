@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.packing import packing
+from bitsynth.emit.packing import packing, remaining
 from bitsynth.emit.runtime_abi import ARRAYS, Number, described
 from bitsynth.errors import SpecError
 from bitsynth.kernel.packing import Codes, tiles
@@ -75,7 +75,7 @@ def constants(
         "weights": np.concatenate([tiles(kernel, _steps(kernel, _whole_tiles(kernel, x))) for x in runs]),
         "start": _by_width(geometry, width, np.array(kernel.column_terms, np.int64)[weight].sum(axis=(1, 2, 3))),
     }
-    correction, more = affine(spec), column_terms(spec, weight, offset)
+    correction, more = remaining(kernel, spec), column_terms(spec, weight, offset)
     require_int32(spec, geometry, weight, offset)
     if correction.factor == 1:
         arrays["start"] += _by_width(geometry, width, more)

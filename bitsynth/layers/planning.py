@@ -34,7 +34,7 @@ from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.layers.widening import OF_BYTES, problem, widened, widenings
 from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.progress import Progress, to_stderr
-from bitsynth.spec.matmul import MatmulOperand, affine
+from bitsynth.spec.matmul import INT32_MAX, MatmulOperand, affine
 
 GIVEN = "as given"
 LayerKernel = MatmulKernel | DepthwiseKernel
@@ -77,7 +77,8 @@ class LayerPlan:
     @property
     def k_max(self) -> int:
         """The most products in a sum, IC / groups * KH * KW, for which no sum can leave int32."""
-        return self.kernel.spec.k_max >> affine(self.kernel.spec).shift
+        spec = self.kernel.spec
+        return (INT32_MAX >> affine(spec).shift) // spec.max_product
 
     @property
     def processor(self) -> str:

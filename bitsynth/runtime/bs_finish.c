@@ -71,34 +71,6 @@ static void clear_tail(const struct bs_layer *l, struct strip strip, uint8_t *to
             ((uint64_t *)(void *)to)[bit] &= channels;
 }
 
-/* Whether four places after each other have channels after each other, everywhere. */
-static int has_fours(const struct bs_layer *l)
-{
-    for (size_t j = 0; j < l->program->unit; ++j)
-        if (l->order[j] != l->order[j / 4 * 4] + (int32_t)(j % 4))
-            return 0;
-    return 1;
-}
-
-/* Sums of whole units from the order of channels into that of the layer's program. */
-static void order_sums(
-    const struct bs_layer *l, size_t rows, size_t columns, size_t apart, int32_t *sums)
-{
-    const size_t unit = l->program->unit;
-    const int fours = has_fours(l);
-    int32_t channels[BS_LARGEST_UNIT];
-    for (size_t row = 0; row < rows; ++row, sums += apart)
-        for (int32_t *at = sums; at < sums + columns; at += unit) {
-            memcpy(channels, at, unit * sizeof *at);
-            if (fours)
-                for (size_t j = 0; j < unit; j += 4)
-                    memcpy(at + j, channels + l->order[j], 4 * sizeof *at);
-            else
-                for (size_t j = 0; j < unit; ++j)
-                    at[j] = channels[l->order[j]];
-        }
-}
-
 static void run_program(
     const struct call *c,
     struct strip strip,
@@ -112,8 +84,8 @@ static void run_program(
     const size_t units = ceiling(strip.columns, program->unit);
     const size_t first =
         c->group * ceiling(l->out_channels, program->unit) + strip.column / program->unit;
-    if (l->order)
-        order_sums(l, strip.rows, units * program->unit, c->strip_columns, sums);
+    if (l->residual && program->order)
+        program->order(strip.rows, units * program->unit, c->strip_columns, sums);
     if (l->tail && strip.columns % program->unit)
         spread_tail(c, strip, sums);
     program->finish(

@@ -96,12 +96,18 @@ typedef void bs_finish_rows(
     void *to,
     size_t to_apart);
 
+/* Brings whole units of columns from the order of channels into a program's, rows `apart` from each
+ * other. */
+typedef void bs_order_rows(size_t rows, size_t columns, size_t apart, int32_t *sums);
+
 /* An epilogue as a program: columns of a unit, bytes of its constants, bits of a result, bytes of
- * an element of the second operand if it has one. */
+ * an element of the second operand if it has one. `order` is NULL if its order is that of channels,
+ * or columns lie in its order anyway. */
 struct bs_epilogue {
     size_t unit, constant_bytes, result_bits, other_bytes;
     int words; /* 1: results are words */
     bs_finish_rows *finish;
+    bs_order_rows *order;
 };
 
 enum { BS_LARGEST_UNIT = 128, BS_LONGEST_PERIOD = 512 };
@@ -137,15 +143,15 @@ struct bs_layer {
     const uint8_t *unit_constants, *shared_constants;
     const int32_t *tail;
     /* NULL, or a program that comes before: it adds a second tensor to values, in their place. Then
-     * columns lie in the order of channels, and `order` has the channel of the program's unit at
-     * each place, or is NULL if that is the same. */
+     * columns lie in the order of channels. */
     const struct bs_epilogue *residual;
     const uint8_t *residual_constants, *residual_shared;
-    const int32_t *order;
     /* 0, or so many pixels that fill whole units together, a period of BS_LONGEST_PERIOD sums at
      * the most. Sums of a strip lie one behind the other then, constants are those of a period,
-     * columns lie in the order of channels, and `order`, if it is not NULL, has four places after
-     * each other after each other. Programs read no row's addends. */
+     * columns lie in the order of channels, and `order` has the channel of the program's unit at
+     * each place, four after each other after each other, or is NULL if that is the same. Programs
+     * read no row's addends. */
+    const int32_t *order;
     size_t joined_pixels;
     /* Schedule: none of it changes a result. */
     enum bs_conv_algorithm conv_algorithm;

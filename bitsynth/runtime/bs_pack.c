@@ -56,6 +56,15 @@ static struct line input_line(const struct call *c, size_t y, const struct scrat
     return held->line;
 }
 
+/* Whether words of pixels lie beside each other, as their rows do, and no sums are wanted: they are
+ * one long row. */
+static int are_one_row(const struct call *c, struct line in)
+{
+    const struct bs_kernel *k = c->layer->kernel;
+    return !k->row_terms && !k->row_affines && !k->planes_apart && c->pixel_codes % 64 == 0
+        && c->pixel_codes % k->k_step == 0 && in.apart * 8 == c->pixel_codes * k->act_bits;
+}
+
 /* Rows of `count` pixels, or patches, of a line, and their sums, the first of which is at `place`.
  */
 static void pack_pixels(
@@ -63,10 +72,11 @@ static void pack_pixels(
 {
     const struct bs_kernel *k = c->layer->kernel;
     int32_t *terms = view.term + place, *affines = view.affine + place;
+    const size_t joined = c->from_words && are_one_row(c, in) ? count : 1;
     if (c->from_words)
         k->pack_words(
-            count,
-            c->pixel_codes,
+            count / joined,
+            joined * c->pixel_codes,
             (const uint64_t *)(const void *)in.codes,
             in.apart / 8,
             to,

@@ -185,8 +185,8 @@ class MatmulSpec:
 
     @property
     def k_max(self) -> int:
-        """The largest K for which neither the core's nor the final sum leaves int32."""
-        return INT32_MAX // self.max_product
+        """The largest K for which neither the core's nor the final sum leaves int32, before that is shifted."""
+        return INT32_MAX // max(self.max_product, self.act.max_abs * self.wgt.max_abs << affine(self).shift)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from bitsynth.layers.constants import Form, Offset, constants
 from bitsynth.layers.geometry import Geometry
 from bitsynth.proof import checker
 from bitsynth.run.runner import runner_for
+from bitsynth.schedule.flush import with_flush_period
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
 
 change = msgspec.structs.replace
@@ -70,7 +71,7 @@ def check_dense(kernel, spec, seed=0):
 
 @pytest.mark.parametrize("config", [("avx2", "lookup", 2, 1), ("avx2", "popcount", 2, 1)])
 def test_terms_of_encodings_join_those_of_rows(config):
-    """If rows have any, and no K takes them out of int32; nothing is added twice, nothing left out."""
+    """If no K takes them out of int32; nothing is added twice, nothing left out."""
     found, joined = kernel(*config), set()
     wide = change(found, row_terms=tuple(x << 20 for x in found.row_terms))
     for act, wgt in product(Encoding, Encoding):
@@ -83,7 +84,18 @@ def test_terms_of_encodings_join_those_of_rows(config):
         joined.add(terms != found.row_terms)
         if found.has_row_terms:
             assert packing.row_terms(wide, spec) == wide.row_terms
-    assert joined == ({False, True} if found.has_row_terms else {False})
+    assert joined == {False, True}
+
+
+@pytest.mark.parametrize("config", [("avx2", "lookup", 2, 1), ("avx2", "popcount", 2, 1)], ids=name)
+def test_values_are_shifted_by_the_last_flush_alone(config):
+    """Sums go to memory after every step; signed weights want half of them, with their rows' terms."""
+    isa, _, act_bits, w_bits = config
+    found = kernel(*config)
+    often = change(found, passes=tuple(with_flush_period(p, 1) for p in found.passes))
+    spec = MatmulSpec(isa, MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.SIGNED))
+    assert packing.makes_values(often, spec)
+    check_dense(often, spec)
 
 
 def test_a_proved_kernel_whose_layer_was_wrong():

@@ -85,8 +85,8 @@ class Finishing:
         return (np.arange(g.groups)[:, None] * count + columns).reshape(-1)
 
     def program_order(self) -> dict[str, NDArray[Any]]:
-        """The order of the program's unit, for columns in the order of channels; nothing if that is the same."""
-        if not self.residual and not self.joined:
+        """The order of the program's unit, for results of joined pixels; nothing if that is the order of channels."""
+        if not self.joined:
             return {}
         order = self.program.order if isinstance(self.program, ElementwiseProgram) else ()
         return {} if sorted(order) == list(order) else {"order": np.array(order, np.int32)}

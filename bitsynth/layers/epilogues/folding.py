@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.packing import row_affines
+from bitsynth.emit.packing import remaining, row_affines
 from bitsynth.errors import SpecError
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.program import Kernel
@@ -21,7 +21,7 @@ from bitsynth.layers.epilogues.arguments import INT32
 from bitsynth.layers.epilogues.lowering import Sums
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.spec.matmul import MatmulSpec, affine
+from bitsynth.spec.matmul import MatmulSpec
 
 
 def can_fold(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> bool:
@@ -29,7 +29,7 @@ def can_fold(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes
 
     `weight` (OC, IC / groups, KH, KW) holds codes.
     """
-    terms = affine(spec)
+    terms = remaining(kernel, spec)
     if terms.factor != 1 and row_affines(kernel, spec):
         return False
     borders = padding_terms(spec.act, spec.wgt, geometry, offset)[weight].sum(axis=1) << terms.shift
@@ -38,7 +38,7 @@ def can_fold(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes
 
 def bound(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> int:
     """The greatest absolute value of a sum with its row's addend, and with what borders add."""
-    core, terms = spec.core, affine(spec)
+    core, terms = spec.core, remaining(kernel, spec)
     if terms.factor == 1:
         return greatest(spec, weight, offset) << terms.shift
     product = core.act.max_abs * core.wgt.max_abs + ((1 << spec.act.bits) - 1) * abs(row_affines(kernel, spec))
@@ -74,7 +74,7 @@ def folded(sums: Sums, thresholds: NDArray[np.int64], rising: NDArray[np.bool_])
 
 def sums_of(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> Sums:
     """How values follow from the sums of a layer that `can_fold`."""
-    terms, row = affine(spec), row_affines(kernel, spec) != 0
+    terms, row = remaining(kernel, spec), row_affines(kernel, spec) != 0
     columns = np.zeros(len(weight), np.int64) if terms.factor == 1 else column_terms(spec, weight, offset)
     return Sums(terms.factor, columns, terms.shift, row, bound(kernel, spec, geometry, weight, offset))
 

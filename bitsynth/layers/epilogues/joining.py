@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.emit.layer_program import BLOCK
 from bitsynth.kernel.plain import EpilogueProgram
 from bitsynth.layers.spec import LayerSpec
 
@@ -41,8 +42,8 @@ def _can_join(program: EpilogueProgram) -> bool:
 
 
 def by_fours(order: Sequence[int]) -> bool:
-    """Whether four places after each other have channels after each other, which are brought there together."""
-    return all(channel == order[place // 4 * 4] + place % 4 for place, channel in enumerate(order))
+    """Whether places of each block have channels after each other, which are brought there together."""
+    return all(channel == order[place // BLOCK * BLOCK] + place % BLOCK for place, channel in enumerate(order))
 
 
 def of_period(program: EpilogueProgram, values: NDArray[Any], pixels: int) -> NDArray[Any]:

@@ -67,7 +67,9 @@ class Parts:
     def _named(self, layer: PackedLayer) -> tuple[str, dict[str, str]]:
         self.needs.append(layer.plan.kernel.needs)
         self.sets.add(layer.plan.kernel.spec.isa)
-        return self._kernel(layer), {f: self._epilogue(p) for f, p in layer.programs.by_field.items()}
+        return self._kernel(layer), {
+            f: self._epilogue(p, orders=layer.programs.orders(f)) for f, p in layer.programs.by_field.items()
+        }
 
     def _kernel(self, layer: PackedLayer) -> str:
         kernel = layer.plan.kernel
@@ -78,11 +80,11 @@ class Parts:
         files = {f"{source.name}.h": source.header, f"{source.name}.c": source.source, **source.layer_header}
         return _kept(self.kernels, source.name, files)
 
-    def _epilogue(self, program: EpilogueProgram) -> str:
+    def _epilogue(self, program: EpilogueProgram, *, orders: bool) -> str:
         if isinstance(program, ElementwiseProgram):
             self.needs.append(elementwise.needs(program))
-        name = f"bs_{program.name}_epilogue"
-        return _kept(self.epilogues, name, epilogue_source(name, program))
+        name = f"bs_{program.name}_{'ordered_' if orders else ''}epilogue"
+        return _kept(self.epilogues, name, epilogue_source(name, program, orders=orders))
 
     def _add_glue(self, step: GlueStep) -> None:
         if step.glue.isa != self.isa:

@@ -369,6 +369,19 @@ void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_rows(
     }
 }
 
+/* 64 codes of a row from the words of their bits, of which those of `mask` count; `left` are
+ * left. */
+static inline void pack_64(
+    const uint64_t *words, size_t left, uint64_t mask, uint8_t *to, int32_t *sums)
+{
+    const uint64_t b0 = words[0] & mask;
+    const uint64_t b1 = words[1] & mask;
+    const uint64_t first = UINT64_C(0x0f0f0f0f0f0f0f0f);
+    pack_bits(b0 & first, b1 & first, to, sums);
+    if (left > K_STEP)
+        pack_bits(b0 >> 4 & first, b1 >> 4 & first, to + ROW_BYTES, sums);
+}
+
 void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_words(
     size_t count,
     size_t k,
@@ -383,20 +396,15 @@ void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_words(
     (void)affines;
     for (size_t row = 0; row < count; ++row, words += apart, packed += packed_apart) {
         int32_t sum[2] = {0, 0};
-        const uint64_t *from = words;
-        uint8_t *to = packed;
-        for (size_t at = 0; at < k; at += 64, from += 2) {
-            const uint64_t mask = first_bits(k - at);
-            const uint64_t b0 = from[0] & mask;
-            const uint64_t b1 = from[1] & mask;
-            const uint64_t first = UINT64_C(0x0f0f0f0f0f0f0f0f);
-            pack_bits(b0 & first, b1 & first, to, sum);
-            to += ROW_BYTES;
-            if (k - at <= K_STEP)
-                break;
-            pack_bits(b0 >> 4 & first, b1 >> 4 & first, to, sum);
-            to += ROW_BYTES;
-        }
+        for (size_t i = 0; i < k / 64; ++i)
+            pack_64(words + i * 2, 64, UINT64_MAX, packed + i * 64 / K_STEP * ROW_BYTES, sum);
+        if (k % 64)
+            pack_64(
+                words + k / 64 * 2,
+                k % 64,
+                first_bits(k % 64),
+                packed + k / 64 * 64 / K_STEP * ROW_BYTES,
+                sum);
     }
 }
 

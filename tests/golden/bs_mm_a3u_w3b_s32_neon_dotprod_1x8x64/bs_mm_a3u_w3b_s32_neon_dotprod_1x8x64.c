@@ -589,6 +589,18 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_rows(
     }
 }
 
+/* 64 codes of a row from the words of their bits, of which those of `mask` count; `left` are
+ * left. */
+static inline void pack_64(
+    const uint64_t *words, size_t left, uint64_t mask, uint8_t *to, int32_t *sums)
+{
+    const uint64_t b0 = words[0] & mask;
+    const uint64_t b1 = words[1] & mask;
+    const uint64_t b2 = words[2] & mask;
+    (void)left;
+    pack_bits(b0, b1, b2, to, sums);
+}
+
 void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_words(
     size_t count,
     size_t k,
@@ -602,16 +614,15 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_words(
     (void)affines;
     for (size_t row = 0; row < count; ++row, words += apart, packed += packed_apart) {
         int32_t sum[2] = {0, 0};
-        const uint64_t *from = words;
-        uint8_t *to = packed;
-        for (size_t at = 0; at < k; at += 64, from += 3) {
-            const uint64_t mask = first_bits(k - at);
-            const uint64_t b0 = from[0] & mask;
-            const uint64_t b1 = from[1] & mask;
-            const uint64_t b2 = from[2] & mask;
-            pack_bits(b0, b1, b2, to, sum);
-            to += ROW_BYTES;
-        }
+        for (size_t i = 0; i < k / 64; ++i)
+            pack_64(words + i * 3, 64, UINT64_MAX, packed + i * 64 / K_STEP * ROW_BYTES, sum);
+        if (k % 64)
+            pack_64(
+                words + k / 64 * 3,
+                k % 64,
+                first_bits(k % 64),
+                packed + k / 64 * 64 / K_STEP * ROW_BYTES,
+                sum);
         terms[row] = sum[0];
     }
 }

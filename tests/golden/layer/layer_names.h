@@ -55,6 +55,7 @@
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_rows layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_rows
 #define bs_mm_a2u_w1b_s32_avx2_4x8x32_wgt_bytes layer_bs_mm_a2u_w1b_s32_avx2_4x8x32_wgt_bytes
 #define bs_nearest layer_bs_nearest
+#define bs_order_rows layer_bs_order_rows
 #define bs_out_bytes layer_bs_out_bytes
 #define bs_pack_codes layer_bs_pack_codes
 #define bs_pack_lines layer_bs_pack_lines
