@@ -13,7 +13,7 @@ from typing import Any
 from bitsynth.bench import setting as measured
 from bitsynth.bench.setting import Basis
 from bitsynth.errors import BitsynthError, ToolError
-from bitsynth.layers.candidates import sets_of
+from bitsynth.host.sets import sets_of
 
 WIDTHS = [(x, y) for x in range(1, 5) for y in range(1, 5)]
 LAYER_WIDTHS = ((1, 1), (2, 1), (2, 2))

@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.runtime_files import encoder_files
 from bitsynth.errors import SpecError
+from bitsynth.host.placement import cpu_here
+from bitsynth.host.sets import widest
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
@@ -232,7 +234,8 @@ def get_kernel(
     read.
 
     Args:
-        isa: An instruction set, such as "neon" or "avx2" (`bitsynth isa list`).
+        isa: An instruction set, such as "neon" or "avx2" (`bitsynth isa list`), or "auto" for the best this processor
+            has; then the kernel is the one for this processor, if that is known and one is cached.
         act_bits: Bits of activations, 1 to 8.
         w_bits: Bits of weights, 1 to 8.
         act_encoding: The values of activations: "unsigned", "signed", "bipolar", "ternary" or "narrow".
@@ -246,14 +249,16 @@ def get_kernel(
         SpecError: Widths, encodings or the instruction set do not exist, the configuration is not cached, or
             its cache file does not check.
     """
-    target = load(isa)
-    spec = MatmulSpec(
-        isa,
-        MatmulOperand(act_bits, Encoding.parse(act_encoding)),
-        MatmulOperand(w_bits, Encoding.parse(weight_encoding)),
-    )
-    options = KernelOptions(method, sketch, model_of(target, cpu), channels)
+    act = MatmulOperand(act_bits, Encoding.parse(act_encoding))
+    wgt = MatmulOperand(w_bits, Encoding.parse(weight_encoding))
+    if isa == "auto":
+        isa = widest(isa)
+        own = cpu_here(load(isa).table) if not cpu and sketch == "exact" else ""
+        known = kernels.find_for(MatmulSpec(isa, act, wgt), KernelOptions(method, sketch, own, channels))
+        cpu = own if known else cpu
+    options = KernelOptions(method, sketch, model_of(load(isa), cpu), channels)
     options.isa(isa)
+    spec = MatmulSpec(isa, act, wgt)
     path = kernels.find_for(spec, options)
     if path is None:
         raise SpecError(

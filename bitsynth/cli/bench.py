@@ -74,7 +74,7 @@ def kernels(
     """
     sets = _sets(isa)
     widths = [bits(name, text) if text else [] for name, text in (("--act-bits", act_bits), ("--w-bits", w_bits))]
-    figures.require(json_file, plot=plot, packages=["scipy"])
+    figures.require(json_file, plot=plot)
     from bitsynth.bench import cached
     from bitsynth.bench.kernels import measure
 

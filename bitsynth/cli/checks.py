@@ -14,6 +14,8 @@ import numpy as np
 from bitsynth import paths, toolchain
 from bitsynth.errors import INSTALL_Z3, BitsynthError
 from bitsynth.host import features
+from bitsynth.host.facts import here
+from bitsynth.host.placement import cpu_here
 from bitsynth.isa import architecture, load
 from bitsynth.isa.architecture import Qemu
 from bitsynth.isa.load import Isa
@@ -23,7 +25,7 @@ from bitsynth.toolchain.cache import trusted
 from bitsynth.toolchain.compiler import candidates, package, preferred, probe
 
 OTHER_PROCESSORS = "other processors"
-"""The group of features that no processor of this architecture has."""
+"""The group of what is not here and concerns code for other architectures: features, and on boards tools as well."""
 _EMULATOR = "pip install 'bitsynth[emulator]'"
 _BENCH = "pip install 'bitsynth[bench]'"
 _PACKAGES = (
@@ -37,10 +39,11 @@ _PACKAGES = (
     ("unicorn", "runs and counts other processors' instructions", _EMULATOR),
     ("pyelftools", "loads code into an emulator", _EMULATOR),
     ("onnx", "reads and writes models", _BENCH),
-    ("scipy", "ranks the cost model against measurements", _BENCH),
     ("matplotlib", "draws the published figures", _BENCH),
     ("optuna", "finds faster schedules of layers", "pip install 'bitsynth[tune]'"),
 )
+_FOR_OTHERS = ("ziglang", "unicorn", "pyelftools")
+"""Packages that code of this processor does without, where a compiler is installed."""
 _SHIPPED = {
     "microkernels": "*/**/bs_mm_*.json",
     "elementwise programs": "*/elementwise/*.json",
@@ -101,9 +104,10 @@ def examine() -> DoctorReport:
     sets = list(_isas())
     findings = [
         Finding("python", platform.python_version(), "runs bitsynth", "", "packages"),
-        *(Finding(name, _version(name), purpose, advice, "packages") for name, purpose, advice in _PACKAGES),
+        *(_package(*row) for row in _PACKAGES),
         *(_compilers(arch) for arch in architecture.known()),
         *(_qemu(arch, table.emulator.qemu) for arch, table in architecture.known().items() if table.emulator),
+        *_processor(),
         *(_features(isa) for isa in sets if not isinstance(isa, Verdict)),
         _build_cache(),
         _folder("kernel cache", paths.user_kernels().absolute(), "keeps solved kernels", "BITSYNTH_CACHE"),
@@ -128,6 +132,44 @@ def _version(package: str) -> str:
         return ""
 
 
+def _package(name: str, purpose: str, advice: str) -> Finding:
+    found = _version(name)
+    beside = not found and name in _FOR_OTHERS and _is_board()
+    return Finding(name, found, purpose, advice, OTHER_PROCESSORS if beside else "packages")
+
+
+def _is_board() -> bool:
+    """Whether this machine is of an architecture whose code others emulate: it runs its own, and no other's."""
+    table = architecture.known().get(features.arch())
+    return bool(table and table.emulator)
+
+
+def concerns(verdict: Verdict) -> bool:
+    """Whether a verdict matters on this machine."""
+    if verdict.run != "cannot" or not _is_board():
+        return True
+    try:
+        return load.load(verdict.isa).table.arch == features.arch()
+    except BitsynthError:
+        return True
+
+
+def _processor() -> Iterator[Finding]:
+    """The processor, by whose cycles kernels are chosen if that is known, and an emulator that runs it all."""
+    known = {cpu: None for name in load.names() if (cpu := _cpu(name))}
+    found = ", ".join([here().title, *(f"chosen for as {cpu}" for cpu in known)])
+    yield Finding("processor", found, "decides which kernels are chosen", "", "processor")
+    if by := here().emulator:
+        yield Finding("times", "", "measure kernels", f"{by} runs this system; name a board with --device", "processor")
+
+
+def _cpu(name: str) -> str:
+    try:
+        return cpu_here(load.load(name).table)
+    except BitsynthError:
+        return ""
+
+
 def _compilers(arch: str) -> Finding:
     what = f"{'native' if arch == features.arch() else 'cross'} C compilers ({arch})"
     purpose = f"compile kernels for {arch}"
@@ -135,12 +177,14 @@ def _compilers(arch: str) -> Finding:
         found = [c.version if c.name in c.version else f"{c.name}: {c.version}" for c in candidates(arch)]
     except BitsynthError as error:
         return Finding(what, "", purpose, _brief(str(error)), "compilers")
-    return Finding(what, "; ".join(found), purpose, f"install {package(arch)}, or {_EMULATOR}", "compilers")
+    group = "compilers" if found or arch == features.arch() or not _is_board() else OTHER_PROCESSORS
+    return Finding(what, "; ".join(found), purpose, f"install {package(arch)}, or {_EMULATOR}", group)
 
 
 def _qemu(arch: str, table: Qemu) -> Finding:
-    advice = f"install Debian's {table.package}"
-    return Finding(table.programs[0], qemu.find(table) or "", f"runs {arch} code fast", advice, "emulators")
+    advice, found = f"install Debian's {table.package}", qemu.find(table) or ""
+    group = "emulators" if found or not _is_board() else OTHER_PROCESSORS
+    return Finding(table.programs[0], found, f"runs {arch} code fast", advice, group)
 
 
 def _features(isa: Isa) -> Finding:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def doctor(as_json: Json = False) -> None:
     """Say which tools were found, what is missing, and what can be run here."""
-    from bitsynth.cli.checks import OTHER_PROCESSORS, examine
+    from bitsynth.cli.checks import OTHER_PROCESSORS, concerns, examine
 
     with output.progress("doctor") as say:
         say("compiling and running a probe")
@@ -34,7 +34,7 @@ def doctor(as_json: Json = False) -> None:
         return
     for group, findings in groupby((f for f in report.findings if f.group != OTHER_PROCESSORS), lambda f: f.group):
         output.write(Text(group, "bold"), _table(list(findings)), "")
-    for v in report.verdicts:
+    for v in filter(concerns, report.verdicts):
         output.write(Text(str(v), "red" if v.run == "cannot" else "green"))
 
 

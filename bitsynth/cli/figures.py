@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,10 @@ from bitsynth.files import replace_file
 _ADVICE = "name another file"
 
 
-def require(*files: Path | None, plot: Path | None, packages: Sequence[str] = ()) -> None:
+def require(*files: Path | None, plot: Path | None) -> None:
     """ToolError now for what would be missing after the work."""
-    for package in (*packages, *(["matplotlib"] if plot else [])):
-        if importlib.util.find_spec(package) is None:
-            raise ToolError(f"the package {package} is not installed: pip install 'bitsynth[bench]'")
+    if plot and importlib.util.find_spec("matplotlib") is None:
+        raise ToolError("the package matplotlib is not installed: pip install 'bitsynth[bench]'")
     for path in filter(None, (*files, plot)):
         require_writable(path.parent, _ADVICE)
     for file in filter(None, files):

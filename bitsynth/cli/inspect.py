@@ -74,7 +74,7 @@ def inspect(
 
 def _lowered(graph: Graph, isa: str, say: Progress) -> NetworkReport:
     """What the network becomes on an instruction set."""
-    from bitsynth.layers.candidates import widest
+    from bitsynth.host.sets import widest
     from bitsynth.network.compiling import network_of
     from bitsynth.network.wiring import NetworkTarget
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bitsynth.errors import NoKernel, SpecError
+from bitsynth.errors import SpecError
 from bitsynth.host import features
 from bitsynth.host.placement import cpu_here, runs_natively
-from bitsynth.isa.load import load, names, narrower
+from bitsynth.host.sets import native_sets, sets_of, widest
+from bitsynth.isa.load import load
 from bitsynth.kernel.wellformed import needs
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
@@ -67,7 +68,7 @@ def cached_entry(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand
 
 def sets_for(isa: str) -> list[str]:
     """The instruction sets whose kernels a layer may have that is asked for on `isa`, which may be "auto"."""
-    return _native_sets() if isa == "auto" else sets_of(isa)
+    return native_sets() if isa == "auto" else sets_of(isa)
 
 
 def cpu_for(isa: str) -> str:
@@ -79,36 +80,15 @@ def require_cpu(isa: str, cpu: str) -> None:
     """SpecError unless `cpu` is "" or a processor of `isa`, or ("auto") of one that this processor runs."""
     if not isinstance(cpu, str):
         raise SpecError(f"cpu must be the name of a processor, not {cpu!r}")
-    if cpu and (isa != "auto" or not any(cpu in load(name).table.cpu for name in _native_sets())):
+    if cpu and (isa != "auto" or not any(cpu in load(name).table.cpu for name in native_sets())):
         load(widest(isa)).for_cpu(cpu)
-
-
-def sets_of(isa: str) -> list[str]:
-    """The instruction sets whose kernels layers on `isa` may have: its own and narrower ones."""
-    return [isa, *narrower(load(isa))]
-
-
-def widest(isa: str) -> str:
-    """The instruction set that kernels are solved for if layers want them on `isa`, which may be "auto".
-
-    NoKernel if this processor runs none.
-    """
-    if isa != "auto":
-        return isa
-    if not (known := _native_sets()):
-        raise NoKernel(f"this processor runs none of {', '.join(names())}; name one with isa")
-    return max(known, key=lambda name: (load(name).table.vector_bits, len(sets_of(name))))
 
 
 def home_of(isa: str) -> str:
     """The widest instruction set this processor runs whose layers may have kernels of `isa`."""
-    bits = {name: load(name).table.vector_bits for name in (isa, *_native_sets())}
+    bits = {name: load(name).table.vector_bits for name in (isa, *native_sets())}
     wider = [name for name in bits if bits[name] > bits[isa] and isa in sets_of(name)]
     return max([isa, *wider], key=lambda name: bits[name])
-
-
-def _native_sets() -> list[str]:
-    return [n for n in names() if load(n).table.arch == features.arch() and runs_natively(load(n).table)]
 
 
 def runs_here(entry: Entry) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bitsynth.layers.candidates import CHANNELS, cached_entry, candidates, widest
+from bitsynth.host.sets import widest
+from bitsynth.layers.candidates import CHANNELS, cached_entry, candidates
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.widening import widened

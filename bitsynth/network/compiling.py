@@ -9,7 +9,8 @@ from typing import Any
 
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.read import read
-from bitsynth.layers.candidates import cpu_for, require_cpu, widest
+from bitsynth.host.sets import widest
+from bitsynth.layers.candidates import cpu_for, require_cpu
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.network.lower import lower
 from bitsynth.network.run import Network

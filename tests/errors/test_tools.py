@@ -13,10 +13,11 @@ import pytest
 from processes import gone
 
 from bitsynth import paths, toolchain
-from bitsynth.cli import checks
+from bitsynth.cli import checks, main
 from bitsynth.conformance import check, harness
 from bitsynth.errors import ToolError
 from bitsynth.host import features
+from bitsynth.host.facts import Facts
 from bitsynth.isa import architecture, load
 from bitsynth.run import elf, qemu
 from bitsynth.run.runner import runner_for
@@ -349,3 +350,21 @@ def test_doctor_names_a_broken_instruction_set(monkeypatch):
     monkeypatch.setattr(load, "load", broken)
     report = checks.examine()
     assert [v.why for v in report.verdicts] == [f"{v.isa} is broken" for v in report.verdicts]
+
+
+def test_doctor_on_a_board_lists_what_its_own_code_needs(monkeypatch, capsys):
+    monkeypatch.setattr(features, "arch", lambda: "aarch64")
+    monkeypatch.setattr(features, "features", lambda: frozenset({"asimd"}))
+    monkeypatch.setattr(checks, "here", lambda: Facts(processor="Cortex-A72", emulator="an emulator of programs"))
+    monkeypatch.setattr(checks, "cpu_here", lambda isa: "a72" if isa.name == "neon" else "")
+    monkeypatch.setattr(checks, "_version", lambda name: "")
+    monkeypatch.setattr(qemu, "find", lambda table: None)
+    monkeypatch.setattr(checks, "candidates", lambda arch: [])
+    monkeypatch.setattr(checks, "_verdict", lambda isa: checks.Verdict(isa.name, "cannot", "no compiler"))
+    assert main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    assert "Cortex-A72, chosen for as a72" in said
+    assert "an emulator of programs runs this system" in said
+    assert "native C compilers (aarch64)" in said
+    others = "cross C compilers", "unicorn", "ziglang", "qemu-", "avx2", "gcc-aarch64"
+    assert [word for word in others if word in said] == []

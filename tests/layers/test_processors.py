@@ -94,3 +94,10 @@ def test_nothing_is_timed_where_an_emulator_runs_the_system(monkeypatch):
     assert not placement.has_times(table)
     with pytest.raises(SpecError, match="run by an emulator of programs, and an emulator tells no time"):
         placement.require_native(table)
+
+
+def test_a_kernel_of_the_machine_it_is_asked_for_on(on_a_pi_4):
+    auto, named = bitsynth.get_kernel("auto", 2, 1), bitsynth.get_kernel("neon", 2, 1, cpu="a72")
+    assert (auto.name, auto.entry.method) == (named.name, "popcount")
+    assert bitsynth.get_kernel("auto", 8, 1).name == bitsynth.get_kernel("neon", 8, 1).name
+    assert bitsynth.get_kernel("auto", 2, 1, sketch="paper").spec.isa == "neon"

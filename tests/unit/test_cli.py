@@ -107,7 +107,7 @@ def test_starting_up_imports_no_solver_and_no_extra_package():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "bitsynth.cli" in loaded
-    extra = {"optuna", "scipy", "matplotlib", "onnx", "onnxruntime", "torch", "unicorn", "elftools"}
+    extra = {"optuna", "matplotlib", "onnx", "onnxruntime", "torch", "unicorn", "elftools"}
     assert not loaded & {"z3", "cffi", *extra}
 
 

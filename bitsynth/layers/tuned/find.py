@@ -12,10 +12,11 @@ from pathlib import Path
 from bitsynth import paths
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.host.placement import runs_natively
+from bitsynth.host.sets import sets_of
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.wellformed import MAX_UNROLL
-from bitsynth.layers.candidates import runs_here, sets_of
+from bitsynth.layers.candidates import runs_here
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned.files import path_of, read, warn
 from bitsynth.layers.tuned.record import TuningRecord, TuningTask

@@ -1,0 +1,30 @@
+"""The instruction sets of this machine, and those whose kernels may stand in for another's."""
+
+from __future__ import annotations
+
+from bitsynth.errors import NoKernel
+from bitsynth.host import features
+from bitsynth.host.placement import runs_natively
+from bitsynth.isa.load import load, names, narrower
+
+
+def sets_of(isa: str) -> list[str]:
+    """The instruction sets whose kernels layers on `isa` may have: its own and narrower ones."""
+    return [isa, *narrower(load(isa))]
+
+
+def widest(isa: str) -> str:
+    """The instruction set that kernels are solved for if layers want them on `isa`, which may be "auto".
+
+    NoKernel if this processor runs none.
+    """
+    if isa != "auto":
+        return isa
+    if not (known := native_sets()):
+        raise NoKernel(f"this processor runs none of {', '.join(names())}; name one with isa")
+    return max(known, key=lambda name: (load(name).table.vector_bits, len(sets_of(name))))
+
+
+def native_sets() -> list[str]:
+    """The instruction sets this processor runs."""
+    return [n for n in names() if load(n).table.arch == features.arch() and runs_natively(load(n).table)]
