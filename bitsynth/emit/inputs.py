@@ -33,7 +33,7 @@ def blocks(kernel: Kernel, sides: Sequence[Sequence[Input]], bits: int) -> dict[
 
 
 def _side(kernel: Kernel, inputs: Sequence[Input], bits: int, start: int) -> SideText:
-    planes = [x for x in inputs if isinstance(x, Planes)]
+    planes, more = [x for x in inputs if isinstance(x, Planes)], spread(kernel)
     tables = [x for x in inputs if isinstance(x, Table)]
     every = [t for x in planes for t in x.tables]
     first_planes = [sum(len(x.tables) for x in planes[:i]) for i in range(len(planes))]
@@ -42,12 +42,19 @@ def _side(kernel: Kernel, inputs: Sequence[Input], bits: int, start: int) -> Sid
         bytes=side_bytes(kernel, inputs),
         table=_plane_table(every, bits),
         inputs=[
-            f"{{{plane}, {len(x.tables)}, {x.first}, {x.stride}, {x.per_byte}}}"
+            f"{{{plane}, {len(x.tables)}, {x.first}, {x.stride}, {x.per_byte}"
+            + (f", {x.apart}, {kernel.input_bytes(x)}}}" if more else "}")
             for plane, x in zip(first_planes, planes, strict=True)
         ],
         values=[list(map(str, x.values)) for x in tables],
         tables=tables,
     )
+
+
+def spread(kernel: Kernel) -> bool:
+    """Whether inputs have bytes of positions that are apart, or bytes of several slots."""
+    inputs = [x for p in kernel.passes for x in (*p.rows, *p.columns) if isinstance(x, Planes)]
+    return any((x.apart, x.slots) != (1, 1) for x in inputs)
 
 
 def side_bytes(kernel: Kernel, inputs: Sequence[Input]) -> int:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from bitsynth.emit.about import about, value_text
-from bitsynth.emit.inputs import blocks
+from bitsynth.emit.inputs import blocks, spread
 from bitsynth.emit.lines import indented
 from bitsynth.emit.microkernel import microkernel
 from bitsynth.emit.packing import (
@@ -180,6 +180,7 @@ def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     return {
         "constants": constant_arrays(kernel.constants, "constant"),
         "register_bytes": isa.word.lanes,
+        "spread": spread(kernel),
         "uses_zero": programs.row_terms or not all(n.first for p in kernel.passes for n in p.loops),
         "row_blocks": list(rows.values()),
         "column_blocks": list(columns.values()),

@@ -98,7 +98,7 @@ def _as_bytes(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
     """The packing as bytes in the order of codes, if each byte is a code."""
     codes = bit_tables(kernel.row_bits)
     planes = [x for x in inputs if isinstance(x, Planes) and x.per_byte == 1 and x.tables == codes]
-    places = [p for x in planes for b in range(kernel.slot_bytes) for p in x.positions(b)]
+    places = [p for x in planes for b in range(kernel.input_bytes(x)) for p in x.positions(b)]
     together = kernel.bit_axis == "inner" or len(inputs) == 1
     if len(planes) != len(inputs) or sorted(places) != list(range(kernel.k_step)) or not together:
         return None
@@ -259,7 +259,7 @@ def _laid(kernel: Kernel, inputs: Sequence[Codes]) -> Codes:
 def _input(kernel: Kernel, x: Input, steps: Codes) -> Codes:
     """(R, steps, bytes) of one input of codes by position (R, steps, k_step)."""
     if isinstance(x, Planes):
-        return packed(x, steps, kernel.row_bits, kernel.slot_bytes)
+        return packed(x, steps, kernel.row_bits, kernel.input_bytes(x))
     return _sums(np.array(x.values, np.uint8)[steps[..., x.first : x.first + x.bits]])
 
 

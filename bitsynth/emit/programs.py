@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 
 import msgspec
 
@@ -15,6 +16,7 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
+from bitsynth.kernel.order import interleaved, of_row
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, row_free
 
 
@@ -53,6 +55,8 @@ class Programs:
 
     def step(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
         """Loads of columns and what depends on nothing else, then the row program once a row."""
+        if self.kernel.order == "steps":
+            return self._interleaved(loop, step, scope.inner())
         scope, program, free = scope.inner(), step.steps, row_free(step.steps)
         out = list(self._columns(loop, program, scope))
         out += scope.steps([s for s in program if s.dst in free])
@@ -63,19 +67,48 @@ class Programs:
             out += self._braced(row, lines)
         return out
 
+    def _interleaved(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
+        """All rows of the step in one program: pins keep what is loaded, and what accumulators become, in its place."""
+        flat, places, out = interleaved(self.kernel, step), dict(self._column_places(loop)), list[str]()
+        for row in range(self.kernel.rows):
+            places |= {of_row(name, row): place for name, place in self._row_places(loop, row)}
+        early = _early(self.isa, flat, flat.steps)
+        early |= _before(self.isa, flat, early)
+
+        def named(name: str) -> str:
+            return early[name].name if name in early else name
+
+        for line in flat.steps:
+            if line.dst in places:
+                out.append(scope.load(line.op, line.dst, places[line.dst]))
+                out += _pinned(scope, line.dst, flat.steps, 1)
+            elif line.dst in early:
+                out += [f"{named(line.dst)} = {scope.value(line, named)};", *scope.pin(named(line.dst))]
+            else:
+                out.append(scope.step(line, named))
+        late = (acc for acc in flat.accs if acc.next not in early)
+        return out + [f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};" for acc in late]
+
     def _columns(self, loop: Pass, program: Sequence[Step], scope: Scope) -> Iterator[str]:
+        for name, place in self._column_places(loop):
+            yield scope.load(self.kernel.memory.load, name, place)
+            yield from _pinned(scope, name, program, self.kernel.rows)
+
+    def _column_places(self, loop: Pass) -> Iterator[tuple[str, str]]:
+        """The columns' inputs, and where each lies."""
         registers, size = self.kernel.column_registers(self.isa.table.vector_bits), self.isa.word.lanes
-        for i in range(len(loop.columns)):
-            for g in range(registers):
-                place = self._behind("column", "all_steps", i * registers * size, g * size)
-                yield scope.load(self.kernel.memory.load, f"w{g}_{i}", place)
-                yield from _pinned(scope, f"w{g}_{i}", program, self.kernel.rows)
+        for i, g in product(range(len(loop.columns)), range(registers)):
+            yield f"w{g}_{i}", self._behind("column", "all_steps", i * registers * size, g * size)
 
     def _row_inputs(self, loop: Pass, row: int, program: Sequence[Step], scope: Scope) -> Iterator[str]:
+        for name, place in self._row_places(loop, row):
+            yield scope.load(self.kernel.memory.broadcast, name, place)
+            yield from _pinned(scope, name, program, 1)
+
+    def _row_places(self, loop: Pass, row: int) -> Iterator[tuple[str, str]]:
+        """A row's inputs, and where each lies."""
         for i in range(len(loop.rows)):
-            place = self._behind(f"row{row} + offset", "steps", side_bytes(self.kernel, loop.rows[:i]))
-            yield scope.load(self.kernel.memory.broadcast, f"a{i}", place)
-            yield from _pinned(scope, f"a{i}", program, 1)
+            yield f"a{i}", self._behind(f"row{row} + offset", "steps", side_bytes(self.kernel, loop.rows[:i]))
 
     def _behind(self, base: str, steps: str, others: int, own: int = 0) -> str:
         """The place of an input behind `others` bytes a step, of one step or of all `steps`; `own` bytes into it."""
@@ -196,6 +229,25 @@ def _early(isa: Isa, loop: Loop, program: Sequence[Step]) -> dict[str, Acc]:
         if k is not None and same and acc.next not in out and last.get(acc.name, -1) <= k:
             out[acc.next] = acc
     return out
+
+
+def _before(isa: Isa, loop: Loop, early: Mapping[str, Acc]) -> dict[str, Acc]:
+    """Values that an accumulator has on the way to what it becomes: instructions overwrite their operand."""
+    made, out = {step.dst: step for step in loop.steps}, dict[str, Acc]()
+    reads = Counter(a for step in loop.steps for a in step.args)
+    for last, acc in early.items():
+        value, between = _overwritten(isa, made[last]), list[str]()
+        while value in made and reads[value] == reads[acc.name] == 1 and str(isa[made[value].op].out) == acc.type:
+            between.append(value)
+            value = _overwritten(isa, made[value])
+        out |= dict.fromkeys(between, acc) if value == acc.name else {}
+    return out
+
+
+def _overwritten(isa: Isa, step: Step) -> str:
+    """The operand that the step's result takes the place of; "" if there is none."""
+    pairs = zip(step.args, isa[step.op].operands, strict=True)
+    return next((a for a, o in pairs if o.name in isa[step.op].tied), "")
 
 
 def _of_row(row: int) -> Rename:

@@ -144,7 +144,7 @@ def _form(
 def _costs(isa: IsaTable, entry: InstrTable, narrow: bool) -> dict[str, InstrCost]:
     """Costs by CPU; some CPUs start more instructions a cycle if all operands are `narrow`."""
     return {
-        cpu: InstrCost(c.lat, c.per_cycle * (isa.cpu[cpu].half_width_speedup if narrow else 1.0), c.port)
+        cpu: InstrCost(c.lat, c.per_cycle * (isa.cpu[cpu].half_width_speedup if narrow else 1.0), c.port, c.slots)
         for cpu, c in entry.cost.items()
     }
 

@@ -20,11 +20,12 @@ _FAILURES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError
 
 @dataclass(frozen=True)
 class InstrCost:
-    """Latency in cycles, throughput per cycle, and the port class that limits it."""
+    """Latency in cycles, throughput per cycle, the port class that limits it, and slots of vector ports besides."""
 
     latency: float
     per_cycle: float
     port: str
+    slots: int = 0
 
 
 @dataclass(frozen=True)

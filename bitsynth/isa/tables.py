@@ -9,11 +9,15 @@ ANY_PORT = "vector"
 
 
 class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Costs: `lat` cycles of latency, at most `per_cycle` instructions a cycle, on `port`."""
+    """Costs: `lat` cycles of latency, at most `per_cycle` instructions a cycle, on `port`.
+
+    A load may take `slots` of the vector ports too, as one does that repeats what it read over a register.
+    """
 
     lat: float
     per_cycle: float
     port: str = ANY_PORT
+    slots: int = 0
 
 
 class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

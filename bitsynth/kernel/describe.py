@@ -27,8 +27,8 @@ def _parity(chosen: tuple[int, ...], bits: int) -> int:
     return sum(reduce(xor, (c >> k & 1 for k in chosen)) << c for c in range(1 << bits))
 
 
-def input_text(given: Input, bits: int, slot_bytes: int) -> str:
-    """The content of a row's or a column's input, and the positions of the step it is of."""
+def input_text(given: Input, bits: int, size: int) -> str:
+    """The content of a row's or a column's input, and the positions of the step that its `size` bytes are of."""
     if not isinstance(given, Planes):
         values = " ".join(map(str, given.values))
         places = _range(range(given.first, given.first + given.bits))
@@ -36,7 +36,7 @@ def input_text(given: Input, bits: int, slot_bytes: int) -> str:
     planes = ", ".join(plane_text(t, bits) for t in given.tables)
     if given.signed:
         planes = f"code - {given.zero} as a signed byte"
-    return f"{planes} at {_bytes([given.positions(b) for b in range(slot_bytes)])}"
+    return f"{planes} at {_bytes([given.positions(b) for b in range(size)])}"
 
 
 def _bytes(places: list[range]) -> str:

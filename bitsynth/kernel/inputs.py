@@ -22,7 +22,7 @@ def bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
             parts = of_row.parts(given)
             lanes: list[Payload] = [TableEntry(parts, b % given.entries) for b in range(word.lanes)]
         else:
-            lanes = [of_row.byte(given, b % size, None) for b in range(word.lanes)]
+            lanes = [of_row.byte(given, b % kernel.input_bytes(given), None) for b in range(word.lanes)]
         trace.bind(f"a{i}", Register(word, tuple(lanes)))
     each = word.lanes // size
     for i, planes in enumerate(loop.columns):
@@ -55,7 +55,7 @@ class _Operand:
     def byte(self, planes: Planes, byte: int, column: int | None) -> Payload:
         """The payload of byte `byte` of a row or column."""
         positions, width = planes.positions(byte), len(planes.tables)
-        if width == 1:
+        if width == 1 and planes.apart == 1:
             return BitField(self[planes.tables[0]], column, positions.start, (1 << planes.per_byte) - 1)
         codes = [(self._number(planes.tables, p, column, planes.signed), width) for p in positions]
         return side_by_side([*codes, (0, 8 - width * planes.per_byte)] if width * planes.per_byte < 8 else codes)

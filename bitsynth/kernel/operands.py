@@ -81,8 +81,11 @@ class Operands:
         return Inputs(self.machine, self._row_bytes(loop), self._column_bytes(loop))
 
     def _row_bytes(self, loop: Pass) -> list[Any]:
-        codes, bits, size = self._by_step(self.rows, len(self.rows)), self.kernel.row_bits, self.kernel.slot_bytes
-        made = [self._table(x, codes) if isinstance(x, Table) else packed(x, codes, bits, size) for x in loop.rows]
+        codes, bits = self._by_step(self.rows, len(self.rows)), self.kernel.row_bits
+        made = [
+            self._table(x, codes) if isinstance(x, Table) else packed(x, codes, bits, self.kernel.input_bytes(x))
+            for x in loop.rows
+        ]
         return [np.moveaxis(x, 1, 0)[:, :, None] for x in made]
 
     def _column_bytes(self, loop: Pass) -> list[Any]:

@@ -30,6 +30,9 @@ from bitsynth.spec.matmul import MatmulSpec
 STAGE_BYTES = 8
 """Bytes of codes a table is built from, zeros behind the last."""
 
+ORDERS = ("rows", "steps")
+"""The order of a step in C: row by row, or each instruction for all rows before the next."""
+
 BIT_AXES = ("inner", "outer")
 """The place of planes in memory: those of a step side by side, or those of all steps of a plane."""
 
@@ -47,7 +50,8 @@ class Planes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """Bytes whose bits are functions of codes; `tables` are truth tables, bit c for code c.
 
     Bit q * len(tables) + j of byte b, for q below `per_byte`, is tables[j] of the code at
-    position first + b * stride + q of the step. A `signed` byte is one number, in two's complement.
+    position first + b * stride + q * apart of the step. A `signed` byte is one number, in two's
+    complement. A row's input may fill `slots` of a register, of which an instruction takes one.
     """
 
     tables: tuple[int, ...]
@@ -55,6 +59,8 @@ class Planes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     stride: int
     per_byte: int
     signed: bool = False
+    apart: int = 1
+    slots: int = 1
 
     @property
     def zero(self) -> int:
@@ -65,7 +71,7 @@ class Planes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     def positions(self, byte: int) -> range:
         """The positions of K `byte` holds, lowest bits first."""
         start = self.first + byte * self.stride
-        return range(start, start + self.per_byte)
+        return range(start, start + self.per_byte * self.apart, self.apart)
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="table"):
@@ -198,7 +204,7 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     A column has `slot_bytes` bytes of a register; `slots[s]` is the column in slot s. The tile
     starts at row + column, the sums of `row_terms` and `column_terms` over their codes. The
     innermost loop is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis`
-    (one of BIT_AXES) is the place of planes in memory.
+    (one of BIT_AXES) is the place of planes in memory, `order` (one of ORDERS) that of instructions in a step.
     """
 
     isa: str
@@ -218,6 +224,7 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     column_terms: tuple[int, ...]
     unroll: int = 0
     bit_axis: str = "inner"
+    order: str = ORDERS[0]
 
     @property
     def digest(self) -> str:
@@ -278,8 +285,8 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         return self.columns * self.slot_bytes * 8 // vector_bits
 
     def input_bytes(self, of_row: Input) -> int:
-        """Bytes a row's input takes in memory."""
-        return of_row.entries if isinstance(of_row, Table) else self.slot_bytes
+        """Bytes a vector's input takes in memory."""
+        return of_row.entries if isinstance(of_row, Table) else self.slot_bytes * of_row.slots
 
     def _side_bytes(self, sides: Iterable[tuple[Input, ...]]) -> int:
         """Bytes of inputs in a step; passes share what is the same."""

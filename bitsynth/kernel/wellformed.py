@@ -17,7 +17,7 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa, Requirements
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.program import STAGE_BYTES, Build, Input, Kernel, Loop, Pass, Planes, Table
+from bitsynth.kernel.program import ORDERS, STAGE_BYTES, Build, Input, Kernel, Loop, Pass, Planes, Table
 
 MAX_TRIP_COUNT = 1 << 24
 MAX_COLUMNS = 256
@@ -131,6 +131,7 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
         "whole column registers": slots > 0 and slots * kernel.slot_bytes * 8 % isa.table.vector_bits == 0,
         "one slot a column": sorted(kernel.slots) == list(range(kernel.columns)),
         "a bit axis that has its place": kernel.bit_axis in kernel.bit_axes,
+        "an order of its steps": kernel.order in ORDERS,
     }
 
 
@@ -140,6 +141,7 @@ def _tables(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
     planes = [(1 << bits, x) for bits, x in inputs if isinstance(x, Planes)]
     tables = [(1 << bits, x) for bits, x in inputs if isinstance(x, Table)]
     k_max = kernel.core.k_max
+    of_rows, of_columns = ([x for _, given in side for x in given if isinstance(x, Planes)] for side in sides)
     yield {
         "one term a code": (len(kernel.row_terms), len(kernel.column_terms))
         == (1 << kernel.row_bits, 1 << kernel.column_bits),
@@ -153,6 +155,11 @@ def _tables(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
         "values of a byte": all(0 <= v < 256 for _, x in tables for v in x.values),
         "tables for all rows or for none": len(tables) in (0, sum(len(p.rows) for p in kernel.passes)),
         "a way to build its tables": (kernel.build is not None) == bool(tables),
+        "rows' inputs of one size": len({x.slots for x in of_rows}) <= 1,
+        "columns' inputs of one slot": all(x.slots == 1 for x in of_columns),
+        "rows' inputs that fill no more than a register": all(
+            x.slots >= 1 and kernel.input_bytes(x) <= isa.word.lanes for x in of_rows
+        ),
         "tables of one size": len({x.bits for _, x in tables}) <= 1,
     }
     yield {
@@ -183,8 +190,8 @@ def planes_of(inputs: Iterable[Input]) -> int:
 def _inside(kernel: Kernel, x: Input) -> bool:
     if isinstance(x, Table):
         return x.first >= 0 and 1 <= x.bits <= STAGE_BYTES - 1 and x.first + x.bits <= kernel.k_step
-    last = x.first + (kernel.slot_bytes - 1) * x.stride + x.per_byte
-    return x.first >= 0 and 0 <= x.stride <= kernel.k_step and last <= kernel.k_step
+    last = x.first + (kernel.input_bytes(x) - 1) * x.stride + (x.per_byte - 1) * x.apart + 1
+    return x.first >= 0 and 0 <= x.stride <= kernel.k_step and 1 <= x.apart <= kernel.k_step and last <= kernel.k_step
 
 
 def _register(isa: Isa, text: str) -> VecType:

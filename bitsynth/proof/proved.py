@@ -17,7 +17,7 @@ import msgspec
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, load
-from bitsynth.kernel.program import BIT_AXES, Kernel
+from bitsynth.kernel.program import BIT_AXES, ORDERS, Kernel
 from bitsynth.proof import checker
 from bitsynth.proof.obligations import Obligation, ObligationRecorder, implies
 from bitsynth.proof.sealed import Sealed
@@ -93,7 +93,7 @@ def _without_form(kernel: Kernel) -> Kernel:
     """The kernel without the fields in which its forms differ."""
     change = msgspec.structs.replace
     passes = tuple(change(p, loops=tuple(change(x, trip_count=1) for x in p.loops)) for p in kernel.passes)
-    return change(kernel, rows=1, unroll=0, bit_axis=BIT_AXES[0], passes=passes)
+    return change(kernel, rows=1, unroll=0, bit_axis=BIT_AXES[0], order=ORDERS[0], passes=passes)
 
 
 def examine(kernel: Kernel) -> tuple[tuple[str, ...], frozenset[Obligation]]:

@@ -129,6 +129,12 @@ def loads_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     return per_step * (AMORTISED_K / kernel.k_step) / units(kernel)
 
 
+def broadcast_slots(isa: Isa, kernel: Kernel, cpu: str) -> float:
+    """Slots of vector ports that the loads of rows' inputs take, per 128 multiply-accumulates."""
+    per_step = sum(len(p.rows) for p in kernel.passes)
+    return isa[kernel.memory.broadcast].cost[cpu].slots * per_step * 128 / (kernel.columns * kernel.k_step)
+
+
 def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
     """An estimate of the cycles that loads and stores take beyond the vector instructions beside them.
 
@@ -211,10 +217,10 @@ def figure(isa: Isa, kernel: Kernel, model: str) -> float:
 def price(isa: Isa, kernel: Kernel, model: str, *, in_layer: bool = False) -> tuple[float, ...]:
     """The sort key under `model`: its figure to a hundredth; cycles that memory holds up the rest; loads; input bytes.
 
-    If loads block, what they hold up is part of the figure. Of two tiles that hold nothing up the
-    one of fewer loads was the faster on Zen 5 and Emerald Rapids. A layer's K may not stay in the
-    nearest cache, and the fewer bytes the more of it does: there they come first. The last word
-    have more rows, and ports less crowded.
+    If loads block, what they hold up is part of the figure, and so are slots that broadcasts take.
+    Of two tiles that hold nothing up the one of fewer loads was the faster on Zen 5 and Emerald Rapids.
+    A layer's K may not stay in the nearest cache, and the fewer bytes the more of it does: there they
+    come first. The last word have more rows, and ports less crowded.
     """
     loads = round(loads_per_128_mac(isa, kernel), 6)
     if model == "length":
@@ -223,6 +229,7 @@ def price(isa: Isa, kernel: Kernel, model: str, *, in_layer: bool = False) -> tu
     stall = stall_per_128_mac(isa, kernel, cpu)
     crowding = crowding_per_128_mac(isa, kernel, cpu)
     blocked = stall if isa.table.cpu[cpu].loads_block else 0.0
-    least = round(figure(isa, kernel, model) + blocked, 2)
+    slots = broadcast_slots(isa, kernel, cpu) / (isa.table.cpu[cpu].vector_per_cycle if cpu == model else 1)
+    least = round(figure(isa, kernel, model) + blocked + slots, 2)
     read = loads, bytes_per_128_mac(kernel)
     return least, stall, *(read[::-1] if in_layer else read), -kernel.rows, crowding

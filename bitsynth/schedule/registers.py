@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
+from bitsynth.kernel.order import interleaved
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.schedule import cost
 
@@ -17,9 +18,13 @@ ROWS = (1, 2, 3, 4, 6, 8, 12)
 def fits_registers(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
     """Whether one step of all rows lives in registers.
 
-    Columns' inputs are loaded at their first use and, if there are more rows than one, held
-    for the others, as compilers do.
+    Inputs are loaded at their first use. If rows come one after the other and there are more than one,
+    columns' are held for the others, as compilers do.
     """
+    if kernel.order == "steps":
+        step = interleaved(kernel, loop.step)
+        held = {c.name for c in kernel.constants} & {a for s in step.steps for a in s.args}
+        return live_registers(step.steps, [acc.next for acc in step.accs], held) <= isa.table.registers
     program = [*cost.shared_program(loop), *cost.row_program(loop)]
     constants = {c.name for c in kernel.constants} & {a for s in program for a in s.args}
     held = cost.held_for_rows(loop) if kernel.rows > 1 else set()

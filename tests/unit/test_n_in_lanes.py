@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import msgspec
@@ -9,16 +10,20 @@ import numpy as np
 import pytest
 from solved import REPRESENTATIVE, kernel, name
 
-from bitsynth.errors import NoKernel, Refuted
+from bitsynth.emit.packing import packing
+from bitsynth.errors import NoKernel, Refuted, SpecError
 from bitsynth.isa import cost_models, load
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.interpreter import product, wanted
+from bitsynth.kernel.order import interleaved
+from bitsynth.kernel.program import Planes
 from bitsynth.proof import checker
 from bitsynth.proof.accumulation import step_summary
 from bitsynth.schedule import cost, peel
 from bitsynth.schedule.memory import repeats, stores
+from bitsynth.schedule.registers import fits_registers
 from bitsynth.sketches.lanes import tables, terms
 from bitsynth.sketches.reduction import stages
 from bitsynth.solver.budget import Budget
@@ -34,7 +39,7 @@ FOUND = {
     ("neon", "dot"): [],
     ("neon_dotprod", "lookup"): ["tbl.u8x16 + add.u8x16"],
     ("neon_dotprod", "multiply"): [*BYTES, *LONG],
-    ("neon_dotprod", "dot"): ["udot.u8x16", "sdot.s8x16"],
+    ("neon_dotprod", "dot"): ["udot.u8x16", "sdot.s8x16", "udot_lane.u8x16"],
     ("armv7_neon", "lookup"): ["tbl.u8x16 + add.u8x16"],
     ("armv7_neon", "multiply"): [*BYTES, *LONG],
     ("armv7_neon", "dot"): [],
@@ -84,7 +89,7 @@ def numbers(isa, term, rng):
     instr = isa[term.op]
     args = [[np.uint64(rng.integers(0, 4)) for _ in range(o.type.lanes)] for o in instr.operands]
     for k in range(len(args)):
-        if k == term.row:
+        if k == term.row and term.slots == 1:
             args[k] = [args[k][b % term.slot_bytes] for b in range(len(args[k]))]
     return args
 
@@ -96,13 +101,16 @@ def test_terms_on_numbers(isa, method):
     rng = np.random.default_rng(0)
     for term in terms.find(load.load(isa), method) if FOUND[isa, method] else ():
         args = numbers(load.load(isa), term, rng)
-        for half, op in enumerate(term.halves):
+        for (half, op), imm in itertools.product(enumerate(term.halves), range(term.slots)):
             instr = load.load(isa)[op]
-            got = [int(x) for x in instr(ConcreteDomain(), args)]
+            got = [int(x) for x in instr(ConcreteDomain(), args, imm)]
             for i, x in enumerate(got):
                 first = (half * instr.out.lanes + i) * term.slot_bytes
                 slot = range(first, first + term.slot_bytes)
-                sum_ = sum(int(args[term.row][b]) * int(args[term.column][b]) for b in slot)
+                of_row = [imm * term.slot_bytes + b - first if term.slots > 1 else b for b in slot]
+                sum_ = sum(
+                    int(args[term.row][r]) * int(args[term.column][b]) for r, b in zip(of_row, slot, strict=True)
+                )
                 assert x == sum_ + (int(args[term.acc][i]) if term.acc is not None else 0), (term, i)
 
 
@@ -275,3 +283,28 @@ def test_adders_that_crowd_the_ports_of_lookups_lose():
 def with_add(loop):
     program = tuple(line.replace(" adds.", " add.") for line in loop.step.program)
     return change(loop, loops=(change(loop.step, program=program), *loop.loops[1:]))
+
+
+def test_rows_lie_in_registers_of_which_an_instruction_takes_a_slot():
+    """Nothing is broadcast: rows are packed as codes lie, and every lane of a register is taken once."""
+    found = kernel("neon_dotprod", "dot", 3, 3)
+    (of_row,) = found.passes[0].rows
+    assert isinstance(of_row, Planes)
+    assert (of_row.slots, found.input_bytes(of_row), found.memory.broadcast) == (4, 16, "load.u8x16")
+    assert [s.imm for s in found.passes[0].step.steps if s.op == "udot_lane.u8x16"] == [0, 1, 2, 3]
+    assert packing(found).rows == "bytes"
+    assert packing(found).in_order
+    for wrong in (change(of_row, slots=2), change(of_row, first=1)):
+        with pytest.raises((Refuted, SpecError)):
+            checker.check(change(found, passes=(change(found.passes[0], rows=(wrong,)),)))
+
+
+def test_a_step_by_instructions_holds_all_rows_in_registers():
+    found, isa = kernel("neon_dotprod", "dot", 3, 3), load.load("neon_dotprod")
+    (loop,) = found.passes
+    flat = interleaved(found, loop.step)
+    loads = [s.dst for s in flat.steps if not s.args]
+    assert sorted(loads) == sorted(["w0_0", "w0_1", *(f"a0_{row}" for row in range(found.rows))])
+    assert len(flat.steps) == len(loads) + 2 * 2 + 4 * found.rows
+    assert fits_registers(isa, found, loop)
+    assert not fits_registers(isa, change(found, rows=16), loop)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 import msgspec
 
@@ -157,8 +157,15 @@ def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[ProductTerm], model: str
                 least = round(len(digits) * _loop_cost(isa, term, model), 6)
                 for registers in REGISTERS:
                     for unroll in UNROLL:
-                        if unroll == 1 or unroll * per_byte <= UNROLL[-1]:
+                        if _whole(term, unroll, per_byte):
                             yield least, TileShape(term, swapped, signed, digits, per_byte, unroll, registers)
+
+
+def _whole(term: ProductTerm, unroll: int, per_byte: int) -> bool:
+    """Whether a step has no more terms than `UNROLL` allows; or just as many as fill rows' registers of slots."""
+    if term.slots > 1:
+        return unroll == max(1, term.slots // per_byte)
+    return unroll == 1 or unroll * per_byte <= UNROLL[-1]
 
 
 def _takes_signed(isa: Isa, term: ProductTerm, core: MatmulOperand) -> bool:
@@ -250,11 +257,12 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel 
         passes=tuple(passes),
         row_terms=row_terms,
         column_terms=column_terms,
+        order="steps" if shape.term.slots > 1 else "rows",
     )
 
 
 def _row_bytes(term: ProductTerm) -> int:
-    return 1 << term.positions if term.method == "lookup" else term.slot_bytes
+    return 1 << term.positions if term.method == "lookup" else term.slot_bytes * term.slots
 
 
 def _terms(spec: MatmulSpec, shape: TileShape) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -306,7 +314,7 @@ def _groups(digits: Sequence[Digit]) -> Iterator[list[tuple[Digit, ...]]]:
 def _pass(shape: TileShape, bits: tuple[int, int], digit: Digit, nest: Nest, *, carries: bool) -> Pass:
     """The pass of `digit`, whose loops are `nest`; it `carries` its sums to the next if that shares accumulators."""
     loops, flush, given = nest
-    rows = tuple(_row_input(shape, digit, bits[0], n) for n in range(shape.terms))
+    rows = tuple(_row_input(shape, digit, bits[0], n) for n in range(shape.terms // shape.term.slots))
     columns = tuple(_column_input(shape, digit, bits[1], u) for u in range(shape.unroll))
     return Pass(rows, columns, loops, flush, given, carries=carries)
 
@@ -330,6 +338,8 @@ def _row_input(shape: TileShape, digit: Digit, bits: int, n: int) -> Input:
         return Table(tuple(code >> digit.low & mask for code in range(1 << bits)), n * term.positions, term.positions)
     u, number = divmod(n, shape.per_byte)
     tables = bit_tables(bits)[digit.low : digit.low + digit.bits]
+    if term.slots > 1:
+        return Planes(tables, n * term.slots * term.positions, 1, 1, slots=term.slots)
     return Planes(tables, u * term.positions * shape.per_byte + number, shape.per_byte, 1)
 
 
@@ -340,7 +350,17 @@ def _column_input(shape: TileShape, digit: Digit, bits: int, u: int) -> Planes:
     if shape.signed:
         values = MatmulOperand(bits, Encoding.SIGNED)
         return Planes(byte_tables([values.value(code) for code in values.codes]), first, 1, 1, signed=True)
+    if shape.term.slots > 1:
+        return Planes(bit_tables(bits), first, 1, shape.per_byte, apart=shape.term.positions)
     return Planes(bit_tables(bits), first, shape.per_byte, shape.per_byte)
+
+
+def _order(shape: TileShape) -> Iterator[tuple[int, int]]:
+    """The terms and registers of columns in the order of the step."""
+    if shape.term.slots == 1:
+        return product(range(shape.terms), range(shape.registers))
+    packed = product(range(shape.unroll), range(shape.registers), range(shape.per_byte))
+    return ((u * shape.per_byte + number, g) for u, g, number in packed)
 
 
 def _step(isa: Isa, shape: TileShape, parts: Sequence[Unpack], constants: ConstantPool) -> Loop:
@@ -351,19 +371,18 @@ def _step(isa: Isa, shape: TileShape, parts: Sequence[Unpack], constants: Consta
     current = dict(zip(names, names, strict=True))
     trace = Trace(isa, LinearDomain(1), constants=constants)
 
-    def run(op: str, args: tuple[str, ...]) -> str:
-        trace.steps.append(Step(trace.fresh(), op, args))
+    def run(op: str, args: tuple[str, ...], imm: int = 0) -> str:
+        trace.steps.append(Step(trace.fresh(), op, args, imm))
         return trace.steps[-1].dst
 
-    # Terms, one after the other over all registers of columns.
-    for n in range(shape.terms):
+    # Terms, one after the other over all registers of columns; if rows fill registers, those of a register together.
+    for n, g in _order(shape):
         u, number = divmod(n, shape.per_byte)
-        for g in range(shape.registers):
-            packed = trace.bind(f"w{g}_{u}", Register(isa.word, (0,) * isa.word.lanes))
-            codes = parts[number].apply(trace, packed)
-            for h, op in enumerate(halves):
-                name = names[g * len(halves) + h]
-                made = run(op, term.arguments(f"a{n}", codes, current[name]))
-                current[name] = run(term.add, (current[name], made)) if term.add else made
+        packed = trace.bind(f"w{g}_{u}", Register(isa.word, (0,) * isa.word.lanes))
+        codes = parts[number].apply(trace, packed)
+        for h, op in enumerate(halves):
+            name = names[g * len(halves) + h]
+            made = run(op, term.arguments(f"a{n // term.slots}", codes, current[name]), n % term.slots)
+            current[name] = run(term.add, (current[name], made)) if term.add else made
     accs = tuple(Acc(name, str(term.acc_type), current[name]) for name in names)
     return Loop(1, tuple(map(str, trace.steps)), accs)

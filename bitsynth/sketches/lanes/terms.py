@@ -1,8 +1,9 @@
 """Instructions that multiply in lanes: table lookups, products and dot products.
 
-A column has `slot_bytes` bytes of a register, a row's input is repeated over it. A term is an
-instruction, or one for each half, that adds some positions of K of every column: found by
-what it does to unknowns in the linear domain, never by name.
+A column has `slot_bytes` bytes of a register, a row's input is repeated over it, or fills it and
+an immediate says which slot of it is meant. A term is an instruction, or one for each half, that
+adds some positions of K of every column: found by what it does to unknowns in the linear domain,
+never by name.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _SLOT_BYTES = (1, 2, 4)
 class ProductTerm:
     """`op` on operands `row` and `column`, and `acc` if it accumulates, or else `add`.
 
-    It covers `positions` of K; `high` does the upper half of the columns.
+    It covers `positions` of K; `high` does the upper half of the columns. The row's operand has `slots`
+    of those, of which the immediate takes one.
     """
 
     method: str
@@ -52,6 +54,7 @@ class ProductTerm:
     positions: int
     acc_type: VecType
     add: str | None
+    slots: int = 1
 
     @property
     def halves(self) -> tuple[str, ...]:
@@ -70,18 +73,23 @@ class ProductTerm:
 @lru_cache
 def find(isa: Isa, method: str) -> tuple[ProductTerm, ...]:
     """The terms of a method, in the order of the instruction tables; NoKernel says what `isa` lacks."""
-    every = tuple(t for instr in _candidates(isa) for t in (*_lookups(isa, instr), *_products(isa, instr)))
+    every = tuple(t for instr in _candidates(isa) for t in _terms(isa, instr))
     found = tuple(t for t in every if t.method == method)
     if not found:
         raise NoKernel(f"{isa.name} has no instruction for the {method} method")
     return found
 
 
+def _terms(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
+    if instr.imm:
+        yield from _slot_products(isa, instr)
+    else:
+        yield from _lookups(isa, instr)
+        yield from _products(isa, instr)
+
+
 def _candidates(isa: Isa) -> Iterator[Instr]:
-    for instr in isa.instrs.values():
-        full = instr.on_registers and instr.out.total_bits == isa.table.vector_bits
-        if full and not instr.imm and len(instr.operands) in (2, 3):
-            yield instr
+    return (i for i in isa.full_forms if len(i.operands) in (2, 3))
 
 
 def _lookups(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
@@ -105,9 +113,11 @@ def _selects(isa: Isa, instr: Instr, bits: int, table: int) -> bool:
     return _gives(instr, 2, args, want)
 
 
-def _gives(instr: Instr, rows: int, args: Sequence[Sequence[Payload]], want: Sequence[LinearForm]) -> bool:
+def _gives(
+    instr: Instr, rows: int, args: Sequence[Sequence[Payload]], want: Sequence[LinearForm], imm: int = 0
+) -> bool:
     try:
-        got = instr(LinearDomain(rows), args)
+        got = instr(LinearDomain(rows), args, imm)
         return all((f.const, f.atoms) == (w.const, w.atoms) for f, w in zip(map(as_form, got), want, strict=True))
     except Inexact:
         return False
@@ -128,30 +138,51 @@ def _products(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
             if slots != len(halves) * instr.out.lanes:
                 continue
             acc = rest[0] if rest else None
-            if all(_multiplies(isa, isa[op], row, column, acc, size, h) for h, op in enumerate(halves)):
+            if all(_multiplies(isa, isa[op], (row, column, acc), size, h) for h, op in enumerate(halves)):
                 method = "dot" if size == DOT_POSITIONS else "multiply"
                 add = None if rest else adder(isa, instr.out)
                 upper = halves[1] if len(halves) == 2 else None
                 yield ProductTerm(method, instr.name, upper, row, column, acc, size, size, instr.out, add)
 
 
-def _multiplies(isa: Isa, instr: Instr, row: int, column: int, acc: int | None, size: int, half: int) -> bool:
-    """Whether lane i is the sum of the products of slot i's bytes, and the accumulator."""
-    rows = [variable(("r", b % size), 0, 1) for b in range(isa.word.lanes)]
+def _slot_products(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
+    """The terms that add to an accumulator, each immediate with another slot of the row's register."""
+    types, slots, size = [o.type for o in instr.operands], len(instr.imms), isa.word.lanes // len(instr.imms)
+    bytes_ = [k for k, t in enumerate(types) if (t.bits, t.lanes) == (8, isa.word.lanes)]
+    for row, column in permutations(bytes_, 2):
+        rest = [k for k in range(len(types)) if k not in (row, column)]
+        if len(rest) != 1 or types[rest[0]] != instr.out or instr.out.lanes != slots or size not in _SLOT_BYTES:
+            continue
+        if all(_multiplies(isa, instr, (row, column, rest[0]), size, slot=slot) for slot in instr.imms):
+            method = "dot" if size == DOT_POSITIONS else "multiply"
+            yield ProductTerm(method, instr.name, None, row, column, rest[0], size, size, instr.out, None, slots)
+
+
+def _multiplies(
+    isa: Isa, instr: Instr, places: tuple[int, int, int | None], size: int, half: int = 0, slot: int | None = None
+) -> bool:
+    """Whether lane i is the sum of the products of slot i's bytes and the row's, and the accumulator.
+
+    `places` are the operands of row, column and accumulator. The row's bytes are in every slot, or in the
+    one that the immediate is.
+    """
+    row, column, acc = places
+    rows = [variable(("r", b if slot is not None else b % size), 0, 1) for b in range(isa.word.lanes)]
     columns = [variable(("c", b), 0, 1) for b in range(isa.word.lanes)]
     before = [variable(("acc", i), 0, 0) for i in range(instr.out.lanes)]
     args: list[Sequence[Payload]] = [[]] * len(instr.operands)
     args[row], args[column] = rows, columns
     if acc is not None:
         args[acc] = before
-    left, right = (rows, columns) if row < column else (columns, rows)
+    given = rows if slot is None else rows[slot * size : (slot + 1) * size] * (isa.word.lanes // size)
+    left, right = (given, columns) if row < column else (columns, given)
     first = half * instr.out.lanes * size
     want = []
     for i in range(instr.out.lanes):
-        slot = range(first + i * size, first + (i + 1) * size)
-        summed = total(product(left[b], right[b]) for b in slot)
+        bytes_ = range(first + i * size, first + (i + 1) * size)
+        summed = total(product(left[b], right[b]) for b in bytes_)
         want.append(summed if acc is None else add_forms(before[i], summed))
-    return _gives(instr, 1, args, want)
+    return _gives(instr, 1, args, want, slot or 0)
 
 
 def adder(isa: Isa, kind: VecType) -> str:
@@ -165,7 +196,7 @@ def adders(isa: Isa, kind: VecType) -> tuple[str, ...]:
     x = [variable(("x", i), 0, 1) for i in range(kind.lanes)]
     y = [variable(("y", i), 0, 1) for i in range(kind.lanes)]
     want = [add_forms(a, b) for a, b in zip(x, y, strict=True)]
-    fit = (i for i in _candidates(isa) if i.out == kind and [o.type for o in i.operands] == [kind] * 2)
+    fit = (i for i in _candidates(isa) if not i.imm and i.out == kind and [o.type for o in i.operands] == [kind] * 2)
     found = tuple(i.name for i in fit if _gives(i, 1, [x, y], want))
     if not found:
         raise NoKernel(f"{isa.name} has no instruction that adds lanes of {kind}")
