@@ -7,7 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 from onnx_files import QONNX, model, node
 
 IMAGE = (1, 4, 6, 6)
@@ -222,32 +222,3 @@ form(
     by=np.float32(512),
     most=np.float32(15),
 )
-
-
-def _repeated() -> Any:
-    """Initializers that are inputs too, and no import of the quantizers' domain but with an empty name."""
-    made = FORMS["depthwise"]()
-    for one in made.graph.initializer:
-        made.graph.input.append(helper.make_tensor_value_info(one.name, one.data_type, one.dims))
-    return made
-
-
-def _imports(domains: dict[str, int]) -> Any:
-    made = FORMS["depthwise"]()
-    del made.opset_import[:]
-    made.opset_import.extend(helper.make_opsetid(d, v) for d, v in domains.items())
-    return made
-
-
-FORMS["initializers as inputs"] = _repeated
-FORMS["a domain is not imported"] = lambda: _imports({"": 13})
-FORMS["nothing is imported but quantizers"] = lambda: _imports({QONNX: 1})
-for _domain in ("onnx.brevitas", "finn.custom_op.general", "qonnx.custom_op.general"):
-
-    def _other(domain: str = _domain) -> Any:
-        made = FORMS["hard sigmoid"]()
-        for n in made.graph.node:
-            n.domain = domain if n.domain else ""
-        return made
-
-    FORMS[f"quantizers of {_domain}"] = _other

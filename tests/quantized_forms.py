@@ -1,4 +1,4 @@
-"""Quantized operators of ONNX and of ONNX Runtime in the forms in which exporters write them."""
+"""Quantized operators of ONNX and of ONNX Runtime, and files, in the forms in which exporters write them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
-from onnx_files import MICROSOFT, model, node
+from network_forms import FORMS as PLAIN
+from onnx import TensorProto, helper
+from onnx_files import MICROSOFT, QONNX, model, node
 
 FORMS: dict[str, Callable[[], Any]] = {}
 _V = np.random.default_rng(16).integers(-3, 4, (8, 5)).astype(np.float32)
@@ -48,3 +49,32 @@ for _turned in (0, 1):
         uz=np.zeros(5, np.int8),
         b=np.arange(-2, 3, dtype=np.int32) * 100,
     )
+
+
+def _repeated() -> Any:
+    """Initializers that are inputs too, and no import of the quantizers' domain but with an empty name."""
+    made = PLAIN["depthwise"]()
+    for one in made.graph.initializer:
+        made.graph.input.append(helper.make_tensor_value_info(one.name, one.data_type, one.dims))
+    return made
+
+
+def _imports(domains: dict[str, int]) -> Any:
+    made = PLAIN["depthwise"]()
+    del made.opset_import[:]
+    made.opset_import.extend(helper.make_opsetid(d, v) for d, v in domains.items())
+    return made
+
+
+FORMS["initializers as inputs"] = _repeated
+FORMS["a domain is not imported"] = lambda: _imports({"": 13})
+FORMS["nothing is imported but quantizers"] = lambda: _imports({QONNX: 1})
+for _domain in ("onnx.brevitas", "finn.custom_op.general", "qonnx.custom_op.general"):
+
+    def _other(domain: str = _domain) -> Any:
+        made = PLAIN["hard sigmoid"]()
+        for n in made.graph.node:
+            n.domain = domain if n.domain else ""
+        return made
+
+    FORMS[f"quantizers of {_domain}"] = _other
