@@ -20,8 +20,10 @@ PATTERNS = {"MatMulInteger", "ConvInteger", "Add", "Cast", "Mul", "Sub", "Quanti
 
 def joints(graph, made):
     """The codes of the network's own edges in a file, as outputs of that."""
-    names = [n.output[0] for n in made.graph.node if n.output[0] in graph.edges and n.op_type in PATTERNS]
-    inner = [n for n in names if n not in graph.outputs and operand_of(graph.edges[n])]
+    names = [
+        n.output[0] for n in made.graph.node if n.output[0] in graph.edges and n.op_type in ("QuantizeLinear", "Clip")
+    ]
+    inner = [n for n in names if n not in graph.outputs]
     made.graph.output.extend(helper.make_tensor_value_info(n, TensorProto.UINT8, graph.edges[n].shape) for n in inner)
     return inner
 
