@@ -17,6 +17,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.isa.floats import INFINITY
 from bitsynth.proof.element_search import U64, Elements, float_inputs, sides
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 
@@ -24,6 +25,8 @@ VARIANTS = 16
 """Elements of a column: what all elements share is the same in a column."""
 _CANDIDATES, _STEPS = 32, 6
 _DOMAIN = ConcreteDomain()
+_FLOAT_ENDS = (0, 1, (1 << 23) - 1, 1 << 23, INFINITY - 1, INFINITY, INFINITY | 1 << 22)
+"""Float32 without signs: 0, subnormals and normal numbers at their ends, infinity, and no number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +122,8 @@ def _float_values(shape: tuple[int, ...], rng: Generator) -> U64:
     """Float32 numbers of all sizes: of few bits, whose products are exact, of many, zeros, infinities, subnormals."""
     bits = rng.integers(0, 1 << 23, shape) & -(1 << rng.integers(0, 24, shape))
     exponent = np.where(rng.random(shape) < 0.8, rng.integers(127 - 40, 127 + 12, shape), rng.integers(0, 256, shape))
-    return (rng.integers(0, 2, shape) << 31 | exponent << 23 | bits).astype(np.uint64)
+    sized = np.where(rng.random(shape) < 0.1, rng.choice(_FLOAT_ENDS, shape), exponent << 23 | bits)
+    return (rng.integers(0, 2, shape) << 31 | sized).astype(np.uint64)
 
 
 def _move(spec: ElementwiseSpec, drawn: Elements, rng: Generator) -> None:

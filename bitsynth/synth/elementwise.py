@@ -30,7 +30,7 @@ SKETCHES: dict[str, Alternatives] = {
     **dict.fromkeys(("lookup", "pairs"), tables.alternatives),
     "weighted": weighting.alternatives,
     "mean": averaging.alternatives,
-    **dict.fromkeys(("quantize", "dequantize"), edges.alternatives),
+    **dict.fromkeys(("quantize", "signs", "dequantize"), edges.alternatives),
     **dict.fromkeys(("requantize", "rescale", "rounded", "scale"), rescaling.alternatives),
     "residual": residual.alternatives,
     "": direct.alternatives,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bitsynth.errors import NoKernel
+from bitsynth.isa.floats import INFINITY
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.element_constants import unmoved
@@ -19,14 +20,14 @@ from bitsynth.sketches.elementwise.weighting import widened
 from bitsynth.spec.elementwise import ElementwiseSpec
 
 _QUOTIENT = "fdiv(a[i], b[i])"
-_BYTE = 0xFF
+_BYTE, _MAGNITUDE = 0xFF, 0x7FFF_FFFF
 
 
 def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
-    """Programs for `spec.glue.quantized` and `spec.glue.dequantized`, if `isa` has the instructions."""
+    """Programs for `spec.glue.quantized`, `signs` and `dequantized`, if `isa` has the instructions."""
     builder = Builder(isa, spec, isa.word.lanes)
     try:
-        made = builder.finish(_quantized(builder) if spec.out == "u8" else _dequantized(builder))
+        made = builder.finish(_RESULTS[spec.name](builder))
     except NoKernel:
         return
     yield msgspec.structs.replace(made, orders=unmoved(spec, made.unit))
@@ -46,3 +47,21 @@ def _dequantized(builder: Builder) -> UnitValue:
     number = builder.map(roles.ADD, builder.map(MULTIPLY, wide, builder.input("f")), builder.input("k"))
     real = builder.map(FLOAT, number, out=VecType("u", number.type.bits, number.type.lanes))
     return builder.map(TIMES[0], real, builder.input("m"))
+
+
+def _signs(builder: Builder) -> UnitValue:
+    """By bits of integers: of what is below a bound and not negative, the bound less is negative."""
+    x, quotient = builder.input("x"), builder.map(_QUOTIENT, builder.input("x"), builder.input("m"))
+    magnitude = builder.bitwise(roles.AND, x, builder.constant(x.type, _MAGNITUDE))
+    is_number = builder.map(roles.ADD, magnitude, builder.constant(x.type, -INFINITY - 1))
+    # Bits of numbers below 0, from the least after -0 to -infinity: from 0 to infinity's less 1.
+    below = builder.map(roles.ADD, quotient, builder.constant(x.type, _MAGNITUDE))
+    within = builder.map(roles.ADD, below, builder.constant(x.type, -INFINITY))
+    every = builder.constant(x.type, -1)
+    kept = builder.bitwise(roles.OR, below, builder.bitwise(roles.XOR, within, every))
+    both = builder.bitwise(roles.AND, is_number, kept)
+    return in_order(builder, narrowed(builder, builder.map(roles.SHIFT_RIGHT.format(x.type.bits - 1), both)))
+
+
+_RESULTS = {"quantize_floats": _quantized, "signs": _signs, "dequantize_codes": _dequantized}
+"""What makes the results of a spec, by its name."""
