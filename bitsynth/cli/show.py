@@ -24,6 +24,8 @@ from bitsynth.kernel.describe import flush_title, input_text, loop_title, plane_
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Build, Kernel, Loop, Pass, Planes
 from bitsynth.matmul import MatmulKernel
+from bitsynth.schedule import predicted
+from bitsynth.schedule.cost import AMORTISED_K
 from bitsynth.store import elementwise, kernels
 from bitsynth.store.entry import Entry
 
@@ -66,12 +68,21 @@ def _cost(entry: Entry) -> list[str]:
     asked = "" if entry.asked else ", the cheapest of all methods, compared to a tenth"
     return [
         f"cost      {price_text(entry)}, {price.loads_per_128_mac:.2f} loads",
+        *_predicted(entry),
         f"cycles    {cycles} per 128 MAC" if cycles else "cycles    no processor of the tables has all instructions",
         f"method    {entry.method}{asked}",
         f"claims    {', '.join(claim_line(price).cells)}",
         f"          {ON_RECORD}",
         f"proof     {lemmas} lemmas, K up to {certificate.k_max:,}",
     ]
+
+
+def _predicted(entry: Entry) -> list[str]:
+    """What a scoreboard predicts for processors with issue rules, loads, flushes and spills in."""
+    isa = load(entry.kernel.isa)
+    able = [cpu for cpu in entry.cost.cycles if isa.table.cpu[cpu].issue is not None]
+    cycles = [f"{cpu} {predicted.cycles_per_128_mac(isa, entry.kernel, cpu):.2f}" for cpu in able]
+    return [f"predicted {', '.join(cycles)} cycles per 128 MAC of a tile, K = {AMORTISED_K}"] if cycles else []
 
 
 def _sides(kernel: Kernel) -> tuple[str, str]:

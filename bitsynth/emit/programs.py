@@ -16,7 +16,7 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.order import interleaved, of_row
+from bitsynth.kernel.order import of_row, written
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, row_free
 
 
@@ -55,7 +55,7 @@ class Programs:
 
     def step(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
         """Loads of columns and what depends on nothing else, then the row program once a row."""
-        if self.kernel.order == "steps":
+        if self.kernel.order != "rows":
             return self._interleaved(loop, step, scope.inner())
         scope, program, free = scope.inner(), step.steps, row_free(step.steps)
         out = list(self._columns(loop, program, scope))
@@ -69,25 +69,32 @@ class Programs:
 
     def _interleaved(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
         """All rows of the step in one program: pins keep what is loaded, and what accumulators become, in its place."""
-        flat, places, out = interleaved(self.kernel, step), dict(self._column_places(loop)), list[str]()
+        flat, places, out = written(self.kernel, loop, step), dict(self._column_places(loop)), list[str]()
         for row in range(self.kernel.rows):
             places |= {of_row(name, row): place for name, place in self._row_places(loop, row)}
         early = _early(self.isa, flat, flat.steps)
         early |= _before(self.isa, flat, early)
+
+        pin = scope.pin if self.kernel.order == "steps" else scope.hold
 
         def named(name: str) -> str:
             return early[name].name if name in early else name
 
         for line in flat.steps:
             if line.dst in places:
-                out.append(scope.load(line.op, line.dst, places[line.dst]))
-                out += _pinned(scope, line.dst, flat.steps, 1)
+                out += [scope.load(line.op, line.dst, self._address(line, places, scope)), *pin(line.dst)]
             elif line.dst in early:
-                out += [f"{named(line.dst)} = {scope.value(line, named)};", *scope.pin(named(line.dst))]
+                out += [f"{named(line.dst)} = {scope.value(line, named)};", *pin(named(line.dst))]
             else:
-                out.append(scope.step(line, named))
+                out += [scope.step(line, named), *([] if self.kernel.order == "steps" else pin(line.dst))]
         late = (acc for acc in flat.accs if acc.next not in early)
         return out + [f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};" for acc in late]
+
+    def _address(self, line: Step, places: Mapping[str, str], scope: Scope) -> str:
+        """Where the input of `line` lies; a load that repeats it has the address in a register of its own."""
+        repeats = line.op == self.kernel.memory.broadcast != self.kernel.memory.load
+        place = places[line.dst]
+        return scope.address(place) if repeats and self.kernel.order != "steps" else place
 
     def _columns(self, loop: Pass, program: Sequence[Step], scope: Scope) -> Iterator[str]:
         for name, place in self._column_places(loop):

@@ -90,6 +90,24 @@ class Scope:
         instr = self.isa[op]
         return self.call(instr, [self.viewed(name, instr.operands[0].type)], to=pointer) + ";"
 
+    def address(self, place: str) -> str:
+        """`place` as an address in a register of its own: loads that repeat what they read take no other."""
+        if not self.isa.table.address:
+            return place
+        self.macros["at"] = (
+            "static inline const uint8_t *at(const uint8_t *p)\n{\n"
+            f"    {self.isa.table.address.format(x='p')}\n    return p;\n}}"
+        )
+        return f"at({place})"
+
+    def hold(self, name: str) -> list[str]:
+        """A statement that keeps what makes a value before all such that follow, if the instruction set has such."""
+        text = self.isa.table.hold
+        if not text:
+            return []
+        self.macros["HOLD"] = f"#define HOLD(x) {text.format(x='x').removesuffix(';')}"
+        return [f"HOLD({name});"]
+
     def pin(self, name: str) -> list[str]:
         """A statement that keeps a value in its register, if the instruction set wants such."""
         text = self.isa.table.pin

@@ -24,7 +24,7 @@ from bitsynth.isa import architecture
 from bitsynth.isa import lane as lane_text
 from bitsynth.isa.expand import forms, setting, vector_type
 from bitsynth.isa.instr import Instr
-from bitsynth.isa.tables import InstrFile, IsaFile, IsaTable
+from bitsynth.isa.tables import InstrFile, IsaFile, IsaTable, IssueTable
 from bitsynth.isa.types import VecType
 
 _VECTOR_BITS = (64, 128, 256, 512)
@@ -83,6 +83,12 @@ class Isa:
     def for_cpu(self, cpu: str) -> Isa:
         """This set without the forms that `cpu` lacks, the same object every time; SpecError for an unknown one."""
         return _for_cpu(self, cpu)
+
+    def rules(self, cpu: str) -> IssueTable:
+        """The issue rules of `cpu`; SpecError if it has none."""
+        if cpu not in self.table.cpu or (rules := self.table.cpu[cpu].issue) is None:
+            raise SpecError(f"{self.name} has no issue rules for {cpu}: nothing predicts its cycles")
+        return rules
 
     def requirements(self, ops: Iterable[str] = ()) -> Requirements:
         """The requirements of the forms named `ops`; those of the base alone if none is named."""

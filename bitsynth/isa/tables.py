@@ -61,6 +61,35 @@ class FeatureTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: list[str]
 
 
+class KindTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Instructions but arithmetic of vectors: cycles of latency, slots by port; `alone`, nothing starts beside."""
+
+    lat: int
+    takes: dict[str, int]
+    alone: bool = False
+
+
+class IssueTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The issue rules of a processor: `width` instructions a cycle, in order or from a `window` of so many.
+
+    `ports` are the pipes that each class of ports means, `kinds` the instructions that are no arithmetic of
+    vectors, `others` arithmetic that no table has, by mnemonic.
+    """
+
+    width: int
+    ports: dict[str, list[str]]
+    kinds: dict[str, KindTable]
+    source: str
+    in_order: bool = False
+    window: int = 1 << 30
+    others: dict[str, KindTable] = {}
+
+    @property
+    def ports_per_cycle(self) -> int:
+        """Arithmetic instructions on vectors that start a cycle, at most."""
+        return len(self.ports[ANY_PORT])
+
+
 class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A processor: how many vector instructions it can start a cycle, at most.
 
@@ -68,7 +97,7 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     many as ever. With `loads_block`, nothing starts beside a load of a whole register. `features` are the feature
     sets it has; all if unsaid. `near_bytes` stay in its first cache from one tile of a layer to the next,
     `outer_bytes` in its second, from which it reads `far_bytes_per_cycle`; a tile takes `call_cycles` beside its
-    sums. The defaults are Zen 5's, measured.
+    sums. The defaults are Zen 5's, measured. `issue` are its issue rules, for processors that are predicted.
     """
 
     doc: str
@@ -80,6 +109,7 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     outer_bytes: int = 1 << 20
     far_bytes_per_cycle: float = 40.0
     call_cycles: float = 30.0
+    issue: IssueTable | None = None
 
     def has(self, feature: str) -> bool:
         """Whether the processor has the feature set; "" is the base of the instruction set."""
@@ -103,7 +133,8 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[isa]` table of `isa.toml`.
 
     `cast` views a register as another type; `pin` is a statement that keeps compilers from
-    mixing the rows of a tile, which makes them spill; accumulators of a step whose first run
+    mixing the rows of a tile, which makes them spill, `hold` one that keeps a value's place in the text, `address`
+    one that keeps an address in a register; accumulators of a step whose first run
     is peeled go without it if `pin_peeled` is false, as compilers copy those. `probes` are C expressions that ask
     for each feature of the host, after the architecture's `probe`. `cpus` names those of the set it
     `extends` that it keeps; all if it names none.
@@ -127,6 +158,8 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extends: str = ""
     cpus: list[str] = []
     pin: str = ""
+    hold: str = ""
+    address: str = ""
     pin_peeled: bool = True
     paper: PaperTable | None = None
 

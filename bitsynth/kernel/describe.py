@@ -41,7 +41,7 @@ def input_text(given: Input, bits: int, size: int) -> str:
 
 def _bytes(places: list[range]) -> str:
     """The positions of each byte; of many, the first two and the last."""
-    shown = [f"{p[0]}" if len(p) == 1 else f"{p[0]} to {p[-1]}" for p in places]
+    shown = [f"{p[0]}" if len(p) == 1 else _ends(p) for p in places]
     if len(set(shown)) == 1:
         return _range(places[0]) + (" in every byte" if len(shown) > 1 else "")
     if len(shown) > 4:
@@ -50,7 +50,11 @@ def _bytes(places: list[range]) -> str:
 
 
 def _range(places: range) -> str:
-    return f"position {places[0]}" if len(places) == 1 else f"positions {places[0]} to {places[-1]}"
+    return f"position {places[0]}" if len(places) == 1 else f"positions {_ends(places)}"
+
+
+def _ends(places: range) -> str:
+    return f"{places[0]} to {places[-1]}" + (f" by {places.step}" if places.step > 1 else "")
 
 
 def lane_text(instr: Instr, step: Step) -> str:

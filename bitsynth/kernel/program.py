@@ -31,7 +31,7 @@ STAGE_BYTES = 8
 """Bytes of codes a table is built from, zeros behind the last."""
 
 ORDERS = ("rows", "steps")
-"""The order of a step in C: row by row, or each instruction for all rows before the next."""
+"""The order of a step in C: row by row, or each instruction for all rows before the next; else that for a processor."""
 
 BIT_AXES = ("inner", "outer")
 """The place of planes in memory: those of a step side by side, or those of all steps of a plane."""
@@ -204,7 +204,8 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     A column has `slot_bytes` bytes of a register; `slots[s]` is the column in slot s. The tile
     starts at row + column, the sums of `row_terms` and `column_terms` over their codes. The
     innermost loop is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis`
-    (one of BIT_AXES) is the place of planes in memory, `order` (one of ORDERS) that of instructions in a step.
+    (one of BIT_AXES) is the place of planes in memory. `order` is that of instructions in a step: one of ORDERS, or
+    the name of an in-order processor for which they are ordered.
     """
 
     isa: str

@@ -26,6 +26,7 @@ DOCS = ROOT / "docs"
 ISA_SPEC = {
     "[isa]": tables.IsaTable,
     "[isa.cpu.NAME]": tables.CpuTable,
+    "[isa.cpu.NAME.issue]": tables.IssueTable,
     "[isa.features.NAME]": tables.FeatureTable,
     "[isa.paper]": tables.PaperTable,
     "[instr.NAME]": tables.InstrTable,

@@ -1,0 +1,130 @@
+"""The scoreboard: cycles that instructions take on a processor, by its issue rules.
+
+In order, as on Cortex-A53, an instruction starts when its operands are there, its pipe is free and all before it have
+started. Out of order it waits for its operands and a slot of a pipe alone, in a window of instructions in flight.
+Branches are predicted and caches hit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bitsynth.isa.load import Isa
+from bitsynth.isa.tables import ANY_PORT, IssueTable
+
+
+@dataclass(frozen=True)
+class Issued:
+    """An instruction: registers it reads and writes, cycles until these are there, slots of pipes.
+
+    What is `forwarded`, an accumulator, is read only when the sum is made. One that is `alone` starts with no other.
+    """
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    latency: int
+    takes: tuple[tuple[str, int], ...]
+    alone: bool = False
+    forwarded: str = ""
+
+
+def of_kind(rules: IssueTable, kind: str, reads: Iterable[str] = (), writes: Iterable[str] = ()) -> Issued:
+    """An instruction of one of the rules' kinds."""
+    table = rules.kinds[kind]
+    return Issued(tuple(reads), tuple(writes), table.lat, tuple(table.takes.items()), table.alone)
+
+
+def arithmetic(isa: Isa, cpu: str, op: str, reads: Sequence[str], write: str) -> Issued:
+    """The vector instruction form `op`, as its cost says."""
+    instr, rules = isa[op], isa.rules(cpu)
+    cost = instr.cost[cpu]
+    pipes = len(rules.ports[ANY_PORT]) if cost.port == ANY_PORT else 1
+    port = cost.port if cost.port in rules.ports else ANY_PORT
+    acc = next((a for a, o in zip(reads, instr.operands, strict=False) if o.name == "acc" and "acc" in instr.tied), "")
+    rate = min(cost.per_cycle, rules.ports_per_cycle)
+    return Issued(tuple(reads), (write,), round(cost.latency), ((port, max(1, round(pipes / rate))),), forwarded=acc)
+
+
+def cycles(rules: IssueTable, program: Iterable[Issued]) -> int:
+    """The cycles from the start of the first instruction to that of one behind the last, all results there."""
+    return (_in_order if rules.in_order else _out_of_order)(rules, program)
+
+
+class InOrder:
+    """An in-order processor at work: what has been issued, and when the next could be."""
+
+    def __init__(self, rules: IssueTable) -> None:
+        self.rules = rules
+        self.now = self.started = 0
+        self.ready: dict[str, int] = {}
+        self.early: dict[str, int] = {}
+        self.free: dict[str, int] = defaultdict(int)
+
+    def start(self, x: Issued) -> int:
+        """The cycle in which `x` would start."""
+        at = max([self.now, *(self._there(r, r == x.forwarded) for r in x.reads)])
+        at = max([at, *(min(self.free[pipe] for pipe in self.rules.ports[port]) for port, _ in x.takes)])
+        return at + (at == self.now and (self.started >= self.rules.width or (x.alone and self.started > 0)))
+
+    def _there(self, register: str, forwarded: bool) -> int:
+        return (self.early if forwarded and register in self.early else self.ready).get(register, 0)
+
+    def issue(self, x: Issued) -> None:
+        """Start `x`."""
+        at, slots = self.start(x), max(slots for _, slots in x.takes)
+        self.started = self.started + 1 if at == self.now else 1
+        self.now = at
+        for port, count in x.takes:
+            self.free[min(self.rules.ports[port], key=self.free.__getitem__)] = at + count
+        if x.alone:
+            self.now, self.started = at + slots - 1, self.rules.width
+        for r in x.writes:
+            self.ready[r] = at + x.latency
+            if x.forwarded:
+                self.early[r] = at + slots
+            else:
+                self.early.pop(r, None)
+
+
+def _in_order(rules: IssueTable, program: Iterable[Issued]) -> int:
+    core = InOrder(rules)
+    for x in program:
+        core.issue(x)
+    return max([core.now, *core.ready.values()])
+
+
+def _out_of_order(rules: IssueTable, program: Iterable[Issued]) -> int:
+    ready: dict[str, int] = {}
+    early: dict[str, int] = {}
+    used: dict[str, set[int]] = defaultdict(set)
+    entered: list[int] = []
+    left: list[int] = []
+    for k, x in enumerate(program):
+        enter = max(
+            entered[k - rules.width] + 1 if k >= rules.width else 0,
+            left[k - rules.window] if k >= rules.window else 0,
+            entered[-1] if entered else 0,
+        )
+        at = max([enter, *(early.get(r, 0) if r == x.forwarded else ready.get(r, 0) for r in x.reads)])
+        start = at
+        for port, slots in x.takes:
+            for _ in range(slots):
+                start = max(start, _slot(used, rules.ports[port], at))
+        done = start + x.latency
+        for r in x.writes:
+            ready[r], early[r] = done, start + max((n for _, n in x.takes), default=1) if x.forwarded else done
+        entered.append(enter)
+        left.append(max(done, left[-1] if left else 0))
+    return left[-1] if left else 0
+
+
+def _slot(used: Mapping[str, set[int]], pipes: Sequence[str], at: int) -> int:
+    """The first cycle from `at` on with a free slot in one of `pipes`, which is taken."""
+    while True:
+        for pipe in pipes:
+            if at not in used[pipe]:
+                used[pipe].add(at)
+                return at
+        at += 1

@@ -1,0 +1,159 @@
+"""Predicted cycles of a kernel: what its C should compile to, on the scoreboard, before there is a compiler.
+
+Loads, broadcasts and their addresses, loops, spilled accumulators, flushes and results are in it. Registers are named
+as in the program: every value has one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bitsynth.isa.load import Isa
+from bitsynth.isa.scoreboard import Issued, arithmetic, cycles, of_kind
+from bitsynth.isa.step import Step
+from bitsynth.isa.tables import IssueTable
+from bitsynth.kernel.order import of_row, written
+from bitsynth.kernel.program import Kernel, Loop, Pass
+from bitsynth.schedule import cost
+
+
+def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = cost.AMORTISED_K) -> float:
+    """The cycles of `cpu` for 128 multiply-accumulates of a whole tile over `depth` positions of K."""
+    return tile_cycles(isa, kernel, cpu, depth) / (cost.units(kernel, depth) * kernel.rows)
+
+
+@lru_cache(maxsize=1 << 12)
+def tile_cycles(isa: Isa, kernel: Kernel, cpu: str, depth: int = cost.AMORTISED_K) -> int:
+    """The cycles of `cpu` for one tile over `depth` positions of K; SpecError if it has no issue rules."""
+    return cycles(isa.rules(cpu), _Tile(isa, kernel, cpu).run(-(-depth // kernel.k_step)))
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """The instructions of a tile."""
+
+    isa: Isa
+    kernel: Kernel
+    cpu: str
+
+    @property
+    def rules(self) -> IssueTable:
+        return self.isa.rules(self.cpu)
+
+    def run(self, steps: int) -> Iterator[Issued]:
+        for chain in self.kernel.chains:
+            for number, loop in enumerate(chain):
+                yield from self._nest(loop, steps, carried=number > 0)
+                yield from self._flush(loop)
+
+    def _nest(self, loop: Pass, steps: int, *, carried: bool) -> Iterator[Issued]:
+        """Runs of the innermost loop, and behind each those of the loops around it that end there."""
+        step, first = self._step(loop, loop.step), self._step(loop, _first(loop.step)) if loop.step.first else []
+        around = [list(self._widen(loop, level)) for level in range(1, len(loop.loops))]
+        starts = [list(self._start(nested)) for nested in loop.loops]
+        for level, start in enumerate(starts):
+            if level and not (carried and level == len(starts) - 1):
+                yield from start
+        trips = [nested.trip_count for nested in loop.loops]
+        for done in range(steps):
+            if done % trips[0] == 0 and not (carried and len(trips) == 1):
+                yield from starts[0]
+            yield from first if first and done % trips[0] == 0 else step
+            run = 1
+            for level, widen in enumerate(around, 1):
+                run *= trips[level - 1]
+                if (done + 1) % run == 0 or done + 1 == steps:
+                    yield from widen
+                    if level + 1 < len(trips) and (done + 1) % (run * trips[level]) == 0 and done + 1 < steps:
+                        yield from starts[level]
+
+    def _start(self, loop: Loop) -> Iterator[Issued]:
+        if not loop.first:
+            for row in range(self.kernel.rows):
+                yield from (of_kind(self.rules, "move", (), [of_row(acc.name, row)]) for acc in loop.accs)
+
+    def _step(self, loop: Pass, step: Loop) -> list[Issued]:
+        """All rows of a step, and what counts it."""
+        flat, out = written(self.kernel, loop, step), list[Issued]()
+        becomes = {acc.next: acc.name for acc in flat.accs}
+        for line in flat.steps:
+            out += self._line(line, becomes)
+        counting = [("offset", "offset"), ("column", "column"), ("run", "run")]
+        out += [of_kind(self.rules, "integer", [a], [b]) for a, b in counting]
+        return [*out, of_kind(self.rules, "branch", ["run"])]
+
+    def _line(self, line: Step, becomes: dict[str, str]) -> Iterator[Issued]:
+        dst = becomes.get(line.dst, line.dst)
+        if line.args:
+            yield arithmetic(self.isa, self.cpu, line.op, [becomes.get(a, a) for a in line.args], dst)
+        elif dst[0] == "w":
+            yield of_kind(self.rules, "load", ["column"], [dst])
+        else:
+            yield from self._row_load(dst)
+
+    def _row_load(self, dst: str) -> Iterator[Issued]:
+        """A row's input: one that is repeated has an address of its own."""
+        instr = self.isa[self.kernel.memory.broadcast]
+        if instr.operands[0].type.total_bits == self.isa.table.vector_bits:
+            yield of_kind(self.rules, "load", ["offset"], [dst])
+        else:
+            yield of_kind(self.rules, "integer", ["offset"], [f"at_{dst}"])
+            yield of_kind(self.rules, "broadcast", [f"at_{dst}"], [dst])
+
+    def _widen(self, loop: Pass, level: int) -> Iterator[Issued]:
+        """The program of an outer loop for every row; accumulators that find no register lie in memory."""
+        outer, spilled = loop.loops[level], self._spilled(loop, level)
+        for row in range(self.kernel.rows):
+            for acc in outer.accs:
+                name = of_row(acc.name, row)
+                if name in spilled:
+                    yield of_kind(self.rules, "load", ["sp"], [name])
+            yield from self._program(outer.steps, row, {acc.next: acc.name for acc in outer.accs})
+            for acc in outer.accs:
+                name = of_row(acc.name, row)
+                if name in spilled:
+                    yield of_kind(self.rules, "store", [name])
+        yield of_kind(self.rules, "integer", ["left"], ["left"])
+        yield of_kind(self.rules, "branch", ["left"])
+
+    def _spilled(self, loop: Pass, level: int) -> set[str]:
+        """The outer accumulators for which a step leaves no register, half of which it could be without."""
+        names = [of_row(acc.name, row) for row in range(self.kernel.rows) for acc in loop.loops[level].accs]
+        inner = sum(len(nested.accs) for nested in loop.loops[:level]) * self.kernel.rows
+        free = self.isa.table.registers - inner - len(cost.held_for_rows(loop)) - 2
+        return set(names[max(0, free) :])
+
+    def _program(self, program: Iterable[Step], row: int, becomes: dict[str, str]) -> Iterator[Issued]:
+        for s in program:
+            args = [becomes.get(a, a) for a in s.args]
+            names = [a if a[0] == "k" else of_row(a, row) for a in args]
+            yield arithmetic(self.isa, self.cpu, s.op, names, of_row(becomes.get(s.dst, s.dst), row))
+
+    def _flush(self, loop: Pass) -> Iterator[Issued]:
+        memory, registers = self.kernel.memory, self.kernel.tile_registers(self.isa.table.vector_bits)
+        for row in range(self.kernel.rows):
+            names = [of_row(f"c{r}", row) for r in range(registers)]
+            if not loop.carries:
+                yield of_kind(self.rules, "integer", ["start"], ["start"])
+                if self.kernel.has_row_terms:
+                    yield of_kind(self.rules, "broadcast", ["start"], ["more"])
+                for name in names:
+                    yield of_kind(self.rules, "load", ["start"], [name])
+                    if self.kernel.has_row_terms:
+                        yield arithmetic(self.isa, self.cpu, memory.add_tile, [name, "more"], name)
+            yield from self._program(loop.flush_steps, row, {})
+            if not loop.carries:
+                yield of_kind(self.rules, "integer", ["end"], ["end"])
+                yield from (of_kind(self.rules, "store", [of_row(t, row), "end"]) for t in loop.tile)
+
+
+def _first(loop: Loop) -> Loop:
+    accs = tuple(type(acc)(acc.name, acc.type, acc.start) for acc in loop.accs)
+    return type(loop)(loop.trip_count, loop.first, accs)
+
+
+def ranked(isa: Isa, kernels: Sequence[Kernel], cpu: str) -> list[Kernel]:
+    """The kernels, the quickest on `cpu` first."""
+    return sorted(kernels, key=lambda kernel: cycles_per_128_mac(isa, kernel, cpu))

@@ -1,0 +1,91 @@
+"""Issue rules: what starts when, in order and out of order; listings; predicted cycles; orders for in-order cores."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from solved import kernel
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import load
+from bitsynth.isa.scoreboard import cycles
+from bitsynth.kernel.order import written
+from bitsynth.kernel.wellformed import check_shape
+from bitsynth.schedule import cost, listing, predicted
+
+change = msgspec.structs.replace
+NEON = load("neon")
+
+
+def took(cpu, *lines):
+    """Cycles that lines take beyond none."""
+    return cycles(NEON.rules(cpu), listing.issued(NEON, cpu, lines))
+
+
+def test_in_order_two_start_a_cycle_and_one_on_vectors():
+    adds = [f"add v{k}.16b, v30.16b, v31.16b" for k in range(8)]
+    scalars = [f"add x{k}, x20, #1" for k in range(8)]
+    assert took("a53", *adds) == 7 + 2
+    assert took("a53", *(x for pair in zip(adds, scalars, strict=True) for x in pair)) == 7 + 2
+    assert took("a53", *(f"ldr q{k}, [x0, #{16 * k}]" for k in range(4))) == 2 * 3 + 8
+
+
+def test_in_order_waits_for_operands_and_out_of_order_goes_on():
+    lines = ["ldr q0, [x0]", "add v1.16b, v0.16b, v0.16b", *(f"eor v{k}.16b, v30.16b, v31.16b" for k in range(2, 12))]
+    late = [lines[0], *lines[2:], lines[1]]
+    assert took("a53", *lines) > took("a53", *late)
+    assert took("a76", *lines) == took("a76", *late)
+
+
+def test_accumulators_are_forwarded():
+    assert took("a76", *["umlal v0.8h, v1.8b, v2.8b"] * 9) < took("a76", *["mul v0.16b, v0.16b, v2.16b"] * 9)
+
+
+def test_a_broadcast_takes_a_vector_slot_where_it_does():
+    loads = [f"ld1r {{v{k}.2d}}, [x{k}]" for k in range(16)]
+    adds = [f"add v{16 + k}.16b, v30.16b, v31.16b" for k in range(8)]
+    assert took("a76", *loads, *adds) > took("a76", *(x.replace("ld1r {", "ldr ").replace(".2d}", "") for x in loads))
+    assert NEON["dup64.u8x16"].cost["a53"].slots == 0
+    assert NEON["dup64.u8x16"].cost["a76"].slots == 1
+
+
+def test_what_a_listing_says():
+    load_, back, flags, taken = listing.issued(NEON, "a76", ["ldr q3, [x1], #16", "subs x2, x2, #1", "b.ne 40"])
+    assert (load_.reads, load_.writes) == (("x1",), ("v3",))
+    assert back.writes == ("x1",)
+    assert "flags" in flags.writes
+    assert "flags" in taken.reads
+    pair = list(listing.issued(NEON, "a53", ["ldp q0, q1, [x0]", "uadalp v4.8h, v2.16b"]))
+    assert [x.writes for x in pair] == [("v0",), ("v1",), ("v4",)]
+    assert pair[-1].forwarded == "v4"
+
+
+def test_no_rules_no_prediction():
+    with pytest.raises(SpecError, match="no issue rules for zen5"):
+        load("avx2").rules("zen5")
+
+
+def test_a_prediction_is_no_less_than_the_bound():
+    for config in (("neon", "popcount", 2, 2), ("neon", "lookup", 2, 1), ("neon_dotprod", "dot", 3, 1)):
+        found, isa = kernel(*config), load(config[0])
+        for cpu in isa.table.cpu:
+            got = predicted.cycles_per_128_mac(isa, found, cpu)
+            least = cost.cycles_per_128_mac(isa, found, cpu)
+            assert least * 0.75 < got < 5 * least, (config, cpu)
+
+
+@pytest.mark.parametrize("config", [("neon", "lookup", 2, 1), ("neon", "popcount", 2, 2)], ids=str)
+def test_an_order_has_the_same_lines_and_is_quicker(config):
+    found = kernel(*config)
+    ordered = change(found, order="a53")
+    check_shape(NEON, ordered)
+    for loop in found.passes:
+        plain, listed = written(found, loop, loop.step), written(ordered, loop, loop.step)
+        assert sorted(plain.program) == sorted(listed.program)
+        known: set[str] = set()
+        for step in listed.steps:
+            assert {a for a in step.args if a in {s.dst for s in listed.steps}} <= known
+            known.add(step.dst)
+    assert predicted.tile_cycles(NEON, ordered, "a53") < predicted.tile_cycles(NEON, found, "a53")
+    with pytest.raises(SpecError, match="an order of its steps"):
+        check_shape(NEON, change(found, order="a72"))
