@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from bitsynth import toolchain
+from bitsynth.graph.arithmetic import Interval
+from bitsynth.graph.reference import Evaluation
+from bitsynth.graph.types import Integers, Tensor
 from bitsynth.isa.load import Requirements, load
 from bitsynth.network.machine import NetworkMachine
 from bitsynth.network.run import Network
@@ -47,3 +52,19 @@ def _together(isa: str, needs: Sequence[Requirements]) -> Requirements:
     every = [load(isa).requirements(), *needs]
     parts = (tuple(dict.fromkeys(x for n in every for x in getattr(n, k))) for k in ("macros", "cc_flags", "host"))
     return Requirements(*parts)
+
+
+def same(values: Evaluation, name: str, got: Tensor) -> bool:
+    """Whether an edge in C is the reference's: integers all, numbers but for what sums of float64 lose."""
+    edge, want = values.graph.edges[name], values[name]
+    if isinstance(edge.type, Integers) and got.dtype == np.int64:
+        return np.array_equal(got, want)
+    if isinstance(want, Interval) and got.dtype == np.float64:
+        size = np.maximum(np.abs(want.low), np.abs(want.high))
+        off = 1e-300 + 1e-9 * size + 1e-12 * size[np.isfinite(size)].max(initial=0)
+        return bool(((got >= want.low - off) & (got <= want.high + off)).all())
+    want = values.floats(name)
+    if isinstance(edge.type, Integers):
+        return np.array_equal(got, want)
+    got, want = got.astype(np.float64), want.astype(np.float64)
+    return np.allclose(got, want, rtol=1e-6, atol=1e-6 * np.abs(want[np.isfinite(want)]).max(initial=0), equal_nan=True)

@@ -15,6 +15,7 @@ from bitsynth.cli import (
     emit_glue,
     emit_layer,
     explore,
+    export,
     inspect,
     isa,
     listing,
@@ -77,6 +78,7 @@ command(app, "emit-glue")(emit_glue.emit_glue)
 command(app, "compile")(compile.compile_network)
 command(app, "inspect")(inspect.inspect)
 command(app, "check")(check.check)
+command(app, "export")(export.export)
 command(app, "explore")(explore.explore)
 app.add_typer(isa.app, name="isa")
 app.add_typer(bench.app, name="bench")

@@ -55,6 +55,10 @@ WeightsArgument = Annotated[
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
 
 # Networks.
+OnnxFile = Annotated[
+    Path, typer.Option("-o", "--output", metavar="FILE", help="The ONNX file to write.", show_default=False)
+]
+AsPatterns = Annotated[bool, typer.Option("--patterns", help="As pre-quantized patterns of standard operators.")]
 Batch = Annotated[
     int | None,
     typer.Option(

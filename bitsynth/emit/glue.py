@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from bitsynth.emit.glue_abi import ARRAYS, NUMBERS, GlueConstants, c_value
 from bitsynth.emit.glue_programs import FILE as PROGRAMS
 from bitsynth.emit.glue_programs import VARIABLES, program_source
-from bitsynth.emit.layer import POOL, elements, functions, renamed, require_name, stored
+from bitsynth.emit.layer import POOL, elements, functions, refuses_codes, renamed, require_name, stored
 from bitsynth.emit.render import render
+from bitsynth.emit.runtime_abi import LAYOUT
 from bitsynth.emit.runtime_files import glue_files
 from bitsynth.files import marked
 from bitsynth.isa import architecture
@@ -63,6 +64,7 @@ class GlueText:
             "in_layout": c_value("in_layout", numbers["in_layout"]),
             "out_layout": c_value("out_layout", numbers["out_layout"]),
             "fields": [(name, c_value(name, value)) for name, value in numbers.items() if value],
+            "refuses_codes": any(self._refuses(numbers, i) for i in range(len(inputs))),
             "arrays": [(n, c, stored(c), elements(arrays[n], stored(c))) for n, c in ARRAYS if n in arrays],
             "inputs": [f"input_{i}" for i in range(len(inputs))] if len(inputs) > 1 else ["input"],
             "given": [elements(_as_words(x), "uint64_t") for x in inputs],
@@ -77,6 +79,11 @@ class GlueText:
             "example": False,
             "cc_flags": self.needs.cc_flags,
         }
+
+    @staticmethod
+    def _refuses(numbers: Mapping[str, int], i: int) -> bool:
+        bits, layout = numbers[f"bits[{i}]"], LAYOUT.words[numbers["in_layout"]]
+        return bits > 0 and refuses_codes(numbers[f"last[{i}]"], bits, layout)
 
 
 def _as_words(x: NDArray[Any]) -> NDArray[np.uint8]:

@@ -127,6 +127,7 @@ class LayerText:
             "programs": list(self.programs.by_field),
             "spec": self.spec,
             "cpu": self.cpu,
+            "refuses_codes": refuses_codes(self.spec.act.codes[-1], self.spec.act.bits, numbers["in_layout"]),
             "act_value": value_text(self.spec.act),
             "zero_point": self.tested.zero_point,
             "added": [_int32(int(x)) for x in self.tested.bias] if self.tested.bias.any() else [],
@@ -159,6 +160,11 @@ class LayerText:
         names = *(f"{field}_{way}" for field in ("kernel", "dilation", "stride")), *edges
         kernel, dilation, stride, before, behind = (int(self.numbers[name]) for name in names)
         return max(1, dilation * (kernel - 1) + 1 - before - behind) + 4 * stride
+
+
+def refuses_codes(last: int, bits: int, layout: Number) -> bool:
+    """Whether memory can hold a code beyond the `last`: bytes have 8 bits, words so many as a code."""
+    return last + 1 < 1 << (bits if layout == "packed" else 8)
 
 
 def renamed(name: str, files: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:

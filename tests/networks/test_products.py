@@ -12,6 +12,7 @@ from bitsynth.graph.types import Integers
 from bitsynth.layers.layer import compile as compile_layer
 from bitsynth.network.lower import cover, lower
 from bitsynth.network.program import Buffer, Format, LayerStep
+from bitsynth.network.regions.lines import GuardedLineRegion
 from bitsynth.network.regions.products import ProductRegion
 from bitsynth.network.run import Network
 from bitsynth.network.wiring import NetworkTarget, Wiring
@@ -181,6 +182,26 @@ def test_a_block_of_8_bits_is_a_line_behind_sums(rng):
     assert [len(step.nodes) for step in net.program.steps if step.nodes] == [1, 4]
     x = rng.integers(0, 256, graph.edges["x"].shape)
     np.testing.assert_array_equal(net.trace({"x": x / 128})["codes"], run(graph, {"x": x})["codes"])
+
+
+@pytest.mark.parametrize("gain", [0.0123, 0.0078125])
+def test_two_wide_sums_are_a_line_with_a_guard(rng, gain):
+    """Sums of too many values for all pairs to be asked about; the second gain, a power of 2, has halves among them."""
+    builder = GraphBuilder("block", "exact")
+    x = builder.input("x", (1, 6, 20, 20), "float32", Integers.between(0, 255))
+    point = _window(1, 1, strides=(1, 1), begins=(0, 0), ends=(0, 0))
+    made = []
+    for name in ("sums", "shortcut"):
+        weights = builder.constant(rng.integers(-127, 128, (6, 6, 1, 1)).astype(np.float32))
+        sums = builder.add("conv", x, weights, window=point, groups=1, name=name)
+        made.append(builder.add("mul", sums, builder.constant(np.full((6, 1, 1), gain, np.float32))))
+    graph = builder.build((_codes(builder, builder.add("relu", builder.add("add", *made)), 0, 255, 1.0),))
+    assert any(isinstance(region, GuardedLineRegion) for region in cover(Wiring(graph, NetworkTarget("avx2"))))
+    net, given = Network(lower(graph, NetworkTarget("avx2"))), rng.integers(0, 256, graph.edges["x"].shape)
+    want = run(graph, {"x": given})
+    both = (want["sums"] + want["shortcut"]) * gain
+    assert (both % 1 == 0.5).any() == (gain == 0.0078125)
+    np.testing.assert_array_equal(net.trace({"x": given})["codes"], want["codes"])
 
 
 @pytest.mark.parametrize("zero", [0, 7])

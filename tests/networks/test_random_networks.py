@@ -4,15 +4,13 @@ import os
 
 import numpy as np
 import pytest
-from network_batches import compiled_together
+from network_batches import compiled_together, same
 from onnx_files import QONNX, model, node
 from random_graphs import RandomGraph
 
 import bitsynth
 from bitsynth.errors import ToolError
 from bitsynth.graph import run
-from bitsynth.graph.arithmetic import Interval
-from bitsynth.graph.types import Integers
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
 
@@ -22,22 +20,6 @@ COUNT = {"avx2": 24, "avx512": 12, "neon": 3, "armv7_neon": 3}
 
 BATCH = 24
 """Networks in a library."""
-
-
-def same(values, name, got):
-    """Whether an edge in C is the reference's: integers all, numbers but for what sums of float64 lose."""
-    edge, want = values.graph.edges[name], values[name]
-    if isinstance(edge.type, Integers) and got.dtype == np.int64:
-        return np.array_equal(got, want)
-    if isinstance(want, Interval) and got.dtype == np.float64:
-        size = np.maximum(np.abs(want.low), np.abs(want.high))
-        off = 1e-300 + 1e-9 * size + 1e-12 * size[np.isfinite(size)].max(initial=0)
-        return bool(((got >= want.low - off) & (got <= want.high + off)).all())
-    want = values.floats(name)
-    if isinstance(edge.type, Integers):
-        return np.array_equal(got, want)
-    got, want = got.astype(np.float64), want.astype(np.float64)
-    return np.allclose(got, want, rtol=1e-6, atol=1e-6 * np.abs(want[np.isfinite(want)]).max(initial=0), equal_nan=True)
 
 
 def networks(seeds, isa, threads):

@@ -1,15 +1,18 @@
 """Trained networks: what their trainers and other executors say they give."""
 
 import gzip
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+import bitsynth
 from bitsynth.graph import read, run
 from bitsynth.graph.inspect import inspected
 from bitsynth.graph.types import Integers
 
+ROOT = Path(__file__).resolve().parents[2]
 FASHION = ["a2w1_qonnx", "a2w2_qonnx", "a2w2_qcdq", "a3w3_qcdq", "a4w4_qonnx", "a4w4_qcdq", "a32w32"]
 
 
@@ -33,6 +36,24 @@ def test_every_file_is_read(models, network_models):
         graph.check()
         left = [n.node for n in inspected(graph).nodes if n.stays_float]
         assert bool(left) == (path.parent.name in FLOATS or path.stem.endswith(("a32w32", "espcn_w4a4_subpixel"))), path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cifar10_cnvW1A1", "cifar10_cnvW1A2"])
+def test_cnv_is_compiled(models, monkeypatch, name):
+    """To the bit at every edge, and to the logits of the file."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from cifar10_cnv import NETWORKS, pixels
+    from cifar10_onnx import image_of, network
+
+    with np.load(models / f"{name}.npz") as file:
+        arrays = dict(file)
+    net = bitsynth.compile(network(arrays, NETWORKS[name][0]), isa="avx2")
+    assert {step.kind for step in net.program.steps} == {"plain", "layer", "glue"}
+    images = [image_of(x) for x in pixels(arrays["images"])]
+    assert np.array_equal(np.concatenate([net(x) for x in images]), arrays["ref_logits"])
+    values, found = run(net.graph, {"image": images[0]}), net.trace(images[0])
+    assert all(np.array_equal(found[e], values[e]) for e in found.keys() - {"image", *net.graph.outputs})
 
 
 FLOATS = ("dronetv3_w8a8_integerized", "espcn_subpixel_w4a4", "qkeras_qconv2d_w6a6")

@@ -14,7 +14,6 @@ from bitsynth.network.program import (
     PLAIN,
     Buffer,
     Format,
-    NetworkStep,
     PlainStep,
     caller_format,
     plain_format,
@@ -56,7 +55,7 @@ class PlainRegion(Region):
             found += [Format.codes(operand, layout) for layout in _layouts(edge)[::-1]]
         return tuple(found)
 
-    def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
+    def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
         memories = {e: BufferAccess.of(f"in{k}", buffers[e]) for k, e in enumerate(self.inputs)}
         memories |= {e: BufferAccess.of(f"out{k}", buffers[e]) for k, e in enumerate(self.outputs)}
         body = NodeBody(self.wiring.graph, self.nodes, memories)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.types import INT32, Integers
+from bitsynth.network.plain import region as plain_region
 from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, NetworkStep, PlainStep
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.region import Region
 from bitsynth.network.stairs import Chain, Paired, chain_from, joined_chain, staircase
 from bitsynth.network.stairs.lines import Line, line_of
-from bitsynth.network.stairs.paired_lines import paired_line
+from bitsynth.network.stairs.paired_lines import GUARD, guarded_line, paired_line
 from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 
@@ -60,8 +62,11 @@ def _joined(wiring: Wiring, source: str, node: Node) -> Region | None:
     if chain is None or operand is None or not _stays(wiring, chain):
         return None
     second = residual_operand(wiring, chain.second)
-    line = paired_line(Paired(wiring.graph, chain, operand, second))
-    return LineRegion(wiring, chain, line, operand, second) if line else None
+    paired = Paired(wiring.graph, chain, operand, second)
+    if line := paired_line(paired):
+        return LineRegion(wiring, chain, line, operand, second)
+    guarded = guarded_line(paired)
+    return GuardedLineRegion(wiring, chain, guarded, operand, second) if guarded else None
 
 
 def residual_operand(wiring: Wiring, edge: str) -> MatmulOperand | None:
@@ -102,27 +107,68 @@ class LineRegion(Region):
         line = self.line.of(channels)
         constants = [line.factor, line.summand, *([] if line.ratio is None else [line.ratio])]
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
-        body = _body(line, batch * math.prod(image), channels)
+        body = _body(line, batch * math.prod(image), channels, LineNames())
         return PlainStep(self.names, inputs, outputs, body, tuple(np.ascontiguousarray(k) for k in constants))
 
 
-def _body(line: Line, pixels: int, channels: int) -> str:
+class GuardedLineRegion(LineRegion):
+    """A line of float64 that leaves tensors with values near to a half to the nodes' plain C."""
+
+    def __init__(
+        self, wiring: Wiring, chain: Chain, line: Line, operand: MatmulOperand, second: MatmulOperand | None
+    ) -> None:
+        super().__init__(wiring, chain, line, operand, second)
+        self.plain = plain_region.PlainRegion(wiring, *sorted(self.nodes, key=lambda node: wiring.order[node.name]))
+        self.inputs = self.plain.inputs
+
+    def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
+        """Plain C, of a line and of what decides if that does not."""
+        batch, channels, *image = self.wiring.graph.edges[self.chain.start].shape
+        plain, line = self.plain.step(buffers), self.line.of(channels)
+        assert line.ratio is not None
+        sums, second = (self.inputs.index(e) for e in (self.chain.start, self.chain.second))
+        names = LineNames(sums, second, len(plain.constants), GUARD)
+        body = _body(line, batch * math.prod(image), channels, names)
+        added = (np.ascontiguousarray(k) for k in (line.factor, line.summand, line.ratio))
+        return replace(plain, body=f"{body}{plain.body}", constants=(*plain.constants, *added))
+
+
+@dataclass(frozen=True)
+class LineNames:
+    """What C has of a line: inputs of sums and of the second edge, its first constant, and its guard if it has one."""
+
+    sums: int = 0
+    second: int = 1
+    constant: int = 0
+    guard: float = 0.0
+
+
+def _body(line: Line, pixels: int, channels: int, names: LineNames) -> str:
     """The loops: each operation is rounded by itself, to integers by a number whose last place is 1."""
     low, high = (end - line.zero for end in line.limits)
-    joined = [] if line.ratio is None else ["const double e = (double)in1[at] * k2[c];", "v += e;"]
+    factor, summand, ratio = (f"k{names.constant + i}[c]" for i in range(3))
+    joined = [] if line.ratio is None else [f"const double e = (double)in{names.second}[at] * {ratio};", "v += e;"]
+    guarded = (
+        ["const double off = v - whole;", f"open_ones |= !((off < 0 ? -off : off) <= {0.5 - names.guard!r});"]
+        if names.guard
+        else []
+    )
     lines = (
+        *(["int32_t open_ones = 0;"] if guarded else []),
         f"for (size_t i = 0; i < {pixels}; ++i)",
         f"for (size_t c = 0; c < {channels}; ++c)",
         "{",
         f"const size_t at = i * {channels} + c;",
-        "double v = (double)in0[at] * k0[c];",
-        "v += k1[c];",
+        f"double v = (double)in{names.sums}[at] * {factor};",
+        f"v += {summand};",
         *joined,
         f"v = v < {low}.0 ? {low}.0 : v;",
         f"v = v > {high}.0 ? {high}.0 : v;",
-        "v += 0x1.8p52;",
-        "v -= 0x1.8p52;",
-        f"out0[at] = (uint8_t)((int32_t)v + {line.zero});",
+        "double whole = v + 0x1.8p52;",
+        "whole -= 0x1.8p52;",
+        *guarded,
+        f"out0[at] = (uint8_t)((int32_t)whole + {line.zero});",
         "}",
+        *(["if (!open_ones)", "return BS_OK;"] if guarded else []),
     )
     return "\n".join(lines) + "\n"

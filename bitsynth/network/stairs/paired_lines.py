@@ -20,6 +20,10 @@ from bitsynth.network.stairs.pairs import Paired, PairProof
 _AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")
 _OFF = 1e-9
 """Codes by which a value may be off before the reference is asked: far more than float64 is."""
+_LARGEST = 2.0**17
+"""Codes that a part of a value may stand for where float64 is off by less than the guard."""
+GUARD = 1e-8
+"""How near to a half a guarded line does not decide."""
 _MOST_PAIRS = 1 << 26
 _MOST_ASKED = 1 << 14
 _AT_ONCE = 1 << 22
@@ -38,6 +42,23 @@ def paired_line(paired: Paired) -> Line | None:
     sums, elements = asked
     same = line.codes(sums, elements) == proof.codes(sums, elements)
     return line if same.all() else None
+
+
+def guarded_line(paired: Paired) -> Line | None:
+    """The line of a chain, which decides codes but where values lie within `GUARD` of a half; None if there is none.
+
+    Three corners of a range hold it to the chain within 4 * _OFF / 64 everywhere between, float64 within as much.
+    """
+    ends = _quantizer(paired)
+    if ends is None or paired.graph.reference != "exact" or paired.operand.scale != 1:
+        return None
+    proof = PairProof(paired)
+    line = _line(proof, *ends)
+    if line is None or line.ratio is None:
+        return None
+    sums, seconds = (np.abs(np.stack(pair)).max(0) for pair in ((proof.low, proof.high), (proof.least, proof.most)))
+    parts = np.abs(line.factor) * sums, np.abs(line.summand), np.abs(line.ratio) * seconds
+    return line if max(part.max() for part in parts) < _LARGEST else None
 
 
 def _quantizer(paired: Paired) -> tuple[str, Node, bool] | None:

@@ -117,13 +117,16 @@ class PairProof:
         return sums.reshape(-1, channels), np.broadcast_to(every, sums.shape).reshape(-1, channels)
 
 
-def paired_form(paired: Paired) -> EpilogueForm | None:
-    """The epilogue with a residual that is the same as the chain on all sums and elements; None if none is proved."""
+def paired_form(paired: Paired, *, floats: bool = False) -> EpilogueForm | None:
+    """The epilogue with a residual that is the same as the chain on all sums and elements; None if none is proved.
+
+    No thresholds if it is to have `floats`.
+    """
     proof, elements = PairProof(paired), paired.elements
     points = len(elements) * 2 * (proof.levels + 1) * len(proof.low)
     if points > _MOST_POINTS or proof.low.min() <= INT32[0] or proof.high.max() >= INT32[1]:
         return None
-    makers = [_thresholds] if proof.levels <= FEW_LEVELS else []
+    makers = [_thresholds] if proof.levels <= FEW_LEVELS and not floats else []
     for make in (*makers, _rescaled):
         if (form := _proved(proof, elements, make)) is not None:
             return form

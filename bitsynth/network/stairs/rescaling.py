@@ -120,6 +120,11 @@ def rescaling_of(wanted: Wanted) -> Rescaling | None:
     return next((found for tries in plans if (found := _first(wanted, tries(wanted)))), None)
 
 
+def with_integers_alone(wanted: Wanted) -> Rescaling | None:
+    """The same, with integers added to sums and no summand."""
+    return _first(wanted, _biased(wanted))
+
+
 Tries = Iterator[Rescaling]
 
 
@@ -151,6 +156,18 @@ def _with_summand(wanted: Wanted) -> Tries:
         single = factor.astype(np.float32)
         for summand in lines.summands(single.astype(np.float64)):
             yield Rescaling(single, summand.astype(np.float32), np.zeros(factor.shape, np.int64), wanted.zero)
+
+
+def _biased(wanted: Wanted) -> Tries:
+    """Factors of sums to which integers are added that come nearest to what would be added behind."""
+    yield from _alone(wanted)
+    lines = wanted.lines
+    for factor in lines.factors():
+        single = factor.astype(np.float32)
+        for summand in lines.summands(single.astype(np.float64)):
+            nearest = np.rint(summand / np.where(single == 0, 1, single)).clip(-(1 << 30), 1 << 30).astype(np.int64)
+            for more in (0, 1, -1):
+                yield Rescaling(single, None, nearest + more, wanted.zero)
 
 
 def _shifted(wanted: Wanted) -> Tries:

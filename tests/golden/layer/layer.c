@@ -114,7 +114,8 @@ int layer_run(
 {
     const struct bs_tensors tensors = {input, NULL, output, NULL};
     const size_t bytes = bs_layer_arena_bytes(&layer, in, pool ? pool->threads : 1);
-    if (bytes > 0 && bytes <= arena_bytes && input && !bs_layer_holds(&layer, 4, in, input, pool))
+    const int can_run = bytes > 0 && bytes <= arena_bytes && bytes < SIZE_MAX;
+    if (can_run && input && !bs_layer_holds(&layer, 4, in, input, pool))
         return BS_CODES;
     return bs_layer_run(&layer, in, &tensors, arena, arena_bytes, pool);
 }

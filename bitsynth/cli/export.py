@@ -1,0 +1,60 @@
+"""`bitsynth export`: a quantized network as another ONNX file."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from bitsynth.cli import output
+from bitsynth.cli.files import require_writable
+from bitsynth.cli.options import (
+    AsPatterns,
+    Batch,
+    InputBits,
+    InputEncoding,
+    InputScale,
+    ModelArgument,
+    OnnxFile,
+    Reference,
+)
+from bitsynth.cli.parse import input_codes
+from bitsynth.errors import SpecError
+from bitsynth.files import replace_file
+from bitsynth.spec.matmul import Encoding
+
+_ADVICE = "name another file with -o"
+
+
+def export(
+    model: ModelArgument,
+    to: OnnxFile,
+    patterns: AsPatterns = False,
+    batch: Batch = None,
+    reference: Reference = None,
+    input_bits: InputBits = None,
+    input_scale: InputScale = 1.0,
+    input_encoding: InputEncoding = Encoding.UNSIGNED,
+) -> None:
+    """Write the network of a quantized ONNX file as one of standard operators, which any runtime takes.
+
+    --patterns: as pre-quantized networks are written, products of uint8 and int8 in int32, a factor of float32 and
+    QuantizeLinear; proved to have the same codes at every joint. Inputs are the codes of the first quantizers. A node
+    that has no such pattern is refused by name, and nothing is written.
+    """
+    from bitsynth.graph.read import read
+    from bitsynth.network.patterns import exported
+
+    if not patterns:
+        raise SpecError("export wants a form: --patterns is the one there is")
+    codes = input_codes(input_bits, input_scale, input_encoding)
+    with output.progress("export") as say:
+        say("reading")
+        graph = read(model, batch=batch, reference=reference, codes=codes)
+        say(f"proving {len(graph.nodes)} nodes")
+        made = exported(graph)
+    require_writable(to.parent, _ADVICE)
+    replace_file(to, made.SerializeToString(), _ADVICE)
+    output.write(f"wrote {to}: {_said(Counter(node.op_type for node in made.graph.node))}")
+
+
+def _said(operators: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in operators.most_common())

@@ -1,0 +1,176 @@
+"""A quantized network as an ONNX file of pre-quantized patterns, the same codes at every joint.
+
+Activations are uint8: codes, whose integers are what the network has there. What lies between sums and codes becomes
+one factor of float32 and a bias, proved for every sum as those of layers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
+
+import numpy as np
+from onnx import ModelProto
+
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.operators import TABLE
+from bitsynth.graph.types import INT32, Edge, Tensor
+from bitsynth.network.patterns import layers, others
+from bitsynth.network.patterns.layers import PatternForm, refusal
+from bitsynth.network.patterns.writer import PatternWriter
+from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.regions.lines import residual_operand
+from bitsynth.network.regions.product import Product, product_of
+from bitsynth.network.stairs import Chain, Paired, Staircase, chain_from, joined_chain, paired_form, staircase
+from bitsynth.network.stairs.forms import wanted_codes
+from bitsynth.network.stairs.rescaling import rescaling_of, with_integers_alone
+from bitsynth.network.wiring import NetworkTarget, Wiring
+
+_ANY = "avx2"
+"""No part of a file depends on an instruction set."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Nodes that are written together: what they read, what they make, and how."""
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    output: str
+    write: Callable[[PatternWriter], None]
+
+
+def exported(graph: Graph) -> ModelProto:
+    """The ONNX file of a network; SpecError names the node that has no pattern.
+
+    Its inputs are the codes of the network's first quantizers.
+    """
+    wiring, writer = Wiring(graph, NetworkTarget(_ANY)), PatternWriter()
+    given = [_given(wiring, name) for name in graph.inputs]
+    constants = others.made_of_constants(graph)
+    taken = {node.name for node in constants} | {node.name for _, nodes in given for node in nodes}
+    parts: list[_Part] = []
+    for node in graph.nodes:
+        if node.name not in taken:
+            parts.append(_part(wiring, node, taken))
+            taken |= {n.name for n in parts[-1].nodes}
+    inputs = [edge for edge, _ in given]
+    for edge in inputs:
+        writer.codes(edge)
+    for part in _ordered(parts):
+        part.write(writer)
+    return writer.model(graph.name, inputs, list(graph.edges_of(graph.outputs)))
+
+
+def _ordered(parts: Sequence[_Part]) -> list[_Part]:
+    """Each part after those whose edges it reads."""
+    made = {part.output: k for k, part in enumerate(parts)}
+    before = {k: [made[e] for e in part.inputs if e in made] for k, part in enumerate(parts)}
+    return [parts[k] for k in TopologicalSorter(before).static_order()]
+
+
+def _given(wiring: Wiring, name: str) -> tuple[Edge, tuple[Node, ...]]:
+    """The edge of codes that an input of the network becomes, and the nodes between."""
+    nodes = list[Node]()
+    while operand_of(wiring.graph.edges[name]) is None:
+        node = wiring.only_reader(name)
+        if node is None or wiring.only_source(node) != name or TABLE[node.op].kind == "product":
+            readers = wiring.readers[name] or [*nodes, *wiring.graph.nodes]
+            raise refusal(readers[0], f"{name} comes to it without a quantizer")
+        nodes.append(node)
+        name = node.outputs[0]
+    return wiring.graph.edges[name], tuple(nodes)
+
+
+def _part(wiring: Wiring, node: Node, taken: set[str]) -> _Part:
+    """What begins with a node; SpecError if that has no pattern."""
+    product = product_of(wiring, node)
+    if product is not None and product.flatten is not None:
+        product = None  # the reshape by itself, then the product
+    if product is not None:
+        return _codes(wiring, product, taken) or _sums(wiring, product)
+    (first, *_) = (*(e for e in node.inputs if not wiring.is_constant(e)), "")
+    chain = chain_from(wiring, first) if first and wiring.carries_integers(first) else None
+    if chain and chain.nodes[0] is node and (form := _form(wiring, chain)):
+        return _rescaled(wiring, chain, form)
+    write = others.writer_of(wiring, node)
+    if write is None:
+        raise refusal(node, f"{node.op} is none of its operators, or not on these operands")
+    return _Part((node,), node.inputs, node.outputs[0], write)
+
+
+def _form(wiring: Wiring, chain: Chain, weights: Tensor | None = None) -> PatternForm | None:
+    """A factor and biases that are a chain behind a product with weights, proved; None if there are none.
+
+    Sums of small weights are too coarse for a bias of integers: weights become multiples, as far as int8 goes, before
+    a float is added.
+    """
+    edge = wiring.graph.edges[chain.end]
+    operand, stairs = operand_of(edge), staircase(wiring.graph, chain)
+    if operand is None or stairs is None or any(node.op == "transpose" for node in chain.nodes):
+        return None
+    wanted = wanted_codes(stairs, operand, edge.integers)
+    for gain in dict.fromkeys((1, _most_gain(stairs, weights))):
+        multiple = replace(wanted, sums=wanted.sums * gain)
+        if (found := with_integers_alone(multiple)) is not None:
+            return PatternForm(found.epilogue(multiple), found.shift, gain)
+    found = rescaling_of(wanted)
+    return PatternForm(found.epilogue(wanted), found.shift) if found else None
+
+
+def _most_gain(stairs: Staircase, weights: Tensor | None) -> int:
+    """The greatest multiple of weights that int8 holds, doubled as those of bipolar codes are, and its sums int32."""
+    if weights is None:
+        return 1
+    sums = max(int(np.abs(end).max()) for end in (stairs.low, stairs.high))
+    return max(1, min(127 // max(1, 2 * int(np.abs(weights).max())), INT32[1] // max(1, 4 * sums)))
+
+
+def _codes(wiring: Wiring, product: Product, taken: set[str]) -> _Part | None:
+    """A product and its chain to codes, with a residual if there is one."""
+    edges, second = wiring.graph.edges, ""
+    chain = chain_from(wiring, product.end, product.axis)
+    form = _form(wiring, chain, product.weight) if chain else None
+    if form is None:
+        chain = joined_chain(wiring, product.end, product.axis, product.nodes[0])
+        if chain is None or taken & {*chain.names} or (operand := operand_of(edges[chain.end])) is None:
+            return None
+        second = chain.second
+        paired = Paired(wiring.graph, chain, operand, residual_operand(wiring, second))
+        joined = paired_form(paired, floats=True)
+        form = PatternForm.of(joined) if joined else None
+    if chain is None or form is None:
+        return None
+    end, held = edges[chain.end], form
+
+    def write(writer: PatternWriter) -> None:
+        sums = layers.write_sums(writer, wiring, product, held)
+        rank = len(edges[product.end].shape)
+        layers.write_codes(writer, sums, end, held, product.axis, rank, edges[second] if second else None)
+
+    inputs = (product.start, *([second] if second else []))
+    return _Part((*product.nodes, *chain.beside, *chain.nodes), inputs, end.name, write)
+
+
+def _sums(wiring: Wiring, product: Product) -> _Part:
+    """A product whose sums others read."""
+
+    def write(writer: PatternWriter) -> None:
+        layers.write_sums(writer, wiring, product, None)
+        writer.held[product.end] = None
+
+    return _Part(product.nodes, (product.start,), product.end, write)
+
+
+def _rescaled(wiring: Wiring, chain: Chain, form: PatternForm) -> _Part:
+    """A chain from integers to codes."""
+    start, end = wiring.graph.edges[chain.start], wiring.graph.edges[chain.end]
+
+    def write(writer: PatternWriter) -> None:
+        rank, axis, sums = len(start.shape), chain.axes[0], writer.integers(start)
+        if form.bias.any():
+            sums = writer.node("Add", [sums, writer.constant(layers.along(form.bias, axis, rank), "int32")])
+        layers.write_codes(writer, sums, end, form, axis, rank, None)
+
+    return _Part(chain.nodes, (start.name,), end.name, write)

@@ -1,0 +1,123 @@
+"""Products, and what turns their sums into codes, in the patterns: integers, a factor of float32, QuantizeLinear."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.ir import Node
+from bitsynth.graph.types import INT32, Edge, Tensor
+from bitsynth.layers.epilogues import Rescale
+from bitsynth.network.patterns.writer import PatternWriter
+from bitsynth.network.regions.product import Product
+from bitsynth.network.stairs import EpilogueForm
+from bitsynth.network.wiring import Wiring
+from bitsynth.spec.matmul import MatmulOperand
+
+
+@dataclass(frozen=True, eq=False)
+class PatternForm:
+    """What makes codes of `gain` times the sums with integers `bias` added, one for all or one a channel."""
+
+    epilogue: Rescale
+    bias: Tensor
+    gain: int = 1
+
+    @classmethod
+    def of(cls, form: EpilogueForm) -> PatternForm:
+        """A form of float32, as a layer has it."""
+        assert isinstance(form.epilogue, Rescale)
+        return cls(form.epilogue, form.bias)
+
+
+def write_sums(writer: PatternWriter, wiring: Wiring, product: Product, form: PatternForm | None) -> str:
+    """ConvInteger or MatMulInteger, and Add of the bias in int32; the sums' name, the network's without a form."""
+    output, gain = ("", form.gain) if form else (product.end, 1)
+    node = product.nodes[-1] if product.nodes[-1].op != "add" else product.nodes[-2]
+    operand = writer.held[product.start]
+    if operand is None:
+        raise refusal(node, "its activations have more than 8 bits")
+    weight, first = _weights(node, product, operand, gain)
+    zero = (product.zero_point - operand.offset) // operand.scale if operand.scale == 1 else 0
+    if not 0 <= zero <= 255:
+        raise refusal(node, f"its activations' zero point {zero} is no uint8")
+    bias = product.bias * gain + first + (form.bias if form else 0)
+    if bias.min() < INT32[0] or bias.max() > INT32[1]:
+        raise refusal(node, "its bias is beyond int32")
+    given = [product.start, writer.constant(_as_written(wiring, node, weight), "int8"), writer.constant(zero, "uint8")]
+    biased = bool(bias.any())
+    name, attributes = ("MatMulInteger", {}) if node.op == "matmul" else ("ConvInteger", _window(node))
+    sums = writer.node(name, given, "" if biased else output, **attributes)
+    if not biased:
+        return sums
+    shape = wiring.graph.edges[product.end].shape
+    return writer.node("Add", [sums, writer.constant(along(bias, product.axis, len(shape)), "int32")], output)
+
+
+def write_codes(
+    writer: PatternWriter, sums: str, chain_end: Edge, form: PatternForm, axis: int, rank: int, residual: Edge | None
+) -> None:
+    """Cast, Mul, Add where an integer bias is too coarse or a residual comes in, QuantizeLinear and Clip."""
+    rescale = form.epilogue
+    value = writer.cast(sums, "float32")
+    value = writer.node("Mul", [value, writer.constant(along(rescale.scale, axis, rank), "float32")])
+    if rescale.bias is not None:
+        value = writer.node("Add", [value, writer.constant(along(rescale.bias, axis, rank), "float32")])
+    if residual is not None and rescale.residual is not None:
+        other = writer.cast(residual.name, "float32")
+        if rescale.residual.zero_point:
+            other = writer.node("Sub", [other, writer.constant(rescale.residual.zero_point, "float32")])
+        other = writer.node("Mul", [other, writer.constant(along(rescale.residual.scale, axis, rank), "float32")])
+        value = writer.node("Add", [value, other])
+    low, high = rescale.codes
+    whole = (low, high) == (0, 255)
+    given = [value, writer.constant(1.0, "float32"), writer.constant(rescale.zero_point, "uint8")]
+    made = writer.node("QuantizeLinear", given, chain_end.name if whole else "")
+    if not whole:
+        limits = [writer.constant(code, "uint8") for code in (low, high)]
+        writer.node("Clip", [made, *limits], chain_end.name)
+    writer.codes(chain_end)
+
+
+def along(values: Any, axis: int, rank: int) -> Tensor:
+    """One number, or one a channel along an axis of so many."""
+    found = np.asarray(values).reshape(-1)
+    if found.size == 1 or (found == found[0]).all():
+        return found[:1].reshape(())
+    return found.reshape([-1 if k == axis else 1 for k in range(rank)])
+
+
+def refusal(node: Node, why: str) -> SpecError:
+    """The error that a node has no pattern."""
+    return SpecError(f"{node}: {why}, so it has no pre-quantized pattern")
+
+
+def _weights(node: Node, product: Product, operand: MatmulOperand, gain: int) -> tuple[Tensor, Tensor]:
+    """Weights of codes, and what each channel's sum has besides: codes 0 and 1 of bipolar ones stand for -1 and 1."""
+    weight, none = product.weight * operand.scale * gain, np.zeros(1, np.int64)
+    if np.abs(weight + 0.5).max() > 127.5:
+        raise refusal(node, "its weights are no int8")
+    if operand.scale == 1:
+        return weight, none
+    if any(product.window.get("padding", ())):
+        raise refusal(node, "it pads integers -1 and 1, which have no 0")
+    return weight, gain * product.weight.reshape(len(weight), -1).sum(1) * (operand.offset - product.zero_point)
+
+
+def _as_written(wiring: Wiring, node: Node, weight: Tensor) -> Tensor:
+    shape = wiring.graph.edges[node.inputs[1]].shape
+    return weight.T if node.op == "matmul" else weight.reshape(shape)
+
+
+def _window(node: Node) -> dict[str, Any]:
+    window = node.attributes["window"]
+    return {
+        "kernel_shape": window.kernel,
+        "strides": window.strides,
+        "dilations": window.dilations,
+        "pads": [*window.begins, *window.ends],
+        "group": int(node.attributes["groups"]),
+    }

@@ -1,0 +1,117 @@
+"""What lies around products in a pre-quantized file: pools and moves of codes, and floats behind the last sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.reference import run
+from bitsynth.graph.types import Integers, Tensor
+from bitsynth.network.patterns.writer import PatternWriter
+from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.wiring import Wiring
+
+Write = Callable[[PatternWriter], None]
+_FLOATS = {
+    "add": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "div": "Div",
+    "relu": "Relu",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+}
+
+
+def writer_of(wiring: Wiring, node: Node) -> Write | None:
+    """What writes a node by itself; None if none does."""
+    is_whole = isinstance(wiring.graph.edges[node.outputs[0]].type, Integers)
+    if node.op in ("reshape", "transpose"):
+        return lambda writer: _move(writer, wiring, node)
+    if node.op == "max_pool" and operand_of(wiring.graph.edges[node.inputs[0]]):
+        return lambda writer: _max_pool(writer, wiring, node)
+    if node.op == "reduce_sum" and is_whole:
+        return lambda writer: _sum(writer, wiring, node)
+    if is_whole and _keeps(wiring, node):
+        return lambda writer: _same(writer, node)
+    if node.op in _FLOATS and not is_whole:
+        return lambda writer: _floats(writer, wiring, node)
+    return None
+
+
+def made_of_constants(graph: Graph) -> tuple[Node, ...]:
+    """Nodes that read nothing but constants, or what such nodes make."""
+    known, found = {*graph.constants}, []
+    for node in graph.nodes:
+        if known.issuperset(node.inputs):
+            found.append(node)
+            known |= set(node.outputs)
+    return tuple(found)
+
+
+def _constant(graph: Graph, name: str) -> Tensor | None:
+    """The numbers of an edge that depends on no input; None of any other."""
+    nodes = made_of_constants(graph)
+    if name not in {*graph.constants, *(made for node in nodes for made in node.outputs)}:
+        return None
+    builder = GraphBuilder.beginning(graph)
+    builder.inputs.clear()
+    for node in nodes:
+        builder.repeat(node)
+    return np.asarray(run(builder.build((name,)), {}).floats(name))
+
+
+def _keeps(wiring: Wiring, node: Node) -> bool:
+    """Whether a node leaves integers as they are, as other scales and zero points do."""
+    source = wiring.only_source(node)
+    before, after = (wiring.graph.edges[e].type if e else None for e in (source, node.outputs[0]))
+    if not isinstance(before, Integers) or not isinstance(after, Integers) or node.op not in ("mul", "div", "view"):
+        return False
+    return bool(np.array_equal(before.low, after.low) and np.array_equal(before.high, after.high))
+
+
+def _same(writer: PatternWriter, node: Node) -> None:
+    (given, *_) = (name for name in node.inputs if name in writer.held)
+    writer.held[writer.node("Identity", [given], node.outputs[0])] = writer.held[given]
+
+
+def _move(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
+    (given,), (made,) = node.inputs, node.outputs
+    if node.op == "reshape":
+        sizes = writer.constant(wiring.graph.edges[made].shape, "int64")
+        writer.node("Reshape", [given, sizes], made)
+    else:
+        writer.node("Transpose", [given], made, perm=list(node.attributes["order"]))
+    writer.held[made] = writer.held.get(given)
+
+
+def _max_pool(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
+    window, (made,) = node.attributes["window"], node.outputs
+    pads = [*window.begins, *window.ends]
+    sizes = {"kernel_shape": window.kernel, "strides": window.strides, "dilations": window.dilations}
+    writer.node("MaxPool", [node.inputs[0]], made, **sizes, pads=pads, ceil_mode=int(window.ceil))
+    writer.held[made] = writer.held[node.inputs[0]]
+
+
+def _sum(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
+    """Sums of integers; codes again where they have as few bits and no sign."""
+    given, made = wiring.graph.edges[node.inputs[0]], wiring.graph.edges[node.outputs[0]]
+    operand = operand_of(made)
+    narrow = operand is not None and operand.offset == 0 and operand.scale == 1
+    axes = writer.constant(node.attributes["axes"], "int64")
+    sums = writer.node("ReduceSum", [writer.integers(given), axes], "" if narrow else made.name, keepdims=1)
+    if narrow:
+        writer.cast(sums, "uint8", made.name)
+    writer.held[made.name] = operand if narrow else None
+
+
+def _floats(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
+    given = []
+    for edge in wiring.graph.edges_of(node.inputs):
+        numbers = _constant(wiring.graph, edge.name)
+        given.append(writer.floats(edge) if numbers is None else writer.constant(numbers, "float32"))
+    writer.node(_FLOATS[node.op], given, node.outputs[0])
+    writer.held[node.outputs[0]] = None

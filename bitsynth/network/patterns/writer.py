@@ -1,0 +1,101 @@
+"""An ONNX file that is written node by node, and how edges of the network lie in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
+
+from bitsynth.graph.types import Edge, Integers, Tensor
+from bitsynth.network.regions.codes import operand_of
+from bitsynth.spec.matmul import MatmulOperand
+
+_OPSET, _IR = 13, 8
+_TYPES = {"uint8": TensorProto.UINT8, "int32": TensorProto.INT32, "float32": TensorProto.FLOAT}
+
+
+class PatternWriter:
+    """Nodes and constants of a file; names of edges stay what they are.
+
+    Attributes:
+        held: How each edge that was written lies in the file: codes of an operand, or None for integers of int32 and
+            for floats.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[str, MatmulOperand | None] = {}
+        self._nodes: list[Any] = []
+        self._constants: dict[str, Tensor] = {}
+        self._count = 0
+
+    def node(self, op: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
+        """Write a node; the name of its output, a new one if none is given."""
+        self._count += 1
+        made = output or f"{op}_{self._count}"
+        self._nodes.append(helper.make_node(op, inputs, [made], name=f"{made}_{op}", **attributes))
+        return made
+
+    def constant(self, value: Any, dtype: str) -> str:
+        """The name of a constant."""
+        self._count += 1
+        name = f"constant_{self._count}"
+        self._constants[name] = np.asarray(value, dtype)
+        return name
+
+    def cast(self, name: str, dtype: str, output: str = "") -> str:
+        """A tensor as another type."""
+        return self.node("Cast", [name], output, to=_TYPES[dtype])
+
+    def codes(self, edge: Edge) -> MatmulOperand | None:
+        """Note that an edge has been written as codes, and of which operand."""
+        self.held[edge.name] = operand_of(edge)
+        return self.held[edge.name]
+
+    def integers(self, edge: Edge) -> str:
+        """An edge's integers as int32."""
+        operand = self.held[edge.name]
+        if operand is None:
+            return edge.name
+        made = self.cast(edge.name, "int32")
+        if operand.scale != 1:
+            made = self.node("Mul", [made, self.constant(operand.scale, "int32")])
+        return self.node("Add", [made, self.constant(operand.offset, "int32")]) if operand.offset else made
+
+    def floats(self, edge: Edge) -> str:
+        """An edge's numbers as float32."""
+        kind = edge.type
+        if not isinstance(kind, Integers):
+            return edge.name
+        made = self.cast(self.integers(edge), "float32")
+        if kind.zero.any():
+            made = self.node("Sub", [made, self.constant(kind.zero, "float32")])
+        return made if (kind.scale == 1).all() else self.node("Mul", [made, self.constant(kind.scale, "float32")])
+
+    def model(self, name: str, inputs: list[Edge], outputs: list[Edge]) -> ModelProto:
+        """The file, checked."""
+        for edge in outputs:
+            if edge.is_float and isinstance(edge.type, Integers):
+                self._give_numbers(edge)
+        given = [helper.make_tensor_value_info(e.name, TensorProto.UINT8, e.shape) for e in inputs]
+        made = [helper.make_tensor_value_info(e.name, self._type(e), e.shape) for e in outputs]
+        constants = [numpy_helper.from_array(value, name) for name, value in self._constants.items()]
+        graph = helper.make_graph(self._nodes, name or "network", given, made, constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
+        checker.check_model(model, full_check=True)
+        return model
+
+    def _give_numbers(self, edge: Edge) -> None:
+        """Let an output that carries integers give the numbers they stand for."""
+        inner = replace(edge, name=f"{edge.name}_integers")
+        for node in self._nodes:
+            for names in (node.input, node.output):
+                names[:] = [inner.name if name == edge.name else name for name in names]
+        self.held[inner.name] = self.held[edge.name]
+        self.node("Identity", [self.floats(inner)], edge.name)
+
+    def _type(self, edge: Edge) -> int:
+        if edge.is_float:
+            return int(TensorProto.FLOAT)
+        return int(_TYPES["uint8" if self.held[edge.name] else "int32"])

@@ -1,0 +1,162 @@
+"""Networks as pre-quantized patterns: the same codes at every joint, in standard operators alone."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, checker, helper
+from onnx_files import QONNX, model, node
+
+from bitsynth.cli import main
+from bitsynth.errors import SpecError
+from bitsynth.graph import read, run
+from bitsynth.network.check import drawn
+from bitsynth.network.patterns import exported
+from bitsynth.network.regions.codes import operand_of
+
+FASHION = Path(__file__).parents[2] / "examples" / "fashion" / "fashion_a2w2_qonnx.onnx"
+PATTERNS = {"MatMulInteger", "ConvInteger", "Add", "Cast", "Mul", "Sub", "QuantizeLinear", "Clip"}
+
+
+def joints(graph, made):
+    """The codes of the network's own edges in a file, as outputs of that."""
+    names = [
+        n.output[0] for n in made.graph.node if n.output[0] in graph.edges and n.op_type in ("QuantizeLinear", "Clip")
+    ]
+    inner = [n for n in names if n not in graph.outputs]
+    made.graph.output.extend(helper.make_tensor_value_info(n, TensorProto.UINT8, graph.edges[n].shape) for n in inner)
+    return inner
+
+
+def codes(graph, name, integers):
+    return operand_of(graph.edges[name]).encode(integers, name)
+
+
+def require_same(graph, count=3):
+    """SpecError or AssertionError unless the exported file is valid and gives the network's codes; its operators."""
+    made = exported(graph)
+    operators = {n.op_type for n in made.graph.node}
+    inner = joints(graph, made)
+    checker.check_model(made, full_check=True)
+    back = read(made)
+    assert back.reference == "onnxruntime"
+    for inputs in drawn(graph, count):
+        want = run(graph, inputs)
+        given = {name: codes(graph, name, want[name]).astype(np.uint8) for name in back.inputs}
+        got = run(back, given)
+        for name in inner:
+            np.testing.assert_array_equal(got[name], codes(graph, name, want[name]), name)
+        for name in graph.outputs:
+            np.testing.assert_allclose(got.floats(name).astype(float), want.floats(name).astype(float), 1e-5, 1e-5)
+    return operators, inner
+
+
+def quant(given, made, bits, signed=0, rounding="ROUND"):
+    name = f"{given}_{made}"
+    attributes = {"signed": signed, "narrow": int(bits > 1 and signed), "rounding_mode": rounding}
+    return node("Quant", f"{given} {made}_s zero {made}_b", made, domain=QONNX, name=name, **attributes)
+
+
+@pytest.fixture
+def chain(rng):
+    """Two convolutions with batch norms between quantizers, a residual of codes, a pool and floats behind."""
+
+    def build(act, weight, *, last=()):
+        constants = {"zero": np.float32(0), "x_s": np.float32(0.25), "x_b": np.float32(act)}
+        nodes = [quant("x", "a", act)]
+        for name, given in (("a", None), ("b", "a"), ("c", "b")):
+            constants |= {f"{name}_s": np.float32(rng.uniform(0.2, 0.7)), f"{name}_b": np.float32(act)}
+            if given is None:
+                continue
+            w = rng.normal(size=(8, 8, 3, 3)).astype(np.float32)
+            constants |= {f"w{name}": w, f"q{name}_s": np.float32(0.7), f"q{name}_b": np.float32(weight)}
+            bn = rng.uniform(0.05, 0.4, (4, 8)).astype(np.float32) * np.array([[1], [1], [1], [9]], np.float32)
+            constants |= {f"{name}{k}": row for k, row in enumerate(bn)}
+            nodes += [
+                quant(f"w{name}", f"q{name}", weight, 1),
+                node("Conv", f"{given} q{name}", f"sum{name}", name=f"conv_{name}", pads=[1, 1, 1, 1]),
+                node(
+                    "BatchNormalization", f"sum{name} {name}0 {name}1 {name}2 {name}3", f"n{name}", name=f"norm_{name}"
+                ),
+                *([node("Add", "nc a", "joined", name="join")] if name == "c" else []),
+                node("Relu", "joined" if name == "c" else f"n{name}", f"r{name}", name=f"relu_{name}"),
+                quant(f"r{name}", name, act),
+            ]
+        nodes += [node("MaxPool", "c", "p", kernel_shape=[2, 2]), *last]
+        return model(nodes, {"x": (1, 8, 6, 6)}, constants, outputs="p" if not last else "y")
+
+    return build
+
+
+@pytest.mark.parametrize(("act", "weight"), [(1, 2), (2, 2), (2, 4), (3, 3)])
+def test_codes_are_the_same_at_every_joint(chain, act, weight):
+    operators, inner = require_same(read(chain(act, weight)))
+    assert {"ConvInteger", "QuantizeLinear"} <= operators <= {*PATTERNS, "MaxPool", "Identity"}
+    assert len(inner) == 2
+
+
+def prequantized(product, *middle, shape, **constants):
+    rng = np.random.default_rng(3)
+    w = rng.integers(-9, 10, (16, 8) if product == "MatMulInteger" else (8, 4, 3, 3)).astype(np.int8)
+    bias = np.arange(-4, 4, dtype=np.int32) * 9
+    nodes = [
+        node(product, "x w", "sums"),
+        node("Add", "sums bias", "biased"),
+        node("Cast", "biased", "h0", to=TensorProto.FLOAT),
+        *middle,
+        node("QuantizeLinear", f"h{len(middle)} one zero", "q", name="last"),
+        node("DequantizeLinear", "q one zero", "y", name="out"),
+    ]
+    given = {"w": w, "bias": bias if product == "MatMulInteger" else bias.reshape(1, 8, 1, 1), "one": np.float32(1)}
+    return model(nodes, {"x": shape}, given | {"zero": np.int8(0)} | constants, dtype=TensorProto.UINT8)
+
+
+ONE = (node("Mul", "h0 m", "h1"),)
+TWO = (node("Mul", "h0 m", "h1"), node("Mul", "h1 shift", "h2"))
+RELU = (node("Mul", "h0 m", "h1"), node("Relu", "h1", "h2"))
+
+
+@pytest.mark.parametrize(
+    ("product", "shape", "middle"),
+    [("MatMulInteger", (4, 16), ONE), ("MatMulInteger", (4, 16), RELU), ("ConvInteger", (1, 4, 6, 6), TWO)],
+)
+def test_patterns_come_back_as_patterns(product, shape, middle):
+    constants = {"m": np.float32(0.0473), "shift": np.float32(0.5)}
+    operators, _ = require_same(read(prequantized(product, *middle, shape=shape, **constants)))
+    assert {product, "QuantizeLinear"} <= operators
+
+
+def test_what_has_no_pattern_is_refused_by_name(chain, tmp_path):
+    """And nothing is written."""
+    file, out = tmp_path / "net.onnx", tmp_path / "out.onnx"
+    file.write_bytes(chain(2, 2, last=[node("Softmax", "p", "y", name="soft")]).SerializeToString())
+    with pytest.raises(SpecError, match=r"Softmax soft: softmax is none of its operators"):
+        exported(read(file))
+    assert main(["export", str(file), "--patterns", "-o", str(out)]) == 2
+    assert main(["export", str(file), "-o", str(out)]) == 2
+    assert not out.exists()
+
+
+def test_an_input_without_a_quantizer_is_refused():
+    made = model([node("Relu", "x", "y", name="plain")], {"x": (1, 4)})
+    with pytest.raises(SpecError, match="Relu plain: y comes to it without a quantizer"):
+        exported(read(made))
+
+
+@pytest.mark.slow
+def test_the_example_is_the_same_in_onnxruntime(tmp_path):
+    out = tmp_path / "out.onnx"
+    assert main(["export", str(FASHION), "--patterns", "-o", str(out)]) == 0
+    checker.check_model(str(out), full_check=True)
+    _, inner = require_same(graph := read(FASHION), 2)
+    assert len(inner) == 5
+    runtime = pytest.importorskip("onnxruntime")
+    made = exported(graph)
+    inner = joints(graph, made)
+    session = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    (inputs,) = drawn(graph, 1)
+    want = run(graph, inputs)
+    (name,) = (x.name for x in session.get_inputs())
+    got = session.run(inner, {name: codes(graph, name, want[name]).astype(np.uint8)})
+    for name, value in zip(inner, got, strict=True):
+        np.testing.assert_array_equal(value, codes(graph, name, want[name]), name)

@@ -1,0 +1,32 @@
+"""Operators in the forms in which exporters write them: read, compiled, and the reference's at every edge."""
+
+import numpy as np
+import pytest
+from network_batches import compiled_together, same
+from network_forms import FORMS
+from prequantized import PATTERNS
+from quantized_forms import FORMS as QUANTIZED
+
+import bitsynth
+from bitsynth.graph import run
+from bitsynth.graph.types import Integers
+
+
+def numbers(rng, edge):
+    """Multiples of a quarter, or all that a type of integers has."""
+    if isinstance(edge.type, Integers):
+        return rng.integers(edge.type.least, edge.type.most + 1, edge.shape).astype(edge.dtype)
+    return (rng.integers(-18, 19, edge.shape) * 0.25).astype(np.float32)
+
+
+@pytest.mark.slow
+def test_forms_are_compiled(rng):
+    every = {name: make() for name, make in (FORMS | QUANTIZED).items()} | PATTERNS
+    nets = {name: bitsynth.compile(made, isa="avx2") for name, made in every.items()}
+    compiled_together("avx2", nets.values())
+    for name, net in nets.items():
+        given = {x: numbers(rng, net.graph.edges[x]) for x in net.graph.inputs}
+        values, made = run(net.graph, given), net(given)
+        wrong = [e for e, got in (*net.trace(given).items(), (net.graph.outputs[0], made)) if not same(values, e, got)]
+        assert not wrong, f"{name}: {wrong}"
+        assert len(np.unique(made)) > (made.size > 1), name
