@@ -93,18 +93,30 @@ void bs_pack_codes(size_t bits, size_t channels, const uint8_t *codes, uint64_t 
     }
 }
 
+/* The words of the `rest` channels that fill none, of whose codes 64 can be read. */
+static void pack_rest(size_t bits, size_t rest, const uint8_t *codes, uint64_t *words)
+{
+    uint8_t last[64];
+    for (size_t j = 0; j < 64; ++j)
+        last[j] = codes[j] & (j < rest ? UINT8_MAX : 0);
+    BY_BITS(gather_words, bits, 1, last, words);
+}
+
 void bs_pack_pixels(const struct call *c, size_t from, size_t to)
 {
     const struct bs_layer *l = c->layer;
-    const size_t channels = l->groups * l->out_channels,
+    const size_t channels = l->groups * l->out_channels, rest = channels % 64,
                  words = bs_packed_words(l->out_bits, channels);
     /* Pixels of whole words are one of many channels. */
-    const size_t several = channels % 64 ? 1 : to - from;
+    const size_t several = rest ? 1 : to - from, whole = several * channels - rest;
     const uint8_t *codes = c->codes + (from - c->first_codes) * channels;
     uint64_t *packed =
         (uint64_t *)(void *)c->output + (c->image * c->out.height * c->out.width + from) * words;
-    for (; from < to; from += several, codes += several * channels, packed += several * words)
-        bs_pack_codes(l->out_bits, several * channels, codes, packed);
+    for (; from < to; from += several, codes += several * channels, packed += several * words) {
+        bs_pack_codes(l->out_bits, whole, codes, packed);
+        if (rest)
+            pack_rest(l->out_bits, rest, codes + whole, packed + whole / 64 * l->out_bits);
+    }
 }
 
 /* Eight channels from 8 * eighth on, a code a byte. */
