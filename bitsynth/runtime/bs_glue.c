@@ -38,7 +38,7 @@ struct bs_shape bs_glue_output(const struct bs_glue *g, struct bs_shape in)
     return out;
 }
 
-/* Bytes of a pixel of codes, or of floats, which have no bits. */
+/* Bytes of a pixel of codes, or of floats and int32, which have no bits. */
 static size_t pixel_bytes(enum bs_layout layout, size_t channels, size_t bits)
 {
     if (bits == 0)

@@ -128,10 +128,20 @@ static void scaled_means(const struct bs_glue *g, size_t pixels, const uint32_t 
     bs_glue_map(&bs_glue_programs[BS_SCALED_MEAN], &n, g->out_channels, sums, NULL, to);
 }
 
+/* The sums themselves, of what codes stand for. */
+static void values(const struct bs_glue *g, size_t pixels, const uint32_t *sums, void *to)
+{
+    int32_t *made = to;
+    for (size_t i = 0; i < g->out_channels; ++i)
+        made[i] = (int32_t)(sums[i] * g->factor + (int64_t)pixels * g->summand);
+}
+
 /* What the window's sums become; a window that is all padding has the sum 0 of one pixel. */
 static void finish_means(const struct bs_glue *g, size_t pixels, const uint32_t *sums, uint8_t *to)
 {
-    if (g->program == BS_MEAN)
+    if (g->out_bits == 0)
+        values(g, pixels ? pixels : 1, sums, to);
+    else if (g->program == BS_MEAN)
         means(g, pixels ? pixels : 1, sums, to);
     else if (g->tables && pixels == g->kernel_h * g->kernel_w)
         bs_glue_map(&bs_glue_programs[BS_LOOKUP_SUMS], g->tables, g->out_channels, sums, NULL, to);
@@ -152,7 +162,7 @@ void bs_glue_mean_pool(
         if (at < c->in.height && ++high)
             add_codes(count, bs_glue_input(c, 0, image, at, s), sums);
     }
-    for (size_t x = 0; x < c->out.width; ++x, to += channels) {
+    for (size_t x = 0; x < c->out.width; ++x, to += c->made_pixel) {
         size_t wide = 0;
         memset(window, 0, channels * sizeof *window);
         for (size_t kx = 0; kx < bs_glue_kernel_w(c); ++kx) {

@@ -34,6 +34,7 @@ LAYERS: dict[str, Any] = {
     "words": MaxPool2d(70, 2, 3, padding=1, layout="packed"),
     "two inputs": Add(5, Q(2, 0.3), Q(3), Q(2, 0.9)),
     "tables": Concatenate([(3, Q(2)), (2, Q(4, 0.1))], Q(2)),
+    "sums": AvgPool2d(5, Q(2, 1.0, 0, "ternary"), 2, "int32", layout="packed"),
     "floats": Quantize(3, Q(8, 0.1, 3, "signed"), layout="packed"),
 }
 

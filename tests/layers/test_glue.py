@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from cases import QUIET
-from glue_cases import SCALES, cases, check
+from glue_cases import SCALES, GlueCase, cases, check
 from hypothesis import given, settings
 
 import bitsynth
@@ -210,6 +210,20 @@ def test_sums_of_windows_are_requantized(q, out):
     np.testing.assert_array_equal(made.output.operand.decode(made(x))[:, 0, 0], out.reference(values.sum((1, 2))))
 
 
+@pytest.mark.parametrize(
+    "q", [Q(3), Q(2, 0.3, 1), Q(4, 0.1, -3, "signed"), Q(2, 1.0, 0, "bipolar"), Q(2, encoding="ternary")]
+)
+@pytest.mark.parametrize("layout", ["NHWC", "packed"])
+def test_sums_of_windows(q, layout):
+    """Of values less the zero point; padding is none of them."""
+    x = RNG.integers(0, q.operand.codes[-1] + 1, (2, 5, 6, 70)).astype(np.uint8)
+    pool = AvgPool2d(70, q, (2, 3), "int32", stride=1, padding=(1, 0), layout=layout)
+    values = np.pad(q.operand.decode(x) - q.zero_point, ((0, 0), (1, 1), (0, 0), (0, 0)))
+    want = np.lib.stride_tricks.sliding_window_view(values, (2, 3), axis=(1, 2)).sum(axis=(-2, -1))
+    np.testing.assert_array_equal(pool(pool.inputs[0].laid(x)), want.astype(np.int32), strict=True)
+    check(GlueCase(GlobalAvgPool2d(70, q, "int32", layout=layout), (x,)))
+
+
 def test_resizing_and_blocks():
     x = np.arange(12, dtype=np.uint8).reshape(1, 1, 3, 4)
     assert Resize(4, 8, (1, 2))(x)[0, 0, :, 0].tolist() == [0, 0, 4, 4, 8, 8]
@@ -310,6 +324,8 @@ REFUSED: dict[str, Any] = {
         "the multiplier of sums must be one number",
     ),
     "a great shift": (lambda: AvgPool2d(3, 2, 2, bitsynth.Requantize(1, 62, 4)), "leaves no room for sums"),
+    "sums of 16 bits": (lambda: AvgPool2d(3, 2, 2, "int16"), "a Requantize or 'int32', not 'int16'"),
+    "packed sums": (lambda: AvgPool2d(3, 2, 2, "int32", out_layout="packed"), "only codes can be packed, not int32"),
     "a residual": (
         lambda: AvgPool2d(3, 2, 2, bitsynth.Requantize(1, 3, 4, residual=bitsynth.Residual())),
         "sums of a window have no residual",

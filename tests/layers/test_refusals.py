@@ -49,6 +49,7 @@ Q = glue.Quantization
 GLUE = {
     "MaxPool2d": glue.MaxPool2d(5, 2, 3, encoding="ternary", layout="packed"),
     "AvgPool2d": glue.AvgPool2d(5, 2, 3),
+    "sums": glue.GlobalAvgPool2d(5, 2, "int32"),
     "Add": glue.Add(5, Q(2), Q(3), Q(2), out_layout="packed"),
     "Concatenate": glue.Concatenate([(3, Q(2)), (4, Q(3, encoding="narrow"))], Q(2)),
     "Pad2d": glue.Pad2d(5, 2, 1),

@@ -26,7 +26,7 @@ def require_channels(channels: Any) -> None:
 
 @dataclass(frozen=True)
 class Activations:
-    """Codes of `operand`, float32 if that is None, of so many channels, (N, H, W, C) or words of them.
+    """Codes of `operand`, of so many channels, (N, H, W, C) or words of them; if that is None, float32 or `others`.
 
     SpecError for another layout, for packed floats, and for what is no number of channels.
     """
@@ -34,13 +34,14 @@ class Activations:
     channels: int
     operand: MatmulOperand | None
     layout: str = "NHWC"
+    others: str = "float32"
 
     def __post_init__(self) -> None:
         require_channels(self.channels)
         if not is_one_of(self.layout, LAYOUTS):
             raise SpecError(f"unknown layout {self.layout!r}; known to glue: {', '.join(LAYOUTS)}")
         if self.layout == "packed" and self.operand is None:
-            raise SpecError("only codes can be packed, not floats")
+            raise SpecError(f"only codes can be packed, not {self.others.replace('float32', 'floats')}")
 
     @property
     def bits(self) -> int:
@@ -57,7 +58,7 @@ class Activations:
         """The type of an element."""
         if self.layout == "packed":
             return np.dtype(np.uint64)
-        return np.dtype(np.uint8 if self.operand else np.float32)
+        return np.dtype(np.uint8 if self.operand else self.others)
 
     @property
     def elements(self) -> int:

@@ -36,14 +36,15 @@ class AvgPool2d(WindowGlue):
     the float32 numbers they are and the quotient is that of exact numbers. `Quantization(bits)` alone gives the mean
     of the codes. A window that holds padding alone has the sum of one pixel of code 0.
 
-    With a `Requantize` as out: what that makes of the sum of a window's values less q.zero_point, whatever n is.
+    With a `Requantize` as out: what that makes of the sum of a window's values less q.zero_point, whatever n is. With
+    "int32": that sum.
 
     Args:
         channels: Channels of a pixel.
         quantization: The codes that are read: a quantization, or bits of codes whose scale is 1.
         window: Pixels of the window, one number or (height, width).
         out: The codes that are given, as `quantization` if None; or a `Requantize` of sums, with one multiplier, whose
-            signed codes are of that encoding.
+            signed codes are of that encoding; or "int32" for sums.
         stride: Pixels between windows, likewise; the window's if None.
         padding: Pixels of padding, as of `MaxPool2d`.
         rounding: "even", "up" or "down": how halves are rounded, or that everything is rounded down. A `Requantize` has
@@ -61,7 +62,7 @@ class AvgPool2d(WindowGlue):
         channels: int,
         quantization: Quantization | int,
         window: Pair,
-        out: Quantization | Requantize | int | None = None,
+        out: Quantization | Requantize | int | str | None = None,
         *,
         stride: Pair | None = None,
         padding: Any = 0,
@@ -80,14 +81,14 @@ class AvgPool2d(WindowGlue):
                 f"a window of {high * wide:,} pixels is more than sums can take: {numbers['most_pixels']:,}"
             )
         source = Activations(channels, quantization.operand, layout)
-        self._set_mean(source, Activations(channels, output, either(out_layout, layout)), numbers, options)
+        self._set_mean(source, _given(channels, output, out_layout, layout), numbers, options)
 
     def _set_mean(
         self, source: Activations, output: Activations, numbers: dict[str, Number], options: dict[str, Any]
     ) -> None:
         """Make the layer of these `numbers`; the codes of all sums of a whole window, if they are few, are a table."""
         pixels = int(numbers.get("kernel_h", 0)) * int(numbers.get("kernel_w", 0))
-        few = 0 < pixels * source.last < _MOST_SUMS and numbers["program"] == _SCALED
+        few = 0 < pixels * source.last < _MOST_SUMS and numbers.get("program") == _SCALED
         sums = np.arange(pixels * source.last + 1).astype(object)
         arrays = {"tables": _codes(numbers, sums, pixels)} if few else {}
         super().__init__([source], output, numbers, arrays, **options)
@@ -96,7 +97,11 @@ class AvgPool2d(WindowGlue):
         read, inside = self._taps(codes[0])
         pixels = np.maximum(inside.sum(axis=0), 1).astype(object)
         sums = np.where(inside, read, 0).sum(axis=0).astype(object)
-        return _codes(self.constants.numbers, sums, pixels)
+        return _codes(self.constants.numbers, sums, pixels) if self.output.operand else self._values(sums, pixels)
+
+    def _values(self, sums: NDArray[Any], pixels: Any) -> NDArray[np.int32]:
+        numbers = self.constants.numbers
+        return np.asarray(sums * int(numbers["factor"]) + pixels * int(numbers["summand"]), np.int32)
 
 
 class GlobalAvgPool2d(AvgPool2d):
@@ -105,7 +110,7 @@ class GlobalAvgPool2d(AvgPool2d):
     Args:
         channels: Channels of a pixel.
         quantization: The codes that are read.
-        out: The codes that are given, as `quantization` if None; or a `Requantize` of sums.
+        out: The codes that are given, as `quantization` if None; or a `Requantize` of sums, or "int32".
         rounding: "even", "up" or "down", as of `AvgPool2d`.
         layout: "NHWC" or "packed".
         out_layout: Likewise, of results; as `layout` if None.
@@ -119,7 +124,7 @@ class GlobalAvgPool2d(AvgPool2d):
         self,
         channels: int,
         quantization: Quantization | int,
-        out: Quantization | Requantize | int | None = None,
+        out: Quantization | Requantize | int | str | None = None,
         *,
         rounding: str = "even",
         layout: str = "NHWC",
@@ -130,7 +135,7 @@ class GlobalAvgPool2d(AvgPool2d):
         output, numbers = _finished(quantization, out, rounding)
         numbers |= {"whole_image": 1, "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1}
         source = Activations(channels, quantization.operand, layout)
-        self._set_mean(source, Activations(channels, output, either(out_layout, layout)), numbers, options)
+        self._set_mean(source, _given(channels, output, out_layout, layout), numbers, options)
 
     def out_size(self, height: int, width: int) -> tuple[int, int]:
         if not height or not width:
@@ -145,10 +150,18 @@ class GlobalAvgPool2d(AvgPool2d):
         return read, np.ones(read.shape, bool)
 
 
+def _given(channels: int, output: MatmulOperand | None, out_layout: str | None, layout: str) -> Activations:
+    """What the layer gives: codes, or int32, which are not packed unless that is asked for."""
+    usual = layout if output else "NHWC"
+    return Activations(channels, output, either(out_layout, usual), "int32")
+
+
 def _finished(
-    source: Quantization, out: Quantization | Requantize | int | None, rounding: str
-) -> tuple[MatmulOperand, dict[str, Number]]:
-    """The codes that sums of `source` become, and the numbers that say how."""
+    source: Quantization, out: Quantization | Requantize | int | str | None, rounding: str
+) -> tuple[MatmulOperand | None, dict[str, Number]]:
+    """The codes that sums of `source` become, None if they stay sums, and the numbers that say how."""
+    if isinstance(out, str):
+        return None, _summed(source, out)
     if isinstance(out, Requantize):
         return _requantized(source, out)
     out = source if out is None else as_quantization(out, "out")
@@ -172,6 +185,14 @@ def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, N
     if not most:
         raise SpecError(f"scales {source.scale!r} and {out.scale!r} are too far apart")
     return made | {"program": _SCALED, "most_pixels": min(most, _MOST_PIXELS)}
+
+
+def _summed(source: Quantization, out: str) -> dict[str, Number]:
+    """The numbers of sums that stay what they are."""
+    if out != "int32":
+        raise SpecError(f"out must be a Quantization, a number of bits, a Requantize or 'int32', not {out!r}")
+    made: dict[str, Number] = {"op": "mean pool", **_of_values(source, 1)}
+    return made | {"most_pixels": min(INT32_MAX // (_greatest(made) // 2), _MOST_PIXELS)}
 
 
 def _requantized(source: Quantization, out: Requantize) -> tuple[MatmulOperand, dict[str, Number]]:
