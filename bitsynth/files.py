@@ -158,16 +158,21 @@ def _comment(name: str) -> str:
     return f"/* {MARK} */" if name.endswith((".c", ".h")) else f"# {MARK}"
 
 
-def write_texts(folder: Path, files: Mapping[str, str], *, ours: bool = False) -> list[Path]:
+def as_bytes(content: str | bytes) -> bytes:
+    """What a file of a text, or of bytes, has."""
+    return content.encode() if isinstance(content, str) else content
+
+
+def write_texts(folder: Path, files: Mapping[str, str | bytes], *, ours: bool = False) -> list[Path]:
     """Write the files that are not there already, letter for letter, into `folder`; their paths.
 
     SpecError, and nothing is written, if a file without MARK lies in the place of one, unless the folder is `ours`, and
     if the folder has another library: each has kernels and runtime under names of its own.
     """
-    other, own = _library(_text(folder / _CMAKE)), _library(files.get(_CMAKE, ""))
+    other, own = _library(_text(folder / _CMAKE)), _library(str(files.get(_CMAKE, "")))
     if other and own and other != own:
         raise SpecError(f"{folder} has the library {other}, whose files {own} would replace; choose another folder")
-    texts = {folder / name: text.encode() for name, text in files.items()}
+    texts = {folder / name: as_bytes(content) for name, content in files.items()}
     new = {path: data for path, data in texts.items() if not _holds(path, data)}
     if not ours and (foreign := [path for path in new if os.path.lexists(path) and not _is_marked(path)]):
         raise SpecError(f"{foreign[0]} was not written by bitsynth, so it is not replaced; choose another folder")

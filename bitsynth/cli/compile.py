@@ -25,6 +25,7 @@ from bitsynth.cli.options import (
     NetworkName,
     Reference,
     Threads,
+    WeightsFile,
 )
 from bitsynth.cli.parse import input_codes
 from bitsynth.files import write_texts
@@ -48,6 +49,7 @@ def compile_network(
     input_bits: InputBits = None,
     input_scale: InputScale = 1.0,
     input_encoding: InputEncoding = Encoding.UNSIGNED,
+    weights_file: WeightsFile = False,
     as_json: Json = False,
 ) -> None:
     """Write the network of a quantized ONNX file as C11 that builds with any compiler and needs nothing else.
@@ -66,7 +68,7 @@ def compile_network(
         options = {"batch": batch, "reference": reference, "codes": codes}
         net = compile(model, isa=isa, cpu=cpu, threads=threads, progress=say, **options)
         say("writing C")
-        files, found = net.files(library), net.report()
+        files, found = net.files(library, weights_file=weights_file), net.report()
     require_writable(to, _ADVICE)
     paths = write_texts(to, files)
     if as_json:

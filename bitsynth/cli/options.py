@@ -58,6 +58,9 @@ ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX fi
 OnnxFile = Annotated[
     Path, typer.Option("-o", "--output", metavar="FILE", help="The ONNX file to write.", show_default=False)
 ]
+WeightsFile = Annotated[
+    bool, typer.Option("--weights-file", help="Weights as one binary file that the build takes in, not as C.")
+]
 AsPatterns = Annotated[bool, typer.Option("--patterns", help="As pre-quantized patterns of standard operators.")]
 Batch = Annotated[
     int | None,

@@ -126,17 +126,21 @@ class Network:
         """What each step became, and memory."""
         return report(self.program, self.plan, NetworkText("network", self.program, self.plan).weight_bytes)
 
-    def files(self, name: str) -> dict[str, str]:
-        """The network as plain C under `name`, its certificate and the certificate's checker: texts by file name."""
-        texts = NetworkText(name, self.program, self.plan).files()
-        return texts | certificate_files(name, self.program, self.plan, texts, self._reading)
+    def files(self, name: str, *, weights_file: bool = False) -> dict[str, str | bytes]:
+        """The network as plain C under `name`, its certificate and the certificate's checker, by file name.
 
-    def emit(self, folder: str | Path, name: str) -> list[Path]:
-        """Write the files of the network under `name` into `folder`; their paths.
+        Weights are C too, or one binary file that the build takes in.
+        """
+        text = NetworkText(name, self.program, self.plan, has_weights_file=weights_file)
+        made: dict[str, str | bytes] = {**text.files(), **text.binaries}
+        return made | certificate_files(name, self.program, self.plan, made, self._reading)
+
+    def emit(self, folder: str | Path, name: str, *, weights_file: bool = False) -> list[Path]:
+        """Write the files of the network under `name` into `folder`, weights as one of `weights_file`; their paths.
 
         SpecError, and none is written, if one would replace another's file.
         """
-        return write_texts(Path(folder), self.files(name))
+        return write_texts(Path(folder), self.files(name, weights_file=weights_file))
 
     def _by_name(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         names = self.graph.inputs

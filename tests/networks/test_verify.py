@@ -4,20 +4,29 @@ import json
 
 import numpy as np
 import pytest
-from certified import written
+from certified import READING, program_of, written
 
+from bitsynth.files import write_texts
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers
 from bitsynth.network.certificate import digest
+from bitsynth.network.library import NetworkText
+from bitsynth.network.run import Network
 
 
 @pytest.fixture
-def folder(rng, tmp_path):
-    """The certificate of a product of integers."""
+def graph(rng):
+    """A product of integers."""
     builder = GraphBuilder("net", "exact")
     x = builder.input("x", (1, 8), "float32", Integers.between(0, 3, 0.5))
     w = builder.constant(rng.integers(-1, 2, (8, 4)).astype(np.float32), "w")
-    return written(builder.build((builder.add("matmul", x, w, name="y"),)), tmp_path)
+    return builder.build((builder.add("matmul", x, w, name="y"),))
+
+
+@pytest.fixture
+def folder(graph, tmp_path):
+    """Its certificate."""
+    return written(graph, tmp_path)
 
 
 @pytest.fixture
@@ -50,6 +59,22 @@ def test_its_kernels_are_proved_again(folder, ended):
 def test_a_changed_file_is_refuted(folder, ended):
     (folder / "net.c").write_text("int main(void) {}\n")
     assert "net.c was changed; compile the network again" in ended(1, "verify", str(folder), "--no-z3")[1]
+
+
+def test_weights_as_a_file_are_checked(graph, tmp_path, ended):
+    """They have their own digest, and the same bytes as the array; written again they are replaced."""
+    network = Network(program_of(graph), reading=READING)
+    write_texts(tmp_path, files := network.files("net", weights_file=True))
+    array = NetworkText("net", network.program, network.plan)
+    weights = tmp_path / "net_weights.bin"
+    assert len(weights.read_bytes()) == 64 + array.weight_bytes
+    assert "incbin" in files["net_weights.c"]
+    assert "incbin" not in array.files()["net_weights.c"]
+    ended(0, "verify", str(tmp_path), "--no-z3")
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
+    assert "net_weights.bin was changed" in ended(1, "verify", str(tmp_path), "--no-z3")[1]
+    write_texts(tmp_path, files)
+    ended(0, "verify", str(tmp_path), "--no-z3")
 
 
 def test_a_missing_file_is_refuted(folder, ended):

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from bitsynth import __version__
-from bitsynth.files import MARK, marked
+from bitsynth.files import MARK, as_bytes, marked
 from bitsynth.graph.digest import digest as graph_digest
 from bitsynth.graph.types import Integers, numpy_type
 from bitsynth.network.arena import ArenaPlan, uses
@@ -38,7 +38,7 @@ _PLAIN = "plain C computes it: tested, not proved"
 
 
 def certificate(
-    program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, str], reading: Mapping[str, JsonValue]
+    program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, str | bytes], reading: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
     """The certificate of a program whose library is `files`, as values for JSON; `reading` says how its file was read.
 
@@ -67,7 +67,7 @@ def certificate(
         "buffers": {name: _buffer(program, plan, used, b) for name, b in program.buffers.items()},
         "steps": [_step(program, step) for step in program.steps],
         "kernels": _kernels(program),
-        "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())},
+        "files": {name: hashlib.sha256(as_bytes(made)).hexdigest() for name, made in sorted(files.items())},
         "digest": "",
     }
     return {**made, "digest": digest(made)}
@@ -80,7 +80,11 @@ def digest(certificate: Mapping[str, JsonValue]) -> str:
 
 
 def certificate_files(
-    name: str, program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, str], reading: Mapping[str, JsonValue]
+    name: str,
+    program: NetworkProgram,
+    plan: ArenaPlan,
+    files: Mapping[str, str | bytes],
+    reading: Mapping[str, JsonValue],
 ) -> dict[str, str]:
     """The certificate of a library called `name`, and the program that checks it, by file name."""
     script = marked({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})

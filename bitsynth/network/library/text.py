@@ -17,6 +17,7 @@ from bitsynth.network.library import tensors
 from bitsynth.network.library.golden import Golden
 from bitsynth.network.library.parts import Parts
 from bitsynth.network.library.steps import CStep, StepWriter
+from bitsynth.network.library.weights import Weights
 from bitsynth.network.program import NetworkProgram
 
 STATUSES = {"OK": 0, "ARENA": -2, "CODES": -3, "NULL": -5}
@@ -25,12 +26,16 @@ STATUSES = {"OK": 0, "ARENA": -2, "CODES": -3, "NULL": -5}
 
 @dataclass(frozen=True, eq=False)
 class NetworkText:
-    """The C of a program under `name`, its buffers where the plan says; what it is tested with, unless by default."""
+    """The C of a program under `name`, its buffers where the plan says.
+
+    `golden` is what it is tested with, unless by default; weights are one binary file if `has_weights_file`, else C.
+    """
 
     name: str
     program: NetworkProgram
     plan: ArenaPlan
     golden: Golden | None = None
+    has_weights_file: bool = False
 
     def __post_init__(self) -> None:
         require_name(self.name)
@@ -52,7 +57,7 @@ class NetworkText:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all constants."""
-        return len(self.steps) and self._writer.weights.bytes
+        return self._weights.bytes
 
     @property
     def needs(self) -> Requirements:
@@ -65,11 +70,21 @@ class NetworkText:
         return {
             f"{self.name}.h": render("network.h.j2", values),
             f"{self.name}.c": render("network.c.j2", values),
-            **self._writer.weights.files(self.name),
+            **self._weights.files(self.name, binary=self.has_weights_file),
         }
 
+    @property
+    def binaries(self) -> dict[str, bytes]:
+        """The file of weights, if they are not C."""
+        return {f"{self.name}_weights.bin": self._weights.file} if self.has_weights_file else {}
+
+    @property
+    def _weights(self) -> Weights:
+        """The constants of all steps, which gather as these are written."""
+        return self._writer.weights if self.steps else Weights()
+
     def files(self) -> dict[str, str]:
-        """All files to build it by itself, marked as ours, what other networks in a program have too renamed."""
+        """All texts to build it by itself, marked as ours, what other networks in a program have too renamed."""
         shared = self.parts.files(threads=True)
         own = {
             **self.own(),
@@ -109,6 +124,7 @@ class NetworkText:
             "probe": architecture.named(isa.table.arch).probe_text(),
             "cc_flags": self.needs.cc_flags,
             "pool": POOL,
+            "has_weights_file": self.has_weights_file,
         }
 
     def _tested(self) -> dict[str, Any]:

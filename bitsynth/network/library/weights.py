@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.layer import elements
 from bitsynth.emit.render import render
+from bitsynth.files import MARK
 
 ALIGN = 64
 _WORD = 8
+_HEAD = f"{MARK}\n".encode().ljust(ALIGN, b"\0")
 
 
 class Weights:
@@ -36,11 +38,22 @@ class Weights:
         """Words of the whole array."""
         return max(1, self.bytes // _WORD)
 
-    def files(self, name: str) -> dict[str, str]:
-        """The array and its declaration, for a library called `name`."""
-        whole = np.frombuffer(b"".join(self._parts) or bytes(_WORD), np.uint8)
-        values = {"name": name, "words": self.words, "elements": elements(whole, "uint64_t")}
-        return {
-            f"{name}_weights.h": render("network_weights.h.j2", values),
-            f"{name}_weights.c": render("network_weights.c.j2", values),
-        }
+    def files(self, name: str, *, binary: bool) -> dict[str, str]:
+        """The array and its declaration, for a library called `name`; if `binary`, what takes it from a file."""
+        head, source = render("network_weights.h.j2", {"name": name, "words": self.words}), f"{name}_weights.c"
+        values = {"name": name, "words": self.words, "head": len(_HEAD)}
+        if binary:
+            text = render("network_weights_file.c.j2", values)
+        else:
+            whole = np.frombuffer(self._whole, np.uint8)
+            text = render("network_weights.c.j2", values | {"elements": elements(whole, "uint64_t")})
+        return {f"{name}_weights.h": head, source: text}
+
+    @property
+    def file(self) -> bytes:
+        """A line that says whose file it is, then the array."""
+        return _HEAD + self._whole
+
+    @property
+    def _whole(self) -> bytes:
+        return b"".join(self._parts) or bytes(_WORD)
