@@ -21,6 +21,9 @@ from bitsynth.network.stairs.paired_lines import GUARD, guarded_line, paired_lin
 from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 
+_IN_A_LOOP = 64
+"""Elements for which the beginning and the end of a loop in vectors take little of its time."""
+
 
 def match_line(wiring: Wiring, node: Node) -> Region | None:
     """The chain from sums to codes that begins with a node, with another edge of codes or sums that joins it."""
@@ -101,13 +104,20 @@ class LineRegion(Region):
         """Codes, a byte each."""
         return (Format.codes(self.operand),)
 
+    @property
+    def repeated(self) -> tuple[Line, int]:
+        """The lines of channels, of several pixels if channels are few, and how often they are gone through."""
+        batch, channels, *image = self.wiring.graph.edges[self.chain.start].shape
+        pixels = batch * math.prod(image)
+        several = max(n for n in range(1, max(1, _IN_A_LOOP // channels) + 1) if pixels % n == 0)
+        return self.line.of(channels).repeated(several), pixels // several
+
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
         """Plain C."""
-        batch, channels, *image = self.wiring.graph.edges[self.chain.start].shape
-        line = self.line.of(channels)
+        line, pixels = self.repeated
         constants = [line.factor, line.summand, *([] if line.ratio is None else [line.ratio])]
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
-        body = _body(line, batch * math.prod(image), channels, LineNames())
+        body = _body(line, pixels, LineNames())
         return PlainStep(self.names, inputs, outputs, body, tuple(np.ascontiguousarray(k) for k in constants))
 
 
@@ -123,12 +133,11 @@ class GuardedLineRegion(LineRegion):
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
         """Plain C, of a line and of what decides if that does not."""
-        batch, channels, *image = self.wiring.graph.edges[self.chain.start].shape
-        plain, line = self.plain.step(buffers), self.line.of(channels)
+        plain, (line, pixels) = self.plain.step(buffers), self.repeated
         assert line.ratio is not None
         sums, second = (self.inputs.index(e) for e in (self.chain.start, self.chain.second))
         names = LineNames(sums, second, len(plain.constants), GUARD)
-        body = _body(line, batch * math.prod(image), channels, names)
+        body = _body(line, pixels, names)
         added = (np.ascontiguousarray(k) for k in (line.factor, line.summand, line.ratio))
         return replace(plain, body=f"{body}{plain.body}", constants=(*plain.constants, *added))
 
@@ -143,9 +152,9 @@ class LineNames:
     guard: float = 0.0
 
 
-def _body(line: Line, pixels: int, channels: int, names: LineNames) -> str:
+def _body(line: Line, pixels: int, names: LineNames) -> str:
     """The loops: each operation is rounded by itself, to integers by a number whose last place is 1."""
-    low, high = (end - line.zero for end in line.limits)
+    channels, low, high = len(line.factor), *(end - line.zero for end in line.limits)
     factor, summand, ratio = (f"k{names.constant + i}[c]" for i in range(3))
     joined = [] if line.ratio is None else [f"const double e = (double)in{names.second}[at] * {ratio};", "v += e;"]
     guarded = (

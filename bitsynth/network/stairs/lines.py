@@ -48,6 +48,11 @@ class Line:
         assert every[1] is not None
         return replace(self, factor=every[0], summand=every[1], ratio=every[2])
 
+    def repeated(self, times: int) -> Line:
+        """The same for channels so many times behind each other."""
+        ratio = None if self.ratio is None else np.tile(self.ratio, times)
+        return replace(self, factor=np.tile(self.factor, times), summand=np.tile(self.summand, times), ratio=ratio)
+
 
 def line_of(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Line | None:
     """The line of a staircase; None if none is found that is the same at the points that decide."""
