@@ -129,14 +129,14 @@ class Network:
     def files(self, name: str, *, weights_file: bool = False) -> dict[str, str | bytes]:
         """The network as plain C under `name`, its certificate and the certificate's checker, by file name.
 
-        Weights are C too, or one binary file that the build takes in.
+        Weights are C too, or with `weights_file` one binary file that the build takes in.
         """
         text = NetworkText(name, self.program, self.plan, has_weights_file=weights_file)
         made: dict[str, str | bytes] = {**text.files(), **text.binaries}
         return made | certificate_files(name, self.program, self.plan, made, self._reading)
 
     def emit(self, folder: str | Path, name: str, *, weights_file: bool = False) -> list[Path]:
-        """Write the files of the network under `name` into `folder`, weights as one of `weights_file`; their paths.
+        """Write the files of the network under `name` into `folder`, `weights_file` as `files` has it; their paths.
 
         SpecError, and none is written, if one would replace another's file.
         """
