@@ -1,14 +1,16 @@
-"""Debian bookworm for AArch64, what 64-bit Raspberry Pi OS is made of, emulated: its glibc, pip and gcc.
+"""Debian for AArch64, what 64-bit Raspberry Pi OS is made of, emulated: its glibc, Python, pip and gcc.
 
-    python tests/board/bookworm.py ROOT             makes it in the folder ROOT, in ten minutes
-    python tests/board/bookworm.py ROOT 'COMMAND'   copies this checkout there and runs COMMAND in it
+    python tests/board/emulated.py ROOT             makes it in the folder ROOT, in a minute
+    python tests/board/emulated.py ROOT 'COMMAND'   runs COMMAND in it, in the copy of this checkout that `trial` made
 
 Wants root, Linux 6.7 or newer, and Debian's mmdebstrap and qemu-user-static. Its own user namespace knows what runs
-AArch64 programs; nothing is registered outside. PIP_* and the host's certificates and name servers are passed on.
+AArch64 programs; nothing is registered outside. Packages are unpacked and not configured: that takes long emulated,
+and compilers and Python do without. PIP_* and the host's certificates and name servers are passed on.
 """
 
 import ctypes
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -16,14 +18,34 @@ import sys
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PACKAGES = "python3,python3-venv,python3-pip,gcc,libc6-dev,ca-certificates"
+HOME = "/srv/bitsynth"
+SUITE = "bookworm"
+PACKAGES = (
+    "base-files,bash,dash,coreutils,sed,grep,findutils,tar,gzip,libc-bin,util-linux,ca-certificates,"
+    "python3,python3-venv,python3-pip,gcc,libc6-dev"
+)
+TOOLS = ("mmdebstrap", "qemu-aarch64-static")
+MERGED = "/usr/share/mmdebstrap/hooks/merged-usr"
+OLDEST_KERNEL = (6, 7)
 NEW_MOUNTS, NEW_USERS, PRIVATE = 0x20000, 0x10000000, 0x44000
 AARCH64 = rb":aarch64:M::\x7fELF\x02\x01\x01" + rb"\x00" * 9 + rb"\x02\x00\xb7\x00:"
 MASK = rb"\xff" * 7 + rb"\x00" + rb"\xff" * 8 + rb"\xfe" + rb"\xff" * 3 + b":"
 PROCESSOR = (
     "processor\t: 0\nFeatures\t: fp asimd crc32 cpuid asimdrdm asimddp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0b\n"
 )
+"""What emulators of programs show, since qemu 8.1, as /proc/cpuinfo: an Arm processor."""
 LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def lacking() -> str:
+    """Why there can be no such system here; empty if there can."""
+    version = tuple(int(n) for n in platform.release().partition("-")[0].split(".")[:2])
+    reasons = {
+        "this is no root user": os.geteuid() != 0,
+        "Linux is older than 6.7": version < OLDEST_KERNEL,
+        **{f"{tool} is not installed": shutil.which(tool) is None for tool in TOOLS},
+    }
+    return next((why for why, true in reasons.items() if true), "")
 
 
 def must(status: int, what: str) -> None:
@@ -54,29 +76,34 @@ def run_emulated(command: list[str]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def make(root: Path) -> int:
+def make(root: Path, suite: str = SUITE) -> int:
     """A fresh system in `root`."""
-    options = ["--mode=unshare", "--arch=arm64", "--variant=minbase", f"--include={PACKAGES}"]
-    return run_emulated(["mmdebstrap", *options, "bookworm", str(root), "http://deb.debian.org/debian"])
+    options = ["--mode=unshare", "--arch=arm64", "--variant=extract", f"--hook-dir={MERGED}", f"--include={PACKAGES}"]
+    return run_emulated(["mmdebstrap", "--quiet", *options, suite, str(root), "http://deb.debian.org/debian"])
 
 
-def run_in(root: Path, command: str) -> int:
-    """The exit code of `command` in a copy of this checkout, in `root`."""
-    home = root / "srv" / "bitsynth"
+def fill(root: Path) -> None:
+    """Put a copy of this checkout into `root`, and what its programs need of the host."""
+    home = Path(f"{root}{HOME}")
     home.mkdir(parents=True, exist_ok=True)
     copy = f"git ls-files -co --exclude-standard -z | tar -c --null -T- | tar -x -C {shlex.quote(str(home))}"
     subprocess.run(copy, shell=True, cwd=CHECKOUT, check=True)
+    (root / "etc/ssl/certs").mkdir(parents=True, exist_ok=True)
     for file in ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"):
         shutil.copy(file, f"{root}{file}")
     (root / "cpuinfo").write_text(PROCESSOR)
+
+
+def run_in(root: Path, argv: list[str]) -> int:
+    """The exit code of a command in `root`, in the copy of this checkout."""
     passed = [f"{k}={v}" for k, v in os.environ.items() if k.startswith("PIP_")]
     inside = ["env", "-i", "HOME=/root", "LANG=C.UTF-8", "PATH=/usr/bin:/bin:/usr/sbin:/sbin", *passed]
     ready = "for d in proc dev sys; do mount --rbind /$d $d; done; mount --bind cpuinfo proc/cpuinfo"
-    enter = shlex.join(["chroot", ".", *inside, "bash", "-c", f"cd /srv/bitsynth && {command}"])
+    enter = shlex.join(["chroot", ".", *inside, "sh", "-c", f'cd {HOME} && exec "$@"', "sh", *argv])
     os.chdir(root)
     return run_emulated(["sh", "-c", f"{ready}; exec {enter}"])
 
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]).resolve()
-    sys.exit(run_in(folder, sys.argv[2]) if len(sys.argv) > 2 else make(folder))
+    sys.exit(run_in(folder, ["bash", "-c", *sys.argv[2:]]) if len(sys.argv) > 2 else make(folder))

@@ -1,0 +1,135 @@
+"""bitsynth as a new user of a Raspberry Pi meets it, tried in an emulated system (`emulated`).
+
+    python tests/board/trial.py ROOT             installs by the README's quick start, runs it and its other commands,
+                                                 the fast suite with gcc alone, and layers on that system by ssh
+    python tests/board/trial.py ROOT --short     without the suite; wheels for it are unpacked from here
+
+The system is made in the folder ROOT if that is not there. Stops at the first command that does not do what it should.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from board import emulated
+from ssh_server import SSHD, Server
+
+MODEL = "examples/fashion/fashion_a2w2_qonnx.onnx"
+NEEDED = [
+    *("z3-solver==4.15.4.*", "numpy>=2,<3", "jinja2", "cffi", "typer", "rich", "msgspec", "platformdirs", "filelock"),
+    "onnx>=1.20,<2",
+]
+GLIBC = ("2014", "_2_17", "_2_24", "_2_26", "_2_27", "_2_28", "_2_31", "_2_34", "_2_36")
+"""Wheels that bookworm's glibc can have, by what manylinux calls them."""
+PACKAGES = "usr/local/lib/python3.11/dist-packages"
+NO_TIME = "an emulator tells no time"
+KERNEL = """
+import numpy as np, bitsynth
+kernel = bitsynth.get_kernel(isa="auto", act_bits=2, w_bits=1)
+a = np.random.default_rng(0).integers(0, 4, (100, 576))
+w = np.random.default_rng(1).choice([-1, 1], (576, 64))
+assert (kernel.matmul(a, w) == a @ w).all()
+print(kernel.name, "is right")
+"""
+
+
+class Failed(Exception):
+    """A command did not do what it should."""
+
+
+def expect(argv: list[str], *texts: str, code: int = 0, env: Mapping[str, str] | None = None) -> None:
+    """Run a command, show what it says, and require these texts in it and this exit code."""
+    start = time.monotonic()
+    print("$", *(word if len(word) < 200 else "..." for word in argv[-2:]), flush=True)
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, check=False)
+    print(done.stdout, f"[{done.returncode}, {time.monotonic() - start:.0f} s]\n", flush=True)
+    missing = [text for text in texts if text not in done.stdout]
+    if done.returncode != code or missing:
+        raise Failed(f"{argv[-1]!r}: exit code {done.returncode}, not {code}; without {missing}")
+
+
+def inside(root: Path) -> list[str]:
+    """The beginning of commands that run in `root`."""
+    return [sys.executable, emulated.__file__, str(root)]
+
+
+def wheels(root: Path) -> None:
+    """Unpack wheels for `root`, by this machine's pip: what they need is what the quick start installs."""
+    platforms = [word for name in GLIBC for word in ("--platform", f"manylinux{name}_aarch64")]
+    options = ["--only-binary=:all:", "--python-version", "3.11", "--implementation", "cp", *platforms]
+    target = ["--target", str(root / PACKAGES), "--no-warn-conflicts"]
+    expect([sys.executable, "-m", "pip", "install", "--quiet", *options, *target, *NEEDED])
+
+
+def quick_start() -> str:
+    """The first commands of the README."""
+    text = (emulated.CHECKOUT / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"```sh\n(.*?)```", text, re.DOTALL)
+    assert found
+    return found[1]
+
+
+def test_command() -> str:
+    """The README's command that tests a checkout."""
+    text = (emulated.CHECKOUT / "README.md").read_text(encoding="utf-8")
+    return text.partition("<!-- test command -->")[2].partition("```sh\n")[2].partition("```")[0]
+
+
+def local(root: Path, bitsynth: str) -> None:
+    """What runs in the system itself."""
+    run = inside(root)
+    expect([*run, f"{bitsynth} doctor"], "neon_dotprod: run: natively", "chosen for as a76", "an emulator of programs")
+    expect([*run, f"{bitsynth} bench resnet18 --layers C11"], NO_TIME, code=2)
+
+
+def by_ssh(root: Path) -> None:
+    """Networks and layers compiled here and run in the system, which an ssh server of ours leads to."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder))
+        try:
+            server.tool("sh", f'exec {sys.executable} {emulated.__file__} {root} \'exec sh "$@"\' sh "$@"')
+            env = {**os.environ, "BITSYNTH_SSH_CONFIG": str(server.config)}
+            command = [sys.executable, "-m", "bitsynth.cli"]
+            bench = ["bench", "resnet18", "--layers", "C11", "--act-bits", "1", "--device", "board"]
+            expect([*command, *bench], "1 layer right on", "so no times", env=env)
+            check = ["check", MODEL, "--count", "1", "--device", "board"]
+            expect([*command, *check], "the self-test is right", env=env)
+        finally:
+            server.stop()
+
+
+def trial(root: Path, *, short: bool) -> None:
+    """Everything, in order; Failed at the first that is not as it should be."""
+    if not root.exists() and emulated.make(root):
+        raise Failed(f"no system was made in {root}")
+    emulated.fill(root)
+    if short:
+        wheels(root)
+        bitsynth = "python3 -m bitsynth.cli"
+        expect([*inside(root), f"{bitsynth} compile {MODEL} --name fashion -o /tmp/out"], "files in /tmp/out")
+    else:
+        expect([*inside(root), quick_start()], "files in out")
+        bitsynth = ".venv/bin/bitsynth"
+        expect([*inside(root), f"{bitsynth} verify out --no-z3"], "for every input")
+        expect([*inside(root), f".venv/bin/python -c '{KERNEL}'"], "is right")
+        expect([*inside(root), f"{bitsynth} check {MODEL} --count 1"], "C equals the reference")
+    local(root, bitsynth)
+    if SSHD and shutil.which("ssh"):
+        by_ssh(root)
+    if not short:
+        expect([*inside(root), test_command()])
+
+
+if __name__ == "__main__":
+    try:
+        trial(Path(sys.argv[1]).resolve(), short="--short" in sys.argv)
+    except Failed as why:
+        sys.exit(str(why))
