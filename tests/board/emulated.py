@@ -101,7 +101,7 @@ def run_in(root: Path, argv: list[str]) -> int:
     ready = "for d in proc dev sys; do mount --rbind /$d $d; done; mount --bind cpuinfo proc/cpuinfo"
     enter = shlex.join(["chroot", ".", *inside, "sh", "-c", f'cd {HOME} && exec "$@"', "sh", *argv])
     os.chdir(root)
-    return run_emulated(["sh", "-c", f"{ready}; exec {enter}"])
+    return run_emulated(["/bin/sh", "-c", f"{ready}; exec {enter}"])
 
 
 if __name__ == "__main__":
