@@ -124,7 +124,7 @@ def resnet18(
     codes in words from layer to layer. Pairs of bits and encodings that do not exist are left out. On avx2 the
     baselines are kept from wider instructions, or left out if they cannot be.
 
-    Without --isa all sets are measured that run here, or a board's first. With --device the layers are compiled here,
+    Without --isa all sets are measured that run here, or a board's best. With --device the layers are compiled here,
     checked and timed there, beside a float convolution of bitsynth's own and ONNX Runtime if it is installed.
     """
     from bitsynth.bench.resnet18 import LAYERS, named
@@ -223,7 +223,7 @@ def _on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[LayersRepor
 
     reports, ort = [], "onnxruntime" in wanted.packages
     with output.progress(f"bench {host}") as say, Device(host, emulator=runner) as board:
-        sets = wanted.isa.split(",") if wanted.isa else board.isas()[:1]
+        sets = wanted.isa.split(",") if wanted.isa else [board.best_isa()]
         basis = layers_report.basis(sets, wanted.widths)
         for name in sets:
             say(f"{name}: compiling, copying, running")

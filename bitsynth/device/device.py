@@ -25,6 +25,8 @@ from bitsynth.device.ssh import MOST_BYTES, CommandResult, Ssh, TimedOut
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph.types import Tensor
 from bitsynth.host.facts import SCRIPT, Facts
+from bitsynth.host.sets import best
+from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load, names
 from bitsynth.layers import Conv2d, Scale
 from bitsynth.layers.glue import Glue
@@ -149,9 +151,11 @@ class Device:
         return onnx_baseline.measure(self._session, models, threads, repeats, self.seconds)
 
     def best_isa(self) -> str:
-        """The first of its instruction sets; ToolError if it has none."""
-        if sets := self.isas():
-            return sets[0]
+        """The best of its instruction sets, of its system's words; ToolError if it has none."""
+        sets = self.isas()
+        own = [name for name in sets if architecture.named(load(name).table.arch).bits == self._facts.bits]
+        if sets:
+            return best(own or sets)
         raise ToolError(f"{self.host} is {self._facts.machine}, which runs none of {', '.join(names())}")
 
     def require(self, isa: str, needs: Requirements) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from bitsynth.errors import NoKernel
 from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
+from bitsynth.isa import architecture
 from bitsynth.isa.load import load, names, narrower
 
 
@@ -22,7 +25,17 @@ def widest(isa: str) -> str:
         return isa
     if not (known := native_sets()):
         raise NoKernel(f"this processor runs none of {', '.join(names())}; name one with isa")
-    return max(known, key=lambda name: (load(name).table.vector_bits, len(sets_of(name))))
+    return best(known)
+
+
+def best(known: Iterable[str]) -> str:
+    """The instruction set of most, among those of one processor: the widest words and registers, then what extends."""
+    return max(known, key=_extent)
+
+
+def _extent(name: str) -> tuple[int, int, int, bool]:
+    table = load(name).table
+    return architecture.named(table.arch).bits, table.vector_bits, len(sets_of(name)), bool(table.extends)
 
 
 def native_sets() -> list[str]:

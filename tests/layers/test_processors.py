@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import bitsynth
+from bitsynth.device import Device
 from bitsynth.errors import SpecError
 from bitsynth.host import features, placement
 from bitsynth.host.facts import Facts
@@ -94,6 +95,26 @@ def test_nothing_is_timed_where_an_emulator_runs_the_system(monkeypatch):
     assert not placement.has_times(table)
     with pytest.raises(SpecError, match="run by an emulator of programs, and an emulator tells no time"):
         placement.require_native(table)
+
+
+def test_a_pi_5_has_dot_products(on_a_pi_4, monkeypatch):
+    monkeypatch.setattr(features, "features", lambda: frozenset({"asimd", "asimddp"}))
+    monkeypatch.setattr(placement, "here", lambda: Facts(midrs=frozenset({"0x41 0xd0b"})))
+    kernel = bitsynth.get_kernel("auto", 3, 3)
+    assert (kernel.spec.isa, kernel.entry.model) == ("neon_dotprod", "a76")
+
+
+@pytest.mark.parametrize(
+    ("bits", "features", "isa"),
+    [(64, "asimd", "neon"), (64, "asimd asimddp", "neon_dotprod"), (32, "neon", "armv7_neon")],
+)
+def test_the_best_set_of_a_board(bits, features, isa, monkeypatch):
+    """Not the first by name, which on a 64-bit system is one of 32 bits."""
+    board = Device("pi")
+    monkeypatch.setitem(
+        vars(board), "_facts", Facts(machine="aarch64", bits=bits, features=frozenset(features.split()))
+    )
+    assert board.best_isa() == isa
 
 
 def test_a_kernel_of_the_machine_it_is_asked_for_on(on_a_pi_4):
