@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import numpy as np
 from bitsynth.bench.layers import SUM
 from bitsynth.bench.plots.bars import grouped
 from bitsynth.bench.plots.panels import panels, plain, save
+
+_BETWEEN = re.compile(r"(,| to|signed|bipolar|ternary|[a-z]+\d+(?= residual)) ")
+"""Where a form's name may be broken."""
 
 
 def draw(rows: Sequence[Any], isa: str, stem: Path) -> None:
@@ -25,9 +29,7 @@ def draw(rows: Sequence[Any], isa: str, stem: Path) -> None:
         labels = ["" if np.isnan(t) else f"{t:.2f}" for t in times]
         axes.bar_label(bars, labels, padding=2, fontsize=7, rotation=90)
     axes.axhline(1, color="black", linewidth=1)
-    axes.set_xticks(
-        range(len(forms) - 1), [form.replace(", ", ",\n").replace(" to ", " to\n") for form in forms[1:]], fontsize=8
-    )
+    axes.set_xticks(range(len(forms) - 1), [_BETWEEN.sub(r"\1\n", form) for form in forms[1:]], fontsize=8)
     axes.margins(y=0.12)
     axes.set_title(f"{isa}, sum of the layers: time, in times that of {forms[0]}; lower is better", loc="left")
     axes.legend(loc="upper right", frameon=False)

@@ -32,7 +32,7 @@ def _commands() -> Iterator[tuple[str, str]]:
         more = f"{layers} --weight-encoding bipolar,signed,ternary --rounds 15"
         yield f"resnet18_{isa}", more + _files(f"resnet18_{isa}")
         yield f"resnet18_packed_{isa}", f"{more} --form packed{_files(f'resnet18_packed_{isa}')}"
-        epilogues = f"BITSYNTH_CC=clang python benchmarks/epilogues.py --isa {isa} --rounds 7 --only A2W2 {to}"
+        epilogues = f"BITSYNTH_CC=gcc python benchmarks/epilogues.py --isa {isa} --rounds 5 {to}"
         yield f"epilogues_{isa}", epilogues
         yield f"depthwise_{isa}", f"BITSYNTH_CC=gcc python benchmarks/depthwise.py --isa {isa} {to}"
         yield f"edges_{isa}", f"BITSYNTH_CC=clang python benchmarks/edges.py --isa {isa} {to}"

@@ -76,10 +76,11 @@ def resnet18(result: Result) -> Iterator[Row]:
 
 
 def epilogues(result: Result) -> Iterator[Row]:
-    """The time of the sum in each form, in times that of the first."""
+    """The time of the sum in each form, in times that of the first, by widths that have it."""
     sums = {(r["form"], r["config"]): r["times"]["median"] for r in result.facts["rows"] if r["layer"] == "sum"}
     for form in list(dict.fromkeys(form for form, _ in sums))[1:]:
-        yield [f"{result.facts['isa']}, {form}", f"{sums[form, 'A2W2']:.2f}"]
+        found = [sums.get((form, width)) for width in WIDTHS]
+        yield [f"{result.facts['isa']}, {form}", *("" if x is None else f"{x:.2f}" for x in found)]
 
 
 def depthwise(result: Result) -> Iterator[Row]:
@@ -170,7 +171,7 @@ TABLES: dict[str, Table] = {
     "epilogues": (
         ("epilogues_avx2", "epilogues_avx512"),
         "time of C2 to C12, in times that of codes to int32",
-        ("A2W2",),
+        WIDTHS,
         epilogues,
     ),
     "depthwise": (
