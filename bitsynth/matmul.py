@@ -91,6 +91,10 @@ class MatmulKernel:
             raise SpecError(f"the bit axis of {self.name} can be {known}, not {position!r}")
         return self._form(msgspec.structs.replace(self.entry.kernel, bit_axis=position))
 
+    def with_order(self, order: str) -> MatmulKernel:
+        """The kernel with its steps as `order` says: one of ORDERS, or an in-order processor they are ordered for."""
+        return self._form(msgspec.structs.replace(self.entry.kernel, order=order))
+
     def _form(self, kernel: Kernel) -> MatmulKernel:
         made = self.proved_entry.form(kernel)
         return self if made is self.proved_entry else MatmulKernel(made, self.spec)

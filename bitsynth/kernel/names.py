@@ -11,11 +11,11 @@ import re
 from dataclasses import dataclass
 
 from bitsynth.errors import SpecError
-from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.program import ORDERS, Kernel
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
 _SIZE = r"([1-9]\d{0,5})"
-_TILE = rf"{_SIZE}x{_SIZE}x{_SIZE}(?:_u{_SIZE})?(?:_(outer))?"
+_TILE = rf"{_SIZE}x{_SIZE}x{_SIZE}(?:_u{_SIZE})?(?:_(outer))?(?:_for_([a-z]\w{{0,15}}))?"
 _PATTERN = re.compile(rf"bs_mm_a(\d)([usbtn])_w(\d)([usbtn])_s32_([a-z][a-z0-9_]*?)_{_TILE}", re.ASCII)
 _LETTERS = {e.letter: e for e in Encoding}
 
@@ -30,11 +30,13 @@ class KernelName:
     k_step: int
     unroll: int = 0
     bit_axis: str = "inner"
+    order: str = ""
 
     @classmethod
     def of(cls, kernel: Kernel, spec: MatmulSpec) -> KernelName:
         """The name of `kernel` used for `spec`."""
-        return cls(spec, kernel.rows, kernel.columns, kernel.k_step, kernel.unroll, kernel.bit_axis)
+        order = "" if kernel.order in ORDERS else kernel.order
+        return cls(spec, kernel.rows, kernel.columns, kernel.k_step, kernel.unroll, kernel.bit_axis, order)
 
     @classmethod
     def parse(cls, text: str) -> KernelName:
@@ -42,14 +44,15 @@ class KernelName:
         match = _PATTERN.fullmatch(text)
         if not match:
             raise SpecError(f"{text[:80]!r} is no kernel name; one looks like bs_mm_a2u_w1b_s32_neon_4x8x64")
-        act_bits, act, w_bits, wgt, isa, rows, columns, k_step, unroll, axis = match.groups()
+        act_bits, act, w_bits, wgt, isa, rows, columns, k_step, unroll, axis, order = match.groups()
         spec = MatmulSpec(isa, MatmulOperand(int(act_bits), _LETTERS[act]), MatmulOperand(int(w_bits), _LETTERS[wgt]))
-        return cls(spec, int(rows), int(columns), int(k_step), int(unroll or 0), axis or "inner")
+        return cls(spec, int(rows), int(columns), int(k_step), int(unroll or 0), axis or "inner", order or "")
 
     def __str__(self) -> str:
         act, wgt = self.spec.act, self.spec.wgt
         form = f"_u{self.unroll}" if self.unroll else ""
         form += f"_{self.bit_axis}" if self.bit_axis != "inner" else ""
+        form += f"_for_{self.order}" if self.order else ""
         operands = f"a{act.bits}{act.encoding.letter}_w{wgt.bits}{wgt.encoding.letter}"
         return f"bs_mm_{operands}_s32_{self.spec.isa}_{self.rows}x{self.columns}x{self.k_step}{form}"
 

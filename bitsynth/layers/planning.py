@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from bitsynth.errors import NoKernel, SpecError
-from bitsynth.isa.load import load, run_by
+from bitsynth.isa.load import Isa, load, run_by
 from bitsynth.layers import depthwise
 from bitsynth.layers.candidates import (
     Candidate,
@@ -34,6 +34,8 @@ from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.layers.widening import OF_BYTES, problem, widened, widenings
 from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.progress import Progress, to_stderr
+from bitsynth.schedule.predicted import cycles_per_128_mac
+from bitsynth.schedule.registers import ROWS
 from bitsynth.spec.matmul import INT32_MAX, MatmulOperand, affine
 
 GIVEN = "as given"
@@ -62,7 +64,8 @@ class LayerPlan:
     def __post_init__(self) -> None:
         check_threads(self.threads)
         object.__setattr__(self, "computed", widened(self.spec, self.schedule.operands))
-        object.__setattr__(self, "kernel", _scheduled_kernel(self.schedule, self.computed.act, self.computed.wgt))
+        kernel = _scheduled_kernel(self.schedule, self.computed.act, self.computed.wgt)
+        object.__setattr__(self, "kernel", _ordered(kernel, self.cpu))
         if self.spec.geometry.depth > self.k_max:
             spec = self.kernel.spec
             raise SpecError(
@@ -139,6 +142,35 @@ def _scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOp
     return kernel.with_unroll(schedule.unroll).with_bit_axis(schedule.bit_axis)
 
 
+def _ordered(kernel: LayerKernel, cpu: str) -> LayerKernel:
+    """The kernel with its steps in the order of `cpu`, if that is an in-order processor with issue rules."""
+    if not isinstance(kernel, MatmulKernel) or not _in_order(load(kernel.entry.kernel.isa), cpu):
+        return kernel
+    return kernel.with_order(cpu)
+
+
+def _in_order(isa: Isa, cpu: str) -> bool:
+    rules = isa.table.cpu[cpu].issue if cpu in isa.table.cpu else None
+    return rules is not None and rules.in_order
+
+
+def _with_quickest_rows(spec: LayerSpec, schedule: LayerSchedule, cpu: str) -> LayerSchedule:
+    """The schedule with as many of its rows as are quickest in the order of `cpu`, which wants registers too."""
+    computed = widened(spec, schedule.operands)
+    kernel = _ordered(_scheduled_kernel(schedule, computed.act, computed.wgt), cpu)
+    if not isinstance(kernel, MatmulKernel) or kernel.entry.kernel.order != cpu:
+        return schedule
+    isa, rows = (
+        load(kernel.entry.kernel.isa),
+        [n for n in (*ROWS, kernel.entry.kernel.rows) if n <= kernel.entry.kernel.rows],
+    )
+    return msgspec.structs.replace(schedule, rows=min(rows, key=lambda n: _cycles(isa, kernel, n, cpu)))
+
+
+def _cycles(isa: Isa, kernel: MatmulKernel, rows: int, cpu: str) -> float:
+    return cycles_per_128_mac(isa, msgspec.structs.replace(kernel.entry.kernel, rows=rows), cpu)
+
+
 def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, threads: int, cpu: str = "") -> LayerPlan:
     """The plan that was pickled, or another one if this machine does not have its kernel, or cannot run that.
 
@@ -198,7 +230,8 @@ def default_schedule(spec: LayerSpec, isa: str, threads: int = 1, cpu: str = "")
     except NoKernel:
         if not found:
             raise
-    return min(found, key=lambda x: x.cycles).schedule.among(threads, spec.out_rows)
+    best = _with_quickest_rows(spec, min(found, key=lambda x: x.cycles).schedule, cpu)
+    return best.among(threads, spec.out_rows)
 
 
 def default_of(task: TuningTask) -> LayerSchedule:

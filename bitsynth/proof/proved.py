@@ -58,7 +58,7 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
         return Proved._settled(kernel, "on record", recorded(discharged))
 
     def form(self, kernel: Kernel) -> Proved:
-        """The same kernel with other rows, bounds of loops, unrolling or place of the bit axis.
+        """The same kernel with other rows, bounds of loops, unrolling, order or place of the bit axis.
 
         SpecError for any other kernel, and if an obligation neither equals nor is narrower than one of this one's.
         """

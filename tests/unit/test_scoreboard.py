@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 from solved import kernel
 
+import bitsynth
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import cycles
+from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.order import written
 from bitsynth.kernel.wellformed import check_shape
+from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule import cost, listing, predicted
 
 change = msgspec.structs.replace
@@ -89,3 +93,25 @@ def test_an_order_has_the_same_lines_and_is_quicker(config):
     assert predicted.tile_cycles(NEON, ordered, "a53") < predicted.tile_cycles(NEON, found, "a53")
     with pytest.raises(SpecError, match="an order of its steps"):
         check_shape(NEON, change(found, order="a72"))
+
+
+def test_a_kernel_for_an_in_order_processor_is_a_form():
+    found = bitsynth.get_kernel("neon", 2, 1)
+    ordered = found.with_order("a53")
+    assert ordered.name == f"{found.name}_for_a53"
+    assert str(KernelName.parse(ordered.name)) == ordered.name
+    assert ordered.entry.certificate.lemmas == found.entry.certificate.lemmas
+    assert "HOLD(" in ordered.source
+    assert "HOLD(" not in found.source
+    with pytest.raises(SpecError, match="an order of its steps"):
+        found.with_order("a76")
+
+
+def test_layers_of_an_in_order_processor_are_ordered_for_it():
+    weights = np.ones((8, 64, 1, 1), np.int64)
+    orders = {}
+    for cpu in ("a53", "a72"):
+        plan = bitsynth.Conv2d(weights, act_bits=1, w_bits=1, image=(4, 4), isa="neon", cpu=cpu).plan
+        assert isinstance(plan.kernel, MatmulKernel)
+        orders[cpu] = plan.kernel.entry.kernel.order
+    assert orders == {"a53": "a53", "a72": "rows"}
