@@ -14,6 +14,7 @@ from bitsynth import toolchain
 from bitsynth.conformance.inputs import Coverage, FormTrial
 from bitsynth.conformance.values import U64
 from bitsynth.errors import Refuted
+from bitsynth.host.facts import here
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa import architecture
 from bitsynth.isa.domains.concrete import ConcreteDomain
@@ -76,6 +77,7 @@ def captures(
     """
     groups = [(group, _started(isa, group)) for group in compiled(isa, forms, compiler)]
     by = f"{groups[0][0].compiler.version}, {groups[0][1].description}"
+    by += f", in a system run by {emulator}" if (emulator := here().emulator) else ""
     return by, chain.from_iterable(_run_all(group, runner) for group, runner in groups)
 
 

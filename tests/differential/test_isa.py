@@ -5,6 +5,7 @@ import functools
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from bitsynth.conformance import check, harness
 from bitsynth.conformance.inputs import FormTrial
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.host import features
+from bitsynth.host.facts import Facts
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa import architecture, load, tested
 from bitsynth.isa.domains.concrete import ConcreteDomain
@@ -223,3 +225,13 @@ def test_a_probe_that_denies_what_runs_is_refuted(name, skip_isa):
     with pytest.raises(Refuted, match=f"this processor has {asked}, but !.* says it has not"):
         check.check_isa(lying, forms=[form])
     assert check.check_isa(isa, forms=[form]).passed
+
+
+def test_a_system_that_an_emulator_runs_is_said_to_be_one(monkeypatch):
+    """It runs its own forms natively, as it sees it."""
+    monkeypatch.setattr(harness, "here", lambda: Facts(emulator="an emulator of programs"))
+    made = [SimpleNamespace(compiler=SimpleNamespace(version="gcc 12"))]
+    monkeypatch.setattr(harness, "compiled", lambda isa, forms, compiler: made)
+    monkeypatch.setattr(harness, "_started", lambda isa, group: SimpleNamespace(description="natively on aarch64"))
+    by, _ = harness.captures(load.load("neon"), [])
+    assert by == "gcc 12, natively on aarch64, in a system run by an emulator of programs"
