@@ -6,6 +6,7 @@ from board import emulated, trial
 pytestmark = [pytest.mark.slow, pytest.mark.toolchains]
 
 
+@pytest.mark.timeout(1800)
 def test_a_new_user_on_a_raspberry_pi(tmp_path):
     if why := emulated.lacking():
         pytest.skip(f"no emulated AArch64 system: {why}")
