@@ -78,7 +78,8 @@ def concatenate(rng: Generator, x: Tensor, deck: Deck) -> Tensor:
     first, second = Quantization(bits, 1.0), Quantization(bits, 0.5)
     want = np.concatenate([x.want, nearest(x.want.astype(np.int64), 2)], axis=-1).astype(np.uint8)
     layer = deck.once(Concatenate, ((x.channels, first), (x.channels, second)), first, layout=x.layout, isa=deck.isa)
-    return tensor(rng, want, layer(x.unsigned, x.unsigned), bits, x.layout)
+    codes = x.unsigned
+    return tensor(rng, want, layer(codes, codes), bits, x.layout)
 
 
 def nearest(top: Values, bottom: int) -> Values:
