@@ -9,7 +9,7 @@ import numpy as np
 from bitsynth import toolchain
 from bitsynth.graph.arithmetic import Interval
 from bitsynth.graph.reference import Evaluation
-from bitsynth.graph.types import Integers, Tensor
+from bitsynth.graph.types import Edge, Integers, Tensor
 from bitsynth.isa.load import Requirements, load
 from bitsynth.network.machine import NetworkMachine
 from bitsynth.network.run import Network
@@ -52,6 +52,13 @@ def _together(isa: str, needs: Sequence[Requirements]) -> Requirements:
     every = [load(isa).requirements(), *needs]
     parts = (tuple(dict.fromkeys(x for n in every for x in getattr(n, k))) for k in ("macros", "cc_flags", "host"))
     return Requirements(*parts)
+
+
+def numbers(rng: np.random.Generator, edge: Edge) -> Tensor:
+    """Numbers for an input: multiples of a quarter, or any integers that it has."""
+    if isinstance(edge.type, Integers):
+        return rng.integers(edge.type.least, edge.type.most + 1, edge.shape).astype(edge.dtype)
+    return np.asarray(rng.integers(-18, 19, edge.shape) * 0.25, np.float32)
 
 
 def same(values: Evaluation, name: str, got: Tensor) -> bool:

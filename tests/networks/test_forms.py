@@ -2,21 +2,13 @@
 
 import numpy as np
 import pytest
-from network_batches import compiled_together, same
+from network_batches import compiled_together, numbers, same
 from network_forms import FORMS
 from prequantized import PATTERNS
 from quantized_forms import FORMS as QUANTIZED
 
 import bitsynth
 from bitsynth.graph import run
-from bitsynth.graph.types import Integers
-
-
-def numbers(rng, edge):
-    """Multiples of a quarter, or all that a type of integers has."""
-    if isinstance(edge.type, Integers):
-        return rng.integers(edge.type.least, edge.type.most + 1, edge.shape).astype(edge.dtype)
-    return (rng.integers(-18, 19, edge.shape) * 0.25).astype(np.float32)
 
 
 @pytest.mark.slow

@@ -6,12 +6,21 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from network_batches import compiled_together, numbers, same
 
 import bitsynth
 from bitsynth.graph import read, run
 from bitsynth.graph.inspect import inspected
 from bitsynth.graph.types import Integers
 
+PAIRS = ("a2w2", "a8w8")
+COMPILED = (
+    "dronetv3_w8a8_integerized/model.onnx",
+    "espcn_subpixel_w4a4/model_qdq_int4.onnx",
+    "finn_tfc_w1a1_multithreshold/model.onnx",
+    "qkeras_qconv2d_w6a6/model.onnx",
+    "mlperf_kws_w3a3/model_qcdq.onnx",
+)
 ROOT = Path(__file__).resolve().parents[2]
 FASHION = ["a2w1_qonnx", "a2w2_qonnx", "a2w2_qcdq", "a3w3_qcdq", "a4w4_qonnx", "a4w4_qcdq", "a32w32"]
 
@@ -36,6 +45,25 @@ def test_every_file_is_read(models, network_models):
         graph.check()
         left = [n.node for n in inspected(graph).nodes if n.stays_float]
         assert bool(left) == (path.parent.name in FLOATS or path.stem.endswith(("a32w32", "espcn_w4a4_subpixel"))), path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_files_are_compiled(models, network_models):
+    """One of each kind: every edge is the reference's, and QONNX and QCDQ of one network give the same."""
+    others = [f"fashion/fmnist_{name}_{kind}.onnx" for name in PAIRS for kind in ("qonnx", "qcdq")]
+    files = [models / "TFC_1W2A.onnx", *(network_models / name for name in (*COMPILED, *others))]
+    nets = {path: bitsynth.compile(path, isa="avx2") for path in files}
+    compiled_together("avx2", nets.values())
+    made = {}
+    for path, net in nets.items():
+        (name,) = net.graph.inputs
+        x = numbers(np.random.default_rng(15), net.graph.edges[name])
+        values, made[path.stem] = run(net.graph, {name: x}), net(x)
+        found = [*net.trace(x).items(), (net.graph.outputs[0], made[path.stem])]
+        assert not [edge for edge, got in found if not same(values, edge, got)], path
+    for name in PAIRS:
+        assert np.array_equal(made[f"fmnist_{name}_qonnx"], made[f"fmnist_{name}_qcdq"])
 
 
 @pytest.mark.slow
