@@ -57,6 +57,24 @@ def quant(given, made, bits, signed=0, rounding="ROUND"):
     return node("Quant", f"{given} {made}_s zero {made}_b", made, domain=QONNX, name=name, **attributes)
 
 
+def test_a_reshape_before_the_next_product_stays(rng):
+    """As in CNV, whose last convolution leaves one pixel."""
+    weights = {"wq": rng.integers(-1, 2, (8, 4, 2, 2)), "wr": rng.integers(-1, 2, (8, 3))}
+    made = model(
+        [
+            quant("x", "a", 2),
+            node("Conv", "a wq", "sums", name="conv"),
+            quant("sums", "q", 2),
+            node("Flatten", "q", "flat", name="flatten"),
+            node("MatMul", "flat wr", "y", name="dense"),
+        ],
+        {"x": (1, 4, 2, 2)},
+        {name: w.astype(np.float32) for name, w in weights.items()}
+        | {"zero": np.float32(0), **{f"{n}_s": np.float32(1) for n in "aq"}, **{f"{n}_b": np.float32(2) for n in "aq"}},
+    )
+    require_same(read(made))
+
+
 @pytest.fixture
 def chain(rng):
     """Two convolutions with batch norms between quantizers, a residual of codes, a pool and floats behind."""

@@ -146,8 +146,8 @@ def _codes(wiring: Wiring, product: Product, taken: set[str]) -> _Part | None:
 
     def write(writer: PatternWriter) -> None:
         sums = layers.write_sums(writer, wiring, product, held)
-        rank = len(edges[product.end].shape)
-        layers.write_codes(writer, sums, end, held, product.axis, rank, edges[second] if second else None)
+        ends, beside = (edges[product.end], end), edges[second] if second else None
+        layers.write_codes(writer, sums, ends, held, product.axis, beside)
 
     inputs = (product.start, *([second] if second else []))
     return _Part((*product.nodes, *chain.beside, *chain.nodes), inputs, end.name, write)
@@ -168,9 +168,10 @@ def _rescaled(wiring: Wiring, chain: Chain, form: PatternForm) -> _Part:
     start, end = wiring.graph.edges[chain.start], wiring.graph.edges[chain.end]
 
     def write(writer: PatternWriter) -> None:
-        rank, axis, sums = len(start.shape), chain.axes[0], writer.integers(start)
+        axis, sums = chain.axes[0], writer.integers(start)
         if form.bias.any():
-            sums = writer.node("Add", [sums, writer.constant(layers.along(form.bias, axis, rank), "int32")])
-        layers.write_codes(writer, sums, end, form, axis, rank, None)
+            bias = layers.along(form.bias, axis, len(start.shape))
+            sums = writer.node("Add", [sums, writer.constant(bias, "int32")])
+        layers.write_codes(writer, sums, (start, end), form, axis, None)
 
     return _Part(chain.nodes, (start.name,), end.name, write)

@@ -58,10 +58,11 @@ def write_sums(writer: PatternWriter, wiring: Wiring, product: Product, form: Pa
 
 
 def write_codes(
-    writer: PatternWriter, sums: str, chain_end: Edge, form: PatternForm, axis: int, rank: int, residual: Edge | None
+    writer: PatternWriter, sums: str, ends: tuple[Edge, Edge], form: PatternForm, axis: int, residual: Edge | None
 ) -> None:
     """Cast, Mul, Add where an integer bias is too coarse or a residual comes in, QuantizeLinear and Clip."""
-    rescale = form.epilogue
+    (start, end), rescale = ends, form.epilogue
+    rank, moved = len(start.shape), start.shape != end.shape
     value = writer.cast(sums, "float32")
     value = writer.node("Mul", [value, writer.constant(along(rescale.scale, axis, rank), "float32")])
     if rescale.bias is not None:
@@ -75,11 +76,14 @@ def write_codes(
     low, high = rescale.codes
     whole = (low, high) == (0, 255)
     given = [value, writer.constant(1.0, "float32"), writer.constant(rescale.zero_point, "uint8")]
-    made = writer.node("QuantizeLinear", given, chain_end.name if whole else "")
+    name = "" if moved else end.name
+    made = writer.node("QuantizeLinear", given, name if whole else "")
     if not whole:
         limits = [writer.constant(code, "uint8") for code in (low, high)]
-        writer.node("Clip", [made, *limits], chain_end.name)
-    writer.codes(chain_end)
+        made = writer.node("Clip", [made, *limits], name)
+    if moved:
+        writer.node("Reshape", [made, writer.constant(end.shape, "int64")], end.name)
+    writer.codes(end)
 
 
 def along(values: Any, axis: int, rank: int) -> Tensor:
