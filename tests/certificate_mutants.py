@@ -14,7 +14,7 @@ WORDS = "shown, and nothing rests on it"
 UNUSED = "not used: there is no second tensor, no claim, or no integer there"
 SAME = "other operations, which are the same on the whole range: the checker says so, rightly"
 HARMLESS = {
-    r"(about|format|network|isa|threads|version)( .*)?": WORDS,
+    r"(about|cpu|format|network|isa|threads|version)( .*)?": WORDS,
     r"(graph|reading)( .*|/.*)?": "`bitsynth verify --model` reads the file again",
     r"arena/bytes \+1": "more memory than is needed",
     r"edges/[^/]+( -|/)type": WORDS,

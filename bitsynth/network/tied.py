@@ -27,8 +27,10 @@ def require_of(found: NetworkCertificate, path: Path, model: Path, progress: Pro
     if found.reading.fixed:
         raise SpecError(f"{path} is of a network whose {', '.join(found.reading.fixed)} was fixed; compile it again")
     options: dict[str, Any] = {"batch": found.reading.batch, "codes": found.reading.codes, "reference": found.reference}
-    net = compile(model, isa=found.isa, threads=found.threads, progress=progress, **options)
-    given, made = parsed(path), json.loads(net.files(path.name.removesuffix(ENDS))[path.name])
+    net = compile(model, isa=found.isa, cpu=found.cpu, threads=found.threads, progress=progress, **options)
+    stem = path.name.removesuffix(ENDS)
+    files = net.files(stem, weights_file=f"{stem}_weights.bin" in found.files)
+    given, made = parsed(path), json.loads(files[path.name])
     for name in dict.fromkeys((*_FIRST, *sorted(made.keys() | given.keys()))):
         if name not in _APART and (place := _difference(made.get(name), given.get(name), name)):
             raise Refuted(f"{path}: {place} is not what {model} gives; compile it again{_by_other(made, given)}")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from blocks import ROOT
 from certificate_mutants import is_harmless, mutants
-from certified import certified, failure, written
+from certified import READING, certified, failure, written
 
 from bitsynth import compile
 from bitsynth.graph.builder import GraphBuilder
@@ -20,8 +20,11 @@ from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Integers, Reals
 from bitsynth.layers.glue import AvgPool2d, Lookup, MaxPool2d, Pad2d
 from bitsynth.layers.glue.programs import called
-from bitsynth.network.certificate import checker
+from bitsynth.network.arena import planned
+from bitsynth.network.certificate import certificate, checker
 from bitsynth.network.certificate.arrays import stored
+from bitsynth.network.lower import lower
+from bitsynth.network.wiring import NetworkTarget
 
 
 def quantized(builder, edge, *, low=0, high=3, scale=0.3, mode="ROUND"):
@@ -103,8 +106,8 @@ REFUSED = {
     "a threshold above": (1, ("claims", 0, "values"), one_more, "chain and C's formula differ"),
     "a threshold below": (1, ("claims", 0, "values"), lambda x: -one_more(-x), "chain and C's formula differ"),
     "falling": (1, ("claims", 0, "rising"), lambda x: 1 - x, "chain and C's formula differ"),
-    "a weight": (1, ("sums", "weights"), one_more, "ranges of sums differ"),
-    "the range": (2, ("sums", "low"), one_more, "ranges of sums differ"),
+    "a weight": (1, ("sums", "weights"), one_more, "ranges differ"),
+    "the range": (2, ("sums", "low"), one_more, "ranges differ"),
     "the bias": (1, ("sums", "bias"), one_more, "chain and C's formula differ"),
     "a gain": (2, ("constants", "k0"), lambda x: -x, "chain and C's formula differ"),
     "an entry": (3, ("claims", 0, "table"), lambda x: (x + 1) % 8, "chain and C's formula differ"),
@@ -137,7 +140,7 @@ PLANS = {
     "written twice": (lambda c: c["steps"].append(c["steps"][1]), "again"),
     "a lower bound": (lambda c: c["arena"].update(bound=0), "lower bound"),
     "a smaller arena": (lambda c: c["arena"].update(bytes=c["arena"]["bytes"] - 1), "outside of the arena"),
-    "too wide": (lambda c: c["edges"]["zoo.quantize_2"].update(high=2), "ranges of sums differ|leave their range"),
+    "too wide": (lambda c: c["edges"]["zoo.quantize_2"].update(high=2), "ranges differ|leave their range"),
 }
 
 
@@ -205,6 +208,54 @@ def test_glue_lists_the_programs_that_its_c_calls(found):
     assert [step["kernels"] for step in found["steps"] if step["kind"] == "glue"] == [["pairs16_avx2"], []]
     known = {kernel["name"] for kernel in found["kernels"]}
     assert known == {name for step in found["steps"] for name in step["kernels"]}
+
+
+def tail(rng):
+    """Sums through a line of many levels, the greatest of them, and a bias of floats behind a last layer."""
+    builder = GraphBuilder("tail", "exact")
+    x = builder.input("x", (1, 2, 4, 4), "float32", Reals())
+    made = quantized(builder, x, scale=0.7)
+    w = builder.constant(rng.integers(-2, 3, (4, 2, 3, 3)).astype(np.float32), "w")
+    window = SlidingWindow((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    made = builder.add("conv", made, w, window=window, groups=1, name="sums")
+    made = builder.add("mul", made, builder.constant(rng.uniform(0.5, 9, (1, 4, 1, 1)).astype(np.float32)))
+    made = quantized(builder, made, high=127, scale=0.3)
+    pool = SlidingWindow((2, 2), (2, 2), (1, 1), (0, 0), (0, 0))
+    made = builder.add("max_pool", made, window=pool)
+    made = builder.add("reshape", made, sizes=(1, 16))
+    made = builder.add("matmul", made, builder.constant(np.eye(16, 3, dtype=np.float32), "v"))
+    return builder.build(
+        (builder.add("add", made, builder.constant(np.array([[0.1, 0.2, 0.3]], np.float32)), name="y"),)
+    )
+
+
+@pytest.fixture(scope="module")
+def ended_by_numbers():
+    program = lower(tail(np.random.default_rng(15)), NetworkTarget("avx2"))
+    return certificate(program, planned(program), {}, READING)
+
+
+def test_lines_moves_and_numbers_claim_their_results(ended_by_numbers):
+    assert failure(ended_by_numbers) == ""
+    assert [step["unclaimed"] for step in ended_by_numbers["steps"] if not step["claims"]] == []
+    by = {claim["by"] for step in ended_by_numbers["steps"] for claim in step["claims"]}
+    assert by >= {"table", "numbers"}
+
+
+NUMBERS = {
+    "nothing is off": ("numbers", ("off",), lambda _: 0.0, "chain and C's formula differ"),
+    "a bias": ("numbers", None, one_more, "leave their range"),
+    "another code": ("table", ("table",), lambda x: x[:, ::-1], "chain and C's formula differ"),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_moves_and_numbers_that_were_changed_are_refused(ended_by_numbers, case):
+    by, path, value, said = NUMBERS[case]
+    step = next(k for k, step in enumerate(ended_by_numbers["steps"]) if step["claims"][0]["by"] == by)
+    name = next(iter(ended_by_numbers["steps"][step]["constants"]), "")
+    where = ("claims", 0, *path) if path else ("constants", name)
+    assert said in failure(changed(ended_by_numbers, step=step, path=where, value=value))
 
 
 CALLED = {

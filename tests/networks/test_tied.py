@@ -113,6 +113,11 @@ def test_options_are_those_of_the_certificate(tmp_path, ended):
     ended(0, "verify", str(tmp_path / "out"), "--no-z3", "--model", str(file))
 
 
+def test_weights_may_lie_in_a_file(net, file, tmp_path, ended):
+    net.emit(tmp_path / "out", "net", weights_file=True)
+    ended(0, "verify", str(tmp_path / "out"), "--no-z3", "--model", str(file))
+
+
 def test_a_kernel_is_of_no_file(file, ended):
     _, err = ended(2, "verify", "bs_mm_a2u_w2b_s32_avx2_6x16x4", "--model", str(file))
     assert "--model is for compiled networks" in err

@@ -39,10 +39,9 @@ def rounded(a: Any, mode: str) -> Any:
     """Whole numbers by a mode of QONNX: of floats by its formulas. None falls where `a` rises."""
     if mode == "ROUND":
         return np.frompyfunc(round, 1, 1)(a) if a.dtype == object else np.rint(a)
-    half = Fraction(1, 2) if a.dtype == object else a.dtype.type(0.5)
-    nearest: Any = {"HALF_UP": lambda t: np.floor(t + half), "HALF_DOWN": lambda t: np.ceil(t - half)}
-    by = {"UP": np.ceil, "DOWN": np.floor, "CEIL": np.ceil, "FLOOR": np.floor, **nearest}[mode]
-    return np.where((a < 0) & (mode not in ("CEIL", "FLOOR")), -by(-a), by(a))
+    by = (np.floor, np.ceil)[{"DOWN": 0, "FLOOR": 0, "HALF_UP": 0, "UP": 1, "CEIL": 1, "HALF_DOWN": 1}[mode]]
+    half = {"HALF_UP": 1, "HALF_DOWN": -1}.get(mode, 0) * (Fraction(1, 2) if a.dtype == object else a.dtype.type(0.5))
+    return np.where((a < 0) & (mode not in ("CEIL", "FLOOR")), -by(-a + half), by(a + half))
 
 
 def applied(op: Any, one: Any, other: Any, above: int) -> tuple[Any, Any]:
@@ -83,8 +82,9 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
         return claim["table"][:, (sums[0] - claim["first"]) // claim["apart"] * claim["width"] + element]
     more = claim["factor"] * (element - claim["of_zero"])
     if claim["by"] == "rescale":
-        value, zero = sums.astype(np.float32) * claim["scale"] + claim["bias"] + more.astype(np.float32), claim["zero"]
-        return np.rint(value.clip(np.float32(claim["low"] - zero), np.float32(claim["high"] - zero))).astype(int) + zero
+        zero, real = claim["zero"], claim["scale"].dtype.type
+        value = sums.astype(real) * claim["scale"] + claim["bias"] + more.astype(real)
+        return np.rint(value.clip(real(claim["low"] - zero), real(claim["high"] - zero))).astype(int) + zero
     require(abs((sums := sums + more) + 0.5) < 1 << 31, "sums leave int32")
     if claim["by"] == "thresholds":
         require(claim["values"].shape[1] < 256, "there are more levels than codes")
@@ -93,12 +93,12 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
         made, shift = sums * claim["multiplier"].astype(np.int32), claim["shift"]
         odd = (made >> shift & 1) - 1 if claim["even"] and shift else 0
         return ((made + ((1 << shift) >> 1) + odd >> shift) + claim["zero"]).clip(claim["low"], claim["high"])
-    return {"sums": sums}[claim["by"]]
+    return {"sums": sums, "numbers": sums}[claim["by"]]
 
 
 def ends(claim: dict[str, Any], low: Any, high: Any, element: int) -> Any:
     """The sums (channels, points) from `low` to `high` where intervals begin and end on which `formula` is constant."""
-    if claim["by"] in ("table", "sums"):
+    if claim["by"] in ("table", "sums", "numbers"):
         every = np.arange(low.min(), high.max() + 1, claim.get("apart", MOST))[None]
         return every if "apart" in claim else np.hstack([low, high])
     start, end = formula(claim, low, element), formula(claim, high, element)
@@ -112,17 +112,17 @@ def ends(claim: dict[str, Any], low: Any, high: Any, element: int) -> Any:
     return np.hstack([low, high, np.maximum(a - 1, low), a])
 
 
-def sums_of(given: dict[str, Any], edge: dict[str, Any], buffer: dict[str, Any]) -> Any:
+def sums_of(at: dict[str, Any], edge: dict[str, Any], buffer: dict[str, Any]) -> Any:
     """The least and the greatest sums (channels, 1) of products of what is on an edge with weights, or of it alone."""
-    low, high = (array(edge[k]).ravel() - ("weights" in given and array(edge["zero"])) for k in ("low", "high"))
-    if "weights" in given:
-        spread, offset = buffer["operand"]
-        require([spread, offset - edge["zero"]] == given["reads"], "codes mean other integers")
-        low, high = (np.minimum(low, 0), np.maximum(high, 0)) if given["padded"] else (low, high)
-        w = array(given["weights"])  # (groups, channels of a group, inputs of a group, elements of the window)
+    low, high = (array(edge[k]).ravel() - ("weights" in at and array(edge["zero"])) for k in ("low", "high"))
+    if "weights" in at:
+        require([buffer["operand"][0], buffer["operand"][1] - edge["zero"]] == at["reads"], "codes mean other integers")
+        low, high = (np.minimum(low, 0), np.maximum(high, 0)) if at["padded"] else (low, high)
+        w = array(at["weights"])  # (groups, channels of a group, inputs of a group, elements of the window)
         each = [w * np.broadcast_to(x, len(w) * w.shape[2]).reshape(len(w), 1, -1, 1) for x in (low, high)]
         low, high = np.minimum(*each).sum((2, 3)).ravel(), np.maximum(*each).sum((2, 3)).ravel()
-    require(np.array_equal([low, high], [array(given[k]).ravel() for k in ("low", "high")]), "ranges of sums differ")
+    said = [(array(at[k]).ravel(), x) for k, x in (("low", low), ("high", high)) if k in at]
+    require([np.array_equal(*pair) for pair in said], "ranges differ")
     return low[:, None], high[:, None]
 
 
@@ -132,22 +132,22 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
     points, work, reads = 0, 1 + len(step["chain"]) + sum(x.shape[1] for x, _ in at.values()), len(step["inputs"])
     (low, high), bias = sums_of(step["sums"], *edges[:1], *buffers[:1]), array(step["sums"]["bias"]).reshape(-1, 1)
     at |= {f"{k}{i}": (array(edges[i].get(k, 1)), np.float64(0)) for i in range(reads) for k in ("scale", "zero")}
-    second, (spread, offset) = (edges[1], buffers[1]["operand"]) if reads > 1 else ({"low": 0, "high": 0}, (1, 0))
+    second, (apart, first) = (edges[1], buffers[1]["operand"]) if reads > 1 else ({"low": 0, "high": 0}, (1, 0))
     is_line = (exact and {op["op"] for op in step["chain"]} <= AFFINE) or not step["chain"]
-    for n in range(array(second["low"]).min(), array(second["high"]).max() + 1, spread):
+    for n in range(array(second["low"]).min(), array(second["high"]).max() + 1, apart):
         never = (n < array(second["low"])) | (n > array(second["high"]))
         for claim, buffer, edge in zip(step["claims"], buffers[reads:], edges[reads:], strict=True):
             facts = {k: array(x) if isinstance(x, dict) else x for k, x in claim.items()}
-            sums = ends(facts, low + bias, high + bias, (n - offset) // spread)
-            made = buffer["operand"][1] + buffer["operand"][0] * formula(facts, sums, (n - offset) // spread)
+            sums, by, off = ends(facts, low + bias, high + bias, (n - first) // apart), claim["by"], claim.get("off", 0)
+            made = buffer["operand"][1] + buffer["operand"][0] * formula(facts, sums, (n - first) // apart)
             require((points := points + sums.size * work) < MOST, "there is too much to check")
             places = abs(sums).astype("<i4").view("<f4") * np.sign(sums).astype("<f4")
             number = places if "places" in step["sums"] else sums - bias
-            start = {"sum": (number, np.float64(1)), "other": (np.asarray(n), np.float64(0))}
-            for values in evaluated(step["chain"], at | start, exact):
-                found, rises = values[claim["is"]]
-                require((found == made) | never, "the network's chain and C's formula differ")
-                require({"sums": is_line, "table": True}.get(claim["by"], ~np.isnan(rises)), "a chain turns back")
+            start = at | {"sum": (number, np.float64(1)), "other": (np.asarray(n), np.float64(0))}
+            made = next(evaluated(step["chain"], start, False))[claim["is"]][0] if by == "numbers" else made
+            for found, rises in (values[claim["is"]] for values in evaluated(step["chain"], start, exact)):
+                require((abs(found - made) <= (by == "numbers") * off) | never, "the chain and C's formula differ")
+                require({"sums": is_line, "table": True, "numbers": exact}.get(by, ~np.isnan(rises)), "it turns back")
             require((array(edge["low"]) <= made) & (made <= array(edge["high"])) | never, "results leave their range")
 
 

@@ -22,6 +22,9 @@ from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram
 from bitsynth.network.stairs.staircase import Staircase
 from bitsynth.network.stairs.thresholds import passed
 
+ELEMENTS: JsonValue = {"bias": 0}
+"""Instead of sums the elements of an edge, whose range is there."""
+
 
 def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
     """The sums of a layer, the chain behind them, and the claims; Unsaid if the checker cannot tell."""
@@ -35,16 +38,17 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
     chain.start_sums(sums, given[0].edge, program.graph.edges[product.inputs[1]])
     for other in given[1:]:
         chain.start("other", other.edge, 1)
-    _walk(chain, [node for node in nodes if node not in _before(nodes, product)])
+    walk(chain, [node for node in nodes if node not in _before(nodes, product)])
     results = [{**_claim(step), "is": chain.integers(made[0].edge.name)}]
     results += [{**_kept(step), "is": chain.integers(b.edge.name)} for b in made[1:]]
-    said = _said(chain, results)
-    _require_few(said, step, given)
-    return {**said, "sums": _products(program.graph, step, given[0], product)}
+    made_of = said(chain, results)
+    levels = step.layer.epilogue.codes if gives_codes(step.layer.epilogue) else (0, 0)
+    require_few(made_of, levels, len(step.layer.codes), given)
+    return {**made_of, "sums": _products(program.graph, step, given[0], product)}
 
 
 def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
-    """The same of glue that looks codes up; none of glue that moves or compares them."""
+    """The same of glue with a table."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     nodes = [node for node in program.graph.nodes if node.name in step.nodes]
     glue, first = step.glue, given[0]
@@ -55,18 +59,17 @@ def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
             chain.start(name, other.edge, k)
         table = glue.table if isinstance(glue, Lookup) else glue.pairs.reshape(1, -1)
         width = 1 if isinstance(glue, Lookup) else glue.pairs.shape[1]
-        sums, start = _elements(first.edge), _operand(first)[1]
-    elif isinstance(glue, SumLookup):
+        sums, start = ELEMENTS, operand_of(first)[1]
+    else:
+        assert isinstance(glue, SumLookup)
         summed = program.graph.edges[nodes[0].outputs[0]]
         chain = ChainWriter(program.graph, (len(summed.shape), 1))
         chain.start_sums(summed, first.edge)
         nodes, table, width, sums = nodes[1:], glue.table.reshape(1, -1), 1, _window(first, glue)
         start = math.prod(glue.geometry.kernel) * sums["reads"][1]
-    else:
-        raise Unsaid(f"{type(glue).__name__} moves or compares codes")
-    _walk(chain, nodes)
-    claim = {"by": "table", "table": stored(table), "first": start, "apart": _operand(first)[0], "width": width}
-    return {**_said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}]), "sums": sums}
+    walk(chain, nodes)
+    claim = {"by": "table", "table": stored(table), "first": start, "apart": operand_of(first)[0], "width": width}
+    return {**said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}]), "sums": sums}
 
 
 def input_claims(program: NetworkProgram, step: PlainStep, stairs: Staircase) -> JsonValue:
@@ -74,14 +77,14 @@ def input_claims(program: NetworkProgram, step: PlainStep, stairs: Staircase) ->
     start = program.graph.edges[stairs.chain.start]
     chain = ChainWriter(program.graph, (len(start.shape), stairs.chain.axes[0]))
     chain.start("sum", start)
-    _walk(chain, stairs.chain.nodes)
+    walk(chain, stairs.chain.nodes)
     made = program.buffers[step.outputs[0]]
     assert made.format.operand is not None
     values, rising = passed(stairs, made.format.operand), stairs.rising.astype(np.int64)[:, None]
     shown = {"values": stored(values), "rising": stored(rising)}
     claim = {"by": "thresholds", **shown, "factor": stored(np.zeros((1, 1), np.int64)), "of_zero": 0}
     sums = {"places": "float32", "bias": 0, "low": -MOST_PLACE, "high": MOST_PLACE}
-    return {**_said(chain, [{**claim, "is": chain.integers(made.edge.name)}]), "sums": sums}
+    return {**said(chain, [{**claim, "is": chain.integers(made.edge.name)}]), "sums": sums}
 
 
 def _before(nodes: Sequence[Node], product: Node) -> list[Node]:
@@ -94,26 +97,29 @@ def _before(nodes: Sequence[Node], product: Node) -> list[Node]:
     return found
 
 
-def _walk(chain: ChainWriter, nodes: Sequence[Node]) -> None:
+def walk(chain: ChainWriter, nodes: Sequence[Node]) -> None:
+    """Add nodes in order."""
     for node in nodes:
         chain.add(node)
 
 
-def _require_few(said: JsonValue, step: LayerStep, given: Sequence[Buffer]) -> None:
-    """Unsaid if the checker would refuse to evaluate a chain so often."""
-    first, last = step.layer.epilogue.codes if gives_codes(step.layer.epilogue) else (0, 0)
+def require_few(
+    made: JsonValue, levels: tuple[int, int], channels: int, given: Sequence[Buffer], most: int = checker.MOST
+) -> None:
+    """Unsaid if the checker would evaluate a chain too often."""
     kinds = [b.edge.integers for b in given[1:]]
     elements = math.prod(kind.most - kind.least + 1 for kind in kinds)
-    points = elements * len(step.layer.codes) * (2 * (last - first) + 2)
-    if points * (1 + len(said["chain"]) + 2 * len(said["constants"])) >= checker.MOST:
-        raise Unsaid(f"a chain of {len(said['chain'])} operations has {points:,} points to check")
+    points = elements * channels * (2 * (levels[1] - levels[0]) + 2)
+    if points * (1 + len(made["chain"]) + 2 * len(made["constants"])) >= most:
+        raise Unsaid(f"a chain of {len(made['chain'])} operations has {points:,} points to check")
 
 
-def _said(chain: ChainWriter, claims: list[JsonValue]) -> JsonValue:
+def said(chain: ChainWriter, claims: list[JsonValue]) -> JsonValue:
+    """A chain and the claims of its results."""
     return {"constants": chain.constants, "chain": chain.ops, "claims": claims}
 
 
-def _operand(buffer: Buffer) -> list[int]:
+def operand_of(buffer: Buffer) -> list[int]:
     """What integers codes stand for: so many times a code, plus so much."""
     operand = buffer.format.operand
     return [operand.scale, operand.offset] if operand else [1, 0]
@@ -157,14 +163,9 @@ def _require_weights(graph: Graph, product: Node, weight: Tensor) -> None:
         raise Unsaid("the layer's weights stand for other integers than the network's")
 
 
-def _elements(edge: Edge) -> JsonValue:
-    """The elements of an edge instead of sums."""
-    return {"bias": 0, "low": edge.integers.least, "high": edge.integers.most}
-
-
 def _window(given: Buffer, glue: SumLookup) -> JsonValue:
     """Sums of the elements of a window: products with 1."""
-    spread, offset = _operand(given)
+    spread, offset = operand_of(given)
     zero = given.edge.integers.zero.reshape(-1)
     if zero.size > 1 or range_of(given.edge)[0].size > 1:
         raise Unsaid("channels of a pool differ in zero points or range")

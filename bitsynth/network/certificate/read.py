@@ -42,6 +42,7 @@ class NetworkCertificate(msgspec.Struct, frozen=True):
     network: str
     reference: str
     isa: str
+    cpu: str
     threads: int
     graph: str
     reading: Reading

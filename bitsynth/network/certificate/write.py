@@ -14,12 +14,14 @@ from bitsynth import __version__
 from bitsynth.files import MARK, as_bytes, marked
 from bitsynth.graph.digest import digest as graph_digest
 from bitsynth.graph.types import Integers, numpy_type
+from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.network.arena import ArenaPlan, uses
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue
 from bitsynth.network.certificate.chains import Unsaid
 from bitsynth.network.certificate.claims import glue_claims, input_claims, layer_claims
 from bitsynth.network.certificate.edges import edge_facts
+from bitsynth.network.certificate.elements import carried_claims, line_claims, number_claims
 from bitsynth.network.certificate.kernels import records_of
 from bitsynth.network.program import (
     PACKED,
@@ -30,6 +32,7 @@ from bitsynth.network.program import (
     NetworkStep,
     alias_root,
 )
+from bitsynth.network.stairs.lines import Line
 
 FORMAT = 1
 ENDS = ".certificate.json"
@@ -49,6 +52,7 @@ def certificate(
     given = program.graph.inputs
     used = uses(program)
     edges = {b.edge.name: edge_facts(b.edge, b.edge.name in given) for b in program.buffers.values()}
+    steps = [_settled(program, _step(program, step), edges) for step in program.steps]
     made = {
         "about": MARK,
         "format": FORMAT,
@@ -65,7 +69,7 @@ def certificate(
         "arena": {"bytes": plan.bytes, "bound": plan.bound},
         "edges": edges,
         "buffers": {name: _buffer(program, plan, used, b) for name, b in program.buffers.items()},
-        "steps": [_step(program, step) for step in program.steps],
+        "steps": steps,
         "kernels": _kernels(program),
         "files": {name: hashlib.sha256(as_bytes(made)).hexdigest() for name, made in sorted(files.items())},
         "digest": "",
@@ -122,14 +126,30 @@ def _step(program: NetworkProgram, step: NetworkStep) -> JsonValue:
         return {**made, "unclaimed": str(why), "claims": []}
 
 
+def _settled(program: NetworkProgram, step: JsonValue, edges: dict[str, JsonValue]) -> JsonValue:
+    """A step whose real numbers have a range: those it makes by its claim, those it reads by the step before."""
+    names = [program.buffers[name].edge.name for name in (*step["inputs"], *step["outputs"])]
+    if low_high := step.pop("reach", None):
+        edges[names[-1]] |= dict(zip(("low", "high"), low_high, strict=True))
+    if step["claims"] and any("low" not in edges[name] for name in names):
+        return {**step, "claims": [], "unclaimed": "real numbers of a step that is tested, not proved"}
+    return step
+
+
 def _claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     if isinstance(step, LayerStep):
         return layer_claims(program, step)
     if isinstance(step, GlueStep):
-        return glue_claims(program, step)
-    if step.stairs is not None:
-        return input_claims(program, step, step.stairs)
-    raise Unsaid(_PLAIN)
+        has_table = isinstance(step.glue, Lookup | PairLookup | SumLookup)
+        return glue_claims(program, step) if has_table else carried_claims(program, step)
+    if isinstance(step.formula, Line):
+        return line_claims(program, step, step.formula)
+    if step.formula is not None:
+        return input_claims(program, step, step.formula)
+    reals = program.buffers[step.outputs[0]].edge
+    if step.nodes and not isinstance(reals.type, Integers):
+        return number_claims(program, step)
+    return carried_claims(program, step)
 
 
 def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[int]], buffer: Buffer) -> JsonValue:

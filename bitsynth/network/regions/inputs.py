@@ -102,7 +102,7 @@ class InputRegion(Region):
         body = input_body(codes, (batch, math.prod(image), channels), planes=self.order == PLAIN)
         given, made = (buffers[e].name for e in (*self.inputs, *self.outputs))
         return PlainStep(
-            self.names, (given,), (made,), body, (codes.table,), headers=("bs_exact.h",), stairs=self.stairs
+            self.names, (given,), (made,), body, (codes.table,), headers=("bs_exact.h",), formula=self.stairs
         )
 
     def _formulas(self) -> tuple[RoundedLevels, ...]:

@@ -115,10 +115,12 @@ class LineRegion(Region):
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
         """Plain C."""
         line, pixels = self.repeated
-        constants = [line.factor, line.summand, *([] if line.ratio is None else [line.ratio])]
+        numbers = [line.factor, line.summand, *([] if line.ratio is None else [line.ratio])]
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
         body = _body(line, pixels, LineNames())
-        return PlainStep(self.names, inputs, outputs, body, tuple(np.ascontiguousarray(k) for k in constants))
+        constants = tuple(np.ascontiguousarray(k) for k in numbers)
+        formula = self.line.of(self.wiring.graph.edges[self.chain.start].shape[1])
+        return PlainStep(self.names, inputs, outputs, body, constants, formula=formula)
 
 
 class GuardedLineRegion(LineRegion):

@@ -1,0 +1,100 @@
+"""Claims of steps whose C makes elements of elements: lines of float64, and moves of integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bitsynth.graph.ir import Node
+from bitsynth.graph.types import Edge, Integers
+from bitsynth.network.certificate import checker
+from bitsynth.network.certificate.arrays import JsonValue, stored
+from bitsynth.network.certificate.chains import ChainWriter, Unsaid
+from bitsynth.network.certificate.claims import ELEMENTS, operand_of, require_few, said, walk
+from bitsynth.network.certificate.edges import edge_facts
+from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep
+from bitsynth.network.stairs.lines import Line
+
+_MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to_depth", "max_pool"}
+_MOST = checker.MOST >> 4
+"""Evaluations of a chain: some seconds."""
+
+
+def line_claims(program: NetworkProgram, step: PlainStep, line: Line) -> JsonValue:
+    """The chain behind sums that C computes as a line of float64 and rounds."""
+    given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
+    chain = ChainWriter(program.graph, (len(given[0].edge.shape), 1))
+    for k, (name, buffer) in enumerate(zip(("sum", "other"), given, strict=False)):
+        chain.start(name, buffer.edge, k)
+    walk(chain, [node for node in program.graph.nodes if node.name in step.nodes])
+    ratio = np.zeros(1, np.int64) if line.ratio is None else line.ratio
+    numbers = {"scale": line.factor, "bias": line.summand, "factor": ratio}
+    claim = {
+        "by": "rescale",
+        "zero": line.zero,
+        "low": line.limits[0],
+        "high": line.limits[1],
+        "of_zero": 0,
+        **{name: stored(array[:, None]) for name, array in numbers.items()},
+    }
+    found = said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])
+    require_few(found, line.limits, len(line.factor), given, _MOST)
+    return {**found, "sums": ELEMENTS}
+
+
+def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
+    """Real numbers of integers, which C computes in float64: how far they are off at most, and their range."""
+    given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
+    if len(given) != 1 or program.graph.reference != "exact" or not isinstance(given[0].edge.type, Integers):
+        raise Unsaid("plain C computes real numbers: tested, not proved")
+    first = given[0].edge
+    chain = ChainWriter(program.graph, (len(first.shape), 1 if len(first.shape) > 1 else -1))
+    chain.start("sum", first)
+    walk(chain, [node for node in program.graph.nodes if node.name in step.nodes])
+    end, points = chain.number(made[0].edge.name), first.integers.most - first.integers.least + 1
+    if points * (1 + len(chain.ops) + len(chain.constants)) >= _MOST:
+        raise Unsaid(f"plain C computes real numbers of {points:,} integers: tested, not proved")
+    found = said(chain, [])
+    off, *ends = _reach(found, end.name, first)
+    claim = {"by": "numbers", "factor": 0, "of_zero": 0, "apart": 1, "off": off, "is": end.name}
+    return {**found, "claims": [claim], "sums": ELEMENTS, "reach": [stored(np.full((1, 1), x)) for x in ends]}
+
+
+def _reach(found: JsonValue, name: str, first: Edge) -> tuple[float, float, float]:
+    """How far float64 may be off, by the numbers on the way; and the least and the greatest number it gives."""
+    facts = edge_facts(first, False)
+    at = {k: (np.atleast_2d(checker.array(x)), np.float64(0)) for k, x in found["constants"].items()}
+    at |= {f"{k}0": (checker.array(facts[k]), np.float64(0)) for k in ("scale", "zero")}
+    at["sum"] = np.arange(first.integers.least, first.integers.most + 1)[None], np.float64(1)
+    values = next(checker.evaluated(found["chain"], at, False))
+    most = max(float(abs(numbers).max()) for numbers, _ in values.values())
+    return most * len(values) * 2.0**-52, float(values[name][0].min()), float(values[name][0].max())
+
+
+def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
+    """Elements that are moved, or the greatest of some: each is one of the input, and means the same."""
+    nodes = [node for node in program.graph.nodes if node.name in step.nodes]
+    if left := [node.op for node in nodes if node.op not in _MOVES]:
+        raise Unsaid(f"plain C computes {left[0]}: tested, not proved")
+    if len(step.inputs) != 1:
+        raise Unsaid("what is moved comes from several edges")
+    given, made = (program.buffers[names[0]] for names in (step.inputs, step.outputs))
+    if _facts(given, nodes) != _facts(made, nodes):
+        raise Unsaid("elements are on another grid than those they are moved from")
+    claim = {"by": "sums", "factor": 0, "of_zero": 0}
+    if operand := made.format.operand:
+        table = stored(np.arange(len(operand.codes))[None])
+        claim = {"by": "table", "table": table, "first": operand.offset, "apart": operand.scale, "width": 1}
+    return {"constants": {}, "chain": [], "claims": [{**claim, "is": "sum"}], "sums": ELEMENTS}
+
+
+def _facts(buffer: Buffer, nodes: list[Node]) -> JsonValue:
+    """What has to be the same of both edges: scales and zero points, and how memory has their integers."""
+    edge = buffer.edge
+    if not isinstance(edge.type, Integers):
+        return None
+    if buffer.role != "arena" and (edge.is_float or edge.type.zero.any()):
+        raise Unsaid("integers become numbers")
+    shown = edge_facts(edge, False)
+    if any(isinstance(shown[k], dict) for k in ("low", "high")) and any(node.op != "max_pool" for node in nodes):
+        raise Unsaid("channels that differ in range are moved")
+    return [shown["scale"], shown["zero"], operand_of(buffer)]
