@@ -16,6 +16,7 @@ from onnx import ModelProto
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import INT32, Edge, Tensor
+from bitsynth.isa.load import names
 from bitsynth.network.patterns import layers, others
 from bitsynth.network.patterns.layers import PatternForm, refusal
 from bitsynth.network.patterns.writer import PatternWriter
@@ -26,9 +27,6 @@ from bitsynth.network.stairs import Chain, Paired, Staircase, chain_from, joined
 from bitsynth.network.stairs.forms import wanted_codes
 from bitsynth.network.stairs.rescaling import rescaling_of, with_integers_alone
 from bitsynth.network.wiring import NetworkTarget, Wiring
-
-_ANY = "avx2"
-"""No part of a file depends on an instruction set."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +44,7 @@ def exported(graph: Graph) -> ModelProto:
 
     Its inputs are the codes of the network's first quantizers.
     """
-    wiring, writer = Wiring(graph, NetworkTarget(_ANY)), PatternWriter()
+    wiring, writer = Wiring(graph, _any_target()), PatternWriter()
     given = [_given(wiring, name) for name in graph.inputs]
     constants = others.made_of_constants(graph)
     taken = {node.name for node in constants} | {node.name for _, nodes in given for node in nodes}
@@ -61,6 +59,11 @@ def exported(graph: Graph) -> ModelProto:
     for part in _ordered(parts):
         part.write(writer)
     return writer.model(graph.name, inputs, list(graph.edges_of(graph.outputs)))
+
+
+def _any_target() -> NetworkTarget:
+    """One target as good as another: no part of a file depends on it."""
+    return NetworkTarget(names()[0])
 
 
 def _ordered(parts: Sequence[_Part]) -> list[_Part]:
