@@ -10,7 +10,7 @@ from bitsynth import toolchain
 from bitsynth.emit.runtime_files import board_source, runtime_files
 from bitsynth.isa.load import Requirements, load
 from bitsynth.layers import Conv2d, library
-from bitsynth.layers.planning import LayerKernel
+from bitsynth.layers.scheduled import LayerKernel
 
 _FOLDER = Path(__file__).parent / "board"
 _FLAGS = ("-O3", "-static", "-pthread")

@@ -132,12 +132,11 @@ class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[isa]` table of `isa.toml`.
 
-    `cast` views a register as another type; `pin` is a statement that keeps compilers from
-    mixing the rows of a tile, which makes them spill, `hold` one that keeps a value's place in the text, `address`
-    one that keeps an address in a register; accumulators of a step whose first run
-    is peeled go without it if `pin_peeled` is false, as compilers copy those. `probes` are C expressions that ask
-    for each feature of the host, after the architecture's `probe`. `cpus` names those of the set it
-    `extends` that it keeps; all if it names none.
+    `cast` views a register as another type. `pin` is a statement that keeps compilers from mixing the rows of a tile,
+    which makes them spill; accumulators of a step whose first run is peeled go without it if `pin_peeled` is false, as
+    compilers copy those. `hold` is one that keeps a value's place in the text, `address` one that keeps an address in a
+    register. `probes` are C expressions that ask for each feature of the host, after the architecture's `probe`. `cpus`
+    names those of the set it `extends` that it keeps; all if it names none.
     """
 
     name: str
@@ -162,6 +161,11 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     address: str = ""
     pin_peeled: bool = True
     paper: PaperTable | None = None
+
+    @property
+    def in_order(self) -> list[str]:
+        """The processors in whose order steps can be written: in-order ones with issue rules."""
+        return [name for name, cpu in self.cpu.items() if cpu.issue and cpu.issue.in_order]
 
 
 class IsaFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

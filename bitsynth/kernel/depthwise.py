@@ -103,11 +103,6 @@ class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The orders of channels that sums may have."""
         return tuple(flush.order for flush in self.flushes)
 
-    @property
-    def most_product(self) -> int:
-        """The greatest absolute value of a product."""
-        return max(map(abs, self.act)) * max(map(abs, self.wgt))
-
 
 def isa_of(name: str) -> str:
     """The instruction set in the name of a depthwise kernel; SpecError for anything that is no such name."""

@@ -131,8 +131,7 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
         "whole column registers": slots > 0 and slots * kernel.slot_bytes * 8 % isa.table.vector_bits == 0,
         "one slot a column": sorted(kernel.slots) == list(range(kernel.columns)),
         "a bit axis that has its place": kernel.bit_axis in kernel.bit_axes,
-        "an order of its steps": kernel.order
-        in (*ORDERS, *(name for name, cpu in isa.table.cpu.items() if cpu.issue and cpu.issue.in_order)),
+        "an order of its steps": kernel.order in (*ORDERS, *isa.table.in_order),
     }
 
 

@@ -12,7 +12,7 @@ from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_file
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.planning import LayerKernel
+from bitsynth.layers.scheduled import LayerKernel
 from bitsynth.matmul import MatmulKernel
 from bitsynth.run.runner import Runner, runner_for
 from bitsynth.spec.matmul import MatmulSpec

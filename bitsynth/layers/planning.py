@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from bitsynth.errors import NoKernel, SpecError
-from bitsynth.isa.load import Isa, load, run_by
+from bitsynth.isa.load import load, run_by
 from bitsynth.layers import depthwise
 from bitsynth.layers.candidates import (
     Candidate,
@@ -23,24 +23,20 @@ from bitsynth.layers.candidates import (
     sets_for,
 )
 from bitsynth.layers.cost import Estimate
-from bitsynth.layers.depthwise import DepthwiseEstimate, DepthwiseKernel
+from bitsynth.layers.depthwise import DepthwiseEstimate
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.pool import check_threads
 from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
+from bitsynth.layers.scheduled import LayerKernel, scheduled_kernel, with_quickest_rows
 from bitsynth.layers.solving import advice, solve_missing
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.tuned.find import known_for
 from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.layers.widening import OF_BYTES, problem, widened, widenings
-from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.progress import Progress, to_stderr
-from bitsynth.schedule.predicted import cycles_per_128_mac
-from bitsynth.schedule.registers import ROWS
-from bitsynth.spec.matmul import INT32_MAX, MatmulOperand, affine
+from bitsynth.spec.matmul import INT32_MAX, affine
 
 GIVEN = "as given"
-LayerKernel = MatmulKernel | DepthwiseKernel
-"""A kernel that a layer may have."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +60,8 @@ class LayerPlan:
     def __post_init__(self) -> None:
         check_threads(self.threads)
         object.__setattr__(self, "computed", widened(self.spec, self.schedule.operands))
-        kernel = _scheduled_kernel(self.schedule, self.computed.act, self.computed.wgt)
-        object.__setattr__(self, "kernel", _ordered(kernel, self.cpu))
+        kernel = scheduled_kernel(self.schedule, self.computed.act, self.computed.wgt, self.cpu)
+        object.__setattr__(self, "kernel", kernel)
         if self.spec.geometry.depth > self.k_max:
             spec = self.kernel.spec
             raise SpecError(
@@ -121,54 +117,6 @@ def plan(
 def _is_depthwise(spec: LayerSpec, isa: str, schedule: LayerSchedule | None) -> bool:
     """Whether the layer runs on a depthwise kernel, or can without a schedule of its own."""
     return schedule.method == DEPTHWISE if schedule else bool(depthwise.estimates(spec, isa))
-
-
-def _scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand) -> LayerKernel:
-    """The cached kernel, checked again if the schedule changes it; SpecError if there is none such."""
-    if schedule.method == DEPTHWISE:
-        return depthwise.kernel_for(schedule.isa, act, wgt)
-    kernel = get_kernel(
-        schedule.isa,
-        act.bits,
-        wgt.bits,
-        act.encoding,
-        wgt.encoding,
-        method=schedule.method,
-        channels=schedule.channels,
-        sketch=schedule.sketch,
-    )
-    kernel = kernel.with_rows(schedule.rows) if schedule.rows else kernel
-    kernel = kernel.with_flushes(schedule.flush_steps) if schedule.flush_steps else kernel
-    return kernel.with_unroll(schedule.unroll).with_bit_axis(schedule.bit_axis)
-
-
-def _ordered(kernel: LayerKernel, cpu: str) -> LayerKernel:
-    """The kernel with its steps in the order of `cpu`, if that is an in-order processor with issue rules."""
-    if not isinstance(kernel, MatmulKernel) or not _in_order(load(kernel.entry.kernel.isa), cpu):
-        return kernel
-    return kernel.with_order(cpu)
-
-
-def _in_order(isa: Isa, cpu: str) -> bool:
-    rules = isa.table.cpu[cpu].issue if cpu in isa.table.cpu else None
-    return rules is not None and rules.in_order
-
-
-def _with_quickest_rows(spec: LayerSpec, schedule: LayerSchedule, cpu: str) -> LayerSchedule:
-    """The schedule with as many of its rows as are quickest in the order of `cpu`, which wants registers too."""
-    computed = widened(spec, schedule.operands)
-    kernel = _ordered(_scheduled_kernel(schedule, computed.act, computed.wgt), cpu)
-    if not isinstance(kernel, MatmulKernel) or kernel.entry.kernel.order != cpu:
-        return schedule
-    isa, rows = (
-        load(kernel.entry.kernel.isa),
-        [n for n in (*ROWS, kernel.entry.kernel.rows) if n <= kernel.entry.kernel.rows],
-    )
-    return msgspec.structs.replace(schedule, rows=min(rows, key=lambda n: _cycles(isa, kernel, n, cpu)))
-
-
-def _cycles(isa: Isa, kernel: MatmulKernel, rows: int, cpu: str) -> float:
-    return cycles_per_128_mac(isa, msgspec.structs.replace(kernel.entry.kernel, rows=rows), cpu)
 
 
 def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, threads: int, cpu: str = "") -> LayerPlan:
@@ -230,7 +178,7 @@ def default_schedule(spec: LayerSpec, isa: str, threads: int = 1, cpu: str = "")
     except NoKernel:
         if not found:
             raise
-    best = _with_quickest_rows(spec, min(found, key=lambda x: x.cycles).schedule, cpu)
+    best = with_quickest_rows(spec, min(found, key=lambda x: x.cycles).schedule, cpu)
     return best.among(threads, spec.out_rows)
 
 

@@ -14,9 +14,10 @@ from bitsynth.isa.tables import ANY_PORT
 _REGISTER = re.compile(r"\b([vqdshbxw]\d+|sp)\b")
 _VECTOR = re.compile(r"\bv\d+\.|\b[qdshb]\d+\b")
 _BRANCH = re.compile(r"(b|b\.\w+|bl|br|ret|cbn?z|tbn?z)")
-_SETS = {"cmp", "cmn", "tst", "ccmp", "subs", "adds", "ands", "bics", "negs"}
+_COMPARES = {"cmp", "cmn", "tst", "ccmp"}
+_SETS = _COMPARES | {"subs", "adds", "ands", "bics", "negs"}
+"""What writes the flags, and `_READS` what reads them."""
 _READS = re.compile(r"b\.\w+|csel|cset\w*|csinc|cinc|csinv|csneg|ccmp")
-_NARROWED = ("2", "")
 
 
 def issued(isa: Isa, cpu: str, listing: Iterable[str]) -> Iterator[Issued]:
@@ -36,9 +37,7 @@ def _issued(isa: Isa, cpu: str, line: str) -> tuple[Issued, ...]:
         return (of_kind(rules, "branch", [*registers, *(["flags"] if _READS.fullmatch(op) else [])]),)
     if _VECTOR.search(rest):
         return (_arithmetic(isa, cpu, op, rest, registers),)
-    plain = op in {"cmp", "cmn", "tst", "ccmp"}
-    reads = registers if plain else registers[1:]
-    writes = [] if plain else registers[:1]
+    reads, writes = (registers, []) if op in _COMPARES else (registers[1:], registers[:1])
     kind = "multiply" if op in {"mul", "madd", "msub", "umull", "smull", "umulh", "mneg"} else "integer"
     return (of_kind(rules, kind, reads + ["flags"] * bool(_READS.fullmatch(op)), writes + ["flags"] * (op in _SETS)),)
 
@@ -49,7 +48,7 @@ def _whole(register: str) -> str:
 
 
 def _memory(isa: Isa, cpu: str, op: str, rest: str, registers: list[str]) -> tuple[Issued, ...]:
-    """Loads and stores, a pair as two; with a base that is written back, an add."""
+    """Loads and stores, a pair as two, but one store of integers; with a base that is written back, an add."""
     rules, values, address = isa.rules(cpu), *rest.split("[", 1)
     count = len(_REGISTER.findall(values))
     moved, base = registers[:count], registers[count:]
@@ -61,8 +60,8 @@ def _memory(isa: Isa, cpu: str, op: str, rest: str, registers: list[str]) -> tup
     else:
         kind = "store" if _VECTOR.search(values) else "store_integer"
     made = [of_kind(rules, kind, base, [r]) if op.startswith("ld") else of_kind(rules, kind, [r, *base]) for r in moved]
-    if moved and moved[0][0] != "v":
-        made = made[:1] if op.startswith("st") else [*made[:1], *made[1:]]
+    if kind == "store_integer":
+        made = made[:1]
     back = "!" in address or "]," in address
     return (*made, *([of_kind(rules, "integer", base[:1], base[:1])] if back else []))
 

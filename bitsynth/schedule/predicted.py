@@ -6,7 +6,7 @@ as in the program: every value has one of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -152,8 +152,3 @@ class _Tile:
 def _first(loop: Loop) -> Loop:
     accs = tuple(type(acc)(acc.name, acc.type, acc.start) for acc in loop.accs)
     return type(loop)(loop.trip_count, loop.first, accs)
-
-
-def ranked(isa: Isa, kernels: Sequence[Kernel], cpu: str) -> list[Kernel]:
-    """The kernels, the quickest on `cpu` first."""
-    return sorted(kernels, key=lambda kernel: cycles_per_128_mac(isa, kernel, cpu))

@@ -28,7 +28,7 @@ from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.layers.epilogues.scaling import Scale
 from bitsynth.layers.epilogues.thresholds import Thresholds, levels_of
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.planning import LayerKernel
+from bitsynth.layers.scheduled import LayerKernel
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import WORD_CHANNELS
 from bitsynth.matmul import MatmulKernel

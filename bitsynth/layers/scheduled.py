@@ -1,0 +1,53 @@
+"""The kernel that a schedule names, its steps in the order of the processor that it is for."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bitsynth.isa.load import load
+from bitsynth.layers import depthwise
+from bitsynth.layers.depthwise import DepthwiseKernel
+from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
+from bitsynth.layers.spec import LayerSpec
+from bitsynth.layers.widening import widened
+from bitsynth.matmul import MatmulKernel, get_kernel
+from bitsynth.schedule.predicted import cycles_per_128_mac
+from bitsynth.schedule.registers import ROWS
+from bitsynth.spec.matmul import MatmulOperand
+
+LayerKernel = MatmulKernel | DepthwiseKernel
+"""A kernel that a layer may have."""
+
+
+def scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand, cpu: str) -> LayerKernel:
+    """The cached kernel, checked again if the schedule or `cpu` change it; SpecError if there is none such."""
+    if schedule.method == DEPTHWISE:
+        return depthwise.kernel_for(schedule.isa, act, wgt)
+    kernel = get_kernel(
+        schedule.isa,
+        act.bits,
+        wgt.bits,
+        act.encoding,
+        wgt.encoding,
+        method=schedule.method,
+        channels=schedule.channels,
+        sketch=schedule.sketch,
+    )
+    kernel = kernel.with_rows(schedule.rows) if schedule.rows else kernel
+    kernel = kernel.with_flushes(schedule.flush_steps) if schedule.flush_steps else kernel
+    kernel = kernel.with_unroll(schedule.unroll).with_bit_axis(schedule.bit_axis)
+    return kernel.with_order(cpu) if cpu in load(schedule.isa).table.in_order else kernel
+
+
+def with_quickest_rows(spec: LayerSpec, schedule: LayerSchedule, cpu: str) -> LayerSchedule:
+    """The schedule with as many of its rows as are quickest in the order of `cpu`, which wants registers too."""
+    isa = load(schedule.isa)
+    if schedule.method == DEPTHWISE or cpu not in isa.table.in_order:
+        return schedule
+    computed = widened(spec, schedule.operands)
+    found = scheduled_kernel(schedule, computed.act, computed.wgt, cpu)
+    assert isinstance(found, MatmulKernel)
+    kernel = found.entry.kernel
+    rows = [n for n in (*ROWS, kernel.rows) if n <= kernel.rows]
+    cycles = {n: cycles_per_128_mac(isa, msgspec.structs.replace(kernel, rows=n), cpu) for n in rows}
+    return msgspec.structs.replace(schedule, rows=min(rows, key=cycles.__getitem__))
