@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from random_graphs import RandomGraph
 
 from bitsynth.graph import read, run
 from bitsynth.network.compiling import compile
@@ -13,6 +12,7 @@ from bitsynth.network.stairs import Oracle, chain_from, staircase
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 CHANNELS = 5
+DOMAIN = "qonnx.custom_op.general"
 
 
 @pytest.fixture
@@ -32,9 +32,7 @@ def model(rng):
         helper.make_node("Neg", ["x"], ["n"]),
         helper.make_node("Conv", ["n", "w"], ["c"]),
         helper.make_node("BatchNormalization", ["c", "gain", "shift", "mean", "var"], ["b"]),
-        helper.make_node(
-            "Quant", ["b", "scale", "zero", "bits"], ["y"], domain="qonnx.custom_op.general", signed=1, narrow=0
-        ),
+        helper.make_node("Quant", ["b", "scale", "zero", "bits"], ["y"], domain=DOMAIN, signed=1, narrow=0),
     ]
     held = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
     shapes = {"x": (1, 2, 9, 20), "y": (1, CHANNELS, 7, 18)}
@@ -62,9 +60,36 @@ def test_c_gives_the_codes(model, rng):
     np.testing.assert_array_equal(net.trace(x)["y"], run(net.graph, x)["y"])
 
 
-@pytest.mark.parametrize(("seed", "start"), [(3205, "e13"), (3160, "n10.conv")])
-def test_the_greatest_numbers_do_not_hide_where_levels_turn(seed, start):
-    graph = read(RandomGraph(seed).model)
-    chain = chain_from(Wiring(graph, NetworkTarget("avx2")), start)
-    stairs = staircase(graph, chain, doubles=True)
+FALLING = {
+    "gain": np.float32([-0.34, 0.79, 0.74]),
+    "shift": np.float32([-0.94, 1, -0.31]),
+    "mean": np.float32([0.09, 0.95, 0.98]),
+    "var": np.float32([3.5, 2, 4.7]),
+    "levels": np.linspace(-8, 5, 15, dtype=np.float32)[None],
+}
+BIPOLAR = {
+    "bias": np.float32([8.9, 0.8, -5.2])[:, None, None],
+    "scale": np.float32(64),
+    "zero": np.float32(0),
+    "bits": np.float32(1),
+}
+ENDS = {
+    "falling": (FALLING, 4, "BatchNormalization", "MultiThreshold"),
+    "bipolar": (BIPOLAR, 1, "Add", "Quant"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_greatest_numbers_do_not_hide_where_levels_turn(end):
+    constants, count, first, last = ENDS[end]
+    names, options = list(constants), {"signed": 1, "narrow": 0} if last == "Quant" else {}
+    nodes = [
+        helper.make_node("Neg", ["x"], ["n"]),
+        helper.make_node(first, ["n", *names[:count]], ["b"]),
+        helper.make_node(last, ["b", *names[count:]], ["y"], domain=DOMAIN, **options),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, 3, 4, 4)) for n in "xy")
+    held = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
+    graph = read(helper.make_model(helper.make_graph(nodes, "net", [x], [y], held)))
+    stairs = staircase(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "n"), doubles=True)
     assert ((stairs.thresholds > stairs.low[:, None]) & (stairs.thresholds <= stairs.high[:, None])).all()
