@@ -1,5 +1,7 @@
 """Real numbers of a float convolution become codes by levels in float64."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -61,19 +63,19 @@ def test_c_gives_the_codes(model, rng):
 
 
 FALLING = {
-    "gain": np.float32([-0.34, 0.79, 0.74]),
-    "shift": np.float32([-0.94, 1, -0.31]),
-    "mean": np.float32([0.09, 0.95, 0.98]),
-    "var": np.float32([3.5, 2, 4.7]),
+    "gain": np.array([-0.34, 0.79, 0.74], np.float32),
+    "shift": np.array([-0.94, 1, -0.31], np.float32),
+    "mean": np.array([0.09, 0.95, 0.98], np.float32),
+    "var": np.array([3.5, 2, 4.7], np.float32),
     "levels": np.linspace(-8, 5, 15, dtype=np.float32)[None],
 }
 BIPOLAR = {
-    "bias": np.float32([8.9, 0.8, -5.2])[:, None, None],
+    "bias": np.array([8.9, 0.8, -5.2], np.float32)[:, None, None],
     "scale": np.float32(64),
     "zero": np.float32(0),
     "bits": np.float32(1),
 }
-ENDS = {
+ENDS: dict[str, tuple[dict[str, Any], int, str, str]] = {
     "falling": (FALLING, 4, "BatchNormalization", "MultiThreshold"),
     "bipolar": (BIPOLAR, 1, "Add", "Quant"),
 }
@@ -82,7 +84,8 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 def test_the_greatest_numbers_do_not_hide_where_levels_turn(end):
     constants, count, first, last = ENDS[end]
-    names, options = list(constants), {"signed": 1, "narrow": 0} if last == "Quant" else {}
+    names = list(constants)
+    options: dict[str, Any] = {"signed": 1, "narrow": 0} if last == "Quant" else {}
     nodes = [
         helper.make_node("Neg", ["x"], ["n"]),
         helper.make_node(first, ["n", *names[:count]], ["b"]),
