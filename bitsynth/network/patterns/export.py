@@ -13,13 +13,14 @@ from graphlib import TopologicalSorter
 import numpy as np
 from onnx import ModelProto
 
+from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import INT32, Edge, Tensor
 from bitsynth.isa.load import names
 from bitsynth.network.patterns import layers, others
-from bitsynth.network.patterns.layers import PatternForm, refusal
-from bitsynth.network.patterns.writer import PatternWriter
+from bitsynth.network.patterns.layers import PatternForm
+from bitsynth.network.patterns.writer import PatternWriter, refusal
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.lines import residual_operand
 from bitsynth.network.regions.product import Product, product_of
@@ -79,8 +80,10 @@ def _given(wiring: Wiring, name: str) -> tuple[Edge, tuple[Node, ...]]:
     while operand_of(wiring.graph.edges[name]) is None:
         node = wiring.only_reader(name)
         if node is None or wiring.only_source(node) != name or TABLE[node.op].kind == "product":
-            readers = wiring.readers[name] or [*nodes, *wiring.graph.nodes]
-            raise refusal(readers[0], f"{name} comes to it without a quantizer")
+            (reader, *_) = (*wiring.readers[name], *nodes[-1:], None)
+            if reader is None:
+                raise SpecError(f"no node reads the input {name}, so it has no pre-quantized pattern")
+            raise refusal(reader, f"{name} comes to it without a quantizer")
         nodes.append(node)
         name = node.outputs[0]
     return wiring.graph.edges[name], tuple(nodes)

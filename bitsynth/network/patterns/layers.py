@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32, Edge, Tensor
 from bitsynth.layers.epilogues import Rescale
-from bitsynth.network.patterns.writer import PatternWriter
+from bitsynth.network.patterns.writer import PatternWriter, refusal
 from bitsynth.network.regions.product import Product
 from bitsynth.network.stairs import EpilogueForm
 from bitsynth.network.wiring import Wiring
@@ -92,11 +91,6 @@ def along(values: Any, axis: int, rank: int) -> Tensor:
     if found.size == 1 or (found == found[0]).all():
         return found[:1].reshape(())
     return found.reshape([-1 if k == axis else 1 for k in range(rank)])
-
-
-def refusal(node: Node, why: str) -> SpecError:
-    """The error that a node has no pattern."""
-    return SpecError(f"{node}: {why}, so it has no pre-quantized pattern")
 
 
 def _weights(node: Node, product: Product, operand: MatmulOperand, gain: int) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.reference import run
 from bitsynth.graph.types import Integers, Tensor
-from bitsynth.network.patterns.writer import PatternWriter
+from bitsynth.network.patterns.writer import PatternWriter, refusal
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.wiring import Wiring
 
@@ -31,7 +31,7 @@ def writer_of(wiring: Wiring, node: Node) -> Write | None:
     is_whole = isinstance(wiring.graph.edges[node.outputs[0]].type, Integers)
     if node.op in ("reshape", "transpose"):
         return lambda writer: _move(writer, wiring, node)
-    if node.op == "max_pool" and operand_of(wiring.graph.edges[node.inputs[0]]):
+    if node.op == "max_pool" and is_whole and operand_of(wiring.graph.edges[node.inputs[0]]):
         return lambda writer: _max_pool(writer, wiring, node)
     if node.op == "reduce_sum" and is_whole:
         return lambda writer: _sum(writer, wiring, node)
@@ -67,10 +67,16 @@ def _constant(graph: Graph, name: str) -> Tensor | None:
 def _keeps(wiring: Wiring, node: Node) -> bool:
     """Whether a node leaves integers as they are, as other scales and zero points do."""
     source = wiring.only_source(node)
-    before, after = (wiring.graph.edges[e].type if e else None for e in (source, node.outputs[0]))
-    if not isinstance(before, Integers) or not isinstance(after, Integers) or node.op not in ("mul", "div", "view"):
+    if not source or node.op not in ("mul", "div", "view"):
         return False
-    return bool(np.array_equal(before.low, after.low) and np.array_equal(before.high, after.high))
+    before, after = wiring.graph.edges_of((source, node.outputs[0]))
+    if not isinstance(before.type, Integers) or not isinstance(after.type, Integers) or before.shape != after.shape:
+        return False
+    factors = [wiring.graph.constants.get(e) for e in node.inputs if e != source or node.inputs.count(e) > 1]
+    if not all(factor is not None and (factor > 0).all() for factor in factors):
+        return False  # integers times -1 may have the range they had
+    (low, high), (new_low, new_high) = ((kind.low, kind.high) for kind in (before.type, after.type))
+    return bool(np.array_equal(low, new_low) and np.array_equal(high, new_high))
 
 
 def _same(writer: PatternWriter, node: Node) -> None:
@@ -89,20 +95,29 @@ def _move(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
 
 
 def _max_pool(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
-    window, (made,) = node.attributes["window"], node.outputs
-    pads = [*window.begins, *window.ends]
+    window, (given,), (made,) = node.attributes["window"], node.inputs, node.outputs
+    if writer.held[given] is None:
+        raise refusal(node, "its integers are no codes")
+    ends = window.ends
+    if window.ceil:  # the rule for the last window is not the same in all versions of ONNX
+        image, count = (wiring.graph.edges[name].shape[2:] for name in (given, made))
+        reach = [(n - 1) * s + r for n, s, r in zip(count, window.strides, window.reach, strict=True)]
+        ends = [max(0, r - n - b) for r, n, b in zip(reach, image, window.begins, strict=True)]
     sizes = {"kernel_shape": window.kernel, "strides": window.strides, "dilations": window.dilations}
-    writer.node("MaxPool", [node.inputs[0]], made, **sizes, pads=pads, ceil_mode=int(window.ceil))
-    writer.held[made] = writer.held[node.inputs[0]]
+    writer.node("MaxPool", [given], made, **sizes, pads=[*window.begins, *ends])
+    writer.held[made] = writer.held[given]
 
 
 def _sum(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
-    """Sums of integers; codes again where they have as few bits and no sign."""
+    """Sums of integers without their zero point; codes again where they have as few bits and no sign."""
     given, made = wiring.graph.edges[node.inputs[0]], wiring.graph.edges[node.outputs[0]]
     operand = operand_of(made)
     narrow = operand is not None and operand.offset == 0 and operand.scale == 1
     axes = writer.constant(node.attributes["axes"], "int64")
-    sums = writer.node("ReduceSum", [writer.integers(given), axes], "" if narrow else made.name, keepdims=1)
+    terms = writer.integers(given)
+    if given.integers.zero.any():
+        terms = writer.node("Sub", [terms, writer.constant(given.integers.zero, "int32")])
+    sums = writer.node("ReduceSum", [terms, axes], "" if narrow else made.name, keepdims=1)
     if narrow:
         writer.cast(sums, "uint8", made.name)
     writer.held[made.name] = operand if narrow else None

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
 
+from bitsynth.errors import SpecError
+from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Integers, Tensor
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.spec.matmul import MatmulOperand
@@ -34,7 +36,7 @@ class PatternWriter:
         """Write a node; the name of its output, a new one if none is given."""
         self._count += 1
         made = output or f"{op}_{self._count}"
-        self._nodes.append(helper.make_node(op, inputs, [made], name=f"{made}_{op}", **attributes))
+        self._nodes.append(helper.make_node(op, inputs, [made], name=f"{made}_{op}_{self._count}", **attributes))
         return made
 
     def constant(self, value: Any, dtype: str) -> str:
@@ -74,8 +76,10 @@ class PatternWriter:
         return made if (kind.scale == 1).all() else self.node("Mul", [made, self.constant(kind.scale, "float32")])
 
     def model(self, name: str, inputs: list[Edge], outputs: list[Edge]) -> ModelProto:
-        """The file, checked."""
+        """The file, checked; SpecError for an output that nothing in it makes."""
         for edge in outputs:
+            if edge.name not in self.held or edge in inputs:
+                raise SpecError(f"output {edge.name} is made of no codes, so it has no pre-quantized pattern")
             if edge.is_float and isinstance(edge.type, Integers):
                 self._give_numbers(edge)
         given = [helper.make_tensor_value_info(e.name, TensorProto.UINT8, e.shape) for e in inputs]
@@ -99,3 +103,8 @@ class PatternWriter:
         if edge.is_float:
             return int(TensorProto.FLOAT)
         return int(_TYPES["uint8" if self.held[edge.name] else "int32"])
+
+
+def refusal(node: Node, why: str) -> SpecError:
+    """The error that a node has no pattern."""
+    return SpecError(f"{node}: {why}, so it has no pre-quantized pattern")
