@@ -236,6 +236,12 @@ def test_bad_input_writes_nothing(text, more, said, tmp_path, capsys):
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.parametrize("text", ["Pad2d(16777216, 8, 1)", "MaxPool2d(1, 8, 32767)", "Resize(3, 8, 32767)"])
+def test_a_selftest_beyond_all_memory_is_refused(text):
+    with pytest.raises(SpecError, match=r"its self-test would have [\d,]+ numbers; the most is 4,194,304"):
+        glue_of(text, "avx2").files("made")
+
+
 def test_names_and_folders_of_the_command(tmp_path, capsys):
     assert emit("Pad2d(64, 2, 1)", tmp_path / "c", name="bs_pool") == 2
     assert "a layer cannot be named" in capsys.readouterr().err

@@ -27,6 +27,8 @@ from bitsynth.run.memory import aligned
 _RUN = "bs_glue_described_run"
 _CODES = -3
 """`BS_CODES`: an input has a code beyond its last."""
+_MOST_EXAMPLE = 1 << 22
+"""Numbers of a self-test's input or result: its text takes some bytes of each."""
 Numbers = Mapping[str, Number]
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -181,6 +183,10 @@ class Glue(ABC):
     def _example(self) -> tuple[list[NDArray[Any]], NDArray[Any]]:
         """Inputs of a small image, and what the layer gives for them: for the self-test."""
         height, width = self._example_size()
+        out_height, out_width = self.out_size(height, width)
+        inputs, outputs = sum(kind.channels for kind in self.inputs), self.output.channels
+        if (count := 2 * max(height * width * inputs, out_height * out_width * outputs)) > _MOST_EXAMPLE:
+            raise SpecError(f"{self!r}: its self-test would have {count:,} numbers; the most is {_MOST_EXAMPLE:,}")
         rng, plain = np.random.default_rng(0), []
         for kind in self.inputs:
             shape = (2, height, width, kind.channels)
