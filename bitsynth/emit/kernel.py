@@ -14,21 +14,12 @@ from bitsynth.emit.about import about, value_text
 from bitsynth.emit.inputs import blocks, spread
 from bitsynth.emit.lines import indented
 from bitsynth.emit.microkernel import microkernel
-from bitsynth.emit.packing import (
-    CODES,
-    makes_values,
-    ones,
-    packing,
-    packs_words,
-    row_affines,
-    row_terms,
-    slope,
-    word_text,
-)
+from bitsynth.emit.packing import CODES, ones, packing, packs_words, word_text
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_files import kernel_header
 from bitsynth.emit.statements import Scope
+from bitsynth.emit.terms import makes_values, row_affines, row_terms, slope
 from bitsynth.files import marked
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load

@@ -16,7 +16,6 @@ import numpy as np
 from bitsynth.errors import Refuted
 from bitsynth.kernel.packing import Codes, packed
 from bitsynth.kernel.program import Input, Kernel, Planes, Table, bit_tables
-from bitsynth.spec.matmul import INT32_MAX, Affine, MatmulSpec, affine
 
 WORD_BYTES = 8
 """Codes that are packed at once."""
@@ -123,12 +122,6 @@ def word_text(polynomial: Polynomial, k_step: int) -> str:
     return " ^ ".join(f"({x})" if "&" in x else x for x in products) or "0"
 
 
-def slope(terms: Sequence[int]) -> int | None:
-    """The number each code is multiplied by to give its term, None if there is none."""
-    step = terms[1]
-    return step if all(term == step * code for code, term in enumerate(terms)) else None
-
-
 def packs_words(kernel: Kernel) -> bool:
     """Whether rows are packed from words of bits too, if codes of CODES are whole steps and lie together."""
     rows = packing(kernel).rows
@@ -167,45 +160,6 @@ def _products(terms: Sequence[int], bits: int) -> list[tuple[int, Polynomial]]:
             if code >> bit & 1:
                 times[code] -= times[code ^ 1 << bit]
     return [(n, (tuple(j for j in range(bits) if code >> j & 1),)) for code, n in enumerate(times) if n]
-
-
-def makes_values(kernel: Kernel, spec: MatmulSpec) -> bool:
-    """Whether the microkernel stores values: sums start from what the encodings add too, and are shifted at last.
-
-    If a factor of 1 leaves those terms as they are, and no K takes rows' out of int32.
-    """
-    correction = affine(spec)
-    if kernel.swapped or correction.is_identity or correction.factor != 1:
-        return False
-    return max(map(abs, _all_row_terms(kernel, spec))) * spec.k_max <= INT32_MAX
-
-
-def _all_row_terms(kernel: Kernel, spec: MatmulSpec) -> tuple[int, ...]:
-    return tuple(x + y for x, y in zip(kernel.row_terms, affine(spec).act_terms, strict=True))
-
-
-def row_terms(kernel: Kernel, spec: MatmulSpec) -> tuple[int, ...]:
-    """What each code of a row adds to its term: what the kernel's proof wants, and what encodings add to values."""
-    return _all_row_terms(kernel, spec) if makes_values(kernel, spec) else kernel.row_terms
-
-
-def row_affines(kernel: Kernel, spec: MatmulSpec) -> int:
-    """What the encodings of `spec` add to a row's sums for each unit of its codes, beside its terms.
-
-    0 if rows are weights.
-    """
-    found = slope(affine(spec).act_terms)
-    assert found is not None, "terms of activations have no offset"
-    return 0 if kernel.swapped or makes_values(kernel, spec) else found
-
-
-def remaining(kernel: Kernel, spec: MatmulSpec) -> Affine:
-    """What is left to be done to the microkernel's sums, which start from their columns' terms if the factor is 1."""
-    correction = affine(spec)
-    if not makes_values(kernel, spec):
-        return correction
-    nothing = (0,) * len(correction.act_terms), (0,) * len(correction.wgt_terms)
-    return Affine(0, 1, *nothing)
 
 
 def check(kernel: Kernel, made: Packing) -> None:

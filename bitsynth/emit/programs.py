@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
@@ -11,13 +10,14 @@ import msgspec
 
 from bitsynth.emit.inputs import side_bytes
 from bitsynth.emit.lines import block, declared, indented
+from bitsynth.emit.overwriting import early_values, values_before
 from bitsynth.emit.statements import Rename, Scope
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.order import of_row, written
-from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, row_free
+from bitsynth.kernel.program import Kernel, Loop, Pass, row_free
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Programs:
         flat, places, out = written(self.kernel, loop, step), dict(self._column_places(loop)), list[str]()
         for row in range(self.kernel.rows):
             places |= {of_row(name, row): place for name, place in self._row_places(loop, row)}
-        early = _early(self.isa, flat, flat.steps)
-        early |= _before(self.isa, flat, early)
+        early = early_values(self.isa, flat, flat.steps)
+        early |= values_before(self.isa, flat, early)
 
         pin = scope.pin if self.kernel.order == "steps" else scope.hold
 
@@ -186,7 +186,7 @@ class Programs:
 
         Until then both would take a register, and moves at the end of the step.
         """
-        rename, early = _of_row(row), _early(self.isa, loop, program)
+        rename, early = _of_row(row), early_values(self.isa, loop, program)
         place = {dst: rename(acc.name) for dst, acc in early.items()}
         pinned = self.isa.table.pin_peeled or not loop.first
 
@@ -223,38 +223,6 @@ def _pinned(scope: Scope, name: str, program: Sequence[Step], times: int) -> lis
     """Statements that keep a register that is read more than once from being loaded more than once."""
     reads = sum(s.args.count(name) for s in program)
     return scope.pin(name) if reads * times > 1 else []
-
-
-def _early(isa: Isa, loop: Loop, program: Sequence[Step]) -> dict[str, Acc]:
-    """Values that can take their accumulator's place at once: nothing reads the old value later."""
-    last = {name: k for k, step in enumerate(program) for name in step.args}
-    made = {step.dst: k for k, step in enumerate(program)}
-    out: dict[str, Acc] = {}
-    for acc in loop.accs:
-        k = made.get(acc.next)
-        same = k is not None and str(isa[program[k].op].out) == acc.type
-        if k is not None and same and acc.next not in out and last.get(acc.name, -1) <= k:
-            out[acc.next] = acc
-    return out
-
-
-def _before(isa: Isa, loop: Loop, early: Mapping[str, Acc]) -> dict[str, Acc]:
-    """Values that an accumulator has on the way to what it becomes: instructions overwrite their operand."""
-    made, out = {step.dst: step for step in loop.steps}, dict[str, Acc]()
-    reads = Counter(a for step in loop.steps for a in step.args)
-    for last, acc in early.items():
-        value, between = _overwritten(isa, made[last]), list[str]()
-        while value in made and reads[value] == reads[acc.name] == 1 and str(isa[made[value].op].out) == acc.type:
-            between.append(value)
-            value = _overwritten(isa, made[value])
-        out |= dict.fromkeys(between, acc) if value == acc.name else {}
-    return out
-
-
-def _overwritten(isa: Isa, step: Step) -> str:
-    """The operand that the step's result takes the place of; "" if there is none."""
-    pairs = zip(step.args, isa[step.op].operands, strict=True)
-    return next((a for a, o in pairs if o.name in isa[step.op].tied), "")
 
 
 def _of_row(row: int) -> Rename:

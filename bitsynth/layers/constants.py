@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.packing import packing, remaining
+from bitsynth.emit.packing import packing
 from bitsynth.emit.runtime_abi import ARRAYS, Number, described
+from bitsynth.emit.terms import remaining
 from bitsynth.errors import SpecError
 from bitsynth.kernel.packing import Codes, tiles
 from bitsynth.kernel.program import Kernel

@@ -9,7 +9,7 @@ from solved import REPRESENTATIVE, kernel, name, on_record, spec_of
 from suites import quick
 
 from bitsynth import toolchain
-from bitsynth.emit import packing
+from bitsynth.emit import packing, terms
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_files
 from bitsynth.isa.load import load
@@ -78,12 +78,12 @@ def test_terms_of_encodings_join_those_of_rows(config):
         if config[2] not in act.widths or config[3] not in wgt.widths:
             continue
         spec = MatmulSpec(config[0], MatmulOperand(config[2], act), MatmulOperand(config[3], wgt))
-        terms, rest = packing.row_terms(found, spec), packing.row_affines(found, spec)
+        own, rest = terms.row_terms(found, spec), terms.row_affines(found, spec)
         want = np.add(found.row_terms, affine(spec).act_terms)
-        assert (terms + rest * np.arange(len(terms)) == want).all()
-        joined.add(terms != found.row_terms)
+        assert (own + rest * np.arange(len(own)) == want).all()
+        joined.add(own != found.row_terms)
         if found.has_row_terms:
-            assert packing.row_terms(wide, spec) == wide.row_terms
+            assert terms.row_terms(wide, spec) == wide.row_terms
     assert joined == {False, True}
 
 
@@ -94,7 +94,7 @@ def test_values_are_shifted_by_the_last_flush_alone(config):
     found = kernel(*config)
     often = change(found, passes=tuple(with_flush_period(p, 1) for p in found.passes))
     spec = MatmulSpec(isa, MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.SIGNED))
-    assert packing.makes_values(often, spec)
+    assert terms.makes_values(often, spec)
     check_dense(often, spec)
 
 

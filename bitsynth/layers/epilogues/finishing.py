@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit import elementwise
 from bitsynth.emit.layer_program import LayerPrograms
 from bitsynth.isa.load import load
 from bitsynth.kernel.element_constants import shared_numbers
@@ -26,20 +25,16 @@ from bitsynth.layers.epilogues.kinds import Epilogue, gives_codes
 from bitsynth.layers.epilogues.lowering import ProgramInputs, Sums, lowered
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.layers.epilogues.scaling import Scale
+from bitsynth.layers.epilogues.stored import Wanted, cheapest, stored
 from bitsynth.layers.epilogues.thresholds import Thresholds, levels_of
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.scheduled import LayerKernel
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import WORD_CHANNELS
 from bitsynth.matmul import MatmulKernel
-from bitsynth.schedule.element_cost import price
 from bitsynth.spec import elementwise as specs
 from bitsynth.spec.matmul import affine
-from bitsynth.store import elementwise as store
 
-LARGEST_UNIT = 128
-_Found = tuple[ElementwiseProgram, ProgramInputs]
-_Wanted = tuple[specs.ElementwiseSpec, ProgramInputs]
 _NARROW = 32766
 """The greatest threshold of programs that compare in 16 bits."""
 
@@ -164,7 +159,7 @@ def _with_residual(
 ) -> Finishing:
     """A program that adds the residual to values in their place, and what takes those."""
     one, added, after = adding(residual, epilogue, sums)
-    program = _stored(kernel, one) or _plain(kernel, spec, one)
+    program = stored(kernel, one) or _plain(kernel, spec, one)
     made = Finishing() if isinstance(epilogue, Scale) else _made(kernel, spec, [(False, after)], epilogue)
     return replace(made, folds=_starts_from_columns(kernel), residual=program, added=added)
 
@@ -174,7 +169,7 @@ def _made(kernel: LayerKernel, spec: LayerSpec, sums: Sequence[tuple[bool, Sums]
     every = [(folds, x, n) for folds, x in sums for n in _planes(kernel, spec, epilogue)]
     bits = _bits(epilogue)
     for folds, x, n in every:
-        found = _cheapest(kernel, wanted(epilogue, x, spec.geometry.out_channels, n))
+        found = cheapest(kernel, wanted(epilogue, x, spec.geometry.out_channels, n))
         if found and (epilogue.residual is None or by_fours(found[0].order)):
             return Finishing(*found, bits, folds)
     return next(
@@ -200,7 +195,7 @@ def _words(kernel: LayerKernel, spec: LayerSpec) -> bool:
     return spec.out_layout == "packed" if isinstance(kernel, DepthwiseKernel) else makes_words(spec)
 
 
-def wanted(epilogue: Epilogue, sums: Sums, channels: int, planes: int) -> Iterator[_Wanted]:
+def wanted(epilogue: Epilogue, sums: Sums, channels: int, planes: int) -> Iterator[Wanted]:
     """Specs that give the results of `epilogue`, the best first, and their inputs; as words if `planes` is not 0."""
     if isinstance(epilogue, Thresholds):
         given, rising = levels_of(epilogue, channels)
@@ -221,7 +216,7 @@ def _bits(epilogue: Epilogue) -> int:
     return epilogue.bits if gives_codes(epilogue) else 0
 
 
-def _counting(levels: NDArray[np.int32], rising: NDArray[np.bool_], sums: Sums, *, words: bool) -> Iterator[_Wanted]:
+def _counting(levels: NDArray[np.int32], rising: NDArray[np.bool_], sums: Sums, *, words: bool) -> Iterator[Wanted]:
     """Specs that count sorted `levels` (count, OC) below sums, and their inputs.
 
     Those have as many levels as a code has room for, none out of reach of sums by more than 2.
@@ -234,26 +229,3 @@ def _counting(levels: NDArray[np.int32], rising: NDArray[np.bool_], sums: Sums, 
         if not narrow or (rising.all() and np.abs(every.astype(np.int64)).max() <= _NARROW):
             flip = not rising.all()
             yield specs.thresholds(len(every), words=words, narrow=narrow, row=sums.row, flip=flip), given
-
-
-def _cheapest(kernel: LayerKernel, wanted: Iterable[_Wanted]) -> _Found | None:
-    """The stored program of fewest cycles, with its inputs."""
-    return min(_programs(kernel, wanted), key=lambda found: price(found[0]), default=None)
-
-
-def _programs(kernel: LayerKernel, wanted: Iterable[_Wanted]) -> Iterator[_Found]:
-    """The stored programs of specs, with their inputs."""
-    for spec, inputs in wanted:
-        if program := _stored(kernel, spec):
-            yield program, inputs
-
-
-def _stored(kernel: LayerKernel, spec: specs.ElementwiseSpec) -> ElementwiseProgram | None:
-    """The program of `spec` for the kernel's instruction set, or the one that set extends; None if none can be used."""
-    proved = store.find(kernel.spec.isa, spec)
-    found = proved.program if proved else None
-    if found and isinstance(kernel, DepthwiseKernel) and not kernel.order(found):
-        return None
-    if found is None or found.unit > LARGEST_UNIT or {*elementwise.needs(found).host} - {*kernel.needs.host}:
-        return None
-    return found

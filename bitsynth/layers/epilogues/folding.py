@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.packing import remaining, row_affines
+from bitsynth.emit.terms import remaining, row_affines
 from bitsynth.errors import SpecError
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.program import Kernel
