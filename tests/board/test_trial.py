@@ -6,9 +6,9 @@ import sys
 import pytest
 from board import emulated, trial
 
-pytestmark = [pytest.mark.slow, pytest.mark.toolchains]
 
-
+@pytest.mark.slow
+@pytest.mark.toolchains
 @pytest.mark.timeout(1800)
 def test_a_new_user_on_a_raspberry_pi(tmp_path):
     if why := emulated.lacking():

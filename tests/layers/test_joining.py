@@ -32,7 +32,14 @@ def check(channels, isa, kind, adds, threads=1, **options):
     return layer.packed.constants.numbers["joined_pixels"]
 
 
-@pytest.mark.parametrize(("channels", "joined"), [(16, True), (12, True), (48, True), (64, False), (100, False)])
+@pytest.mark.parametrize(
+    ("channels", "joined"),
+    [
+        (12, True),
+        (64, False),
+        *(pytest.param(*x, marks=pytest.mark.slow) for x in ((16, True), (48, True), (100, False))),
+    ],
+)
 def test_channels_that_fill_no_unit(channels, joined):
     assert bool(check(channels, "avx512", "thresholds", adds=False)) is joined
 
