@@ -52,13 +52,13 @@ MUTANTS = {
     "codes behind the row": (STEPS, "pack_step(left_of(k, step), codes + step", "pack_step(K_STEP, codes + step"),
     "the same codes in every step": (STEPS, "codes + step * K_STEP, 1,", "codes, 1,"),
     "planes of a byte that overlap": (BYTES, "<< (q * in->width)", "<< q"),
-    "a byte of the first code alone": (WORDS, "b * in->apart + q)", "b * in->apart)"),
+    "a byte of the first code alone": (WORDS, "b * in->apart + q{{", "b * in->apart{{"),
     "columns in the order of slots": (
         BYTES,
         "const size_t column = tile + slots[slot];",
         "const size_t column = tile + slot;",
     ),
-    "terms of the first rows": (BYTES, "narrow(ROWS, row_sums_at + row, h);", "narrow(ROWS, row_sums_at, h);"),
+    "terms of the first rows": (BYTES, "narrow(ROWS, row_sums_at + row,", "narrow(ROWS, row_sums_at,"),
 }
 """What each is, the kernel that shows it, and a text of one template with what takes its place."""
 
