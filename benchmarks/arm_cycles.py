@@ -23,7 +23,7 @@ from typing import Any
 
 import report
 
-from bitsynth.errors import ToolError
+from bitsynth.errors import BitsynthError, ToolError
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import cycles
 from bitsynth.matmul import MatmulKernel, get_kernel
@@ -130,7 +130,7 @@ def rows(cpu: str, widths: tuple[int, int], compilers: Sequence[str], methods: S
     for options in wanted:
         try:
             found = get_kernel(isa=isa.name, act_bits=widths[0], w_bits=widths[1], **options)
-        except Exception as error:
+        except BitsynthError as error:
             print(f"{cpu} A{widths[0]}W{widths[1]} {options}: {error}", file=sys.stderr)
             continue
         kernel = found.entry.kernel

@@ -14,21 +14,20 @@ def prequantized(
     product: str = "MatMulInteger",
     shape: tuple[int, ...] = (4, 16),
     unsigned: bool = False,
+    numbers: bool = False,
     **constants: Any,
 ) -> Any:
-    """A product of integers and a bias, what comes between, and a quantizer."""
-    w = (
-        np.random.default_rng(0)
-        .integers(-9, 9, (16, 8) if product == "MatMulInteger" else (8, 4, 3, 3))
-        .astype(np.int8)
-    )
+    """A product of integers and a bias, what comes between, and a quantizer; its codes, or the `numbers` they are."""
+    sizes = (16, 8) if product == "MatMulInteger" else (8, 4, 3, 3)
+    w = np.random.default_rng(0).integers(-9, 9, sizes).astype(np.int8)
     bias = np.arange(-4, 4, dtype=np.int32) * 9
     nodes = [
         node(product, "x w", "sums"),
         node("Add", "sums bias", "biased"),
         node("Cast", "biased", "h0", to=TensorProto.FLOAT),
         *middle,
-        node("QuantizeLinear", f"h{len(middle)} one zero", "y"),
+        node("QuantizeLinear", f"h{len(middle)} one zero", "q" if numbers else "y"),
+        *([node("DequantizeLinear", "q one zero", "y")] if numbers else []),
     ]
     given = {"w": w, "bias": bias if product == "MatMulInteger" else bias.reshape(1, 8, 1, 1)}
     return model(

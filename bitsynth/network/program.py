@@ -153,8 +153,7 @@ class PlainStep:
     It sees `in0`, `in1` ... and `out0` ..., restrict pointers to the buffers' elements, `k0` ..., pointers to
     `constants`, and `scratch`, a `void *` to `scratch_bytes` bytes aligned to 64. `headers` of the runtime are included
     before. It may return a status of `bs_layer.h`, such as BS_CODES, which ends the run; at its end it need not
-    return. `formula` says what it computes of
-    float32 numbers, or of sums, if that is a staircase or a line.
+    return. `formula` says what it computes of float32 numbers, or of sums, if that is a staircase or a line.
     """
 
     kind: ClassVar[str] = "plain"

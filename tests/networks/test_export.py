@@ -1,11 +1,13 @@
 """Networks as pre-quantized patterns: the same codes at every joint, in standard operators alone."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, checker, helper
 from onnx_files import QONNX, model, node
+from prequantized import prequantized
 
 from bitsynth.cli import main
 from bitsynth.errors import SpecError
@@ -114,22 +116,6 @@ def test_codes_are_the_same_at_every_joint(chain, act, weight):
     assert len(inner) == 2
 
 
-def prequantized(product, *middle, shape, **constants):
-    rng = np.random.default_rng(3)
-    w = rng.integers(-9, 10, (16, 8) if product == "MatMulInteger" else (8, 4, 3, 3)).astype(np.int8)
-    bias = np.arange(-4, 4, dtype=np.int32) * 9
-    nodes = [
-        node(product, "x w", "sums"),
-        node("Add", "sums bias", "biased"),
-        node("Cast", "biased", "h0", to=TensorProto.FLOAT),
-        *middle,
-        node("QuantizeLinear", f"h{len(middle)} one zero", "q", name="last"),
-        node("DequantizeLinear", "q one zero", "y", name="out"),
-    ]
-    given = {"w": w, "bias": bias if product == "MatMulInteger" else bias.reshape(1, 8, 1, 1), "one": np.float32(1)}
-    return model(nodes, {"x": shape}, given | {"zero": np.int8(0)} | constants, dtype=TensorProto.UINT8)
-
-
 ONE = (node("Mul", "h0 m", "h1"),)
 TWO = (node("Mul", "h0 m", "h1"), node("Mul", "h1 shift", "h2"))
 RELU = (node("Mul", "h0 m", "h1"), node("Relu", "h1", "h2"))
@@ -140,8 +126,8 @@ RELU = (node("Mul", "h0 m", "h1"), node("Relu", "h1", "h2"))
     [("MatMulInteger", (4, 16), ONE), ("MatMulInteger", (4, 16), RELU), ("ConvInteger", (1, 4, 6, 6), TWO)],
 )
 def test_patterns_come_back_as_patterns(product, shape, middle):
-    constants = {"m": np.float32(0.0473), "shift": np.float32(0.5)}
-    operators, _ = require_same(read(prequantized(product, *middle, shape=shape, **constants)))
+    constants: dict[str, Any] = {"m": np.float32(0.0473), "shift": np.float32(0.5)}
+    operators, _ = require_same(read(prequantized(*middle, product=product, shape=shape, numbers=True, **constants)))
     assert {product, "QuantizeLinear"} <= operators
 
 
