@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -58,6 +59,8 @@ def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
 def replace_file(path: Path, data: bytes, advice: str = ADVICE) -> None:
     """Make `path` hold `data`, creating its folder; ToolError says why that failed, and gives `advice`."""
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # /dev/null would be a file from then on
+            raise OSError(errno.EINVAL, "not a regular file")
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path.parent)
         with _temporary(path.parent) as file:

@@ -11,7 +11,7 @@ import pytest
 
 import bitsynth
 from bitsynth.cli import main, weights
-from bitsynth.errors import SpecError
+from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import MARK, file_lock, marked, replace_file, write_texts
 from bitsynth.isa import architecture, load
 from bitsynth.layers.tuned import files as tuned_files
@@ -148,6 +148,15 @@ def test_a_file_that_was_taken_for_left_behind_is_written_again(tmp_path, monkey
     replace_file(tmp_path / "file", b"text")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() == b"text"
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path):
+    """Such as /dev/null, which the superuser's commands would make a file."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with pytest.raises(ToolError, match="not a regular file; elsewhere"):
+        replace_file(pipe, b"text", "elsewhere")
+    assert pipe.is_fifo()
+    assert [*tmp_path.iterdir()] == [pipe]
 
 
 def test_a_lock_is_an_empty_file(tmp_path):
