@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -155,31 +155,34 @@ class LineNames:
 
 
 def _body(line: Line, pixels: int, names: LineNames) -> str:
-    """The loops: each operation is rounded by itself, to integers by a number whose last place is 1."""
-    channels, low, high = len(line.factor), *(end - line.zero for end in line.limits)
-    factor, summand, ratio = (f"k{names.constant + i}[c]" for i in range(3))
-    joined = [] if line.ratio is None else [f"const double e = (double)in{names.second}[at] * {ratio};", "v += e;"]
-    guarded = (
-        ["const double off = v - whole;", f"open_ones |= !((off < 0 ? -off : off) <= {0.5 - names.guard!r});"]
-        if names.guard
-        else []
-    )
+    """The loops, behind which C ends if no element was open."""
     lines = (
-        *(["int32_t open_ones = 0;"] if guarded else []),
+        *(["int32_t open_ones = 0;"] if names.guard else []),
         f"for (size_t i = 0; i < {pixels}; ++i)",
-        f"for (size_t c = 0; c < {channels}; ++c)",
+        f"for (size_t c = 0; c < {len(line.factor)}; ++c)",
         "{",
-        f"const size_t at = i * {channels} + c;",
-        f"double v = (double)in{names.sums}[at] * {factor};",
-        f"v += {summand};",
-        *joined,
-        f"v = v < {low}.0 ? {low}.0 : v;",
-        f"v = v > {high}.0 ? {high}.0 : v;",
-        "double whole = v + 0x1.8p52;",
-        "whole -= 0x1.8p52;",
-        *guarded,
-        f"out0[at] = (uint8_t)((int32_t)whole + {line.zero});",
+        f"const size_t at = i * {len(line.factor)} + c;",
+        *_element(line, names),
         "}",
-        *(["if (!open_ones)", "return BS_OK;"] if guarded else []),
+        *(["if (!open_ones)", "return BS_OK;"] if names.guard else []),
     )
     return "\n".join(lines) + "\n"
+
+
+def _element(line: Line, names: LineNames) -> Iterator[str]:
+    """One element: each operation is rounded by itself, to integers by a number whose last place is 1."""
+    factor, summand, ratio = (f"k{names.constant + i}[c]" for i in range(3))
+    low, high = (end - line.zero for end in line.limits)
+    yield f"double v = (double)in{names.sums}[at] * {factor};"
+    yield f"v += {summand};"
+    if line.ratio is not None:
+        yield f"const double e = (double)in{names.second}[at] * {ratio};"
+        yield "v += e;"
+    yield f"v = v < {low}.0 ? {low}.0 : v;"
+    yield f"v = v > {high}.0 ? {high}.0 : v;"
+    yield "double whole = v + 0x1.8p52;"
+    yield "whole -= 0x1.8p52;"
+    if names.guard:
+        yield "const double off = v - whole;"
+        yield f"open_ones |= !((off < 0 ? -off : off) <= {0.5 - names.guard!r});"
+    yield f"out0[at] = (uint8_t)((int32_t)whole + {line.zero});"
