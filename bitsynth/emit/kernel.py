@@ -172,7 +172,7 @@ def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
         "constants": constant_arrays(kernel.constants, "constant"),
         "register_bytes": isa.word.lanes,
         "spread": spread(kernel),
-        "uses_zero": programs.row_terms or not all(n.first for p in kernel.passes for n in p.loops),
+        "uses_zero": programs.uses_zero,
         "row_blocks": list(rows.values()),
         "column_blocks": list(columns.values()),
         "start": indented(start),

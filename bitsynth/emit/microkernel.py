@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from bitsynth.emit.inputs import SideText
 from bitsynth.emit.lines import block, declared
+from bitsynth.emit.ordered import OrderedSteps
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.statements import Scope
 from bitsynth.kernel.describe import flush_title, loop_title, step_title
@@ -130,6 +131,9 @@ class _Chain:
 
     def _runs(self, loop: Pass, scope: Scope) -> list[str]:
         """Steps of one segment, `unroll` at a time."""
+        if self.programs.in_order:
+            steps = OrderedSteps(self.programs.isa, self.kernel, loop)
+            return [_comment(step_title(self.kernel)), *steps.runs(scope.inner(), self._advance(loop))]
         step = [*self.programs.step(loop, loop.step, scope), *self._advance(loop)]
         unroll, title = self.kernel.unroll, _comment(step_title(self.kernel))
         lines = [title]

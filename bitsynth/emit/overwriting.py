@@ -10,6 +10,12 @@ from bitsynth.isa.step import Step
 from bitsynth.kernel.program import Acc, Loop
 
 
+def in_place(isa: Isa, flat: Loop, program: Sequence[Step]) -> dict[str, Acc]:
+    """Values of all rows in one program that take their accumulator's place, those on the way too."""
+    found = early_values(isa, flat, program)
+    return found | values_before(isa, flat, found)
+
+
 def early_values(isa: Isa, loop: Loop, program: Sequence[Step]) -> dict[str, Acc]:
     """Values that can take their accumulator's place at once: nothing reads the old value later."""
     last = {name: k for k, step in enumerate(program) for name in step.args}

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, product
+from itertools import groupby
 
 import msgspec
 
-from bitsynth.emit.inputs import side_bytes
 from bitsynth.emit.lines import block, declared, indented
-from bitsynth.emit.overwriting import early_values, values_before
+from bitsynth.emit.overwriting import early_values, in_place
+from bitsynth.emit.places import Places
 from bitsynth.emit.statements import Rename, Scope
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.order import of_row, written
-from bitsynth.kernel.program import Kernel, Loop, Pass, row_free
+from bitsynth.kernel.order import interleaved
+from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
 
 @dataclass(frozen=True)
@@ -37,25 +37,37 @@ class Programs:
     def _tile_registers(self) -> int:
         return self.kernel.tile_registers(self.isa.table.vector_bits)
 
+    @property
+    def in_order(self) -> bool:
+        """Whether steps are ordered for an in-order processor."""
+        return self.kernel.order not in ORDERS
+
+    @property
+    def uses_zero(self) -> bool:
+        """Whether statements read a register of zeros."""
+        return self.row_terms or self.in_order or not all(n.first for p in self.kernel.passes for n in p.loops)
+
     def start(self, loop: Loop, scope: Scope) -> list[str]:
         """Declarations of the loop's accumulators, at zero unless its first run sets them."""
         accs = [(f"{acc.name}_{row}", acc) for row in range(self.kernel.rows) for acc in loop.accs]
         kinds = {name: VecType.parse(acc.type) for name, acc in accs}
         scope.types |= kinds
-        if not loop.first:
+        if not loop.first or self.in_order:
             return [scope.load(self.kernel.memory.load, name, "zero", view=kind) for name, kind in kinds.items()]
         by_type = groupby(kinds, lambda name: scope.ctype(kinds[name]))
         return [line for ctype, names in by_type for line in declared(ctype, list(names))]
 
     def first(self, loop: Pass, scope: Scope) -> list[str]:
-        """The first run of the step, which sets the accumulators."""
+        """The first run of the step, which sets the accumulators; for an in-order processor they start at zero."""
+        if self.in_order:
+            return []
         accs = tuple(msgspec.structs.replace(acc, next=acc.start) for acc in loop.step.accs)
         run = msgspec.structs.replace(loop.step, program=loop.step.first, accs=accs, first=())
         return self.step(loop, run, scope) if loop.step.first else []
 
     def step(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
         """Loads of columns and what depends on nothing else, then the row program once a row."""
-        if self.kernel.order != "rows":
+        if self.kernel.order == "steps":
             return self._interleaved(loop, step, scope.inner())
         scope, program, free = scope.inner(), step.steps, row_free(step.steps)
         out = list(self._columns(loop, program, scope))
@@ -69,59 +81,31 @@ class Programs:
 
     def _interleaved(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
         """All rows of the step in one program: pins keep what is loaded, and what accumulators become, in its place."""
-        flat, places, out = written(self.kernel, loop, step), dict(self._column_places(loop)), list[str]()
-        for row in range(self.kernel.rows):
-            places |= {of_row(name, row): place for name, place in self._row_places(loop, row)}
-        early = early_values(self.isa, flat, flat.steps)
-        early |= values_before(self.isa, flat, early)
-
-        pin = scope.pin if self.kernel.order == "steps" else scope.hold
+        flat, places, out = interleaved(self.kernel, step), Places(self.isa, self.kernel, loop).all(), list[str]()
+        soon = in_place(self.isa, flat, flat.steps)
 
         def named(name: str) -> str:
-            return early[name].name if name in early else name
+            return soon[name].name if name in soon else name
 
         for line in flat.steps:
             if line.dst in places:
-                out += [scope.load(line.op, line.dst, self._address(line, places, scope)), *pin(line.dst)]
-            elif line.dst in early:
-                out += [f"{named(line.dst)} = {scope.value(line, named)};", *pin(named(line.dst))]
+                out += [scope.load(line.op, line.dst, places[line.dst]), *scope.pin(line.dst)]
+            elif line.dst in soon:
+                out += [f"{named(line.dst)} = {scope.value(line, named)};", *scope.pin(named(line.dst))]
             else:
-                out += [scope.step(line, named), *([] if self.kernel.order == "steps" else pin(line.dst))]
-        late = (acc for acc in flat.accs if acc.next not in early)
+                out.append(scope.step(line, named))
+        late = (acc for acc in flat.accs if acc.next not in soon)
         return out + [f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};" for acc in late]
 
-    def _address(self, line: Step, places: Mapping[str, str], scope: Scope) -> str:
-        """Where the input of `line` lies; a load that repeats it has the address in a register of its own."""
-        repeats = line.op == self.kernel.memory.broadcast != self.kernel.memory.load
-        place = places[line.dst]
-        return scope.address(place) if repeats and self.kernel.order != "steps" else place
-
     def _columns(self, loop: Pass, program: Sequence[Step], scope: Scope) -> Iterator[str]:
-        for name, place in self._column_places(loop):
+        for name, place in Places(self.isa, self.kernel, loop).columns():
             yield scope.load(self.kernel.memory.load, name, place)
             yield from _pinned(scope, name, program, self.kernel.rows)
 
-    def _column_places(self, loop: Pass) -> Iterator[tuple[str, str]]:
-        """The columns' inputs, and where each lies."""
-        registers, size = self.kernel.column_registers(self.isa.table.vector_bits), self.isa.word.lanes
-        for i, g in product(range(len(loop.columns)), range(registers)):
-            yield f"w{g}_{i}", self._behind("column", "all_steps", i * registers * size, g * size)
-
     def _row_inputs(self, loop: Pass, row: int, program: Sequence[Step], scope: Scope) -> Iterator[str]:
-        for name, place in self._row_places(loop, row):
+        for name, place in Places(self.isa, self.kernel, loop).row(row):
             yield scope.load(self.kernel.memory.broadcast, name, place)
             yield from _pinned(scope, name, program, 1)
-
-    def _row_places(self, loop: Pass, row: int) -> Iterator[tuple[str, str]]:
-        """A row's inputs, and where each lies."""
-        for i in range(len(loop.rows)):
-            yield f"a{i}", self._behind(f"row{row} + offset", "steps", side_bytes(self.kernel, loop.rows[:i]))
-
-    def _behind(self, base: str, steps: str, others: int, own: int = 0) -> str:
-        """The place of an input behind `others` bytes a step, of one step or of all `steps`; `own` bytes into it."""
-        if self.kernel.bit_axis == "outer" and others:
-            return _plus(f"{base} + {others} * {steps}", own)
-        return _plus(base, others + own)
 
     def widen(self, loop: Loop, scope: Scope) -> list[str]:
         """The program of an outer loop, once a row; accumulators of both loops go by their row."""
@@ -186,8 +170,8 @@ class Programs:
 
         Until then both would take a register, and moves at the end of the step.
         """
-        rename, early = _of_row(row), early_values(self.isa, loop, program)
-        place = {dst: rename(acc.name) for dst, acc in early.items()}
+        rename, soon = _of_row(row), early_values(self.isa, loop, program)
+        place = {dst: rename(acc.name) for dst, acc in soon.items()}
         pinned = self.isa.table.pin_peeled or not loop.first
 
         def named(name: str) -> str:
@@ -198,12 +182,12 @@ class Programs:
 
         lines: list[str] = []
         for step in program:
-            if step.dst in early:
+            if step.dst in soon:
                 lines += becomes(named(step.dst), scope.value(step, named))
             else:
                 lines.append(scope.step(step, named))
         for acc in loop.accs:
-            if acc.next not in early:
+            if acc.next not in soon:
                 lines += becomes(rename(acc.name), scope.viewed(named(acc.next), VecType.parse(acc.type)))
         return lines
 

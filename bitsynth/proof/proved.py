@@ -20,6 +20,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.program import BIT_AXES, ORDERS, Kernel
 from bitsynth.proof import checker
 from bitsynth.proof.obligations import Obligation, ObligationRecorder, implies
+from bitsynth.proof.orders import check_order
 from bitsynth.proof.sealed import Sealed
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
     def _settled(kernel: Kernel, how: How, settle: Settle) -> Proved:
         """The kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
         lemmas, obligations = examine(kernel)
+        check_order(kernel)
         settle(load(kernel.isa), obligations)
         return Proved._of(kernel=kernel, lemmas=lemmas, obligations=obligations, how=how)
 

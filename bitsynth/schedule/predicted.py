@@ -6,7 +6,7 @@ as in the program: every value has one of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,8 +14,9 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.scoreboard import Issued, arithmetic, cycles, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
-from bitsynth.kernel.order import of_row, written
-from bitsynth.kernel.program import Kernel, Loop, Pass
+from bitsynth.kernel import ahead
+from bitsynth.kernel.order import interleaved, of_row, row_by_row
+from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 from bitsynth.schedule import cost
 
 
@@ -50,39 +51,70 @@ class _Tile:
 
     def _nest(self, loop: Pass, steps: int, *, carried: bool) -> Iterator[Issued]:
         """Runs of the innermost loop, and behind each those of the loops around it that end there."""
-        step, first = self._step(loop, loop.step), self._step(loop, _first(loop.step)) if loop.step.first else []
         around = [list(self._widen(loop, level)) for level in range(1, len(loop.loops))]
         starts = [list(self._start(nested)) for nested in loop.loops]
         for level, start in enumerate(starts):
             if level and not (carried and level == len(starts) - 1):
                 yield from start
-        trips = [nested.trip_count for nested in loop.loops]
-        for done in range(steps):
-            if done % trips[0] == 0 and not (carried and len(trips) == 1):
+        trips, done = [nested.trip_count for nested in loop.loops], 0
+        steps_of = self._ordered(loop) if self.ordered else self._in_turn(loop)
+        while done < steps:
+            if not (carried and len(trips) == 1):
                 yield from starts[0]
-            yield from first if first and done % trips[0] == 0 else step
-            run = 1
+            count, run = min(trips[0], steps - done), 1
+            yield from steps_of(count)
+            done += count
             for level, widen in enumerate(around, 1):
                 run *= trips[level - 1]
-                if (done + 1) % run == 0 or done + 1 == steps:
+                if done % run == 0 or done == steps:
                     yield from widen
-                    if level + 1 < len(trips) and (done + 1) % (run * trips[level]) == 0 and done + 1 < steps:
+                    if level + 1 < len(trips) and done % (run * trips[level]) == 0 and done < steps:
                         yield from starts[level]
 
+    @property
+    def ordered(self) -> bool:
+        return self.kernel.order not in ORDERS
+
+    def _in_turn(self, loop: Pass) -> Callable[[int], Iterator[Issued]]:
+        """What runs of the step are, the first with accumulators at zero."""
+        write = row_by_row if self.kernel.order == "rows" else lambda kernel, _, step: interleaved(kernel, step)
+        programs = [write(self.kernel, loop, s) for s in (loop.step, _first(loop.step))]
+        step, first = (self._lines(flat, flat.steps) + self._counting() for flat in programs)
+
+        def run(count: int) -> Iterator[Issued]:
+            for k in range(count):
+                yield from first if loop.step.first and k == 0 else step
+
+        return run
+
+    def _ordered(self, loop: Pass) -> Callable[[int], Iterator[Issued]]:
+        """What runs of the step are in the order of an in-order processor: several at once, then one by one."""
+        found, alone = ahead.ordered(self.kernel, loop), row_by_row(self.kernel, loop, loop.step)
+        before, after = (self._lines(found.flat, lines) for lines in (found.before, found.after))
+        turn = self._lines(found.flat, [step for step, _ in found.turns]) + self._counting()
+        one = self._lines(alone, ahead.listed(self.isa, self.kernel, alone)) + self._counting()
+
+        def run(count: int) -> Iterator[Issued]:
+            turns, rest = divmod(count, found.copies)
+            yield from [*before, *turn * (turns - 1), *after] if turns else ()
+            yield from one * rest
+
+        return run
+
     def _start(self, loop: Loop) -> Iterator[Issued]:
-        if not loop.first:
+        if not loop.first or self.ordered:
             for row in range(self.kernel.rows):
                 yield from (of_kind(self.rules, "move", (), [of_row(acc.name, row)]) for acc in loop.accs)
 
-    def _step(self, loop: Pass, step: Loop) -> list[Issued]:
-        """All rows of a step, and what counts it."""
-        flat, out = written(self.kernel, loop, step), list[Issued]()
+    def _lines(self, flat: Loop, lines: Iterable[Step]) -> list[Issued]:
+        """Lines of all rows of a step."""
         becomes = {acc.next: acc.name for acc in flat.accs}
-        for line in flat.steps:
-            out += self._line(line, becomes)
-        counting = [("offset", "offset"), ("column", "column"), ("run", "run")]
-        out += [of_kind(self.rules, "integer", [a], [b]) for a, b in counting]
-        return [*out, of_kind(self.rules, "branch", ["run"])]
+        return [x for line in lines for x in self._line(line, becomes)]
+
+    def _counting(self) -> list[Issued]:
+        """What counts a turn of the loop."""
+        places = [of_kind(self.rules, "integer", [name], [name]) for name in ("offset", "column", "run")]
+        return [*places, of_kind(self.rules, "branch", ["run"])]
 
     def _line(self, line: Step, becomes: dict[str, str]) -> Iterator[Issued]:
         dst = becomes.get(line.dst, line.dst)

@@ -8,13 +8,14 @@ import pytest
 from solved import kernel
 
 import bitsynth
-from bitsynth.errors import SpecError
+from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import cycles
+from bitsynth.kernel import ahead
 from bitsynth.kernel.names import KernelName
-from bitsynth.kernel.order import written
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.matmul import MatmulKernel
+from bitsynth.proof.orders import check_order
 from bitsynth.schedule import cost, listing, predicted
 
 change = msgspec.structs.replace
@@ -83,16 +84,35 @@ def test_an_order_has_the_same_lines_and_is_quicker(config):
     found = kernel(*config)
     ordered = change(found, order="a53")
     check_shape(NEON, ordered)
-    for loop in found.passes:
-        plain, listed = written(found, loop, loop.step), written(ordered, loop, loop.step)
-        assert sorted(plain.program) == sorted(listed.program)
-        known: set[str] = set()
-        for step in listed.steps:
-            assert {a for a in step.args if a in {s.dst for s in listed.steps}} <= known
-            known.add(step.dst)
+    check_order(ordered)
+    for loop in ordered.passes:
+        made = ahead.ordered(ordered, loop)
+        assert sorted(map(str, [*made.before, *made.after])) == sorted(made.flat.program)
     assert predicted.tile_cycles(NEON, ordered, "a53") < predicted.tile_cycles(NEON, found, "a53")
     with pytest.raises(SpecError, match="an order of its steps"):
         check_shape(NEON, change(found, order="a72"))
+
+
+def _swapped(turns, k, later):
+    """The turns with line k ahead or not, or in the place of the one before it."""
+    step, ahead_ = turns[k]
+    changed = [(step, not ahead_)] if later else [turns[k], turns[k - 1]]
+    return (*turns[: k + 1 - len(changed)], *changed, *turns[k + 1 :])
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_an_order_that_changes_sums_is_refuted(monkeypatch, later):
+    ordered = change(kernel("neon", "popcount", 1, 1), order="a53")
+    made = ahead.ordered(ordered, ordered.passes[0])
+    refuted = 0
+    for k in range(1, len(made.turns), 7):
+        wrong = ahead.Ordered(made.copies, made.flat, _swapped(made.turns, k, later))
+        monkeypatch.setattr(ahead, "ordered", lambda *_, wrong=wrong: wrong)
+        try:
+            check_order(ordered)
+        except (Refuted, KeyError):
+            refuted += 1
+    assert refuted > 1
 
 
 def test_a_kernel_for_an_in_order_processor_is_a_form():

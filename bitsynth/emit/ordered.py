@@ -1,0 +1,97 @@
+"""The C of a step in an in-order processor's order: some lines are those of the step that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from bitsynth.emit.lines import block, declared
+from bitsynth.emit.overwriting import in_place
+from bitsynth.emit.places import Places
+from bitsynth.emit.statements import Scope
+from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Step
+from bitsynth.isa.types import VecType
+from bitsynth.kernel import ahead
+from bitsynth.kernel.order import row_by_row
+from bitsynth.kernel.program import Kernel, Loop, Pass
+
+
+@dataclass(frozen=True)
+class OrderedSteps:
+    """The statements of the steps of a pass."""
+
+    isa: Isa
+    kernel: Kernel
+    loop: Pass
+
+    def runs(self, scope: Scope, advance: list[str]) -> list[str]:
+        """Statements that take all `run` steps: several at once while there are as many, then one by one."""
+        found, outer = ahead.ordered(self.kernel, self.loop), scope.inner()
+        step = Places(self.isa, self.kernel, self.loop)
+        carried = list(self._declared(found, outer))
+        before = self._lines(found.flat, found.before, outer, found.carried, step.of_copies(found.copies))
+        after = self._lines(found.flat, found.after, outer, found.carried, step.of_copies(found.copies))
+        places = step.of_copies(found.copies) | {f"{k}@": p for k, p in step.of_copies(found.copies, 1).items()}
+        turn = self._turns(found, outer, places)
+        many = advance if found.copies == 1 else step.advance(found.copies)
+        counted = f"size_t turns = run / {found.copies};" if found.copies > 1 else "size_t turns = run;"
+        body = [*carried, *block("", before), *block("for (; turns > 1; --turns)", [*turn, *many]), *block("", after)]
+        out = [counted, f"run -= turns * {found.copies};" if found.copies > 1 else "run = 0;"]
+        out += block("if (turns > 0)", [*body, *many])
+        return out if found.copies == 1 else out + block("for (; run > 0; --run)", [*self._alone(scope), *advance])
+
+    def _alone(self, scope: Scope) -> list[str]:
+        flat = row_by_row(self.kernel, self.loop, self.loop.step)
+        lines = ahead.listed(self.isa, self.kernel, flat)
+        return self._lines(flat, lines, scope, (), Places(self.isa, self.kernel, self.loop).of_copies(1))
+
+    def _turns(self, found: ahead.Ordered, scope: Scope, places: Mapping[str, str]) -> list[str]:
+        where = [(step, places.get(f"{step.dst}@" if later else step.dst)) for step, later in found.turns]
+        return list(self._statements(found.flat, found.after, where, scope.inner(), found.carried))
+
+    def _lines(
+        self, flat: Loop, lines: Iterable[Step], scope: Scope, carried: Iterable[str], places: Mapping[str, str]
+    ) -> list[str]:
+        lines = list(lines)
+        own = [s for s in lines if any(s.dst == acc.next for acc in flat.accs)] and lines
+        return list(self._statements(flat, own, [(s, places.get(s.dst)) for s in lines], scope.inner(), carried))
+
+    def _statements(
+        self,
+        flat: Loop,
+        own: Iterable[Step],
+        lines: Iterable[tuple[Step, str | None]],
+        scope: Scope,
+        carried: Iterable[str],
+    ) -> Iterator[str]:
+        """A statement a line, and what keeps it in its place; `own` are the lines in which accumulators are."""
+        own, kept = list(own), set(carried)
+        early = in_place(self.isa, flat, own)
+
+        def named(name: str) -> str:
+            return early[name].name if name in early else name
+
+        for step, place in lines:
+            name = named(step.dst)
+            value = scope.value(step, named) if place is None else self._load(step, place, scope)
+            if step.dst in early or step.dst in kept:
+                yield f"{name} = {value};"
+            else:
+                yield scope.declare(name, self.isa[step.op].out, value)
+            yield from scope.hold(name) if step.args else scope.pin(name)
+        for acc in flat.accs:
+            if own and acc.next not in early:
+                yield f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};"
+
+    def _load(self, step: Step, place: str, scope: Scope) -> str:
+        repeats = step.op == self.kernel.memory.broadcast != self.kernel.memory.load
+        return scope.call(self.isa[step.op], [scope.address(place) if repeats else place])
+
+    def _declared(self, found: ahead.Ordered, scope: Scope) -> Iterator[str]:
+        """Declarations of what a step has from the turn before it."""
+        types = {step.dst: self.isa[step.op].out for step in found.before}
+        for kind in dict.fromkeys(types[name] for name in found.carried):
+            names = [name for name in found.carried if types[name] == kind]
+            scope.types |= dict.fromkeys(names, kind)
+            yield from declared(scope.ctype(kind), names)
