@@ -81,7 +81,7 @@ def test_functions_stay_below_one(function):
 
 
 @pytest.mark.slow
-def test_strides_that_leave_one_element_behind_the_padding(quickly):
+def test_strides_that_leave_one_element_behind_the_padding():
     made = model(
         [node("Conv", "x w", strides=[2], pads=[1, 0])],
         {"x": (1, 1, 2)},
