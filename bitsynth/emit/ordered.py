@@ -27,6 +27,9 @@ class OrderedSteps:
 
     def runs(self, scope: Scope, advance: list[str]) -> list[str]:
         """Statements that take all `run` steps: several at once while there are as many, then one by one."""
+        alone = block("for (; run > 0; --run)", [*self.alone(self.loop.step, scope), *advance])
+        if ahead.peels(self.kernel):
+            return alone
         found, outer = ahead.ordered(self.kernel, self.loop), scope.inner()
         step = Places(self.isa, self.kernel, self.loop)
         carried = list(self._declared(found, outer))
@@ -39,10 +42,11 @@ class OrderedSteps:
         body = [*carried, *block("", before), *block("for (; turns > 1; --turns)", [*turn, *many]), *block("", after)]
         out = [counted, f"run -= turns * {found.copies};" if found.copies > 1 else "run = 0;"]
         out += block("if (turns > 0)", [*body, *many])
-        return out if found.copies == 1 else out + block("for (; run > 0; --run)", [*self._alone(scope), *advance])
+        return out if found.copies == 1 else out + alone
 
-    def _alone(self, scope: Scope) -> list[str]:
-        flat = row_by_row(self.kernel, self.loop, self.loop.step)
+    def alone(self, step: Loop, scope: Scope) -> list[str]:
+        """Statements of one run of the step, or of its first."""
+        flat = row_by_row(self.kernel, self.loop, step)
         lines = ahead.listed(self.isa, self.kernel, flat)
         return self._lines(flat, lines, scope, (), Places(self.isa, self.kernel, self.loop).of_copies(1))
 
@@ -79,7 +83,7 @@ class OrderedSteps:
                 yield f"{name} = {value};"
             else:
                 yield scope.declare(name, self.isa[step.op].out, value)
-            yield from scope.hold(name) if step.args else scope.pin(name)
+            yield from scope.hold(name) if step.args or ahead.peels(self.kernel) else scope.pin(name)
         for acc in flat.accs:
             if own and acc.next not in early:
                 yield f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};"

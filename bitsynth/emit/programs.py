@@ -9,6 +9,7 @@ from itertools import groupby
 import msgspec
 
 from bitsynth.emit.lines import block, declared, indented
+from bitsynth.emit.ordered import OrderedSteps
 from bitsynth.emit.overwriting import early_values, in_place
 from bitsynth.emit.places import Places
 from bitsynth.emit.statements import Rename, Scope
@@ -16,6 +17,7 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
+from bitsynth.kernel import ahead
 from bitsynth.kernel.order import interleaved
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
@@ -45,25 +47,35 @@ class Programs:
     @property
     def uses_zero(self) -> bool:
         """Whether statements read a register of zeros."""
-        return self.row_terms or self.in_order or not all(n.first for p in self.kernel.passes for n in p.loops)
+        return (
+            self.row_terms
+            or not ahead.peels(self.kernel)
+            or not all(n.first for p in self.kernel.passes for n in p.loops)
+        )
 
     def start(self, loop: Loop, scope: Scope) -> list[str]:
         """Declarations of the loop's accumulators, at zero unless its first run sets them."""
         accs = [(f"{acc.name}_{row}", acc) for row in range(self.kernel.rows) for acc in loop.accs]
         kinds = {name: VecType.parse(acc.type) for name, acc in accs}
         scope.types |= kinds
-        if not loop.first or self.in_order:
+        if not loop.first or not ahead.peels(self.kernel):
             return [scope.load(self.kernel.memory.load, name, "zero", view=kind) for name, kind in kinds.items()]
         by_type = groupby(kinds, lambda name: scope.ctype(kinds[name]))
         return [line for ctype, names in by_type for line in declared(ctype, list(names))]
 
     def first(self, loop: Pass, scope: Scope) -> list[str]:
-        """The first run of the step, which sets the accumulators; for an in-order processor they start at zero."""
-        if self.in_order:
+        """The first run of the step, if it sets the accumulators; they start at zero where lines are ahead."""
+        if not ahead.peels(self.kernel):
             return []
         accs = tuple(msgspec.structs.replace(acc, next=acc.start) for acc in loop.step.accs)
         run = msgspec.structs.replace(loop.step, program=loop.step.first, accs=accs, first=())
-        return self.step(loop, run, scope) if loop.step.first else []
+        if not loop.step.first:
+            return []
+        return (
+            OrderedSteps(self.isa, self.kernel, loop).alone(run, scope)
+            if self.in_order
+            else self.step(loop, run, scope)
+        )
 
     def step(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
         """Loads of columns and what depends on nothing else, then the row program once a row."""

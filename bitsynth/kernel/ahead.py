@@ -16,7 +16,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.scoreboard import InOrder, Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.kernel.order import row_by_row
-from bitsynth.kernel.program import Kernel, Loop, Pass
+from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 
 _WINDOW, _NEAR = 48, 24
 """Lines that are looked at for the next, of those not yet placed; and where some are of the next step."""
@@ -59,6 +59,11 @@ class Ordered:
         return tuple(step.dst for step in self.before if step.dst in read)
 
 
+def peels(kernel: Kernel) -> bool:
+    """Whether a loop's first run is apart, if it has one: where no line is ahead, as in loops that soon end."""
+    return kernel.order in ORDERS or any(len(loop.loops) > 1 for loop in kernel.passes)
+
+
 @lru_cache(maxsize=1 << 10)
 def ordered(kernel: Kernel, loop: Pass) -> Ordered:
     """The step of a pass, several times if it is short, in the order of `kernel.order`.
@@ -69,10 +74,10 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
     that takes a register only if there is one. What of a second step finds a place before the first ends is ahead.
     """
     isa, flat = load(kernel.isa), row_by_row(kernel, loop, loop.step)
-    copies = min(-(-_LINES // len(flat.steps)), loop.step.trip_count)
+    copies = 1 if peels(kernel) else min(-(-_LINES // len(flat.steps)), loop.step.trip_count)
     flat = _repeated(flat, copies)
     plain = listed(isa, kernel, flat)
-    if _copies_wanted(isa, flat):
+    if peels(kernel) or _copies_wanted(isa, flat):
         return Ordered(copies, flat, tuple((step, False) for step in plain))
     summed = _of_accumulators(flat)
     behind = [(step, True) for step in plain if step.dst not in summed]
@@ -151,7 +156,8 @@ class _Scheduler:
         self.core = InOrder(isa.rules(kernel.order))
         self.becomes = {acc.next: acc.name for acc in flat.accs}
         self.kept = {(acc.next, False) for acc in flat.accs}
-        self.most = isa.table.registers - len({c.name for c in kernel.constants} & _read(flat.steps)) - _SPARE
+        self.most = isa.table.registers - len({c.name for c in kernel.constants} & _read(flat.steps))
+        self.most -= 0 if peels(kernel) else _SPARE
         self.inputs = {a for s in flat.steps for a in s.args} - {s.dst for s in flat.steps}
         self.done = done
         self.start = [(acc.name, False) for acc in flat.accs if acc.name in _read(flat.steps)]

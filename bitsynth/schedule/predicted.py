@@ -16,7 +16,7 @@ from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
 from bitsynth.kernel import ahead
 from bitsynth.kernel.order import interleaved, of_row, row_by_row
-from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
+from bitsynth.kernel.program import Kernel, Loop, Pass
 from bitsynth.schedule import cost
 
 
@@ -57,7 +57,7 @@ class _Tile:
             if level and not (carried and level == len(starts) - 1):
                 yield from start
         trips, done = [nested.trip_count for nested in loop.loops], 0
-        steps_of = self._ordered(loop) if self.ordered else self._in_turn(loop)
+        steps_of = self._in_turn(loop) if ahead.peels(self.kernel) else self._ordered(loop)
         while done < steps:
             if not (carried and len(trips) == 1):
                 yield from starts[0]
@@ -71,15 +71,18 @@ class _Tile:
                     if level + 1 < len(trips) and done % (run * trips[level]) == 0 and done < steps:
                         yield from starts[level]
 
-    @property
-    def ordered(self) -> bool:
-        return self.kernel.order not in ORDERS
+    def _written(self, loop: Pass, step: Loop) -> tuple[Loop, tuple[Step, ...]]:
+        """A step with all its rows, and its lines in their order."""
+        if self.kernel.order == "steps":
+            flat = interleaved(self.kernel, step)
+            return flat, flat.steps
+        flat = row_by_row(self.kernel, loop, step)
+        return flat, flat.steps if self.kernel.order == "rows" else ahead.listed(self.isa, self.kernel, flat)
 
     def _in_turn(self, loop: Pass) -> Callable[[int], Iterator[Issued]]:
         """What runs of the step are, the first with accumulators at zero."""
-        write = row_by_row if self.kernel.order == "rows" else lambda kernel, _, step: interleaved(kernel, step)
-        programs = [write(self.kernel, loop, s) for s in (loop.step, _first(loop.step))]
-        step, first = (self._lines(flat, flat.steps) + self._counting() for flat in programs)
+        written = [self._written(loop, step) for step in (loop.step, _first(loop.step))]
+        step, first = (self._lines(flat, lines) + self._counting() for flat, lines in written)
 
         def run(count: int) -> Iterator[Issued]:
             for k in range(count):
@@ -102,7 +105,7 @@ class _Tile:
         return run
 
     def _start(self, loop: Loop) -> Iterator[Issued]:
-        if not loop.first or self.ordered:
+        if not loop.first or not ahead.peels(self.kernel):
             for row in range(self.kernel.rows):
                 yield from (of_kind(self.rules, "move", (), [of_row(acc.name, row)]) for acc in loop.accs)
 
