@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bitsynth.emit.lines import block, declared
 from bitsynth.emit.overwriting import in_place
-from bitsynth.emit.places import Places
+from bitsynth.emit.places import InputPlaces
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
@@ -31,7 +31,7 @@ class OrderedSteps:
         if ahead.peels(self.kernel):
             return alone
         found, outer = ahead.ordered(self.kernel, self.loop), scope.inner()
-        step = Places(self.isa, self.kernel, self.loop)
+        step = InputPlaces(self.isa, self.kernel, self.loop)
         carried = list(self._declared(found, outer))
         before = self._lines(found.flat, found.before, outer, found.carried, step.of_copies(found.copies))
         after = self._lines(found.flat, found.after, outer, found.carried, step.of_copies(found.copies))
@@ -48,7 +48,7 @@ class OrderedSteps:
         """Statements of one run of the step, or of its first."""
         flat = row_by_row(self.kernel, self.loop, step)
         lines = ahead.listed(self.isa, self.kernel, flat)
-        return self._lines(flat, lines, scope, (), Places(self.isa, self.kernel, self.loop).of_copies(1))
+        return self._lines(flat, lines, scope, (), InputPlaces(self.isa, self.kernel, self.loop).of_copies(1))
 
     def _turns(self, found: ahead.Ordered, scope: Scope, places: Mapping[str, str]) -> list[str]:
         where = [(step, places.get(f"{step.dst}@" if later else step.dst)) for step, later in found.turns]

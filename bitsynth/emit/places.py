@@ -14,7 +14,7 @@ from bitsynth.kernel.program import Kernel, Pass
 
 
 @dataclass(frozen=True)
-class Places:
+class InputPlaces:
     """Where the inputs of a pass lie: `column` and `row0 + offset` and so on are those of the step."""
 
     isa: Isa

@@ -11,7 +11,7 @@ import msgspec
 from bitsynth.emit.lines import block, declared, indented
 from bitsynth.emit.ordered import OrderedSteps
 from bitsynth.emit.overwriting import early_values, in_place
-from bitsynth.emit.places import Places
+from bitsynth.emit.places import InputPlaces
 from bitsynth.emit.statements import Rename, Scope
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
@@ -93,7 +93,7 @@ class Programs:
 
     def _interleaved(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
         """All rows of the step in one program: pins keep what is loaded, and what accumulators become, in its place."""
-        flat, places, out = interleaved(self.kernel, step), Places(self.isa, self.kernel, loop).all(), list[str]()
+        flat, places, out = interleaved(self.kernel, step), InputPlaces(self.isa, self.kernel, loop).all(), list[str]()
         soon = in_place(self.isa, flat, flat.steps)
 
         def named(name: str) -> str:
@@ -110,12 +110,12 @@ class Programs:
         return out + [f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};" for acc in late]
 
     def _columns(self, loop: Pass, program: Sequence[Step], scope: Scope) -> Iterator[str]:
-        for name, place in Places(self.isa, self.kernel, loop).columns():
+        for name, place in InputPlaces(self.isa, self.kernel, loop).columns():
             yield scope.load(self.kernel.memory.load, name, place)
             yield from _pinned(scope, name, program, self.kernel.rows)
 
     def _row_inputs(self, loop: Pass, row: int, program: Sequence[Step], scope: Scope) -> Iterator[str]:
-        for name, place in Places(self.isa, self.kernel, loop).row(row):
+        for name, place in InputPlaces(self.isa, self.kernel, loop).row(row):
             yield scope.load(self.kernel.memory.broadcast, name, place)
             yield from _pinned(scope, name, program, 1)
 

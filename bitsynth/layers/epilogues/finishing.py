@@ -25,7 +25,7 @@ from bitsynth.layers.epilogues.kinds import Epilogue, gives_codes
 from bitsynth.layers.epilogues.lowering import ProgramInputs, Sums, lowered
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.layers.epilogues.scaling import Scale
-from bitsynth.layers.epilogues.stored import Wanted, cheapest, stored
+from bitsynth.layers.epilogues.stored import AskedProgram, cheapest, stored
 from bitsynth.layers.epilogues.thresholds import Thresholds, levels_of
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.scheduled import LayerKernel
@@ -195,7 +195,7 @@ def _words(kernel: LayerKernel, spec: LayerSpec) -> bool:
     return spec.out_layout == "packed" if isinstance(kernel, DepthwiseKernel) else makes_words(spec)
 
 
-def wanted(epilogue: Epilogue, sums: Sums, channels: int, planes: int) -> Iterator[Wanted]:
+def wanted(epilogue: Epilogue, sums: Sums, channels: int, planes: int) -> Iterator[AskedProgram]:
     """Specs that give the results of `epilogue`, the best first, and their inputs; as words if `planes` is not 0."""
     if isinstance(epilogue, Thresholds):
         given, rising = levels_of(epilogue, channels)
@@ -216,7 +216,9 @@ def _bits(epilogue: Epilogue) -> int:
     return epilogue.bits if gives_codes(epilogue) else 0
 
 
-def _counting(levels: NDArray[np.int32], rising: NDArray[np.bool_], sums: Sums, *, words: bool) -> Iterator[Wanted]:
+def _counting(
+    levels: NDArray[np.int32], rising: NDArray[np.bool_], sums: Sums, *, words: bool
+) -> Iterator[AskedProgram]:
     """Specs that count sorted `levels` (count, OC) below sums, and their inputs.
 
     Those have as many levels as a code has room for, none out of reach of sums by more than 2.

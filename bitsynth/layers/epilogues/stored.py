@@ -13,19 +13,19 @@ from bitsynth.schedule.element_cost import price
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import elementwise as store
 
-Wanted = tuple[ElementwiseSpec, ProgramInputs]
+AskedProgram = tuple[ElementwiseSpec, ProgramInputs]
 """A spec, and what its program is to read."""
 _Found = tuple[ElementwiseProgram, ProgramInputs]
 _LARGEST_UNIT = 128
 """The runtime's BS_LARGEST_UNIT."""
 
 
-def cheapest(kernel: LayerKernel, wanted: Iterable[Wanted]) -> _Found | None:
+def cheapest(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> _Found | None:
     """The stored program of fewest cycles, with its inputs."""
     return min(_programs(kernel, wanted), key=lambda found: price(found[0]), default=None)
 
 
-def _programs(kernel: LayerKernel, wanted: Iterable[Wanted]) -> Iterator[_Found]:
+def _programs(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> Iterator[_Found]:
     """The stored programs of specs, with their inputs."""
     for spec, inputs in wanted:
         if program := stored(kernel, spec):
