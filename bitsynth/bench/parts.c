@@ -59,10 +59,15 @@ int bs_parts_look(void)
     return (int)fewest;
 }
 
-void __real_bs_pack_lines(
-    const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s);
-void __wrap_bs_pack_lines(
-    const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s);
+/* What the linker knows a wrapped function by: itself, and what stands in its place. */
+#define WRAPPED(function) __typeof__(function) __real_##function, __wrap_##function
+
+WRAPPED(bs_pack_lines);
+WRAPPED(bs_line_at);
+WRAPPED(bs_finish);
+WRAPPED(bs_pack_pixels);
+WRAPPED(bs_layer_run);
+
 void __wrap_bs_pack_lines(
     const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s)
 {
@@ -71,8 +76,6 @@ void __wrap_bs_pack_lines(
     add(PACK, start);
 }
 
-const uint8_t *__real_bs_line_at(const struct depthwise *d, const struct slot *s, size_t y);
-const uint8_t *__wrap_bs_line_at(const struct depthwise *d, const struct slot *s, size_t y);
 const uint8_t *__wrap_bs_line_at(const struct depthwise *d, const struct slot *s, size_t y)
 {
     const uint64_t start = now();
@@ -81,8 +84,6 @@ const uint8_t *__wrap_bs_line_at(const struct depthwise *d, const struct slot *s
     return line;
 }
 
-void __real_bs_finish(const struct call *c, struct strip strip, const struct scratch *s);
-void __wrap_bs_finish(const struct call *c, struct strip strip, const struct scratch *s);
 void __wrap_bs_finish(const struct call *c, struct strip strip, const struct scratch *s)
 {
     const uint64_t start = now();
@@ -90,8 +91,6 @@ void __wrap_bs_finish(const struct call *c, struct strip strip, const struct scr
     add(EPILOGUE, start);
 }
 
-void __real_bs_pack_pixels(const struct call *c, size_t from, size_t to);
-void __wrap_bs_pack_pixels(const struct call *c, size_t from, size_t to);
 void __wrap_bs_pack_pixels(const struct call *c, size_t from, size_t to)
 {
     const uint64_t start = now();
@@ -99,20 +98,6 @@ void __wrap_bs_pack_pixels(const struct call *c, size_t from, size_t to)
     add(EPILOGUE, start);
 }
 
-int __real_bs_layer_run(
-    const struct bs_layer *layer,
-    struct bs_shape in,
-    const struct bs_tensors *tensors,
-    void *arena,
-    size_t arena_bytes,
-    struct bs_pool *pool);
-int __wrap_bs_layer_run(
-    const struct bs_layer *layer,
-    struct bs_shape in,
-    const struct bs_tensors *tensors,
-    void *arena,
-    size_t arena_bytes,
-    struct bs_pool *pool);
 int __wrap_bs_layer_run(
     const struct bs_layer *layer,
     struct bs_shape in,
