@@ -156,15 +156,13 @@ static inline int bs_inside(
 /* `count` times eight channels from 8 * eighth on, a code a byte, of a packed pixel. */
 void bs_expand(size_t bits, const uint64_t *words, size_t eighth, size_t count, uint8_t *to);
 
-/* Element j of row i, of so many bytes, to place i of row j. */
-void bs_transpose(
-    size_t bytes,
-    size_t rows,
-    size_t columns,
-    const uint8_t *from,
-    size_t from_apart,
-    uint8_t *to,
-    size_t to_apart);
+/* Rows of elements of so many bytes, and how far rows and those of the transpose lie apart. */
+struct bs_matrix {
+    size_t bytes, rows, columns, from_apart, to_apart;
+};
+
+/* Element j of row i to place i of row j. */
+void bs_transpose(struct bs_matrix m, const uint8_t *from, uint8_t *to);
 
 /* Whether a code of packed words has all bits set. */
 int bs_has_all_ones(size_t bits, size_t count, const uint64_t *words);

@@ -16,7 +16,7 @@ static void read_line(const struct depthwise *d, size_t y, uint8_t *to, size_t a
     } else if (c->layer->in_layout == BS_NCHW) {
         const size_t plane = c->in.height * width;
         const uint8_t *from = c->input + c->image * channels * plane + y * width;
-        bs_transpose(1, channels, width, from, plane, to, apart);
+        bs_transpose((struct bs_matrix){1, channels, width, plane, apart}, from, to);
     } else {
         const size_t words = bs_packed_words(bits, channels);
         const uint64_t *from = (const uint64_t *)(const void *)c->input + number * width * words;

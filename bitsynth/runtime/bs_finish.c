@@ -40,7 +40,8 @@ static void store_channels_first(
     const size_t plane = c->out.height * c->out.width, bytes = bs_out_bytes(l);
     const size_t first = (c->image * l->groups + c->group) * l->out_channels + strip.column;
     uint8_t *to = c->output + (first * plane + strip.p) * bytes;
-    bs_transpose(bytes, strip.rows, strip.columns, from, apart, to, plane * bytes);
+    const struct bs_matrix m = {bytes, strip.rows, strip.columns, apart, plane * bytes};
+    bs_transpose(m, from, to);
 }
 
 /* The sums of columns that fill no unit, to the places where the program has those of their

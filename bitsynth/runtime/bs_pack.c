@@ -10,7 +10,7 @@ static struct line stage_channels_first(const struct call *c, size_t y, uint8_t 
                  plane = c->in.height * width;
     const size_t first = (c->image * c->layer->groups + c->group) * channels;
     const uint8_t *from = c->input + first * plane + y * width;
-    bs_transpose(1, channels, width, from, plane, to, channels);
+    bs_transpose((struct bs_matrix){1, channels, width, plane, channels}, from, to);
     const struct line line = {to, channels, width * channels + 64};
     return line;
 }

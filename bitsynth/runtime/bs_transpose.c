@@ -3,12 +3,45 @@
 
 #include <string.h>
 
-enum { BLOCK = 8 };
+/* Bytes of a side of a block, and of one where a matrix is too small for that. */
+enum { BLOCK = 16, SMALL = 8 };
+
+typedef uint8_t bytes __attribute__((vector_size(BLOCK)));
+
+#ifdef __clang__
+#define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, (bytes){__VA_ARGS__})
+#endif
+
+/* Row by row the bytes of both halves of a block in turn: four times makes it its transpose. */
+static inline __attribute__((always_inline)) void interleave_halves(const bytes *rows, bytes *to)
+{
+    for (size_t i = 0; i < BLOCK / 2; ++i) {
+        const bytes a = rows[i], b = rows[i + BLOCK / 2];
+        to[2 * i] = SHUFFLED(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        to[2 * i + 1] =
+            SHUFFLED(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+}
+
+static inline void transpose_block(struct bs_matrix m, const uint8_t *from, uint8_t *to)
+{
+    bytes rows[BLOCK], other[BLOCK];
+    for (size_t i = 0; i < BLOCK; ++i)
+        memcpy(rows + i, from + i * m.from_apart, BLOCK);
+    interleave_halves(rows, other);
+    interleave_halves(other, rows);
+    interleave_halves(rows, other);
+    interleave_halves(other, rows);
+    for (size_t j = 0; j < BLOCK; ++j)
+        memcpy(to + j * m.to_apart, rows + j, BLOCK);
+}
 
 /* Bytes of `width` of each row change places with those of the row that far on. */
-static inline void swap_blocks(uint64_t *rows, size_t width, uint64_t low)
+static inline void swap_bytes(uint64_t *rows, size_t width, uint64_t low)
 {
-    for (size_t i = 0; i < BLOCK; ++i)
+    for (size_t i = 0; i < SMALL; ++i)
         if (!(i & width)) {
             const uint64_t moved = (rows[i] >> 8 * width ^ rows[i + width]) & low;
             rows[i + width] ^= moved;
@@ -16,68 +49,53 @@ static inline void swap_blocks(uint64_t *rows, size_t width, uint64_t low)
         }
 }
 
-static inline void transpose_block(
-    const uint8_t *from, size_t from_apart, uint8_t *to, size_t to_apart)
+static inline void transpose_small(struct bs_matrix m, const uint8_t *from, uint8_t *to)
 {
-    uint64_t rows[BLOCK];
-    for (size_t i = 0; i < BLOCK; ++i)
-        memcpy(rows + i, from + i * from_apart, BLOCK);
-    swap_blocks(rows, 4, UINT64_C(0x00000000ffffffff));
-    swap_blocks(rows, 2, UINT64_C(0x0000ffff0000ffff));
-    swap_blocks(rows, 1, UINT64_C(0x00ff00ff00ff00ff));
-    for (size_t j = 0; j < BLOCK; ++j)
-        memcpy(to + j * to_apart, rows + j, BLOCK);
+    uint64_t rows[SMALL];
+    for (size_t i = 0; i < SMALL; ++i)
+        memcpy(rows + i, from + i * m.from_apart, SMALL);
+    swap_bytes(rows, 4, UINT64_C(0x00000000ffffffff));
+    swap_bytes(rows, 2, UINT64_C(0x0000ffff0000ffff));
+    swap_bytes(rows, 1, UINT64_C(0x00ff00ff00ff00ff));
+    for (size_t j = 0; j < SMALL; ++j)
+        memcpy(to + j * m.to_apart, rows + j, SMALL);
 }
 
 /* Whole blocks; the last ones of rows and columns cover some elements again. */
-static void transpose_bytes(
-    size_t rows,
-    size_t columns,
-    const uint8_t *from,
-    size_t from_apart,
-    uint8_t *to,
-    size_t to_apart)
+static void transpose_bytes(struct bs_matrix m, const uint8_t *from, uint8_t *to)
 {
-    for (size_t row = 0; row < rows; row += BLOCK)
-        for (size_t column = 0; column < columns; column += BLOCK) {
-            const size_t i = least(row, rows - BLOCK), j = least(column, columns - BLOCK);
-            transpose_block(from + i * from_apart + j, from_apart, to + j * to_apart + i, to_apart);
+    const size_t block = least(m.rows, m.columns) < BLOCK ? SMALL : BLOCK;
+    for (size_t row = 0; row < m.rows; row += block)
+        for (size_t column = 0; column < m.columns; column += block) {
+            const size_t i = least(row, m.rows - block), j = least(column, m.columns - block);
+            const uint8_t *at = from + i * m.from_apart + j;
+            if (block == BLOCK)
+                transpose_block(m, at, to + j * m.to_apart + i);
+            else
+                transpose_small(m, at, to + j * m.to_apart + i);
         }
 }
 
 /* A few rows at a time, so that what is written at once lies together. */
 static inline __attribute__((always_inline)) void transpose_elements(
-    size_t bytes,
-    size_t rows,
-    size_t columns,
-    const uint8_t *from,
-    size_t from_apart,
-    uint8_t *to,
-    size_t to_apart)
+    struct bs_matrix m, size_t size, const uint8_t *from, uint8_t *to)
 {
-    for (size_t row = 0; row < rows; row += BLOCK) {
-        const size_t count = least(BLOCK, rows - row);
-        for (size_t j = 0; j < columns; ++j)
+    for (size_t row = 0; row < m.rows; row += SMALL) {
+        const size_t count = least(SMALL, m.rows - row);
+        for (size_t j = 0; j < m.columns; ++j)
             for (size_t i = row; i < row + count; ++i)
-                memcpy(to + j * to_apart + i * bytes, from + i * from_apart + j * bytes, bytes);
+                memcpy(to + j * m.to_apart + i * size, from + i * m.from_apart + j * size, size);
     }
 }
 
-void bs_transpose(
-    size_t bytes,
-    size_t rows,
-    size_t columns,
-    const uint8_t *from,
-    size_t from_apart,
-    uint8_t *to,
-    size_t to_apart)
+void bs_transpose(struct bs_matrix m, const uint8_t *from, uint8_t *to)
 {
-    if (bytes == 1 && rows >= BLOCK && columns >= BLOCK)
-        transpose_bytes(rows, columns, from, from_apart, to, to_apart);
-    else if (bytes == 1)
-        transpose_elements(1, rows, columns, from, from_apart, to, to_apart);
-    else if (bytes == 4)
-        transpose_elements(4, rows, columns, from, from_apart, to, to_apart);
+    if (m.bytes == 1 && least(m.rows, m.columns) >= SMALL)
+        transpose_bytes(m, from, to);
+    else if (m.bytes == 1)
+        transpose_elements(m, 1, from, to);
+    else if (m.bytes == 4)
+        transpose_elements(m, 4, from, to);
     else
-        transpose_elements(bytes, rows, columns, from, from_apart, to, to_apart);
+        transpose_elements(m, m.bytes, from, to);
 }
