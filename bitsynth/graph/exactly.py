@@ -44,11 +44,8 @@ class Exactly:
         return made
 
     def where(self, name: str, mask: Tensor) -> Tensor:
-        """The numbers of an edge, broadcast to the shape of `mask` and exact where that holds; 0 elsewhere."""
-        edge = self._graph.edges[name]
-        made = np.zeros(mask.shape, object)
-        made[mask] = self.numbers(name, np.broadcast_to(_marks(edge, 0), mask.shape)[mask])
-        return made
+        """The numbers of an edge, broadcast to the shape of `mask`, where that holds: in a row."""
+        return self.numbers(name, np.broadcast_to(_marks(self._graph.edges[name], 0), mask.shape)[mask])
 
     def _at(self, edge: Edge, places: Tensor) -> Tensor:
         value = self._values[edge.name]

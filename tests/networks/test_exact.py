@@ -15,8 +15,9 @@ from bitsynth.graph import read, run
 from bitsynth.graph.arithmetic import Floats, Fractions, Interval, Intervals
 from bitsynth.graph.arithmetic.floats import rounded_once
 from bitsynth.graph.arithmetic.intervals import interval
+from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators import TABLE, Site
-from bitsynth.graph.types import Integers
+from bitsynth.graph.types import Integers, Reals
 
 SIZES = st.floats(-1e30, 1e30, allow_nan=False).filter(lambda x: x == 0 or abs(x) > 1e-30)
 WHOLE = st.integers(-(2**20), 2**20).map(float)
@@ -220,11 +221,8 @@ def residual(rng):
     return model(nodes, {"x": (1, 4, 5, 5)}, constants)
 
 
-def test_intervals_decide_as_fractions_do(rng):
-    """The same network, every number a fraction."""
-    graph = read(residual(rng))
-    x = rng.integers(-4, 12, (1, 4, 5, 5)).astype(np.float32) / 8
-    values = run(graph, {"x": x})
+def assert_as_fractions_do(graph, x, values):
+    """The integers of every edge are those of a run in which every number is a fraction."""
     known = {**graph.constants, "x": Fractions().constant(x)}
     for one in graph.nodes:
         given = tuple(graph.constants.get(name) for name in one.inputs)
@@ -232,6 +230,48 @@ def test_intervals_decide_as_fractions_do(rng):
         known[one.outputs[0]], *_ = TABLE[one.op].run(Site(one, *edges, Fractions()), *(known[n] for n in one.inputs))
         if isinstance(graph.edges[one.outputs[0]].type, Integers):
             assert (values[one.outputs[0]] == known[one.outputs[0]]).all(), one
+
+
+@st.composite
+def open_steps(draw):
+    """A graph of x / c * c and a row that rounds it, with constants that broadcast in any way; and x, half of it ties.
+
+    Where c is 1, numbers are points; elsewhere intervals leave the ties open.
+    """
+    shape = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
+
+    def constant(*numbers, dtype=np.float32):
+        kept = [draw(st.sampled_from((1, n))) for n in shape][draw(st.integers(0, len(shape))) :]
+        picked = draw(st.lists(st.sampled_from(numbers), min_size=math.prod(kept), max_size=math.prod(kept)))
+        return np.array(picked, dtype).reshape(kept)
+
+    builder = GraphBuilder("steps", "exact")
+    third = builder.constant(constant(3, 3, 5, 1))
+    made = builder.add("mul", builder.add("div", builder.input("x", shape, "float32", Reals()), third), third)
+    mode = draw(st.sampled_from(["ROUND", "FLOOR", "HALF_UP", "DOWN"]))
+    common = {"scale": constant(0.5, 1), "zero": constant(0, 1), "rounding": mode, "real": "float32"}
+    grid = {"low": np.int64(-9), "high": np.int64(9), "out_scale": np.float64(1), "out_zero": np.float64(0)}
+    row, more = draw(
+        st.sampled_from([("quantize", {"zero_first": True}), ("quantize", {"zero_first": False}), ("trunc", {})])
+    )
+    made = builder.add(row, made, **common, **grid, **(more or {"divisor": constant(2, 4, dtype=np.float64)}))
+    halves = st.lists(st.integers(-12, 12), min_size=math.prod(shape), max_size=math.prod(shape))
+    return builder.build((made,)), np.array(draw(halves), np.float32).reshape(shape) / 2
+
+
+@settings(max_examples=60)
+@given(open_steps())
+def test_fractions_decide_what_intervals_leave_open_in_every_shape(drawn):
+    graph, x = drawn
+    assert_as_fractions_do(graph, x, run(graph, {"x": x}))
+
+
+def test_intervals_decide_as_fractions_do(rng):
+    """The same network, every number a fraction."""
+    graph = read(residual(rng))
+    x = rng.integers(-4, 12, (1, 4, 5, 5)).astype(np.float32) / 8
+    values = run(graph, {"x": x})
+    assert_as_fractions_do(graph, x, values)
     assert len(np.unique(values["q2"])) > 4
 
 

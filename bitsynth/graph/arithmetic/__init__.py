@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
 from bitsynth.graph.arithmetic.floats import Floats
-from bitsynth.graph.arithmetic.fractions import Fractions
+from bitsynth.graph.arithmetic.fractions import Fractions, SomeFractions
 from bitsynth.graph.arithmetic.intervals import Interval, Intervals
 
 REFERENCES = ("exact", "onnxruntime", "onnx")
 
-__all__ = ["REFERENCES", "Arithmetic", "Floats", "Fractions", "Interval", "Intervals", "Quantity", "arithmetic_of"]
+__all__ = [
+    "REFERENCES",
+    "Arithmetic",
+    "Floats",
+    "Fractions",
+    "Interval",
+    "Intervals",
+    "Quantity",
+    "SomeFractions",
+    "arithmetic_of",
+]
 
 
 def arithmetic_of(reference: str) -> Arithmetic:

@@ -47,6 +47,24 @@ class Fractions(OfArrays):
         return np.vectorize(_FUNCTIONS[name], otypes=[object])(a)
 
 
+class SomeFractions(Fractions):
+    """Fractions of the numbers that a mask picks, in a row, and of what constants are there."""
+
+    def __init__(self, mask: Tensor) -> None:
+        self._mask = mask
+
+    def constant(self, value: Any) -> Quantity:
+        array = np.asarray(value)
+        if array.dtype == object:
+            return array
+        return super().constant(np.broadcast_to(array, self._mask.shape)[self._mask])
+
+    def steps(
+        self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        return super().steps(function, number, exactly=exactly).astype(object)
+
+
 def _fractions(array: Tensor) -> Tensor:
     made = np.empty(array.shape, object)
     flat = made.reshape(-1)

@@ -174,8 +174,8 @@ def _keys(site: Site, value: Any) -> Tensor:
         return x.low
     assert site.exactly is not None
     (exact,) = site.exactly(np.ones(x.shape, bool))
-    _, places = np.unique(exact.reshape(-1), return_inverse=True)
-    found: Tensor = places.reshape(exact.shape)
+    _, places = np.unique(exact, return_inverse=True)
+    found: Tensor = places.reshape(x.shape)
     return found
 
 

@@ -27,7 +27,7 @@ class Site:
         reference: The named reference.
         outputs: The edges it makes; empty while they are inferred.
         arithmetic: What it runs in; None while its edges are inferred.
-        exactly: Gives its inputs in fractions, broadcast to a mask, where that says so.
+        exactly: Gives its inputs in fractions, broadcast to a mask, where that says so: each in a row.
     """
 
     node: Node

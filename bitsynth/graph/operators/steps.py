@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.arithmetic import Fractions, Quantity
+from bitsynth.graph.arithmetic import Quantity, SomeFractions
 from bitsynth.graph.operators.rounding import rounding
 from bitsynth.graph.operators.site import Operator, Site, broadcast
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor, compressed
@@ -40,9 +40,10 @@ def step(
 
 
 def _in_fractions(site: Site, scaled: Callable[..., Quantity], mask: Tensor) -> Tensor:
-    """The scaled numbers, in fractions where the mask says so."""
+    """The scaled numbers, in fractions where the mask says so; 0 elsewhere."""
     assert site.exactly is not None
-    made: Tensor = scaled(replace(site, arithmetic=Fractions()), *site.exactly(mask))
+    made = np.zeros(mask.shape, object)
+    made[mask] = scaled(replace(site, arithmetic=SomeFractions(mask)), *site.exactly(mask))
     return made
 
 
