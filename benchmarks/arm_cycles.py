@@ -129,7 +129,7 @@ def rows(cpu: str, widths: tuple[int, int], compilers: Sequence[str], methods: S
     wanted: list[dict[str, Any]] = [{"cpu": cpu}, *({"method": m, "channels": 64} for m in methods)]
     for options in wanted:
         try:
-            found = get_kernel(isa=isa.name, act_bits=widths[0], w_bits=widths[1], **options)
+            found = get_kernel(isa=isa.name, act_bits=widths[0], w_bits=widths[1], **options).on(cpu)
         except BitsynthError as error:
             print(f"{cpu} A{widths[0]}W{widths[1]} {options}: {error}", file=sys.stderr)
             continue

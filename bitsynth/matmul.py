@@ -25,6 +25,7 @@ from bitsynth.kernel.wellformed import MAX_UNROLL, forms_used, needs
 from bitsynth.proof.encodings import require_exact
 from bitsynth.schedule.cost import KernelCost
 from bitsynth.schedule.flush import with_flush_period
+from bitsynth.schedule.quickest import quickest
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, plain_array, whole_array
 from bitsynth.spec.options import KernelOptions, model_of, synth_command
 from bitsynth.store import kernels
@@ -94,6 +95,10 @@ class MatmulKernel:
     def with_order(self, order: str) -> MatmulKernel:
         """The kernel with its steps as `order` says: one of ORDERS, or an in-order processor they are ordered for."""
         return self._form(msgspec.structs.replace(self.entry.kernel, order=order))
+
+    def on(self, cpu: str) -> MatmulKernel:
+        """The kernel as it is quickest on `cpu`: an in-order processor's order, in which fewer rows may be quicker."""
+        return self._form(quickest(self.entry.kernel, cpu))
 
     def _form(self, kernel: Kernel) -> MatmulKernel:
         made = self.proved_entry.form(kernel)
@@ -245,7 +250,8 @@ def get_kernel(
         act_encoding: The values of activations: "unsigned", "signed", "bipolar", "ternary" or "narrow".
         weight_encoding: The values of weights, likewise.
         method: The cheapest kernel of "popcount", "lookup", "multiply" or "dot"; of all methods if None.
-        cpu: A processor, such as "a72": the kernel of fewest cycles on it.
+        cpu: A processor, such as "a72": the kernel of fewest cycles on it; for an in-order one, such as "a53", with
+            its steps in that order (`MatmulKernel.on`), derived from the same proof.
         channels: Output channels of the layers that the kernel is for, 0 for none.
         sketch: "exact", or "paper" for the sketch of CGO 2020.
 
@@ -269,4 +275,4 @@ def get_kernel(
             f"A{act_bits}W{w_bits} on {isa}{', ' + options.variant if options.variant else ''} is not cached; "
             f"run `{synth_command(spec, options)}`"
         )
-    return MatmulKernel(kernels.load_entry(path), spec)
+    return MatmulKernel(kernels.load_entry(path), spec).on(cpu)

@@ -7,9 +7,16 @@ from pathlib import Path
 from bitsynth.errors import SpecError
 from bitsynth.kernel.names import KernelName
 from bitsynth.store import kernels
+from bitsynth.store.entry import ProvedEntry
 
 
-def locate(name: str, variant: str | None) -> Path:
+def located(name: str, variant: str | None) -> ProvedEntry:
+    """The cached kernel called `name`, checked, or its form for a processor; SpecError if there is none."""
+    found = kernels.load_entry(_file(name, variant))
+    return found.form(KernelName.parse(name).form(found.entry.kernel))
+
+
+def _file(name: str, variant: str | None) -> Path:
     """The cached file of the kernel called `name`; SpecError if there is none."""
     path = kernels.named(name)
     if variant is None:

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.locate import locate
+from bitsynth.cli.locate import located
 from bitsynth.cli.options import CSourceOption, Json, KernelArgument, Variant
 from bitsynth.cli.program_page import constant_text, heading, legend, program, step_facts, steps_page
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
@@ -26,7 +26,7 @@ from bitsynth.kernel.program import Build, Kernel, Loop, Pass, Planes
 from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule import predicted
 from bitsynth.schedule.cost import AMORTISED_K
-from bitsynth.store import elementwise, kernels
+from bitsynth.store import elementwise
 from bitsynth.store.entry import Entry
 
 
@@ -39,7 +39,7 @@ def show(name: KernelArgument, c: CSourceOption = False, variant: Variant = None
         show_elementwise(path, c=c, as_json=as_json)
         return
     parsed = KernelName.parse(name)
-    found = kernels.load_entry(locate(name, variant))
+    found = located(name, variant)
     entry = found.entry
     if c and as_json:
         output.write_json({"name": name, "source": MatmulKernel(found, parsed.spec).source})

@@ -80,13 +80,14 @@ def synth(
     if answer is None:
         require_writable(folder)
         answer = _solve(spec, options, rlimit)
-    files = write_texts(folder, MatmulKernel(answer.proved_entry, spec).files, ours=to is None)
+    kernel = MatmulKernel(answer.proved_entry, spec).on(options.model)
+    files = write_texts(folder, kernel.files, ours=to is None)
     if as_json:
         output.write_json(_facts(answer, spec, files))
         return
     wrote = f"{files[0].with_suffix('.c')}, .h, _features.c, _selftest.c"
     kept = "was cached" if answer.cached else "cached"
-    print_lines(*answer.lines, kernel_line(answer.entry, spec), ReportLine("wrote", (wrote, kept), free=True))
+    print_lines(*answer.lines, kernel_line(kernel.entry, spec), ReportLine("wrote", (wrote, kept), free=True))
 
 
 def _options(isa: str, method: str | None, cpu: str, sketch: str, model: str, channels: int) -> KernelOptions:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 from bitsynth.cli import output
-from bitsynth.cli.locate import locate
+from bitsynth.cli.locate import located
 from bitsynth.cli.options import Json, NoMinimality, NoZ3, OfModel, Rlimit, Variant, Verified
 from bitsynth.cli.report import ReportLine, print_lines, verdict_facts
 from bitsynth.cli.verify_depthwise import verify_depthwise
@@ -20,7 +19,7 @@ from bitsynth.kernel.depthwise import PREFIX
 from bitsynth.kernel.names import KernelName
 from bitsynth.progress import Progress
 from bitsynth.spec.matmul import MatmulSpec
-from bitsynth.store import elementwise, kernels
+from bitsynth.store import elementwise
 from bitsynth.store.entry import Entry, ProvedEntry
 
 
@@ -53,26 +52,26 @@ def verify(
         verify_elementwise(program, z3=not no_z3, solve=solve, rlimit=rlimit, as_json=as_json)
         return
     spec = KernelName.parse(name).spec
-    path = locate(name, variant)
     solve_again = not (no_z3 or no_minimality)
     with output.progress("verify") as say:
         say("composition")
-        lines, found = _composition(path)
+        lines, found = _composition(name, variant)
         lines.append(_on_record(found) if no_z3 else _discharged(found, rlimit, say))
-        lines.append(_solved_again(found.entry, rlimit, say) if solve_again else _claims_on_record(found.entry))
+        solved = (found.base or found).entry
+        lines.append(_solved_again(solved, rlimit, say) if solve_again else _claims_on_record(solved))
     verdict = f"for every input, K up to {spec.k_max:,}"
     if no_z3:
         verdict += "; the instruction lemmas were not discharged again"
     if as_json:
-        output.write_json(_facts(name, spec, found.entry, lines, discharged=not no_z3, solved_again=solve_again))
+        output.write_json(_facts(name, spec, found, lines, discharged=not no_z3, solved_again=solve_again))
         return
     print_lines(*lines, ReportLine("checked" if no_z3 else "proved", (verdict,), free=True))
 
 
-def _composition(path: Path) -> tuple[list[ReportLine], ProvedEntry]:
+def _composition(name: str, variant: str | None) -> tuple[list[ReportLine], ProvedEntry]:
     """The checker's lemmas by class."""
     start = time.perf_counter()
-    found = kernels.load_entry(path)
+    found = located(name, variant)
     spent = time.perf_counter() - start
     classes: dict[str, list[str]] = defaultdict(list)
     for lemma in found.proved.lemmas:
@@ -126,14 +125,15 @@ def _solved_again(entry: Entry, rlimit: int | None, say: Progress) -> ReportLine
 
 
 def _facts(
-    name: str, spec: MatmulSpec, entry: Entry, lines: list[ReportLine], *, discharged: bool, solved_again: bool
+    name: str, spec: MatmulSpec, found: ProvedEntry, lines: list[ReportLine], *, discharged: bool, solved_again: bool
 ) -> dict[str, Any]:
+    certificate, claimed = found.entry.certificate, (found.base or found).entry
     return {
         **verdict_facts(name, lines, discharged=discharged, solved_again=solved_again),
         "k_max": spec.k_max,
-        "lower_bound": entry.cost.lower_bound,
-        "minimal": entry.cost.minimal or None,
-        "lemmas": list(entry.certificate.lemmas),
-        "instructions": list(entry.certificate.instructions),
-        "minimality": list(entry.certificate.minimality),
+        "lower_bound": claimed.cost.lower_bound,
+        "minimal": claimed.cost.minimal or None,
+        "lemmas": list(certificate.lemmas),
+        "instructions": list(certificate.instructions),
+        "minimality": list(claimed.certificate.minimality),
     }

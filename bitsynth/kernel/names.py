@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from bitsynth.errors import SpecError
 from bitsynth.kernel.program import ORDERS, Kernel
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
@@ -37,6 +39,11 @@ class KernelName:
         """The name of `kernel` used for `spec`."""
         order = "" if kernel.order in ORDERS else kernel.order
         return cls(spec, kernel.rows, kernel.columns, kernel.k_step, kernel.unroll, kernel.bit_axis, order)
+
+    def form(self, kernel: Kernel) -> Kernel:
+        """The form of `kernel` that is called so."""
+        order = self.order or kernel.order
+        return replace(kernel, rows=self.rows, unroll=self.unroll, bit_axis=self.bit_axis, order=order)
 
     @classmethod
     def parse(cls, text: str) -> KernelName:

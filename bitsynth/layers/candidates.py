@@ -9,6 +9,7 @@ from bitsynth.errors import SpecError
 from bitsynth.host import features
 from bitsynth.host.placement import cpu_here, runs_natively
 from bitsynth.host.sets import native_sets, sets_of, widest
+from bitsynth.isa import architecture
 from bitsynth.isa.load import load
 from bitsynth.kernel.wellformed import needs
 from bitsynth.layers.schedule import LayerSchedule
@@ -72,8 +73,13 @@ def sets_for(isa: str) -> list[str]:
 
 
 def cpu_for(isa: str) -> str:
-    """The processor that layers on `isa`, which may be "auto", are for: the one here if it runs them, "" if unknown."""
-    return cpu_here(load(widest(isa)).table)
+    """The processor that layers on `isa`, which may be "auto", are for: the one here, if it runs them and is known.
+
+    Else the first that the set names, or "" on an architecture whose processors do not tell which they are.
+    """
+    table = load(widest(isa)).table
+    known = architecture.named(table.arch).processors
+    return cpu_here(table) or (next(iter(table.cpu)) if known else "")
 
 
 def require_cpu(isa: str, cpu: str) -> None:

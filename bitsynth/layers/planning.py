@@ -97,11 +97,11 @@ def plan(
 ) -> LayerPlan:
     """Decide how `spec` is run on `isa`, or ("auto") on the best set this processor has, by `threads` threads.
 
-    It is to be fast on the processor `cpu`, or if that is "" on this one, if it runs the set and is known, else on the
-    first that the set names. Nothing is compiled or run. A `schedule` of your own has an instruction set that the
-    processors of `isa` run; with "auto" it may have any. To `solve` is to find, prove and cache a kernel if none is
-    cached that fits, which takes minutes at times; a `Progress` hears of it, else stderr. NoKernel if there is none
-    then, SpecError for bad input.
+    It is to be fast on the processor `cpu`; if that is "" on the one its schedule was tuned on, else on this one, if it
+    runs the set and is known, else on the first that the set names. Nothing is compiled or run. A `schedule` of your
+    own has an instruction set that the processors of `isa` run; with "auto" it may have any. To `solve` is to find,
+    prove and cache a kernel if none is cached that fits, which takes minutes at times; a `Progress` hears of it, else
+    stderr. NoKernel if there is none then, SpecError for bad input.
     """
     check_threads(threads)
     if not isinstance(isa, str):
@@ -110,8 +110,8 @@ def plan(
     require_cpu(isa, cpu)
     if solve is not False and not _is_depthwise(spec, isa, schedule):
         solve_missing(spec, isa, schedule, to_stderr if solve is True else solve)
-    chosen = (schedule, GIVEN) if schedule else _chosen(spec, isa, threads, cpu)
-    return LayerPlan(spec, *chosen, isa, threads, cpu or cpu_for(chosen[0].isa))
+    chosen = (schedule, GIVEN, cpu or cpu_for(isa)) if schedule else _chosen(spec, isa, threads, cpu)
+    return LayerPlan(spec, *chosen[:2], isa, threads, chosen[2])
 
 
 def _is_depthwise(spec: LayerSpec, isa: str, schedule: LayerSchedule | None) -> bool:
@@ -143,11 +143,11 @@ def _check_schedule(schedule: Any, isa: str) -> None:
         raise SpecError(f"isa is {isa}, the schedule's {schedule.isa}; want a schedule of {' or '.join(known)}")
 
 
-def _chosen(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSchedule, str]:
-    """The tuned schedule if one is known, else that of one thread, else the default; its origin in words."""
-    default, rows = default_schedule(spec, isa, cpu=cpu), spec.out_rows
+def _chosen(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSchedule, str, str]:
+    """The tuned schedule if one is known, else that of one thread, else the default; its origin in words; for whom."""
+    default, rows, usual = default_schedule(spec, isa, cpu=cpu), spec.out_rows, cpu or cpu_for(isa)
     if default.method == DEPTHWISE:
-        return default, "default"
+        return default, "default", usual
     here = home_of(default.isa) if isa == "auto" else isa
     task = TuningTask(here, spec.act.bits, spec.wgt.bits, spec.geometry, spec.typical_image, threads)
     passed_over: dict[str, None] = {}
@@ -157,10 +157,11 @@ def _chosen(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSch
                 passed_over[f"what was tuned on {known.processor} {missed}"] = None
                 continue
             said = f"tuned on {known.processor}, {known.ratio:.2f} of the default's time"
+            where = cpu or known.cpu
             if n == threads:
-                return known.schedule, said
-            return known.schedule.among(threads, rows), f"{said} with one thread"
-    return default.among(threads, rows), "; ".join(["default", *passed_over])
+                return known.schedule, said, where
+            return known.schedule.among(threads, rows), f"{said} with one thread", where
+    return default.among(threads, rows), "; ".join(["default", *passed_over]), usual
 
 
 def _misfit(spec: LayerSpec, schedule: LayerSchedule) -> str:

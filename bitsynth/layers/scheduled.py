@@ -11,8 +11,7 @@ from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.widening import widened
 from bitsynth.matmul import MatmulKernel, get_kernel
-from bitsynth.schedule.predicted import cycles_per_128_mac
-from bitsynth.schedule.registers import ROWS
+from bitsynth.schedule.quickest import quickest
 from bitsynth.spec.matmul import MatmulOperand
 
 LayerKernel = MatmulKernel | DepthwiseKernel
@@ -41,13 +40,9 @@ def scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOpe
 
 def with_quickest_rows(spec: LayerSpec, schedule: LayerSchedule, cpu: str) -> LayerSchedule:
     """The schedule with as many of its rows as are quickest in the order of `cpu`, which wants registers too."""
-    isa = load(schedule.isa)
-    if schedule.method == DEPTHWISE or cpu not in isa.table.in_order:
+    if schedule.method == DEPTHWISE or cpu not in load(schedule.isa).table.in_order:
         return schedule
     computed = widened(spec, schedule.operands)
     found = scheduled_kernel(schedule, computed.act, computed.wgt, cpu)
     assert isinstance(found, MatmulKernel)
-    kernel = found.entry.kernel
-    rows = [n for n in (*ROWS, kernel.rows) if n <= kernel.rows]
-    cycles = {n: cycles_per_128_mac(isa, msgspec.structs.replace(kernel, rows=n), cpu) for n in rows}
-    return msgspec.structs.replace(schedule, rows=min(rows, key=cycles.__getitem__))
+    return msgspec.structs.replace(schedule, rows=quickest(found.entry.kernel, cpu).rows)

@@ -45,15 +45,25 @@ def find_for(spec: MatmulSpec, options: KernelOptions) -> Path | None:
 
 
 def named(name: str) -> Path:
-    """The file of the kernel called `name`, whatever its encodings; SpecError if there is none."""
+    """The file of the kernel called `name`, whatever its encodings, or of which it is a form for a processor.
+
+    SpecError if there is none.
+    """
     wanted = KernelName.parse(name)
     core = replace(wanted, spec=wanted.spec.core)
+    found = find(core.spec, core.order) if core.order else None
+    if found and _is_form(core, KernelName.parse(found.stem)):
+        return found
     for folder in folders():
         for where in (folder / core.spec.isa, *_subfolders(folder / core.spec.isa)):
             if (path := where / f"{core}.json").is_file():
                 return path
     command = synth_command(wanted.spec, KernelOptions())
     raise SpecError(f"no kernel {name} in the cache; `bitsynth list` shows what there is, `{command}` makes one")
+
+
+def _is_form(form: KernelName, of: KernelName) -> bool:
+    return (form.columns, form.k_step) == (of.columns, of.k_step) and form.rows <= of.rows
 
 
 def every() -> Iterator[Path]:

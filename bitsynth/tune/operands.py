@@ -13,10 +13,10 @@ from bitsynth.layers.tuned.record import TuningTask
 
 
 class TaskOperands:
-    """Weights (OC, IC / groups, KH, KW) and codes of one image, channels last."""
+    """Weights (OC, IC / groups, KH, KW) and codes of one image, channels last; layers are for `cpu`, as of `Conv2d`."""
 
-    def __init__(self, task: TuningTask) -> None:
-        self.task, g = task, task.geometry
+    def __init__(self, task: TuningTask, cpu: str = "") -> None:
+        self.task, self.cpu, g = task, cpu, task.geometry
         rng, spec = np.random.default_rng(0), task.spec()
         shape = g.out_channels, g.in_channels // g.groups, *g.kernel
         self.weight = rng.choice([spec.wgt.value(c) for c in spec.wgt.codes], shape)
@@ -34,6 +34,7 @@ class TaskOperands:
             dilation=g.dilation,
             groups=g.groups,
             isa=p.isa,
+            cpu=self.cpu,
             threads=p.threads,
             schedule=schedule,
         )

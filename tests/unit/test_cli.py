@@ -194,10 +194,12 @@ def test_synth_keeps_cost_models_apart(run, listed, user):
     facts, _ = run(*SYNTH, "--cpu", "a53", "--fresh", "--json")
     assert facts["cost_model"] == "a53"
     assert all(f"{user}/neon/a53/" in f for f in facts["files"])
-    assert [(c["name"], c["variant"], c["from"]) for c in listed("--json")] == [(facts["name"], "a53", "user")]
+    (kept,) = listed("--json")
+    assert (kept["variant"], kept["from"]) == ("a53", "user")
     assert "user, a53" in listed()
-    shown, _ = run("show", facts["name"], "--variant", "a53", "--json")
-    assert shown["model"] == "a53"
+    for name in (kept["name"], facts["name"]):
+        shown, _ = run("show", name, "--variant", "a53", "--json")
+        assert (shown["name"], shown["model"]) == (name, "a53")
 
 
 @pytest.mark.slow
@@ -205,6 +207,17 @@ def test_synth_paper(run):
     facts, _ = run(*SYNTH, "--sketch", "paper", "--json")
     assert (facts["sketch"], facts["cost_model"]) == ("paper", "length")
     assert run(*SYNTH, "--sketch", "paper", "--json")[0]["cached"]
+
+
+def test_a_kernel_for_an_in_order_processor_is_known_by_its_name(run, user):
+    facts, _ = run("synth", "--isa", "neon", "--act-bits", "2", "--w-bits", "1", "--cpu", "a53", "--json")
+    assert facts["name"].endswith("_for_a53")
+    shown, _ = run("show", facts["name"], "--json")
+    assert (shown["name"], shown["model"]) == (facts["name"], "a53")
+    found, _ = run("verify", facts["name"], "--no-z3", "--json")
+    assert found["composition_checked"]
+    for other in ("48x4_for_a53", "64x4_for_a72"):
+        assert "no kernel" in run("show", facts["name"].replace("64x4_for_a53", other), code=2)[1]
 
 
 def test_unchanged_c_is_not_written_again(run, user):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from bitsynth.errors import NoKernel, SpecError
+from bitsynth.isa.load import load
 from bitsynth.layers.candidates import cached_entry
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import LayerSchedule
@@ -67,6 +68,11 @@ class TuningRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     def ratio(self) -> float:
         """The ratio of the two times, below 1 if faster than the default."""
         return self.nanoseconds / self.default_nanoseconds
+
+    @property
+    def cpu(self) -> str:
+        """The processor among those that the instruction set names; "" if it is none of them."""
+        return next((name for name in load(self.task.isa).table.cpu if name in self.processor.lower()), "")
 
     def __post_init__(self) -> None:
         times = self.nanoseconds, self.default_nanoseconds

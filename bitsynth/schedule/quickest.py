@@ -1,0 +1,27 @@
+"""The form of a kernel that is quickest on a processor: its rows, and its steps in order if that is an in-order one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from bitsynth.isa.load import load
+from bitsynth.kernel.program import Kernel
+from bitsynth.schedule.predicted import cycles_per_128_mac
+from bitsynth.schedule.registers import ROWS
+
+
+def quickest(kernel: Kernel, cpu: str) -> Kernel:
+    """The kernel on `cpu`: itself, or in that processor's order as many of its rows as are quickest in it."""
+    if cpu not in load(kernel.isa).table.in_order:
+        return kernel
+    change = msgspec.structs.replace
+    ordered = change(kernel, order=cpu)
+    forms = [change(ordered, rows=n) for n in sorted({*ROWS, kernel.rows}) if n <= kernel.rows]
+    return min(forms, key=cycles_on(cpu))
+
+
+def cycles_on(cpu: str) -> Callable[[Kernel], float]:
+    """Predicted cycles of kernels for 128 multiply-accumulates on `cpu`."""
+    return lambda kernel: cycles_per_128_mac(load(kernel.isa), kernel, cpu)
