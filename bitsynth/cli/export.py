@@ -15,6 +15,7 @@ from bitsynth.cli.options import (
     ModelArgument,
     OnnxFile,
     Reference,
+    WithShifts,
 )
 from bitsynth.cli.parse import input_codes
 from bitsynth.errors import SpecError
@@ -28,6 +29,7 @@ def export(
     model: ModelArgument,
     to: OnnxFile,
     patterns: AsPatterns = False,
+    shifts: WithShifts = False,
     batch: Batch = None,
     reference: Reference = None,
     input_bits: InputBits = None,
@@ -50,7 +52,7 @@ def export(
         say("reading")
         graph = read(model, batch=batch, reference=reference, codes=codes)
         say(f"proving {len(graph.nodes)} nodes")
-        made = exported(graph)
+        made = exported(graph, shifts=shifts)
     require_writable(to.parent, _ADVICE)
     replace_file(to, made.SerializeToString(), _ADVICE)
     output.write(f"wrote {to}: {_said(Counter(node.op_type for node in made.graph.node))}")

@@ -62,6 +62,7 @@ WeightsFile = Annotated[
     bool, typer.Option("--weights-file", help="Weights as one binary file that the build takes in, not as C.")
 ]
 AsPatterns = Annotated[bool, typer.Option("--patterns", help="As pre-quantized patterns of standard operators.")]
+WithShifts = Annotated[bool, typer.Option("--shifts", help="Each factor as two Mul, by an integer and a power of two.")]
 Batch = Annotated[
     int | None,
     typer.Option(

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 from onnx import TensorProto, checker, helper
 from onnx_files import QONNX, model, node
 from prequantized import prequantized
@@ -14,6 +16,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
 from bitsynth.network.check import drawn
 from bitsynth.network.patterns import exported
+from bitsynth.network.patterns.writer import PatternWriter
 from bitsynth.network.regions.codes import operand_of
 
 FASHION = Path(__file__).parents[2] / "examples" / "fashion" / "fashion_a2w2_qonnx.onnx"
@@ -34,9 +37,9 @@ def codes(graph, name, integers):
     return operand_of(graph.edges[name]).encode(integers, name)
 
 
-def require_same(graph, count=3):
+def require_same(graph, count=3, *, shifts=False):
     """SpecError or AssertionError unless the exported file is valid and gives the network's codes; its operators."""
-    made = exported(graph)
+    made = exported(graph, shifts=shifts)
     operators = {n.op_type for n in made.graph.node}
     inner = joints(graph, made)
     checker.check_model(made, full_check=True)
@@ -119,16 +122,67 @@ def test_codes_are_the_same_at_every_joint(chain, act, weight):
 ONE = (node("Mul", "h0 m", "h1"),)
 TWO = (node("Mul", "h0 m", "h1"), node("Mul", "h1 shift", "h2"))
 RELU = (node("Mul", "h0 m", "h1"), node("Relu", "h1", "h2"))
-
-
-@pytest.mark.parametrize(
-    ("product", "shape", "middle"),
-    [("MatMulInteger", (4, 16), ONE), ("MatMulInteger", (4, 16), RELU), ("ConvInteger", (1, 4, 6, 6), TWO)],
+TANH = (
+    *(node("QuantizeLinear", "h0 hundred zero", "h1"), node("DequantizeLinear", "h1 scale zero", "h2")),
+    *(node("Tanh", "h2", "h3"), node("Div", "h3 scale", "h4")),
 )
-def test_patterns_come_back_as_patterns(product, shape, middle):
-    constants: dict[str, Any] = {"m": np.float32(0.0473), "shift": np.float32(0.5)}
-    operators, _ = require_same(read(prequantized(*middle, product=product, shape=shape, numbers=True, **constants)))
-    assert {product, "QuantizeLinear"} <= operators
+HALF = (
+    *(node("Mul", "h0 m", "h1"), node("Cast", "h1", "h2", to=TensorProto.FLOAT16), node("Sigmoid", "h2", "h3")),
+    *(node("Cast", "h3", "h4", to=TensorProto.FLOAT), node("Mul", "h4 hundred", "h5")),
+)
+
+
+@pytest.mark.parametrize("shifts", [False, True])
+@pytest.mark.parametrize(
+    ("product", "shape", "middle", "kept"),
+    [
+        ("MatMulInteger", (4, 16), ONE, {"Mul"}),
+        ("MatMulInteger", (4, 16), RELU, {"Mul"}),
+        ("ConvInteger", (1, 4, 6, 6), TWO, {"Mul"}),
+        ("MatMulInteger", (4, 16), TANH, {"Mul", "Tanh"}),
+        ("ConvInteger", (1, 4, 6, 6), HALF, {"Mul", "Sigmoid"}),
+    ],
+    ids=["one Mul", "ReLU", "two Mul", "tanh of codes", "sigmoid in half precision"],
+)
+def test_patterns_come_back_as_patterns(product, shape, middle, kept, shifts):
+    constants: dict[str, Any] = {
+        "m": np.float32(0.0473),
+        "shift": np.float32(0.5),
+        "hundred": np.float32(100),
+        "scale": np.float32(1 / 64),
+    }
+    given = read(prequantized(*middle, product=product, shape=shape, numbers=True, **constants))
+    operators, _ = require_same(given, shifts=shifts)
+    assert {product, "QuantizeLinear", *kept} <= operators
+
+
+@hypothesis.given(
+    st.lists(st.floats(2.0**-100, 2.0**60, width=32), min_size=1, max_size=4),
+    st.integers(-(2**31), 2**31 - 1),
+)
+def test_an_integer_and_a_shift_are_the_factor(factors, number):
+    """To the bit, of any sum."""
+    writer = PatternWriter(shifts=True)
+    writer.scaled("sums", np.array(factors, np.float32))
+    integer, shift = (writer.constants[name] for name in ("constant_1", "constant_3"))
+    assert (integer == integer.astype(np.int64)).all()
+    assert (np.frexp(shift)[0] == 0.5).all()
+    sums = np.float32(number)
+    np.testing.assert_array_equal(sums * integer * shift, sums * np.array(factors, np.float32))
+
+
+def test_a_factor_without_an_integer_and_a_shift_is_refused():
+    with pytest.raises(SpecError, match="too small for an integer and a shift of float32"):
+        PatternWriter(shifts=True).scaled("sums", np.array(2.0**-110, np.float32))
+
+
+def test_real_numbers_are_no_float32(chain):
+    """A function of real numbers has no pattern; the same in float32 has."""
+    made = prepared(node("Tanh", "a", "t", name="curve"), quant("t", "y", 4))
+    with pytest.raises(SpecError, match=r"quantize is none of its operators"):
+        exported(read(made))
+    operators, _ = require_same(read(made, reference="onnxruntime"))
+    assert "Tanh" in operators
 
 
 def test_what_has_no_pattern_is_refused_by_name(chain, tmp_path):

@@ -18,7 +18,7 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import INT32, Edge, Tensor
 from bitsynth.isa.load import names
-from bitsynth.network.patterns import layers, others
+from bitsynth.network.patterns import floats, layers, others
 from bitsynth.network.patterns.layers import PatternForm
 from bitsynth.network.patterns.writer import PatternWriter, refusal
 from bitsynth.network.regions.codes import operand_of
@@ -40,14 +40,14 @@ class _Part:
     write: Callable[[PatternWriter], None]
 
 
-def exported(graph: Graph) -> ModelProto:
+def exported(graph: Graph, *, shifts: bool = False) -> ModelProto:
     """The ONNX file of a network; SpecError names the node that has no pattern.
 
-    Its inputs are the codes of the network's first quantizers.
+    Its inputs are the codes of the network's first quantizers. With `shifts` factors are an integer and a power of two.
     """
-    wiring, writer = Wiring(graph, _any_target()), PatternWriter()
+    wiring, writer = Wiring(graph, _any_target()), PatternWriter(shifts=shifts)
     given = [_given(wiring, name) for name in graph.inputs]
-    constants = others.made_of_constants(graph)
+    constants = floats.made_of_constants(graph)
     taken = {node.name for node in constants} | {node.name for _, nodes in given for node in nodes}
     parts: list[_Part] = []
     for node in graph.nodes:
@@ -98,7 +98,8 @@ def _part(wiring: Wiring, node: Node, taken: set[str]) -> _Part:
         return _codes(wiring, product, taken) or _sums(wiring, product)
     (first, *_) = (*(e for e in node.inputs if not wiring.is_constant(e)), "")
     chain = chain_from(wiring, first) if first and wiring.carries_integers(first) else None
-    if chain and chain.nodes[0] is node and (form := _form(wiring, chain)):
+    stays = chain is not None and all(others.keeps(wiring, n) for n in chain.nodes)
+    if chain and not stays and chain.nodes[0] is node and (form := _form(wiring, chain)):
         return _rescaled(wiring, chain, form)
     write = others.writer_of(wiring, node)
     if write is None:

@@ -63,23 +63,16 @@ def write_codes(
     (start, end), rescale = ends, form.epilogue
     rank, moved = len(start.shape), start.shape != end.shape
     value = writer.cast(sums, "float32")
-    value = writer.node("Mul", [value, writer.constant(along(rescale.scale, axis, rank), "float32")])
+    value = writer.scaled(value, along(rescale.scale, axis, rank))
     if rescale.bias is not None:
         value = writer.node("Add", [value, writer.constant(along(rescale.bias, axis, rank), "float32")])
     if residual is not None and rescale.residual is not None:
         other = writer.cast(residual.name, "float32")
         if rescale.residual.zero_point:
             other = writer.node("Sub", [other, writer.constant(rescale.residual.zero_point, "float32")])
-        other = writer.node("Mul", [other, writer.constant(along(rescale.residual.scale, axis, rank), "float32")])
+        other = writer.scaled(other, along(rescale.residual.scale, axis, rank))
         value = writer.node("Add", [value, other])
-    low, high = rescale.codes
-    whole = (low, high) == (0, 255)
-    given = [value, writer.constant(1.0, "float32"), writer.constant(rescale.zero_point, "uint8")]
-    name = "" if moved else end.name
-    made = writer.node("QuantizeLinear", given, name if whole else "")
-    if not whole:
-        limits = [writer.constant(code, "uint8") for code in (low, high)]
-        made = writer.node("Clip", [made, *limits], name)
+    made = writer.quantized(value, 1.0, rescale.zero_point, rescale.codes, "" if moved else end.name)
     if moved:
         writer.node("Reshape", [made, writer.constant(end.shape, "int64")], end.name)
     writer.codes(end)

@@ -1,4 +1,4 @@
-"""What lies around products in a pre-quantized file: pools and moves of codes, and floats behind the last sums."""
+"""What lies around products in a pre-quantized file: pools and moves of codes, and floats."""
 
 from __future__ import annotations
 
@@ -6,68 +6,27 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bitsynth.graph.builder import GraphBuilder
-from bitsynth.graph.ir import Graph, Node
-from bitsynth.graph.reference import run
-from bitsynth.graph.types import Integers, Tensor
+from bitsynth.graph.ir import Node
+from bitsynth.graph.types import Integers
+from bitsynth.network.patterns import floats
 from bitsynth.network.patterns.writer import PatternWriter, refusal
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.wiring import Wiring
 
 Write = Callable[[PatternWriter], None]
-_FLOATS = {
-    "add": "Add",
-    "sub": "Sub",
-    "mul": "Mul",
-    "div": "Div",
-    "relu": "Relu",
-    "sigmoid": "Sigmoid",
-    "tanh": "Tanh",
-}
 
 
 def writer_of(wiring: Wiring, node: Node) -> Write | None:
     """What writes a node by itself; None if none does."""
-    is_whole = isinstance(wiring.graph.edges[node.outputs[0]].type, Integers)
-    if node.op in ("reshape", "transpose"):
-        return lambda writer: _move(writer, wiring, node)
-    if node.op == "max_pool" and is_whole and operand_of(wiring.graph.edges[node.inputs[0]]):
-        return lambda writer: _max_pool(writer, wiring, node)
-    if node.op == "reduce_sum" and is_whole:
-        return lambda writer: _sum(writer, wiring, node)
-    if is_whole and _keeps(wiring, node):
-        return lambda writer: _same(writer, node)
-    if node.op in _FLOATS and not is_whole:
-        return lambda writer: _floats(writer, wiring, node)
-    return None
+    writers = (write for fits, write in _WRITERS if fits(wiring, node))
+    write = next(writers, None)
+    return None if write is None else lambda writer: write(writer, wiring, node)
 
 
-def made_of_constants(graph: Graph) -> tuple[Node, ...]:
-    """Nodes that read nothing but constants, or what such nodes make."""
-    known, found = {*graph.constants}, []
-    for node in graph.nodes:
-        if known.issuperset(node.inputs):
-            found.append(node)
-            known |= set(node.outputs)
-    return tuple(found)
-
-
-def _constant(graph: Graph, name: str) -> Tensor | None:
-    """The numbers of an edge that depends on no input; None of any other."""
-    nodes = made_of_constants(graph)
-    if name not in {*graph.constants, *(made for node in nodes for made in node.outputs)}:
-        return None
-    builder = GraphBuilder.beginning(graph)
-    builder.inputs.clear()
-    for node in nodes:
-        builder.repeat(node)
-    return np.asarray(run(builder.build((name,)), {}).floats(name))
-
-
-def _keeps(wiring: Wiring, node: Node) -> bool:
+def keeps(wiring: Wiring, node: Node) -> bool:
     """Whether a node leaves integers as they are, as other scales and zero points do."""
     source = wiring.only_source(node)
-    if not source or node.op not in ("mul", "div", "view"):
+    if not source or node.op not in ("mul", "div", "view", "cast"):
         return False
     before, after = wiring.graph.edges_of((source, node.outputs[0]))
     if not isinstance(before.type, Integers) or not isinstance(after.type, Integers) or before.shape != after.shape:
@@ -79,7 +38,7 @@ def _keeps(wiring: Wiring, node: Node) -> bool:
     return bool(np.array_equal(low, new_low) and np.array_equal(high, new_high))
 
 
-def _same(writer: PatternWriter, node: Node) -> None:
+def _same(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
     (given, *_) = (name for name in node.inputs if name in writer.held)
     writer.held[writer.node("Identity", [given], node.outputs[0])] = writer.held[given]
 
@@ -123,10 +82,28 @@ def _sum(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
     writer.held[made.name] = operand if narrow else None
 
 
-def _floats(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
-    given = []
-    for edge in wiring.graph.edges_of(node.inputs):
-        numbers = _constant(wiring.graph, edge.name)
-        given.append(writer.floats(edge) if numbers is None else writer.constant(numbers, "float32"))
-    writer.node(_FLOATS[node.op], given, node.outputs[0])
-    writer.held[node.outputs[0]] = None
+def _is_move(wiring: Wiring, node: Node) -> bool:
+    return node.op in ("reshape", "transpose")
+
+
+def _is_pool_of_codes(wiring: Wiring, node: Node) -> bool:
+    return node.op == "max_pool" and _is_whole(wiring, node) and bool(operand_of(wiring.graph.edges[node.inputs[0]]))
+
+
+def _is_sum(wiring: Wiring, node: Node) -> bool:
+    return node.op == "reduce_sum" and _is_whole(wiring, node)
+
+
+def _is_whole(wiring: Wiring, node: Node) -> bool:
+    return isinstance(wiring.graph.edges[node.outputs[0]].type, Integers)
+
+
+_WRITERS: tuple[tuple[Callable[[Wiring, Node], bool], Callable[[PatternWriter, Wiring, Node], None]], ...] = (
+    (_is_move, _move),
+    (_is_pool_of_codes, _max_pool),
+    (_is_sum, _sum),
+    (keeps, _same),
+    (floats.is_function, floats.write_function),
+    (floats.is_cast, floats.write_cast),
+    (floats.is_quantizer, floats.write_quantizer),
+)

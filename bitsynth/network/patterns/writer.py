@@ -15,21 +15,31 @@ from bitsynth.network.regions.codes import operand_of
 from bitsynth.spec.matmul import MatmulOperand
 
 _OPSET, _IR = 13, 8
-_TYPES = {"uint8": TensorProto.UINT8, "int32": TensorProto.INT32, "float32": TensorProto.FLOAT}
+_MANTISSA = 24
+_TYPES = {
+    "uint8": TensorProto.UINT8,
+    "int32": TensorProto.INT32,
+    "float16": TensorProto.FLOAT16,
+    "float32": TensorProto.FLOAT,
+}
 
 
 class PatternWriter:
     """Nodes and constants of a file; names of edges stay what they are.
+
+    Args:
+        shifts: Whether a factor of sums is written as two: an integer, then a power of two.
 
     Attributes:
         held: How each edge that was written lies in the file: codes of an operand, or None for integers of int32 and
             for floats.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, shifts: bool = False) -> None:
+        self._shifts = shifts
         self.held: dict[str, MatmulOperand | None] = {}
         self._nodes: list[Any] = []
-        self._constants: dict[str, Tensor] = {}
+        self.constants: dict[str, Tensor] = {}
         self._count = 0
 
     def node(self, op: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
@@ -43,12 +53,26 @@ class PatternWriter:
         """The name of a constant."""
         self._count += 1
         name = f"constant_{self._count}"
-        self._constants[name] = np.asarray(value, dtype)
+        self.constants[name] = np.asarray(value, dtype)
         return name
 
     def cast(self, name: str, dtype: str, output: str = "") -> str:
         """A tensor as another type."""
         return self.node("Cast", [name], output, to=_TYPES[dtype])
+
+    def scaled(self, value: str, factor: Tensor) -> str:
+        """Integers in float32 times a factor: the same number in one product as in two, unless that is subnormal."""
+        factors = _integer_and_shift(factor) if self._shifts else (factor,)
+        for part in factors:
+            value = self.node("Mul", [value, self.constant(part, "float32")])
+        return value
+
+    def quantized(self, value: str, scale: float, zero: int, limits: tuple[int, int], output: str = "") -> str:
+        """Codes of floats, the lowest and highest of them as said."""
+        whole = limits == (0, 255)
+        given = [value, self.constant(scale, "float32"), self.constant(zero, "uint8")]
+        made = self.node("QuantizeLinear", given, output if whole else "")
+        return made if whole else self.node("Clip", [made, *(self.constant(code, "uint8") for code in limits)], output)
 
     def codes(self, edge: Edge) -> MatmulOperand | None:
         """Note that an edge has been written as codes, and of which operand."""
@@ -84,7 +108,7 @@ class PatternWriter:
                 self._give_numbers(edge)
         given = [helper.make_tensor_value_info(e.name, TensorProto.UINT8, e.shape) for e in inputs]
         made = [helper.make_tensor_value_info(e.name, self._type(e), e.shape) for e in outputs]
-        constants = [numpy_helper.from_array(value, name) for name, value in self._constants.items()]
+        constants = [numpy_helper.from_array(value, name) for name, value in self.constants.items()]
         graph = helper.make_graph(self._nodes, name or "network", given, made, constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
         checker.check_model(model, full_check=True)
@@ -103,6 +127,14 @@ class PatternWriter:
         if edge.is_float:
             return int(TensorProto.FLOAT)
         return int(_TYPES["uint8" if self.held[edge.name] else "int32"])
+
+
+def _integer_and_shift(factor: Tensor) -> tuple[Tensor, Tensor]:
+    """A float32 as an integer of at most 24 bits times a power of two, whose product with an integer is normal."""
+    mantissa, exponent = np.frexp(np.float32(factor))
+    if exponent.min() - _MANTISSA < np.finfo(np.float32).minexp:
+        raise SpecError(f"the factor {factor.min()} of a pattern is too small for an integer and a shift of float32")
+    return mantissa * np.float32(1 << _MANTISSA), np.ldexp(np.float32(1), exponent - _MANTISSA)
 
 
 def refusal(node: Node, why: str) -> SpecError:

@@ -1,0 +1,100 @@
+"""Floats in a pre-quantized file: functions of them, casts, and what makes codes of them again."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.reference import run
+from bitsynth.graph.types import Integers, Tensor
+from bitsynth.network.patterns.writer import PatternWriter
+from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.wiring import Wiring
+
+_FUNCTIONS = {
+    "add": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "div": "Div",
+    "relu": "Relu",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+}
+
+
+def made_of_constants(graph: Graph) -> tuple[Node, ...]:
+    """Nodes that read nothing but constants, or what such nodes make."""
+    known, found = {*graph.constants}, []
+    for node in graph.nodes:
+        if known.issuperset(node.inputs):
+            found.append(node)
+            known |= set(node.outputs)
+    return tuple(found)
+
+
+def is_function(wiring: Wiring, node: Node) -> bool:
+    """Whether a node is a function of floats that the file has too."""
+    return node.op in _FUNCTIONS and not isinstance(wiring.graph.edges[node.outputs[0]].type, Integers)
+
+
+def write_function(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
+    """The operator, in the floats of its result."""
+    given, dtype = [], wiring.graph.edges[node.outputs[0]].dtype
+    for edge in wiring.graph.edges_of(node.inputs):
+        numbers = _constant(wiring.graph, edge.name)
+        given.append(writer.floats(edge) if numbers is None else writer.constant(numbers, dtype))
+    writer.node(_FUNCTIONS[node.op], given, node.outputs[0])
+    writer.held[node.outputs[0]] = None
+
+
+def is_cast(wiring: Wiring, node: Node) -> bool:
+    """Whether a node rounds floats to 16 or 32 bits by the network's reference."""
+    graph = wiring.graph
+    kinds = [edge.dtype for edge in graph.edges_of((*node.inputs, *node.outputs))]
+    return graph.reference == "onnxruntime" and node.op == "cast" and {"float16", "float32"}.issuperset(kinds)
+
+
+def write_cast(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
+    """Cast to the floats of the edge."""
+    given, made = wiring.graph.edges_of((node.inputs[0], node.outputs[0]))
+    writer.held[writer.cast(writer.floats(given), made.dtype, made.name)] = None
+
+
+def is_quantizer(wiring: Wiring, node: Node) -> bool:
+    """Whether a node is QuantizeLinear of float32 by the network's reference: behind a function of floats, say."""
+    if node.op != "quantize" or wiring.graph.reference != "onnxruntime":
+        return False
+    (given, made), settings = wiring.graph.edges_of((node.inputs[0], node.outputs[0])), node.attributes
+    operand = operand_of(made)
+    return (
+        (given.dtype, settings["real"], settings["rounding"]) == ("float32", "float32", "ROUND")
+        and operand is not None
+        and operand.scale == 1
+        and np.size(settings["zero"]) == 1
+        and 0 <= int(np.asarray(settings["zero"]).item()) - operand.offset <= 255
+        and not (settings["zero_first"] and np.any(settings["zero"]))
+    )
+
+
+def write_quantizer(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
+    """QuantizeLinear, as it is."""
+    given, made = wiring.graph.edges_of((node.inputs[0], node.outputs[0]))
+    operand, value, scale = writer.codes(made), writer.floats(given), np.asarray(node.attributes["scale"])
+    assert operand is not None
+    if scale.size > 1:
+        value, scale = writer.node("Div", [value, writer.constant(scale, "float32")]), np.ones(1)
+    zero, low, high = (int(np.asarray(node.attributes[n]).item()) - operand.offset for n in ("zero", "low", "high"))
+    writer.quantized(value, scale.item(), zero, (low, high), made.name)
+
+
+def _constant(graph: Graph, name: str) -> Tensor | None:
+    """The numbers of an edge that depends on no input; None of any other."""
+    nodes = made_of_constants(graph)
+    if name not in {*graph.constants, *(made for node in nodes for made in node.outputs)}:
+        return None
+    builder = GraphBuilder.beginning(graph)
+    builder.inputs.clear()
+    for node in nodes:
+        builder.repeat(node)
+    return np.asarray(run(builder.build((name,)), {}).floats(name))
