@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bitsynth.errors import BitsynthError, SpecError
+from bitsynth.host.placement import cpu_here
+from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.matmul import MatmulKernel
 from bitsynth.store import kernels as store
@@ -23,7 +25,7 @@ class CachedKernels:
 
 
 def kernels(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = ()) -> CachedKernels:
-    """Every cached kernel of `isa`, or if widths are given only those of these.
+    """Every cached kernel of `isa`, or if widths are given only those of these, as it is quickest on this processor.
 
     Each certificate is checked again. SpecError if there is not one file.
     """
@@ -36,9 +38,10 @@ def kernels(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = 
     found: list[MatmulKernel] = []
     variants: list[list[str]] = []
     problems: list[BitsynthError] = []
+    cpu = cpu_here(load(isa).table)
     for path in files:
         try:
-            kernel = MatmulKernel(store.load_entry(path), KernelName.parse(path.stem).spec)
+            kernel = MatmulKernel(store.load_entry(path), KernelName.parse(path.stem).spec).on(cpu)
         except BitsynthError as why:
             problems.append(why)
             continue

@@ -25,6 +25,7 @@ from bitsynth.kernel.names import KernelName
 from bitsynth.matmul import MatmulKernel
 from bitsynth.progress import Progress
 from bitsynth.run.runner import runner_for
+from bitsynth.schedule.quickest import scoreboard
 from bitsynth.toolchain.compiler import preferred, probe
 
 MACS = 128
@@ -37,8 +38,9 @@ class KernelRow:
     """A kernel or a baseline, on operands of `operand_bytes` that are `k` deep: `macs` a call.
 
     `per_128_mac` is in the report's unit, `ratios` how many times less that is than each
-    baseline's. `model` is what the cost model says of a kernel, `peak` the multiply-accumulates
-    a cycle that a CPU allows a baseline. `gmac_per_second` is None if nothing was timed.
+    baseline's. `model` is what the cost model says of a kernel, `scoreboard` what it is predicted to take, in its
+    quickest form, on the processors with issue rules, `peak` the multiply-accumulates a cycle that a CPU allows a
+    baseline. `gmac_per_second` is None if nothing was timed.
     """
 
     name: str
@@ -54,6 +56,7 @@ class KernelRow:
     ratios: Mapping[str, Summary]
     model: Mapping[str, float]
     peak: Mapping[str, float]
+    scoreboard: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class _Job:
     w_bits: int | None = None
     model: Mapping[str, float] = field(default_factory=dict)
     peak: Mapping[str, float] = field(default_factory=dict)
+    scoreboard: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +170,8 @@ def _kernel_job(kernel: MatmulKernel, variant: str, loop: TimedLoop) -> _Job:
     what = f"{kernel.entry.method}, {variant}" if variant else kernel.entry.method
     tile = f"{name.rows}x{name.columns}x{name.k_step}"
     model = {COUNT_MODEL: cost.ops_per_128_mac + cost.loads_per_128_mac, **cost.cycles}
-    return _Job(loop, what, tile, name.spec.act.bits, name.spec.wgt.bits, model)
+    board = scoreboard(kernel.entry.kernel, cost.cycles)
+    return _Job(loop, what, tile, name.spec.act.bits, name.spec.wgt.bits, model, scoreboard=board)
 
 
 def _time(isa: Isa, loops: Sequence[TimedLoop], rounds: int, progress: Progress) -> _Result:
@@ -203,6 +208,7 @@ def _rows(jobs: Sequence[_Job], baselines: int, result: _Result) -> list[KernelR
             ratios={jobs[r].loop.name: Summary.of(costs[r] / costs[n]) for r in range(baselines)},
             model=job.model,
             peak=job.peak,
+            scoreboard=job.scoreboard,
         )
         for n, job in enumerate(jobs)
     ]

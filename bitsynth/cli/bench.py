@@ -67,7 +67,7 @@ def kernels(
     One tile whose operands stay in L1, on one core, packing excluded, K = 576 if it fits. All are measured in
     turn in one process: medians of CPU time; IQR is the distance of the quartiles. If this processor cannot run
     a set it is emulated and its instructions are counted, which tells no time. Cycles and instructions are per 128
-    multiply-accumulates, beside what the cost model says.
+    multiply-accumulates, beside what the cost model says and, on Arm, what a scoreboard predicts for each processor.
 
     Without --isa all sets are measured that run here. Exit code 2 if a cached file is broken, 4 if a kernel
     cannot be compiled or run; the others are measured.

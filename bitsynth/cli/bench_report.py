@@ -105,7 +105,12 @@ def _models(report: KernelsReport) -> list[_Column]:
     def modelled(name: str, row: KernelRow) -> str:
         return f"{row.model[name]:.2f}" if name in row.model else "-"
 
-    return [measured, *((n, partial(modelled, n)) for n in shown)]
+    def predicted(name: str, row: KernelRow) -> str:
+        return f"{row.scoreboard[name]:.2f}" if name in row.scoreboard else "-"
+
+    ruled = dict.fromkeys(cpu for row in report.kernels for cpu in row.scoreboard)
+    boards = [(f"{cpu} scoreboard", partial(predicted, cpu)) for cpu in ruled]
+    return [measured, *((n, partial(modelled, n)) for n in shown), *boards]
 
 
 def _name(row: KernelRow) -> str:

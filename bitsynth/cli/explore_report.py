@@ -37,6 +37,7 @@ def legend(found: Map) -> list[str]:
         "A: bits of unsigned activations; W: bits of bipolar weights, signed beside 8 bits. "
         f"Winner, its cycles per {MACS}"
         " multiply-accumulates, and how many times faster the best kernel is than int8 and than fp32.",
+        *_slash(found),
         f"* int8 is faster than every kernel here. Compared with, in multiply-accumulates a cycle: {compared}.",
         "Other encodings of both run the same kernels; what their sums take besides is timed by"
         " `bitsynth bench resnet18 --weight-encoding bipolar,signed,ternary`.",
@@ -44,10 +45,21 @@ def legend(found: Map) -> list[str]:
     ]
 
 
+def _slash(found: Map) -> list[str]:
+    """The meaning of what is behind a slash, if anything is."""
+    if not any(p.scoreboard for c in found.cells for p in c.plans):
+        return []
+    return [f"Behind a slash: cycles that a scoreboard predicts for {found.cpu}, with loads, flushes and spills."]
+
+
 def winner(found: Map, cell: Cell) -> str:
-    """Method and cycles, with a star if int8 is faster."""
-    best = found.winner(cell)
-    return f"{best[0]} {best[1]:.2f}{' *' if best[0] == INT8 else ''}" if best else "-"
+    """Method and cycles, those by the scoreboard behind a slash, with a star if int8 is faster."""
+    if (best := found.winner(cell)) is None:
+        return "-"
+    if best[0] == INT8:
+        return f"{INT8} {best[1]:.2f} *"
+    predicted = cell.best.scoreboard if cell.best else None
+    return f"{best[0]} {best[1]:.2f}" + ("" if predicted is None else f" / {predicted:.2f}")
 
 
 def ratios(found: Map, cell: Cell) -> str:
@@ -109,7 +121,13 @@ def _baseline(baseline: PeakBaseline | None) -> dict[str, Any] | None:
 
 
 def _plan(plan: PlannedKernel) -> dict[str, Any]:
-    return {"method": plan.method, "cycles": plan.cycles, "tile": plan.tile, "seconds": plan.seconds}
+    return {
+        "method": plan.method,
+        "cycles": plan.cycles,
+        "scoreboard": plan.scoreboard,
+        "tile": plan.tile,
+        "seconds": plan.seconds,
+    }
 
 
 def _rounded(x: float | None) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
 import msgspec
 
@@ -19,9 +19,14 @@ def quickest(kernel: Kernel, cpu: str) -> Kernel:
     change = msgspec.structs.replace
     ordered = change(kernel, order=cpu)
     forms = [change(ordered, rows=n) for n in sorted({*ROWS, kernel.rows}) if n <= kernel.rows]
-    return min(forms, key=cycles_on(cpu))
+    return min(forms, key=lambda form: _cycles(form, cpu))
 
 
-def cycles_on(cpu: str) -> Callable[[Kernel], float]:
-    """Predicted cycles of kernels for 128 multiply-accumulates on `cpu`."""
-    return lambda kernel: cycles_per_128_mac(load(kernel.isa), kernel, cpu)
+def scoreboard(kernel: Kernel, cpus: Iterable[str]) -> dict[str, float]:
+    """Predicted cycles for 128 multiply-accumulates on those of `cpus` that have issue rules, as `quickest` there."""
+    known = load(kernel.isa).table.cpu
+    return {cpu: round(_cycles(quickest(kernel, cpu), cpu), 4) for cpu in cpus if known[cpu].issue}
+
+
+def _cycles(kernel: Kernel, cpu: str) -> float:
+    return cycles_per_128_mac(load(kernel.isa), kernel, cpu)

@@ -19,6 +19,7 @@ import msgspec
 from bitsynth.errors import BitsynthError
 from bitsynth.processes.worker import answering, command_of
 from bitsynth.schedule import cost
+from bitsynth.schedule.quickest import scoreboard
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import KernelOptions
@@ -33,7 +34,10 @@ Job = tuple[str, str, int, int, str]
 
 @dataclass(frozen=True)
 class PlannedKernel:
-    """The cheapest kernel of one method: cycles per 128 multiply-accumulates, or None and the reason."""
+    """The cheapest kernel of one method: cycles per 128 multiply-accumulates, or None and the reason.
+
+    `scoreboard` are those predicted with loads, flushes and spills, None for a processor without issue rules.
+    """
 
     act_bits: int
     w_bits: int
@@ -42,6 +46,7 @@ class PlannedKernel:
     tile: str
     why: str
     seconds: float
+    scoreboard: float | None = None
 
 
 def spec(job: Job) -> MatmulSpec:
@@ -55,18 +60,19 @@ def plan(job: Job) -> PlannedKernel:
     isa, cpu, act_bits, w_bits, method = job
     options = KernelOptions(method, model=cpu)
     start = time.perf_counter()
-    cycles, size, why = None, "", ""
+    cycles, predicted, size, why = None, None, "", ""
     try:
         with _limited(LIMIT):
             found, _ = synthesize.candidates(options.isa(isa), spec(job), options, Budget())
-        kernel = found[0].kernel
+            kernel = found[0].kernel
+            predicted = scoreboard(kernel, [cpu]).get(cpu)
         cycles = cost.figure(options.isa(isa), kernel, cpu)
         size = f"{kernel.rows}x{kernel.columns}x{kernel.k_step}"
     except BitsynthError as error:
         why = str(error)
     except TimeoutError:
         why = f"not planned within {LIMIT} s"
-    return PlannedKernel(act_bits, w_bits, method, cycles, size, why, round(time.perf_counter() - start, 2))
+    return PlannedKernel(act_bits, w_bits, method, cycles, size, why, round(time.perf_counter() - start, 2), predicted)
 
 
 @contextmanager

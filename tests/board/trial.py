@@ -4,9 +4,11 @@
                                                  the fast suite with gcc alone, and layers on that system by ssh
     python tests/board/trial.py ROOT --short     without the suite; wheels for it are unpacked from here
 
-The system is made in the folder ROOT if that is not there. Stops at the first command that does not do what it should.
+The system, Debian bookworm or with `--suite trixie` that, is made in the folder ROOT if that is not there. Stops at the
+first command that does not do what it should.
 """
 
+import argparse
 import os
 import re
 import shutil
@@ -15,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -27,9 +30,8 @@ NEEDED = [
     *("z3-solver==4.15.4.*", "numpy>=2,<3", "jinja2", "cffi", "typer", "rich", "msgspec", "platformdirs", "filelock"),
     "onnx>=1.20,<2",
 ]
-GLIBC = ("2014", "_2_17", "_2_24", "_2_26", "_2_27", "_2_28", "_2_31", "_2_34", "_2_36")
-"""Wheels that bookworm's glibc can have, by what manylinux calls them."""
-PACKAGES = "usr/local/lib/python3.11/dist-packages"
+GLIBC = (17, 24, 26, 27, 28, 31, 34, 36, 38, 39, 41)
+"""Versions 2.N of glibc that wheels are made for."""
 NO_TIME = "an emulator tells no time"
 KERNEL = """
 import numpy as np, bitsynth
@@ -39,6 +41,25 @@ w = np.random.default_rng(1).choice([-1, 1], (576, 64))
 assert (kernel.matmul(a, w) == a @ w).all()
 print(kernel.name, "is right")
 """
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A version of Debian: its Python, and its glibc 2.N."""
+
+    python: str
+    glibc: int
+
+    @property
+    def platforms(self) -> list[str]:
+        """The wheels that it can have, as manylinux calls them."""
+        return ["manylinux2014_aarch64", *(f"manylinux_2_{n}_aarch64" for n in GLIBC if n <= self.glibc)]
+
+
+SUITES = {
+    "bookworm": Suite("3.11", 36),
+    "trixie": Suite("3.13", 41),
+}
 
 
 class Failed(Exception):
@@ -61,11 +82,12 @@ def inside(root: Path) -> list[str]:
     return [sys.executable, emulated.__file__, str(root)]
 
 
-def wheels(root: Path) -> None:
+def wheels(root: Path, suite: Suite) -> None:
     """Unpack wheels for `root`, by this machine's pip: what they need is what the quick start installs."""
-    platforms = [word for name in GLIBC for word in ("--platform", f"manylinux{name}_aarch64")]
-    options = ["--only-binary=:all:", "--python-version", "3.11", "--implementation", "cp", *platforms]
-    target = ["--target", str(root / PACKAGES), "--no-warn-conflicts"]
+    platforms = [word for name in suite.platforms for word in ("--platform", name)]
+    options = ["--only-binary=:all:", "--python-version", suite.python, "--implementation", "cp", *platforms]
+    packages = root / f"usr/local/lib/python{suite.python}/dist-packages"
+    target = ["--target", str(packages), "--no-warn-conflicts"]
     expect([sys.executable, "-m", "pip", "install", "--quiet", *options, *target, *NEEDED])
 
 
@@ -106,13 +128,13 @@ def by_ssh(root: Path) -> None:
             server.stop()
 
 
-def trial(root: Path, *, short: bool) -> None:
+def trial(root: Path, suite: str = emulated.SUITE, *, short: bool) -> None:
     """Everything, in order; Failed at the first that is not as it should be."""
-    if not root.exists() and emulated.make(root):
+    if not root.exists() and emulated.make(root, suite):
         raise Failed(f"no system was made in {root}")
     emulated.fill(root)
     if short:
-        wheels(root)
+        wheels(root, SUITES[suite])
         bitsynth = "python3 -m bitsynth.cli"
         expect([*inside(root), f"{bitsynth} compile {MODEL} --name fashion -o /tmp/out"], "files in /tmp/out")
     else:
@@ -129,7 +151,12 @@ def trial(root: Path, *, short: bool) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--suite", choices=SUITES, default=emulated.SUITE)
+    parser.add_argument("--short", action="store_true")
+    args = parser.parse_args()
     try:
-        trial(Path(sys.argv[1]).resolve(), short="--short" in sys.argv)
+        trial(args.root.resolve(), args.suite, short=args.short)
     except Failed as why:
         sys.exit(str(why))

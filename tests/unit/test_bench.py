@@ -159,6 +159,17 @@ def row(name, bits, cycles, speed):
     )
 
 
+def test_kernels_have_the_cycles_of_processors_with_issue_rules(capsys):
+    ruled = replace(row("neon", (2, 1), 4, None), scoreboard={"a53": 7.371, "a72": 4.2})
+    bench_report.show(replace(report("instructions"), kernels=(ruled, row("other", (1, 1), 2, None))))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [x[-4:] for x in lines if x[:1] in (["kernel"], ["A1W1"], ["A2W1"])] == [
+        ["a53", "scoreboard", "a72", "scoreboard"],
+        ["3.90", "0.79", "-", "-"],
+        ["3.90", "0.79", "7.37", "4.20"],
+    ]
+
+
 def report(unit="cycles"):
     timed = unit == "cycles"
     speeds = (100.0, 50.0, 75.0) if timed else (None, None, None)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,20 @@ def test_a_cell_without_kernels():
     assert made(cell).winner(cell) is None
     assert explore_report.winner(made(cell), cell) == "-"
     assert made(cell, int8=baseline(8)).winner(cell) == ("int8", 16.0)
+
+
+def test_what_a_scoreboard_predicts_is_behind_a_slash():
+    cell = Cell(1, 1, (replace(plan("lookup", 4.0), scoreboard=4.58),))
+    assert explore_report.winner(made(cell), cell) == "lookup 4.00 / 4.58"
+    assert "Behind a slash: cycles that a scoreboard predicts for a72" in " ".join(explore_report.legend(made(cell)))
+    assert explore_report.winner(made(cell, int8=baseline(64)), cell) == "int8 2.00 *"
+
+
+@pytest.mark.parametrize(("isa", "cpu"), [("neon", "a53"), ("avx2", "zen5")])
+def test_a_plan_has_the_scoreboard_of_processors_with_issue_rules(isa, cpu):
+    found = planner.plan((isa, cpu, 1, 1, "popcount"))
+    assert (found.scoreboard is not None) == (isa == "neon")
+    assert found.scoreboard is None or found.scoreboard > found.cycles
 
 
 def test_an_unknown_peak_has_no_ratio():
