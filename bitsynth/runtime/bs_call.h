@@ -167,6 +167,22 @@ void bs_transpose(struct bs_matrix m, const uint8_t *from, uint8_t *to);
 /* Whether a code of packed words has all bits set. */
 int bs_has_all_ones(size_t bits, size_t count, const uint64_t *words);
 
+/* Words of each of so many pixels, whose codes lie `apart` bytes from each other; and back. */
+void bs_pack_each(
+    size_t bits,
+    size_t channels,
+    size_t pixels,
+    const uint8_t *codes,
+    size_t apart,
+    uint64_t *words);
+void bs_unpack_each(
+    size_t bits,
+    size_t channels,
+    size_t pixels,
+    const uint64_t *words,
+    uint8_t *codes,
+    size_t apart);
+
 /* Words of the codes of output pixels from..to of the image. */
 void bs_pack_pixels(const struct call *c, size_t from, size_t to);
 

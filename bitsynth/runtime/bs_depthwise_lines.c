@@ -11,8 +11,11 @@ static void read_line(const struct depthwise *d, size_t y, uint8_t *to, size_t a
                  number = c->image * c->in.height + y;
     if (c->layer->in_layout == BS_NHWC) {
         const uint8_t *from = c->input + number * width * channels;
-        for (size_t x = 0; x < width; ++x)
-            memcpy(to + x * apart, from + x * channels, channels);
+        if (apart == channels)
+            memcpy(to, from, width * channels);
+        else
+            for (size_t x = 0; x < width; ++x)
+                memcpy(to + x * apart, from + x * channels, channels);
     } else if (c->layer->in_layout == BS_NCHW) {
         const size_t plane = c->in.height * width;
         const uint8_t *from = c->input + c->image * channels * plane + y * width;
@@ -20,10 +23,7 @@ static void read_line(const struct depthwise *d, size_t y, uint8_t *to, size_t a
     } else {
         const size_t words = bs_packed_words(bits, channels);
         const uint64_t *from = (const uint64_t *)(const void *)c->input + number * width * words;
-        /* Pixels of whole words, one behind the other, are one of many channels. */
-        const size_t several = channels % 64 || apart != channels ? 1 : width;
-        for (size_t x = 0; x < width; x += several)
-            bs_unpack_codes(bits, several * channels, from + x * words, to + x * apart);
+        bs_unpack_each(bits, channels, width, from, to, apart);
     }
 }
 

@@ -126,22 +126,16 @@ const uint8_t *bs_glue_input(
     const uint8_t *line = c->inputs[i] + (image * c->in.height + y) * c->in.width * c->in_pixel[i];
     if (g->words || g->in_layout != BS_PACKED)
         return line;
-    for (size_t x = 0; x < c->in.width; ++x) {
-        const void *words = line + x * c->in_pixel[i];
-        bs_unpack_codes(g->bits[i], g->channels[i], words, s->lines[i] + x * c->pixel[i]);
-    }
+    const void *words = line;
+    bs_unpack_each(g->bits[i], g->channels[i], c->in.width, words, s->lines[i], c->pixel[i]);
     return s->lines[i];
 }
 
 static void pack_line(const struct glue *c, const uint8_t *codes, uint8_t *to)
 {
     const struct bs_glue *g = c->glue;
-    for (size_t x = 0; x < c->out.width; ++x)
-        bs_pack_codes(
-            g->out_bits,
-            g->out_channels,
-            codes + x * c->made_pixel,
-            (uint64_t *)(void *)(to + x * c->out_pixel));
+    bs_pack_each(
+        g->out_bits, g->out_channels, c->out.width, codes, c->made_pixel, (uint64_t *)(void *)to);
 }
 
 static void lines_task(void *argument, size_t slot)

@@ -1,122 +1,184 @@
-/* Codes as bits, 64 channels a word. */
-#include "bs_call.h"
-
-#include <string.h>
-
-static const uint64_t low_bits = UINT64_C(0x0101010101010101);
+/* Codes of pixels as bits, 64 channels a word. */
+#include "bs_word.h"
 
 size_t bs_packed_words(size_t bits, size_t channels)
 {
     return times(ceiling(channels, 64), bits);
 }
 
-typedef uint64_t four __attribute__((vector_size(32), may_alias));
-typedef uint64_t two __attribute__((vector_size(16), may_alias));
-static const four places = {0, 1, 2, 3};
+/* Pixels that have some channels beyond whole words: how many of those, and how far codes and words
+ * of a pixel lie from the next's. */
+struct rests {
+    size_t channels, apart, words_apart;
+};
 
-#define REPEATED(x) ((four){x, x, x, x})
-
-/* All bits that one of the four has. */
-static inline uint64_t any_of(const four *x)
+/* How many pixels' channels are 64 together, or nearly. */
+static inline size_t pixels_of_word(size_t channels)
 {
-    two low, high;
-    memcpy(&low, x, sizeof low);
-    memcpy(&high, (const uint8_t *)x + sizeof low, sizeof high);
-    low |= high;
-    return low[0] | low[1];
+    return channels > 32 ? 1 : channels > 16 ? 2 : channels > 8 ? 4 : 8;
 }
 
-/* `count` times the words of 64 codes: bit q of byte b of a word is that of code 8 q + b. Four bits
- * of codes go at a time: those of the last 32 lie above those of the first. */
-static inline __attribute__((always_inline)) void gather_words(
-    size_t bits, size_t count, const uint8_t *codes, uint64_t *words)
+/* The bits of a word that fewer than 64 channels have. */
+static inline uint64_t bits_of(size_t channels)
 {
-    const four low_halves = REPEATED(15 * low_bits), ends = REPEATED(17 * low_bits);
-    for (; count > 0; --count, codes += 64, words += bits) {
-        four head, tail;
-        memcpy(&head, codes, sizeof head);
-        memcpy(&tail, codes + sizeof head, sizeof tail);
-        for (size_t first = 0; first < bits; first += 4) {
-            const four both = (head >> first & low_halves)
-                | (first ? tail & ~low_halves : (tail & low_halves) << 4);
-            for (size_t bit = first; bit < least(bits, first + 4); ++bit) {
-                const four found = (both >> (bit - first) & ends) << places;
-                words[bit] = any_of(&found);
-            }
-        }
-    }
+    const uint64_t some = bs_low_bits & ~(UINT64_MAX << channels % 8 * 8);
+    return bs_low_bits * ((1U << channels / 8) - 1) | some << channels / 8;
+}
+
+/* Whether halves of 64 codes are those of so many of the `pixels`, `second` bytes apart, as they
+ * lie there: what is behind a pixel's channels is the next's, before its turn. */
+static inline int lie_as_halves(size_t several, struct rests r, size_t pixels, size_t second)
+{
+    return (pixels - 1) * r.apart + r.channels >= second + 32
+        && (several <= 2 || r.apart * several == 64);
+}
+
+/* Words of `count` pixels from those that they have together, of which each has `width` bits of
+ * every byte. */
+static inline __attribute__((always_inline)) void part_words(
+    size_t bits,
+    size_t count,
+    size_t width,
+    struct rests r,
+    const uint64_t *joined,
+    uint64_t *words)
+{
+    const uint64_t those = bits_of(r.channels);
+    for (size_t bit = 0; bit < bits; ++bit)
+        for (size_t i = 0; i < count; ++i)
+            words[i * r.words_apart + bit] = joined[bit] >> width * i & those;
 }
 
 /* The same backwards. */
-static inline __attribute__((always_inline)) void expand_words(
-    size_t bits, size_t count, const uint64_t *words, uint8_t *codes)
+static inline __attribute__((always_inline)) void join_words(
+    size_t bits,
+    size_t count,
+    size_t width,
+    struct rests r,
+    const uint64_t *words,
+    uint64_t *joined)
 {
-    const four low_halves = REPEATED(15 * low_bits), ends = REPEATED(17 * low_bits);
-    for (; count > 0; --count, codes += 64, words += bits) {
-        four head = REPEATED(0), tail = head;
-        for (size_t first = 0; first < bits; first += 4) {
-            four both = REPEATED(0);
-            for (size_t bit = first; bit < least(bits, first + 4); ++bit)
-                both |= (REPEATED(words[bit]) >> places & ends) << (bit - first);
-            head |= (both & low_halves) << first;
-            tail |= first ? both & ~low_halves : both >> 4 & low_halves;
-        }
-        memcpy(codes, &head, sizeof head);
-        memcpy(codes + sizeof head, &tail, sizeof tail);
+    const uint64_t those = bits_of(r.channels);
+    for (size_t bit = 0; bit < bits; ++bit) {
+        joined[bit] = 0;
+        for (size_t i = 0; i < count; ++i)
+            joined[bit] |= (words[i * r.words_apart + bit] & those) << width * i;
     }
 }
 
-/* Loops over few bits are straight lines if their number is known. */
-#define BY_BITS(function, bits, ...) \
-    switch (bits) { \
-    case 1: \
-        function(1, __VA_ARGS__); \
-        break; \
-    case 2: \
-        function(2, __VA_ARGS__); \
-        break; \
-    case 4: \
-        function(4, __VA_ARGS__); \
-        break; \
-    default: \
-        function(bits, __VA_ARGS__); \
+static inline __attribute__((always_inline)) void gather_rests(
+    size_t bits, size_t pixels, struct rests r, const uint8_t *codes, uint64_t *words)
+{
+    const size_t several = pixels_of_word(r.channels), width = 8 / several,
+                 second = several == 2 ? r.apart : 32;
+    uint64_t joined[8];
+    uint8_t all[64] = {0};
+    for (size_t x = 0; x < pixels; x += several, words += several * r.words_apart) {
+        const size_t count = least(several, pixels - x);
+        const uint8_t *at = codes + x * r.apart;
+        if (lie_as_halves(several, r, pixels - x, second))
+            bs_gather_word(bits, at, at + second, joined);
+        else {
+            for (size_t i = 0; i < count; ++i)
+                memcpy(all + 8 * width * i, at + i * r.apart, r.channels);
+            bs_gather_word(bits, all, all + 32, joined);
+        }
+        if (count == 2)
+            part_words(bits, 2, width, r, joined, words);
+        else
+            part_words(bits, count, width, r, joined, words);
     }
+}
+
+static inline __attribute__((always_inline)) void expand_rests(
+    size_t bits, size_t pixels, struct rests r, const uint64_t *words, uint8_t *codes)
+{
+    const size_t several = pixels_of_word(r.channels), width = 8 / several,
+                 second = several == 2 ? r.apart : 32;
+    uint64_t joined[8];
+    uint8_t all[64];
+    for (size_t x = 0; x < pixels; x += several, words += several * r.words_apart) {
+        const size_t count = least(several, pixels - x);
+        uint8_t *at = codes + x * r.apart;
+        if (count == 2)
+            join_words(bits, 2, width, r, words, joined);
+        else
+            join_words(bits, count, width, r, words, joined);
+        if (lie_as_halves(several, r, pixels - x, second))
+            bs_expand_word(bits, joined, at, at + second);
+        else {
+            bs_expand_word(bits, joined, all, all + 32);
+            for (size_t i = 0; i < count; ++i)
+                memcpy(at + i * r.apart, all + 8 * width * i, r.channels);
+        }
+    }
+}
+
+/* Pixels of whole words, one behind the other, are one of many channels. */
+void bs_pack_each(
+    size_t bits,
+    size_t channels,
+    size_t pixels,
+    const uint8_t *codes,
+    size_t apart,
+    uint64_t *words)
+{
+    const size_t whole = channels / 64, words_apart = bs_packed_words(bits, channels);
+    const struct rests rests = {channels % 64, apart, words_apart};
+    if (rests.channels == 0 && apart == channels) {
+        BS_BY_BITS(bs_gather_words, bits, pixels * whole, codes, words);
+        return;
+    }
+    for (size_t x = 0; x < pixels && whole > 0; ++x)
+        BS_BY_BITS(bs_gather_words, bits, whole, codes + x * apart, words + x * words_apart);
+    if (rests.channels > 0)
+        BS_BY_BITS(gather_rests, bits, pixels, rests, codes + 64 * whole, words + whole * bits);
+}
+
+void bs_unpack_each(
+    size_t bits,
+    size_t channels,
+    size_t pixels,
+    const uint64_t *words,
+    uint8_t *codes,
+    size_t apart)
+{
+    const size_t whole = channels / 64, words_apart = bs_packed_words(bits, channels);
+    const struct rests rests = {channels % 64, apart, words_apart};
+    if (rests.channels == 0 && apart == channels) {
+        BS_BY_BITS(bs_expand_words, bits, pixels * whole, words, codes);
+        return;
+    }
+    /* Those first: behind them the next pixel's are written to, as above. */
+    if (rests.channels > 0)
+        BS_BY_BITS(expand_rests, bits, pixels, rests, words + whole * bits, codes + 64 * whole);
+    for (size_t x = 0; x < pixels && whole > 0; ++x)
+        BS_BY_BITS(bs_expand_words, bits, whole, words + x * words_apart, codes + x * apart);
+}
 
 void bs_pack_codes(size_t bits, size_t channels, const uint8_t *codes, uint64_t *words)
 {
-    const size_t whole = channels / 64, rest = channels % 64;
-    BY_BITS(gather_words, bits, whole, codes, words);
-    if (rest > 0) {
-        uint8_t last[64] = {0};
-        memcpy(last, codes + 64 * whole, rest);
-        BY_BITS(gather_words, bits, 1, last, words + whole * bits);
-    }
+    bs_pack_each(bits, channels, 1, codes, channels, words);
 }
 
-/* The words of the `rest` channels that fill none, of whose codes 64 can be read. */
-static void pack_rest(size_t bits, size_t rest, const uint8_t *codes, uint64_t *words)
+void bs_unpack_codes(size_t bits, size_t channels, const uint64_t *words, uint8_t *codes)
 {
-    uint8_t last[64];
-    for (size_t j = 0; j < 64; ++j)
-        last[j] = codes[j] & (j < rest ? UINT8_MAX : 0);
-    BY_BITS(gather_words, bits, 1, last, words);
+    bs_unpack_each(bits, channels, 1, words, codes, channels);
 }
 
 void bs_pack_pixels(const struct call *c, size_t from, size_t to)
 {
     const struct bs_layer *l = c->layer;
-    const size_t channels = l->groups * l->out_channels, rest = channels % 64,
-                 words = bs_packed_words(l->out_bits, channels);
-    /* Pixels of whole words are one of many channels. */
-    const size_t several = rest ? 1 : to - from, whole = several * channels - rest;
-    const uint8_t *codes = c->codes + (from - c->first_codes) * channels;
-    uint64_t *packed =
-        (uint64_t *)(void *)c->output + (c->image * c->out.height * c->out.width + from) * words;
-    for (; from < to; from += several, codes += several * channels, packed += several * words) {
-        bs_pack_codes(l->out_bits, whole, codes, packed);
-        if (rest)
-            pack_rest(l->out_bits, rest, codes + whole, packed + whole / 64 * l->out_bits);
-    }
+    const size_t channels = l->groups * l->out_channels,
+                 words = bs_packed_words(l->out_bits, channels),
+                 first = c->image * c->out.height * c->out.width + from;
+    bs_pack_each(
+        l->out_bits,
+        channels,
+        to - from,
+        c->codes + (from - c->first_codes) * channels,
+        channels,
+        (uint64_t *)(void *)c->output + first * words);
 }
 
 /* Eight channels from 8 * eighth on, a code a byte. */
@@ -124,7 +186,7 @@ static uint64_t eight_codes(size_t bits, const uint64_t *words, size_t eighth)
 {
     uint64_t codes = 0;
     for (size_t bit = 0; bit < bits; ++bit)
-        codes |= (words[eighth / 8 * bits + bit] >> eighth % 8 & low_bits) << bit;
+        codes |= (words[eighth / 8 * bits + bit] >> eighth % 8 & bs_low_bits) << bit;
     return codes;
 }
 
@@ -136,19 +198,8 @@ void bs_expand(size_t bits, const uint64_t *words, size_t eighth, size_t count, 
     }
     if (count == 0)
         return;
-    BY_BITS(expand_words, bits, count / 8, words + eighth / 8 * bits, to);
+    BS_BY_BITS(bs_expand_words, bits, count / 8, words + eighth / 8 * bits, to);
     bs_expand(bits, words, eighth + count / 8 * 8, count % 8, to + count / 8 * 64);
-}
-
-void bs_unpack_codes(size_t bits, size_t channels, const uint64_t *words, uint8_t *codes)
-{
-    const size_t whole = channels / 64, rest = channels % 64;
-    BY_BITS(expand_words, bits, whole, words, codes);
-    if (rest > 0) {
-        uint8_t last[64];
-        BY_BITS(expand_words, bits, 1, words + whole * bits, last);
-        memcpy(codes + 64 * whole, last, rest);
-    }
 }
 
 int bs_has_all_ones(size_t bits, size_t count, const uint64_t *words)

@@ -124,7 +124,7 @@ def sources(specs):
     text = f'#include "{plain.HEADER}"\n'
     for spec in specs:
         text += plain.function(plain_program(spec), spec.name) + CALL.format(spec.name)
-    needed = ("bs_words.c", "bs_layer.h", "bs_pool.h", "bs_call.h", "bs_plain.h", "bs_exact.h")
+    needed = ("bs_words.c", "bs_word.h", "bs_layer.h", "bs_pool.h", "bs_call.h", "bs_plain.h", "bs_exact.h")
     return {"plain.c": text, **{name: runtime_files(threads=False)[name] for name in needed}}
 
 

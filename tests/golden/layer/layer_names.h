@@ -1,6 +1,7 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
 /* Names of this layer alone: include it before bs_layer.h. */
 #define bs_add_residual layer_bs_add_residual
+#define bs_any_of layer_bs_any_of
 #define bs_bits layer_bs_bits
 #define bs_chosen layer_bs_chosen
 #define bs_compute layer_bs_compute
@@ -9,6 +10,8 @@
 #define bs_depthwise_run layer_bs_depthwise_run
 #define bs_encode layer_bs_encode
 #define bs_expand layer_bs_expand
+#define bs_expand_word layer_bs_expand_word
+#define bs_expand_words layer_bs_expand_words
 #define bs_fadd layer_bs_fadd
 #define bs_fdiv layer_bs_fdiv
 #define bs_finish layer_bs_finish
@@ -18,6 +21,8 @@
 #define bs_float_of layer_bs_float_of
 #define bs_flt layer_bs_flt
 #define bs_fmul layer_bs_fmul
+#define bs_gather_word layer_bs_gather_word
+#define bs_gather_words layer_bs_gather_words
 #define bs_has_all_ones layer_bs_has_all_ones
 #define bs_inside layer_bs_inside
 #define bs_is_plain layer_bs_is_plain
@@ -58,6 +63,7 @@
 #define bs_order_rows layer_bs_order_rows
 #define bs_out_bytes layer_bs_out_bytes
 #define bs_pack_codes layer_bs_pack_codes
+#define bs_pack_each layer_bs_pack_each
 #define bs_pack_lines layer_bs_pack_lines
 #define bs_pack_padding layer_bs_pack_padding
 #define bs_pack_pixels layer_bs_pack_pixels
@@ -72,5 +78,6 @@
 #define bs_unit layer_bs_unit
 #define bs_unit_tiles layer_bs_unit_tiles
 #define bs_unpack_codes layer_bs_unpack_codes
+#define bs_unpack_each layer_bs_unpack_each
 #define bs_values layer_bs_values
 #define bs_words_later layer_bs_words_later
