@@ -20,8 +20,8 @@ from bitsynth.store.entry import Entry
 
 Fits = Callable[[Entry], bool]
 """Whether a processor has what a kernel needs."""
-CHANNELS = (64, 128)
-"""Tiles of layers that are shipped, by their most columns."""
+CHANNELS = (64, 128, 32, 16)
+"""Tiles of layers that are shipped, by their most columns: first those that are there by every method."""
 _host_needs: dict[str, tuple[str, ...]] = {}
 """Requirements of kernels on a processor, by their entries' digests: each is asked for at every search."""
 

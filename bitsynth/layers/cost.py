@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from bitsynth.emit.terms import row_affines, row_terms
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tables import CpuTable
 from bitsynth.kernel.program import Kernel, Table
@@ -14,7 +15,9 @@ from bitsynth.layers.constants import has_joined_taps
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
+from bitsynth.layers.widening import widened
 from bitsynth.schedule.cost import cycles_per_128_mac, stall_per_128_mac
+from bitsynth.spec.matmul import MatmulSpec
 
 POINTER_CYCLES = 1.0
 """Of a row and segment; measured on Zen 5, as the other figures here.
@@ -37,6 +40,8 @@ WIDER = 1.1
 """What a kernel of wider operands takes longer than estimated, beside one of the layer's own: a fifth at the most."""
 SUMMED_PIXEL_CYCLES = 18.0
 """Of a pixel that is summed, on a line that is else copied whole."""
+SUMMED_CODE_CYCLES = 0.25
+"""Of a code that is summed as it is packed."""
 
 
 @dataclass(frozen=True)
@@ -209,8 +214,15 @@ class Estimate:
         codes = lines * pixels * self._pixel_codes
         runs = lines * pixels * self._geometry.kernel[0] if self.conv_algorithm == "im2col" and self._taps > 1 else 0
         copied = runs * RUN_CYCLES + codes / COPIED_PER_CYCLE if runs else 0.0
-        summed = lines * pixels * SUMMED_PIXEL_CYCLES if self._joined and self._kernel.has_row_terms else 0.0
-        return codes * self._cycles_per_code + copied + summed
+        summing = lines * pixels * SUMMED_PIXEL_CYCLES if self._joined else codes * SUMMED_CODE_CYCLES
+        return codes * self._cycles_per_code + copied + summing * self._sums_rows
+
+    @property
+    def _sums_rows(self) -> bool:
+        """Whether the codes of rows are summed where they are packed."""
+        computed = widened(self.layer, self.candidate.operands)
+        spec = MatmulSpec(self._kernel.isa, computed.act, computed.wgt)
+        return any(row_terms(self._kernel, spec)) or row_affines(self._kernel, spec) != 0
 
     @property
     def _cycles_per_code(self) -> float:
