@@ -16,7 +16,7 @@ from bitsynth.graph.exactly import Exactly
 from bitsynth.graph.infer import inferred
 from bitsynth.graph.ir import EMPTY, Graph, Node
 from bitsynth.graph.reference import evaluate
-from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Shape, Tensor, cast, is_float
+from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Shape, Tensor, cast, is_float, taken
 
 _MOST_INTEGER = 1 << 24
 _ROUNDED_AS_WRITTEN = ("quantize", "trunc")
@@ -57,6 +57,18 @@ class GraphBuilder:
         self._keep(Edge(name, array.shape, dtype, kind), held)
         self._by_value.setdefault(key, name)
         return name
+
+    def part(self, name: str, places: Tensor, axis: int) -> str:
+        """The edge of what a constant has at `places` of an axis."""
+        edge, value = self.edges[name], self.constants[name].take(places, axis)
+        kind, behind = edge.type, value.ndim - axis
+        if isinstance(kind, Integers):
+            arrays = kind.low, kind.high, kind.scale, kind.zero
+            low, high, scale, zero = (taken(a, places, a.ndim - behind) for a in arrays)
+            kind = Integers(low, high, scale, zero, kind.step)
+        made = self.fresh(f"{name}.part")
+        self._keep(Edge(made, value.shape, edge.dtype, kind), value)
+        return made
 
     def _keep(self, edge: Edge, value: Tensor) -> None:
         value = np.array(value, order="C")

@@ -189,6 +189,11 @@ def compressed(array: Tensor) -> Tensor:
     return array.reshape(()) if array.size == 1 else array
 
 
+def taken(array: Tensor, places: Tensor, axis: int) -> Tensor:
+    """The array at `places` of an axis; as it is if it has no such axis, or is alike along it."""
+    return array.take(places, axis) if 0 <= axis < array.ndim and array.shape[axis] > 1 else array
+
+
 def _broadcast(*arrays: Tensor) -> bool:
     try:
         np.broadcast_shapes(*(a.shape for a in arrays))

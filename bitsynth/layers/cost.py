@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from bitsynth.emit.packing import packing
 from bitsynth.emit.terms import row_affines, row_terms
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tables import CpuTable
@@ -219,7 +220,9 @@ class Estimate:
 
     @property
     def _sums_rows(self) -> bool:
-        """Whether the codes of rows are summed where they are packed."""
+        """Whether codes that are packed as bytes are summed then; what other rows cost has their sums in it."""
+        if packing(self._kernel).rows != "bytes":
+            return False
         computed = widened(self.layer, self.candidate.operands)
         spec = MatmulSpec(self._kernel.isa, computed.act, computed.wgt)
         return any(row_terms(self._kernel, spec)) or row_affines(self._kernel, spec) != 0

@@ -1,0 +1,141 @@
+"""Channels that no product reads are not computed: those whose weights in the only product behind them are all 0.
+
+Trained networks have them: weights of few bits round to 0, and what a regularizer drives there stays there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.operators import TABLE
+from bitsynth.graph.types import Integers, Tensor, taken
+from bitsynth.network.wiring import NetworkTarget, Wiring
+
+_BY_CHANNEL = ("elementwise", "step", "pool")
+"""Kinds of rows whose channels, along axis 1, do not mix."""
+_UNIT = 16
+"""Channels are left out by so many: whole registers of them are quickest."""
+_FIRST_AXIS = ("thresholds",)
+"""Attributes whose first axis are channels; those of others broadcast, as edges do."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A product, the nodes behind it that keep channels apart, and the product that reads `read` of its channels."""
+
+    maker: Node
+    links: tuple[Node, ...]
+    reader: Node
+    read: Tensor
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return (self.maker, *self.links, self.reader)
+
+
+def without_unread(graph: Graph, target: NetworkTarget) -> Graph:
+    """The graph without channels of codes that no product reads, as long as there are units of them.
+
+    Codes are finite, and a product with 0 is 0 wherever it is added. What is left of an edge has a name of its own.
+    """
+    while run := _first(Wiring(graph, target)):
+        graph = _shortened(graph, run)
+    return graph
+
+
+def _first(wiring: Wiring) -> _Run | None:
+    """The last such run: without channels it reads, those before read fewer."""
+    found = (_run(wiring, node) for node in reversed(wiring.graph.nodes))
+    return next((run for run in found if run), None)
+
+
+def _run(wiring: Wiring, reader: Node) -> _Run | None:
+    """The run that ends with a product, if there are channels that it does not read."""
+    if not _is_dense(wiring, reader) or not wiring.carries_integers(reader.inputs[0]):
+        return None
+    read = _channels_kept(wiring.graph, reader)
+    if len(read) == wiring.graph.edges[reader.inputs[0]].shape[1]:
+        return None
+    links: list[Node] = []
+    edge = reader.inputs[0]
+    while (node := wiring.makers.get(edge)) and wiring.only_reader(edge):
+        if _is_dense(wiring, node):
+            return _Run(node, tuple(reversed(links)), reader, read)
+        if TABLE[node.op].kind not in _BY_CHANNEL or not all(map(wiring.is_constant, node.inputs[1:])):
+            return None
+        links.append(node)
+        edge = node.inputs[0]
+    return None
+
+
+def _is_dense(wiring: Wiring, node: Node) -> bool:
+    """Whether a node is a convolution of all channels with constants."""
+    return node.op == "conv" and node.attributes["groups"] == 1 and _has_constant_weights(wiring, node)
+
+
+def _has_constant_weights(wiring: Wiring, node: Node) -> bool:
+    return wiring.is_constant(node.inputs[1]) and not wiring.is_constant(node.inputs[0])
+
+
+def _channels_kept(graph: Graph, node: Node) -> Tensor:
+    """The input channels that have a weight other than 0, and others up to whole units; all if they are no more."""
+    weights, kind = graph.constants[node.inputs[1]], graph.edges[node.inputs[1]].type
+    numbers = weights - kind.zero if isinstance(kind, Integers) else weights
+    is_read = (numbers != 0).any(axis=(0, *range(2, numbers.ndim)))
+    first = np.argsort(~is_read, kind="stable")
+    kept: Tensor = np.sort(first[: max(1, -(-is_read.sum() // _UNIT)) * _UNIT])
+    return kept
+
+
+def _shortened(graph: Graph, run: _Run) -> Graph:
+    """The graph with the channels of a run that are read."""
+    builder, part = GraphBuilder.beginning(graph), {node.name for node in run.nodes}
+    at = ""
+    for node in graph.nodes:
+        if node.name not in part:
+            builder.repeat(node)
+        else:
+            at = _add(builder, run, node, at)
+    return builder.build(graph.outputs)
+
+
+def _add(builder: GraphBuilder, run: _Run, node: Node, before: str) -> str:
+    """Add a node of the run, which reads `before` if it is not the first; what it makes."""
+    made = node.outputs[0]
+    if node is run.maker:
+        return _again(builder, node, (node.inputs[0], builder.part(node.inputs[1], run.read, 0)), f"{made}.read")
+    if node is run.reader:
+        return _again(builder, node, (before, builder.part(node.inputs[1], run.read, 1)), made)
+    axes = len(builder.edges[before].shape)
+    constants = [_part_of(builder, name, run.read, axes) for name in node.inputs[1:]]
+    attributes = {name: _of_channels(name, value, run.read, axes) for name, value in node.attributes.items()}
+    return builder.add(
+        node.op, before, *constants, name=builder.fresh(f"{made}.read"), source=node.source, **attributes
+    )
+
+
+def _again(builder: GraphBuilder, node: Node, inputs: Sequence[str], name: str) -> str:
+    fresh = name if name in node.outputs else builder.fresh(name)
+    return builder.add(node.op, *inputs, name=fresh, source=node.source, **node.attributes)
+
+
+def _part_of(builder: GraphBuilder, name: str, read: Tensor, axes: int) -> str:
+    """A constant that broadcasts to an edge of so many axes, of the channels read."""
+    shape = builder.edges[name].shape
+    axis = len(shape) - (axes - 1)
+    return builder.part(name, read, axis) if axis >= 0 and shape[axis] > 1 else name
+
+
+def _of_channels(name: str, value: Any, read: Tensor, axes: int) -> Any:
+    """An attribute, of the channels read."""
+    if isinstance(value, tuple):
+        return tuple(_of_channels(name, one, read, axes) for one in value)
+    if not isinstance(value, np.ndarray):
+        return value
+    return taken(value, read, 0 if name in _FIRST_AXIS else value.ndim - (axes - 1))
