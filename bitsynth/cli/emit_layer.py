@@ -11,7 +11,7 @@ from bitsynth.cli.options import (
     ActEncoding,
     Dilation,
     Folder,
-    ForCpu,
+    ForCpus,
     Groups,
     ImageOption,
     IsaOrAuto,
@@ -44,7 +44,7 @@ def emit_layer(
     weight_encoding: WeightEncoding = Encoding.BIPOLAR,
     zero_point: ZeroPoint = 0,
     isa: IsaOrAuto = "auto",
-    cpu: ForCpu = "",
+    cpu: ForCpus = "",
     stride: Stride = "1",
     padding: Padding = "0",
     dilation: Dilation = "1",
@@ -58,10 +58,11 @@ def emit_layer(
     """Write a convolution or dense layer as C11 that builds with any compiler and needs nothing else.
 
     Header, source with packed weights, kernel, runtime, a self-test against a plain convolution, an example and
-    CMakeLists.txt: `cmake -B build && cmake --build build && ctest --test-dir build`.
+    CMakeLists.txt: `cmake -B build && cmake --build build && ctest --test-dir build`. For several processors, as in
+    `--cpu a76,a72,a53`, it has the layer of each, and chooses where it runs.
     """
     from bitsynth.cli import weights as weights_file
-    from bitsynth.layers import Conv2d, Dense
+    from bitsynth.layers import Conv2d, Dense, processors
 
     weight, epilogue = weights_file.read(weights)
     window = {
@@ -75,22 +76,27 @@ def emit_layer(
         "act_encoding": act_encoding.value,
         "weight_encoding": weight_encoding.value,
         "zero_point": zero_point,
-        "isa": isa,
-        "cpu": cpu,
         "layout": layout,
         "out_layout": out_layout or None,
         "epilogue": epilogue,
         **({"image": size("--image", image)} if image else {}),
     }
+    kind = Dense if weight.ndim == 2 else Conv2d
     with output.progress("emit-layer") as say:
         options["solve"] = say if solve else False
-        layer = (Dense if weight.ndim == 2 else Conv2d)(weight, act_bits, w_bits, **options)
-    files = layer.files(name)
+
+        def make(isa: str, cpu: str) -> Conv2d:
+            return kind(weight, act_bits, w_bits, isa=isa, cpu=cpu, **options)
+
+        cpus = cpu.split(",")
+        made = processors.layers(make, isa, cpus) if len(cpus) > 1 else {cpu: make(isa, cpu)}
+    files = processors.files(name, made) if len(made) > 1 else made[cpu].files(name)
     require_writable(to, _ADVICE)
     paths = write_texts(to, files)
     if as_json:
-        output.write_json({"name": name, "kernel": layer.kernel.name, "files": [str(p) for p in paths]})
+        kernels = {each: layer.kernel.name for each, layer in made.items()}
+        facts = {"kernels": kernels} if len(made) > 1 else {"kernel": kernels[cpu]}
+        output.write_json({"name": name, **facts, "files": [str(p) for p in paths]})
         return
-    output.write(
-        layer.explain(), f"wrote     {output.count(len(paths), 'file')} in {to}: {name}.h, {name}.c and others"
-    )
+    wrote = f"wrote     {output.count(len(paths), 'file')} in {to}: {name}.h, {name}.c and others"
+    output.write(*(layer.explain() for layer in made.values()), wrote)

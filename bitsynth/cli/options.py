@@ -150,6 +150,15 @@ Cpu = Annotated[
         "--cpu", metavar="NAME", help="In cycles of this processor, with the instructions it has.", show_default=False
     ),
 ]
+ForCpus = Annotated[
+    str,
+    typer.Option(
+        "--cpu",
+        metavar="NAMES",
+        help="The processor of the set to be fast on, such as a72, or several, the first preferred elsewhere.",
+        show_default="this one, or the first of the set",
+    ),
+]
 ForCpu = Annotated[
     str,
     typer.Option(

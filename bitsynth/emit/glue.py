@@ -71,19 +71,23 @@ class GlueText:
             "want": elements(_as_words(want), "uint64_t"),
             "want_bytes": want.nbytes,
             "shape": inputs[0].shape[:3],
-            "sources": sorted([PROGRAMS, *(n for n in glue_files(threads=False) if n.endswith(".c"))]),
+            "plain": [f"{self.name}.c", f"{self.name}_features.c", POOL],
+            "parts": [{"of": "", "sources": _sources(), "cc_flags": self.needs.cc_flags}],
+            "folders": [],
             "features": [(f, isa.table.probes[f]) for f in self.needs.host],
             "probe": architecture.named(isa.table.arch).probe_text(),
-            "features_file": f"{self.name}_features.c",
-            "pool": POOL,
             "example": False,
-            "cc_flags": self.needs.cc_flags,
         }
 
     @staticmethod
     def _refuses(numbers: Mapping[str, int], i: int) -> bool:
         bits, layout = numbers[f"bits[{i}]"], LAYOUT.words[numbers["in_layout"]]
         return bits > 0 and refuses_codes(numbers[f"last[{i}]"], bits, layout)
+
+
+def _sources() -> list[str]:
+    """The files that may use the programs' instructions."""
+    return sorted([PROGRAMS, *(n for n in glue_files(threads=False) if n.endswith(".c"))])
 
 
 def _as_words(x: NDArray[Any]) -> NDArray[np.uint8]:

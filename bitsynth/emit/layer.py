@@ -95,8 +95,22 @@ class LayerText:
 
     def files(self) -> dict[str, str]:
         """File names and texts, marked as ours."""
-        kernel, runtime = self.kernel, runtime_files(threads=True)
-        values = self._values(kernel, runtime)
+        values = self.values()
+        return self._marked(
+            {
+                f"{self.name}_selftest.c": render("layer_selftest.c.j2", values),
+                "main.c": render("layer_main.c.j2", values),
+                "CMakeLists.txt": render("layer_cmake.j2", values),
+            }
+        )
+
+    def library(self) -> dict[str, str]:
+        """Those without self-test, example and CMakeLists.txt."""
+        return self._marked({})
+
+    def _marked(self, around: Mapping[str, str]) -> dict[str, str]:
+        """The layer's own files and those `around` it."""
+        kernel, runtime, values = self.kernel, runtime_files(threads=True), self.values()
         shared = {
             f"{kernel.name}.h": kernel.header,
             f"{kernel.name}.c": kernel.source,
@@ -108,15 +122,15 @@ class LayerText:
         own = {
             f"{self.name}.h": render("layer.h.j2", values),
             f"{self.name}.c": render("layer.c.j2", values),
-            f"{self.name}_selftest.c": render("layer_selftest.c.j2", values),
-            "main.c": render("layer_main.c.j2", values),
-            "CMakeLists.txt": render("layer_cmake.j2", values),
+            **around,
         }
         files = own | shared
         names = functions(shared) + re.findall(rf"\b{kernel.name}\w*", "".join(files.values()))
         return marked(files | renamed(self.name, files, names))
 
-    def _values(self, kernel: CSource | DepthwiseSource, runtime: Iterable[str]) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
+        """What the templates of a layer are rendered with."""
+        kernel, runtime = self.kernel, runtime_files(threads=True)
         codes, per_word = _dense_codes(self.tested.weight, self.spec.wgt.bits)
         numbers = complete(self.numbers)
         return {
@@ -142,17 +156,19 @@ class LayerText:
             "wanted": [(n, c := _ctype(x.dtype), c, elements(x, c)) for n, x in self.tested.epilogue.arrays.items()],
             "codes": [_hex(x) for x in codes],
             "codes_per_word": per_word,
-            "sources": [
-                f"{kernel.name}.c",
-                *(f"{kernel.name}_{program}.c" for program in self.programs.by_field),
-                *sorted(f for f in runtime if f.endswith(".c") and f != POOL),
-            ],
-            "features_file": f"{kernel.name}_features.c",
-            "pool": POOL,
+            "plain": [f"{self.name}.c", f"{kernel.name}_features.c", POOL],
+            "parts": [{"of": "", "sources": self._sources(runtime), "cc_flags": kernel.needs.cc_flags}],
+            "folders": [],
+            "processors": {},
             "example": True,
-            "cc_flags": kernel.needs.cc_flags,
             "image": [self._test_size(way) for way in ("h", "w")],
         }
+
+    def _sources(self, runtime: Iterable[str]) -> list[str]:
+        """The files that may use the kernel's instructions."""
+        name = self.kernel.name
+        programs = (f"{name}_{program}.c" for program in self.programs.by_field)
+        return [f"{name}.c", *programs, *sorted(f for f in runtime if f.endswith(".c") and f != POOL)]
 
     def _test_size(self, way: str) -> int:
         """Pixels that make a few windows, at the edges and away from them."""

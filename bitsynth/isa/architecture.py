@@ -76,8 +76,9 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Cross compilers: names of gcc, flags of clang and of zig, the Debian `package`; `zig_cpu`
     is how zig spells what follows `-march=`. `feature_names` are other names of features
     of Linux's /proc/cpuinfo, `darwin_features` those no macOS machine lists, `hwcap` the bits of AT_HWCAP that tell
-    them too. `processors` maps implementer and part of Arm's MIDR to the processor of an `isa.toml`. `probe` is the C
-    file beside this one that the `probes` of an `isa.toml` rest on.
+    them too. `processors` maps implementer and part of Arm's MIDR to the processor of an `isa.toml`; `midr_probe` is
+    the C file beside this one that reads them, "" if programs cannot. `probe` is the one that the `probes` of an
+    `isa.toml` rest on.
     """
 
     bits: int
@@ -93,11 +94,18 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     darwin_features: list[str] = []
     hwcap: dict[str, int] = {}
     processors: dict[str, str] = {}
+    midr_probe: str = ""
     emulator: Emulator | None = None
 
     def probe_text(self) -> str:
         """The C text that asks the processor which features it has."""
         return _text(paths.architectures().parent / self.probe)
+
+    def midr_text(self) -> str:
+        """The C text that asks which processor it is; SpecError if programs cannot."""
+        if not self.midr_probe:
+            raise SpecError("programs of this architecture cannot ask which processor it is")
+        return _text(paths.architectures().parent / self.midr_probe)
 
 
 @lru_cache
@@ -133,8 +141,9 @@ def read(path: Path) -> dict[str, Architecture]:
         raise SpecError(f"{path}: {error}") from None
     for name, table in tables.items():
         _check(f"{path}: {name}", table)
-        if not (path.parent / table.probe).is_file():
-            raise SpecError(f"{path}: {name}: probe is {table.probe!r}; want a file beside this one")
+        for key, file in {"probe": table.probe, "midr_probe": table.midr_probe or table.probe}.items():
+            if not (path.parent / file).is_file():
+                raise SpecError(f"{path}: {name}: {key} is {file!r}; want a file beside this one")
     return tables
 
 

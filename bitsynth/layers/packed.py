@@ -162,6 +162,10 @@ class PackedLayer:
 
     def files(self, name: str) -> dict[str, str]:
         """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
+        return self.text(name).files()
+
+    def text(self, name: str) -> LayerText:
+        """What its C under `name` is made of."""
         kernel, made = self.plan.kernel, self.constants
         epilogue = self_test_epilogue(self.epilogue, self.plan.spec.geometry.out_channels)
         tested = SelfTestLayer(self.codes, np.asarray(self.bias), self.plan.spec.zero_point, epilogue)
@@ -171,7 +175,7 @@ class PackedLayer:
             c = CSource(kernel.proved_entry.proved, kernel.spec)
         operands = MatmulSpec(kernel.spec.isa, self.plan.spec.act, self.plan.spec.wgt)
         numbers, cpu = made.numbers, self.plan.cpu
-        return LayerText(name, c, operands, numbers, made.arrays, tested, self.programs, cpu).files()
+        return LayerText(name, c, operands, numbers, made.arrays, tested, self.programs, cpu)
 
 
 def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None, bias: ArrayLike = 0) -> PackedLayer:

@@ -1,0 +1,83 @@
+"""One layer for several processors as a C library, which chooses by the processor that it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bitsynth.emit.layer import LayerText, require_name
+from bitsynth.emit.lines import laid_out
+from bitsynth.emit.render import render
+from bitsynth.files import marked
+from bitsynth.isa import architecture
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessorsText:
+    """A layer called `name` for the processors of an architecture: of each the layer that it runs.
+
+    Some may have the same. Of a processor that is none of them the first counts whose features it has.
+    """
+
+    name: str
+    arch: str
+    layers: Mapping[str, LayerText]
+
+    def __post_init__(self) -> None:
+        require_name(self.name)
+
+    def files(self) -> dict[str, str]:
+        """File names and texts, marked as ours: each layer in a folder of its own, and what is around them."""
+        values = self._values()
+        own = {f"{self.name}.h": render("layer.h.j2", values), f"{self.name}.c": render("processors.c.j2", values)}
+        first = next(iter(self._apart)).name
+        tests = {f"{self.name}_selftest.c": "layer_selftest.c.j2", "main.c": "layer_main.c.j2"}
+        for file, template in tests.items():
+            own[file] = f'#include "{first}_names.h"\n{render(template, values)}'
+        cmake = {"CMakeLists.txt": render("layer_cmake.j2", values)}
+        found = marked({file: laid_out(text) for file, text in own.items()} | cmake)
+        for layer in self._apart:
+            found |= {f"{layer.name}/{file}": text for file, text in layer.library().items()}
+        return found
+
+    @property
+    def _apart(self) -> list[LayerText]:
+        """The layers, each once."""
+        return list(dict.fromkeys(self.layers.values()))
+
+    def _values(self) -> dict[str, Any]:
+        layers = [layer.values() for layer in self._apart]
+        places = {layer.name: n for n, layer in enumerate(self._apart)}
+        table = architecture.named(self.arch)
+        return {
+            **layers[0],
+            "name": self.name,
+            "guard": f"{self.name.upper()}_H",
+            "cpu": "",
+            "layers": list(places),
+            "processors": {cpu: places[layer.name] for cpu, layer in self.layers.items()},
+            "parts_of": dict(self._parts(table.processors)),
+            "probe": table.midr_text(),
+            "plain": [f"{self.name}.c", *_plain(layers)],
+            "folders": list(places),
+            "parts": [_in_folder(values) for values in layers],
+        }
+
+    def _parts(self, processors: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Of each implementer and part, as 0x41d03, the processor, if it is one of ours."""
+        for midr, cpu in processors.items():
+            implementer, part = (int(word, 16) for word in midr.split())
+            if cpu in self.layers:
+                yield f"{implementer << 12 | part:#x}", cpu
+
+
+def _plain(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The files that run on any processor; the last of a layer's, the pool, is there once."""
+    for n, values in enumerate(layers):
+        yield from (f"{values['name']}/{file}" for file in values["plain"][: -1 if n else None])
+
+
+def _in_folder(values: Mapping[str, Any]) -> dict[str, Any]:
+    (part,), name = values["parts"], values["name"]
+    return {**part, "of": f"_{name}", "sources": [f"{name}/{file}" for file in part["sources"]]}

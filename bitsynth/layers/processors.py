@@ -1,0 +1,43 @@
+"""One layer for several processors: each its own kernel and schedule, one of them chosen where the C runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from bitsynth.emit.layer import LayerText
+from bitsynth.emit.processors import ProcessorsText
+from bitsynth.errors import SpecError
+from bitsynth.host.sets import best, widest
+from bitsynth.isa.load import load, names
+from bitsynth.layers.conv import Conv2d
+
+
+def layers(make: Callable[[str, str], Conv2d], isa: str, cpus: Sequence[str]) -> dict[str, Conv2d]:
+    """What `make` gives for an instruction set and each of `cpus`: the best set of `isa`'s architecture that names it.
+
+    SpecError for a processor that no such set names, or one that is named twice.
+    """
+    arch = load(widest(isa)).table.arch
+    sets = {n: table for n in names() if (table := load(n).table).arch == arch}
+    found: dict[str, Conv2d] = {}
+    for cpu in cpus:
+        able = [n for n, table in sets.items() if cpu in table.cpu]
+        if not able or cpu in found:
+            known = sorted({name for table in sets.values() for name in table.cpu})
+            raise SpecError(f"unknown cpu {cpu!r}, or named twice; {', '.join(sets)} know {', '.join(known)}")
+        found[cpu] = make(best(able), cpu)
+    return found
+
+
+def files(name: str, made: Mapping[str, Conv2d]) -> dict[str, str]:
+    """C of layers by processor under `name`: a folder a layer, those that are alike once, and the choice among them.
+
+    SpecError if programs of their architecture cannot ask which processor runs them.
+    """
+    texts: dict[str, LayerText] = {}
+    for cpu, layer in made.items():
+        same = (c for c in texts if (made[c].schedule, made[c].kernel.name) == (layer.schedule, layer.kernel.name))
+        first = next(same, cpu)
+        texts[cpu] = texts[first] if first != cpu else layer.packed.text(f"{name}_{cpu}")
+    (arch,) = {load(layer.kernel.spec.isa).table.arch for layer in made.values()}
+    return ProcessorsText(name, arch, texts).files()
