@@ -1,4 +1,4 @@
-"""A panel a processor, a group of bars a width: cycles by the model, and of gcc's and clang's code by the scoreboard."""
+"""A panel a processor, a group of bars a width: cycles by the model, and by the scoreboard of what compilers made."""
 
 from __future__ import annotations
 
