@@ -66,6 +66,7 @@ WRAPPED(bs_pack_lines);
 WRAPPED(bs_line_at);
 WRAPPED(bs_finish);
 WRAPPED(bs_pack_pixels);
+WRAPPED(bs_transpose_pixels);
 WRAPPED(bs_layer_run);
 
 void __wrap_bs_pack_lines(
@@ -95,6 +96,13 @@ void __wrap_bs_pack_pixels(const struct call *c, size_t from, size_t to)
 {
     const uint64_t start = now();
     __real_bs_pack_pixels(c, from, to);
+    add(EPILOGUE, start);
+}
+
+void __wrap_bs_transpose_pixels(const struct call *c, size_t from, size_t to)
+{
+    const uint64_t start = now();
+    __real_bs_transpose_pixels(c, from, to);
     add(EPILOGUE, start);
 }
 

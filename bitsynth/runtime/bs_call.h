@@ -27,8 +27,10 @@ struct call {
     /* Sums that are finished at once: pixels, columns from one to the next, tiles. */
     size_t strip_rows, strip_columns, strip_tiles, strip_bytes, results_bytes;
     size_t scratch_bytes;
-    uint8_t *arena, *codes;
-    size_t first_codes; /* the pixel that `codes` start at */
+    /* Results that words are made of, or that are transposed, when there are enough; else NULL. */
+    uint8_t *codes;
+    size_t first_codes; /* the pixel that they start at */
+    uint8_t *arena;
     size_t *segment_offsets;
     size_t offsets_bytes;
     size_t image, group;
@@ -161,6 +163,9 @@ struct bs_matrix {
     size_t bytes, rows, columns, from_apart, to_apart;
 };
 
+/* Rows and columns from which on bytes are transposed by vectors. */
+enum { BS_TRANSPOSED = 16 };
+
 /* Element j of row i to place i of row j. */
 void bs_transpose(struct bs_matrix m, const uint8_t *from, uint8_t *to);
 
@@ -185,6 +190,9 @@ void bs_unpack_each(
 
 /* Words of the codes of output pixels from..to of the image. */
 void bs_pack_pixels(const struct call *c, size_t from, size_t to);
+
+/* Their results, which lie at the call's codes, channels first. */
+void bs_transpose_pixels(const struct call *c, size_t from, size_t to);
 
 /* Pack grid lines from..to into the view. */
 void bs_pack_lines(

@@ -3,6 +3,13 @@
 
 #include <string.h>
 
+/* Parts of so many lines that each has pixels enough to be transposed by vectors, or one of all. */
+static size_t transposed_parts(size_t lines, size_t width)
+{
+    const size_t fewest = ceiling(BS_TRANSPOSED, width);
+    return lines < fewest ? 1 : lines / fewest;
+}
+
 static void plan_lines(struct depthwise *d)
 {
     const struct bs_layer *l = d->call.layer;
@@ -16,25 +23,46 @@ static void plan_lines(struct depthwise *d)
     d->width = plus(d->call.in.width, plus(l->pad_left, l->pad_right));
     d->phase_bytes = aligned(times(d->width, d->padded));
     d->line_bytes = times(d->phases, d->phase_bytes);
+    d->transposed_lines = 1;
+    if (l->in_layout == BS_NCHW) {
+        const struct bs_shape *in = &d->call.in;
+        d->transposed_lines = ceiling(in->height, transposed_parts(in->height, in->width));
+    }
+    if (d->transposed_lines > 1)
+        d->transposed_bytes =
+            aligned(times(times(d->transposed_lines, d->call.in.width), d->in_channels));
+}
+
+/* A band is a row, but for results that are transposed. */
+static void plan_bands(struct depthwise *d)
+{
+    struct call *c = &d->call;
+    const size_t rows = c->out.height, width = c->out.width;
+    const int transposes = c->layer->out_layout == BS_NCHW;
+    d->bands = transposes ? transposed_parts(rows, width) : rows;
+    if (transposes || bs_words_later(&d->one)) {
+        const size_t pixels = times(ceiling(rows, d->bands), width);
+        c->codes_bytes = aligned(times(times(pixels, d->channels), bs_out_bytes(&d->one)));
+    }
+    const size_t sums = times(width, c->layer->out_places);
+    d->sums_bytes = aligned(times(sums, sizeof(int32_t)));
+    if (d->channels % bs_unit(&d->one) && !bs_makes_words(&d->one))
+        c->results_bytes = aligned(times(sums, bs_out_bytes(&d->one)));
 }
 
 static void plan_slots(struct depthwise *d, size_t threads)
 {
     struct call *c = &d->call;
     const struct bs_layer *l = c->layer;
-    d->held_bytes = aligned(times(d->lines, sizeof(size_t)));
+    d->held_bytes = aligned(times(plus(d->lines, 1), sizeof(size_t)));
     d->pointers_bytes = aligned(times(times(d->steps, l->depthwise->taps), sizeof(uint8_t *)));
     if (!bs_is_plain(l))
         d->codes_bytes = aligned(plus(times(c->in.width, d->in_channels), 8));
-    d->sums_bytes = aligned(times(times(c->out.width, l->out_places), sizeof(int32_t)));
-    if (l->out_layout == BS_NCHW || (d->channels % bs_unit(&d->one) && !bs_makes_words(&d->one)))
-        c->results_bytes = aligned(times(times(c->out.width, l->out_places), bs_out_bytes(l)));
-    if (bs_words_later(&d->one))
-        c->codes_bytes = aligned(plus(times(c->out.width, d->channels), 64));
     d->slot_bytes = plus(
-        plus(plus(d->held_bytes, d->pointers_bytes), plus(d->codes_bytes, d->sums_bytes)),
-        plus(plus(c->results_bytes, c->codes_bytes), times(plus(d->lines, 1), d->line_bytes)));
-    c->slots = least(threads ? threads : 1, times(c->in.batch, c->out.height));
+        plus(plus(d->held_bytes, d->pointers_bytes), plus(d->codes_bytes, d->transposed_bytes)),
+        plus(plus(d->sums_bytes, c->results_bytes), c->codes_bytes));
+    d->slot_bytes = plus(d->slot_bytes, times(plus(d->lines, 1), d->line_bytes));
+    c->slots = least(threads ? threads : 1, times(c->in.batch, d->bands));
     c->arena_bytes = times(c->slots, d->slot_bytes);
 }
 
@@ -63,6 +91,9 @@ static int plan(
     d->one.groups = 1;
     d->one.in_channels = d->in_channels;
     d->one.out_channels = d->channels;
+    if (layer->out_layout == BS_NCHW)
+        d->one.out_layout = BS_NHWC;
+    plan_bands(d);
     plan_slots(d, threads);
     return is_too_large(d) ? BS_ARENA : BS_OK;
 }
@@ -82,6 +113,8 @@ static struct slot slot_of(const struct depthwise *d, size_t number)
     at += d->call.results_bytes;
     s.codes = at;
     at += d->codes_bytes;
+    s.transposed = at;
+    at += d->transposed_bytes;
     s.made = at;
     at += d->call.codes_bytes;
     s.ring = at;
@@ -106,20 +139,15 @@ static void point_taps(const struct depthwise *d, const struct slot *s, size_t o
         *to++ = s->pad;
 }
 
-/* Sums of a row of output, and its results. */
-static void compute_row(struct depthwise *d, const struct slot *s, size_t oy)
+/* Sums of a row of output, and their results. */
+static void compute_row(
+    const struct depthwise *d, const struct call *one, size_t oy, const struct slot *s)
 {
     const struct bs_layer *l = d->call.layer;
     const size_t width = d->call.out.width;
     const struct strip strip = {oy * width, width, 0, 0, d->channels};
-    const int stored = bs_stored_at_once(l) && d->channels == d->padded;
-    struct call one = d->call;
-    one.layer = &d->one;
-    one.codes = s->made;
-    one.first_codes = strip.p;
-    one.strip_columns = stored ? d->channels : l->out_places;
-    int32_t *sums =
-        stored ? (int32_t *)(void *)bs_pixel_output(&one, strip.p, 0) : s->results.strip;
+    const int stored = bs_stored_at_once(&d->one) && d->channels == d->padded;
+    int32_t *sums = stored ? (int32_t *)(void *)bs_pixel_output(one, strip.p, 0) : s->results.strip;
     l->depthwise->run(
         width,
         d->padded / l->depthwise->unit,
@@ -129,30 +157,48 @@ static void compute_row(struct depthwise *d, const struct slot *s, size_t oy)
         l->weights,
         l->start,
         sums,
-        one.strip_columns);
+        stored ? d->channels : one->strip_columns);
     if (!stored)
-        bs_finish(&one, strip, &s->results);
-    if (bs_words_later(&d->one))
-        bs_pack_pixels(&one, strip.p, strip.p + width);
+        bs_finish(one, strip, &s->results);
 }
 
-/* A part of the rows of all images. */
-static void rows_task(void *argument, size_t number)
+static void compute_band(const struct depthwise *d, size_t from, size_t to, const struct slot *s)
+{
+    const size_t width = d->call.out.width;
+    struct call one = d->call;
+    one.layer = &d->one;
+    one.codes = one.codes_bytes ? s->made : NULL;
+    one.first_codes = from * width;
+    one.strip_columns = d->one.out_places;
+    for (size_t oy = from; oy < to; ++oy) {
+        point_taps(d, s, oy);
+        if (!d->call.packs_only)
+            compute_row(d, &one, oy, s);
+    }
+    if (d->call.packs_only || !one.codes)
+        return;
+    if (bs_words_later(&d->one))
+        bs_pack_pixels(&one, from * width, to * width);
+    else
+        bs_transpose_pixels(&one, from * width, to * width);
+}
+
+/* A part of the bands of all images. */
+static void bands_task(void *argument, size_t number)
 {
     struct depthwise d = *(const struct depthwise *)argument;
     const struct bs_layer *l = d.call.layer;
     const struct slot s = slot_of(&d, number);
-    const size_t rows = d.call.out.batch * d.call.out.height, slots = d.call.slots;
-    const size_t from = part(rows, number, slots), to = part(rows, number + 1, slots);
+    const size_t bands = d.call.in.batch * d.bands, slots = d.call.slots, rows = d.call.out.height;
+    const size_t from = part(bands, number, slots), to = part(bands, number + 1, slots);
     memset(s.results.strip, 0, d.sums_bytes); /* units may have more columns than registers */
     memset(s.ring, (int)(l->pad_code ^ l->depthwise->flip), (d.lines + 1) * d.line_bytes);
-    for (size_t row = from; row < to; ++row) {
-        if (row == from || row % d.call.out.height == 0)
-            memset(s.held, 0, d.lines * sizeof *s.held);
-        d.call.image = row / d.call.out.height;
-        point_taps(&d, &s, row % d.call.out.height);
-        if (!d.call.packs_only)
-            compute_row(&d, &s, row % d.call.out.height);
+    for (size_t i = from; i < to; ++i) {
+        const size_t band = i % d.bands;
+        if (i == from || band == 0)
+            memset(s.held, 0, d.held_bytes);
+        d.call.image = i / d.bands;
+        compute_band(&d, part(rows, band, d.bands), part(rows, band + 1, d.bands), &s);
     }
 }
 
@@ -184,6 +230,6 @@ int bs_depthwise_run(
     status = bs_set_tensors(&d.call, tensors, arena);
     if (status != BS_OK)
         return status;
-    bs_run(pool, rows_task, &d, d.call.slots);
+    bs_run(pool, bands_task, &d, d.call.slots);
     return BS_OK;
 }

@@ -13,15 +13,20 @@ struct depthwise {
     size_t in_channels, channels, padded; /* of all groups; padded to whole units */
     size_t phases, taps, steps;
     size_t lines, width, phase_bytes, line_bytes;
-    size_t held_bytes, pointers_bytes, codes_bytes, sums_bytes, slot_bytes;
+    /* Lines of the input that become channels last at once, and bands of rows of the output that
+     * become channels first. */
+    size_t transposed_lines, bands;
+    size_t held_bytes, pointers_bytes, codes_bytes, transposed_bytes, sums_bytes, slot_bytes;
 };
 
 /* What a task works in. */
 struct slot {
-    size_t *held; /* the number of the line in each place of the ring from 1 on, 0 for none */
+    /* The number of the line in each place of the ring from 1 on, 0 for none; behind them that of
+     * the first of the transposed ones. */
+    size_t *held;
     const uint8_t **pointers;
-    uint8_t *ring, *pad, *codes;
-    uint8_t *made;          /* codes of a row of output, of which words are made */
+    uint8_t *ring, *pad, *codes, *transposed;
+    uint8_t *made; /* results of a band, of which words are made, or which are transposed */
     struct scratch results; /* sums of a row, and what is made of them */
 };
 

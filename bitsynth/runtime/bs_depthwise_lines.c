@@ -3,24 +3,55 @@
 
 #include <string.h>
 
+static void copy_line(
+    size_t pixels, size_t channels, const uint8_t *from, uint8_t *to, size_t apart)
+{
+    if (apart == channels)
+        memcpy(to, from, pixels * channels);
+    else
+        for (size_t x = 0; x < pixels; ++x)
+            memcpy(to + x * apart, from + x * channels, channels);
+}
+
+/* Lines of the image from `first` on, channels first. */
+static void transpose_lines(
+    const struct depthwise *d, size_t first, size_t lines, uint8_t *to, size_t apart)
+{
+    const struct call *c = &d->call;
+    const size_t width = c->in.width, plane = c->in.height * width;
+    const struct bs_matrix m = {1, d->in_channels, lines * width, plane, apart};
+    bs_transpose(m, c->input + c->image * d->in_channels * plane + first * width, to);
+}
+
+/* Line y of channels first: short ones are transposed several at once. */
+static void transpose_line(
+    const struct depthwise *d, const struct slot *s, size_t y, uint8_t *to, size_t apart)
+{
+    const size_t lines = d->transposed_lines, width = d->call.in.width, channels = d->in_channels;
+    size_t *transposed = s->held + d->lines;
+    if (lines == 1) {
+        transpose_lines(d, y, 1, to, apart);
+        return;
+    }
+    const size_t first = least(y / lines * lines, d->call.in.height - lines);
+    if (*transposed != first + 1)
+        transpose_lines(d, first, lines, s->transposed, channels);
+    *transposed = first + 1;
+    copy_line(width, channels, s->transposed + (y - first) * width * channels, to, apart);
+}
+
 /* The codes of line y, channels last, pixels `apart` bytes from each other. */
-static void read_line(const struct depthwise *d, size_t y, uint8_t *to, size_t apart)
+static void read_line(
+    const struct depthwise *d, const struct slot *s, size_t y, uint8_t *to, size_t apart)
 {
     const struct call *c = &d->call;
     const size_t width = c->in.width, channels = d->in_channels, bits = c->layer->act_bits,
                  number = c->image * c->in.height + y;
-    if (c->layer->in_layout == BS_NHWC) {
-        const uint8_t *from = c->input + number * width * channels;
-        if (apart == channels)
-            memcpy(to, from, width * channels);
-        else
-            for (size_t x = 0; x < width; ++x)
-                memcpy(to + x * apart, from + x * channels, channels);
-    } else if (c->layer->in_layout == BS_NCHW) {
-        const size_t plane = c->in.height * width;
-        const uint8_t *from = c->input + c->image * channels * plane + y * width;
-        bs_transpose((struct bs_matrix){1, channels, width, plane, apart}, from, to);
-    } else {
+    if (c->layer->in_layout == BS_NHWC)
+        copy_line(width, channels, c->input + number * width * channels, to, apart);
+    else if (c->layer->in_layout == BS_NCHW)
+        transpose_line(d, s, y, to, apart);
+    else {
         const size_t words = bs_packed_words(bits, channels);
         const uint64_t *from = (const uint64_t *)(const void *)c->input + number * width * words;
         bs_unpack_each(bits, channels, width, from, to, apart);
@@ -108,9 +139,9 @@ const uint8_t *bs_line_at(const struct depthwise *d, const struct slot *s, size_
         return line;
     s->held[y % d->lines] = y + 1;
     if (bs_is_plain(l))
-        read_line(d, y, to, d->padded);
+        read_line(d, s, y, to, d->padded);
     else {
-        read_line(d, y, s->codes, d->in_channels);
+        read_line(d, s, y, s->codes, d->in_channels);
         spread_line(d, s->codes, to);
     }
     if (l->depthwise->flip)

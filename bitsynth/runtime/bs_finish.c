@@ -16,7 +16,7 @@ uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t column)
     const struct bs_layer *l = c->layer;
     const size_t pixel = result_bytes(l, l->groups * l->out_channels);
     const size_t first = result_bytes(l, c->group * l->out_channels + column);
-    if (bs_words_later(l))
+    if (c->codes)
         return c->codes + (p - c->first_codes) * pixel + first;
     return c->output + (c->image * c->out.height * c->out.width + p) * pixel + first;
 }
@@ -42,6 +42,16 @@ static void store_channels_first(
     uint8_t *to = c->output + (first * plane + strip.p) * bytes;
     const struct bs_matrix m = {bytes, strip.rows, strip.columns, apart, plane * bytes};
     bs_transpose(m, from, to);
+}
+
+void bs_transpose_pixels(const struct call *c, size_t from, size_t to)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t plane = c->out.height * c->out.width, bytes = bs_out_bytes(l),
+                 channels = l->groups * l->out_channels;
+    const struct bs_matrix m = {bytes, to - from, channels, channels * bytes, plane * bytes};
+    const uint8_t *codes = c->codes + (from - c->first_codes) * channels * bytes;
+    bs_transpose(m, codes, c->output + (c->image * channels * plane + from) * bytes);
 }
 
 /* The sums of columns that fill no unit, to the places where the program has those of their

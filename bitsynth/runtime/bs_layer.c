@@ -365,8 +365,9 @@ static int run(
     const int status = bs_set_tensors(c, tensors, arena);
     if (status != BS_OK)
         return status;
-    c->codes = c->arena + c->private_bytes;
-    c->segment_offsets = (size_t *)(void *)(c->codes + c->codes_bytes);
+    uint8_t *shared = c->arena + c->private_bytes;
+    c->codes = c->codes_bytes ? shared : NULL;
+    c->segment_offsets = (size_t *)(void *)(shared + c->codes_bytes);
     set_offsets(c);
     for (c->image = 0; c->image < c->in.batch; ++c->image)
         run_image(c, pool);

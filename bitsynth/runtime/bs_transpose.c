@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Bytes of a side of a block, and of one where a matrix is too small for that. */
-enum { BLOCK = 16, SMALL = 8 };
+enum { BLOCK = BS_TRANSPOSED, SMALL = 8 };
 
 typedef uint8_t bytes __attribute__((vector_size(BLOCK)));
 

@@ -57,7 +57,7 @@ def geometry(rng) -> dict[str, Any]:
             "stride": tuple(int(n) for n in rng.integers(1, 4, 2)),
             "dilation": tuple(int(n) for n in rng.integers(1, 3, 2)),
             "padding": tuple(int(n) for n in rng.integers(0, 4, 4)),
-            "image": (int(rng.integers(1, 3)), int(rng.integers(1, 12)), int(rng.integers(1, 14))),
+            "image": (int(rng.integers(1, 3)), int(rng.integers(1, 12)), int(rng.integers(1, 20))),
         }
         top, left, bottom, right = g["padding"]
         reach = [d * (k - 1) + 1 for d, k in zip(g["dilation"], g["kernel"], strict=True)]

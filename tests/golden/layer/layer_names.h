@@ -75,6 +75,7 @@
 #define bs_set_tensors layer_bs_set_tensors
 #define bs_stored_at_once layer_bs_stored_at_once
 #define bs_transpose layer_bs_transpose
+#define bs_transpose_pixels layer_bs_transpose_pixels
 #define bs_unit layer_bs_unit
 #define bs_unit_tiles layer_bs_unit_tiles
 #define bs_unpack_codes layer_bs_unpack_codes
