@@ -132,9 +132,10 @@ class GraphBuilder:
         return made
 
     def repeat(self, node: Node) -> None:
-        """A node of another form of the graph, its edges inferred again under their names."""
-        attributes = dict(node.attributes)
-        self.add_all(node.op, *node.inputs, names=node.outputs, source=node.source, **attributes)
+        """A node of another form of the graph under its name, its edges inferred again under theirs."""
+        self.add_all(node.op, *node.inputs, names=node.outputs, source=node.source, **dict(node.attributes))
+        if self.nodes and self.nodes[-1].outputs == node.outputs:
+            self.nodes[-1] = replace(self.nodes[-1], name=node.name)
 
     def value(self, name: str) -> Tensor | None:
         """The numbers of a constant in the file's type; None for what is no constant."""

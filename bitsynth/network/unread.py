@@ -5,8 +5,8 @@ Trained networks have them: weights of few bits round to 0, and what a regulariz
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -106,23 +106,23 @@ def _shortened(graph: Graph, run: _Run) -> Graph:
 
 
 def _add(builder: GraphBuilder, run: _Run, node: Node, before: str) -> str:
-    """Add a node of the run, which reads `before` if it is not the first; what it makes."""
-    made = node.outputs[0]
+    """Add a node of the run, which reads `before` if it is not the first, under its name; what it makes."""
+    inputs, attributes = _smaller(builder, run, node, before)
+    edge = node.outputs[0] if node is run.reader else builder.fresh(f"{node.outputs[0]}.read")
+    builder.repeat(replace(node, inputs=inputs, outputs=(edge,), attributes=attributes))
+    return edge
+
+
+def _smaller(builder: GraphBuilder, run: _Run, node: Node, before: str) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    """Inputs and attributes of a node, of the channels read."""
     if node is run.maker:
-        return _again(builder, node, (node.inputs[0], builder.part(node.inputs[1], run.read, 0)), f"{made}.read")
+        return (node.inputs[0], builder.part(node.inputs[1], run.read, 0)), node.attributes
     if node is run.reader:
-        return _again(builder, node, (before, builder.part(node.inputs[1], run.read, 1)), made)
+        return (before, builder.part(node.inputs[1], run.read, 1)), node.attributes
     axes = len(builder.edges[before].shape)
-    constants = [_part_of(builder, name, run.read, axes) for name in node.inputs[1:]]
+    constants = (_part_of(builder, name, run.read, axes) for name in node.inputs[1:])
     attributes = {name: _of_channels(name, value, run.read, axes) for name, value in node.attributes.items()}
-    return builder.add(
-        node.op, before, *constants, name=builder.fresh(f"{made}.read"), source=node.source, **attributes
-    )
-
-
-def _again(builder: GraphBuilder, node: Node, inputs: Sequence[str], name: str) -> str:
-    fresh = name if name in node.outputs else builder.fresh(name)
-    return builder.add(node.op, *inputs, name=fresh, source=node.source, **node.attributes)
+    return (before, *constants), attributes
 
 
 def _part_of(builder: GraphBuilder, name: str, read: Tensor, axes: int) -> str:

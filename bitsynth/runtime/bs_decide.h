@@ -33,10 +33,18 @@ static inline float bs_greatest_size(const float *x, size_t count)
 
 typedef float bs_floats __attribute__((vector_size(4 * BS_FLOATS)));
 
+/* Products may be fused with the additions behind them: one rounding less, and margins hold for
+ * both. */
+#ifdef __clang__
+#define BS_MAY_FUSE
+#else
+#define BS_MAY_FUSE __attribute__((optimize("fp-contract=fast")))
+#endif
+
 /* For each pixel and BS_CHANNELS channels the sum, over input channels and taps in this order, of
  * weights[channel][tap] * at[pixel][channel * plane + taps[tap]], into sums[pixel]. The second half
  * of the channels has its weights `apart` behind the first. */
-static inline void bs_float_sums(
+BS_MAY_FUSE static inline void bs_float_sums(
     const float *restrict weights,
     size_t apart,
     const float *const *at,
@@ -46,6 +54,9 @@ static inline void bs_float_sums(
     size_t tap_count,
     float *restrict sums)
 {
+#ifdef __clang__
+#pragma clang fp contract(fast)
+#endif
 #define BS_BEGIN(i) \
     bs_floats low##i = {0}, high##i = {0}; \
     const float *at##i = at[i];

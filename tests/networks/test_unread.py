@@ -88,7 +88,7 @@ def test_results_stay(rng, name):
     graph = small.build((LEFT_OUT[name](small),))
     made = without_unread(graph, AVX2)
     made.check()
-    assert [node.op for node in made.nodes] == [node.op for node in graph.nodes]
+    assert [(node.name, node.op) for node in made.nodes] == [(node.name, node.op) for node in graph.nodes]
     convs = [made.edges[node.outputs[0]].shape[1] for node in made.nodes if node.op == "conv"]
     assert convs == [16] * (len(convs) - 1) + [6]
     x = values_of(graph, rng)
