@@ -145,4 +145,20 @@ static inline int bs_decide(
     return open_ones == 0;
 }
 
+/* Which of these sums are not decided. */
+static inline void bs_undecided(
+    const float *restrict lines,
+    size_t places,
+    const float *restrict most,
+    const float *restrict sums,
+    uint8_t *restrict open_ones)
+{
+    for (size_t p = 0; p < BS_PIXELS; ++p, sums += BS_CHANNELS, open_ones += BS_CHANNELS)
+        for (size_t i = 0; i < BS_CHANNELS; ++i) {
+            float off;
+            bs_line_level(lines + i, places, sums[i], &off);
+            open_ones[i] = !(off <= most[i]);
+        }
+}
+
 #endif

@@ -25,7 +25,7 @@ class LevelLines:
     """Lines of channels: about as many thresholds are reached by a sum s as s * slope + start, cut to low and high.
 
     It is exactly so many, rounded, where that is no nearer to a half than margin[0] * m + margin[1], and s the sum in
-    float32 of products of weights and numbers no greater than m, in any order.
+    float32 of products of weights and numbers no greater than m, in any order, each rounded or fused.
 
     Args:
         lines: Slope, start, low and high (channels, 4), float32.

@@ -117,18 +117,19 @@ for (size_t n = 0; n < {batch}; ++n) {{
             float sums[BS_PIXELS * BS_CHANNELS];
             uint8_t codes[BS_PIXELS * BS_CHANNELS];
             bs_float_sums(k0 + c * {terms}, apart, at, {channels}, {plane}, k1, {taps}, sums);
-            if (!bs_decide(k5 + c, {room}, most + c, sums, codes))
+            if (!bs_decide(k5 + c, {room}, most + c, sums, codes)) {{
+                uint8_t open_ones[BS_PIXELS * BS_CHANNELS];
+                bs_undecided(k5 + c, {room}, most + c, sums, open_ones);
                 for (size_t i = 0; i < count * BS_CHANNELS; ++i) {{
                     const size_t own = c + i % BS_CHANNELS;
-                    float off;
-                    bs_line_level(k5 + own, {room}, sums[i], &off);
-                    if (own >= {out_channels} || off <= most[own])
+                    if (!open_ones[i] || own >= {out_channels})
                         continue;
                     const int32_t level = bs_exact_level(
                         k0 + own / BS_BLOCK * BS_BLOCK * {terms} + own % BS_BLOCK, BS_BLOCK, at[i / BS_CHANNELS],
                         {channels}, {plane}, k1, {taps}, k4 + own * {levels}, {levels});
                     codes[i] = (uint8_t)((int32_t)k5[4 * {room} + own] + (int32_t)k5[5 * {room} + own] * level);
                 }}
+            }}
             for (size_t i = 0; i < count; ++i)
                 memcpy(to + i * {out_channels}, codes + i * BS_CHANNELS, several);
         }}
