@@ -3,7 +3,7 @@
 #include <sys/auxv.h>
 #endif
 
-/* Implementer and part of this core's MIDR, as 0x41d03; 0 where the system does not let programs read it. */
+/* Implementer and part of this core's MIDR, as 0x41d03; 0 where programs cannot read it. */
 static uint32_t processor(void)
 {
 #if defined(__linux__) && defined(__aarch64__)

@@ -8,6 +8,7 @@ import numpy as np
 
 from bitsynth.bench.layers import LayersReport, rows
 from bitsynth.bench.low_bit import codes_of, layer_of
+from bitsynth.bench.own_float import NAME
 from bitsynth.bench.resnet18 import LAYERS
 from bitsynth.bench.subject import Subject
 from bitsynth.device import Device, Measured
@@ -45,7 +46,7 @@ def _report(
     found = {x.name: x for x in answer.layers}
     first = f"A{widths[0][0]}W{widths[0][1]}"
     by_subject: dict[Subject, list[Sequence[float]]] = {
-        Subject("bitsynth fp32", "fp32"): [found[f"{first} {n}"].fp32_ns for n in names],
+        Subject(NAME, "fp32"): [found[f"{first} {n}"].fp32_ns for n in names],
         Subject("onnxruntime fp32", "fp32"): [found[f"{first} {n}"].onnxruntime_ns for n in names],
     }
     for a, w in widths:

@@ -125,7 +125,8 @@ def resnet18(
     baselines are kept from wider instructions, or left out if they cannot be.
 
     Without --isa all sets are measured that run here, or a board's best. With --device the layers are compiled here,
-    checked and timed there, beside a float convolution of bitsynth's own and ONNX Runtime if it is installed.
+    checked and timed there, beside a float convolution of bitsynth's own and ONNX Runtime if it is installed; on Arm
+    that convolution is beside them here too.
     """
     from bitsynth.bench.resnet18 import LAYERS, named
 
@@ -192,15 +193,21 @@ def _against_baselines(isa: str, wanted: _Wanted) -> LayersReport:
     from bitsynth.bench import low_bit
     from bitsynth.bench.forms import FORMS
     from bitsynth.bench.layers import against_baselines
+    from bitsynth.bench.own_float import own_float
+    from bitsynth.isa import architecture
 
     threads, names = wanted.threads, wanted.names
     with output.progress(f"bench {isa}", bar=True) as say:
         say("compiling")
-        form = FORMS[wanted.form]
+        form, has_boards = FORMS[wanted.form], architecture.named(load.load(isa).table.arch).processors
+        floats = [own_float(isa, threads, names)] if has_boards else []
         mine = [
-            subject
-            for a, w, encoding in wanted.operands
-            for subject in low_bit.subjects(isa, a, w, threads, names, form.weighted(encoding).on(wanted.cpu))
+            *floats,
+            *(
+                subject
+                for a, w, encoding in wanted.operands
+                for subject in low_bit.subjects(isa, a, w, threads, names, form.weighted(encoding).on(wanted.cpu))
+            ),
         ]
         found = against_baselines(isa, threads, mine, wanted.packages, names, wanted.rounds, _REPEATS, say)
         return replace(found, form=form.name)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from bitsynth.device.program import Program
 from bitsynth.emit.runtime_abi import shape_of
 from bitsynth.layers import Conv2d
+from bitsynth.layers.geometry import Geometry
 
 MAGIC = b"bsjob 3\0"
 HEAD = ("magic", "size", "threads", "repeats", "layers", "row_words", "together", "sample_ns")
@@ -107,6 +108,11 @@ def _row(w: Work, own: dict[str, int], beside_float: bool) -> list[int]:
     output = w.output.tobytes()
     has_float = int(beside_float and g.groups == batch == 1)
     fields = {**own, "output_bytes": len(output), "crc": zlib.crc32(output), "with_fp32": has_float}
-    channels = {"in_channels": g.in_channels, "out_channels": g.out_channels}
-    fp32 = {"height": height, "width": width, **channels, **g.window()}
-    return [*(fields[f] for f in ROW), *(fp32[f] for f in FP32), *(int(n) for n in numbers)]
+    return [*(fields[f] for f in ROW), *float_sizes(g, height, width), *(int(n) for n in numbers)]
+
+
+def float_sizes(geometry: Geometry, height: int, width: int) -> list[int]:
+    """The sizes of a float convolution on such an image (`struct bs_fp32`)."""
+    channels = {"in_channels": geometry.in_channels, "out_channels": geometry.out_channels}
+    sizes = {"height": height, "width": width, **channels, **geometry.window()}
+    return [sizes[field] for field in FP32]

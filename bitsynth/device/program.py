@@ -14,7 +14,7 @@ from bitsynth.layers.scheduled import LayerKernel
 
 _FOLDER = Path(__file__).parent / "board"
 _FLAGS = ("-O3", "-static", "-pthread")
-_FLOATS = ("-ffp-contract=fast", "-funsafe-math-optimizations", "-fno-associative-math")
+FLOATS = ("-ffp-contract=fast", "-funsafe-math-optimizations", "-fno-associative-math")
 """Flags of the float convolution: fused, and on 32-bit Arm in vectors, which are not IEEE's. Layers are integers."""
 
 
@@ -50,6 +50,11 @@ class Program:
         return self.keys.index(_key(layer))
 
 
+def float_files() -> dict[str, str]:
+    """The C of the float convolution, but for the threads it runs on."""
+    return {name: (_FOLDER / name).read_text(encoding="utf-8") for name in ("bs_fp32.c", "bs_fp32.h")}
+
+
 def compile_program(layers: Iterable[Conv2d]) -> Program:
     """The runner with what `layers` of one instruction set are made of: each kernel and epilogue once."""
     chosen = {_key(layer): layer for layer in layers}
@@ -61,7 +66,7 @@ def compile_program(layers: Iterable[Conv2d]) -> Program:
     for name, layer in zip(names, chosen.values(), strict=True):
         own = library.files(layer.kernel, layer.packed.programs, threads=True)
         files |= _renamed(own, layer.kernel.name, name)
-    target, flags = Target.of(*kernels), _FLAGS + _FLOATS
+    target, flags = Target.of(*kernels), _FLAGS + FLOATS
     path = toolchain.compile_for(load(target.isa), files, needs=target.needs, flags=flags, shared=False, kept=kept)
     return Program(target, path, tuple(chosen))
 

@@ -13,7 +13,8 @@ from solved import REPRESENTATIVE, kernel, name, on_record, spec_of
 from bitsynth import paths
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.lines import WIDTH, laid_out
-from bitsynth.layers import Conv2d, Requantize, Scale, Thresholds
+from bitsynth.files import write_texts
+from bitsynth.layers import Conv2d, Requantize, Scale, Thresholds, processors
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
 ROOT = Path(__file__).parents[2]
@@ -100,3 +101,16 @@ def test_layers(case, called, tmp_path):
     shape, options = LAYERS[case]
     Conv2d(np.resize([1, -1, -1], shape), 2, 1, **options).emit(tmp_path, called)
     assert changes(sorted(tmp_path.glob("*.[ch]"))) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("called", ["conv1", "a" * 60], ids=len)
+def test_layers_of_several_processors(called, tmp_path):
+    shape, options = LAYERS["packed"]
+    made = processors.layers(
+        lambda isa, cpu: Conv2d(np.resize([1, -1, -1], shape), 2, 1, isa=isa, cpu=cpu, **options),
+        "neon",
+        ["a72", "a53"],
+    )
+    write_texts(tmp_path, processors.files(called, made))
+    assert changes([*tmp_path.glob("*.[ch]"), *tmp_path.glob(f"*/{called}*.[ch]")]) == ""

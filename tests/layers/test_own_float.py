@@ -1,0 +1,49 @@
+"""The float convolution of boards, timed here beside layers on Arm."""
+
+import pytest
+
+from bitsynth.bench import layers, low_bit, own_float
+from bitsynth.cli import main
+from bitsynth.errors import Refuted
+from bitsynth.host import placement
+from bitsynth.host.sets import native_sets
+
+pytestmark = pytest.mark.toolchains
+
+
+@pytest.fixture(scope="module")
+def isa():
+    return native_sets()[0]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_layers_are_called_as_often_as_asked(isa, threads):
+    found = own_float.own_float(isa, threads, ["C11", "C12"])
+    assert (found.name, found.kind, list(found.calls)) == ("bitsynth fp32", "fp32", ["C11", "C12"])
+    assert len(found.time("C11", 3)) == 3
+
+
+def test_a_wrong_one_is_refuted(isa, monkeypatch):
+    files = own_float.float_files()
+    wrong = files["bs_fp32.c"].replace("sum[r][1] += right", "sum[r][1] -= right")
+    assert wrong != files["bs_fp32.c"]
+    monkeypatch.setattr(own_float, "float_files", lambda: files | {"bs_fp32.c": wrong})
+    with pytest.raises(Refuted, match="C11: the float convolution is wrong"):
+        own_float.own_float(isa, 1, ["C11"])
+
+
+@pytest.mark.parametrize(("isa", "floats"), [("neon", ["bitsynth fp32"]), ("avx2", [])])
+def test_it_is_beside_layers_on_arm(monkeypatch, isa, floats):
+    class Enough(Exception):
+        pass
+
+    def against(isa, threads, mine, *_):
+        raise Enough([subject.name for subject in mine])
+
+    monkeypatch.setattr(placement, "require_native", lambda table: None)
+    monkeypatch.setattr(own_float, "own_float", lambda *_: own_float.LocalSubject("bitsynth fp32", "fp32", {}, 1))
+    monkeypatch.setattr(low_bit, "subjects", lambda *_: [])
+    monkeypatch.setattr(layers, "against_baselines", against)
+    with pytest.raises(Enough) as found:
+        main(["bench", "resnet18", "--isa", isa, "--layers", "C11"])
+    assert found.value.args[0] == floats
