@@ -27,6 +27,7 @@ def microkernel(programs: Programs, rows: Sides, columns: Sides, scope: Scope) -
     lines += _stride(kernel, "size_t start_ld = 0;")
     if programs.row_terms:
         lines += ["const int32_t *row_start = h;", *_stride(kernel, "size_t row_start_ld = 1;")]
+    lines += programs.sums()
     chains = [_Chain(programs, chain, rows, columns, scope).lines() for chain in kernel.chains]
     return lines + (chains[0] if len(chains) == 1 else [line for chain in chains for line in block("", chain)])
 

@@ -13,7 +13,7 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel import ahead
-from bitsynth.kernel.order import row_by_row
+from bitsynth.kernel.halves import is_half
 from bitsynth.kernel.program import Kernel, Loop, Pass
 
 
@@ -27,9 +27,6 @@ class OrderedSteps:
 
     def runs(self, scope: Scope, advance: list[str]) -> list[str]:
         """Statements that take all `run` steps: several at once while there are as many, then one by one."""
-        alone = block("for (; run > 0; --run)", [*self.alone(self.loop.step, scope), *advance])
-        if ahead.peels(self.kernel):
-            return alone
         found, outer = ahead.ordered(self.kernel, self.loop), scope.inner()
         step = InputPlaces(self.isa, self.kernel, self.loop)
         carried = list(self._declared(found, outer))
@@ -42,16 +39,18 @@ class OrderedSteps:
         body = [*carried, *block("", before), *block("for (; turns > 1; --turns)", [*turn, *many]), *block("", after)]
         out = [counted, f"run -= turns * {found.copies};" if found.copies > 1 else "run = 0;"]
         out += block("if (turns > 0)", [*body, *many])
-        return out if found.copies == 1 else out + alone
+        if found.copies == 1:
+            return out
+        return out + block("for (; run > 0; --run)", [*self.alone(self.loop.step, scope), *advance])
 
     def alone(self, step: Loop, scope: Scope) -> list[str]:
         """Statements of one run of the step, or of its first."""
-        flat = row_by_row(self.kernel, self.loop, step)
+        flat = ahead.written(self.isa, self.kernel, self.loop, step)
         lines = ahead.listed(self.isa, self.kernel, flat)
         return self._lines(flat, lines, scope, (), InputPlaces(self.isa, self.kernel, self.loop).of_copies(1))
 
     def _turns(self, found: ahead.Ordered, scope: Scope, places: Mapping[str, str]) -> list[str]:
-        where = [(step, places.get(f"{step.dst}@" if later else step.dst)) for step, later in found.turns]
+        where = [(step, _place(step, places, "@" if later else "")) for step, later in found.turns]
         return list(self._statements(found.flat, found.after, where, scope.inner(), found.carried))
 
     def _lines(
@@ -59,7 +58,7 @@ class OrderedSteps:
     ) -> list[str]:
         lines = list(lines)
         own = [s for s in lines if any(s.dst == acc.next for acc in flat.accs)] and lines
-        return list(self._statements(flat, own, [(s, places.get(s.dst)) for s in lines], scope.inner(), carried))
+        return list(self._statements(flat, own, [(s, _place(s, places)) for s in lines], scope.inner(), carried))
 
     def _statements(
         self,
@@ -78,12 +77,14 @@ class OrderedSteps:
 
         for step, place in lines:
             name = named(step.dst)
+            if any(is_half(a) for a in step.args):
+                yield from scope.pin(step.args[-1])
             value = scope.value(step, named) if place is None else self._load(step, place, scope)
             if step.dst in early or step.dst in kept:
                 yield f"{name} = {value};"
             else:
                 yield scope.declare(name, self.isa[step.op].out, value)
-            yield from scope.hold(name) if step.args or ahead.peels(self.kernel) else scope.pin(name)
+            yield from scope.hold(name) if step.args else scope.pin(name)
         for acc in flat.accs:
             if own and acc.next not in early:
                 yield f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};"
@@ -99,3 +100,8 @@ class OrderedSteps:
             names = [name for name in found.carried if types[name] == kind]
             scope.types |= dict.fromkeys(names, kind)
             yield from declared(scope.ctype(kind), names)
+
+
+def _place(step: Step, places: Mapping[str, str], turn: str = "") -> str | None:
+    """Where a load reads; None for any other line."""
+    return None if step.args else places[step.dst + turn]

@@ -9,6 +9,7 @@ from itertools import product
 from bitsynth.emit.inputs import side_bytes
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.ahead import copy_of
+from bitsynth.kernel.halves import HALVES
 from bitsynth.kernel.order import of_row
 from bitsynth.kernel.program import Kernel, Pass
 
@@ -43,7 +44,10 @@ class InputPlaces:
         for copy in range(copies):
             steps = copy + turn * copies
             for name, place in self.all().items():
-                out[copy_of(name, copy)] = _plus(place, self._size(name) * steps)
+                here = _plus(place, self._size(name) * steps)
+                out[copy_of(name, copy)] = here
+                low, high = (copy_of(name + half, copy) for half in HALVES)
+                out |= {low: here, high: _plus(here, self.isa.word.lanes // 2)}
         return out
 
     def _size(self, name: str) -> int:

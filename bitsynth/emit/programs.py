@@ -10,6 +10,7 @@ import msgspec
 
 from bitsynth.emit.lines import block, declared, indented
 from bitsynth.emit.ordered import OrderedSteps
+from bitsynth.emit.ordered_folds import OrderedFolds
 from bitsynth.emit.overwriting import early_values, in_place
 from bitsynth.emit.places import InputPlaces
 from bitsynth.emit.statements import Rename, Scope
@@ -53,8 +54,18 @@ class Programs:
             or not all(n.first for p in self.kernel.passes for n in p.loops)
         )
 
+    @property
+    def _folds(self) -> OrderedFolds:
+        return OrderedFolds(self.isa, self.kernel, self.row_terms)
+
+    def sums(self) -> list[str]:
+        """Declarations of memory for accumulators that are not in registers."""
+        return self._folds.declared() if self.in_order else []
+
     def start(self, loop: Loop, scope: Scope) -> list[str]:
         """Declarations of the loop's accumulators, at zero unless its first run sets them."""
+        if self.in_order and all(loop != p.step for p in self.kernel.passes):
+            return self._folds.zeros(loop, scope)
         accs = [(f"{acc.name}_{row}", acc) for row in range(self.kernel.rows) for acc in loop.accs]
         kinds = {name: VecType.parse(acc.type) for name, acc in accs}
         scope.types |= kinds
@@ -121,6 +132,8 @@ class Programs:
 
     def widen(self, loop: Loop, scope: Scope) -> list[str]:
         """The program of an outer loop, once a row; accumulators of both loops go by their row."""
+        if self.in_order:
+            return self._folds.fold(loop, scope)
         rows = (self._braced(row, self._row(row, loop, loop.steps, scope.inner())) for row in range(self.kernel.rows))
         return [line for lines in rows for line in lines]
 
@@ -141,11 +154,18 @@ class Programs:
 
     def flush(self, loop: Pass, scope: Scope) -> list[str]:
         """Statements that add every row's sums to its tile."""
+        last = self.shift > 0 and loop is self.kernel.chains[-1][-1]
+        if self.in_order:
+            plain = self._folds.flush(loop, scope)
+            if not last:
+                return block("", plain)
+            shifted = self._folds.flush(loop, scope, self._shifted)
+            return block("if (steps_left == block)", shifted) + block("if (steps_left != block)", plain)
         out, store = [], self.kernel.memory.store_tile
         for row in range(self.kernel.rows):
             inner = scope.inner()
             lines = [*self._tile_start(row, inner), *inner.steps(loop.flush_steps, _of_row(row))]
-            if self.shift and loop is self.kernel.chains[-1][-1]:
+            if last:
                 lines += block("if (steps_left == block)", self._shifted(loop.tile, inner))
             lines.append("/* Write back. */")
             places = (_plus(_row_of("c", "ldc", row), r * self.isa.tile.lanes) for r in range(self._tile_registers))

@@ -100,6 +100,14 @@ class Scope:
         )
         return f"at({place})"
 
+    def settle(self, pointer: str) -> list[str]:
+        """A statement that keeps a pointer from being computed before it."""
+        text = self.isa.table.address
+        if not text:
+            return []
+        self.macros["SETTLE"] = f"#define SETTLE(x) {text.format(x='x').removesuffix(';')}"
+        return [f"SETTLE({pointer});"]
+
     def hold(self, name: str) -> list[str]:
         """A statement that keeps what makes a value before all such that follow, if the instruction set has such."""
         text = self.isa.table.hold

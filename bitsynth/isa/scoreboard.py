@@ -62,6 +62,11 @@ class InOrder:
         self.early: dict[str, int] = {}
         self.free: dict[str, int] = defaultdict(int)
 
+    @property
+    def earliest(self) -> int:
+        """The first cycle in which anything could start."""
+        return self.now + (self.started >= self.rules.width)
+
     def start(self, x: Issued) -> int:
         """The cycle in which `x` would start."""
         at = max([self.now, *(self._there(r, r == x.forwarded) for r in x.reads)])

@@ -1,12 +1,17 @@
-"""The order of steps for an in-order processor: a few turns of its loop leave what the steps one by one do."""
+"""The order of instructions for an in-order processor: a few turns of its loop leave what the steps one by one do.
+
+And folds and flushes store what they do row by row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from bitsynth.errors import Refuted
+from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
-from bitsynth.kernel import ahead
+from bitsynth.kernel import ahead, folds
+from bitsynth.kernel.halves import HALVES, half_loads, is_half
 from bitsynth.kernel.order import row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 
@@ -18,6 +23,7 @@ def check_order(kernel: Kernel) -> None:
     """Refuted unless the steps as they are ordered make the same of every accumulator, turn for turn."""
     if kernel.order in ORDERS:
         return
+    isa = load(kernel.isa)
     for loop in kernel.passes:
         found = ahead.ordered(kernel, loop)
         for turns in range(1, _TURNS + 1):
@@ -25,25 +31,79 @@ def check_order(kernel: Kernel) -> None:
             wanted = _one_by_one(kernel, loop, turns * found.copies, known)
             if _as_ordered(kernel, loop, found, turns, known) != wanted:
                 raise Refuted(f"the order for {kernel.order} changes what {turns} turns of a loop leave")
+        for flat in _folds(isa, kernel, loop):
+            known = {}
+            stored = _stored(isa, flat.steps, known, "")
+            if _stored(isa, ahead.quickest(isa, kernel, flat), known, _join(isa, kernel)) != stored:
+                raise Refuted(f"the order for {kernel.order} changes what a fold or a flush stores")
+
+
+def _folds(isa: Isa, kernel: Kernel, loop: Pass) -> Iterator[Loop]:
+    """The folds of a pass, what it carries, and its flush with terms of rows and without."""
+    yield from (folds.fold(kernel, outer) for outer in (*loop.loops[1:], *([loop.carried] if loop.carries else [])))
+    for row_terms in (False, True) if not loop.carries else ():
+        yield folds.flush(kernel, loop, kernel.tile_registers(isa.table.vector_bits), row_terms=row_terms)
+
+
+def _stored(isa: Isa, lines: Iterable[Step], known: dict[object, int], join: str) -> dict[str, int]:
+    """What lines store, by its place. Refuted if one loads what another has stored."""
+    lines, out = list(lines), dict[str, int]()
+    made = {step.dst for step in lines}
+    values = _Values(known, join, (a for step in lines for a in step.args if a not in made and a[0] != "k"))
+    for step in lines:
+        if isa[step.op].store:
+            out[step.dst.removeprefix(folds.STORED)] = values.now[step.args[0]]
+            continue
+        whole, half = (step.dst[:-1], step.dst[-1]) if is_half(step.dst) else (step.dst, "")
+        if not step.args and whole in out:
+            raise Refuted(f"{step} loads what has been stored")
+        values.run(step, (whole, half, 0))
+    return out
+
+
+def _join(isa: Isa, kernel: Kernel) -> str:
+    halves = half_loads(isa, kernel.order)
+    return halves.join if halves else ""
+
+
+LoadPlace = tuple[str, str, int]
+"""What a load reads: an input, "" or one of its HALVES, and the number of the step."""
 
 
 class _Values:
-    """Values by their names; what is made of the same by the same has one number in `known`."""
+    """Values by their names; what is made of the same by the same has one number in `known`.
 
-    def __init__(self, flat: Loop, known: dict[object, int]) -> None:
-        self.known = known
-        self.now = {acc.name: self.of(acc.name) for acc in flat.accs}
+    The form `join` makes a register of its halves: that is the load of the whole.
+    """
+
+    def __init__(self, known: dict[object, int], join: str, start: Iterable[str] = ()) -> None:
+        self.known, self.join = known, join
+        self.loads = dict[int, LoadPlace]()
+        self.now = {name: self.of(name) for name in start}
 
     def of(self, what: object) -> int:
         return self.known.setdefault(what, len(self.known))
 
-    def run(self, step: Step, at: object) -> None:
+    def run(self, step: Step, at: LoadPlace) -> None:
         """Run a line; a load makes what lies `at` its place. Refuted if an operand is not there."""
         absent = [a for a in step.args if a not in self.now and a[0] != "k"]
         if absent:
             raise Refuted(f"{step} reads {absent[0]} before it is made")
         args = tuple(self.now.get(a, a) for a in step.args)
-        self.now[step.dst] = self.of((step.op, step.imm, args) if args else (step.op, at))
+        place = self._joined(step, args) if args else at
+        value = self.of(place or (step.op, step.imm, args))
+        self.now[step.dst] = value
+        if place:
+            self.loads[value] = place
+
+    def _joined(self, step: Step, args: Iterable[int | str]) -> LoadPlace | None:
+        """What a step has loaded whose operands are the halves of one input."""
+        if step.op != self.join:
+            return None
+        low, high = (self.loads.get(a) if isinstance(a, int) else None for a in args)
+        if not low or not high or (low[1], high[1]) != HALVES or (low[0], low[2]) != (high[0], high[2]):
+            return None
+        return (low[0], "", low[2])
 
     def end(self, flat: Loop, carried: Iterable[str]) -> None:
         """End a turn: accumulators become what they are next, and what is not `carried` is gone."""
@@ -52,23 +112,28 @@ class _Values:
 
 def _one_by_one(kernel: Kernel, loop: Pass, steps: int, known: dict[object, int]) -> list[int]:
     flat = row_by_row(kernel, loop, loop.step)
-    values = _Values(flat, known)
+    values = _Values(known, "", (acc.name for acc in flat.accs))
     for number in range(steps):
         for step in flat.steps:
-            values.run(step, (step.dst, number))
+            values.run(step, (step.dst, "", number))
         values.end(flat, ())
     return [values.now[acc.name] for acc in flat.accs]
 
 
 def _as_ordered(kernel: Kernel, loop: Pass, found: ahead.Ordered, turns: int, known: dict[object, int]) -> list[int]:
     plain = row_by_row(kernel, loop, loop.step).steps
-    place = {ahead.copy_of(s.dst, copy): (s.dst, copy) for s in plain for copy in range(found.copies)}
+    places = {
+        ahead.copy_of(s.dst + half, copy): (s.dst, half, copy)
+        for s in plain
+        for half in ("", *HALVES)
+        for copy in range(found.copies)
+    }
 
-    def at(step: Step, turn: int) -> tuple[str, int]:
-        name, copy = place[step.dst]
-        return name, turn * found.copies + copy
+    def at(step: Step, turn: int) -> LoadPlace:
+        name, half, copy = places[step.dst]
+        return name, half, turn * found.copies + copy
 
-    values = _Values(found.flat, known)
+    values = _Values(known, _join(load(kernel.isa), kernel), (acc.name for acc in found.flat.accs))
     for step in found.before:
         values.run(step, at(step, 0))
     for turn in range(turns - 1):

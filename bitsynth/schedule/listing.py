@@ -69,6 +69,8 @@ def _memory(isa: Isa, cpu: str, op: str, rest: str, registers: list[str]) -> tup
 def _arithmetic(isa: Isa, cpu: str, op: str, rest: str, registers: list[str]) -> Issued:
     rules = isa.rules(cpu)
     written, *read = registers
+    if op in {"mov", "ins"} and "[" in rest.partition(",")[0]:
+        op, read = "ins", [written, *read]
     if op in {"movi", "mvni", "fmov"} or (op == "mov" and len(set(rest.replace(" ", "").split(","))) == 2):
         outside = [r for r in registers if r[0] == "x"]
         kind = "move" if not outside else "from_vector" if written[0] == "x" else "to_vector"
@@ -76,7 +78,7 @@ def _arithmetic(isa: Isa, cpu: str, op: str, rest: str, registers: list[str]) ->
     if op in {"umov", "smov"}:
         return of_kind(rules, "from_vector", read, [written])
     if op in {"dup", "ins"} and any(r[0] == "x" for r in read):
-        return of_kind(rules, "to_vector", [*read, *([written] if op == "ins" else [])], [written])
+        return of_kind(rules, "to_vector", read, [written])
     if op in rules.others:
         table = rules.others[op]
         return Issued((*read, written), (written,), table.lat, tuple(table.takes.items()))

@@ -14,9 +14,11 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.scoreboard import Issued, arithmetic, cycles, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
-from bitsynth.kernel import ahead
+from bitsynth.kernel import ahead, folds
+from bitsynth.kernel.halves import HALVES
+from bitsynth.kernel.list_scheduling import issue, load_kind
 from bitsynth.kernel.order import interleaved, of_row, row_by_row
-from bitsynth.kernel.program import Kernel, Loop, Pass
+from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 from bitsynth.schedule import cost
 
 
@@ -57,7 +59,7 @@ class _Tile:
             if level and not (carried and level == len(starts) - 1):
                 yield from start
         trips, done = [nested.trip_count for nested in loop.loops], 0
-        steps_of = self._in_turn(loop) if ahead.peels(self.kernel) else self._ordered(loop)
+        steps_of = self._in_turn(loop) if self.kernel.order in ORDERS else self._ordered(loop)
         while done < steps:
             if not (carried and len(trips) == 1):
                 yield from starts[0]
@@ -76,8 +78,11 @@ class _Tile:
         if self.kernel.order == "steps":
             flat = interleaved(self.kernel, step)
             return flat, flat.steps
-        flat = row_by_row(self.kernel, loop, step)
-        return flat, flat.steps if self.kernel.order == "rows" else ahead.listed(self.isa, self.kernel, flat)
+        if self.kernel.order == "rows":
+            flat = row_by_row(self.kernel, loop, step)
+            return flat, flat.steps
+        flat = ahead.written(self.isa, self.kernel, loop, step)
+        return flat, ahead.listed(self.isa, self.kernel, flat)
 
     def _in_turn(self, loop: Pass) -> Callable[[int], Iterator[Issued]]:
         """What runs of the step are, the first with accumulators at zero."""
@@ -92,22 +97,27 @@ class _Tile:
 
     def _ordered(self, loop: Pass) -> Callable[[int], Iterator[Issued]]:
         """What runs of the step are in the order of an in-order processor: several at once, then one by one."""
-        found, alone = ahead.ordered(self.kernel, loop), row_by_row(self.kernel, loop, loop.step)
+        found = ahead.ordered(self.kernel, loop)
         before, after = (self._lines(found.flat, lines) for lines in (found.before, found.after))
         turn = self._lines(found.flat, [step for step, _ in found.turns]) + self._counting()
-        one = self._lines(alone, ahead.listed(self.isa, self.kernel, alone)) + self._counting()
+        apart = [_first(loop.step)] if loop.step.first and ahead.peels(self.kernel) else []
+        first, one = (self._lines(*self._written(loop, s)) + self._counting() for s in ([*apart, loop.step] * 2)[:2])
 
         def run(count: int) -> Iterator[Issued]:
-            turns, rest = divmod(count, found.copies)
+            turns, rest = divmod(count - len(apart), found.copies)
+            yield from first if apart else ()
             yield from [*before, *turn * (turns - 1), *after] if turns else ()
             yield from one * rest
 
         return run
 
     def _start(self, loop: Loop) -> Iterator[Issued]:
-        if not loop.first or not ahead.peels(self.kernel):
-            for row in range(self.kernel.rows):
-                yield from (of_kind(self.rules, "move", (), [of_row(acc.name, row)]) for acc in loop.accs)
+        """Accumulators at zero: those of outer loops in memory, if the kernel is ordered."""
+        in_memory = self.kernel.order not in ORDERS and all(loop != p.step for p in self.kernel.passes)
+        if in_memory or not loop.first or not ahead.peels(self.kernel):
+            names = [of_row(acc.name, row) for row in range(self.kernel.rows) for acc in loop.accs]
+            for name in names:
+                yield of_kind(self.rules, "store", [name]) if in_memory else of_kind(self.rules, "move", (), [name])
 
     def _lines(self, flat: Loop, lines: Iterable[Step]) -> list[Issued]:
         """Lines of all rows of a step."""
@@ -124,21 +134,23 @@ class _Tile:
         if line.args:
             yield arithmetic(self.isa, self.cpu, line.op, [becomes.get(a, a) for a in line.args], dst)
         elif dst[0] == "w":
-            yield of_kind(self.rules, "load", ["column"], [dst])
+            yield of_kind(self.rules, load_kind(self.isa, line.op), ["column"], [dst])
         else:
-            yield from self._row_load(dst)
+            yield from self._row_load(dst, load_kind(self.isa, line.op))
 
-    def _row_load(self, dst: str) -> Iterator[Issued]:
-        """A row's input: one that is repeated has an address of its own."""
-        instr = self.isa[self.kernel.memory.broadcast]
-        if instr.operands[0].type.total_bits == self.isa.table.vector_bits:
-            yield of_kind(self.rules, "load", ["offset"], [dst])
+    def _row_load(self, dst: str, kind: str) -> Iterator[Issued]:
+        """A row's input: one that is repeated, or loaded in halves, has an address of its own."""
+        if kind == "load" or dst.partition("_of")[0].endswith(HALVES[1]):
+            yield of_kind(self.rules, kind, ["offset"], [dst])
         else:
             yield of_kind(self.rules, "integer", ["offset"], [f"at_{dst}"])
-            yield of_kind(self.rules, "broadcast", [f"at_{dst}"], [dst])
+            yield of_kind(self.rules, kind, [f"at_{dst}"], [dst])
 
     def _widen(self, loop: Pass, level: int) -> Iterator[Issued]:
         """The program of an outer loop for every row; accumulators that find no register lie in memory."""
+        if self.kernel.order not in ORDERS:
+            yield from self._fold(folds.fold(self.kernel, loop.loops[level]))
+            return
         outer, spilled = loop.loops[level], self._spilled(loop, level)
         for row in range(self.kernel.rows):
             for acc in outer.accs:
@@ -152,6 +164,12 @@ class _Tile:
                     yield of_kind(self.rules, "store", [name])
         yield of_kind(self.rules, "integer", ["left"], ["left"])
         yield of_kind(self.rules, "branch", ["left"])
+
+    def _fold(self, flat: Loop) -> Iterator[Issued]:
+        """A fold or a flush in the order of the processor, and the pointers to rows of the tile, two each."""
+        yield from (of_kind(self.rules, "integer", ["row"], ["row"]) for _ in range(2 * self.kernel.rows))
+        for line in ahead.quickest(self.isa, self.kernel, flat):
+            yield issue(self.isa, self.kernel, line, {})
 
     def _spilled(self, loop: Pass, level: int) -> set[str]:
         """The outer accumulators for which a step leaves no register, half of which it could be without."""
@@ -168,6 +186,11 @@ class _Tile:
 
     def _flush(self, loop: Pass) -> Iterator[Issued]:
         memory, registers = self.kernel.memory, self.kernel.tile_registers(self.isa.table.vector_bits)
+        if self.kernel.order not in ORDERS:
+            terms = self.kernel.has_row_terms
+            carried = folds.fold(self.kernel, loop.carried) if loop.carries else None
+            yield from self._fold(carried or folds.flush(self.kernel, loop, registers, row_terms=terms))
+            return
         for row in range(self.kernel.rows):
             names = [of_row(f"c{r}", row) for r in range(registers)]
             if not loop.carries:

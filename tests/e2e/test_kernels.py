@@ -10,6 +10,7 @@ import reference
 from reference import CORE, ISAS, PATTERNS, WIDTHS, check, encodings, kernel, operand, periods
 from solved import RUNNABLE, name
 
+import bitsynth
 from bitsynth import matmul
 from bitsynth.errors import SpecError
 from bitsynth.schedule.flush import with_trip_count
@@ -294,3 +295,26 @@ def test_planes_that_share_sums_flush_together(times):
         shorter = matmul.MatmulKernel(k.proved_entry.form(uneven), k.spec)
         for length in (1, 83, 84, 85, 84 * times + 5, 2000):
             check(shorter, 4, length, 70, ("random", "max"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(
+    ("method", "widths", "encoding"),
+    [
+        ("popcount", (2, 2), "unsigned"),
+        ("lookup", (2, 1), "unsigned"),
+        ("lookup", (3, 3), "signed"),
+        ("multiply", (4, 4), "signed"),
+        ("multiply", (8, 8), "signed"),
+    ],
+    ids=str,
+)
+def test_in_the_order_of_an_in_order_processor(method, widths, encoding, rows):
+    """Folds with sums in memory, several flushes, and sums that are shifted when they are stored for the last time."""
+    weights = "bipolar" if encoding == "unsigned" else "signed"
+    found = bitsynth.get_kernel("neon", widths[0], widths[1], encoding, weights, method=method, channels=64)
+    k = found.with_rows(rows).with_order("a53")
+    for made in (k, k.with_flushes(40)):
+        for length in (1, made.entry.kernel.k_step * 7 + 1, 700):
+            check(made, rows + 1, length, made.entry.kernel.columns + 3, ("random", "max"))

@@ -11,7 +11,9 @@ import bitsynth
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import cycles
-from bitsynth.kernel import ahead
+from bitsynth.kernel import ahead, folds
+from bitsynth.kernel.halves import half_loads, in_halves
+from bitsynth.kernel.list_scheduling import issue
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.matmul import MatmulKernel
@@ -60,6 +62,8 @@ def test_what_a_listing_says():
     assert back.writes == ("x1",)
     assert "flags" in flags.writes
     assert "flags" in taken.reads
+    (half,) = listing.issued(NEON, "a53", ["mov v2.d[1], v3.d[0]"])
+    assert (set(half.reads), half.writes) == ({"v2", "v3"}, ("v2",))
     pair = list(listing.issued(NEON, "a53", ["ldp q0, q1, [x0]", "uadalp v4.8h, v2.16b"]))
     assert [x.writes for x in pair] == [("v0",), ("v1",), ("v4",)]
     assert pair[-1].forwarded == "v4"
@@ -113,6 +117,63 @@ def test_an_order_that_changes_sums_is_refuted(monkeypatch, later):
         except (Refuted, KeyError):
             refuted += 1
     assert refuted > 1
+
+
+def test_whole_registers_are_loaded_in_halves_where_nothing_starts_beside_a_load():
+    forms = half_loads(NEON, "a53")
+    assert forms is not None
+    assert half_loads(NEON, "a72") is None
+    halves = [f"ldr d{k}, [x0, #{8 * k}]" for k in range(4)]
+    adds = [f"add v{8 + k}.16b, v30.16b, v31.16b" for k in range(4)]
+    whole = ["ldr q0, [x0]", "ldr q1, [x0, #16]"]
+    assert took("a53", *(x for pair in zip(halves, adds, strict=True) for x in pair)) < took("a53", *whole, *adds)
+    lookup = change(kernel("neon", "lookup", 2, 1), order="a53")
+    steps = ahead.ordered(lookup, lookup.passes[0]).flat.steps
+    joins = [s for s in steps if s.op == forms.join]
+    assert joins
+    assert all(s.args == (f"{s.dst}l", f"{s.dst}h") for s in joins)
+    assert {s.op for s in steps if not s.args} == {forms.load}
+
+
+def _folds(found):
+    """Folds and flushes of a kernel as written."""
+    tile = found.tile_registers(128)
+    for loop in found.passes:
+        yield from (folds.fold(found, outer) for outer in loop.loops[1:])
+        if not loop.carries:
+            yield folds.flush(found, loop, tile, row_terms=found.has_row_terms)
+
+
+def test_folds_are_quicker_in_order():
+    found = change(kernel("neon", "lookup", 2, 1), order="a53")
+    for flat in _folds(found):
+        lines = ahead.quickest(NEON, found, flat)
+        row_by_row, ordered = (
+            cycles(NEON.rules("a53"), [issue(NEON, found, s, {}) for s in some]) for some in (flat.steps, lines)
+        )
+        assert ordered < row_by_row
+
+
+@pytest.mark.parametrize("wrong", ["swapped", "stored twice", "half"])
+def test_a_fold_that_stores_something_else_is_refuted(monkeypatch, wrong):
+    found = change(kernel("neon", "lookup", 2, 1), order="a53", rows=2)
+    right = ahead.quickest
+
+    def changed(isa, of, flat):
+        lines = list(right(isa, of, in_halves(isa, "a53", flat)))
+        two = [k for k, s in enumerate(lines) if isa[s.op].store == (wrong == "stored twice") and len(s.args) > 0][:2]
+        first, second = (lines[k] for k in two)
+        if wrong == "half":
+            first = next(s for s in lines if s.op == half_loads(isa, "a53").join)
+            lines[lines.index(first)] = change(first, args=first.args[::-1])
+        else:
+            lines[two[0]], lines[two[1]] = (change(a, dst=b.dst) for a, b in ((first, second), (second, first)))
+        return tuple(lines)
+
+    check_order(found)
+    monkeypatch.setattr(ahead, "quickest", changed)
+    with pytest.raises(Refuted, match=r"fold or a flush|before it is made"):
+        check_order(found)
 
 
 def test_a_kernel_for_an_in_order_processor_is_a_form():

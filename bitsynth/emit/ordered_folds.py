@@ -1,0 +1,121 @@
+"""The C of folds and flushes in an in-order processor's order; sums of outer loops lie in memory between folds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from bitsynth.emit.lines import block
+from bitsynth.emit.statements import Scope
+from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Step
+from bitsynth.kernel import ahead, folds
+from bitsynth.kernel.halves import HALVES, is_half
+from bitsynth.kernel.order import of_row
+from bitsynth.kernel.program import Kernel, Loop, Pass
+
+LinePlaces = dict[str, tuple[str, int]]
+"""Where lines load and store: a pointer to elements of 32 bits, and how many behind it."""
+
+Shift = Callable[[Sequence[str], Scope], list[str]]
+"""Statements that shift what tile registers hold."""
+
+_SUMS = "uint32_t *sum = sums;"
+
+
+@dataclass(frozen=True)
+class OrderedFolds:
+    """The statements of folds and flushes of a kernel; sums start from terms of rows too if there are `row_terms`."""
+
+    isa: Isa
+    kernel: Kernel
+    row_terms: bool
+
+    def declared(self) -> list[str]:
+        """The memory that sums of outer loops lie in."""
+        size = len(self._sums()) * self.isa.tile.lanes
+        return [f"uint32_t sums[{size}];"] if size else []
+
+    def zeros(self, loop: Loop, scope: Scope) -> list[str]:
+        """Statements that set the sums of an outer loop to zero."""
+        scope, store = scope.inner(), self.kernel.memory.store_tile
+        names = [of_row(acc.name, row) for row in range(self.kernel.rows) for acc in loop.accs]
+        lines = [_SUMS, *scope.settle("sum"), scope.load(self.kernel.memory.load, "empty", "zero")]
+        return block("", [*lines, *(scope.store(store, "empty", _at(self._sums()[name])) for name in names)])
+
+    def fold(self, outer: Loop, scope: Scope) -> list[str]:
+        """Statements that add the sums of a loop to those of the loop around it."""
+        scope = scope.inner()
+        lines = ahead.quickest(self.isa, self.kernel, folds.fold(self.kernel, outer))
+        return block("", [_SUMS, *scope.settle("sum"), *self._lines(lines, self._sums(), scope)])
+
+    def flush(self, loop: Pass, scope: Scope, shift: Shift | None = None) -> list[str]:
+        """Statements that add every row's sums to its tile, and `shift` them before they are stored."""
+        scope = scope.inner()
+        flat = folds.flush(self.kernel, loop, self._tile, row_terms=self.row_terms)
+        sums = [_SUMS, *scope.settle("sum")] if folds.outer_accs(loop) else []
+        lines = self._lines(ahead.quickest(self.isa, self.kernel, flat), self._sums() | self._tiles(), scope, shift)
+        return [*sums, *lines]
+
+    @property
+    def _tile(self) -> int:
+        return self.kernel.tile_registers(self.isa.table.vector_bits)
+
+    def _sums(self) -> LinePlaces:
+        accs = dict.fromkeys(acc.name for p in self.kernel.passes for acc in folds.outer_accs(p))
+        names = [of_row(name, row) for row in range(self.kernel.rows) for name in accs]
+        return {name: ("sum", k * self.isa.tile.lanes) for k, name in enumerate(names)}
+
+    def _tiles(self) -> LinePlaces:
+        out: LinePlaces = {}
+        for row in range(self.kernel.rows):
+            out[of_row("more", row)] = of_row("terms", row), 0
+            for r in range(self._tile):
+                name = of_row(f"c{r}", row)
+                out[name] = of_row("from", row), r * self.isa.tile.lanes
+                out[folds.STORED + name] = of_row("to", row), r * self.isa.tile.lanes
+        return out
+
+    def _lines(
+        self, lines: Iterable[Step], places: LinePlaces, scope: Scope, shift: Shift | None = None
+    ) -> Iterator[str]:
+        """The lines; pointers to a row's tile come from those to the row before, where they are first wanted."""
+        known = {"sum": -1}
+        for step in lines:
+            name = step.dst
+            if step.args and not self.isa[step.op].store:
+                if any(is_half(a) for a in step.args):
+                    yield from scope.pin(step.args[-1])
+                yield scope.step(step, str)
+                yield from scope.hold(name)
+                continue
+            half = HALVES.index(name[-1]) if name[-1] in HALVES else None
+            whole = name if half is None else name[:-1]
+            base, behind = places.get(whole) or places[whole.removeprefix(folds.STORED)]
+            yield from _pointed(base, known, scope)
+            place = _at((base, behind + (half or 0) * self.isa.tile.lanes // 2))
+            if step.args:
+                yield from shift(step.args, scope) if shift else ()
+                yield scope.store(step.op, step.args[0], place)
+            else:
+                yield scope.load(step.op, name, place)
+                yield from scope.pin(name)
+
+
+_STARTS = {"from": ("start", "start_ld"), "to": ("c", "ldc"), "terms": ("row_start", "row_start_ld")}
+"""Pointers to the tile: where a row's come from, and from one row to the next."""
+
+
+def _pointed(base: str, known: dict[str, int], scope: Scope) -> Iterator[str]:
+    """Declarations of the pointer `base`, and of those it comes from, unless they are `known`."""
+    name, _, row = base.partition("_")
+    for k in range(known.get(name, -1) + 1, int(row or 0) + 1 if name in _STARTS else 0):
+        first, distance = _STARTS[name]
+        kind = "int32_t *" if name == "to" else "const int32_t *"
+        yield f"{kind}{of_row(name, k)} = {f'{of_row(name, k - 1)} + {distance}' if k else first};"
+        yield from scope.settle(of_row(name, k))
+        known[name] = k
+
+
+def _at(place: tuple[str, int]) -> str:
+    return f"{place[0]} + {place[1]}" if place[1] else place[0]

@@ -1,0 +1,69 @@
+"""Loads of whole registers in two halves, for processors on which nothing starts beside a whole one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+
+from bitsynth.isa.domains.forms import variable
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Step
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.program import Loop
+
+HALVES = ("l", "h")
+"""Behind the name of a register: its low half, and its high one."""
+
+
+@dataclass(frozen=True)
+class HalfLoads:
+    """The forms that load half a register, and that make a register of two halves."""
+
+    load: str
+    join: str
+
+
+@lru_cache
+def half_loads(isa: Isa, cpu: str) -> HalfLoads | None:
+    """What loads a register in halves; None if `cpu` starts others beside a whole load, or there are no such forms."""
+    if not isa.rules(cpu).kinds["load"].alone:
+        return None
+    half = isa.word.lanes // 2
+    lanes = [variable(k, 0, 0) for k in range(2 * half)]
+    domain = LinearDomain(1)
+    kind = VecType("u", isa.word.bits, half)
+    loads = (i for i in isa.instrs.values() if i.is_load and i.out == i.operands[0].type == kind)
+    joins = (i for i in isa.full_forms if i.out == isa.word and [o.type for o in i.operands] == [kind, kind])
+    load = next((i for i in loads if i(domain, [lanes[:half]]) == lanes[:half]), None)
+    join = next((i for i in joins if not i.imm and i(domain, [lanes[:half], lanes[half:]]) == lanes), None)
+    return HalfLoads(load.name, join.name) if load and join else None
+
+
+def in_halves(isa: Isa, cpu: str, flat: Loop) -> Loop:
+    """The program with every load of a whole register in halves, if that lets `cpu` start others beside it."""
+    forms = half_loads(isa, cpu)
+    return flat if forms is None else msgspec.structs.replace(flat, program=tuple(map(str, _lines(isa, forms, flat))))
+
+
+def _lines(isa: Isa, forms: HalfLoads, flat: Loop) -> Iterator[Step]:
+    for step in flat.steps:
+        if step.args or isa[step.op].operands[0].type.total_bits < isa.table.vector_bits:
+            yield step
+        else:
+            yield from (Step(step.dst + half, forms.load, ()) for half in HALVES)
+            yield Step(step.dst, forms.join, tuple(step.dst + half for half in HALVES))
+
+
+def is_half(name: str) -> bool:
+    """Whether a value is half a register; copies of a step have their number behind that."""
+    return name.partition("_of")[0].endswith(HALVES)
+
+
+def whole_of_low(name: str) -> str:
+    """The register of which a value is the low half; the value itself if it is none."""
+    value, of, copy = name.partition("_of")
+    return value.removesuffix(HALVES[0]) + of + copy
