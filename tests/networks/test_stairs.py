@@ -11,6 +11,7 @@ from bitsynth.layers.epilogues import Rescale, Thresholds
 from bitsynth.network.operands import activations
 from bitsynth.network.stairs import Oracle, Paired, chain_from, cheapest, joined_chain, staircase
 from bitsynth.network.stairs.chain import link_of
+from bitsynth.network.stairs.forms import FEW_LEVELS
 from bitsynth.network.stairs.lines import line_of
 from bitsynth.network.stairs.paired_lines import paired_line
 from bitsynth.network.stairs.staircase import float_of, places
@@ -50,7 +51,7 @@ def test_a_staircase_is_the_reference_on_the_whole_range(reference, low, high):
     np.testing.assert_array_equal(made.at(every), Oracle(graph, chain)(every))
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 15), (0, 1), (-8, 7), (0, 200), (-128, 127)])
+@pytest.mark.parametrize(("low", "high"), [(0, 3), (0, 15), (0, 1), (-8, 7), (0, 200), (-128, 127)])
 def test_the_form_that_is_found_is_the_staircase_on_the_whole_range(low, high):
     ends = np.arange(-90, -84)[None, :, None, None] * 8
     graph = _normed("exact", Integers.between(ends, -2 * ends, 0.0137), low, high)
@@ -58,7 +59,7 @@ def test_the_form_that_is_found_is_the_staircase_on_the_whole_range(low, high):
     kind = graph.edges["codes"].integers
     operand = next(activations(kind))
     form = cheapest(made, operand, kind)
-    assert isinstance(form.epilogue, Rescale if high > 15 else Thresholds)
+    assert isinstance(form.epilogue, Rescale if high - low > FEW_LEVELS else Thresholds)
     every = np.clip(np.arange(-720, 1441)[:, None], made.low, made.high)
     codes = form.epilogue.reference(every + form.bias).astype(np.int64)
     np.testing.assert_array_equal(codes * operand.scale + operand.offset, made.at(every))

@@ -13,8 +13,10 @@ from bitsynth.network.stairs.staircase import Staircase
 from bitsynth.network.stairs.thresholds import thresholds_of
 from bitsynth.spec.matmul import MatmulOperand
 
-FEW_LEVELS = 15
-"""Thresholds that cost no more than float32 does."""
+FEW_LEVELS = 3
+"""Thresholds that cost no more than float32 does; 7 cost as much where all channels rise, and twice where some fall."""
+_MANY_LEVELS = 15
+"""Thresholds that take no longer than a line of float64 behind the sums."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +40,7 @@ def cheapest(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Epilo
 
 def is_long(form: EpilogueForm) -> bool:
     """Whether the form counts many thresholds, which takes longer than a line of float64 behind the sums."""
-    return isinstance(form.epilogue, Thresholds) and form.epilogue.codes[1] > FEW_LEVELS
+    return isinstance(form.epilogue, Thresholds) and form.epilogue.codes[1] > _MANY_LEVELS
 
 
 def wanted_codes(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Wanted:
