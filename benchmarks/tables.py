@@ -17,6 +17,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results" / "index.md")
 WIDTHS = ("A1W1", "A2W1", "A2W2", "A3W3")
 LAYER_WIDTHS = WIDTHS[:3]
+PREDICTED = (*WIDTHS, "A4W4", "int8", "fp32")
+"""Widths of kernels, and types of loops, whose instructions are traced."""
 NETWORKS = (*LAYER_WIDTHS, "A2W2 signed", "A2W2 ternary")
 """Widths, and encodings of weights, of networks."""
 _PART = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -54,6 +56,22 @@ def model(result: Result) -> Iterator[Row]:
         best = {_config(cell): cell["kernels"][0] for cell in found["cells"]}
         name = f"Cortex-{found['cpu'].upper()}" + (", dot products" if "dotprod" in found["isa"] else "")
         yield [name, *(f"{best[w]['cycles']:.3g} {best[w]['method']}" for w in WIDTHS)]
+
+
+def predicted(result: Result) -> Iterator[Row]:
+    """Cycles of the kernel and the loops that are quickest with the better compiler, and what they are to take."""
+    for cpu, goals in result.facts["goals"].items():
+        best = {
+            w: min((r for r in result.facts["rows"] if (r["cpu"], r["widths"]) == (cpu, w)), key=_scoreboard)
+            for w in PREDICTED
+        }
+        methods = {w: f" {row['method']}" if w in goals else "" for w, row in best.items()}
+        yield [f"Cortex-{cpu.upper()}", *(f"{_scoreboard(row):.3g}{methods[w]}" for w, row in best.items())]
+        yield ["goal", *(f"{goals[w]:g}" if w in goals else "" for w in PREDICTED)]
+
+
+def _scoreboard(row: dict[str, Any]) -> float:
+    return float(row["scoreboard"])
 
 
 def kernels(result: Result) -> Iterator[Row]:
@@ -187,5 +205,11 @@ TABLES: dict[str, Table] = {
         edges,
     ),
     "schedules": (("layer_schedules_avx2", "layer_schedules_avx512"), "the same sum", LAYER_WIDTHS, schedules),
+    "predicted": (
+        ("arm_cycles",),
+        "cycles per 128 multiply-accumulates, predicted on compiled instructions, K = 576",
+        PREDICTED,
+        predicted,
+    ),
     "emulated": (("arm_layers",), "layers C2 to C12 on NEON, emulated, of the paper's form", LAYER_WIDTHS, emulated),
 }

@@ -71,6 +71,23 @@ def test_arm_layers(tmp_path):
     assert (tmp_path / "arm_layers.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
+@pytest.mark.toolchains
+def test_arm_cycles(tmp_path):
+    wanted = ["--only", "A1W1", "--cpu", "a72", "--compiler", "gcc", "--methods", "popcount"]
+    answer = printed("arm_cycles.py", *wanted, "--results", tmp_path)
+    assert [(r["cpu"], r["widths"], r["compiler"]) for r in answer["rows"]][-2:] == [
+        ("a72", "fp32", "gcc"),
+        ("a72", "int8", "gcc"),
+    ]
+    for row in answer["rows"]:
+        assert row["scoreboard"] >= row["model"]
+        assert row["predicted"] is None or abs(row["predicted"] / row["scoreboard"] - 1) < 0.1
+    assert "| Cortex-A72 |" in (tmp_path / "arm_cycles.md").read_text()
+    assert (tmp_path / "arm_cycles.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "arm_cycles.svg").read_text()
+
+
 def test_a_layer_that_does_not_exist():
     done = run("arm_layers.py", "--layers", "C1")
     assert done.returncode == 2

@@ -3,7 +3,9 @@
 import pytest
 
 from bitsynth.bench import layers, low_bit, own_float
+from bitsynth.bench.subject import LocalSubject
 from bitsynth.cli import main
+from bitsynth.device import program
 from bitsynth.errors import Refuted
 from bitsynth.host import placement
 from bitsynth.host.sets import native_sets
@@ -24,7 +26,7 @@ def test_layers_are_called_as_often_as_asked(isa, threads):
 
 
 def test_a_wrong_one_is_refuted(isa, monkeypatch):
-    files = own_float.float_files()
+    files = program.float_files()
     wrong = files["bs_fp32.c"].replace("sum[r][1] += right", "sum[r][1] -= right")
     assert wrong != files["bs_fp32.c"]
     monkeypatch.setattr(own_float, "float_files", lambda: files | {"bs_fp32.c": wrong})
@@ -41,7 +43,7 @@ def test_it_is_beside_layers_on_arm(monkeypatch, isa, floats):
         raise Enough([subject.name for subject in mine])
 
     monkeypatch.setattr(placement, "require_native", lambda table: None)
-    monkeypatch.setattr(own_float, "own_float", lambda *_: own_float.LocalSubject("bitsynth fp32", "fp32", {}, 1))
+    monkeypatch.setattr(own_float, "own_float", lambda *_: LocalSubject("bitsynth fp32", "fp32", {}, 1))
     monkeypatch.setattr(low_bit, "subjects", lambda *_: [])
     monkeypatch.setattr(layers, "against_baselines", against)
     with pytest.raises(Enough) as found:
