@@ -23,8 +23,10 @@ static struct line stage_packed(const struct call *c, size_t y, uint8_t *to)
     const size_t words = bs_packed_words(l->act_bits, l->groups * l->in_channels);
     const uint64_t *pixel = (const uint64_t *)(const void *)c->input
         + (c->image * c->in.height + y) * c->in.width * words;
-    for (size_t x = 0; x < c->in.width; ++x, pixel += words)
-        bs_expand(l->act_bits, pixel, from, eights, to + x * eights * 8);
+    /* Pixels of whole words are one of many channels. */
+    const size_t several = words * 8 == eights * l->act_bits ? c->in.width : 1;
+    for (size_t x = 0; x < c->in.width; x += several, pixel += several * words)
+        bs_expand(l->act_bits, pixel, from, several * eights, to + x * eights * 8);
     const struct line line = {
         to + before % 8, eights * 8, c->in.width * eights * 8 + 64 - before % 8};
     return line;

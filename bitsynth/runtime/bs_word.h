@@ -83,6 +83,9 @@ static inline __attribute__((always_inline)) void bs_expand_words(
     case 2: \
         function(2, __VA_ARGS__); \
         break; \
+    case 3: \
+        function(3, __VA_ARGS__); \
+        break; \
     case 4: \
         function(4, __VA_ARGS__); \
         break; \
