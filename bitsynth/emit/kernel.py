@@ -19,7 +19,7 @@ from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_files import kernel_header
 from bitsynth.emit.statements import Scope
-from bitsynth.emit.terms import makes_values, row_affines, row_terms, slope
+from bitsynth.emit.terms import doublings, makes_values, row_affines, row_terms, slope
 from bitsynth.files import marked
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
@@ -163,7 +163,8 @@ def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     scope = Scope(isa)
     rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
     columns = blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)
-    programs = Programs(isa, kernel, any(row_terms(kernel, spec)), affine(spec).shift * makes_values(kernel, spec))
+    shift = affine(spec).shift * makes_values(kernel, spec)
+    programs = Programs(isa, kernel, any(row_terms(kernel, spec)), shift, doublings(kernel, spec))
     start = programs.without_steps(scope)
     body = load_constants(scope, isa, kernel.constants, "constant")
     body += microkernel(programs, rows, columns, scope)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 import msgspec
@@ -27,14 +28,15 @@ from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 class Programs:
     """The statements of one kernel; scopes come from outside, as what is in sight depends on the nest of loops.
 
-    Sums start from terms of rows too if there are `row_terms`, and are shifted right by `shift` bits when they are
-    stored for the last time.
+    Sums start from terms of rows too if there are `row_terms`. What a flush adds, with those, is doubled `doublings`
+    times, and sums are shifted right by `shift` bits when they are stored for the last time.
     """
 
     isa: Isa
     kernel: Kernel
     row_terms: bool
     shift: int
+    doublings: int
 
     @property
     def _tile_registers(self) -> int:
@@ -50,6 +52,7 @@ class Programs:
         """Whether statements read a register of zeros."""
         return (
             self.row_terms
+            or self.doublings > 0
             or not ahead.peels(self.kernel)
             or not all(n.first for p in self.kernel.passes for n in p.loops)
         )
@@ -164,7 +167,7 @@ class Programs:
         out, store = [], self.kernel.memory.store_tile
         for row in range(self.kernel.rows):
             inner = scope.inner()
-            lines = [*self._tile_start(row, inner), *inner.steps(loop.flush_steps, _of_row(row))]
+            lines = self._sums(row, loop, inner)
             if last:
                 lines += block("if (steps_left == block)", self._shifted(loop.tile, inner))
             lines.append("/* Write back. */")
@@ -173,17 +176,44 @@ class Programs:
             out += self._braced(row, lines)
         return out
 
-    def _tile_start(self, row: int, scope: Scope) -> list[str]:
-        """The row's tile registers before a flush: their terms at the first, what was stored at the others."""
-        memory, add, lines = self.kernel.memory, self.isa[self.kernel.memory.add_tile], []
-        if self.row_terms:
-            lines.append(scope.load(memory.broadcast_tile, "more", _row_of("row_start", "row_start_ld", row)))
+    def _sums(self, row: int, loop: Pass, scope: Scope) -> list[str]:
+        """The row's tile registers after a flush: `loop.tile`."""
+        flush = partial(scope.steps, loop.flush_steps, _of_row(row))
+        if not self.doublings:
+            return [*self._row_terms(row, scope), *self._tile(row, scope, "c", self.row_terms), *flush()]
+        lines, kind = self._row_terms(row, scope), self.isa[self.kernel.memory.load_tile].out
+        for r in range(self._tile_registers):
+            if self.row_terms:
+                lines.append(scope.declare(f"c{r}", kind, scope.viewed("more", kind)))
+            else:
+                lines.append(scope.load(self.kernel.memory.load_tile, f"c{r}", "zero"))
+        lines += flush()
+        lines += [self._added(name, name, scope) for name in loop.tile for _ in range(self.doublings)]
+        lines += self._tile(row, scope, "before")
+        return lines + [self._added(name, f"before{r}", scope) for r, name in enumerate(loop.tile)]
+
+    def _added(self, name: str, other: str, scope: Scope) -> str:
+        """The statement that adds a tile register to another one."""
+        add = self.isa[self.kernel.memory.add_tile]
+        args = [scope.viewed(x, o.type) for x, o in zip((name, other), add.operands, strict=True)]
+        return f"{name} = {scope.cast(scope.call(add, args), add.out, scope.types[name])};"
+
+    def _row_terms(self, row: int, scope: Scope) -> list[str]:
+        """The row's terms before a flush, in all lanes of `more`: 0 but at the first."""
+        place = _row_of("row_start", "row_start_ld", row)
+        return [scope.load(self.kernel.memory.broadcast_tile, "more", place)] if self.row_terms else []
+
+    def _tile(self, row: int, scope: Scope, prefix: str, with_terms: bool = False) -> list[str]:
+        """The row's tile before a flush, in registers of that prefix: where it starts at the first, or what was stored.
+
+        Terms of the row are added if it is to be `with_terms`.
+        """
+        lines = []
         for r in range(self._tile_registers):
             place = _plus(_row_of("start", "start_ld", row), r * self.isa.tile.lanes)
-            lines.append(scope.load(memory.load_tile, f"c{r}", place))
-            if self.row_terms:
-                args = [scope.viewed(x, o.type) for x, o in zip((f"c{r}", "more"), add.operands, strict=True)]
-                lines.append(f"c{r} = {scope.call(add, args)};")
+            lines.append(scope.load(self.kernel.memory.load_tile, f"{prefix}{r}", place))
+            if with_terms:
+                lines.append(self._added(f"{prefix}{r}", "more", scope))
         return lines
 
     def _shifted(self, names: Sequence[str], scope: Scope) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.program import ORDERS, Kernel
 from bitsynth.spec.matmul import INT32_MAX, Affine, MatmulSpec, affine
 
 
@@ -15,14 +15,22 @@ def slope(terms: Sequence[int]) -> int | None:
 
 
 def makes_values(kernel: Kernel, spec: MatmulSpec) -> bool:
-    """Whether the microkernel stores values: sums start from what the encodings add too, and are shifted at last.
+    """Whether the microkernel stores values: sums are doubled, start from what encodings add too, are shifted at last.
 
-    If a factor of 1 leaves those terms as they are, and no K takes rows' out of int32.
+    If no K takes rows' terms out of int32; what is doubled has those of the kernel alone. Flushes ordered for an in-order
+    processor double nothing.
     """
     correction = affine(spec)
-    if kernel.swapped or correction.is_identity or correction.factor != 1:
+    if kernel.swapped or correction.is_identity:
+        return False
+    if correction.factor != 1 and (any(correction.act_terms) or kernel.order not in ORDERS):
         return False
     return max(map(abs, _all_row_terms(kernel, spec))) * spec.k_max <= INT32_MAX
+
+
+def doublings(kernel: Kernel, spec: MatmulSpec) -> int:
+    """How often the microkernel doubles its sums: factors of the encodings are powers of two."""
+    return affine(spec).factor.bit_length() - 1 if makes_values(kernel, spec) else 0
 
 
 def _all_row_terms(kernel: Kernel, spec: MatmulSpec) -> tuple[int, ...]:

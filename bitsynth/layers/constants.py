@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.packing import packing
 from bitsynth.emit.runtime_abi import ARRAYS, Number, described
-from bitsynth.emit.terms import remaining
+from bitsynth.emit.terms import doublings, remaining
 from bitsynth.errors import SpecError
 from bitsynth.kernel.packing import Codes, tiles
 from bitsynth.kernel.program import Kernel
@@ -76,6 +76,7 @@ def constants(
         "weights": np.concatenate([tiles(kernel, _steps(kernel, _whole_tiles(kernel, x))) for x in runs]),
         "start": _by_width(geometry, width, np.array(kernel.column_terms, np.int64)[weight].sum(axis=(1, 2, 3))),
     }
+    arrays["start"] <<= doublings(kernel, spec)
     correction, more = remaining(kernel, spec), column_terms(spec, weight, offset)
     require_int32(spec, geometry, weight, offset)
     if correction.factor == 1:

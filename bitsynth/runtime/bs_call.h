@@ -35,6 +35,7 @@ struct call {
     size_t offsets_bytes;
     size_t image, group;
     int packs_only;
+    int pads_results; /* what taps on padding add goes to sums that are stored as results */
 };
 
 /* Packed grid lines from `first` on, and the sums of the codes of their pixels. */
@@ -100,11 +101,11 @@ static inline size_t part(size_t count, size_t i, size_t n)
     return count / n * i + count % n * i / n;
 }
 
-/* Whether a sum is a result, and lies as one. */
+/* Whether a sum is a result, but for taps on padding, and lies as one. */
 static inline int bs_stored_at_once(const struct bs_layer *l)
 {
     return !l->program && !l->residual && l->out_layout == BS_NHWC && !l->affine && !l->shift
-        && !l->padding && !(l->kernel && l->kernel->row_affines);
+        && !(l->kernel && l->kernel->row_affines);
 }
 
 /* Whether results are codes of which words are made when all groups are done. */
@@ -229,8 +230,16 @@ void bs_values(
     int32_t *to,
     size_t to_apart);
 
-/* Adds what taps on padding do to sums that an epilogue makes values of. */
-void bs_pad_sums(const struct call *c, struct strip strip, int32_t *sums);
+/* Adds what taps on padding do to a strip's sums, `count` columns of pixels that lie `apart` from
+ * each other. */
+void bs_pad_sums(
+    const struct call *c, struct strip strip, size_t count, int32_t *sums, size_t apart);
+
+/* The strip's columns, and those behind them that fill a unit. */
+static inline size_t bs_whole_columns(const struct call *c, struct strip strip)
+{
+    return ceiling(strip.columns, bs_unit(c->layer)) * bs_unit(c->layer);
+}
 
 /* Makes values of a strip's sums, adds the residual in their place, and keeps them. */
 void bs_add_residual(const struct call *c, struct strip strip, const int32_t *row, int32_t *sums);

@@ -146,7 +146,7 @@ static void compute_row(
     const struct bs_layer *l = d->call.layer;
     const size_t width = d->call.out.width;
     const struct strip strip = {oy * width, width, 0, 0, d->channels};
-    const int stored = bs_stored_at_once(&d->one) && d->channels == d->padded;
+    const int stored = bs_stored_at_once(&d->one) && !l->padding && d->channels == d->padded;
     int32_t *sums = stored ? (int32_t *)(void *)bs_pixel_output(one, strip.p, 0) : s->results.strip;
     l->depthwise->run(
         width,

@@ -138,7 +138,7 @@ static void finish_to(
         bs_values(c, strip, row, sums, sums, c->strip_columns);
         row = NULL;
     } else if (l->padding)
-        bs_pad_sums(c, strip, sums);
+        bs_pad_sums(c, strip, bs_whole_columns(c, strip), sums, c->strip_columns);
     run_program(c, strip, row, sums, to, apart);
 }
 

@@ -80,7 +80,7 @@ void bs_finish_joined(
     if (l->affine || (l->residual && (row || l->shift || l->padding)))
         bs_values(c, strip, row, s->strip, s->strip, c->strip_columns);
     else if (l->padding)
-        bs_pad_sums(c, strip, s->strip);
+        bs_pad_sums(c, strip, bs_whole_columns(c, strip), s->strip, c->strip_columns);
     join_sums(c, strip, periods * period, s->strip);
     if (l->residual)
         add_joined(c, strip, s->strip);

@@ -205,6 +205,7 @@ static int plan(struct call *c, const struct bs_layer *layer, struct bs_shape in
     plan_input(c);
     plan_grid(c);
     plan_arena(c, threads);
+    c->pads_results = layer->padding && bs_stored_at_once(layer);
     return too_large(c) ? BS_ARENA : BS_OK;
 }
 

@@ -187,6 +187,12 @@ static void store_tile(
     bs_finish(c, strip, s);
 }
 
+static void pad_results(const struct call *c, struct strip strip)
+{
+    int32_t *to = (int32_t *)(void *)bs_pixel_output(c, strip.p, strip.column);
+    bs_pad_sums(c, strip, strip.columns, to, c->layer->groups * c->layer->out_channels);
+}
+
 /* Pixels of a strip and tiles first..end of the columns. */
 static void run_strip(
     const struct call *c,
@@ -211,6 +217,8 @@ static void run_strip(
     }
     if (!bs_stored_at_once(l))
         bs_finish(c, strip, s);
+    else if (c->pads_results)
+        pad_results(c, strip);
 }
 
 /* Pixels from..to and tiles of columns tile_from..tile_to, strip by strip. */

@@ -21,10 +21,12 @@ static struct taps seen(size_t at, size_t pad, size_t size, size_t taps, size_t 
 
 /* What the taps of a pixel on padding add, if padding has no code of value 0: all of them but those
  * in the image. */
-static void pad_pixel(
-    const struct call *c, size_t place, struct taps y, struct taps x, size_t count, int32_t *sums)
+static void pad_pixel(const struct call *c, size_t p, size_t place, size_t count, int32_t *sums)
 {
     const struct bs_layer *l = c->layer;
+    const size_t oy = p / c->out.width * l->stride_h, ox = p % c->out.width * l->stride_w;
+    const struct taps y = seen(oy, l->pad_top, c->in.height, l->kernel_h, l->dilation_h);
+    const struct taps x = seen(ox, l->pad_left, c->in.width, l->kernel_w, l->dilation_w);
     const size_t down = (l->kernel_w + 1) * l->out_places;
     const int32_t *terms = l->padding + c->group * (l->kernel_h + 1) * down + place;
     const int32_t *all = terms + l->kernel_h * down + l->kernel_w * l->out_places;
@@ -37,14 +39,28 @@ static void pad_pixel(
     }
 }
 
-/* Whether all taps of a pixel of the output see the image, and which do. */
-static int sees_all(const struct call *c, size_t p, struct taps *y, struct taps *x)
+/* Output pixels of one line, all of whose taps see the image: from..to. */
+static struct taps inner(
+    size_t pad, size_t size, size_t taps, size_t stride, size_t dilation, size_t out)
+{
+    const size_t reach = (taps - 1) * dilation;
+    struct taps some = {ceiling(pad, stride), 0};
+    if (pad + size > reach)
+        some.to = least((pad + size - 1 - reach) / stride + 1, out);
+    return some;
+}
+
+/* How many pixels from p on, `most` at the most, lie in a line and have all their taps in the
+ * image; 0 if p has some on padding. */
+static size_t see_all(const struct call *c, size_t p, size_t most)
 {
     const struct bs_layer *l = c->layer;
-    const size_t oy = p / c->out.width * l->stride_h, ox = p % c->out.width * l->stride_w;
-    *y = seen(oy, l->pad_top, c->in.height, l->kernel_h, l->dilation_h);
-    *x = seen(ox, l->pad_left, c->in.width, l->kernel_w, l->dilation_w);
-    return y->to - y->from == l->kernel_h && x->to - x->from == l->kernel_w;
+    const size_t oy = p / c->out.width, ox = p % c->out.width;
+    const struct taps y =
+        inner(l->pad_top, c->in.height, l->kernel_h, l->stride_h, l->dilation_h, c->out.height);
+    const struct taps x =
+        inner(l->pad_left, c->in.width, l->kernel_w, l->stride_w, l->dilation_w, c->out.width);
+    return oy < y.from || oy >= y.to || ox < x.from || ox >= x.to ? 0 : least(most, x.to - ox);
 }
 
 /* Values of sums that have their columns' terms and whose factor is 1, to another place. Unsigned
@@ -77,7 +93,7 @@ static void scale_sums(
     const int32_t *sums,
     uint32_t factor,
     uint32_t addend,
-    const int32_t *more,
+    const int32_t *restrict more,
     size_t shift,
     int32_t *to)
 {
@@ -85,23 +101,29 @@ static void scale_sums(
         to[j] = (int32_t)(factor * (uint32_t)sums[j] + addend + (uint32_t)more[j]) >> shift;
 }
 
-/* Values of a pixel's sums, but for taps on padding if `shift` is not the layer's. */
-static void make_pixel(
-    const struct bs_layer *l,
-    size_t place,
-    size_t count,
+/* Values of sums of pixels, but for taps on padding if `shift` is not the layer's. */
+static void make_pixels(
+    const struct call *c,
+    struct strip strip,
     const int32_t *row,
     size_t shift,
     const int32_t *sums,
-    int32_t *to)
+    int32_t *to,
+    size_t to_apart)
 {
-    const uint32_t addend = row ? (uint32_t)*row : 0;
-    if (l->affine)
-        scale_sums(count, sums, (uint32_t)l->factor, addend, l->affine + place, shift, to);
-    else if (sums == to)
-        shift_in_place(count, to, addend, shift);
-    else
-        shift_sums(1, count, row, shift, sums, 0, to, 0);
+    const struct bs_layer *l = c->layer;
+    const size_t place = c->group * l->out_places + strip.column, count = strip.columns;
+    if (!l->affine && sums != to) {
+        shift_sums(strip.rows, count, row, shift, sums, c->strip_columns, to, to_apart);
+        return;
+    }
+    for (size_t i = 0; i < strip.rows; ++i, sums += c->strip_columns, to += to_apart) {
+        const uint32_t addend = row ? (uint32_t)row[i] : 0;
+        if (l->affine)
+            scale_sums(count, sums, (uint32_t)l->factor, addend, l->affine + place, shift, to);
+        else
+            shift_in_place(count, to, addend, shift);
+    }
 }
 
 void bs_values(
@@ -113,30 +135,29 @@ void bs_values(
     size_t to_apart)
 {
     const struct bs_layer *l = c->layer;
-    const size_t place = c->group * l->out_places + strip.column, count = strip.columns;
-    if (!l->affine && !l->padding) {
-        shift_sums(strip.rows, count, row, l->shift, sums, c->strip_columns, to, to_apart);
-        return;
-    }
-    for (size_t i = 0; i < strip.rows; ++i, sums += c->strip_columns, to += to_apart) {
-        const int32_t *addend = row ? row + i : NULL;
-        struct taps y, x;
-        if (!l->padding || sees_all(c, strip.p + i, &y, &x)) {
-            make_pixel(l, place, count, addend, l->shift, sums, to);
+    const int pads = l->padding && !c->pads_results;
+    struct strip some = strip;
+    for (size_t i = 0; i < strip.rows; i += some.rows) {
+        const size_t left = strip.rows - i;
+        const size_t whole = pads ? see_all(c, strip.p + i, left) : left;
+        const int32_t *addends = row ? row + i : NULL, *from = sums + i * c->strip_columns;
+        int32_t *there = to + i * to_apart;
+        some.rows = whole ? whole : 1;
+        make_pixels(c, some, addends, whole ? l->shift : 0, from, there, to_apart);
+        if (whole)
             continue;
-        }
-        make_pixel(l, place, count, addend, 0, sums, to);
-        pad_pixel(c, strip.column, y, x, count, to);
-        for (size_t j = 0; j < count; ++j)
-            to[j] >>= l->shift;
+        pad_pixel(c, strip.p + i, strip.column, strip.columns, there);
+        for (size_t j = 0; j < strip.columns; ++j)
+            there[j] >>= l->shift;
     }
 }
 
-void bs_pad_sums(const struct call *c, struct strip strip, int32_t *sums)
+void bs_pad_sums(
+    const struct call *c, struct strip strip, size_t count, int32_t *sums, size_t apart)
 {
-    const size_t unit = bs_unit(c->layer);
-    struct taps y, x;
-    for (size_t i = 0; i < strip.rows; ++i, sums += c->strip_columns)
-        if (!sees_all(c, strip.p + i, &y, &x))
-            pad_pixel(c, strip.column, y, x, ceiling(strip.columns, unit) * unit, sums);
+    for (size_t i = 0, whole; i < strip.rows; i += whole ? whole : 1) {
+        whole = see_all(c, strip.p + i, strip.rows - i);
+        if (!whole)
+            pad_pixel(c, strip.p + i, strip.column, count, sums + i * apart);
+    }
 }

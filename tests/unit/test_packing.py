@@ -98,6 +98,20 @@ def test_values_are_shifted_by_the_last_flush_alone(config):
     check_dense(often, spec)
 
 
+@pytest.mark.parametrize(
+    "config", [("avx2", "lookup", 2, 1), ("avx2", "popcount", 2, 1), ("avx2", "popcount", 1, 1)], ids=name
+)
+@pytest.mark.parametrize("w_encoding", [Encoding.BIPOLAR, Encoding.SIGNED])
+def test_what_flushes_add_is_doubled_once(config, w_encoding):
+    """Sums go to memory after every step, and start from their terms once."""
+    isa, _, act_bits, w_bits = config
+    found = kernel(*config)
+    often = change(found, passes=tuple(with_flush_period(p, 1) for p in found.passes))
+    spec = MatmulSpec(isa, MatmulOperand(act_bits, Encoding.BIPOLAR), MatmulOperand(w_bits, w_encoding))
+    assert 1 << terms.doublings(often, spec) == affine(spec).factor
+    check_dense(often, spec)
+
+
 def test_a_proved_kernel_whose_layer_was_wrong():
     """Rows were packed as words, weights in the order of codes: 4 where -4 is right."""
     odd, spec = with_a_cancelled_input(), spec_of("avx2", 1, 1)

@@ -81,4 +81,5 @@
 #define bs_unpack_codes layer_bs_unpack_codes
 #define bs_unpack_each layer_bs_unpack_each
 #define bs_values layer_bs_values
+#define bs_whole_columns layer_bs_whole_columns
 #define bs_words_later layer_bs_words_later
