@@ -17,8 +17,8 @@ def slope(terms: Sequence[int]) -> int | None:
 def makes_values(kernel: Kernel, spec: MatmulSpec) -> bool:
     """Whether the microkernel stores values: sums are doubled, start from what encodings add too, are shifted at last.
 
-    If no K takes rows' terms out of int32; what is doubled has those of the kernel alone. Flushes ordered for an in-order
-    processor double nothing.
+    If no K takes rows' terms out of int32; what is doubled has those of the kernel alone. Flushes ordered for in-order
+    processors double nothing.
     """
     correction = affine(spec)
     if kernel.swapped or correction.is_identity:
