@@ -88,7 +88,8 @@ class Facts:
 
     def cpu(self, isa: IsaTable) -> str:
         """The processor among those that `isa` names; "" if it is none of them, or not all cores are alike."""
-        names = {architecture.named(isa.arch).processors.get(midr, "") for midr in self.midrs}
+        known = architecture.named(isa.arch).processors
+        names = {known.get(core, "") for core in self.midrs or [self.kind]}
         (name,) = names if len(names) == 1 else ("",)
         return name if name in isa.cpu else ""
 

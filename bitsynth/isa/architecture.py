@@ -76,9 +76,9 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Cross compilers: names of gcc, flags of clang and of zig, the Debian `package`; `zig_cpu`
     is how zig spells what follows `-march=`. `feature_names` are other names of features
     of Linux's /proc/cpuinfo, `darwin_features` those no macOS machine lists, `hwcap` the bits of AT_HWCAP that tell
-    them too. `processors` maps implementer and part of Arm's MIDR to the processor of an `isa.toml`; `midr_probe` is
-    the C file beside this one that reads them, "" if programs cannot. `probe` is the one that the `probes` of an
-    `isa.toml` rest on.
+    them too. `processors` maps implementer and part of Arm's MIDR, or x86's vendor, family and model (`Facts.kind`), to
+    the processor of an `isa.toml`; `midr_probe` is the C file beside this one that reads a MIDR, "" if programs cannot.
+    `probe` is the one that the `probes` of an `isa.toml` rest on.
     """
 
     bits: int

@@ -243,6 +243,8 @@ def _check_isa(path: Path, table: IsaTable) -> None:
     rates = [rate for c in table.cpu.values() for rate in (c.vector_per_cycle, c.half_width_speedup)]
     if not rates or not all(0 < rate < math.inf for rate in rates):
         raise SpecError(f"{path}: want one cpu or more, each with vector_per_cycle and half_width_speedup above 0")
+    if not all(0 <= c.overlap <= 1 and (c.slower is None or 0 < c.slower < math.inf) for c in table.cpu.values()):
+        raise SpecError(f"{path}: want overlap of 0 to 1, the share of cycles beside others, and slower above 0")
     asked = [*table.host_features, *(f for x in table.features.values() for f in x.host)]
     if silent := [f for f in asked if f not in table.probes]:
         raise SpecError(f"{path}: probes: want a C expression that asks for {silent[0]}, which host features name")

@@ -93,22 +93,26 @@ class IssueTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A processor: how many vector instructions it can start a cycle, at most.
 
-    If no operand is wider than half a register, `half_width_speedup` times as many start; stores are as
-    many as ever. With `loads_block`, nothing starts beside a load of a whole register. `features` are the feature
-    sets it has; all if unsaid. `near_bytes` stay in its first cache from one tile of a layer to the next,
-    `outer_bytes` in its second, from which it reads `far_bytes_per_cycle`; a tile takes `call_cycles` beside its
-    sums. The defaults are Zen 5's, measured. `issue` are its issue rules, for processors that are predicted.
+    If no operand is wider than half a register, `half_width_speedup` times as many start; stores are as many as ever.
+    `overlap` is the share of other port classes' cycles that pass beside those of the busiest one. With `loads_block`,
+    nothing starts beside a load of a whole register. `features` are the feature sets it has; all if unsaid.
+    `near_bytes` stay in its first cache from one tile of a layer to the next, `outer_bytes` in its second, from which
+    it reads `far_bytes_per_cycle`; a tile takes `call_cycles` beside its sums. The defaults of these four are Zen 5's,
+    measured. Packing and pointers take `slower` times as long as on Zen 5, by `vector_per_cycle` if unsaid. `issue` are
+    its issue rules, for processors that are predicted.
     """
 
     doc: str
     vector_per_cycle: float
     half_width_speedup: float = 1.0
+    overlap: float = 1.0
     loads_block: bool = False
     features: list[str] | None = None
     near_bytes: int = 40_000
     outer_bytes: int = 1 << 20
     far_bytes_per_cycle: float = 40.0
     call_cycles: float = 30.0
+    slower: float | None = None
     issue: IssueTable | None = None
 
     def has(self, feature: str) -> bool:

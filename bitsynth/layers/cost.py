@@ -17,7 +17,7 @@ from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.widening import widened
-from bitsynth.schedule.cost import cycles_per_128_mac, stall_per_128_mac
+from bitsynth.schedule.cost import sustained_per_128_mac
 from bitsynth.spec.matmul import MatmulSpec
 
 POINTER_CYCLES = 1.0
@@ -101,15 +101,14 @@ class Estimate:
 
     @property
     def _slower(self) -> float:
-        return MEASURED_WIDTH / self._cpu.vector_per_cycle
+        return self._cpu.slower or MEASURED_WIDTH / self._cpu.vector_per_cycle
 
     @property
     def _sums(self) -> float:
         """Cycles of one tile's sums if its inputs are near: of so many rows, flushed over so many steps."""
         kernel, cpu = msgspec.structs.replace(self._kernel, rows=self.rows), self._cpu_name
         depth = self.steps * kernel.k_step
-        cycles = cycles_per_128_mac(self._isa, kernel, cpu, depth) + stall_per_128_mac(self._isa, kernel, cpu, depth)
-        return self.rows * kernel.columns * depth * cycles / 128
+        return self.rows * kernel.columns * depth * sustained_per_128_mac(self._isa, kernel, cpu, depth) / 128
 
     @property
     def _beside(self) -> float:

@@ -181,6 +181,18 @@ def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISE
     return max(everything, *busy.values())
 
 
+def sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
+    """What is expected of a tile whose inputs are near: the bound, and what loads and stores take beyond that.
+
+    If port classes overlap in part, it is the busiest one with what of the others is not beside it, or all loads.
+    """
+    everything, busy = _busy(isa, kernel, cpu, depth)
+    stall, most = stall_per_128_mac(isa, kernel, cpu, depth), max(busy.values())
+    if (overlap := isa.table.cpu[cpu].overlap) == 1:
+        return max(everything, most) + stall
+    return max(everything + stall, most + (1 - overlap) * (sum(busy.values()) - most))
+
+
 def crowding_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
     """Cycles of the busiest port class if instructions that any port takes fall on all alike.
 

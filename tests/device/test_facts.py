@@ -162,6 +162,22 @@ def test_the_processor_of_a_board(parts, isa, cpu, tmp_path):
     assert facts_of("aarch64", cpuinfo, tmp_path).cpu(load(isa).table) == cpu
 
 
+@pytest.mark.parametrize(
+    ("family", "model", "isa", "cpu"),
+    [
+        ("25", "17", "avx512", "zen4"),
+        ("25", "97", "avx2", "zen4"),
+        ("26", "2", "avxvnni", "zen5"),
+        ("25", "17", "avxvnni", ""),
+        ("25", "1", "avx2", ""),
+        ("25", "17", "neon", ""),
+        ("", "", "avx2", ""),
+    ],
+)
+def test_the_processor_of_a_family_and_model(family, model, isa, cpu):
+    assert Facts(vendor="AuthenticAMD", family=family, model=model).cpu(load(isa).table) == cpu
+
+
 def test_the_processor_of_registers_of_cores():
     assert Facts.parse("midrs 0x00000000410fd083 0x00000000410fd083 \n").midrs == {"0x41 0xd08"}
     assert Facts.parse("midrs odd 0x410fd08x\n").midrs == frozenset()

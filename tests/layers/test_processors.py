@@ -24,6 +24,11 @@ def layer(**options):
 
 
 @pytest.fixture
+def on_an_unknown(monkeypatch):
+    monkeypatch.setattr(placement, "here", Facts)
+
+
+@pytest.fixture
 def on_a_pi_4(monkeypatch):
     monkeypatch.setattr(placement, "here", lambda: PI_4)
     monkeypatch.setattr(features, "arch", lambda: "aarch64")
@@ -40,12 +45,12 @@ def test_a_layer_has_the_kernel_of_fewest_cycles_on_its_processor():
         assert least.cycles == Estimate(least.candidate, spec, least.conv_algorithm, least.rows, cpu).cycles
 
 
-def test_by_default_that_is_the_first_of_a_set_that_others_run():
+def test_by_default_that_is_the_first_of_a_set_that_others_run(on_an_unknown):
     """Its order of steps too."""
     assert layer().plan.cpu == "a53"
     assert layer().schedule == layer(cpu="a53").schedule
     assert layer().kernel.entry.kernel.order == "a53"
-    assert bitsynth.Conv2d(W, 2, 1, padding=1, isa="avx2").plan.cpu == ""
+    assert bitsynth.Conv2d(W, 2, 1, padding=1, isa="avx2").plan.cpu == "zen5"
 
 
 def test_or_the_one_here(on_a_pi_4):
@@ -86,10 +91,17 @@ def test_processors_that_a_set_does_not_name(isa, cpu, said):
         bitsynth.Conv2d(W, 2, 1, isa=isa, cpu=cpu)
 
 
-def test_files_name_the_processor():
+@pytest.mark.parametrize(("family", "cpu"), [("25", "zen4"), ("26", "zen5")])
+def test_the_one_here_by_its_family_and_model(family, cpu, monkeypatch):
+    monkeypatch.setattr(placement, "here", lambda: Facts(vendor="AuthenticAMD", family=family, model="116"))
+    monkeypatch.setattr(placement, "runs_natively", lambda isa: True)
+    assert bitsynth.Conv2d(W, 2, 1, padding=1, isa="avx2").plan.cpu == cpu
+
+
+def test_files_name_the_processor(on_an_unknown):
     assert "chosen    for neon on a72" in layer(cpu="a72").files("conv")["conv.h"]
     assert "chosen    for neon on a53" in layer().files("conv")["conv.h"]
-    assert "chosen" not in bitsynth.Conv2d(W, 2, 1, padding=1, isa="avx2").files("conv")["conv.h"]
+    assert "chosen    for avx2 on zen5" in bitsynth.Conv2d(W, 2, 1, padding=1, isa="avx2").files("conv")["conv.h"]
     assert layer(cpu="a72").explain().splitlines()[1].endswith("(default, for a72)")
 
 

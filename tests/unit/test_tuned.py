@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bitsynth import paths
 from bitsynth.bench.resnet18 import LAYERS
 from bitsynth.errors import BitsynthWarning, SpecError, ToolError
-from bitsynth.host import facts, features
+from bitsynth.host import facts, features, placement
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers import Conv2d
@@ -35,7 +35,8 @@ TASK = TuningTask("avx2", 2, 1, Geometry(64, 128, 1, (3, 3), (1, 1), (1, 1, 1, 1
 @pytest.fixture(autouse=True)
 def shipped(tmp_path, monkeypatch):
     """A user without schedules on a Zen, and a package that ships none."""
-    monkeypatch.setattr(facts, "here", lambda: facts.Facts(processor="Zen"))
+    for module in (facts, placement):
+        monkeypatch.setattr(module, "here", lambda: facts.Facts(processor="Zen"))
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "user"))
     monkeypatch.setattr(paths, "shipped_schedules", lambda: tmp_path / "shipped")
     kernels.load_entry.cache_clear()
@@ -72,11 +73,11 @@ def layer(**options):
 
 
 def test_a_layer_takes_what_was_tuned_for_it():
-    assert "pixels first (default)" in layer().explain()
+    assert "pixels first (default, for zen5)" in layer().explain()
     store(result(), paths.user_schedules())
     assert layer().schedule == result().schedule
     assert "blocks of 77 pixels (tuned on Zen, 0.50 of the default's time)" in layer().explain()
-    assert "pixels first (as given)" in layer(schedule=default_of(TASK)).explain()
+    assert "pixels first (as given, for zen5)" in layer(schedule=default_of(TASK)).explain()
 
 
 def test_threads_take_what_was_tuned_for_one_in_bands_of_their_own():
@@ -174,7 +175,7 @@ def test_a_layer_that_runs_here_takes_what_was_tuned_on_its_kind_of_processor(sh
     runs_here(True)
     store(on("A72", 1), paths.user_schedules())
     assert taken(TASK) is None
-    assert "(default; what was tuned on A72 is for that alone)" in layer().explain()
+    assert "(default; what was tuned on A72 is for that alone, for zen5)" in layer().explain()
     store(result(processor="A53", block_rows=2), shipped)
     assert taken(TASK) == result(processor="A53", block_rows=2)
     store(on("A53", 3), paths.user_schedules())
@@ -198,7 +199,7 @@ def test_a_result_of_another_kernel_is_stale(whose):
     store(msgspec.structs.replace(result(), **{whose: "0" * 32}), paths.user_schedules())
     assert taken(TASK) is None
     assert layer().schedule == default_of(TASK)
-    assert "(default; what was tuned on Zen is older than its kernels)" in layer().explain()
+    assert "(default; what was tuned on Zen is older than its kernels, for zen5)" in layer().explain()
 
 
 def test_a_digest_is_of_the_program_alone():
