@@ -5,62 +5,61 @@
 
 enum { MOST_UNIT = 256, MOST_BYTES = 4 };
 
+/* Where rows of a program's inputs and results begin: `other` is NULL without a second input. */
+struct operands {
+    const uint8_t *from, *other;
+    uint8_t *to;
+};
+
 /* Rows of fewer elements than a unit, each in a unit of its own. */
 static void run_few(
     const struct bs_glue_program *p,
     const void *constants,
     const void *numbers,
     struct bs_glue_rows at,
-    const uint8_t *from,
-    const uint8_t *other,
-    uint8_t *to)
+    struct operands x)
 {
     _Alignas(8) uint8_t one[MOST_UNIT * MOST_BYTES] = {0}, two[MOST_UNIT] = {0};
     _Alignas(8) uint8_t made[MOST_UNIT * MOST_BYTES];
     for (size_t i = 0; i < at.rows; ++i) {
-        memcpy(one, from + i * at.from_apart, at.count * p->from_bytes);
-        if (other)
-            memcpy(two, other + i * at.to_apart, at.count);
+        memcpy(one, x.from + i * at.from_apart, at.count * p->from_bytes);
+        if (x.other)
+            memcpy(two, x.other + i * at.to_apart, at.count);
         p->run(constants, numbers, 1, p->unit, one, 0, NULL, two, 0, made, 0);
-        memcpy(to + i * at.to_apart, made, at.count * p->to_bytes);
+        memcpy(x.to + i * at.to_apart, made, at.count * p->to_bytes);
     }
 }
 
 /* Whole units, then the last one's elements, some of them once more: `other` is `to` only of a
  * program that then gives the same. */
 static void run(
-    const struct bs_glue_program *p,
-    const void *numbers,
-    struct bs_glue_rows at,
-    const uint8_t *from,
-    const uint8_t *other,
-    uint8_t *to)
+    const struct bs_glue_program *p, const void *numbers, struct bs_glue_rows at, struct operands x)
 {
     const size_t whole = at.count / p->unit * p->unit, apart = at.to_apart;
     if (whole == 0) {
-        run_few(p, NULL, numbers, at, from, other, to);
+        run_few(p, NULL, numbers, at, x);
         return;
     }
-    p->run(NULL, numbers, at.rows, whole, from, at.from_apart, NULL, other, apart, to, apart);
+    p->run(NULL, numbers, at.rows, whole, x.from, at.from_apart, NULL, x.other, apart, x.to, apart);
     if (whole < at.count) {
         const size_t last = at.count - p->unit;
-        const uint8_t *more = other ? other + last : NULL;
-        from += last * p->from_bytes;
-        to += last * p->to_bytes;
-        p->run(NULL, numbers, at.rows, p->unit, from, at.from_apart, NULL, more, apart, to, apart);
+        const uint8_t *from = x.from + last * p->from_bytes,
+                      *other = x.other ? x.other + last : NULL;
+        uint8_t *to = x.to + last * p->to_bytes;
+        p->run(NULL, numbers, at.rows, p->unit, from, at.from_apart, NULL, other, apart, to, apart);
     }
 }
 
 void bs_glue_take_greater(struct bs_glue_rows at, const uint8_t *from, uint8_t *to)
 {
-    run(&bs_glue_programs[BS_GREATEST], NULL, at, from, to, to);
+    run(&bs_glue_programs[BS_GREATEST], NULL, at, (struct operands){from, to, to});
 }
 
 void bs_glue_look_up(
     size_t bits, const uint8_t *table, struct bs_glue_rows at, const uint8_t *from, uint8_t *to)
 {
     const size_t number = BS_LOOKUP16 + (bits > 4 ? bits - 4 : 0);
-    run(&bs_glue_programs[number], table, at, from, NULL, to);
+    run(&bs_glue_programs[number], table, at, (struct operands){from, NULL, to});
 }
 
 void bs_glue_map(
@@ -72,7 +71,7 @@ void bs_glue_map(
     uint8_t *to)
 {
     const struct bs_glue_rows line = {1, count, 0, 0};
-    run(p, numbers, line, from, other, to);
+    run(p, numbers, line, (struct operands){from, other, to});
 }
 
 void bs_glue_scale(const struct bs_glue *g, size_t count, const void *from, void *to)
@@ -87,6 +86,7 @@ void bs_glue_scale(const struct bs_glue *g, size_t count, const void *from, void
     p->run(g->scale, g->numbers, 1, whole, at, 0, NULL, NULL, 0, made, 0);
     if (done + whole < count) {
         const struct bs_glue_rows rest = {1, count - done - whole, 0, 0};
-        run_few(p, g->scale + whole, g->numbers, rest, at + whole * in, NULL, made + whole * out);
+        const struct operands few = {at + whole * in, NULL, made + whole * out};
+        run_few(p, g->scale + whole, g->numbers, rest, few);
     }
 }
