@@ -10,8 +10,7 @@ import numpy as np
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.types import Edge, Tensor
-from bitsynth.layers.epilogues import Epilogue, Requantize, Rescale, Thresholds, floats_of, gives_codes, levels_of
-from bitsynth.layers.epilogues.arguments import of_channels
+from bitsynth.layers.epilogues import Epilogue, Rescale, Thresholds, floats_of, gives_codes, levels_of
 from bitsynth.layers.epilogues.residual import factors
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.network.certificate import checker
@@ -103,14 +102,12 @@ def walk(chain: ChainWriter, nodes: Sequence[Node]) -> None:
         chain.add(node)
 
 
-def require_few(
-    made: JsonValue, levels: tuple[int, int], channels: int, given: Sequence[Buffer], most: int = checker.MOST
-) -> None:
+def require_few(made: JsonValue, levels: tuple[int, int], channels: int, given: Sequence[Buffer]) -> None:
     """Unsaid if the checker would evaluate a chain too often."""
     kinds = [b.edge.integers for b in given[1:]]
     elements = math.prod(kind.most - kind.least + 1 for kind in kinds)
     points = elements * channels * (2 * (levels[1] - levels[0]) + 2)
-    if points * (1 + len(made["chain"]) + 2 * len(made["constants"])) >= most:
+    if points * (1 + len(made["chain"])) >= checker.MOST:
         raise Unsaid(f"a chain of {len(made['chain'])} operations has {points:,} points to check")
 
 
@@ -191,21 +188,12 @@ def _claim(step: LayerStep) -> JsonValue:
         values, rising = levels_of(epilogue, channels)
         shown = {"values": stored(values), "rising": stored(rising.astype(np.int64)[:, None])}
         return {"by": "thresholds", **shown, **_second(epilogue, channels)}
-    if isinstance(epilogue, Requantize):
-        multiplier = of_channels("multiplier", epilogue.multiplier, channels, np.int32).astype(np.int64)
-        numbers = {"multiplier": stored(multiplier[:, None]), "shift": epilogue.shift}
-        even = {"even": int(epilogue.rounding == "even")}
-        return {"by": "requantize", **numbers, **even, **_codes(epilogue), **_second(epilogue, channels)}
     if isinstance(epilogue, Rescale):
         floats = {"bias": np.zeros(channels, np.float32), **floats_of(epilogue, channels)}
         numbers = {name: stored(array[:, None]) for name, array in floats.items()}
-        return {"by": "rescale", **numbers, **_codes(epilogue), **_second(epilogue, channels)}
+        codes = {"zero": epilogue.zero_point, **dict(zip(("low", "high"), epilogue.codes, strict=True))}
+        return {"by": "rescale", **numbers, **codes, **_second(epilogue, channels)}
     raise Unsaid("results are floats")
-
-
-def _codes(epilogue: Requantize | Rescale) -> JsonValue:
-    low, high = epilogue.codes
-    return {"zero": epilogue.zero_point, "low": low, "high": high}
 
 
 def _second(epilogue: Epilogue, channels: int) -> JsonValue:
@@ -219,6 +207,6 @@ def _second(epilogue: Epilogue, channels: int) -> JsonValue:
 def _kept(step: LayerStep) -> JsonValue:
     """The formula of the sums that a layer keeps."""
     epilogue = step.layer.epilogue
-    if not isinstance(epilogue, Thresholds | Requantize):
+    if not isinstance(epilogue, Thresholds):
         raise Unsaid("kept sums are floats")
     return {"by": "sums", **_second(epilogue, len(step.layer.codes))}

@@ -15,8 +15,6 @@ from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainS
 from bitsynth.network.stairs.lines import Line
 
 _MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to_depth", "max_pool"}
-_MOST = checker.MOST >> 4
-"""Evaluations of a chain: some seconds."""
 
 
 def line_claims(program: NetworkProgram, step: PlainStep, line: Line) -> JsonValue:
@@ -37,12 +35,15 @@ def line_claims(program: NetworkProgram, step: PlainStep, line: Line) -> JsonVal
         **{name: stored(array[:, None]) for name, array in numbers.items()},
     }
     found = said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])
-    require_few(found, line.limits, len(line.factor), given, _MOST)
+    require_few(found, line.limits, len(line.factor), given)
     return {**found, "sums": ELEMENTS}
 
 
 def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
-    """Real numbers of integers, which C computes in float64: how far they are off at most, and their range."""
+    """Real numbers of integers, which C computes in float64: how far they are off at most, and their range.
+
+    They are those of nodes, or the caller gets an edge's integers as numbers.
+    """
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     if len(given) != 1 or program.graph.reference != "exact" or not isinstance(given[0].edge.type, Integers):
         raise Unsaid("plain C computes real numbers: tested, not proved")
@@ -51,23 +52,23 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
     chain.start("sum", first)
     walk(chain, [node for node in program.graph.nodes if node.name in step.nodes])
     end, points = chain.number(made[0].edge.name), first.integers.most - first.integers.least + 1
-    if points * (1 + len(chain.ops) + len(chain.constants)) >= _MOST:
+    if points * first.shape[1 if len(first.shape) > 1 else 0] * (1 + len(chain.ops)) >= checker.MOST:
         raise Unsaid(f"plain C computes real numbers of {points:,} integers: tested, not proved")
-    found = said(chain, [])
+    found = said(chain, [{"by": "numbers", "apart": 1, "is": end.name}])
     off, *ends = _reach(found, end.name, first)
-    claim = {"by": "numbers", "factor": 0, "of_zero": 0, "apart": 1, "off": off, "is": end.name}
-    return {**found, "claims": [claim], "sums": ELEMENTS, "reach": [stored(np.full((1, 1), x)) for x in ends]}
+    claims = [{**claim, "off": off} for claim in found["claims"]]
+    reach = [] if isinstance(made[0].edge.type, Integers) else [stored(np.full((1, 1), x)) for x in ends]
+    return {**found, "claims": claims, "sums": ELEMENTS, "reach": reach}
 
 
 def _reach(found: JsonValue, name: str, first: Edge) -> tuple[float, float, float]:
-    """How far float64 may be off, by the numbers on the way; and the least and the greatest number it gives."""
+    """How far float64 is off at most, by the checker; and the least and the greatest number it gives."""
     facts = edge_facts(first, False)
-    at = {k: (np.atleast_2d(checker.array(x)), np.float64(0)) for k, x in found["constants"].items()}
-    at |= {f"{k}0": (checker.array(facts[k]), np.float64(0)) for k in ("scale", "zero")}
-    at["sum"] = np.arange(first.integers.least, first.integers.most + 1)[None], np.float64(1)
-    values = next(checker.evaluated(found["chain"], at, False))
-    most = max(float(abs(numbers).max()) for numbers, _ in values.values())
-    return most * len(values) * 2.0**-52, float(values[name][0].min()), float(values[name][0].max())
+    shown = {**found["constants"], **{f"{k}0": facts[k] for k in ("scale", "zero")}}
+    at = {k: (np.atleast_2d(checker.array(x).astype(np.float64)), 0.0, 0.0) for k, x in shown.items()}
+    at["sum"] = np.arange(first.integers.least, first.integers.most + 1.0)[None], 1.0, 0.0
+    numbers, _, off = checker.evaluated(found["chain"], at, True)[name]
+    return float(np.max(off)), float(numbers.min()), float(numbers.max())
 
 
 def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:

@@ -146,10 +146,17 @@ def _claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
         return line_claims(program, step, step.formula)
     if step.formula is not None:
         return input_claims(program, step, step.formula)
-    reals = program.buffers[step.outputs[0]].edge
-    if step.nodes and not isinstance(reals.type, Integers):
+    if _gives_numbers(program, step):
         return number_claims(program, step)
     return carried_claims(program, step)
+
+
+def _gives_numbers(program: NetworkProgram, step: NetworkStep) -> bool:
+    """Whether nodes make real numbers, or integers of real numbers are given to the caller as these."""
+    made = program.buffers[step.outputs[0]]
+    if isinstance(made.edge.type, Integers):
+        return made.role == "output" and (made.edge.is_float or bool(made.edge.type.zero.any()))
+    return bool(step.nodes)
 
 
 def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[int]], buffer: Buffer) -> JsonValue:
