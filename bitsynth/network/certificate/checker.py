@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 NUMBERS = {"add": np.add, "sub": np.subtract, "max": np.maximum, "min": np.minimum}
-AFFINE, MOST, LOST = {"add", "sub", "mul", "div"}, 1 << 28, 2.0**-51  # of float64 an operation loses a fourth of that
+AFFINE, MOST, LOST = {"add", "sub", "mul", "div"}, 1 << 29, 2.0**-51  # of float64 an operation loses a fourth of that
 
 
 def require(holds: Any, what: str) -> None:
@@ -76,7 +76,7 @@ def compared(chain: list[Any], at: dict[str, Any], name: str, wanted: Any, exact
     made, wanted, left = np.broadcast_arrays(made, wanted, off != 0)
     alike, (rows, points) = (made == wanted) & ~left, left.nonzero()
     if rows.size and at["sum"][0].dtype != object:
-        require(rows.size * (1 + len(chain)) < MOST >> 6, "there is too much to check in fractions")
+        require(rows.size * (1 + len(chain)) < MOST >> 4, "there is too much to check in fractions")
         at = {k: x[rows % len(x), points][:, None] if k == "sum" else x[rows % len(x)] for k, (x, *_) in at.items()}
         at = {k: (np.frompyfunc(Fraction, 1, 1)(x), 0, 0) for k, x in at.items()}
         alike[left] = compared(chain, at, name, wanted[left][:, None], exact)[0][:, 0]
@@ -105,7 +105,7 @@ def ends(claim: dict[str, Any], low: Any, high: Any, element: int) -> Any:
         every = np.arange(low.min(), high.max() + 1, claim.get("apart", MOST))[None]
         return every if "apart" in claim else np.hstack([low, high])
     start, end = formula(claim, low, element), formula(claim, high, element)
-    require(abs(end - start).max() * len(low) < MOST >> 3, "there is too much to check")
+    require(abs(end - start).max() * len(low) < MOST >> 6, "there is too much to check")
     sign, levels = np.sign(end - start), np.arange(1, 1 + abs(end - start).max())[None]
     a, b = (np.broadcast_to(x, (len(low), levels.size)) for x in (low, high))
     while (a < b).any():
