@@ -20,6 +20,10 @@ _PAGE = max(4096, mmap.PAGESIZE)
 _CANARY = b"\xa5"
 
 
+Extent = tuple[int, int]
+"""Memory: an address, and how many bytes."""
+
+
 class Fault(Exception):
     """A fault of the emulated code: it did `what` at `address`."""
 
@@ -40,11 +44,8 @@ class Machine(Protocol):
     def unmap(self, address: int, size: int) -> None:
         """Unmap `size` bytes at `address`."""
 
-    def read(self, address: int, size: int) -> bytes:
-        """The `size` bytes at `address`."""
-
-    def call(self, function: int, words: Sequence[int]) -> int:
-        """Call `function` with `words`; the return register. Fault if it goes wrong."""
+    def call(self, function: int, words: Sequence[int], places: Sequence[Extent] = ()) -> tuple[int, list[bytes]]:
+        """Call `function` with `words`; the return register, and what is in `places` then. Fault if it goes wrong."""
 
     def close(self) -> None:
         """Free the machine."""
@@ -128,17 +129,17 @@ class EmulatedRunner:
         return self._machine
 
     def _call(self, machine: Machine, function: int, values: Sequence[Value], buffers: dict[int, _Buffer]) -> int:
-        for b in buffers.values():
-            if b.size:
-                machine.map(b.first, b.memory(), "rw" if b.array.flags.writeable else "r")
+        given = [b for b in buffers.values() if b.size]
+        for b in given:
+            machine.map(b.first, b.memory(), "rw" if b.array.flags.writeable else "r")
         words = [buffers[id(v)].start if isinstance(v, np.ndarray) else v for v in values]
-        result = machine.call(function, words)
+        written = [b for b in given if b.array.flags.writeable]
+        result, memories = machine.call(function, words, [(b.first, b.size) for b in written])
         self.instructions = machine.instructions
-        for b in buffers.values():
-            if b.size and b.array.flags.writeable:
-                b.take(machine.read(b.first, b.size))
-            if b.size:
-                machine.unmap(b.first, b.size)
+        for b, memory in zip(written, memories, strict=True):
+            b.take(memory)
+        for b in given:
+            machine.unmap(b.first, b.size)
         return result
 
 

@@ -7,6 +7,7 @@ import shutil
 import struct
 import weakref
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,15 @@ from bitsynth.errors import ToolError
 from bitsynth.isa import architecture
 from bitsynth.isa.architecture import Qemu
 from bitsynth.processes.child import PIPE, Child
-from bitsynth.run.emulated import Fault
+from bitsynth.run.emulated import Extent, Fault
 from bitsynth.toolchain.library import RUNTIME, compile_for
 
 if TYPE_CHECKING:
     from bitsynth.isa.load import Isa
 
-_MAP, _UNMAP, _READ, _CALL = range(4)
+_MAP, _UNMAP, _CALL = range(3)
+_WORDS = 12
+"""Arguments of a request."""
 _PROT = {"r": 1, "w": 2, "x": 4}
 _SIGNALS = {4: "illegal instruction", 5: "trap", 7: "bus error", 8: "arithmetic error", 11: "forbidden access"}
 _DRIVER = Path(__file__).parent / "support" / "driver.c"
@@ -61,33 +64,38 @@ class QemuMachine:
         self.close = weakref.finalize(self, self._process.close)
         self._answers = select.poll()  # Unlike select.select, it takes any number of open files.
         self._answers.register(self._process.stdout, select.POLLIN)
+        self._asked: list[bytes | bytearray] = []
         self._receive(1)
 
     def map(self, address: int, data: bytes | bytearray, access: str) -> None:
         """Map memory at `address` that holds `data`; `access` is made of r, w and x."""
-        self._send(_MAP, address, len(data), sum(_PROT[c] for c in access), data=data)
+        self._ask(_MAP, address, len(data), sum(_PROT[c] for c in access), data=data)
 
     def unmap(self, address: int, size: int) -> None:
         """Unmap `size` bytes at `address`."""
-        self._send(_UNMAP, address, size)
+        self._ask(_UNMAP, address, size)
 
-    def read(self, address: int, size: int) -> bytes:
-        """The `size` bytes at `address`."""
-        self._send(_READ, address, size)
-        return self._receive(size)
+    def call(self, function: int, words: Sequence[int], places: Sequence[Extent] = ()) -> tuple[int, list[bytes]]:
+        """Call `function` with `words`; the return register, and what is in `places` then. Fault if a signal ends it.
 
-    def call(self, function: int, words: Sequence[int]) -> int:
-        """Call `function` with `words`; the return register. Fault if it ends by a signal."""
-        self._send(_CALL, function, *words)
+        All that was asked before goes with it: where many processes want a processor, each answer is waited for long.
+        """
+        arguments = *words, *[0] * (_WORDS - 2 - len(words)), len(places)
+        self._ask(_CALL, function, *arguments, data=struct.pack(f"<{2 * len(places)}Q", *chain(*places)))
+        self._send()
         signal, value = struct.unpack("<QQ", self._receive(16))
         if signal == 255:
             raise ToolError("did not start: qemu has no memory free where it is needed")
         if signal:
             raise Fault(f"did a{'n' if signal == 4 else ''} {_SIGNALS.get(signal, f'signal {signal}')}", value)
-        return int(value)
+        return int(value), [self._receive(size) for _, size in places]
 
-    def _send(self, op: int, *args: int, data: bytes | bytearray = b"") -> None:
-        message = memoryview(struct.pack("<12Q", op, *args, *[0] * (11 - len(args))) + data)
+    def _ask(self, op: int, *args: int, data: bytes | bytearray = b"") -> None:
+        self._asked += [struct.pack(f"<{1 + _WORDS}Q", op, *args, *[0] * (_WORDS - len(args))), data]
+
+    def _send(self) -> None:
+        message = memoryview(b"".join(self._asked))
+        self._asked.clear()
         try:
             while message:
                 message = message[self._process.stdin.write(message) or 0 :]

@@ -11,7 +11,7 @@ from typing import Any
 from bitsynth.errors import ToolError
 from bitsynth.isa.architecture import Unicorn
 from bitsynth.run.elf import Image
-from bitsynth.run.emulated import Fault
+from bitsynth.run.emulated import Extent, Fault
 
 _STACK, _RETURN = 2, 15
 """Regions; `Image.place` says where they are."""
@@ -57,12 +57,8 @@ class UnicornMachine:
         """Unmap `size` bytes at `address`."""
         self._uc.mem_unmap(address, size)
 
-    def read(self, address: int, size: int) -> bytes:
-        """The `size` bytes at `address`."""
-        return bytes(self._uc.mem_read(address, size))
-
-    def call(self, function: int, words: Sequence[int]) -> int:
-        """Call `function` with `words`; the return register. Fault if it goes wrong."""
+    def call(self, function: int, words: Sequence[int], places: Sequence[Extent] = ()) -> tuple[int, list[bytes]]:
+        """Call `function` with `words`; the return register, and what is in `places` then. Fault if it goes wrong."""
         self._pass(words)
         self._set(self._table.link, self._return)
         self._executed, self._fault = 0, None
@@ -73,7 +69,7 @@ class UnicornMachine:
         if self._fault:
             raise self._fault
         self.instructions = self._executed if self._count else None
-        return self._get(self._table.arguments[0])
+        return self._get(self._table.arguments[0]), [bytes(self._uc.mem_read(*place)) for place in places]
 
     def _pass(self, words: Sequence[int]) -> None:
         """Put words into the registers and the stack as arguments."""

@@ -1,4 +1,4 @@
-/* Runs under qemu: maps memory, calls functions and reports faults, as standard input asks.
+/* Runs under qemu: maps memory, calls functions, gives what they wrote and reports faults, as standard input asks.
  * Freestanding, so that any cross compiler builds it without a C library; system.h has the
  * numbers of Linux's system calls and the registers they take. */
 #include "system.h"
@@ -6,12 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAP, UNMAP, READ, CALL };
+enum { MAP, UNMAP, CALL };
+enum { MOST = 12 }; /* arguments of a request, and pieces of an answer */
 
 typedef uintptr_t word;
 typedef word function(word, word, word, word, word, word, word, word, word, word);
-typedef struct { uint64_t op, arg[11]; } request;
+typedef struct { uint64_t op, arg[MOST]; } request;
 typedef struct { uint64_t signal, value; } reply;
+typedef struct { word start, size; } piece;
 typedef struct { int signal, error, code; void *address; } info;
 typedef struct { void (*handler)(int, const info *, void *); word flags, restorer; unsigned char mask[8]; } action;
 
@@ -63,13 +65,42 @@ static void map(const word *arg) {
   call_system(SYS_MPROTECT, arg[0], arg[1], arg[2], 0, 0);
 }
 
+/* Writes the pieces as one, so that who waits for them wakes once. */
+static void write_all(piece *p, word n) {
+  while (n) {
+    intptr_t done = call_system(SYS_WRITEV, 1, (word)p, n, 0, 0);
+    if (done == -4) continue;
+    if (done <= 0) leave(0);
+    word left = (word)done;
+    for (; n && left >= p->size; p++, n--) left -= p->size;
+    if (n) {
+      p->start += left;
+      p->size -= left;
+    }
+  }
+}
+
+/* Calls a[0]; a[11] pieces of memory follow the request, and the answer. */
+static void call(const word *a) {
+  uint64_t asked[MOST][2];
+  piece p[MOST];
+  move(SYS_READ, 0, (word)asked, a[11] * sizeof *asked);
+  reply r = {0, ((function *)a[0])(a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10])};
+  p[0].start = (word)&r;
+  p[0].size = sizeof r;
+  for (word i = 0; i < a[11]; i++) {
+    p[i + 1].start = (word)asked[i][0];
+    p[i + 1].size = (word)asked[i][1];
+  }
+  write_all(p, a[11] + 1);
+}
+
 static void serve(const request *r) {
-  word a[11];
-  for (int i = 0; i < 11; i++) a[i] = (word)r->arg[i];
+  word a[MOST];
+  for (int i = 0; i < MOST; i++) a[i] = (word)r->arg[i];
   if (r->op == MAP) map(a);
   if (r->op == UNMAP) call_system(SYS_MUNMAP, a[0], a[1], 0, 0, 0);
-  if (r->op == READ) move(SYS_WRITE, 1, a[0], a[1]);
-  if (r->op == CALL) answer(0, ((function *)a[0])(a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]));
+  if (r->op == CALL) call(a);
 }
 
 void _start(void);
