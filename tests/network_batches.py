@@ -19,16 +19,17 @@ QUICK = ("-O0",)
 """Flags of networks that run a few times."""
 
 
-def compiled_together(isa: str, networks: Iterable[Network]) -> None:
+def compiled_together(isa: str, networks: Iterable[Network], flags: Sequence[str] = QUICK) -> None:
     """Compile networks for a set, each as it is and with every edge in a place of its own, in as few libraries."""
     left = [machine for net in networks for machine in (net._machine, net._tracing)]
     for k, machine in enumerate(left):
         machine.name = f"network{k}"
+    texts = {machine.name: machine.shared_sources for machine in left}
     while left:
         shared: dict[str, str] = {}
-        some = [m for m in left if _takes(shared, m.shared_sources)]
+        some = [m for m in left if _takes(shared, texts[m.name])]
         left = [m for m in left if m not in some]
-        _compile(isa, some, shared)
+        _compile(isa, some, shared, flags)
 
 
 def _takes(shared: dict[str, str], more: dict[str, str]) -> bool:
@@ -39,13 +40,20 @@ def _takes(shared: dict[str, str], more: dict[str, str]) -> bool:
     return fits
 
 
-def _compile(isa: str, machines: Sequence[NetworkMachine], shared: dict[str, str]) -> None:
-    sources = {name: text for m in machines for name, text in m.own_sources.items()}
+def _compile(isa: str, machines: Sequence[NetworkMachine], shared: dict[str, str], flags: Sequence[str]) -> None:
+    sources = {name: text for m in machines for name, text in _in_one_file(m).items()}
     needs = _together(isa, [m.text.needs for m in machines])
-    library = toolchain.compile_for(load(isa), sources | shared, needs=needs, flags=QUICK, kept=shared)
+    library = toolchain.compile_for(load(isa), sources | shared, needs=needs, flags=flags, kept=shared)
     runner = runner_for(load(isa), library, needs=needs)
     for machine in machines:
         machine.__dict__["runner"] = runner
+
+
+def _in_one_file(machine: NetworkMachine) -> dict[str, str]:
+    """The C of a network's own in one file beside its headers: to start a compiler takes longer than most files do."""
+    own = machine.own_sources
+    headers = {name: text for name, text in own.items() if name.endswith(".h")}
+    return {**headers, f"{machine.name}.c": "\n".join(text for name, text in own.items() if name not in headers)}
 
 
 def _together(isa: str, needs: Sequence[Requirements]) -> Requirements:

@@ -11,6 +11,7 @@ from bitsynth.layers import library
 COUNT = {"avx2": 150, "avx512": 150, "avxvnni": 25, "neon": 15, "neon_dotprod": 10, "armv7_neon": 15}
 """Chains of each set that the slow suite runs, unless BITSYNTH_CHAINS says how many."""
 ASKED = int(os.environ.get("BITSYNTH_CHAINS", "0"))
+FIRST = int(os.environ.get("BITSYNTH_FIRST_SEED", "0"))
 
 
 def test_chains():
@@ -24,9 +25,9 @@ def test_chains():
 def test_many_chains(isa, skip_isa, monkeypatch):
     monkeypatch.setattr(library, "_MOST_RUNNERS", 256)  # as many as a deck has
     try:
-        Chain(isa, 0).run()
+        Chain(isa, FIRST).run()
     except ToolError as why:
         skip_isa(isa, str(why))
     count = ASKED or COUNT[isa]
-    seen = {name for seed in range(count) for name in Chain(isa, seed).run()}
+    seen = {name for seed in range(FIRST, FIRST + count) for name in Chain(isa, seed).run()}
     assert count < 100 or seen == {step.__name__ for step in STEPS}

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from network_batches import compiled_together, same
+from network_batches import QUICK, compiled_together, same
 from onnx_files import QONNX, model, node
 from random_graphs import RandomGraph
 
@@ -13,28 +13,33 @@ from bitsynth.errors import ToolError
 from bitsynth.graph import run
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
+from bitsynth.layers.library import FLAGS
 
 ASKED = int(os.environ.get("BITSYNTH_GRAPHS", "0"))
+FIRST = int(os.environ.get("BITSYNTH_FIRST_SEED", "0"))
 COUNT = {"avx2": 24, "avx512": 12, "neon": 3, "armv7_neon": 3}
 """Networks of each set that the slow suite compiles, unless BITSYNTH_GRAPHS says how many."""
 
-BATCH = 24
+BATCH = 48
 """Networks in a library."""
 
+OPTIMIZED = 10
+"""Of libraries each so manieth is compiled as users do."""
 
-def networks(seeds, isa, threads):
+
+def networks(seeds, isa, threads, flags):
     """Networks of seeds, of so many threads in turn, in one library."""
     made = {
         seed: bitsynth.compile(RandomGraph(seed).model, isa=isa, threads=threads[k % len(threads)])
         for k, seed in enumerate(seeds)
     }
-    compiled_together(isa, made.values())
+    compiled_together(isa, made.values(), flags)
     return made
 
 
-def check(seeds, isa, threads=(1,)):
+def check(seeds, isa, threads=(1,), flags=QUICK):
     """Run networks on two inputs: every edge in memory, and the outputs where buffers share memory."""
-    for seed, net in networks(seeds, isa, threads).items():
+    for seed, net in networks(seeds, isa, threads, flags).items():
         for k in range(2):
             given = {name: x for name, x in RandomGraph(seed).data(k).items() if name in net.graph.inputs}
             values, made = run(net.graph, given), net(given)
@@ -59,8 +64,9 @@ def test_many_networks(isa, skip_isa):
         check([0], isa)
     except ToolError as why:
         skip_isa(isa, str(why))
-    for some in (range(ASKED or COUNT[isa])[k : k + BATCH] for k in range(0, ASKED or COUNT[isa], BATCH)):
-        check(some, isa, threads)
+    seeds = range(FIRST, FIRST + (ASKED or COUNT[isa]))
+    for k in range(0, len(seeds), BATCH):
+        check(seeds[k : k + BATCH], isa, threads, FLAGS if k // BATCH % OPTIMIZED == OPTIMIZED - 1 else QUICK)
 
 
 @pytest.mark.slow
