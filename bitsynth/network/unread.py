@@ -18,7 +18,7 @@ from bitsynth.graph.types import Integers, Tensor, taken
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 _BY_CHANNEL = ("elementwise", "step", "pool")
-"""Kinds of rows whose channels, along axis 1, do not mix."""
+"""Kinds of rows that do not mix channels."""
 _UNIT = 16
 """Channels are left out by so many: whole registers of them are quickest."""
 _FIRST_AXIS = ("thresholds",)
@@ -67,11 +67,16 @@ def _run(wiring: Wiring, reader: Node) -> _Run | None:
     while (node := wiring.makers.get(edge)) and wiring.only_reader(edge):
         if _is_dense(wiring, node):
             return _Run(node, tuple(reversed(links)), reader, read)
-        if TABLE[node.op].kind not in _BY_CHANNEL or not all(map(wiring.is_constant, node.inputs[1:])):
+        if not _keeps_channels_apart(node) or not all(map(wiring.is_constant, node.inputs[1:])):
             return None
         links.append(node)
         edge = node.inputs[0]
     return None
+
+
+def _keeps_channels_apart(node: Node) -> bool:
+    """Whether a node does to each channel, along axis 1, what it does without the others."""
+    return TABLE[node.op].kind in _BY_CHANNEL and node.attributes.get("axis", 1) == 1
 
 
 def _is_dense(wiring: Wiring, node: Node) -> bool:

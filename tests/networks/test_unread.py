@@ -53,10 +53,10 @@ def quantized(small):
     return small.quantized(elementwise(small), RNG.uniform(0.1, 0.5, (WIDE, 1, 1)), 0.0, 0, 15)
 
 
-def counted(small, *, pooled):
+def counted(small, *, pooled=False, axis=1):
     x = elementwise(small)
-    levels = np.sort(RNG.uniform(0, 9, (WIDE, 3)).astype(np.float32))
-    attributes: dict[str, Any] = {"step": 1, "least": 0, "axis": 1, "out_scale": np.float64(1)}
+    levels = np.sort(RNG.uniform(0, 9, (small.edges[x].shape[axis], 3)).astype(np.float32))
+    attributes: dict[str, Any] = {"step": 1, "least": 0, "axis": axis, "out_scale": np.float64(1)}
     codes = small.add("multi_threshold", x, thresholds=levels, **attributes)
     return small.add("max_pool", codes, window=HALVES) if pooled else codes
 
@@ -75,7 +75,7 @@ def two(small):
 
 LEFT_OUT: dict[str, Any] = {
     "quantizer": lambda s: behind(s, quantized(s)),
-    "thresholds": lambda s: behind(s, counted(s, pooled=False)),
+    "thresholds": lambda s: behind(s, counted(s)),
     "pool": lambda s: behind(s, counted(s, pooled=True)),
     "two": two,
     "none read": lambda s: behind(s, quantized(s), ()),
@@ -140,6 +140,7 @@ STAY: dict[str, Any] = {
     "every channel": lambda s: behind(s, quantized(s), range(34)),
     "other readers": lambda s: beside(s, quantized(s)),
     "residuals": residual,
+    "thresholds of columns": lambda s: behind(s, counted(s, axis=3)),
     "real numbers": lambda s: conv(s, elementwise(s), weights(6, WIDE, read=READ)),
     "inputs": lambda s: conv(s, start(s, WIDE), weights(6, WIDE, read=READ)),
     "groups": lambda s: behind(
