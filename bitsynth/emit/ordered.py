@@ -13,6 +13,7 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel import ahead
+from bitsynth.kernel.folds import in_registers
 from bitsynth.kernel.halves import is_half
 from bitsynth.kernel.program import Kernel, Loop, Pass
 
@@ -84,7 +85,7 @@ class OrderedSteps:
                 yield f"{name} = {value};"
             else:
                 yield scope.declare(name, self.isa[step.op].out, value)
-            yield from scope.hold(name) if step.args else scope.pin(name)
+            yield from scope.hold(name) if step.args or in_registers(self.isa, self.kernel) else scope.pin(name)
         for acc in flat.accs:
             if own and acc.next not in early:
                 yield f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};"

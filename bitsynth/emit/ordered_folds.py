@@ -31,10 +31,15 @@ class OrderedFolds:
     kernel: Kernel
     row_terms: bool
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether sums of outer loops lie in memory."""
+        return folds.in_memory(self.isa, self.kernel)
+
     def declared(self) -> list[str]:
         """The memory that sums of outer loops lie in."""
         size = len(self._sums()) * self.isa.tile.lanes
-        return [f"uint32_t sums[{size}];"] if size else []
+        return [f"uint32_t sums[{size}];"] if size and self.in_memory else []
 
     def zeros(self, loop: Loop, scope: Scope) -> list[str]:
         """Statements that set the sums of an outer loop to zero."""
@@ -52,8 +57,8 @@ class OrderedFolds:
     def flush(self, loop: Pass, scope: Scope, shift: Shift | None = None) -> list[str]:
         """Statements that add every row's sums to its tile, and `shift` them before they are stored."""
         scope = scope.inner()
-        flat = folds.flush(self.kernel, loop, self._tile, row_terms=self.row_terms)
-        sums = [_SUMS, *scope.settle("sum")] if folds.outer_accs(loop) else []
+        flat = folds.flush(self.isa, self.kernel, loop, row_terms=self.row_terms)
+        sums = [_SUMS, *scope.settle("sum")] if folds.outer_accs(loop) and self.in_memory else []
         lines = self._lines(ahead.quickest(self.isa, self.kernel, flat), self._sums() | self._tiles(), scope, shift)
         return [*sums, *lines]
 

@@ -67,7 +67,7 @@ class Programs:
 
     def start(self, loop: Loop, scope: Scope) -> list[str]:
         """Declarations of the loop's accumulators, at zero unless its first run sets them."""
-        if self.in_order and all(loop != p.step for p in self.kernel.passes):
+        if self.in_order and self._folds.in_memory and all(loop != p.step for p in self.kernel.passes):
             return self._folds.zeros(loop, scope)
         accs = [(f"{acc.name}_{row}", acc) for row in range(self.kernel.rows) for acc in loop.accs]
         kinds = {name: VecType.parse(acc.type) for name, acc in accs}
@@ -135,7 +135,7 @@ class Programs:
 
     def widen(self, loop: Loop, scope: Scope) -> list[str]:
         """The program of an outer loop, once a row; accumulators of both loops go by their row."""
-        if self.in_order:
+        if self.in_order and self._folds.in_memory:
             return self._folds.fold(loop, scope)
         rows = (self._braced(row, self._row(row, loop, loop.steps, scope.inner())) for row in range(self.kernel.rows))
         return [line for lines in rows for line in lines]

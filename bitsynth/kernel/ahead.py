@@ -15,10 +15,11 @@ import msgspec
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.scoreboard import InOrder
 from bitsynth.isa.step import Step
+from bitsynth.kernel.folds import in_registers
 from bitsynth.kernel.halves import in_halves, is_half
 from bitsynth.kernel.list_scheduling import ListScheduler, Turn, issue
 from bitsynth.kernel.order import interleaved, row_by_row
-from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
+from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
 _WINDOW, _NEAR = 48, 24
 """Lines that are looked at for the next, of those not yet placed; and where some are of the next step."""
@@ -70,12 +71,16 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
     that takes a register only if there is one. What of a second step finds a place before the first ends is ahead.
     """
     isa = load(kernel.isa)
+    if in_registers(isa, kernel):
+        flat = written(isa, kernel, loop, loop.step)
+        return Ordered(1, flat, tuple((step, False) for step in listed(isa, kernel, flat)))
     flats = [row_by_row(kernel, loop, loop.step), interleaved(kernel, loop.step)]
+    flats = flats[:1] if row_free(loop.step.steps) else flats
     copies = _copies(kernel, loop, len(flats[0].steps))
     known = [
-        x for flat in flats for x in _orders(isa, kernel, _repeated(in_halves(isa, kernel.order, flat), copies), copies)
+        x for flat in flats for x in _orders(isa, kernel, _repeated(_parted(isa, kernel, loop, flat), copies), copies)
     ]
-    return min(known, key=lambda x: _steady(isa, kernel, x))
+    return min(known, key=lambda x: _steady(isa, kernel, loop, x))
 
 
 def _copies(kernel: Kernel, loop: Pass, lines: int) -> int:
@@ -114,7 +119,13 @@ def quickest(isa: Isa, kernel: Kernel, flat: Loop) -> tuple[Step, ...]:
 
 def written(isa: Isa, kernel: Kernel, loop: Pass, step: Loop) -> Loop:
     """The step, or its first run, with its loads and all rows in one program, as the processor is to have it."""
-    return in_halves(isa, kernel.order, row_by_row(kernel, loop, step))
+    return _parted(isa, kernel, loop, row_by_row(kernel, loop, step))
+
+
+def _parted(isa: Isa, kernel: Kernel, loop: Pass, flat: Loop) -> Loop:
+    """The program with loads in halves, unless registers are full of sums, or of what rows share: compilers spill."""
+    full = in_registers(isa, kernel) or bool(row_free(loop.step.steps))
+    return flat if full else in_halves(isa, kernel.order, flat)
 
 
 def listed(isa: Isa, kernel: Kernel, flat: Loop) -> tuple[Step, ...]:
@@ -159,9 +170,12 @@ def _copies_wanted(isa: Isa, flat: Loop) -> bool:
     return any(reads[a] > 1 for a in tied if not a.startswith("acc"))
 
 
-def _steady(isa: Isa, kernel: Kernel, x: Ordered) -> int:
-    """The cycles of four turns of the loop."""
+def _steady(isa: Isa, kernel: Kernel, loop: Pass, x: Ordered) -> int:
+    """The cycles of some turns of the loop, as many as it has if it soon ends."""
+    turns = (loop.step.trip_count - peels(kernel)) // x.copies
     lines = [*x.before, *(step for step, _ in x.turns * 4)]
+    if turns <= _WINDOW:
+        lines = [*x.before, *(step for step, _ in x.turns * max(0, turns - 1)), *x.after]
     return _taken(isa, kernel, lines, {acc.next: acc.name for acc in x.flat.accs})
 
 

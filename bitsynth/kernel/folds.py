@@ -8,17 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.kernel.order import of_row
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
+
+_BESIDE = 2
+"""Registers of a step beside accumulators and columns, at least."""
 
 STORED = "s_"
 """Before the name of a place in memory: the line that stores there."""
 
 
 def outer_accs(loop: Pass) -> tuple[Acc, ...]:
-    """The accumulators that lie in memory between folds."""
+    """The accumulators of outer loops."""
     return tuple(acc for nested in loop.loops[1:] for acc in nested.accs)
+
+
+def in_memory(isa: Isa, kernel: Kernel) -> bool:
+    """Whether the accumulators of outer loops lie in memory between folds: registers do not hold them all."""
+    return any(_registers(kernel, loop) > isa.table.registers for loop in kernel.passes if len(loop.loops) > 1)
+
+
+def in_registers(isa: Isa, kernel: Kernel) -> bool:
+    """Whether there are outer loops, whose accumulators registers hold: that leaves none for lines ahead."""
+    return any(len(loop.loops) > 1 for loop in kernel.passes) and not in_memory(isa, kernel)
+
+
+def _registers(kernel: Kernel, loop: Pass) -> int:
+    accs = len(loop.step.accs) + len(outer_accs(loop))
+    columns = {a for s in loop.step.steps for a in s.args if a[0] == "w"}
+    return accs * kernel.rows + len(columns) + _BESIDE
 
 
 def fold(kernel: Kernel, outer: Loop) -> Loop:
@@ -31,12 +51,14 @@ def fold(kernel: Kernel, outer: Loop) -> Loop:
     return Loop(1, tuple(map(str, lines)), ())
 
 
-def flush(kernel: Kernel, loop: Pass, tile_registers: int, *, row_terms: bool) -> Loop:
+def flush(isa: Isa, kernel: Kernel, loop: Pass, *, row_terms: bool) -> Loop:
     """The flush of a pass for all rows: tile registers `c0` and so on, and `more` of the row's terms, are loaded."""
-    memory, names, lines = kernel.memory, [f"c{r}" for r in range(tile_registers)], list[Step]()
+    memory, lines = kernel.memory, list[Step]()
+    names = [f"c{r}" for r in range(kernel.tile_registers(isa.table.vector_bits))]
+    loaded = outer_accs(loop) if in_memory(isa, kernel) else ()
     for row in range(kernel.rows):
         becomes = {}
-        lines += _loads(kernel, row, outer_accs(loop))
+        lines += _loads(kernel, row, loaded)
         if row_terms:
             lines.append(Step(of_row("more", row), memory.broadcast_tile, ()))
         for name in names:

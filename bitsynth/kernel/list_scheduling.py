@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from bitsynth.isa.load import Isa
 from bitsynth.isa.scoreboard import InOrder, Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
+from bitsynth.kernel.folds import in_registers
 from bitsynth.kernel.halves import whole_of_low
-from bitsynth.kernel.program import Kernel, Loop
+from bitsynth.kernel.program import Kernel, Loop, row_free
 
 _SPARE = 3
 """Registers that compilers have beside what is alive: with fewer, they copy and spill."""
@@ -48,7 +49,9 @@ class ListScheduler:
         self.becomes = {acc.next: acc.name for acc in flat.accs}
         self.kept = {(acc.next, False) for acc in flat.accs}
         read = {a for s in flat.steps for a in s.args}
-        self.most = isa.table.registers - len({c.name for c in kernel.constants} & read) - _SPARE
+        shared = any(row_free(loop.step.steps) for loop in kernel.passes)
+        spare = 0 if in_registers(isa, kernel) else 1 if shared else _SPARE
+        self.most = isa.table.registers - len({c.name for c in kernel.constants} & read) - spare
         self.inputs = read - {s.dst for s in flat.steps}
         self.done = done
         self.start = [(name, False) for name in sorted(self.inputs) if name[0] != "k"]

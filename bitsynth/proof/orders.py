@@ -40,9 +40,10 @@ def check_order(kernel: Kernel) -> None:
 
 def _folds(isa: Isa, kernel: Kernel, loop: Pass) -> Iterator[Loop]:
     """The folds of a pass, what it carries, and its flush with terms of rows and without."""
-    yield from (folds.fold(kernel, outer) for outer in (*loop.loops[1:], *([loop.carried] if loop.carries else [])))
+    if folds.in_memory(isa, kernel):
+        yield from (folds.fold(kernel, outer) for outer in (*loop.loops[1:], *([loop.carried] if loop.carries else [])))
     for row_terms in (False, True) if not loop.carries else ():
-        yield folds.flush(kernel, loop, kernel.tile_registers(isa.table.vector_bits), row_terms=row_terms)
+        yield folds.flush(isa, kernel, loop, row_terms=row_terms)
 
 
 def _stored(isa: Isa, lines: Iterable[Step], known: dict[object, int], join: str) -> dict[str, int]:

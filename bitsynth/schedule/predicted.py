@@ -45,6 +45,10 @@ class _Tile:
     def rules(self) -> IssueTable:
         return self.isa.rules(self.cpu)
 
+    @property
+    def _in_memory(self) -> bool:
+        return self.kernel.order not in ORDERS and folds.in_memory(self.isa, self.kernel)
+
     def run(self, steps: int) -> Iterator[Issued]:
         for chain in self.kernel.chains:
             for number, loop in enumerate(chain):
@@ -113,7 +117,7 @@ class _Tile:
 
     def _start(self, loop: Loop) -> Iterator[Issued]:
         """Accumulators at zero: those of outer loops in memory, if the kernel is ordered."""
-        in_memory = self.kernel.order not in ORDERS and all(loop != p.step for p in self.kernel.passes)
+        in_memory = self._in_memory and all(loop != p.step for p in self.kernel.passes)
         if in_memory or not loop.first or not ahead.peels(self.kernel):
             names = [of_row(acc.name, row) for row in range(self.kernel.rows) for acc in loop.accs]
             for name in names:
@@ -148,7 +152,7 @@ class _Tile:
 
     def _widen(self, loop: Pass, level: int) -> Iterator[Issued]:
         """The program of an outer loop for every row; accumulators that find no register lie in memory."""
-        if self.kernel.order not in ORDERS:
+        if self._in_memory:
             yield from self._fold(folds.fold(self.kernel, loop.loops[level]))
             return
         outer, spilled = loop.loops[level], self._spilled(loop, level)
@@ -187,9 +191,12 @@ class _Tile:
     def _flush(self, loop: Pass) -> Iterator[Issued]:
         memory, registers = self.kernel.memory, self.kernel.tile_registers(self.isa.table.vector_bits)
         if self.kernel.order not in ORDERS:
-            terms = self.kernel.has_row_terms
-            carried = folds.fold(self.kernel, loop.carried) if loop.carries else None
-            yield from self._fold(carried or folds.flush(self.kernel, loop, registers, row_terms=terms))
+            if not loop.carries:
+                yield from self._fold(folds.flush(self.isa, self.kernel, loop, row_terms=self.kernel.has_row_terms))
+            elif self._in_memory:
+                yield from self._fold(folds.fold(self.kernel, loop.carried))
+            else:
+                yield from (x for row in range(self.kernel.rows) for x in self._program(loop.flush_steps, row, {}))
             return
         for row in range(self.kernel.rows):
             names = [of_row(f"c{r}", row) for r in range(registers)]
