@@ -199,7 +199,7 @@ def _against_baselines(isa: str, wanted: _Wanted) -> LayersReport:
     threads, names = wanted.threads, wanted.names
     with output.progress(f"bench {isa}", bar=True) as say:
         say("compiling")
-        form, has_boards = FORMS[wanted.form], architecture.named(load.load(isa).table.arch).processors
+        form, has_boards = FORMS[wanted.form], architecture.named(load.load(isa).table.arch).emulator
         floats = [own_float(isa, threads, names)] if has_boards else []
         mine = [
             *floats,
