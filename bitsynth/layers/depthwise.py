@@ -43,6 +43,8 @@ MOST_GROUP_CHANNELS = 16
 """Input channels of a group beyond which kernels of tiles are always faster."""
 ROW_CYCLES = 150.0
 """Of a call for a row of output, measured on Zen 5, as the other figures here."""
+UNIT_CYCLES = 3.0
+"""Of a unit of a pixel besides its instructions: where its lines are. Measured on Zen 4."""
 COPIED_PER_CYCLE = 16.0
 SPREAD_PER_CYCLE = 4.0
 """Bytes a cycle of lines that are copied as they lie, and of those whose channels are spread."""
@@ -169,7 +171,8 @@ class DepthwiseEstimate:
         units = -(-g.out_channels // program.unit)
         taps = g.depth * parts(*weight_range(self.layer.act, self.layer.wgt), program)
         cpu = self.cpu if self.cpu in isa.table.cpu else next(iter(isa.table.cpu))
-        sums = high * (wide * units * unit_cycles(isa, program, cpu, taps) + ROW_CYCLES + taps)
+        one = unit_cycles(isa, program, cpu, taps) + UNIT_CYCLES
+        sums = high * (wide * units * one + ROW_CYCLES + taps)
         plain = g.groups == g.in_channels == g.out_channels
         lines, pixels = self.layer.typical_image
         copied = lines * pixels * units * program.unit * (g.in_channels // g.groups)
