@@ -250,7 +250,8 @@ def open_steps(draw):
     made = builder.add("mul", builder.add("div", builder.input("x", shape, "float32", Reals()), third), third)
     mode = draw(st.sampled_from(["ROUND", "FLOOR", "HALF_UP", "DOWN"]))
     common = {"scale": constant(0.5, 1), "zero": constant(0, 1), "rounding": mode, "real": "float32"}
-    grid: dict[str, Any] = {"low": np.int64(-9), "high": np.int64(9), "out_scale": np.float64(1), "out_zero": np.float64(0)}
+    grid: dict[str, Any] = {"low": np.int64(-9), "high": np.int64(9)}
+    grid |= {"out_scale": np.float64(1), "out_zero": np.float64(0)}
     row, more = draw(
         st.sampled_from([("quantize", {"zero_first": True}), ("quantize", {"zero_first": False}), ("trunc", {})])
     )
