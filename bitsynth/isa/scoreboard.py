@@ -69,20 +69,28 @@ class InOrder:
 
     def start(self, x: Issued) -> int:
         """The cycle in which `x` would start."""
-        at = max([self.now, *(self._there(r, r == x.forwarded) for r in x.reads)])
-        at = max([at, *(min(self.free[pipe] for pipe in self.rules.ports[port]) for port, _ in x.takes)])
-        return at + (at == self.now and (self.started >= self.rules.width or (x.alone and self.started > 0)))
-
-    def _there(self, register: str, forwarded: bool) -> int:
-        return (self.early if forwarded and register in self.early else self.ready).get(register, 0)
+        at, now, free = self.now, self.now, self.free
+        for register in x.reads:
+            there = self.ready.get(register, 0)
+            if register == x.forwarded:
+                there = self.early.get(register, there)
+            if there > at:
+                at = there
+        for port, _ in x.takes:
+            there = min([free[pipe] for pipe in self.rules.ports[port]])
+            if there > at:
+                at = there
+        return at + (at == now and (self.started >= self.rules.width or (x.alone and self.started > 0)))
 
     def issue(self, x: Issued) -> None:
         """Start `x`."""
-        at, slots = self.start(x), max(slots for _, slots in x.takes)
+        at, free, slots = self.start(x), self.free, 0
         self.started = self.started + 1 if at == self.now else 1
         self.now = at
         for port, count in x.takes:
-            self.free[min(self.rules.ports[port], key=self.free.__getitem__)] = at + count
+            pipes = self.rules.ports[port]
+            free[pipes[0] if len(pipes) == 1 else min(pipes, key=free.__getitem__)] = at + count
+            slots = max(slots, count)
         if x.alone:
             self.now, self.started = at + slots - 1, self.rules.width
         for r in x.writes:
