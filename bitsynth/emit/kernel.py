@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from bitsynth.emit.about import about, value_text
+from bitsynth.emit.flushes import Flushes
 from bitsynth.emit.inputs import blocks, spread
 from bitsynth.emit.lines import indented
 from bitsynth.emit.microkernel import microkernel
@@ -164,8 +165,9 @@ def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
     columns = blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)
     shift = affine(spec).shift * makes_values(kernel, spec)
-    programs = Programs(isa, kernel, any(row_terms(kernel, spec)), shift, doublings(kernel, spec))
-    start = programs.without_steps(scope)
+    flushes = Flushes(isa, kernel, any(row_terms(kernel, spec)), shift, doublings(kernel, spec))
+    programs = Programs(isa, kernel, flushes)
+    start = flushes.without_steps(scope)
     body = load_constants(scope, isa, kernel.constants, "constant")
     body += microkernel(programs, rows, columns, scope)
     build = _build(isa, kernel, kernel.build, scope.macros) if kernel.build else None

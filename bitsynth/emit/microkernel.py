@@ -22,12 +22,12 @@ Sides = Mapping[Sequence[Input], SideText]
 def microkernel(programs: Programs, rows: Sides, columns: Sides, scope: Scope) -> list[str]:
     """The statements of the function that computes a tile; constants are in `scope`."""
     kernel = programs.kernel
-    lines = [] if programs.row_terms else ["(void)h;"]
+    lines = [] if programs.flushes.row_terms else ["(void)h;"]
     lines += ["/* What a flush adds sums to: the start, then the tile. */", "const int32_t *start = g;"]
     lines += _stride(kernel, "size_t start_ld = 0;")
-    if programs.row_terms:
+    if programs.flushes.row_terms:
         lines += ["const int32_t *row_start = h;", *_stride(kernel, "size_t row_start_ld = 1;")]
-    lines += programs.sums()
+    lines += programs.memory()
     chains = [_Chain(programs, chain, rows, columns, scope).lines() for chain in kernel.chains]
     return lines + (chains[0] if len(chains) == 1 else [line for chain in chains for line in block("", chain)])
 
@@ -66,7 +66,7 @@ class _Chain:
         for number, loop in enumerate(self.passes):
             body += self._pass(number, loop, scope)
         body += ["steps_left -= block;", "start = c;", *_stride(self.kernel, "start_ld = ldc;")]
-        if self.programs.row_terms:
+        if self.programs.flushes.row_terms:
             body += ["row_start = zero;", *_stride(self.kernel, "row_start_ld = 0;")]
         return [*self._pointers(), *block("for (size_t steps_left = all_steps; steps_left > 0;)", body)]
 
@@ -84,7 +84,7 @@ class _Chain:
         """One pass over a block, which each pass reads from its start."""
         scope = outside.inner()
         body = self._nest(loop, len(loop.loops) - 1, scope)
-        ends = self.programs.widen(loop.carried, scope) if loop.carries else self.programs.flush(loop, scope)
+        ends = self.programs.widen(loop.carried, scope) if loop.carries else self.programs.flushes.flush(loop, scope)
         body += [_comment(flush_title(loop)), *ends]
         if not self.several:
             return body

@@ -10,7 +10,7 @@ from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.kernel import ahead, folds
-from bitsynth.kernel.halves import HALVES, is_half
+from bitsynth.kernel.halves import HALVES, half_of, is_half
 from bitsynth.kernel.order import of_row
 from bitsynth.kernel.program import Kernel, Loop, Pass
 
@@ -32,14 +32,14 @@ class OrderedFolds:
     row_terms: bool
 
     @property
-    def in_memory(self) -> bool:
+    def _in_memory(self) -> bool:
         """Whether sums of outer loops lie in memory."""
         return folds.in_memory(self.isa, self.kernel)
 
     def declared(self) -> list[str]:
         """The memory that sums of outer loops lie in."""
         size = len(self._sums()) * self.isa.tile.lanes
-        return [f"uint32_t sums[{size}];"] if size and self.in_memory else []
+        return [f"uint32_t sums[{size}];"] if size and self._in_memory else []
 
     def zeros(self, loop: Loop, scope: Scope) -> list[str]:
         """Statements that set the sums of an outer loop to zero."""
@@ -58,7 +58,7 @@ class OrderedFolds:
         """Statements that add every row's sums to its tile, and `shift` them before they are stored."""
         scope = scope.inner()
         flat = folds.flush(self.isa, self.kernel, loop, row_terms=self.row_terms)
-        sums = [_SUMS, *scope.settle("sum")] if folds.outer_accs(loop) and self.in_memory else []
+        sums = [_SUMS, *scope.settle("sum")] if folds.outer_accs(loop) and self._in_memory else []
         lines = self._lines(ahead.quickest(self.isa, self.kernel, flat), self._sums() | self._tiles(), scope, shift)
         return [*sums, *lines]
 
@@ -94,11 +94,10 @@ class OrderedFolds:
                 yield scope.step(step, str)
                 yield from scope.hold(name)
                 continue
-            half = HALVES.index(name[-1]) if name[-1] in HALVES else None
-            whole = name if half is None else name[:-1]
+            whole, half = half_of(name)
             base, behind = places.get(whole) or places[whole.removeprefix(folds.STORED)]
             yield from _pointed(base, known, scope)
-            place = _at((base, behind + (half or 0) * self.isa.tile.lanes // 2))
+            place = _at((base, behind + (half == HALVES[1]) * self.isa.tile.lanes // 2))
             if step.args:
                 yield from shift(step.args, scope) if shift else ()
                 yield scope.store(step.op, step.args[0], place)

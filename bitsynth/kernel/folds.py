@@ -30,6 +30,11 @@ def in_memory(isa: Isa, kernel: Kernel) -> bool:
     return any(_registers(kernel, loop) > isa.table.registers for loop in kernel.passes if len(loop.loops) > 1)
 
 
+def starts_in_memory(isa: Isa, kernel: Kernel, loop: Loop) -> bool:
+    """Whether a loop is an outer one, and its accumulators lie in memory between folds."""
+    return in_memory(isa, kernel) and all(loop != p.step for p in kernel.passes)
+
+
 def in_registers(isa: Isa, kernel: Kernel) -> bool:
     """Whether there are outer loops, whose accumulators registers hold: that leaves none for lines ahead."""
     return any(len(loop.loops) > 1 for loop in kernel.passes) and not in_memory(isa, kernel)

@@ -58,12 +58,16 @@ def _lines(isa: Isa, forms: HalfLoads, flat: Loop) -> Iterator[Step]:
             yield Step(step.dst, forms.join, tuple(step.dst + half for half in HALVES))
 
 
-def is_half(name: str) -> bool:
-    """Whether a value is half a register; copies of a step have their number behind that."""
-    return name.partition("_of")[0].endswith(HALVES)
+def half_of(name: str) -> tuple[str, str]:
+    """The register that a value is part of, and which of the HALVES it is, "" if all of it.
 
-
-def whole_of_low(name: str) -> str:
-    """The register of which a value is the low half; the value itself if it is none."""
+    Copies of a step have their number behind that.
+    """
     value, of, copy = name.partition("_of")
-    return value.removesuffix(HALVES[0]) + of + copy
+    half = value[-1] if value.endswith(HALVES) else ""
+    return value.removesuffix(half) + of + copy, half
+
+
+def is_half(name: str) -> bool:
+    """Whether a value is half a register."""
+    return half_of(name)[1] != ""

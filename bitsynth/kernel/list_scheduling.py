@@ -12,7 +12,7 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.scoreboard import InOrder, Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.kernel.folds import in_registers
-from bitsynth.kernel.halves import whole_of_low
+from bitsynth.kernel.halves import HALVES, half_of
 from bitsynth.kernel.program import Kernel, Loop, row_free
 
 _SPARE = 3
@@ -98,13 +98,14 @@ class ListScheduler:
     def _free(self, turn: Turn) -> bool:
         """Whether nobody reads the value of the step before any more; a low half is loaded into its register."""
         name = turn[0].dst
-        return not turn[1] or self.readers[name, False] == self.readers[whole_of_low(name), False] == 0
+        whole, half = half_of(name)
+        read = [name, whole] if half == HALVES[0] else [name]
+        return not turn[1] or all(self.readers[x, False] == 0 for x in read)
 
     def _taken(self, turn: Turn) -> int:
         """Registers that are in use after a line and were not before it."""
-        return self._wanted((turn[0].dst, turn[1])) - sum(
-            map(self._last, [(a, turn[1]) for a in dict.fromkeys(turn[0].args)])
-        )
+        step, ahead = turn
+        return self._wanted((step.dst, ahead)) - sum(self._last((a, ahead)) for a in dict.fromkeys(step.args))
 
     def _last(self, value: tuple[str, bool]) -> bool:
         return self.readers[value] == 1 and value not in self.kept and value in self.live

@@ -11,7 +11,7 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
 from bitsynth.kernel import ahead, folds
-from bitsynth.kernel.halves import HALVES, half_loads, is_half
+from bitsynth.kernel.halves import HALVES, half_loads, half_of
 from bitsynth.kernel.order import row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 
@@ -55,7 +55,7 @@ def _stored(isa: Isa, lines: Iterable[Step], known: dict[object, int], join: str
         if isa[step.op].store:
             out[step.dst.removeprefix(folds.STORED)] = values.now[step.args[0]]
             continue
-        whole, half = (step.dst[:-1], step.dst[-1]) if is_half(step.dst) else (step.dst, "")
+        whole, half = half_of(step.dst)
         if not step.args and whole in out:
             raise Refuted(f"{step} loads what has been stored")
         values.run(step, (whole, half, 0))

@@ -15,7 +15,7 @@ from bitsynth.isa.scoreboard import Issued, arithmetic, cycles, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
 from bitsynth.kernel import ahead, folds
-from bitsynth.kernel.halves import HALVES
+from bitsynth.kernel.halves import HALVES, half_of
 from bitsynth.kernel.list_scheduling import issue, load_kind
 from bitsynth.kernel.order import interleaved, of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
@@ -117,7 +117,7 @@ class _Tile:
 
     def _start(self, loop: Loop) -> Iterator[Issued]:
         """Accumulators at zero: those of outer loops in memory, if the kernel is ordered."""
-        in_memory = self._in_memory and all(loop != p.step for p in self.kernel.passes)
+        in_memory = self.kernel.order not in ORDERS and folds.starts_in_memory(self.isa, self.kernel, loop)
         if in_memory or not loop.first or not ahead.peels(self.kernel):
             names = [of_row(acc.name, row) for row in range(self.kernel.rows) for acc in loop.accs]
             for name in names:
@@ -144,7 +144,7 @@ class _Tile:
 
     def _row_load(self, dst: str, kind: str) -> Iterator[Issued]:
         """A row's input: one that is repeated, or loaded in halves, has an address of its own."""
-        if kind == "load" or dst.partition("_of")[0].endswith(HALVES[1]):
+        if kind == "load" or half_of(dst)[1] == HALVES[1]:
             yield of_kind(self.rules, kind, ["offset"], [dst])
         else:
             yield of_kind(self.rules, "integer", ["offset"], [f"at_{dst}"])

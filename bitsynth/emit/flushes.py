@@ -1,0 +1,142 @@
+"""The C statements of flushes: sums are added to the rows of the tile, and values are made of them at last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from bitsynth.emit.lines import block, indented
+from bitsynth.emit.ordered_folds import OrderedFolds
+from bitsynth.emit.rows import braced, names_of_row
+from bitsynth.emit.statements import Scope
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.load import Isa
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.program import ORDERS, Kernel, Pass
+
+
+@dataclass(frozen=True)
+class Flushes:
+    """The statements of a kernel's flushes, all rows written out.
+
+    Sums start from terms of rows too if there are `row_terms`. What a flush adds, with those, is doubled `doublings`
+    times, and sums are shifted right by `shift` bits when they are stored for the last time.
+    """
+
+    isa: Isa
+    kernel: Kernel
+    row_terms: bool
+    shift: int
+    doublings: int
+
+    @property
+    def folds(self) -> OrderedFolds:
+        """Folds and flushes in the order of an in-order processor."""
+        return OrderedFolds(self.isa, self.kernel, self.row_terms)
+
+    def without_steps(self, scope: Scope) -> list[str]:
+        """The tile if K is 0: every row starts at g, plus h of the row."""
+        kernel, scope = self.kernel, scope.inner()
+        lines = [scope.load(kernel.memory.load_tile, "start", "g + column")]
+        if self.row_terms:
+            lines.append(scope.load(kernel.memory.broadcast_tile, "more", "h + row"))
+            instr = self.isa[kernel.memory.add_tile]
+            args = [scope.viewed(x, o.type) for x, o in zip(("start", "more"), instr.operands, strict=True)]
+            lines.append(scope.declare("both", instr.out, scope.call(instr, args)))
+        last = "both" if self.row_terms else "start"
+        lines += self._shifted([last], scope)
+        lines.append(scope.store(kernel.memory.store_tile, last, "c + row * ldc + column"))
+        inner = block(f"for (size_t column = 0; column < COLUMNS; column += {self.isa.tile.lanes})", lines)
+        return ["for (size_t row = 0; row < ROWS; ++row)", *indented(inner)]
+
+    def flush(self, loop: Pass, scope: Scope) -> list[str]:
+        """Statements that add every row's sums to its tile."""
+        last = self.shift > 0 and loop is self.kernel.chains[-1][-1]
+        if self.kernel.order not in ORDERS:
+            plain = self.folds.flush(loop, scope)
+            if not last:
+                return block("", plain)
+            shifted = self.folds.flush(loop, scope, self._shifted)
+            return block("if (steps_left == block)", shifted) + block("if (steps_left != block)", plain)
+        out, store = [], self.kernel.memory.store_tile
+        for row in range(self.kernel.rows):
+            inner = scope.inner()
+            lines = self._flushed(row, loop, inner)
+            if last:
+                lines += block("if (steps_left == block)", self._shifted(loop.tile, inner))
+            lines.append("/* Write back. */")
+            places = (_plus(_row_of("c", "ldc", row), r * self.isa.tile.lanes) for r in range(self._tile_registers))
+            lines += [inner.store(store, name, place) for name, place in zip(loop.tile, places, strict=True)]
+            out += braced(self.kernel, row, lines)
+        return out
+
+    def _flushed(self, row: int, loop: Pass, scope: Scope) -> list[str]:
+        """The row's tile registers after a flush: `loop.tile`."""
+        flush = partial(scope.steps, loop.flush_steps, names_of_row(row))
+        if not self.doublings:
+            return [*self._row_terms(row, scope), *self._tile(row, scope, "c", self.row_terms), *flush()]
+        lines, kind = self._row_terms(row, scope), self.isa[self.kernel.memory.load_tile].out
+        for r in range(self._tile_registers):
+            if self.row_terms:
+                lines.append(scope.declare(f"c{r}", kind, scope.viewed("more", kind)))
+            else:
+                lines.append(scope.load(self.kernel.memory.load_tile, f"c{r}", "zero"))
+        lines += flush()
+        lines += [self._added(name, name, scope) for name in loop.tile for _ in range(self.doublings)]
+        lines += self._tile(row, scope, "before")
+        return lines + [self._added(name, f"before{r}", scope) for r, name in enumerate(loop.tile)]
+
+    def _added(self, name: str, other: str, scope: Scope) -> str:
+        """The statement that adds a tile register to another one."""
+        add = self.isa[self.kernel.memory.add_tile]
+        args = [scope.viewed(x, o.type) for x, o in zip((name, other), add.operands, strict=True)]
+        return f"{name} = {scope.cast(scope.call(add, args), add.out, scope.types[name])};"
+
+    def _row_terms(self, row: int, scope: Scope) -> list[str]:
+        """The row's terms before a flush, in all lanes of `more`: 0 but at the first."""
+        place = _row_of("row_start", "row_start_ld", row)
+        return [scope.load(self.kernel.memory.broadcast_tile, "more", place)] if self.row_terms else []
+
+    def _tile(self, row: int, scope: Scope, prefix: str, with_terms: bool = False) -> list[str]:
+        """The row's tile before a flush, in registers of that prefix: where it starts at the first, or what was stored.
+
+        Terms of the row are added if it is to be `with_terms`.
+        """
+        lines = []
+        for r in range(self._tile_registers):
+            place = _plus(_row_of("start", "start_ld", row), r * self.isa.tile.lanes)
+            lines.append(scope.load(self.kernel.memory.load_tile, f"{prefix}{r}", place))
+            if with_terms:
+                lines.append(self._added(f"{prefix}{r}", "more", scope))
+        return lines
+
+    def _shifted(self, names: Sequence[str], scope: Scope) -> list[str]:
+        """Statements that shift tile registers to the right, copies of the sign moving in."""
+        if not self.shift:
+            return []
+        shift = _sign_shift(self.isa)
+        calls = [scope.call(shift, [scope.viewed(name, shift.operands[0].type)], self.shift) for name in names]
+        return [
+            f"{name} = {scope.cast(value, shift.out, scope.types[name])};"
+            for name, value in zip(names, calls, strict=True)
+        ]
+
+    @property
+    def _tile_registers(self) -> int:
+        return self.kernel.tile_registers(self.isa.table.vector_bits)
+
+
+def _sign_shift(isa: Isa) -> Instr:
+    """The instruction that shifts lanes of the tile right, copies of the sign moving in."""
+    lanes = VecType("s", 32, isa.tile.lanes)
+    return next(isa[name] for op in ("sra", "sshr") if (name := f"{op}.{lanes!s}") in isa.instrs)
+
+
+def _row_of(base: str, stride: str, row: int) -> str:
+    """The start of row `row` of an array whose rows are `stride` apart."""
+    return f"{base} + {stride}" if row == 1 else f"{base} + {row} * {stride}" if row else base
+
+
+def _plus(place: str, distance: int) -> str:
+    return f"{place} + {distance}" if distance else place

@@ -1,0 +1,20 @@
+"""The rows of a kernel in C, one written out behind the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bitsynth.emit.lines import block
+from bitsynth.emit.statements import Rename
+from bitsynth.kernel.program import Kernel
+
+
+def names_of_row(row: int) -> Rename:
+    """C names of one row: its accumulators carry its number."""
+    return lambda name: f"{name}_{row}" if name.startswith("acc") else name
+
+
+def braced(kernel: Kernel, row: int, lines: Sequence[str]) -> list[str]:
+    """The statements of a row, which is named if there are several."""
+    first, *rest = block("", lines)
+    return [f"{first} /* row {row} */" if kernel.rows > 1 else first, *rest]
