@@ -91,9 +91,9 @@ def test_processors_that_a_set_does_not_name(isa, cpu, said):
         bitsynth.Conv2d(W, 2, 1, isa=isa, cpu=cpu)
 
 
-@pytest.mark.parametrize(("family", "cpu"), [("25", "zen4"), ("26", "zen5")])
-def test_the_one_here_by_its_family_and_model(family, cpu, monkeypatch):
-    monkeypatch.setattr(placement, "here", lambda: Facts(vendor="AuthenticAMD", family=family, model="116"))
+@pytest.mark.parametrize(("family", "model", "cpu"), [("25", "116", "zen4"), ("26", "2", "zen5")])
+def test_the_one_here_by_its_family_and_model(family, model, cpu, monkeypatch):
+    monkeypatch.setattr(placement, "here", lambda: Facts(vendor="AuthenticAMD", family=family, model=model))
     monkeypatch.setattr(placement, "runs_natively", lambda isa: True)
     assert bitsynth.Conv2d(W, 2, 1, padding=1, isa="avx2").plan.cpu == cpu
 

@@ -80,6 +80,22 @@ def test_a_layer_takes_what_was_tuned_for_it():
     assert "pixels first (as given, for zen5)" in layer(schedule=default_of(TASK)).explain()
 
 
+@pytest.mark.parametrize(
+    ("processor", "cpu"),
+    [
+        ("AuthenticAMD family 25 model 17", "zen4"),
+        ("AuthenticAMD family 26 model 2", "zen5"),
+        ("Intel Skylake", "skylake"),
+        ("Zen", ""),
+    ],
+)
+def test_a_layer_is_for_the_processor_that_its_schedule_was_tuned_on(processor, cpu, monkeypatch):
+    monkeypatch.setattr(facts, "here", lambda: facts.Facts(processor=processor))
+    store(result(processor=processor), paths.user_schedules())
+    assert layer().schedule == result().schedule
+    assert layer().plan.cpu == cpu
+
+
 def test_threads_take_what_was_tuned_for_one_in_bands_of_their_own():
     store(result(), paths.user_schedules())
     assert layer(threads=2).schedule == result(band_rows=7).schedule

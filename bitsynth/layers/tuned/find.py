@@ -13,7 +13,6 @@ from bitsynth import paths
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.host.placement import runs_natively
 from bitsynth.host.sets import sets_of
-from bitsynth.isa import architecture
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.wellformed import MAX_UNROLL
@@ -44,7 +43,7 @@ def known_for(task: TuningTask, cpu: str = "") -> Iterator[tuple[TuningRecord, s
 
 def _why_not(path: Path, known: TuningRecord, cpu: str) -> str:
     """The reason why the record is not taken, in words, or ""."""
-    if not (_is_for(known, cpu) if cpu else _is_for_here(known)):
+    if not (known.cpu == cpu if cpu else _is_for_here(known)):
         return "is for that alone"
     try:
         mine, default = (timed_kernel(known, schedule) for schedule in (known.schedule, known.default))
@@ -58,12 +57,6 @@ def _why_not(path: Path, known: TuningRecord, cpu: str) -> str:
         warn(f"{path}: {known.kernel} cannot be run as {known.schedule}: {why}; {_REMEDY}")
         return "cannot be run"
     return "" if runs_here(mine) else "needs what this processor lacks"
-
-
-def _is_for(known: TuningRecord, cpu: str) -> bool:
-    """Whether it was measured on a processor of that name."""
-    names = architecture.named(load(known.task.isa).table.arch).processors
-    return cpu == names.get(known.processor) or cpu in known.processor.lower()
 
 
 def _is_for_here(known: TuningRecord) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from bitsynth.errors import NoKernel, SpecError
+from bitsynth.isa import architecture
 from bitsynth.isa.load import load
 from bitsynth.layers.candidates import cached_entry
 from bitsynth.layers.geometry import Geometry
@@ -72,7 +73,9 @@ class TuningRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     @property
     def cpu(self) -> str:
         """The processor among those that the instruction set names; "" if it is none of them."""
-        return next((name for name in load(self.task.isa).table.cpu if name in self.processor.lower()), "")
+        table = load(self.task.isa).table
+        told = architecture.named(table.arch).processors.get(self.processor)
+        return next((name for name in table.cpu if name == told or name in self.processor.lower()), "")
 
     def __post_init__(self) -> None:
         times = self.nanoseconds, self.default_nanoseconds
