@@ -263,9 +263,9 @@ def get_kernel(
     wgt = MatmulOperand(w_bits, Encoding.parse(weight_encoding))
     if isa == "auto":
         isa = widest(isa)
-        own = cpu_here(load(isa).table) if not cpu and sketch == "exact" else ""
+        own = cpu_here(load(isa).table) if sketch == "exact" else ""
         known = kernels.find_for(MatmulSpec(isa, act, wgt), KernelOptions(method, sketch, own, channels))
-        cpu = own if known else cpu
+        cpu = cpu or (own if known else "")
     options = KernelOptions(method, sketch, model_of(load(isa), cpu), channels)
     options.isa(isa)
     spec = MatmulSpec(isa, act, wgt)

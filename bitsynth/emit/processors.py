@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bitsynth.emit.layer import LayerText, require_name
+from bitsynth.emit.layer import LayerText
 from bitsynth.emit.lines import laid_out
 from bitsynth.emit.render import render
 from bitsynth.files import marked
@@ -23,9 +23,6 @@ class ProcessorsText:
     name: str
     arch: str
     layers: Mapping[str, LayerText]
-
-    def __post_init__(self) -> None:
-        require_name(self.name)
 
     def files(self) -> dict[str, str]:
         """File names and texts, marked as ours: each layer in a folder of its own, and what is around them."""

@@ -82,6 +82,8 @@ class Isa:
 
     def for_cpu(self, cpu: str) -> Isa:
         """This set without the forms that `cpu` lacks, the same object every time; SpecError for an unknown one."""
+        if not isinstance(cpu, str):
+            raise SpecError(f"cpu must be the name of a processor, not {cpu!r}")
         return _for_cpu(self, cpu)
 
     def rules(self, cpu: str) -> IssueTable:

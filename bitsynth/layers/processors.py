@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from bitsynth.emit.layer import LayerText
+from bitsynth.emit.layer import LayerText, require_name
 from bitsynth.emit.processors import ProcessorsText
 from bitsynth.errors import SpecError
 from bitsynth.host.sets import best, widest
@@ -32,8 +32,9 @@ def layers(make: Callable[[str, str], Conv2d], isa: str, cpus: Sequence[str]) ->
 def files(name: str, made: Mapping[str, Conv2d]) -> dict[str, str]:
     """C of layers by processor under `name`: a folder a layer, those that are alike once, and the choice among them.
 
-    SpecError if programs of their architecture cannot ask which processor runs them.
+    SpecError if no layer can be called so, or programs of their architecture cannot ask which processor runs them.
     """
+    require_name(name)
     texts: dict[str, LayerText] = {}
     for cpu, layer in made.items():
         same = (c for c in texts if (made[c].schedule, made[c].kernel.name) == (layer.schedule, layer.kernel.name))

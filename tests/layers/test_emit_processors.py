@@ -88,6 +88,12 @@ def test_programs_that_cannot_ask_choose_nothing(isa, cpus):
         processors.files("conv", made(*cpus, isa=isa))
 
 
+@pytest.mark.parametrize("name", ["", "my-layer", "bs"])
+def test_a_bad_name_is_said_as_it_was_given(name):
+    with pytest.raises(SpecError, match=f"cannot be named '{name}'"):
+        processors.files(name, made("a72", "a53"))
+
+
 CHOICES = {
     "cortex-a53": "a53, 0 a53, 0 a72, -1 a72, -1 a72, 0 a53",
     "cortex-a72": "a72, 0 a53, 0 a72, -1 a72, -1 a72, 0 a72",

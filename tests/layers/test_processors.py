@@ -139,3 +139,10 @@ def test_a_kernel_of_the_machine_it_is_asked_for_on(on_a_pi_4):
     assert (auto.name, auto.entry.method) == (named.name, "popcount")
     assert bitsynth.get_kernel("auto", 8, 1).name == bitsynth.get_kernel("neon", 8, 1).name
     assert bitsynth.get_kernel("auto", 2, 1, sketch="paper").spec.isa == "neon"
+
+
+def test_a_processor_that_is_named_counts_more_than_the_one_here(on_a_pi_4):
+    assert bitsynth.get_kernel("auto", 2, 1, cpu="a53").entry.kernel.order == "a53"
+    for cpu, said in (("zen4", "unknown cpu 'zen4'"), (["a53"], "must be the name of a processor")):
+        with pytest.raises(SpecError, match=said):
+            bitsynth.get_kernel("auto", 2, 1, cpu=cpu)  # type: ignore[arg-type]
