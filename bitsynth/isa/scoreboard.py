@@ -74,12 +74,10 @@ class InOrder:
             there = self.ready.get(register, 0)
             if register == x.forwarded:
                 there = self.early.get(register, there)
-            if there > at:
-                at = there
+            at = max(at, there)
         for port, _ in x.takes:
             there = min([free[pipe] for pipe in self.rules.ports[port]])
-            if there > at:
-                at = there
+            at = max(at, there)
         return at + (at == now and (self.started >= self.rules.width or (x.alone and self.started > 0)))
 
     def issue(self, x: Issued) -> None:
