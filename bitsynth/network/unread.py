@@ -67,16 +67,17 @@ def _run(wiring: Wiring, reader: Node) -> _Run | None:
     while (node := wiring.makers.get(edge)) and wiring.only_reader(edge):
         if _is_dense(wiring, node):
             return _Run(node, tuple(reversed(links)), reader, read)
-        if not _keeps_channels_apart(node) or not all(map(wiring.is_constant, node.inputs[1:])):
+        if not _keeps_channels_apart(wiring.graph, node) or not all(map(wiring.is_constant, node.inputs[1:])):
             return None
         links.append(node)
         edge = node.inputs[0]
     return None
 
 
-def _keeps_channels_apart(node: Node) -> bool:
-    """Whether a node does to each channel, along axis 1, what it does without the others."""
-    return TABLE[node.op].kind in _BY_CHANNEL and node.attributes.get("axis", 1) == 1
+def _keeps_channels_apart(graph: Graph, node: Node) -> bool:
+    """Whether a node does to each channel, along axis 1 of both edges, what it does without the others."""
+    before, after = (len(edge.shape) for edge in graph.edges_of((node.inputs[0], node.outputs[0])))
+    return TABLE[node.op].kind in _BY_CHANNEL and node.attributes.get("axis", 1) == 1 and before == after
 
 
 def _is_dense(wiring: Wiring, node: Node) -> bool:
