@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from bitsynth.cli import main
 from bitsynth.errors import ToolError
+from bitsynth.host import features
 from bitsynth.isa import load
 
 ALLOWED = [Path(name).absolute() for name in os.environ.get("BITSYNTH_ALLOWED_SKIPS", "").split(os.pathsep) if name]
@@ -60,6 +61,18 @@ def skip_isa() -> Callable[[str, str], None]:
         if name in REQUIRED:
             pytest.fail(f"{why}, and BITSYNTH_REQUIRE_ISA has {name}")
         pytest.skip(why)
+
+    return skip
+
+
+@pytest.fixture
+def skip_lesser(skip_isa: Callable[[str, str], None]) -> Callable[[str], None]:
+    """`skip_lesser(isa)`: skip where code for `isa` is this architecture's, but not this processor's."""
+
+    def skip(isa: str) -> None:
+        table = load.load(isa).table
+        if table.arch == features.arch() and not features.matches(table):
+            skip_isa(isa, f"{isa} code needs a processor with it; this one lacks it")
 
     return skip
 

@@ -14,6 +14,8 @@ pytestmark = pytest.mark.toolchains
 
 UNKNOWN = {"dpbusd.u8x32", "dpwssd.s16x16"}
 """Forms that capstone cannot decode: it does not know AVX-VNNI."""
+LOADED = ("combine.u8x8",)
+"""Forms that every compiler merges with the loads of their operands: the second half goes to its place at once."""
 MERGED = {
     r"(extracti|half).*": "the part alone is loaded",
     r"[us](addw|subw|xtl|mlal|mlsl|mull)2\..*": "the high half alone is loaded",
@@ -38,8 +40,10 @@ def without(isa, forms, compiler):
 
 
 def merged(form, compiler):
-    return bool(MASKS.fullmatch(form)) or (
-        compiler.family != "gcc" and any(re.fullmatch(pattern, form) for pattern in MERGED)
+    return (
+        bool(MASKS.fullmatch(form))
+        or form in LOADED
+        or (compiler.family != "gcc" and any(re.fullmatch(pattern, form) for pattern in MERGED))
     )
 
 

@@ -134,7 +134,8 @@ def test_cmake_builds_and_tests_it_with_every_compiler(isa, tmp_path, skip_isa):
 
 @pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
 @pytest.mark.parametrize("isa", lacking.SETS)
-def test_its_programs_say_what_a_processor_lacks(isa, tmp_path):
+def test_its_programs_say_what_a_processor_lacks(isa, tmp_path, skip_lesser):
+    skip_lesser(isa)
     if not (qemu := lacking.emulator(isa)):
         pytest.skip("qemu is not on PATH")
     Dense(RNG.choice([-1, 1], (9, 33)), 2, 1, isa=isa).emit(tmp_path / "c", "layer")

@@ -53,7 +53,8 @@ def test_residuals_and_zero_points():
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", ["avx2", "avx512", "avxvnni", "neon", "armv7_neon"])
 @pytest.mark.parametrize("kind", ["thresholds", "requantize"])
-def test_on_every_set(isa, kind, skip_isa):
+def test_on_every_set(isa, kind, skip_isa, skip_lesser):
+    skip_lesser(isa)
     try:
         for channels in (12, 20, 80):
             for adds in (False, True):
