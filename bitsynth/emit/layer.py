@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ class LayerText:
 
     def files(self) -> dict[str, str]:
         """File names and texts, marked as ours."""
-        values = self.values()
+        values = self.values
         return self._marked(
             {
                 f"{self.name}_selftest.c": render("layer_selftest.c.j2", values),
@@ -110,7 +111,7 @@ class LayerText:
 
     def _marked(self, around: Mapping[str, str]) -> dict[str, str]:
         """The layer's own files and those `around` it."""
-        kernel, runtime, values = self.kernel, runtime_files(threads=True), self.values()
+        kernel, runtime, values = self.kernel, runtime_files(threads=True), self.values
         shared = {
             f"{kernel.name}.h": kernel.header,
             f"{kernel.name}.c": kernel.source,
@@ -128,6 +129,7 @@ class LayerText:
         names = functions(shared) + re.findall(rf"\b{kernel.name}\w*", "".join(files.values()))
         return marked(files | renamed(self.name, files, names))
 
+    @cached_property
     def values(self) -> dict[str, Any]:
         """What the templates of a layer are rendered with."""
         kernel, runtime = self.kernel, runtime_files(threads=True)

@@ -44,7 +44,7 @@ class ProcessorsText:
         return list(dict.fromkeys(self.layers.values()))
 
     def _values(self) -> dict[str, Any]:
-        layers = [layer.values() for layer in self._apart]
+        layers = [layer.values for layer in self._apart]
         places = {layer.name: n for n, layer in enumerate(self._apart)}
         table = architecture.named(self.arch)
         return {
