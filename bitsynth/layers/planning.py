@@ -111,7 +111,8 @@ def plan(
     if solve is not False and not _is_depthwise(spec, isa, schedule):
         solve_missing(spec, isa, schedule, to_stderr if solve is True else solve)
     chosen = (schedule, GIVEN, cpu or cpu_for(isa)) if schedule else _chosen(spec, isa, threads, cpu)
-    return LayerPlan(spec, *chosen[:2], isa, threads, chosen[2])
+    found, origin, where = chosen
+    return LayerPlan(spec, found, origin, isa, threads, where)
 
 
 def _is_depthwise(spec: LayerSpec, isa: str, schedule: LayerSchedule | None) -> bool:
