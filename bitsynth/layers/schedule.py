@@ -12,7 +12,7 @@ from bitsynth.kernel.program import BIT_AXES
 from bitsynth.spec.options import METHODS, SKETCHES
 
 OPERANDS = ("8x8", "8x4", "8x2", "4x8", "2x8")
-"""Bits of unsigned activations and of signed weights whose kernels a layer of fewer bits may have."""
+"""Bits of activations, unsigned or bipolar, and of signed weights whose kernels a layer of fewer bits may have."""
 CONV_ALGORITHMS = CONV_ALGORITHM.words
 DEPTHWISE = "depthwise"
 """The method of layers with few channels a group: channels in lanes, no tiles."""

@@ -15,15 +15,15 @@ from bitsynth.layers.geometry import Geometry, pair
 from bitsynth.layers.words import Packed, packed_words
 from bitsynth.spec.matmul import Encoding, MatmulOperand, is_one_of
 
-_MOST_ZERO_POINT = (1 << 15) - 1
+MOST_ZERO_POINT = (1 << 15) - 1
 TYPICAL_IMAGE = (28, 28)
 """Height and width a schedule is chosen for if none are given."""
 
 
 def check_zero_point(value: Any) -> None:
     """SpecError for what is no value that stands for 0."""
-    if type(value) is not int or abs(value) > _MOST_ZERO_POINT:
-        raise SpecError(f"zero_point must be a whole number of at most {_MOST_ZERO_POINT:,}, not {value!r}")
+    if type(value) is not int or abs(value) > MOST_ZERO_POINT:
+        raise SpecError(f"zero_point must be a whole number of at most {MOST_ZERO_POINT:,}, not {value!r}")
 
 
 @dataclass(frozen=True)

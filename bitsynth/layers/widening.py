@@ -13,7 +13,7 @@ from functools import cache
 from bitsynth.errors import SpecError
 from bitsynth.layers.constants import pad_code_of
 from bitsynth.layers.schedule import OPERANDS
-from bitsynth.layers.spec import LayerSpec
+from bitsynth.layers.spec import MOST_ZERO_POINT, LayerSpec
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
 OF_BYTES = ("multiply", "dot")
@@ -36,18 +36,17 @@ def widened(spec: LayerSpec, operands: str) -> LayerSpec:
         return spec
     if why := problem(spec, operands):
         raise SpecError(f"a kernel of {operands} bits computes no layer of {spec.act} x {spec.wgt}: {why}")
-    act, wgt, _ = _parsed(operands)
-    return replace(spec, act=act, wgt=wgt, zero_point=spec.zero_point - spec.act.offset)
+    act, wgt, _ = _parsed(operands, spec.act.scale)
+    return replace(spec, act=act, wgt=wgt, zero_point=_zero_point(spec, act))
 
 
 def problem(spec: LayerSpec, operands: str) -> str | None:
     """Why a kernel of `operands` cannot compute the layer; None if it can."""
-    act, wgt, k_max = _parsed(operands)
-    if spec.act.scale != 1:
-        return "its activations have a step of 2"
+    act, wgt, k_max = _parsed(operands, spec.act.scale)
     if spec.act.bits > act.bits or (spec.act.bits, spec.wgt.bits) == (act.bits, wgt.bits):
         return "these are not wider"
-    if pad_code_of(spec.act, spec.zero_point) != pad_code_of(act, spec.zero_point - spec.act.offset):
+    zero_point = _zero_point(spec, act)
+    if abs(zero_point) > MOST_ZERO_POINT or pad_code_of(spec.act, spec.zero_point) != pad_code_of(act, zero_point):
         return "its activations have no code of the zero point"
     if spec.wgt.value(0) < wgt.value(0) or spec.wgt.value(spec.wgt.codes[-1]) > wgt.value(wgt.codes[-1]):
         return "they do not hold its weights"
@@ -56,9 +55,15 @@ def problem(spec: LayerSpec, operands: str) -> str | None:
     return None
 
 
+def _zero_point(spec: LayerSpec, act: MatmulOperand) -> int:
+    """The value that stands for 0 where codes have those of `act`, which lie as far apart."""
+    return spec.zero_point - spec.act.offset + act.offset
+
+
 @cache
-def _parsed(operands: str) -> tuple[MatmulOperand, MatmulOperand, int]:
-    """Activations, weights, and the longest sum of their products that cannot leave int32."""
+def _parsed(operands: str, scale: int) -> tuple[MatmulOperand, MatmulOperand, int]:
+    """Activations whose values lie `scale` apart, weights, and the longest sum of products that stays in int32."""
     act_bits, w_bits = map(int, operands.split("x"))
-    act, wgt = MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.SIGNED)
+    act = MatmulOperand(act_bits, Encoding.BIPOLAR if scale == 2 else Encoding.UNSIGNED)
+    wgt = MatmulOperand(w_bits, Encoding.SIGNED)
     return act, wgt, MatmulSpec("", act, wgt).k_max

@@ -9,7 +9,7 @@ from bitsynth.errors import SpecError
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.planning import default_schedule
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.spec import LayerSpec
+from bitsynth.layers.spec import MOST_ZERO_POINT, LayerSpec
 from bitsynth.layers.widening import problem, widened, widenings
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
@@ -19,17 +19,18 @@ FORMS = (
     (2, 1, "narrow", "bipolar", "8x2"),
     (8, 1, "unsigned", "bipolar", "8x8"),
     (1, 4, "signed", "unsigned", "4x8"),
+    (3, 3, "bipolar", "bipolar", "8x8"),
 )
 METHODS = {"avx2": "multiply", "avx512": "dot", "avxvnni": "dot", "neon_dotprod": "dot", "armv7_neon": "multiply"}
 EVERY = [machine(isa, method, *form[:4], operands=form[4]) for isa, method in METHODS.items() for form in FORMS]
-FEW = [m for m in EVERY if m.isa == "avx2"][:3]
+FEW = [m for m in EVERY if m.isa == "avx2" and m.operands == "8x8"]
 WINDOW, DEEP = (Geometry(channels, 64, 1, (3, 3), (1, 1), (1,) * 4, (1, 1)) for channels in (64, 7400))
 
 
-def has_zero(case):
-    """Whether a code of the layer's activations stands for the zero point."""
-    act = case.machine.act
-    return case.zero_point in map(act.value, act.codes)
+def is_computed(case):
+    """Whether the wider operands compute the layer: a code stands for the zero point with both, or with neither."""
+    m = case.machine
+    return problem(LayerSpec(m.act, m.wgt, WINDOW, zero_point=case.zero_point), m.operands) is None
 
 
 def layer(act_bits, w_bits, act="unsigned", wgt="signed", **options):
@@ -38,7 +39,7 @@ def layer(act_bits, w_bits, act="unsigned", wgt="signed", **options):
 
 
 @settings(max_examples=12, **QUIET)
-@given(case=few_cases(FEW).filter(has_zero))
+@given(case=few_cases(FEW).filter(is_computed))
 def test_any_layer(skip_isa, case):
     usable(case.machine, skip_isa)
     check(case)
@@ -53,7 +54,7 @@ def test_many_layers(skip_isa, isa):
     threads = 1 if "neon" in isa else 4
 
     @settings(max_examples=60, **QUIET)
-    @given(case=cases(machines, threads=threads).filter(has_zero))
+    @given(case=cases(machines, threads=threads).filter(is_computed))
     def any_layer(case):
         check(case)
 
@@ -71,12 +72,13 @@ def test_wider_operands_hold_the_same_values(act, wgt):
 
 
 REFUSED = {
-    "bipolar activations": (layer(4, 4, "bipolar"), "8x8", "have a step of 2"),
     "more bits": (layer(4, 4), "2x8", "these are not wider"),
     "the same": (layer(8, 4), "8x4", "these are not wider"),
     "great weights": (layer(4, 8, wgt="bipolar"), "8x8", "do not hold its weights"),
     "weights of 4 bits": (layer(4, 4, wgt="unsigned"), "8x4", "do not hold its weights"),
     "a zero point beyond": (layer(4, 4, zero_point=200), "8x8", "no code of the zero point"),
+    "an odd zero point beyond": (layer(4, 4, "bipolar", zero_point=17), "8x8", "no code of the zero point"),
+    "the last zero point": (layer(4, 4, "signed", zero_point=MOST_ZERO_POINT), "8x8", "no code of the zero point"),
     "long sums": (layer(4, 4, geometry=DEEP), "8x8", "may leave int32"),
 }
 
@@ -90,9 +92,13 @@ def test_refused(what):
 
 
 def test_a_layer_that_is_faster_so_is_run_so():
-    wide, own = (default_schedule(layer(n, n, image=(28, 28)), "avx512") for n in (4, 1))
+    wide, bipolar, own = (
+        default_schedule(layer(n, n, act, image=(28, 28)), "avx512")
+        for n, act in ((4, "unsigned"), (4, "bipolar"), (1, "unsigned"))
+    )
     assert (wide.method, wide.operands, own.operands) == ("dot", "8x8", "")
     assert "avx512 dot of 8x8 bits" in str(wide)
+    assert bipolar == wide
 
 
 def test_a_schedule_names_operands_that_there_are():
