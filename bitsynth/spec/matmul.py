@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,7 @@ class MatmulOperand:
     @property
     def max_abs(self) -> int:
         """The greatest absolute value."""
-        return max(abs(self.value(c)) for c in self.codes)
+        return max(abs(self.value(end)) for end in (self.codes[0], self.codes[-1]))
 
     def encode(self, values: ArrayLike, name: str) -> NDArray[np.uint8]:
         """The codes of operand values (integers of any dtype, any shape); SpecError names the first misfit."""
@@ -207,6 +208,7 @@ class Affine:
         return (self.shift, self.factor) == (0, 1) and not any(self.act_terms) and not any(self.wgt_terms)
 
 
+@cache
 def affine(spec: MatmulSpec) -> Affine:
     """The correction from the core product to that of `spec` (`encodings.encoding_lemma` tries every pair of codes)."""
     act, wgt = spec.act, spec.wgt
