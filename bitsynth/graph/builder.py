@@ -33,6 +33,7 @@ class GraphBuilder:
     def __init__(self, name: str, reference: str) -> None:
         self.name, self.reference = name, reference
         self.nodes: list[Node] = []
+        self._makers: dict[str, Node] = {}
         self.edges: dict[str, Edge] = {}
         self.constants: dict[str, Tensor] = {}
         self.inputs: list[str] = []
@@ -98,7 +99,12 @@ class GraphBuilder:
         self.edges.update(zip(outputs, made, strict=True))
         if not (inputs and all(n in self.constants for n in inputs) and self._folded(node)):
             self.nodes.append(node)
+            self._makers.update(dict.fromkeys(outputs, node))
         return outputs
+
+    def maker(self, name: str) -> Node | None:
+        """The node that makes an edge; None of inputs and constants."""
+        return self._makers.get(name)
 
     def _folded(self, node: Node) -> bool:
         """Whether the results were kept as constants: those that float64 holds exactly, in exact arithmetic.
@@ -108,7 +114,7 @@ class GraphBuilder:
         graph = self._graph((), ())
         if node.op in _ROUNDED_AS_WRITTEN:
             graph = replace(graph, reference="onnxruntime")
-        exact = Exactly(graph, self.constants, {n: node for node in self.nodes for n in node.outputs})
+        exact = Exactly(graph, self.constants, self._makers)
         values = evaluate(node, graph, self.constants, exact)
         if any(isinstance(v, Interval) and not v.is_point for v in values):
             return False
@@ -146,6 +152,21 @@ class GraphBuilder:
             return value
         made: Tensor = (value - edge.type.zero) * edge.type.scale
         return cast(made, edge.dtype) if edge.is_float else made.astype(np.int64)
+
+    def in_floats(self, name: str) -> Tensor | None:
+        """The numbers of an edge as floats of the file compute them; None unless they depend on constants alone."""
+        found = self.value(name)
+        node = self.maker(name)
+        if found is not None or node is None or len(node.outputs) > 1:
+            return found
+        given = {n: self.in_floats(n) for n in node.inputs}
+        if not given or any(v is None for v in given.values()):
+            return None
+        graph = replace(self._graph((), ()), reference="onnxruntime")
+        held = {n: self.constants.get(n, v) for n, v in given.items()}
+        made = evaluate(node, graph, held, Exactly(graph, held, {}))[0]
+        edge = self.edges[name]
+        return np.asarray(made if not isinstance(edge.type, Integers) else (made - edge.type.zero) * edge.type.scale)
 
     def build(self, outputs: tuple[str, ...], names: Mapping[str, str] = EMPTY) -> Graph:
         """The graph of what `outputs` need; edges get the `names` that the file has for them."""

@@ -15,12 +15,12 @@ _QUANTIZERS = ("quantize", "requantize", "add_codes", "trunc")
 
 
 def joined(graph: Graph) -> Graph:
-    """The graph with `clip` and `view` taken into the quantizers whose only readers they are."""
+    """The graph with `clip`, `view` and changes of scale taken into the quantizers whose only readers they are."""
     readers, makers = graph.readers(), graph.makers()
     nodes = {node.name: node for node in graph.nodes}
     edges = dict(graph.edges)
     for node in graph.nodes:
-        if node.op not in ("clip", "view") or node.inputs[0] not in makers:
+        if not _says(graph, node) or node.inputs[0] not in makers:
             continue
         maker = nodes[makers[node.inputs[0]].name]
         if maker.op in _QUANTIZERS and len(readers[node.inputs[0]]) == 1 and node.inputs[0] not in graph.outputs:
@@ -33,6 +33,18 @@ def joined(graph: Graph) -> Graph:
     for node in nodes.values():
         builder.repeat(node)
     return builder.build(graph.outputs)
+
+
+def _says(graph: Graph, node: Node) -> bool:
+    """Whether a node cuts codes, or says what they stand for without changing them."""
+    if node.op in ("clip", "view"):
+        return True
+    if node.op not in ("mul", "div") or node.inputs[1] not in graph.constants:
+        return False
+    before, after = (graph.edges[name] for name in (node.inputs[0], node.outputs[0]))
+    if before.shape != after.shape or not (isinstance(before.type, Integers) and isinstance(after.type, Integers)):
+        return False
+    return before.type.low is after.type.low and before.type.high is after.type.high
 
 
 def _taken(maker: Node, node: Node, edges: dict[str, Edge]) -> Node | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bitsynth.graph.read.fake_quantizers import constant_scale, straight_through
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.read.tensors import dtype_of
 from bitsynth.graph.types import is_float
@@ -37,11 +38,11 @@ def fold(op: str) -> Reader:
 
 def _binary(op: str) -> Reader:
     def read(node: FileNode) -> tuple[str, ...]:
-        a, b = _aligned(node, 0), _aligned(node, 1)
+        a, b = constant_scale(node, op, _aligned(node, 0), _aligned(node, 1))
         constants = node.graph.constants
         if op in ("add", "mul") and a in constants and b not in constants:
             a, b = b, a
-        return (node.add(op, a, b),)
+        return (straight_through(node, op, a, b) or node.add(op, a, b),)
 
     return read
 
@@ -86,32 +87,6 @@ def shifted(node: FileNode, edge: str, mul: Any, add: Any, divisor: int, limits:
     made = node.add("div", made, node.constant(np.float32(divisor)))
     made = node.add("round", made, rounding="FLOOR")
     return node.add("clip", made, low=limits[0], high=limits[1])
-
-
-def _clip(node: FileNode) -> tuple[str, ...]:
-    limits = [_limit(node, name, k) for k, name in ((1, "min"), (2, "max"))]
-    low, high = (None if x is None or not np.isfinite(x) else x for x in limits)
-    if not node.of(0).is_float:
-        low, high = (None if x is None else int(x) for x in (low, high))
-    if low is None and high is None:
-        return (node.edge(0),)
-    return (node.add("clip", node.edge(0), low=low, high=high),)
-
-
-def _limit(node: FileNode, name: str, index: int) -> float | int | None:
-    if name in node.attributes:
-        return float(node.attributes[name])
-    if not node.has(index):
-        return None
-    value = node.value(index, name).reshape(-1)
-    if value.size != 1:
-        raise node.fail(f"{name} must be one number")
-    number: float | int = value[0].item()
-    return number
-
-
-def _round(mode: str) -> Reader:
-    return lambda node: (node.add("round", node.edge(0), rounding=mode),)
 
 
 def _power(node: FileNode) -> tuple[str, ...]:
@@ -235,12 +210,9 @@ READERS: dict[str, Reader] = {
     "BatchNormalization": _batch_norm,
     "Cast": _cast,
     "CastLike": _cast_like,
-    "Ceil": _round("CEIL"),
-    "Clip": _clip,
     "Div": _binary("div"),
     "Dropout": _dropout,
     "Exp": unary("exp"),
-    "Floor": _round("FLOOR"),
     "GlobalAveragePool": _global_pool("reduce_sum", mean=True),
     "GlobalMaxPool": _global_pool("reduce_max", mean=False),
     "HardSigmoid": unary("hard_sigmoid", alpha=0.2, beta=0.5),
@@ -258,7 +230,6 @@ READERS: dict[str, Reader] = {
     "ReduceMin": _reduce("reduce_min"),
     "ReduceSum": _reduce("reduce_sum"),
     "Relu": unary("relu"),
-    "Round": _round("ROUND"),
     "Sigmoid": unary("sigmoid"),
     "Softmax": _softmax,
     "Sqrt": unary("sqrt"),

@@ -26,6 +26,7 @@ from bitsynth.graph.read import (
     move_nodes,
     qonnx_nodes,
     resize_nodes,
+    rounding_nodes,
     window_nodes,
 )
 from bitsynth.graph.read.float_nodes import Reader
@@ -38,6 +39,7 @@ _STANDARD = {
     **float_nodes.READERS,
     **move_nodes.READERS,
     **resize_nodes.READERS,
+    **rounding_nodes.READERS,
     **window_nodes.READERS,
     **linear_nodes.READERS,
     **integer_nodes.READERS,
@@ -228,7 +230,7 @@ def _ordered(graph: Any, known: set[str]) -> list[Any]:
 def default_reference(model: Any) -> str:
     """ONNX Runtime's formulas for networks of its integer operators and for networks of floats; else exact."""
     used = {node.op_type for node in model.graph.node}
-    quantizers = {*qonnx_nodes.QONNX, "QuantizeLinear", "DequantizeLinear", "RequantShift", "Floor"}
+    quantizers = {*qonnx_nodes.QONNX, "QuantizeLinear", "DequantizeLinear", "RequantShift", "Floor", "Round", "Sign"}
     return "onnxruntime" if used & _BY_INTEGERS or not used & quantizers else "exact"
 
 
