@@ -2,12 +2,12 @@
 
     python benchmarks/arm_cycles.py [--only A2W1] [--cpu a53] [--compiler gcc] [--results FOLDER] [--json]
 
-Kernels that ship, the cheapest for a processor and for layers that of each method, are compiled by gcc and by clang as
-bitsynth does, run once under qemu, which says which instructions they run, and these are put to the scoreboard of the
-processor, loads, flushes, spills and addresses included. Beside it the bound that the search minimizes (model), what
-bitsynth predicts from the kernel alone (predicted), and what llvm-mca says, if it is installed (Cortex-A72 by its model
-of the A57, Cortex-A76 by that of the Neoverse N1); the hand-written fp32 and int8 loops likewise. Nothing is timed: the
-scoreboard is a model too.
+Kernels that ship, the cheapest for a processor, for layers that of each method, and what C2 of ResNet-18 takes by
+predicted cycles of the whole layer (packing in), are compiled by gcc and by clang as bitsynth does, run once under
+qemu, which says which instructions they run, and these are put to the scoreboard of the processor, loads, flushes,
+spills and addresses included. Beside it the bound that the search minimizes (model), what bitsynth predicts from the
+kernel alone (predicted), and what llvm-mca says, if it is installed (Cortex-A72 by its model of the A57, Cortex-A76 by
+that of the Neoverse N1); the hand-written fp32 and int8 loops likewise. Nothing is timed: a scoreboard is a model too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,18 @@ import arm_cycles_plot
 import report
 from arm_traces import COMPILERS, TileCode, mca, traced, version
 
+from bitsynth.bench.resnet18 import named
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.isa import baseline_loops
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.scoreboard import cycles
+from bitsynth.layers.planning import plan
+from bitsynth.layers.spec import LayerSpec
 from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.schedule import listing, predicted
 from bitsynth.schedule.cost import cycles_per_128_mac
+from bitsynth.spec.matmul import Encoding, MatmulOperand
 from bitsynth.spec.options import METHODS
 
 SETS = {"a53": "neon", "a72": "neon", "a76": "neon_dotprod"}
@@ -41,12 +45,19 @@ GOALS = {
     "a76": {"A1W1": 1.7, "A2W1": 2.15, "A2W2": 4.1, "A3W3": 4.5, "A4W4": 4.5},
 }
 """Cycles that kernels are to take, by the scoreboard and the better compiler."""
-TITLES = ("processor", "operands", "kernel", "method", "compiler", "model", "predicted", "scoreboard", "llvm-mca")
+TITLES = (
+    *("processor", "operands", "kernel", "method", "compiler", "model", "predicted", "scoreboard", "llvm-mca"),
+    "taken by",
+)
+LAYER = named("C2")[0]
 
 
 @dataclass(frozen=True)
 class Row:
-    """Cycles per 128 multiply-accumulates of a kernel, or of a loop whose `widths` are its type, by one compiler."""
+    """Cycles per 128 multiply-accumulates of a kernel, or of a loop whose `widths` are its type, by one compiler.
+
+    `layer` is the layer that takes the kernel, or "".
+    """
 
     cpu: str
     widths: str
@@ -57,23 +68,34 @@ class Row:
     predicted: float | None
     scoreboard: float
     mca: float | None
+    layer: str = ""
 
 
 def of_kernels(cpu: str, widths: tuple[int, int], compilers: Sequence[str], methods: Sequence[str]) -> Iterator[Row]:
     """The kernels of one processor and width: the cheapest for it, and that of each method for layers."""
-    isa, seen = load(SETS[cpu]), set()
+    isa, taken = load(SETS[cpu]), kernel_of_layer(cpu, widths)
+    found = {taken.entry.kernel.digest: taken}
     wanted: list[dict[str, Any]] = [{"cpu": cpu}, *({"method": m, "channels": 64} for m in methods)]
     for options in wanted:
         try:
-            found = get_kernel(isa=isa.name, act_bits=widths[0], w_bits=widths[1], **options).on(cpu)
+            made = get_kernel(isa=isa.name, act_bits=widths[0], w_bits=widths[1], **options).on(cpu)
         except (NoKernel, SpecError) as why:
             print(f"{cpu} A{widths[0]}W{widths[1]} {options}: {why}", file=sys.stderr)
             continue
-        kernel = found.entry.kernel
-        if kernel.digest not in seen:
-            seen.add(kernel.digest)
-            model = cycles_per_128_mac(isa, kernel, cpu), predicted.cycles_per_128_mac(isa, kernel, cpu)
-            yield from _rows(isa, cpu, f"A{widths[0]}W{widths[1]}", _described(found), model, compilers)
+        found[made.entry.kernel.digest] = made
+    for each in found.values():
+        kernel = each.entry.kernel
+        model = cycles_per_128_mac(isa, kernel, cpu), predicted.cycles_per_128_mac(isa, kernel, cpu)
+        for row in _rows(isa, cpu, f"A{widths[0]}W{widths[1]}", _described(each), model, compilers):
+            yield replace(row, layer=LAYER.name if each is taken else "")
+
+
+def kernel_of_layer(cpu: str, widths: tuple[int, int]) -> MatmulKernel:
+    """The kernel that the layer takes on a processor."""
+    act, wgt = (MatmulOperand(n, kind) for n, kind in zip(widths, (Encoding.UNSIGNED, Encoding.BIPOLAR), strict=True))
+    made = plan(LayerSpec(act, wgt, LAYER.geometry, image=LAYER.image), isa=SETS[cpu], cpu=cpu).kernel
+    assert isinstance(made, MatmulKernel)
+    return made
 
 
 def _described(found: MatmulKernel) -> tuple[TileCode, str]:
@@ -124,6 +146,20 @@ def best(rows: Sequence[Row], cpu: str, widths: str) -> list[Row]:
     return min(kernels, key=lambda each: min(row.scoreboard for row in each), default=[])
 
 
+def taken_by_layer(rows: Sequence[Row]) -> str:
+    """What the layer takes on each processor, and its kernel's cycles by each compiler."""
+    names = list(dict.fromkeys(row.widths for row in rows if row.layer))
+    table = []
+    for cpu in dict.fromkeys(row.cpu for row in rows if row.layer):
+        some = {w: [row for row in rows if (row.cpu, row.widths) == (cpu, w) and row.layer] for w in names}
+        table.append([f"Cortex-{cpu.upper()}", *(_taken(each) for each in some.values())])
+    return report.markdown([f"taken by {LAYER.name}: gcc, clang", *names], table)
+
+
+def _taken(rows: Sequence[Row]) -> str:
+    return f"{rows[0].method} {', '.join(f'{row.scoreboard:.2f}' for row in rows)}" if rows else "-"
+
+
 def cells(row: Row) -> list[str]:
     """One printed row."""
     return ["-" if x is None else f"{x:.2f}" if isinstance(x, float) else x for x in asdict(row).values()]
@@ -153,7 +189,7 @@ def _beside(said: Sequence[float], goal: float | None) -> str:
 def write(folder: Path, facts: Mapping[str, Any], rows: Sequence[Row]) -> None:
     """JSON, tables and plots."""
     every = report.markdown(TITLES, [cells(row) for row in rows])
-    blocks = beside_goals(rows), "![by processor](arm_cycles.png)", every
+    blocks = beside_goals(rows), taken_by_layer(rows), "![by processor](arm_cycles.png)", every
     report.write(folder, "arm_cycles", "Cycles of Arm's kernels, predicted", __doc__ or "", facts, *blocks)
     arm_cycles_plot.draw([(cpu, w, best(rows, cpu, w)) for cpu in SETS for w in GOALS[cpu]], rows, GOALS, folder)
 

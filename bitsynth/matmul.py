@@ -97,7 +97,12 @@ class MatmulKernel:
         return self._form(msgspec.structs.replace(self.entry.kernel, order=order))
 
     def on(self, cpu: str) -> MatmulKernel:
-        """The kernel as it is quickest on `cpu`: an in-order processor's order, in which fewer rows may be quicker."""
+        """The kernel as it is quickest on `cpu`: an in-order processor's order, in which fewer rows may be quicker.
+
+        SpecError for a processor that the set does not name; "" is none in particular.
+        """
+        if cpu:
+            load(self.spec.isa).for_cpu(cpu)
         return self._form(quickest(self.entry.kernel, cpu))
 
     def _form(self, kernel: Kernel) -> MatmulKernel:

@@ -80,7 +80,7 @@ def synth(
     if answer is None:
         require_writable(folder)
         answer = _solve(spec, options, rlimit)
-    kernel = MatmulKernel(answer.proved_entry, spec).on(options.model)
+    kernel = MatmulKernel(answer.proved_entry, spec).on(cpu)
     files = write_texts(folder, kernel.files, ours=to is None)
     if as_json:
         output.write_json(_facts(answer, spec, files))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -44,12 +45,16 @@ SUMMED_PIXEL_CYCLES = 18.0
 SUMMED_CODE_CYCLES = 0.25
 """Of a code that is summed as it is packed."""
 
+SumsModel = Callable[[Isa, Kernel, str, int], float]
+"""Cycles of a processor per 128 multiply-accumulates of a tile over so many positions of K, its inputs near."""
+
 
 @dataclass(frozen=True)
 class Estimate:
     """One way to run a layer on its typical image, and its cost: `rows` of the candidate's tile are used.
 
-    The cost is in cycles of `cpu`, or if that is "" of the first processor of the set's that has what the kernel needs.
+    The cost is in cycles of `cpu`, or if that is "" of the first processor of the set's that has what the kernel needs;
+    that of sums by `sums_model`.
     """
 
     candidate: Candidate
@@ -57,6 +62,7 @@ class Estimate:
     conv_algorithm: str
     rows: int
     cpu: str = ""
+    sums_model: SumsModel = sustained_per_128_mac
 
     @property
     def schedule(self) -> LayerSchedule:
@@ -88,10 +94,11 @@ class Estimate:
     @property
     def _cpu(self) -> CpuTable:
         """The processor that the estimate is for."""
-        return self._isa.table.cpu[self._cpu_name]
+        return self._isa.table.cpu[self.cpu_name]
 
     @property
-    def _cpu_name(self) -> str:
+    def cpu_name(self) -> str:
+        """The name of the processor that the estimate is for."""
         known = self.candidate.entry.cost.cycles
         return self.cpu if self.cpu in known else next(iter(known))
 
@@ -106,9 +113,9 @@ class Estimate:
     @property
     def _sums(self) -> float:
         """Cycles of one tile's sums if its inputs are near: of so many rows, flushed over so many steps."""
-        kernel, cpu = msgspec.structs.replace(self._kernel, rows=self.rows), self._cpu_name
+        kernel, cpu = msgspec.structs.replace(self._kernel, rows=self.rows), self.cpu_name
         depth = self.steps * kernel.k_step
-        return self.rows * kernel.columns * depth * sustained_per_128_mac(self._isa, kernel, cpu, depth) / 128
+        return self.rows * kernel.columns * depth * self.sums_model(self._isa, kernel, cpu, depth) / 128
 
     @property
     def _beside(self) -> float:

@@ -10,7 +10,7 @@ import msgspec
 
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.isa.load import load, run_by
-from bitsynth.layers import depthwise
+from bitsynth.layers import depthwise, methods
 from bitsynth.layers.candidates import (
     Candidate,
     Fits,
@@ -172,14 +172,19 @@ def _misfit(spec: LayerSpec, schedule: LayerSchedule) -> str:
 
 
 def default_schedule(spec: LayerSpec, isa: str, threads: int = 1, cpu: str = "") -> LayerSchedule:
-    """The schedule of fewest estimated cycles of `cpu`, or the processor here; NoKernel if no kernel is cached."""
+    """The schedule of fewest expected cycles of `cpu`, or the processor here; NoKernel if no kernel is cached.
+
+    Estimated are those of schedules, predicted those of methods that are close.
+    """
     cpu = cpu or cpu_for(isa)
     found: list[Estimate | DepthwiseEstimate] = [*depthwise.estimates(spec, isa, cpu=cpu)[:1]]
     try:
-        found += ranked(spec, isa, cpu=cpu)[:1]
+        every = ranked(spec, isa, cpu=cpu)
     except NoKernel:
         if not found:
             raise
+    else:
+        found.append(methods.least(every))
     best = with_quickest_rows(spec, min(found, key=lambda x: x.cycles).schedule, cpu)
     return best.among(threads, spec.out_rows)
 

@@ -14,12 +14,16 @@ from bitsynth.schedule.registers import ROWS
 
 def quickest(kernel: Kernel, cpu: str) -> Kernel:
     """The kernel on `cpu`: itself, or in that processor's order as many of its rows as are quickest in it."""
-    if cpu not in load(kernel.isa).table.in_order:
+    own = ordered(kernel, cpu)
+    if own is kernel:
         return kernel
-    change = msgspec.structs.replace
-    ordered = change(kernel, order=cpu)
-    forms = [change(ordered, rows=n) for n in sorted({*ROWS, kernel.rows}) if n <= kernel.rows]
+    forms = [msgspec.structs.replace(own, rows=n) for n in sorted({*ROWS, kernel.rows}) if n <= kernel.rows]
     return min(forms, key=lambda form: _cycles(form, cpu))
+
+
+def ordered(kernel: Kernel, cpu: str) -> Kernel:
+    """The kernel with its steps as `cpu` wants them: itself, unless that is an in-order processor."""
+    return msgspec.structs.replace(kernel, order=cpu) if cpu in load(kernel.isa).table.in_order else kernel
 
 
 def scoreboard(kernel: Kernel, cpus: Iterable[str]) -> dict[str, float]:

@@ -10,10 +10,13 @@ from bitsynth.device import Device
 from bitsynth.errors import SpecError
 from bitsynth.host import features, placement
 from bitsynth.host.facts import Facts
+from bitsynth.layers import methods
 from bitsynth.layers.candidates import cpu_for
-from bitsynth.layers.cost import Estimate
+from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.planning import plan, ranked
 from bitsynth.layers.scheduled import with_quickest_rows
+from bitsynth.layers.spec import LayerSpec
+from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 W = np.random.default_rng(0).choice([-1, 1], (64, 64, 3, 3))
 PI_4 = Facts(machine="aarch64", midrs=frozenset({"0x41 0xd08"}))
@@ -40,9 +43,39 @@ def test_a_layer_has_the_kernel_of_fewest_cycles_on_its_processor():
     assert (layer(cpu="a53").schedule.method, layer(cpu="a72").schedule.method) == ("lookup", "popcount")
     spec = layer().plan.spec
     for cpu in ("a53", "a72", "a76"):
-        least = min(ranked(spec, "neon", cpu=cpu), key=lambda x: x.cycles)
+        least = methods.least(ranked(spec, "neon", cpu=cpu))
         assert layer(cpu=cpu).schedule == with_quickest_rows(spec, least.schedule, cpu)
-        assert least.cycles == Estimate(least.candidate, spec, least.conv_algorithm, least.rows, cpu).cycles
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("isa", "cpu", "bits"), [("neon", "a53", 1), ("neon", "a72", 3), ("neon_dotprod", "a76", 2)])
+def test_no_method_is_predicted_to_take_fewer_cycles(isa, cpu, bits):
+    """Of the best schedule of each, those that were not predicted too; on A72 the first estimate is not the one."""
+    geometry = Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1))
+    act, wgt = MatmulOperand(bits, Encoding.UNSIGNED), MatmulOperand(bits, Encoding.BIPOLAR)
+    spec = LayerSpec(act, wgt, geometry, image=(56, 56))
+    every = ranked(spec, isa, cpu=cpu)
+    each = {e.candidate.method: methods.as_predicted(e) for e in reversed(every)}
+    best = min(each.values(), key=lambda e: e.cycles)
+    taken = plan(spec, isa=isa, cpu=cpu).schedule
+    assert taken == with_quickest_rows(spec, best.schedule, cpu)
+    if (cpu, bits) == ("a72", 3):
+        assert (every[0].candidate.method, taken.method) == ("popcount", "lookup")
+
+
+def test_processors_without_issue_rules_have_the_first_estimate():
+    spec = layer().plan.spec
+    every = ranked(spec, "avx2")
+    assert not any(map(methods.has_rules, every))
+    assert methods.least(every) is every[0]
+
+
+@pytest.mark.parametrize(("cpu", "said"), [("nope", "unknown cpu 'nope'; neon knows a53, a72, a76"), (53, "not 53")])
+def test_no_kernel_is_quickest_on_a_processor_that_its_set_does_not_name(cpu, said):
+    kernel = bitsynth.get_kernel("neon", 2, 1)
+    with pytest.raises(SpecError, match=said):
+        kernel.on(cpu)
+    assert kernel.on("").name == kernel.on("a72").name == kernel.name
 
 
 def test_by_default_that_is_the_first_of_a_set_that_others_run(on_an_unknown):

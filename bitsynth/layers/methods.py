@@ -1,0 +1,43 @@
+"""The method of a layer: that of fewest predicted cycles of a whole call, of the best schedule of each method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from bitsynth.isa.load import Isa, load
+from bitsynth.kernel.program import Kernel
+from bitsynth.layers.cost import Estimate
+from bitsynth.schedule import predicted
+from bitsynth.schedule.cost import AMORTISED_K
+from bitsynth.schedule.quickest import ordered, quickest
+
+CLOSE = 1.5
+"""Times the fewest estimated cycles within which a method is predicted: those of shipped kernels are 0.8 to 1.25."""
+
+
+def least(ranked: Sequence[Estimate]) -> Estimate:
+    """The estimate to take of those ranked by cycles: the first, or that of the method of fewest predicted cycles."""
+    firsts = {estimate.candidate.method: estimate for estimate in reversed(ranked)}.values()
+    close = [each for each in firsts if each.cycles <= CLOSE * ranked[0].cycles]
+    if len(close) == 1 or not all(has_rules(each) for each in close):
+        return ranked[0]
+    return min(map(as_predicted, close), key=lambda each: each.cycles)
+
+
+def has_rules(estimate: Estimate) -> bool:
+    """Whether the processor of an estimate has issue rules, by which cycles are predicted."""
+    return load(estimate.candidate.isa).table.cpu[estimate.cpu_name].issue is not None
+
+
+def as_predicted(estimate: Estimate) -> Estimate:
+    """The estimate with its sums on the scoreboard, and as many of its rows as are quickest there."""
+    kernel = msgspec.structs.replace(estimate.candidate.entry.kernel, rows=estimate.rows)
+    return replace(estimate, rows=quickest(kernel, estimate.cpu_name).rows, sums_model=_predicted)
+
+
+def _predicted(isa: Isa, kernel: Kernel, cpu: str, depth: int) -> float:
+    """Cycles per 128 multiply-accumulates as the kernel is run on `cpu`; what is deeper is steady."""
+    return predicted.cycles_per_128_mac(isa, ordered(kernel, cpu), cpu, min(depth, AMORTISED_K))
