@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from bitsynth import toolchain
+from bitsynth.emit.layer_program import NO_PROGRAMS, LayerPrograms
 from bitsynth.errors import ToolError
 from bitsynth.host import features
 from bitsynth.isa import architecture, load
@@ -76,18 +77,25 @@ class Counter:
 
 
 @contextmanager
-def watched(kernel: LayerKernel) -> Iterator[tuple[Runner, Counter]]:
-    """A runner of the kernel's layers under qemu, and the counts of its code; ToolError if qemu is not at hand."""
+def watched(
+    kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS, *, caches: bool = True
+) -> Iterator[tuple[Runner, Counter]]:
+    """A runner of the kernel's layers under qemu, and the counts of its code; ToolError if qemu is not at hand.
+
+    Without `caches` instructions alone are counted, which is faster.
+    """
     isa = load.load(kernel.spec.isa)
     table = architecture.named(isa.table.arch)
     if table.emulator is None:
         raise ToolError(f"no emulator for {isa.name} ({isa.table.arch})")
     rules, flags = table.emulator, kernel.needs.cc_flags
-    image = read_image(compiled(kernel), table.bits, rules)
+    image = read_image(compiled(kernel, programs), table.bits, rules)
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder, "state")
         state.touch()
         options = ["-plugin", f"{plugin()},state={state},from={image.base:#x},to={image.place(2):#x}"]
+        if not caches:
+            options[-1] += ",caches=off"
         runner = EmulatedRunner(image, lambda: qemu.start(isa, rules.qemu, flags, options), ALIGN)
         try:
             yield runner, Counter(state)

@@ -68,6 +68,10 @@ class _Text:
         self.program, self.isa, self.name = program, isa, name
         self.first, *self.others = (x for x in program.spec.inputs if x.per == "element")
         self.over = program.spec.inputs[-1]
+        kept = sum(program.registers(x)[1] * x.values for x in program.spec.inputs if x.per == "channel")
+        folds = architecture.named(isa.table.arch).memory_operands
+        self.late = kept > isa.table.registers and not folds and not program.loop
+        """What elements and channels have is loaded where a row reads it first: registers keep little for the next."""
 
     def body(self, scope: Scope) -> list[str]:
         """Constants and numbers, then units of columns."""
@@ -79,22 +83,23 @@ class _Text:
 
     def _unit(self, scope: Scope) -> list[str]:
         """One unit of columns: its constants, then every row."""
-        lines = list(self._loads("channel", "constant", scope))
+        lines = [] if self.late else list(self._loads("channel", "constant", scope))
         if self.program.loop:
             lines.append(f"const uint8_t *const turns = constant + {self.program.offset(self.over.name)};")
-        if self.program.constant_bytes:
-            lines.append(f"constant += {self.program.constant_bytes};")
+        advanced = [f"constant += {self.program.constant_bytes};"] if self.program.constant_bytes else []
+        lines += [] if self.late else advanced
         lines.append(f"const uint8_t *in = {_column('(const uint8_t *)from', self.first.lane.bits)};")
         for x in self.others:
             lines.append(f"const uint8_t *more = {_column('(const uint8_t *)other', x.lane.bits)};")
         lines.append(f"uint8_t *out = {_column('(uint8_t *)to', self.program.spec.out_bits)};")
-        return [*lines, *block("for (size_t i = 0; i < rows; ++i)", self._row(scope.inner()))]
+        lines += block("for (size_t i = 0; i < rows; ++i)", self._row(scope.inner()))
+        return lines + (advanced if self.late else [])
 
     def _row(self, scope: Scope) -> list[str]:
         """One row of a unit."""
         lines: list[str] = []
-        for x, base in zip([self.first, *self.others], ["in", "more"], strict=False):
-            lines += self._registers(x, base, 0, scope)
+        if not self.late:
+            lines += self._elements(scope)
         lines += self._loads("row", "(const uint8_t *)(row + i)", scope)
         if self.program.loop:
             lines += self._turns(self.program.loop, scope)
@@ -109,8 +114,12 @@ class _Text:
         """The steps; no compiler fuses a product of floats with what is added to it."""
         lanes = {step.op: self.isa[step.op].lane for step in self.program.steps}
         adds = any("fadd(" in text for text in lanes.values())
-        lines = []
-        for step in self.program.steps:
+        lines, late = list[str](), self._late_loads(scope)
+        if self.late:
+            scope.macros["ANEW"] = '#define ANEW(p) __asm__ volatile("" : "+r"(p))'
+            lines.append("ANEW(constant);")
+        for step in self.program.by_elements if self.late else self.program.steps:
+            lines += [late.pop(a) for a in step.args if a in late]
             lines += scope.steps([step])
             if adds and "fmul" in lanes[step.op]:
                 constraint = architecture.named(self.isa.table.arch).vector_constraint
@@ -130,6 +139,19 @@ class _Text:
         body += [f"{name} = {inside.viewed(new, kind)};" for name, new in zip(counts, loop.next, strict=True)]
         lines.append("const uint8_t *turn = turns;")
         return [*lines, *block(f"for (int left = {self.over.count}; left > 0; --left, turn += {size})", body)]
+
+    def _late_loads(self, scope: Scope) -> dict[str, str]:
+        """The loads that come where they are read first, by the names of their registers."""
+        if not self.late:
+            return {}
+        inputs = [*(x for x in self.program.spec.inputs if x.per == "channel"), self.first, *self.others]
+        loaded = [name for x in inputs for value in names(self.program, x) for name in value]
+        return dict(zip(loaded, [*self._loads("channel", "constant", scope), *self._elements(scope)], strict=True))
+
+    def _elements(self, scope: Scope) -> Iterator[str]:
+        """The registers of inputs that elements have."""
+        for x, base in zip([self.first, *self.others], ["in", "more"], strict=False):
+            yield from self._registers(x, base, 0, scope)
 
     def _loads(self, per: str, base: str, scope: Scope) -> Iterator[str]:
         """The registers of inputs that go by `per`."""

@@ -34,6 +34,10 @@ from bitsynth.spec.matmul import MatmulSpec, affine
 
 _SUMMED, _SUM_BYTES = 64, 8
 """Codes whose sum C makes at once, and bytes of what it keeps of each vector's."""
+_ADDED_BITS = 6
+"""The most bits of codes of which four add up in a byte."""
+_SHORT = 16
+"""Bytes of a register of Arm's sets."""
 
 
 class CSource:
@@ -108,10 +112,20 @@ class _Sum:
         return slope(self.table)
 
     @property
+    def of_codes(self) -> bool:
+        """Whether what words add is the scaled sum of their codes: so many bits that four codes add up in a byte."""
+        return self.scale is not None and self.kernel.row_bits <= _ADDED_BITS and expands_bytes(self.kernel)
+
+    @property
     def ones(self) -> str:
-        """The C of what a step of a row adds that is packed from words."""
+        """The C of what a step of a row adds that is packed from words, by their set bits."""
         made = ones(self.kernel, packing(self.kernel), self.table)
         return " + ".join(f"{n} * ones({word_text(word, self.kernel.k_step)})" for n, word in made) or "0"
+
+
+def expands_bytes(kernel: Kernel) -> bool:
+    """Whether codes are made of words in registers of 16 bytes, whose bytes shift by themselves on every such set."""
+    return packing(kernel).rows != "words" and load(kernel.isa).word.lanes == _SHORT
 
 
 def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, Any]:
@@ -125,6 +139,7 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
         "spec": spec,
         "packing": chosen,
         "has_pack_words": packs_words(kernel),
+        "expands_bytes": expands_bytes(kernel),
         "codes_at_a_time": CODES,
         "words": [word_text(x, kernel.k_step) for x in chosen.words],
         "selftest": _selftest(kernel),
@@ -155,6 +170,7 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
         "term_bytes": 8 if correction.is_identity else 16,
         "sums": sums,
         "slope": slope,
+        "counts_ones": any(x.ones != "0" and not x.of_codes for x in sums),
         "code_sums": packing(kernel).rows != "words" and any(x.scale is not None for x in sums),
     }
 

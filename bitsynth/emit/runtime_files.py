@@ -11,7 +11,7 @@ from bitsynth.emit import glue_abi
 from bitsynth.emit.packing import packing, packs_words
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS, SHAPE
-from bitsynth.emit.terms import row_affines, row_terms
+from bitsynth.emit.terms import row_affines, row_terms, slope
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
@@ -39,8 +39,17 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
         "has_row_affine": row_affines(kernel, spec) != 0,
         "has_pack_words": packs_words(kernel),
         "rows_of_words": packing(kernel).rows == "words",
+        "code_sums": _code_sums(kernel, spec),
     }
     return {f"{name}_layer.h": render("layer_kernel.h.j2", values)}
+
+
+def _code_sums(kernel: Kernel, spec: MatmulSpec) -> tuple[int, int] | None:
+    """What a row's sum of codes is multiplied by to give its two sums, if rows of whole words are codes; else None."""
+    terms = slope(row_terms(kernel, spec))
+    if packing(kernel).rows != "bytes" or not packs_words(kernel) or terms is None:
+        return None
+    return terms, row_affines(kernel, spec)
 
 
 def call_source(name: str, programs: Iterable[str] = (), field: str = "kernel") -> dict[str, str]:

@@ -71,7 +71,8 @@ class Emulator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A processor architecture: `bits` of a pointer, names `machines` that systems call it.
 
-    `vector_constraint` is the constraint of inline assembly that a vector register fulfils.
+    `vector_constraint` is the constraint of inline assembly that a vector register fulfils. With `memory_operands` an
+    instruction that computes can read one operand in memory.
 
     Cross compilers: names of gcc, flags of clang and of zig, the Debian `package`; `zig_cpu`
     is how zig spells what follows `-march=`. `feature_names` are other names of features
@@ -89,6 +90,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zig: list[str]
     package: str
     vector_constraint: str = "m"
+    memory_operands: bool = False
     zig_cpu: dict[str, str] = {}
     feature_names: dict[str, str] = {}
     darwin_features: list[str] = []

@@ -65,6 +65,14 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
         return sorted({s.op for s in (*self.steps, *turns)} | {*self.loads, self.store})
 
     @property
+    def by_elements(self) -> tuple[Step, ...]:
+        """The steps in the order of the last of an element's registers that each depends on."""
+        last = {name: n for n, name in enumerate(names(self, self.spec.inputs[0])[0])}
+        for step in self.steps:
+            last[step.dst] = max((last.get(a, -1) for a in step.args), default=-1)
+        return tuple(sorted(self.steps, key=lambda step: last[step.dst]))
+
+    @property
     def turn(self) -> ElementwiseProgram | None:
         """One turn of the loop as a program of its own: its channels are the bytes that count."""
         if self.loop is None:

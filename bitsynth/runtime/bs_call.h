@@ -13,7 +13,7 @@ struct call {
     size_t grid_h, grid_w;                       /* pixels that are packed */
     size_t pixel_codes, pixel_bytes, line_bytes; /* of the packed pixels */
     /* Rows are packed from words as they lie; bytes of a pixel of the input, and of its group. */
-    size_t from_words, in_pixel, tap_bytes;
+    size_t from_words, expands, in_pixel, tap_bytes;
     size_t segments, segment_steps;
     size_t tiles, tile_bytes; /* of columns */
     size_t band_rows, band_grid_rows, bands;
@@ -158,6 +158,18 @@ static inline int bs_inside(
 
 /* `count` times eight channels from 8 * eighth on, a code a byte, of a packed pixel. */
 void bs_expand(size_t bits, const uint64_t *words, size_t eighth, size_t count, uint8_t *to);
+
+/* Codes of `count` pixels of whole words, whose words and codes lie so far apart, and their sums.
+ */
+void bs_expand_pixels(
+    size_t bits,
+    size_t count,
+    size_t channels,
+    const uint64_t *words,
+    size_t apart,
+    uint8_t *to,
+    size_t to_apart,
+    int32_t *sums);
 
 /* Rows of elements of so many bytes, and how far rows and those of the transpose lie apart. */
 struct bs_matrix {

@@ -52,18 +52,22 @@ static void plan_grid(struct call *c)
     }
 }
 
-/* Words go to rows as they are if every group, and every tap of a patch, begins with a word. Codes
- * of a patch are made once for all windows that have them. */
+/* Words go to rows as they are if every group, and every tap of a patch, begins with a word; those
+ * of fewer bits than the kernel's if rows are codes. Codes of a patch are made once for all windows
+ * that have them. */
 static void plan_input(struct call *c)
 {
     const struct bs_layer *l = c->layer;
     const size_t channels = times(l->groups, l->in_channels),
                  several = l->conv_algorithm == BS_IM2COL && times(l->kernel_h, l->kernel_w) > 1;
     const size_t words = times(bs_packed_words(l->act_bits, channels), 8);
-    const int whole = l->in_channels % 64 == 0 || (l->groups == 1 && !several);
-    const int packs = l->kernel->pack_words && l->kernel->act_bits == l->act_bits
-        && (l->kernel->rows_of_words || !several);
+    const int are_whole = l->in_channels % 64 == 0;
+    const int whole = are_whole || (l->groups == 1 && !several);
+    const int own = l->kernel->act_bits == l->act_bits;
+    const int packs = own ? l->kernel->pack_words && (l->kernel->rows_of_words || !several)
+                          : l->kernel->rows_of_codes && are_whole && !several;
     c->from_words = l->in_layout == BS_PACKED && packs && whole && !l->joined_taps;
+    c->expands = c->from_words && !own;
     c->in_pixel = c->from_words ? words : channels;
     c->tap_bytes = c->from_words ? words / l->groups : l->in_channels;
 }

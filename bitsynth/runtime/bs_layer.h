@@ -51,6 +51,10 @@ struct bs_kernel {
         int32_t *affines);
     size_t rows_of_words;          /* 1: codes become words before they become rows */
     size_t row_terms, row_affines; /* 1: rows have such sums */
+    /* 1: rows of whole words are their codes, a byte each, and their sums so many times those of
+     * the codes. */
+    size_t rows_of_codes;
+    int32_t code_terms, code_affines;
 };
 
 /* A kernel whose lanes are output channels: channels of a register of bytes, taps and bytes of a

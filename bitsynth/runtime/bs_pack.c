@@ -67,6 +67,36 @@ static int are_one_row(const struct call *c, struct line in)
         && c->pixel_codes % k->k_step == 0 && in.apart * 8 == c->pixel_codes * k->act_bits;
 }
 
+/* Rows of codes from words, and their sums. */
+static __attribute__((noinline)) void expand_rows(
+    const struct call *c,
+    size_t count,
+    struct line in,
+    uint8_t *to,
+    int32_t *terms,
+    int32_t *affines)
+{
+    enum { AT_ONCE = 64 };
+    const struct bs_kernel *k = c->layer->kernel;
+    int32_t sums[AT_ONCE];
+    for (size_t from = 0, some; from < count; from += some) {
+        some = least(count - from, AT_ONCE);
+        bs_expand_pixels(
+            c->layer->act_bits,
+            some,
+            c->pixel_codes,
+            (const uint64_t *)(const void *)(in.codes + from * in.apart),
+            in.apart / 8,
+            to + from * c->pixel_bytes,
+            c->pixel_bytes,
+            sums);
+        for (size_t i = 0; k->row_terms && i < some; ++i)
+            terms[from + i] = k->code_terms * sums[i];
+        for (size_t i = 0; k->row_affines && i < some; ++i)
+            affines[from + i] = k->code_affines * sums[i];
+    }
+}
+
 /* Rows of `count` pixels, or patches, of a line, and their sums, the first of which is at `place`.
  */
 static void pack_pixels(
@@ -75,7 +105,9 @@ static void pack_pixels(
     const struct bs_kernel *k = c->layer->kernel;
     int32_t *terms = view.term + place, *affines = view.affine + place;
     const size_t joined = c->from_words && are_one_row(c, in) ? count : 1;
-    if (c->from_words)
+    if (c->expands)
+        expand_rows(c, count, in, to, terms, affines);
+    else if (c->from_words)
         k->pack_words(
             count / joined,
             joined * c->pixel_codes,

@@ -202,6 +202,54 @@ void bs_expand(size_t bits, const uint64_t *words, size_t eighth, size_t count, 
     bs_expand(bits, words, eighth + count / 8 * 8, count % 8, to + count / 8 * 64);
 }
 
+/* How many bits are set: compilers know the instruction for it, where there is one. */
+static inline int32_t ones(uint64_t x)
+{
+    x -= x >> 1 & UINT64_C(0x5555555555555555);
+    x = (x & UINT64_C(0x3333333333333333)) + (x >> 2 & UINT64_C(0x3333333333333333));
+    x = (x + (x >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (int32_t)((x * UINT64_C(0x0101010101010101)) >> 56);
+}
+
+static inline __attribute__((always_inline)) int32_t
+expand_pixel(size_t bits, size_t count, const uint64_t *words, uint8_t *codes)
+{
+    int32_t sum = 0;
+    for (; count > 0; --count, codes += 64, words += bits) {
+        bs_expand_word(bits, words, codes, codes + 32);
+        for (size_t bit = 0; bit < bits; ++bit)
+            sum += ones(words[bit]) << bit;
+    }
+    return sum;
+}
+
+static inline __attribute__((always_inline)) void expand_pixels(
+    size_t bits,
+    size_t count,
+    size_t channels,
+    const uint64_t *words,
+    size_t apart,
+    uint8_t *to,
+    size_t to_apart,
+    int32_t *sums)
+{
+    for (size_t i = 0; i < count; ++i, words += apart, to += to_apart)
+        sums[i] = expand_pixel(bits, channels / 64, words, to);
+}
+
+void bs_expand_pixels(
+    size_t bits,
+    size_t count,
+    size_t channels,
+    const uint64_t *words,
+    size_t apart,
+    uint8_t *to,
+    size_t to_apart,
+    int32_t *sums)
+{
+    BS_BY_BITS(expand_pixels, bits, count, channels, words, apart, to, to_apart, sums);
+}
+
 int bs_has_all_ones(size_t bits, size_t count, const uint64_t *words)
 {
     uint64_t found = 0;

@@ -88,6 +88,14 @@ def test_arm_cycles(tmp_path):
     assert "<svg" in (tmp_path / "arm_cycles.svg").read_text()
 
 
+@pytest.mark.slow
+def test_arm_epilogues():
+    answer = printed("arm_epilogues.py", "--isa", "neon_dotprod", "--only", "A3W3", "--layers", "C11")
+    layer, whole = answer["rows"]
+    assert (layer["config"], layer["layer"], whole["layer"]) == ("A3W3", "C11", "sum")
+    assert layer["sums"] < layer["packed"] <= 1.15 * layer["sums"]
+
+
 def test_a_layer_that_does_not_exist():
     done = run("arm_layers.py", "--layers", "C1")
     assert done.returncode == 2

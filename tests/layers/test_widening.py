@@ -1,11 +1,13 @@
 """Layers on kernels of wider operands give the same sums."""
 
 import msgspec
+import numpy as np
 import pytest
 from cases import QUIET, cases, check, few_cases, machine, usable
 from hypothesis import given, settings
 
-from bitsynth.errors import SpecError
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.layers import Conv2d, pack_words
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.planning import default_schedule
 from bitsynth.layers.schedule import LayerSchedule
@@ -24,6 +26,14 @@ FORMS = (
 METHODS = {"avx2": "multiply", "avx512": "dot", "avxvnni": "dot", "neon_dotprod": "dot", "armv7_neon": "multiply"}
 EVERY = [machine(isa, method, *form[:4], operands=form[4]) for isa, method in METHODS.items() for form in FORMS]
 FEW = [m for m in EVERY if m.isa == "avx2" and m.operands == "8x8"]
+WORDS = (
+    (64, 1, 1, "direct"),
+    (64, 1, 3, "direct"),
+    (128, 2, 1, "im2col"),
+    (128, 1, 3, "indirect"),
+    (72, 1, 1, "im2col"),
+)
+"""Channels, groups, kernels and algorithms: whole words, and words that are staged."""
 WINDOW, DEEP = (Geometry(channels, 64, 1, (3, 3), (1, 1), (1,) * 4, (1, 1)) for channels in (64, 7400))
 
 
@@ -106,3 +116,22 @@ def test_a_schedule_names_operands_that_there_are():
         LayerSchedule("avx2", "multiply", 64, "direct", operands="9x9")
     old = msgspec.json.decode(b'{"isa":"avx2","method":"dot","channels":64,"gather":"direct"}', type=LayerSchedule)
     assert old.operands == ""
+
+
+@pytest.mark.parametrize("isa", ["avx2", *(pytest.param(x, marks=pytest.mark.slow) for x in METHODS if x != "avx2")])
+@pytest.mark.parametrize("act", ["unsigned", "bipolar"])
+@pytest.mark.parametrize(("channels", "groups", "kernel", "gather"), WORDS)
+def test_words_of_fewer_bits_become_rows_of_codes(isa, channels, groups, kernel, gather, act, skip_isa):
+    rng = np.random.default_rng(channels)
+    codes = rng.integers(0, 8, (2, 5, 70, channels), np.uint8)
+    weight = rng.choice([-7, -3, 1, 5], (8, channels // groups, kernel, kernel))
+    schedule = LayerSchedule(isa, METHODS[isa], 64, gather, operands="8x8")
+    conv, plain = (
+        Conv2d(weight, 3, 3, act_encoding=act, groups=groups, padding=kernel // 2, schedule=schedule, layout=layout)
+        for layout in ("packed", "NHWC")
+    )
+    try:
+        got = conv.run(pack_words(codes, 3))
+    except ToolError as why:
+        skip_isa(isa, str(why))
+    np.testing.assert_array_equal(got, plain.run(codes))

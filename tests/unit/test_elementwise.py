@@ -178,3 +178,17 @@ def test_a_loop_is_proved_turn_by_turn():
     other = msgspec.structs.replace(program, spec=msgspec.structs.replace(program.spec, meaning="zext(trunc(s, 8), 8)"))
     with pytest.raises(Refuted):
         discharge(other, Budget())
+
+
+@pytest.mark.parametrize(("isa", "levels", "late"), [("neon", 7, True), ("neon", 1, False), ("avx2", 7, False)])
+def test_constants_that_registers_do_not_hold_are_loaded_by_rows(isa, levels, late):
+    (program,) = (p for p in shipped(isa, [levels]) if p.name == f"thresholds{levels}_s32_words_{isa}")
+    head, rows = source([program]).split("for (size_t i = 0;")
+    for place in (head, rows):
+        assert (f" t{levels - 1}_0 = " in place) == (late == (place is rows))
+    made = {name for step in program.by_elements for name in [step.dst]}
+    seen: set[str] = set()
+    for step in program.by_elements:
+        assert not {*step.args} & (made - seen)
+        seen.add(step.dst)
+    assert sorted(map(str, program.by_elements)) == sorted(program.program)

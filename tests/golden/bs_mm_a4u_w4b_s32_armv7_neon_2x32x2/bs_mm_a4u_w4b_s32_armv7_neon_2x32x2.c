@@ -380,15 +380,6 @@ void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_rows(
     }
 }
 
-/* How many bits are set: compilers know the instruction for it, where there is one. */
-static inline int32_t ones(uint64_t x)
-{
-    x -= x >> 1 & UINT64_C(0x5555555555555555);
-    x = (x & UINT64_C(0x3333333333333333)) + (x >> 2 & UINT64_C(0x3333333333333333));
-    x = (x + (x >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
-    return (int32_t)((x * UINT64_C(0x0101010101010101)) >> 56);
-}
-
 /* Bits of a word of the first `left` of 64 codes. */
 static inline uint64_t first_bits(size_t left)
 {
@@ -399,48 +390,54 @@ static inline uint64_t first_bits(size_t left)
     return eights | (low << left / 8 & ((UINT64_C(1) << left % 8 * 8) - 1));
 }
 
-/* A register of words, wherever they lie. */
+/* A register of bytes, and of words, wherever they lie. */
+typedef uint8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
 typedef uint64_t whole __attribute__((vector_size(16), aligned(1), may_alias));
 
-/* 64 codes from the words of their bits; sums of them are added to. */
+/* The sum of the bytes. */
+static inline int32_t sum_of_bytes(bytes codes)
+{
+    const uint64_t even = UINT64_C(0x00ff00ff00ff00ff);
+    const whole pairs = ((whole)codes & even) + ((whole)codes >> 8 & even);
+    return (int32_t)(((pairs[0] + pairs[1]) * UINT64_C(0x0001000100010001)) >> 48);
+}
+
+/* 64 codes from the words of their bits; sums of them are added to. A byte has two codes' bits at a
+ * time. */
 static inline void expand(const uint64_t *words, uint64_t mask, uint8_t *to, int32_t *sums)
 {
-    const uint64_t low = UINT64_C(0x0101010101010101);
+    const bytes shifts[] = {
+        {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
+        {2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3},
+    };
     const whole none = {0};
-    whole codes;
+    bytes *codes = (bytes *)(void *)to;
     const uint64_t b0 = words[0] & mask;
-    const whole plane0 = none + b0;
+    const bytes plane0 = (bytes)(none + b0);
     const uint64_t b1 = words[1] & mask;
-    const whole plane1 = none + b1;
+    const bytes plane1 = (bytes)(none + b1);
     const uint64_t b2 = words[2] & mask;
-    const whole plane2 = none + b2;
+    const bytes plane2 = (bytes)(none + b2);
     const uint64_t b3 = words[3] & mask;
-    const whole plane3 = none + b3;
-    const whole shifts0 = {0, 1};
-    codes = plane0 >> shifts0 & low;
-    codes |= (plane1 >> shifts0 & low) << 1;
-    codes |= (plane2 >> shifts0 & low) << 2;
-    codes |= (plane3 >> shifts0 & low) << 3;
-    *(whole *)(void *)(to) = codes;
-    const whole shifts2 = {2, 3};
-    codes = plane0 >> shifts2 & low;
-    codes |= (plane1 >> shifts2 & low) << 1;
-    codes |= (plane2 >> shifts2 & low) << 2;
-    codes |= (plane3 >> shifts2 & low) << 3;
-    *(whole *)(void *)(to + 16) = codes;
-    const whole shifts4 = {4, 5};
-    codes = plane0 >> shifts4 & low;
-    codes |= (plane1 >> shifts4 & low) << 1;
-    codes |= (plane2 >> shifts4 & low) << 2;
-    codes |= (plane3 >> shifts4 & low) << 3;
-    *(whole *)(void *)(to + 32) = codes;
-    const whole shifts6 = {6, 7};
-    codes = plane0 >> shifts6 & low;
-    codes |= (plane1 >> shifts6 & low) << 1;
-    codes |= (plane2 >> shifts6 & low) << 2;
-    codes |= (plane3 >> shifts6 & low) << 3;
-    *(whole *)(void *)(to + 48) = codes;
-    sums[0] += -15 * ones(b0) + -30 * ones(b1) + -60 * ones(b2) + -120 * ones(b3);
+    const bytes plane3 = (bytes)(none + b3);
+    bytes low0 = plane0 >> shifts[0] & 17;
+    low0 |= (plane1 >> shifts[0] & 17) << 1;
+    low0 |= (plane2 >> shifts[0] & 17) << 2;
+    low0 |= (plane3 >> shifts[0] & 17) << 3;
+    const bytes codes0 = low0 & 15;
+    const bytes codes2 = low0 >> 4;
+    bytes low1 = plane0 >> shifts[1] & 17;
+    low1 |= (plane1 >> shifts[1] & 17) << 1;
+    low1 |= (plane2 >> shifts[1] & 17) << 2;
+    low1 |= (plane3 >> shifts[1] & 17) << 3;
+    const bytes codes1 = low1 & 15;
+    const bytes codes3 = low1 >> 4;
+    codes[0] = codes0;
+    codes[1] = codes1;
+    codes[2] = codes2;
+    codes[3] = codes3;
+    const int32_t sum = sum_of_bytes(codes0 + codes1 + codes2 + codes3);
+    sums[0] += -15 * sum;
 }
 
 void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_words(

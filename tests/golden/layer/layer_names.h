@@ -10,6 +10,7 @@
 #define bs_depthwise_run layer_bs_depthwise_run
 #define bs_encode layer_bs_encode
 #define bs_expand layer_bs_expand
+#define bs_expand_pixels layer_bs_expand_pixels
 #define bs_expand_word layer_bs_expand_word
 #define bs_expand_words layer_bs_expand_words
 #define bs_fadd layer_bs_fadd
