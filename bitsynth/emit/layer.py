@@ -54,8 +54,8 @@ _TARGETS = [
 class SelfTestEpilogue:
     """What the self-test makes of sums: "int32", "scale", "requantize", "rescale" or "thresholds", of elements `out`.
 
-    Its numbers, and arrays (..., OC) of int32 and float32, are called as the self-test's template calls them. A
-    `residual` has elements of this type, or there is none.
+    Its numbers, and arrays (..., OC), or of a gate (2,), of int32 and float32, are called as the self-test's template
+    calls them. A `residual` has elements of this type, or there is none.
     """
 
     kind: str = "int32"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.errors import SpecError
-from bitsynth.graph.arithmetic import Interval, arithmetic_of
+from bitsynth.graph.arithmetic import Arithmetic, Interval, WideIntervals, arithmetic_of, interval
 from bitsynth.graph.exactly import Exactly
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE, Site
@@ -68,7 +68,40 @@ def run(graph: Graph, inputs: Mapping[str, Tensor]) -> Evaluation:
     return Evaluation(graph, values)
 
 
-def evaluate(node: Node, graph: Graph, values: Mapping[str, Any], exact: Exactly) -> list[Any]:
+def bounds(graph: Graph, inputs: Mapping[str, Interval], end: str) -> Interval:
+    """Integers of the edge `end` between which they are for all inputs, by name, in intervals of integers.
+
+    By real arithmetic: SpecError for another reference, or if nodes that turn back make integers of integers.
+    """
+    if graph.reference != "exact":
+        raise SpecError("intervals are of real arithmetic alone")
+    values: dict[str, Any] = {**graph.constants, **inputs}
+    exact = Exactly(graph, values, graph.makers())
+    for node in graph.nodes:
+        wide = [name for name in node.inputs if isinstance(values[name], Interval)]
+        made = graph.edges[node.outputs[0]]
+        if wide and isinstance(made.type, Integers) and TABLE[node.op].kind == "elementwise":
+            values[made.name] = _at_both_ends(node, graph, values, exact, wide)
+        else:
+            arithmetic = WideIntervals() if wide else None
+            values.update(zip(node.outputs, evaluate(node, graph, values, exact, arithmetic), strict=True))
+    return interval(values[end])
+
+
+def _at_both_ends(node: Node, graph: Graph, values: Mapping[str, Any], exact: Exactly, wide: list[str]) -> Interval:
+    """The integers between those that a monotone node makes of the ends of one interval of integers."""
+    (name,) = wide if len(wide) == 1 else ("",)
+    if not name or not TABLE[node.op].monotone or not isinstance(graph.edges[name].type, Integers):
+        raise SpecError(f"{node} makes integers of intervals, and may turn back")
+    (one,), (other,) = (
+        evaluate(node, graph, {**values, name: end}, exact) for end in (values[name].low, values[name].high)
+    )
+    return Interval(np.minimum(one, other), np.maximum(one, other))
+
+
+def evaluate(
+    node: Node, graph: Graph, values: Mapping[str, Any], exact: Exactly, arithmetic: Arithmetic | None = None
+) -> list[Any]:
     """What a node makes of the values of its inputs."""
     site = Site(
         node,
@@ -76,7 +109,7 @@ def evaluate(node: Node, graph: Graph, values: Mapping[str, Any], exact: Exactly
         tuple(graph.constants.get(name) for name in node.inputs),
         graph.reference,
         graph.edges_of(node.outputs),
-        arithmetic_of(graph.reference),
+        arithmetic or arithmetic_of(graph.reference),
         lambda mask: [exact.where(name, mask) for name in node.inputs],
     )
     try:

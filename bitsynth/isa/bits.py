@@ -251,6 +251,16 @@ def total(xs: Iterable[Bits]) -> Bits:
     return first
 
 
+def smin(a: Bits, b: Bits | int) -> Bits:
+    """The lesser of signed numbers."""
+    return ite(slt(a, b), a, b)
+
+
+def smax(a: Bits, b: Bits | int) -> Bits:
+    """The greater of signed numbers."""
+    return ite(slt(a, b), b, a)
+
+
 def sclamp(x: Bits, to: int) -> Bits:
     """Signed saturation of `x` to `to` bits."""
     low, high = -(1 << (to - 1)), (1 << (to - 1)) - 1

@@ -12,6 +12,7 @@ WIDTH = 32
 SIGN = 0x8000_0000
 NAN = 0x7FC0_0000
 INFINITY = 0x7F80_0000
+ONE = 0x3F80_0000
 
 
 def _floats(*xs: Bits) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bitsynth.isa.floats import INFINITY
+from bitsynth.isa.floats import INFINITY, ONE
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 
 _SUM = ElementInput("s", "s32")
@@ -124,6 +124,18 @@ def rescale(value: Sum, codes: CodeForm, *, bias: bool) -> ElementwiseSpec:
     inputs = (*value.inputs, _SCALE, *([_BIAS] if bias else []))
     code = codes.clamped(f"sext(nearest({text}), 64)")
     return codes.spec(f"rescale{'_bias' if bias else ''}{value.name}", inputs, code, [is_number(text)])
+
+
+def gated(value: Sum, codes: CodeForm) -> ElementwiseSpec:
+    """Codes of the float32 v = value * m + b times its gate v * g + a, which is kept between 0 and 1, as `rescale` has.
+
+    A gate that is not a negative number is the greater the more its bits are as a signed number. Hard swish is such.
+    """
+    scaled = _scaled(value, bias=True)
+    text = f"fmul({scaled}, smin(smax(fadd(fmul({scaled}, g), a), 0), {ONE}))"
+    shared = ElementInput("g", "u32", "all"), ElementInput("a", "u32", "all")
+    code = codes.clamped(f"sext(nearest({text}), 64)")
+    return codes.spec(f"gated{value.name}", (*value.inputs, _SCALE, _BIAS, *shared), code, [is_number(text)])
 
 
 def requantize(codes: CodeForm, *, row: bool, wide: bool, even: bool = False) -> ElementwiseSpec:

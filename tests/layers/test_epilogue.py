@@ -69,6 +69,26 @@ def test_every_step_of_a_rescale_is_rounded_to_float32():
     assert Rescale(1.0, bias=-0.5).reference(np.array([[1], [2]], np.int32)).ravel().tolist() == [0, 2]
 
 
+def test_gated_values_fall_and_rise():
+    """Of hard swish in steps of 1/8: -0.375 at -1.5, and nothing below -3."""
+    made = Rescale(0.125, 8, 3, bias=0.0, gate=(1 / 6, 0.5))
+    sums = np.array([[-99], [-24], [-12], [0], [8], [24], [80]], np.int32)
+    assert made.reference(sums).ravel().tolist() == [3, 3, 3, 3, 4, 6, 13]
+    sums = np.arange(-4, 2, dtype=np.int32)[:, None]
+    steep = Rescale(8.0, 8, 3, bias=0.0, gate=(1 / 48, 0.5))
+    assert steep.reference(sums).ravel().tolist() == [3, 3, 0, 0, 3, 8]
+
+
+@given(st.floats(-9, 9), st.floats(-9, 9), st.floats(-2, 2), st.floats(-2, 2), int32s, st.integers(0, 1 << 20))
+def test_bounds_hold_every_code_between(scale, bias, factor, summand, first, count):
+    made = Rescale(scale / 1000, 8, 100, bias=bias, gate=(factor, summand))
+    last = min(first + count, 2**31 - 1)
+    low, high = made.bounds(np.array([[first]]), np.array([[last]]))
+    between = made.reference(np.linspace(first, last, 99).astype(np.int64)[:, None].clip(first, last).astype(np.int32))
+    assert (low <= between).all()
+    assert (between <= high).all()
+
+
 def test_codes_of_sixteen_bits():
     assert Requantize(1, 0, 16, signed=True).reference(EDGES[:, None]).dtype == np.int16
     got = Requantize(1, 0, 16, signed=True).reference(EDGES[:, None]).ravel()
@@ -172,6 +192,10 @@ BAD: dict[str, Any] = {
     "residual of a zero point": (lambda: Residual("float32", zero_point=1), "from 0 to 0"),
     "residual scale in integers": (lambda: Requantize(1, 1, 4, residual=Residual(scale=0.5)), "residual's scale must"),
     "residual of floats in integers": (lambda: Thresholds([0], residual=Residual("float32")), "needs Rescale or Scale"),
+    "a gate without a bias": (lambda: Rescale(1.0, gate=(0.5, 0.5)), "a gate wants a bias"),
+    "a gate of three": (lambda: Rescale(1.0, bias=0.0, gate=(1.0, 2.0, 3.0)), "a gate is two floats"),  # type: ignore[arg-type]
+    "a gate of no number": (lambda: Rescale(1.0, bias=0.0, gate=(np.nan, 0.5)), "a gate is two floats"),
+    "a great scale with a gate": (lambda: Rescale(1e30, bias=0.0, gate=(0.5, 0.5)), "with a gate, scale"),
     "residual scale": (lambda: Rescale(1.0, residual=Residual(scale=np.inf)), "residual's scale has numbers"),
     "no Residual": (lambda: Rescale(1.0, residual=ONE), "residual is a Residual, not 1"),
     "no residual": (lambda: Rescale(1.0, residual=Residual()).reference(SUMS), "a residual is given where"),

@@ -41,6 +41,8 @@ EPILOGUES: dict[str, Epilogue] = {
     "rescaled halves": Rescale(HALVES, 5, 8, bias=0.5),
     "rescaled, a bias": Rescale(SCALES, 8, 5, bias=SCALES[::-1], signed=True),
     "rescaled to 16 bits": Rescale(SCALES * 64, 12, 33, signed=True, bias=0.5),
+    "gated": Rescale(SCALES, 8, 20, bias=SCALES[::-1], gate=(0.17, 0.5)),
+    "gated, signed": Rescale(SCALES, 4, -1, signed=True, bias=HALVES[::-1].clip(-9, 9), gate=(-0.4, 0.25)),
     "floats": Scale(HALVES, SCALES),
     "thresholds": Thresholds(levels(3)),
     "falling": Thresholds(levels(6), rising=FALLING),

@@ -17,7 +17,7 @@ from bitsynth.kernel.plain import PlainProgram
 from bitsynth.run.runner import runner_for
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, thresholds
 from bitsynth.spec.glue import greatest, lookup, lookup_channels, lookup_sums, pairs, scaled_mean
-from bitsynth.spec.rescaling import CodeForm, Sum, requantize, requantize_any, rescale, scale
+from bitsynth.spec.rescaling import CodeForm, Sum, gated, requantize, requantize_any, rescale, scale
 from bitsynth.spec.residual import added, rounded, scaled
 
 pytestmark = pytest.mark.toolchains
@@ -89,6 +89,7 @@ SPECS = [
         rescale(x, codes, bias=bias)
         for x, codes, bias in zip(SUMS * 3, CODES, (False, False, True, True) * 2, strict=False)
     ),
+    *(gated(x, codes) for x, codes in zip(SUMS, CODES[1:], strict=False)),
     *(scale(x, bias=bias) for x, bias in zip(SUMS, (True, False), strict=True)),
     *(requantize(x, row=r, wide=w, even=e) for x, (r, w, e) in zip(CODES * 2, CHOICES, strict=False)),
     *(requantize_any(codes, even=even) for codes, even in zip(CODES, (True, False) * 3, strict=False)),

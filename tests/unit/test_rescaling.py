@@ -15,7 +15,7 @@ from bitsynth.kernel.element_run import run
 from bitsynth.proof.element_discharge import discharge
 from bitsynth.run.runner import runner_for
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.rescaling import CodeForm, Sum, requantize, rescale
+from bitsynth.spec.rescaling import CodeForm, Sum, gated, requantize, rescale
 from bitsynth.store import elementwise as store
 from bitsynth.synth import elementwise as synth
 from bitsynth.toolchain.library import compile_for
@@ -67,6 +67,19 @@ def test_products_round_half_up_or_to_even(wide, even):
     assert (got == (np.rint(halves / 2) if even else (halves + 1) // 2)).all()
 
 
+@pytest.mark.parametrize("isa", ["avx2", "avx512", "neon"])
+def test_a_gate_is_kept_between_0_and_1(isa):
+    """Hard swish of whole numbers: halves go to even, below -32 all is 0, above 32 nothing is lost."""
+    program = stored(isa, gated(Sum(), CodeForm("u8")))
+    floats = {"m": 1.0, "b": 0.0, "g": 1 / 64, "a": 0.5}
+    sums = np.arange(-300, 300)
+    payloads = {name: int(np.float32(x).view(np.uint32)) for name, x in floats.items()}
+    got = run(program, given(program, s=sums, z=5, l=0, h=255, **payloads))
+    want = np.rint(sums * np.clip(sums / 64 + 0.5, 0, 1)) + 5
+    assert (got == want.clip(0, 255)).all()
+    assert (np.diff(want) < 0).any()
+
+
 def test_a_mutant_is_refused_by_z3():
     program = stored("avx2", requantize(CodeForm("u8"), row=False, wide=False))
     shifted = next(step for step in program.steps if step.op.startswith("srav"))
@@ -111,6 +124,7 @@ STORED = [
     for row in (False, True)
     for spec in (
         rescale(Sum(row, row), CodeForm("u8"), bias=False),
+        gated(Sum(row, row), CodeForm("u8")),
         requantize(CodeForm("s8"), row=row, wide=False),
         requantize(CodeForm("u8"), row=row, wide=True),
         requantize(CodeForm("u8"), row=row, wide=True, even=True),
@@ -141,7 +155,11 @@ def in_c(runner, program, rng):
     scales = rng.uniform(-0.2, 0.2, unit).astype(np.float32).view(np.uint32)
     whole = rng.integers(-(1 << 30), 1 << 30, unit) if wide else rng.integers(-9000, 9000, unit)
     shared = {"z": 5, "l": 1, "h": 120, "n": 1 if wide else 16}
-    arrays = {"m": scales if program.spec.name.startswith("rescale") else whole, "c": rng.integers(-50, 50, unit)}
+    gated = program.spec.name.startswith("gated")
+    if gated:
+        shared |= {name: int(np.float32(x).view(np.uint32)) for name, x in {"g": 0.02, "a": 0.5}.items()}
+    floats = gated or program.spec.name.startswith("rescale")
+    arrays = {"m": scales if floats else whole, "b": scales[::-1], "c": rng.integers(-50, 50, unit)}
     arrays["g"] = np.full(unit, (1 << 32) - 1)
     arrays["k"] = rng.integers(0, 1 << 33, unit) if wide else rng.integers(0, 1 << 16, unit)
     numbers = b"".join(

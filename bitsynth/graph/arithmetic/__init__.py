@@ -8,7 +8,7 @@ from __future__ import annotations
 from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
 from bitsynth.graph.arithmetic.floats import Floats
 from bitsynth.graph.arithmetic.fractions import Fractions, SomeFractions
-from bitsynth.graph.arithmetic.intervals import Interval, Intervals
+from bitsynth.graph.arithmetic.intervals import Interval, Intervals, WideIntervals, interval
 
 REFERENCES = ("exact", "onnxruntime", "onnx")
 
@@ -21,7 +21,9 @@ __all__ = [
     "Intervals",
     "Quantity",
     "SomeFractions",
+    "WideIntervals",
     "arithmetic_of",
+    "interval",
 ]
 
 

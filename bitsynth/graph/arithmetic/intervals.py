@@ -165,6 +165,14 @@ class Intervals(Arithmetic):
         return Interval(np.where(a.low == 0, known, _down(low, _ULPS)), np.where(a.high == 0, known, _up(high, _ULPS)))
 
 
+class WideIntervals(Intervals):
+    """Real arithmetic of intervals wider than what rounding loses: steps are intervals of integers."""
+
+    def steps(self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Any = None) -> Any:
+        given = interval(number)
+        return Interval(function(given.low), function(given.high))
+
+
 def _known(name: str) -> float:
     """What a function is at 0, where it is rational."""
     return float(Fractions().call(name, Fractions().constant(0.0)))

@@ -17,7 +17,7 @@ from bitsynth.layers.epilogues.arguments import INT32, of_channels
 from bitsynth.layers.epilogues.requantize import Requantize
 from bitsynth.layers.epilogues.scaling import Rescale, Scale, floats_of
 from bitsynth.spec.elementwise import ElementwiseSpec
-from bitsynth.spec.rescaling import CodeForm, Sum, requantize, requantize_any, rescale, scale
+from bitsynth.spec.rescaling import CodeForm, Sum, gated, requantize, requantize_any, rescale, scale
 from bitsynth.spec.residual import rounded
 
 ProgramInputs = Mapping[str, NDArray[Any]]
@@ -98,7 +98,14 @@ def _floats(epilogue: Scale | Rescale, sums: Sums, planes: int) -> Iterator[tupl
         yield scale(value, bias=True), inputs
         return
     codes = _codes(epilogue, planes)
-    yield rescale(value, codes, bias="b" in inputs), {**inputs, **_limits(epilogue, codes)}
+    inputs.update(_limits(epilogue, codes) or {})
+    if epilogue.gate is None:
+        yield rescale(value, codes, bias="b" in inputs), inputs
+    else:
+        inputs.update(
+            {name: np.array(x, np.float32).view(np.uint32) for name, x in zip("ga", epilogue.gate, strict=True)}
+        )
+        yield gated(value, codes), inputs
 
 
 def _requantized(epilogue: Requantize, sums: Sums, codes: CodeForm) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitsynth.layers.epilogues.arguments import of_channels
+from bitsynth.errors import SpecError
+from bitsynth.layers.epilogues.arguments import int32_sums, of_channels
 from bitsynth.layers.epilogues.base import BaseEpilogue, CodesEpilogue, keep
 from bitsynth.layers.epilogues.residual import Residual
+
+_GREAT = 2.0**60
+"""Times sums of int32 far from the end of float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +65,8 @@ class Rescale(CodesEpilogue):
         high: The greatest code; the greatest of so many bits if None.
         bias: One float32 a channel, or one for all, that is added to the product; nothing is if None.
         residual: A second tensor that is added before the value is clamped, or None.
+        gate: Factor and summand, or None. The value v, of a scale and a bias, is then multiplied by v * factor +
+            summand, which is kept between 0 and 1, before it is clamped: so hard swish is done. Without a residual.
     """
 
     scale: ArrayLike
@@ -71,14 +77,44 @@ class Rescale(CodesEpilogue):
     high: int | None = None
     bias: ArrayLike | None = None
     residual: Residual | None = None
+    gate: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         keep(self, **({"scale": "scale"} if self.bias is None else {"scale": "scale", "bias": "bias"}))
         self._check_codes()
         self._check_residual(integers=False)
+        if self.gate is not None:
+            self._check_gate()
+
+    def _check_gate(self) -> None:
+        """SpecError unless values are numbers, and so what the gate makes of them."""
+        if self.residual is not None or self.bias is None:
+            raise SpecError("a gate wants a bias, and no residual")
+        found = np.asarray(self.gate)
+        if found.shape != (2,) or found.dtype.kind != "f" or not (np.abs(found) < _GREAT).all():
+            raise SpecError(f"a gate is two floats below {_GREAT:g}, not {self.gate!r}")
+        if not max(np.abs(x).max(initial=0) for x in (self.scale, self.bias)) < _GREAT:
+            raise SpecError(f"with a gate, scale and bias must be below {_GREAT:g}")
 
     def _values(self, sums: NDArray[Any]) -> NDArray[Any]:
-        return _scaled(self, sums)
+        values = _scaled(self, sums)
+        return values if self.gate is None else values * self._gates(values)
+
+    def _gates(self, values: NDArray[Any]) -> NDArray[Any]:
+        factor, summand = np.asarray(self.gate, np.float32)
+        made: NDArray[Any] = (values * factor + summand).clip(0, 1)
+        return made
+
+    def bounds(self, low: NDArray[Any], high: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Codes between which those of all sums from `low` to `high` (..., channels) lie, without a residual.
+
+        Each float32 operation is monotone in each of its operands.
+        """
+        ends = [_scaled(self, int32_sums(x)) for x in (low, high)]
+        if self.gate is not None:
+            gates = [self._gates(x) for x in ends]
+            ends = [x * gate for x in ends for gate in gates]
+        return self._results(np.minimum.reduce(ends)), self._results(np.maximum.reduce(ends))
 
     def _results(self, values: NDArray[Any]) -> NDArray[Any]:
         low, high = (np.float32(code - self.zero_point) for code in self.codes)

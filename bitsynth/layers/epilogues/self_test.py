@@ -38,7 +38,10 @@ def _without_residual(epilogue: Epilogue, channels: int) -> SelfTestEpilogue:
         multiplier = of_channels("multiplier", epilogue.multiplier, channels, np.int32)
         return SelfTestEpilogue("requantize", epilogue.out_type, numbers, {"multiplier": multiplier})
     if isinstance(epilogue, Rescale):
-        return SelfTestEpilogue("rescale", epilogue.out_type, _codes(epilogue), floats_of(epilogue, channels))
+        arrays = floats_of(epilogue, channels)
+        if epilogue.gate is not None:
+            arrays["gate"] = np.asarray(epilogue.gate, np.float32)
+        return SelfTestEpilogue("rescale", epilogue.out_type, _codes(epilogue), arrays)
     return SelfTestEpilogue("scale", epilogue.out_type, {}, floats_of(epilogue, channels))
 
 

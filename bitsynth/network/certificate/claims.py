@@ -188,6 +188,8 @@ def _claim(step: LayerStep) -> JsonValue:
         values, rising = levels_of(epilogue, channels)
         shown = {"values": stored(values), "rising": stored(rising.astype(np.int64)[:, None])}
         return {"by": "thresholds", **shown, **_second(epilogue, channels)}
+    if isinstance(epilogue, Rescale) and epilogue.gate is not None:
+        raise Unsaid("the chain turns back: proved where it is compiled, not checked here")
     if isinstance(epilogue, Rescale):
         floats = {"bias": np.zeros(channels, np.float32), **floats_of(epilogue, channels)}
         numbers = {name: stored(array[:, None]) for name, array in floats.items()}

@@ -11,7 +11,12 @@ from bitsynth.network.regions.lines import match_line
 from bitsynth.network.regions.lookup import match_lookup
 from bitsynth.network.regions.moves import match_move
 from bitsynth.network.regions.pools import match_pool
-from bitsynth.network.regions.products import product_of_sums, product_with_codes, product_with_residual
+from bitsynth.network.regions.products import (
+    product_of_sums,
+    product_with_codes,
+    product_with_gate,
+    product_with_residual,
+)
 from bitsynth.network.regions.real_convolutions import match_real_convolution
 from bitsynth.network.regions.reals import match_reals
 from bitsynth.network.regions.region import Region
@@ -22,6 +27,7 @@ Matcher = Callable[[Wiring, Node], Region | None]
 
 MATCHERS: tuple[Matcher, ...] = (
     product_with_codes,
+    product_with_gate,
     product_with_residual,
     product_of_sums,
     match_line,

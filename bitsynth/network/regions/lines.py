@@ -16,6 +16,7 @@ from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, NetworkStep,
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.region import Region
 from bitsynth.network.stairs import Chain, Paired, chain_from, joined_chain, staircase
+from bitsynth.network.stairs.gates import gated_line
 from bitsynth.network.stairs.lines import Line, line_of
 from bitsynth.network.stairs.paired_lines import GUARD, guarded_line, paired_line
 from bitsynth.network.wiring import Wiring
@@ -30,7 +31,7 @@ def match_line(wiring: Wiring, node: Node) -> Region | None:
     source = wiring.only_source(node)
     if source is None or not _has_channels(wiring, source):
         return None
-    return _single(wiring, source) or _joined(wiring, source, node)
+    return _single(wiring, source) or _gated(wiring, source) or _joined(wiring, source, node)
 
 
 def _has_channels(wiring: Wiring, edge: str) -> bool:
@@ -56,6 +57,15 @@ def _single(wiring: Wiring, source: str) -> Region | None:
         return None
     stairs = staircase(wiring.graph, chain)
     line = line_of(stairs, operand, wiring.graph.edges[chain.end].integers) if stairs else None
+    return LineRegion(wiring, chain, line, operand, None) if line else None
+
+
+def _gated(wiring: Wiring, source: str) -> Region | None:
+    chain = chain_from(wiring, source, monotone=False)
+    operand = operand_of(wiring.graph.edges[chain.end]) if chain else None
+    if chain is None or operand is None or not _stays(wiring, chain):
+        return None
+    line = gated_line(wiring.graph, chain, operand)
     return LineRegion(wiring, chain, line, operand, None) if line else None
 
 
@@ -178,6 +188,12 @@ def _element(line: Line, names: LineNames) -> Iterator[str]:
     if line.ratio is not None:
         yield f"const double e = (double)in{names.second}[at] * {ratio};"
         yield "v += e;"
+    if line.gate is not None:
+        yield f"double gate = v * {line.gate[0].hex()};"
+        yield f"gate += {line.gate[1].hex()};"
+        yield "gate = gate < 0 ? 0 : gate;"
+        yield "gate = gate > 1 ? 1 : gate;"
+        yield "v *= gate;"
     yield f"v = v < {low}.0 ? {low}.0 : v;"
     yield f"v = v > {high}.0 ? {high}.0 : v;"
     yield "double whole = v + 0x1.8p52;"

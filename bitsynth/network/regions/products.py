@@ -23,7 +23,16 @@ from bitsynth.network.regions.lines import residual_operand
 from bitsynth.network.regions.product import Product, product_of
 from bitsynth.network.regions.product_layer import LayerMaker, maker_of
 from bitsynth.network.regions.region import Region
-from bitsynth.network.stairs import Chain, Paired, chain_from, cheapest, joined_chain, paired_form, staircase
+from bitsynth.network.stairs import (
+    Chain,
+    Paired,
+    chain_from,
+    cheapest,
+    gated_rescale,
+    joined_chain,
+    paired_form,
+    staircase,
+)
 from bitsynth.network.stairs.forms import is_long
 from bitsynth.network.stairs.lines import line_of
 from bitsynth.network.wiring import Wiring
@@ -44,6 +53,19 @@ def product_with_codes(wiring: Wiring, node: Node) -> Region | None:
         return None
     nodes = (*product.nodes, *owned(wiring, product.nodes[0], chain))
     return _made(wiring, replace(product, bias=product.bias + form.bias), nodes, form.epilogue)
+
+
+def product_with_gate(wiring: Wiring, node: Node) -> Region | None:
+    """A product and the chain through hard swish to the codes of a quantizer."""
+    product = product_of(wiring, node)
+    chain = chain_from(wiring, product.end, product.axis, monotone=False) if product else None
+    if product is None or chain is None or not _stays(wiring, product, chain):
+        return None
+    operand = operand_of(wiring.graph.edges[chain.end])
+    epilogue = gated_rescale(wiring.graph, chain, operand) if operand else None
+    if epilogue is None:
+        return None
+    return _made(wiring, product, (*product.nodes, *owned(wiring, product.nodes[0], chain)), epilogue)
 
 
 def product_with_residual(wiring: Wiring, node: Node) -> Region | None:

@@ -1,7 +1,9 @@
 """Staircases: elementwise chains to the codes of a quantizer as thresholds, proved with the reference as the oracle."""
 
+from bitsynth.network.stairs.alike import alike
 from bitsynth.network.stairs.chain import Chain, chain_from, chain_of, links_from
 from bitsynth.network.stairs.forms import EpilogueForm, cheapest
+from bitsynth.network.stairs.gates import gated_line, gated_rescale
 from bitsynth.network.stairs.joining import joined_chain
 from bitsynth.network.stairs.oracle import Oracle
 from bitsynth.network.stairs.pairs import Paired, paired_form
@@ -13,9 +15,12 @@ __all__ = [
     "Oracle",
     "Paired",
     "Staircase",
+    "alike",
     "chain_from",
     "chain_of",
     "cheapest",
+    "gated_line",
+    "gated_rescale",
     "joined_chain",
     "links_from",
     "paired_form",

@@ -65,13 +65,15 @@ class Chain:
         return tuple(node.name for node in (*self.beside, *self.nodes))
 
 
-def chain_from(wiring: Wiring, start: str, axis: int = 1) -> Chain | None:
+def chain_from(wiring: Wiring, start: str, axis: int = 1, *, monotone: bool = True) -> Chain | None:
     """The chain of single readers that begins with an edge whose channels lie along `axis`, if there is one.
+
+    If it need not be `monotone`, nodes may be any functions of an element.
 
     Of the edges of integers it comes past it ends with the one of fewest bits, of these the last. Integers that stay
     what they are are none.
     """
-    taken = up_to_codes(wiring, links_from(wiring, start, axis))
+    taken = up_to_codes(wiring, links_from(wiring, start, axis, monotone=monotone))
     if not taken:
         return None
     kind, ops = wiring.graph.edges[start].type, [link.node.op for link in taken]

@@ -25,6 +25,7 @@ class Line:
         zero: The code that is added after rounding.
         limits: The least and the greatest code.
         ratio: (channels,), of elements of a second edge; None without one.
+        gate: Factor and summand of a gate, as `Rescale` has it; None without one.
     """
 
     factor: Tensor
@@ -32,14 +33,30 @@ class Line:
     zero: int
     limits: tuple[int, int]
     ratio: Tensor | None = None
+    gate: tuple[float, float] | None = None
 
     def codes(self, sums: Tensor, elements: Tensor | None = None) -> Tensor:
         """The codes of integers (points, channels), as C computes them."""
         value = sums * self.factor + self.summand
         if elements is not None and self.ratio is not None:
             value = value + elements * self.ratio
+        return self._rounded(value if self.gate is None else value * self._gates(value))
+
+    def bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes between which those of all sums from `low` to `high` (points, channels) lie, without a second edge."""
+        ends = [sums * self.factor + self.summand for sums in (low, high)]
+        if self.gate is not None:
+            ends = [x * gate for x in ends for gate in map(self._gates, ends)]
+        return self._rounded(np.minimum.reduce(ends)), self._rounded(np.maximum.reduce(ends))
+
+    def _gates(self, values: Tensor) -> Tensor:
+        assert self.gate
+        made: Tensor = (values * self.gate[0] + self.gate[1]).clip(0, 1)
+        return made
+
+    def _rounded(self, values: Tensor) -> Tensor:
         low, high = (float(end - self.zero) for end in self.limits)
-        return np.asarray(np.rint(value.clip(low, high)).astype(np.int64) + self.zero)
+        return np.asarray(np.rint(values.clip(low, high)).astype(np.int64) + self.zero)
 
     def of(self, channels: int) -> Line:
         """The same with a line for each of so many channels."""

@@ -8,9 +8,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from bitsynth.graph.arithmetic import Interval
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
-from bitsynth.graph.reference import Evaluation, run
+from bitsynth.graph.reference import Evaluation, bounds, run
 from bitsynth.graph.types import Edge, EdgeType, Integers, Shape, Tensor, compressed
 from bitsynth.network.stairs.chain import Chain
 
@@ -44,6 +45,16 @@ class Oracle:
         names = [self.chain.start, self.chain.second][: len(given)]
         graph = self._of(len(given[0]), names)
         return run(graph, {name: x.reshape(graph.edges[name].shape) for name, x in zip(names, given, strict=True)})
+
+    def bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Integers between which those of all elements from `low` to `high` (points, channels) lie; SpecError if none.
+
+        There are such of a chain from integers to real numbers and from these to integers, in real arithmetic.
+        """
+        graph = self._of(len(low), [self.chain.start])
+        shape = graph.edges[self.chain.start].shape
+        found = bounds(graph, {self.chain.start: Interval(low.reshape(shape), high.reshape(shape))}, self.chain.end)
+        return found.low.reshape(low.shape), found.high.reshape(low.shape)
 
     def _of(self, count: int, starts: Sequence[str]) -> Graph:
         """The chain by itself, on edges whose first axis has so many points."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from bitsynth.errors import NoKernel
+from bitsynth.isa.floats import ONE
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.elementwise import ElementwiseProgram
@@ -86,6 +87,15 @@ class ScalingPlan:
         made = self.builder.map(FLOAT, value, out=VecType("u", value.type.bits, value.type.lanes))
         made = self.one_of(TIMES, made, self.builder.input("m"))
         return self.one_of(PLUS, made, self.builder.input("b")) if self.has("b") else made
+
+    def gated(self) -> UnitValue:
+        """The float32 value times its gate, whose bits are cut off as signed numbers."""
+        value, constant = self.scaled(), self.builder.constant
+        gate = self.one_of(PLUS, self.one_of(TIMES, value, self.builder.input("g")), self.builder.input("a"))
+        kind = VecType("s", value.type.bits, value.type.lanes)
+        from_0 = self.builder.map(roles.MAX, gate.as_type(kind), constant(kind, 0))
+        open_gate = self.builder.map(roles.MIN, from_0, constant(kind, ONE)).as_type(value.type)
+        return self.one_of(TIMES, value, open_gate)
 
     def rounded(self, x: UnitValue) -> UnitValue:
         """The nearest signed numbers; of those beyond 16 bits, some that are too."""
@@ -201,6 +211,7 @@ class ScalingPlan:
 _PLANS: dict[str, Callable[[ScalingPlan], UnitValue]] = {
     "scale": ScalingPlan.scaled,
     "rescale": lambda plan: plan.coded(plan.rounded(plan.scaled())),
+    "gated": lambda plan: plan.coded(plan.rounded(plan.gated())),
     "rounded": lambda plan: plan.coded(plan.rounded(plan.builder.input("v"))),
     "requantize32": lambda plan: plan.coded(plan.product()),
     "requantize64": lambda plan: plan.coded(plan.wide_product()),

@@ -1,0 +1,136 @@
+"""Chains through hard swish as a line with a gate: found from the numbers of its ends, proved on the whole range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import TypeVar
+
+import numpy as np
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.arithmetic import arithmetic_of
+from bitsynth.graph.arithmetic.intervals import interval
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.reference import Evaluation
+from bitsynth.graph.types import INT32, Shape, Tensor
+from bitsynth.layers.epilogues import Rescale
+from bitsynth.network.stairs.alike import IntegerBounds, alike
+from bitsynth.network.stairs.chain import Chain
+from bitsynth.network.stairs.forms import zero_code
+from bitsynth.network.stairs.lines import Line
+from bitsynth.network.stairs.oracle import Oracle
+from bitsynth.network.stairs.staircase import ranges
+from bitsynth.spec.matmul import MatmulOperand
+
+_Form = TypeVar("_Form", Rescale, Line)
+_NEAR = sorted(product(range(-3, 4), repeat=2), key=lambda x: abs(x[0]) + abs(x[1]))[:9]
+"""Units in the last place by which factors and summands are moved where those of float32 that are found are wrong."""
+_MOST_WRONG = 0.25
+"""Of channels at first: where more are wrong, numbers are too coarse for the codes, and others help little."""
+_ALIKE = 1e-9
+"""Parts by which the gates of channels, computed in float64, may differ."""
+
+
+def gated_rescale(graph: Graph, chain: Chain, operand: MatmulOperand) -> Rescale | None:
+    """The epilogue that gives codes of `operand` for all sums of a chain through hard swish; None if none is proved."""
+    return _found(graph, chain, operand, lambda gate, near: gate.epilogue(operand.bits, near))
+
+
+def gated_line(graph: Graph, chain: Chain, operand: MatmulOperand) -> Line | None:
+    """The same as a line of float64 with a gate."""
+    return _found(graph, chain, operand, lambda gate, near: gate.line(near))
+
+
+def _found(graph: Graph, chain: Chain, operand: MatmulOperand, make: Callable[[_Gate, Tensor], _Form]) -> _Form | None:
+    node = next((n for n in chain.nodes if n.op == "hard_swish"), None)
+    low, high = ranges(graph, chain)
+    if node is None or graph.reference != "exact" or low.min() <= INT32[0] or high.max() >= INT32[1]:
+        return None
+    try:
+        gate = _Gate.of(graph, chain, node, operand)
+        if gate is None:
+            return None
+        return _proved(Oracle(graph, chain), partial(make, gate), operand, (low, high))
+    except SpecError:
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Gate:
+    """What sums become before the gate, in codes, by float64: factors and summands (channels,); the gate; the zero."""
+
+    factor: Tensor
+    summand: Tensor
+    gate: tuple[float, float]
+    zero: int
+    limits: tuple[int, int]
+
+    @classmethod
+    def of(cls, graph: Graph, chain: Chain, node: Node, operand: MatmulOperand) -> _Gate | None:
+        """What the ends of the range tell of a chain that is a line before hard swish, and a factor after it."""
+        kind = graph.edges[chain.end].integers
+        ends = np.stack(ranges(graph, chain))
+        values = Oracle(graph, chain).values([ends])
+        before, after, last = (
+            _numbers(values, name, ends.shape) for name in (*node.inputs, *node.outputs, chain.nodes[-1].inputs[0])
+        )
+        rows = np.abs(after).argmax(0)[None]
+        one, other = (np.take_along_axis(x, rows, 0)[0] for x in (after, last))
+        codes = np.where(one == 0, 1, other) / np.where(one == 0, 1, one) / (kind.scale.reshape(-1) * operand.scale)
+        if not (np.abs(codes - codes[0]) <= _ALIKE * np.abs(codes[0])).all() or not np.isfinite(1 / codes).all():
+            return None
+        apart = np.maximum(ends[1] - ends[0], 1)
+        slope = (before[1] - before[0]) / apart
+        limits = operand.encode(np.array([kind.least, kind.most]), chain.end)
+        gate = float(node.attributes["alpha"] / codes[0]), 0.5
+        least, most = (int(x) for x in limits)
+        return cls(
+            slope * codes, (before[0] - slope * ends[0]) * codes, gate, zero_code(kind.zero, operand), (least, most)
+        )
+
+    def epilogue(self, bits: int, near: Tensor) -> Rescale:
+        """The epilogue with factors and summands moved by units in the last place (2, channels)."""
+        factor, summand = self._moved(near, np.float32)
+        low, high = self.limits
+        return Rescale(factor, bits, self.zero, low=low, high=high, bias=summand, gate=self.gate)
+
+    def line(self, near: Tensor) -> Line:
+        """The line, likewise."""
+        factor, summand = self._moved(near, np.float64)
+        return Line(factor, summand, self.zero, self.limits, gate=self.gate)
+
+    def _moved(self, near: Tensor, real: type) -> list[Tensor]:
+        given: list[Tensor] = [x.astype(real) for x in (self.factor, self.summand)]
+        return [x + units.astype(real) * np.spacing(np.abs(x)) for x, units in zip(given, near, strict=True)]
+
+
+def _numbers(values: Evaluation, name: str, shape: Shape) -> Tensor:
+    """The numbers (points, channels) on an edge, nearly."""
+    found = interval(arithmetic_of("exact").number(values[name], values.graph.edges[name]))
+    return np.broadcast_to((found.low + found.high).reshape(len(found.low), -1) / 2, shape)
+
+
+def _proved(
+    oracle: Oracle, make: Callable[[Tensor], _Form], operand: MatmulOperand, ends: tuple[Tensor, Tensor]
+) -> _Form | None:
+    """The form with the first numbers that are right for each channel; None if one channel has none."""
+    low, high = ends
+    missing, kept = np.ones(low.shape, bool), np.zeros((2, low.size))
+    for near in _NEAR:
+        tried = np.where(missing, np.array(near)[:, None], kept)
+        bounds: IntegerBounds = make(tried).bounds
+
+        def integers(first: Tensor, last: Tensor, bounds: IntegerBounds = bounds) -> tuple[Tensor, Tensor]:
+            least, most = (operand.offset + operand.scale * x.astype(np.int64) for x in bounds(first, last))
+            return least, most
+
+        wrong = ~alike(oracle, integers, low, np.where(missing, high, low))
+        kept, missing = np.where(missing, tried, kept), missing & wrong
+        if not missing.any():
+            return make(kept)
+        if missing.mean() > _MOST_WRONG:
+            return None
+    return None
