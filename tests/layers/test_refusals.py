@@ -36,29 +36,32 @@ OWN = RNG.choice([-1, 1], (5, 1, 3, 3))
 T = np.array([-3, 0, 4])
 BYTES, SUMS = Residual("uint8", keep_sum=True), Residual("float32", keep_sum=True)
 LAYERS = {
-    "plain": Conv2d(W, 2, 1),
-    "bytes": Conv2d(W, 8, 1),
-    "codes": Conv2d(W, 2, 1, epilogue=Thresholds(T, residual=BYTES)),
-    "words": Conv2d(W, 2, 1, act_encoding="ternary", layout="packed", epilogue=Thresholds(T)),
-    "requantized": Conv2d(W, 3, 1, act_encoding="narrow", layout="NCHW", epilogue=Requantize(7, 5, 2, residual=BYTES)),
-    "floats": Conv2d(W, 2, 1, epilogue=Scale(0.5, residual=SUMS)),
-    "rescaled": Conv2d(W, 2, 1, epilogue=Rescale(0.5, 4, residual=SUMS)),
-    "depthwise": Conv2d(OWN, 2, 1, groups=5, epilogue=Thresholds(T, residual=BYTES)),
+    "plain": lambda: Conv2d(W, 2, 1),
+    "bytes": lambda: Conv2d(W, 8, 1),
+    "codes": lambda: Conv2d(W, 2, 1, epilogue=Thresholds(T, residual=BYTES)),
+    "words": lambda: Conv2d(W, 2, 1, act_encoding="ternary", layout="packed", epilogue=Thresholds(T)),
+    "requantized": lambda: Conv2d(
+        W, 3, 1, act_encoding="narrow", layout="NCHW", epilogue=Requantize(7, 5, 2, residual=BYTES)
+    ),
+    "floats": lambda: Conv2d(W, 2, 1, epilogue=Scale(0.5, residual=SUMS)),
+    "rescaled": lambda: Conv2d(W, 2, 1, epilogue=Rescale(0.5, 4, residual=SUMS)),
+    "depthwise": lambda: Conv2d(OWN, 2, 1, groups=5, epilogue=Thresholds(T, residual=BYTES)),
 }
 Q = glue.Quantization
 GLUE = {
-    "MaxPool2d": glue.MaxPool2d(5, 2, 3, encoding="ternary", layout="packed"),
-    "AvgPool2d": glue.AvgPool2d(5, 2, 3),
-    "sums": glue.GlobalAvgPool2d(5, 2, "int32"),
-    "Add": glue.Add(5, Q(2), Q(3), Q(2), out_layout="packed"),
-    "Concatenate": glue.Concatenate([(3, Q(2)), (4, Q(3, encoding="narrow"))], Q(2)),
-    "Pad2d": glue.Pad2d(5, 2, 1),
-    "Resize": glue.Resize(5, 2, 2),
-    "DepthToSpace": glue.DepthToSpace(8, 2, 2),
-    "Lookup": glue.Lookup(5, [3, 2, 1, 0], 2),
-    "Dequantize": glue.Dequantize(5, 2),
-    "Quantize": glue.Quantize(5, 2),
+    "MaxPool2d": lambda: glue.MaxPool2d(5, 2, 3, encoding="ternary", layout="packed"),
+    "AvgPool2d": lambda: glue.AvgPool2d(5, 2, 3),
+    "sums": lambda: glue.GlobalAvgPool2d(5, 2, "int32"),
+    "Add": lambda: glue.Add(5, Q(2), Q(3), Q(2), out_layout="packed"),
+    "Concatenate": lambda: glue.Concatenate([(3, Q(2)), (4, Q(3, encoding="narrow"))], Q(2)),
+    "Pad2d": lambda: glue.Pad2d(5, 2, 1),
+    "Resize": lambda: glue.Resize(5, 2, 2),
+    "DepthToSpace": lambda: glue.DepthToSpace(8, 2, 2),
+    "Lookup": lambda: glue.Lookup(5, [3, 2, 1, 0], 2),
+    "Dequantize": lambda: glue.Dequantize(5, 2),
+    "Quantize": lambda: glue.Quantize(5, 2),
 }
+"""What makes each: solving takes long, which only these tests shall wait for."""
 
 
 class Call:
@@ -111,7 +114,7 @@ def with_last(array, value):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", LAYERS)
 def test_a_layer(case):
-    layer = LAYERS[case]
+    layer = LAYERS[case]()
     epilogue, act, channels = layer.epilogue, layer.act, layer.geometry.in_channels
     residual, last = epilogue.residual if epilogue else None, act.codes[-1]
     plain = RNG.integers(0, last + 1, (1, 5, 4, channels)).astype(np.uint8)
@@ -140,7 +143,7 @@ def test_a_layer(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", GLUE)
 def test_glue(case):
-    layer = GLUE[case]
+    layer = GLUE[case]()
     plain = [np.zeros((1, 5, 4, x.channels), np.uint8 if x.operand else np.float32) for x in layer.inputs]
     given = [kind.laid(x) for kind, x in zip(layer.inputs, plain, strict=True)]
     call = Call(layer.files("made"), load.load(layer.isa), requirements(layer.isa), given, [layer(*given)])
