@@ -38,6 +38,8 @@ _PARTS = f"{'[0-9a-f]' * _KEY_DIGITS}.part-*"
 _OBJECT = "object.o"
 _INCLUDED = re.compile(r'^#include "(.+)"$', re.MULTILINE)
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fdiagnostics-color=never")
+_UNSAFE = ("-ffast-math", "-funsafe-math-optimizations")
+"""Linked with one of these, a library makes the process that loads it flush denormal numbers to zero."""
 RUNTIME = Path(__file__).parent / "support" / "runtime.c"
 """C that freestanding code is linked with."""
 
@@ -56,10 +58,10 @@ def compile_for(
 
     `sources` maps file names to text: `.c` files are compiled, `.h` files can be
     included. `needs` is what the code uses of `isa`, the base alone if not given. `flags`
-    go to the compiler and to the linker, those that begin with -Wl to the linker alone. Objects of the
-    files `kept` stay in the cache, for other libraries with these files. The same sources, flags and compiler give the
-    same path at once; a build that was interrupted leaves nothing, and what is damaged since,
-    by the digest beside it, is compiled again. Nobody but the user and root can have written
+    go to the compiler and to the linker, those that begin with -Wl to the linker alone, those that make arithmetic
+    unsafe to the compiler alone. Objects of the files `kept` stay in the cache, for other libraries with these files.
+    The same sources, flags and compiler give the same path at once; a build that was interrupted leaves nothing, and
+    what is damaged since, by the digest beside it, is compiled again. Nobody but the user and root can have written
     what the path names, nor can write it until it is loaded (`cache.trusted`); if that
     does not hold, or the cache cannot be written, ToolError says why.
     """
@@ -73,7 +75,7 @@ def compile_for(
         files["bs_support.c"] = RUNTIME.read_text(encoding="utf-8")
     chosen = compiler.flags([*(needs or isa.requirements()).cc_flags, *flags])
     compile_flags = [*_FLAGS, *(f for f in chosen if not f.startswith("-Wl,"))]
-    link_flags = [*_link_flags(compiler, shared, hosted), *chosen]
+    link_flags = [*_link_flags(compiler, shared, hosted), *(f for f in chosen if f not in _UNSAFE)]
     name = "library.so" if shared else "program"
     return _build(compiler, files, compile_flags, link_flags, name, [f for f in files if f in kept and f[-2:] == ".c"])
 

@@ -1,5 +1,6 @@
 """The float convolution of boards, timed here beside layers on Arm."""
 
+import numpy as np
 import pytest
 
 from bitsynth.bench import layers, low_bit, own_float
@@ -23,6 +24,12 @@ def test_layers_are_called_as_often_as_asked(isa, threads):
     found = own_float.own_float(isa, threads, ["C11", "C12"])
     assert (found.name, found.kind, list(found.calls)) == ("bitsynth fp32", "fp32", ["C11", "C12"])
     assert len(found.time("C11", 3)) == 3
+
+
+def test_arithmetic_of_this_process_stays_exact(isa):
+    """Code compiled for unsafe arithmetic is loaded here; so are proofs, which calculate with denormal numbers."""
+    own_float.own_float(isa, 1, ["C11"])
+    assert np.array([1e-40], np.float32) * np.float32(1) > 0
 
 
 def test_a_wrong_one_is_refuted(isa, monkeypatch):
