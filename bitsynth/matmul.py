@@ -182,8 +182,9 @@ class MatmulKernel:
         from bitsynth.run.runner import runner_for
 
         isa, needs = load(self.spec.isa), self.needs
-        sources = {**self.files, **encoder_files(), **(more or {})}
-        library = toolchain.compile_for(isa, sources, needs=needs, flags=("-DBITSYNTH_NO_MAIN",))
+        shared = encoder_files()
+        sources = {**self.files, **shared, **(more or {})}
+        library = toolchain.compile_for(isa, sources, needs=needs, flags=("-DBITSYNTH_NO_MAIN",), kept=shared)
         return runner_for(isa, library, needs=needs, count=count)
 
     def matmul(self, a: ArrayLike, w: ArrayLike) -> NDArray[np.int32]:

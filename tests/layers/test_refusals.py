@@ -74,7 +74,8 @@ class Call:
         sources = {n: t for n, t in files.items() if n.endswith((".c", ".h")) and n != "main.c"}
         flags = ["-O0", "-pthread", "-DBITSYNTH_NO_MAIN"]
         text = {**sources, "call.c": CALL.format(**values, **kept)}
-        self.runner = runner_for(isa, toolchain.compile_for(isa, text, needs=needs, flags=flags), needs=needs)
+        library = toolchain.compile_for(isa, text, needs=needs, flags=flags, kept=text)
+        self.runner = runner_for(isa, library, needs=needs)
         self.inputs, self.outputs = inputs, outputs
         self.statuses = set(re.findall(r"BS_[A-Z]+", re.search(r"Returns (.*?)\*/", files["made.h"], re.DOTALL)[1]))
         self.seen = set()
