@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -15,6 +16,15 @@ from bitsynth.host import features
 from bitsynth.run import arguments
 
 _WORD = sys.maxsize.bit_length() + 1
+_FFI = cffi.FFI()
+_FFI.cdef("""
+void *dlopen(const char *, int);
+void *dlsym(void *, const char *);
+char *dlerror(void);
+int dlclose(void *);
+""")
+_LOADER = _FFI.dlopen(None)
+"""Asked itself: a declaration in cffi for each function takes longer, the more functions a library has."""
 
 
 class NativeRunner:
@@ -24,12 +34,11 @@ class NativeRunner:
         self.description = f"natively on {features.arch()}"
         self.instructions: int | None = None
         self.in_process = True
-        self._ffi = cffi.FFI()
         self._path = library
-        try:
-            self._library = self._ffi.dlopen(str(library), self._ffi.RTLD_NOW)
-        except OSError as error:
-            raise ToolError(f"cannot load {library}: {error}") from None
+        opened = _LOADER.dlopen(bytes(library), _FFI.RTLD_NOW)
+        if not opened:
+            raise ToolError(f"cannot load {library}: {os.fsdecode(_FFI.string(_LOADER.dlerror()))}")
+        self._library = _FFI.gc(opened, _LOADER.dlclose)
         self._address, self._function = cache(self._find), cache(self._cast)
 
     def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
@@ -52,17 +61,15 @@ class NativeRunner:
 
     def _bound(self, symbol: str, args: tuple[object, ...]) -> tuple[Any, list[Any]]:
         """The function and its arguments, which keep arrays alive."""
-        buffer, words = self._ffi.from_buffer, arguments.check(symbol, args, _WORD)
+        buffer, words = _FFI.from_buffer, arguments.check(symbol, args, _WORD)
         integers = tuple([type(value) is int for value in words])
         return self._function(symbol, integers), [x if type(x) is int else buffer(x) for x in words]
 
     def _cast(self, symbol: str, integers: tuple[bool, ...]) -> Any:
         parameters = ", ".join("uintptr_t" if integer else "const void *" for integer in integers) or "void"
-        return self._ffi.cast(f"uintptr_t (*)({parameters})", self._address(symbol))
+        return _FFI.cast(f"uintptr_t (*)({parameters})", self._address(symbol))
 
     def _find(self, symbol: str) -> Any:
-        try:
-            self._ffi.cdef(f"extern char {symbol}[];")
-            return self._ffi.addressof(self._library, symbol)
-        except (AttributeError, cffi.CDefError):
-            raise ToolError(f"{self._path} has no function {symbol!r}") from None
+        if not (address := _LOADER.dlsym(self._library, symbol.encode())):
+            raise ToolError(f"{self._path} has no function {symbol!r}")
+        return address
