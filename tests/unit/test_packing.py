@@ -50,8 +50,10 @@ def dense(kernel, spec, weight, codes):
     numbers, data = constants(kernel, spec, geometry, weight[..., None, None], none, Form("direct")).blob()
     numbers[-3:] = 1, 1, len(codes)
     c, isa = CSource(on_record(kernel), spec), load(kernel.isa)
-    files = {**c.files, **kernel_header(kernel, spec), **call_source(c.name), **runtime_files(threads=True)}
-    runner = runner_for(isa, toolchain.compile_for(isa, files, needs=c.needs, flags=("-DBITSYNTH_NO_MAIN",)))
+    shared = runtime_files(threads=True)
+    files = {**c.files, **kernel_header(kernel, spec), **call_source(c.name), **shared}
+    library = toolchain.compile_for(isa, files, needs=c.needs, flags=("-DBITSYNTH_NO_MAIN",), kept=shared)
+    runner = runner_for(isa, library)
     assert runner.call(f"{c.name}_selftest", bits=32) == 0
     arena = np.zeros(runner.call(f"{c.name}_layer_arena", numbers, data, 1), np.uint8)
     out = np.zeros((len(codes), len(weight)), np.int32)
