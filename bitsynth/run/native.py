@@ -25,6 +25,8 @@ int dlclose(void *);
 """)
 _LOADER = _FFI.dlopen(None)
 """Asked itself: a declaration in cffi for each function takes longer, the more functions a library has."""
+_DLERROR = _LOADER.dlerror
+"""Found beforehand: to look it up would clear what it says."""
 
 
 class NativeRunner:
@@ -37,7 +39,7 @@ class NativeRunner:
         self._path = library
         opened = _LOADER.dlopen(bytes(library), _FFI.RTLD_NOW)
         if not opened:
-            raise ToolError(f"cannot load {library}: {os.fsdecode(_FFI.string(_LOADER.dlerror()))}")
+            raise ToolError(f"cannot load {library}: {os.fsdecode(_FFI.string(_DLERROR()))}")
         self._library = _FFI.gc(opened, _LOADER.dlclose)
         self._address, self._function = cache(self._find), cache(self._cast)
 
