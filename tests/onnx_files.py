@@ -59,3 +59,30 @@ def quant(bits: float, scale: Any = 1.0, zero: Any = 0.0, **attributes: Any) -> 
 def parsed(made: Any) -> Any:
     """The model as a file would have it."""
     return onnx.load_model_from_string(made.SerializeToString())
+
+
+def small(shape: tuple[Any, ...] = (1, 3, 6, 6)) -> Any:
+    """Codes, a convolution to codes, a pool, a dense layer with floats behind, and a second output."""
+    nodes = [
+        node("Quant", "x s z b", "q", domain=QONNX, signed=0, narrow=0),
+        node("BipolarQuant", "w one", "v", domain=QONNX),
+        node("Conv", "q v", "c", pads=[1, 1, 1, 1]),
+        node("Relu", "c", "r"),
+        node("Quant", "r s z b", "p", domain=QONNX, signed=0, narrow=0),
+        node("MaxPool", "p", "m", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Flatten", "m", "f"),
+        node("BipolarQuant", "d one", "e", domain=QONNX),
+        node("MatMul", "f e", "l"),
+        node("Add", "l a", "y"),
+    ]
+    rng = np.random.default_rng(0)
+    given = {
+        "s": np.float32(0.25),
+        "z": np.float32(0),
+        "b": np.float32(2),
+        "one": np.float32(1),
+        "w": rng.normal(size=(8, 3, 3, 3)).astype(np.float32),
+        "d": rng.normal(size=(72, 5)).astype(np.float32),
+        "a": rng.normal(size=5).astype(np.float32),
+    }
+    return model(nodes, {"x": shape}, given, outputs="y m")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -15,7 +15,7 @@ from bitsynth.cli.network_cells import by_whom, called, shape_of
 from bitsynth.cli.options import (
     Batch,
     Folder,
-    ForCpu,
+    ForCpus,
     InputBits,
     InputEncoding,
     InputScale,
@@ -42,7 +42,7 @@ def compile_network(
     to: Folder,
     name: NetworkName = "",
     isa: IsaOrAuto = "auto",
-    cpu: ForCpu = "",
+    cpu: ForCpus = "",
     threads: Threads = 1,
     batch: Batch = None,
     reference: Reference = None,
@@ -56,27 +56,43 @@ def compile_network(
 
     Header, steps, weights, kernels and runtime, a self-test against the reference, an example and CMakeLists.txt:
     `cmake -B build && cmake --build build && ctest --test-dir build`. No compiler is needed here, and nothing in the
-    file is executed.
+    file is executed. For several processors, as in `--cpu a76,a72,a53`, it has the network of each in a folder, and
+    chooses where it runs.
     """
     from bitsynth.emit.layer import require_name
+    from bitsynth.network import processors
     from bitsynth.network.compiling import compile
 
     codes = input_codes(input_bits, input_scale, input_encoding)
-    library = name or _name(model)
+    library, cpus = name or _name(model), cpu.split(",")
     require_name(library)
     with output.progress("compile") as say:
-        options = {"batch": batch, "reference": reference, "codes": codes}
-        net = compile(model, isa=isa, cpu=cpu, threads=threads, progress=say, **options)
+        options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes}
+        options |= {"isa": isa, "threads": threads, "progress": say}
+        if len(cpus) > 1:
+            nets = processors.networks(model, cpus, **options)
+        else:
+            nets = {cpu: compile(model, cpu=cpu, **options)}
         say("writing C")
-        files, found = net.files(library, weights_file=weights_file), net.report()
+        if len(cpus) > 1:
+            files = processors.files(library, nets, weights_file=weights_file)
+        else:
+            files = nets[cpu].files(library, weights_file=weights_file)
+        reports = {each: net.report() for each, net in nets.items()}
     require_writable(to, _ADVICE)
     paths = write_texts(to, files)
     if as_json:
-        output.write_json({**found.as_json(), "library": library, "files": [str(p) for p in paths]})
+        facts = {each: found.as_json() for each, found in reports.items()}
+        said = {"processors": facts} if len(facts) > 1 else facts[cpu]
+        output.write_json({**said, "library": library, "files": [str(p) for p in paths]})
         return
-    table = output.fitting(lambda gap: _table(found, gap), lambda gap: _table(found, gap, brief=True))
-    output.write(_heading(found), "", table, "", *_ends(found))
+    for found in reports.values():
+        output.write(_heading(found), "", _fitting(found), "", *_ends(found))
     output.write(f"wrote {output.count(len(paths), 'file')} in {to}: {library}.h, {library}.c and others")
+
+
+def _fitting(found: NetworkReport) -> Table:
+    return output.fitting(lambda gap: _table(found, gap), lambda gap: _table(found, gap, brief=True))
 
 
 def _name(model: Path) -> str:

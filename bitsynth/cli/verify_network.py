@@ -24,35 +24,50 @@ def is_network(name: str) -> bool:
 
 
 def verify_network(name: str, model: Path | None, *, z3: bool, rlimit: int | None, as_json: bool) -> None:
-    """Check the certificate in a folder, or at a path; with `z3` its kernels' instruction lemmas too.
+    """Check the certificate at a path, or in a folder, or those of each processor there; `z3`: instruction lemmas too.
 
-    If a `model` is given, that it is of this ONNX file.
+    If a `model` is given, that they are of this ONNX file.
     """
-    path = _certificate(Path(name))
+    paths = _certificates(Path(name))
     with output.progress("verify") as say:
-        from bitsynth.network.certificate import read
-
-        say("files, memory, chains")
-        start = time.perf_counter()
-        found = read.checked(path)
-        lines = _claims(found, time.perf_counter() - start)
-        lines += [_tied(found, path, model, say)] if model else []
-        lines += [_kernel(record, z3, rlimit, say) for record in found.kernels]
+        checked = [_verified(path, model, say, z3=z3, rlimit=rlimit) for path in paths]
     if as_json:
-        output.write_json(_facts(found, lines, z3))
+        told = [_facts(found, lines, z3) for lines, found in checked]
+        output.write_json({"networks": told} if len(told) > 1 else told[0])
         return
-    print_lines(*lines, ReportLine("proved" if z3 else "checked", (_verdict(found, z3),), free=True))
+    for path, (lines, found) in zip(paths, checked, strict=True):
+        heading = [ReportLine("network", (path.name.removesuffix(_ENDS),), free=True)] if len(paths) > 1 else []
+        end = ReportLine("proved" if z3 else "checked", (_verdict(found, z3),), free=True)
+        print_lines(*heading, *lines, end)
 
 
-def _certificate(path: Path) -> Path:
-    """The certificate at a path: itself, or the only one in that folder; SpecError if there is none, or several."""
+def _verified(
+    path: Path, model: Path | None, say: Progress, *, z3: bool, rlimit: int | None
+) -> tuple[list[ReportLine], NetworkCertificate]:
+    """What was checked of a certificate, a line each."""
+    from bitsynth.network.certificate import read
+
+    say("files, memory, chains")
+    start = time.perf_counter()
+    found = read.checked(path)
+    lines = _claims(found, time.perf_counter() - start)
+    lines += [_tied(found, path, model, say)] if model else []
+    return lines + [_kernel(record, z3, rlimit, say) for record in found.kernels], found
+
+
+def _certificates(path: Path) -> list[Path]:
+    """The certificate at a path: itself, or the only one in that folder, or of each of its folders.
+
+    SpecError if there is none, or several in a folder.
+    """
     if not path.is_dir():
-        return path
+        return [path]
     found = sorted(path.glob(f"*{_ENDS}"))
-    if len(found) != 1:
-        which = ", ".join(p.name for p in found) or "none"
+    apart = [] if found else sorted(path.glob(f"*/*{_ENDS}"))
+    if len(found) != 1 and (not apart or len({each.parent for each in apart}) < len(apart)):
+        which = ", ".join(p.name for p in found or apart) or "none"
         raise SpecError(f"want one certificate in {path}, NAME{_ENDS}, not {which}; give its path")
-    return found[0]
+    return found or apart
 
 
 def _claims(found: NetworkCertificate, spent: float) -> list[ReportLine]:
@@ -104,6 +119,7 @@ def _facts(found: NetworkCertificate, lines: list[ReportLine], z3: bool) -> dict
         "name": found.network,
         "reference": found.reference,
         "isa": found.isa,
+        "cpu": found.cpu,
         "proved": z3,
         "instructions_discharged": z3,
         "checks": [

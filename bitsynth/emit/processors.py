@@ -1,4 +1,4 @@
-"""One layer for several processors as a C library, which chooses by the processor that it runs on."""
+"""One layer or network for several processors as a C library, which chooses by the processor that it runs on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class ProcessorsText:
     def files(self) -> dict[str, str]:
         """File names and texts, marked as ours: each layer in a folder of its own, and what is around them."""
         values = self._values()
-        own = {f"{self.name}.h": render("layer.h.j2", values), f"{self.name}.c": render("processors.c.j2", values)}
+        own = {
+            f"{self.name}.h": render("layer.h.j2", values),
+            f"{self.name}.c": render("layer_processors.c.j2", values),
+        }
         first = next(iter(self._apart)).name
         tests = {f"{self.name}_selftest.c": "layer_selftest.c.j2", "main.c": "layer_main.c.j2"}
         for file, template in tests.items():
@@ -45,28 +48,38 @@ class ProcessorsText:
 
     def _values(self) -> dict[str, Any]:
         layers = [layer.values for layer in self._apart]
-        places = {layer.name: n for n, layer in enumerate(self._apart)}
-        table = architecture.named(self.arch)
         return {
             **layers[0],
             "name": self.name,
             "guard": f"{self.name.upper()}_H",
             "cpu": "",
-            "layers": list(places),
-            "processors": {cpu: places[layer.name] for cpu, layer in self.layers.items()},
-            "probe": table.midr_text(),
-            "parts_of": dict(self._parts(table.processors)),
+            **choice(self.arch, {cpu: layer.name for cpu, layer in self.layers.items()}),
             "plain": [f"{self.name}.c", *_plain(layers)],
-            "folders": list(places),
+            "folders": [layer.name for layer in self._apart],
             "parts": [_in_folder(values) for values in layers],
         }
 
-    def _parts(self, processors: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """Of each implementer and part, as 0x41d03, the processor, if it is one of ours."""
-        for midr, cpu in processors.items():
-            implementer, part = (int(word, 16) for word in midr.split())
-            if cpu in self.layers:
-                yield f"{implementer << 12 | part:#x}", cpu
+
+def choice(arch: str, libraries: Mapping[str, str]) -> dict[str, Any]:
+    """What a template says of the choice among libraries by processor, of which some may have the same.
+
+    SpecError if programs of the architecture cannot ask which processor runs them.
+    """
+    table, names = architecture.named(arch), list(dict.fromkeys(libraries.values()))
+    return {
+        "libraries": names,
+        "processors": {cpu: names.index(name) for cpu, name in libraries.items()},
+        "probe": table.midr_text(),
+        "parts_of": dict(_parts(table.processors, libraries)),
+    }
+
+
+def _parts(processors: Mapping[str, str], known: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Of each implementer and part, as 0x41d03, the processor, if it is one of those known."""
+    for midr, cpu in processors.items():
+        implementer, part = (int(word, 16) for word in midr.split())
+        if cpu in known:
+            yield f"{implementer << 12 | part:#x}", cpu
 
 
 def _plain(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -8,31 +8,39 @@ from bitsynth.emit.layer import LayerText, require_name
 from bitsynth.emit.processors import ProcessorsText
 from bitsynth.errors import SpecError
 from bitsynth.host.sets import best, widest
+from bitsynth.isa import architecture
 from bitsynth.isa.load import load, names
 from bitsynth.layers.conv import Conv2d
 
 
 def layers(make: Callable[[str, str], Conv2d], isa: str, cpus: Sequence[str]) -> dict[str, Conv2d]:
-    """What `make` gives for an instruction set and each of `cpus`: the best set of `isa`'s architecture that names it.
+    """What `make` gives for an instruction set and each of `cpus`, as `best_sets` has them."""
+    return {cpu: make(name, cpu) for cpu, name in best_sets(isa, cpus).items()}
 
-    SpecError for a processor that no such set names, or one that is named twice.
+
+def best_sets(isa: str, cpus: Sequence[str]) -> dict[str, str]:
+    """The best instruction set that names each of `cpus`, of the architecture of `isa`.
+
+    SpecError for a processor that no such set names, or one that is named twice, and of an architecture whose
+    programs cannot ask which processor runs them.
     """
     arch = load(widest(isa)).table.arch
     sets = {n: table for n in names() if (table := load(n).table).arch == arch}
-    found: dict[str, Conv2d] = {}
+    found: dict[str, str] = {}
     for cpu in cpus:
         able = [n for n, table in sets.items() if cpu in table.cpu]
         if not able or cpu in found:
             known = sorted({name for table in sets.values() for name in table.cpu})
             raise SpecError(f"unknown cpu {cpu!r}, or named twice; {', '.join(sets)} know {', '.join(known)}")
-        found[cpu] = make(best(able), cpu)
+        found[cpu] = best(able)
+    architecture.named(arch).midr_text()
     return found
 
 
 def files(name: str, made: Mapping[str, Conv2d]) -> dict[str, str]:
     """C of layers by processor under `name`: a folder a layer, those that are alike once, and the choice among them.
 
-    SpecError if no layer can be called so, or programs of their architecture cannot ask which processor runs them.
+    SpecError if no layer can be called so.
     """
     require_name(name)
     texts: dict[str, LayerText] = {}

@@ -131,9 +131,13 @@ class Network:
 
         Weights are C too, or with `weights_file` one binary file that the build takes in.
         """
-        text = NetworkText(name, self.program, self.plan, has_weights_file=weights_file)
+        text = self.text(name, weights_file=weights_file)
         made: dict[str, str | bytes] = {**text.files(), **text.binaries}
         return made | certificate_files(name, self.program, self.plan, made, self._reading)
+
+    def text(self, name: str, *, weights_file: bool = False) -> NetworkText:
+        """What its C under `name` is rendered from."""
+        return NetworkText(name, self.program, self.plan, has_weights_file=weights_file)
 
     def emit(self, folder: str | Path, name: str, *, weights_file: bool = False) -> list[Path]:
         """Write the files of the network under `name` into `folder`, `weights_file` as `files` has it; their paths.

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from onnx_files import QONNX, model, node
+from onnx_files import small
 
 import bitsynth
 from bitsynth.graph import run
@@ -17,33 +17,6 @@ from bitsynth.network.program import LayerStep
 from bitsynth.toolchain import compilers
 
 SLOW = pytest.mark.slow
-
-
-def small(shape=(1, 3, 6, 6)):
-    """Codes, a convolution to codes, a pool, a dense layer with floats behind, and a second output."""
-    nodes = [
-        node("Quant", "x s z b", "q", domain=QONNX, signed=0, narrow=0),
-        node("BipolarQuant", "w one", "v", domain=QONNX),
-        node("Conv", "q v", "c", pads=[1, 1, 1, 1]),
-        node("Relu", "c", "r"),
-        node("Quant", "r s z b", "p", domain=QONNX, signed=0, narrow=0),
-        node("MaxPool", "p", "m", kernel_shape=[2, 2], strides=[2, 2]),
-        node("Flatten", "m", "f"),
-        node("BipolarQuant", "d one", "e", domain=QONNX),
-        node("MatMul", "f e", "l"),
-        node("Add", "l a", "y"),
-    ]
-    rng = np.random.default_rng(0)
-    given = {
-        "s": np.float32(0.25),
-        "z": np.float32(0),
-        "b": np.float32(2),
-        "one": np.float32(1),
-        "w": rng.normal(size=(8, 3, 3, 3)).astype(np.float32),
-        "d": rng.normal(size=(72, 5)).astype(np.float32),
-        "a": rng.normal(size=5).astype(np.float32),
-    }
-    return model(nodes, {"x": shape}, given, outputs="y m")
 
 
 @pytest.fixture

@@ -101,6 +101,7 @@ class NetworkText:
         isa, shared = load(self.program.isa), self.parts.files(threads=True)
         given, made = tensors.inputs(self.program), tensors.outputs(self.program)
         kernels, epilogues = list(self.parts.kernels), list(self.parts.epilogues)
+        sources = sorted(n for n in (f"{self.name}.c", *shared) if n.endswith(".c") and n != POOL)
         return {
             "name": self.name,
             "about": tensors.spoken(self.program.graph.name),
@@ -119,12 +120,12 @@ class NetworkText:
             "writes": self._first_writer,
             "weight_bytes": self.weight_bytes,
             "headers": self._headers(kernels, epilogues),
-            "sources": sorted(n for n in (f"{self.name}.c", *shared) if n.endswith(".c") and n != POOL),
             "features": self.parts.features,
             "probe": architecture.named(isa.table.arch).probe_text(),
-            "cc_flags": self.needs.cc_flags,
-            "pool": POOL,
+            "plain": [f"{self.name}_weights.c", f"{self.name}_features.c", POOL],
+            "parts": [{"of": "", "name": self.name, "folder": "", "sources": sources, "cc_flags": self.needs.cc_flags}],
             "has_weights_file": self.has_weights_file,
+            "processors": {},
         }
 
     def _tested(self) -> dict[str, Any]:

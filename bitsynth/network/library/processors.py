@@ -1,0 +1,39 @@
+"""One network for several processors as a C library, which chooses by the processor that it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bitsynth.emit.layer import POOL, require_name
+from bitsynth.emit.processors import choice
+from bitsynth.emit.render import render
+from bitsynth.files import marked
+from bitsynth.network.library.text import NetworkText
+
+_AROUND = {
+    "{}.h": "network.h.j2",
+    "{}.c": "network_processors.c.j2",
+    "{}_selftest.c": "network_processors_selftest.c.j2",
+    "main.c": "network_main.c.j2",
+    "CMakeLists.txt": "network_cmake.j2",
+}
+
+
+def processors_files(name: str, arch: str, texts: Mapping[str, NetworkText]) -> dict[str, str]:
+    """What is around the libraries of each processor, those of `texts`, which lie in folders of their names.
+
+    SpecError if no network can be called so.
+    """
+    require_name(name)
+    every = [text.values for text in texts.values()]
+    parts = [part for values in every for part in values["parts"]]
+    plain = [f"{values['name']}/{file}" for values in every for file in values["plain"] if file != POOL]
+    values: dict[str, Any] = {
+        **every[0],
+        "name": name,
+        **choice(arch, {cpu: text.name for cpu, text in texts.items()}),
+        "plain": [f"{name}.c", *plain, f"{every[0]['name']}/{POOL}"],
+        "parts": [{**part, "of": f"_{part['name']}", "folder": f"{part['name']}/"} for part in parts],
+    }
+    return marked({file.format(name): render(template, values) for file, template in _AROUND.items()})

@@ -1,0 +1,56 @@
+"""One network for several processors: each its own layers and steps, one of them chosen where the C runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bitsynth.emit.layer import require_name
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import load
+from bitsynth.layers.pool import Pool
+from bitsynth.layers.processors import best_sets
+from bitsynth.network.compiling import compile
+from bitsynth.network.library.processors import processors_files
+from bitsynth.network.run import Network
+from bitsynth.progress import Progress, silent
+
+
+def networks(
+    model: str | os.PathLike[str] | Any,
+    cpus: Sequence[str],
+    *,
+    isa: str = "auto",
+    threads: int | Pool = 1,
+    progress: Progress = silent,
+    **options: Any,
+) -> dict[str, Network]:
+    """The network of a file for each of `cpus`, by the best set of `isa`'s architecture that names it.
+
+    Arguments and errors are those of `bitsynth.compile`; SpecError too for a processor that no such set names or that
+    is named twice, and of an architecture whose programs cannot ask which processor runs them.
+    """
+    if isinstance(cpus, str):
+        raise SpecError(f"want several processors, such as ['a76', 'a72'], not {cpus!r}")
+    found: dict[str, Network] = {}
+    for cpu, own in best_sets(isa, cpus).items():
+        progress(cpu)
+        found[cpu] = compile(model, isa=own, cpu=cpu, threads=threads, progress=progress, **options)
+    return found
+
+
+def files(name: str, made: Mapping[str, Network], *, weights_file: bool = False) -> dict[str, str | bytes]:
+    """C of networks by processor under `name`, and the choice among them.
+
+    Each has a folder, a library of its own with its certificate. SpecError if no network can be called so.
+    """
+    require_name(name)
+    (arch,) = {load(net.program.isa).table.arch for net in made.values()}
+    apart = {cpu: f"{name}_{cpu}" for cpu in made}
+    found: dict[str, str | bytes] = {}
+    for cpu, net in made.items():
+        own = net.files(apart[cpu], weights_file=weights_file)
+        found |= {f"{apart[cpu]}/{file}": text for file, text in own.items()}
+    texts = {cpu: net.text(apart[cpu], weights_file=weights_file) for cpu, net in made.items()}
+    return {**processors_files(name, arch, texts), **found}

@@ -1,0 +1,134 @@
+"""One network for several processors: the library of each, its certificate, and the choice among them."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+from cmake_builds import commands, with_cmake
+from onnx_files import small
+
+from bitsynth.errors import SpecError
+from bitsynth.files import MARK, write_texts
+from bitsynth.network import processors
+from bitsynth.network.compiling import compile
+
+CPUS = ("a76", "a72", "a53")
+APP = """
+#include "net.h"
+#include <stdio.h>
+#include <string.h>
+
+static float x[net_input_elements], y[3][net_output_0_elements], m[3][net_output_1_elements];
+
+int main(void)
+{
+    static const char *const names[5] = { "a53", "a72", "a76", "z80", "" };
+    static char arena[1 << 20];
+    printf("%s", net_processor());
+    for (int i = 0; i < net_input_elements; ++i)
+        x[i] = (float)(i % 5) / 4;
+    for (int i = 0; i < 5; ++i) {
+        const int status = net_use(names[i]), k = i < 3 ? i : 0;
+        if (net_arena_bytes(1) > sizeof arena || net_run(x, y[k], m[k], arena, sizeof arena, NULL) != net_OK)
+            return 1;
+        if (memcmp(y[0], y[k], sizeof y[0]) || memcmp(m[0], m[k], sizeof m[0]))
+            return 2;
+        printf(", %d %s", status, net_processor());
+    }
+    puts("");
+    return 0;
+}
+"""
+CHOICES = {
+    "cortex-a53": "a53, 0 a53, 0 a72, -1 a72, -1 a72, 0 a53",
+    "cortex-a72": "a72, 0 a53, 0 a72, -1 a72, -1 a72, 0 a72",
+    "cortex-a76": "a76, 0 a53, 0 a72, 0 a76, -1 a76, 0 a76",
+    "cortex-a35": "a72, 0 a53, 0 a72, -1 a72, -1 a72, 0 a72",
+}
+
+
+@pytest.fixture(scope="module")
+def made():
+    return processors.networks(small(), CPUS, isa="neon")
+
+
+@pytest.mark.slow
+def test_each_is_as_if_compiled_for_it_alone(made):
+    assert {cpu: (net.program.isa, net.program.cpu) for cpu, net in made.items()} == {
+        "a76": ("neon_dotprod", "a76"),
+        "a72": ("neon", "a72"),
+        "a53": ("neon", "a53"),
+    }
+    alone = compile(small(), isa="neon", cpu="a72").files("net_a72")
+    files = processors.files("net", made)
+    assert {n: files[f"net_a72/{n}"] for n in alone} == alone
+    assert all(MARK in str(text)[:200] for text in files.values())
+    assert "chosen    at run time: a76, a72, a53" in files["net.h"]
+
+
+@pytest.mark.slow
+def test_every_library_is_verified(made, tmp_path, ended):
+    write_texts(tmp_path, processors.files("net", made))
+    out, _ = ended(0, "verify", str(tmp_path), "--no-z3")
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("network")] == [
+        "net_a53",
+        "net_a72",
+        "net_a76",
+    ]
+    told = json.loads(ended(0, "verify", str(tmp_path), "--no-z3", "--json")[0])["networks"]
+    assert [x["cpu"] for x in told] == ["a53", "a72", "a76"]
+    path = tmp_path / "net_a72" / "net_a72.c"
+    path.write_text(path.read_text() + "\n")
+    assert "net_a72.c was changed" in ended(1, "verify", str(tmp_path), "--no-z3")[1]
+
+
+@pytest.mark.parametrize(
+    ("isa", "cpus", "said"),
+    [
+        ("neon", "a53,z80", "unknown cpu 'z80', or named twice; neon, neon_dotprod know a53, a72, a76"),
+        ("neon", "a53,a53", "unknown cpu 'a53', or named twice"),
+        ("neon", "a53,zen5", "unknown cpu 'zen5', or named twice"),
+        ("neon", "a53,", "unknown cpu '', or named twice"),
+        ("avx2", "zen5,zen4", "cannot ask which processor it is"),
+    ],
+)
+def test_what_the_command_refuses(isa, cpus, said, tmp_path, ended):
+    (tmp_path / "net.onnx").write_bytes(small().SerializeToString())
+    _, err = ended(2, "compile", str(tmp_path / "net.onnx"), "--isa", isa, "--cpu", cpus, "-o", str(tmp_path / "out"))
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_several_are_given_as_several():
+    with pytest.raises(SpecError, match="want several processors"):
+        processors.networks(small(), "a72,a53", isa="neon")
+
+
+def test_the_command_takes_several(tmp_path, ended):
+    (tmp_path / "net.onnx").write_bytes(small().SerializeToString())
+    given = ["compile", str(tmp_path / "net.onnx"), "--isa", "neon", "--cpu", "a72,a76", "-o", str(tmp_path / "out")]
+    assert list(json.loads(ended(0, *given, "--json")[0])["processors"]) == ["a72", "a76"]
+    assert (tmp_path / "out" / "net_a76" / "net_a76.certificate.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.toolchains
+@pytest.mark.parametrize("has_weights_file", [False, True])
+def test_the_processor_it_runs_on_decides(made, tmp_path, has_weights_file):
+    """Under an emulator of each; the self-test is of all that it can run, and all give the same."""
+    compiler, command, emulator = next(commands("neon"), (None, None, None))
+    if compiler is None or shutil.which("cmake") is None or not (emulator and emulator[0]):
+        pytest.skip("no cmake, no compiler for aarch64 or no qemu")
+    write_texts(tmp_path / "c", processors.files("net", made, weights_file=has_weights_file))
+    build = tmp_path / "build"
+    with_cmake(build, tmp_path / "c", compiler, command, emulator)
+    (tmp_path / "app.c").write_text(APP)
+    where = [f"-I{tmp_path / 'c' / folder}" for folder in ("", "net_a76")]
+    app = [*command, "-static", *where, str(tmp_path / "app.c"), str(build / "libnet.a"), "-pthread"]
+    subprocess.run([*app, "-o", str(tmp_path / "app")], check=True)
+    for cpu, choice in CHOICES.items():
+        for program, said in ((tmp_path / "app", choice), (build / "net_selftest", "net: right")):
+            done = subprocess.run([emulator[0], "-cpu", cpu, program], capture_output=True, text=True, check=True)
+            assert done.stdout.strip() == said, cpu
