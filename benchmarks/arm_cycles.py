@@ -28,7 +28,7 @@ from bitsynth.bench.setting import Basis, digests
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.isa import baseline_loops
 from bitsynth.isa.load import Isa, load
-from bitsynth.isa.scoreboard import cycles
+from bitsynth.isa.scoreboard import busy, cycles
 from bitsynth.layers.planning import plan
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.matmul import MatmulKernel, get_kernel
@@ -47,7 +47,7 @@ GOALS = {
 """Cycles that kernels are to take, by the scoreboard and the better compiler."""
 TITLES = (
     *("processor", "operands", "kernel", "method", "compiler", "model", "predicted", "scoreboard", "llvm-mca"),
-    "taken by",
+    *("busiest", "taken by"),
 )
 LAYER = named("C2")[0]
 
@@ -56,7 +56,8 @@ LAYER = named("C2")[0]
 class Row:
     """Cycles per 128 multiply-accumulates of a kernel, or of a loop whose `widths` are its type, by one compiler.
 
-    `layer` is the layer that takes the kernel, or "".
+    `busiest` are the cycles that no order of these instructions could go below, and what they wait for: a class of
+    pipes, or issue. `layer` is the layer that takes the kernel, or "".
     """
 
     cpu: str
@@ -68,6 +69,7 @@ class Row:
     predicted: float | None
     scoreboard: float
     mca: float | None
+    busiest: str
     layer: str = ""
 
 
@@ -124,7 +126,9 @@ def _rows(
     bound, guess = model
     for compiler in compilers:
         program = traced(compiler, code)
-        told, third = cycles(isa.rules(cpu), listing.issued(isa, cpu, program)), mca(program, cpu)
+        issued, third = list(listing.issued(isa, cpu, program)), mca(program, cpu)
+        told, taken = cycles(isa.rules(cpu), issued), busy(isa.rules(cpu), issued)
+        pipe = max(taken, key=taken.__getitem__)
         yield Row(
             cpu=cpu,
             widths=widths,
@@ -135,6 +139,7 @@ def _rows(
             predicted=None if guess is None else round(guess, 2),
             scoreboard=round(told * 128 / code.macs, 2),
             mca=None if third is None else round(third * 128 / code.macs, 2),
+            busiest=f"{pipe} {taken[pipe] * 128 / code.macs:.2f}",
         )
 
 

@@ -52,6 +52,20 @@ def cycles(rules: IssueTable, program: Iterable[Issued]) -> int:
     return (_in_order if rules.in_order else _out_of_order)(rules, program)
 
 
+def busy(rules: IssueTable, program: Iterable[Issued]) -> dict[str, float]:
+    """The cycles that each class of pipes, and issue itself, is busy with instructions: no order takes fewer."""
+    slots: dict[frozenset[str], int] = defaultdict(int)
+    started = 0
+    for x in program:
+        started += rules.width * max(n for _, n in x.takes) if x.alone and rules.in_order else 1
+        for port, count in x.takes:
+            slots[frozenset(rules.ports[port])] += count
+    found = {"issue": started / rules.width}
+    for port, pipes in rules.ports.items():
+        found[port] = sum(count for taken, count in slots.items() if taken <= {*pipes}) / len(pipes)
+    return found
+
+
 class InOrder:
     """An in-order processor at work: what has been issued, and when the next could be."""
 

@@ -10,7 +10,7 @@ from solved import kernel
 import bitsynth
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.load import load
-from bitsynth.isa.scoreboard import cycles
+from bitsynth.isa.scoreboard import busy, cycles, of_kind
 from bitsynth.kernel import ahead, folds
 from bitsynth.kernel.halves import half_loads, in_halves
 from bitsynth.kernel.list_scheduling import issue
@@ -67,6 +67,20 @@ def test_what_a_listing_says():
     pair = list(listing.issued(NEON, "a53", ["ldp q0, q1, [x0]", "uadalp v4.8h, v2.16b"]))
     assert [x.writes for x in pair] == [("v0",), ("v1",), ("v4",)]
     assert pair[-1].forwarded == "v4"
+
+
+@pytest.mark.parametrize(("isa", "cpu"), [("neon", "a53"), ("neon", "a72"), ("neon_dotprod", "a76")])
+def test_no_program_takes_less_than_what_is_busiest(isa, cpu):
+    """Whatever depends on what; and one kind of instructions that nothing holds up takes just that."""
+    rules, rng = load(isa).rules(cpu), np.random.default_rng(0)
+    kinds = sorted(rules.kinds)
+    for _ in range(20):
+        picked = rng.choice(kinds, 60)
+        program = [of_kind(rules, kind, [f"r{rng.integers(8)}"], [f"r{rng.integers(8)}"]) for kind in picked]
+        assert cycles(rules, program) >= max(busy(rules, program).values())
+    moves = [of_kind(rules, "move")] * 120
+    assert busy(rules, moves)["vector"] == 120 / len(rules.ports["vector"])
+    assert abs(cycles(rules, moves) - busy(rules, moves)["vector"]) <= 8
 
 
 def test_no_rules_no_prediction():
