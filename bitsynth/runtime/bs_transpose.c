@@ -38,6 +38,53 @@ static inline void transpose_block(struct bs_matrix m, const uint8_t *from, uint
         memcpy(to + j * m.to_apart, rows + j, BLOCK);
 }
 
+/* Of twice as many rows both blocks, one under the other, are transposed at once. Measured on Zen
+ * 4: with the fewer registers of AVX2 that takes longer. */
+#if defined __AVX512BW__ && defined __has_builtin
+#if __has_builtin(__builtin_shufflevector)
+#define HAS_PAIRS
+#endif
+#endif
+
+#ifdef HAS_PAIRS
+enum { TALL = 2 * BLOCK };
+
+typedef uint8_t pair __attribute__((vector_size(TALL)));
+
+#define EIGHT(n) n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7
+#define IN_TURN(n) n, n + TALL, n + 1, n + TALL + 1, n + 2, n + TALL + 2, n + 3, n + TALL + 3
+#define PAIR(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+
+static inline __attribute__((always_inline)) void interleave_pairs(const pair *rows, pair *to)
+{
+    for (size_t i = 0; i < BLOCK / 2; ++i) {
+        const pair a = rows[i], b = rows[i + BLOCK / 2];
+        to[2 * i] = PAIR(a, b, IN_TURN(0), IN_TURN(4), IN_TURN(16), IN_TURN(20));
+        to[2 * i + 1] = PAIR(a, b, IN_TURN(8), IN_TURN(12), IN_TURN(24), IN_TURN(28));
+    }
+}
+
+static inline void transpose_tall(struct bs_matrix m, const uint8_t *from, uint8_t *to)
+{
+    pair rows[BLOCK], other[BLOCK];
+    for (size_t i = 0; i < BLOCK; ++i, from += m.from_apart) {
+        bytes above, below;
+        memcpy(&above, from, BLOCK);
+        memcpy(&below, from + BLOCK * m.from_apart, BLOCK);
+        rows[i] = PAIR(above, below, EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24));
+    }
+    interleave_pairs(rows, other);
+    interleave_pairs(other, rows);
+    interleave_pairs(rows, other);
+    interleave_pairs(other, rows);
+    for (size_t j = 0; j < BLOCK; ++j)
+        memcpy(to + j * m.to_apart, rows + j, TALL);
+}
+#else
+enum { TALL = BLOCK };
+#define transpose_tall transpose_block
+#endif
+
 /* Bytes of `width` of each row change places with those of the row that far on. */
 static inline void swap_bytes(uint64_t *rows, size_t width, uint64_t low)
 {
@@ -64,15 +111,19 @@ static inline void transpose_small(struct bs_matrix m, const uint8_t *from, uint
 /* Whole blocks; the last ones of rows and columns cover some elements again. */
 static void transpose_bytes(struct bs_matrix m, const uint8_t *from, uint8_t *to)
 {
-    const size_t block = least(m.rows, m.columns) < BLOCK ? SMALL : BLOCK;
-    for (size_t row = 0; row < m.rows; row += block)
-        for (size_t column = 0; column < m.columns; column += block) {
-            const size_t i = least(row, m.rows - block), j = least(column, m.columns - block);
+    const size_t wide = least(m.rows, m.columns) < BLOCK ? SMALL : BLOCK;
+    const size_t high = wide == BLOCK && m.rows >= TALL ? TALL : wide;
+    for (size_t row = 0; row < m.rows; row += high)
+        for (size_t column = 0; column < m.columns; column += wide) {
+            const size_t i = least(row, m.rows - high), j = least(column, m.columns - wide);
             const uint8_t *at = from + i * m.from_apart + j;
-            if (block == BLOCK)
-                transpose_block(m, at, to + j * m.to_apart + i);
+            uint8_t *there = to + j * m.to_apart + i;
+            if (high == TALL)
+                transpose_tall(m, at, there);
+            else if (wide == BLOCK)
+                transpose_block(m, at, there);
             else
-                transpose_small(m, at, to + j * m.to_apart + i);
+                transpose_small(m, at, there);
         }
 }
 

@@ -76,7 +76,7 @@ def test_words_of_any_channels_and_pixels():
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", ["avx512", "neon", "armv7_neon"])
 def test_on_every_set(isa):
-    for rows, columns in ((2, 3), (8, 9), (15, 40), (16, 16), (31, 18)):
+    for rows, columns in ((2, 3), (8, 9), (15, 40), (16, 16), (31, 18), (32, 16), (45, 35)):
         check_transpose(isa, 1, rows, columns, apart=5)
     for channels in (8, 16, 20, 32, 48, 63, 64, 96):
         check_words(isa, 2 + channels % 3, channels, 5, apart=channels % 5)
