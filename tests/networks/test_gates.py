@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx_files import model, node
 
+from bitsynth.graph import read, run
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers
 from bitsynth.network.operands import activations
@@ -38,6 +40,27 @@ def swished(gains, biases, grid, scale, reference="exact", activation="hard_swis
 
 def integers(operand, codes):
     return operand.offset + operand.scale * codes.astype(np.int64)
+
+
+def parts(beta=0.5, twice=False):
+    """A number times its hard sigmoid, as exporters of before opset 14 write it."""
+    nodes = [node("HardSigmoid", "x", "g", alpha=0.125, beta=beta), node("Mul", "g x", "p")]
+    nodes.append(node("Add", "p g", "y") if twice else node("Neg", "p", "y"))
+    return model(nodes, {"x": (1, 4, 3, 3)})
+
+
+@pytest.mark.parametrize("reference", ["exact", "onnxruntime", "onnx"])
+def test_hard_swish_in_parts_is_one_node(rng, reference):
+    graph = read(parts(), reference=reference)
+    assert [n.op for n in graph.nodes] == ["hard_swish", "neg"]
+    x = (rng.normal(size=(1, 4, 3, 3)) * 5).astype(np.float32)
+    want = -x * np.clip(x * np.float32(0.125) + np.float32(0.5), 0, 1)
+    np.testing.assert_allclose(run(graph, {"x": x}).outputs()[0], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("how", [{"beta": 0.4}, {"twice": True}], ids=str)
+def test_another_gate_or_one_that_is_read_elsewhere_stays(how):
+    assert "hard_sigmoid" in [n.op for n in read(parts(**how)).nodes]
 
 
 gains = st.lists(st.sampled_from([0.0, 0.5, -0.25, 1.0]) | st.floats(-4, 4, width=32), min_size=5, max_size=5)
