@@ -119,14 +119,14 @@ form(
 )
 # Products.
 form("convolution, SAME_LOWER", node("Conv", "q w", "r", auto_pad="SAME_LOWER", strides=[2, 2]))
-for _name, _bits in {"coarse": "half", "fine": "finer"}.items():
+for _name, _step in {"coarse": "half", "fine": "finer"}.items():
     form(
         f"convolution, hard swish, {_name}",
         node("Conv", "q w", "c", pads=[1, 1, 1, 1]),
         node("Mul", "c many", "m"),
         node("HardSwish", "m", "r"),
         opset=14,
-        to=_bits,
+        to=_step,
         many=np.linspace(-0.2, 0.3, 6, dtype=np.float32).reshape(6, 1, 1),
     )
 form("convolution of lines", node("Conv", "q u", "r", dilations=[2], pads=[1, 1]), shape=(1, 4, 9), u=_W[:, :, 0])

@@ -1,5 +1,7 @@
 """Chains through hard swish: lines with a gate are what the reference makes of every sum, or there is none."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,11 +26,12 @@ def swished(gains, biases, grid, scale, reference="exact", activation="hard_swis
     x = builder.input("x", (1, CHANNELS, 2, 2), "float32", Integers.between(-END, END, 1 / 128))
     column = (builder.constant(np.array(k, np.float32).reshape(1, -1, 1, 1)) for k in (gains, biases))
     made = builder.add("add", builder.add("mul", x, next(column)), next(column))
-    made = builder.add(activation, made, **({"alpha": 1 / 6} if activation == "hard_swish" else {}))
+    more: dict[str, Any] = {"alpha": 1 / 6} if activation == "hard_swish" else {}
+    made = builder.add(activation, made, **more)
     made = builder.add("mul", made, builder.constant(np.float32(1.5)))
     low, high = grid
-    about = {"rounding": "ROUND", "zero_first": True, "real": "float32", "low": low, "high": high}
-    steps = {
+    about: dict[str, Any] = {"rounding": "ROUND", "zero_first": True, "real": "float32", "low": low, "high": high}
+    steps: dict[str, Any] = {
         "scale": np.float32(scale),
         "zero": np.float32(0),
         "out_scale": np.float64(scale),
