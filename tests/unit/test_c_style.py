@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from onnx_files import small
 from solved import REPRESENTATIVE, kernel, name, on_record, spec_of
 
 from bitsynth import paths
@@ -15,6 +16,7 @@ from bitsynth.emit.kernel import CSource
 from bitsynth.emit.lines import WIDTH, laid_out
 from bitsynth.files import write_texts
 from bitsynth.layers import Conv2d, Requantize, Scale, Thresholds, processors
+from bitsynth.network import processors as network_processors
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
 ROOT = Path(__file__).parents[2]
@@ -114,3 +116,11 @@ def test_layers_of_several_processors(called, tmp_path):
     )
     write_texts(tmp_path, processors.files(called, made))
     assert changes([*tmp_path.glob("*.[ch]"), *tmp_path.glob(f"*/{called}*.[ch]")]) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("called", ["net", "a" * 60], ids=len)
+def test_what_chooses_among_networks_of_processors(called, tmp_path):
+    made = network_processors.networks(small(), ["a72", "a76"], isa="neon")
+    write_texts(tmp_path, network_processors.files(called, made))
+    assert changes(sorted(tmp_path.glob(f"{called}*.[ch]"))) == ""
