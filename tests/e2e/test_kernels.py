@@ -114,12 +114,6 @@ def test_all_ones_at_k_4608_in_a2w2(isa):
     check(k, 2, 4608, 2)
 
 
-@pytest.mark.parametrize(("isa", "pair"), [(ISAS[i % 2], p) for i, p in enumerate(encodings(2, 2)[::3])], ids=str)
-def test_encodings(isa, pair):
-    k = kernel(isa, 2, 2, *pair)
-    check(k, 3, 2 * k.entry.kernel.k_step + 1, 9)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
 @pytest.mark.parametrize("isa", ISAS)
