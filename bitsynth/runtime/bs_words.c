@@ -33,6 +33,19 @@ static inline int lie_as_halves(size_t several, struct rests r, size_t pixels, s
         && (several <= 2 || r.apart * several == 64);
 }
 
+/* Codes of a pixel, without a call if they are as many as other pixels' of a word. */
+static inline void copy_rest(uint8_t *to, const uint8_t *from, size_t channels)
+{
+    if (channels == 8)
+        memcpy(to, from, 8);
+    else if (channels == 16)
+        memcpy(to, from, 16);
+    else if (channels == 32)
+        memcpy(to, from, 32);
+    else
+        memcpy(to, from, channels);
+}
+
 /* Words of `count` pixels from those that they have together, of which each has `width` bits of
  * every byte. */
 static inline __attribute__((always_inline)) void part_words(
@@ -80,7 +93,7 @@ static inline __attribute__((always_inline)) void gather_rests(
             bs_gather_word(bits, at, at + second, joined);
         else {
             for (size_t i = 0; i < count; ++i)
-                memcpy(all + 8 * width * i, at + i * r.apart, r.channels);
+                copy_rest(all + 8 * width * i, at + i * r.apart, r.channels);
             bs_gather_word(bits, all, all + 32, joined);
         }
         if (count == 2)
@@ -109,7 +122,7 @@ static inline __attribute__((always_inline)) void expand_rests(
         else {
             bs_expand_word(bits, joined, all, all + 32);
             for (size_t i = 0; i < count; ++i)
-                memcpy(at + i * r.apart, all + 8 * width * i, r.channels);
+                copy_rest(at + i * r.apart, all + 8 * width * i, r.channels);
         }
     }
 }
