@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def convolved(site: Site) -> Integers | None:
     """The type of a convolution's sums; None unless both factors carry integers on scales that leave the sum.
 
-    Padding is 0, so a window may hold it; where there is none, an element is one of the image's.
+    Channels of the image may have scales of their own where no two meet, as in depthwise convolutions. Padding is
+    0, so a window may hold it; where there is none, an element is one of the image's.
     """
     kinds = site.integers()
     if kinds is None or not all(k.is_centred for k in kinds):
@@ -23,12 +24,14 @@ def convolved(site: Site) -> Integers | None:
     x, w = kinds
     window = site["window"]
     axes = len(site.inputs[0].shape)
-    if x.scale.size != 1 or not _only(w.scale, (0,), axes):
+    of_x = _of_groups(x.scale, site.inputs[0].shape, site["groups"])
+    if of_x is None or not _only(w.scale, (0,), axes):
         return None
     low, high = _image_range(x, axes, padded=any(window.begins) or any(window.ends) or window.ceil)
     bounds = _weight_bounds(site, 1, w)
     sums = [_sums(np.broadcast_to(b, site.inputs[1].shape), low, high, site["groups"]) for b in bounds]
-    scale = _along_channels(x.scale.reshape(()) * w.scale, axes)
+    of_x = of_x if of_x.size == 1 else np.repeat(of_x, site.inputs[1].shape[0] // of_x.size)
+    scale = _along_channels(of_x * w.scale.reshape(-1), axes)
     made = np.minimum.reduce([s[0] for s in sums]), np.maximum.reduce([s[1] for s in sums])
     least, most = (compressed(b.reshape(1, -1, *[1] * (axes - 2))) for b in made)
     return Integers(least, most, scale)
@@ -131,6 +134,16 @@ def _only(scale: Tensor, axes: tuple[int, ...], count: int) -> bool:
 def _free(scale: Tensor, axis: int, shape: Shape) -> bool:
     """Whether a scale is the same all along an axis, and has as many axes as the factor or none."""
     return scale.size == 1 or (scale.ndim == len(shape) and scale.shape[axis] == 1)
+
+
+def _of_groups(scale: Tensor, shape: Shape, groups: int) -> Tensor | None:
+    """The scale of an image, one for all or, where channels differ, one a group; None if they differ within one."""
+    if scale.size == 1:
+        return scale.reshape(1)
+    if not _only(scale, (1,), len(shape)):
+        return None
+    found = scale.reshape(groups, -1)
+    return found[:, 0] if (found == found[:, :1]).all() else None
 
 
 def _along_channels(scale: Tensor, axes: int) -> Tensor:

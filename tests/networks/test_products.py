@@ -119,6 +119,28 @@ def test_groups_are_a_layer(rng):
     _check(rng, _conv(rng, Integers.between(0, 255, 0.1), (8, 1, 3, 3), (5, 5), window, 8, {"high": 15}), 3)
 
 
+@pytest.mark.slow
+def test_channels_of_a_depthwise_layer_have_scales_of_their_own(rng):
+    window = _window(3, 3, strides=(1, 1), begins=(1, 1), ends=(1, 1))
+    scales = Integers.between(0, 15, rng.integers(1, 99, (1, 8, 1, 1)) / 64)
+    _check(rng, _conv(rng, scales, (8, 1, 3, 3), (5, 5), window, 8, {"high": 15}), 3)
+
+
+@pytest.mark.parametrize(("groups", "together"), [(8, 1), (4, 2), (4, 1), (1, 8)])
+def test_sums_are_of_integers_where_no_scales_meet(rng, groups, together):
+    window = _window(3, 3, strides=(1, 1), begins=(1, 1), ends=(1, 1))
+    scales = np.repeat(np.arange(1, 9)[::together], together) / 64
+    kind = Integers.between(0, 15, scales.reshape(1, 8, 1, 1))
+    graph = _conv(rng, kind, (16, 8 // groups, 3, 3), (5, 5), window, groups)
+    sums = graph.edges["sums"].type
+    assert isinstance(sums, Integers) == (together >= 8 // groups)
+    if isinstance(sums, Integers):
+        weights = graph.edges["w"].integers.scale.reshape(-1)
+        np.testing.assert_array_equal(
+            sums.scale.reshape(-1), np.repeat(scales[:: 8 // groups], 2 * 8 // groups) * weights
+        )
+
+
 def _matmul(rng, shape, w_shape, flat):
     builder = GraphBuilder("dense", "exact")
     x = builder.input("x", shape, "float32", Integers.between(-1, 1, 0.5))

@@ -104,7 +104,7 @@ def ends(claim: dict[str, Any], low: Any, high: Any, element: int) -> Any:
     if claim["by"] in ("table", "sums", "numbers"):
         every = np.arange(low.min(), high.max() + 1, claim.get("apart", MOST))[None]
         return every if "apart" in claim else np.hstack([low, high])
-    start, end = formula(claim, low, element), formula(claim, high, element)
+    start, end, low, high = np.broadcast_arrays(formula(claim, low, element), formula(claim, high, element), low, high)
     require(abs(end - start).max() * len(low) < MOST >> 6, "there is too much to check")
     sign, levels = np.sign(end - start), np.arange(1, 1 + abs(end - start).max())[None]
     a, b = (np.broadcast_to(x, (len(low), levels.size)) for x in (low, high))
