@@ -70,8 +70,11 @@ class _Text:
         self.over = program.spec.inputs[-1]
         kept = sum(program.registers(x)[1] * x.values for x in program.spec.inputs if x.per == "channel")
         folds = architecture.named(isa.table.arch).memory_operands
-        self.late = kept > isa.table.registers and not folds and not program.loop
-        """What elements and channels have is loaded where a row reads it first: registers keep little for the next."""
+        self.late = 2 * kept > 3 * isa.table.registers and not folds and not program.loop
+        """What elements and channels have is loaded where a row reads it first: most of it does not stay in registers.
+
+        Of constants a little beyond the registers compilers keep enough for the next row.
+        """
 
     def body(self, scope: Scope) -> list[str]:
         """Constants and numbers, then units of columns."""
