@@ -35,7 +35,8 @@ def layouts_of(graph: Graph, start: str, end: str) -> tuple[str, ...]:
 def function(graph: Graph, chain: Chain, integers: Tensor) -> Tensor:
     """The integers (1 or channels, integers) that a chain makes of those; of such as never come, anything."""
     low, high = ranges(graph, chain)
-    points = integers[:, None].clip(low, high)
+    step = graph.edges[chain.start].integers.step
+    points = low + (integers[:, None].clip(low, high) - low) // step * step
     found, places = np.unique(points, axis=0, return_inverse=True)
     return Oracle(graph, chain)(found)[places.reshape(-1)].T
 
