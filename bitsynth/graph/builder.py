@@ -102,9 +102,10 @@ class GraphBuilder:
             self._makers.update(dict.fromkeys(outputs, node))
         return outputs
 
-    def maker(self, name: str) -> Node | None:
-        """The node that makes an edge; None of inputs and constants."""
-        return self._makers.get(name)
+    def maker(self, name: str, op: str = "") -> Node | None:
+        """The node that makes an edge, if it is an `op`, or any unless one is said; None of inputs and constants."""
+        made = self._makers.get(name)
+        return made if made is not None and op in ("", made.op) else None
 
     def _folded(self, node: Node) -> bool:
         """Whether the results were kept as constants: those that float64 holds exactly, in exact arithmetic.

@@ -10,28 +10,34 @@ from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.types import Integers
 
 
-def straight_through(node: FileNode, op: str, a: str, b: str) -> str | None:
-    """What a sum or difference is, if what was taken away comes back, or two sizes are cut; None if it is neither.
-
-    x + (q - x) is q: estimators of gradients leave that in a file. |x| - |x - c| is 2 * clip(x, 0, c) - c for c > 0: so
-    PACT is written.
-    """
-    graph = node.graph
-    if graph.reference != "exact":
+def meant_by_sum(node: FileNode, op: str, a: str, b: str) -> str | None:
+    """The edge that trainers mean by a sum or difference of two; None if they mean what they write."""
+    if node.graph.reference != "exact":
         return None
     if op == "add":
-        for rest, x in ((a, b), (b, a)):
-            made = graph.maker(rest)
-            if made and made.op == "sub" and made.inputs[1] == x and graph.edges[made.inputs[0]].shape == node.shape():
-                return made.inputs[0]
-    if op != "sub" or not all((made := graph.maker(e)) and made.op == "abs" for e in (a, b)):
+        return _straight_through(node, a, b) or _straight_through(node, b, a)
+    return _cut(node, a, b) if op == "sub" else None
+
+
+def _straight_through(node: FileNode, rest: str, x: str) -> str | None:
+    """q, if the sum is (q - x) + x: estimators of gradients leave that in a file."""
+    taken = node.graph.maker(rest, "sub")
+    if taken is None or taken.inputs[1] != x or node.graph.edges[taken.inputs[0]].shape != node.shape():
         return None
-    x, shifted = (graph.maker(e).inputs[0] for e in (a, b))  # type: ignore[union-attr]
-    inner = graph.maker(shifted)
-    limit = graph.value(inner.inputs[1]) if inner and inner.op == "sub" and inner.inputs[0] == x else None
+    return taken.inputs[0]
+
+
+def _cut(node: FileNode, size: str, other: str) -> str | None:
+    """2 * clip(x, 0, c) - c, if the difference is |x| - |x - c| for c > 0: so PACT is written."""
+    graph = node.graph
+    first, second = (graph.maker(edge, "abs") for edge in (size, other))
+    shifted = graph.maker(second.inputs[0], "sub") if second else None
+    if first is None or shifted is None or shifted.inputs[0] != first.inputs[0]:
+        return None
+    limit = graph.value(shifted.inputs[1])
     if limit is None or limit.size != 1 or not 0 < float(limit.reshape(())) < np.inf:
         return None
-    cut = node.add("clip", x, low=0.0, high=float(limit.reshape(())))
+    cut = node.add("clip", first.inputs[0], low=0.0, high=float(limit.reshape(())))
     return node.add("sub", node.add("mul", cut, node.like(2.0)), node.constant(limit.reshape(())))
 
 
@@ -43,6 +49,7 @@ def constant_scale(node: FileNode, op: str, a: str, b: str) -> tuple[str, str]:
 
 
 def _rounded(node: FileNode, scale: str, weights: str) -> str:
+    """The scale of weights as the file's floats have it, if it is made of constants; else the edge as it is."""
     graph = node.graph
     if scale in graph.constants or weights not in graph.constants:
         return scale

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.read.fake_quantizers import constant_scale, straight_through
+from bitsynth.graph.read.fake_quantizers import constant_scale, meant_by_sum
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.read.tensors import dtype_of
 from bitsynth.graph.types import is_float
@@ -42,7 +42,7 @@ def _binary(op: str) -> Reader:
         constants = node.graph.constants
         if op in ("add", "mul") and a in constants and b not in constants:
             a, b = b, a
-        return (straight_through(node, op, a, b) or node.add(op, a, b),)
+        return (meant_by_sum(node, op, a, b) or node.add(op, a, b),)
 
     return read
 

@@ -42,9 +42,9 @@ def _quantizer(node: FileNode, edge: str, mode: str, limits: tuple[float, float]
     """Whole numbers within limits by rounding an edge; a Clip before it to whole numbers and a division are its own."""
     source, scale = edge, np.ones(())
     low, high = limits
-    if (clip := _maker(node.graph, source, "clip")) and (cut := _whole_limits(clip)):
+    if (clip := node.graph.maker(source, "clip")) and (cut := _whole_limits(clip)):
         source, low, high = clip.inputs[0], max(low, cut[0]), min(high, cut[1])
-    if (division := _maker(node.graph, source, "div")) and (found := _scale(node.graph, division)) is not None:
+    if (division := node.graph.maker(source, "div")) and (found := _scale(node.graph, division)) is not None:
         source, scale = division.inputs[0], found
     return node.add(
         "quantize",
@@ -59,11 +59,6 @@ def _quantizer(node: FileNode, edge: str, mode: str, limits: tuple[float, float]
         out_scale=np.ones(()),
         out_zero=np.zeros(()),
     )
-
-
-def _maker(graph: GraphBuilder, edge: str, op: str) -> Node | None:
-    maker = graph.maker(edge)
-    return maker if maker is not None and maker.op == op else None
 
 
 def _whole_limits(clip: Node) -> tuple[float, float] | None:
@@ -88,7 +83,7 @@ def _clip(node: FileNode) -> tuple[str, ...]:
         low, high = (None if x is None else int(x) for x in (low, high))
     if low is None and high is None:
         return (node.edge(0),)
-    rounded = _maker(node.graph, node.edge(0), "round")
+    rounded = node.graph.maker(node.edge(0), "round")
     if rounded and _is_whole(low) and _is_whole(high) and low <= high and not _of_integers(node.graph, rounded):
         return (_quantizer(node, rounded.inputs[0], rounded.attributes["rounding"], (low, high)),)
     return (node.add("clip", node.edge(0), low=low, high=high),)
