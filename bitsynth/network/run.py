@@ -136,7 +136,7 @@ class Network:
         return made | certificate_files(name, self.program, self.plan, made, self._reading)
 
     def text(self, name: str, *, weights_file: bool = False) -> NetworkText:
-        """What its C under `name` is rendered from."""
+        """What its C under `name`, with `weights_file` as `files` has it, is rendered from."""
         return NetworkText(name, self.program, self.plan, has_weights_file=weights_file)
 
     def emit(self, folder: str | Path, name: str, *, weights_file: bool = False) -> list[Path]:

@@ -211,10 +211,9 @@ def test_refused(what):
 
 
 def test_no_kernel_says_what_makes_one():
-    encodings = "--act-encoding bipolar --weight-encoding signed"
-    said = f"bitsynth synth --isa avx2 --act-bits 7 --w-bits 2 {encodings} --channels 64"
+    said = "bitsynth synth --isa avx2 --act-bits 7 --w-bits 8 --act-encoding bipolar --channels 64"
     with pytest.raises(NoKernel, match=re.escape(f"run `{said}`")):
-        conv(act_bits=7, act_encoding="bipolar", schedule=None)
+        conv(act_bits=7, act_encoding="bipolar", w_bits=8, weight_encoding="bipolar", schedule=None)
 
 
 def test_whole_floats_are_weights():

@@ -160,7 +160,7 @@ def test_refused(what):
 
 def test_no_kernel():
     with pytest.raises(NoKernel, match=r"bitsynth synth --isa avx2 .* --channels 64"):
-        plan(replace(SPEC, act=MatmulOperand(7, Encoding.BIPOLAR)), isa="avx2")
+        plan(replace(SPEC, wgt=MatmulOperand(8, Encoding.BIPOLAR), act=MatmulOperand(7, Encoding.BIPOLAR)), isa="avx2")
 
 
 def no_search(*args):
