@@ -59,9 +59,7 @@ def lowered(
 
 
 def _rounded(epilogue: Rescale, codes: CodeForm) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
-    limits = _limits(epilogue, codes)
-    if limits is not None:
-        yield rounded(codes), limits
+    yield rounded(codes), _limits(epilogue, codes)
 
 
 def _codes(epilogue: Requantize | Rescale, planes: int) -> CodeForm:
@@ -98,14 +96,12 @@ def _floats(epilogue: Scale | Rescale, sums: Sums, planes: int) -> Iterator[tupl
         yield scale(value, bias=True), inputs
         return
     codes = _codes(epilogue, planes)
-    inputs.update(_limits(epilogue, codes) or {})
+    inputs.update(_limits(epilogue, codes))
     if epilogue.gate is None:
         yield rescale(value, codes, bias="b" in inputs), inputs
     else:
-        inputs.update(
-            {name: np.array(x, np.float32).view(np.uint32) for name, x in zip("ga", epilogue.gate, strict=True)}
-        )
-        yield gated(value, codes), inputs
+        g, a = np.array(epilogue.gate, np.float32).view(np.uint32)
+        yield gated(value, codes), {**inputs, "g": np.asarray(g), "a": np.asarray(a)}
 
 
 def _requantized(epilogue: Requantize, sums: Sums, codes: CodeForm) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from bitsynth.errors import SpecError
 from bitsynth.layers.epilogues.arguments import int32_sums, of_channels
 from bitsynth.layers.epilogues.base import BaseEpilogue, CodesEpilogue, keep
+from bitsynth.layers.epilogues.gating import GateLine, gated, gated_bounds
 from bitsynth.layers.epilogues.residual import Residual
 
 _GREAT = 2.0**60
@@ -77,7 +78,7 @@ class Rescale(CodesEpilogue):
     high: int | None = None
     bias: ArrayLike | None = None
     residual: Residual | None = None
-    gate: tuple[float, float] | None = None
+    gate: GateLine | None = None
 
     def __post_init__(self) -> None:
         keep(self, **({"scale": "scale"} if self.bias is None else {"scale": "scale", "bias": "bias"}))
@@ -97,24 +98,13 @@ class Rescale(CodesEpilogue):
             raise SpecError(f"with a gate, scale and bias must be below {_GREAT:g}")
 
     def _values(self, sums: NDArray[Any]) -> NDArray[Any]:
-        values = _scaled(self, sums)
-        return values if self.gate is None else values * self._gates(values)
-
-    def _gates(self, values: NDArray[Any]) -> NDArray[Any]:
-        factor, summand = np.asarray(self.gate, np.float32)
-        made: NDArray[Any] = (values * factor + summand).clip(0, 1)
-        return made
+        return gated(_scaled(self, sums), self.gate)
 
     def bounds(self, low: NDArray[Any], high: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Codes between which those of all sums from `low` to `high` (..., channels) lie, without a residual.
-
-        Each float32 operation is monotone in each of its operands.
-        """
-        ends = [_scaled(self, int32_sums(x)) for x in (low, high)]
-        if self.gate is not None:
-            gates = [self._gates(x) for x in ends]
-            ends = [x * gate for x in ends for gate in gates]
-        return self._results(np.minimum.reduce(ends)), self._results(np.maximum.reduce(ends))
+        """Codes between which those of all sums from `low` to `high` (..., channels) lie, without a residual."""
+        first, last = (_scaled(self, int32_sums(x)) for x in (low, high))
+        least, most = gated_bounds(first, last, self.gate)
+        return self._results(least), self._results(most)
 
     def _results(self, values: NDArray[Any]) -> NDArray[Any]:
         low, high = (np.float32(code - self.zero_point) for code in self.codes)

@@ -11,6 +11,7 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.types import Edge, Tensor
 from bitsynth.layers.epilogues import Epilogue, Rescale, Thresholds, floats_of, gives_codes, levels_of
+from bitsynth.layers.epilogues.gating import GateLine
 from bitsynth.layers.epilogues.residual import factors
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.network.certificate import checker
@@ -111,6 +112,12 @@ def require_few(made: JsonValue, levels: tuple[int, int], channels: int, given: 
         raise Unsaid(f"a chain of {len(made['chain'])} operations has {points:,} points to check")
 
 
+def require_no_gate(gate: GateLine | None) -> None:
+    """Unsaid of a chain through a gate, to which the checker's lemma does not apply."""
+    if gate is not None:
+        raise Unsaid("the chain turns back: proved where it is compiled, not checked here")
+
+
 def said(chain: ChainWriter, claims: list[JsonValue]) -> JsonValue:
     """A chain and the claims of its results."""
     return {"constants": chain.constants, "chain": chain.ops, "claims": claims}
@@ -188,9 +195,8 @@ def _claim(step: LayerStep) -> JsonValue:
         values, rising = levels_of(epilogue, channels)
         shown = {"values": stored(values), "rising": stored(rising.astype(np.int64)[:, None])}
         return {"by": "thresholds", **shown, **_second(epilogue, channels)}
-    if isinstance(epilogue, Rescale) and epilogue.gate is not None:
-        raise Unsaid("the chain turns back: proved where it is compiled, not checked here")
     if isinstance(epilogue, Rescale):
+        require_no_gate(epilogue.gate)
         floats = {"bias": np.zeros(channels, np.float32), **floats_of(epilogue, channels)}
         numbers = {name: stored(array[:, None]) for name, array in floats.items()}
         codes = {"zero": epilogue.zero_point, **dict(zip(("low", "high"), epilogue.codes, strict=True))}

@@ -9,7 +9,7 @@ from bitsynth.graph.types import Edge, Integers
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, stored
 from bitsynth.network.certificate.chains import ChainWriter, Unsaid
-from bitsynth.network.certificate.claims import ELEMENTS, operand_of, require_few, said, walk
+from bitsynth.network.certificate.claims import ELEMENTS, operand_of, require_few, require_no_gate, said, walk
 from bitsynth.network.certificate.edges import edge_facts
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep
 from bitsynth.network.stairs.lines import Line
@@ -19,8 +19,7 @@ _MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to
 
 def line_claims(program: NetworkProgram, step: PlainStep, line: Line) -> JsonValue:
     """The chain behind sums that C computes as a line of float64 and rounds."""
-    if line.gate is not None:
-        raise Unsaid("the chain turns back: proved where it is compiled, not checked here")
+    require_no_gate(line.gate)
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     chain = ChainWriter(program.graph, (len(given[0].edge.shape), 1))
     for k, (name, buffer) in enumerate(zip(("sum", "other"), given, strict=False)):

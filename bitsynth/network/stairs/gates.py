@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import TypeVar
@@ -26,7 +26,7 @@ from bitsynth.network.stairs.staircase import ranges
 from bitsynth.spec.matmul import MatmulOperand
 
 _Form = TypeVar("_Form", Rescale, Line)
-_NEAR = sorted(product(range(-3, 4), repeat=2), key=lambda x: abs(x[0]) + abs(x[1]))[:9]
+_NEAR = sorted(product(range(-2, 3), repeat=2), key=lambda x: abs(x[0]) + abs(x[1]))[:9]
 """Units in the last place by which factors and summands are moved where those of float32 that are found are wrong."""
 _MOST_WRONG = 0.25
 """Of channels at first: where more are wrong, numbers are too coarse for the codes, and others help little."""
@@ -36,75 +36,65 @@ _ALIKE = 1e-9
 
 def gated_rescale(graph: Graph, chain: Chain, operand: MatmulOperand) -> Rescale | None:
     """The epilogue that gives codes of `operand` for all sums of a chain through hard swish; None if none is proved."""
-    return _found(graph, chain, operand, lambda gate, near: gate.epilogue(operand.bits, near))
+    return _found(graph, chain, operand, partial(_rescale, operand.bits))
 
 
 def gated_line(graph: Graph, chain: Chain, operand: MatmulOperand) -> Line | None:
     """The same as a line of float64 with a gate."""
-    return _found(graph, chain, operand, lambda gate, near: gate.line(near))
+    return _found(graph, chain, operand, _line)
 
 
-def _found(graph: Graph, chain: Chain, operand: MatmulOperand, make: Callable[[_Gate, Tensor], _Form]) -> _Form | None:
+def _rescale(bits: int, line: Line, near: Tensor) -> Rescale:
+    """A line in float32, its factors and summands moved by units in the last place (2, channels)."""
+    factor, summand = _moved(line, near, np.float32)
+    low, high = line.limits
+    return Rescale(factor, bits, line.zero, low=low, high=high, bias=summand, gate=line.gate)
+
+
+def _line(line: Line, near: Tensor) -> Line:
+    """The same in float64."""
+    factor, summand = _moved(line, near, np.float64)
+    return replace(line, factor=factor, summand=summand)
+
+
+def _moved(line: Line, near: Tensor, real: type) -> list[Tensor]:
+    given: list[Tensor] = [x.astype(real) for x in (line.factor, line.summand)]
+    return [x + units.astype(real) * np.spacing(np.abs(x)) for x, units in zip(given, near, strict=True)]
+
+
+def _found(graph: Graph, chain: Chain, operand: MatmulOperand, make: Callable[[Line, Tensor], _Form]) -> _Form | None:
     node = next((n for n in chain.nodes if n.op == "hard_swish"), None)
     low, high = ranges(graph, chain)
     if node is None or graph.reference != "exact" or low.min() <= INT32[0] or high.max() >= INT32[1]:
         return None
+    oracle = Oracle(graph, chain)
     try:
-        gate = _Gate.of(graph, chain, node, operand)
-        if gate is None:
-            return None
-        return _proved(Oracle(graph, chain), partial(make, gate), operand, (low, high))
+        line = _through_ends(oracle, node, operand, np.stack([low, high]))
+        return _proved(oracle, partial(make, line), operand, (low, high)) if line else None
     except SpecError:
         return None
 
 
-@dataclass(frozen=True, eq=False)
-class _Gate:
-    """What sums become before the gate, in codes, by float64: factors and summands (channels,); the gate; the zero."""
+def _through_ends(oracle: Oracle, node: Node, operand: MatmulOperand, ends: Tensor) -> Line | None:
+    """What the ends (2, channels) of the range tell of a chain that is a line before hard swish, and a factor after it.
 
-    factor: Tensor
-    summand: Tensor
-    gate: tuple[float, float]
-    zero: int
-    limits: tuple[int, int]
-
-    @classmethod
-    def of(cls, graph: Graph, chain: Chain, node: Node, operand: MatmulOperand) -> _Gate | None:
-        """What the ends of the range tell of a chain that is a line before hard swish, and a factor after it."""
-        kind = graph.edges[chain.end].integers
-        ends = np.stack(ranges(graph, chain))
-        values = Oracle(graph, chain).values([ends])
-        before, after, last = (
-            _numbers(values, name, ends.shape) for name in (*node.inputs, *node.outputs, chain.nodes[-1].inputs[0])
-        )
-        rows = np.abs(after).argmax(0)[None]
-        one, other = (np.take_along_axis(x, rows, 0)[0] for x in (after, last))
-        codes = np.where(one == 0, 1, other) / np.where(one == 0, 1, one) / (kind.scale.reshape(-1) * operand.scale)
-        if not (np.abs(codes - codes[0]) <= _ALIKE * np.abs(codes[0])).all() or not np.isfinite(1 / codes).all():
-            return None
-        apart = np.maximum(ends[1] - ends[0], 1)
-        slope = (before[1] - before[0]) / apart
-        limits = operand.encode(np.array([kind.least, kind.most]), chain.end)
-        gate = float(node.attributes["alpha"] / codes[0]), 0.5
-        least, most = (int(x) for x in limits)
-        return cls(
-            slope * codes, (before[0] - slope * ends[0]) * codes, gate, zero_code(kind.zero, operand), (least, most)
-        )
-
-    def epilogue(self, bits: int, near: Tensor) -> Rescale:
-        """The epilogue with factors and summands moved by units in the last place (2, channels)."""
-        factor, summand = self._moved(near, np.float32)
-        low, high = self.limits
-        return Rescale(factor, bits, self.zero, low=low, high=high, bias=summand, gate=self.gate)
-
-    def line(self, near: Tensor) -> Line:
-        """The line, likewise."""
-        factor, summand = self._moved(near, np.float64)
-        return Line(factor, summand, self.zero, self.limits, gate=self.gate)
-
-    def _moved(self, near: Tensor, real: type) -> list[Tensor]:
-        given: list[Tensor] = [x.astype(real) for x in (self.factor, self.summand)]
-        return [x + units.astype(real) * np.spacing(np.abs(x)) for x, units in zip(given, near, strict=True)]
+    The line is in codes; None if factors differ, as channels would have gates of their own.
+    """
+    graph, chain = oracle.graph, oracle.chain
+    kind, values = graph.edges[chain.end].integers, oracle.values([ends])
+    before, after, last = (
+        _numbers(values, name, ends.shape) for name in (*node.inputs, *node.outputs, chain.nodes[-1].inputs[0])
+    )
+    rows = np.abs(after).argmax(0)[None]
+    one, other = (np.take_along_axis(x, rows, 0)[0] for x in (after, last))
+    codes = np.where(one == 0, 1, other) / np.where(one == 0, 1, one) / (kind.scale.reshape(-1) * operand.scale)
+    if not (np.abs(codes - codes[0]) <= _ALIKE * np.abs(codes[0])).all() or not np.isfinite(1 / codes).all():
+        return None
+    slope = (before[1] - before[0]) / np.maximum(ends[1] - ends[0], 1)
+    summand, zero = (before[0] - slope * ends[0]) * codes, zero_code(kind.zero, operand)
+    least, most = (int(x) for x in operand.encode(np.array([kind.least, kind.most]), chain.end))
+    gate = float(node.attributes["alpha"] / codes[0]), 0.5
+    return Line(slope * codes, summand, zero, (least, most), gate=gate)
 
 
 def _numbers(values: Evaluation, name: str, shape: Shape) -> Tensor:

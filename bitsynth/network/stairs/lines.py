@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bitsynth.graph.types import Integers, Tensor
+from bitsynth.layers.epilogues.gating import GateLine, gated, gated_bounds
 from bitsynth.network.stairs.forms import wanted_codes
 from bitsynth.network.stairs.staircase import Staircase
 from bitsynth.spec.matmul import MatmulOperand
@@ -33,26 +34,20 @@ class Line:
     zero: int
     limits: tuple[int, int]
     ratio: Tensor | None = None
-    gate: tuple[float, float] | None = None
+    gate: GateLine | None = None
 
     def codes(self, sums: Tensor, elements: Tensor | None = None) -> Tensor:
         """The codes of integers (points, channels), as C computes them."""
         value = sums * self.factor + self.summand
         if elements is not None and self.ratio is not None:
             value = value + elements * self.ratio
-        return self._rounded(value if self.gate is None else value * self._gates(value))
+        return self._rounded(gated(value, self.gate))
 
     def bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Codes between which those of all sums from `low` to `high` (points, channels) lie, without a second edge."""
-        ends = [sums * self.factor + self.summand for sums in (low, high)]
-        if self.gate is not None:
-            ends = [x * gate for x in ends for gate in map(self._gates, ends)]
-        return self._rounded(np.minimum.reduce(ends)), self._rounded(np.maximum.reduce(ends))
-
-    def _gates(self, values: Tensor) -> Tensor:
-        assert self.gate
-        made: Tensor = (values * self.gate[0] + self.gate[1]).clip(0, 1)
-        return made
+        first, last = (sums * self.factor + self.summand for sums in (low, high))
+        least, most = gated_bounds(first, last, self.gate)
+        return self._rounded(least), self._rounded(most)
 
     def _rounded(self, values: Tensor) -> Tensor:
         low, high = (float(end - self.zero) for end in self.limits)
