@@ -56,18 +56,17 @@ def _verified(
 
 
 def _certificates(path: Path) -> list[Path]:
-    """The certificate at a path: itself, or the only one in that folder, or of each of its folders.
+    """The certificate at a path, or the only one in that folder; of several processors that of each.
 
-    SpecError if there is none, or several in a folder.
+    SpecError if there is none in a folder, or several.
     """
-    if not path.is_dir():
-        return [path]
-    found = sorted(path.glob(f"*{_ENDS}"))
-    apart = [] if found else sorted(path.glob(f"*/*{_ENDS}"))
-    if len(found) != 1 and (not apart or len({each.parent for each in apart}) < len(apart)):
-        which = ", ".join(p.name for p in found or apart) or "none"
+    from bitsynth.network.certificate.processors import certificates_of
+
+    found = sorted(path.glob(f"*{_ENDS}")) if path.is_dir() else [path]
+    if len(found) != 1:
+        which = ", ".join(p.name for p in found) or "none"
         raise SpecError(f"want one certificate in {path}, NAME{_ENDS}, not {which}; give its path")
-    return found or apart
+    return certificates_of(found[0])
 
 
 def _claims(found: NetworkCertificate, spent: float) -> list[ReportLine]:

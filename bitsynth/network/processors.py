@@ -11,6 +11,8 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.layers.pool import Pool
 from bitsynth.layers.processors import best_sets
+from bitsynth.network.certificate.processors import processors_certificate
+from bitsynth.network.certificate.write import ENDS
 from bitsynth.network.compiling import compile
 from bitsynth.network.library.processors import processors_files
 from bitsynth.network.run import Network
@@ -41,7 +43,7 @@ def networks(
 
 
 def files(name: str, made: Mapping[str, Network], *, weights_file: bool = False) -> dict[str, str | bytes]:
-    """C of networks by processor under `name`, and the choice among them.
+    """C of networks by processor under `name`, the choice among them, and a certificate that holds them together.
 
     Each has a folder, a library of its own with its certificate. SpecError if no network can be called so.
     """
@@ -53,4 +55,5 @@ def files(name: str, made: Mapping[str, Network], *, weights_file: bool = False)
         own = net.files(apart[cpu], weights_file=weights_file)
         found |= {f"{apart[cpu]}/{file}": text for file, text in own.items()}
     texts = {cpu: net.text(apart[cpu], weights_file=weights_file) for cpu, net in made.items()}
-    return {**processors_files(name, arch, texts), **found}
+    found = {**processors_files(name, arch, texts), **found}
+    return found | processors_certificate(name, {cpu: f"{own}/{own}{ENDS}" for cpu, own in apart.items()}, found)

@@ -8,9 +8,10 @@ import pytest
 from cmake_builds import commands, with_cmake
 from onnx_files import small
 
-from bitsynth.errors import SpecError
+from bitsynth.errors import Refuted, SpecError
 from bitsynth.files import MARK, write_texts
 from bitsynth.network import processors
+from bitsynth.network.certificate.processors import certificates_of, processors_certificate
 from bitsynth.network.compiling import compile
 
 CPUS = ("a76", "a72", "a53")
@@ -72,15 +73,28 @@ def test_every_library_is_verified(made, tmp_path, ended):
     write_texts(tmp_path, processors.files("net", made))
     out, _ = ended(0, "verify", str(tmp_path), "--no-z3")
     assert [line.split()[1] for line in out.splitlines() if line.startswith("network")] == [
-        "net_a53",
-        "net_a72",
         "net_a76",
+        "net_a72",
+        "net_a53",
     ]
     told = json.loads(ended(0, "verify", str(tmp_path), "--no-z3", "--json")[0])["networks"]
-    assert [x["cpu"] for x in told] == ["a53", "a72", "a76"]
+    assert [x["cpu"] for x in told] == ["a76", "a72", "a53"]
     path = tmp_path / "net_a72" / "net_a72.c"
     path.write_text(path.read_text() + "\n")
     assert "net_a72.c was changed" in ended(1, "verify", str(tmp_path), "--no-z3")[1]
+    (tmp_path / "net_selftest.c").unlink()
+    assert "there is no file net_selftest.c" in ended(1, "verify", str(tmp_path), "--no-z3")[1]
+
+
+@pytest.mark.slow
+def test_what_was_compiled_last_is_verified(made, tmp_path, ended):
+    """One network, then some processors', then fewer, then one again, in one folder."""
+    alone = made["a72"].files("net")
+    some = [{cpu: made[cpu] for cpu in cpus} for cpus in (CPUS, CPUS[1:])]
+    for files in (alone, *(processors.files("net", each) for each in some), alone):
+        write_texts(tmp_path, files)
+        said = json.loads(ended(0, "verify", str(tmp_path), "--no-z3", "--json")[0])
+        assert len(said.get("networks", [said])) == sum(name.endswith("_check.py") for name in files)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +125,62 @@ def test_the_command_takes_several(tmp_path, ended):
     given = ["compile", str(tmp_path / "net.onnx"), "--isa", "neon", "--cpu", "a72,a76", "-o", str(tmp_path / "out")]
     assert list(json.loads(ended(0, *given, "--json")[0])["processors"]) == ["a72", "a76"]
     assert (tmp_path / "out" / "net_a76" / "net_a76.certificate.json").is_file()
+
+
+AROUND = {
+    "net.c": "chooses",
+    "net_x/net_x.certificate.json": "{}",
+    "net_y/net_y.certificate.json": "[]",
+    "net_x/a.c": "",
+}
+CERTIFICATES = {cpu: f"net_{cpu}/net_{cpu}.certificate.json" for cpu in "xy"}
+TAMPERED = {
+    "what chooses": ("net.c", "chooses otherwise", "net.c was changed"),
+    "no choice": ("net.c", None, "there is no file net.c"),
+    "a certificate": ("net_x/net_x.certificate.json", "{ }", "net_x.certificate.json was changed"),
+    "no certificate": ("net_y/net_y.certificate.json", None, "there is no file net_y/net_y.certificate.json"),
+}
+
+
+def bound(tmp_path, certificates=CERTIFICATES, **more):
+    """A folder of a library for processors x and y, and its certificate."""
+    write_texts(tmp_path, {**AROUND, **processors_certificate("net", certificates, AROUND | more)})
+    return tmp_path / "net.certificate.json"
+
+
+def test_a_certificate_holds_those_of_processors_together(tmp_path):
+    path = bound(tmp_path)
+    (tmp_path / "net_z").mkdir()
+    (tmp_path / "net_z" / "net_z.certificate.json").write_text("left there by another call")
+    assert certificates_of(path) == [tmp_path / place for place in CERTIFICATES.values()]
+
+
+@pytest.mark.parametrize("case", TAMPERED)
+def test_what_lies_around_processors_is_as_it_was_written(case, tmp_path):
+    path, (name, text, said) = bound(tmp_path), TAMPERED[case]
+    (tmp_path / name).unlink()
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(Refuted, match=said):
+        certificates_of(path)
+
+
+def test_a_certificate_of_processors_is_not_believed(tmp_path):
+    (tmp_path / "far").write_text("")
+    for certificates, more, said in (
+        ({}, {}, "nothing of any processor"),
+        ({"x": "net_x/a.c", "y": "net.h"}, {}, "nothing of net.h"),
+        ({"x": "../far"}, {"../far": ""}, "there is no file ../far"),
+    ):
+        with pytest.raises(Refuted, match=said):
+            certificates_of(bound(tmp_path / "net", certificates, **more))
+    path = bound(tmp_path / "net")
+    path.write_text(path.read_text().replace('"x"', '"w"'))
+    with pytest.raises(Refuted, match="the certificate was changed"):
+        certificates_of(path)
+    path.write_text('{"format": 1, "processors": 3}')
+    with pytest.raises(SpecError, match="no certificate of this version"):
+        certificates_of(path)
 
 
 @pytest.mark.slow

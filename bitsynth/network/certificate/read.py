@@ -15,7 +15,7 @@ from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.kernels import KernelRecord
 from bitsynth.network.certificate.write import ENDS, FORMAT
 
-_REMEDY = "compile the network again"
+REMEDY = "compile the network again"
 
 
 class StepClaims(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ def checked(path: Path) -> NetworkCertificate:
         checker.check(given, path.parent)
         _require_all(found, path)
     except AssertionError as why:
-        raise Refuted(f"{path}: {why}; {_REMEDY}") from None
+        raise Refuted(f"{path}: {why}; {REMEDY}") from None
     except OSError as error:
         raise ToolError(f"cannot read a file beside {path}: {error.strerror or error}") from None
     except Exception as error:
@@ -101,10 +101,10 @@ def parsed(path: Path) -> Any:
     except (ValueError, RecursionError, MemoryError) as error:
         raise _unread(path, error) from None
     if not isinstance(given, dict) or given.get("format") != FORMAT:
-        raise SpecError(f"{path} is no certificate of format {FORMAT}; {_REMEDY}")
+        raise SpecError(f"{path} is no certificate of format {FORMAT}; {REMEDY}")
     return given
 
 
 def _unread(path: Path, error: Exception) -> SpecError:
     said = f"{type(error).__name__}: {error}"
-    return SpecError(f"{path} is no certificate of this version ({said[:200]}); {_REMEDY}")
+    return SpecError(f"{path} is no certificate of this version ({said[:200]}); {REMEDY}")

@@ -93,10 +93,10 @@ def certificate_files(
     """The certificate of a library called `name`, and the program that checks it, by file name."""
     script = marked({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
     made = certificate(program, plan, {**files, **script}, reading)
-    return {**script, f"{name}{ENDS}": _laid_out(made)}
+    return {**script, f"{name}{ENDS}": as_json(made)}
 
 
-def _laid_out(made: Mapping[str, JsonValue]) -> str:
+def as_json(made: Mapping[str, JsonValue]) -> str:
     """JSON that we may replace, each step and buffer on a line."""
     return "{" + ",\n".join(f"{json.dumps(name)}: {_lines(value)}" for name, value in made.items()) + "}\n"
 

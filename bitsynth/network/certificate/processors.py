@@ -1,0 +1,80 @@
+"""The certificate of a library for several processors: whose certificates belong to it, and what is around them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from bitsynth import __version__
+from bitsynth.errors import Refuted, SpecError, ToolError
+from bitsynth.files import MARK, as_bytes, read_file
+from bitsynth.network.certificate.read import REMEDY, parsed
+from bitsynth.network.certificate.write import ENDS, FORMAT, as_json, digest
+
+
+class _Processors(msgspec.Struct, frozen=True):
+    """The certificates of processors, in order, and the digests of files; places are as seen from their folder."""
+
+    processors: dict[str, str]
+    files: dict[str, str]
+    digest: str
+
+
+def processors_certificate(
+    name: str, certificates: Mapping[str, str], files: Mapping[str, str | bytes]
+) -> dict[str, str]:
+    """The certificate of the library `name` of processors with `certificates` among `files`, by file name.
+
+    It has the digests of these certificates and of what lies around their folders, the C that chooses.
+    """
+    held = {each: text for each, text in files.items() if "/" not in each or each in certificates.values()}
+    made = {
+        "about": MARK,
+        "format": FORMAT,
+        "version": __version__,
+        "processors": dict(certificates),
+        "files": {each: hashlib.sha256(as_bytes(text)).hexdigest() for each, text in sorted(held.items())},
+        "digest": "",
+    }
+    return {f"{name}{ENDS}": as_json({**made, "digest": digest(made)})}
+
+
+def certificates_of(path: Path) -> list[Path]:
+    """The certificates of networks that the one at `path` is of: those of its processors, or itself.
+
+    Raises:
+        Refuted: A file is another than that of a library for several processors.
+        SpecError: It is no certificate of this version, or was damaged.
+        ToolError: It cannot be read.
+    """
+    given = parsed(path)
+    if "processors" not in given:
+        return [path]
+    try:
+        found = msgspec.convert(given, _Processors)
+    except msgspec.ValidationError as error:
+        raise SpecError(f"{path} is no certificate of this version ({error}); {REMEDY}") from None
+    if found.digest != digest(given):
+        raise Refuted(f"{path}: the certificate was changed; {REMEDY}")
+    if not found.processors or (unsaid := set(found.processors.values()) - found.files.keys()):
+        raise Refuted(f"{path}: it says nothing of {min(unsaid) if found.processors else 'any processor'}; {REMEDY}")
+    for name, said in found.files.items():
+        _require(path, name, said)
+    return [path.parent / name for name in found.processors.values()]
+
+
+def _require(path: Path, name: str, said: str) -> None:
+    """Refuted unless the file called `name` in the folder of the certificate at `path` has a digest."""
+    try:
+        if not (path.parent / name).resolve().is_relative_to(path.parent.resolve()):
+            raise FileNotFoundError
+        data = read_file(path.parent / name)
+    except (FileNotFoundError, ValueError):
+        raise Refuted(f"{path}: there is no file {name}; {REMEDY}") from None
+    except OSError as error:
+        raise ToolError(f"cannot read {path.parent / name}: {error.strerror or error}") from None
+    if hashlib.sha256(data).hexdigest() != said:
+        raise Refuted(f"{path}: {name} was changed; {REMEDY}")
