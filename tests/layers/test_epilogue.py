@@ -79,6 +79,19 @@ def test_gated_values_fall_and_rise():
     assert steep.reference(sums).ravel().tolist() == [3, 3, 0, 0, 3, 8]
 
 
+def test_a_gate_stays_as_it_was_given():
+    given = [1, 0.5]
+    made = Rescale(0.125, bias=0.0, gate=given)  # type: ignore[arg-type]
+    given[0] = np.nan
+    assert made.gate == (1.0, 0.5)
+
+
+def test_great_gates_are_no_warnings():
+    """What leaves float32 is kept between 0 and 1."""
+    made = Rescale(1e17, 8, 3, bias=-1e17, gate=(-1e17, 1e17))
+    assert made.reference(np.array([[-9], [0], [1], [2**31 - 1]], np.int32)).ravel().tolist() == [0, 0, 3, 3]
+
+
 @given(st.floats(-9, 9), st.floats(-9, 9), st.floats(-2, 2), st.floats(-2, 2), int32s, st.integers(0, 1 << 20))
 def test_bounds_hold_every_code_between(scale, bias, factor, summand, first, count):
     made = Rescale(scale / 1000, 8, 100, bias=bias, gate=(factor, summand))
@@ -193,8 +206,14 @@ BAD: dict[str, Any] = {
     "residual scale in integers": (lambda: Requantize(1, 1, 4, residual=Residual(scale=0.5)), "residual's scale must"),
     "residual of floats in integers": (lambda: Thresholds([0], residual=Residual("float32")), "needs Rescale or Scale"),
     "a gate without a bias": (lambda: Rescale(1.0, gate=(0.5, 0.5)), "a gate wants a bias"),
-    "a gate of three": (lambda: Rescale(1.0, bias=0.0, gate=(1.0, 2.0, 3.0)), "a gate is two floats"),  # type: ignore[arg-type]
-    "a gate of no number": (lambda: Rescale(1.0, bias=0.0, gate=(np.nan, 0.5)), "a gate is two floats"),
+    "a gate of three": (lambda: Rescale(1.0, bias=0.0, gate=(1.0, 2.0, 3.0)), "a gate is two numbers"),  # type: ignore[arg-type]
+    "a gate of no number": (lambda: Rescale(1.0, bias=0.0, gate=(np.nan, 0.5)), "a gate is two numbers"),
+    "a gate with a gap": (
+        lambda: Rescale(1.0, bias=0.0, gate=np.ma.masked_array([1.0, 2.0], [1, 0])),  # type: ignore[arg-type]
+        "gate is a masked array",
+    ),
+    "a word as scale with a gate": (lambda: Rescale("x", bias=0.0, gate=(0.5, 0.5)), "with a gate, scale"),
+    "no scale with a gate": (lambda: Rescale(None, bias=0.0, gate=(0.5, 0.5)), "with a gate, scale"),
     "a great scale with a gate": (lambda: Rescale(1e30, bias=0.0, gate=(0.5, 0.5)), "with a gate, scale"),
     "residual scale": (lambda: Rescale(1.0, residual=Residual(scale=np.inf)), "residual's scale has numbers"),
     "no Residual": (lambda: Rescale(1.0, residual=ONE), "residual is a Residual, not 1"),

@@ -20,7 +20,7 @@ END = 700
 GRIDS = [(-2, 1), (-4, 3), (-8, 7), (0, 15), (-128, 127), (0, 255)]
 
 
-def swished(gains, biases, grid, scale, reference="exact", activation="hard_swish"):
+def swished(gains, biases, grid, scale, reference="exact", activation="hard_swish", many=1.5):
     """A graph of sums, a line a channel, hard swish, a factor, a quantizer; and its chain."""
     builder = GraphBuilder("swish", reference)
     x = builder.input("x", (1, CHANNELS, 2, 2), "float32", Integers.between(-END, END, 1 / 128))
@@ -28,7 +28,7 @@ def swished(gains, biases, grid, scale, reference="exact", activation="hard_swis
     made = builder.add("add", builder.add("mul", x, next(column)), next(column))
     more: dict[str, Any] = {"alpha": 1 / 6} if activation == "hard_swish" else {}
     made = builder.add(activation, made, **more)
-    made = builder.add("mul", made, builder.constant(np.float32(1.5)))
+    made = builder.add("mul", made, builder.constant(np.float32(many)))
     low, high = grid
     about: dict[str, Any] = {"rounding": "ROUND", "zero_first": True, "real": "float32", "low": low, "high": high}
     steps: dict[str, Any] = {
@@ -111,3 +111,8 @@ def test_a_formula_that_is_wrong_at_one_sum_is_refused():
 
     assert alike(oracle, oracle.bounds, *ends).all()
     assert not alike(oracle, off, *ends).any()
+
+
+def test_a_factor_of_0_behind_a_gate_is_refused_without_a_warning():
+    graph, chain = swished([1.0] * 5, [0.0] * 5, (-8, 7), 0.25, many=0.0)
+    assert gated_rescale(graph, chain, next(activations(graph.edges["codes"].integers))) is None

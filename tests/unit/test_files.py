@@ -85,6 +85,14 @@ def test_files_of_others_are_not_replaced_and_nothing_is_written(tmp_path, other
     assert [p.name for p in tmp_path.iterdir()] == ["b.c"]
 
 
+@pytest.mark.parametrize("other", ["file", "link to nothing"])
+def test_what_lies_in_the_place_of_a_folder_is_told_before_anything_is_written(tmp_path, other):
+    OTHERS.get(other, lambda path: path.write_text("mine"))(tmp_path / "apart")
+    with pytest.raises(SpecError, match=rf"^{tmp_path}/apart is no folder, and one would be written; choose another"):
+        write_texts(tmp_path, marked({"a.c": "int a;", "apart/b.c": "int b;"}))
+    assert [p.name for p in tmp_path.iterdir()] == ["apart"]
+
+
 def test_what_we_wrote_is_replaced_and_what_is_there_already_is_left(tmp_path):
     for text in ("int a;", "int b;", "int b;"):
         files = marked({"a.c": text, "CMakeLists.txt": f"# {text}"})

@@ -31,5 +31,6 @@ def gated_bounds(low: NDArray[Any], high: NDArray[Any], gate: GateLine | None) -
 def _opened(values: NDArray[Any], gate: GateLine) -> NDArray[Any]:
     """What the gate multiplies values by."""
     factor, summand = np.asarray(gate, values.dtype)
-    made: NDArray[Any] = (values * factor + summand).clip(0, 1)
+    with np.errstate(over="ignore"):
+        made: NDArray[Any] = (values * factor + summand).clip(0, 1)
     return made

@@ -13,6 +13,7 @@ from bitsynth.layers.epilogues.arguments import int32_sums, of_channels
 from bitsynth.layers.epilogues.base import BaseEpilogue, CodesEpilogue, keep
 from bitsynth.layers.epilogues.gating import GateLine, gated, gated_bounds
 from bitsynth.layers.epilogues.residual import Residual
+from bitsynth.spec.matmul import plain_array
 
 _GREAT = 2.0**60
 """Times sums of int32 far from the end of float32."""
@@ -85,17 +86,19 @@ class Rescale(CodesEpilogue):
         self._check_codes()
         self._check_residual(integers=False)
         if self.gate is not None:
-            self._check_gate()
+            self._keep_gate(self.gate)
 
-    def _check_gate(self) -> None:
-        """SpecError unless values are numbers, and so what the gate makes of them."""
+    def _keep_gate(self, gate: ArrayLike) -> None:
+        """A copy of the gate; SpecError unless values are numbers, and so what the gate makes of them."""
         if self.residual is not None or self.bias is None:
             raise SpecError("a gate wants a bias, and no residual")
-        found = np.asarray(self.gate)
-        if found.shape != (2,) or found.dtype.kind != "f" or not (np.abs(found) < _GREAT).all():
-            raise SpecError(f"a gate is two floats below {_GREAT:g}, not {self.gate!r}")
-        if not max(np.abs(x).max(initial=0) for x in (self.scale, self.bias)) < _GREAT:
-            raise SpecError(f"with a gate, scale and bias must be below {_GREAT:g}")
+        found = plain_array(gate, "gate")
+        if found.shape != (2,) or found.dtype.kind not in "iuf" or not (np.abs(found) < _GREAT).all():
+            raise SpecError(f"a gate is two numbers below {_GREAT:g}, not {gate!r}")
+        for value in map(np.asarray, (self.scale, self.bias)):
+            if value.dtype.kind not in "iuf" or not (np.abs(value.astype(np.float64)) < _GREAT).all():
+                raise SpecError(f"with a gate, scale and bias must be numbers below {_GREAT:g}")
+        object.__setattr__(self, "gate", (float(found[0]), float(found[1])))
 
     def _values(self, sums: NDArray[Any]) -> NDArray[Any]:
         return gated(_scaled(self, sums), self.gate)

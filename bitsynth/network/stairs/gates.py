@@ -88,7 +88,7 @@ def _through_ends(oracle: Oracle, node: Node, operand: MatmulOperand, ends: Tens
     rows = np.abs(after).argmax(0)[None]
     one, other = (np.take_along_axis(x, rows, 0)[0] for x in (after, last))
     codes = np.where(one == 0, 1, other) / np.where(one == 0, 1, one) / (kind.scale.reshape(-1) * operand.scale)
-    if not (np.abs(codes - codes[0]) <= _ALIKE * np.abs(codes[0])).all() or not np.isfinite(1 / codes).all():
+    if np.abs(codes).min() < np.finfo(float).tiny or not (np.abs(codes - codes[0]) <= _ALIKE * np.abs(codes[0])).all():
         return None
     slope = (before[1] - before[0]) / np.maximum(ends[1] - ends[0], 1)
     summand, zero = (before[0] - slope * ends[0]) * codes, zero_code(kind.zero, operand)
