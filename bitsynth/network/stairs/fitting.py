@@ -23,16 +23,17 @@ _BEYOND, _MOST_FACTORS = 4, 128
 class Lines:
     """For elements (points, channels) the codes that factor * element + summand is to be rounded to.
 
-    The least and the greatest code of all are what is beyond them too.
+    The least and the greatest code there are, `ends`, are what is beyond them too.
     """
 
     elements: Tensor
     codes: Tensor
+    ends: tuple[int, int]
 
     @cached_property
     def limits(self) -> tuple[Tensor, Tensor]:
         """Between which numbers each element's value must lie."""
-        low, high = self.codes.min(), self.codes.max()
+        low, high = self.ends
         return np.where(self.codes > low, self.codes - 0.5, -np.inf), np.where(
             self.codes < high, self.codes + 0.5, np.inf
         )
@@ -49,7 +50,7 @@ class Lines:
 
     def factors(self) -> Iterator[Tensor]:
         """Factors (channels,) that leave room for summands, that with the most first."""
-        best = self.best()
+        best = self.best
         low, high = (self._last(best, side) for side in (-1, 1))
         for part in _AROUND:
             yield best + part * np.where(part > 0, high - best, best - low)
@@ -70,6 +71,7 @@ class Lines:
             part = (k + 1) // 2 * (1 if k % 2 else -1)
             yield (middle + np.clip(part, -steps, steps) * unit).astype(np.float32)
 
+    @cached_property
     def best(self) -> Tensor:
         """The factor that leaves the most room: that is concave in it, so golden sections find it."""
         end = self._slope() * 2

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -46,13 +47,13 @@ class Wanted:
     residual: Residual | None = None
     written: Tensor | None = None
 
-    @property
+    @cached_property
     def lines(self) -> Lines:
         """The line that values must follow, from the zero point."""
         x = self.sums.astype(np.float64)
         if self.elements is not None and self.residual:
             x = x + self.ratio * (self.elements - self.residual.zero_point)
-        return Lines(x, self.codes - self.zero)
+        return Lines(x, self.codes - self.zero, (self.limits[0] - self.zero, self.limits[1] - self.zero))
 
     @property
     def typed_elements(self) -> Tensor | None:
@@ -68,9 +69,11 @@ class Wanted:
 
     def of(self, channels: Tensor) -> Wanted:
         """The same of some channels."""
-        ratio = np.broadcast_to(self.ratio, channels.shape)[channels]
+        ratio = np.broadcast_to(self.ratio, self.sums.shape[1])[channels]
         elements = None if self.elements is None else self.elements[:, channels]
-        return replace(self, sums=self.sums[:, channels], codes=self.codes[:, channels], elements=elements, ratio=ratio)
+        written = None if self.written is None else self.written[channels]
+        sums, codes = self.sums[:, channels], self.codes[:, channels]
+        return replace(self, sums=sums, codes=codes, elements=elements, ratio=ratio, written=written)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,16 +116,17 @@ class Rescaling:
 
 def rescaling_of(wanted: Wanted) -> Rescaling | None:
     """The formula that gives all codes, without a summand if it can, of shifted sums if it must; None if none does."""
-    lines = wanted.lines
-    if lines.room(lines.best()).min() < -_NO_ROOM * (1 + wanted.limits[1]):
+    room = wanted.lines.room(wanted.lines.best)
+    if room.min() < -_NO_ROOM * (1 + wanted.limits[1]):
         return None
     plans = (_alone, _with_zero, _with_summand, _shifted)[: 4 if wanted.elements is None else 3]
-    return next((found for tries in plans if (found := _first(wanted, tries(wanted)))), None)
+    hardest = wanted.of(np.array([room.argmin()]))
+    return next((found for plan in plans if _first(hardest, plan) and (found := _first(wanted, plan))), None)
 
 
 def with_integers_alone(wanted: Wanted) -> Rescaling | None:
     """The same, with integers added to sums and no summand."""
-    return _first(wanted, _biased(wanted))
+    return _first(wanted, _biased)
 
 
 Tries = Iterator[Rescaling]
@@ -185,17 +189,16 @@ def _shifted(wanted: Wanted) -> Tries:
             yield Rescaling(factor, part.astype(np.float32), shift, middle)
 
 
-def _first(wanted: Wanted, tries: Tries) -> Rescaling | None:
-    """The first of the tries for each channel that gives its codes; None if one channel has none."""
-    channels = wanted.sums.shape[1]
-    missing, kept = np.ones(channels, bool), None
-    for tried in tries:
+def _first(wanted: Wanted, plan: Callable[[Wanted], Tries]) -> Rescaling | None:
+    """The first of a plan's tries for each channel that gives its codes; None if one channel has none."""
+    missing, left, kept = np.arange(wanted.sums.shape[1]), wanted, None
+    for tried in plan(wanted):
         kept = kept or tried
-        some = np.flatnonzero(missing)
-        where = some[tried.of(missing).gives(wanted.of(missing))]
-        kept = _replaced(kept, tried, where)
-        missing[where] = False
-        if not missing.any():
+        found = tried.of(missing).gives(left)
+        if found.any():
+            kept = _replaced(kept, tried, missing[found])
+            missing, left = missing[~found], left.of(~found)
+        if not missing.size:
             return kept
     return None
 
