@@ -39,6 +39,7 @@ class GraphBuilder:
         self.inputs: list[str] = []
         self._used: Counter[str] = Counter()
         self._by_value: dict[tuple[str, Shape, bytes], str] = {}
+        self._fixed: dict[str, Tensor | None] = {}  # by edges of nodes of constants, once they are asked for
 
     def input(self, name: str, shape: Shape, dtype: str, kind: EdgeType) -> str:
         """An input of the network; its name."""
@@ -100,6 +101,8 @@ class GraphBuilder:
         if not (inputs and all(n in self.constants for n in inputs) and self._folded(node)):
             self.nodes.append(node)
             self._makers.update(dict.fromkeys(outputs, node))
+            if inputs and count == 1 and all(n in self.constants or n in self._fixed for n in inputs):
+                self._fixed[outputs[0]] = None
         return outputs
 
     def maker(self, name: str, op: str = "") -> Node | None:
@@ -156,17 +159,21 @@ class GraphBuilder:
 
     def in_floats(self, name: str) -> Tensor | None:
         """The numbers of an edge as floats of the file compute them; None unless they depend on constants alone."""
-        found = self.value(name)
-        node = self.maker(name)
-        if found is not None or node is None or len(node.outputs) > 1:
-            return found
-        given = {n: self.in_floats(n) for n in node.inputs}
-        if not given or any(v is None for v in given.values()):
-            return None
+        todo = [name] if name in self._fixed else []
+        while todo:
+            node = self._makers[todo[-1]]
+            if missing := [n for n in {*node.inputs} if n in self._fixed and self._fixed[n] is None]:
+                todo += missing
+            else:
+                self._fixed[todo.pop()] = self._as_written(node)
+        return self._fixed[name] if name in self._fixed else self.value(name)
+
+    def _as_written(self, node: Node) -> Tensor:
+        """The numbers of a node of constants, and of what is known in floats."""
         graph = replace(self._graph((), ()), reference="onnxruntime")
-        held = {n: self.constants.get(n, v) for n, v in given.items()}
+        held = {n: self.constants[n] if n in self.constants else self._fixed[n] for n in node.inputs}
         made = evaluate(node, graph, held, Exactly(graph, held, {}))[0]
-        edge = self.edges[name]
+        edge = self.edges[node.outputs[0]]
         return np.asarray(made if not isinstance(edge.type, Integers) else (made - edge.type.zero) * edge.type.scale)
 
     def build(self, outputs: tuple[str, ...], names: Mapping[str, str] = EMPTY) -> Graph:

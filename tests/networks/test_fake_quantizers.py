@@ -173,3 +173,13 @@ def test_quotients_of_one_divisor_are_added(rng):
     x = rng.uniform(-1, 1, (1, 32)).astype(np.float32)
     want = np.rint(np.float64(x).clip(0, 1) * 15) + np.rint(-np.float64(x).clip(-1, 0) * 15)
     np.testing.assert_allclose(run(graph, {"x": x}).outputs()[0], want / 15, atol=1e-6)
+
+
+def test_weights_that_a_thousand_nodes_compute_are_computed_once(rng):
+    """Neither the number of ways to a node nor how many are behind each other matters."""
+    f = File()
+    w = f.add("Abs", f.constant(rng.uniform(0.9, 1.1, (4, 3)).astype(np.float32)))
+    for _ in range(500):
+        w = f.add("Sub", f.add("Mul", w, w), f.add("Mul", w, np.float32(0.25)))
+    graph = read(f.model((1, 4), f.add("MatMul", lsq(f, "x"), lsq(f, w, low=-1, high=1))))
+    assert "round" not in {node.op for node in graph.nodes}
