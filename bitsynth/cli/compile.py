@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,21 +70,17 @@ def compile_network(
     with output.progress("compile") as say:
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes}
         options |= {"isa": isa, "threads": threads, "progress": say}
-        if len(cpus) > 1:
-            nets = processors.networks(model, cpus, **options)
-        else:
-            nets = {cpu: compile(model, cpu=cpu, **options)}
+        several = len(cpus) > 1
+        nets = processors.networks(model, cpus, **options) if several else {cpu: compile(model, cpu=cpu, **options)}
         say("writing C")
-        if len(cpus) > 1:
-            files = processors.files(library, nets, weights_file=weights_file)
-        else:
-            files = nets[cpu].files(library, weights_file=weights_file)
+        write = partial(processors.files, made=nets) if several else nets[cpu].files
+        files = write(library, weights_file=weights_file)
         reports = {each: net.report() for each, net in nets.items()}
     require_writable(to, _ADVICE)
     paths = write_texts(to, files)
     if as_json:
         facts = {each: found.as_json() for each, found in reports.items()}
-        said = {"processors": facts} if len(facts) > 1 else facts[cpu]
+        said = {"processors": facts} if several else facts[cpu]
         output.write_json({**said, "library": library, "files": [str(p) for p in paths]})
         return
     for found in reports.values():

@@ -36,8 +36,8 @@ _SUMMED, _SUM_BYTES = 64, 8
 """Codes whose sum C makes at once, and bytes of what it keeps of each vector's."""
 _ADDED_BITS = 6
 """The most bits of codes of which four add up in a byte."""
-_SHORT = 16
-"""Bytes of a register of Arm's sets."""
+_SHIFTED_BYTES = 16
+"""Bytes of the registers, Arm's, whose bytes shift by themselves."""
 
 
 class CSource:
@@ -125,7 +125,7 @@ class _Sum:
 
 def expands_bytes(kernel: Kernel) -> bool:
     """Whether codes are made of words in registers of 16 bytes, whose bytes shift by themselves on every such set."""
-    return packing(kernel).rows != "words" and load(kernel.isa).word.lanes == _SHORT
+    return packing(kernel).rows != "words" and load(kernel.isa).word.lanes == _SHIFTED_BYTES
 
 
 def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, Any]:

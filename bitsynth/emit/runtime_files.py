@@ -39,12 +39,12 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
         "has_row_affine": row_affines(kernel, spec) != 0,
         "has_pack_words": packs_words(kernel),
         "rows_of_words": packing(kernel).rows == "words",
-        "code_sums": _code_sums(kernel, spec),
+        "code_factors": _code_factors(kernel, spec),
     }
     return {f"{name}_layer.h": render("layer_kernel.h.j2", values)}
 
 
-def _code_sums(kernel: Kernel, spec: MatmulSpec) -> tuple[int, int] | None:
+def _code_factors(kernel: Kernel, spec: MatmulSpec) -> tuple[int, int] | None:
     """What a row's sum of codes is multiplied by to give its two sums, if rows of whole words are codes; else None."""
     terms = slope(row_terms(kernel, spec))
     if packing(kernel).rows != "bytes" or not packs_words(kernel) or terms is None:

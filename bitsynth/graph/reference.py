@@ -68,7 +68,7 @@ def run(graph: Graph, inputs: Mapping[str, Tensor]) -> Evaluation:
     return Evaluation(graph, values)
 
 
-def bounds(graph: Graph, inputs: Mapping[str, Interval], end: str) -> Interval:
+def enclosure(graph: Graph, inputs: Mapping[str, Interval], end: str) -> Interval:
     """Integers of the edge `end` between which they are for all inputs, by name, in intervals of integers.
 
     By real arithmetic: SpecError for another reference, or if nodes that turn back make integers of integers.

@@ -14,14 +14,14 @@ from bitsynth.schedule import predicted
 from bitsynth.schedule.cost import AMORTISED_K
 from bitsynth.schedule.quickest import ordered, quickest
 
-CLOSE = 1.5
+_CLOSE = 1.5
 """Times the fewest estimated cycles within which a method is predicted: those of shipped kernels are 0.8 to 1.25."""
 
 
-def least(ranked: Sequence[Estimate]) -> Estimate:
+def fewest_predicted(ranked: Sequence[Estimate]) -> Estimate:
     """The estimate to take of those ranked by cycles: the first, or that of the method of fewest predicted cycles."""
     firsts = {estimate.candidate.method: estimate for estimate in reversed(ranked)}.values()
-    close = [each for each in firsts if each.cycles <= CLOSE * ranked[0].cycles]
+    close = [each for each in firsts if each.cycles <= _CLOSE * ranked[0].cycles]
     if len(close) == 1 or not all(has_rules(each) for each in close):
         return ranked[0]
     return min(map(as_predicted, close), key=lambda each: each.cycles)

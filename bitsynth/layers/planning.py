@@ -184,7 +184,7 @@ def default_schedule(spec: LayerSpec, isa: str, threads: int = 1, cpu: str = "")
         if not found:
             raise
     else:
-        found.append(methods.least(every))
+        found.append(methods.fewest_predicted(every))
     best = with_quickest_rows(spec, min(found, key=lambda x: x.cycles).schedule, cpu)
     return best.among(threads, spec.out_rows)
 

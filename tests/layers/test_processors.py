@@ -43,7 +43,7 @@ def test_a_layer_has_the_kernel_of_fewest_cycles_on_its_processor():
     assert (layer(cpu="a53").schedule.method, layer(cpu="a72").schedule.method) == ("lookup", "popcount")
     spec = layer().plan.spec
     for cpu in ("a53", "a72", "a76"):
-        least = methods.least(ranked(spec, "neon", cpu=cpu))
+        least = methods.fewest_predicted(ranked(spec, "neon", cpu=cpu))
         assert layer(cpu=cpu).schedule == with_quickest_rows(spec, least.schedule, cpu)
 
 
@@ -67,7 +67,7 @@ def test_processors_without_issue_rules_have_the_first_estimate():
     spec = layer().plan.spec
     every = ranked(spec, "avx2")
     assert not any(map(methods.has_rules, every))
-    assert methods.least(every) is every[0]
+    assert methods.fewest_predicted(every) is every[0]
 
 
 @pytest.mark.parametrize(("cpu", "said"), [("nope", "unknown cpu 'nope'; neon knows a53, a72, a76"), (53, "not 53")])

@@ -20,7 +20,7 @@ def joined(graph: Graph) -> Graph:
     nodes = {node.name: node for node in graph.nodes}
     edges = dict(graph.edges)
     for node in graph.nodes:
-        if not _says(graph, node) or node.inputs[0] not in makers:
+        if not _keeps_or_cuts(graph, node) or node.inputs[0] not in makers:
             continue
         maker = nodes[makers[node.inputs[0]].name]
         if maker.op in _QUANTIZERS and len(readers[node.inputs[0]]) == 1 and node.inputs[0] not in graph.outputs:
@@ -35,7 +35,7 @@ def joined(graph: Graph) -> Graph:
     return builder.build(graph.outputs)
 
 
-def _says(graph: Graph, node: Node) -> bool:
+def _keeps_or_cuts(graph: Graph, node: Node) -> bool:
     """Whether a node cuts codes, or says what they stand for without changing them."""
     if node.op in ("clip", "view"):
         return True

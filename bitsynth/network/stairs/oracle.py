@@ -11,7 +11,7 @@ import numpy as np
 from bitsynth.graph.arithmetic import Interval
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
-from bitsynth.graph.reference import Evaluation, bounds, run
+from bitsynth.graph.reference import Evaluation, enclosure, run
 from bitsynth.graph.types import Edge, EdgeType, Integers, Shape, Tensor, compressed
 from bitsynth.network.stairs.chain import Chain
 
@@ -53,7 +53,8 @@ class Oracle:
         """
         graph = self._of(len(low), [self.chain.start])
         shape = graph.edges[self.chain.start].shape
-        found = bounds(graph, {self.chain.start: Interval(low.reshape(shape), high.reshape(shape))}, self.chain.end)
+        given = {self.chain.start: Interval(low.reshape(shape), high.reshape(shape))}
+        found = enclosure(graph, given, self.chain.end)
         return found.low.reshape(low.shape), found.high.reshape(low.shape)
 
     def _of(self, count: int, starts: Sequence[str]) -> Graph:
