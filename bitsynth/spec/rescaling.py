@@ -132,10 +132,12 @@ def gated(value: Sum, codes: CodeForm) -> ElementwiseSpec:
     A gate that is not a negative number is the greater the more its bits are as a signed number. Hard swish is such.
     """
     scaled = _scaled(value, bias=True)
-    text = f"fmul({scaled}, smin(smax(fadd(fmul({scaled}, g), a), 0), {ONE}))"
+    gate = f"fadd(fmul({scaled}, g), a)"
+    text = f"fmul({scaled}, smin(smax({gate}, 0), {ONE}))"
     shared = ElementInput("g", "u32", "all"), ElementInput("a", "u32", "all")
     code = codes.clamped(f"sext(nearest({text}), 64)")
-    return codes.spec(f"gated{value.name}", (*value.inputs, _SCALE, _BIAS, *shared), code, [is_number(text)])
+    assumed = [is_number(gate), is_number(text)]
+    return codes.spec(f"gated{value.name}", (*value.inputs, _SCALE, _BIAS, *shared), code, assumed)
 
 
 def requantize(codes: CodeForm, *, row: bool, wide: bool, even: bool = False) -> ElementwiseSpec:

@@ -141,7 +141,7 @@ FLOATS = np.array(
 def drawn(rng, one, shape):
     """Numbers of an input, int64: any, small ones and ends."""
     w = one.lane.bits
-    if one.name in "mbfev" and one.type == "u32":
+    if one.name in "mbfevga" and one.type == "u32":
         some = np.ldexp(rng.normal(size=shape), rng.integers(-40, 9, shape)).astype(np.float32)
         return (
             np.where(rng.integers(0, 3, shape) == 0, rng.choice(FLOATS, shape), some).view(np.uint32).astype(np.int64)
