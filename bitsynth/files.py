@@ -169,9 +169,9 @@ def as_bytes(content: str | bytes) -> bytes:
 def write_texts(folder: Path, files: Mapping[str, str | bytes], *, ours: bool = False) -> list[Path]:
     """Write the files that are not there already, letter for letter, into `folder`; their paths.
 
-    SpecError, and nothing is written, if a file without MARK lies in the place of one, unless the folder is `ours`, if
-    what lies in the place of a folder is none, and if the folder has another library: each has kernels and runtime
-    under names of its own.
+    SpecError, and nothing is written, if a file without MARK lies in the place of one, unless the folder is `ours`, and
+    if the folder has another library: each has kernels and runtime under names of its own. ToolError, likewise, if what
+    lies in the place of a folder is none.
     """
     other, own = _library(_text(folder / _CMAKE)), _library(str(files.get(_CMAKE, "")))
     if other and own and other != own:
@@ -182,7 +182,7 @@ def write_texts(folder: Path, files: Mapping[str, str | bytes], *, ours: bool = 
         raise SpecError(f"{foreign[0]} was not written by bitsynth, so it is not replaced; choose another folder")
     for inner in dict.fromkeys(path.parent for path in new):
         if os.path.lexists(inner) and not inner.is_dir():
-            raise SpecError(f"{inner} is no folder, and one would be written; choose another folder")
+            raise ToolError(f"cannot write into {inner}, which is no folder; choose another one")
     for path, data in new.items():
         replace_file(path, data)
     return list(texts)

@@ -88,7 +88,7 @@ def test_files_of_others_are_not_replaced_and_nothing_is_written(tmp_path, other
 @pytest.mark.parametrize("other", ["file", "link to nothing"])
 def test_what_lies_in_the_place_of_a_folder_is_told_before_anything_is_written(tmp_path, other):
     OTHERS.get(other, lambda path: path.write_text("mine"))(tmp_path / "apart")
-    with pytest.raises(SpecError, match=rf"^{tmp_path}/apart is no folder, and one would be written; choose another"):
+    with pytest.raises(ToolError, match=rf"^cannot write into {tmp_path}/apart, which is no folder; choose another"):
         write_texts(tmp_path, marked({"a.c": "int a;", "apart/b.c": "int b;"}))
     assert [p.name for p in tmp_path.iterdir()] == ["apart"]
 
