@@ -169,10 +169,32 @@ def as_bytes(content: str | bytes) -> bytes:
 def write_texts(folder: Path, files: Mapping[str, str | bytes], *, ours: bool = False) -> list[Path]:
     """Write the files that are not there already, letter for letter, into `folder`; their paths.
 
-    SpecError, and nothing is written, if a file without MARK lies in the place of one, unless the folder is `ours`, and
-    if the folder has another library: each has kernels and runtime under names of its own. ToolError, likewise, if what
-    lies in the place of a folder is none.
+    Of several processes that write into it one writes after the other. SpecError, and nothing is written, if a file
+    without MARK lies in the place of one, unless the folder is `ours`, and if the folder has another library: each has
+    kernels and runtime under names of its own. ToolError, likewise, if what lies in the place of a folder is none.
     """
+    with _alone(folder):
+        return _written(folder, files, ours=ours)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold a lock of `folder` itself, which leaves no file in it; where it is none, or there are no locks, nothing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _written(folder: Path, files: Mapping[str, str | bytes], *, ours: bool) -> list[Path]:
     other, own = _library(_text(folder / _CMAKE)), _library(str(files.get(_CMAKE, "")))
     if other and own and other != own:
         raise SpecError(f"{folder} has the library {other}, whose files {own} would replace; choose another folder")

@@ -198,6 +198,7 @@ OfModel = Annotated[
     Path | None,
     typer.Option("--model", metavar="ONNX", help="The file that a network must be compiled from.", show_default=False),
 ]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse a network with a step of which nothing is claimed.")]
 Rlimit = Annotated[
     int | None,
     typer.Option("--rlimit", metavar="N", min=1, help="Budget of the solver, in its own units.", show_default=False),

@@ -8,7 +8,7 @@ from typing import Any
 
 from bitsynth.cli import output
 from bitsynth.cli.locate import located
-from bitsynth.cli.options import Json, NoMinimality, NoZ3, OfModel, Rlimit, Variant, Verified
+from bitsynth.cli.options import Json, NoMinimality, NoZ3, OfModel, Rlimit, Strict, Variant, Verified
 from bitsynth.cli.report import ReportLine, print_lines, verdict_facts
 from bitsynth.cli.verify_depthwise import verify_depthwise
 from bitsynth.cli.verify_elementwise import verify_elementwise
@@ -30,6 +30,7 @@ def verify(
     rlimit: Rlimit = None,
     variant: Variant = None,
     model: OfModel = None,
+    strict: Strict = False,
     as_json: Json = False,
 ) -> None:
     """Check a certificate again: of a kernel composition, instructions and claims; of a compiled network all of it.
@@ -37,12 +38,13 @@ def verify(
     A network is a folder that `bitsynth compile` wrote, or the path of a certificate in it: the chains of all layers on
     their whole ranges, the plan of memory, every file, and the certificates of the kernels it is made of. With --model
     that ONNX file is compiled anew and must give the same certificate: of this network, and with nothing left out.
+    Steps of which nothing is claimed are named; with --strict the first is an error.
     """
     if is_network(name):
-        verify_network(name, model, z3=not no_z3, rlimit=rlimit, as_json=as_json)
+        verify_network(name, model, strict=strict, z3=not no_z3, rlimit=rlimit, as_json=as_json)
         return
-    if model:
-        raise SpecError(f"--model is for compiled networks; {name} is a kernel")
+    if model or strict:
+        raise SpecError(f"--{'model' if model else 'strict'} is for compiled networks; {name} is a kernel")
     if name.startswith(PREFIX):
         solve = not (no_z3 or no_minimality)
         verify_depthwise(name, z3=not no_z3, solve=solve, rlimit=rlimit, as_json=as_json)

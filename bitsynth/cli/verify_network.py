@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from bitsynth.cli import output
 from bitsynth.cli.report import ReportLine, print_lines
-from bitsynth.errors import SpecError
+from bitsynth.errors import Refuted, SpecError
 from bitsynth.progress import Progress
 
 if TYPE_CHECKING:
     from bitsynth.network.certificate.kernels import KernelRecord
-    from bitsynth.network.certificate.read import NetworkCertificate
+    from bitsynth.network.certificate.read import NetworkCertificate, StepClaims
 
 _ENDS = ".certificate.json"
 
@@ -23,14 +23,19 @@ def is_network(name: str) -> bool:
     return name.endswith(_ENDS) or "/" in name or Path(name).is_dir()
 
 
-def verify_network(name: str, model: Path | None, *, z3: bool, rlimit: int | None, as_json: bool) -> None:
+def verify_network(name: str, model: Path | None, *, strict: bool, z3: bool, rlimit: int | None, as_json: bool) -> None:
     """Check the certificate at a path, or in a folder, or those of each processor there; `z3`: instruction lemmas too.
 
-    If a `model` is given, that they are of this ONNX file.
+    If a `model` is given, that they are of this ONNX file. If `strict`, Refuted if nothing is claimed of a step.
     """
-    paths = _certificates(Path(name))
+    whole, paths = _certificates(Path(name))
     with output.progress("verify") as say:
-        checked = [_verified(path, model, say, z3=z3, rlimit=rlimit) for path in paths]
+        held = [_checked(path, say, strict=strict) for path in paths]
+        tied = _tied(whole, paths, [found for found, _ in held], model, say) if model else [[] for _ in paths]
+        checked = [
+            (lines + more + [_kernel(record, z3, rlimit, say) for record in found.kernels], found)
+            for (found, lines), more in zip(held, tied, strict=True)
+        ]
     if as_json:
         told = [_facts(found, lines, z3) for lines, found in checked]
         output.write_json({"networks": told} if len(told) > 1 else told[0])
@@ -41,22 +46,20 @@ def verify_network(name: str, model: Path | None, *, z3: bool, rlimit: int | Non
         print_lines(*heading, *lines, end)
 
 
-def _verified(
-    path: Path, model: Path | None, say: Progress, *, z3: bool, rlimit: int | None
-) -> tuple[list[ReportLine], NetworkCertificate]:
-    """What was checked of a certificate, a line each."""
+def _checked(path: Path, say: Progress, *, strict: bool) -> tuple[NetworkCertificate, list[ReportLine]]:
+    """A certificate that holds, and what was checked of it, a line each."""
     from bitsynth.network.certificate import read
 
     say("files, memory, chains")
     start = time.perf_counter()
     found = read.checked(path)
-    lines = _claims(found, time.perf_counter() - start)
-    lines += [_tied(found, path, model, say)] if model else []
-    return lines + [_kernel(record, z3, rlimit, say) for record in found.kernels], found
+    if strict and (left := [step for step in found.steps if not step.claims]):
+        raise Refuted(f"{path}: nothing is claimed of {_called(left[0])}: {left[0].unclaimed}")
+    return found, _claims(found, time.perf_counter() - start)
 
 
-def _certificates(path: Path) -> list[Path]:
-    """The certificate at a path, or the only one in that folder; of several processors that of each.
+def _certificates(path: Path) -> tuple[Path, list[Path]]:
+    """The certificate at a path, or the only one in that folder, and itself; of several processors those of each.
 
     SpecError if there is none in a folder, or several.
     """
@@ -66,30 +69,43 @@ def _certificates(path: Path) -> list[Path]:
     if len(found) != 1:
         which = ", ".join(p.name for p in found) or "none"
         raise SpecError(f"want one certificate in {path}, NAME{_ENDS}, not {which}; give its path")
-    return certificates_of(found[0])
+    return found[0], certificates_of(found[0])
 
 
 def _claims(found: NetworkCertificate, spent: float) -> list[ReportLine]:
     """What the checker checked."""
     memory = f"{output.count(len(found.buffers), 'buffer')} in {found.arena['bytes']:,} bytes"
-    others = len(found.steps) - len(found.proved)
+    left = [step for step in found.steps if not step.claims]
     return [
         ReportLine("files", (output.count(len(found.files), "file"), "as they were written"), spent),
         ReportLine("memory", (memory, f"none meet; no plan takes less than {found.arena['bound']:,}")),
         ReportLine("chains", (output.count(len(found.proved), "step"), "as the network, on the whole range of sums")),
-        ReportLine("others", (output.count(others, "step"), "tested, nothing claimed")),
+        *(ReportLine("others", (_called(step), f"nothing claimed: {step.unclaimed}")) for step in left),
     ]
 
 
-def _tied(found: NetworkCertificate, path: Path, model: Path, say: Progress) -> ReportLine:
-    """The certificate beside that of the file, compiled anew."""
-    from bitsynth.network.tied import require_of
+def _called(step: StepClaims) -> str:
+    """The last node of a step, and how many there are before it."""
+    before = len(step.nodes) - 1
+    return (step.nodes[-1][0] if step.nodes else f"conversion of {step.inputs[0]}") + (f" (+{before})" * (before > 0))
 
-    start = time.perf_counter()
-    require_of(found, path, model, say)
-    return ReportLine(
-        "model", (model.name, "gives the same chains, ranges, weights and C"), time.perf_counter() - start
-    )
+
+def _tied(
+    whole: Path, paths: list[Path], found: list[NetworkCertificate], model: Path, say: Progress
+) -> list[list[ReportLine]]:
+    """Each certificate beside that of the file, compiled anew, and the choice of several processors too."""
+    from bitsynth.network.tied import require_choice, require_of
+
+    nets, lines = [], []
+    for own, path in zip(found, paths, strict=True):
+        start = time.perf_counter()
+        nets.append(require_of(own, path, model, say))
+        verdict = "gives the same chains, ranges, weights and C"
+        lines.append([ReportLine("model", (model.name, verdict), time.perf_counter() - start)])
+    if paths != [whole]:
+        require_choice(whole, found, nets, model)
+        lines[-1].append(ReportLine("choice", (whole.name, "is that among these networks")))
+    return lines
 
 
 def _kernel(record: KernelRecord, z3: bool, rlimit: int | None, say: Progress) -> ReportLine:

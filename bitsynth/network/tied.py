@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bitsynth.errors import Refuted, SpecError
+from bitsynth.network import processors
 from bitsynth.network.certificate.read import NetworkCertificate, parsed
 from bitsynth.network.certificate.write import ENDS
 from bitsynth.network.compiling import compile
+from bitsynth.network.run import Network
 from bitsynth.progress import Progress, silent
 
 _FIRST = ("reference", "inputs", "outputs", "graph", "edges", "steps", "buffers", "arena", "kernels", "files")
@@ -17,8 +20,8 @@ _FIRST = ("reference", "inputs", "outputs", "graph", "edges", "steps", "buffers"
 _APART = {"version", "digest"}
 
 
-def require_of(found: NetworkCertificate, path: Path, model: Path, progress: Progress = silent) -> None:
-    """Compile the file `model` anew, as the certificate `found` at `path` says; it must give the same certificate.
+def require_of(found: NetworkCertificate, path: Path, model: Path, progress: Progress = silent) -> Network:
+    """The network of the file `model`, compiled as the certificate `found` at `path` says; it must give the same one.
 
     Raises:
         Refuted: Something differs: the certificate is of another network, or claims less or more.
@@ -29,8 +32,27 @@ def require_of(found: NetworkCertificate, path: Path, model: Path, progress: Pro
     options: dict[str, Any] = {"batch": found.reading.batch, "codes": found.reading.codes, "reference": found.reference}
     net = compile(model, isa=found.isa, cpu=found.cpu, threads=found.threads, progress=progress, **options)
     stem = path.name.removesuffix(ENDS)
-    files = net.files(stem, weights_file=f"{stem}_weights.bin" in found.files)
-    given, made = parsed(path), json.loads(files[path.name])
+    files = net.files(stem, weights_file=_has_weights_file(found, stem))
+    _require_same(path, parsed(path), json.loads(files[path.name]), model)
+    return net
+
+
+def require_choice(path: Path, found: Sequence[NetworkCertificate], nets: Sequence[Network], model: Path) -> None:
+    """Refuted unless the certificate at `path` is that of these networks of the file `model` and the choice among them.
+
+    `found` are the certificates that these networks, as `require_of` gives them, were compiled as.
+    """
+    stem = path.name.removesuffix(ENDS)
+    has_weights_file = {_has_weights_file(own, f"{stem}_{own.cpu}") for own in found} == {True}
+    made = processors.files(stem, {net.program.cpu: net for net in nets}, weights_file=has_weights_file)
+    _require_same(path, parsed(path), json.loads(made[path.name]), model)
+
+
+def _has_weights_file(found: NetworkCertificate, stem: str) -> bool:
+    return f"{stem}_weights.bin" in found.files
+
+
+def _require_same(path: Path, given: dict[str, Any], made: dict[str, Any], model: Path) -> None:
     for name in dict.fromkeys((*_FIRST, *sorted(made.keys() | given.keys()))):
         if name not in _APART and (place := _difference(made.get(name), given.get(name), name)):
             raise Refuted(f"{path}: {place} is not what {model} gives; compile it again{_by_other(made, given)}")

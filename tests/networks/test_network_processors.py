@@ -1,5 +1,6 @@
 """One network for several processors: the library of each, its certificate, and the choice among them."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from onnx_files import small
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.files import MARK, write_texts
 from bitsynth.network import processors
+from bitsynth.network.certificate import digest
 from bitsynth.network.certificate.processors import certificates_of, processors_certificate
 from bitsynth.network.compiling import compile
 
@@ -84,6 +86,23 @@ def test_every_library_is_verified(made, tmp_path, ended):
     assert "net_a72.c was changed" in ended(1, "verify", str(tmp_path), "--no-z3")[1]
     (tmp_path / "net_selftest.c").unlink()
     assert "there is no file net_selftest.c" in ended(1, "verify", str(tmp_path), "--no-z3")[1]
+
+
+@pytest.mark.slow
+def test_the_choice_is_that_among_networks_of_the_file(made, tmp_path, ended):
+    """A choice of which somebody made the certificate anew is refused."""
+    file, out = tmp_path / "net.onnx", tmp_path / "out"
+    file.write_bytes(small().SerializeToString())
+    files = processors.files("net", made)
+    write_texts(out, files)
+    given = "verify", str(out), "--no-z3", "--model", str(file)
+    assert "is that among these networks" in ended(0, *given)[0]
+    (out / "net.c").write_text("/* chooses otherwise */\n")
+    path = out / "net.certificate.json"
+    said = json.loads(path.read_text())
+    said["files"]["net.c"] = hashlib.sha256((out / "net.c").read_bytes()).hexdigest()
+    path.write_text(json.dumps({**said, "digest": digest(said)}))
+    assert "files/net.c is not what" in ended(1, *given)[1]
 
 
 @pytest.mark.slow

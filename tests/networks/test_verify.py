@@ -8,7 +8,7 @@ from certified import READING, program_of, written
 
 from bitsynth.files import write_texts
 from bitsynth.graph.builder import GraphBuilder
-from bitsynth.graph.types import Integers
+from bitsynth.graph.types import Integers, Reals
 from bitsynth.network.certificate import digest
 from bitsynth.network.library import NetworkText
 from bitsynth.network.run import Network
@@ -54,6 +54,20 @@ def test_its_kernels_are_proved_again(folder, ended):
     assert found["steps_proved"] == 1
     assert found["steps"][0]["by"] == ["sums"]
     assert "discharged by Z3" in found["checks"][-1]["verdict"]
+
+
+def test_steps_without_claims_are_named(tmp_path, ended):
+    builder = GraphBuilder("net", "exact")
+    made = builder.add("softmax", builder.input("x", (1, 4), "float32", Reals()), axes=(1,), name="y")
+    folder = str(written(builder.build((made,)), tmp_path))
+    out, _ = ended(0, "verify", folder, "--no-z3")
+    assert ["others", "y", "nothing", "claimed:"] in [line.split()[:4] for line in out.splitlines()]
+    assert "nothing is claimed of y: plain C" in ended(1, "verify", folder, "--no-z3", "--strict")[1]
+
+
+def test_strict_is_content_where_all_is_claimed(folder, ended):
+    ended(0, "verify", str(folder), "--no-z3", "--strict")
+    assert "--strict is for compiled networks" in ended(2, "verify", "bs_mm_a1b_w1b_s32_avx2_2x64x4", "--strict")[1]
 
 
 def test_a_changed_file_is_refuted(folder, ended):

@@ -114,6 +114,32 @@ def test_a_folder_has_one_library(tmp_path):
     assert "int left;" in (tmp_path / "bs_layer.c").read_text()
 
 
+LATE = """
+import sys
+from pathlib import Path
+from bitsynth import files
+replace = files.replace_file
+files.replace_file = lambda *given: (print("writing", flush=True), sys.stdin.read(), replace(*given))
+files.write_texts(Path(sys.argv[1]), files.marked({"CMakeLists.txt": "project(left C)\\n"}))
+"""
+
+
+def test_who_writes_into_a_folder_waits_for_others(tmp_path):
+    """So the second sees the library of the first; the lock leaves nothing there."""
+    first = subprocess.Popen(
+        [sys.executable, "-c", LATE, tmp_path / "out"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    first.stdout.readline()
+    right = "write_texts(Path(sys.argv[1]), marked({'CMakeLists.txt': 'project(right C)\\n'}))"
+    code = f"import sys; from pathlib import Path; from bitsynth.files import *; {right}"
+    second = subprocess.Popen([sys.executable, "-c", code, tmp_path / "out"], stderr=subprocess.PIPE)
+    with pytest.raises(subprocess.TimeoutExpired):
+        second.wait(0.5)
+    first.communicate()
+    assert b"has the library left, whose files right would replace" in second.communicate()[1]
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["CMakeLists.txt"]
+
+
 WRITER = """
 import sys
 from pathlib import Path

@@ -23,6 +23,7 @@ class StepClaims(msgspec.Struct, frozen=True):
 
     kind: str
     nodes: list[tuple[str, str]]
+    inputs: list[str]
     claims: list[dict[str, Any]]
     unclaimed: str
     kernels: list[str] = []
