@@ -28,7 +28,7 @@ REQUIRED = [name.strip() for name in os.environ.get("BITSYNTH_REQUIRE_ISA", "").
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse names that are no instruction sets; make the folder where processes share solved kernels."""
+    """Refuse names that are no instruction sets; make the folder of solved kernels; have compilers find `include`."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell: children would ignore it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
@@ -36,6 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(folder.cleanup)
         os.environ["BITSYNTH_TEST_SOLVED"] = folder.name
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of hundreds of processes compiles everything again
+        where = [str(Path(__file__).parent / "include"), *filter(None, [os.environ.get("C_INCLUDE_PATH")])]
+        os.environ["C_INCLUDE_PATH"] = os.pathsep.join(where)
     settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow], deadline=None)
     settings.load_profile("any machine")
     if unknown := sorted(set(REQUIRED) - set(load.names())):

@@ -36,6 +36,7 @@ _KEY_DIGITS = 32
 _PARTS = f"{'[0-9a-f]' * _KEY_DIGITS}.part-*"
 """Folders of compilations that have not ended, each made under the lock of its key."""
 _OBJECT = "object.o"
+_SUPPORT = "bs_support.c"
 _INCLUDED = re.compile(r'^#include "(.+)"$', re.MULTILINE)
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fdiagnostics-color=never")
 _UNSAFE = ("-ffast-math", "-funsafe-math-optimizations")
@@ -70,9 +71,10 @@ def compile_for(
             raise SpecError(f"{name!r} is no plain name of a .c or .h file")
     compiler = compiler or preferred(isa)
     hosted = not is_emulated(isa.table)
-    files = dict(sources)
+    files, kept = dict(sources), set(kept)
     if shared and not hosted:
-        files["bs_support.c"] = RUNTIME.read_text(encoding="utf-8")
+        files[_SUPPORT] = RUNTIME.read_text(encoding="utf-8")
+        kept.add(_SUPPORT)
     chosen = compiler.flags([*(needs or isa.requirements()).cc_flags, *flags])
     compile_flags = [*_FLAGS, *(f for f in chosen if not f.startswith("-Wl,"))]
     link_flags = [*_link_flags(compiler, shared, hosted), *(f for f in chosen if f not in _UNSAFE)]
