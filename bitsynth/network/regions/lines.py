@@ -52,8 +52,8 @@ def sums_maker(wiring: Wiring, edge: str) -> Node | None:
 
 def _single(wiring: Wiring, source: str) -> Region | None:
     chain = chain_from(wiring, source)
-    operand = operand_of(wiring.graph.edges[chain.end]) if chain else None
-    if chain is None or operand is None or not _stays(wiring, chain):
+    operand = _operand(wiring, chain)
+    if chain is None or operand is None:
         return None
     stairs = staircase(wiring.graph, chain)
     line = line_of(stairs, operand, wiring.graph.edges[chain.end].integers) if stairs else None
@@ -62,8 +62,8 @@ def _single(wiring: Wiring, source: str) -> Region | None:
 
 def _gated(wiring: Wiring, source: str) -> Region | None:
     chain = chain_from(wiring, source, monotone=False)
-    operand = operand_of(wiring.graph.edges[chain.end]) if chain else None
-    if chain is None or operand is None or not _stays(wiring, chain):
+    operand = _operand(wiring, chain)
+    if chain is None or operand is None:
         return None
     line = gated_line(wiring.graph, chain, operand)
     return LineRegion(wiring, chain, line, operand, None) if line else None
@@ -71,8 +71,8 @@ def _gated(wiring: Wiring, source: str) -> Region | None:
 
 def _joined(wiring: Wiring, source: str, node: Node) -> Region | None:
     chain = joined_chain(wiring, source, 1, node)
-    operand = operand_of(wiring.graph.edges[chain.end]) if chain else None
-    if chain is None or operand is None or not _stays(wiring, chain):
+    operand = _operand(wiring, chain)
+    if chain is None or operand is None:
         return None
     second = residual_operand(wiring, chain.second)
     paired = Paired(wiring.graph, chain, operand, second)
@@ -80,6 +80,11 @@ def _joined(wiring: Wiring, source: str, node: Node) -> Region | None:
         return LineRegion(wiring, chain, line, operand, second)
     guarded = guarded_line(paired)
     return GuardedLineRegion(wiring, chain, guarded, operand, second) if guarded else None
+
+
+def _operand(wiring: Wiring, chain: Chain | None) -> MatmulOperand | None:
+    """What the chain's end has codes for; None if there is no chain, no codes, or elements change their places."""
+    return operand_of(wiring.graph.edges[chain.end]) if chain and _stays(wiring, chain) else None
 
 
 def residual_operand(wiring: Wiring, edge: str) -> MatmulOperand | None:
