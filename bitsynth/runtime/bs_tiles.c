@@ -187,12 +187,6 @@ static void store_tile(
     bs_finish(c, strip, s);
 }
 
-static void pad_results(const struct call *c, struct strip strip)
-{
-    int32_t *to = (int32_t *)(void *)bs_pixel_output(c, strip.p, strip.column);
-    bs_pad_sums(c, strip, strip.columns, to, c->layer->groups * c->layer->out_channels);
-}
-
 /* Pixels of a strip and tiles first..end of the columns. */
 static void run_strip(
     const struct call *c,
@@ -217,8 +211,18 @@ static void run_strip(
     }
     if (!bs_stored_at_once(l))
         bs_finish(c, strip, s);
-    else if (c->pads_results)
-        pad_results(c, strip);
+}
+
+/* What taps on padding add to results of pixels from..to and those tiles of columns. */
+static void pad_results(
+    const struct call *c, size_t from, size_t to, size_t tile_from, size_t tile_to)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t column = tile_from * l->kernel->columns;
+    const size_t columns = least(tile_to * l->kernel->columns, l->out_channels) - column;
+    const struct strip all = {from, to - from, 0, column, columns};
+    int32_t *sums = (int32_t *)(void *)bs_pixel_output(c, from, column);
+    bs_pad_sums(c, all, columns, sums, l->groups * l->out_channels);
 }
 
 /* Pixels from..to and tiles of columns tile_from..tile_to, strip by strip. */
@@ -256,7 +260,10 @@ void bs_compute(
         bs_pack_padding(c, pad, s);
     memset(s->strip, 0, c->strip_bytes); /* units may have more columns than tiles */
     for (size_t p = from; p < to; p += block) {
-        sum_block(c, view, p, least(p + block, to), s, sums);
-        run_block(c, view, p, least(p + block, to), tile_from, tile_to, s);
+        const size_t end = least(p + block, to);
+        sum_block(c, view, p, end, s, sums);
+        run_block(c, view, p, end, tile_from, tile_to, s);
+        if (c->pads_results)
+            pad_results(c, p, end, tile_from, tile_to);
     }
 }

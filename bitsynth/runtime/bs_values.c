@@ -19,14 +19,16 @@ static struct taps seen(size_t at, size_t pad, size_t size, size_t taps, size_t 
     return some;
 }
 
-/* What the taps of a pixel on padding add, if padding has no code of value 0: all of them but those
- * in the image. */
-static void pad_pixel(const struct call *c, size_t p, size_t place, size_t count, int32_t *sums)
+/* What the taps of output pixel (oy, ox) on padding add, if padding has no code of value 0: all of
+ * them but those in the image. */
+static void pad_pixel(
+    const struct call *c, size_t oy, size_t ox, size_t place, size_t count, int32_t *sums)
 {
     const struct bs_layer *l = c->layer;
-    const size_t oy = p / c->out.width * l->stride_h, ox = p % c->out.width * l->stride_w;
-    const struct taps y = seen(oy, l->pad_top, c->in.height, l->kernel_h, l->dilation_h);
-    const struct taps x = seen(ox, l->pad_left, c->in.width, l->kernel_w, l->dilation_w);
+    const struct taps y =
+        seen(oy * l->stride_h, l->pad_top, c->in.height, l->kernel_h, l->dilation_h);
+    const struct taps x =
+        seen(ox * l->stride_w, l->pad_left, c->in.width, l->kernel_w, l->dilation_w);
     const size_t down = (l->kernel_w + 1) * l->out_places;
     const int32_t *terms = l->padding + c->group * (l->kernel_h + 1) * down + place;
     const int32_t *all = terms + l->kernel_h * down + l->kernel_w * l->out_places;
@@ -50,17 +52,30 @@ static struct taps inner(
     return some;
 }
 
-/* How many pixels from p on, `most` at the most, lie in a line and have all their taps in the
- * image; 0 if p has some on padding. */
-static size_t see_all(const struct call *c, size_t p, size_t most)
+/* Lines, and pixels of one, all of whose taps see the image. */
+static struct taps inner_lines(const struct call *c)
 {
     const struct bs_layer *l = c->layer;
-    const size_t oy = p / c->out.width, ox = p % c->out.width;
-    const struct taps y =
-        inner(l->pad_top, c->in.height, l->kernel_h, l->stride_h, l->dilation_h, c->out.height);
-    const struct taps x =
-        inner(l->pad_left, c->in.width, l->kernel_w, l->stride_w, l->dilation_w, c->out.width);
-    return oy < y.from || oy >= y.to || ox < x.from || ox >= x.to ? 0 : least(most, x.to - ox);
+    return inner(l->pad_top, c->in.height, l->kernel_h, l->stride_h, l->dilation_h, c->out.height);
+}
+
+static struct taps inner_pixels(const struct call *c)
+{
+    const struct bs_layer *l = c->layer;
+    return inner(l->pad_left, c->in.width, l->kernel_w, l->stride_w, l->dilation_w, c->out.width);
+}
+
+static int has(struct taps some, size_t at)
+{
+    return at >= some.from && at < some.to;
+}
+
+/* How many pixels from (oy, ox) on, `most` at the most, lie in a line and have all their taps in
+ * the image; 0 if that one has some on padding. */
+static size_t see_all(const struct call *c, size_t oy, size_t ox, size_t most)
+{
+    const struct taps x = inner_pixels(c);
+    return has(inner_lines(c), oy) && has(x, ox) ? least(most, x.to - ox) : 0;
 }
 
 /* Values of sums that have their columns' terms and whose factor is 1, to another place. Unsigned
@@ -138,15 +153,16 @@ void bs_values(
     const int pads = l->padding && !c->pads_results;
     struct strip some = strip;
     for (size_t i = 0; i < strip.rows; i += some.rows) {
-        const size_t left = strip.rows - i;
-        const size_t whole = pads ? see_all(c, strip.p + i, left) : left;
+        const size_t left = strip.rows - i, oy = (strip.p + i) / c->out.width;
+        const size_t ox = (strip.p + i) % c->out.width;
+        const size_t whole = pads ? see_all(c, oy, ox, left) : left;
         const int32_t *addends = row ? row + i : NULL, *from = sums + i * c->strip_columns;
         int32_t *there = to + i * to_apart;
         some.rows = whole ? whole : 1;
         make_pixels(c, some, addends, whole ? l->shift : 0, from, there, to_apart);
         if (whole)
             continue;
-        pad_pixel(c, strip.p + i, strip.column, strip.columns, there);
+        pad_pixel(c, oy, ox, strip.column, strip.columns, there);
         for (size_t j = 0; j < strip.columns; ++j)
             there[j] >>= l->shift;
     }
@@ -155,9 +171,17 @@ void bs_values(
 void bs_pad_sums(
     const struct call *c, struct strip strip, size_t count, int32_t *sums, size_t apart)
 {
-    for (size_t i = 0, whole; i < strip.rows; i += whole ? whole : 1) {
-        whole = see_all(c, strip.p + i, strip.rows - i);
+    const struct taps y = inner_lines(c), x = inner_pixels(c);
+    size_t oy = strip.p / c->out.width, ox = strip.p % c->out.width, some;
+    for (size_t i = 0; i < strip.rows; i += some) {
+        const int whole = has(y, oy) && has(x, ox);
+        some = whole ? x.to - ox : 1;
         if (!whole)
-            pad_pixel(c, strip.p + i, strip.column, count, sums + i * apart);
+            pad_pixel(c, oy, ox, strip.column, count, sums + i * apart);
+        ox += some;
+        if (ox == c->out.width) {
+            ox = 0;
+            ++oy;
+        }
     }
 }
