@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from bitsynth.emit.lines import block, indented
 from bitsynth.emit.ordered_folds import OrderedFolds
@@ -20,8 +19,8 @@ from bitsynth.kernel.program import ORDERS, Kernel, Pass
 class Flushes:
     """The statements of a kernel's flushes, all rows written out.
 
-    Sums start from terms of rows too if there are `row_terms`. What a flush adds, with those, is doubled `doublings`
-    times, and sums are shifted right by `shift` bits when they are stored for the last time.
+    Sums start from terms of rows too if there are `row_terms`, doubled `doublings` times as what the kernel adds is;
+    they are shifted right by `shift` bits when they are stored for the last time.
     """
 
     isa: Isa
@@ -73,43 +72,27 @@ class Flushes:
 
     def _flushed(self, row: int, loop: Pass, scope: Scope) -> list[str]:
         """The row's tile registers after a flush: `loop.tile`."""
-        flush = partial(scope.steps, loop.flush_steps, names_of_row(row))
-        if not self.doublings:
-            return [*self._row_terms(row, scope), *self._tile(row, scope, "c", self.row_terms), *flush()]
-        lines, kind = self._row_terms(row, scope), self.isa[self.kernel.memory.load_tile].out
+        lines = self._before(row, scope)
+        return lines + scope.steps(loop.flush_steps, names_of_row(row))
+
+    def _before(self, row: int, scope: Scope) -> list[str]:
+        """The row's tile before a flush: where it starts at the first, with the row's terms, or what was stored."""
+        memory, lines = self.kernel.memory, list[str]()
+        if self.row_terms:
+            lines.append(scope.load(memory.broadcast_tile, "more", _row_of("row_start", "row_start_ld", row)))
+            lines += [self._added("more", scope)] * self.doublings
         for r in range(self._tile_registers):
+            name, place = f"c{r}", _plus(_row_of("start", "start_ld", row), r * self.isa.tile.lanes)
+            lines.append(scope.load(memory.load_tile, name, place))
             if self.row_terms:
-                lines.append(scope.declare(f"c{r}", kind, scope.viewed("more", kind)))
-            else:
-                lines.append(scope.load(self.kernel.memory.load_tile, f"c{r}", "zero"))
-        lines += flush()
-        lines += [self._added(name, name, scope) for name in loop.tile for _ in range(self.doublings)]
-        lines += self._tile(row, scope, "before")
-        return lines + [self._added(name, f"before{r}", scope) for r, name in enumerate(loop.tile)]
-
-    def _added(self, name: str, other: str, scope: Scope) -> str:
-        """The statement that adds a tile register to another one."""
-        add = self.isa[self.kernel.memory.add_tile]
-        args = [scope.viewed(x, o.type) for x, o in zip((name, other), add.operands, strict=True)]
-        return f"{name} = {scope.cast(scope.call(add, args), add.out, scope.types[name])};"
-
-    def _row_terms(self, row: int, scope: Scope) -> list[str]:
-        """The row's terms before a flush, in all lanes of `more`: 0 but at the first."""
-        place = _row_of("row_start", "row_start_ld", row)
-        return [scope.load(self.kernel.memory.broadcast_tile, "more", place)] if self.row_terms else []
-
-    def _tile(self, row: int, scope: Scope, prefix: str, with_terms: bool = False) -> list[str]:
-        """The row's tile before a flush, in registers of that prefix: where it starts at the first, or what was stored.
-
-        Terms of the row are added if it is to be `with_terms`.
-        """
-        lines = []
-        for r in range(self._tile_registers):
-            place = _plus(_row_of("start", "start_ld", row), r * self.isa.tile.lanes)
-            lines.append(scope.load(self.kernel.memory.load_tile, f"{prefix}{r}", place))
-            if with_terms:
-                lines.append(self._added(f"{prefix}{r}", "more", scope))
+                lines.append(self._added(name, scope))
         return lines
+
+    def _added(self, name: str, scope: Scope) -> str:
+        """The statement that adds the row's terms to a register."""
+        add = self.isa[self.kernel.memory.add_tile]
+        args = [scope.viewed(x, o.type) for x, o in zip((name, "more"), add.operands, strict=True)]
+        return f"{name} = {scope.cast(scope.call(add, args), add.out, scope.types[name])};"
 
     def _shifted(self, names: Sequence[str], scope: Scope) -> list[str]:
         """Statements that shift tile registers to the right, copies of the sign moving in."""

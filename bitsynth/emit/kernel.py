@@ -29,6 +29,7 @@ from bitsynth.isa.types import VecType
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Build, Kernel, Table
 from bitsynth.kernel.wellformed import constant_load, needs
+from bitsynth.proof.multiples import proved_multiple
 from bitsynth.proof.proved import Proved
 from bitsynth.spec.matmul import MatmulSpec, affine
 
@@ -181,14 +182,16 @@ def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
     columns = blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)
     shift = affine(spec).shift * makes_values(kernel, spec)
-    flushes = Flushes(isa, kernel, any(row_terms(kernel, spec)), shift, doublings(kernel, spec))
-    programs = Programs(isa, kernel, flushes)
+    doubled = doublings(kernel, spec)
+    run = proved_multiple(kernel, doubled)
+    flushes = Flushes(isa, run, any(row_terms(kernel, spec)), shift, doubled)
+    programs = Programs(isa, run, flushes)
     start = flushes.without_steps(scope)
-    body = load_constants(scope, isa, kernel.constants, "constant")
+    body = load_constants(scope, isa, run.constants, "constant")
     body += microkernel(programs, rows, columns, scope)
     build = _build(isa, kernel, kernel.build, scope.macros) if kernel.build else None
     return {
-        "constants": constant_arrays(kernel.constants, "constant"),
+        "constants": constant_arrays(run.constants, "constant"),
         "register_bytes": isa.word.lanes,
         "spread": spread(kernel),
         "uses_zero": programs.uses_zero,

@@ -41,7 +41,6 @@ class Programs:
         """Whether statements read a register of zeros."""
         return (
             self.flushes.row_terms
-            or self.flushes.doublings > 0
             or not ahead.peels(self.kernel)
             or not all(n.first for p in self.kernel.passes for n in p.loops)
         )

@@ -1,0 +1,111 @@
+"""A kernel whose sums are a power of two times those of another: encodings have values that far apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, islice, pairwise
+
+from msgspec.structs import replace
+
+from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Constant, Step
+from bitsynth.kernel.program import Kernel, Pass
+
+_TILE_BITS = 32
+"""Bits of a lane of the tile."""
+
+_SHIFTS = {"sll", "shl"}
+"""Instructions that shift lanes left by their immediate."""
+
+_PRODUCTS = {"mla", "mls", "umlal", "umlal2", "umlsl", "umlsl2", "dpwssd"}
+"""Instructions that add products to their first operand, or take them from it; their last may be a constant."""
+
+
+def scaled(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
+    """The kernel whose flushes add 2^doublings times what those of `kernel` do, to the tile and the same row terms.
+
+    Modulo 2^32, for whatever accumulators hold. What flushes add is doubled where that costs least: in a shift's
+    immediate, in a constant, else by adding it more than once.
+    """
+    if not doublings:
+        return kernel
+    scaling = _Scaling(isa, kernel, doublings)
+    passes = tuple(p if p.carries else scaling.flushed(p) for p in kernel.passes)
+    read = {a for p in passes for program in p.programs for s in program for a in s.args}
+    constants = tuple(c for c in (*kernel.constants, *scaling.more.values()) if c.name in read)
+    return replace(kernel, passes=passes, constants=constants)
+
+
+@dataclass
+class _Scaling:
+    """What becomes of flushes; `more` are the constants they want, by the names of those they stand for."""
+
+    isa: Isa
+    kernel: Kernel
+    doublings: int
+    more: dict[str, Constant] = field(default_factory=dict[str, Constant])
+
+    def flushed(self, loop: Pass) -> Pass:
+        """The pass with its flush scaled: lines that read the tile, directly or not, add to it."""
+        tile, lines, times = {f"c{r}" for r in range(len(loop.tile))}, list[Step](), self.doublings
+        fresh = (f"t{n}" for n in count(1 + max(int(step.dst[1:]) for step in loop.flush_steps)))
+        shifts = filter(self._shifts, loop.flush_steps)
+        further = {step.dst: replace(step, dst=next(fresh), imm=step.imm + times) for step in shifts}
+        for step in loop.flush_steps:
+            (own,) = tile.intersection(step.args) or ("",)
+            if not own:
+                lines += [step, *([further[step.dst]] if step.dst in further else [])]
+                continue
+            tile.add(step.dst)
+            lines += self._added(step, own, further, fresh)
+        return replace(loop, flush=tuple(map(str, _alive(lines, loop.tile))))
+
+    def _added(self, step: Step, own: str, further: Mapping[str, Step], fresh: Iterator[str]) -> Iterator[Step]:
+        """The lines instead of one that adds to the tile in `own`, or takes from it."""
+        name = next(a for a in reversed(step.args) if a != own)
+        if name in further and self._lane_bits(step, name) == _TILE_BITS:
+            yield _with(step, name, further[name].dst)
+        elif step.op.partition(".")[0] in _PRODUCTS and (constant := self._multiple(step, name)):
+            yield _with(step, name, constant)
+        else:
+            names = [own, *islice(fresh, (1 << self.doublings) - 1), step.dst]
+            yield from (replace(_with(step, own, x), dst=y) for x, y in pairwise(names))
+
+    def _shifts(self, step: Step) -> bool:
+        """Whether a line shifts lanes of the tile's width left, and has room to shift them further."""
+        bits = self.isa[step.op].out.bits
+        return step.op.partition(".")[0] in _SHIFTS and bits == _TILE_BITS and step.imm + self.doublings < bits
+
+    def _lane_bits(self, step: Step, name: str) -> int:
+        """Bits of the lanes that a line reads of an operand."""
+        return self.isa[step.op].operands[step.args.index(name)].type.bits
+
+    def _multiple(self, step: Step, name: str) -> str:
+        """The name of the multiple of a line's last operand, if that is a constant and its lanes hold the multiple."""
+        kind = self.isa[step.op].operands[-1].type
+        found = next((c for c in self.kernel.constants if c.name == name), None)
+        if found is None:
+            return ""
+        multiple = tuple(x << self.doublings for x in found.lanes)
+        if kind.bits == _TILE_BITS:
+            multiple = tuple(x % (1 << _TILE_BITS) for x in multiple)
+        elif max(multiple) >> kind.bits - (kind.sign == "s"):
+            return ""
+        number = len(self.kernel.constants) + len(self.more)
+        return self.more.setdefault(name, Constant(f"k{number}", found.type, multiple)).name
+
+
+def _with(step: Step, name: str, other: str) -> Step:
+    """The line that reads `other` for `name`."""
+    return replace(step, args=tuple(other if a == name else a for a in step.args))
+
+
+def _alive(lines: Sequence[Step], out: Iterable[str]) -> Iterator[Step]:
+    """The lines that `out` takes something from."""
+    read, alive = set(out), list[Step]()
+    for step in reversed(lines):
+        if step.dst in read:
+            alive.append(step)
+            read |= set(step.args)
+    return reversed(alive)

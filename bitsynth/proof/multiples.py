@@ -1,0 +1,34 @@
+"""Kernels whose flushes add a multiple: shown of each of them, before it is written as C."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from bitsynth.errors import Refuted
+from bitsynth.isa.domains.forms import Atoms
+from bitsynth.isa.load import load
+from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.scaled import scaled
+from bitsynth.proof.accumulation import LoopSummary, PassSummary, pass_summary, step_summary
+
+
+@lru_cache(maxsize=64)
+def proved_multiple(kernel: Kernel, doublings: int) -> Kernel:
+    """The kernel that `scaled` makes of a proved one; Refuted unless its flushes add 2^doublings times as much."""
+    if not doublings:
+        return kernel
+    isa, carried = load(kernel.isa), None
+    made = scaled(isa, kernel, doublings)
+    for index, (loop, other) in enumerate(zip(kernel.passes, made.passes, strict=True)):
+        sums = LoopSummary.of_step(step_summary(isa, kernel, loop), index)
+        summary = pass_summary(isa, kernel, loop, sums, carried)
+        multiple = pass_summary(isa, made, other, sums, carried)
+        if _taken(multiple) != _taken(summary, 1 << doublings):
+            raise Refuted(f"doubled {doublings} times, the flush of pass {index} does not add that multiple")
+        carried = summary.carried
+    return made
+
+
+def _taken(summary: PassSummary, times: int = 1) -> list[Atoms]:
+    """So many times what a flush adds to each column of the tile, of what steps add to the innermost accumulators."""
+    return [form.scaled(times).atoms for form in summary.taken]

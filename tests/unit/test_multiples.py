@@ -1,0 +1,61 @@
+"""Flushes that add a multiple: shown before C is written, whatever their shape; what is wrong is refused."""
+
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+from solved import REPRESENTATIVE, kernel, name
+
+from bitsynth import paths
+from bitsynth.errors import BitsynthError, Refuted
+from bitsynth.isa.load import load
+from bitsynth.kernel.scaled import scaled
+from bitsynth.kernel.wellformed import check_shape
+from bitsynth.proof import multiples
+from bitsynth.store import kernels
+
+change = msgspec.structs.replace
+
+
+@pytest.mark.parametrize("doublings", [1, 2])
+@pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
+def test_flushes_add_the_multiple(config, doublings):
+    found = kernel(*config)
+    made = multiples.proved_multiple(found, doublings)
+    check_shape(load(found.isa), made)
+    assert [p.loops for p in made.passes] == [p.loops for p in found.passes]
+    assert any(p.flush != q.flush for p, q in zip(made.passes, found.passes, strict=True)) or (
+        made.constants != found.constants
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", sorted(x.name for x in paths.shipped_kernels().iterdir()))
+def test_flushes_of_all_that_ships_add_the_multiple(isa):
+    checked = 0
+    for path in sorted(paths.shipped_kernels().glob(f"{isa}/*/bs_mm_*.json")):
+        multiples.proved_multiple(kernels.read_entry(Path(path)).kernel, 1)
+        checked += 1
+    assert checked > 20
+
+
+def without_a_line(isa, found, doublings, *, line):
+    """A flush that lacks a line of the scaled one."""
+    made = scaled(isa, found, doublings)
+    last = made.passes[-1]
+    return change(made, passes=(*made.passes[:-1], change(last, flush=last.flush[:line] + last.flush[line + 1 :])))
+
+
+def only_once(isa, found, doublings):
+    return scaled(isa, found, doublings - 1)
+
+
+@pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
+def test_flushes_that_add_something_else_are_refused(config, monkeypatch):
+    found = kernel(*config)
+    broken = [only_once, *(partial(without_a_line, line=n) for n in range(0, len(found.passes[-1].flush), 5))]
+    for other in broken:
+        monkeypatch.setattr(multiples, "scaled", other)
+        with pytest.raises((Refuted, BitsynthError)):
+            multiples.proved_multiple.__wrapped__(found, 1)
