@@ -1,9 +1,12 @@
 """bitsynth: proven low-bit matrix-multiply microkernels, synthesized.
 
-The library is imported when it is first asked for, so that a command which is starting can be interrupted.
+Kernels are imported with the package, the rest when it is first asked for. A command imports all of it later, so that
+it can be interrupted while it starts.
 """
 
+import sys
 from importlib import import_module
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from bitsynth.errors import BitsynthError, NoKernel, Refuted, SpecError, ToolError, Undecided
@@ -118,3 +121,12 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _runs_a_command() -> bool:
+    """Whether this process was started as `bitsynth`, or as a module, which Python is looking for now."""
+    return sys.argv[:1] == ["-m"] or PurePath(*sys.argv[:1]).stem == "bitsynth"
+
+
+if not _runs_a_command():
+    import_module("bitsynth.matmul")

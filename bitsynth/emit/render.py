@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2.bccache import Bucket
 
 from bitsynth.emit import lines
 
 FOLDER = Path(__file__).parent / "templates"
+
+
+class _BesideTemplates(jinja2.FileSystemBytecodeCache):
+    """Compiled templates, kept as Python keeps modules: not where it may not write, or is told not to."""
+
+    def __init__(self) -> None:
+        super().__init__(str(FOLDER / "__pycache__"))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if not sys.dont_write_bytecode:
+            with suppress(OSError):
+                Path(self.directory).mkdir(exist_ok=True)
+                super().dump_bytecode(bucket)
 
 
 @cache
@@ -24,6 +40,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        bytecode_cache=_BesideTemplates(),
     )
     made.filters["comment"] = lambda text: lines.comment(text) + "\n"
     made.globals["array"] = lines.array

@@ -554,7 +554,7 @@ def test_an_interrupt_while_starting_up(tmp_path, module):
     (tmp_path / f"{module}.py").write_text(text)
     path = os.pathsep.join([str(tmp_path), *sys.path])
     done = subprocess.run(
-        [sys.executable, "-c", "from bitsynth.cli import main; raise SystemExit(main(['list']))"],
+        [*COMMAND, "list"],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
