@@ -4,6 +4,7 @@
 #include_next <immintrin.h>
 #else
 #define _IMMINTRIN_H_INCLUDED
+#include <x86gprintrin.h>
 #include <mmintrin.h>
 #include <xmmintrin.h>
 #include <emmintrin.h>
@@ -25,7 +26,7 @@
 #include <avx512bitalgintrin.h>
 #endif
 #include <fmaintrin.h>
-#ifdef __GFNI__
+#ifdef __AVX512F__
 #include <gfniintrin.h>
 #endif
 #endif
