@@ -61,11 +61,11 @@ def _run(argv: Sequence[str] | None) -> int:
     """Parse and dispatch; what typer would print and exit with comes back as an exception or a code."""
     import typer
 
-    from bitsynth.cli.app import Passing, app
+    from bitsynth.cli.app import Passing, group
 
     usage_error: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
     try:
-        code = typer.main.get_command(app)(args=argv, prog_name="bitsynth", standalone_mode=False)
+        code = group()(args=argv, prog_name="bitsynth", standalone_mode=False)
     except Passing as passing:
         raise passing.error from None
     except usage_error as error:

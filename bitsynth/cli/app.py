@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import typer
@@ -84,3 +85,9 @@ app.add_typer(isa.app, name="isa")
 app.add_typer(bench.app, name="bench")
 command(app, "tune")(tune.tune)
 command(app, "doctor")(doctor.doctor)
+
+
+@cache
+def group() -> Any:
+    """What parses arguments and runs the commands, made once."""
+    return typer.main.get_command(app)
