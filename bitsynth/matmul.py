@@ -182,9 +182,9 @@ class MatmulKernel:
         from bitsynth.run.runner import runner_for
 
         isa, needs = load(self.spec.isa), self.needs
-        shared = encoder_files()
-        sources = {**self.files, **shared, **(more or {})}
-        library = toolchain.compile_for(isa, sources, needs=needs, flags=("-DBITSYNTH_NO_MAIN",), kept=shared)
+        own = {**self.files, **encoder_files()}
+        sources = {**own, **(more or {})}
+        library = toolchain.compile_for(isa, sources, needs=needs, flags=("-DBITSYNTH_NO_MAIN",), kept=own)
         return runner_for(isa, library, needs=needs, count=count)
 
     def matmul(self, a: ArrayLike, w: ArrayLike) -> NDArray[np.int32]:
