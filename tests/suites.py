@@ -5,6 +5,11 @@ from typing import Any
 
 import pytest
 
+from bitsynth.host.features import arch
+
+HERE = {"x86_64": "avx2", "aarch64": "neon"}.get(arch(), "armv7_neon")
+"""The instruction set of tests that are about none: their layers have a runtime in common, compiled once."""
+
 
 def quick(fast: Collection[Any], of: Iterable[Any]) -> list[Any]:
     """All cases, slow but for the `fast` ones."""

@@ -445,6 +445,7 @@ def ran(runner, data, tmp_path, *, stdin):
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [0, 3, 40, 400, -1])
 def test_a_torn_job_is_refused(runner, tmp_path, cut):
     done = ran(runner, runner[1][:cut], tmp_path, stdin="lasts")
@@ -452,6 +453,7 @@ def test_a_torn_job_is_refused(runner, tmp_path, cut):
     assert done.stderr == "the job is none, or was cut short\n"
 
 
+@pytest.mark.slow
 def test_the_runner_ends_with_whoever_started_it(runner, tmp_path):
     """A job of so many repeats would take a day."""
     words = np.frombuffer(runner[1], "<i8").copy()

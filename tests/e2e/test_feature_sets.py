@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
+from suites import quick
 
 from bitsynth import matmul
 from bitsynth.host import features
@@ -14,10 +17,11 @@ from bitsynth.spec.options import KernelOptions
 from bitsynth.synth.synthesize import synthesize
 
 WIDTHS = [(a, w) for a in (1, 2, 3, 4) for w in (1, 2, 3, 4)]
-QUICK = [(1, 1)]
 MODELS = [("avx512", "ops"), ("avx512", "skylakex"), ("armv7_neon", "ops")]
+CASES = [(*model, widths) for model in MODELS for widths in WIDTHS]
 
 
+@cache
 def solved(isa, model, act_bits, w_bits):
     spec = MatmulSpec(isa, MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.BIPOLAR))
     return matmul.MatmulKernel(synthesize(spec, KernelOptions(method="popcount", model=model)).proved_entry, spec)
@@ -48,17 +52,9 @@ def run(isa, model, widths):
     check(kernel)
 
 
-@pytest.mark.parametrize("widths", QUICK, ids=str)
-@pytest.mark.parametrize(("isa", "model"), MODELS)
-def test_some_widths(isa, model, widths):
-    run(isa, model, widths)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("widths", [w for w in WIDTHS if w not in QUICK], ids=str)
-@pytest.mark.parametrize(("isa", "model"), MODELS)
-def test_every_width(isa, model, widths):
-    run(isa, model, widths)
+@pytest.mark.parametrize("case", quick([("avx512", "ops", (1, 1))], of=CASES), ids=str)
+def test_every_width(case):
+    run(*case)
 
 
 def test_a_cpu_without_the_feature_has_no_cycles():

@@ -9,6 +9,7 @@ import pytest
 import reference
 from reference import CORE, ISAS, PATTERNS, WIDTHS, check, encodings, kernel, operand, periods
 from solved import RUNNABLE, name
+from suites import quick
 
 import bitsynth
 from bitsynth import matmul
@@ -30,8 +31,9 @@ void one_tile(size_t segments, size_t steps, const uint8_t *a, const uint8_t *w,
 }
 """
 """Points rows to the segments of what lies one behind the other."""
-QUICK = [(1, 1), (3, 3), (4, 4)]
 OF_TWO_BITS = [c for c in RUNNABLE if c[2:] == (2, 2)]
+EACH_ONCE = encodings(2, 2)[4:-1:4]
+"""Pairs that have each encoding once on either side."""
 
 
 @cache
@@ -42,7 +44,7 @@ def of_method(*config):
     return k
 
 
-@pytest.mark.parametrize("widths", QUICK, ids=str)
+@pytest.mark.parametrize("widths", quick([(4, 4)], of=[(1, 1), (3, 3), (4, 4)]), ids=str)
 @pytest.mark.parametrize("isa", ISAS)
 def test_core_product(isa, widths):
     k = kernel(isa, *widths)
@@ -77,7 +79,7 @@ def test_extremes_at_k_4608(config):
 
 
 @pytest.mark.parametrize(
-    ("config", "pair"), [(OF_TWO_BITS[i % len(OF_TWO_BITS)], p) for i, p in enumerate(encodings(2, 2)[1::2])], ids=str
+    ("config", "pair"), [(OF_TWO_BITS[i % len(OF_TWO_BITS)], p) for i, p in enumerate(EACH_ONCE)], ids=str
 )
 def test_encodings_of_every_method(config, pair):
     """Each with one method: what an encoding adds is the same for all."""
@@ -104,7 +106,7 @@ def test_long_k_of_every_method(config):
         check(k, 2, length, 2, ("max",))
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", quick(["avx2"], of=ISAS))
 def test_all_ones_at_k_4608_in_a2w2(isa):
     """CGO 2020 sums in 8 bits, where this input gives -448 in place of 576."""
     k = kernel(isa, 2, 2)
@@ -279,7 +281,7 @@ def test_no_step_at_all(config):
     assert (c == g + (h[:, None] if shape.has_row_terms else 0)).all()
 
 
-@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("times", quick([3], of=[1, 3]))
 def test_planes_that_share_sums_flush_together(times):
     """However long each could go on by itself."""
     k = of_method("avx2", "lookup", 2, 2)

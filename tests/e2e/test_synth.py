@@ -49,6 +49,7 @@ def test_the_same_input_gives_the_same_kernel_whatever_came_before():
     assert digests("1", "avx2,1,1", "neon,2,1")[1:] == digests("3", "neon,2,1")
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_kernel_in_another_process():
     assert digests("1", "neon,1,1") == [synthesize(spec("neon", 1, 1)).entry.digest]
 

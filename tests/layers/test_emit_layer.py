@@ -10,6 +10,7 @@ import lacking
 import numpy as np
 import pytest
 from cmake_builds import commands, with_cmake
+from suites import HERE, quick
 
 from bitsynth import toolchain
 from bitsynth.cli import main
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.toolchains
 RNG = np.random.default_rng(4)
 CODES = Residual("uint8", RNG.integers(-3, 4, 70), zero_point=9)
 FLOATS = Residual("float32", RNG.normal(size=10).astype(np.float32))
+CASES = ("int32", "first", "floats", "packed", "mixed", "dense", "depthwise", "block", "sums")
 
 
 def levels(channels, count=3):
@@ -64,12 +66,19 @@ def selftest(layer, files):
 
 @pytest.fixture(scope="module")
 def here():
-    return layers("auto")
+    return layers(HERE)
 
 
-@pytest.mark.parametrize("case", ["int32", "first", "floats", "packed", "mixed", "dense", "depthwise", "block", "sums"])
+@pytest.mark.parametrize("case", quick(["int32", "packed", "dense", "depthwise", "sums"], of=CASES))
 def test_an_emitted_layer_is_right(here, case):
     assert selftest(here[case], here[case].files("layer")) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_an_emitted_layer_of_the_best_set_is_right(case):
+    layer = layers("auto")[case]
+    assert selftest(layer, layer.files("layer")) == 0
 
 
 def mutated(text, at):
@@ -100,9 +109,8 @@ int main(void) { return left_missing_feature() || right_missing_feature() ? 77 :
 
 def test_two_layers_in_one_program(tmp_path):
     """Each with a kernel and a runtime of its own, though both are called alike; the pool is of both."""
-    isa = {"x86_64": "avx2", "aarch64": "neon"}[arch()]
-    layer = Conv2d(np.ones((4, 8, 1, 1), int), 2, 1, isa=isa)
-    compiler = toolchain.compilers(load.load(isa))[0]
+    layer = Conv2d(np.ones((4, 8, 1, 1), int), 2, 1, isa=HERE)
+    compiler = toolchain.compilers(load.load(HERE))[0]
     command = [*compiler.command, *layer.kernel.needs.cc_flags, "-std=c11", "-Wall", "-Wextra", "-Werror"]
     for name in ("left", "right"):
         layer.emit(tmp_path / name, name)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from suites import HERE
 
 from bitsynth.errors import SpecError
 from bitsynth.layers import Conv2d
@@ -14,7 +15,7 @@ OPERANDS = [MatmulOperand(b, e) for e in Encoding for b in e.widths]
 
 @pytest.fixture(scope="module")
 def runner():
-    return Conv2d(np.ones((1, 1, 1, 1), int), 1, 1).runner
+    return Conv2d(np.ones((1, 1, 1, 1), int), 1, 1, isa=HERE).runner
 
 
 def values(operand, dtype, shape=(2, 1, 2, 300)):
@@ -67,7 +68,7 @@ def test_other_arrays_are_encoded_by_numpy(runner):
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_layers_take_values_of_any_type_and_stride(threads, layout):
     weight = np.resize([1, -1, -1, 1, 1], (5, 6, 3, 3))
-    layer = Conv2d(weight, 3, 1, padding=1, act_encoding="signed", layout=layout, threads=threads)
+    layer = Conv2d(weight, 3, 1, padding=1, act_encoding="signed", layout=layout, threads=threads, isa=HERE)
     x = np.random.default_rng(0).integers(-4, 4, (2, 6, 9, 7) if layout == "NCHW" else (2, 9, 7, 6))
     want = layer.run(layer.act.encode(x, "x"))
     for dtype in (np.int8, np.int16, np.int32, np.int64):

@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from suites import HERE, quick
 
 from bitsynth.errors import ToolError
 from bitsynth.kernel.plain import PlainProgram
@@ -53,15 +54,15 @@ EPILOGUES: dict[str, Epilogue] = {
 @cache
 def sums(layer):
     weight, groups = LAYERS[layer]
-    return Conv2d(weight, 2, 1, padding=1, groups=groups)(X)
+    return Conv2d(weight, 2, 1, padding=1, groups=groups, isa=HERE)(X)
 
 
-def made(layer, epilogue, out_layout, isa="auto"):
+def made(layer, epilogue, out_layout, isa):
     weight, groups = LAYERS[layer]
     return Conv2d(weight, 2, 1, padding=1, groups=groups, epilogue=epilogue, out_layout=out_layout, isa=isa)
 
 
-def check(layer, epilogue, out_layout, isa="auto"):
+def check(layer, epilogue, out_layout, isa):
     """The layer, whose results are what the epilogue says."""
     one = made(layer, epilogue, out_layout, isa)
     got = one(X)
@@ -72,9 +73,10 @@ def check(layer, epilogue, out_layout, isa="auto"):
     return one
 
 
+@pytest.mark.parametrize("isa", quick([HERE], of=[HERE, "auto"]))
 @pytest.mark.parametrize("out_layout", ["NHWC", "packed"])
-def test_falling_channels(out_layout):
-    layer = check("one group", Thresholds(levels(3), rising=FALLING), out_layout)
+def test_falling_channels(out_layout, isa):
+    layer = check("one group", Thresholds(levels(3), rising=FALLING), out_layout, isa)
     order = list(layer.packed.programs.program.order)
     assert sorted(order) == list(range(len(order)))
 

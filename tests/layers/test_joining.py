@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from suites import quick
 
 from bitsynth.errors import ToolError
 from bitsynth.layers import Conv2d, Requantize, Residual, Thresholds
@@ -32,22 +33,20 @@ def check(channels, isa, kind, adds, threads=1, **options):
     return layer.packed.constants.numbers["joined_pixels"]
 
 
-@pytest.mark.parametrize(
-    ("channels", "joined"),
-    [
-        (12, True),
-        (64, False),
-        *(pytest.param(*x, marks=pytest.mark.slow) for x in ((16, True), (48, True), (100, False))),
-    ],
-)
-def test_channels_that_fill_no_unit(channels, joined):
-    assert bool(check(channels, "avx512", "thresholds", adds=False)) is joined
+JOINED = {12: True, 16: True, 48: True, 64: False, 100: False}
 
 
-def test_residuals_and_zero_points():
+@pytest.mark.parametrize("isa", quick(["avx2"], of=["avx2", "avx512"]))
+@pytest.mark.parametrize("channels", quick([12, 64], of=JOINED))
+def test_channels_that_fill_no_unit(isa, channels):
+    assert bool(check(channels, isa, "thresholds", adds=False)) is JOINED[channels]
+
+
+@pytest.mark.parametrize("isa", quick(["avx2"], of=["avx2", "avx512"]))
+def test_residuals_and_zero_points(isa):
     """What padding adds is in no sum of the program's; a residual ends with its last pixel."""
-    assert check(20, "avx512", "requantize", adds=True, zero_point=1)
-    assert check(24, "avx2", "thresholds", adds=True, threads=3)
+    assert check(20, isa, "requantize", adds=True, zero_point=1)
+    assert check(24, isa, "thresholds", adds=True, threads=3)
 
 
 @pytest.mark.slow

@@ -68,35 +68,33 @@ def script(text):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-COUNTED = {
-    "layers of one pool": """
+COUNTED = """
 with Pool(4) as pool:
     layers = made(pool)
     assert started() == 0
     assert right(layers) and right(made(pool)) and started() == 3
 assert started() == 0
-""",
-    "two pools": """
+
 with Pool(2) as one, Pool(3) as other:
     assert right(made(one)) and right(made(other)) and started() == 3
 assert started() == 0
-""",
-    "layers of one number": "assert right(made(3)) and right(made(3)) and started() == 2",
-    "layers of one thread": "assert right(made(Pool(1))) and right(made(1)) and started() == 0",
-    "a pool nobody has": """
-layers = made(Pool(3))
+
+assert right(made(Pool(1))) and right(made(1)) and started() == 0
+
+layers = made(Pool(3))  # which nobody else has
 assert right(layers) and started() == 2
 del layers
 gc.collect()
 assert started() == 0
-""",
-}
+
+assert right(made(3)) and right(made(3)) and started() == 2
+"""
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="only Linux lists a process's threads in /proc")
-@pytest.mark.parametrize("what", COUNTED)
-def test_threads(what):
-    script(COUNTED[what])
+def test_threads():
+    """Of one pool, of two, of one thread, of a pool nobody has, of a number."""
+    script(COUNTED)
 
 
 FORK = """

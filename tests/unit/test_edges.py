@@ -62,7 +62,7 @@ def extremes(operand: MatmulOperand, shape: tuple[int, int], rng: np.random.Gene
 
 
 @pytest.mark.parametrize("isa", load.names())
-@pytest.mark.parametrize("widths", quick([(8, 8), (8, 2), (2, 8)], of=EDGES), ids=str)
+@pytest.mark.parametrize("widths", quick([(8, 8)], of=EDGES), ids=str)
 def test_sums_at_the_ends_of_the_operands(isa, widths):
     kernel, rng = bitsynth.get_kernel(isa, *widths).entry.kernel, np.random.default_rng(1)
     depth = 81

@@ -89,7 +89,10 @@ def test_terms_of_encodings_join_those_of_rows(config):
     assert joined == {False, True}
 
 
-@pytest.mark.parametrize("config", [("avx2", "lookup", 2, 1), ("avx2", "popcount", 2, 1)], ids=name)
+FLUSHED = [("avx2", "popcount", 2, 1), ("avx2", "lookup", 2, 1), ("avx2", "popcount", 1, 1)]
+
+
+@pytest.mark.parametrize("config", quick(FLUSHED[:1], of=FLUSHED[:2]), ids=name)
 def test_values_are_shifted_by_the_last_flush_alone(config):
     """Sums go to memory after every step; signed weights want half of them, with their rows' terms."""
     isa, _, act_bits, w_bits = config
@@ -100,9 +103,7 @@ def test_values_are_shifted_by_the_last_flush_alone(config):
     check_dense(often, spec)
 
 
-@pytest.mark.parametrize(
-    "config", [("avx2", "lookup", 2, 1), ("avx2", "popcount", 2, 1), ("avx2", "popcount", 1, 1)], ids=name
-)
+@pytest.mark.parametrize("config", quick(FLUSHED[:1], of=FLUSHED), ids=name)
 @pytest.mark.parametrize("w_encoding", [Encoding.BIPOLAR, Encoding.SIGNED])
 def test_what_flushes_add_is_doubled_once(config, w_encoding):
     """Sums go to memory after every step, and start from their terms once."""

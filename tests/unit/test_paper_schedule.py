@@ -1,7 +1,6 @@
 """The paper's form of a layer: its own kernel, one pixel a call, sums through memory at every step."""
 
 import pytest
-from suites import quick
 
 from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
 from bitsynth.bench.resnet18 import ResNetLayer
@@ -34,7 +33,8 @@ def emulated(monkeypatch):
     monkeypatch.setenv("BITSYNTH_RUNNER", "unicorn")
 
 
-@pytest.mark.parametrize("widths", quick([(2, 1)], of=[(1, 1), (2, 1), (2, 2)]), ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("widths", [(1, 1), (2, 1), (2, 2)], ids=str)
 def test_the_papers_form_is_exact_and_executes_more(widths):
     ours, paper = executed(widths, None), executed(widths, PAPER)
     assert ours < executed(widths, LayerSchedule("neon", "popcount", 0, "direct", sketch="paper")) < paper
