@@ -13,7 +13,7 @@ import numpy as np
 from onnx.backend import base
 
 from bitsynth.errors import SpecError
-from bitsynth.graph.read.importer import reader_of
+from bitsynth.graph.read.readers import reader_of
 from bitsynth.graph.types import Tensor
 from bitsynth.network.compiling import compile
 from bitsynth.network.run import Network

@@ -66,11 +66,18 @@ form("mean of all", node("ReduceMean", "q", "r"), to="fine")
 form("hard swish", node("HardSwish", "q", "r"), opset=14)
 form("hard sigmoid", node("HardSigmoid", "q", "r", alpha=0.25))
 form("leaky relu", node("LeakyRelu", "q", "r"))
+_how: Any
+form("mish", node("Mish", "q", "r"), opset=18)
+form("elu", node("Elu", "q", "r"))
+form("swish", node("Swish", "q", "r"), opset=24)
+for _how in ({"approximate": "none"}, {"approximate": "tanh"}):
+    form(f"gelu {_how}", node("Gelu", "q", "r", **_how), opset=20)
+form("softmax, its logarithm", node("LogSoftmax", "q", "r"))
+form("layer norm", node("LayerNormalization", "q g", "r"), opset=17, g=np.linspace(-1, 1, 6, dtype=np.float32))
 form("clip by attributes", node("Clip", "q", "r", min=-1.0, max=2.5), opset=6)
 form("clip above alone", node("Clip", "q - half", "r"))
 form("softmax of the rest", node("Softmax", "q", "r", axis=1), opset=11, to="finer")
 form("softmax of the last axis", node("Softmax", "q", "r"))
-_how: Any
 for _how in ({"axis": 1}, {"axis": -1, "keepdims": 0}):
     form(f"argmax {_how}", node("ArgMax", "q", "k", **_how), node("Cast", "k", "r", to=TensorProto.FLOAT))
 # Moves.

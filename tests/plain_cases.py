@@ -92,7 +92,7 @@ def window(kernel: Shape, strides: Shape = (), dilations: Shape = (), begins: Sh
 # Element by element.
 
 _ACTIVATIONS: dict[str, dict[str, Any]] = {
-    **{op: {} for op in ("neg", "abs", "relu", "sqrt", "exp", "tanh", "sigmoid")},
+    **{op: {} for op in ("neg", "abs", "relu", "sqrt", "exp", "tanh", "sigmoid", "erf")},
     "leaky_relu": {"alpha": 0.01},
     "hard_sigmoid": {"alpha": 0.2, "beta": 0.5},
     "hard_swish": {"alpha": 1 / 6},
@@ -117,6 +117,7 @@ def _normed(b: GraphBuilder, x: str) -> str:
 case(
     "elementwise",
     *(of(op, **attributes) for op, attributes in _ACTIVATIONS.items()),
+    both(lambda b, x: b.add("log", b.add("exp", x))),
     *(of("power", exponent=e) for e in (0.5, 1.0, 2.0, 3.0, 4.0)),
     *(_binary(op) for op in ("add", "sub", "mul", "div", "max", "min")),
     both(_normed),

@@ -11,7 +11,7 @@ from onnx.backend.test.case.node import collect_testcases
 
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
-from bitsynth.graph.read.importer import reader_of
+from bitsynth.graph.read.readers import reader_of
 
 PARAMETERS = {
     "ConstantOfShape": (0,),

@@ -66,7 +66,7 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def call(self, name: str, a: Quantity) -> Quantity:
-        """A function of one number by name: sqrt, exp, tanh, sigmoid or erf."""
+        """A function of one number by name: sqrt, exp, log, tanh, sigmoid or erf."""
 
     def shape(self, a: Quantity) -> Shape:
         """The shape of the numbers."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal, localcontext
 from fractions import Fraction
-from math import isqrt
 from typing import Any
 
 import numpy as np
 
 from bitsynth.graph.arithmetic.arrays import OfArrays
 from bitsynth.graph.arithmetic.base import Quantity
+from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
 from bitsynth.graph.types import Edge, Integers, Tensor
-
-_DIGITS = 80
-"""Of functions whose values are irrational: none lies so near to a decision that these do not tell."""
 
 
 class Fractions(OfArrays):
@@ -44,7 +40,7 @@ class Fractions(OfArrays):
         return a.sum(axes, keepdims=True)
 
     def call(self, name: str, a: Quantity) -> Quantity:
-        return np.vectorize(_FUNCTIONS[name], otypes=[object])(a)
+        return np.vectorize(FUNCTIONS[name], otypes=[object])(a)
 
 
 class SomeFractions(Fractions):
@@ -71,40 +67,3 @@ def _fractions(array: Tensor) -> Tensor:
     for k, value in enumerate(array.reshape(-1).tolist()):
         flat[k] = Fraction(value)
     return made
-
-
-def _sqrt(x: Fraction) -> Fraction:
-    """The root, exact if it is rational; 0 of a number below 0, as everywhere."""
-    x = max(x, Fraction(0))
-    numerator, denominator = isqrt(x.numerator), isqrt(x.denominator)
-    if numerator**2 == x.numerator and denominator**2 == x.denominator:
-        return Fraction(numerator, denominator)
-    one = 10**_DIGITS
-    return Fraction(isqrt(x.numerator * one * one // x.denominator), one)
-
-
-def _exp(x: Fraction) -> Fraction:
-    """The power of e, with as many digits of its distance from 1 for small numbers."""
-    if x == 0:
-        return Fraction(1)
-    with localcontext() as context:
-        context.prec = _DIGITS + max(0, len(str(x.denominator)) - len(str(abs(x.numerator))))
-        context.Emax, context.Emin = 10**9, -(10**9)
-        return Fraction((Decimal(x.numerator) / Decimal(x.denominator)).exp())
-
-
-def _sigmoid(x: Fraction) -> Fraction:
-    small = _exp(-abs(x))
-    return (1 if x >= 0 else small) / (1 + small)
-
-
-def _tanh(x: Fraction) -> Fraction:
-    return 2 * _sigmoid(2 * x) - 1
-
-
-_FUNCTIONS: dict[str, Callable[[Fraction], Fraction]] = {
-    "sqrt": _sqrt,
-    "exp": _exp,
-    "sigmoid": _sigmoid,
-    "tanh": _tanh,
-}

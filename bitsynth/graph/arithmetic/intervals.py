@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import erf
 from typing import Any
 
 import numpy as np
 
 from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
-from bitsynth.graph.arithmetic.fractions import Fractions
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor
 
 _SPLIT = float((1 << 27) + 1)
 _TINY, _HUGE = 2.0**-900, 2.0**900
 """Beyond these, errors of products may get lost: bounds always move."""
 _ULPS = 8
-"""Units in the last place by which numpy's exp, tanh and sigmoid may be off; its documentation says 4 and less."""
+"""Units in the last place by which functions of numpy and libm may be off; their documentation says 4 and less."""
 _INTEGERS = 2.0**53
 
 
@@ -161,8 +161,10 @@ class Intervals(Arithmetic):
         if name == "sqrt":
             return Interval(_rooted(a.low)[0], _rooted(a.high)[1])
         low, high = (_NEAR[name](x) for x in (a.low, a.high))
-        known = _known(name)
-        return Interval(np.where(a.low == 0, known, _down(low, _ULPS)), np.where(a.high == 0, known, _up(high, _ULPS)))
+        at, known = _KNOWN[name]
+        return Interval(
+            np.where(a.low == at, known, _down(low, _ULPS)), np.where(a.high == at, known, _up(high, _ULPS))
+        )
 
 
 class WideIntervals(Intervals):
@@ -173,16 +175,15 @@ class WideIntervals(Intervals):
         return Interval(function(given.low), function(given.high))
 
 
-def _known(name: str) -> float:
-    """What a function is at 0, where it is rational."""
-    return float(Fractions().call(name, Fractions().constant(0.0)))
-
-
 _NEAR: dict[str, Callable[[Tensor], Tensor]] = {
     "exp": np.exp,
+    "log": np.log,
+    "erf": np.vectorize(erf, otypes=[np.float64]),
     "tanh": np.tanh,
     "sigmoid": lambda a: np.where(a >= 0, 1.0, np.exp(-np.abs(a))) / (1 + np.exp(-np.abs(a))),
 }
+_KNOWN = {"exp": (0, 1.0), "log": (1, 0.0), "erf": (0, 0.0), "tanh": (0, 0.0), "sigmoid": (0, 0.5)}
+"""Where a function of a rational number is rational, and what it is there."""
 
 
 def _down(a: Tensor, ulps: int = 1) -> Tensor:

@@ -227,9 +227,11 @@ ROWS = (
     elementwise("power", _power),
     elementwise("sqrt", _function("sqrt"), monotone=True, floats=True),
     elementwise("exp", _function("exp"), floats=True),
+    elementwise("log", _function("log"), floats=True),
+    elementwise("erf", _function("erf"), floats=True),
     elementwise("tanh", _function("tanh"), floats=True),
     elementwise("sigmoid", _function("sigmoid"), floats=True),
     elementwise("cast", _identity, monotone=True, grid=of_integers(_same)),
     elementwise("batch_norm", _batch_norm, monotone=True, floats=True),
 )
-"""`tanh`, `sigmoid` and `exp` count as not monotone: implementations in float32 are not."""
+"""`tanh`, `sigmoid`, `exp`, `log` and `erf` count as not monotone: implementations in float32 are not."""

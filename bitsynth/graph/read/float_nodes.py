@@ -161,13 +161,6 @@ def _global_pool(op: str, *, mean: bool) -> Reader:
     return read
 
 
-def _softmax(node: FileNode) -> tuple[str, ...]:
-    axis = node.axis(node.get("axis", -1 if node.version >= 13 else 1))
-    rank = len(node.shape())
-    axes = (axis,) if node.version >= 13 else tuple(range(axis, rank))
-    return (node.add("softmax", node.edge(0), axes=axes),)
-
-
 def _arg(largest: bool) -> Reader:
     def read(node: FileNode) -> tuple[str, ...]:
         axis = node.axis(node.get("axis", 0))
@@ -198,10 +191,6 @@ def _dropout(node: FileNode) -> tuple[str, ...]:
     return (node.edge(0),)
 
 
-def _hard_swish(node: FileNode) -> tuple[str, ...]:
-    return (node.add("hard_swish", node.edge(0), alpha=1 / 6),)
-
-
 READERS: dict[str, Reader] = {
     "Abs": unary("abs"),
     "Add": _add,
@@ -212,13 +201,9 @@ READERS: dict[str, Reader] = {
     "CastLike": _cast_like,
     "Div": _binary("div"),
     "Dropout": _dropout,
-    "Exp": unary("exp"),
     "GlobalAveragePool": _global_pool("reduce_sum", mean=True),
     "GlobalMaxPool": _global_pool("reduce_max", mean=False),
-    "HardSigmoid": unary("hard_sigmoid", alpha=0.2, beta=0.5),
-    "HardSwish": _hard_swish,
     "Identity": _same,
-    "LeakyRelu": unary("leaky_relu", alpha=0.01),
     "Max": fold("max"),
     "Min": fold("min"),
     "Mul": _binary("mul"),
@@ -229,12 +214,8 @@ READERS: dict[str, Reader] = {
     "ReduceMean": _reduce("reduce_sum", mean=True),
     "ReduceMin": _reduce("reduce_min"),
     "ReduceSum": _reduce("reduce_sum"),
-    "Relu": unary("relu"),
-    "Sigmoid": unary("sigmoid"),
-    "Softmax": _softmax,
     "Sqrt": unary("sqrt"),
     "Sub": _binary("sub"),
     "Sum": fold("add"),
-    "Tanh": unary("tanh"),
     "TopK": _top_k,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -18,36 +18,14 @@ from bitsynth.graph.ir import Graph
 from bitsynth.graph.passes.divisors import sunk
 from bitsynth.graph.passes.quantizers import joined
 from bitsynth.graph.passes.swish import swished
-from bitsynth.graph.read import (
-    file,
-    float_nodes,
-    integer_nodes,
-    linear_nodes,
-    microsoft_nodes,
-    move_nodes,
-    qonnx_nodes,
-    resize_nodes,
-    rounding_nodes,
-    window_nodes,
-)
-from bitsynth.graph.read.float_nodes import Reader
+from bitsynth.graph.read import file
 from bitsynth.graph.read.input_codes import InputCodes
+from bitsynth.graph.read.readers import default_reference, reader_of, require_known
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.read.tensors import array_of, dtype_of, known
 from bitsynth.graph.types import EdgeType, Reals, Shape, is_float, whole
 
-_STANDARD = {
-    **float_nodes.READERS,
-    **move_nodes.READERS,
-    **resize_nodes.READERS,
-    **rounding_nodes.READERS,
-    **window_nodes.READERS,
-    **linear_nodes.READERS,
-    **integer_nodes.READERS,
-}
 _MOST_ELEMENTS = 1 << 28
-_BY_INTEGERS = {*linear_nodes.READERS, *microsoft_nodes.READERS} - {"QuantizeLinear", "DequantizeLinear"}
-"""Operators that are defined by ONNX Runtime's formula where it differs from exact arithmetic."""
 
 
 @dataclass
@@ -78,7 +56,7 @@ class _Import:
         for tensor in self.model.graph.initializer:
             self.edges[tensor.name] = self.graph.constant(array_of(tensor))
         versions = {o.domain: o.version for o in self.model.opset_import}
-        _require_known(self.model.graph.node)
+        require_known(self.model.graph.node)
         for node in _ordered(self.model.graph, set(self.edges)):
             self._node(node, versions)
         return self._finished()
@@ -161,37 +139,6 @@ class _Import:
         return made
 
 
-def reader_of(op: str, domain: str) -> Reader | None:
-    """What reads an operator of a domain; None if nothing does."""
-    if domain in ("", "ai.onnx"):
-        return _STANDARD.get(op) or qonnx_nodes.QONNX.get(op)
-    if domain == "com.microsoft":
-        return microsoft_nodes.READERS.get(op)
-    if domain in qonnx_nodes.DOMAINS:
-        return qonnx_nodes.QONNX.get(op)
-    return integer_nodes.READERS.get(op)
-
-
-def _require_known(nodes: Sequence[Any]) -> None:
-    """SpecError that names the first node whose operator nothing reads, and the operators of others."""
-    unknown = [node for node in nodes if reader_of(node.op_type, node.domain) is None]
-    if not unknown:
-        return
-    first = unknown[0]
-    why = f"{file.name_of(first)}: {_unknown(first.op_type, first.domain)}"
-    others = dict.fromkeys(node.op_type for node in unknown if node.op_type != first.op_type)
-    raise SpecError(why + (f"; likewise {', '.join(others)}" if others else ""))
-
-
-def _unknown(op: str, domain: str) -> str:
-    where = f" of {domain}" if domain else ""
-    if op == "FloatQuant":
-        return "quantizes to small floats, which are not compiled; quantize to integers"
-    if op in ("Loop", "If", "Scan"):
-        return "control flow is not compiled; export the network without it"
-    return f"no operator{where} that is compiled; replace it, or cut the network before it"
-
-
 def _attributes(node: Any) -> dict[str, Any]:
     onnx = file.require_onnx()
     made: dict[str, Any] = {}
@@ -226,13 +173,6 @@ def _ordered(graph: Any, known: set[str]) -> list[Any]:
         node = graph.node[error.args[1][0]]
         raise SpecError(f"{file.name_of(node)}: reads what it makes itself, in a cycle") from None
     return [graph.node[k] for k in order]
-
-
-def default_reference(model: Any) -> str:
-    """ONNX Runtime's formulas for networks of its integer operators and for networks of floats; else exact."""
-    used = {node.op_type for node in model.graph.node}
-    quantizers = {*qonnx_nodes.QONNX, "QuantizeLinear", "DequantizeLinear", "RequantShift", "Floor", "Round", "Sign"}
-    return "onnxruntime" if used & _BY_INTEGERS or not used & quantizers else "exact"
 
 
 def read(

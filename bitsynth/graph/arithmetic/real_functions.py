@@ -1,0 +1,89 @@
+"""Functions of fractions: exact where they are rational, else to more digits than any decision needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
+from math import isqrt
+
+_DIGITS = 80
+"""Of functions whose values are irrational: none lies so near to a decision that these do not tell."""
+_FAR = 14
+"""Beyond this the error function is 1 in all digits but for its distance from that."""
+
+
+def _sqrt(x: Fraction) -> Fraction:
+    """The root, exact if it is rational; 0 of a number below 0, as everywhere."""
+    x = max(x, Fraction(0))
+    numerator, denominator = isqrt(x.numerator), isqrt(x.denominator)
+    if numerator**2 == x.numerator and denominator**2 == x.denominator:
+        return Fraction(numerator, denominator)
+    one = 10**_DIGITS
+    return Fraction(isqrt(x.numerator * one * one // x.denominator), one)
+
+
+def _exp(x: Fraction) -> Fraction:
+    """The power of e, with as many digits of its distance from 1 for small numbers."""
+    if x == 0:
+        return Fraction(1)
+    with localcontext(_context(max(0, len(str(x.denominator)) - len(str(abs(x.numerator)))))):
+        return Fraction(_decimal(x).exp())
+
+
+def _log(x: Fraction) -> Fraction:
+    """The natural logarithm of a number above 0, with as many digits near to 1; ArithmeticError of any other."""
+    if x <= 0:
+        raise ArithmeticError(f"the logarithm of {float(x):g}")
+    if x == 1:
+        return Fraction(0)
+    near = abs(x - 1)
+    with localcontext(_context(max(0, len(str(near.denominator)) - len(str(near.numerator))))):
+        return Fraction(_decimal(x).ln())
+
+
+def _erf(x: Fraction) -> Fraction:
+    """The error function by its series; far from 0 by its distance from 1 (Abramowitz and Stegun 7.1.5, 7.1.23)."""
+    if abs(x) > _FAR:
+        root = _sqrt(_PI)
+        return (1 - _exp(-x * x) / (abs(x) * root)) * (1 if x > 0 else -1)
+    with localcontext(_context(2 * _DIGITS)):
+        square = _decimal(x * x)
+        total = term = Decimal(1)
+        for n in range(1, 8 * _FAR**2):
+            term = -term * square / n
+            total += term / (2 * n + 1)
+            if abs(term) < Decimal(10) ** (-2 * _DIGITS):
+                break
+        return 2 * x * Fraction(total) / _sqrt(_PI)
+
+
+def _context(more: int) -> Context:
+    """Decimals of so many digits more, and exponents of any size."""
+    return Context(prec=_DIGITS + more, Emax=10**9, Emin=-(10**9))
+
+
+def _decimal(x: Fraction) -> Decimal:
+    return Decimal(x.numerator) / Decimal(x.denominator)
+
+
+def _sigmoid(x: Fraction) -> Fraction:
+    small = _exp(-abs(x))
+    return (1 if x >= 0 else small) / (1 + small)
+
+
+def _tanh(x: Fraction) -> Fraction:
+    return 2 * _sigmoid(2 * x) - 1
+
+
+_PI = Fraction(
+    31415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253421170679, 10**100
+)
+FUNCTIONS: dict[str, Callable[[Fraction], Fraction]] = {
+    "sqrt": _sqrt,
+    "exp": _exp,
+    "log": _log,
+    "erf": _erf,
+    "sigmoid": _sigmoid,
+    "tanh": _tanh,
+}

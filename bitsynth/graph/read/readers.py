@@ -1,0 +1,75 @@
+"""Which operators are read, by whom, and which reference they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.read import (
+    activation_nodes,
+    file,
+    float_nodes,
+    integer_nodes,
+    linear_nodes,
+    microsoft_nodes,
+    move_nodes,
+    norm_nodes,
+    qonnx_nodes,
+    resize_nodes,
+    rounding_nodes,
+    window_nodes,
+)
+from bitsynth.graph.read.float_nodes import Reader
+
+_STANDARD = {
+    **float_nodes.READERS,
+    **activation_nodes.READERS,
+    **norm_nodes.READERS,
+    **move_nodes.READERS,
+    **resize_nodes.READERS,
+    **rounding_nodes.READERS,
+    **window_nodes.READERS,
+    **linear_nodes.READERS,
+    **integer_nodes.READERS,
+}
+_BY_INTEGERS = {*linear_nodes.READERS, *microsoft_nodes.READERS} - {"QuantizeLinear", "DequantizeLinear"}
+"""Operators that are defined by ONNX Runtime's formula where it differs from exact arithmetic."""
+
+
+def reader_of(op: str, domain: str) -> Reader | None:
+    """What reads an operator of a domain; None if nothing does."""
+    if domain in ("", "ai.onnx"):
+        return _STANDARD.get(op) or qonnx_nodes.QONNX.get(op)
+    if domain == "com.microsoft":
+        return microsoft_nodes.READERS.get(op)
+    if domain in qonnx_nodes.DOMAINS:
+        return qonnx_nodes.QONNX.get(op)
+    return integer_nodes.READERS.get(op)
+
+
+def require_known(nodes: Sequence[Any]) -> None:
+    """SpecError that names the first node whose operator nothing reads, and the operators of others."""
+    unknown = [node for node in nodes if reader_of(node.op_type, node.domain) is None]
+    if not unknown:
+        return
+    first = unknown[0]
+    why = f"{file.name_of(first)}: {_unknown(first.op_type, first.domain)}"
+    others = dict.fromkeys(node.op_type for node in unknown if node.op_type != first.op_type)
+    raise SpecError(why + (f"; likewise {', '.join(others)}" if others else ""))
+
+
+def _unknown(op: str, domain: str) -> str:
+    where = f" of {domain}" if domain else ""
+    if op == "FloatQuant":
+        return "quantizes to small floats, which are not compiled; quantize to integers"
+    if op in ("Loop", "If", "Scan"):
+        return "control flow is not compiled; export the network without it"
+    return f"no operator{where} that is compiled; replace it, or cut the network before it"
+
+
+def default_reference(model: Any) -> str:
+    """ONNX Runtime's formulas for networks of its integer operators and for networks of floats; else exact."""
+    used = {node.op_type for node in model.graph.node}
+    quantizers = {*qonnx_nodes.QONNX, "QuantizeLinear", "DequantizeLinear", "RequantShift", "Floor", "Round", "Sign"}
+    return "onnxruntime" if used & _BY_INTEGERS or not used & quantizers else "exact"
