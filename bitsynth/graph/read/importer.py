@@ -17,6 +17,7 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.passes.divisors import sunk
 from bitsynth.graph.passes.quantizers import joined
+from bitsynth.graph.passes.ranks import ranked_early
 from bitsynth.graph.passes.swish import swished
 from bitsynth.graph.read import file
 from bitsynth.graph.read.input_codes import InputCodes
@@ -212,4 +213,4 @@ def _imported(
     model: Any, batch: int | None, reference: str | None, codes: InputCodes | None, fixed: Mapping[str, Any]
 ) -> Graph:
     builder = GraphBuilder(model.graph.name or "network", reference or default_reference(model))
-    return sunk(swished(joined(_Import(model, builder, batch, codes, fixed).run())))
+    return sunk(swished(ranked_early(joined(_Import(model, builder, batch, codes, fixed).run()))))
