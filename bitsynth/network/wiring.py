@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Integers
@@ -29,6 +30,8 @@ class Wiring:
 
     graph: Graph
     target: NetworkTarget
+    known: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """What was found out of parts of the graph, for who asks again."""
 
     @cached_property
     def readers(self) -> Mapping[str, list[Node]]:

@@ -15,7 +15,7 @@ from bitsynth.network.plain import region as plain_region
 from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, NetworkStep, PlainStep
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.region import Region
-from bitsynth.network.stairs import Chain, Paired, chain_from, joined_chain, staircase
+from bitsynth.network.stairs import Chain, Paired, chain_from, joined_chain, staircase_of
 from bitsynth.network.stairs.gates import gated_line
 from bitsynth.network.stairs.lines import Line, line_of
 from bitsynth.network.stairs.paired_lines import GUARD, guarded_line, paired_line
@@ -55,7 +55,7 @@ def _single(wiring: Wiring, source: str) -> Region | None:
     operand = _operand(wiring, chain)
     if chain is None or operand is None:
         return None
-    stairs = staircase(wiring.graph, chain)
+    stairs = staircase_of(wiring, chain)
     line = line_of(stairs, operand, wiring.graph.edges[chain.end].integers) if stairs else None
     return LineRegion(wiring, chain, line, operand, None) if line else None
 

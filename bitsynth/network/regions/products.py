@@ -31,7 +31,7 @@ from bitsynth.network.stairs import (
     gated_rescale,
     joined_chain,
     paired_form,
-    staircase,
+    staircase_of,
 )
 from bitsynth.network.stairs.forms import is_long
 from bitsynth.network.stairs.lines import line_of
@@ -44,7 +44,7 @@ def product_with_codes(wiring: Wiring, node: Node) -> Region | None:
     chain = chain_from(wiring, product.end, product.axis) if product else None
     if product is None or chain is None or not _stays(wiring, product, chain):
         return None
-    operand, found = operand_of(wiring.graph.edges[chain.end]), staircase(wiring.graph, chain)
+    operand, found = operand_of(wiring.graph.edges[chain.end]), staircase_of(wiring, chain)
     if operand is None or found is None:
         return None
     kind = wiring.graph.edges[chain.end].integers

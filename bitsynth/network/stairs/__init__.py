@@ -7,7 +7,7 @@ from bitsynth.network.stairs.gates import gated_line, gated_rescale
 from bitsynth.network.stairs.joining import joined_chain
 from bitsynth.network.stairs.oracle import Oracle
 from bitsynth.network.stairs.pairs import Paired, paired_form
-from bitsynth.network.stairs.staircase import Staircase, staircase
+from bitsynth.network.stairs.staircase import Staircase, staircase, staircase_of
 
 __all__ = [
     "Chain",
@@ -25,4 +25,5 @@ __all__ = [
     "links_from",
     "paired_form",
     "staircase",
+    "staircase_of",
 ]

@@ -11,10 +11,12 @@ import numpy as np
 from bitsynth.graph.types import Tensor
 
 _STEPS = 60
-_GOLDEN = (5**0.5 - 1) / 2
+"""The most steps to a factor; few are taken."""
 _AROUND = (0.0, 0.3, -0.3, 0.6, -0.6, 0.15, -0.15, 0.45, -0.45, 0.8, -0.8)
 """Where in the room that is left factors and summands are tried: parts of the way from its middle to its ends."""
 
+_NEAR = 1e-12
+"""Of a code: rooms so alike are the same."""
 _BEYOND, _MOST_FACTORS = 4, 128
 """Factors of float32 that are tried past the ends of their room, as products are rounded; and on each side."""
 
@@ -45,8 +47,16 @@ class Lines:
 
     def room(self, factor: Tensor) -> Tensor:
         """How far summands may differ; less than 0 if there is none."""
-        least, most = self.band(factor)
-        return np.asarray(np.minimum(most - least, 1.0))
+        return self._tangent(factor)[0]
+
+    def _tangent(self, factor: Tensor) -> tuple[Tensor, Tensor]:
+        """The room at a factor, 1 at the most, and how it changes beside: it is concave, and made of straight lines."""
+        products, (low, high) = self.elements * factor, self.limits
+        least, most = low - products, high - products
+        one, other = least.argmax(0)[None], most.argmin(0)[None]
+        room = (np.take_along_axis(most, other, 0) - np.take_along_axis(least, one, 0))[0]
+        slope = (np.take_along_axis(self.elements, one, 0) - np.take_along_axis(self.elements, other, 0))[0]
+        return np.minimum(room, 1.0), np.where(room < 1, slope, 0.0)
 
     def factors(self) -> Iterator[Tensor]:
         """Factors (channels,) that leave room for summands, that with the most first."""
@@ -73,13 +83,21 @@ class Lines:
 
     @cached_property
     def best(self) -> Tensor:
-        """The factor that leaves the most room: that is concave in it, so golden sections find it."""
+        """The factor that leaves the most room: where tangents from both sides meet, which come nearer to it."""
         end = self._slope() * 2
         low, high = np.minimum(end, 0), np.maximum(end, 0)
+        (at_low, up), (at_high, down) = self._tangent(low), self._tangent(high)
         for _ in range(_STEPS):
-            a, b = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-            rises = self.room(a) < self.room(b)
-            low, high = np.where(rises, a, low), np.where(rises, high, b)
+            apart = (up > 0) & (down < 0)
+            meet = (at_high - at_low + up * low - down * high) / np.where(apart, up - down, 1)
+            middle = np.where(apart, meet, np.where(up > 0, high, low)).clip(low, high)
+            room, slope = self._tangent(middle)
+            done = ~apart | (room >= at_low + up * (middle - low) - _NEAR) | (slope == 0)
+            low, high = np.where(done | (slope > 0), middle, low), np.where(done | (slope < 0), middle, high)
+            at_low, up = np.where(done | (slope > 0), room, at_low), np.where(done | (slope > 0), slope, up)
+            at_high, down = np.where(done | (slope < 0), room, at_high), np.where(done | (slope < 0), slope, down)
+            if done.all():
+                break
         return np.asarray((low + high) / 2)
 
     def _slope(self) -> Tensor:
@@ -92,13 +110,17 @@ class Lines:
         return np.where(first > last, way * (most - least) / np.where(first > last, first - last, 1), 0.0)
 
     def _last(self, best: Tensor, side: int) -> Tensor:
-        """The farthest factor on one side of the best that leaves room."""
-        inside, outside = best, best + side * np.abs(best) / 2
+        """The farthest factor on one side of the best that leaves room, about: tangents outside come nearer to it."""
+        found = best + side * np.abs(best) / 2
         for _ in range(_STEPS):
-            middle = (inside + outside) / 2
-            fits = self.room(middle) >= 0
-            inside, outside = np.where(fits, middle, inside), np.where(fits, outside, middle)
-        return inside
+            room, slope = self._tangent(found)
+            wanting = (room < -_NEAR) & (side * slope < 0)
+            if not wanting.any():
+                break
+            nearer = found - room / np.where(wanting, slope, 1)
+            found = np.where(wanting, nearer, found)
+            found = np.where(side * (found - best) > 0, found, best)
+        return np.asarray(found)
 
 
 def _within(low: Tensor, high: Tensor) -> Iterator[Tensor]:

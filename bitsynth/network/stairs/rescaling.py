@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.network.stairs.fitting import Lines
 from bitsynth.spec.matmul import MatmulOperand
 
+_COLUMNS = 64
+"""Channels, each once for a try, whose codes are made at once."""
 _SHIFTS = 140
 """Integers that are tried as summands of sums."""
 _NO_ROOM = 2.0**-22
@@ -110,7 +113,10 @@ class Rescaling:
         try:
             made = self.epilogue(wanted).reference(wanted.sums + self.shift, wanted.typed_elements)
         except SpecError:
-            return np.zeros(self.factor.shape, bool)
+            if self.factor.size == 1:
+                return np.zeros(1, bool)
+            halves = np.array_split(np.arange(self.factor.size), 2)
+            return np.concatenate([self.of(half).gives(wanted.of(half)) for half in halves])
         return np.asarray((made == wanted.codes).all(0))
 
 
@@ -182,25 +188,37 @@ def _shifted(wanted: Wanted) -> Tries:
     summand = next(centred.lines.summands(best))
     start = np.rint(summand / np.where(best == 0, 1, best)).clip(-(1 << 30), 1 << 30).astype(np.int64)
     factor = best.astype(np.float32)
+    summands = [*centred.lines.summands(factor.astype(np.float64))]
     for k in range(_SHIFTS):
         shift = start + (k // 2 if k % 2 else -(k // 2))
-        lines = replace(centred, sums=wanted.sums + shift).lines
-        for part in lines.summands(factor.astype(np.float64)):
-            yield Rescaling(factor, part.astype(np.float32), shift, middle)
+        for part in summands:
+            yield Rescaling(factor, (part - factor * shift).astype(np.float32), shift, middle)
 
 
 def _first(wanted: Wanted, plan: Callable[[Wanted], Tries]) -> Rescaling | None:
     """The first of a plan's tries for each channel that gives its codes; None if one channel has none."""
-    missing, left, kept = np.arange(wanted.sums.shape[1]), wanted, None
-    for tried in plan(wanted):
-        kept = kept or tried
-        found = tried.of(missing).gives(left)
-        if found.any():
-            kept = _replaced(kept, tried, missing[found])
-            missing, left = missing[~found], left.of(~found)
+    missing, tries, kept = np.arange(wanted.sums.shape[1]), plan(wanted), None
+    while several := [*islice(tries, max(1, _COLUMNS // missing.size))]:
+        kept = kept or several[0]
+        found = _together([tried.of(missing) for tried in several]).gives(wanted.of(np.tile(missing, len(several))))
+        given = found.reshape(len(several), -1)
+        for tried, own in zip(several, given & (given.cumsum(0) == 1), strict=True):
+            kept = _replaced(kept, tried, missing[own])
+        missing = missing[~given.any(0)]
         if not missing.size:
             return kept
     return None
+
+
+def _together(tries: Sequence[Rescaling]) -> Rescaling:
+    """Tries side by side, as one of so many times as many channels."""
+    summands = [x.summand for x in tries if x.summand is not None]
+    return Rescaling(
+        np.concatenate([x.factor for x in tries]),
+        np.concatenate(summands) if summands else None,
+        np.concatenate([x.shift for x in tries]),
+        tries[0].zero,
+    )
 
 
 def _replaced(kept: Rescaling, tried: Rescaling, where: Tensor) -> Rescaling:

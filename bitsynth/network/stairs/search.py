@@ -1,4 +1,4 @@
-"""Where the levels of monotone functions turn: bisection, many levels and channels at once."""
+"""Where the levels of monotone functions turn: many levels and channels at once, in few steps of many parts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ _FEW = 3
 """Levels that are not worth a guess."""
 _FAR = float(1 << 62)
 """Beyond any guess that is worth a try."""
+_NEAR = ((-1, 0), (-2, 1))
+"""Elements around a guess, those first between which it should be."""
+_ROWS = 64
+"""Rows of elements whose levels take little longer than those of one."""
 
 
 def turns(levels: Levels, low: Tensor, high: Tensor, m: int) -> tuple[Tensor, Tensor]:
@@ -40,7 +44,7 @@ def _guess(search: _Search, wanted: Tensor, m: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """Bisection of many thresholds at once; `ends` are the levels of the least and the greatest elements."""
+    """The search of many thresholds at once; `ends` are the levels of the least and the greatest elements."""
 
     levels: Levels
     low: Tensor
@@ -54,25 +58,36 @@ class _Search:
         above = np.where(self._after(self.ends[1], wanted), self.high, self.high + 1)
         above = np.where(below < self.low, self.low, above)
         below = np.where(above > self.high, self.high, below)
-        tries = [] if guess is None else [guess - 1, guess]
-        while (open_ones := above > below + 1).any():
-            probe = (below >> 1) + (above >> 1) + (below & above & 1)
-            if tries:
-                near = tries.pop(0)
-                probe = np.where((near > below) & (near < above), near, probe)
-            after = self._evaluated(probe, open_ones, wanted)
-            below = np.where(open_ones & ~after, probe, below)
-            above = np.where(open_ones & after, probe, above)
+        if guess is not None:
+            for around in _NEAR:
+                below, above = self._closer(np.stack([guess + k for k in around]), below, above, wanted)
+        while most := (above > below + 1).sum(0).max():
+            below, above = self._closer(_between(below, above, max(1, _ROWS // int(most))), below, above, wanted)
         return above
 
     def _after(self, levels: Tensor, wanted: Tensor) -> Tensor:
         """Whether a level is reached, or lost, where these are."""
         return np.asarray((levels >= wanted) == self.rising)
 
-    def _evaluated(self, probe: Tensor, where: Tensor, wanted: Tensor) -> Tensor:
-        """Whether levels are reached or lost at the probes that are asked for."""
-        rows = np.argsort(~where, axis=0, kind="stable")[: where.sum(0).max()]
-        asked = np.take_along_axis(np.clip(probe, self.low, self.high), rows, 0)
-        made = np.zeros(where.shape, bool)
-        np.put_along_axis(made, rows, self._after(self.levels(asked), np.take_along_axis(wanted, rows, 0)), 0)
-        return made
+    def _closer(self, probes: Tensor, below: Tensor, above: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """The bounds of thresholds by the levels at probes (parts, rows, channels), where these are between them."""
+        inside = (probes > below) & (probes < above)
+        rows = np.argsort(~inside.any(0), axis=0, kind="stable")[: inside.any(0).sum(0).max()]
+        asked = np.take_along_axis(np.clip(probes, self.low, self.high), rows[None], 1)
+        found = self.levels(asked.reshape(-1, len(self.low))).reshape(asked.shape)
+        after = np.zeros(probes.shape, bool)
+        np.put_along_axis(after, rows[None], self._after(found, np.take_along_axis(wanted, rows, 0)), 1)
+        low = np.where(inside & ~after, probes, below).max(0)
+        high = np.where(inside & after, probes, above).min(0)
+        return low, high
+
+
+def _between(below: Tensor, above: Tensor, count: int) -> Tensor:
+    """So many elements (count, ...) that part what lies between others evenly, whose distance int64 may not hold."""
+    start = below.astype(np.uint64)
+    apart = above.astype(np.uint64) - start
+    step = np.maximum(apart // np.uint64(count + 1), np.uint64(1))
+    parts = np.arange(1, count + 1, dtype=np.uint64).reshape(-1, *[1] * below.ndim)
+    inside = np.minimum(parts * step, np.maximum(apart, np.uint64(1)) - np.uint64(1))
+    made: Tensor = (start + inside).astype(np.int64)
+    return made

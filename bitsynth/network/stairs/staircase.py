@@ -15,6 +15,7 @@ from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.stairs.chain import Chain
 from bitsynth.network.stairs.oracle import Oracle, over_channels
 from bitsynth.network.stairs.search import turns
+from bitsynth.network.wiring import Wiring
 
 _HUGE = 2.0**400
 """A size that no sum of products of float32 reaches, and that the reference can scale and square."""
@@ -63,10 +64,10 @@ class Staircase:
 
     def at(self, elements: Tensor) -> Tensor:
         """The integers of elements (points, channels)."""
-        count = np.zeros(np.broadcast_shapes(elements.shape, self.low.shape), np.int64)
-        for k in range(self.levels):
-            count += (elements >= self.thresholds[:, k]) == self.rising
-        return np.asarray(self.least + self.step * count)
+        every = np.broadcast_to(elements, np.broadcast_shapes(elements.shape, self.low.shape))
+        turns = np.broadcast_to(np.sort(self.thresholds, axis=1), (every.shape[1], self.levels))
+        reached = np.stack([np.searchsorted(t, x, "right") for t, x in zip(turns, every.T, strict=True)], axis=1)
+        return np.asarray(self.least + self.step * np.where(self.rising, reached, self.levels - reached))
 
 
 def staircase(graph: Graph, chain: Chain, *, doubles: bool = False, beyond: float = float("inf")) -> Staircase | None:
@@ -93,6 +94,15 @@ def staircase(graph: Graph, chain: Chain, *, doubles: bool = False, beyond: floa
         chain, low, high, thresholds.T, rising, kind.least, kind.step, np.ascontiguousarray(proof.transpose(2, 1, 0))
     )
     return made if _is_proved(made) else None
+
+
+def staircase_of(wiring: Wiring, chain: Chain) -> Staircase | None:
+    """The staircase of a chain of the graph, found once."""
+    key = staircase_of, chain.start, chain.names, chain.axes
+    if key not in wiring.known:
+        wiring.known[key] = staircase(wiring.graph, chain)
+    made: Staircase | None = wiring.known[key]
+    return made
 
 
 def ranges(graph: Graph, chain: Chain, infinite: int = INFINITE) -> tuple[Tensor, Tensor]:
