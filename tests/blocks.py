@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -41,9 +42,14 @@ class Command:
 
 def blocks(page: Path, *languages: str) -> list[Block]:
     """The fenced blocks of a page in these languages, in order."""
+    return [block for block in _blocks(page) if block.language in languages]
+
+
+@cache
+def _blocks(page: Path) -> list[Block]:
     found, before = [], ""
     for token in MarkdownIt().parse(page.read_text(encoding="utf-8")):
-        if token.type == "fence" and token.info in languages:
+        if token.type == "fence":
             line = (token.map or [0])[0] + 2
             found.append(Block(page, line, token.info, token.content, before == _SLOW))
         before = token.content.strip()

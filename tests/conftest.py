@@ -7,7 +7,6 @@ them, whose tests must run.
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import signal
@@ -43,12 +42,6 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("any machine")
     if unknown := sorted(set(REQUIRED) - set(load.names())):
         raise pytest.UsageError(f"BITSYNTH_REQUIRE_ISA: unknown {unknown}; known: {', '.join(load.names())}")
-
-
-def pytest_collection_finish() -> None:
-    """Keep thousands of tests out of the way of the garbage collector."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -96,6 +96,7 @@ def test_arm_epilogues():
     assert layer["sums"] < layer["packed"] <= 1.15 * layer["sums"]
 
 
+@pytest.mark.slow
 def test_a_layer_that_does_not_exist():
     done = run("arm_layers.py", "--layers", "C1")
     assert done.returncode == 2

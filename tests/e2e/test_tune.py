@@ -83,6 +83,7 @@ sleep 60 & echo $! > {mark}.part; mv {mark}.part {mark}; wait
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_workers_compiler(command, tmp_path, monkeypatch):
     mark, slow = tmp_path / "started", tmp_path / "slow"
     slow.write_text(SLOW.format(compiler=preferred(load.load(HERE[0])).command[0], mark=mark))
@@ -111,6 +112,7 @@ def test_other_results_are_refuted():
         timer.measure(default_of(task), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")
 def test_a_worker_dies_with_who_asks(command, tmp_path):
     """Killed, not interrupted: nothing is cleaned up."""

@@ -16,9 +16,9 @@ from bitsynth.proof import checker
 
 change = msgspec.structs.replace
 COMPILERS = [
-    pytest.param(isa, c, marks=pytest.mark.slow if n else ())
-    for n, isa in enumerate(("avx2", "neon"))
-    for c in toolchain.compilers(load(isa))
+    pytest.param(isa, c, marks=pytest.mark.slow if (isa, k) != ("avx2", 0) else ())
+    for isa in ("avx2", "neon")
+    for k, c in enumerate(toolchain.compilers(load(isa)))
 ]
 
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_unrolled(times):
 @pytest.mark.parametrize(
     "case",
     quick(
-        [("avx2", 3, 4), ("avx2", 1, 2), ("neon", 2, 1)],
+        [("avx2", 3, 4), ("neon", 2, 1)],
         of=[(isa, *widths) for isa in ("avx2", "neon") for widths in ((1, 2), (2, 1), (2, 2), (3, 4))],
     ),
     ids=str,

@@ -213,6 +213,7 @@ def test_progress_tells_the_best_and_what_is_tried(reopen):
     assert [(done, total) for _, done, total in told] == [(n, 12) for n in range(13)]
 
 
+@pytest.mark.slow
 def test_a_small_space_is_exhausted(tmp_path, monkeypatch):
     monkeypatch.setattr(studies, "_DRAWS", 8)
     monkeypatch.setattr(spaces, "UNROLLS", (0,))
