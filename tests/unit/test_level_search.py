@@ -16,6 +16,7 @@ class _Levels:
         self.thresholds, self.rising, self.asked = thresholds, rising, 0
 
     def __call__(self, elements: Tensor) -> Tensor:
+        assert len(elements)
         self.asked += 1
         after = elements[:, None] >= self.thresholds
         return np.asarray(np.where(self.rising, after, ~after).sum(1))

@@ -72,6 +72,8 @@ class _Search:
     def _closer(self, probes: Tensor, below: Tensor, above: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
         """The bounds of thresholds by the levels at probes (parts, rows, channels), where these are between them."""
         inside = (probes > below) & (probes < above)
+        if not inside.any():
+            return below, above
         rows = np.argsort(~inside.any(0), axis=0, kind="stable")[: inside.any(0).sum(0).max()]
         asked = np.take_along_axis(np.clip(probes, self.low, self.high), rows[None], 1)
         found = self.levels(asked.reshape(-1, len(self.low))).reshape(asked.shape)
