@@ -11,7 +11,8 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers
 from bitsynth.network.regions.codes import operand_of
-from bitsynth.network.stairs import chain_from, staircase
+from bitsynth.network.stairs import Chain, Staircase, chain_from, staircase
+from bitsynth.network.stairs.doubles import real_staircase
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 _MOVES = ("reshape", "transpose", "depth_to_space", "space_to_depth", "resize")
@@ -90,10 +91,15 @@ def _after_maximum(wiring: Wiring, node: Node) -> tuple[Node, ...]:
     chain = chain_from(wiring, node.outputs[0])
     if chain is None or chain.aside or any(TABLE[n.op].kind == "move" for n in chain.nodes):
         return ()
-    if not isinstance(wiring.graph.edges[chain.start].type, Integers):
-        return ()
-    found = staircase(wiring.graph, chain)
+    found = _stairs(wiring.graph, chain)
     return chain.nodes if found is not None and found.rising.all() else ()
+
+
+def _stairs(graph: Graph, chain: Chain) -> Staircase | None:
+    """The staircase of a chain from integers, or real numbers; of floats, which may be none, None."""
+    if isinstance(graph.edges[chain.start].type, Integers):
+        return staircase(graph, chain)
+    return real_staircase(graph, chain) if graph.reference == "exact" else None
 
 
 def _turned(builder: GraphBuilder, node: Node, chain: tuple[Node, ...]) -> None:

@@ -9,7 +9,7 @@ from region_cases import Small, values_of
 from bitsynth.graph import run
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.network.regions.codes import operand_of
-from bitsynth.network.sinking import sunk
+from bitsynth.network.sinking import _MOVES, sunk
 from bitsynth.network.wiring import NetworkTarget
 
 HALVES = SlidingWindow((2, 2), (2, 2), (1, 1), (0, 0), (0, 0))
@@ -21,6 +21,16 @@ def sums(small, low=-900, high=700):
 
 def scaled(small, edge, factors):
     return small.add("mul", edge, small.constant(np.array(factors, np.float32).reshape(-1, 1, 1)))
+
+
+def real(small):
+    """Real numbers, of an input that is not the caller's."""
+    return small.add("div", sums(small), small.constant(np.float32(3)))
+
+
+def maxima_of_reals(small, factors):
+    """Codes of maxima of real numbers, times these."""
+    return small.quantized(scaled(small, small.add("max_pool", real(small), window=HALVES), factors), 0.37)
 
 
 def maxima(small, factors):
@@ -37,6 +47,7 @@ SINK: dict[str, Any] = {
     ),
     "maxima": lambda s: maxima(s, [1.5]),
     "maxima of channels": lambda s: maxima(s, np.arange(1, 9)),
+    "maxima of reals": lambda s: maxima_of_reals(s, np.arange(1, 9)),
 }
 
 
@@ -47,7 +58,8 @@ def test_codes_come_first(rng, name):
     made = sunk(graph, NetworkTarget("avx2"))
     made.check()
     assert {node.op for node in made.nodes} == {node.op for node in graph.nodes}
-    first = next(k for k, node in enumerate(made.nodes) if node.op == graph.nodes[0].op)
+    moved = next(node.op for node in graph.nodes if node.op in (*_MOVES, "max_pool"))
+    first = next(k for k, node in enumerate(made.nodes) if node.op == moved)
     assert operand_of(made.edges[made.nodes[first].inputs[0]])
     x = values_of(graph, rng)
     np.testing.assert_array_equal(run(made, x)[made.outputs[0]], run(graph, x)[graph.outputs[0]])
@@ -58,6 +70,7 @@ STAY: dict[str, Any] = {
     "channels": lambda s: s.quantized(scaled(s, s.add("depth_to_space", sums(s), block=2, mode="CRD"), [1, 2]), 0.3),
     "no codes": lambda s: s.add("relu", s.add("depth_to_space", sums(s), block=2, mode="CRD")),
     "maxima that fall": lambda s: maxima(s, [-1.5]),
+    "maxima of reals that fall": lambda s: maxima_of_reals(s, [1, 1, 1, 1, -1, 1, 1, 1]),
     "maxima that fall in a channel": lambda s: maxima(s, [1, 1, 1, 1, -1, 1, 1, 1]),
 }
 
@@ -67,6 +80,12 @@ def test_what_stays(name):
     small = Small()
     x = small.build((STAY[name](small),))
     assert sunk(x, NetworkTarget("avx2")) is x
+
+
+def test_maxima_of_floats_stay_where_they_may_be_none():
+    small = Small("onnxruntime")
+    graph = small.build((maxima_of_reals(small, [1.5]),))
+    assert sunk(graph, NetworkTarget("avx2")) is graph
 
 
 def test_what_is_read_elsewhere_stays():
