@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bitsynth.bench import network_peers
 from bitsynth.bench.parts import LayerParts, parts_of
-from bitsynth.bench.sampling import sample_calls
+from bitsynth.bench.sampling import first_call, sample_calls
 from bitsynth.bench.statistics import Summary
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph.operators import PRODUCTS
@@ -25,6 +25,8 @@ from bitsynth.progress import Progress
 MINE = "bitsynth"
 _SAMPLE_NS = 3_000_000
 """Of a sample, so that the clock's steps do not count."""
+_LONG_NS = 1_000_000_000
+"""Calls that take longer are measured once: they take no turns."""
 _WARM = 3
 PARTS = ("layer", "pack", "product", "epilogue", "glue", "plain")
 """Of a network's time: layers whose parts are not known, those of others, glue, and plain C without a product."""
@@ -38,11 +40,13 @@ class Peer:
         name: bitsynth, or what ran.
         nanoseconds: Of a call.
         times: Its time over that of bitsynth; 1 for that itself.
+        rounds: How often it was measured: once if a call takes longer than a second.
     """
 
     name: str
     nanoseconds: Summary
     times: Summary
+    rounds: int
 
 
 @dataclass(frozen=True)
@@ -100,8 +104,8 @@ class NetworkTimes:
 def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers: bool = True) -> NetworkTimes:
     """Measure a compiled network beside its peers, all taking turns round by round.
 
-    One thread is timed by its CPU time, several by the clock on the wall. Inputs are random, of a seed. SpecError for
-    no rounds.
+    One thread is timed by its CPU time, several by the clock on the wall. Inputs are random, of a seed. What takes more
+    than a second a call is measured once. SpecError for no rounds.
     """
     if rounds < 1:
         raise SpecError(f"--rounds must be at least 1, not {rounds}")
@@ -111,8 +115,7 @@ def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers
     calls: dict[str, Callable[[], object]] = {MINE: net.bound(inputs)[0]}
     left_out: dict[str, str] = {}
     if peers:
-        progress("starting peers")
-        calls |= network_peers.bound(model, net, inputs, left_out)
+        calls |= network_peers.bound(model, net, inputs, left_out, progress)
     times = _rounds(calls, rounds, threads, progress)
     progress("measuring steps")
     report = net.report()
@@ -136,9 +139,16 @@ def float_bytes(net: Network) -> int:
 def _rounds(
     calls: Mapping[str, Callable[[], object]], rounds: int, threads: int, progress: Progress
 ) -> dict[str, list[float]]:
-    """Nanoseconds of a call of each, a round each."""
-    repeated = {name: _long(call, threads) for name, call in calls.items()}
+    """Nanoseconds of a call of each, a round each; once of those whose calls take long."""
+    repeated: dict[str, tuple[Callable[[], object], int]] = {}
     times: dict[str, list[float]] = {name: [] for name in calls}
+    for name, call in calls.items():
+        progress(f"measuring {name}")
+        took = first_call(call, threads)
+        if took > _LONG_NS:
+            times[name].append(took)
+        else:
+            repeated[name] = _long(call, threads)
     for k in range(rounds):
         for name, (call, count) in repeated.items():
             times[name].append(min(sample_calls(call, _WARM, threads)) / count)
@@ -165,7 +175,8 @@ def _often(call: Callable[[], object], threads: int) -> int:
 def peer(name: str, times: Mapping[str, Sequence[float]]) -> Peer:
     """A contender of nanoseconds by name and round."""
     mine, its = np.array(times[MINE]), np.array(times[name])
-    return Peer(name, Summary.of(its), Summary.of(its / mine))
+    beside = mine if len(mine) == len(its) else np.median(mine)
+    return Peer(name, Summary.of(its), Summary.of(its / beside), len(its))
 
 
 def _steps(

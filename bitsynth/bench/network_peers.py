@@ -10,6 +10,7 @@ import numpy as np
 
 from bitsynth.graph.types import Tensor, numpy_type
 from bitsynth.network.run import Network
+from bitsynth.progress import Progress
 
 Bound = Callable[[Any], Callable[[], object]]
 """What makes of a model a call of it."""
@@ -17,7 +18,7 @@ ORT, EMX = "onnxruntime", "emx-onnx-cgen"
 
 
 def bound(
-    model: Path, net: Network, inputs: Mapping[str, Tensor], left_out: dict[str, str]
+    model: Path, net: Network, inputs: Mapping[str, Tensor], left_out: dict[str, str], progress: Progress
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """The peers that run, by name; why others do not goes to `left_out`."""
     packages: dict[str, Bound] = {}
@@ -28,6 +29,7 @@ def bound(
             left_out[package] = f"{why}; pip install 'bitsynth[peers]'"
     for what, file in models(model, inputs, left_out):
         for package, make in packages.items():
+            progress(f"starting {package}, {what}")
             try:
                 yield f"{package}, {what}", make(file)
             except Exception as why:  # whatever a peer says of a file that it cannot run

@@ -9,7 +9,7 @@ from onnx import TensorProto, checker, helper, numpy_helper
 from region_cases import Small
 from typer.testing import CliRunner
 
-from bitsynth.bench import network_peers
+from bitsynth.bench import network, network_peers
 from bitsynth.bench.network import NetworkTimes, StepTime
 from bitsynth.bench.parts import LayerParts
 from bitsynth.bench.twins import float_twin
@@ -103,10 +103,22 @@ def test_peers_that_refuse_are_left_out_and_why(qcdq, tmp_path, monkeypatch):
 
     monkeypatch.setattr(network_peers, "_onnxruntime", missing)
     monkeypatch.setattr(network_peers, "_emx", made)
-    found = dict(network_peers.bound(file, net, drawn(net.graph, 1)[0], left_out))
+    found = dict(network_peers.bound(file, net, drawn(net.graph, 1)[0], left_out, silent))
     assert found["emx-onnx-cgen, fp32 twin"]() == 7
     assert left_out["onnxruntime"] == "no such package; pip install 'bitsynth[peers]'"
     assert left_out["emx-onnx-cgen, same file"] == "Clip is too much"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("longest", "rounds"), [(0, 1), (10**12, 3)])
+def test_what_takes_long_is_measured_once(qcdq, tmp_path, monkeypatch, longest, rounds):
+    file = tmp_path / "net.onnx"
+    file.write_bytes(qcdq.SerializeToString())
+    monkeypatch.setattr(network, "_LONG_NS", longest)
+    net = network_of(read(qcdq), NetworkTarget("avx2"), 1, silent, {})
+    (mine,) = network.measure(file, net, 3, silent, peers=False).peers
+    assert mine.rounds == rounds
+    assert mine.times.median == 1
 
 
 def test_parts_of_a_step_are_those_of_its_time():
