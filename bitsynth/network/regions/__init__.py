@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bitsynth.graph.ir import Node
+from bitsynth.network.regions.cones import match_cone
 from bitsynth.network.regions.inputs import match_input
 from bitsynth.network.regions.joins import match_join, match_near_join
 from bitsynth.network.regions.lines import match_line
@@ -36,6 +37,7 @@ MATCHERS: tuple[Matcher, ...] = (
     match_reals,
     match_pool,
     match_move,
+    match_cone,
     match_join,
     match_near_join,
     match_lookup,

@@ -1,4 +1,4 @@
-"""Elementwise nodes that join two edges of codes, or one with what is made of it, by a table."""
+"""Elementwise nodes that join two edges of codes, by a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.reference import run
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor
-from bitsynth.layers.glue import Glue, Lookup, PairLookup, Quantization
+from bitsynth.layers.glue import Glue, PairLookup, Quantization
 from bitsynth.network.program import CHANNELS_LAST
 from bitsynth.network.regions.codes import codes_of, operand_of, quantization_of
 from bitsynth.network.regions.functions import chains, code_values
@@ -27,7 +27,7 @@ from bitsynth.network.wiring import Wiring
 
 @dataclass(frozen=True, eq=False)
 class Join:
-    """Nodes from one or two edges of codes to another, of which one has two inputs.
+    """Nodes from two edges of codes to another, of which one has two inputs.
 
     Args:
         nodes: In the graph's order.
@@ -103,7 +103,7 @@ def _ended(wiring: Wiring, node: Node, before: dict[str, tuple[Node, ...]]) -> I
     if len(edges[made].shape) < 2:
         return
     starts = tuple(dict.fromkeys(wiring.only_source(before[e][-1]) or e if before.get(e) else e for e in given))
-    if any(operand_of(edges[e]) is None or edges[e].shape != edges[made].shape for e in starts):
+    if len(starts) != 2 or any(operand_of(edges[e]) is None or edges[e].shape != edges[made].shape for e in starts):
         return
     nodes = (*(n for e in given for n in reversed(before.get(e, ()))), node)
     for chain in chains(wiring, made):
@@ -126,10 +126,7 @@ def _made(wiring: Wiring, join: Join) -> Region | None:
     def make(layout: str, out_layout: str) -> Glue:
         layouts: dict[str, Any] = {"layout": layout, "out_layout": out_layout, "isa": target.isa}
         kinds = [scaled_quantization(e) for e in (*starts, end)]
-        if len(starts) == 2:
-            return PairLookup(channels, table, *kinds, **layouts)
-        out = quantization_of(end)
-        return Lookup(channels, table, kinds[0], out_bits=out.bits, out_encoding=out.encoding, **layouts)
+        return PairLookup(channels, table, *kinds, **layouts)
 
     nodes = tuple(sorted(join.nodes, key=lambda node: wiring.order[node.name]))
     return GlueRegion(wiring, nodes, join.starts, make, (CHANNELS_LAST,))

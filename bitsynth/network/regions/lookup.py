@@ -21,7 +21,7 @@ def match_lookup(wiring: Wiring, node: Node) -> Region | None:
     source = wiring.only_source(node)
     if source is None or operand_of(edges[source]) is None:
         return None
-    found = next((_looked_up(wiring, c) for c in chains(wiring, source, node) if operand_of(edges[c.end])), None)
+    found = next((looked_up(wiring, c) for c in chains(wiring, source, node) if operand_of(edges[c.end])), None)
     return None if found and found.is_alias and _is_of_products(wiring, source) else found
 
 
@@ -31,8 +31,8 @@ def _is_of_products(wiring: Wiring, edge: str) -> bool:
     return maker is not None and maker.op in PRODUCTS
 
 
-def _looked_up(wiring: Wiring, chain: Chain) -> Region:
-    """The region of a chain."""
+def looked_up(wiring: Wiring, chain: Chain) -> Region:
+    """The region of a chain from codes to codes."""
     graph = wiring.graph
     source, made = graph.edges[chain.start], graph.edges[chain.end]
     values = code_values(graph, chain.start)

@@ -58,19 +58,6 @@ def test_with_chains_before_it(rng):
     assert len(near.nodes) == 2
 
 
-@pytest.mark.parametrize("function", ["sigmoid", "tanh", "hard_sigmoid"])
-def test_a_code_with_what_is_made_of_it(rng, function):
-    """Such as SiLU, as it is written out."""
-    small = Small()
-    x = of(small, "x", GRIDS[1])
-    options: dict[str, Any] = {"alpha": 1 / 6, "beta": 0.5} if function == "hard_sigmoid" else {}
-    graph = small.build((small.quantized(small.add("mul", x, small.add(function, x, **options)), 0.1, 20.0),))
-    region = matched(graph, match_join)
-    agree(graph, region, rng)
-    assert region
-    assert region.inputs == ("x",)
-
-
 REFUSED: dict[str, Any] = {
     "reals": lambda s: s.add("add", of(s, "x", GRIDS[0]), of(s, "y", GRIDS[0])),
     "a function a channel": lambda s: s.quantized(

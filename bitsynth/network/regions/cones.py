@@ -1,0 +1,106 @@
+"""Functions of one edge of codes in which several ways part and meet again, such as x * sigmoid(x), by a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from bitsynth.graph.ir import Node
+from bitsynth.graph.operators import TABLE
+from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.regions.functions import layouts_of
+from bitsynth.network.regions.lookup import looked_up
+from bitsynth.network.regions.region import Region
+from bitsynth.network.stairs.chain import Chain, Link, chain_of, link_of, links_from
+from bitsynth.network.wiring import Wiring
+
+_MOST = 64
+"""Nodes of a function: an activation that is written out has a dozen."""
+
+
+def match_cone(wiring: Wiring, node: Node) -> Region | None:
+    """The longest function from codes to codes that begins with a node, and is no chain."""
+    source = wiring.only_source(node)
+    if source is None or operand_of(wiring.graph.edges[source]) is None:
+        return None
+    graph = wiring.graph
+    functions = _functions(wiring, source, node)
+    found = next((chain for chain in functions if layouts_of(graph, source, chain.end)), None)
+    return looked_up(wiring, found) if found else None
+
+
+def _functions(wiring: Wiring, source: str, first: Node) -> Iterator[Chain]:
+    """The functions of an edge to which a node belongs, the longest first; their nodes as a chain has them."""
+    cone = _Cone(wiring, source, first)
+    for place in reversed(range(len(cone.links))):
+        before = cone.needed(place)
+        if before is None or before[0].node is not first:
+            continue
+        end = before[-1].node.outputs[0]
+        after = [] if any(link.varies for link in before) else links_from(wiring, end, 1, monotone=False, mixing=True)
+        for count in range(len(after), -1, -1):
+            chain = chain_of(wiring, source, [*before, *after[:count]])
+            if chain.axes[-1] == 1 and operand_of(wiring.graph.edges[chain.end]):
+                yield chain
+
+
+@dataclass
+class _Cone:
+    """What is made of an edge alone, element by element, by nodes from a `first` one on.
+
+    Attributes:
+        links: The nodes in the graph's order.
+        makers: The place of each in that, by the edge that it makes.
+    """
+
+    wiring: Wiring
+    source: str
+    first: Node
+    links: list[Link] = field(default_factory=list)
+    makers: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        open_ones: list[tuple[int, str]] = []
+        self._open(self.source, open_ones)
+        while open_ones and len(self.links) < _MOST:
+            _, name = heappop(open_ones)
+            node = self.wiring.graph.nodes[self.wiring.order[name]]
+            link = None if node.outputs[0] in self.makers else self._link(node)
+            if link:
+                self.makers[node.outputs[0]] = len(self.links)
+                self.links.append(link)
+                self._open(node.outputs[0], open_ones)
+
+    def _open(self, edge: str, open_ones: list[tuple[int, str]]) -> None:
+        order = self.wiring.order
+        for node in self.wiring.readers[edge]:
+            if order[node.name] >= order[self.first.name]:
+                heappush(open_ones, (order[node.name], node.name))
+
+    def _link(self, node: Node) -> Link | None:
+        """A node of what is in the cone and of constants; None if it reads anything else."""
+        edges = self.wiring.graph.edges
+        own = [e for e in node.inputs if e == self.source or e in self.makers]
+        if node.op == "reshape" or len(node.outputs) > 1:
+            return None
+        if len(own) == 1:
+            return link_of(self.wiring, node, own[0], 1, monotone=False)
+        shape = edges[self.source].shape
+        alike = len(own) == len(node.inputs) and all(edges[e].shape == shape for e in (*own, *node.outputs))
+        return Link(node, 1, False) if alike and TABLE[node.op].kind == "elementwise" else None
+
+    def needed(self, place: int) -> list[Link] | None:
+        """The nodes that one takes to be made, itself the last; None if it has one way, or others read any of them."""
+        found = {place}
+        for k in range(place, -1, -1):
+            if k in found:
+                found |= {self.makers[e] for e in self.links[k].node.inputs if e in self.makers}
+        nodes = [self.links[k].node for k in sorted(found)]
+        graph, names = self.wiring.graph, {node.name for node in nodes}
+        for node in nodes[:-1]:
+            readers = {reader.name for reader in self.wiring.readers[node.outputs[0]]}
+            if not readers <= names or node.outputs[0] in graph.outputs:
+                return None
+        parts = any(sum(not self.wiring.is_constant(e) for e in node.inputs) > 1 for node in nodes)
+        return [self.links[k] for k in sorted(found)] if parts else None
