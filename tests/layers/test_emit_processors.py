@@ -1,15 +1,12 @@
 """One layer for several processors: the layer of each, and the choice among them where the C runs."""
 
-import shutil
-import subprocess
-
 import numpy as np
 import pytest
-from cmake_builds import commands, with_cmake
+from cmake_builds import CHOICES, choosing
 
 from bitsynth.cli import main
 from bitsynth.errors import SpecError
-from bitsynth.files import MARK
+from bitsynth.files import MARK, write_texts
 from bitsynth.layers import Conv2d, Thresholds, processors
 
 CPUS = ("a76", "a72", "a53")
@@ -94,37 +91,14 @@ def test_a_bad_name_is_said_as_it_was_given(name):
         processors.files(name, made("a72", "a53"))
 
 
-CHOICES = {
-    "cortex-a53": "a53, 0 a53, 0 a72, -1 a72, -1 a72, 0 a53",
-    "cortex-a72": "a72, 0 a53, 0 a72, -1 a72, -1 a72, 0 a72",
-    "cortex-a76": "a76, 0 a53, 0 a72, 0 a76, -1 a76, 0 a76",
-    "cortex-a35": "a72, 0 a53, 0 a72, -1 a72, -1 a72, 0 a72",
-}
-
-
 @pytest.mark.slow
 @pytest.mark.toolchains
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_processor_it_runs_on_decides(tmp_path, packed):
     """Under an emulator of each; the self-test is of all that it can run."""
-    compiler, command, emulator = next(commands("neon"), (None, None, None))
-    if compiler is None or shutil.which("cmake") is None or not (emulator and emulator[0]):
-        pytest.skip("no cmake, no compiler for aarch64 or no qemu")
-    (tmp_path / "conv").mkdir()
     options = {"layout": "packed", "epilogue": Thresholds(LEVELS)} if packed else {}
-    for file, text in processors.files("conv", made(*CPUS, **options)).items():
-        (path := tmp_path / "conv" / file).parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    build = tmp_path / "build"
-    with_cmake(build, tmp_path / "conv", compiler, command, emulator)
-    (tmp_path / "app.c").write_text(APP)
-    where = [f"-I{tmp_path / 'conv' / folder}" for folder in ("", "conv_a76")]
-    app = [*command, "-static", *where, str(tmp_path / "app.c"), str(build / "libconv.a"), "-pthread"]
-    subprocess.run([*app, "-o", str(tmp_path / "app")], check=True)
-    for cpu, choice in CHOICES.items():
-        for program, said in ((tmp_path / "app", choice), (build / "conv_selftest", "conv: right")):
-            done = subprocess.run([emulator[0], "-cpu", cpu, program], capture_output=True, text=True, check=True)
-            assert done.stdout.strip() == said, cpu
+    write_texts(tmp_path / "conv", processors.files("conv", made(*CPUS, **options)))
+    choosing(tmp_path, "conv", APP, CHOICES)
 
 
 def test_the_command_takes_several(tmp_path, capsys):

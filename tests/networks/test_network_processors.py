@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-import shutil
-import subprocess
 
 import pytest
-from cmake_builds import commands, with_cmake
+from cmake_builds import CHOICES, choosing
 from onnx_files import small
 
 from bitsynth.errors import Refuted, SpecError
@@ -43,12 +41,6 @@ int main(void)
     return 0;
 }
 """
-CHOICES = {
-    "cortex-a53": "a53, 0 a53, 0 a72, -1 a72, -1 a72, 0 a53",
-    "cortex-a72": "a72, 0 a53, 0 a72, -1 a72, -1 a72, 0 a72",
-    "cortex-a76": "a76, 0 a53, 0 a72, 0 a76, -1 a76, 0 a76",
-    "cortex-a35": "a72, 0 a53, 0 a72, -1 a72, -1 a72, 0 a72",
-}
 
 
 @pytest.fixture(scope="module")
@@ -207,17 +199,5 @@ def test_a_certificate_of_processors_is_not_believed(tmp_path):
 @pytest.mark.parametrize("has_weights_file", [False, True])
 def test_the_processor_it_runs_on_decides(made, tmp_path, has_weights_file):
     """Under an emulator of each; the self-test is of all that it can run, and all give the same."""
-    compiler, command, emulator = next(commands("neon"), (None, None, None))
-    if compiler is None or shutil.which("cmake") is None or not (emulator and emulator[0]):
-        pytest.skip("no cmake, no compiler for aarch64 or no qemu")
-    write_texts(tmp_path / "c", processors.files("net", made, weights_file=has_weights_file))
-    build = tmp_path / "build"
-    with_cmake(build, tmp_path / "c", compiler, command, emulator)
-    (tmp_path / "app.c").write_text(APP)
-    where = [f"-I{tmp_path / 'c' / folder}" for folder in ("", "net_a76")]
-    app = [*command, "-static", *where, str(tmp_path / "app.c"), str(build / "libnet.a"), "-pthread"]
-    subprocess.run([*app, "-o", str(tmp_path / "app")], check=True)
-    for cpu, choice in CHOICES.items():
-        for program, said in ((tmp_path / "app", choice), (build / "net_selftest", "net: right")):
-            done = subprocess.run([emulator[0], "-cpu", cpu, program], capture_output=True, text=True, check=True)
-            assert done.stdout.strip() == said, cpu
+    write_texts(tmp_path / "net", processors.files("net", made, weights_file=has_weights_file))
+    choosing(tmp_path, "net", APP, CHOICES)
