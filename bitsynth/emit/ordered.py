@@ -14,7 +14,7 @@ from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel import ahead
 from bitsynth.kernel.folds import in_registers
-from bitsynth.kernel.halves import is_half
+from bitsynth.kernel.halves import is_high
 from bitsynth.kernel.program import Kernel, Loop, Pass
 
 
@@ -78,9 +78,15 @@ class OrderedSteps:
 
         for step, place in lines:
             name = named(step.dst)
-            if any(is_half(a) for a in step.args):
-                yield from scope.pin(step.args[-1])
-            value = scope.value(step, named) if place is None else self._load(step, place, scope)
+            if is_high(name) and place is not None:
+                yield from scope.high_half(name, place)
+                continue
+            if place is not None:
+                value = self._load(step, place, scope)
+            elif is_high(step.args[-1]):
+                value = scope.joined(*step.args)
+            else:
+                value = scope.value(step, named)
             if step.dst in early or step.dst in kept:
                 yield f"{name} = {value};"
             else:

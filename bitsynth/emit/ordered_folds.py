@@ -10,7 +10,7 @@ from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.kernel import ahead, folds
-from bitsynth.kernel.halves import HALVES, half_of, is_half
+from bitsynth.kernel.halves import HALVES, half_of, is_high
 from bitsynth.kernel.order import of_row
 from bitsynth.kernel.program import Kernel, Loop, Pass
 
@@ -89,9 +89,9 @@ class OrderedFolds:
         for step in lines:
             name = step.dst
             if step.args and not self.isa[step.op].store:
-                if any(is_half(a) for a in step.args):
-                    yield from scope.pin(step.args[-1])
-                yield scope.step(step, str)
+                joined = is_high(step.args[-1])
+                kind, value = self.isa[step.op].out, scope.joined(*step.args) if joined else scope.value(step, str)
+                yield scope.declare(name, kind, value)
                 yield from scope.hold(name)
                 continue
             whole, half = half_of(name)
@@ -101,6 +101,8 @@ class OrderedFolds:
             if step.args:
                 yield from shift(step.args, scope) if shift else ()
                 yield scope.store(step.op, step.args[0], place)
+            elif half == HALVES[1]:
+                yield from scope.high_half(name, place)
             else:
                 yield scope.load(step.op, name, place)
                 yield from scope.pin(name)

@@ -100,6 +100,24 @@ class Scope:
         )
         return f"at({place})"
 
+    def high_half(self, name: str, place: str) -> list[str]:
+        """Statements that load the high half of a register into an integer register."""
+        text = self.isa.table.halves
+        assert text is not None
+        self.macros["HELD"] = f"#define HELD(x) {text.hold.format(x='x').removesuffix(';')}"
+        return [f"uint64_t {name};", f"memcpy(&{name}, {place}, sizeof {name});", f"HELD({name});"]
+
+    def joined(self, low: str, high: str) -> str:
+        """The register of its halves, the high one of which is in an integer register."""
+        text = self.isa.table.halves
+        assert text is not None
+        args = {"low": "low", "high": "high"}
+        self.macros["JOINED"] = (
+            f"#ifdef __clang__\n#define JOINED(low, high) {text.clang.format(**args)}\n#else\n"
+            f"#define JOINED(low, high) {text.join.format(**args)}\n#endif"
+        )
+        return f"JOINED({low}, {high})"
+
     def settle(self, pointer: str) -> list[str]:
         """A statement that keeps a pointer from being computed before it."""
         text = self.isa.table.address

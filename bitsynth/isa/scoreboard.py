@@ -20,6 +20,7 @@ class Issued:
     """An instruction: registers it reads and writes, cycles until these are there, slots of pipes.
 
     What is `forwarded`, an accumulator, is read only when the sum is made. One that is `alone` starts with no other.
+    Of what is `merged`, a part is left: in order it starts a cycle after what makes that, and is there no sooner.
     """
 
     reads: tuple[str, ...]
@@ -28,12 +29,15 @@ class Issued:
     takes: tuple[tuple[str, int], ...]
     alone: bool = False
     forwarded: str = ""
+    merged: str = ""
 
 
-def of_kind(rules: IssueTable, kind: str, reads: Iterable[str] = (), writes: Iterable[str] = ()) -> Issued:
+def of_kind(
+    rules: IssueTable, kind: str, reads: Iterable[str] = (), writes: Iterable[str] = (), merged: str = ""
+) -> Issued:
     """An instruction of one of the rules' kinds."""
     table = rules.kinds[kind]
-    return Issued(tuple(reads), tuple(writes), table.lat, tuple(table.takes.items()), table.alone)
+    return Issued(tuple(reads), tuple(writes), table.lat, tuple(table.takes.items()), table.alone, merged=merged)
 
 
 def arithmetic(isa: Isa, cpu: str, op: str, reads: Sequence[str], write: str) -> Issued:
@@ -57,13 +61,18 @@ def busy(rules: IssueTable, program: Iterable[Issued]) -> dict[str, float]:
     slots: dict[frozenset[str], int] = defaultdict(int)
     started = 0
     for x in program:
-        started += rules.width * max(n for _, n in x.takes) if x.alone and rules.in_order else 1
+        started += rules.width * _lasts(rules, x) if x.alone and rules.in_order else 1
         for port, count in x.takes:
             slots[frozenset(rules.ports[port])] += count
     found = {"issue": started / rules.width}
     for port, pipes in rules.ports.items():
         found[port] = sum(count for taken, count in slots.items() if taken <= {*pipes}) / len(pipes)
     return found
+
+
+def _lasts(rules: IssueTable, x: Issued) -> int:
+    """The cycles for which an instruction takes pipes, as many at once as it can."""
+    return max((-(-count // len(rules.ports[port])) for port, count in x.takes), default=1)
 
 
 class InOrder:
@@ -74,12 +83,17 @@ class InOrder:
         self.now = self.started = 0
         self.ready: dict[str, int] = {}
         self.early: dict[str, int] = {}
+        self.made: dict[str, int] = {}
         self.free: dict[str, int] = defaultdict(int)
 
     @property
     def earliest(self) -> int:
         """The first cycle in which anything could start."""
         return self.now + (self.started >= self.rules.width)
+
+    def idle(self, port: str, at: int) -> bool:
+        """Whether all pipes of a class are free from the cycle `at` on."""
+        return all(self.free[pipe] <= at for pipe in self.rules.ports[port])
 
     def start(self, x: Issued) -> int:
         """The cycle in which `x` would start."""
@@ -88,27 +102,33 @@ class InOrder:
             there = self.ready.get(register, 0)
             if register == x.forwarded:
                 there = self.early.get(register, there)
+            if register == x.merged:
+                there = self.made.get(register, -1) + 1
             at = max(at, there)
-        for port, _ in x.takes:
-            there = min([free[pipe] for pipe in self.rules.ports[port]])
-            at = max(at, there)
+        for port, count in x.takes:
+            pipes = self.rules.ports[port]
+            if len(pipes) == 1:
+                at = max(at, free[pipes[0]])
+            else:
+                at = max(at, sorted([free[pipe] for pipe in pipes])[min(count, len(pipes)) - 1])
         return at + (at == now and (self.started >= self.rules.width or (x.alone and self.started > 0)))
 
     def issue(self, x: Issued) -> None:
         """Start `x`."""
-        at, free, slots = self.start(x), self.free, 0
+        at, free = self.start(x), self.free
         self.started = self.started + 1 if at == self.now else 1
         self.now = at
         for port, count in x.takes:
-            pipes = self.rules.ports[port]
-            free[pipes[0] if len(pipes) == 1 else min(pipes, key=free.__getitem__)] = at + count
-            slots = max(slots, count)
+            pipes = sorted(self.rules.ports[port], key=free.__getitem__)
+            for k, pipe in enumerate(pipes[:count]):
+                free[pipe] = at + (count - k + len(pipes) - 1) // len(pipes)
+        lasts = _lasts(self.rules, x)
         if x.alone:
-            self.now, self.started = at + slots - 1, self.rules.width
+            self.now, self.started = at + lasts - 1, self.rules.width
         for r in x.writes:
-            self.ready[r] = at + x.latency
+            self.made[r], self.ready[r] = at, max(at + x.latency, self.ready.get(x.merged, 0))
             if x.forwarded:
-                self.early[r] = at + slots
+                self.early[r] = at + lasts
             else:
                 self.early.pop(r, None)
 

@@ -133,6 +133,18 @@ class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operations: dict[str, int] = {}
 
 
+class HalvesTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The C that makes a register of its `low` half and an integer register, the `high` one.
+
+    There are two, each of which its compiler makes one instruction of. `hold` keeps the place of the load of the high
+    one in the text.
+    """
+
+    hold: str
+    join: str
+    clang: str
+
+
 class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[isa]` table of `isa.toml`.
 
@@ -163,6 +175,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pin: str = ""
     hold: str = ""
     address: str = ""
+    halves: HalvesTable | None = None
     pin_peeled: bool = True
     paper: PaperTable | None = None
 

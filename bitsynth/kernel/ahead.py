@@ -16,7 +16,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.scoreboard import InOrder
 from bitsynth.isa.step import Step
 from bitsynth.kernel.folds import in_registers
-from bitsynth.kernel.halves import in_halves, is_half
+from bitsynth.kernel.halves import half_of, in_halves, is_half
 from bitsynth.kernel.list_scheduling import ListScheduler, Turn, issue
 from bitsynth.kernel.order import interleaved, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
@@ -89,7 +89,7 @@ def _copies(kernel: Kernel, loop: Pass, lines: int) -> int:
 
 
 def _orders(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[Ordered]:
-    """Orders of `copies` of a step: none of its lines ahead, and some."""
+    """Orders of `copies` of a step: none of its lines ahead, some, and all its loads."""
     plain = listed(isa, kernel, flat)
     yield Ordered(copies, flat, tuple((step, False) for step in plain))
     if _copies_wanted(isa, flat):
@@ -98,11 +98,21 @@ def _orders(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[Order
     behind = [(step, True) for step in plain if step.dst not in summed]
     both = ListScheduler(isa, kernel, flat, (), _NEAR).order([*((step, False) for step in plain), *behind])
     last = max(k for k, (_, ahead) in enumerate(both) if not ahead)
-    found = _whole([step for step, ahead in both[:last] if ahead])
+    yield Ordered(
+        copies, flat, _turns(isa, kernel, flat, _whole([step for step, ahead in both[:last] if ahead]), _NEAR)
+    )
+    loads = [step for step in flat.steps if not step.args or is_half(step.args[-1])]
+    yield Ordered(copies, flat, _turns(isa, kernel, flat, loads, len(flat.steps)))
+
+
+def _turns(isa: Isa, kernel: Kernel, flat: Loop, found: Sequence[Step], window: int) -> tuple[Turn, ...]:
+    """The lines of a loop that has those `found` a step ahead, in the order in which registers are free for them."""
     made = {step.dst for step in found}
-    rest = [(step, False) for step in plain if step.dst not in made]
-    turns = ListScheduler(isa, kernel, flat, found, _NEAR).order([*rest, *((step, True) for step in found)])
-    yield Ordered(copies, flat, tuple(turns))
+    rest = [(step, False) for step in flat.steps if step.dst not in made]
+    last_read = {a: k for k, (step, _) in enumerate(rest) for a in step.args}
+    found = sorted(found, key=lambda step: last_read.get(half_of(step.dst)[0], 0))
+    both = [*rest, *((step, True) for step in found)]
+    return tuple(ListScheduler(isa, kernel, flat, found, window).order(both))
 
 
 def _whole(found: Sequence[Step]) -> list[Step]:
@@ -183,5 +193,5 @@ def _taken(isa: Isa, kernel: Kernel, lines: Iterable[Step], becomes: dict[str, s
     """The cycles of lines one after the other."""
     core = InOrder(isa.rules(kernel.order))
     for step in lines:
-        core.issue(issue(isa, kernel, step, becomes))
+        core.issue(issue(isa, kernel.order, step, becomes))
     return core.now

@@ -1,4 +1,7 @@
-"""Loads of whole registers in two halves, for processors on which nothing starts beside a whole one."""
+"""Loads of whole registers in two halves, for processors on which nothing starts beside a whole one.
+
+The high half is loaded into an integer register, beside which any instruction on vectors starts, and then inserted.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ HALVES = ("l", "h")
 
 @dataclass(frozen=True)
 class HalfLoads:
-    """The forms that load half a register, and that make a register of two halves."""
+    """The forms that load half a register, and that make a register of two halves; C has its own text of the latter."""
 
     load: str
     join: str
@@ -30,7 +33,7 @@ class HalfLoads:
 @lru_cache
 def half_loads(isa: Isa, cpu: str) -> HalfLoads | None:
     """What loads a register in halves; None if `cpu` starts others beside a whole load, or there are no such forms."""
-    if not isa.rules(cpu).kinds["load"].alone:
+    if isa.table.halves is None or not isa.rules(cpu).kinds["load"].alone:
         return None
     half = isa.word.lanes // 2
     lanes = [variable(k, 0, 0) for k in range(2 * half)]
@@ -58,6 +61,7 @@ def _lines(isa: Isa, forms: HalfLoads, flat: Loop) -> Iterator[Step]:
             yield Step(step.dst, forms.join, tuple(step.dst + half for half in HALVES))
 
 
+@lru_cache(maxsize=1 << 14)
 def half_of(name: str) -> tuple[str, str]:
     """The register that a value is part of, and which of the HALVES it is, "" if all of it.
 
@@ -66,6 +70,11 @@ def half_of(name: str) -> tuple[str, str]:
     value, of, copy = name.partition("_of")
     half = value[-1] if value.endswith(HALVES) else ""
     return value.removesuffix(half) + of + copy, half
+
+
+def is_high(name: str) -> bool:
+    """Whether a value is the high half of a register, which an integer register holds until the halves are joined."""
+    return half_of(name)[1] == HALVES[1]
 
 
 def is_half(name: str) -> bool:

@@ -78,7 +78,7 @@ def _arithmetic(isa: Isa, cpu: str, op: str, rest: str, registers: list[str]) ->
     if op in {"umov", "smov"}:
         return of_kind(rules, "from_vector", read, [written])
     if op in {"dup", "ins"} and any(r[0] == "x" for r in read):
-        return of_kind(rules, "to_vector", read, [written])
+        return of_kind(rules, "to_vector", read, [written], written if op == "ins" else "")
     if op in rules.others:
         table = rules.others[op]
         return Issued((*read, written), (written,), table.lat, tuple(table.takes.items()))

@@ -15,7 +15,6 @@ from bitsynth.isa.scoreboard import Issued, arithmetic, cycles, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
 from bitsynth.kernel import ahead, folds
-from bitsynth.kernel.halves import HALVES, half_of
 from bitsynth.kernel.list_scheduling import issue, load_kind
 from bitsynth.kernel.order import interleaved, of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
@@ -134,21 +133,11 @@ class _Tile:
         return [*places, of_kind(self.rules, "branch", ["run"])]
 
     def _line(self, line: Step, becomes: dict[str, str]) -> Iterator[Issued]:
-        dst = becomes.get(line.dst, line.dst)
-        if line.args:
-            yield arithmetic(self.isa, self.cpu, line.op, [becomes.get(a, a) for a in line.args], dst)
-        elif dst[0] == "w":
-            yield of_kind(self.rules, load_kind(self.isa, line.op), ["column"], [dst])
-        else:
-            yield from self._row_load(dst, load_kind(self.isa, line.op))
-
-    def _row_load(self, dst: str, kind: str) -> Iterator[Issued]:
-        """A row's input: one that is repeated, or loaded in halves, has an address of its own."""
-        if kind == "load" or half_of(dst)[1] == HALVES[1]:
-            yield of_kind(self.rules, kind, ["offset"], [dst])
-        else:
-            yield of_kind(self.rules, "integer", ["offset"], [f"at_{dst}"])
-            yield of_kind(self.rules, kind, [f"at_{dst}"], [dst])
+        address = "" if line.args else "column" if line.dst[0] == "w" else "offset"
+        if address == "offset" and load_kind(self.isa, line) in {"broadcast", "load_half"}:
+            address = f"at_{line.dst}"
+            yield of_kind(self.rules, "integer", ["offset"], [address])
+        yield issue(self.isa, self.cpu, line, becomes, address)
 
     def _widen(self, loop: Pass, level: int) -> Iterator[Issued]:
         """The program of an outer loop for every row; accumulators that find no register lie in memory."""
@@ -173,7 +162,7 @@ class _Tile:
         """A fold or a flush in the order of the processor, and the pointers to rows of the tile, two each."""
         yield from (of_kind(self.rules, "integer", ["row"], ["row"]) for _ in range(2 * self.kernel.rows))
         for line in ahead.quickest(self.isa, self.kernel, flat):
-            yield issue(self.isa, self.kernel, line, {})
+            yield issue(self.isa, self.cpu, line, {})
 
     def _spilled(self, loop: Pass, level: int) -> set[str]:
         """The outer accumulators for which a step leaves no register, half of which it could be without."""
