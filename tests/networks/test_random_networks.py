@@ -9,7 +9,7 @@ from onnx_files import QONNX, model, node
 from random_graphs import RandomGraph
 
 import bitsynth
-from bitsynth.errors import ToolError
+from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph import run
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
@@ -28,11 +28,15 @@ OPTIMIZED = 10
 
 
 def networks(seeds, isa, threads, flags):
-    """Networks of seeds, of so many threads in turn, in one library."""
-    made = {
-        seed: bitsynth.compile(RandomGraph(seed).model, isa=isa, threads=threads[k % len(threads)])
-        for k, seed in enumerate(seeds)
-    }
+    """Networks of seeds, of so many threads in turn, in one library; none of a seed whose sums leave int32."""
+    made = {}
+    for k, seed in enumerate(seeds):
+        try:
+            made[seed] = bitsynth.compile(RandomGraph(seed).model, isa=isa, threads=threads[k % len(threads)])
+        except SpecError as why:
+            if "which int32 does not hold" not in str(why):
+                raise
+    assert len(made) > 0.95 * len(seeds) - 1
     compiled_together(isa, made.values(), flags)
     return made
 
