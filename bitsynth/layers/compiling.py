@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextvars import copy_context
+from concurrent.futures import as_completed
 from typing import Any
 
 from bitsynth.errors import SpecError
@@ -12,6 +11,7 @@ from bitsynth.host import features
 from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.epilogues.arguments import whole
 from bitsynth.layers.library import library_key
+from bitsynth.processes.threads import several_at_once
 from bitsynth.progress import Progress, silent
 from bitsynth.spec.options import MOST_THREADS
 
@@ -32,8 +32,8 @@ def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progres
     if workers is not None:
         whole("workers", workers, 1, MOST_THREADS)
     first = list({library_key(layer.kernel, layer.packed.programs): layer for layer in every}.values())
-    with ThreadPoolExecutor(max(1, min(workers or features.cores(), len(first)))) as pool:
-        started = [pool.submit(copy_context().run, layer.compile) for layer in first]
+    with several_at_once(min(workers or features.cores(), len(first))) as submit:
+        started = [submit(layer.compile) for layer in first]
         for done, _ in enumerate(as_completed(started), 1):
             progress(f"compiled {done} of {len(first)} libraries", done, len(first))
     for one in started:

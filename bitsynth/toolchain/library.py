@@ -12,9 +12,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +22,7 @@ from bitsynth.files import file_lock, locked
 from bitsynth.host import features
 from bitsynth.host.placement import is_emulated
 from bitsynth.processes import tool
+from bitsynth.processes.threads import several_at_once
 from bitsynth.toolchain.cache import cache_folder, require_own, trusted
 from bitsynth.toolchain.compiler import Compiler, preferred
 
@@ -134,9 +133,9 @@ def _objects(
     def one(source: str) -> Path:
         return _build(compiler, _with_headers(source, files), compile_flags, ["-c"], _OBJECT)
 
-    with ThreadPoolExecutor(max(1, min(len(kept), features.cores()))) as pool:
-        started = {source: pool.submit(copy_context().run, one, source) for source in kept}
-    return {source: done.result() for source, done in started.items()}
+    with several_at_once(min(len(kept), features.cores())) as submit:
+        started = {source: submit(one, source) for source in kept}
+        return {source: done.result() for source, done in started.items()}
 
 
 def _whole(product: Path) -> bool:

@@ -329,3 +329,18 @@ def test_the_check_makes_nothing_unless_asked(cache):
     assert trusted(wanted, make=False) == wanted
     assert not wanted.parent.exists()
     assert checks._build_cache().ok
+
+
+def test_files_that_none_has_begun_when_one_fails_are_not_compiled(isa, monkeypatch):
+    monkeypatch.setattr(features, "cores", lambda: 1)
+    many = {f"f{n}.c": f"#include <file_{n}_that_is_not_there.h>\n" for n in range(20)}
+    tried, run = [], toolchain.library._run_compiler
+
+    def counted(*arguments):
+        tried.append(arguments)
+        run(*arguments)
+
+    monkeypatch.setattr(toolchain.library, "_run_compiler", counted)
+    with pytest.raises(ToolError, match="file_0_that_is_not_there"):
+        toolchain.compile_for(isa, many, kept=many)
+    assert len(tried) < len(many)

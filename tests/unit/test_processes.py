@@ -13,7 +13,9 @@ import pytest
 from processes import alive, gone
 
 import bitsynth
+from bitsynth.errors import ToolError
 from bitsynth.processes.child import PIPE, Child, TooLate, TooMuch
+from bitsynth.processes.threads import several_at_once
 from bitsynth.processes.worker import Worker, WorkerEnded, answers
 
 PACKAGE = Path(bitsynth.__file__).parent
@@ -188,3 +190,22 @@ def test_a_worker_that_babbles():
     finally:
         worker.close()
     assert worker.child.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, ToolError])
+def test_an_interrupt_leaves_undone_what_no_thread_has_begun(end):
+    begun, may_end = [], threading.Event()
+
+    def work(number):
+        begun.append(number)
+        may_end.wait(5)
+
+    def begin():
+        with several_at_once(1) as submit:
+            waiting = [submit(work, number) for number in range(9)]
+            waiting[-1].add_done_callback(lambda _: may_end.set())  # the last is given up: so are those before it
+            raise end
+
+    with pytest.raises(end):
+        begin()
+    assert begun == [0]

@@ -1,0 +1,26 @@
+"""Threads that wait for tools: several runs at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import Any
+
+Submit = Callable[..., "Future[Any]"]
+"""Has a thread call a function with arguments, in the context of whoever asks."""
+
+
+@contextmanager
+def several_at_once(most: int) -> Iterator[Submit]:
+    """Up to `most` threads for this block, which ends when what they have begun does.
+
+    What none has begun by then is done too, unless the block fails or is interrupted.
+    """
+    with ThreadPoolExecutor(max(1, most)) as pool:
+        try:
+            yield lambda work, *arguments: pool.submit(copy_context().run, work, *arguments)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
