@@ -108,6 +108,8 @@ def plan(
         load(isa)
     _check_schedule(schedule, isa)
     require_cpu(isa, cpu)
+    if type(solve) is not bool and not callable(solve):
+        raise SpecError(f"solve is True, False or a function that shows progress, not {solve!r}")
     if solve is not False and not _is_depthwise(spec, isa, schedule):
         solve_missing(spec, isa, schedule, to_stderr if solve is True else solve)
     chosen = (schedule, GIVEN, cpu or cpu_for(isa)) if schedule else _chosen(spec, isa, threads, cpu)

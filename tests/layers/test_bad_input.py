@@ -107,6 +107,7 @@ REFUSED = {
     "threads": (lambda: conv(threads=0), "threads must be"),
     "many threads": (lambda: conv(threads=MOST_THREADS + 1), "threads must be"),
     "half threads": (lambda: conv(threads=1.5), "threads must be"),
+    "solve": (lambda: conv(solve="please"), "solve is True, False or a function"),
     "image": (lambda: conv(image=(2, 2), schedule=None), "no room for a window"),
     "image type": (lambda: conv(image="224", schedule=None), "image must be"),
     "schedule method": (lambda: LayerSchedule("avx2", "magic", 64, gather="direct"), "unknown method 'magic'"),
