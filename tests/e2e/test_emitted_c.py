@@ -27,6 +27,7 @@ pytestmark = pytest.mark.toolchains
 
 STRICT = ("-DBITSYNTH_NO_MAIN", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes")
 COMPILERS = [(isa, c) for isa in ISAS for c in toolchain.compilers(load.load(isa))]
+CASES = [*WIDTHS, *((2, 2, *pair) for pair in encodings(2, 2))]
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g")
 DIRECTORY = Path(__file__).parent
 
@@ -67,19 +68,12 @@ def test_every_method_is_clean_under_a_compiler(config, skip_isa):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("widths", WIDTHS, ids=str)
-@pytest.mark.parametrize(("isa", "compiler"), COMPILERS, ids=lambda x: getattr(x, "name", x))
-def test_all_kernels_clean_and_right_under_every_compiler(isa, compiler, widths):
-    assert selftest(isa, compiler, widths) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pair", encodings(2, 2), ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("isa", ISAS)
-def test_all_encodings_are_clean_and_right(isa, pair):
+def test_all_kernels_are_clean_and_right(isa, case):
     """Each under one compiler, all of them in turn."""
     found = [c for name, c in COMPILERS if name == isa]
-    assert selftest(isa, found[encodings(2, 2).index(pair) % len(found)], (2, 2, *pair)) == 0
+    assert selftest(isa, found[CASES.index(case) % len(found)], case) == 0
 
 
 def test_the_selftest_sees_a_wrong_kernel():

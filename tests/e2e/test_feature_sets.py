@@ -16,7 +16,8 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import KernelOptions
 from bitsynth.synth.synthesize import synthesize
 
-WIDTHS = [(a, w) for a in (1, 2, 3, 4) for w in (1, 2, 3, 4)]
+WIDTHS = [(1, 1), (2, 4), (3, 2), (4, 3)]
+"""Each number of bits once on either side."""
 MODELS = [("avx512", "ops"), ("avx512", "skylakex"), ("armv7_neon", "ops")]
 CASES = [(*model, widths) for model in MODELS for widths in WIDTHS]
 
@@ -53,7 +54,7 @@ def run(isa, model, widths):
 
 
 @pytest.mark.parametrize("case", quick([("avx512", "ops", (1, 1))], of=CASES), ids=str)
-def test_every_width(case):
+def test_some_widths(case):
     run(*case)
 
 
