@@ -22,6 +22,8 @@ from bitsynth.network.stairs.paired_lines import GUARD, guarded_line, paired_lin
 from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 
+_MOST_WHOLE = 2.0**30
+"""Values below it can be rounded before they are cut."""
 _IN_A_LOOP = 64
 """Elements for which the beginning and the end of a loop in vectors take little of its time."""
 
@@ -132,10 +134,21 @@ class LineRegion(Region):
         line, pixels = self.repeated
         numbers = [line.factor, line.summand, *([] if line.ratio is None else [line.ratio])]
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
-        body = _body(line, pixels, LineNames())
+        fits = self._most < _MOST_WHOLE
+        body = _body_of_rows(line, pixels) if fits else _body(line, pixels, LineNames())
         constants = tuple(np.ascontiguousarray(k) for k in numbers)
         formula = self.line.of(self.wiring.graph.edges[self.chain.start].shape[1])
-        return PlainStep(self.names, inputs, outputs, body, constants, formula=formula)
+        room = 4 * len(line.factor) if fits else 0
+        return PlainStep(self.names, inputs, outputs, body, constants, room, formula=formula)
+
+    @property
+    def _most(self) -> float:
+        """What no value is greater than, without signs."""
+        kind, line = self.wiring.graph.edges[self.chain.start].integers, self.line
+        values = max(abs(kind.least), abs(kind.most)) * np.abs(line.factor) + np.abs(line.summand)
+        if line.ratio is not None:
+            values = values + (self.second.codes[-1] if self.second else -INT32[0]) * np.abs(line.ratio)
+        return float(values.max())
 
 
 class GuardedLineRegion(LineRegion):
@@ -184,10 +197,42 @@ def _body(line: Line, pixels: int, names: LineNames) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _body_of_rows(line: Line, pixels: int) -> str:
+    """The same of values that int32 holds, cut as such: a row of them is kept, as compilers pack integers best."""
+    each = f"for (size_t c = 0; c < {len(line.factor)}; ++c)"
+    low, high = line.limits
+    lines = (
+        "int32_t *restrict const row = scratch;",
+        f"for (size_t i = 0; i < {pixels}; ++i) {{",
+        f"{each} {{",
+        f"const size_t at = i * {len(line.factor)} + c;",
+        *_value(line, LineNames()),
+        "row[c] = (int32_t)whole;",
+        "}",
+        f"{each} {{",
+        f"int32_t code = row[c] + {line.zero};",
+        f"code = code < {low} ? {low} : code;",
+        f"code = code > {high} ? {high} : code;",
+        f"out0[i * {len(line.factor)} + c] = (uint8_t)code;",
+        "}",
+        "}",
+    )
+    return "\n".join(lines) + "\n"
+
+
 def _element(line: Line, names: LineNames) -> Iterator[str]:
-    """One element: each operation is rounded by itself, to integers by a number whose last place is 1."""
-    factor, summand, ratio = (f"k{names.constant + i}[c]" for i in range(3))
+    """One element, its value cut before it is rounded."""
     low, high = (end - line.zero for end in line.limits)
+    yield from _value(line, names, f"v = v < {low}.0 ? {low}.0 : v;", f"v = v > {high}.0 ? {high}.0 : v;")
+    if names.guard:
+        yield "const double off = v - whole;"
+        yield f"open_ones |= !((off < 0 ? -off : off) <= {0.5 - names.guard!r});"
+    yield f"out0[at] = (uint8_t)((int32_t)whole + {line.zero});"
+
+
+def _value(line: Line, names: LineNames, *cut: str) -> Iterator[str]:
+    """A value: each operation is rounded by itself, to integers by a number whose last place is 1."""
+    factor, summand, ratio = (f"k{names.constant + i}[c]" for i in range(3))
     yield f"double v = (double)in{names.sums}[at] * {factor};"
     yield f"v += {summand};"
     if line.ratio is not None:
@@ -199,11 +244,6 @@ def _element(line: Line, names: LineNames) -> Iterator[str]:
         yield "gate = gate < 0 ? 0 : gate;"
         yield "gate = gate > 1 ? 1 : gate;"
         yield "v *= gate;"
-    yield f"v = v < {low}.0 ? {low}.0 : v;"
-    yield f"v = v > {high}.0 ? {high}.0 : v;"
+    yield from cut
     yield "double whole = v + 0x1.8p52;"
     yield "whole -= 0x1.8p52;"
-    if names.guard:
-        yield "const double off = v - whole;"
-        yield f"open_ones |= !((off < 0 ? -off : off) <= {0.5 - names.guard!r});"
-    yield f"out0[at] = (uint8_t)((int32_t)whole + {line.zero});"

@@ -1,0 +1,51 @@
+"""Lines of float64 behind sums: codes of the reference, of values that int32 holds and of wider ones."""
+
+import numpy as np
+import pytest
+from region_cases import Small, values_of
+
+from bitsynth.graph import run
+from bitsynth.network.program import Buffer, NetworkProgram
+from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.regions.lines import LineRegion
+from bitsynth.network.run import Network
+from bitsynth.network.stairs import chain_from, staircase
+from bitsynth.network.stairs.lines import line_of
+from bitsynth.network.wiring import NetworkTarget, Wiring
+
+TARGET = NetworkTarget("avx2")
+
+
+def line_region(factors, zero, bits):
+    """Sums of 6 channels and so many bits times factors, as codes from 0 to 255."""
+    small = Small()
+    sums = small.codes("x", (2, 6, 3, 5), -(1 << bits), 1 << bits)
+    scaled = small.add("mul", sums, small.constant(np.array(factors, np.float32).reshape(-1, 1, 1)))
+    graph = small.build((small.quantized(scaled, 0.37, float(zero)),))
+    wiring = Wiring(graph, TARGET)
+    chain = chain_from(wiring, "x")
+    edge = graph.edges[chain.end]
+    operand = operand_of(edge)
+    line = line_of(staircase(graph, chain), operand, edge.integers)
+    return graph, LineRegion(wiring, chain, line, operand, None)
+
+
+@pytest.mark.parametrize("zero", [0, 128])
+@pytest.mark.parametrize(
+    ("most", "bits", "whole"), [(1e-4, 20, True), (1e-5, 23, True), (3e3, 20, True), (3e3, 30, False)]
+)
+def test_codes_are_the_references_wherever_values_are_cut(rng, most, bits, whole, zero):
+    graph, region = line_region(most * rng.uniform(-1, 1, 6), zero, bits)
+    (given,), (made,) = region.inputs, region.outputs
+    shape = graph.edges[given].shape
+    source = Buffer(given, graph.edges[given], region.reads(given)[0], "input")
+    out = Buffer(made, graph.edges[made], region.writes(made)[0], "output")
+    buffers = {given: source, made: out}
+    step = region.step(buffers)
+    assert (step.scratch_bytes > 0) == whole
+    net = Network(NetworkProgram(graph, "avx2", 1, (step,), buffers, (given,), (made,)))
+    x = np.where(rng.integers(0, 2, shape), values_of(graph, rng)[given], rng.integers(-40, 41, shape))
+    want = run(graph, {given: x})[made]
+    assert len(np.unique(want)) > 1
+    got = net({given: source.format.write(x).reshape(shape)})
+    np.testing.assert_array_equal(out.read(np.asarray(got).reshape(-1)), want)
