@@ -290,6 +290,55 @@ def test_integers_as_the_callers_numbers_are_their_own(rng):
     )
 
 
+def depthwise(rng):
+    """A depthwise convolution of codes with a scale a channel, and channels of the result in another order."""
+    builder = GraphBuilder("depthwise", "exact")
+    scale = rng.uniform(0.1, 1, (1, 8, 1, 1)).astype(np.float32)
+    x = builder.input("x", (1, 8, 5, 5), "float32", Integers.between(0, 3, scale))
+    w = builder.constant(rng.integers(-3, 4, (8, 1, 3, 3)).astype(np.float32), "w")
+    window = SlidingWindow((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    return builder.build((quantized(builder, builder.add("conv", x, w, window=window, groups=8), scale=0.7),))
+
+
+def test_a_depthwise_layer_may_read_a_scale_a_channel(rng):
+    found = certified(depthwise(rng))
+    assert [step["unclaimed"] for step in found["steps"]] == [""]
+    assert failure(found) == ""
+    weights = found["steps"][0]["sums"]["weights"]
+    summed = changed(found, step=0, path=("sums", "weights"), value=lambda w: w.reshape(1, 1, 8, 9))
+    assert weights["shape"] == [8, 1, 1, 9]
+    assert "codes mean other integers" in failure(summed)
+    other = copy.deepcopy(found)
+    other["edges"]["x"]["scale"] = stored(one_more(checker.array(found["edges"]["x"]["scale"]).copy()))
+    assert "chain and C's formula differ" in failure(other)
+
+
+def sliced(rng):
+    """Channels of sums that differ in range, in another order."""
+    builder = GraphBuilder("sliced", "exact")
+    x = builder.input("x", (1, 8), "float32", Integers.between(0, 3, 0.5))
+    w = builder.constant(rng.integers(1, 9, (8, 4)).astype(np.float32) * [1, 2, 3, 4], "w")
+    made = builder.add("gather", builder.add("matmul", x, w), places=np.array([3, 1]), axis=1)
+    return builder.build((builder.add("reduce_sum", made, axes=(1,), keep=True),))
+
+
+def test_moved_channels_keep_their_own_range(rng):
+    found = certified(sliced(rng))
+    assert [bool(step["claims"]) for step in found["steps"][:2]] == [True, True]
+    assert found["steps"][1]["sums"]["rows"] == [3, 1]
+    assert failure(found) == ""
+    assert "leave their range" in failure(changed(found, step=1, path=("sums", "rows"), value=lambda _: [1, 3]))
+
+
+def test_squares_are_no_lines():
+    """Though they meet the sums at both ends of the range."""
+    values = {"sum": (np.array([[0.0, 5.0]]), 1.0, 0.0), "k": (np.array([[5.0]]), 0.0, 0.0)}
+    chain = [{"op": "mul", "of": ["sum", "sum"], "is": "v0"}, {"op": "div", "of": ["v0", "k"], "is": "v1"}]
+    made, rises, _ = checker.evaluated(chain, values, True)["v1"]
+    assert (made == values["sum"][0]).all()
+    assert np.isnan(rises).all()
+
+
 NUMBER = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6)
 
 

@@ -79,10 +79,11 @@ class ChainWriter:
     def start_sums(self, sums: Edge, given: Edge, weights: Edge | None = None) -> None:
         """Begin with the sums of products of what is `given` and weights, called "sum", on the scales of both."""
         scale = ChainValue("scale0", is_constant=True)
-        factor = weights.integers.scale if weights else np.ones(())
-        if not np.array_equal(np.unique(given.integers.scale * factor), np.unique(sums.integers.scale)):
+        scales = np.ones(()) if weights is None else weights.integers.scale, given.integers.scale, sums.integers.scale
+        own, read, made = (x.astype(np.float64).reshape(-1, 1) for x in scales)
+        if {len(own), len(read)} - {1, max(len(own), len(read))} or set(np.ravel(own * read)) != set(np.ravel(made)):
             raise Unsaid("sums are on another scale than products")
-        self.factor = np.asarray(factor, np.float64)
+        self.factor = own
         self.edges[sums.name] = ChainValue("sum", edge=sums, place=self.place, grid=(scale,))
 
     def add(self, node: Node) -> None:

@@ -117,15 +117,15 @@ def ends(claim: dict[str, Any], low: Any, high: Any, element: int) -> Any:
 
 def sums_of(at: dict[str, Any], edge: dict[str, Any], buffer: dict[str, Any]) -> Any:
     """The least and the greatest sums (channels, 1) of products of what is on an edge with weights, or of it alone."""
-    low, high = (array(edge[k]).ravel() - ("weights" in at and array(edge["zero"])) for k in ("low", "high"))
+    low, high = (array(edge[k]).ravel()[at.get("rows", ...)] for k in ("low", "high"))
     if "weights" in at:
-        require([buffer["operand"][0], buffer["operand"][1] - edge["zero"]] == at["reads"], "codes mean other integers")
-        low, high = (np.minimum(low, 0), np.maximum(high, 0)) if at["padded"] else (low, high)
-        w = array(at["weights"])  # (groups, channels of a group, inputs of a group, elements of the window)
-        each = [w * np.broadcast_to(x, len(w) * w.shape[2]).reshape(len(w), 1, -1, 1) for x in (low, high)]
+        w, zero, (apart, first) = array(at["weights"]), edge["zero"], buffer["operand"]
+        alike = array(edge["scale"]).size == 1 or w.shape[1] * w.shape[2] == 1  # (groups, channels, inputs, window)
+        require(alike and [apart, first - zero] == at["reads"], "codes mean other integers")
+        ends = (np.minimum(low, zero), np.maximum(high, zero)) if at["padded"] else (low, high)
+        each = [w * np.broadcast_to(x - zero, len(w) * w.shape[2]).reshape(len(w), 1, -1, 1) for x in ends]
         low, high = np.minimum(*each).sum((2, 3)).ravel(), np.maximum(*each).sum((2, 3)).ravel()
-    said = [(array(at[k]).ravel(), x) for k, x in (("low", low), ("high", high)) if k in at]
-    require([np.array_equal(*pair) for pair in said], "ranges differ")
+    require([np.all(array(at[k]) == x) for k, x in (("low", low), ("high", high)) if k in at], "ranges differ")
     return low[:, None], high[:, None]
 
 
@@ -154,7 +154,7 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
                 made = buffer["operand"][1] + buffer["operand"][0] * formula(facts, sums, (n - first) // apart)
                 alike, rises = compared(chain, start, claim["is"], made, exact)
                 require(alike | never, "the chain and C's formula differ")
-                require({"sums": is_line, "table": True}.get(by, ~np.isnan(rises)), "it turns back")
+                require((by == "table") | ~np.isnan(rises) & (is_line or by != "sums"), "it turns back, or is no line")
             require((array(edge["low"]) <= made) & (made <= array(edge["high"])) | never, "results leave their range")
 
 

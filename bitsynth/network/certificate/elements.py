@@ -10,7 +10,7 @@ from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, stored
 from bitsynth.network.certificate.chains import ChainWriter, Unsaid
 from bitsynth.network.certificate.claims import ELEMENTS, operand_of, require_few, require_no_gate, said, walk
-from bitsynth.network.certificate.edges import edge_facts
+from bitsynth.network.certificate.edges import edge_facts, range_of
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep
 from bitsynth.network.stairs.lines import Line
 
@@ -80,16 +80,27 @@ def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     if len(step.inputs) != 1:
         raise Unsaid("what is moved comes from several edges")
     given, made = (program.buffers[names[0]] for names in (step.inputs, step.outputs))
-    if _facts(given, nodes) != _facts(made, nodes):
+    if _facts(given) != _facts(made):
         raise Unsaid("elements are on another grid than those they are moved from")
     claim = {"by": "sums", "factor": 0, "of_zero": 0}
     if operand := made.format.operand:
         table = stored(np.arange(len(operand.codes))[None])
         claim = {"by": "table", "table": table, "first": operand.offset, "apart": operand.scale, "width": 1}
-    return {"constants": {}, "chain": [], "claims": [{**claim, "is": "sum"}], "sums": ELEMENTS}
+    return {"constants": {}, "chain": [], "claims": [{**claim, "is": "sum"}], "sums": _moved(given.edge, nodes)}
 
 
-def _facts(buffer: Buffer, nodes: list[Node]) -> JsonValue:
+def _moved(edge: Edge, nodes: list[Node]) -> JsonValue:
+    """Elements, and if channels differ in range, which of them each channel of the result has."""
+    if not isinstance(edge.type, Integers) or all(end.size == 1 for end in range_of(edge)):
+        return ELEMENTS
+    if not nodes or all(node.op == "max_pool" for node in nodes):
+        return ELEMENTS
+    if len(nodes) > 1 or nodes[0].op != "gather" or nodes[0].attributes["axis"] != 1:
+        raise Unsaid("channels that differ in range are moved")
+    return {**ELEMENTS, "rows": np.ravel(nodes[0].attributes["places"]).tolist()}
+
+
+def _facts(buffer: Buffer) -> JsonValue:
     """What has to be the same of both edges: scales and zero points, and how memory has their integers."""
     edge = buffer.edge
     if not isinstance(edge.type, Integers):
@@ -97,6 +108,4 @@ def _facts(buffer: Buffer, nodes: list[Node]) -> JsonValue:
     if buffer.role != "arena" and (edge.is_float or edge.type.zero.any()):
         raise Unsaid("integers become numbers")
     shown = edge_facts(edge, False)
-    if any(isinstance(shown[k], dict) for k in ("low", "high")) and any(node.op != "max_pool" for node in nodes):
-        raise Unsaid("channels that differ in range are moved")
     return [shown["scale"], shown["zero"], operand_of(buffer)]
