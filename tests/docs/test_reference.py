@@ -28,6 +28,7 @@ ISA_SPEC = {
     "[isa.cpu.NAME]": tables.CpuTable,
     "[isa.cpu.NAME.issue]": tables.IssueTable,
     "[isa.features.NAME]": tables.FeatureTable,
+    "[isa.halves]": tables.HalvesTable,
     "[isa.paper]": tables.PaperTable,
     "[instr.NAME]": tables.InstrTable,
     "A cost": tables.CostTable,

@@ -6,7 +6,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from suites import quick
 
 from bitsynth import matmul
 from bitsynth.host import features
@@ -53,11 +52,13 @@ def run(isa, model, widths):
     check(kernel)
 
 
-@pytest.mark.parametrize("case", quick([("avx512", "ops", (1, 1))], of=CASES), ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_some_widths(case):
     run(*case)
 
 
+@pytest.mark.slow
 def test_a_cpu_without_the_feature_has_no_cycles():
     kernel = solved("avx512", "ops", 1, 1)
     assert "skylakex" not in kernel.cost.cycles

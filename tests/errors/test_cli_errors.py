@@ -612,6 +612,7 @@ def test_a_signal_in_the_middle_of_a_solve(user, works, moment):
     assert works(*SYNTH)["cached"]
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_kernel(user, works):
     both = [
         subprocess.Popen([*COMMAND, *ONE_METHOD, "--fresh", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from suites import quick
 
 from bitsynth import paths
 from bitsynth.cli import main
@@ -43,7 +42,8 @@ def copied(specs, name, **changes):
     path.write_text("\n".join(lines))
 
 
-@pytest.mark.parametrize("name", quick(["neon"], of=[n for n in load.names() if not load.load(n).table.extends]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in load.names() if not load.load(n).table.extends])
 def test_a_new_set_takes_no_python(specs, name):
     old = load.load_folder(SHIPPED / name)
     copied(specs, name)

@@ -190,6 +190,7 @@ def test_synth_of_one_method(run, listed, user, method):
     assert method in listed()
 
 
+@pytest.mark.slow
 def test_synth_keeps_cost_models_apart(run, listed, user):
     facts, _ = run(*SYNTH, "--cpu", "a53", "--fresh", "--json")
     assert facts["cost_model"] == "a53"
@@ -631,7 +632,7 @@ def test_progress_line_ticks_in_a_terminal():
 
 
 @pytest.mark.parametrize("columns", quick([80], of=[80, 120]))
-@pytest.mark.parametrize("command", [SYNTH, ["list"], ["isa", "list"]])
+@pytest.mark.parametrize("command", quick([SYNTH, ["isa", "list"]], of=[SYNTH, ["list"], ["isa", "list"]]))
 def test_lines_fit_a_terminal(command, columns):
     seen, code = terminal(*command, columns=columns)
     assert code == 0

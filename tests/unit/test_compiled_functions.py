@@ -382,6 +382,7 @@ def test_a_child_ends_by_the_deadline(tmp_path):
     assert tool.run(["echo", "more"], tmp_path, {}) == "more\n"
 
 
+@pytest.mark.slow
 def test_two_processes_compile_the_same_source(tmp_path):
     code = (
         "from bitsynth import toolchain; from bitsynth.isa import load\n"

@@ -36,6 +36,8 @@ def words(node):
 
 def named(source):
     """(line, name) of every instruction set and architecture in `source`, examples apart."""
+    if not PATTERN.search(source):
+        return
     tree = ast.parse(source)
     free = set(map(id, said(tree)))
     for node in ast.walk(tree):

@@ -92,7 +92,8 @@ def test_terms_of_encodings_join_those_of_rows(config):
 FLUSHED = [("avx2", "popcount", 2, 1), ("avx2", "lookup", 2, 1), ("avx2", "popcount", 1, 1)]
 
 
-@pytest.mark.parametrize("config", quick(FLUSHED[:1], of=FLUSHED[:2]), ids=name)
+@pytest.mark.slow
+@pytest.mark.parametrize("config", FLUSHED[:2], ids=name)
 def test_values_are_shifted_by_the_last_flush_alone(config):
     """Sums go to memory after every step; signed weights want half of them, with their rows' terms."""
     isa, _, act_bits, w_bits = config

@@ -299,6 +299,7 @@ print(len(measurer.seen))
 """
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_study(reopen, tmp_path):
     reopen()
     command = [sys.executable, "-c", TWO, str(tmp_path / "new" / "study"), os.path.dirname(__file__)]
