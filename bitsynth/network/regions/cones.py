@@ -12,7 +12,7 @@ from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.functions import layouts_of
 from bitsynth.network.regions.lookup import looked_up
 from bitsynth.network.regions.region import Region
-from bitsynth.network.stairs.chain import Chain, Link, chain_of, link_of, links_from
+from bitsynth.network.stairs.chain import Chain, Link, chain_of, fits_axis, link_of, links_from, varies_type
 from bitsynth.network.wiring import Wiring
 
 _MOST = 64
@@ -21,10 +21,9 @@ _MOST = 64
 
 def match_cone(wiring: Wiring, node: Node) -> Region | None:
     """The longest function from codes to codes that begins with a node, and is no chain."""
-    source = wiring.only_source(node)
-    if source is None or operand_of(wiring.graph.edges[source]) is None:
+    source, graph = wiring.only_source(node), wiring.graph
+    if source is None or operand_of(graph.edges[source]) is None or not fits_axis(graph.edges[source], 1):
         return None
-    graph = wiring.graph
     functions = _functions(wiring, source, node)
     found = next((chain for chain in functions if layouts_of(graph, source, chain.end)), None)
     return looked_up(wiring, found) if found else None
@@ -38,7 +37,8 @@ def _functions(wiring: Wiring, source: str, first: Node) -> Iterator[Chain]:
         if before is None or before[0].node is not first:
             continue
         end = before[-1].node.outputs[0]
-        after = [] if any(link.varies for link in before) else links_from(wiring, end, 1, monotone=False, mixing=True)
+        varies = varies_type(wiring.graph.edges[source]) or any(link.varies for link in before)
+        after = [] if varies else links_from(wiring, end, 1, monotone=False, mixing=True)
         for count in range(len(after), -1, -1):
             chain = chain_of(wiring, source, [*before, *after[:count]])
             if chain.axes[-1] == 1 and operand_of(wiring.graph.edges[chain.end]):

@@ -121,9 +121,9 @@ def links_from(
     """
     found: list[Link] = []
     edge, at, node = start, axis, first or wiring.only_reader(start)
-    if not _fits_axis(wiring.graph.edges[start], axis):
+    if not fits_axis(wiring.graph.edges[start], axis):
         return found
-    varies, mixed = _varies_type(wiring.graph.edges[start]), False
+    varies, mixed = varies_type(wiring.graph.edges[start]), False
     while node is not None:
         link = link_of(wiring, node, edge, at, monotone=monotone)
         if link is None and mixing and not varies:
@@ -145,7 +145,7 @@ def chain_of(wiring: Wiring, start: str, links: Sequence[Link], axis: int = 1) -
     """The chain of links, at least one, of an edge."""
     aside = tuple(dict.fromkeys(n for link in links for n in link.aside))
     axes = (axis, *(link.axis for link in links))
-    varies = any(link.varies for link in links) or _varies_type(wiring.graph.edges[start])
+    varies = any(link.varies for link in links) or varies_type(wiring.graph.edges[start])
     return Chain(start, tuple(link.node for link in links), aside, axes, varies)
 
 
@@ -230,7 +230,7 @@ def _attribute_along(key: str, value: Any, whole: Shape, axis: int) -> bool | No
     return _along(value.shape, whole, axis)
 
 
-def _fits_axis(edge: Edge, axis: int) -> bool:
+def fits_axis(edge: Edge, axis: int) -> bool:
     """Whether an edge has channels along an axis behind the first, and a type that varies along these alone."""
     if not 0 < axis < len(edge.shape):
         return False
@@ -239,7 +239,8 @@ def _fits_axis(edge: Edge, axis: int) -> bool:
     )
 
 
-def _varies_type(edge: Edge) -> bool:
+def varies_type(edge: Edge) -> bool:
+    """Whether an edge carries integers of several scales or zero points."""
     kind = edge.type
     return isinstance(kind, Integers) and not kind.has_one_grid
 

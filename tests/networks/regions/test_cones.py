@@ -123,6 +123,19 @@ REFUSED: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize(("places", "moves"), [((1, 3, 1, 1), False), ((1, 3, 1, 1), True), ((1, 1, 1, 4), False)])
+def test_scales_of_several_places(rng, places, moves):
+    """Of channels they are told apart, but not behind what makes other channels; of columns they are not."""
+    small = Small()
+    made = square(small, small.codes("x", (1, 3, 4, 4), -4, 3, 2.0 ** np.arange(math.prod(places)).reshape(places)))
+    made = small.add("reshape", made, sizes=(1, 48)) if moves else made
+    graph = small.build((small.quantized(made, 2.1),))
+    region = matched(graph, match_cone)
+    assert (region is not None) == (places[1] > 1 and not moves)
+    if region:
+        agree(graph, region, rng)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name):
     small = Small()
