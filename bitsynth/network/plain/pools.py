@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from bitsynth.graph.types import Edge, Shape
 from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.elements import deliver, result_writer
 from bitsynth.network.plain.loops import AxisStep, dense_steps
+from bitsynth.network.plain.maths import within
 from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.plain.terms import LoopTerm
 from bitsynth.network.plain.writer import WHOLE, Writer
@@ -90,11 +92,29 @@ def reduction(fold: Fold) -> Callable[[NodeBody], None]:
     def generate(body: NodeBody) -> None:
         (edge,) = body.edges
         axes = body.node.attributes["axes"]
+        if fold is SUM and body.gives_integers:
+            _integer_sums(body, edge, axes)
+            return
         array = body.lined_up(edge, axes, centred=fold is SUM)
         count = int(np.prod([edge.shape[k] for k in axes]))
         _deliver_folds(body, array, _outer_steps(edge, axes, count), range(count), fold)
 
     return generate
+
+
+def _integer_sums(body: NodeBody, edge: Edge, axes: Sequence[int]) -> None:
+    """Sums of integers along axes, added up as they lie in memory: their order changes nothing."""
+    out, steps = body.outs[0], _outer_steps(edge, axes, 1)
+    count = math.prod(out.shape)
+    sums = body.array("int64" if integers_type(out.integers) == "int64" else "int32", count)
+    body.do(f"memset({sums.name}, 0, {count} * sizeof *{sums.name});")
+    memory = body.memories.get(edge.name)
+    writer = body.writer(edge.shape, memory.format.strides(edge.shape) if memory else ())
+    term = writer.held(body.number(body.element(edge, writer), edge, centred=True))
+    writer.loops.do(f"{writer.loops.at(sums.name, steps)} += {term.code};")
+    body.close(writer)
+    writer = result_writer(body)
+    deliver(body, writer, within(sums.at(writer, steps), out))
 
 
 def _outer_steps(edge: Edge, axes: Sequence[int], count: int) -> list[int]:
