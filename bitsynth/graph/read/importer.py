@@ -18,6 +18,8 @@ from bitsynth.graph.ir import Graph
 from bitsynth.graph.passes.divisors import sunk
 from bitsynth.graph.passes.quantizers import joined
 from bitsynth.graph.passes.ranks import ranked_early
+from bitsynth.graph.passes.repeated import once
+from bitsynth.graph.passes.shuffles import gathered
 from bitsynth.graph.passes.swish import swished
 from bitsynth.graph.read import file
 from bitsynth.graph.read.input_codes import InputCodes
@@ -213,4 +215,5 @@ def _imported(
     model: Any, batch: int | None, reference: str | None, codes: InputCodes | None, fixed: Mapping[str, Any]
 ) -> Graph:
     builder = GraphBuilder(model.graph.name or "network", reference or default_reference(model))
-    return sunk(swished(ranked_early(joined(_Import(model, builder, batch, codes, fixed).run()))))
+    made = once(joined(_Import(model, builder, batch, codes, fixed).run()))
+    return sunk(swished(gathered(ranked_early(made))))
