@@ -1,25 +1,21 @@
 """Every command of the command line: what it prints, and that `--json` prints nothing else."""
 
-import itertools
 import json
 import os
 import platform
-import pty
 import re
 import shutil
 import subprocess
 import sys
 
 import pytest
-import typer
-from rich.text import Text
+from commands import SYNTH, shipped, terminal
 from solved import proved_entry
 from suites import quick
 
 import bitsynth
 from bitsynth import paths
-from bitsynth.cli import checks, main, output
-from bitsynth.cli.app import app
+from bitsynth.cli import checks, main
 from bitsynth.conformance import check as isa_check
 from bitsynth.conformance.check import CheckReport, FormResult
 from bitsynth.conformance.harness import Failure
@@ -33,7 +29,6 @@ from bitsynth.store import depthwise, kernels
 CONTRACT = {"name", "isa", "act_bits", "w_bits", "method", "ops_per_128_mac", "instructions", "lower_bound"} | {
     "minimal", "proved", "seconds", "files", "act_encoding", "weight_encoding", "sketch", "cost_model", "k_max"
 } | {"loads_per_128_mac", "cycles", "cached", "runners_up"}  # fmt: skip
-SYNTH = ["synth", "--isa", "neon", "--act-bits", "1", "--w-bits", "1"]
 
 
 @pytest.fixture(autouse=True)
@@ -66,21 +61,6 @@ def listed(run, user, monkeypatch):
             return run("list", *argv)[0]
 
     return call
-
-
-def shipped(isa="neon", widths="a2u_w1b"):
-    return next((paths.shipped_kernels() / isa).glob(f"bs_mm_{widths}_*.json")).stem
-
-
-def started(*argv, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "bitsynth.cli", *argv],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        **options,
-    )
 
 
 def test_no_arguments_show_help(run):
@@ -567,136 +547,3 @@ def test_doctor_json(run, monkeypatch):
     assert not facts["ok"]
     assert [f["ok"] for f in facts["findings"]] == [False, True]
     assert "missing: install gcc" in run("doctor")[0]
-
-
-def terminal(*argv, columns=80, env=None, before=("-m", "bitsynth.cli")):
-    """What a terminal of `columns` columns sees of stdout and stderr, and the exit code."""
-    master, slave = pty.openpty()
-    import fcntl
-    import struct
-    import termios
-
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")}
-    command = [sys.executable, *before, *argv]
-    process = subprocess.Popen(command, stdout=slave, stderr=slave, env={**clean, "TERM": "xterm", **(env or {})})
-    os.close(slave)
-    seen = b""
-    while True:
-        try:
-            if not (more := os.read(master, 65536)):
-                break
-        except OSError:
-            break
-        seen += more
-    os.close(master)
-    return seen.decode(), process.wait(timeout=60)
-
-
-def uncoloured(text):
-    return re.sub(r"\x1b\[[\d;]*m", "", text)
-
-
-def test_a_list_of_all_is_a_page_on_a_terminal():
-    out, code = terminal("list")
-    assert code == 0
-    assert "bs_mm_" not in out
-    assert len(out.splitlines()) <= 24
-    assert all(re.search(rf"^{name} +\d+ ", out, re.MULTILINE) for name in load.names())
-
-
-def test_a_label_stands_alone_where_its_line_is_folded():
-    lines = uncoloured(terminal("show", shipped())[0]).splitlines()
-    assert max(map(len, lines)) <= 80
-    claims = next(k for k, line in enumerate(lines) if line.startswith("claims    "))
-    assert re.match(r" {10}\S", lines[claims + 1])
-    assert output._wrapped("wide  " + "a " * 60, output.console(sys.stdout)).count("\n") == 0
-
-
-def test_help_is_wrapped_to_the_terminal():
-    """Every line of a paragraph but the last is full: the next word does not fit."""
-    lines = [line.strip() for line in uncoloured(terminal("tune", "--help", columns=100)[0]).splitlines()]
-    start = next(k for k, line in enumerate(lines) if line.startswith("Every trial"))
-    said = list(itertools.takewhile(bool, lines[start:]))
-    assert len(said) > 2
-    for line, after in itertools.pairwise(said):
-        assert len(line) + 1 + len(after.split()[0]) > 97
-
-
-def test_progress_line_ticks_in_a_terminal():
-    seen, code = terminal(*SYNTH, "--method", "popcount", "--fresh")
-    assert code == 0
-    assert "neon A1W1, exact sketch" in seen
-    live = [line for line in seen.splitlines() if "exact sketch" in line]
-    assert len(set(re.findall(r"\d+\.\d s", "".join(live)))) > 1
-
-
-@pytest.mark.parametrize("columns", quick([80], of=[80, 120]))
-@pytest.mark.parametrize("command", quick([SYNTH, ["isa", "list"]], of=[SYNTH, ["list"], ["isa", "list"]]))
-def test_lines_fit_a_terminal(command, columns):
-    seen, code = terminal(*command, columns=columns)
-    assert code == 0
-    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen).splitlines()
-    assert not [line for line in plain if len(line) > columns and not line.startswith("wrote") and "/" not in line]
-    assert not [line for line in plain if re.fullmatch(r"\d+ *", line)], "a folded name"
-
-
-def test_colour_only_where_wanted():
-    command = ["verify", shipped(), "--no-z3"]
-    assert "\x1b[3" in terminal(*command)[0]
-    assert "\x1b[3" not in terminal(*command, env={"NO_COLOR": "1"})[0]
-    assert "\x1b[" not in terminal(*command, env={"TERM": "dumb"})[0]
-    assert "\x1b[" not in started(*command).stdout
-
-
-HOSTILE = "\x1b]0;owned\x1b[2J\x9b31m\u202egpj"
-HARMLESS = r"\x1b]0;owned\x1b[2J\x9b31m\u202egpj"
-
-
-def test_what_others_say_is_shown_and_not_obeyed(capsys):
-    made = output.table("name")
-    made.add_row(HOSTILE)
-    output.write(made, HOSTILE, Text(HOSTILE))
-    output.error(HOSTILE)
-    output.warning(HOSTILE)
-    shown = capsys.readouterr()
-    assert (shown.out + shown.err).count(HARMLESS) == 5
-    assert all(x.isprintable() or x == "\n" for x in shown.out + shown.err)
-
-
-def test_a_live_line_shows_and_does_not_obey():
-    show = f"with output.progress('t') as say: say({HOSTILE!r}); time.sleep(1)"
-    code = f"import time\nfrom bitsynth.cli import output\n{show}"
-    seen, _ = terminal(before=("-c", code))
-    assert r"\x1b]0;owned" in seen
-    assert "\x1b]" not in seen
-
-
-def test_a_reader_that_goes_away_is_no_error():
-    command = f"{sys.executable} -m bitsynth.cli isa show neon --json | head -1"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
-    assert done.stdout == "{\n"
-    assert done.stderr == ""
-    assert done.returncode in (0, output.BROKEN_PIPE)
-
-
-COMMANDS = [["--help"], [], ["--version"], ["list"], ["isa", "list"], ["isa", "show", "avx2"], ["show", "--help"]]
-COMMANDS += [[name, "--help"] for name in typer.main.get_group(app).commands]
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_reader_that_goes_away_ends_any_command_alike(command, monkeypatch, capfd):
-    """Also where typer and rich print: with the code of SIGPIPE."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    with os.fdopen(writing, "w") as pipe:
-        monkeypatch.setattr(sys, "stdout", pipe)
-        assert main(command) == output.BROKEN_PIPE
-    assert capfd.readouterr().err == ""
-
-
-def test_output_that_cannot_be_spelled_does_not_fail(tmp_path):
-    folder = tmp_path / "ü"
-    done = started(*SYNTH, "-o", str(folder), env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    assert done.returncode == 0
-    assert "\\xfc" in done.stdout
