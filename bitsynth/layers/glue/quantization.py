@@ -24,7 +24,7 @@ class Quantization:
         bits: Bits of a code, 1 to 8.
         scale: A number above 0, rounded to float32.
         zero_point: The value that stands for 0: one that the encoding has.
-        encoding: The values of codes: "unsigned", "signed", "bipolar" or "ternary".
+        encoding: The values of codes: "unsigned", "signed", "bipolar", "ternary" or "narrow".
 
     Raises:
         SpecError: The scale is not finite or not above 0, or there is no such value or code.
