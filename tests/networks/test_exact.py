@@ -289,3 +289,18 @@ def test_what_is_over_zero_names_the_node():
     graph = read(model(nodes, {"x": (1,)}, given), reference="exact")
     with pytest.raises(SpecError, match=r"Quant the_Quant: .*; exact arithmetic has real numbers alone"):
         run(graph, {"x": np.zeros(1, np.float32)})
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul", "Max"])
+@pytest.mark.parametrize("number", [np.inf, -np.inf])
+def test_infinite_constants_are_no_real_numbers(op, number):
+    constants = {"c": np.array([1, number], np.float32)}
+    made = model([node(op, "x c", name="n")], {"x": (1, 2)}, constants)
+    with pytest.raises(SpecError, match=f"^{op} n: the constant c holds infinity"):
+        read(made, reference="exact")
+    assert len(read(made, reference="onnxruntime").nodes) == 1
+
+
+def test_limits_that_cut_nothing_are_read():
+    made = model([node("Clip", "x l h")], {"x": (1, 2)}, {"l": np.float32(-np.inf), "h": np.float32(3)})
+    assert [n.op for n in read(made, reference="exact").nodes] == ["clip"]

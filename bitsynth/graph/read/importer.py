@@ -22,6 +22,7 @@ from bitsynth.graph.passes.repeated import once
 from bitsynth.graph.passes.shuffles import gathered
 from bitsynth.graph.passes.swish import swished
 from bitsynth.graph.read import file
+from bitsynth.graph.read.finite import require_finite
 from bitsynth.graph.read.input_codes import InputCodes
 from bitsynth.graph.read.readers import default_reference, reader_of, require_known
 from bitsynth.graph.read.source import FileNode
@@ -132,7 +133,7 @@ class _Import:
             outputs.append(self.edges[given.name])
         if not outputs:
             raise SpecError("the network has no output")
-        return self.graph.build(tuple(outputs), self._names())
+        return require_finite(self.graph.build(tuple(outputs), self._names()))
 
     def _names(self) -> dict[str, str]:
         """The file's name of each edge: an input's or an output's own, else the first."""
