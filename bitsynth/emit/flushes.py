@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bitsynth.emit.lines import block, indented
-from bitsynth.emit.ordered_folds import OrderedFolds
+from bitsynth.emit.ordered_folds import STARTS, OrderedFolds, pointed
 from bitsynth.emit.rows import braced, names_of_row
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
+from bitsynth.kernel.order import of_row
 from bitsynth.kernel.program import ORDERS, Kernel, Pass
 
 
@@ -58,17 +59,30 @@ class Flushes:
                 return block("", plain)
             shifted = self.folds.flush(loop, scope, self._shifted)
             return block("if (steps_left == block)", shifted) + block("if (steps_left != block)", plain)
-        out, store = [], self.kernel.memory.store_tile
+        out, store, known = list[str](), self.kernel.memory.store_tile, dict[str, int]()
         for row in range(self.kernel.rows):
             inner = scope.inner()
             lines = self._flushed(row, loop, inner)
             if last:
                 lines += block("if (steps_left == block)", self._shifted(loop.tile, inner))
             lines.append("/* Write back. */")
-            places = (_plus(_row_of("c", "ldc", row), r * self.isa.tile.lanes) for r in range(self._tile_registers))
+            places = (self._place("to", row, r) for r in range(self._tile_registers))
             lines += [inner.store(store, name, place) for name, place in zip(loop.tile, places, strict=True)]
-            out += braced(self.kernel, row, lines)
-        return out
+            out += [*self._pointers(row, known, inner), *braced(self.kernel, row, lines)]
+        return block("", out) if known else out
+
+    def _pointers(self, row: int, known: dict[str, int], scope: Scope) -> list[str]:
+        """Declarations of pointers to the row's tile, if the instruction set wants them made where they are used.
+
+        Compilers make those of all rows before the loops, and keep them in memory.
+        """
+        bases = ["from", "to", *(["terms"] if self.row_terms else [])] if self.isa.table.address else []
+        return [line for base in bases for line in pointed(of_row(base, row), known, scope)]
+
+    def _place(self, base: str, row: int, register: int = 0) -> str:
+        """Where a tile register of the row comes "from", or goes "to", or the row's "terms"."""
+        start = of_row(base, row) if self.isa.table.address else _row_of(*STARTS[base], row)
+        return _plus(start, register * self.isa.tile.lanes)
 
     def _flushed(self, row: int, loop: Pass, scope: Scope) -> list[str]:
         """The row's tile registers after a flush: `loop.tile`."""
@@ -79,10 +93,10 @@ class Flushes:
         """The row's tile before a flush: where it starts at the first, with the row's terms, or what was stored."""
         memory, lines = self.kernel.memory, list[str]()
         if self.row_terms:
-            lines.append(scope.load(memory.broadcast_tile, "more", _row_of("row_start", "row_start_ld", row)))
+            lines.append(scope.load(memory.broadcast_tile, "more", self._place("terms", row)))
             lines += [self._added("more", scope)] * self.doublings
         for r in range(self._tile_registers):
-            name, place = f"c{r}", _plus(_row_of("start", "start_ld", row), r * self.isa.tile.lanes)
+            name, place = f"c{r}", self._place("from", row, r)
             lines.append(scope.load(memory.load_tile, name, place))
             if self.row_terms:
                 lines.append(self._added(name, scope))

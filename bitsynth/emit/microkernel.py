@@ -72,13 +72,14 @@ class _Chain:
 
     def _pointers(self) -> list[str]:
         out = ["/* Rows of the next segment; then of this one, how many steps are left and where they are. */"]
-        out.append("const uint8_t *const *segment = a;")
-        out += declared("const uint8_t", [f"*row{row} = NULL" for row in range(self.kernel.rows)])
+        out.append("const uint8_t *const *segment = a + ROWS;")
+        row_start = self._row_start(self.passes[0])
+        out += declared("const uint8_t", [f"*row{row} = a[{row}]{row_start}" for row in range(self.kernel.rows)])
         for number, loop in enumerate(self.passes):
             start = self.columns[loop.columns].start
             behind = f" + all_steps * (COLUMNS * {start})" if start else ""
             out.append(f"const uint8_t *column{number if self.several else ''} = w{behind};")
-        return [*out, "size_t steps_here = 0, offset = 0;"]
+        return [*out, "size_t steps_here = steps, offset = 0;"]
 
     def _pass(self, number: int, loop: Pass, outside: Scope) -> list[str]:
         """One pass over a block, which each pass reads from its start."""

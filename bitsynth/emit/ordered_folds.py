@@ -96,7 +96,7 @@ class OrderedFolds:
                 continue
             whole, half = half_of(name)
             base, behind = places.get(whole) or places[whole.removeprefix(folds.STORED)]
-            yield from _pointed(base, known, scope)
+            yield from pointed(base, known, scope)
             place = _at((base, behind + (half == HALVES[1]) * self.isa.tile.lanes // 2))
             if step.args:
                 yield from shift(step.args, scope) if shift else ()
@@ -108,15 +108,15 @@ class OrderedFolds:
                 yield from scope.pin(name)
 
 
-_STARTS = {"from": ("start", "start_ld"), "to": ("c", "ldc"), "terms": ("row_start", "row_start_ld")}
+STARTS = {"from": ("start", "start_ld"), "to": ("c", "ldc"), "terms": ("row_start", "row_start_ld")}
 """Pointers to the tile: where a row's come from, and from one row to the next."""
 
 
-def _pointed(base: str, known: dict[str, int], scope: Scope) -> Iterator[str]:
+def pointed(base: str, known: dict[str, int], scope: Scope) -> Iterator[str]:
     """Declarations of the pointer `base`, and of those it comes from, unless they are `known`."""
     name, _, row = base.partition("_")
-    for k in range(known.get(name, -1) + 1, int(row or 0) + 1 if name in _STARTS else 0):
-        first, distance = _STARTS[name]
+    for k in range(known.get(name, -1) + 1, int(row or 0) + 1 if name in STARTS else 0):
+        first, distance = STARTS[name]
         kind = "int32_t *" if name == "to" else "const int32_t *"
         yield f"{kind}{of_row(name, k)} = {f'{of_row(name, k - 1)} + {distance}' if k else first};"
         yield from scope.settle(of_row(name, k))

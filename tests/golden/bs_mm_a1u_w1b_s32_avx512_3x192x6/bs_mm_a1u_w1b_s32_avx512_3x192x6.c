@@ -74,10 +74,10 @@ void bs_mm_a1u_w1b_s32_avx512_3x192x6(
     const int32_t *start = g;
     size_t start_ld = 0;
     /* Rows of the next segment; then of this one, how many steps are left and where they are. */
-    const uint8_t *const *segment = a;
-    const uint8_t *row0 = NULL, *row1 = NULL, *row2 = NULL;
+    const uint8_t *const *segment = a + ROWS;
+    const uint8_t *row0 = a[0], *row1 = a[1], *row2 = a[2];
     const uint8_t *column = w;
-    size_t steps_here = 0, offset = 0;
+    size_t steps_here = steps, offset = 0;
     for (size_t steps_left = all_steps; steps_left > 0;) {
         const size_t block = steps_left < 5460 ? steps_left : 5460;
         __m512i acc3_0 = _mm512_loadu_si512(zero);

@@ -85,10 +85,10 @@ void bs_mm_a2u_w2b_s32_avx2_1x8x32(
     /* What a flush adds sums to: the start, then the tile. */
     const int32_t *start = g;
     /* Rows of the next segment; then of this one, how many steps are left and where they are. */
-    const uint8_t *const *segment = a;
-    const uint8_t *row0 = NULL;
+    const uint8_t *const *segment = a + ROWS;
+    const uint8_t *row0 = a[0];
     const uint8_t *column = w;
-    size_t steps_here = 0, offset = 0;
+    size_t steps_here = steps, offset = 0;
     for (size_t steps_left = all_steps; steps_left > 0;) {
         const size_t block = steps_left < 7 ? steps_left : 7;
         __m256i acc0_0, acc1_0;

@@ -74,11 +74,11 @@ void bs_mm_a2u_w4b_s32_avxvnni_8x8x8(
     const int32_t *row_start = h;
     size_t row_start_ld = 1;
     /* Rows of the next segment; then of this one, how many steps are left and where they are. */
-    const uint8_t *const *segment = a;
-    const uint8_t *row0 = NULL, *row1 = NULL, *row2 = NULL, *row3 = NULL;
-    const uint8_t *row4 = NULL, *row5 = NULL, *row6 = NULL, *row7 = NULL;
+    const uint8_t *const *segment = a + ROWS;
+    const uint8_t *row0 = a[0], *row1 = a[1], *row2 = a[2], *row3 = a[3];
+    const uint8_t *row4 = a[4], *row5 = a[5], *row6 = a[6], *row7 = a[7];
     const uint8_t *column = w;
-    size_t steps_here = 0, offset = 0;
+    size_t steps_here = steps, offset = 0;
     for (size_t steps_left = all_steps; steps_left > 0;) {
         const size_t block = steps_left < 16777216 ? steps_left : 16777216;
         __m256i acc0_0 = load_u8x32(zero);

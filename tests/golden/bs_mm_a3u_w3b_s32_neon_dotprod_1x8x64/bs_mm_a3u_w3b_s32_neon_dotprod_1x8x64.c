@@ -27,6 +27,7 @@ enum { ROWS = 1, COLUMNS = 8, K_STEP = 64, SLOT_BYTES = 8 };
 enum { ROW_BYTES = bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_row_bytes, COLUMN_BYTES = 32 };
 
 /* Instructions with casts or several intrinsics; PIN keeps a value in its register. */
+#define SETTLE(x) __asm__ volatile("" : "+r"(x))
 #define dup32_u32x4(p) vld1q_dup_u32((const uint32_t *)(p))
 #define dup64_u8x16(p) vreinterpretq_u8_u64(vld1q_dup_u64((const uint64_t *)(p)))
 #define load_u16x8(p) vld1q_u16((const uint16_t *)(p))
@@ -83,10 +84,10 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
     const int32_t *start = g;
     const int32_t *row_start = h;
     /* Rows of the next segment; then of this one, how many steps are left and where they are. */
-    const uint8_t *const *segment = a;
-    const uint8_t *row0 = NULL;
+    const uint8_t *const *segment = a + ROWS;
+    const uint8_t *row0 = a[0];
     const uint8_t *column = w;
-    size_t steps_here = 0, offset = 0;
+    size_t steps_here = steps, offset = 0;
     for (size_t steps_left = all_steps; steps_left > 0;) {
         const size_t block = steps_left < 1023 ? steps_left : 1023;
         uint16x8_t acc0_0, acc1_0, acc2_0, acc3_0, acc4_0, acc5_0;
@@ -380,26 +381,34 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
         }
         /* Flush: every 1,023 steps. */
         {
-            uint32x4_t more = dup32_u32x4(row_start);
-            uint32x4_t c0 = load_u32x4(start);
-            c0 = vaddq_u32(c0, more);
-            uint32x4_t c1 = load_u32x4(start + 4);
-            c1 = vaddq_u32(c1, more);
-            uint32x4_t t0 = umlsl_u16x8(c0, acc0_0, k0);
-            uint32x4_t t1 = vmlsl_high_u16(c1, acc0_0, k0);
-            uint32x4_t t2 = umlsl_u16x8(t0, acc1_0, k1);
-            uint32x4_t t3 = vmlsl_high_u16(t1, acc1_0, k1);
-            uint32x4_t t4 = umlsl_u16x8(t2, acc2_0, k2);
-            uint32x4_t t5 = vmlsl_high_u16(t3, acc2_0, k2);
-            uint32x4_t t6 = umlsl_u16x8(t4, acc3_0, k3);
-            uint32x4_t t7 = vmlsl_high_u16(t5, acc3_0, k3);
-            uint32x4_t t8 = umlsl_u16x8(t6, acc4_0, k4);
-            uint32x4_t t9 = vmlsl_high_u16(t7, acc4_0, k4);
-            uint32x4_t t10 = umlsl_u16x8(t8, acc5_0, k5);
-            uint32x4_t t11 = vmlsl_high_u16(t9, acc5_0, k5);
-            /* Write back. */
-            store_u32x4(c, t10);
-            store_u32x4(c + 4, t11);
+            const int32_t *from_0 = start;
+            SETTLE(from_0);
+            int32_t *to_0 = c;
+            SETTLE(to_0);
+            const int32_t *terms_0 = row_start;
+            SETTLE(terms_0);
+            {
+                uint32x4_t more = dup32_u32x4(terms_0);
+                uint32x4_t c0 = load_u32x4(from_0);
+                c0 = vaddq_u32(c0, more);
+                uint32x4_t c1 = load_u32x4(from_0 + 4);
+                c1 = vaddq_u32(c1, more);
+                uint32x4_t t0 = umlsl_u16x8(c0, acc0_0, k0);
+                uint32x4_t t1 = vmlsl_high_u16(c1, acc0_0, k0);
+                uint32x4_t t2 = umlsl_u16x8(t0, acc1_0, k1);
+                uint32x4_t t3 = vmlsl_high_u16(t1, acc1_0, k1);
+                uint32x4_t t4 = umlsl_u16x8(t2, acc2_0, k2);
+                uint32x4_t t5 = vmlsl_high_u16(t3, acc2_0, k2);
+                uint32x4_t t6 = umlsl_u16x8(t4, acc3_0, k3);
+                uint32x4_t t7 = vmlsl_high_u16(t5, acc3_0, k3);
+                uint32x4_t t8 = umlsl_u16x8(t6, acc4_0, k4);
+                uint32x4_t t9 = vmlsl_high_u16(t7, acc4_0, k4);
+                uint32x4_t t10 = umlsl_u16x8(t8, acc5_0, k5);
+                uint32x4_t t11 = vmlsl_high_u16(t9, acc5_0, k5);
+                /* Write back. */
+                store_u32x4(to_0, t10);
+                store_u32x4(to_0 + 4, t11);
+            }
         }
         steps_left -= block;
         start = c;

@@ -80,10 +80,10 @@ void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2(
     const int32_t *row_start = h;
     size_t row_start_ld = 1;
     /* Rows of the next segment; then of this one, how many steps are left and where they are. */
-    const uint8_t *const *segment = a;
-    const uint8_t *row0 = NULL, *row1 = NULL;
+    const uint8_t *const *segment = a + ROWS;
+    const uint8_t *row0 = a[0], *row1 = a[1];
     const uint8_t *column = w;
-    size_t steps_here = 0, offset = 0;
+    size_t steps_here = steps, offset = 0;
     for (size_t steps_left = all_steps; steps_left > 0;) {
         const size_t block = steps_left < 145 ? steps_left : 145;
         uint16x8_t acc0_0 = vreinterpretq_u16_u8(load_u8x16(zero));
