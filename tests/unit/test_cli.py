@@ -314,8 +314,7 @@ SHOWN = {
                                "table of 16 sums of 0 1 2 3 by code at positions 0 to 3", "pass 1, loop 1: after "],
     ("avx2", "multiply", 2, 2): ["bit 0, bit 1 at positions 0 to 3, 4 to 7, byte by byte",
                                  "in order of their 16-bit slots"],
-    ("neon_dotprod", "dot", 3, 1): ["bit 0 at positions 0 to 28 by 4, 1 to 29 by 4, 2 to 30 by 4, 3 to 31 by 4, byte",
-                                  "step: 32 positions of K"],
+    ("neon_dotprod", "dot", 3, 1): ["bit 0 at positions 4, 5, 6, 7, byte by byte", "step: 16 positions of K"],
     ("avx512", "lookup", 2, 1): ["table of 64 sums of 0 1 2 3 by code at positions 0 to 5", "permutexvar", " - "],
     ("neon", "lookup", 2, 1): ["first run of the step, ", "loop 1: after at most ", " runs of the step, "],
 }  # fmt: skip
@@ -395,6 +394,7 @@ def test_show_fits_a_terminal(kept, columns):
     ("given", "slot_bytes", "text"),
     [
         (Planes((0b10,), 0, 8, 8), 8, "bit 0 at positions 0 to 7, 8 to 15, .., 56 to 63, byte by byte"),
+        (Planes((0b10,), 0, 1, 3, apart=4), 2, "bit 0 at positions 0 to 8 by 4, 1 to 9 by 4, byte by byte"),
         (Planes((0b10,), 4, 0, 4), 1, "bit 0 at positions 4 to 7"),
         (Planes((0b10,), 3, 0, 1), 1, "bit 0 at position 3"),
         (Planes((0b10,), 3, 0, 1), 4, "bit 0 at position 3 in every byte"),

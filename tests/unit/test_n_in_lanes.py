@@ -296,7 +296,9 @@ def test_rows_lie_in_registers_of_which_an_instruction_takes_a_slot():
     (of_row,) = found.passes[0].rows
     assert isinstance(of_row, Planes)
     assert (of_row.slots, found.input_bytes(of_row), found.memory.broadcast) == (4, 16, "load.u8x16")
-    assert [s.imm for s in found.passes[0].step.steps if s.op == "udot_lane.u8x16"] == [0, 1, 2, 3]
+    registers = found.column_registers(128)
+    lanes = [s.imm for s in found.passes[0].step.steps if s.op == "udot_lane.u8x16"]
+    assert lanes == [lane for lane in range(4) for _ in range(registers)]
     assert packing(found).rows == "bytes"
     assert packing(found).in_order
     for wrong in (change(of_row, slots=2), change(of_row, first=1)):
@@ -309,7 +311,8 @@ def test_a_step_by_instructions_holds_all_rows_in_registers():
     (loop,) = found.passes
     flat = interleaved(found, loop.step)
     loads = [s.dst for s in flat.steps if not s.args]
-    assert sorted(loads) == sorted(["w0_0", "w0_1", *(f"a0_{row}" for row in range(found.rows))])
-    assert len(flat.steps) == len(loads) + 2 * 2 + 4 * found.rows
+    columns = [f"w{g}_{u}" for g in range(found.column_registers(128)) for u in range(4)]
+    assert sorted(loads) == sorted([*columns, *(f"a0_{row}" for row in range(found.rows))])
+    assert len(flat.steps) == len(loads) + len(columns) * found.rows
     assert fits_registers(isa, found, loop)
     assert not fits_registers(isa, change(found, rows=16), loop)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import msgspec
 
@@ -17,7 +18,7 @@ from bitsynth.errors import BitsynthError, NoKernel
 from bitsynth.isa import cost_models
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.program import Kernel, Pass
-from bitsynth.schedule import cost
+from bitsynth.schedule import cost, predicted
 from bitsynth.schedule.flush import maximize_flush_period, with_trip_count
 from bitsynth.schedule.memory import memory
 from bitsynth.schedule.passes import PassBuilder, max_increment
@@ -29,6 +30,10 @@ from bitsynth.sketches.reduction.plan import ConstantPool, ReductionPlan
 from bitsynth.spec.matmul import MatmulSpec
 
 GROUPS = (2, 4)
+WIDE_GROUPS = (*GROUPS, 8)
+"""Registers of columns where the scoreboard chooses: the more, the less broadcasts of rows weigh."""
+MORE_ROWS = (*ROWS, 5)
+"""Rows there: between registers that are left idle and sums that lie in memory."""
 MAX_FUSED = 6
 WORD_BYTES = 8
 """Bytes of a column in a register: what counts sum up to."""
@@ -51,12 +56,14 @@ def cheapest_kernel(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], mo
     With `channels` a tile has at most so many columns.
     """
     best: tuple[tuple[float, ...], Kernel] | None = None
-    for layout in layouts(isa):
+    chosen = _by_scoreboard(isa, model)
+    # A port that one instruction alone takes is no worse than others: reductions of fewest instructions too.
+    for layout, counted in product(layouts(isa, WIDE_GROUPS if chosen else GROUPS), (model, "ops")[: 1 + chosen]):
         try:
-            kernel = _best_in(isa, spec, cover, layout, model, channels)
+            kernel = _best_in(_Builder(isa, spec, layout, model, counted), cover, channels)
         except NoKernel:
             continue
-        key = cost.price(isa, kernel, model, in_layer=channels > 0)
+        key = _price(isa, kernel, model, channels)
         if kernel.columns <= (channels or kernel.columns) and (best is None or key < best[0]):
             best = (key, kernel)
     if best is None:
@@ -64,25 +71,35 @@ def cheapest_kernel(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], mo
     return maximize_flush_period(isa, best[1])
 
 
-def layouts(isa: Isa) -> Iterator[PassLayout]:
+def _by_scoreboard(isa: Isa, model: str) -> bool:
+    """Whether the scoreboard chooses: on an out-of-order processor, which runs a kernel's steps as they are."""
+    cpu = isa.table.cpu.get(model)
+    return cpu is not None and cpu.issue is not None and not cpu.issue.in_order
+
+
+def _price(isa: Isa, kernel: Kernel, model: str, channels: int) -> tuple[float, ...]:
+    """The sort key: `cost.price`, behind the cycles of a whole tile where the scoreboard has them."""
+    price = cost.price(isa, kernel, model, in_layer=channels > 0)
+    return (predicted.cycles_per_128_mac(isa, kernel, model), *price) if _by_scoreboard(isa, model) else price
+
+
+def layouts(isa: Isa, groups_tried: Sequence[int] = GROUPS) -> Iterator[PassLayout]:
     """The layouts of every counting instruction, with and without coefficients in its table."""
     for count in counts.find(isa):
-        for groups in GROUPS:
+        for groups in groups_tried:
             for weighted in (False, True) if count.table is not None else (False,):
                 yield PassLayout(groups, count, weighted)
 
 
-def _best_in(
-    isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], layout: PassLayout, model: str, channels: int
-) -> Kernel:
-    builder = _Builder(isa, spec, layout, model)
+def _best_in(builder: _Builder, cover: Sequence[PlacedBlock], channels: int) -> Kernel:
+    isa, model = builder.isa, builder.model
     best: tuple[tuple[float, ...], Kernel] | None = None
-    for rows in ROWS:
+    for rows in MORE_ROWS if _by_scoreboard(isa, model) else ROWS:
         passes = _partition(builder, cover, rows)
         if passes is None:
             continue
         kernel = builder.kernel(rows, passes)
-        key = cost.price(isa, kernel, model, in_layer=channels > 0)
+        key = _price(isa, kernel, model, channels)
         if best is None or key < best[0]:
             best = (key, kernel)
     if best is None:
@@ -111,11 +128,11 @@ def _partition(builder: _Builder, cover: Sequence[PlacedBlock], rows: int) -> Fu
 
 
 class _Builder:
-    """Builds and prices passes of one layout, each once."""
+    """Builds and prices passes of one layout, each once; reductions are the cheapest as `counted`."""
 
-    def __init__(self, isa: Isa, spec: MatmulSpec, layout: PassLayout, model: str) -> None:
+    def __init__(self, isa: Isa, spec: MatmulSpec, layout: PassLayout, model: str, counted: str) -> None:
         self.isa, self.spec, self.layout, self.model = isa, spec, layout, model
-        self.metric = cost_models.metric(isa.name, model)
+        self.metric = cost_models.metric(isa.name, counted)
         self.slots: tuple[int, ...] = ()
         self._single: dict[tuple[PlacedBlock, ...], Kernel | None] = {}
 

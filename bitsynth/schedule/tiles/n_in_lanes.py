@@ -147,8 +147,10 @@ def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[ProductTerm], model: str
     """Every candidate, with the least its steady loop can cost under the model."""
     for term in found:
         alone = term.method == "lookup" or spec.core.wgt.encoding is Encoding.SIGNED
-        per_byte = 1 if alone else 8 // spec.wgt.bits
-        for swapped in (False, True) if per_byte == 1 else (False,):
+        packed = 1 if alone else 8 // spec.wgt.bits
+        # Where one register of a row serves several instructions, unpacking weighs: a byte each may be cheaper.
+        per_bytes = dict.fromkeys((packed, 1)) if term.slots > 1 else (packed,)
+        for per_byte, swapped in product(per_bytes, (False, True) if packed == 1 else (False,)):
             bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
             signed = not swapped and _takes_signed(isa, term, spec.core.wgt)
             for digits in _digits(term, *bits):
