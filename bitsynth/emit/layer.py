@@ -242,8 +242,8 @@ def stored(ctype: str) -> str:
 
 
 def elements(array: NDArray[Any], ctype: str) -> list[str]:
-    """The initializers."""
-    flat = np.ascontiguousarray(array).reshape(-1)
+    """The initializers: of no elements a zero, as arrays in C have some."""
+    flat = np.ascontiguousarray(array).reshape(-1) if array.size else np.zeros(1, array.dtype)
     if ctype == "uint64_t":
         words = np.frombuffer(flat.tobytes().ljust(-(-flat.nbytes // 8) * 8, b"\0"), "<u8")
         return [_hex(x) for x in words]

@@ -19,7 +19,7 @@ from bitsynth.files import MARK
 from bitsynth.host import placement
 from bitsynth.host.features import arch
 from bitsynth.isa import load
-from bitsynth.layers import Conv2d, Dense, Requantize, Residual, Scale, Thresholds
+from bitsynth.layers import Conv2d, Dense, Requantize, Rescale, Residual, Scale, Thresholds
 from bitsynth.run.runner import runner_for
 
 pytestmark = pytest.mark.toolchains
@@ -72,6 +72,13 @@ def here():
 @pytest.mark.parametrize("case", quick(["int32", "packed", "dense", "depthwise", "sums"], of=CASES))
 def test_an_emitted_layer_is_right(here, case):
     assert selftest(here[case], here[case].files("layer")) == 0
+
+
+def test_arrays_have_elements():
+    """C has none of 0, which gcc takes; channels of this epilogue have no constants."""
+    epilogue = Rescale(0.01, 8, bias=1.5, residual=Residual("float32", 0.5))
+    text = Conv2d(np.ones((33, 16, 1, 1), int), 2, 1, isa="avx2", epilogue=epilogue).files("layer")["layer.c"]
+    assert "unit_constants[1] = {0x0000000000000000}" in text
 
 
 @pytest.mark.slow
