@@ -26,7 +26,6 @@ change = msgspec.structs.replace
 
 PACKED = [
     ("neon", "multiply", 2, 2),
-    ("neon_dotprod", "dot", 3, 3),
     ("armv7_neon", "multiply", 7, 4),
     ("avx2", "multiply", 4, 3),
     ("avxvnni", "dot", 7, 2),
@@ -34,8 +33,13 @@ PACKED = [
 ]
 """Weights of less than 8 bits that are bipolar: those of 2 bits and more beside codes of 8 are signed, a byte each."""
 
-BYTES = [("neon_dotprod", "dot", 5, 5), ("armv7_neon", "multiply", 8, 4), ("avxvnni", "dot", 8, 2)]
-"""Weights that leave no room for another in their byte, and weights beside codes of 8 bits."""
+BYTES = [
+    ("neon_dotprod", "dot", 3, 3),
+    ("armv7_neon", "multiply", 8, 4),
+    ("avxvnni", "dot", 8, 2),
+    ("neon", "multiply", 5, 5),
+]
+"""Weights that are multiplied by lane, that are beside codes of 8 bits, or that leave no room in their byte."""
 
 
 def unpacked(isa, ways, numbers):
