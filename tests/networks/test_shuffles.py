@@ -68,6 +68,15 @@ def test_a_convolution_of_all_channels_has_them_in_its_weights(rng, groups, ops)
     same(network(*nodes, node("Conv", "r w", group=groups), w=w, **sizes), rng, ops)
 
 
+def test_a_convolution_of_half_the_channels_has_only_these(rng):
+    """Though they are the first of the source, in another order."""
+    nodes, sizes = shuffle(parts=(2, 2, 3), order=(0, 1, 3, 2, 4, 5))
+    split = node("Split", "r k", "u v", axis=1)
+    w = rng.integers(-3, 4, (4, 6, 1, 1)).astype(np.float32)
+    made = network(*nodes, split, node("Conv", "u w"), k=np.array([6, 6], np.int64), w=w, **sizes)
+    same(made, rng, ["gather", "conv"])
+
+
 MOVES = {
     "pixels": ((3, 4), (0, 2, 1, 4, 3), (2, 12, 3, 5)),
     "batches": ((2, 6), (1, 0, 2, 3, 4), (2, 12, 3, 5)),

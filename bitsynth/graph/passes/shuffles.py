@@ -31,7 +31,7 @@ def gathered(graph: Graph) -> Graph:
         elif node.inputs and node.inputs[0] in places and (some := _some(graph, node)) is not None:
             source, before = places[node.inputs[0]]
             _gather(builder, node, source, before[some], places)
-        elif node.op == "conv" and node.inputs[0] in places and _takes_all(graph, node, places[node.inputs[0]][1]):
+        elif node.op == "conv" and node.inputs[0] in places and _takes_all(graph, node, *places[node.inputs[0]]):
             source, before = places[node.inputs[0]]
             weights = builder.part(node.inputs[1], np.argsort(before), _CHANNELS)
             builder.add("conv", source, weights, name=node.outputs[0], source=node.source, **dict(node.attributes))
@@ -88,7 +88,7 @@ def _some(graph: Graph, node: Node) -> Tensor | None:
     return np.arange(given[_CHANNELS])[slices[_CHANNELS]] if alike and forward else None
 
 
-def _takes_all(graph: Graph, node: Node, channels: Tensor) -> bool:
-    """Whether a convolution sums products of all channels, with constant weights, and these are each there once."""
-    each = np.array_equal(np.sort(channels), np.arange(len(channels)))
+def _takes_all(graph: Graph, node: Node, source: str, channels: Tensor) -> bool:
+    """Whether a convolution sums products of all channels of a source, each once, with constant weights."""
+    each = np.array_equal(np.sort(channels), np.arange(graph.edges[source].shape[_CHANNELS]))
     return each and node.attributes["groups"] == 1 and node.inputs[1] in graph.constants
