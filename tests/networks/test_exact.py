@@ -78,6 +78,14 @@ def test_functions(name, numbers):
     assert holds(Intervals().call(name, interval(a)), exact)
 
 
+def test_the_error_function_rises_and_never_reaches_one():
+    """Its distance from 1 is less than any float64 holds, and decides what rounds down."""
+    made = Fractions().call("erf", Fractions().constant(np.arange(-128, 129) / 8))
+    assert (np.diff(made) > 0).all()
+    assert -1 < made[0] < made[-1] < 1
+    assert (made == -made[::-1]).all()
+
+
 def test_products_of_dyadic_numbers_are_points(rng):
     a = rng.integers(-256, 256, (4, 32)) / 256
     found = Intervals().matmul(interval(a), interval(a.T))

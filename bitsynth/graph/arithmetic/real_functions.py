@@ -9,7 +9,7 @@ from math import isqrt
 
 _DIGITS = 80
 """Of functions whose values are irrational: none lies so near to a decision that these do not tell."""
-_FAR = 14
+_FAR = 13
 """Beyond this the error function is 1 in all digits but for its distance from that."""
 
 
