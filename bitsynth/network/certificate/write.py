@@ -37,7 +37,6 @@ from bitsynth.network.stairs.lines import Line
 FORMAT = 1
 ENDS = ".certificate.json"
 """How the name of a certificate ends, behind that of its library."""
-_PLAIN = "plain C computes it: tested, not proved"
 
 
 def certificate(
