@@ -21,7 +21,7 @@ _GLUE = "bs_glue"
 _SHARED = {"bs_call.h", "bs_layer.h", "bs_exact.h", "bs_plain.h", "bs_word.h", "bs_words.c"}
 _SHARED |= {"bs_pool.c", "bs_pool.h"}
 """Files of the runtime that glue takes too."""
-_NETWORK = {"bs_real.h", "bs_functions.h", "bs_product.h", "bs_decide.h"}
+_NETWORK = {"bs_real.h", "bs_functions.h", "bs_erf.h", "bs_product.h", "bs_decide.h"}
 """Files of the runtime that only plain C of networks takes, with those that they include."""
 _ENCODER = ("bs_encode.c", "bs_encode.h", "bs_pool.h")
 

@@ -67,7 +67,7 @@ class PlainRegion(Region):
             "\n".join(body.lines),
             tuple(body.constants.arrays),
             body.scratch_bytes,
-            ("bs_product.h", "bs_functions.h"),
+            ("bs_product.h", "bs_functions.h", "bs_erf.h"),
         )
 
 
