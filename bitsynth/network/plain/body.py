@@ -111,7 +111,7 @@ class NodeBody:
         self.lines.append(code)
 
     def numbers_type(self, edge: Edge) -> str:
-        """The type of an array of an input's numbers, or integers if the result carries them."""
+        """The type of an array of an edge's numbers, or integers if the result carries them."""
         if self.gives_integers:
             return "int64" if integers_type(edge.integers) == "int64" else "int32"
         dtype = reals_type(self.graph.reference, edge)

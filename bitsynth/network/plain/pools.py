@@ -16,7 +16,6 @@ from bitsynth.network.plain.maths import within
 from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.plain.terms import LoopTerm
 from bitsynth.network.plain.writer import WHOLE, Writer
-from bitsynth.network.program import integers_type
 
 _MOST_UNROLLED = 32
 
@@ -44,9 +43,7 @@ def _result_type(body: NodeBody, array: ScratchArray, fold: Fold) -> str:
     """The type of what is folded: sums of reals in float64, of integers in what holds them."""
     if fold is not SUM:
         return array.dtype
-    if not body.gives_integers:
-        return "float64"
-    return "int64" if integers_type(body.outs[0].integers) == "int64" else "int32"
+    return body.numbers_type(body.outs[0]) if body.gives_integers else "float64"
 
 
 def folded(
@@ -106,7 +103,7 @@ def _integer_sums(body: NodeBody, edge: Edge, axes: Sequence[int]) -> None:
     """Sums of integers along axes, added up as they lie in memory: their order changes nothing."""
     out, steps = body.outs[0], _outer_steps(edge, axes, 1)
     count = math.prod(out.shape)
-    sums = body.array("int64" if integers_type(out.integers) == "int64" else "int32", count)
+    sums = body.array(body.numbers_type(out), count)
     body.do(f"memset({sums.name}, 0, {count} * sizeof *{sums.name});")
     memory = body.memories.get(edge.name)
     writer = body.writer(edge.shape, memory.format.strides(edge.shape) if memory else ())
