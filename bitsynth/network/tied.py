@@ -43,7 +43,7 @@ def require_choice(path: Path, found: Sequence[NetworkCertificate], nets: Sequen
     `found` are the certificates that these networks, as `require_of` gives them, were compiled as.
     """
     stem = path.name.removesuffix(ENDS)
-    has_weights_file = {_has_weights_file(own, f"{stem}_{own.cpu}") for own in found} == {True}
+    has_weights_file = all(_has_weights_file(own, f"{stem}_{own.cpu}") for own in found)
     made = processors.files(stem, {net.program.cpu: net for net in nets}, weights_file=has_weights_file)
     _require_same(path, parsed(path), json.loads(made[path.name]), model)
 

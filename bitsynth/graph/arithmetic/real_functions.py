@@ -10,7 +10,7 @@ from math import isqrt
 _DIGITS = 80
 """Of functions whose values are irrational: none lies so near to a decision that these do not tell."""
 _FAR = 13
-"""Beyond this the error function is 1 in all digits but for its distance from that."""
+"""Beyond this the error function is made by its distance from 1, of which the digits of a series leave none."""
 
 
 def _sqrt(x: Fraction) -> Fraction:

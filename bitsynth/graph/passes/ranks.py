@@ -18,18 +18,19 @@ _RISING = ("sigmoid", "tanh", "exp")
 def ranked_early(graph: Graph) -> Graph:
     """The graph with places of what rises found in what it rises with; exact ones alone."""
     makers = graph.makers() if graph.reference == "exact" else {}
-    starts = {node.name: _start(node, makers) for node in graph.nodes if node.op == "rank"}
-    if all(starts.get(node.name, node.inputs[0]) == node.inputs[0] for node in graph.nodes):
+    ranks = (node for node in graph.nodes if node.op == "rank")
+    moved = {node.name: start for node in ranks if (start := _start(node, makers)) != node.inputs[0]}
+    if not moved:
         return graph
     builder = GraphBuilder.beginning(graph)
     for node in graph.nodes:
-        if starts.get(node.name, node.inputs[0]) == node.inputs[0]:
+        if node.name not in moved:
             builder.repeat(node)
             continue
         values, places = node.outputs
         builder.repeat(replace(node, outputs=(values, builder.fresh(f"{places}.late"))))
         early = builder.fresh(f"{values}.early")
-        builder.repeat(replace(node, name=early, inputs=(starts[node.name],), outputs=(early, places)))
+        builder.repeat(replace(node, name=early, inputs=(moved[node.name],), outputs=(early, places)))
     return builder.build(graph.outputs)
 
 

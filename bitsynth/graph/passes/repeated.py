@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from bitsynth.graph.builder import GraphBuilder
@@ -21,8 +23,7 @@ def once(graph: Graph) -> Graph:
     builder = GraphBuilder.beginning(graph)
     for node in graph.nodes:
         if node.outputs[0] not in same:
-            inputs = tuple(_first(same, edge) for edge in node.inputs)
-            builder.repeat(Node(node.name, node.op, inputs, node.outputs, node.attributes, node.source))
+            builder.repeat(replace(node, inputs=tuple(_first(same, edge) for edge in node.inputs)))
     return builder.build(graph.outputs)
 
 

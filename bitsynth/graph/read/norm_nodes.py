@@ -6,7 +6,6 @@ import numpy as np
 
 from bitsynth.graph.read.float_nodes import Reader
 from bitsynth.graph.read.source import FileNode
-from bitsynth.graph.types import Shape
 
 
 def _layer_norm(node: FileNode) -> tuple[str, ...]:
@@ -49,9 +48,9 @@ def _mean(node: FileNode, x: str, axes: tuple[int, ...]) -> str:
 
 def _by_channel(node: FileNode, made: str) -> str:
     """Times a gain and plus a bias for each channel."""
-    column: Shape = (-1, *[1] * (len(node.shape()) - 2))
-    sizes = tuple(node.shape()[1] if n == -1 else n for n in column)
-    return node.add("add", node.add("mul", made, node.reshape(node.edge(1), sizes)), node.reshape(node.edge(2), sizes))
+    column = (node.shape()[1], *[1] * (len(node.shape()) - 2))
+    gain, bias = (node.reshape(node.edge(k), column) for k in (1, 2))
+    return node.add("add", node.add("mul", made, gain), bias)
 
 
 READERS: dict[str, Reader] = {

@@ -122,8 +122,8 @@ def sums_of(at: dict[str, Any], edge: dict[str, Any], buffer: dict[str, Any]) ->
         w, zero, (apart, first) = array(at["weights"]), edge["zero"], buffer["operand"]
         alike = array(edge["scale"]).size == 1 or w.shape[1] * w.shape[2] == 1  # (groups, channels, inputs, window)
         require(alike and [apart, first - zero] == at["reads"], "codes mean other integers")
-        ends = (np.minimum(low, zero), np.maximum(high, zero)) if at["padded"] else (low, high)
-        each = [w * np.broadcast_to(x - zero, len(w) * w.shape[2]).reshape(len(w), 1, -1, 1) for x in ends]
+        reach = (np.minimum(low, zero), np.maximum(high, zero)) if at["padded"] else (low, high)
+        each = [w * np.broadcast_to(x - zero, len(w) * w.shape[2]).reshape(len(w), 1, -1, 1) for x in reach]
         low, high = np.minimum(*each).sum((2, 3)).ravel(), np.maximum(*each).sum((2, 3)).ravel()
     require([np.all(array(at[k]) == x) for k, x in (("low", low), ("high", high)) if k in at], "ranges differ")
     return low[:, None], high[:, None]

@@ -143,7 +143,7 @@ class LineRegion(Region):
 
     @property
     def _most(self) -> float:
-        """What no value is greater than, without signs."""
+        """The greatest size of a value, of either sign, before it is cut."""
         kind, line = self.wiring.graph.edges[self.chain.start].integers, self.line
         values = max(abs(kind.least), abs(kind.most)) * np.abs(line.factor) + np.abs(line.summand)
         if line.ratio is not None:
