@@ -70,10 +70,11 @@ static int has(struct taps some, size_t at)
     return at >= some.from && at < some.to;
 }
 
-/* How many pixels from (oy, ox) on, `most` at the most, lie in a line and have all their taps in
+/* How many pixels from the p-th on, `most` at the most, lie in a line and have all their taps in
  * the image; 0 if that one has some on padding. */
-static size_t see_all(const struct call *c, size_t oy, size_t ox, size_t most)
+static size_t see_all(const struct call *c, size_t p, size_t most)
 {
+    const size_t oy = p / c->out.width, ox = p % c->out.width;
     const struct taps x = inner_pixels(c);
     return has(inner_lines(c), oy) && has(x, ox) ? least(most, x.to - ox) : 0;
 }
@@ -153,16 +154,15 @@ void bs_values(
     const int pads = l->padding && !c->pads_results;
     struct strip some = strip;
     for (size_t i = 0; i < strip.rows; i += some.rows) {
-        const size_t left = strip.rows - i, oy = (strip.p + i) / c->out.width;
-        const size_t ox = (strip.p + i) % c->out.width;
-        const size_t whole = pads ? see_all(c, oy, ox, left) : left;
+        const size_t left = strip.rows - i, p = strip.p + i, width = c->out.width;
+        const size_t whole = pads ? see_all(c, p, left) : left;
         const int32_t *addends = row ? row + i : NULL, *from = sums + i * c->strip_columns;
         int32_t *there = to + i * to_apart;
         some.rows = whole ? whole : 1;
         make_pixels(c, some, addends, whole ? l->shift : 0, from, there, to_apart);
         if (whole)
             continue;
-        pad_pixel(c, oy, ox, strip.column, strip.columns, there);
+        pad_pixel(c, p / width, p % width, strip.column, strip.columns, there);
         for (size_t j = 0; j < strip.columns; ++j)
             there[j] >>= l->shift;
     }
