@@ -12,7 +12,7 @@ from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.functions import layouts_of
 from bitsynth.network.regions.lookup import looked_up
 from bitsynth.network.regions.region import Region
-from bitsynth.network.stairs.chain import Chain, Link, chain_of, fits_axis, link_of, links_from, varies_type
+from bitsynth.network.stairs.chain import Chain, Link, chain_of, fits_axis, link_of, links_from
 from bitsynth.network.wiring import Wiring
 
 _MOST = 64
@@ -37,7 +37,7 @@ def _functions(wiring: Wiring, source: str, first: Node) -> Iterator[Chain]:
         if before is None or before[0].node is not first:
             continue
         end = before[-1].node.outputs[0]
-        varies = varies_type(wiring.graph.edges[source]) or any(link.varies for link in before)
+        varies = chain_of(wiring, source, before).varies
         after = [] if varies else links_from(wiring, end, 1, monotone=False, mixing=True)
         for count in range(len(after), -1, -1):
             chain = chain_of(wiring, source, [*before, *after[:count]])

@@ -123,7 +123,7 @@ def links_from(
     edge, at, node = start, axis, first or wiring.only_reader(start)
     if not fits_axis(wiring.graph.edges[start], axis):
         return found
-    varies, mixed = varies_type(wiring.graph.edges[start]), False
+    varies, mixed = _varies_type(wiring.graph.edges[start]), False
     while node is not None:
         link = link_of(wiring, node, edge, at, monotone=monotone)
         if link is None and mixing and not varies:
@@ -145,7 +145,7 @@ def chain_of(wiring: Wiring, start: str, links: Sequence[Link], axis: int = 1) -
     """The chain of links, at least one, of an edge."""
     aside = tuple(dict.fromkeys(n for link in links for n in link.aside))
     axes = (axis, *(link.axis for link in links))
-    varies = any(link.varies for link in links) or varies_type(wiring.graph.edges[start])
+    varies = any(link.varies for link in links) or _varies_type(wiring.graph.edges[start])
     return Chain(start, tuple(link.node for link in links), aside, axes, varies)
 
 
@@ -239,7 +239,7 @@ def fits_axis(edge: Edge, axis: int) -> bool:
     )
 
 
-def varies_type(edge: Edge) -> bool:
+def _varies_type(edge: Edge) -> bool:
     """Whether an edge carries integers of several scales or zero points."""
     kind = edge.type
     return isinstance(kind, Integers) and not kind.has_one_grid
