@@ -15,6 +15,8 @@ from bitsynth.graph.types import is_float
 
 Reader = Callable[[FileNode], tuple[str, ...]]
 """Adds what a node means to the graph; the edges of its outputs."""
+Reducer = Callable[[FileNode, str, tuple[int, ...]], str]
+"""Adds what makes one number of those of an edge along axes, which stay as 1; its edge."""
 
 
 def unary(op: str, **defaults: Any) -> Reader:
@@ -128,17 +130,23 @@ def _batch_norm(node: FileNode) -> tuple[str, ...]:
     return (node.add("batch_norm", node.edge(0), *parameters, epsilon=float(node.get("epsilon", 1e-5))),)
 
 
-def _reduce(op: str, *, mean: bool = False) -> Reader:
+def mean_of(node: FileNode, edge: str, axes: tuple[int, ...]) -> str:
+    """The mean along axes, which stay as 1."""
+    count = int(np.prod([node.graph.edges[edge].shape[k] for k in axes]))
+    return node.add("div", node.add("reduce_sum", edge, axes=axes), node.like(count))
+
+
+def _folded(op: str) -> Reducer:
+    return lambda node, edge, axes: node.add(op, edge, axes=axes)
+
+
+def _reduce(fold: Reducer) -> Reader:
     def read(node: FileNode) -> tuple[str, ...]:
         asked = node.numbers("axes", 1)
         if not asked and node.get("noop_with_empty_axes"):
             return (node.edge(0),)
         axes = node.axes(asked or None)
-        made = node.add(op, node.edge(0), axes=axes)
-        if mean:
-            count = int(np.prod([node.shape()[k] for k in axes]))
-            made = node.add("div", made, node.like(count))
-        return (_kept(node, made, axes),)
+        return (_kept(node, fold(node, node.edge(0), axes), axes),)
 
     return read
 
@@ -150,15 +158,8 @@ def _kept(node: FileNode, edge: str, axes: tuple[int, ...]) -> str:
     return node.reshape(edge, tuple(n for k, n in enumerate(node.shape()) if k not in axes))
 
 
-def _global_pool(op: str, *, mean: bool) -> Reader:
-    def read(node: FileNode) -> tuple[str, ...]:
-        axes = tuple(range(2, len(node.shape())))
-        made = node.add(op, node.edge(0), axes=axes)
-        if mean:
-            made = node.add("div", made, node.like(int(np.prod(node.shape()[2:]))))
-        return (made,)
-
-    return read
+def _global_pool(fold: Reducer) -> Reader:
+    return lambda node: (fold(node, node.edge(0), tuple(range(2, len(node.shape())))),)
 
 
 def _arg(largest: bool) -> Reader:
@@ -201,8 +202,8 @@ READERS: dict[str, Reader] = {
     "CastLike": _cast_like,
     "Div": _binary("div"),
     "Dropout": _dropout,
-    "GlobalAveragePool": _global_pool("reduce_sum", mean=True),
-    "GlobalMaxPool": _global_pool("reduce_max", mean=False),
+    "GlobalAveragePool": _global_pool(mean_of),
+    "GlobalMaxPool": _global_pool(_folded("reduce_max")),
     "Identity": _same,
     "Max": fold("max"),
     "Min": fold("min"),
@@ -210,10 +211,10 @@ READERS: dict[str, Reader] = {
     "Neg": unary("neg"),
     "Pow": _power,
     "Reciprocal": _reciprocal,
-    "ReduceMax": _reduce("reduce_max"),
-    "ReduceMean": _reduce("reduce_sum", mean=True),
-    "ReduceMin": _reduce("reduce_min"),
-    "ReduceSum": _reduce("reduce_sum"),
+    "ReduceMax": _reduce(_folded("reduce_max")),
+    "ReduceMean": _reduce(mean_of),
+    "ReduceMin": _reduce(_folded("reduce_min")),
+    "ReduceSum": _reduce(_folded("reduce_sum")),
     "Sqrt": unary("sqrt"),
     "Sub": _binary("sub"),
     "Sum": fold("add"),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from bitsynth.graph.read.float_nodes import Reader
+from bitsynth.graph.read.float_nodes import Reader, mean_of
 from bitsynth.graph.read.source import FileNode
 
 
@@ -34,16 +32,11 @@ def _group_norm(node: FileNode) -> tuple[str, ...]:
 
 def _normed(node: FileNode, x: str, axes: tuple[int, ...]) -> tuple[str, str, str]:
     """Numbers less their mean along axes, over the root of the mean of squares of that; the mean and the root."""
-    mean = _mean(node, x, axes)
+    mean = mean_of(node, x, axes)
     apart = node.add("sub", x, mean)
-    variance = _mean(node, node.add("mul", apart, apart), axes)
+    variance = mean_of(node, node.add("mul", apart, apart), axes)
     spread = node.add("sqrt", node.add("add", variance, node.like(node.get("epsilon", 1e-5))))
     return node.add("div", apart, spread), mean, spread
-
-
-def _mean(node: FileNode, x: str, axes: tuple[int, ...]) -> str:
-    count = int(np.prod([node.graph.edges[x].shape[k] for k in axes]))
-    return node.add("div", node.add("reduce_sum", x, axes=axes), node.like(count))
 
 
 def _by_channel(node: FileNode, made: str) -> str:
