@@ -39,6 +39,8 @@ WORD_BYTES = 8
 """Bytes of a column in a register: what counts sum up to."""
 
 Fused = tuple[tuple[PlacedBlock, ...], ...]
+Priced = tuple[tuple[float, ...], Kernel]
+"""A kernel behind its sort key."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +57,14 @@ def cheapest_kernel(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], mo
 
     With `channels` a tile has at most so many columns.
     """
-    best: tuple[tuple[float, ...], Kernel] | None = None
+    best: Priced | None = None
     chosen = _by_scoreboard(isa, model)
     # A port that one instruction alone takes is no worse than others: reductions of fewest instructions too.
     for layout, counted in product(layouts(isa, WIDE_GROUPS if chosen else GROUPS), (model, "ops")[: 1 + chosen]):
         try:
-            kernel = _best_in(_Builder(isa, spec, layout, model, counted), cover, channels)
+            key, kernel = _best_in(_Builder(isa, spec, layout, model, counted), cover, channels)
         except NoKernel:
             continue
-        key = _price(isa, kernel, model, channels)
         if kernel.columns <= (channels or kernel.columns) and (best is None or key < best[0]):
             best = (key, kernel)
     if best is None:
@@ -91,9 +92,9 @@ def layouts(isa: Isa, groups_tried: Sequence[int] = GROUPS) -> Iterator[PassLayo
                 yield PassLayout(groups, count, weighted)
 
 
-def _best_in(builder: _Builder, cover: Sequence[PlacedBlock], channels: int) -> Kernel:
+def _best_in(builder: _Builder, cover: Sequence[PlacedBlock], channels: int) -> Priced:
     isa, model = builder.isa, builder.model
-    best: tuple[tuple[float, ...], Kernel] | None = None
+    best: Priced | None = None
     for rows in MORE_ROWS if _by_scoreboard(isa, model) else ROWS:
         passes = _partition(builder, cover, rows)
         if passes is None:
@@ -104,7 +105,7 @@ def _best_in(builder: _Builder, cover: Sequence[PlacedBlock], channels: int) -> 
             best = (key, kernel)
     if best is None:
         raise NoKernel(f"{isa.name}: no tile fits")
-    return best[1]
+    return best
 
 
 def _partition(builder: _Builder, cover: Sequence[PlacedBlock], rows: int) -> Fused | None:
