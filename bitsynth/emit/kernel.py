@@ -182,16 +182,16 @@ def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
     columns = blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)
     shift = affine(spec).shift * makes_values(kernel, spec)
-    doubled = doublings(kernel, spec)
-    run = proved_multiple(kernel, doubled)
-    flushes = Flushes(isa, run, any(row_terms(kernel, spec)), shift, doubled)
-    programs = Programs(isa, run, flushes)
+    times = doublings(kernel, spec)
+    doubled = proved_multiple(kernel, times)
+    flushes = Flushes(isa, doubled, any(row_terms(kernel, spec)), shift, times)
+    programs = Programs(isa, doubled, flushes)
     start = flushes.without_steps(scope)
-    body = load_constants(scope, isa, run.constants, "constant")
+    body = load_constants(scope, isa, doubled.constants, "constant")
     body += microkernel(programs, rows, columns, scope)
     build = _build(isa, kernel, kernel.build, scope.macros) if kernel.build else None
     return {
-        "constants": constant_arrays(run.constants, "constant"),
+        "constants": constant_arrays(doubled.constants, "constant"),
         "register_bytes": isa.word.lanes,
         "spread": spread(kernel),
         "uses_zero": programs.uses_zero,
