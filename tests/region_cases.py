@@ -71,6 +71,15 @@ def agree(graph: Graph, region: Region | None, rng: np.random.Generator) -> None
         np.testing.assert_array_equal(got, want[step.outputs[0]])
 
 
+def whole(graph: Graph, match: Callable[..., Region | None], rng: np.random.Generator) -> Region:
+    """The region of all nodes of a graph, whose result is the reference's."""
+    region = matched(graph, match)
+    agree(graph, region, rng)
+    assert region
+    assert region.nodes == graph.nodes
+    return region
+
+
 def _formats(region: Region) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Of inputs and outputs, each with each: of inputs together."""
     places = range(len(region.reads(region.inputs[0])))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from region_cases import Small, agree, matched
+from region_cases import Small, agree, matched, whole
 
 from bitsynth.network.regions import cones
 from bitsynth.network.regions.cones import match_cone
@@ -69,10 +69,7 @@ FUNCTIONS = [silu, quantized_silu, hard_swish, gelu, gelu_by_tanh, square, behin
 def test_a_table(rng, reference, function):
     small = Small(reference)
     graph = small.build((small.quantized(function(small, x_of(small)), 0.021, 7.0),))
-    region = matched(graph, match_cone)
-    agree(graph, region, rng)
-    assert region
-    assert region.nodes == graph.nodes
+    region = whole(graph, match_cone, rng)
     assert region.inputs == ("x",)
 
 
@@ -83,20 +80,14 @@ def test_a_function_a_channel(rng):
     graph = small.build(
         (small.quantized(small.add("mul", x, small.add("tanh", small.add("mul", x, gain))), 0.01, 9.0),)
     )
-    region = matched(graph, match_cone)
-    agree(graph, region, rng)
-    assert region
-    assert region.nodes == graph.nodes
+    whole(graph, match_cone, rng)
 
 
 def test_what_moves_behind_it(rng):
     small = Small()
     flat = small.add("reshape", silu(small, x_of(small, (1, 6, 1, 1))), sizes=(1, 6))
     graph = small.build((small.quantized(flat, 0.05, 3.0),))
-    region = matched(graph, match_cone)
-    agree(graph, region, rng)
-    assert region
-    assert region.nodes == graph.nodes
+    whole(graph, match_cone, rng)
 
 
 def test_the_longest_that_others_do_not_read(rng):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from region_cases import Small, agree, matched
+from region_cases import Small, matched, whole
 
 from bitsynth.network.regions.joins import match_join, match_near_join
 
@@ -30,10 +30,7 @@ def test_any_function_of_two(reference, function, first, second, shape):
     small = Small(reference)
     made = small.add(function, of(small, "x", first, shape), of(small, "y", second, shape))
     graph = small.build((small.quantized(small.add("relu", made), 0.3, 2.0, 0, 63),))
-    region = matched(graph, match_near_join)
-    agree(graph, region, np.random.default_rng(0))
-    assert region
-    assert region.nodes == graph.nodes
+    whole(graph, match_near_join, np.random.default_rng(0))
 
 
 def scaled(small, edge, factor):
@@ -48,10 +45,7 @@ def test_with_chains_before_it(rng):
     x, y = (small.codes(n, (1, 3, 4, 4), 0, 255) for n in "xy")
     added = small.add("add", scaled(small, x, 0.4), scaled(small, y, 0.57))
     graph = small.build((small.quantized(added, 2.0, 0.0, 0, 127),))
-    region = matched(graph, match_join)
-    agree(graph, region, rng)
-    assert region
-    assert region.nodes == graph.nodes
+    region = whole(graph, match_join, rng)
     assert region.inputs == ("x", "y")
     near = matched(graph, match_near_join, 6)
     assert near

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from region_cases import Small, agree, matched
+from region_cases import Small, agree, matched, whole
 
 from bitsynth.network.regions.lookup import match_lookup
 
@@ -55,10 +55,7 @@ def test_a_function_a_channel(rng, shape):
     made = small.add("mul", x, small.constant(floats([0.5, -1.3, 2]).reshape(1, 3, *axes)))
     made = small.add("add", made, small.constant(floats([0.1, 4, -1]).reshape(3, *axes)))
     graph = small.build((small.quantized(made, 0.25, 3.0, 0, 15),))
-    region = matched(graph, match_lookup)
-    agree(graph, region, rng)
-    assert region
-    assert region.nodes == graph.nodes
+    whole(graph, match_lookup, rng)
 
 
 def test_thresholds_and_shapes(rng):
