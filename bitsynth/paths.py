@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 import platformdirs
@@ -10,6 +11,7 @@ import platformdirs
 _PACKAGE = Path(__file__).parent
 
 
+@cache
 def _data(name: str) -> Path:
     shipped = _PACKAGE / "_data" / name
     return shipped if shipped.is_dir() else _PACKAGE.parent / name

@@ -24,8 +24,11 @@ _MNEMONIC = re.compile(r"[a-z][a-z0-9]*( \| [a-z][a-z0-9]*)*")
 _RESERVED = {"i", "to", *FUNCTIONS, *keyword.kwlist}
 
 
-def forms(where: str, isa: IsaTable, name: str, entry: InstrTable) -> list[Instr]:
-    """The forms of the table NAME, read from `where` (a file); SpecError names `where` and what is wrong."""
+def forms(where: str, isa: IsaTable, settings: Mapping[str, str], name: str, entry: InstrTable) -> list[Instr]:
+    """The forms of the table NAME, read from `where` (a file); SpecError names `where` and what is wrong.
+
+    `settings` are those of the table.
+    """
     if entry.feature and entry.feature not in isa.features:
         raise SpecError(f"{where}: unknown feature {entry.feature!r}; known: {', '.join(isa.features)}")
     if entry.instructions < 1:
@@ -36,7 +39,7 @@ def forms(where: str, isa: IsaTable, name: str, entry: InstrTable) -> list[Instr
     if len(lengths) != 1 or 0 in lengths:
         raise SpecError(f"{where}: want one or more forms, as many of each variable; got lists of {sorted(lengths)}")
     rows = [dict(zip(entry.forms, row, strict=True)) for row in zip(*entry.forms.values(), strict=True)]
-    needed = setting(isa, entry.feature)
+    needed = settings[entry.feature]
     spelled = _mnemonics(where, entry, len(rows))
     return [_form(where, isa, name, entry, row, needed, m) for row, m in zip(rows, spelled, strict=True)]
 
@@ -184,7 +187,12 @@ def vector_type(where: str, text: str) -> VecType:
         raise SpecError(f"{where}: {error}") from None
 
 
-def setting(isa: IsaTable, feature: str) -> str:
+def settings(isa: IsaTable) -> dict[str, str]:
+    """What the C of forms depends on, by the feature they need, "" for none."""
+    return {feature: _setting(isa, feature) for feature in ("", *isa.features)}
+
+
+def _setting(isa: IsaTable, feature: str) -> str:
     """The facts of `isa.toml` that the C of a form depends on, with the probe of the features it needs, as one text."""
     features = [isa.features[feature]] if feature else []
     flags = [*isa.cc_flags, *(flag for f in features for flag in f.cc_flags)]

@@ -35,9 +35,10 @@ Evaluate = Callable[..., list[Any]]
 def parse(where: str, text: str, names: Collection[str]) -> ast.Expression:
     """The checked syntax tree of `text`, which may use `names`; SpecError names `where` and the offence."""
     tree = _syntax(where, text)
-    bound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    nodes = list(ast.walk(tree))
+    bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     known = {*names, *FUNCTIONS, *bound, "i"}
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, _ALLOWED):
             raise SpecError(f"{where}: {type(node).__name__} is not allowed in a lane expression: {text!r}")
         if isinstance(node, ast.Name) and node.id not in known:

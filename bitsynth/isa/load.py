@@ -22,7 +22,7 @@ from bitsynth.errors import SpecError
 from bitsynth.files import read_file
 from bitsynth.isa import architecture
 from bitsynth.isa import lane as lane_text
-from bitsynth.isa.expand import forms, setting, vector_type
+from bitsynth.isa.expand import forms, settings, vector_type
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.tables import InstrFile, IsaFile, IsaTable, IssueTable
 from bitsynth.isa.types import VecType
@@ -152,11 +152,12 @@ def _unknown(name: object) -> SpecError:
 def load_folder(folder: Path) -> Isa:
     """The instruction set declared in `folder`."""
     table, parent = _isa_table(folder)
-    instrs = {} if parent is None else _inherited(parent, table)
+    needed = settings(table)
+    instrs = {} if parent is None else _inherited(parent, table, needed)
     for path in sorted(folder.glob("*.toml")):
         if path.name != "isa.toml":
             for name, entry in _decode(path, InstrFile).instr.items():
-                for form in forms(f"{path}: {name}", table, name, entry):
+                for form in forms(f"{path}: {name}", table, needed, name, entry):
                     if form.name in instrs:
                         raise SpecError(f"{path}: {form.name} is declared twice")
                     instrs[form.name] = form
@@ -211,15 +212,14 @@ def _merged(base: Any, over: Any) -> Any:
     return {**base, **{k: _merged(base.get(k), v) for k, v in over.items()}}
 
 
-def _inherited(parent: Isa, isa: IsaTable) -> dict[str, Instr]:
-    """The forms of the set that `isa` extends, as its own."""
-    settings = {feature: setting(isa, feature) for feature in {i.feature for i in parent.instrs.values()}}
+def _inherited(parent: Isa, isa: IsaTable, needed: Mapping[str, str]) -> dict[str, Instr]:
+    """The forms of the set that `isa` extends, as its own, with its settings."""
     return {
         name: replace(
             instr,
             isa=isa.name,
             cost={cpu: c for cpu, c in instr.cost.items() if cpu in isa.cpu},
-            setting=settings[instr.feature],
+            setting=needed[instr.feature],
         )
         for name, instr in parent.instrs.items()
     }
