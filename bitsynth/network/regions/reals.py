@@ -7,7 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
 from bitsynth.graph.ir import Node
+from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, plain_format
 from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
@@ -25,7 +27,9 @@ _BLOCK = 128
 def match_reals(wiring: Wiring, node: Node) -> Region | None:
     """A chain from real numbers in float64, as exact arithmetic has them, to codes of few levels."""
     graph, (start, *_) = wiring.graph, (*node.inputs, "")
-    if graph.reference != "exact" or start not in wiring.makers or isinstance(graph.edges[start].type, Integers):
+    if graph.reference != "exact" or isinstance(graph.edges[start].type, Integers):
+        return None
+    if start not in wiring.makers or _gains_by_pairs(wiring.makers[start]):
         return None
     if wiring.only_reader(start) is not node or len(graph.edges[start].shape) < 2:
         return None
@@ -39,6 +43,11 @@ def match_reals(wiring: Wiring, node: Node) -> Region | None:
         return None
     stairs = real_staircase(graph, chain)
     return RealsRegion(wiring, stairs) if stairs else None
+
+
+def _gains_by_pairs(maker: Node) -> bool:
+    """Whether plain C that goes on to the codes decides by more than float64 has: not so of functions of its own."""
+    return TABLE[maker.op].kind == "elementwise" and maker.op not in FUNCTIONS
 
 
 class RealsRegion(Region):

@@ -96,3 +96,22 @@ def test_the_greatest_numbers_do_not_hide_where_levels_turn(end):
     graph = read(helper.make_model(helper.make_graph(nodes, "net", [x], [y], held)))
     stairs = staircase(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "n"), doubles=True)
     assert ((stairs.thresholds > stairs.low[:, None]) & (stairs.thresholds <= stairs.high[:, None])).all()
+
+
+def test_what_float64_does_not_tell_is_left_to_pairs():
+    """3 * (3 / 6 + 1 / 2), with the float64 nearest to 1 / 6, is below a tie by less than float64 has."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["n"]),
+        helper.make_node("Concat", ["n", "n"], ["c"], axis=1),
+        helper.make_node("HardSwish", ["c"], ["h"]),
+        helper.make_node("Quant", ["h", "scale", "zero", "bits"], ["y"], domain=DOMAIN, signed=0, narrow=0),
+    ]
+    constants = {"scale": np.float32(2), "zero": np.float32(0), "bits": np.float32(2)}
+    held = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
+    sizes = {"x": (1, 1, 4), "y": (1, 2, 4)}
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in sizes.items())
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)]
+    net = compile(helper.make_model(helper.make_graph(nodes, "net", [x], [y], held), opset_imports=opsets), isa="avx2")
+    given = {"x": np.float32([[[-3, -3.1, -2.9, 1]]])}
+    np.testing.assert_array_equal(net.trace(given)["y"], run(net.graph, given)["y"])
+    assert net.trace(given)["y"][0, 0, 0] == 1
