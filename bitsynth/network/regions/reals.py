@@ -27,11 +27,10 @@ _BLOCK = 128
 def match_reals(wiring: Wiring, node: Node) -> Region | None:
     """A chain from real numbers in float64, as exact arithmetic has them, to codes of few levels."""
     graph, (start, *_) = wiring.graph, (*node.inputs, "")
-    if graph.reference != "exact" or isinstance(graph.edges[start].type, Integers):
+    if graph.reference != "exact" or start not in wiring.makers or isinstance(graph.edges[start].type, Integers):
         return None
-    if start not in wiring.makers or _gains_by_pairs(wiring.makers[start]):
-        return None
-    if wiring.only_reader(start) is not node or len(graph.edges[start].shape) < 2:
+    pairs = _gains_by_pairs(wiring.makers[start])
+    if pairs or wiring.only_reader(start) is not node or len(graph.edges[start].shape) < 2:
         return None
     chain = chain_from(wiring, start)
     if chain is None or not operand_of(graph.edges[chain.end]) or chain.axes[-1] != 1:
