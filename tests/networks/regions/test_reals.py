@@ -112,6 +112,6 @@ def test_what_float64_does_not_tell_is_left_to_pairs():
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in sizes.items())
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)]
     net = compile(helper.make_model(helper.make_graph(nodes, "net", [x], [y], held), opset_imports=opsets), isa="avx2")
-    given = {"x": np.float32([[[-3, -3.1, -2.9, 1]]])}
+    given = {"x": np.array([[[-3, -3.1, -2.9, 1]]], np.float32)}
     np.testing.assert_array_equal(net.trace(given)["y"], run(net.graph, given)["y"])
     assert net.trace(given)["y"][0, 0, 0] == 1
