@@ -12,6 +12,8 @@ from bitsynth.graph import InputCodes, read, run
 from bitsynth.graph.arithmetic import REFERENCES
 from bitsynth.graph.read import file
 from bitsynth.graph.types import Reals
+from bitsynth.network.lower import lower
+from bitsynth.network.wiring import NetworkTarget
 
 RELU = [node("Relu", "x")]
 X = {"x": (1, 4)}
@@ -309,11 +311,16 @@ def test_sums_that_leave_int32(refused):
     )
 
 
+def test_operators_of_times_to_come(refused):
+    assert refused(model(RELU, X, opset=99)).startswith("opset 99 is newer than is known, 28; export")
+
+
 def test_thousands_of_nodes():
     count = 2000
     nodes = [node("Neg" if k % 2 else "Relu", f"h{k}" if k else "x", f"h{k + 1}") for k in range(count)]
     graph = read(model(nodes, X, outputs=f"h{count}"))
     assert len(graph.nodes) == count
+    assert len(lower(graph, NetworkTarget("avx2")).steps) == 2
 
 
 def test_options_that_make_no_sense():

@@ -61,6 +61,7 @@ def _sum_pool_edge(site: Site) -> list[Edge]:
 
 
 def _summed_edge(site: Site, shape: Shape, count: int, *, padded: bool) -> Edge:
+    """The edge of sums: bounded by those of any element, `count` times, so sums of a part of them are within too."""
     kind = site.inputs[0].type
     if not isinstance(kind, Integers) or kind.scale.size != 1 or not kind.is_centred:
         return site.made(shape, Reals())

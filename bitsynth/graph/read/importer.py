@@ -30,6 +30,8 @@ from bitsynth.graph.read.tensors import array_of, dtype_of, known
 from bitsynth.graph.types import EdgeType, Reals, Shape, is_float, whole
 
 _MOST_ELEMENTS = 1 << 28
+_NEWEST = 28
+"""The newest version of the standard operators whose definitions readers follow."""
 
 
 @dataclass
@@ -60,6 +62,10 @@ class _Import:
         for tensor in self.model.graph.initializer:
             self.edges[tensor.name] = self.graph.constant(array_of(tensor))
         versions = {o.domain: o.version for o in self.model.opset_import}
+        if (version := versions.get("", 1)) > _NEWEST:
+            raise SpecError(
+                f"opset {version} is newer than is known, {_NEWEST}; export the network for that or an older one"
+            )
         require_known(self.model.graph.node)
         for node in _ordered(self.model.graph, set(self.edges)):
             self._node(node, versions)

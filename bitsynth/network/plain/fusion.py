@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
@@ -29,20 +29,24 @@ def plain_regions(wiring: Wiring, nodes: Sequence[Node]) -> list[Region]:
 
 def _group(wiring: Wiring, last: Node, left: dict[str, Node]) -> list[Node]:
     """A node with what is done element by element for it alone, and one node of another kind before those."""
-    group = {last.name: last}
     if TABLE[last.op].kind not in _EACH:
         return [last]
-    while more := next((n for n in _makers(wiring, group, left) if TABLE[n.op].kind in _EACH), None):
-        group[more.name] = more
-    first = [n for n in _makers(wiring, group, left) if TABLE[n.op].kind in _BEFORE and len(n.outputs) == 1][:1]
+    group, unseen = {last.name: last}, [last]
+    while unseen:
+        for node in _makers(wiring, [unseen.pop()], group, left):
+            if TABLE[node.op].kind in _EACH:
+                group[node.name] = node
+                unseen.append(node)
+    every = _makers(wiring, group.values(), group, left)
+    first = [n for n in every if TABLE[n.op].kind in _BEFORE and len(n.outputs) == 1][:1]
     return first + sorted(group.values(), key=lambda n: wiring.order[n.name])
 
 
-def _makers(wiring: Wiring, group: dict[str, Node], left: dict[str, Node]) -> list[Node]:
-    """Nodes whose result is of the group's shape, and read by the group alone."""
+def _makers(wiring: Wiring, readers: Iterable[Node], group: dict[str, Node], left: dict[str, Node]) -> list[Node]:
+    """Nodes that make what some of the group read, of the group's shape, and that the group alone reads."""
     edges = wiring.graph.edges
-    (shape,) = {edges[n.outputs[0]].shape for n in group.values()}
-    made = {wiring.makers[e].name for n in group.values() for e in n.inputs if e in wiring.makers}
+    shape = edges[next(iter(group.values())).outputs[0]].shape
+    made = {wiring.makers[e].name for n in readers for e in n.inputs if e in wiring.makers}
     return [
         left[name]
         for name in sorted(made - group.keys())

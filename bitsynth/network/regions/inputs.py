@@ -34,9 +34,10 @@ def match_input(wiring: Wiring, node: Node) -> Region | None:
     start = moves[-1].outputs[0] if moves else source
     links = links_from(wiring, start, 1, None if moves else node, mixing=True)
     for count in range(len(links), 0, -1):
-        chain = chain_of(wiring, start, links[:count])
-        if operand_of(graph.edges[chain.end]) and (chain.axes[-1] == 1 or not chain.varies):
-            return _made(wiring, source, moves, chain)
+        if operand_of(graph.edges[links[count - 1].node.outputs[0]]):
+            chain = chain_of(wiring, start, links[:count])
+            if chain.axes[-1] == 1 or not chain.varies:
+                return _made(wiring, source, moves, chain)
     return None
 
 

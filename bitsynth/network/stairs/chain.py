@@ -119,14 +119,16 @@ def links_from(
     Of an edge with several readers the `first` is said. Reshapes that make other channels of elements are links too
     where channels are alike, if `mixing` is allowed.
     """
-    found: list[Link] = []
-    edge, at, node = start, axis, first or wiring.only_reader(start)
+    node = first or wiring.only_reader(start)
     if not fits_axis(wiring.graph.edges[start], axis):
-        return found
-    varies, mixed = _varies_type(wiring.graph.edges[start]), False
+        return []
+    if not mixing:
+        return _onward(wiring, start, axis, node, monotone)
+    found: list[Link] = []
+    edge, at, varies, mixed = start, axis, _varies_type(wiring.graph.edges[start]), False
     while node is not None:
         link = link_of(wiring, node, edge, at, monotone=monotone)
-        if link is None and mixing and not varies:
+        if link is None and not varies:
             link, mixed = _mixing(wiring, node), True
         if link is None or (link.varies and mixed):
             break
@@ -134,6 +136,28 @@ def links_from(
         varies, edge, at = varies or link.varies, node.outputs[0], link.axis
         node = wiring.only_reader(edge)
     return found
+
+
+def _onward(wiring: Wiring, edge: str, axis: int, node: Node | None, monotone: bool) -> list[Link]:
+    """Links from a node on: those behind it may be known, as each node of a long chain asks for them.
+
+    What is known of a node is its link and what is known of the next one; None if it is no link.
+    """
+    known, passed = wiring.known, list[tuple[Any, Link | None]]()
+    while node is not None and (key := ("link", edge, axis, node.name, monotone)) not in known:
+        passed.append((key, link := link_of(wiring, node, edge, axis, monotone=monotone)))
+        if link is None:
+            break
+        edge, axis = node.outputs[0], link.axis
+        node = wiring.only_reader(edge)
+    found = known.get(key) if node else None
+    for key, link in reversed(passed):
+        found = known[key] = (link, found) if link else None
+    links = []
+    while found:
+        link, found = found
+        links.append(link)
+    return links
 
 
 def _mixing(wiring: Wiring, node: Node) -> Link | None:
