@@ -113,7 +113,12 @@ class Isa:
 
 def names() -> list[str]:
     """The names of the instruction sets: their folders."""
-    return sorted(p.parent.name for p in paths.isa_specs().glob("*/isa.toml"))
+    return [*_names(paths.isa_specs())]
+
+
+@lru_cache
+def _names(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(p.parent.name for p in folder.glob("*/isa.toml")))
 
 
 def narrower(isa: Isa) -> list[str]:

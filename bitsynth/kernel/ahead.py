@@ -121,6 +121,7 @@ def _whole(found: Sequence[Step]) -> list[Step]:
     return [step for step in found if step.args or step.dst in joined or not is_half(step.dst)]
 
 
+@lru_cache(maxsize=1 << 10)
 def quickest(isa: Isa, kernel: Kernel, flat: Loop) -> tuple[Step, ...]:
     """The lines of a fold or a flush, whose loads are whole or in halves."""
     known = [listed(isa, kernel, x) for x in dict.fromkeys((flat, in_halves(isa, kernel.order, flat)))]
@@ -138,6 +139,7 @@ def _parted(isa: Isa, kernel: Kernel, loop: Pass, flat: Loop) -> Loop:
     return flat if full else in_halves(isa, kernel.order, flat)
 
 
+@lru_cache(maxsize=1 << 10)
 def listed(isa: Isa, kernel: Kernel, flat: Loop) -> tuple[Step, ...]:
     """The lines of one run, none of them ahead."""
     return tuple(

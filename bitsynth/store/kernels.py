@@ -6,9 +6,12 @@ is read is checked again (`load_entry`) before C is rendered from it.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache as memoize
+from functools import lru_cache
 from pathlib import Path
 
 from bitsynth import paths
@@ -23,13 +26,42 @@ from bitsynth.store.accept import accept
 from bitsynth.store.entry import FORMAT, Entry, ProvedEntry, require_proved
 from bitsynth.store.files import folders
 
+_SETTLED_NS = 1_000_000_000
+"""The age of a folder's time that no later change can have again."""
+
 
 def find(spec: MatmulSpec, variant: str) -> Path | None:
     """The file of the kernel of a `KernelOptions.variant` for `spec`'s widths, None if it is not cached."""
     core = spec.core
-    wgt = f"{core.wgt.bits}{core.wgt.encoding.letter}"
-    pattern = f"bs_mm_a{core.act.bits}u_w{wgt}_s32_{core.isa}_*.json"
-    return next((p for folder in folders() for p in _files(folder / core.isa / variant, pattern)), None)
+    start = f"bs_mm_a{core.act.bits}u_w{core.wgt.bits}{core.wgt.encoding.letter}_s32_{core.isa}_"
+    for folder in folders():
+        for name in _listed(f"{folder}/{core.isa}/{variant}"):
+            if name.startswith(start):
+                return folder / core.isa / variant / name
+    return None
+
+
+def _listed(folder: str) -> tuple[str, ...]:
+    """The names of kernels' files in a folder, sorted; layers ask for hundreds that are not there.
+
+    They are kept if the folder was changed more than a second ago: whatever changes it then also changes its time.
+    """
+    try:
+        changed = os.stat(folder).st_mtime_ns
+        return _names(folder) if time.time_ns() - changed < _SETTLED_NS else _kept_names(folder, changed)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError as error:
+        raise ToolError(f"cannot read {folder}: {error.strerror or error}; {ADVICE}") from None
+
+
+def _names(folder: str) -> tuple[str, ...]:
+    return tuple(sorted(name for name in os.listdir(folder) if name.endswith(".json")))
+
+
+@lru_cache(maxsize=1 << 10)
+def _kept_names(folder: str, changed: int) -> tuple[str, ...]:
+    return _names(folder)
 
 
 def find_for(spec: MatmulSpec, options: KernelOptions) -> Path | None:
