@@ -7,7 +7,7 @@ Branches are predicted and caches hit.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,7 +53,15 @@ def arithmetic(isa: Isa, cpu: str, op: str, reads: Sequence[str], write: str) ->
 
 def cycles(rules: IssueTable, program: Iterable[Issued]) -> int:
     """The cycles from the start of the first instruction to that of one behind the last, all results there."""
-    return (_in_order if rules.in_order else _out_of_order)(rules, program)
+    core = processor(rules)
+    for x in program:
+        core.issue(x)
+    return core.done
+
+
+def processor(rules: IssueTable) -> InOrder | OutOfOrder:
+    """A processor of these rules that has done nothing yet."""
+    return InOrder(rules) if rules.in_order else OutOfOrder(rules)
 
 
 def busy(rules: IssueTable, program: Iterable[Issued]) -> dict[str, float]:
@@ -87,6 +95,11 @@ class InOrder:
         self.free: dict[str, int] = defaultdict(int)
 
     @property
+    def done(self) -> int:
+        """The cycle in which all that was issued has started, and its results are there."""
+        return max([self.now, *self.ready.values()])
+
+    @property
     def earliest(self) -> int:
         """The first cycle in which anything could start."""
         return self.now + (self.started >= self.rules.width)
@@ -97,7 +110,7 @@ class InOrder:
 
     def start(self, x: Issued) -> int:
         """The cycle in which `x` would start."""
-        at, now, free = self.now, self.now, self.free
+        at, free, ports = self.now, self.free, self.rules.ports
         for register in x.reads:
             there = self.ready.get(register, 0)
             if register == x.forwarded:
@@ -106,12 +119,10 @@ class InOrder:
                 there = self.made.get(register, -1) + 1
             at = max(at, there)
         for port, count in x.takes:
-            pipes = self.rules.ports[port]
-            if len(pipes) == 1:
-                at = max(at, free[pipes[0]])
-            else:
-                at = max(at, sorted([free[pipe] for pipe in pipes])[min(count, len(pipes)) - 1])
-        return at + (at == now and (self.started >= self.rules.width or (x.alone and self.started > 0)))
+            idle = sorted([free[pipe] for pipe in ports[port]])
+            there = idle[min(count, len(idle)) - 1]
+            at = max(at, there)
+        return at + (at == self.now and (self.started >= self.rules.width or (x.alone and self.started > 0)))
 
     def issue(self, x: Issued) -> None:
         """Start `x`."""
@@ -122,47 +133,55 @@ class InOrder:
             pipes = sorted(self.rules.ports[port], key=free.__getitem__)
             for k, pipe in enumerate(pipes[:count]):
                 free[pipe] = at + (count - k + len(pipes) - 1) // len(pipes)
-        lasts = _lasts(self.rules, x)
         if x.alone:
-            self.now, self.started = at + lasts - 1, self.rules.width
+            self.now, self.started = at + _lasts(self.rules, x) - 1, self.rules.width
         for r in x.writes:
             self.made[r], self.ready[r] = at, max(at + x.latency, self.ready.get(x.merged, 0))
             if x.forwarded:
-                self.early[r] = at + lasts
+                self.early[r] = at + _lasts(self.rules, x)
             else:
                 self.early.pop(r, None)
 
 
-def _in_order(rules: IssueTable, program: Iterable[Issued]) -> int:
-    core = InOrder(rules)
-    for x in program:
-        core.issue(x)
-    return max([core.now, *core.ready.values()])
+class OutOfOrder:
+    """An out-of-order processor at work: what is in flight, and when registers and pipes are there."""
 
+    def __init__(self, rules: IssueTable) -> None:
+        self.rules = rules
+        self.ready: dict[str, int] = {}
+        self.early: dict[str, int] = {}
+        self.used: dict[str, set[int]] = defaultdict(set)
+        self.entered: deque[int] = deque(maxlen=rules.width)
+        self.left: deque[int] = deque(maxlen=rules.window)
 
-def _out_of_order(rules: IssueTable, program: Iterable[Issued]) -> int:
-    ready: dict[str, int] = {}
-    early: dict[str, int] = {}
-    used: dict[str, set[int]] = defaultdict(set)
-    entered: list[int] = []
-    left: list[int] = []
-    for k, x in enumerate(program):
+    @property
+    def now(self) -> int:
+        """The cycle in which the last instruction came."""
+        return self.entered[-1] if self.entered else 0
+
+    @property
+    def done(self) -> int:
+        """The cycle in which all that was issued has left."""
+        return self.left[-1] if self.left else 0
+
+    def issue(self, x: Issued) -> None:
+        """Have `x` come, and start as soon as it can."""
         enter = max(
-            entered[k - rules.width] + 1 if k >= rules.width else 0,
-            left[k - rules.window] if k >= rules.window else 0,
-            entered[-1] if entered else 0,
+            self.entered[0] + 1 if len(self.entered) == self.rules.width else 0,
+            self.left[0] if len(self.left) == self.rules.window else 0,
+            self.now,
         )
-        at = max([enter, *(early.get(r, 0) if r == x.forwarded else ready.get(r, 0) for r in x.reads)])
+        at = max([enter, *((self.early if r == x.forwarded else self.ready).get(r, 0) for r in x.reads)])
         start = at
         for port, slots in x.takes:
             for _ in range(slots):
-                start = max(start, _slot(used, rules.ports[port], at))
+                start = max(start, _slot(self.used, self.rules.ports[port], at))
         done = start + x.latency
         for r in x.writes:
-            ready[r], early[r] = done, start + max((n for _, n in x.takes), default=1) if x.forwarded else done
-        entered.append(enter)
-        left.append(max(done, left[-1] if left else 0))
-    return left[-1] if left else 0
+            self.ready[r] = done
+            self.early[r] = start + max((n for _, n in x.takes), default=1) if x.forwarded else done
+        self.left.append(max(done, self.done))
+        self.entered.append(enter)
 
 
 def _slot(used: Mapping[str, set[int]], pipes: Sequence[str], at: int) -> int:

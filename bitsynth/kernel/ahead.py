@@ -12,8 +12,9 @@ from functools import lru_cache
 
 import msgspec
 
+from bitsynth.isa import recurrence
 from bitsynth.isa.load import Isa, load
-from bitsynth.isa.scoreboard import InOrder
+from bitsynth.isa.scoreboard import InOrder, busy
 from bitsynth.isa.step import Step
 from bitsynth.kernel.folds import in_registers
 from bitsynth.kernel.halves import half_of, in_halves, is_half
@@ -23,6 +24,9 @@ from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
 _WINDOW, _NEAR = 48, 24
 """Lines that are looked at for the next, of those not yet placed; and where some are of the next step."""
+
+_LAST = 4
+"""Cycles for which one instruction may keep pipes busy, at most."""
 
 _LINES = 90
 """Lines that a turn of the loop has at least, for what counts and branches is beside them."""
@@ -123,9 +127,20 @@ def _whole(found: Sequence[Step]) -> list[Step]:
 
 @lru_cache(maxsize=1 << 10)
 def quickest(isa: Isa, kernel: Kernel, flat: Loop) -> tuple[Step, ...]:
-    """The lines of a fold or a flush, whose loads are whole or in halves."""
-    known = [listed(isa, kernel, x) for x in dict.fromkeys((flat, in_halves(isa, kernel.order, flat)))]
-    return min(known, key=lambda lines: _taken(isa, kernel, lines, {}))
+    """The lines of a fold or a flush, whose loads are whole, or in halves where pipes alone are busy longer else."""
+    apart = in_halves(isa, kernel.order, flat)
+    halves = listed(isa, kernel, apart)
+    told = _taken(isa, kernel, halves)
+    if apart == flat or _busy(isa, kernel, flat) > told + _LAST:
+        return halves
+    whole = listed(isa, kernel, flat)
+    return whole if _taken(isa, kernel, whole) <= told else halves
+
+
+def _busy(isa: Isa, kernel: Kernel, flat: Loop) -> float:
+    """The cycles that no order of the lines goes below, to the end of the last."""
+    rules = isa.rules(kernel.order)
+    return max(busy(rules, [issue(isa, kernel.order, step, {}) for step in flat.steps]).values())
 
 
 def written(isa: Isa, kernel: Kernel, loop: Pass, step: Loop) -> Loop:
@@ -185,15 +200,16 @@ def _copies_wanted(isa: Isa, flat: Loop) -> bool:
 def _steady(isa: Isa, kernel: Kernel, loop: Pass, x: Ordered) -> int:
     """The cycles of some turns of the loop, as many as it has if it soon ends."""
     turns = (loop.step.trip_count - peels(kernel)) // x.copies
-    lines = [*x.before, *(step for step, _ in x.turns * 4)]
-    if turns <= _WINDOW:
-        lines = [*x.before, *(step for step, _ in x.turns * max(0, turns - 1)), *x.after]
-    return _taken(isa, kernel, lines, {acc.next: acc.name for acc in x.flat.accs})
+    becomes = {acc.next: acc.name for acc in x.flat.accs}
+    issued = {step: issue(isa, kernel.order, step, becomes) for step, _ in x.turns}
+    before, turn, after = ([issued[step] for step in lines] for lines in (x.before, [s for s, _ in x.turns], x.after))
+    blocks = [before, *[turn] * max(0, turns - 1), after] if turns <= _WINDOW else [before, *[turn] * 4]
+    return recurrence.run(isa.rules(kernel.order), blocks)[0]
 
 
-def _taken(isa: Isa, kernel: Kernel, lines: Iterable[Step], becomes: dict[str, str]) -> int:
+def _taken(isa: Isa, kernel: Kernel, lines: Iterable[Step]) -> int:
     """The cycles of lines one after the other."""
     core = InOrder(isa.rules(kernel.order))
     for step in lines:
-        core.issue(issue(isa, kernel.order, step, becomes))
+        core.issue(issue(isa, kernel.order, step, {}))
     return core.now

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from bitsynth.isa.load import Isa
 from bitsynth.isa.scoreboard import InOrder, Issued, arithmetic, of_kind
@@ -23,6 +24,9 @@ _INTEGERS = 4
 
 Turn = tuple[Step, bool]
 """A line, and whether it is that of the next step."""
+
+Value = tuple[str, bool]
+"""The name of a value, and whether it is that of the next step."""
 
 
 def issue(isa: Isa, cpu: str, step: Step, becomes: Mapping[str, str], address: str = "") -> Issued:
@@ -50,6 +54,25 @@ def load_kind(isa: Isa, step: Step) -> str:
     return "load" if instr.out.total_bits == isa.table.vector_bits else "load_half"
 
 
+@dataclass(eq=False, slots=True)
+class _Line:
+    """A line that waits: what it takes to ask whether it can be next.
+
+    `reads` are the values that it reads, once each, of them those `needs` that lines make, and `whole` those in vector
+    registers. Nobody may read what it `overwrites` any more. A `high` half is in an integer register.
+    """
+
+    turn: Turn
+    issued: Issued
+    reads: tuple[Value, ...]
+    needs: frozenset[Value]
+    whole: tuple[Value, ...]
+    makes: Value
+    overwrites: tuple[Value, ...]
+    high: bool
+    is_half: bool
+
+
 class ListScheduler:
     """The processor and its registers between two lines; `done` are the lines that are a step ahead at the start."""
 
@@ -71,90 +94,101 @@ class ListScheduler:
 
     def order(self, lines: Iterable[Turn]) -> list[Turn]:
         """The lines in their order."""
-        waiting, out = list(lines), list[Turn]()
-        self.issued = {step: issue(self.isa, self.kernel.order, step, self.becomes) for step, _ in waiting}
-        self.readers = Counter((a, ahead) for s, ahead in waiting for a in dict.fromkeys(s.args))
-        ends = {a for s, ahead in waiting if not ahead for a in s.args}
-        here = {s.dst for s, ahead in waiting if not ahead}
+        waiting, out = [self._line(turn) for turn in lines], list[Turn]()
+        self.readers = Counter(value for line in waiting for value in line.reads)
+        ends = {name for line in waiting for name, ahead in line.reads if not ahead}
+        here = {name for name, ahead in (line.makes for line in waiting) if not ahead}
         if self.done:
             self.kept |= {(s.dst, True) for s in self.done if s.dst in ends}
         self.live = {*self.start, *((s.dst, False) for s in self.done if s.dst in ends and s.dst not in here)}
         self.held = Counter(half_of(name)[1] for name, _ in self.live)
         while waiting:
-            turn = self._next(waiting[: self.window])
-            self.core.issue(self.issued[turn[0]])
-            self._run(turn)
-            waiting.remove(turn)
-            out.append(turn)
+            line = self._next(waiting[: self.window])
+            self.core.issue(line.issued)
+            self._run(line)
+            waiting.remove(line)
+            out.append(line.turn)
         return out
 
-    def _next(self, near: Sequence[Turn]) -> Turn:
+    def _line(self, turn: Turn) -> _Line:
+        step, ahead = turn
+        issued, reads = (
+            issue(self.isa, self.kernel.order, step, self.becomes),
+            [(a, ahead) for a in dict.fromkeys(step.args)],
+        )
+        whole, half = half_of(step.dst)
+        over = ([step.dst, whole] if half == HALVES[0] else [step.dst]) if ahead else []
+        return _Line(
+            turn,
+            issued,
+            tuple(reads),
+            frozenset(value for value in reads if value[0] not in self.inputs),
+            tuple(value for value in reads if not is_high(value[0])),
+            (step.dst, ahead),
+            tuple((name, False) for name in over),
+            is_high(step.dst),
+            ("vector", 1) in issued.takes,
+        )
+
+    def _next(self, near: Sequence[_Line]) -> _Line:
         """Of the lines that can be next the first that starts soonest; if there is a register for none, any.
 
         One that takes half of the vector pipes waits for one beside it: a load for a join, and a join for a load. The
         first load is behind none.
         """
-        ready, starts = list[Turn](), dict[Turn, int]()
-        for turn in near:
-            if self._made(turn) and self._free(turn):
-                ready.append(turn)
-                if self._fits(turn):
-                    starts[turn] = self.core.start(self.issued[turn[0]])
-                    if not self.in_halves and starts[turn] <= self.core.earliest:
-                        return turn
-        if not starts:
-            return min(ready, key=lambda t: (t[1], self._taken(t)))
-        soonest = min(starts.values())
-        found = [turn for turn, at in starts.items() if at == soonest]
-        halves = [turn for turn in found if ("vector", 1) in self.issued[turn[0]].takes]
+        ready, found, soonest = list[_Line](), list[_Line](), 0
+        at_once = self.core.earliest
+        for line in near:
+            if not (line.needs <= self.live) or any(self.readers[value] for value in line.overwrites):
+                continue
+            ready.append(line)
+            if not self._fits(line):
+                continue
+            start = self.core.start(line.issued)
+            if not self.in_halves and start <= at_once:
+                return line
+            if not found or start < soonest:
+                found, soonest = [line], start
+            elif start == soonest:
+                found.append(line)
+        if not found:
+            return min(ready, key=lambda line: (line.turn[1], self._taken(line)))
+        halves = [line for line in found if line.is_half]
         if not halves or not self.core.idle("vector", soonest):
             return found[0]
-        loads = [turn for turn in halves if not turn[0].args]
+        loads = [line for line in halves if not line.reads]
         if loads and (len(loads) < len(halves) or not self.held[HALVES[0]]):
             return loads[0]
-        return next((turn for turn in found if turn not in halves), halves[0])
+        return next((line for line in found if not line.is_half), halves[0])
 
-    def _made(self, turn: Turn) -> bool:
-        """Whether every operand is there."""
-        return all(a in self.inputs or (a, turn[1]) in self.live for a in turn[0].args)
-
-    def _free(self, turn: Turn) -> bool:
-        """Whether nobody reads the value of the step before any more; a low half is loaded into its register."""
-        name = turn[0].dst
-        whole, half = half_of(name)
-        read = [name, whole] if half == HALVES[0] else [name]
-        return not turn[1] or all(self.readers[x, False] == 0 for x in read)
-
-    def _taken(self, turn: Turn) -> int:
+    def _taken(self, line: _Line) -> int:
         """Registers that are in use after a line and were not before it."""
-        step, ahead = turn
-        after = self._wanted((step.dst, ahead)) and not is_high(step.dst)
-        return after - sum(self._last((a, ahead)) for a in dict.fromkeys(step.args) if not is_high(a))
+        after = not line.high and self._wanted(line.makes)
+        return after - sum(map(self._last, line.whole))
 
-    def _last(self, value: tuple[str, bool]) -> bool:
+    def _last(self, value: Value) -> bool:
         return self.readers[value] == 1 and value not in self.kept and value in self.live
 
-    def _fits(self, turn: Turn) -> bool:
+    def _fits(self, line: _Line) -> bool:
         """Whether there is a register for its result."""
-        if is_high(turn[0].dst):
+        if line.high:
             return self.held[HALVES[1]] < _INTEGERS
-        return self._taken(turn) <= 0 or self.held[""] + self.held[HALVES[0]] < self.most
+        return self.held[""] + self.held[HALVES[0]] < self.most or self._taken(line) <= 0
 
-    def _run(self, turn: Turn) -> None:
-        step, ahead = turn
-        for value in [(a, ahead) for a in dict.fromkeys(step.args)]:
+    def _run(self, line: _Line) -> None:
+        for value in line.reads:
             self.readers[value] -= 1
             if self.readers[value] == 0 and value not in self.kept:
                 self._hold(value, False)
-        if self._wanted((step.dst, ahead)):
-            self._hold((step.dst, ahead), True)
+        if self._wanted(line.makes):
+            self._hold(line.makes, True)
 
-    def _hold(self, value: tuple[str, bool], holds: bool) -> None:
+    def _hold(self, value: Value, holds: bool) -> None:
         """Note that a register holds the value, or that it does no more."""
         if holds != (value in self.live):
             self.held[half_of(value[0])[1]] += 1 if holds else -1
             (self.live.add if holds else self.live.discard)(value)
 
-    def _wanted(self, value: tuple[str, bool]) -> bool:
+    def _wanted(self, value: Value) -> bool:
         """Whether a line reads the value, or the next turn has it."""
         return self.readers[value] > 0 or value in self.kept

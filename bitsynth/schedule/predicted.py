@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from bitsynth.isa import recurrence
 from bitsynth.isa.load import Isa
-from bitsynth.isa.scoreboard import Issued, arithmetic, cycles, of_kind
+from bitsynth.isa.recurrence import Block
+from bitsynth.isa.scoreboard import Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
 from bitsynth.kernel import ahead, folds
@@ -29,7 +31,7 @@ def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = cost.AMO
 @lru_cache(maxsize=1 << 12)
 def tile_cycles(isa: Isa, kernel: Kernel, cpu: str, depth: int = cost.AMORTISED_K) -> int:
     """The cycles of `cpu` for one tile over `depth` positions of K; SpecError if it has no issue rules."""
-    return cycles(isa.rules(cpu), _Tile(isa, kernel, cpu).run(-(-depth // kernel.k_step)))
+    return recurrence.cycles(isa.rules(cpu), _Tile(isa, kernel, cpu).run(-(-depth // kernel.k_step)))
 
 
 @dataclass(frozen=True)
@@ -48,33 +50,33 @@ class _Tile:
     def _in_memory(self) -> bool:
         return self.kernel.order not in ORDERS and folds.in_memory(self.isa, self.kernel)
 
-    def run(self, steps: int) -> Iterator[Issued]:
+    def run(self, steps: int) -> Iterator[Block]:
         for chain in self.kernel.chains:
             for number, loop in enumerate(chain):
                 yield from self._nest(loop, steps, carried=number > 0)
-                yield from self._flush(loop)
+                yield list(self._flush(loop))
 
-    def _nest(self, loop: Pass, steps: int, *, carried: bool) -> Iterator[Issued]:
+    def _nest(self, loop: Pass, steps: int, *, carried: bool) -> Iterator[Block]:
         """Runs of the innermost loop, and behind each those of the loops around it that end there."""
         around = [list(self._widen(loop, level)) for level in range(1, len(loop.loops))]
         starts = [list(self._start(nested)) for nested in loop.loops]
         for level, start in enumerate(starts):
             if level and not (carried and level == len(starts) - 1):
-                yield from start
+                yield start
         trips, done = [nested.trip_count for nested in loop.loops], 0
         steps_of = self._in_turn(loop) if self.kernel.order in ORDERS else self._ordered(loop)
         while done < steps:
             if not (carried and len(trips) == 1):
-                yield from starts[0]
+                yield starts[0]
             count, run = min(trips[0], steps - done), 1
             yield from steps_of(count)
             done += count
             for level, widen in enumerate(around, 1):
                 run *= trips[level - 1]
                 if done % run == 0 or done == steps:
-                    yield from widen
+                    yield widen
                     if level + 1 < len(trips) and done % (run * trips[level]) == 0 and done < steps:
-                        yield from starts[level]
+                        yield starts[level]
 
     def _written(self, loop: Pass, step: Loop) -> tuple[Loop, tuple[Step, ...]]:
         """A step with all its rows, and its lines in their order."""
@@ -87,18 +89,18 @@ class _Tile:
         flat = ahead.written(self.isa, self.kernel, loop, step)
         return flat, ahead.listed(self.isa, self.kernel, flat)
 
-    def _in_turn(self, loop: Pass) -> Callable[[int], Iterator[Issued]]:
+    def _in_turn(self, loop: Pass) -> Callable[[int], Iterator[Block]]:
         """What runs of the step are, the first with accumulators at zero."""
         written = [self._written(loop, step) for step in (loop.step, _first(loop.step))]
         step, first = (self._lines(flat, lines) + self._counting() for flat, lines in written)
 
-        def run(count: int) -> Iterator[Issued]:
+        def run(count: int) -> Iterator[Block]:
             for k in range(count):
-                yield from first if loop.step.first and k == 0 else step
+                yield first if loop.step.first and k == 0 else step
 
         return run
 
-    def _ordered(self, loop: Pass) -> Callable[[int], Iterator[Issued]]:
+    def _ordered(self, loop: Pass) -> Callable[[int], Iterator[Block]]:
         """What runs of the step are in the order of an in-order processor: several at once, then one by one."""
         found = ahead.ordered(self.kernel, loop)
         before, after = (self._lines(found.flat, lines) for lines in (found.before, found.after))
@@ -106,11 +108,11 @@ class _Tile:
         apart = [_first(loop.step)] if loop.step.first and ahead.peels(self.kernel) else []
         first, one = (self._lines(*self._written(loop, s)) + self._counting() for s in ([*apart, loop.step] * 2)[:2])
 
-        def run(count: int) -> Iterator[Issued]:
+        def run(count: int) -> Iterator[Block]:
             turns, rest = divmod(count - len(apart), found.copies)
-            yield from first if apart else ()
-            yield from [*before, *turn * (turns - 1), *after] if turns else ()
-            yield from one * rest
+            yield from [first] if apart else []
+            yield from [before, *[turn] * (turns - 1), after] if turns else []
+            yield from [one] * rest
 
         return run
 
