@@ -232,7 +232,8 @@ def price(isa: Isa, kernel: Kernel, model: str, *, in_layer: bool = False) -> tu
     If loads block, what they hold up is part of the figure, and so are slots that broadcasts take.
     Of two tiles that hold nothing up the one of fewer loads was the faster on Zen 5 and Emerald Rapids.
     A layer's K may not stay in the nearest cache, and the fewer bytes the more of it does: there they
-    come first. The last word have more rows, and ports less crowded.
+    come first, but behind rows that are not cut: a call cuts activations, where weights are cut once and
+    for all. The last word have more rows, and ports less crowded.
     """
     loads = round(loads_per_128_mac(isa, kernel), 6)
     if model == "length":
@@ -243,5 +244,6 @@ def price(isa: Isa, kernel: Kernel, model: str, *, in_layer: bool = False) -> tu
     blocked = stall if isa.table.cpu[cpu].loads_block else 0.0
     slots = broadcast_slots(isa, kernel, cpu) / (isa.table.cpu[cpu].vector_per_cycle if cpu == model else 1)
     least = round(figure(isa, kernel, model) + blocked + slots, 2)
-    read = loads, bytes_per_128_mac(kernel)
-    return least, stall, *(read[::-1] if in_layer else read), -kernel.rows, crowding
+    size = bytes_per_128_mac(kernel)
+    read = (float(kernel.has_digits), size, loads) if in_layer else (loads, size)
+    return least, stall, *read, -kernel.rows, crowding

@@ -41,6 +41,7 @@ from bitsynth.schedule import cost
 from bitsynth.schedule.flush import maximize_flush_period
 from bitsynth.schedule.memory import memory, repeats, stores
 from bitsynth.schedule.registers import ROWS, fits_registers
+from bitsynth.schedule.tiles.digits import Digit, cut, groups
 from bitsynth.sketches.lanes import tables, terms, unpack
 from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.sketches.lanes.unpack import Unpack
@@ -48,7 +49,7 @@ from bitsynth.sketches.reduction import stages
 from bitsynth.sketches.reduction.plan import ConstantPool
 from bitsynth.sketches.reduction.stages import LaneSums, Nest, WideningPath
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.matmul import MAX_BITS, Encoding, MatmulOperand, MatmulSpec
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
 MORE_ROWS = (*ROWS, 16, 24)
 """Rows of a tile here: the more share what unpacks their columns, the less it takes."""
@@ -56,21 +57,6 @@ REGISTERS = (1, 2, 3, 4)
 """Column registers of a tile."""
 UNROLL = (1, 2, 4)
 """Inputs a step takes for every column, of no more terms than the last, unless one input has more."""
-BYTE = 255
-
-
-@dataclass(frozen=True)
-class Digit:
-    """Bits low .. low + bits - 1 of the row's codes, times one plane of the columns or (None) all of them."""
-
-    low: int
-    bits: int
-    plane: int | None
-
-    @property
-    def weight(self) -> int:
-        """The power of two by which its products count."""
-        return self.low + (self.plane or 0)
 
 
 @dataclass(frozen=True)
@@ -153,8 +139,8 @@ def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[ProductTerm], model: str
         for per_byte, swapped in product(per_bytes, (False, True) if packed == 1 else (False,)):
             bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
             signed = not swapped and _takes_signed(isa, term, spec.core.wgt)
-            for digits in _digits(term, *bits):
-                if not _holds(isa, term, max(d.bits for d in digits), 1 if signed else bits[1]):
+            for digits in cut(term, *bits, signed=signed):
+                if not all(_holds(isa, term, len(d.row), 1 if signed else len(d.column)) for d in digits):
                     continue
                 least = round(len(digits) * _loop_cost(isa, term, model), 6)
                 for registers in REGISTERS:
@@ -197,28 +183,6 @@ def _loop_cost(isa: Isa, term: ProductTerm, model: str) -> float:
             busy[instr.cost[model].port] += 1 / instr.cost[model].per_cycle
         least = max(least / isa.table.cpu[model].vector_per_cycle, *busy.values())
     return 128 * least * term.slot_bytes / (isa.word.lanes * term.positions)
-
-
-def _digits(term: ProductTerm, row_bits: int, column_bits: int) -> list[tuple[Digit, ...]]:
-    """The ways to cut a product into passes: lookups take a plane of the columns and a digit of the row each.
-
-    Products take the row's codes whole, or codes of 8 bits in two.
-    """
-    if term.method != "lookup":
-        most = 2 if row_bits == MAX_BITS else 1
-        return [tuple(Digit(*cut, None) for cut in _cuts(row_bits, parts)) for parts in range(1, most + 1)]
-    out = []
-    for parts in range(1, row_bits + 1):
-        widths = _cuts(row_bits, parts)
-        if all(term.positions * ((1 << width) - 1) <= BYTE for _, width in widths):
-            out.append(tuple(Digit(low, width, j) for j in range(column_bits) for low, width in widths))
-    return out
-
-
-def _cuts(bits: int, parts: int) -> list[tuple[int, int]]:
-    """The lowest bit of each part of a code, and its bits."""
-    cuts = [bits * k // parts for k in range(parts + 1)]
-    return [(low, high - low) for low, high in pairwise(cuts)]
 
 
 def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel | None:
@@ -282,19 +246,18 @@ PassChain = tuple[WideningPath, tuple[Digit, ...]]
 def _chains(isa: Isa, shape: TileShape, spec: MatmulSpec, metric: Metric, moving: float) -> list[PassChain]:
     """Passes that share accumulators, as many at a time as is cheapest; NoKernel if sums have no way to the tile."""
     steps = -(-cost.AMORTISED_K // shape.k_step)
-    column_bits = spec.act.bits if shape.swapped else spec.wgt.bits
 
     def chain(digits: tuple[Digit, ...]) -> PassChain:
-        increment = shape.terms * max(_max_increment(shape.term, digit, column_bits) for digit in digits)
+        increment = shape.terms * max(digit.most_of(shape.term.positions) for digit in digits)
         shifts = tuple(more.weight - less.weight for more, less in pairwise(digits))
         coef = -(spec.core.wgt.scale << digits[-1].weight)
         sums = LaneSums(shape.term.acc_type, increment, steps, coef, shifts)
         return stages.cheapest(isa, sums, metric, moving), digits
 
     best: list[PassChain] = []
-    for groups in _groups(shape.digits):
+    for parts in groups(shape.digits):
         try:
-            chains = [chain(digits) for digits in groups]
+            chains = [chain(digits) for digits in parts]
         except NoKernel:
             continue
         if not best or sum(path.cost for path, _ in chains) < sum(path.cost for path, _ in best):
@@ -304,27 +267,12 @@ def _chains(isa: Isa, shape: TileShape, spec: MatmulSpec, metric: Metric, moving
     return best
 
 
-def _groups(digits: Sequence[Digit]) -> Iterator[list[tuple[Digit, ...]]]:
-    """Each digit alone; then those next to each other in weight, two and more at a time, if all are as wide."""
-    yield [(digit,) for digit in digits]
-    if len({d.bits for d in digits}) == 1 and len({d.weight for d in digits}) == len(digits):
-        ordered = sorted(digits, key=lambda d: -d.weight)
-        for size in range(2, len(digits) + 1):
-            yield [tuple(ordered[k : k + size]) for k in range(0, len(ordered), size)]
-
-
 def _pass(shape: TileShape, bits: tuple[int, int], digit: Digit, nest: Nest, *, carries: bool) -> Pass:
     """The pass of `digit`, whose loops are `nest`; it `carries` its sums to the next if that shares accumulators."""
     loops, flush, given = nest
     rows = tuple(_row_input(shape, digit, bits[0], n) for n in range(shape.terms // shape.term.slots))
     columns = tuple(_column_input(shape, digit, bits[1], u) for u in range(shape.unroll))
     return Pass(rows, columns, loops, flush, given, carries=carries)
-
-
-def _max_increment(term: ProductTerm, digit: Digit, column_bits: int) -> int:
-    """The most one term adds to a lane."""
-    most = (1 << digit.bits) - 1
-    return term.positions * (most if digit.plane is not None else most * ((1 << column_bits) - 1))
 
 
 def _slots(order: tuple[int, ...], accs: int) -> tuple[int, ...]:
@@ -336,10 +284,11 @@ def _row_input(shape: TileShape, digit: Digit, bits: int, n: int) -> Input:
     """The input that term `n` of the step multiplies: a code of every byte of the columns, or of all."""
     term = shape.term
     if term.method == "lookup":
-        mask = (1 << digit.bits) - 1
-        return Table(tuple(code >> digit.low & mask for code in range(1 << bits)), n * term.positions, term.positions)
+        mask = (1 << len(digit.row)) - 1
+        values = tuple(code >> digit.row.start & mask for code in range(1 << bits))
+        return Table(values, n * term.positions, term.positions)
     u, number = divmod(n, shape.per_byte)
-    tables = bit_tables(bits)[digit.low : digit.low + digit.bits]
+    tables = bit_tables(bits)[digit.row.start : digit.row.stop]
     if term.slots > 1:
         return Planes(tables, n * term.slots * term.positions, 1, 1, slots=term.slots)
     return Planes(tables, u * term.positions * shape.per_byte + number, shape.per_byte, 1)
@@ -347,14 +296,15 @@ def _row_input(shape: TileShape, digit: Digit, bits: int, n: int) -> Input:
 
 def _column_input(shape: TileShape, digit: Digit, bits: int, u: int) -> Planes:
     first = u * shape.term.positions * shape.per_byte
-    if digit.plane is not None:
-        return Planes((bit_tables(bits)[digit.plane],), first, 0, shape.term.positions)
+    tables = bit_tables(bits)[digit.column.start : digit.column.stop]
+    if shape.term.method == "lookup":
+        return Planes(tables, first, 0, shape.term.positions)
     if shape.signed:
         values = MatmulOperand(bits, Encoding.SIGNED)
         return Planes(byte_tables([values.value(code) for code in values.codes]), first, 1, 1, signed=True)
     if shape.term.slots > 1:
-        return Planes(bit_tables(bits), first, 1, shape.per_byte, apart=shape.term.positions)
-    return Planes(bit_tables(bits), first, shape.per_byte, shape.per_byte)
+        return Planes(tables, first, 1, shape.per_byte, apart=shape.term.positions)
+    return Planes(tables, first, shape.per_byte, shape.per_byte)
 
 
 def _order(shape: TileShape) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,68 @@
+"""Digits: how a product of codes is cut into passes over K, each of some bits of the row's codes and the columns'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from bitsynth.sketches.lanes.terms import ProductTerm
+from bitsynth.spec.matmul import MAX_BITS
+
+BYTE = 255
+
+
+@dataclass(frozen=True)
+class Digit:
+    """Bits of the row's codes, times bits of the columns'."""
+
+    row: range
+    column: range
+
+    @property
+    def weight(self) -> int:
+        """The power of two by which its products count."""
+        return self.row.start + self.column.start
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """How many bits of either it has."""
+        return len(self.row), len(self.column)
+
+    def most_of(self, positions: int) -> int:
+        """The greatest sum of its products of so many positions."""
+        row, column = self.widths
+        return positions * ((1 << row) - 1) * ((1 << column) - 1)
+
+
+def cut(term: ProductTerm, row_bits: int, column_bits: int, *, signed: bool) -> Iterator[tuple[Digit, ...]]:
+    """The ways to cut a product into passes: lookups take a plane of the columns and a digit of the row each.
+
+    Products take codes whole, or one side's of 8 bits in two, but for `signed` bytes of columns.
+    """
+    if term.method == "lookup":
+        for count in range(1, row_bits + 1):
+            parts = _cuts(row_bits, count)
+            if all(term.positions * ((1 << len(part)) - 1) <= BYTE for part in parts):
+                yield tuple(Digit(part, plane) for plane in _cuts(column_bits, column_bits) for part in parts)
+        return
+    row, column = range(row_bits), range(column_bits)
+    yield (Digit(row, column),)
+    if row_bits == MAX_BITS:
+        yield tuple(Digit(half, column) for half in _cuts(row_bits, 2))
+    if column_bits == MAX_BITS and not signed:
+        yield tuple(Digit(row, half) for half in _cuts(column_bits, 2))
+
+
+def _cuts(bits: int, parts: int) -> list[range]:
+    """The bits of each part of a code."""
+    return [range(low, high) for low, high in pairwise(bits * k // parts for k in range(parts + 1))]
+
+
+def groups(digits: Sequence[Digit]) -> Iterator[list[tuple[Digit, ...]]]:
+    """Each digit alone; then those next to each other in weight, two and more at a time, if all are as wide."""
+    yield [(digit,) for digit in digits]
+    if len({d.widths for d in digits}) == 1 and len({d.weight for d in digits}) == len(digits):
+        ordered = sorted(digits, key=lambda d: -d.weight)
+        for size in range(2, len(digits) + 1):
+            yield [tuple(ordered[k : k + size]) for k in range(0, len(ordered), size)]
