@@ -47,6 +47,15 @@ def test_codes_of_8_bits_are_cut_where_sums_are_narrow():
     assert cuts == [bit_tables(8)[:4], bit_tables(8)[4:]]
 
 
+@pytest.mark.parametrize("isa", load.names())
+def test_layers_cut_weights_and_no_activations(isa):
+    """A call packs activations, and C that cuts their codes has no vectors on x86."""
+    kernel = bitsynth.get_kernel(isa, 8, 8, weight_encoding="signed", method="multiply", channels=64).entry.kernel
+    assert not kernel.swapped
+    assert not kernel.has_digits
+    assert [x.tables for p in kernel.passes for x in p.columns] == [bit_tables(8)[:4], bit_tables(8)[4:]]
+
+
 def test_bytes_of_weights_are_twos_complement():
     tables = byte_tables(range(-128, 128))
     assert [np.uint8(number(tables, code)).astype(np.int8) for code in range(256)] == list(range(-128, 128))
