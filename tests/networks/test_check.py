@@ -116,9 +116,23 @@ def test_inputs_of_a_file(made, tmp_path):
     np.savez(path, z=x)
     with pytest.raises(SpecError, match="has z; the network's inputs are x"):
         check.given(graph, path)
-    path.write_bytes(b"no archive")
-    with pytest.raises(SpecError, match="cannot read"):
+    np.save(tmp_path / "x.npy", x)
+    assert len(check.given(graph, tmp_path / "x.npy")) == 3
+
+
+def test_damaged_inputs(made, tmp_path):
+    graph, path = read(made), tmp_path / "x.npz"
+    np.savez_compressed(path, x=np.zeros((9, 1, 4, 5)))
+    whole = path.read_bytes()
+    for data in (b"", b"no archive", whole[:-5], whole[:50], whole[:60] + bytes(20) + whole[80:]):
+        path.write_bytes(data)
+        with pytest.raises(SpecError, match=r"is no .npy or .npz file of plain arrays"):
+            check.given(graph, path)
+    np.savez(path, x=np.array([{}], object))
+    with pytest.raises(SpecError, match=r"is no .npy or .npz file of plain arrays: it has Python objects"):
         check.given(graph, path)
+    with pytest.raises(SpecError, match=r"cannot read .*: No such file"):
+        check.given(graph, tmp_path / "absent.npz")
 
 
 def test_bad_input_ends_with_2(made, tmp_path, fails):

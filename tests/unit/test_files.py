@@ -14,6 +14,7 @@ from bitsynth.cli import main, weights
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import MARK, file_lock, marked, replace_file, write_texts
 from bitsynth.isa import architecture, load
+from bitsynth.layers import array_files
 from bitsynth.layers.tuned import files as tuned_files
 from bitsynth.store import kernels
 
@@ -57,7 +58,7 @@ def test_a_cache_with_what_is_no_file(tmp_path, monkeypatch, capsys, make):
 
 def test_arrays_that_unpack_to_too_much(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "w.npz", weight=np.zeros(10_000))
-    monkeypatch.setattr(weights, "_MOST_BYTES", 20_000)
+    monkeypatch.setattr(array_files, "MOST_BYTES", 20_000)
     with pytest.raises(SpecError, match=r"unpacks to more than the 20,000 bytes"):
         weights.read(tmp_path / "w.npz")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Edge, Tensor, is_float
+from bitsynth.layers.array_files import read_arrays
 from bitsynth.network import numbers
 
 Feed = Mapping[str, Tensor]
@@ -25,17 +27,18 @@ def drawn(graph: Graph, count: int, seed: int = 0) -> list[Feed]:
 def given(graph: Graph, path: str | os.PathLike[str]) -> list[Feed]:
     """The inputs in a .npz file: an array a name, its first axis as long as the input's or several times that.
 
+    A .npy file has those of the first input alone.
+
     Arrays of other names, such as labels, are left alone. SpecError for a file that is none, and for arrays that are
     missing or do not fit the network's inputs.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            names = file.files
-            arrays = {name: file[name] for name in names if name in graph.inputs}
-    except (OSError, ValueError, AttributeError, EOFError) as error:
-        raise SpecError(f"cannot read {path} as arrays by name: {error}") from None
+        every = read_arrays(Path(path), next(iter(graph.inputs), ""))
+    except OSError as error:
+        raise SpecError(f"cannot read {path}: {error.strerror or error}") from None
+    arrays = {name: array for name, array in every.items() if name in graph.inputs}
     if len(arrays) < len(graph.inputs):
-        raise SpecError(f"{path} has {', '.join(sorted(names))}; the network's inputs are {', '.join(graph.inputs)}")
+        raise SpecError(f"{path} has {', '.join(sorted(every))}; the network's inputs are {', '.join(graph.inputs)}")
     parts = {name: _parts(graph.edges[name], array) for name, array in arrays.items()}
     if len({len(p) for p in parts.values()}) > 1:
         raise SpecError(f"{path}: the arrays have {', '.join(str(len(p)) for p in parts.values())} inputs")
