@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from bitsynth.graph.read.bits import twice_less_one
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.types import Integers
 
@@ -15,8 +16,8 @@ def meant_by_sum(node: FileNode, op: str, a: str, b: str) -> str | None:
     if node.graph.reference != "exact":
         return None
     if op == "add":
-        return _straight_through(node, a, b) or _straight_through(node, b, a)
-    return _cut(node, a, b) if op == "sub" else None
+        return _straight_through(node, a, b) or _straight_through(node, b, a) or twice_less_one(node, op, a, b)
+    return (_cut(node, a, b) or twice_less_one(node, op, a, b)) if op == "sub" else None
 
 
 def _straight_through(node: FileNode, rest: str, x: str) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 from bitsynth.errors import SpecError
 from bitsynth.graph.read import (
     activation_nodes,
+    comparison_nodes,
     file,
     float_nodes,
     integer_nodes,
@@ -29,6 +30,7 @@ _STANDARD = {
     **move_nodes.READERS,
     **resize_nodes.READERS,
     **rounding_nodes.READERS,
+    **comparison_nodes.READERS,
     **window_nodes.READERS,
     **linear_nodes.READERS,
     **integer_nodes.READERS,
@@ -71,5 +73,16 @@ def _unknown(op: str, domain: str) -> str:
 def default_reference(model: Any) -> str:
     """ONNX Runtime's formulas for networks of its integer operators and for networks of floats; else exact."""
     used = {node.op_type for node in model.graph.node}
-    quantizers = {*qonnx_nodes.QONNX, "QuantizeLinear", "DequantizeLinear", "RequantShift", "Floor", "Round", "Sign"}
+    quantizers = {
+        *qonnx_nodes.QONNX,
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "RequantShift",
+        "Floor",
+        "Round",
+        "Sign",
+        "Where",
+        "Greater",
+        "GreaterOrEqual",
+    }
     return "onnxruntime" if used & _BY_INTEGERS or not used & quantizers else "exact"

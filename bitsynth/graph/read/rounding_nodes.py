@@ -15,6 +15,7 @@ from bitsynth.graph.bounds import bounds
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators.rounding import ROUNDINGS
+from bitsynth.graph.read.bits import bipolar
 from bitsynth.graph.read.float_nodes import Reader
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.types import Integers, Tensor
@@ -114,9 +115,21 @@ def _sign(node: FileNode) -> tuple[str, ...]:
     if not node.of(0).is_float:
         raise node.fail(f"its input is {node.of(0).dtype}; it wants floats")
     value = node.graph.in_floats(node.edge(0))
-    if value is None:
-        return (_quantizer(node, node.edge(0), "UP", (-1, 1)),)
-    return (node.constant(np.sign(value)),)
+    if value is not None:
+        return (node.constant(np.sign(value)),)
+    if _is_never_zero(node.graph, node.edge(0)):
+        return (bipolar(node, node.edge(0), node.of(0).dtype),)
+    return (_quantizer(node, node.edge(0), "UP", (-1, 1)),)
+
+
+def _is_never_zero(graph: GraphBuilder, edge: str) -> bool:
+    """Whether an edge is integers plus a number between two: Larq's sign of 0 is so made 1."""
+    more = graph.maker(edge, "add") or graph.maker(edge, "sub")
+    number = graph.value(more.inputs[1]) if more else None
+    if more is None or number is None or not (number != np.rint(number)).all():
+        return False
+    kind = graph.edges[more.inputs[0]].type
+    return isinstance(kind, Integers) and kind.is_plain
 
 
 READERS: dict[str, Reader] = {

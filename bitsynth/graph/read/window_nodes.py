@@ -9,6 +9,7 @@ import numpy as np
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.read.float_nodes import Reader
 from bitsynth.graph.read.source import FileNode
+from bitsynth.graph.read.weight_grids import on_grid
 from bitsynth.graph.types import Shape, Tensor, cast
 
 _MOST = 1 << 20
@@ -72,7 +73,7 @@ def channel(node: FileNode, edge: str, rank: int) -> str:
 
 
 def _conv(node: FileNode) -> tuple[str, ...]:
-    made = convolved(node, node.edge(0), node.edge(1))
+    made = convolved(node, node.edge(0), on_grid(node, 1, 0))
     if node.has(2):
         made = node.add("add", made, channel(node, node.edge(2), len(node.shape())))
     return (made,)
@@ -119,11 +120,11 @@ def _counts(made: SlidingWindow, image: Shape, *, padded: bool) -> Tensor:
 
 
 def _matmul(node: FileNode) -> tuple[str, ...]:
-    return (node.add("matmul", node.edge(0), node.edge(1)),)
+    return (node.add("matmul", node.edge(0), on_grid(node, 1, -1)),)
 
 
 def _gemm(node: FileNode) -> tuple[str, ...]:
-    a, b = turned(node, 0, "transA"), turned(node, 1, "transB")
+    a, b = turned(node, 0, "transA"), turned(node, 1, "transB", on_grid(node, 1, 0 if node.get("transB") else -1))
     made = node.add("matmul", a, b)
     if node.get("alpha", 1.0) != 1.0:
         made = node.add("mul", made, node.like(node.get("alpha")))
