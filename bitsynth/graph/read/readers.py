@@ -19,6 +19,7 @@ from bitsynth.graph.read import (
     qonnx_nodes,
     resize_nodes,
     rounding_nodes,
+    transposed_nodes,
     window_nodes,
 )
 from bitsynth.graph.read.float_nodes import Reader
@@ -32,11 +33,18 @@ _STANDARD = {
     **rounding_nodes.READERS,
     **comparison_nodes.READERS,
     **window_nodes.READERS,
+    **transposed_nodes.READERS,
     **linear_nodes.READERS,
     **integer_nodes.READERS,
 }
 _BY_INTEGERS = {*linear_nodes.READERS, *microsoft_nodes.READERS} - {"QuantizeLinear", "DequantizeLinear"}
 """Operators that are defined by ONNX Runtime's formula where it differs from exact arithmetic."""
+_QUANTIZERS = {
+    *("QuantizeLinear", "DequantizeLinear", "RequantShift", "Floor", "Round", "Sign"),
+    *("Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
+    *qonnx_nodes.QONNX,
+}
+"""Operators by which a network is one of integers."""
 
 
 def reader_of(op: str, domain: str) -> Reader | None:
@@ -67,22 +75,16 @@ def _unknown(op: str, domain: str) -> str:
         return "quantizes to small floats, which are not compiled; quantize to integers"
     if op in ("Loop", "If", "Scan"):
         return "control flow is not compiled; export the network without it"
+    if op in ("GRU", "LSTM", "RNN"):
+        return (
+            "recurrent layers are not compiled; unroll it into MatMul, Sigmoid and Tanh, or cut the network before it"
+        )
+    if op == "MatMulNBits":
+        return "weights in blocks of few bits are for activations of floats; quantize activations too, in QDQ or QONNX"
     return f"no operator{where} that is compiled; replace it, or cut the network before it"
 
 
 def default_reference(model: Any) -> str:
     """ONNX Runtime's formulas for networks of its integer operators and for networks of floats; else exact."""
     used = {node.op_type for node in model.graph.node}
-    quantizers = {
-        *qonnx_nodes.QONNX,
-        "QuantizeLinear",
-        "DequantizeLinear",
-        "RequantShift",
-        "Floor",
-        "Round",
-        "Sign",
-        "Where",
-        "Greater",
-        "GreaterOrEqual",
-    }
-    return "onnxruntime" if used & _BY_INTEGERS or not used & quantizers else "exact"
+    return "onnxruntime" if used & _BY_INTEGERS or not used & _QUANTIZERS else "exact"

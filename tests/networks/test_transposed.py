@@ -1,0 +1,85 @@
+"""ConvTranspose as a convolution of phases: its definition, and layers of few bits."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx_files import QONNX, model, node
+
+import bitsynth
+from bitsynth.errors import SpecError
+from bitsynth.graph import read, run
+
+GIVEN = {"half": np.float32(0.5), "zero": np.float32(0), "four": np.float32(4), "coarse": np.float32(4)}
+
+
+def transposed(x, w, stride, pads, more, groups):
+    """The definition: each pixel adds its window of the result."""
+    n, channels, *image = x.shape
+    out, kernel = w.shape[1], w.shape[2:]
+    full = np.zeros((n, groups * out, *(stride * (a - 1) + k + stride for a, k in zip(image, kernel, strict=True))))
+    for c in range(channels):
+        g = c // (channels // groups)
+        for i, j in np.ndindex(*image):
+            at = np.s_[
+                :, g * out : (g + 1) * out, i * stride : i * stride + kernel[0], j * stride : j * stride + kernel[1]
+            ]
+            full[at] += x[:, c, i, j, None, None, None] * w[c]
+    sizes = [
+        stride * (a - 1) + k + m - b - e for a, k, m, b, e in zip(image, kernel, more, pads[:2], pads[2:], strict=True)
+    ]
+    return full[:, :, pads[0] : pads[0] + sizes[0], pads[1] : pads[1] + sizes[1]]
+
+
+def net(w, image, stride=2, pads=(0, 0, 0, 0), more=(0, 0), groups=1):
+    quant: dict[str, Any] = {"domain": QONNX, "signed": 1, "narrow": 0}
+    how: dict[str, Any] = {"strides": [stride] * 2, "pads": list(pads), "output_padding": list(more), "group": groups}
+    nodes = [
+        node("Quant", "x half zero four", "q", **quant),
+        node("ConvTranspose", "q w b", "r", **how),
+        node("Quant", "r coarse zero four", "y", **quant),
+    ]
+    bias = np.linspace(-3, 3, w.shape[1] * groups).round().astype(np.float32)
+    return model(nodes, {"x": image}, GIVEN | {"w": w, "b": bias}, outputs="y r"), bias
+
+
+CASES: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
+    "phases apart": ((2, 2), {}),
+    "overlapping": ((3, 3), {"pads": (1, 1, 1, 1), "more": (1, 1)}),
+    "four taps": ((4, 4), {"pads": (1, 1, 1, 1)}),
+    "cut unevenly": ((5, 3), {"pads": (2, 0, 1, 1)}),
+    "cut by more than a stride": ((2, 2), {"pads": (3, 2, 2, 3)}),
+    "fewer taps than phases": ((2, 1), {"stride": 3, "more": (2, 1)}),
+    "stride 1": ((3, 2), {"stride": 1, "pads": (1, 0, 1, 0)}),
+    "groups": ((3, 2), {"groups": 2}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_definition(name, rng):
+    kernel, how = CASES[name]
+    w = rng.integers(-3, 4, (4, 3, *kernel)).astype(np.float32)
+    made, bias = net(w, (2, 4, 5, 6), **how)
+    x = rng.integers(-8, 8, (2, 4, 5, 6)).astype(np.float32) / 2
+    values = run(read(made), {"x": x})
+    given: dict[str, Any] = {"stride": 2, "pads": (0, 0, 0, 0), "more": (0, 0), "groups": 1} | how
+    np.testing.assert_array_equal(values.floats("r"), transposed(x, w, **given) + bias[:, None, None])
+
+
+def test_it_is_a_layer_of_few_bits(rng):
+    made, _ = net(rng.integers(-1, 2, (32, 16, 2, 2)).astype(np.float32), (1, 32, 4, 4))
+    compiled = bitsynth.compile(made, isa="avx2")
+    assert sum(step.macs > 0 for step in compiled.report().steps) == 1
+    x = rng.normal(size=(1, 32, 4, 4)).astype(np.float32) * 4
+    values = run(compiled.graph, {"x": x})
+    for name, got in zip(compiled.graph.outputs, compiled(x), strict=True):
+        np.testing.assert_array_equal(got, values.floats(name))
+
+
+@pytest.mark.parametrize("how", [{"strides": [2, 1]}, {"dilations": [2, 2]}, {"auto_pad": "SAME_UPPER"}])
+def test_what_is_not_compiled_is_refused(how):
+    made = model(
+        [node("ConvTranspose", "x w", "y", **how)], {"x": (1, 2, 4, 4)}, {"w": np.ones((2, 3, 2, 2), np.float32)}
+    )
+    with pytest.raises(SpecError, match=r"ConvTranspose the_ConvTranspose: .* not compiled; "):
+        read(made)
