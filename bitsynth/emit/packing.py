@@ -41,10 +41,11 @@ class Packing:
     """The order of codes, and how rows of codes that lie side by side are packed.
 
     `order[p]` is the code of a step that lies at position p. `words`: planes of a step, of eight codes at a time, for
-    kernels whose rows are packed so; "tables" and "bytes" take the codes one after the other, "steps" as columns are.
+    kernels whose rows are packed so; "tables" and "bytes" take the codes one after the other, "wide" with zeros
+    behind each, "steps" as columns are.
     """
 
-    rows: Literal["words", "tables", "bytes", "steps"]
+    rows: Literal["words", "tables", "bytes", "wide", "steps"]
     order: tuple[int, ...]
     words: tuple[Polynomial, ...] = ()
 
@@ -94,14 +95,14 @@ def _as_tables(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
 
 
 def _as_bytes(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
-    """The packing as bytes in the order of codes, if each byte is a code."""
+    """The packing as bytes in the order of codes, or of wider numbers, if each is a code."""
     codes = bit_tables(kernel.row_bits)
     planes = [x for x in inputs if isinstance(x, Planes) and x.per_byte == 1 and x.tables == codes]
-    places = [p for x in planes for b in range(kernel.input_bytes(x)) for p in x.positions(b)]
+    places = [p for x in planes for b in range(kernel.input_bytes(x) // kernel.code_bytes) for p in x.positions(b)]
     together = kernel.bit_axis == "inner" or len(inputs) == 1
     if len(planes) != len(inputs) or sorted(places) != list(range(kernel.k_step)) or not together:
         return None
-    return Packing("bytes", tuple(map(places.index, range(kernel.k_step))))
+    return Packing("bytes" if kernel.code_bytes == 1 else "wide", tuple(map(places.index, range(kernel.k_step))))
 
 
 def _polynomial(table: int, bits: int) -> Polynomial:
@@ -200,6 +201,8 @@ def packed_rows(kernel: Kernel, made: Packing, codes: Codes) -> Codes:
         return _sums(codes.reshape(len(codes), -1, bits)).reshape(len(codes), -1)
     if made.rows == "bytes":
         return codes
+    if made.rows == "wide":
+        return codes.astype(f"<u{kernel.code_bytes}").view(np.uint8)
     plain = steps[..., list(made.order)]
     return _laid(kernel, [_input(kernel, x, steps if isinstance(x, Table) else plain) for x in _row_inputs(kernel)])
 
@@ -213,7 +216,7 @@ def _laid(kernel: Kernel, inputs: Sequence[Codes]) -> Codes:
 def _input(kernel: Kernel, x: Input, steps: Codes) -> Codes:
     """(R, steps, bytes) of one input of codes by position (R, steps, k_step)."""
     if isinstance(x, Planes):
-        return packed(x, steps, kernel.row_bits, kernel.input_bytes(x))
+        return packed(x, steps, kernel.row_bits, kernel.input_bytes(x), kernel.code_bytes)
     return _sums(np.array(x.values, np.uint8)[steps[..., x.first : x.first + x.bits]])
 
 

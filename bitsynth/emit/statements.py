@@ -18,15 +18,19 @@ _ONE_CALL = re.compile(r"\w+\([^()]*\)", re.ASCII)
 
 @dataclass
 class Scope:
-    """C variables in sight and their vector types; `macros` are the definitions the text of a file needs."""
+    """C variables in sight and their vector types; `macros` are the definitions the text of a file needs.
+
+    It `adds_to_tile` if steps add to lanes as wide as the tile's.
+    """
 
     isa: Isa
     types: dict[str, VecType] = field(default_factory=dict)
     macros: dict[str, str] = field(default_factory=dict)
+    adds_to_tile: bool = False
 
     def inner(self) -> Scope:
         """A scope inside this one, of the same file."""
-        return Scope(self.isa, dict(self.types), self.macros)
+        return Scope(self.isa, dict(self.types), self.macros, self.adds_to_tile)
 
     def ctype(self, kind: VecType) -> str:
         """The C type of a register."""
@@ -136,7 +140,8 @@ class Scope:
 
     def pin(self, name: str) -> list[str]:
         """A statement that keeps a value in its register, if the instruction set wants such."""
-        text = self.isa.table.pin
+        table = self.isa.table
+        text = (self.adds_to_tile and table.pin_tile) or table.pin
         if not text:
             return []
         self.macros["PIN"] = f"#define PIN(x) {text.format(x='x').removesuffix(';')}"

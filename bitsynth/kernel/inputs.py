@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bitsynth.isa.domains.forms import BitField, LinearForm, Payload, TableEntry, WideTable, side_by_side, total
 from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.types import VecType
 from bitsynth.kernel.program import Kernel, Pass, Planes, Table, bit_table
 
 WIDE = 1 << 12
@@ -13,8 +14,8 @@ WIDE = 1 << 12
 
 
 def bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
-    """Bind constants, a row's inputs and columns' inputs in `trace`."""
-    word, size = trace.isa.word, kernel.slot_bytes
+    """Bind constants, a row's inputs and columns' inputs in `trace`; lanes are as wide as codes lie."""
+    word, codes = _lanes_of_codes(trace.isa.word, kernel.code_bytes), kernel.slot_bytes // kernel.code_bytes
     trace.bind_constants(kernel.constants)
     of_row, of_column = _Operand(kernel, True), _Operand(kernel, False)
     for i, given in enumerate(loop.rows):
@@ -22,14 +23,20 @@ def bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
             parts = of_row.parts(given)
             lanes: list[Payload] = [TableEntry(parts, b % given.entries) for b in range(word.lanes)]
         else:
-            lanes = [of_row.byte(given, b % kernel.input_bytes(given), None) for b in range(word.lanes)]
+            repeated = kernel.input_bytes(given) // kernel.code_bytes
+            lanes = [of_row.byte(given, b % repeated, None) for b in range(word.lanes)]
         trace.bind(f"a{i}", Register(word, tuple(lanes)))
-    each = word.lanes // size
+    each = word.lanes // codes
     for i, planes in enumerate(loop.columns):
         for g in range(len(kernel.slots) // each):
             columns = kernel.slots[g * each : (g + 1) * each]
-            lanes = [of_column.byte(planes, b % size, columns[b // size]) for b in range(word.lanes)]
+            lanes = [of_column.byte(planes, b % codes, columns[b // codes]) for b in range(word.lanes)]
             trace.bind(f"w{g}_{i}", Register(word, tuple(lanes)))
+
+
+def _lanes_of_codes(word: VecType, code_bytes: int) -> VecType:
+    """The type of a register of codes that take so many bytes each."""
+    return VecType(word.sign, 8 * code_bytes, word.lanes // code_bytes)
 
 
 class _Operand:
@@ -53,12 +60,12 @@ class _Operand:
         return sum(((1 << width) - 1) << (w * width) for w in range(times) if table >> w & 1)
 
     def byte(self, planes: Planes, byte: int, column: int | None) -> Payload:
-        """The payload of byte `byte` of a row or column."""
-        positions, width = planes.positions(byte), len(planes.tables)
+        """The payload of byte `byte` of a row or column, or of that number where they are wider."""
+        positions, width, size = planes.positions(byte), len(planes.tables), 8 * self.kernel.code_bytes
         if width == 1 and planes.apart == 1:
             return BitField(self[planes.tables[0]], column, positions.start, (1 << planes.per_byte) - 1)
         codes = [(self._number(planes.tables, p, column, planes.signed), width) for p in positions]
-        return side_by_side([*codes, (0, 8 - width * planes.per_byte)] if width * planes.per_byte < 8 else codes)
+        return side_by_side([*codes, (0, size - width * planes.per_byte)] if width * planes.per_byte < size else codes)
 
     def _number(self, tables: Sequence[int], position: int, column: int | None, signed: bool = False) -> LinearForm:
         """sum(2**j * tables[j]) at one position; the last table counts below 0 if the number is `signed`."""

@@ -81,9 +81,11 @@ class Operands:
         return Inputs(self.machine, self._row_bytes(loop), self._column_bytes(loop))
 
     def _row_bytes(self, loop: Pass) -> list[Any]:
-        codes, bits = self._by_step(self.rows, len(self.rows)), self.kernel.row_bits
+        codes, kernel = self._by_step(self.rows, len(self.rows)), self.kernel
         made = [
-            self._table(x, codes) if isinstance(x, Table) else packed(x, codes, bits, self.kernel.input_bytes(x))
+            self._table(x, codes)
+            if isinstance(x, Table)
+            else packed(x, codes, kernel.row_bits, kernel.input_bytes(x), kernel.code_bytes)
             for x in loop.rows
         ]
         return [np.moveaxis(x, 1, 0)[:, :, None] for x in made]
@@ -93,7 +95,7 @@ class Operands:
         codes = self._by_step(self.columns, tiles * columns)
         out = []
         for x in loop.columns:
-            made = packed(x, codes, self.kernel.column_bits, size)
+            made = packed(x, codes, self.kernel.column_bits, size, self.kernel.code_bytes)
             made = made.reshape(tiles, columns, self.steps, size)[:, list(self.kernel.slots)]
             out.append(np.moveaxis(made, 2, 0).reshape(self.steps, 1, tiles, -1))
         return out

@@ -10,15 +10,15 @@ from bitsynth.kernel.program import Kernel, Planes, number
 Codes = NDArray[np.uint8]
 
 
-def packed(planes: Planes, codes: Codes, bits: int, size: int) -> Codes:
-    """(..., size) bytes of the codes (..., k_step) of a step."""
-    width = len(planes.tables)
-    numbers = np.array([number(planes.tables, code) for code in range(1 << bits)], np.uint8)
-    out = np.zeros((*codes.shape[:-1], size), np.uint8)
-    for b in range(size):
+def packed(planes: Planes, codes: Codes, bits: int, size: int, code_bytes: int = 1) -> Codes:
+    """(..., size) bytes of the codes (..., k_step) of a step, of which each takes `code_bytes`."""
+    width, kind = len(planes.tables), np.dtype(f"<u{code_bytes}")
+    numbers = np.array([number(planes.tables, code) for code in range(1 << bits)], kind)
+    out = np.zeros((*codes.shape[:-1], size // code_bytes), kind)
+    for b in range(out.shape[-1]):
         for q, position in enumerate(planes.positions(b)):
-            out[..., b] |= numbers[codes[..., position]] << np.uint8(q * width)
-    return out
+            out[..., b] |= numbers[codes[..., position]] << kind.type(q * width)
+    return out.view(np.uint8)
 
 
 def tiles(kernel: Kernel, codes: Codes) -> Codes:
@@ -30,7 +30,8 @@ def tiles(kernel: Kernel, codes: Codes) -> Codes:
     count, steps = len(codes) // kernel.columns, codes.shape[1]
     blocks = []
     for inputs in dict.fromkeys(p.columns for p in kernel.passes):
-        made = np.stack([packed(x, codes, kernel.column_bits, kernel.slot_bytes) for x in inputs], axis=1)
+        sizes = kernel.column_bits, kernel.slot_bytes, kernel.code_bytes
+        made = np.stack([packed(x, codes, *sizes) for x in inputs], axis=1)
         made = made.reshape(count, kernel.columns, len(inputs), steps, kernel.slot_bytes)[:, list(kernel.slots)]
         inputs_and_steps = (2, 3) if kernel.bit_axis == "outer" else (3, 2)
         blocks.append(made.transpose(0, *inputs_and_steps, 1, 4).reshape(count, -1))

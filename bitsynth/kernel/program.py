@@ -205,7 +205,8 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     starts at row + column, the sums of `row_terms` and `column_terms` over their codes. The
     innermost loop is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis`
     (one of BIT_AXES) is the place of planes in memory. `order` is that of instructions in a step: one of ORDERS, or
-    the name of an in-order processor for which they are ordered.
+    the name of an in-order processor for which they are ordered. Where codes take more than a byte, of
+    `code_bytes`, what is said of bytes of `Planes` is said of those, lowest byte first.
     """
 
     isa: str
@@ -226,6 +227,7 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     unroll: int = 0
     bit_axis: str = "inner"
     order: str = ORDERS[0]
+    code_bytes: int = 1
 
     @property
     def digest(self) -> str:
@@ -252,7 +254,7 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         """The method of multiplication, as its inputs tell."""
         if self.build is not None:
             return "lookup"
-        return {8: "popcount", 4: "dot"}.get(self.slot_bytes, "multiply")
+        return {8: "popcount", 4: "dot"}.get(self.slot_bytes // self.code_bytes, "multiply")
 
     @property
     def bit_axes(self) -> tuple[str, ...]:
@@ -324,9 +326,9 @@ def bit_tables(bits: int) -> tuple[int, ...]:
     return tuple(bit_table(range(1 << bits), bit) for bit in range(bits))
 
 
-def byte_tables(values: Sequence[int]) -> tuple[int, ...]:
-    """Truth tables of the bits of values[code] as a byte, in two's complement."""
-    return tuple(bit_table(values, bit) for bit in range(8))
+def byte_tables(values: Sequence[int], count: int = 1) -> tuple[int, ...]:
+    """Truth tables of the bits of values[code] as `count` bytes, in two's complement."""
+    return tuple(bit_table(values, bit) for bit in range(8 * count))
 
 
 def number(tables: Iterable[int], code: int) -> int:

@@ -117,6 +117,7 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
         f"1 to {MAX_COLUMNS} columns": 1 <= kernel.columns <= MAX_COLUMNS,
         f"1 to {MAX_STEP} positions of K a step": 1 <= kernel.k_step <= MAX_STEP,
         "1, 2, 4 or 8 bytes a column": kernel.slot_bytes in (1, 2, 4, 8),
+        "codes of 1 byte, or of 2 if a column has as many": kernel.code_bytes in (1, min(2, kernel.slot_bytes)),
         f"an innermost loop unrolled at most {MAX_UNROLL} times": 0 <= kernel.unroll <= MAX_UNROLL,
         "at least one pass": bool(kernel.passes),
         f"1 to {MAX_LOOPS} loops a pass": all(1 <= len(p.loops) <= MAX_LOOPS for p in kernel.passes),
@@ -140,7 +141,7 @@ def _tables(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
     inputs = [(bits, x) for side in sides for bits, given in side for x in given]
     planes = [(1 << bits, x) for bits, x in inputs if isinstance(x, Planes)]
     tables = [(1 << bits, x) for bits, x in inputs if isinstance(x, Table)]
-    k_max = kernel.core.k_max
+    k_max, bits = kernel.core.k_max, 8 * kernel.code_bytes
     of_rows, of_columns = ([x for _, given in side for x in given if isinstance(x, Planes)] for side in sides)
     yield {
         "one term a code": (len(kernel.row_terms), len(kernel.column_terms))
@@ -163,8 +164,9 @@ def _tables(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
         "tables of one size": len({x.bits for _, x in tables}) <= 1,
     }
     yield {
-        "bytes that hold their bits": all(x.per_byte >= 1 and x.per_byte * len(x.tables) <= 8 for _, x in planes),
-        "signed bytes that are whole": all(not x.signed or (x.per_byte, len(x.tables)) == (1, 8) for _, x in planes),
+        "bytes that hold their bits": all(x.per_byte >= 1 and x.per_byte * len(x.tables) <= bits for _, x in planes),
+        "signed bytes that are whole": all(not x.signed or (x.per_byte, len(x.tables)) == (1, bits) for _, x in planes),
+        "bytes of their own for entries of tables": not tables or kernel.code_bytes == 1,
         "positions inside the step": all(_inside(kernel, x) for _, x in inputs),
         "a value in every table": all(any(x.values) for _, x in tables),
         "tables that fill no more than a register": all(x.entries <= isa.word.lanes for _, x in tables),
@@ -190,7 +192,7 @@ def planes_of(inputs: Iterable[Input]) -> int:
 def _inside(kernel: Kernel, x: Input) -> bool:
     if isinstance(x, Table):
         return x.first >= 0 and 1 <= x.bits <= STAGE_BYTES - 1 and x.first + x.bits <= kernel.k_step
-    last = x.first + (kernel.input_bytes(x) - 1) * x.stride + (x.per_byte - 1) * x.apart + 1
+    last = x.first + (kernel.input_bytes(x) // kernel.code_bytes - 1) * x.stride + (x.per_byte - 1) * x.apart + 1
     return x.first >= 0 and 0 <= x.stride <= kernel.k_step and 1 <= x.apart <= kernel.k_step and last <= kernel.k_step
 
 

@@ -226,8 +226,8 @@ class Estimate:
 
     @property
     def _sums_rows(self) -> bool:
-        """Whether codes that are packed as bytes are summed then; what other rows cost has their sums in it."""
-        if packing(self._kernel).rows != "bytes":
+        """Whether codes packed as bytes, or wider, are summed then; what other rows cost has their sums in it."""
+        if packing(self._kernel).rows not in ("bytes", "wide"):
             return False
         computed = widened(self.layer, self.candidate.operands)
         spec = MatmulSpec(self._kernel.isa, computed.act, computed.wgt)

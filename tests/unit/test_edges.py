@@ -10,7 +10,8 @@ import pytest
 from suites import quick
 
 import bitsynth
-from bitsynth.errors import Refuted, SpecError
+from bitsynth.emit.packing import packed_rows, packing
+from bitsynth.errors import BitsynthError, Refuted, SpecError
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa import load
 from bitsynth.kernel import interpreter
@@ -20,6 +21,8 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.store import kernels
 
 EDGES = ((8, 1), (8, 2), (8, 4), (8, 8), (4, 8), (2, 8))
+WIDE = {"avx2", "avxvnni", "avx512"}
+"""Sets with instructions that sum products of 16-bit lanes."""
 ENCODINGS = [e.value for e in Encoding if {2, 4, 8} <= set(e.widths)]
 
 
@@ -42,18 +45,36 @@ def test_weights_of_8_bits_are_signed_bytes():
 
 
 def test_codes_of_8_bits_are_cut_where_sums_are_narrow():
-    kernel = bitsynth.get_kernel("avx2", 8, 8).entry.kernel
+    kernel = bitsynth.get_kernel("neon", 8, 8).entry.kernel
     cuts = [x.tables for p in kernel.passes for x in p.rows if isinstance(x, Planes)]
     assert cuts == [bit_tables(8)[:4], bit_tables(8)[4:]]
 
 
-@pytest.mark.parametrize("isa", load.names())
+@pytest.mark.parametrize("isa", sorted({*load.names()} - WIDE))
 def test_layers_cut_weights_and_no_activations(isa):
     """A call packs activations, and C that cuts their codes has no vectors on x86."""
     kernel = bitsynth.get_kernel(isa, 8, 8, weight_encoding="signed", method="multiply", channels=64).entry.kernel
     assert not kernel.swapped
     assert not kernel.has_digits
     assert [x.tables for p in kernel.passes for x in p.columns] == [bit_tables(8)[:4], bit_tables(8)[4:]]
+
+
+@pytest.mark.parametrize("isa", sorted(WIDE))
+def test_codes_of_8_bits_are_16_where_products_of_those_are_summed(isa):
+    kernel = bitsynth.get_kernel(isa, 8, 8, weight_encoding="signed", method="multiply", channels=64).entry.kernel
+    assert (kernel.code_bytes, kernel.method, len(kernel.passes)) == (2, "multiply", 1)
+    assert not kernel.has_row_terms
+    assert packing(kernel).rows == "wide"
+    assert {len(x.tables) for x in kernel.passes[0].columns} == {16}
+    codes = np.array([[0, 255, 128, 1]], np.uint8)
+    assert packed_rows(kernel, packing(kernel), codes).tolist() == [[0, 0, 255, 0, 128, 0, 1, 0]]
+
+
+def test_wide_codes_fill_their_lanes():
+    kernel = bitsynth.get_kernel("avx2", 8, 8).entry.kernel
+    for wrong in ({"code_bytes": 3}, {"code_bytes": 4}, {"code_bytes": 1}):
+        with pytest.raises(BitsynthError):
+            check(msgspec.structs.replace(kernel, **wrong))
 
 
 def test_bytes_of_weights_are_twos_complement():

@@ -67,6 +67,22 @@ def test_terms_are_found_by_what_they_do(isa, method):
     assert [str(t) for t in terms.find(load.load(isa), method)] == FOUND[isa, method]
 
 
+WIDE = {
+    "avx2": ["madd.s16x16 + add.s32x8"],
+    "avxvnni": ["dpwssd.s16x16", "madd.s16x16 + add.s32x8"],
+    "avx512": ["dpwssd.s16x32", "madd.s16x32 + add.s32x16"],
+}
+
+
+@pytest.mark.parametrize("isa", load.names())
+def test_wide_terms_sum_products_of_16_bits(isa):
+    found = terms.find(load.load(isa), "multiply", wide=True)
+    wide = [t for t in found if t.code_bytes > 1]
+    assert tuple(found[: len(found) - len(wide)]) == terms.find(load.load(isa), "multiply")
+    assert sorted(map(str, wide)) == WIDE.get(isa, [])
+    assert {(t.slot_bytes, t.positions, t.code_bytes) for t in wide} <= {(4, 2, 2)}
+
+
 def test_every_instruction_set_is_looked_at():
     assert {isa for isa, _ in FOUND} == set(load.names())
 

@@ -38,7 +38,7 @@ class Digit:
 def cut(term: ProductTerm, row_bits: int, column_bits: int, *, signed: bool) -> Iterator[tuple[Digit, ...]]:
     """The ways to cut a product into passes: lookups take a plane of the columns and a digit of the row each.
 
-    Products take codes whole, or one side's of 8 bits in two, but for `signed` bytes of columns.
+    Products take codes whole, or one side's of 8 bits in two if they lie in bytes, but for `signed` ones of columns.
     """
     if term.method == "lookup":
         for count in range(1, row_bits + 1):
@@ -48,6 +48,8 @@ def cut(term: ProductTerm, row_bits: int, column_bits: int, *, signed: bool) -> 
         return
     row, column = range(row_bits), range(column_bits)
     yield (Digit(row, column),)
+    if term.code_bytes > 1:
+        return
     if row_bits == MAX_BITS:
         yield tuple(Digit(half, column) for half in _cuts(row_bits, 2))
     if column_bits == MAX_BITS and not signed:

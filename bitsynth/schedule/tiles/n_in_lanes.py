@@ -49,7 +49,7 @@ from bitsynth.sketches.reduction import stages
 from bitsynth.sketches.reduction.plan import ConstantPool
 from bitsynth.sketches.reduction.stages import LaneSums, Nest, WideningPath
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
+from bitsynth.spec.matmul import MAX_BITS, Encoding, MatmulOperand, MatmulSpec
 
 MORE_ROWS = (*ROWS, 16, 24)
 """Rows of a tile here: the more share what unpacks their columns, the less it takes."""
@@ -101,7 +101,8 @@ def cheapest_kernel(
     """
     best: tuple[tuple[float, ...], TileShape, Kernel] | None = None
     bound = float("inf")
-    found = terms.find(isa, method)
+    wide = spec.act.bits == spec.wgt.bits == MAX_BITS
+    found = terms.find(isa, method, wide)
     # Every tile shape that may still be the cheapest, with every number of rows that fits.
     for least, shape in sorted(_shapes(isa, spec, found, model), key=lambda x: x[0]):
         if best is not None and least > best[0][0]:
@@ -169,7 +170,7 @@ def _holds(isa: Isa, term: ProductTerm, row_bits: int, column_bits: int) -> bool
         return True
     operands, most = isa[term.op].operands, term.positions * ((1 << row_bits) - 1) * ((1 << column_bits) - 1)
     given = ((term.row, row_bits), (term.column, column_bits))
-    fits = all(bits < 8 or operands[k].type.sign == "u" for k, bits in given)
+    fits = all(bits < operands[k].type.bits or operands[k].type.sign == "u" for k, bits in given)
     return fits and most < 1 << term.acc_type.bits - (term.acc_type.sign == "s")
 
 
@@ -224,6 +225,7 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel 
         row_terms=row_terms,
         column_terms=column_terms,
         order="steps" if shape.term.slots > 1 else "rows",
+        code_bytes=shape.term.code_bytes,
     )
 
 
@@ -301,7 +303,8 @@ def _column_input(shape: TileShape, digit: Digit, bits: int, u: int) -> Planes:
         return Planes(tables, first, 0, shape.term.positions)
     if shape.signed:
         values = MatmulOperand(bits, Encoding.SIGNED)
-        return Planes(byte_tables([values.value(code) for code in values.codes]), first, 1, 1, signed=True)
+        tables = byte_tables([values.value(code) for code in values.codes], shape.term.code_bytes)
+        return Planes(tables, first, 1, 1, signed=True)
     if shape.term.slots > 1:
         return Planes(tables, first, 1, shape.per_byte, apart=shape.term.positions)
     return Planes(tables, first, shape.per_byte, shape.per_byte)

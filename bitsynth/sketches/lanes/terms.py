@@ -34,14 +34,16 @@ from bitsynth.isa.types import VecType
 from bitsynth.spec.options import DOT_POSITIONS, INDEX_BITS
 
 _SLOT_BYTES = (1, 2, 4)
+WIDE = 2
+"""Bytes of a code that is multiplied as a number twice as wide."""
 
 
 @dataclass(frozen=True)
 class ProductTerm:
     """`op` on operands `row` and `column`, and `acc` if it accumulates, or else `add`.
 
-    It covers `positions` of K; `high` does the upper half of the columns. The row's operand has `slots`
-    of those, of which the immediate takes one.
+    It covers `positions` of K, of codes of `code_bytes` bytes; `high` does the upper half of the columns. The row's
+    operand has `slots` of those, of which the immediate takes one.
     """
 
     method: str
@@ -55,6 +57,7 @@ class ProductTerm:
     acc_type: VecType
     add: str | None
     slots: int = 1
+    code_bytes: int = 1
 
     @property
     def halves(self) -> tuple[str, ...]:
@@ -71,9 +74,14 @@ class ProductTerm:
 
 
 @lru_cache
-def find(isa: Isa, method: str) -> tuple[ProductTerm, ...]:
-    """The terms of a method, in the order of the instruction tables; NoKernel says what `isa` lacks."""
-    every = tuple(t for instr in _candidates(isa) for t in _terms(isa, instr))
+def find(isa: Isa, method: str, wide: bool = False) -> tuple[ProductTerm, ...]:
+    """The terms of a method, in the order of the instruction tables; NoKernel says what `isa` lacks.
+
+    With `wide` those that sum products of 16-bit lanes come behind: bytes whose sum of two products does not fit
+    16 bits are multiplied so at once.
+    """
+    every = [t for instr in _candidates(isa) for t in _terms(isa, instr)]
+    every += [t for instr in _candidates(isa) if wide and not instr.imm for t in _products(isa, instr, WIDE)]
     found = tuple(t for t in every if t.method == method)
     if not found:
         raise NoKernel(f"{isa.name} has no instruction for the {method} method")
@@ -123,17 +131,18 @@ def _gives(
         return False
 
 
-def _products(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
-    types = [o.type for o in instr.operands]
-    bytes_ = [k for k, t in enumerate(types) if (t.bits, t.lanes) == (8, isa.word.lanes)]
+def _products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[ProductTerm]:
+    """The terms that multiply lanes of `code_bytes`; of more than one those that sum products alone."""
+    types, lanes = [o.type for o in instr.operands], isa.word.lanes // code_bytes
+    bytes_ = [k for k, t in enumerate(types) if (t.bits, t.lanes) == (8 * code_bytes, lanes)]
     high = isa.high_half(instr)
     for row, column in permutations(bytes_, 2):
         rest = [k for k in range(len(types)) if k not in (row, column)]
         mirrored = row > column and types[row] == types[column]
         if mirrored or any(types[k] != instr.out for k in rest):
             continue
-        for size in _SLOT_BYTES:
-            slots = isa.word.lanes // size
+        for size in _SLOT_BYTES[code_bytes - 1 :]:
+            slots = lanes // size
             halves = [instr.name, *([high] if high else [])] if slots == 2 * instr.out.lanes else [instr.name]
             if slots != len(halves) * instr.out.lanes:
                 continue
@@ -142,7 +151,9 @@ def _products(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
                 method = "dot" if size == DOT_POSITIONS else "multiply"
                 add = None if rest else adder(isa, instr.out)
                 upper = halves[1] if len(halves) == 2 else None
-                yield ProductTerm(method, instr.name, upper, row, column, acc, size, size, instr.out, add)
+                slot = size * code_bytes
+                places = (row, column, acc, slot, size)
+                yield ProductTerm(method, instr.name, upper, *places, instr.out, add, code_bytes=code_bytes)
 
 
 def _slot_products(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
@@ -167,14 +178,15 @@ def _multiplies(
     one that the immediate is.
     """
     row, column, acc = places
-    rows = [variable(("r", b if slot is not None else b % size), 0, 1) for b in range(isa.word.lanes)]
-    columns = [variable(("c", b), 0, 1) for b in range(isa.word.lanes)]
+    lanes = instr.operands[row].type.lanes
+    rows = [variable(("r", b if slot is not None else b % size), 0, 1) for b in range(lanes)]
+    columns = [variable(("c", b), 0, 1) for b in range(lanes)]
     before = [variable(("acc", i), 0, 0) for i in range(instr.out.lanes)]
     args: list[Sequence[Payload]] = [[]] * len(instr.operands)
     args[row], args[column] = rows, columns
     if acc is not None:
         args[acc] = before
-    given = rows if slot is None else rows[slot * size : (slot + 1) * size] * (isa.word.lanes // size)
+    given = rows if slot is None else rows[slot * size : (slot + 1) * size] * (lanes // size)
     left, right = (given, columns) if row < column else (columns, given)
     first = half * instr.out.lanes * size
     want = []
