@@ -18,6 +18,7 @@ from bitsynth.layers.words import pack_words, packed_words, unpack_words
 from bitsynth.spec.matmul import MatmulOperand
 
 if TYPE_CHECKING:
+    from bitsynth.network.stairs.curves import Curve
     from bitsynth.network.stairs.lines import Line
     from bitsynth.network.stairs.staircase import Staircase
 
@@ -153,7 +154,7 @@ class PlainStep:
     It sees `in0`, `in1` ... and `out0` ..., restrict pointers to the buffers' elements, `k0` ..., pointers to
     `constants`, and `scratch`, a `void *` to `scratch_bytes` bytes aligned to 64. `headers` of the runtime are included
     before. It may return a status of `bs_layer.h`, such as BS_CODES, which ends the run; at its end it need not
-    return. `formula` says what it computes of float32 numbers, or of sums, if that is a staircase or a line.
+    return. `formula` says what it computes of float32 numbers, or of sums: a staircase, line or curve.
     """
 
     kind: ClassVar[str] = "plain"
@@ -164,7 +165,7 @@ class PlainStep:
     constants: tuple[NDArray[Any], ...] = ()
     scratch_bytes: int = 0
     headers: tuple[str, ...] = ()
-    formula: Staircase | Line | None = None
+    formula: Staircase | Line | Curve | None = None
 
 
 NetworkStep = LayerStep | GlueStep | PlainStep

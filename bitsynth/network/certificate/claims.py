@@ -22,6 +22,8 @@ from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram
 from bitsynth.network.stairs.staircase import Staircase
 from bitsynth.network.stairs.thresholds import passed
 
+TURNS_BACK = "the chain turns back: proved where it is compiled, not checked here"
+"""Why nothing is claimed of a curve, nor behind a gate."""
 ELEMENTS: JsonValue = {"bias": 0}
 """Instead of sums the elements of an edge, whose range is there."""
 
@@ -115,7 +117,7 @@ def require_few(made: JsonValue, levels: tuple[int, int], channels: int, given: 
 def require_no_gate(gate: GateLine | None) -> None:
     """Unsaid of a chain through a gate, to which the checker's lemma does not apply."""
     if gate is not None:
-        raise Unsaid("the chain turns back: proved where it is compiled, not checked here")
+        raise Unsaid(TURNS_BACK)
 
 
 def said(chain: ChainWriter, claims: list[JsonValue]) -> JsonValue:

@@ -19,7 +19,7 @@ from bitsynth.network.arena import ArenaPlan, uses
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue
 from bitsynth.network.certificate.chains import Unsaid
-from bitsynth.network.certificate.claims import glue_claims, input_claims, layer_claims
+from bitsynth.network.certificate.claims import TURNS_BACK, glue_claims, input_claims, layer_claims
 from bitsynth.network.certificate.edges import edge_facts
 from bitsynth.network.certificate.elements import carried_claims, line_claims, number_claims
 from bitsynth.network.certificate.kernels import records_of
@@ -32,6 +32,7 @@ from bitsynth.network.program import (
     NetworkStep,
     alias_root,
 )
+from bitsynth.network.stairs.curves import Curve
 from bitsynth.network.stairs.lines import Line
 
 FORMAT = 1
@@ -143,6 +144,8 @@ def _claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
         return glue_claims(program, step) if has_table else carried_claims(program, step)
     if isinstance(step.formula, Line):
         return line_claims(program, step, step.formula)
+    if isinstance(step.formula, Curve):
+        raise Unsaid(TURNS_BACK)
     if step.formula is not None:
         return input_claims(program, step, step.formula)
     if _gives_numbers(program, step):

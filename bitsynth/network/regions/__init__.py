@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from bitsynth.graph.ir import Node
 from bitsynth.network.regions.cones import match_cone
+from bitsynth.network.regions.curves import match_curve
 from bitsynth.network.regions.inputs import match_input
 from bitsynth.network.regions.joins import match_join, match_near_join
 from bitsynth.network.regions.lines import match_line
@@ -32,6 +33,7 @@ MATCHERS: tuple[Matcher, ...] = (
     product_with_residual,
     product_of_sums,
     match_line,
+    match_curve,
     match_input,
     match_real_convolution,
     match_reals,

@@ -24,12 +24,12 @@ def match_cone(wiring: Wiring, node: Node) -> Region | None:
     source, graph = wiring.only_source(node), wiring.graph
     if source is None or operand_of(graph.edges[source]) is None or not fits_axis(graph.edges[source], 1):
         return None
-    functions = _functions(wiring, source, node)
+    functions = functions_of(wiring, source, node)
     found = next((chain for chain in functions if layouts_of(graph, source, chain.end)), None)
     return looked_up(wiring, found) if found else None
 
 
-def _functions(wiring: Wiring, source: str, first: Node) -> Iterator[Chain]:
+def functions_of(wiring: Wiring, source: str, first: Node) -> Iterator[Chain]:
     """The functions of an edge to which a node belongs, the longest first; their nodes as a chain has them."""
     cone = _Cone(wiring, source, first)
     for place in reversed(range(len(cone.links))):

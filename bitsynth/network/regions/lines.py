@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bitsynth.graph.ir import Node
-from bitsynth.graph.operators import PRODUCTS
-from bitsynth.graph.types import INT32, Integers
+from bitsynth.graph.types import INT32
 from bitsynth.network.plain import region as plain_region
-from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, NetworkStep, PlainStep
+from bitsynth.network.program import Buffer, Format, NetworkStep, PlainStep
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.region import Region
+from bitsynth.network.regions.sums import SumsRegion, has_channels, repeats, sums_maker
 from bitsynth.network.stairs import Chain, Paired, chain_from, joined_chain, staircase_of
 from bitsynth.network.stairs.gates import gated_line
 from bitsynth.network.stairs.lines import Line, line_of
@@ -24,32 +23,14 @@ from bitsynth.spec.matmul import MatmulOperand
 
 _MOST_WHOLE = 2.0**30
 """Values below it can be rounded before they are cut."""
-_IN_A_LOOP = 64
-"""Elements for which the beginning and the end of a loop in vectors take little of its time."""
 
 
 def match_line(wiring: Wiring, node: Node) -> Region | None:
     """The chain from sums to codes that begins with a node, with another edge of codes or sums that joins it."""
     source = wiring.only_source(node)
-    if source is None or not _has_channels(wiring, source):
+    if source is None or not has_channels(wiring, source):
         return None
     return _single(wiring, source) or _gated(wiring, source) or _joined(wiring, source, node)
-
-
-def _has_channels(wiring: Wiring, edge: str) -> bool:
-    """Whether an edge has sums of int32 whose channels lie along axis 1."""
-    kind, maker = wiring.graph.edges[edge].type, sums_maker(wiring, edge)
-    inside = isinstance(kind, Integers) and INT32[0] < kind.least and kind.most < INT32[1]
-    return inside and maker is not None and (maker.op == "conv" or len(wiring.graph.edges[edge].shape) == 2)
-
-
-def sums_maker(wiring: Wiring, edge: str) -> Node | None:
-    """The product whose sums an edge has, with or without integers added; None if it has others."""
-    maker = wiring.makers.get(edge)
-    source = wiring.only_source(maker) if maker is not None and maker.op == "add" else None
-    if source is not None and wiring.carries_integers(edge):
-        maker = wiring.makers.get(source)
-    return maker if maker is not None and maker.op in PRODUCTS else None
 
 
 def _single(wiring: Wiring, source: str) -> Region | None:
@@ -100,34 +81,27 @@ def _stays(wiring: Wiring, chain: Chain) -> bool:
     return chain.axes[-1] == 1 and first[:2] == last[:2]
 
 
-class LineRegion(Region):
+class LineRegion(SumsRegion):
     """A line of float64 for each channel."""
 
     def __init__(
         self, wiring: Wiring, chain: Chain, line: Line, operand: MatmulOperand, second: MatmulOperand | None
     ) -> None:
-        self.wiring, self.line, self.operand, self.second, self.chain = wiring, line, operand, second, chain
-        self.nodes = (*chain.beside, *chain.nodes)
-        self.inputs = (chain.start, *filter(None, (chain.second,)))
-        self.outputs = (chain.end,)
+        super().__init__(wiring, chain, operand)
+        self.line, self.second = line, second
 
     def reads(self, edge: str) -> tuple[Format, ...]:
         """Sums, and codes of the second edge unless it has sums too; channels last."""
         if edge == self.chain.second and self.second:
             return (Format.codes(self.second),)
-        return (Format("int32", None, CHANNELS_LAST),)
-
-    def writes(self, edge: str) -> tuple[Format, ...]:
-        """Codes, a byte each."""
-        return (Format.codes(self.operand),)
+        return super().reads(edge)
 
     @property
     def repeated(self) -> tuple[Line, int]:
         """The lines of channels, of several pixels if channels are few, and how often they are gone through."""
-        batch, channels, *image = self.wiring.graph.edges[self.chain.start].shape
-        pixels = batch * math.prod(image)
-        several = max(n for n in range(1, max(1, _IN_A_LOOP // channels) + 1) if pixels % n == 0)
-        return self.line.of(channels).repeated(several), pixels // several
+        shape = self.wiring.graph.edges[self.chain.start].shape
+        several, times = repeats(shape)
+        return self.line.of(shape[1]).repeated(several), times
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
         """Plain C."""

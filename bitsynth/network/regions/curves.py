@@ -1,0 +1,78 @@
+"""Functions of sums that bend, up to codes, as a table of turns: plain C of a line and two loads an element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from bitsynth.graph.ir import Node
+from bitsynth.network.program import Buffer, NetworkStep, PlainStep
+from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.regions.cones import functions_of
+from bitsynth.network.regions.region import Region
+from bitsynth.network.regions.sums import SumsRegion, has_channels, repeats
+from bitsynth.network.stairs.chain import Chain, chain_from
+from bitsynth.network.stairs.curves import Curve, curve_of
+from bitsynth.network.wiring import Wiring
+from bitsynth.spec.matmul import MatmulOperand
+
+
+def match_curve(wiring: Wiring, node: Node) -> Region | None:
+    """The function of sums that begins with a node and ends in codes, its ways parting or not."""
+    source = wiring.only_source(node)
+    if source is None or not has_channels(wiring, source) or wiring.graph.reference != "exact":
+        return None
+    for chain in _functions(wiring, source, node):
+        operand = operand_of(wiring.graph.edges[chain.end])
+        curve = curve_of(wiring.graph, chain, operand) if operand else None
+        if operand and curve:
+            return CurveRegion(wiring, chain, curve, operand)
+    return None
+
+
+def _functions(wiring: Wiring, source: str, node: Node) -> Iterator[Chain]:
+    """The longest function whose ways part, and the chain."""
+    shape = wiring.graph.edges[source].shape
+    cone = next(functions_of(wiring, source, node), None)
+    chain = chain_from(wiring, source, monotone=False)
+    found = (x for x in (cone, chain) if x and x.axes[-1] == 1)
+    return (x for x in found if wiring.graph.edges[x.end].shape[:2] == shape[:2])
+
+
+class CurveRegion(SumsRegion):
+    """A curve of each channel."""
+
+    def __init__(self, wiring: Wiring, chain: Chain, curve: Curve, operand: MatmulOperand) -> None:
+        super().__init__(wiring, chain, operand)
+        self.curve = curve
+
+    def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
+        """Plain C: places of a row of elements, then their codes."""
+        shape = self.wiring.graph.edges[self.chain.start].shape
+        several, times = repeats(shape)
+        curve = self.curve.of(shape[1]).repeated(several)
+        inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
+        arrays = curve.factor, curve.summand, curve.turns, curve.table
+        constants = tuple(np.ascontiguousarray(x) for x in arrays)
+        channels = len(curve.factor)
+        body = _body(channels, times, len(curve.turns))
+        return PlainStep(self.names, inputs, outputs, body, constants, 8 * channels, formula=self.curve)
+
+
+def _body(channels: int, times: int, cells: int) -> str:
+    """The loops. Each operation is rounded by itself."""
+    return f"""double *restrict const row = scratch;
+for (size_t i = 0; i < {times}; ++i) {{
+    for (size_t c = 0; c < {channels}; ++c) {{
+        double place = (double)in0[i * {channels} + c] * k0[c];
+        place += k1[c];
+        place = place < 0.0 ? 0.0 : place;
+        row[c] = place > {cells - 1}.0 ? {cells - 1}.0 : place;
+    }}
+    for (size_t c = 0; c < {channels}; ++c) {{
+        const int32_t cell = (int32_t)row[c];
+        out0[i * {channels} + c] = k3[2 * cell + (row[c] >= k2[cell])];
+    }}
+}}
+"""

@@ -1,0 +1,59 @@
+"""Chains from sums of int32, channels last, to codes, element by element."""
+
+from __future__ import annotations
+
+import math
+
+from bitsynth.graph.ir import Node
+from bitsynth.graph.operators import PRODUCTS
+from bitsynth.graph.types import INT32, Integers, Shape
+from bitsynth.network.program import CHANNELS_LAST, Format
+from bitsynth.network.regions.region import Region
+from bitsynth.network.stairs import Chain
+from bitsynth.network.wiring import Wiring
+from bitsynth.spec.matmul import MatmulOperand
+
+_IN_A_LOOP = 64
+"""Elements for which the beginning and the end of a loop in vectors take little of its time."""
+
+
+def has_channels(wiring: Wiring, edge: str) -> bool:
+    """Whether an edge has sums of int32 whose channels lie along axis 1."""
+    kind, maker = wiring.graph.edges[edge].type, sums_maker(wiring, edge)
+    inside = isinstance(kind, Integers) and INT32[0] < kind.least and kind.most < INT32[1]
+    return inside and maker is not None and (maker.op == "conv" or len(wiring.graph.edges[edge].shape) == 2)
+
+
+def sums_maker(wiring: Wiring, edge: str) -> Node | None:
+    """The product whose sums an edge has, with or without integers added; None if it has others."""
+    maker = wiring.makers.get(edge)
+    source = wiring.only_source(maker) if maker is not None and maker.op == "add" else None
+    if source is not None and wiring.carries_integers(edge):
+        maker = wiring.makers.get(source)
+    return maker if maker is not None and maker.op in PRODUCTS else None
+
+
+class SumsRegion(Region):
+    """A chain from sums to codes, element by element."""
+
+    def __init__(self, wiring: Wiring, chain: Chain, operand: MatmulOperand) -> None:
+        self.wiring, self.chain, self.operand = wiring, chain, operand
+        self.nodes = (*chain.beside, *chain.nodes)
+        self.inputs = (chain.start, *filter(None, (chain.second,)))
+        self.outputs = (chain.end,)
+
+    def reads(self, edge: str) -> tuple[Format, ...]:
+        """Sums, channels last."""
+        return (Format("int32", None, CHANNELS_LAST),)
+
+    def writes(self, edge: str) -> tuple[Format, ...]:
+        """Codes, a byte each."""
+        return (Format.codes(self.operand),)
+
+
+def repeats(shape: Shape) -> tuple[int, int]:
+    """Of (N, C, ...) how many pixels a loop goes through, more than one if channels are few, and how often."""
+    batch, channels, *image = shape
+    pixels = batch * math.prod(image)
+    several = max(n for n in range(1, max(1, _IN_A_LOOP // channels) + 1) if pixels % n == 0)
+    return several, pixels // several

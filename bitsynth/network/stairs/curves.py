@@ -1,0 +1,176 @@
+"""Chains that bend, as x * sigmoid(x) between sums and codes, by a table of turns that all channels share.
+
+A sum becomes a place u = a * s + b, in float64, on an axis of cells 1 wide. In a cell the code turns once at the most:
+it is one before the cell's turn, another from there on. Between turns the code is proved by intervals, for all real
+numbers at once; of sums so near to a turn that float64 could take the wrong side the reference is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.arithmetic import arithmetic_of
+from bitsynth.graph.arithmetic.intervals import interval
+from bitsynth.graph.ir import Graph
+from bitsynth.graph.types import INT32, Integers, Tensor
+from bitsynth.network.stairs.chain import Chain
+from bitsynth.network.stairs.oracle import Oracle
+from bitsynth.network.stairs.staircase import ranges
+from bitsynth.network.stairs.turning import CodesOf, turning_of
+from bitsynth.spec.matmul import MatmulOperand
+
+_AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")
+_CELLS = (256, 512, 1024, 2048, 4096)
+"""Tables that are tried, the smallest first."""
+GUARD = 1e-6
+"""Cells from a turn within which the reference is asked."""
+_ROUNDED = 2.0**-48
+"""Of the size of a place: what float64 may be off by, far more than it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Codes by the place of a sum on an axis of cells.
+
+    Args:
+        factor: (channels,), of sums.
+        summand: Likewise; their sum is the place, kept within the axis.
+        turns: (cells,), the place in each cell from which the second code holds; infinite if there is none.
+        table: (cells, 2), codes before and from the turn.
+    """
+
+    factor: Tensor
+    summand: Tensor
+    turns: Tensor
+    table: Tensor
+
+    def codes(self, sums: Tensor) -> Tensor:
+        """The codes of sums (points, channels), as C computes them."""
+        place = (sums * self.factor + self.summand).clip(0.0, len(self.turns) - 1.0)
+        cell = place.astype(np.int64)
+        return np.asarray(self.table[cell, (place >= self.turns[cell]).astype(np.int64)].astype(np.int64))
+
+    def of(self, channels: int) -> Curve:
+        """The same with a line for each of so many channels."""
+        factor, summand = (np.broadcast_to(x, channels) for x in (self.factor, self.summand))
+        return replace(self, factor=factor, summand=summand)
+
+    def repeated(self, times: int) -> Curve:
+        """The same for channels so many times behind each other."""
+        return replace(self, factor=np.tile(self.factor, times), summand=np.tile(self.summand, times))
+
+
+def curve_of(graph: Graph, chain: Chain, operand: MatmulOperand) -> Curve | None:
+    """The curve that gives codes of `operand` for all sums of a chain; None if none is proved."""
+    low, high = ranges(graph, chain)
+    straight = _straight(graph, chain)
+    if graph.reference != "exact" or low.min() <= INT32[0] or high.max() >= INT32[1]:
+        return None
+    if straight == len(chain.nodes) or not _is_alike(graph, chain, straight):
+        return None
+    try:
+        return _proved(Oracle(graph, chain), straight, operand, (low, high))
+    except SpecError:
+        return None
+
+
+def _proved(oracle: Oracle, straight: int, operand: MatmulOperand, sums: tuple[Tensor, Tensor]) -> Curve | None:
+    """The curve through what the nodes behind a line make of its numbers; None if it is not proved."""
+    graph, chain, (low, high) = oracle.graph, oracle.chain, sums
+    edge = graph.edges[chain.nodes[straight - 1].outputs[0]]
+    found = interval(arithmetic_of("exact").number(oracle.values([np.stack(sums)])[edge.name], edge))
+    ends, off = (x.reshape(2, -1) for x in ((found.low + found.high) / 2, found.high - found.low))
+    behind = replace(chain, start=edge.name, nodes=chain.nodes[straight:], axes=chain.axes[straight:], varies=False)
+    codes = CodesOf(Oracle(graph, behind, doubles=True), operand)
+    turning = turning_of(codes, float(ends.min()), float(ends.max()))
+    axis = next((a for cells in _CELLS if (a := _axis(turning.turns, cells)).is_alone), None)
+    if axis is None:
+        return None
+    slope = (ends[1] - ends[0]) / np.maximum(high - low, 1)
+    table = turning.made[np.stack([axis.before, axis.behind], 1)].astype(np.uint8)
+    curve = Curve(slope * axis.scale, axis.place(ends[0] - slope * low), axis.places, table)
+    size = np.abs(curve.factor) * np.maximum(np.abs(low), np.abs(high)) + np.abs(curve.summand) + axis.cells
+    if max(size.max() * _ROUNDED, off.max() * axis.scale) > GUARD / 8 or not turning.holds(GUARD / axis.scale):
+        return None
+    asked = _near_turns(curve, low, high)
+    if asked is None:
+        return None
+    return curve if (oracle(asked) == operand.offset + operand.scale * curve.codes(asked)).all() else None
+
+
+def _near_turns(curve: Curve, low: Tensor, high: Tensor) -> Tensor | None:
+    """Sums (points, channels) nearest to turns, and both ends; None if several sums are near to one turn."""
+    alive = high > low
+    if (np.abs(curve.factor[alive]) < 4 * GUARD).any():
+        return None
+    factor = np.where(alive, curve.factor, 1.0)
+    exact = (curve.turns[np.isfinite(curve.turns)][:, None] - curve.summand) / factor
+    nearest = np.rint(exact)
+    near = (np.abs(exact - nearest) * np.abs(factor) < 2 * GUARD) & (nearest >= low) & (nearest <= high)
+    asked = np.where(near, nearest, low).astype(np.int64)
+    return np.concatenate([asked[near.any(1)], low[None], high[None]])
+
+
+def _straight(graph: Graph, chain: Chain) -> int:
+    """How many nodes at the beginning of a chain make a line of its elements, each of the one before alone."""
+    edge, count = chain.start, 0
+    for node in chain.nodes:
+        readers = [n for n in chain.nodes if edge in n.inputs]
+        is_float = graph.edges[node.outputs[0]].is_float
+        if node.op not in _AFFINE or readers != [node] or node.inputs.count(edge) != 1 or not is_float:
+            break
+        edge, count = node.outputs[0], count + 1
+    return count
+
+
+def _is_alike(graph: Graph, chain: Chain, straight: int) -> bool:
+    """Whether the nodes behind the line are one function of real numbers for all channels."""
+    behind = chain.nodes[straight:]
+    made = {e for node in (*chain.nodes, *chain.aside) for e in node.outputs} | {chain.start}
+    sizes = [graph.edges[e].shape for node in behind for e in node.inputs if e not in made]
+    sizes += [graph.edges[e].shape for node in chain.aside for e in node.outputs]
+    sizes += [np.shape(value) for node in behind for value in node.attributes.values()]
+    is_real = straight > 0 and not isinstance(graph.edges[chain.nodes[straight - 1].outputs[0]].type, Integers)
+    return is_real and all(np.prod(shape, dtype=int) <= 1 for shape in sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Axis:
+    """Cells, with turns between the first and the last one.
+
+    Attributes:
+        places: (cells,), the turn in each cell, the first of several; infinite if there is none.
+        before: How many turns are before each cell.
+        behind: How many are before its end.
+    """
+
+    start: float
+    scale: float
+    cells: int
+    places: Tensor
+    before: Tensor
+    behind: Tensor
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no cell has more than one turn."""
+        return bool((self.behind - self.before).max() <= 1)
+
+    def place(self, numbers: Tensor) -> Tensor:
+        """Where numbers are."""
+        return (numbers - self.start) * self.scale + 1
+
+
+def _axis(turns: Tensor, cells: int) -> _Axis:
+    """So many cells from the first turn to the last one."""
+    start = float(turns[0]) if turns.size else 0.0
+    wide = float(turns[-1]) - start if turns.size > 1 else 0.0
+    scale = (cells - 3) / wide if wide else 1.0
+    where = (turns - start) * scale + 1
+    ends = np.searchsorted(where.astype(np.int64), np.arange(cells + 1))
+    has = ends[:-1] < ends[1:]
+    places = np.where(has, np.append(where, np.inf)[ends[:-1]], np.inf)
+    return _Axis(start, scale, cells, places, ends[:-1], ends[1:])
