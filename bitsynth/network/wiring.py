@@ -48,6 +48,15 @@ class Wiring:
         """The place of each node, by name."""
         return {node.name: place for place, node in enumerate(self.graph.nodes)}
 
+    @cached_property
+    def varying(self) -> frozenset[str]:
+        """The edges that depend on an input of the network."""
+        found = set(self.graph.inputs)
+        for node in self.graph.nodes:
+            if not found.isdisjoint(node.inputs):
+                found.update(node.outputs)
+        return frozenset(found)
+
     def only_reader(self, edge: str) -> Node | None:
         """The node that alone reads an edge which is no output of the network; None if there is no such."""
         found = self.readers[edge]

@@ -226,7 +226,7 @@ def makers_of_constant(wiring: Wiring, edge: str) -> tuple[Node, ...] | None:
     if wiring.is_constant(edge):
         return ()
     maker = wiring.makers.get(edge)
-    if maker is None:
+    if maker is None or edge in wiring.varying:
         return None
     before = [makers_of_constant(wiring, name) for name in maker.inputs]
     if any(b is None for b in before):
