@@ -113,6 +113,48 @@ def test_a_limit_that_is_learned_is_a_clip():
     assert isinstance(graph.edges["y"].type, Integers)
 
 
+LADDERS = {
+    "choices": [
+        node("Greater", "x a", "c1"),
+        node("Where", "c1 s1 zero", "w1"),
+        node("Greater", "x b", "c2"),
+        node("Where", "c2 s2 w1", "w2"),
+        node("Greater", "x c", "c3"),
+        node("Where", "c3 s3 w2", "y"),
+    ],
+    "a sum": [
+        *(node(op, f"x {t}", f"c{t}") for t in "abc" for op in ("GreaterOrEqual",)),
+        *(node("Cast", f"c{t}", f"b{t}", to=FLOAT) for t in "abc"),
+        node("Add", "ba bb", "ab"),
+        node("Add", "ab bc", "abc"),
+        node("Mul", "abc s1", "y"),
+    ],
+}
+STEPS: dict[str, Any] = {f"s{k}": np.float32(k * 0.538) for k in (1, 2, 3)}
+THRESHOLDS: dict[str, Any] = {"a": np.float32(-0.5), "b": np.float32(0.807), "c": np.float32(1.345)}
+
+
+@pytest.mark.parametrize("name", LADDERS)
+def test_a_ladder_is_one_quantizer_of_two_bits(name):
+    graph = read_of(LADDERS[name], **STEPS, **THRESHOLDS)
+    assert next(n.op for n in graph.nodes if n.op != "neg") == "multi_threshold"
+    compare = np.greater if name == "choices" else np.greater_equal
+    want = sum(compare(X, t).astype(int) for t in THRESHOLDS.values())
+    assert (run(graph, {"x": X})["y"] == want).all()
+    assert graph.edges["y"].integers.bits == 2
+    assert graph.edges["y"].integers.scale == np.float32(0.538)
+
+
+@pytest.mark.parametrize("changed", [{"s3": np.float32(1.7)}, {"c": np.float32(0.1)}])
+def test_levels_that_are_no_ladder_are_chosen_as_written(changed):
+    numbers = STEPS | THRESHOLDS | changed
+    made = run(read_of(LADDERS["choices"], **numbers), {"x": X}).outputs()[0]
+    want = np.zeros_like(X)
+    for t, s in (("a", "s1"), ("b", "s2"), ("c", "s3")):
+        want = np.where(numbers[t] < X, numbers[s], want)
+    np.testing.assert_array_equal(np.asarray(made, np.float32), want)
+
+
 def test_a_choice_of_others_is_made(rng):
     nodes = [node("Greater", "x half", "c"), node("Where", "c x limit", "d"), node("Where", "c d zero", "y")]
     made = run(read_of(nodes), {"x": X}).outputs()[0]

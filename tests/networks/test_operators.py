@@ -247,3 +247,6 @@ def test_dynamic_quantization(rng):
     graph = read(made)
     assert isinstance(graph.edges["i"].type, Integers)
     np.testing.assert_allclose(run(graph, {"x": x}).outputs()[0], reference(made, x=x), rtol=1e-6)
+    silent = run(graph, {"x": np.zeros_like(x)})
+    assert (silent["s"], silent["z"]) == (1, 0)
+    assert not silent.outputs()[0].any()

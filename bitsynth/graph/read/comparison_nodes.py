@@ -8,6 +8,7 @@ import numpy as np
 
 from bitsynth.graph.read.bits import BOOL, bit, is_strict, maker_of_bit, negative, signed
 from bitsynth.graph.read.float_nodes import Reader, cast_to
+from bitsynth.graph.read.ladders import chosen
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.types import Integers, Tensor, cast
 
@@ -57,7 +58,7 @@ def _where(node: FileNode) -> tuple[str, ...]:
     """The second input where the first holds, else the third."""
     dtype = node.of(1).dtype
     folded = _of_constants(node, lambda mask, a, b: cast(np.where(mask.astype(bool), a, b), dtype))
-    return (folded or _fixed(node) or _extreme(node) or _bipolar(node) or _mixed(node),)
+    return (folded or _fixed(node) or _extreme(node) or _bipolar(node) or _step(node) or _mixed(node),)
 
 
 def _sizes(node: FileNode) -> tuple[int, ...]:
@@ -97,6 +98,13 @@ def _bipolar(node: FileNode) -> str | None:
     if number != -float(b.reshape(())) or not 0 < abs(number) < np.inf or node.shape() != _sizes(node):
         return None
     return signed(node, made, number, node.of(1).dtype)
+
+
+def _step(node: FileNode) -> str | None:
+    """The next step of a ladder, in exact arithmetic."""
+    if node.graph.reference != "exact" or node.shape() != _sizes(node) or node.shape(2) != node.shape():
+        return None
+    return chosen(node, *(node.edge(k) for k in range(3)))
 
 
 def _mixed(node: FileNode) -> str:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from bitsynth.graph.read.bits import twice_less_one
+from bitsynth.graph.read.ladders import summed
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.types import Integers
 
@@ -16,7 +17,8 @@ def meant_by_sum(node: FileNode, op: str, a: str, b: str) -> str | None:
     if node.graph.reference != "exact":
         return None
     if op == "add":
-        return _straight_through(node, a, b) or _straight_through(node, b, a) or twice_less_one(node, op, a, b)
+        through = _straight_through(node, a, b) or _straight_through(node, b, a)
+        return through or twice_less_one(node, op, a, b) or summed(node, a, b)
     return (_cut(node, a, b) or twice_less_one(node, op, a, b)) if op == "sub" else None
 
 

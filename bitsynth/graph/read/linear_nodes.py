@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bitsynth.graph.read.bits import bit
 from bitsynth.graph.read.float_nodes import Reader, cast_to
 from bitsynth.graph.read.source import FileNode, positive
 from bitsynth.graph.read.tensors import dtype_of
@@ -171,14 +172,15 @@ def _matmul_integer(node: FileNode) -> tuple[str, ...]:
 
 
 def _dynamic_quantize(node: FileNode) -> tuple[str, ...]:
-    """The scale and zero point of the numbers at hand, as the standard writes them out."""
+    """The scale and zero point of the numbers at hand, as the standard has them; of zeros alone the scale is 1."""
     axes, zero = tuple(range(len(node.shape()))), node.like(0.0)
     extremes = [
         node.add(m, node.add(r, node.edge(0), axes=axes), zero)
         for m, r in (("max", "reduce_max"), ("min", "reduce_min"))
     ]
     high, low = (node.reshape(x, ()) for x in extremes)
-    scale = node.add("div", node.add("sub", high, low), node.like(255.0))
+    alike = cast_to(node, bit(node, node.add("sub", low, high), strict=False), node.of(0).dtype)
+    scale = node.add("add", node.add("div", node.add("sub", high, low), node.like(255.0)), alike)
     start = node.add("clip", node.add("neg", node.add("div", low, scale)), low=0.0, high=255.0)
     point = node.add("round", start, rounding="ROUND")
     codes = node.add("add", node.add("round", node.add("div", node.edge(0), scale), rounding="ROUND"), point)
