@@ -2,7 +2,8 @@
  *
  * Counts and caches live in the file `state`, which others may read, and fill with zeros to begin anew. Two levels of
  * data caches with lines of 64 bytes: least recently used lines go, stores fetch their lines as loads do, and whatever
- * misses the first level asks the second; none with `caches=off`, which is faster. What it needs of qemu's header is declared here. */
+ * misses the first level asks the second; none with `caches=off`, which is faster. With `trace=` a file has the blocks
+ * that were run, in order. What it needs of qemu's header is declared here. */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,7 +33,20 @@ struct state {
     uint64_t l1[L1_SETS][L1_WAYS], l2[L2_SETS][L2_WAYS];
 };
 
+enum { MOST_BLOCKS = 1 << 16, MOST_RUNS = 1 << 26 };
+
+/* A block has `count` instructions from the address `at` on; `run` has the numbers of blocks. */
+struct block {
+    uint64_t at, count;
+};
+struct trace {
+    uint64_t runs, blocks;
+    struct block block[MOST_BLOCKS];
+    uint32_t run[MOST_RUNS];
+};
+
 static struct state *state;
+static struct trace *trace;
 static uint64_t from, to;
 static bool caches = true;
 
@@ -67,21 +81,50 @@ static void on_block(unsigned cpu, void *data)
     state->instructions += (uintptr_t)data;
 }
 
+static void on_traced_block(unsigned cpu, void *data)
+{
+    const uintptr_t number = (uintptr_t)data;
+    (void)cpu;
+    state->instructions += trace->block[number].count;
+    if (trace->runs == MOST_RUNS)
+        abort();
+    trace->run[trace->runs++] = (uint32_t)number;
+}
+
 static void on_translation(uint64_t id, struct qemu_plugin_tb *tb)
 {
     uintptr_t instructions = 0;
+    uint64_t start = 0;
     (void)id;
     for (size_t i = 0; i < qemu_plugin_tb_n_insns(tb); ++i) {
         struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
         const uint64_t at = qemu_plugin_insn_vaddr(insn);
         if (at < from || at >= to)
             continue;
-        ++instructions;
+        if (instructions++ == 0)
+            start = at;
         if (caches)
             qemu_plugin_register_vcpu_mem_cb(insn, on_access, NO_REGISTERS, READS_AND_WRITES, NULL);
     }
-    if (instructions > 0)
+    if (instructions == 0)
+        return;
+    if (trace == NULL) {
         qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, NO_REGISTERS, (void *)instructions);
+        return;
+    }
+    if (trace->blocks == MOST_BLOCKS)
+        abort();
+    trace->block[trace->blocks] = (struct block){start, instructions};
+    qemu_plugin_register_vcpu_tb_exec_cb(tb, on_traced_block, NO_REGISTERS, (void *)(uintptr_t)trace->blocks++);
+}
+
+/* The file at `path` as memory of so many bytes, which are 0 at first; MAP_FAILED without it. */
+static void *shared(const char *path, size_t size)
+{
+    const int file = open(path, O_RDWR);
+    if (file < 0 || ftruncate(file, (off_t)size) != 0)
+        return MAP_FAILED;
+    return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 }
 
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
@@ -97,14 +140,12 @@ int qemu_plugin_install(uint64_t id, const void *info, int argc, char **argv)
             to = strtoull(argv[i] + 3, NULL, 0);
         else if (strcmp(argv[i], "caches=off") == 0)
             caches = false;
-        else if (strncmp(argv[i], "state=", 6) == 0) {
-            const int file = open(argv[i] + 6, O_RDWR);
-            if (file < 0 || ftruncate(file, sizeof *state) != 0)
-                return -1;
-            state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-        }
+        else if (strncmp(argv[i], "state=", 6) == 0)
+            state = shared(argv[i] + 6, sizeof *state);
+        else if (strncmp(argv[i], "trace=", 6) == 0)
+            trace = shared(argv[i] + 6, sizeof *trace);
     }
-    if (state == NULL || state == MAP_FAILED)
+    if (state == NULL || state == MAP_FAILED || trace == MAP_FAILED)
         return -1;
     qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
     return 0;

@@ -1,4 +1,7 @@
-"""Exact executed instructions and modelled cache misses of layers, by a plugin of qemu-user (cache_counts.c)."""
+"""Exact executed instructions and modelled cache misses of layers, by a plugin of qemu-user (cache_counts.c).
+
+Also the blocks that are run, in order: instructions up to a branch.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 from bitsynth import toolchain
 from bitsynth.emit.layer_program import NO_PROGRAMS, LayerPrograms
@@ -32,6 +37,8 @@ MODEL = (
     "no prefetching, data of one thread alone, cold at the start of every call"
 )
 ALIGN = 64
+MOST_BLOCKS = 1 << 16
+"""As the plugin has it."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +65,27 @@ def plugin() -> Path:
     )
 
 
-class Counter:
-    """The counts in a file shared with the plugin."""
+@dataclass(frozen=True)
+class Trace:
+    """The blocks of code, each an address in the library and a number of instructions, and which were run, in order."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    blocks: list[tuple[int, int]]
+    runs: list[int]
+
+
+class Counter:
+    """The counts in a file shared with the plugin, and the trace in another, if there is one, of code at `base`."""
+
+    def __init__(self, path: Path, trace: Path | None, base: int) -> None:
+        self._path, self._trace, self._base = path, trace, base
 
     def clear(self) -> None:
-        """Counts at zero, caches empty."""
+        """Counts at zero, caches empty, nothing run."""
         with self._path.open("r+b") as file:
             file.write(bytes(self._path.stat().st_size))
+        if self._trace:
+            with self._trace.open("r+b") as file:
+                file.write(bytes(8))
 
     @property
     def counts(self) -> Counts:
@@ -75,14 +93,23 @@ class Counter:
         with self._path.open("rb") as file:
             return Counts(*struct.unpack("=3Q", file.read(24)))
 
+    @property
+    def trace(self) -> Trace:
+        """What was run so far."""
+        assert self._trace is not None
+        head = np.fromfile(self._trace, np.uint64, 2 + 2 * MOST_BLOCKS)
+        runs, blocks = map(int, head[:2])
+        known = [(int(at) - self._base, int(count)) for at, count in head[2 : 2 + 2 * blocks].reshape(-1, 2)]
+        return Trace(known, np.fromfile(self._trace, np.uint32, runs, offset=head.nbytes).tolist())
+
 
 @contextmanager
 def watched(
-    kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS, *, caches: bool = True
+    kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS, *, caches: bool = True, traced: bool = False
 ) -> Iterator[tuple[Runner, Counter]]:
     """A runner of the kernel's layers under qemu, and the counts of its code; ToolError if qemu is not at hand.
 
-    Without `caches` instructions alone are counted, which is faster.
+    Without `caches` instructions alone are counted, which is faster; `traced` are the blocks that are run.
     """
     isa = load.load(kernel.spec.isa)
     table = architecture.named(isa.table.arch)
@@ -91,13 +118,16 @@ def watched(
     rules, flags = table.emulator, kernel.needs.cc_flags
     image = read_image(compiled(kernel, programs), table.bits, rules)
     with tempfile.TemporaryDirectory() as folder:
-        state = Path(folder, "state")
+        state, trace = Path(folder, "state"), Path(folder, "trace") if traced else None
         state.touch()
         options = ["-plugin", f"{plugin()},state={state},from={image.base:#x},to={image.place(2):#x}"]
         if not caches:
             options[-1] += ",caches=off"
+        if trace:
+            trace.touch()
+            options[-1] += f",trace={trace}"
         runner = EmulatedRunner(image, lambda: qemu.start(isa, rules.qemu, flags, options), ALIGN)
         try:
-            yield runner, Counter(state)
+            yield runner, Counter(state, trace, image.base)
         finally:
             runner.close()

@@ -19,6 +19,7 @@ WIDTHS = ("A1W1", "A2W1", "A2W2", "A3W3")
 LAYER_WIDTHS = WIDTHS[:3]
 PREDICTED = (*WIDTHS, "A4W4", "int8", "fp32")
 """Widths of kernels, and types of loops, whose instructions are traced."""
+CYCLE_WIDTHS = (*WIDTHS, "A4W4")
 NETWORKS = (*LAYER_WIDTHS, "A2W2 signed", "A2W2 ternary")
 """Widths, and encodings of weights, of networks."""
 _PART = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -129,6 +130,23 @@ def emulated(result: Result) -> Iterator[Row]:
         yield [what, *(" to ".join(_shares(result, width, key)) for width in LAYER_WIDTHS)]
 
 
+def layer_cycles(result: Result) -> Iterator[Row]:
+    """What fp32 and int8 loops take for the sum of layers, and for the layers with the least and the most of it."""
+    for cpu in result.facts["loops"]:
+        for kind in ("fp32", "int8"):
+            times = {
+                (row["config"], row["layer"]): row[kind] / row["cycles"]
+                for row in result.facts["rows"]
+                if row["cpu"] == cpu
+            }
+            yield [f"Cortex-{cpu.upper()}, times {kind}", *(_span(times, width) for width in CYCLE_WIDTHS)]
+
+
+def _span(times: dict[tuple[str, str], float], width: str) -> str:
+    layers = [x for (config, layer), x in times.items() if config == width and layer != "sum"]
+    return f"{times[width, 'sum']:.2f} ({min(layers):.2f} to {max(layers):.2f})"
+
+
 def _shares(result: Result, width: str, key: str) -> Iterator[str]:
     """The shares of the sum, and of the layer with most."""
     rows = [row for row in result.facts["rows"] if row["config"] == width]
@@ -210,6 +228,12 @@ TABLES: dict[str, Table] = {
         "cycles per 128 multiply-accumulates, predicted on compiled instructions, K = 576",
         PREDICTED,
         predicted,
+    ),
+    "layer_cycles": (
+        ("arm_layer_cycles",),
+        "C2 to C12, packed codes to packed codes, predicted: the sum (least to most of a layer)",
+        CYCLE_WIDTHS,
+        layer_cycles,
     ),
     "emulated": (("arm_layers",), "layers C2 to C12 on NEON, emulated, of the paper's form", LAYER_WIDTHS, emulated),
 }

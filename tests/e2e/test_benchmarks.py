@@ -89,6 +89,19 @@ def test_arm_cycles(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.toolchains
+def test_arm_layer_cycles(tmp_path):
+    answer = printed("arm_layer_cycles.py", "--cpu", "a53", "--only", "A1W1", "--layers", "C11", "--results", tmp_path)
+    layer, whole = answer["rows"]
+    assert (layer["config"], layer["layer"], whole["layer"]) == ("A1W1", "C11", "sum")
+    assert layer["packing"] < layer["cycles"] < layer["int8"] < layer["fp32"]
+    assert layer["instructions"] <= 2 * layer["cycles"]
+    assert layer["paper"] == pytest.approx(0.58e-3 * 1.2e9 * 4)
+    assert "| a53 A1W1 C11 |" in (tmp_path / "arm_layer_cycles.md").read_text()
+    assert (tmp_path / "arm_layer_cycles.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
 def test_arm_epilogues():
     answer = printed("arm_epilogues.py", "--isa", "neon_dotprod", "--only", "A3W3", "--layers", "C11")
     layer, whole = answer["rows"]
