@@ -77,7 +77,7 @@ class Result:
     @property
     def compilers(self) -> list[str]:
         """The compilers that the result tells."""
-        return [what for name, what in self.setting.items() if name.startswith("compiler (")]
+        return list(dict.fromkeys(what for name, what in self.setting.items() if name.startswith("compiler (")))
 
     @property
     def stale(self) -> list[str]:
